@@ -1,0 +1,137 @@
+//! The yardstick: `yardstick PORT`. A bare epoll loop that answers each request head with the same bytes, so that a server's cost
+//! can be told as a multiple of what the kernel alone takes on this machine. One read and one write for whatever arrived.
+//! Refuses to know: HTTP beyond the empty line that ends a head (RFC 9112, section 2.1), deadlines, limits, short writes.
+//! It is no server: it must only be pointed at a benchmark on loopback.
+const std = @import("std");
+const linux = std.os.linux;
+const assert = std.debug.assert;
+
+/// What a hello of ours looks like on the wire, constant date included.
+const answer = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 14\r\n" ++
+    "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\nHello, World!\n";
+const head_end = "\r\n\r\n";
+/// Bytes of a head's end that may still lie in the previous read.
+const carry_bytes = head_end.len - 1;
+const read_bytes = 16 * 1024;
+/// Answers that one read can ask for: a head has at least a request line besides its end.
+const answers_max = read_bytes / 16;
+const connections_max = 4096;
+
+const Peer = struct { carry: [carry_bytes]u8 = @splat(0) };
+
+/// Indexed by descriptor.
+var peers: [connections_max]Peer = @splat(.{});
+var input: [carry_bytes + read_bytes]u8 = undefined;
+/// The answer, over and over; filled by main.
+var output: [answers_max * answer.len]u8 = undefined;
+
+pub fn main(init: std.process.Init) !void {
+    const args = try init.minimal.args.toSlice(init.arena.allocator());
+    if (args.len != 2) {
+        std.debug.print("usage: yardstick PORT\n", .{});
+        std.process.exit(2);
+    }
+    for (0..answers_max) |i| output[i * answer.len ..][0..answer.len].* = answer.*;
+    const listener = try listen(try std.fmt.parseInt(u16, args[1], 10));
+    const poll = try descriptor(linux.epoll_create1(linux.EPOLL.CLOEXEC));
+    try watch(poll, listener);
+    var events: [256]linux.epoll_event = undefined;
+    while (true) {
+        const rc = linux.epoll_wait(poll, &events, events.len, -1);
+        if (linux.errno(rc) == .INTR) continue;
+        try check(rc);
+        for (events[0..rc]) |event| {
+            if (event.data.fd == listener) try accept(poll, listener) else serve(event.data.fd);
+        }
+    }
+}
+
+/// Reads once, answers every head that ended therein with one write.
+fn serve(fd: linux.fd_t) void {
+    const peer = &peers[@intCast(fd)];
+    const received = linux.read(fd, input[carry_bytes..].ptr, read_bytes);
+    if (linux.errno(received) == .AGAIN) return;
+    if (linux.errno(received) != .SUCCESS or received == 0) return close(fd);
+    assert(received <= read_bytes);
+
+    input[0..carry_bytes].* = peer.carry;
+    const bytes = input[0 .. carry_bytes + received];
+    peer.carry = bytes[bytes.len - carry_bytes ..][0..carry_bytes].*;
+    const heads = @min(countHeads(bytes), answers_max);
+    if (heads == 0) return;
+    const due = output[0 .. heads * answer.len];
+    // A full socket buffer would need an outbox, which is what a yardstick has not: give up on that peer.
+    if (linux.write(fd, due.ptr, due.len) != due.len) close(fd);
+}
+
+fn countHeads(bytes: []const u8) usize {
+    var count: usize = 0;
+    var at: usize = carry_bytes;
+    while (std.mem.findScalarPos(u8, bytes, at, '\n')) |end| : (at = end + 1) {
+        if (std.mem.eql(u8, bytes[end - carry_bytes ..][0..head_end.len], head_end)) count += 1;
+    }
+    return count;
+}
+
+fn accept(poll: linux.fd_t, listener: linux.fd_t) !void {
+    const rc = linux.accept4(listener, null, null, linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC);
+    if (linux.errno(rc) == .AGAIN or linux.errno(rc) == .CONNABORTED) return;
+    const fd = try descriptor(rc);
+    if (fd >= connections_max) return close(fd);
+    peers[@intCast(fd)] = .{};
+    try option(fd, linux.IPPROTO.TCP, linux.TCP.NODELAY);
+    try watch(poll, fd);
+}
+
+fn listen(port: u16) !linux.fd_t {
+    const fd = try descriptor(linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC, 0));
+    try option(fd, linux.SOL.SOCKET, linux.SO.REUSEADDR);
+    const loopback: linux.sockaddr.in = .{
+        .port = std.mem.nativeToBig(u16, port),
+        .addr = std.mem.nativeToBig(u32, 0x7f00_0001),
+    };
+    try check(linux.bind(fd, @ptrCast(&loopback), @sizeOf(linux.sockaddr.in)));
+    try check(linux.listen(fd, 1024));
+    return fd;
+}
+
+fn watch(poll: linux.fd_t, fd: linux.fd_t) !void {
+    var event: linux.epoll_event = .{ .events = linux.EPOLL.IN, .data = .{ .fd = fd } };
+    try check(linux.epoll_ctl(poll, linux.EPOLL.CTL_ADD, fd, &event));
+}
+
+fn option(fd: linux.fd_t, level: i32, name: u32) !void {
+    const on: c_int = 1;
+    try check(linux.setsockopt(fd, level, name, std.mem.asBytes(&on), @sizeOf(c_int)));
+}
+
+fn close(fd: linux.fd_t) void {
+    _ = linux.close(fd);
+}
+
+fn descriptor(rc: usize) !linux.fd_t {
+    try check(rc);
+    return @intCast(rc);
+}
+
+fn check(rc: usize) error{SystemCall}!void {
+    const code = linux.errno(rc);
+    if (code == .SUCCESS) return;
+    std.debug.print("yardstick: {t}\n", .{code});
+    return error.SystemCall;
+}
+
+test "heads are counted once, wherever a read ends" {
+    const request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    const stream = request ++ request ++ request;
+    for (0..stream.len + 1) |split| {
+        var buffer: [carry_bytes + stream.len]u8 = @splat(0);
+        @memcpy(buffer[carry_bytes..][0..split], stream[0..split]);
+        const first = buffer[0 .. carry_bytes + split];
+        const before = countHeads(first);
+        var rest: [carry_bytes + stream.len]u8 = undefined;
+        rest[0..carry_bytes].* = first[first.len - carry_bytes ..][0..carry_bytes].*;
+        @memcpy(rest[carry_bytes..][0 .. stream.len - split], stream[split..]);
+        try std.testing.expectEqual(3, before + countHeads(rest[0 .. carry_bytes + stream.len - split]));
+    }
+}

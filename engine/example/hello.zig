@@ -1,0 +1,35 @@
+//! The smallest server: `hello PORT [THREADS]`.
+const std = @import("std");
+const per = @import("peregrine");
+
+const Handler = struct {
+    allocator: std.mem.Allocator,
+
+    pub fn init(allocator: std.mem.Allocator) !*Handler {
+        const self = try allocator.create(Handler);
+        self.allocator = allocator;
+        return self;
+    }
+
+    pub fn deinit(self: *Handler) void {
+        self.allocator.destroy(self);
+    }
+
+    pub fn handleRequest(_: *Handler, _: *per.Request, response: *per.Response) void {
+        _ = response.setBody("Hello, World!\n") catch return;
+        response.addNewHeader("Content-Type", "text/plain") catch return;
+    }
+};
+
+pub fn main(init: std.process.Init) !void {
+    const args = try init.minimal.args.toSlice(init.arena.allocator());
+    if (args.len < 2) {
+        std.debug.print("usage: hello PORT [THREADS]\n", .{});
+        std.process.exit(2);
+    }
+    const port = try std.fmt.parseInt(u16, args[1], 10);
+    const threads = if (args.len > 2) try std.fmt.parseInt(usize, args[2], 10) else 1;
+    const server = try per.Server(Handler).init(init.gpa, port, .{ .ip = "127.0.0.1", .worker_thread_count = threads });
+    std.debug.print("listening on 127.0.0.1:{d}\n", .{server.port()});
+    try server.start();
+}

@@ -1,0 +1,276 @@
+/* peregrine.h - the C door of the Peregrine HTTP engine.
+ *
+ * The contract in one paragraph. A worker owns listeners and connections. peregrine_poll() reads sockets, runs deadlines and fills a
+ * batch of events; it returns before anybody else's code runs, so a host may longjmp (a Perl `die`) while it handles the batch. Answers
+ * go in by ticket, at once or at any later time. Nothing calls back. Everything that an event points to stays valid until the next
+ * peregrine_poll() on the same worker. A worker belongs to one thread at a time; only peregrine_wake() may be called from another one.
+ *
+ * Structs that the caller fills start with `size` = sizeof(the struct), so that later versions can add fields.
+ * Functions that return int give PEREGRINE_OK or a positive outcome, or one of the negative PEREGRINE_E_* codes; on a negative code nothing
+ * has changed, neither on the wire nor in the state of the exchange.
+ */
+#ifndef PEREGRINE_H
+#define PEREGRINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PEREGRINE_ABI_VERSION 1
+
+typedef struct peregrine_config peregrine_config;
+typedef struct peregrine_worker peregrine_worker;
+
+/* Names an exchange (one request and its response) or the WebSocket that it became. Never reused; a stale one answers PEREGRINE_E_GONE. */
+typedef uint64_t peregrine_ticket;
+
+/* Outcomes and errors */
+enum {
+    PEREGRINE_OK = 0,
+    PEREGRINE_DONE = 1,    /* the response is complete and all of it is with the kernel: the ticket is gone, no event follows */
+    PEREGRINE_BLOCKED = 2, /* accepted, but the queued output reached the high-water mark: PEREGRINE_DRAINED will follow */
+
+    PEREGRINE_E_GONE = -1,              /* the exchange has ended; what was sent is dropped */
+    PEREGRINE_E_OUT_OF_ORDER = -2,      /* a body before its start, a second start, anything after the end */
+    PEREGRINE_E_STATUS = -3,            /* status outside 200..599 (100..199 for peregrine_inform) */
+    PEREGRINE_E_FIELD_NAME = -4,        /* not a token; peregrine_bad_field() tells which one */
+    PEREGRINE_E_FIELD_VALUE = -5,       /* CR, LF, NUL or another control byte; peregrine_bad_field() tells which one */
+    PEREGRINE_E_CONTENT_LENGTH = -6,    /* Content-Length is not a number or is there twice */
+    PEREGRINE_E_TOO_LONG = -7,          /* more body than Content-Length promised */
+    PEREGRINE_E_TOO_SHORT = -8,         /* less body than Content-Length promised */
+    PEREGRINE_E_TRAILERS = -9,          /* trailers need chunked framing */
+    PEREGRINE_E_MEMORY = -10,
+    PEREGRINE_E_UNKNOWN = -11,          /* no option of that name */
+    PEREGRINE_E_RANGE = -12,            /* value out of the option's range */
+    PEREGRINE_E_SYSTEM = -13,           /* a system call failed; errno is set */
+    PEREGRINE_E_ADDRESS = -14,          /* not a numeric address */
+    PEREGRINE_E_CLOSE_CODE = -15,       /* not a close code that may be sent (RFC 6455 7.4) or reason over 123 bytes */
+    PEREGRINE_E_UTF8 = -16,             /* text that is not UTF-8 */
+    PEREGRINE_E_NOT_WEBSOCKET = -17     /* the exchange is not an open WebSocket, or not a WebSocket handshake */
+};
+
+/* ---- Configuration ------------------------------------------------------------------------------------------------------------- */
+
+/* One limit, as the engine's config file states it. All names, units, ranges and defaults come from there. */
+typedef struct peregrine_option {
+    const char *name;    /* "head_bytes_max" */
+    const char *unit;    /* "bytes", "milliseconds", "count" */
+    const char *summary; /* one line for a manual */
+    int64_t fallback;    /* the default */
+    int64_t min, max;
+} peregrine_option;
+
+const peregrine_option *peregrine_options(size_t *count);
+peregrine_config *peregrine_config_new(void); /* NULL: out of memory */
+void peregrine_config_free(peregrine_config *config);
+int peregrine_config_set(peregrine_config *config, const char *name, int64_t value);
+int peregrine_config_get(const peregrine_config *config, const char *name, int64_t *value);
+
+/* ---- Workers and listeners ----------------------------------------------------------------------------------------------------- */
+
+peregrine_worker *peregrine_worker_new(const peregrine_config *config); /* copies config; NULL with errno */
+void peregrine_worker_free(peregrine_worker *worker);                   /* closes everything at once */
+int peregrine_worker_set(peregrine_worker *worker, const char *name, int64_t value); /* change a limit while it runs */
+
+enum { PEREGRINE_REUSE_PORT = 1, PEREGRINE_V6_ONLY = 2 };
+
+/* Listens on a numeric IPv4 or IPv6 address, or on a Unix path when `address` starts with '/'. Returns the listener's number >= 0. */
+int peregrine_listen(peregrine_worker *worker, const char *address, uint16_t port, int backlog, uint32_t flags);
+/* Takes over a listening socket (inherited, or shared with other processes) and its descriptor. */
+int peregrine_listen_fd(peregrine_worker *worker, int fd);
+/* The bound address ("127.0.0.1", "::1", "/path") and port (0 for Unix) of a listener; returns the text's length. */
+int peregrine_listener_address(peregrine_worker *worker, int listener, char *text, size_t capacity, uint16_t *port);
+
+/* Readable whenever peregrine_poll() has something to do, deadlines included: watch it in any event loop. */
+int peregrine_fd(peregrine_worker *worker);
+/* Makes peregrine_fd() readable; from any thread. */
+void peregrine_wake(peregrine_worker *worker);
+
+/* Stops accepting, closes idle connections, lets exchanges finish (answered with `Connection: close`). PEREGRINE_STOPPED follows when the
+ * last connection is gone. */
+void peregrine_drain(peregrine_worker *worker);
+/* Cuts every connection now: an ABORTED event (server_shutdown) each, then PEREGRINE_STOPPED. */
+void peregrine_cut(peregrine_worker *worker);
+
+typedef struct peregrine_stats {
+    uint32_t size;
+    uint32_t connections;        /* open now */
+    uint32_t exchanges;          /* open now, WebSockets included */
+    uint32_t connections_max;    /* the limit in force */
+    uint64_t accepted, rejected; /* connections, ever */
+    uint64_t requests;           /* ever */
+    uint64_t refused;            /* requests answered by the engine because they were malformed or too large */
+    uint64_t memory_bytes;       /* held by connections, exchanges and buffers, pools included */
+    uint64_t allocations;        /* heap allocations ever made by the worker */
+} peregrine_stats;
+void peregrine_worker_stats(const peregrine_worker *worker, peregrine_stats *stats);
+
+/* ---- Events -------------------------------------------------------------------------------------------------------------------- */
+
+enum peregrine_event_kind {
+    PEREGRINE_REQUEST = 1,      /* a request head; `bytes` is what of its body came along */
+    PEREGRINE_BODY = 2,         /* the next piece of a request body, after peregrine_read() */
+    PEREGRINE_DRAINED = 3,      /* queued output fell below the low-water mark after having reached the high one */
+    PEREGRINE_FINISHED = 4,     /* the response is complete and with the kernel; the ticket is gone */
+    PEREGRINE_ABORTED = 5,      /* the exchange ended before its response did: `code` is a peregrine_reason; the ticket is gone */
+    PEREGRINE_HALF_CLOSED = 6,  /* the peer will send no more; it may still read. Comes at most once */
+    PEREGRINE_MESSAGE = 7,      /* a whole WebSocket message; PEREGRINE_TEXT in flags if it is text (valid UTF-8) */
+    PEREGRINE_CLOSED = 8,       /* the WebSocket ended: `code` is its close code, `bytes` the peer's reason, `reason` ours; ticket gone */
+    PEREGRINE_STOPPED = 9,      /* after peregrine_drain()/peregrine_cut(): no connection is left */
+    PEREGRINE_NOTICE = 10       /* something for the log: `code` is a peregrine_level, `bytes` the text */
+};
+
+/* Event flags */
+enum {
+    PEREGRINE_LAST = 1,      /* REQUEST, BODY: the request is complete with these bytes */
+    PEREGRINE_TEXT = 2,      /* MESSAGE */
+    PEREGRINE_TRAILERS = 4,  /* BODY with LAST: `request` points to a head that holds the trailer fields only */
+    PEREGRINE_HANDSHAKE = 8  /* REQUEST: a well-formed WebSocket handshake; accept or answer it */
+};
+
+/* Why an exchange ended; the PAGI names are these in lower case */
+enum peregrine_reason {
+    PEREGRINE_CLIENT_CLOSED = 1,
+    PEREGRINE_CLIENT_TIMEOUT = 2,
+    PEREGRINE_IDLE_TIMEOUT = 3,
+    PEREGRINE_KEEPALIVE_TIMEOUT = 4,
+    PEREGRINE_WRITE_TIMEOUT = 5,
+    PEREGRINE_WRITE_ERROR = 6,
+    PEREGRINE_READ_ERROR = 7,
+    PEREGRINE_PROTOCOL_ERROR = 8,
+    PEREGRINE_SERVER_SHUTDOWN = 9,
+    PEREGRINE_SERVER_ERROR = 10,
+    PEREGRINE_BODY_TOO_LARGE = 11,
+    PEREGRINE_QUEUE_OVERFLOW = 12
+};
+
+enum peregrine_level { PEREGRINE_ERROR = 1, PEREGRINE_WARN = 2, PEREGRINE_INFO = 3, PEREGRINE_DEBUG = 4 };
+
+/* A piece of a request head's text */
+typedef struct peregrine_span {
+    uint32_t at, len;
+} peregrine_span;
+
+/* A received field; `id` is one of the numbers in header.zig (0: any other name) */
+typedef struct peregrine_field_span {
+    uint32_t name_at;
+    uint32_t value_at;
+    uint32_t value_len;
+    uint16_t name_len;
+    uint16_t id;
+} peregrine_field_span;
+
+typedef struct peregrine_request {
+    const char *text; /* the head as received; all spans index it */
+    uint32_t text_len;
+    uint32_t field_count;
+    const peregrine_field_span *fields; /* in the order of arrival */
+    peregrine_span method, target, path, query, authority;
+    uint8_t method_id; /* 0: any other token */
+    uint8_t version;   /* 10, 11, 20 */
+    uint8_t secure;    /* came over TLS */
+    uint8_t has_query; /* the target has a '?' (the query itself may be empty) */
+    uint16_t peer_port, local_port;
+    uint32_t connection; /* its number, for logs */
+    const char *peer;    /* numeric address without a port; "" for Unix sockets. NUL-terminated, like `local` */
+    const char *local;   /* the address or Unix path that was connected to */
+    int64_t body_length; /* Content-Length; -1: chunked; 0: none */
+} peregrine_request;
+
+typedef struct peregrine_event {
+    uint16_t kind;
+    uint16_t flags;
+    uint32_t code;
+    peregrine_ticket ticket;
+    void *user; /* what peregrine_set_user() stored, NULL before */
+    const char *bytes;
+    size_t len;
+    const peregrine_request *request; /* REQUEST; BODY with TRAILERS */
+    uint32_t reason;                  /* CLOSED: a peregrine_reason when the engine ended it, 0 when the peer closed */
+    uint32_t reserved;
+} peregrine_event;
+
+/* Reads sockets, runs deadlines, sends what is due, and gives the next batch. Waits up to timeout_ms (-1: without bound, 0: not at all)
+ * when there is nothing to do. Returns the number of events (0 is normal), or PEREGRINE_E_SYSTEM. */
+int peregrine_poll(peregrine_worker *worker, int timeout_ms, const peregrine_event **events);
+
+/* ---- Answers ------------------------------------------------------------------------------------------------------------------- */
+
+/* A field on its way out; bytes are read during the call only */
+typedef struct peregrine_field {
+    const char *name;
+    size_t name_len;
+    const char *value;
+    size_t value_len;
+} peregrine_field;
+
+/* Flags of peregrine_respond() and peregrine_write() */
+enum {
+    PEREGRINE_END = 1,           /* the response is complete with this */
+    PEREGRINE_WITH_TRAILERS = 2, /* respond: trailers will follow the body */
+    PEREGRINE_FLUSH = 4          /* hand it to the kernel now, not at the end of this batch */
+};
+
+typedef struct peregrine_response {
+    uint32_t size;
+    uint16_t status;
+    uint16_t flags;
+    const peregrine_field *fields;
+    size_t field_count;
+    const char *body; /* may be NULL */
+    size_t body_len;
+} peregrine_response;
+
+/* Remembers a pointer for all later events of this ticket. */
+int peregrine_set_user(peregrine_worker *worker, peregrine_ticket ticket, void *user);
+/* What peregrine_set_user() stored; NULL if nothing, or if the ticket is gone. Events of the batch in which a ticket was born carry no
+ * pointer yet: this finds it. */
+void *peregrine_user(peregrine_worker *worker, peregrine_ticket ticket);
+/* Starts the response, with as much of its body as is at hand. */
+int peregrine_respond(peregrine_worker *worker, peregrine_ticket ticket, const peregrine_response *response);
+/* Sends the next piece of the body. */
+int peregrine_write(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags);
+/* Sends a range of an open file as the last piece of the body. The engine duplicates fd. length < 0: to the end of the file. */
+int peregrine_write_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset, int64_t length);
+/* Ends the body with trailers (none: like PEREGRINE_END). */
+int peregrine_finish(peregrine_worker *worker, peregrine_ticket ticket, const peregrine_field *trailers, size_t count);
+/* Sends an interim response (103 Early Hints). */
+int peregrine_inform(peregrine_worker *worker, peregrine_ticket ticket, uint16_t status, const peregrine_field *fields, size_t count);
+/* Asks for the next piece of the request body: one PEREGRINE_BODY event follows (soon if bytes are there). Sends `100 Continue` when due. */
+int peregrine_read(peregrine_worker *worker, peregrine_ticket ticket);
+/* Hands all queued output to the kernel now. */
+int peregrine_flush(peregrine_worker *worker, peregrine_ticket ticket);
+/* Ends the exchange by cutting its connection, so that the peer sees a truncated response. No event follows. */
+int peregrine_abort(peregrine_worker *worker, peregrine_ticket ticket);
+/* Bytes queued for this exchange and not yet with the kernel; 0 for a stale ticket. */
+size_t peregrine_buffered(peregrine_worker *worker, peregrine_ticket ticket);
+/* Index of the field that the last negative PEREGRINE_E_FIELD_* or _CONTENT_LENGTH answer is about. */
+size_t peregrine_bad_field(const peregrine_worker *worker);
+/* What a negative code means, as a phrase for a message: "header value holds a control byte". */
+const char *peregrine_error_text(int code);
+/* "client_closed" for PEREGRINE_CLIENT_CLOSED; "" for 0. */
+const char *peregrine_reason_text(uint32_t reason);
+
+/* ---- WebSocket ----------------------------------------------------------------------------------------------------------------- */
+
+/* Completes the handshake. `subprotocol` may be NULL. */
+int peregrine_accept_websocket(peregrine_worker *worker, peregrine_ticket ticket, const char *subprotocol, size_t subprotocol_len,
+                               const peregrine_field *fields, size_t count);
+/* Sends one message: flags PEREGRINE_TEXT (checked to be UTF-8) or 0 for binary. */
+int peregrine_send_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags);
+/* Starts the close handshake; PEREGRINE_CLOSED follows when it is done or times out. */
+int peregrine_close_websocket(peregrine_worker *worker, peregrine_ticket ticket, uint16_t code, const char *reason, size_t reason_len);
+/* Pings every interval_ms (0: no longer); a pong that is not there after timeout_ms (0: never mind) ends the WebSocket: 1006, keepalive_timeout. */
+int peregrine_keepalive(peregrine_worker *worker, peregrine_ticket ticket, uint32_t interval_ms, uint32_t timeout_ms);
+/* Stops (1) and resumes (0) reading from the peer. */
+int peregrine_pause(peregrine_worker *worker, peregrine_ticket ticket, int paused);
+/* Sets this exchange's idle limit in milliseconds (0: none): no bytes in either direction for so long ends it with idle_timeout. */
+int peregrine_idle_limit(peregrine_worker *worker, peregrine_ticket ticket, uint32_t idle_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

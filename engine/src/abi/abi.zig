@@ -1,0 +1,345 @@
+//! The C door: the functions of include/peregrine.h. A user of the package `peregrine` like any other; converts, never decides.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const Host = @import("host.zig").Host;
+const errors = @import("errors.zig");
+const options = @import("options.zig");
+const types = @import("types.zig");
+const Code = types.Code;
+const Event = types.Event;
+
+const gpa = std.heap.c_allocator;
+const EngineWorker = peregrine.Worker(peregrine.io.Native, Host);
+
+/// What C holds as `peregrine_worker`. Never moves: sessions point to the limits inside.
+pub const Door = struct {
+    worker: EngineWorker,
+    host: Host,
+    bad_field: usize = 0,
+
+    fn find(door: *Door, ticket: types.Ticket) ?*peregrine.Exchange {
+        return door.worker.find(@fromBackingInt(ticket));
+    }
+
+    /// The code for a failed command; remembers which field was wrong.
+    fn failed(door: *Door, exchange: *const peregrine.Exchange, err: errors.Any) c_int {
+        door.bad_field = exchange.connection.session.bad_field;
+        return errors.code(err);
+    }
+
+    /// Makes the descriptor readable when the worker next has something to do.
+    fn arm(door: *Door) void {
+        // Without descriptors for a timer the host is woken at once: busy, but nothing is late.
+        door.worker.armAlarm() catch door.worker.io.wake();
+    }
+
+    /// The code for a command that worked; flushes if C asked for it.
+    fn outcome(door: *Door, ticket: types.Ticket, result: EngineWorker.Outcome, flags: u32) c_int {
+        if (flags & types.respond_flush != 0 and result != .done) {
+            if (door.find(ticket)) |exchange| door.worker.flushNow(exchange);
+        }
+        // Output that waits for the next poll must not wait for the next event.
+        if (result != .done) door.arm();
+        return outcomeCode(result);
+    }
+};
+
+fn outcomeCode(outcome: EngineWorker.Outcome) c_int {
+    return switch (outcome) {
+        .accepted => Code.ok,
+        .done => Code.done,
+        .blocked => Code.blocked,
+    };
+}
+
+export fn peregrine_options(count: *usize) callconv(.c) [*]const types.Option {
+    count.* = options.table.len;
+    return &options.table;
+}
+
+export fn peregrine_config_new() callconv(.c) ?*peregrine.Config {
+    const config = gpa.create(peregrine.Config) catch return null;
+    config.* = .{};
+    return config;
+}
+
+export fn peregrine_config_free(config: ?*peregrine.Config) callconv(.c) void {
+    if (config) |c| gpa.destroy(c);
+}
+
+export fn peregrine_config_set(config: *peregrine.Config, name: [*:0]const u8, value: i64) callconv(.c) c_int {
+    config.set(std.mem.span(name), value) catch |err| return errors.code(err);
+    return Code.ok;
+}
+
+export fn peregrine_config_get(config: *const peregrine.Config, name: [*:0]const u8, value: *i64) callconv(.c) c_int {
+    value.* = config.get(std.mem.span(name)) catch |err| return errors.code(err);
+    return Code.ok;
+}
+
+export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c) ?*Door {
+    const door = gpa.create(Door) catch {
+        errors.setErrno(.NOMEM);
+        return null;
+    };
+    door.* = .{ .worker = undefined, .host = .init(gpa) };
+    door.worker = EngineWorker.init(gpa, config.*, &door.host, .{}) catch |err| {
+        errors.setErrnoOf(err);
+        door.host.deinit();
+        gpa.destroy(door);
+        return null;
+    };
+    return door;
+}
+
+export fn peregrine_worker_free(door: ?*Door) callconv(.c) void {
+    const d = door orelse return;
+    d.worker.deinit();
+    d.host.deinit();
+    gpa.destroy(d);
+}
+
+export fn peregrine_worker_set(door: *Door, name: [*:0]const u8, value: i64) callconv(.c) c_int {
+    door.worker.set(std.mem.span(name), value) catch |err| return errors.code(err);
+    return Code.ok;
+}
+
+const flag_reuse_port = 1;
+const flag_v6_only = 2;
+
+export fn peregrine_listen(door: *Door, address: [*:0]const u8, port: u16, backlog: c_int, flags: u32) callconv(.c) c_int {
+    const text = std.mem.span(address);
+    const parsed = if (text.len > 0 and text[0] == '/')
+        peregrine.io.Address.unixPath(text)
+    else
+        peregrine.io.Address.parse(text, port);
+    const where = parsed catch return Code.address;
+    const listener = door.worker.listen(where, .{
+        .backlog = std.math.cast(u31, backlog) orelse return Code.range,
+        .reuse_port = flags & flag_reuse_port != 0,
+        .v6_only = flags & flag_v6_only != 0,
+    }) catch |err| {
+        errors.setErrnoOf(err);
+        return Code.system;
+    };
+    return @intCast(listener);
+}
+
+export fn peregrine_listen_fd(door: *Door, fd: c_int) callconv(.c) c_int {
+    const listener = door.worker.adoptListener(fd) catch |err| {
+        errors.setErrnoOf(err);
+        return Code.system;
+    };
+    return @intCast(listener);
+}
+
+export fn peregrine_listener_address(door: *Door, listener: c_int, text: [*]u8, capacity: usize, port: *u16) callconv(.c) c_int {
+    const number = std.math.cast(u32, listener) orelse return Code.range;
+    if (number >= door.worker.listeners.items.len) return Code.range;
+    const address = door.worker.listenerAddress(number);
+    port.* = address.port() orelse 0;
+    var buffer: [peregrine.io.Address.text_bytes_max]u8 = undefined;
+    const host = address.hostText(&buffer);
+    if (host.len >= capacity) return Code.range;
+    @memcpy(text[0..host.len], host);
+    text[host.len] = 0;
+    return @intCast(host.len);
+}
+
+export fn peregrine_fd(door: *Door) callconv(.c) c_int {
+    return door.worker.io.fd();
+}
+
+export fn peregrine_wake(door: *Door) callconv(.c) void {
+    door.worker.io.wake();
+}
+
+export fn peregrine_drain(door: *Door) callconv(.c) void {
+    door.worker.drain();
+    door.worker.io.wake();
+}
+
+export fn peregrine_cut(door: *Door) callconv(.c) void {
+    door.worker.cut();
+    door.worker.io.wake();
+}
+
+export fn peregrine_worker_stats(door: *const Door, out: *types.Stats) callconv(.c) void {
+    const stats = door.worker.statistics();
+    const full: types.Stats = .{
+        .size = out.size,
+        .connections = stats.connections,
+        .exchanges = stats.exchanges,
+        .connections_max = stats.connections_max,
+        .accepted = stats.accepted,
+        .rejected = stats.rejected,
+        .requests = stats.requests,
+        .refused = stats.refused,
+        .memory_bytes = stats.memory_bytes,
+        .allocations = stats.allocations,
+    };
+    // An older caller has a shorter struct.
+    const len = @min(out.size, @sizeOf(types.Stats));
+    @memcpy(std.mem.asBytes(out)[0..len], std.mem.asBytes(&full)[0..len]);
+}
+
+export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
+    door.worker.poll(timeout_ms) catch |err| {
+        errors.setErrnoOf(err);
+        return Code.system;
+    };
+    const batch = door.host.take();
+    door.arm();
+    events.* = batch.ptr;
+    return @intCast(batch.len);
+}
+
+export fn peregrine_set_user(door: *Door, ticket: types.Ticket, user: ?*anyopaque) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    exchange.user = user;
+    return Code.ok;
+}
+
+export fn peregrine_user(door: *Door, ticket: types.Ticket) callconv(.c) ?*anyopaque {
+    const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return null;
+    return exchange.user;
+}
+
+export fn peregrine_respond(door: *Door, ticket: types.Ticket, response: *const types.Response) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    const outcome = door.worker.start(exchange, .{
+        .status = response.status,
+        .fields = if (response.fields) |fields| fields[0..response.field_count] else &.{},
+        .body = if (response.body) |bytes| bytes[0..response.body_len] else "",
+        .end = response.flags & types.respond_end != 0,
+        .trailers = response.flags & types.respond_trailers != 0,
+    }) catch |err| return door.failed(exchange, err);
+    return door.outcome(ticket, outcome, response.flags);
+}
+
+export fn peregrine_write(door: *Door, ticket: types.Ticket, bytes: ?[*]const u8, len: usize, flags: u32) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    const body = if (bytes) |b| b[0..len] else "";
+    const outcome = door.worker.write(exchange, body, flags & types.respond_end != 0) catch |err| return door.failed(exchange, err);
+    return door.outcome(ticket, outcome, flags);
+}
+
+export fn peregrine_write_file(door: *Door, ticket: types.Ticket, fd: c_int, offset: u64, length: i64) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    const outcome = door.worker.writeFile(exchange, fd, offset, if (length < 0) null else @intCast(length)) catch |err| {
+        return door.failed(exchange, err);
+    };
+    return outcomeCode(outcome);
+}
+
+export fn peregrine_finish(door: *Door, ticket: types.Ticket, trailers: ?[*]const peregrine.Field, count: usize) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    const fields = if (trailers) |t| t[0..count] else &.{};
+    const outcome = door.worker.end(exchange, fields) catch |err| return door.failed(exchange, err);
+    return outcomeCode(outcome);
+}
+
+export fn peregrine_inform(
+    door: *Door,
+    ticket: types.Ticket,
+    status: u16,
+    fields: ?[*]const peregrine.Field,
+    count: usize,
+) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    door.worker.inform(exchange, status, if (fields) |f| f[0..count] else &.{}) catch |err| return door.failed(exchange, err);
+    return Code.ok;
+}
+
+export fn peregrine_read(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    door.worker.read(exchange) catch |err| return errors.code(err);
+    door.arm();
+    return Code.ok;
+}
+
+export fn peregrine_flush(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    door.worker.flushNow(exchange);
+    return Code.ok;
+}
+
+export fn peregrine_abort(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    door.worker.abort(exchange);
+    return Code.ok;
+}
+
+export fn peregrine_buffered(door: *Door, ticket: types.Ticket) callconv(.c) usize {
+    const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return 0;
+    return door.worker.buffered(exchange);
+}
+
+export fn peregrine_accept_websocket(
+    door: *Door,
+    ticket: types.Ticket,
+    subprotocol: ?[*]const u8,
+    subprotocol_len: usize,
+    fields: ?[*]const peregrine.Field,
+    count: usize,
+) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    const name = if (subprotocol) |s| s[0..subprotocol_len] else null;
+    const extra = if (fields) |f| f[0..count] else &.{};
+    door.worker.acceptWebSocket(exchange, name, extra) catch |err| return door.failed(exchange, err);
+    door.arm();
+    return Code.ok;
+}
+
+export fn peregrine_send_message(door: *Door, ticket: types.Ticket, bytes: ?[*]const u8, len: usize, flags: u32) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    const kind: peregrine.WebSocketKind = if (flags & types.flag_text != 0) .text else .binary;
+    const outcome = door.worker.sendMessage(exchange, kind, if (bytes) |b| b[0..len] else "") catch |err| return errors.code(err);
+    return door.outcome(ticket, outcome, flags);
+}
+
+export fn peregrine_close_websocket(
+    door: *Door,
+    ticket: types.Ticket,
+    code: u16,
+    reason: ?[*]const u8,
+    reason_len: usize,
+) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    door.worker.closeWebSocket(exchange, code, if (reason) |r| r[0..reason_len] else "") catch |err| return errors.code(err);
+    door.arm();
+    return Code.ok;
+}
+
+export fn peregrine_keepalive(door: *Door, ticket: types.Ticket, interval_ms: u32, timeout_ms: u32) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    door.worker.setKeepalive(exchange, interval_ms, timeout_ms) catch |err| return errors.code(err);
+    door.arm();
+    return Code.ok;
+}
+
+export fn peregrine_pause(door: *Door, ticket: types.Ticket, paused: c_int) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    door.worker.pauseWebSocket(exchange, paused != 0) catch |err| return errors.code(err);
+    door.arm();
+    return Code.ok;
+}
+
+export fn peregrine_idle_limit(door: *Door, ticket: types.Ticket, idle_ms: u32) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    door.worker.setIdleLimit(exchange, idle_ms);
+    door.arm();
+    return Code.ok;
+}
+
+export fn peregrine_bad_field(door: *const Door) callconv(.c) usize {
+    return door.bad_field;
+}
+
+export fn peregrine_error_text(code: c_int) callconv(.c) [*:0]const u8 {
+    return errors.text(code);
+}
+
+export fn peregrine_reason_text(reason: u32) callconv(.c) [*:0]const u8 {
+    return errors.reasonText(reason);
+}

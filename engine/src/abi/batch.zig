@@ -1,0 +1,105 @@
+//! Events that wait for C to read them. Two batches take turns: one is being read while the other is being filled, because a command
+//! that C gives while it reads may cause an event of its own.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const types = @import("types.zig");
+const Event = types.Event;
+
+pub const Batch = struct {
+    events: std.ArrayList(Event) = .empty,
+    /// What the events point to; lives until the batch is filled again.
+    arena: std.heap.ArenaAllocator,
+    gpa: std.mem.Allocator,
+
+    /// Memory that a batch keeps between two fillings; a batch of large bodies gives the rest back.
+    const arena_kept_bytes = 1024 * 1024;
+
+    pub fn init(gpa: std.mem.Allocator) Batch {
+        return .{ .arena = .init(gpa), .gpa = gpa };
+    }
+
+    pub fn deinit(batch: *Batch) void {
+        batch.events.deinit(batch.gpa);
+        batch.arena.deinit();
+    }
+
+    /// Forgets everything; all pointers into the batch die.
+    pub fn clear(batch: *Batch) void {
+        batch.events.clearRetainingCapacity();
+        _ = batch.arena.reset(.{ .retain_with_limit = arena_kept_bytes });
+    }
+
+    /// Adds an event; the pointer dies with the next one.
+    pub fn add(batch: *Batch, event: Event) error{OutOfMemory}!*Event {
+        try batch.events.append(batch.gpa, event);
+        return &batch.events.items[batch.events.items.len - 1];
+    }
+
+    /// The last event if it is about this ticket and can take more body bytes.
+    pub fn openBody(batch: *Batch, ticket: types.Ticket) ?*Event {
+        if (batch.events.items.len == 0) return null;
+        const event = &batch.events.items[batch.events.items.len - 1];
+        if (event.ticket != ticket or event.flags & types.flag_last != 0) return null;
+        return switch (event.kind) {
+            .request, .body => event,
+            else => null,
+        };
+    }
+
+    /// Adds bytes to an event; in place as long as nothing else was put into the arena in between.
+    pub fn extend(batch: *Batch, event: *Event, bytes: []const u8) error{OutOfMemory}!void {
+        const arena = batch.arena.allocator();
+        if (event.len == 0) {
+            event.bytes = (try arena.dupe(u8, bytes)).ptr;
+            event.len = bytes.len;
+            return;
+        }
+        const joined = try arena.realloc(@constCast(event.bytes[0..event.len]), event.len + bytes.len);
+        @memcpy(joined[event.len..], bytes);
+        event.bytes = joined.ptr;
+        event.len = joined.len;
+    }
+
+    /// A head that outlives the buffer it was parsed from: one copy of its text, one of its field spans.
+    pub fn keepHead(batch: *Batch, head: *const peregrine.Head, exchange: *const peregrine.Exchange) error{OutOfMemory}!*types.Request {
+        const arena = batch.arena.allocator();
+        const request = try arena.create(types.Request);
+        const text = try arena.dupe(u8, head.text);
+        const fields = try arena.dupe(peregrine.FieldSpan, head.fields);
+        const connection = exchange.connection;
+        request.* = .{
+            .text = text.ptr,
+            .text_len = @intCast(text.len),
+            .field_count = @intCast(fields.len),
+            .fields = fields.ptr,
+            .method = span(head.method_text),
+            .target = span(head.target),
+            .path = span(head.path),
+            .query = span(head.query),
+            .authority = span(head.authority),
+            .method_id = methodNumber(head.method),
+            .version = @backingInt(head.version),
+            .secure = 0,
+            .has_query = @intFromBool(head.path.len < head.target.len),
+            .peer_port = connection.peer_port,
+            .local_port = connection.local_port,
+            .connection = connection.number,
+            .peer = (try arena.dupeSentinel(u8, connection.peer_text.slice(), 0)).ptr,
+            .local = (try arena.dupeSentinel(u8, connection.local_text.slice(), 0)).ptr,
+            .body_length = switch (head.body) {
+                .none => 0,
+                .counted => |len| std.math.cast(i64, len) orelse std.math.maxInt(i64),
+                .chunked => -1,
+            },
+        };
+        return request;
+    }
+
+    fn span(s: anytype) types.Span {
+        return .{ .at = s.at, .len = s.len };
+    }
+
+    fn methodNumber(method: peregrine.Method) u8 {
+        return if (method == .other) 0 else @backingInt(method);
+    }
+};

@@ -1,0 +1,91 @@
+//! Zig errors as codes of peregrine.h, and codes as words.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const types = @import("types.zig");
+const Code = types.Code;
+
+/// Every error that a command gives.
+pub const Any = peregrine.StartError || peregrine.BodyError || peregrine.Config.SetError || peregrine.io.file.Error ||
+    error{ NotWebSocket, NotOpen, NotUtf8, CodeNotAllowed, ReasonTooLong, ReasonNotUtf8, ReasonWithoutCode, AlreadyClosed };
+
+pub fn code(err: Any) c_int {
+    return switch (err) {
+        error.OutOfOrder => Code.out_of_order,
+        error.InvalidStatus => Code.status,
+        error.InvalidFieldName => Code.field_name,
+        error.InvalidFieldValue => Code.field_value,
+        error.InvalidContentLength => Code.content_length,
+        error.TooLong => Code.too_long,
+        error.TooShort => Code.too_short,
+        error.TrailersNotAllowed => Code.trailers,
+        error.OutOfMemory => Code.memory,
+        error.UnknownOption => Code.unknown,
+        error.OutOfRange => Code.range,
+        error.NotWebSocket => Code.not_websocket,
+        error.NotOpen, error.AlreadyClosed => Code.out_of_order,
+        error.NotUtf8, error.ReasonNotUtf8 => Code.utf8,
+        error.CodeNotAllowed, error.ReasonTooLong, error.ReasonWithoutCode => Code.close_code,
+        error.DescriptorsExhausted => blk: {
+            setErrno(.MFILE);
+            break :blk Code.system;
+        },
+        error.NotAFile => blk: {
+            setErrno(.BADF);
+            break :blk Code.system;
+        },
+    };
+}
+
+pub fn text(number: c_int) [*:0]const u8 {
+    return switch (number) {
+        Code.ok, Code.done, Code.blocked => "",
+        Code.gone => "the exchange has ended",
+        Code.out_of_order => "out of order: the response has not started, or has already started or ended",
+        Code.status => "status is outside 200..599",
+        Code.field_name => "header name is not a token (RFC 9110 section 5.6.2)",
+        Code.field_value => "header value holds CR, LF, NUL or another control byte",
+        Code.content_length => "content-length is not a number, or is given twice",
+        Code.too_long => "body is longer than its content-length",
+        Code.too_short => "body is shorter than its content-length",
+        Code.trailers => "trailers need chunked framing: no content-length, HTTP/1.1, and trailers promised at the start",
+        Code.memory => "out of memory",
+        Code.unknown => "no option of that name",
+        Code.range => "value out of range",
+        Code.system => "a system call failed",
+        Code.address => "not a numeric address",
+        Code.close_code => "close code may not be sent (RFC 6455 section 7.4), or its reason is over 123 bytes",
+        Code.utf8 => "text is not UTF-8",
+        Code.not_websocket => "not an open WebSocket",
+        else => "unknown error",
+    };
+}
+
+pub fn reasonText(number: u32) [*:0]const u8 {
+    inline for (@typeInfo(peregrine.Reason).@"enum".field_names) |name| {
+        if (number == @backingInt(@field(peregrine.Reason, name))) return name;
+    }
+    return "";
+}
+
+pub fn setErrno(errno: std.c.E) void {
+    std.c._errno().* = @backingInt(errno);
+}
+
+/// errno for the errors of the io room that have one; EIO for the rest.
+pub fn setErrnoOf(err: anyerror) void {
+    setErrno(switch (err) {
+        error.OutOfMemory, error.SystemResources => .NOMEM,
+        error.AddressInUse => .ADDRINUSE,
+        error.AddressNotAvailable => .ADDRNOTAVAIL,
+        error.AccessDenied, error.PermissionDenied => .ACCES,
+        error.ProcessFdQuotaExceeded => .MFILE,
+        error.SystemFdQuotaExceeded => .NFILE,
+        error.FileNotFound => .NOENT,
+        error.NotDir => .NOTDIR,
+        error.NameTooLong => .NAMETOOLONG,
+        error.AddressFamilyNotSupported => .AFNOSUPPORT,
+        error.NotASocket => .NOTSOCK,
+        error.InvalidArgument => .INVAL,
+        else => .IO,
+    });
+}

@@ -1,0 +1,129 @@
+//! The C door's host: turns what the worker tells into events of a batch.
+//! Refuses to know: who reads the batch, and what an answer looks like.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const Batch = @import("batch.zig").Batch;
+const types = @import("types.zig");
+const Exchange = peregrine.Exchange;
+
+pub const Host = struct {
+    pub const demand = .pull;
+
+    filling: Batch,
+    reading: Batch,
+
+    pub fn init(gpa: std.mem.Allocator) Host {
+        return .{ .filling = .init(gpa), .reading = .init(gpa) };
+    }
+
+    pub fn deinit(host: *Host) void {
+        host.filling.deinit();
+        host.reading.deinit();
+    }
+
+    /// Hands over what was gathered; it stays readable until the next call.
+    pub fn take(host: *Host) []const types.Event {
+        std.mem.swap(Batch, &host.filling, &host.reading);
+        host.filling.clear();
+        return host.reading.events.items;
+    }
+
+    pub fn waiting(host: *const Host) bool {
+        return host.filling.events.items.len > 0;
+    }
+
+    pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
+        host.addRequest(exchange, head) catch worker.abort(exchange);
+    }
+
+    fn addRequest(host: *Host, exchange: *Exchange, head: *const peregrine.Head) error{OutOfMemory}!void {
+        const kept = try host.filling.keepHead(head, exchange);
+        const event = try host.filling.add(eventOf(.request, exchange));
+        event.request = kept;
+        if (exchange.inputComplete()) event.flags |= types.flag_last;
+        if (exchange.websocket != null) event.flags |= types.flag_handshake;
+    }
+
+    pub fn body(host: *Host, worker: anytype, exchange: *Exchange, bytes: []const u8) void {
+        const event = host.bodyEvent(exchange) catch return worker.abort(exchange);
+        host.filling.extend(event, bytes) catch worker.abort(exchange);
+    }
+
+    /// Trailers get an event of their own: a request event keeps its own head.
+    pub fn trailers(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
+        host.addTrailers(exchange, head) catch worker.abort(exchange);
+    }
+
+    fn addTrailers(host: *Host, exchange: *Exchange, head: *const peregrine.Head) error{OutOfMemory}!void {
+        const kept = try host.filling.keepHead(head, exchange);
+        const event = try host.filling.add(eventOf(.body, exchange));
+        event.request = kept;
+        event.flags |= types.flag_trailers;
+    }
+
+    pub fn bodyEnd(host: *Host, worker: anytype, exchange: *Exchange) void {
+        const event = host.bodyEvent(exchange) catch return worker.abort(exchange);
+        event.flags |= types.flag_last;
+    }
+
+    fn bodyEvent(host: *Host, exchange: *Exchange) error{OutOfMemory}!*types.Event {
+        if (host.filling.openBody(@backingInt(exchange.ticket))) |event| return event;
+        return host.filling.add(eventOf(.body, exchange));
+    }
+
+    pub fn drained(host: *Host, _: anytype, exchange: *Exchange) void {
+        host.tell(eventOf(.drained, exchange));
+    }
+
+    pub fn finished(host: *Host, _: anytype, exchange: *Exchange) void {
+        host.tell(eventOf(.finished, exchange));
+    }
+
+    pub fn aborted(host: *Host, _: anytype, exchange: *Exchange, reason: peregrine.Reason) void {
+        var event = eventOf(.aborted, exchange);
+        event.code = @backingInt(reason);
+        host.tell(event);
+    }
+
+    pub fn message(host: *Host, worker: anytype, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) void {
+        const copy = host.filling.arena.allocator().dupe(u8, bytes) catch return worker.abort(exchange);
+        var event = eventOf(.message, exchange);
+        if (kind == .text) event.flags = types.flag_text;
+        event.bytes = copy.ptr;
+        event.len = copy.len;
+        host.tell(event);
+    }
+
+    pub fn closed(host: *Host, _: anytype, exchange: *Exchange, close: peregrine.WebSocketClose, reason: ?peregrine.Reason) void {
+        var event = eventOf(.closed, exchange);
+        event.code = close.code;
+        event.reason = if (reason) |r| @backingInt(r) else 0;
+        if (host.filling.arena.allocator().dupe(u8, close.reason)) |copy| {
+            event.bytes = copy.ptr;
+            event.len = copy.len;
+        } else |_| {} // the peer's words are lost, not the event
+        host.tell(event);
+    }
+
+    pub fn halfClosed(host: *Host, _: anytype, exchange: *Exchange) void {
+        host.tell(eventOf(.half_closed, exchange));
+    }
+
+    pub fn stopped(host: *Host, _: anytype) void {
+        host.tell(.{ .kind = .stopped });
+    }
+
+    pub fn notice(host: *Host, _: anytype, level: peregrine.Level, text: []const u8) void {
+        const copy = host.filling.arena.allocator().dupe(u8, text) catch return; // a log line, not an answer
+        host.tell(.{ .kind = .notice, .code = @backingInt(level), .bytes = copy.ptr, .len = copy.len });
+    }
+
+    /// Events that must not be lost: losing one would leave C waiting for ever, so memory running out here is the end.
+    fn tell(host: *Host, event: types.Event) void {
+        _ = host.filling.add(event) catch @panic("out of memory for an event");
+    }
+
+    fn eventOf(kind: types.Kind, exchange: *const Exchange) types.Event {
+        return .{ .kind = kind, .ticket = @backingInt(exchange.ticket), .user = exchange.user };
+    }
+};

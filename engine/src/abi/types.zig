@@ -1,0 +1,118 @@
+//! The structs of peregrine.h, laid out as C sees them. A change here is a change there.
+const peregrine = @import("peregrine");
+
+pub const Ticket = u64;
+
+pub const Code = struct {
+    pub const ok = 0;
+    pub const done = 1;
+    pub const blocked = 2;
+    pub const gone = -1;
+    pub const out_of_order = -2;
+    pub const status = -3;
+    pub const field_name = -4;
+    pub const field_value = -5;
+    pub const content_length = -6;
+    pub const too_long = -7;
+    pub const too_short = -8;
+    pub const trailers = -9;
+    pub const memory = -10;
+    pub const unknown = -11;
+    pub const range = -12;
+    pub const system = -13;
+    pub const address = -14;
+    pub const close_code = -15;
+    pub const utf8 = -16;
+    pub const not_websocket = -17;
+};
+
+pub const Option = extern struct {
+    name: [*:0]const u8,
+    unit: [*:0]const u8,
+    summary: [*:0]const u8,
+    fallback: i64,
+    min: i64,
+    max: i64,
+};
+
+pub const Kind = enum(u16) {
+    request = 1,
+    body = 2,
+    drained = 3,
+    finished = 4,
+    aborted = 5,
+    half_closed = 6,
+    message = 7,
+    closed = 8,
+    stopped = 9,
+    notice = 10,
+};
+
+pub const flag_last = 1;
+pub const flag_text = 2;
+pub const flag_trailers = 4;
+pub const flag_handshake = 8;
+
+pub const respond_end = 1;
+pub const respond_trailers = 2;
+pub const respond_flush = 4;
+
+pub const Span = extern struct { at: u32, len: u32 };
+
+pub const Request = extern struct {
+    text: [*]const u8,
+    text_len: u32,
+    field_count: u32,
+    fields: [*]const peregrine.FieldSpan,
+    method: Span,
+    target: Span,
+    path: Span,
+    query: Span,
+    authority: Span,
+    method_id: u8,
+    version: u8,
+    secure: u8,
+    has_query: u8,
+    peer_port: u16,
+    local_port: u16,
+    connection: u32,
+    peer: [*:0]const u8,
+    local: [*:0]const u8,
+    body_length: i64,
+};
+
+pub const Event = extern struct {
+    kind: Kind,
+    flags: u16 = 0,
+    code: u32 = 0,
+    ticket: Ticket = 0,
+    user: ?*anyopaque = null,
+    bytes: [*]const u8 = "",
+    len: usize = 0,
+    request: ?*const Request = null,
+    reason: u32 = 0,
+    reserved: u32 = 0,
+};
+
+pub const Response = extern struct {
+    size: u32,
+    status: u16,
+    flags: u16,
+    fields: ?[*]const peregrine.Field,
+    field_count: usize,
+    body: ?[*]const u8,
+    body_len: usize,
+};
+
+pub const Stats = extern struct {
+    size: u32,
+    connections: u32,
+    exchanges: u32,
+    connections_max: u32,
+    accepted: u64,
+    rejected: u64,
+    requests: u64,
+    refused: u64,
+    memory_bytes: u64,
+    allocations: u64,
+};

@@ -1,0 +1,373 @@
+//! Job: what the contract suite (contract_test.zig) needs beside the io itself: for each io a `Harness` with other ends to talk to,
+//! and a `Stage` that runs rounds and keeps a record.
+//! Refuses to know: which promise a test looks at. A new backend adds its harness here and nothing else.
+
+const std = @import("std");
+const io = @import("io.zig");
+const sys = @import("sys.zig");
+const linux = std.os.linux;
+const testing = std.testing;
+
+const Epoll = io.Epoll;
+const Sim = io.Sim;
+const Socket = io.Socket;
+
+// --- the harnesses: what a test needs beside the io itself --------------------------------------------------------------------
+
+pub const Setup = struct {
+    receive_buffer_bytes: u32 = 64 * 1024,
+    accepts_per_wait: u16 = 64,
+    send_file_bytes_max: u32 = 1024 * 1024,
+};
+
+/// epoll, with real sockets at the other end.
+fn EpollHarness(comptime kind: enum { v4, v6, unix }) type {
+    return struct {
+        io: Epoll,
+        limit: ?linux.rlimit = null,
+
+        const Harness = @This();
+        pub const Io = Epoll;
+        /// A unix socket knows no reset, and a peer that closes looks like one that is done.
+        pub const can_reset = kind != .unix;
+
+        pub const Peer = struct {
+            fd: sys.Fd,
+            end: ?io.Ended = null,
+
+            pub fn write(self: *Peer, bytes: []const u8) !usize {
+                return switch (sys.send(self.fd, &.{io.slice(bytes)}, false)) {
+                    .done => |count| count,
+                    .blocked => 0,
+                    .failed => error.PeerCannotWrite,
+                };
+            }
+
+            pub fn read(self: *Peer, into: *std.ArrayList(u8)) !void {
+                var buffer: [16 * 1024]u8 = undefined;
+                switch (sys.receive(self.fd, &buffer)) {
+                    .done => |count| {
+                        if (count == 0) self.end = .eof;
+                        try into.appendSlice(testing.allocator, buffer[0..count]);
+                    },
+                    .blocked => {},
+                    .failed => self.end = .reset,
+                }
+            }
+
+            pub fn ended(self: *Peer) ?io.Ended {
+                return self.end;
+            }
+
+            pub fn shutdown(self: *Peer) void {
+                sys.shutdownSend(self.fd);
+            }
+
+            pub fn reset(self: *Peer) void {
+                const at_once: linux.linger = .{ .onoff = 1, .linger = 0 };
+                const bytes = std.mem.asBytes(&at_once);
+                std.debug.assert(linux.errno(linux.setsockopt(self.fd, linux.SOL.SOCKET, linux.SO.LINGER, bytes, bytes.len)) == .SUCCESS);
+                self.close();
+            }
+
+            pub fn close(self: *Peer) void {
+                if (self.fd >= 0) sys.close(self.fd);
+                self.fd = -1;
+            }
+        };
+
+        pub fn init(setup: Setup) !Harness {
+            const probe = switch (kind) {
+                .v4 => try io.Address.parse("127.0.0.1", 0),
+                .v6 => try io.Address.parse("::1", 0),
+                .unix => try place(),
+            };
+            // A machine without IPv6 is a fine machine.
+            const probed = @import("socket.zig").listenSocket(&probe, .{}) catch return error.SkipZigTest;
+            sys.close(probed);
+            return .{ .io = try .init(testing.allocator, .{
+                .receive_buffer_bytes = setup.receive_buffer_bytes,
+                .accepts_per_wait = setup.accepts_per_wait,
+                .send_file_bytes_max = setup.send_file_bytes_max,
+            }) };
+        }
+
+        pub fn deinit(self: *Harness) void {
+            self.exhaust(false);
+            self.io.deinit();
+        }
+
+        /// An abstract unix address leaves no file behind.
+        fn place() !io.Address {
+            var buffer: [64]u8 = undefined;
+            return .unixPath(try std.fmt.bufPrint(&buffer, "\x00peregrine-io-test-{d}", .{linux.getpid()}));
+        }
+
+        pub fn listen(self: *Harness) !u32 {
+            return self.io.listen(switch (kind) {
+                .v4 => try .parse("127.0.0.1", 0),
+                .v6 => try .parse("::1", 0),
+                .unix => try place(),
+            }, .{});
+        }
+
+        pub fn connect(self: *Harness, listener: u32) !Peer {
+            const address = self.io.listenerAddress(listener);
+            const fd = try sys.socket(address.family());
+            errdefer sys.close(fd);
+            var storage: sys.sockaddr.storage = undefined;
+            const length = address.toSystem(&storage);
+            sys.connect(fd, @ptrCast(&storage), length) catch |err| switch (err) {
+                error.Pending => {
+                    _ = poll(fd, linux.POLL.OUT, 1000);
+                    if (sys.takeError(fd) != .SUCCESS) return error.Refused;
+                },
+                else => return err,
+            };
+            return .{ .fd = fd };
+        }
+
+        pub fn readable(self: *Harness) bool {
+            return poll(self.io.fd(), linux.POLL.IN, 0);
+        }
+
+        fn poll(fd: sys.Fd, events: i16, timeout_ms: i32) bool {
+            var polls = [1]linux.pollfd{.{ .fd = fd, .events = events, .revents = 0 }};
+            return linux.poll(&polls, 1, timeout_ms) == 1;
+        }
+
+        /// Lets time pass.
+        pub fn pass(self: *Harness, ms: u64) void {
+            const until = self.io.now() + ms;
+            while (self.io.now() < until) {
+                var none: [0]linux.pollfd = .{};
+                _ = linux.poll(&none, 0, @intCast(until - self.io.now()));
+            }
+        }
+
+        pub fn exhaust(self: *Harness, exhausted: bool) void {
+            if (!exhausted) {
+                if (self.limit) |limit| std.debug.assert(linux.errno(linux.setrlimit(.NOFILE, &limit)) == .SUCCESS);
+                self.limit = null;
+                return;
+            }
+            var limit: linux.rlimit = undefined;
+            std.debug.assert(linux.errno(linux.getrlimit(.NOFILE, &limit)) == .SUCCESS);
+            self.limit = limit;
+            limit.cur = 0; // descriptors that exist stay, no new one is given out
+            std.debug.assert(linux.errno(linux.setrlimit(.NOFILE, &limit)) == .SUCCESS);
+        }
+    };
+}
+
+/// The simulation, with one seed.
+fn SimHarness(comptime seed: u64) type {
+    return struct {
+        io: Sim,
+
+        const Harness = @This();
+        pub const Io = Sim;
+        pub const can_reset = true;
+
+        pub const Peer = struct {
+            at: io.SimPeer,
+
+            pub fn write(self: *Peer, bytes: []const u8) !usize {
+                return self.at.write(bytes);
+            }
+
+            pub fn read(self: *Peer, into: *std.ArrayList(u8)) !void {
+                try into.appendSlice(testing.allocator, self.at.read());
+            }
+
+            pub fn ended(self: *Peer) ?io.Ended {
+                return self.at.ended();
+            }
+
+            pub fn shutdown(self: *Peer) void {
+                self.at.shutdown();
+            }
+
+            pub fn reset(self: *Peer) void {
+                self.at.reset();
+            }
+
+            pub fn close(self: *Peer) void {
+                self.at.close();
+            }
+        };
+
+        pub fn init(setup: Setup) !Harness {
+            // Seed 0 is a calm network, the others are not.
+            const rough: u16 = if (seed == 0) 0 else 1;
+            return .{ .io = try .init(testing.allocator, .{
+                .seed = seed,
+                .receive_buffer_bytes = setup.receive_buffer_bytes,
+                .accepts_per_wait = setup.accepts_per_wait,
+                .send_file_bytes_max = setup.send_file_bytes_max,
+                .short_read_permille = rough * 300,
+                .late_permille = rough * 200,
+                .block_permille = rough * 100,
+                .partial_send_permille = rough * 200,
+            }) };
+        }
+
+        pub fn deinit(self: *Harness) void {
+            self.io.deinit();
+        }
+
+        pub fn listen(self: *Harness) !u32 {
+            return self.io.listen(try .parse("127.0.0.1", 0), .{});
+        }
+
+        pub fn connect(self: *Harness, listener: u32) !Peer {
+            return .{ .at = try self.io.connect(listener) };
+        }
+
+        pub fn readable(self: *Harness) bool {
+            return self.io.readable();
+        }
+
+        pub fn pass(self: *Harness, ms: u64) void {
+            self.io.advance(ms);
+        }
+
+        pub fn exhaust(self: *Harness, exhausted: bool) void {
+            self.io.exhaust(exhausted);
+        }
+    };
+}
+
+/// Runs one test against every io.
+pub fn everywhere(comptime case: anytype) !void {
+    try onEpoll(case);
+    inline for (0..8) |seed| try on(SimHarness(seed), case);
+}
+
+fn onEpoll(comptime case: anytype) !void {
+    inline for (.{ .v4, .v6, .unix }) |kind| {
+        on(EpollHarness(kind), case) catch |err| if (err != error.SkipZigTest) return err;
+    }
+}
+
+fn on(comptime Harness: type, comptime case: anytype) !void {
+    errdefer std.debug.print("io contract: {s}\n", .{@typeName(Harness)});
+    try case(Harness);
+}
+
+// --- what the tests look at -----------------------------------------------------------------------------------------------------
+
+/// What happened to one token.
+pub const Log = struct {
+    bytes: std.ArrayList(u8) = .empty,
+    eofs: u32 = 0,
+    resets: u32 = 0,
+    sents: u32 = 0,
+};
+
+/// Runs rounds and keeps a record. Tokens are indexes of `logs`.
+pub fn Stage(comptime Harness: type) type {
+    return struct {
+        harness: Harness,
+        logs: [8]Log = @splat(.{}),
+        accepted: std.ArrayList(Socket) = .empty,
+        accept_failures: u32 = 0,
+        wakes: u32 = 0,
+        rounds: u32 = 0,
+
+        const Self = @This();
+        /// Nothing here needs as many; a test that gets there hangs.
+        const rounds_max = 10_000;
+
+        pub fn init(setup: Setup) !Self {
+            return .{ .harness = try .init(setup) };
+        }
+
+        pub fn deinit(self: *Self) void {
+            for (&self.logs) |*log| log.bytes.deinit(testing.allocator);
+            self.accepted.deinit(testing.allocator);
+            self.harness.deinit();
+        }
+
+        /// One round. Waits a little if nothing is there.
+        pub fn round(self: *Self) !void {
+            self.rounds += 1;
+            if (self.rounds > rounds_max) return error.TimedOut;
+            _ = try self.harness.io.wait(2);
+            while (self.harness.io.next()) |event| try self.record(event);
+        }
+
+        /// Rounds in which nothing that should not come has its chance to come.
+        pub fn quiet(self: *Self) !void {
+            for (0..12) |_| try self.round();
+        }
+
+        pub fn record(self: *Self, event: io.Event) !void {
+            switch (event) {
+                .accepted => |one| try self.accepted.append(testing.allocator, one.socket),
+                .accept_failed => |failed| {
+                    try testing.expect(failed.exhausted);
+                    try testing.expectEqual(sys.number(.MFILE), failed.errno);
+                    self.accept_failures += 1;
+                },
+                .received => |some| {
+                    const log = &self.logs[some.token];
+                    try testing.expect(some.bytes.len > 0);
+                    try testing.expect(log.eofs + log.resets == 0);
+                    try log.bytes.appendSlice(testing.allocator, some.bytes);
+                },
+                .ended => |end| {
+                    const log = &self.logs[end.token];
+                    try testing.expectEqual(end.how == .eof, end.errno == 0);
+                    try testing.expectEqual(@as(u32, 0), log.resets);
+                    switch (end.how) {
+                        .eof => log.eofs += 1,
+                        .reset => log.resets += 1,
+                    }
+                    try testing.expect(log.eofs <= 1);
+                },
+                .sent => |some| self.logs[some.token].sents += 1,
+                .woken => self.wakes += 1,
+            }
+        }
+
+        /// A connection, accepted and added with this token.
+        pub fn join(self: *Self, listener: u32, token: io.Token) !struct { Harness.Peer, Socket } {
+            var peer = try self.harness.connect(listener);
+            errdefer peer.close();
+            const before = self.accepted.items.len;
+            while (self.accepted.items.len == before) try self.round();
+            const socket = self.accepted.items[before];
+            try self.harness.io.add(socket, token);
+            return .{ peer, socket };
+        }
+
+        /// Sends everything, however often that takes. The peer reads along if it is given a place to read to.
+        pub fn sendAll(self: *Self, socket: Socket, token: io.Token, bytes: []const u8, peer: *Harness.Peer, into: ?*std.ArrayList(u8)) !void {
+            var done: usize = 0;
+            while (done < bytes.len) {
+                const rest = bytes[done..];
+                const half = rest.len / 2;
+                const before = self.logs[token].sents;
+                const sent = switch (self.harness.io.send(socket, &.{ io.slice(rest[0..half]), io.slice(rest[half..]) }, false)) {
+                    .sent => |count| count,
+                    .blocked => 0,
+                    else => return error.TestUnexpectedResult,
+                };
+                done += sent;
+                if (sent == rest.len) break;
+                while (self.logs[token].sents == before) {
+                    if (into) |place| try peer.read(place);
+                    try self.round();
+                }
+            }
+        }
+    };
+}
+
+/// Bytes in which every misplaced piece shows.
+pub fn pattern(count: usize) ![]u8 {
+    const bytes = try testing.allocator.alloc(u8, count);
+    for (bytes, 0..) |*byte, index| byte.* = @truncate(index *% 31 ^ index >> 8 ^ index >> 15);
+    return bytes;
+}

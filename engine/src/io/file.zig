@@ -1,0 +1,42 @@
+//! What a server needs of open files: their size, a descriptor of one's own, and its end. Reading and sending them is `sendFile`'s.
+const std = @import("std");
+const linux = std.os.linux;
+const sys = @import("sys.zig");
+
+pub const Error = error{ DescriptorsExhausted, NotAFile };
+
+/// Bytes in the file behind `fd`; NotAFile if it has no size (a pipe, a socket, a closed descriptor).
+pub fn size(fd: sys.Fd) Error!u64 {
+    var info: linux.Statx = undefined;
+    const rc = linux.statx(fd, "", linux.AT.EMPTY_PATH, .{ .TYPE = true, .SIZE = true }, &info);
+    if (linux.errno(rc) != .SUCCESS) return error.NotAFile;
+    if (!linux.S.ISREG(info.mode)) return error.NotAFile;
+    return info.size;
+}
+
+/// A descriptor of our own for the same open file, closed on exec.
+pub fn duplicate(fd: sys.Fd) Error!sys.Fd {
+    const rc = linux.fcntl(fd, linux.F.DUPFD_CLOEXEC, 0);
+    return switch (linux.errno(rc)) {
+        .SUCCESS => @intCast(rc),
+        .MFILE => error.DescriptorsExhausted,
+        else => error.NotAFile,
+    };
+}
+
+/// Gives a descriptor back.
+pub fn close(fd: sys.Fd) void {
+    sys.close(fd);
+}
+
+test "size and duplicate of a regular file; neither of a pipe" {
+    const rc = linux.memfd_create("peregrine-test", 0);
+    const fd: sys.Fd = @intCast(rc);
+    defer close(fd);
+    _ = linux.write(fd, "twelve bytes", 12);
+    try std.testing.expectEqual(12, try size(fd));
+    const copy = try duplicate(fd);
+    try std.testing.expectEqual(12, try size(copy));
+    close(copy);
+    try std.testing.expectError(error.NotAFile, size(-1));
+}

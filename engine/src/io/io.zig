@@ -1,0 +1,139 @@
+//! Room `io`: sockets become a handful of events. Imports std and speaks to the kernel.
+//! Refuses to know: HTTP, TLS, connections, who may have which deadline.
+//!
+//! The contract of an io. `Epoll` and `Sim` keep it (contract_test.zig runs one suite against both), and its verbs are meant for
+//! kernels that report readiness (epoll, kqueue) and for kernels that report completion (io_uring) alike.
+//!
+//! One thread owns an io and calls it; only `wake` may come from elsewhere. Create it after fork. The caller's loop:
+//!
+//!     while (true) {
+//!         _ = try io.wait(timeout_ms);
+//!         while (io.next()) |event| switch (event) { … };
+//!     }
+//!
+//! - A *round* is one `wait` and the `next` calls until null. Within it each socket is read at most once more than it takes to
+//!   see that it is drained, so that a fast sender cannot starve the others. What is left comes in the next round, and `wait`
+//!   does not sleep before that. `wait` may also return early with nothing to deliver (a signal, a stale report).
+//! - An accepted socket does nothing until `add(socket, token)`. The token comes back with each event. `close` ends that: no
+//!   event of a closed socket is ever delivered, not even when its number is in use again within the same round.
+//! - `received` bytes live in the io's one receive buffer until the next call of `next` or `wait`.
+//! - `ended` comes after all received bytes. `eof` at most once (the peer ended its sending side, we may still send), then
+//!   `reset` at most once (the connection is dead: nothing but `close` makes sense), and nothing after a reset. A paused socket
+//!   keeps its eof until it is resumed. A reset may come while paused, or after a failed send, and then overtakes bytes that were not
+//!   delivered yet: they are lost, and nobody could be answered anyway.
+//! - `send` answers at once. `sent` less than everything, or `blocked`: a `sent` event follows when there is room again. `failed`:
+//!   an `ended` reset follows, so that a caller may clean up in one place; one that closes at once hears nothing more.
+//!   Under a completion kernel `blocked` means "submitted": the slices' bytes must neither move nor change until `sent`.
+//! - A host loop (IO::Async, EV) watches `fd()`: readable exactly when `wait(0)` has something to deliver. Before going back to the host,
+//!   either call `next` until null or call `alarm`; both see to it that undelivered events keep `fd()` readable.
+//! - SIGPIPE: `send` never raises it, `sendFile` may; a process that uses `sendFile` has to ignore that signal.
+//! - Time: an io has the clocks (`now`, `wallSeconds`); everybody else gets time as a value.
+
+const std = @import("std");
+const builtin = @import("builtin");
+
+const socket = @import("socket.zig");
+const sys = @import("sys.zig");
+
+/// Open files, for whoever uses `sendFile`.
+pub const file = @import("file.zig");
+pub const Address = socket.Address;
+pub const ListenOptions = socket.ListenOptions;
+pub const ListenError = socket.ListenError;
+pub const Epoll = @import("epoll.zig").Epoll;
+pub const Sim = @import("sim.zig").Sim;
+/// The other end of a connection under `Sim`.
+pub const SimPeer = @import("sim.zig").Peer;
+
+/// The io of this platform.
+pub const Native = switch (builtin.os.tag) {
+    .linux => Epoll,
+    else => @compileError("room io has no backend for this system yet; see epoll.zig for what one has to do"),
+};
+
+/// Chosen by the caller of `add`, given back with every event of that socket.
+pub const Token = u64;
+
+/// Names a socket: the kernel's descriptor under `Epoll`, an index under `Sim`.
+pub const Socket = enum(i32) {
+    none = -1,
+    _,
+};
+
+/// A piece of memory to send. It is borrowed for the duration of `send`; see the contract for completion kernels.
+pub const Slice = sys.Slice;
+
+/// The most slices that one `send` takes.
+pub const slices_max = sys.slices_max;
+
+/// Makes a `Slice` of bytes.
+pub fn slice(bytes: []const u8) Slice {
+    return .{ .base = bytes.ptr, .len = bytes.len };
+}
+
+/// Something that happened.
+pub const Event = union(enum) {
+    /// A connection came in. The socket is the caller's: `add` it or `close` it.
+    accepted: struct { listener: u32, socket: Socket, peer: Address },
+    /// Accepting does not work for now. The io paused that listener (it would fail in a tight circle otherwise); the caller calls
+    /// `resumeAccept`, when it closed something or some time has passed. `exhausted`: descriptors or kernel memory ran out
+    /// (EMFILE, ENFILE, ENOBUFS, ENOMEM).
+    accept_failed: struct { listener: u32, exhausted: bool, errno: u16 },
+    /// The peer sent bytes (at least one). They live until the next call of `next` or `wait`.
+    received: struct { token: Token, bytes: []u8 },
+    /// The peer will send nothing more. `errno` is 0 for eof.
+    ended: struct { token: Token, how: Ended, errno: u16 },
+    /// After a send that was cut short: there is room again. `bytes` counts what the kernel took meanwhile of what was submitted to it;
+    /// it is always 0 under a readiness kernel, which means "try again".
+    sent: struct { token: Token, bytes: usize },
+    /// Somebody called `wake`; any number of calls may become one event.
+    woken,
+};
+
+/// How a peer stopped sending.
+pub const Ended = enum {
+    /// It ended its sending side. We may still send.
+    eof,
+    /// The connection is dead.
+    reset,
+};
+
+/// The answer to a send.
+pub const SendResult = union(enum) {
+    /// So many bytes were taken. Less than all of them: a `sent` event follows.
+    sent: usize,
+    /// Nothing was taken now; a `sent` event follows.
+    blocked,
+    /// The connection is dead; the errno. An `ended` event follows.
+    failed: u16,
+    /// `sendFile` only: the file ends before that offset. Nothing was sent and nothing follows.
+    end_of_file,
+    /// `sendFile` only: the file could not be read; the errno. The connection lives. Nothing was sent and nothing follows.
+    file_failed: u16,
+};
+
+/// Why a `wait` may fail. Under epoll it never does.
+pub const WaitError = error{SystemResources};
+
+/// Limits of an io.
+pub const Options = struct {
+    /// One shared buffer per io; the most that one `received` carries. 64 KiB: a bulk sender costs few system calls, and the
+    /// buffer still fits the second cache level.
+    receive_buffer_bytes: u32 = 64 * 1024,
+    /// Reports that one `wait` takes from the kernel; the rest comes with the next. Each takes 12 bytes.
+    events_per_wait: u16 = 256,
+    /// Connections that one listener gets per round, so that a storm of new ones leaves time for the old ones.
+    accepts_per_wait: u16 = 64,
+    /// The most that one `sendFile` hands over before the other sockets get their turn. A peer that reads as fast as we send would
+    /// otherwise hold the thread for the whole file.
+    send_file_bytes_max: u32 = 1024 * 1024,
+};
+
+test {
+    _ = sys;
+    _ = file;
+    _ = socket;
+    _ = @import("epoll.zig");
+    _ = @import("sim.zig");
+    _ = @import("contract_test.zig");
+}

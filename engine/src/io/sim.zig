@@ -1,0 +1,769 @@
+//! Job: the io contract (see io.zig) on a fake network inside this process, for tests: slow, fragmented, unfair, and the same again
+//! from the same seed. The kernel's part is played by `Link`s, the other ends by `Peer`s that the test holds.
+//! Refuses to know: the kernel (except for the files that `sendFile` reads), the real time, what the bytes mean.
+//!
+//! Everything random comes from one generator seeded with `Options.seed` and is drawn by calls of the io's owner, in order: equal
+//! calls give equal histories. Time stands still except for `advance`; `wait` never sleeps.
+
+const std = @import("std");
+const io = @import("io.zig");
+const sys = @import("sys.zig");
+const assert = std.debug.assert;
+
+const Address = io.Address;
+const Event = io.Event;
+const SendResult = io.SendResult;
+const Slice = io.Slice;
+const Socket = io.Socket;
+const Token = io.Token;
+
+/// A seeded fake network.
+pub const Sim = struct {
+    gpa: std.mem.Allocator,
+    options: Options,
+    random: std.Random.DefaultPrng,
+    now_ms: u64,
+    alarm_ms: ?u64 = null,
+    buffer: []u8,
+    listeners: std.ArrayList(Listener) = .empty,
+    /// Every connection there ever was, so that a `Peer` stays valid. Indexed by `Peer.index`.
+    links: std.ArrayList(Link) = .empty,
+    /// Indexed by `Socket`. The lowest free one is used first, as a kernel does: reuse is as early as possible.
+    slots: std.ArrayList(Slot) = .empty,
+    /// What `next` will look at in this round.
+    agenda: std.ArrayList(Item) = .empty,
+    agenda_next: usize = 0,
+    /// Descriptors have run out: accepting fails. See `exhaust`.
+    exhausted: bool = false,
+    wake_requested: std.atomic.Value(bool) = .init(false),
+    woken_due: bool = false,
+
+    /// Limits, of the same names as in `io.Options`, and the character of the network. `…_permille`: chances out of 1000.
+    pub const Options = struct {
+        receive_buffer_bytes: u32 = 64 * 1024,
+        events_per_wait: u16 = 256,
+        accepts_per_wait: u16 = 64,
+        send_file_bytes_max: u32 = 1024 * 1024,
+
+        /// The number from which a history is replayed.
+        seed: u64 = 0,
+        /// What is on its way in each direction at most; more does not fit.
+        window_bytes: u32 = 64 * 1024,
+        /// A receive finds only a random part of what is there.
+        short_read_permille: u16 = 300,
+        /// Something that is due is not reported in this round.
+        late_permille: u16 = 200,
+        /// A send is blocked although there is room.
+        block_permille: u16 = 100,
+        /// A send takes only a random part of what fits.
+        partial_send_permille: u16 = 200,
+        /// An open connection is reset, per connection and round.
+        reset_permille: u16 = 0,
+        /// Accepting fails, per attempt, as if descriptors had run out.
+        accept_failure_permille: u16 = 0,
+        /// Where the monotonic clock begins, in ms.
+        start_ms: u64 = 1_000_000,
+        /// The wall clock when the monotonic clock begins, in seconds since 1970.
+        start_wall_seconds: u64 = 1_700_000_000,
+    };
+
+    /// A network without connections. Copying the result before the first `Peer` exists is fine, later not.
+    pub fn init(gpa: std.mem.Allocator, options: Options) error{OutOfMemory}!Sim {
+        assert(options.receive_buffer_bytes > 0);
+        assert(options.events_per_wait > 0);
+        assert(options.accepts_per_wait > 0);
+        assert(options.send_file_bytes_max > 0);
+        assert(options.window_bytes > 0);
+        // At 1000 nothing would ever happen.
+        assert(options.late_permille < 1000 and options.block_permille < 1000 and options.accept_failure_permille < 1000);
+        return .{
+            .gpa = gpa,
+            .options = options,
+            .random = .init(options.seed),
+            .now_ms = options.start_ms,
+            .buffer = try gpa.alloc(u8, options.receive_buffer_bytes),
+        };
+    }
+
+    pub fn deinit(self: *Sim) void {
+        for (self.links.items) |*link| link.deinit(self.gpa);
+        for (self.listeners.items) |*listener| listener.backlog.deinit(self.gpa);
+        self.links.deinit(self.gpa);
+        self.slots.deinit(self.gpa);
+        self.listeners.deinit(self.gpa);
+        self.agenda.deinit(self.gpa);
+        self.gpa.free(self.buffer);
+        self.* = undefined;
+    }
+
+    // --- the test's side ---------------------------------------------------------------------------------------------------
+
+    /// Begins a connection to a listener, also to a paused one.
+    pub fn connect(self: *Sim, listener: u32) error{ OutOfMemory, Refused }!Peer {
+        if (self.listeners.items[listener].state == .closed) return error.Refused;
+        const index: u32 = @intCast(self.links.items.len);
+        const near = &self.listeners.items[listener];
+        try near.backlog.ensureUnusedCapacity(self.gpa, 1);
+        try self.links.ensureUnusedCapacity(self.gpa, 1);
+        // `next` cannot fail, so room for the socket has to exist before.
+        try self.slots.ensureTotalCapacity(self.gpa, index + 1);
+        self.links.appendAssumeCapacity(.{ .address = peerAddress(&near.address, index) });
+        near.backlog.appendAssumeCapacity(index);
+        return .{ .sim = self, .index = index };
+    }
+
+    fn peerAddress(listener: *const Address, index: u32) Address {
+        const low: [4]u8 = @bitCast(std.mem.nativeToBig(u32, index));
+        switch (listener.*) {
+            .v4 => return .{ .v4 = .{ .bytes = .{ 10, low[1], low[2], low[3] }, .port = 40_000 } },
+            .v6 => {
+                var bytes: [16]u8 = @splat(0);
+                bytes[0] = 0xfd;
+                bytes[12..].* = low;
+                return .{ .v6 = .{ .bytes = bytes, .port = 40_000 } };
+            },
+            .unix => return .{ .unix = .{ .buffer = @splat(0), .length = 0 } },
+        }
+    }
+
+    /// Moves the clocks.
+    pub fn advance(self: *Sim, ms: u64) void {
+        self.now_ms += ms;
+    }
+
+    /// From now on descriptors have run out, or are there again.
+    pub fn exhaust(self: *Sim, exhausted: bool) void {
+        self.exhausted = exhausted;
+    }
+
+    /// What a host loop would find at a real io's `fd()`: whether `wait(0)` has something to deliver, now or after a delay.
+    pub fn readable(self: *const Sim) bool {
+        if (self.wake_requested.load(.acquire)) return true;
+        if (self.alarm_ms) |at| if (at <= self.now_ms) return true;
+        for (self.slots.items) |*slot| if (self.isDue(slot)) return true;
+        for (self.listeners.items) |*listener| {
+            if (listener.state == .watched and listener.backlog.items.len > 0) return true;
+        }
+        return self.woken_due;
+    }
+
+    // --- listeners -------------------------------------------------------------------------------------------------------
+
+    pub const ListenError = error{OutOfMemory} || io.ListenError;
+
+    /// Listens; port 0 becomes a port of its own. Fails only if the same address is listened at already, and not shared.
+    pub fn listen(self: *Sim, address: Address, options: io.ListenOptions) ListenError!u32 {
+        const id: u32 = @intCast(self.listeners.items.len);
+        var place = address;
+        switch (place) {
+            .v4 => |*v4| if (v4.port == 0) {
+                v4.port = @intCast(49_152 + id);
+            },
+            .v6 => |*v6| if (v6.port == 0) {
+                v6.port = @intCast(49_152 + id);
+            },
+            .unix => {},
+        }
+        for (self.listeners.items) |*other| {
+            if (other.state != .closed and other.address.eql(&place) and !options.reuse_port) return error.AddressInUse;
+        }
+        try self.listeners.append(self.gpa, .{ .address = place, .state = .watched });
+        return id;
+    }
+
+    /// Where a listener listens.
+    pub fn listenerAddress(self: *const Sim, id: u32) Address {
+        return self.listeners.items[id].address;
+    }
+
+    /// Accepts no more for now.
+    pub fn pauseAccept(self: *Sim, id: u32) void {
+        const listener = &self.listeners.items[id];
+        if (listener.state == .watched) listener.state = .paused;
+    }
+
+    /// Accepts again.
+    pub fn resumeAccept(self: *Sim, id: u32) error{}!void {
+        const listener = &self.listeners.items[id];
+        if (listener.state == .paused) listener.state = .watched;
+    }
+
+    /// Closes all listeners; connections that were not accepted are reset.
+    pub fn closeListeners(self: *Sim) void {
+        for (self.listeners.items) |*listener| {
+            listener.state = .closed;
+            for (listener.backlog.items) |index| self.links.items[index].ours = .reset;
+            listener.backlog.clearRetainingCapacity();
+        }
+    }
+
+    // --- sockets ---------------------------------------------------------------------------------------------------------
+
+    /// Begins to deliver the events of an accepted socket.
+    pub fn add(self: *Sim, socket: Socket, token: Token) error{}!void {
+        const slot = self.slotOf(socket);
+        assert(slot.phase == .accepted);
+        slot.phase = .open;
+        slot.token = token;
+    }
+
+    /// Closes a socket, added or not. With unread bytes the peer sees a reset and may lose what it has not read; as in life.
+    pub fn close(self: *Sim, socket: Socket) void {
+        const slot = self.slotOf(socket);
+        const link = &self.links.items[slot.link];
+        if (link.to_us.unread().len > 0) {
+            link.ours = .reset;
+            if (self.chance(500)) link.to_peer.clear();
+        } else if (link.ours == .open) link.ours = .shut;
+        link.closed = true;
+        link.to_us.deinit(self.gpa);
+        slot.* = .{ .phase = .vacant };
+    }
+
+    /// Closes with a reset: what the peer has not read yet may be lost.
+    pub fn reset(self: *Sim, socket: Socket) void {
+        const link = &self.links.items[self.slotOf(socket).link];
+        link.ours = .reset;
+        if (self.chance(500)) link.to_peer.clear();
+        self.close(socket);
+    }
+
+    /// A simulated peer never vanishes without a word: nothing to find out.
+    pub fn probe(_: *Sim, _: Socket) void {}
+
+    /// The listeners of a simulated network have no wildcard addresses.
+    pub fn localAddress(_: *Sim, _: Socket) ?Address {
+        return null;
+    }
+
+    /// Reads nothing more from a socket until `resumeReading`.
+    pub fn pause(self: *Sim, socket: Socket) void {
+        self.addedSlot(socket).paused = true;
+    }
+
+    /// Reads again.
+    pub fn resumeReading(self: *Sim, socket: Socket) void {
+        self.addedSlot(socket).paused = false;
+    }
+
+    /// Sends as much as the window and the generator allow.
+    pub fn send(self: *Sim, socket: Socket, slices: []const Slice, more: bool) SendResult {
+        _ = more; // changes packets, not bytes
+        assert(slices.len <= io.slices_max);
+        const slot = self.addedSlot(socket);
+        if (self.refusal(slot)) |errno| return .{ .failed = errno };
+        var total: usize = 0;
+        for (slices) |piece| total += piece.len;
+        if (total == 0) return .{ .sent = 0 };
+        const take = self.admit(slot, total);
+        if (take == 0) return .blocked;
+        if (self.links.items[slot.link].gone) {
+            self.breakLink(&self.links.items[slot.link]);
+            return .{ .sent = take };
+        }
+        const room = self.links.items[slot.link].to_peer.reserve(self.gpa, take) catch return .{ .failed = slot.fail(.NOMEM) };
+        var filled: usize = 0;
+        for (slices) |piece| {
+            const part = @min(take - filled, piece.len);
+            @memcpy(room[filled..][0..part], piece.base[0..part]);
+            filled += part;
+        }
+        assert(filled == take);
+        self.links.items[slot.link].to_peer.commit(take);
+        return .{ .sent = take };
+    }
+
+    /// Sends a part of a real file, read at once.
+    pub fn sendFile(self: *Sim, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
+        const slot = self.addedSlot(socket);
+        if (self.refusal(slot)) |errno| return .{ .failed = errno };
+        if (len == 0) return .{ .sent = 0 };
+        const take = self.admit(slot, @intCast(@min(len, self.options.send_file_bytes_max)));
+        if (take == 0) return .blocked;
+        if (self.links.items[slot.link].gone) {
+            self.breakLink(&self.links.items[slot.link]);
+            return .{ .sent = take };
+        }
+        const to_peer = &self.links.items[slot.link].to_peer;
+        const room = to_peer.reserve(self.gpa, take) catch return .{ .failed = slot.fail(.NOMEM) };
+        var filled: usize = 0;
+        while (filled < take) switch (sys.readFileAt(file, room[filled..], offset + filled)) {
+            .done => |count| {
+                if (count == 0 and filled == 0) {
+                    slot.stall = .none;
+                    return .end_of_file;
+                }
+                if (count == 0) break;
+                filled += count;
+            },
+            .blocked => unreachable, // files do not block
+            .failed => |code| {
+                if (filled > 0) break;
+                slot.stall = .none;
+                return .{ .file_failed = sys.number(code) };
+            },
+        };
+        to_peer.commit(filled);
+        if (filled < len and slot.stall == .none) slot.stall = .{ .rounds = 0 };
+        return .{ .sent = filled };
+    }
+
+    /// Ends our sending side.
+    pub fn shutdownSend(self: *Sim, socket: Socket) void {
+        const slot = self.addedSlot(socket);
+        const link = &self.links.items[slot.link];
+        if (link.ours == .open) link.ours = .shut;
+        slot.stall = .none;
+    }
+
+    // --- waking and clocks ---------------------------------------------------------------------------------------------------
+
+    /// Lets `next` deliver `woken`. From any thread.
+    pub fn wake(self: *Sim) void {
+        self.wake_requested.store(true, .release);
+    }
+
+    /// There is no descriptor to watch; see `readable`.
+    pub fn fd(_: *Sim) i32 {
+        return -1;
+    }
+
+    /// Makes `readable` true when the clock reaches `at_ms`.
+    pub fn alarm(self: *Sim, at_ms: ?u64) error{}!void {
+        self.alarm_ms = at_ms;
+    }
+
+    /// Milliseconds of the fake clock.
+    pub fn now(self: *const Sim) u64 {
+        return self.now_ms;
+    }
+
+    /// Seconds since 1970 by the fake clock.
+    pub fn wallSeconds(self: *const Sim) u64 {
+        return self.options.start_wall_seconds + (self.now_ms - self.options.start_ms) / std.time.ms_per_s;
+    }
+
+    // --- rounds --------------------------------------------------------------------------------------------------------------
+
+    /// Begins a round. Never sleeps, whatever `timeout_ms` says: whoever could end the wait is the caller.
+    pub fn wait(self: *Sim, timeout_ms: i32) io.WaitError!usize {
+        _ = timeout_ms;
+        if (self.alarm_ms) |at| if (at <= self.now_ms) {
+            self.alarm_ms = null;
+        };
+        if (self.wake_requested.swap(false, .acq_rel)) self.woken_due = true;
+        self.plan() catch return error.SystemResources;
+        return self.agenda.items.len + @intFromBool(self.woken_due);
+    }
+
+    /// Lets the network do its worst, and decides what `next` looks at, in which order. What does not fit comes next time: the agenda
+    /// only names places, the state is in the links.
+    fn plan(self: *Sim) error{OutOfMemory}!void {
+        self.agenda.clearRetainingCapacity();
+        self.agenda_next = 0;
+        for (self.slots.items, 0..) |*slot, index| {
+            if (slot.phase == .vacant or slot.phase == .accepted) continue;
+            if (self.chance(self.options.reset_permille)) self.breakLink(&self.links.items[slot.link]);
+            if (slot.stall == .rounds) slot.stall.rounds -|= 1;
+            if (!self.isDue(slot) or self.chance(self.options.late_permille)) continue;
+            try self.agenda.append(self.gpa, .{ .slot = @intCast(index) });
+        }
+        for (self.listeners.items, 0..) |*listener, id| {
+            if (listener.state != .watched) continue;
+            const count = @min(listener.backlog.items.len, self.options.accepts_per_wait);
+            try self.agenda.appendNTimes(self.gpa, .{ .listener = @intCast(id) }, count);
+        }
+        self.random.random().shuffle(Item, self.agenda.items);
+        self.agenda.shrinkRetainingCapacity(@min(self.agenda.items.len, self.options.events_per_wait));
+    }
+
+    /// The next event of this round, or null at its end.
+    pub fn next(self: *Sim) ?Event {
+        if (self.woken_due) {
+            self.woken_due = false;
+            return .woken;
+        }
+        while (self.agenda_next < self.agenda.items.len) {
+            const item = self.agenda.items[self.agenda_next];
+            self.agenda_next += 1;
+            const event = switch (item) {
+                .listener => |id| self.accept(id),
+                .slot => |index| self.visit(index),
+            };
+            if (event) |happened| return happened;
+        }
+        return null;
+    }
+
+    fn accept(self: *Sim, id: u32) ?Event {
+        const listener = &self.listeners.items[id];
+        if (listener.state != .watched or listener.backlog.items.len == 0) return null;
+        if (self.exhausted or self.chance(self.options.accept_failure_permille)) {
+            listener.state = .paused;
+            return .{ .accept_failed = .{ .listener = id, .exhausted = true, .errno = sys.number(.MFILE) } };
+        }
+        const link = listener.backlog.orderedRemove(0);
+        const index = for (self.slots.items, 0..) |*slot, index| {
+            if (slot.phase == .vacant) break index;
+        } else self.slots.items.len;
+        if (index == self.slots.items.len) self.slots.appendAssumeCapacity(.{ .phase = .vacant });
+        const slot = &self.slots.items[index];
+        slot.* = .{ .phase = .accepted, .link = link };
+        return .{ .accepted = .{
+            .listener = id,
+            .socket = @fromBackingInt(@intCast(index)),
+            .peer = self.links.items[link].address,
+        } };
+    }
+
+    /// True if `visit` would find an event.
+    fn isDue(self: *const Sim, slot: *const Slot) bool {
+        switch (slot.phase) {
+            .vacant, .accepted, .dead => return false,
+            .dying => return true,
+            .open, .eof => {},
+        }
+        const link = &self.links.items[slot.link];
+        if (link.peers == .reset or self.hasRoomAgain(slot)) return true;
+        return slot.phase == .open and !slot.paused and (link.peers == .shut or link.to_us.unread().len > 0);
+    }
+
+    fn hasRoomAgain(self: *const Sim, slot: *const Slot) bool {
+        const room = self.links.items[slot.link].to_peer.unread().len < self.options.window_bytes;
+        return room and slot.stall == .rounds and slot.stall.rounds == 0;
+    }
+
+    fn visit(self: *Sim, index: u32) ?Event {
+        const slot = &self.slots.items[index];
+        if (!self.isDue(slot)) return null;
+        if (slot.phase == .dying) return slot.end(.reset, slot.phase.dying);
+        if (self.hasRoomAgain(slot)) {
+            slot.stall = .none;
+            return .{ .sent = .{ .token = slot.token, .bytes = 0 } };
+        }
+        const link = &self.links.items[slot.link];
+        const there = link.to_us.unread();
+        if (slot.phase == .open and !slot.paused and there.len > 0) {
+            var count = @min(there.len, self.buffer.len);
+            if (self.chance(self.options.short_read_permille)) count = self.between(1, count);
+            @memcpy(self.buffer[0..count], there[0..count]);
+            link.to_us.consume(count);
+            return .{ .received = .{ .token = slot.token, .bytes = self.buffer[0..count] } };
+        }
+        return switch (link.peers) {
+            .open => unreachable, // not due
+            .shut => slot.end(.eof, 0),
+            .reset => slot.end(.reset, sys.number(.CONNRESET)),
+        };
+    }
+
+    /// How many of `total` bytes a send takes now. If not all, a `sent` event will follow.
+    fn admit(self: *Sim, slot: *Slot, total: usize) usize {
+        assert(total > 0);
+        const room = self.options.window_bytes - self.links.items[slot.link].to_peer.unread().len;
+        var take = @min(room, total);
+        if (take > 0 and self.chance(self.options.partial_send_permille)) take = self.between(1, take);
+        if (self.chance(self.options.block_permille)) take = 0;
+        slot.stall = if (take < total) .{ .rounds = @intCast(self.between(0, 3)) } else .none;
+        return take;
+    }
+
+    /// Why a send cannot work, or null.
+    fn refusal(self: *Sim, slot: *Slot) ?u16 {
+        const link = &self.links.items[slot.link];
+        switch (slot.phase) {
+            .vacant, .accepted => unreachable,
+            .dying => |errno| return errno,
+            .dead => return sys.number(.PIPE),
+            .open, .eof => {},
+        }
+        if (link.peers == .reset) return slot.fail(.CONNRESET);
+        assert(link.ours == .open); // sending after shutdownSend is the caller's fault
+        return null;
+    }
+
+    fn breakLink(self: *Sim, link: *Link) void {
+        link.peers = .reset;
+        if (link.ours == .open) link.ours = .reset;
+        if (self.chance(500)) link.to_us.clear();
+    }
+
+    fn slotOf(self: *Sim, socket: Socket) *Slot {
+        assert(socket != .none);
+        const slot = &self.slots.items[@intCast(@backingInt(socket))];
+        assert(slot.phase != .vacant);
+        return slot;
+    }
+
+    fn addedSlot(self: *Sim, socket: Socket) *Slot {
+        const slot = self.slotOf(socket);
+        assert(slot.phase != .accepted);
+        return slot;
+    }
+
+    fn chance(self: *Sim, permille: u16) bool {
+        return self.random.random().uintLessThan(u16, 1000) < permille;
+    }
+
+    fn between(self: *Sim, low: usize, high: usize) usize {
+        // A fixed width, so that a seed means the same on every machine.
+        return @intCast(self.random.random().intRangeAtMost(u64, low, high));
+    }
+};
+
+/// The other end of a connection, in the hands of a test. Valid as long as the `Sim`.
+pub const Peer = struct {
+    sim: *Sim,
+    index: u32,
+
+    /// Sends bytes, as many as the window has room for, and returns how many; 0 also when the connection is gone.
+    pub fn write(self: Peer, bytes: []const u8) error{OutOfMemory}!usize {
+        const link = self.endpoint();
+        assert(link.peers != .shut);
+        if (link.peers == .reset or link.ours == .reset) return 0;
+        if (link.closed) {
+            link.ours = .reset;
+            return 0;
+        }
+        const count = @min(bytes.len, self.sim.options.window_bytes - link.to_us.unread().len);
+        const room = try link.to_us.reserve(self.sim.gpa, count);
+        @memcpy(room, bytes[0..count]);
+        link.to_us.commit(count);
+        return count;
+    }
+
+    /// What arrived since the last read, in order. Valid until the next read of this peer.
+    pub fn read(self: Peer) []const u8 {
+        const link = self.endpoint();
+        link.lent.clear();
+        std.mem.swap(Pipe, &link.lent, &link.to_peer);
+        return link.lent.unread();
+    }
+
+    /// Ends this peer's sending side; it can still read.
+    pub fn shutdown(self: Peer) void {
+        const link = self.endpoint();
+        if (link.peers == .open) link.peers = .shut;
+    }
+
+    /// Closes this peer's socket, as a client does that goes away: we see its end, and a reset once we send. With unread bytes: `reset`.
+    pub fn close(self: Peer) void {
+        const link = self.endpoint();
+        if (link.to_peer.unread().len > 0) return self.reset();
+        self.shutdown();
+        link.gone = true;
+    }
+
+    /// Kills the connection. What is on the way to us may get lost.
+    pub fn reset(self: Peer) void {
+        self.sim.breakLink(self.endpoint());
+    }
+
+    /// How the connection ended for this peer; null while there may be more to read.
+    pub fn ended(self: Peer) ?io.Ended {
+        const link = self.endpoint();
+        if (link.to_peer.unread().len > 0) return null;
+        return switch (link.ours) {
+            .open => null,
+            .shut => .eof,
+            .reset => .reset,
+        };
+    }
+
+    fn endpoint(self: Peer) *Link {
+        return &self.sim.links.items[self.index];
+    }
+};
+
+const Item = union(enum) {
+    /// Accept one.
+    listener: u32,
+    /// Look at this slot. If it has a new owner meanwhile, that one's state decides: a plan carries nothing over.
+    slot: u32,
+};
+
+const Listener = struct {
+    address: Address,
+    state: enum { watched, paused, closed },
+    /// Connections that wait to be accepted, oldest first.
+    backlog: std.ArrayList(u32) = .empty,
+};
+
+/// Our side of a connection: what the kernel would keep for a descriptor.
+const Slot = struct {
+    phase: Phase,
+    token: Token = 0,
+    link: u32 = 0,
+    paused: bool = false,
+    stall: Stall = .none,
+
+    const Phase = union(enum) { vacant, accepted, open, eof, dying: u16, dead };
+
+    /// A send was cut short; the `sent` event is so many rounds away, and room is needed too.
+    const Stall = union(enum) { none, rounds: u8 };
+
+    fn fail(self: *Slot, code: std.os.linux.E) u16 {
+        self.phase = .{ .dying = sys.number(code) };
+        return self.phase.dying;
+    }
+
+    fn end(self: *Slot, how: io.Ended, errno: u16) Event {
+        self.phase = switch (how) {
+            .eof => .eof,
+            .reset => .dead,
+        };
+        return .{ .ended = .{ .token = self.token, .how = how, .errno = errno } };
+    }
+};
+
+/// A connection: two pipes, and how far each side's sending went.
+const Link = struct {
+    address: Address,
+    to_us: Pipe = .{},
+    to_peer: Pipe = .{},
+    /// What the peer's last read gave out.
+    lent: Pipe = .{},
+    peers: Side = .open,
+    ours: Side = .open,
+    /// Our side closed its socket.
+    closed: bool = false,
+    /// The peer closed its socket: whatever we send is answered with a reset.
+    gone: bool = false,
+
+    const Side = enum { open, shut, reset };
+
+    fn deinit(self: *Link, gpa: std.mem.Allocator) void {
+        self.to_us.deinit(gpa);
+        self.to_peer.deinit(gpa);
+        self.lent.deinit(gpa);
+    }
+};
+
+/// Bytes in order.
+const Pipe = struct {
+    list: std.ArrayList(u8) = .empty,
+    head: usize = 0,
+
+    fn unread(self: *const Pipe) []const u8 {
+        return self.list.items[self.head..];
+    }
+
+    /// Room for exactly `count` bytes at the end; they count after `commit`.
+    fn reserve(self: *Pipe, gpa: std.mem.Allocator, count: usize) error{OutOfMemory}![]u8 {
+        self.list.replaceRangeAssumeCapacity(0, self.head, &.{});
+        self.head = 0;
+        try self.list.ensureUnusedCapacity(gpa, count);
+        return self.list.unusedCapacitySlice()[0..count];
+    }
+
+    fn commit(self: *Pipe, count: usize) void {
+        self.list.items.len += count;
+    }
+
+    fn consume(self: *Pipe, count: usize) void {
+        assert(count <= self.unread().len);
+        self.head += count;
+    }
+
+    fn clear(self: *Pipe) void {
+        self.list.clearRetainingCapacity();
+        self.head = 0;
+    }
+
+    fn deinit(self: *Pipe, gpa: std.mem.Allocator) void {
+        self.list.deinit(gpa);
+        self.* = .{};
+    }
+};
+
+const testing = std.testing;
+
+/// Runs an echo over a rough network and returns a digest of everything that happened.
+fn history(seed: u64) !u64 {
+    var sim: Sim = try .init(testing.allocator, .{
+        .seed = seed,
+        .window_bytes = 300,
+        .reset_permille = 2,
+        .accept_failure_permille = 100,
+    });
+    defer sim.deinit();
+    const listener = try sim.listen(try .parse("127.0.0.1", 0), .{});
+    var peers: [5]Peer = undefined;
+    for (&peers) |*peer| peer.* = try sim.connect(listener);
+    var sockets: [5]Socket = undefined;
+    var accepted: usize = 0;
+    var digest: std.hash.Fnv1a_64 = .init();
+    for (0..400) |round| {
+        for (&peers) |peer| {
+            if (round < 300) _ = try peer.write("how is the weather over there?") else if (round == 300) peer.shutdown();
+            digest.update(peer.read());
+        }
+        try sim.resumeAccept(listener);
+        digest.update(std.mem.asBytes(&try sim.wait(-1)));
+        while (sim.next()) |event| {
+            digest.update(@tagName(event));
+            switch (event) {
+                .accepted => |one| {
+                    sockets[accepted] = one.socket;
+                    try sim.add(one.socket, accepted);
+                    accepted += 1;
+                },
+                .received => |some| {
+                    digest.update(std.mem.asBytes(&some.token));
+                    _ = sim.send(sockets[some.token], &.{io.slice(some.bytes)}, false);
+                },
+                .ended => |end| digest.update(std.mem.asBytes(&end.token)),
+                else => {},
+            }
+        }
+    }
+    try testing.expectEqual(peers.len, accepted);
+    return digest.final();
+}
+
+test "a seed replays its history, another seed has another" {
+    const first = try history(1);
+    try testing.expectEqual(first, try history(1));
+    try testing.expect(first != try history(2));
+}
+
+test "resets and accept failures come by themselves when asked for" {
+    var sim: Sim = try .init(testing.allocator, .{ .seed = 7, .reset_permille = 100, .accept_failure_permille = 500 });
+    defer sim.deinit();
+    const listener = try sim.listen(try .parse("::1", 0), .{});
+    var failures: usize = 0;
+    var resets: usize = 0;
+    for (0..20) |_| _ = try sim.connect(listener);
+    for (0..1000) |_| {
+        try sim.resumeAccept(listener);
+        _ = try sim.wait(0);
+        while (sim.next()) |event| switch (event) {
+            .accepted => |one| try sim.add(one.socket, 0),
+            .accept_failed => |failed| {
+                try testing.expect(failed.exhausted);
+                failures += 1;
+            },
+            .ended => |end| {
+                try testing.expectEqual(io.Ended.reset, end.how);
+                resets += 1;
+            },
+            else => return error.TestUnexpectedResult,
+        };
+    }
+    try testing.expectEqual(@as(usize, 20), resets);
+    try testing.expect(failures > 0);
+}
+
+test "closing with unread bytes resets the peer" {
+    var sim: Sim = try .init(testing.allocator, .{ .late_permille = 0 });
+    defer sim.deinit();
+    const listener = try sim.listen(try .parse("127.0.0.1", 80), .{});
+    try testing.expectError(error.AddressInUse, sim.listen(try .parse("127.0.0.1", 80), .{}));
+    for ([_]?[]const u8{ "unread", null }, [_]io.Ended{ .reset, .eof }) |bytes, end| {
+        const peer = try sim.connect(listener);
+        if (bytes) |some| try testing.expectEqual(some.len, try peer.write(some));
+        _ = try sim.wait(0);
+        sim.close(sim.next().?.accepted.socket);
+        try testing.expectEqual(@as(?io.Ended, end), peer.ended());
+    }
+}

@@ -1,0 +1,369 @@
+//! Job: addresses (IPv4, IPv6, unix) as values and as text, and listening sockets made from them.
+//! Refuses to know: events, host names (there is no resolver here: an address is a literal), HTTP.
+//! IPv6 in text follows RFC 5952, with brackets around it before a port (RFC 3986, 3.2.2).
+
+const std = @import("std");
+const sys = @import("sys.zig");
+const linux = std.os.linux;
+const assert = std.debug.assert;
+
+/// Where a socket listens, or who is at its other end.
+pub const Address = union(enum) {
+    v4: V4,
+    v6: V6,
+    unix: Unix,
+
+    /// An IPv4 address and a port.
+    pub const V4 = struct { bytes: [4]u8, port: u16 };
+
+    /// An IPv6 address and a port. `scope` is the interface's index for a link-local address, otherwise 0.
+    pub const V6 = struct { bytes: [16]u8, port: u16, scope: u32 = 0 };
+
+    /// The path of a unix socket. Empty for a peer that has none, which is the rule for clients. A leading NUL byte names an
+    /// abstract socket, which lives in no directory.
+    pub const Unix = struct {
+        buffer: [path_bytes_max]u8,
+        length: u8,
+
+        /// The path; lives as long as `self`.
+        pub fn path(self: *const Unix) []const u8 {
+            return self.buffer[0..self.length];
+        }
+    };
+
+    /// The longest path of a unix socket: one byte of the kernel's 108 stays for a NUL.
+    pub const path_bytes_max = 107;
+
+    /// Enough for the text of any address.
+    pub const text_bytes_max = "unix:".len + path_bytes_max;
+
+    /// Reads an IP address, "127.0.0.1", "::1", "[::1]" or "fe80::1%2" (the scope as a number). Names are refused.
+    pub fn parse(host: []const u8, port_number: u16) error{InvalidAddress}!Address {
+        if (std.Io.net.Ip4Address.parse(host, port_number)) |v4| {
+            return .{ .v4 = .{ .bytes = v4.bytes, .port = port_number } };
+        } else |_| {}
+        const bracketed = host.len >= 2 and host[0] == '[' and host[host.len - 1] == ']';
+        const bare = if (bracketed) host[1 .. host.len - 1] else host;
+        switch (std.Io.net.Ip6Address.Unresolved.parse(bare)) {
+            .success => |v6| {
+                const scope_text = v6.interface_name orelse "0";
+                const scope = std.fmt.parseInt(u32, scope_text, 10) catch return error.InvalidAddress;
+                return .{ .v6 = .{ .bytes = v6.bytes, .port = port_number, .scope = scope } };
+            },
+            else => return error.InvalidAddress,
+        }
+    }
+
+    /// The address of a unix socket at `path`, which is copied. A path that is empty or longer than `path_bytes_max` is refused.
+    pub fn unixPath(path: []const u8) error{InvalidAddress}!Address {
+        if (path.len == 0 or path.len > path_bytes_max) return error.InvalidAddress;
+        var unix: Unix = .{ .buffer = @splat(0), .length = @intCast(path.len) };
+        @memcpy(unix.buffer[0..path.len], path);
+        return .{ .unix = unix };
+    }
+
+    /// Whether it stands for every address of this machine.
+    pub fn isWildcard(self: *const Address) bool {
+        return switch (self.*) {
+            .v4 => |v4| std.mem.allEqual(u8, &v4.bytes, 0),
+            .v6 => |v6| std.mem.allEqual(u8, &v6.bytes, 0),
+            .unix => false,
+        };
+    }
+
+    /// The port, or null for a unix socket.
+    pub fn port(self: *const Address) ?u16 {
+        return switch (self.*) {
+            .v4 => |v4| v4.port,
+            .v6 => |v6| v6.port,
+            .unix => null,
+        };
+    }
+
+    /// Writes "127.0.0.1:80", "[::1]:80" or "unix:/run/x.sock". Used by `{f}`.
+    pub fn format(self: Address, writer: *std.Io.Writer) std.Io.Writer.Error!void {
+        switch (self) {
+            .v4, .v6 => {
+                if (self == .v6) try writer.writeByte('[');
+                try self.formatHost(writer);
+                if (self == .v6) try writer.writeByte(']');
+                try writer.print(":{d}", .{self.port().?});
+            },
+            .unix => |*unix| {
+                try writer.writeAll("unix:");
+                for (unix.path()) |byte| try writer.writeByte(if (byte == 0) '@' else byte);
+            },
+        }
+    }
+
+    /// Writes the address without a port: "127.0.0.1", "::1"; for a unix socket, its path.
+    pub fn formatHost(self: *const Address, writer: *std.Io.Writer) std.Io.Writer.Error!void {
+        switch (self.*) {
+            .v4 => |v4| try writer.print("{d}.{d}.{d}.{d}", .{ v4.bytes[0], v4.bytes[1], v4.bytes[2], v4.bytes[3] }),
+            .v6 => |v6| {
+                const bare: std.Io.net.Ip6Address.Unresolved = .{ .bytes = v6.bytes, .interface_name = null };
+                try bare.format(writer);
+                if (v6.scope != 0) try writer.print("%{d}", .{v6.scope});
+            },
+            .unix => |*unix| try writer.writeAll(unix.path()),
+        }
+    }
+
+    /// The text of `format`, in the caller's buffer.
+    pub fn text(self: *const Address, buffer: *[text_bytes_max]u8) []const u8 {
+        var writer: std.Io.Writer = .fixed(buffer);
+        self.format(&writer) catch unreachable; // text_bytes_max holds any address
+        return writer.buffered();
+    }
+
+    /// The text of `formatHost`, in the caller's buffer.
+    pub fn hostText(self: *const Address, buffer: *[text_bytes_max]u8) []const u8 {
+        var writer: std.Io.Writer = .fixed(buffer);
+        self.formatHost(&writer) catch unreachable; // text_bytes_max holds any address
+        return writer.buffered();
+    }
+
+    /// True if both name the same place.
+    pub fn eql(self: *const Address, other: *const Address) bool {
+        return switch (self.*) {
+            .v4 => |v4| other.* == .v4 and std.meta.eql(v4, other.v4),
+            .v6 => |v6| other.* == .v6 and std.meta.eql(v6, other.v6),
+            .unix => |*unix| other.* == .unix and std.mem.eql(u8, unix.path(), other.unix.path()),
+        };
+    }
+
+    /// The address family, as `socket` wants it.
+    pub fn family(self: *const Address) u32 {
+        return switch (self.*) {
+            .v4 => linux.AF.INET,
+            .v6 => linux.AF.INET6,
+            .unix => linux.AF.UNIX,
+        };
+    }
+
+    /// Writes the address as the kernel wants it and returns its length in bytes.
+    pub fn toSystem(self: *const Address, storage: *sys.sockaddr.storage) sys.socklen_t {
+        storage.* = std.mem.zeroes(sys.sockaddr.storage);
+        switch (self.*) {
+            .v4 => |v4| {
+                const in: *sys.sockaddr.in = @ptrCast(storage);
+                in.* = .{ .port = std.mem.nativeToBig(u16, v4.port), .addr = @bitCast(v4.bytes) };
+                return @sizeOf(sys.sockaddr.in);
+            },
+            .v6 => |v6| {
+                const in6: *sys.sockaddr.in6 = @ptrCast(storage);
+                in6.* = .{ .port = std.mem.nativeToBig(u16, v6.port), .flowinfo = 0, .addr = v6.bytes, .scope_id = v6.scope };
+                return @sizeOf(sys.sockaddr.in6);
+            },
+            .unix => |*unix| {
+                const un: *sys.sockaddr.un = @ptrCast(storage);
+                un.family = linux.AF.UNIX;
+                @memcpy(un.path[0..unix.length], unix.path());
+                // The NUL ends a path, but in an abstract name it would count.
+                const abstract = unix.length > 0 and unix.buffer[0] == 0;
+                return @intCast(unix_path_offset + unix.length + @intFromBool(!abstract));
+            },
+        }
+    }
+
+    /// Reads an address from the kernel. Null: a family that is none of ours, so the descriptor is none of ours either.
+    pub fn fromSystem(storage: *const sys.sockaddr.storage, length: sys.socklen_t) ?Address {
+        switch (storage.family) {
+            linux.AF.INET => {
+                const in: *const sys.sockaddr.in = @ptrCast(storage);
+                return .{ .v4 = .{ .bytes = @bitCast(in.addr), .port = std.mem.bigToNative(u16, in.port) } };
+            },
+            linux.AF.INET6 => {
+                const in6: *const sys.sockaddr.in6 = @ptrCast(storage);
+                return .{ .v6 = .{ .bytes = in6.addr, .port = std.mem.bigToNative(u16, in6.port), .scope = in6.scope_id } };
+            },
+            linux.AF.UNIX => {
+                const un: *const sys.sockaddr.un = @ptrCast(storage);
+                const given = un.path[0..@min(length -| unix_path_offset, path_bytes_max)];
+                const abstract = given.len > 0 and given[0] == 0;
+                const path = if (abstract) given else std.mem.sliceTo(given, 0);
+                var unix: Unix = .{ .buffer = @splat(0), .length = @intCast(path.len) };
+                @memcpy(unix.buffer[0..path.len], path);
+                return .{ .unix = unix };
+            },
+            else => return null,
+        }
+    }
+
+    const unix_path_offset = @offsetOf(sys.sockaddr.un, "path");
+};
+
+/// How to listen.
+pub const ListenOptions = struct {
+    /// How many connections the kernel queues until they are accepted. It caps this at net.core.somaxconn (4096 by default).
+    backlog: u31 = 4096,
+    /// Several sockets may listen at one address and the kernel spreads the connections (SO_REUSEPORT). IP only.
+    reuse_port: bool = false,
+    /// An IPv6 socket at "::" leaves IPv4 alone. Off: it serves both, and IPv4 peers look like "::ffff:1.2.3.4".
+    v6_only: bool = false,
+    /// A socket file at whose other end nobody listens is what a dead server left behind: remove it, then bind. Unix only.
+    replace_stale: bool = true,
+};
+
+pub const ListenError = sys.SocketError || sys.BindError || sys.OptionError;
+
+/// A listening socket, non-blocking and closed on exec. TCP sockets that it accepts inherit TCP_NODELAY from it (Linux does
+/// that), which saves one system call per connection. The caller closes it; the file of a unix socket stays (several processes may share
+/// it), the caller unlinks it.
+pub fn listenSocket(address: *const Address, options: ListenOptions) ListenError!sys.Fd {
+    const fd = try sys.socket(address.family());
+    errdefer sys.close(fd);
+    switch (address.*) {
+        .v4, .v6 => {
+            try sys.setOption(fd, .reuse_address, 1);
+            if (options.reuse_port) try sys.setOption(fd, .reuse_port, 1);
+            if (address.* == .v6) try sys.setOption(fd, .v6_only, @intFromBool(options.v6_only));
+        },
+        .unix => {},
+    }
+    inheritNoDelay(fd);
+    var storage: sys.sockaddr.storage = undefined;
+    const length = address.toSystem(&storage);
+    sys.bind(fd, @ptrCast(&storage), length) catch |err| {
+        if (err != error.AddressInUse or !options.replace_stale or !removeStale(address)) return err;
+        try sys.bind(fd, @ptrCast(&storage), length);
+    };
+    try sys.listen(fd, options.backlog);
+    return fd;
+}
+
+/// Lets the sockets that a listener will accept send small packets at once. No harm where that has no meaning (unix).
+pub fn inheritNoDelay(listener: sys.Fd) void {
+    sys.setOption(listener, .no_delay, 1) catch |err| switch (err) {
+        error.OptionUnsupported => {},
+        else => {}, // slower small packets are no reason not to serve
+    };
+}
+
+/// The address on our side of a socket; after listening at port 0, the real port.
+pub fn localAddress(fd: sys.Fd) sys.SocketError!Address {
+    var storage: sys.sockaddr.storage = undefined;
+    var length: sys.socklen_t = undefined;
+    try sys.getsockname(fd, &storage, &length);
+    return Address.fromSystem(&storage, length) orelse error.FamilyUnsupported;
+}
+
+/// Removes the file of a unix socket if nobody listens there. True if the way is free now.
+fn removeStale(address: *const Address) bool {
+    if (address.* != .unix) return false;
+    const path = address.unix.path();
+    if (path.len == 0 or path[0] == 0) return false;
+    const probe = sys.socket(linux.AF.UNIX) catch return false;
+    defer sys.close(probe);
+    var storage: sys.sockaddr.storage = undefined;
+    const length = address.toSystem(&storage);
+    // An ordinary file refuses just like a socket whose owner is gone: look before removing anything.
+    sys.connect(probe, @ptrCast(&storage), length) catch |err| switch (err) {
+        error.Refused => return isSocketFile(path) and unlink(path),
+        else => return false,
+    };
+    return false;
+}
+
+fn isSocketFile(path: []const u8) bool {
+    const terminated = std.posix.toPosixPath(path) catch return false;
+    var status: linux.Statx = undefined;
+    const rc = linux.statx(linux.AT.FDCWD, &terminated, linux.AT.SYMLINK_NOFOLLOW, .{ .TYPE = true }, &status);
+    return linux.errno(rc) == .SUCCESS and linux.S.ISSOCK(status.mode);
+}
+
+fn unlink(path: []const u8) bool {
+    const terminated = std.posix.toPosixPath(path) catch return false;
+    return linux.errno(linux.unlink(&terminated)) == .SUCCESS;
+}
+
+const testing = std.testing;
+
+fn expectText(expected: []const u8, address: Address) !void {
+    var buffer: [Address.text_bytes_max]u8 = undefined;
+    try testing.expectEqualStrings(expected, address.text(&buffer));
+    // Through the kernel's form and back.
+    var storage: sys.sockaddr.storage = undefined;
+    const length = address.toSystem(&storage);
+    const back = Address.fromSystem(&storage, length).?;
+    try testing.expect(back.eql(&address));
+    try testing.expectEqualStrings(expected, back.text(&buffer));
+}
+
+test "addresses in text" {
+    try expectText("127.0.0.1:80", try .parse("127.0.0.1", 80));
+    try expectText("0.0.0.0:0", try .parse("0.0.0.0", 0));
+    try expectText("255.255.255.255:65535", try .parse("255.255.255.255", 65535));
+    try expectText("[::1]:80", try .parse("::1", 80));
+    try expectText("[::1]:8080", try .parse("[::1]", 8080));
+    try expectText("[::]:1", try .parse("::", 1));
+    try expectText("[2001:db8::2:1]:443", try .parse("2001:DB8:0:0:0:0:2:1", 443));
+    try expectText("[2001:db8:0:1:1:1:1:1]:443", try .parse("2001:db8:0:1:1:1:1:1", 443));
+    try expectText("[::ffff:1.2.3.4]:5", try .parse("::ffff:1.2.3.4", 5));
+    try expectText("[fe80::1%2]:6", try .parse("fe80::1%2", 6));
+    try expectText("unix:/tmp/x.sock", try .unixPath("/tmp/x.sock"));
+    try expectText("unix:@abstract", try .unixPath("\x00abstract"));
+    const longest: [Address.path_bytes_max]u8 = @splat('p');
+    try expectText("unix:" ++ longest, try .unixPath(&longest));
+}
+
+test "what is no address is refused" {
+    for ([_][]const u8{
+        "",        "localhost", "1.2.3",   "1.2.3.4.5", "256.1.1.1", "1.2.3.4:80", ":::",  "1::2::3",
+        "[::1",    "::1]",      "[]",      "12345::",   "::1%eth0",  "01.2.3.4",   " ::1", "1.2.3.4 ",
+        "1.2.3.x", "[1.2.3.4]", "[[::1]]",
+    }) |host| try testing.expectError(error.InvalidAddress, Address.parse(host, 80));
+    try testing.expectError(error.InvalidAddress, Address.unixPath(""));
+    const too_long: [Address.path_bytes_max + 1]u8 = @splat('p');
+    try testing.expectError(error.InvalidAddress, Address.unixPath(&too_long));
+}
+
+test "host, port and equality" {
+    const here: Address = try .parse("::1", 80);
+    const there: Address = try .parse("::1", 81);
+    const path: Address = try .unixPath("/a");
+    var buffer: [Address.text_bytes_max]u8 = undefined;
+    try testing.expectEqualStrings("::1", here.hostText(&buffer));
+    try testing.expectEqualStrings("/a", path.hostText(&buffer));
+    try testing.expectEqual(@as(?u16, 80), here.port());
+    try testing.expectEqual(@as(?u16, null), path.port());
+    try testing.expect(here.eql(&here));
+    try testing.expect(!here.eql(&there));
+    try testing.expect(!here.eql(&path));
+    try testing.expect(!path.eql(&here));
+}
+
+test "a listening socket learns its port; the same port twice is refused, unless shared" {
+    const any: Address = try .parse("127.0.0.1", 0);
+    const first = try listenSocket(&any, .{});
+    defer sys.close(first);
+    const taken = try localAddress(first);
+    try testing.expect(taken.port().? != 0);
+    try testing.expect(try sys.getOption(first, .no_delay) != 0);
+    try testing.expectError(error.AddressInUse, listenSocket(&taken, .{}));
+
+    const shared = try listenSocket(&any, .{ .reuse_port = true });
+    defer sys.close(shared);
+    const again = try listenSocket(&try localAddress(shared), .{ .reuse_port = true });
+    defer sys.close(again);
+}
+
+test "a stale unix socket is replaced, a live one and a plain file are not" {
+    var name_buffer: [64]u8 = undefined;
+    const path = try std.fmt.bufPrint(&name_buffer, "/tmp/peregrine-io-{d}.sock", .{linux.getpid()});
+    const address: Address = try .unixPath(path);
+    const first = try listenSocket(&address, .{});
+    defer _ = unlink(path);
+    try testing.expectError(error.AddressInUse, listenSocket(&address, .{}));
+    sys.close(first);
+    try testing.expectError(error.AddressInUse, listenSocket(&address, .{ .replace_stale = false }));
+    const second = try listenSocket(&address, .{});
+    sys.close(second);
+
+    try testing.expect(unlink(path));
+    const terminated = try std.posix.toPosixPath(path);
+    const file = linux.openat(linux.AT.FDCWD, &terminated, .{ .ACCMODE = .WRONLY, .CREAT = true }, 0o600);
+    try testing.expectEqual(linux.E.SUCCESS, linux.errno(file));
+    sys.close(@intCast(file));
+    try testing.expectError(error.AddressInUse, listenSocket(&address, .{}));
+}

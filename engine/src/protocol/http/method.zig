@@ -1,0 +1,55 @@
+//! Request methods (RFC 9110 section 9, RFC 5789).
+//! Refuses to know: what a method does to framing (http1/framing.zig).
+const std = @import("std");
+
+/// A request method. Any token is a legal method: those without a name of their own are `.other`, and their text is `Head.method_text`.
+/// The numbers are part of the C contract (peregrine.h): append only.
+pub const Method = enum(u8) {
+    other = 0,
+    GET = 1,
+    HEAD = 2,
+    POST = 3,
+    PUT = 4,
+    DELETE = 5,
+    CONNECT = 6,
+    OPTIONS = 7,
+    TRACE = 8,
+    PATCH = 9,
+
+    /// The method that `token` names. Methods are case-sensitive: `get` is `.other`.
+    /// The caller has checked that `token` is a token.
+    pub fn parse(token: []const u8) Method {
+        return switch (token.len) {
+            3 => if (eql(token, "GET")) .GET else if (eql(token, "PUT")) .PUT else .other,
+            4 => if (eql(token, "POST")) .POST else if (eql(token, "HEAD")) .HEAD else .other,
+            5 => if (eql(token, "PATCH")) .PATCH else if (eql(token, "TRACE")) .TRACE else .other,
+            6 => if (eql(token, "DELETE")) .DELETE else .other,
+            7 => if (eql(token, "OPTIONS")) .OPTIONS else if (eql(token, "CONNECT")) .CONNECT else .other,
+            else => .other,
+        };
+    }
+
+    /// The method as it goes on the wire; "" for `.other`, whose text only the head knows.
+    pub fn text(method: Method) []const u8 {
+        return if (method == .other) "" else @tagName(method);
+    }
+};
+
+/// The literal's length is known at compile time, so this becomes one or two word compares.
+inline fn eql(token: []const u8, comptime literal: []const u8) bool {
+    return std.mem.eql(u8, token[0..literal.len], literal);
+}
+
+test "every named method parses to itself" {
+    inline for (.{ .GET, .HEAD, .POST, .PUT, .DELETE, .CONNECT, .OPTIONS, .TRACE, .PATCH }) |tag| {
+        const method: Method = tag;
+        try std.testing.expectEqual(method, Method.parse(method.text()));
+    }
+}
+
+test "unknown and differently spelled methods are other" {
+    for ([_][]const u8{ "get", "GE", "GETT", "PURGE", "M-SEARCH", "PRI", "PROPFIND", "other", "X" }) |token| {
+        try std.testing.expectEqual(Method.other, Method.parse(token));
+    }
+    try std.testing.expectEqualStrings("", Method.other.text());
+}

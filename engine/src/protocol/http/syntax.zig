@@ -1,0 +1,302 @@
+//! Byte classes, vector search for them, and the small grammars that every field shares (RFC 9110 section 5.6).
+//! Refuses to know: which field or line the bytes come from.
+const std = @import("std");
+const assert = std.debug.assert;
+
+/// Sets of bytes that end a search.
+pub const Class = enum {
+    /// Controls other than HTAB: what no field value may contain, hence also the end of a field line.
+    control,
+    /// Controls and space: what no request target may contain, hence also its end.
+    blank,
+    /// `blank`, and the bytes that mean something within a path: `?`, `#`, `%`.
+    path_mark,
+    /// `blank`, and the byte that may not be in a query: `#`.
+    query_mark,
+    /// The end of a field name.
+    colon,
+
+    fn has(comptime class: Class, byte: u8) bool {
+        return switch (class) {
+            .control => (byte < 0x20 and byte != '\t') or byte == 0x7f,
+            .blank => byte <= 0x20 or byte == 0x7f,
+            .path_mark => Class.blank.has(byte) or byte == '?' or byte == '#' or byte == '%',
+            .query_mark => Class.blank.has(byte) or byte == '#',
+            .colon => byte == ':',
+        };
+    }
+
+    inline fn hits(comptime class: Class, comptime width: usize, block: @Vector(width, u8)) @Vector(width, bool) {
+        const Block = @Vector(width, u8);
+        const is = struct {
+            inline fn equal(v: Block, byte: u8) @Vector(width, bool) {
+                return v == @as(Block, @splat(byte));
+            }
+        };
+        return switch (class) {
+            .control => ((block < @as(Block, @splat(0x20))) & (block != @as(Block, @splat('\t')))) | is.equal(block, 0x7f),
+            .blank => (block <= @as(Block, @splat(0x20))) | is.equal(block, 0x7f),
+            .path_mark => Class.blank.hits(width, block) | is.equal(block, '?') | is.equal(block, '#') | is.equal(block, '%'),
+            .query_mark => Class.blank.hits(width, block) | is.equal(block, '#'),
+            .colon => is.equal(block, ':'),
+        };
+    }
+};
+
+/// Bytes per vector: the machine's, but not more than 32, because a head's lines are short.
+const block_bytes = @min(32, std.simd.suggestVectorLength(u8) orelse 16);
+
+/// Index of the first byte of `class` in `bytes` at or after `from`; bytes.len if there is none.
+pub fn find(comptime class: Class, bytes: []const u8, from: usize) usize {
+    assert(from <= bytes.len);
+    return findBlocks(class, block_bytes, bytes, from);
+}
+
+/// The scalar twin of `find`: the same answer, one byte at a time.
+pub fn findScalar(comptime class: Class, bytes: []const u8, from: usize) usize {
+    for (bytes[from..], from..) |byte, at| {
+        if (class.has(byte)) return at;
+    }
+    return bytes.len;
+}
+
+fn findBlocks(comptime class: Class, comptime width: usize, bytes: []const u8, from: usize) usize {
+    // Short input: halve the block. Below eight bytes a loop is as good.
+    if (bytes.len < width) {
+        return if (width > 8) findBlocks(class, width / 2, bytes, from) else findScalar(class, bytes, from);
+    }
+    const Mask = @Int(.unsigned, width);
+    var at = from;
+    while (bytes.len - at >= width) : (at += width) {
+        const mask: Mask = @bitCast(class.hits(width, bytes[at..][0..width].*));
+        if (mask != 0) return at + @ctz(mask);
+    }
+    if (at == bytes.len) return at;
+    // The rest is shorter than a block: take the block that ends where the bytes end, and shift away what was seen.
+    const base = bytes.len - width;
+    const mask: Mask = @as(Mask, @bitCast(class.hits(width, bytes[base..][0..width].*))) >> @intCast(at - base);
+    return if (mask != 0) at + @ctz(mask) else bytes.len;
+}
+
+const token_bytes: [256]bool = table: {
+    var table: [256]bool = @splat(false);
+    for ('0'..'9' + 1) |byte| table[byte] = true;
+    for ('a'..'z' + 1) |byte| table[byte] = true;
+    for ('A'..'Z' + 1) |byte| table[byte] = true;
+    for ("!#$%&'*+-.^_`|~") |byte| table[byte] = true;
+    break :table table;
+};
+
+/// Whether `byte` may be part of a token (RFC 9110 section 5.6.2).
+pub inline fn isTokenByte(byte: u8) bool {
+    return token_bytes[byte];
+}
+
+/// Whether `text` is a token: not empty, and nothing but token bytes.
+pub fn isToken(text: []const u8) bool {
+    // Without a branch per byte: names are short, and nearly always tokens.
+    var all = @intFromBool(text.len != 0);
+    for (text) |byte| all &= @intFromBool(token_bytes[byte]);
+    return all != 0;
+}
+
+/// Whether `text` may be sent as a field value: no controls but HTAB.
+pub fn isFieldValue(text: []const u8) bool {
+    return find(.control, text, 0) == text.len;
+}
+
+/// `text` without the spaces and tabs around it.
+pub fn trim(text: []const u8) []const u8 {
+    var start: usize = 0;
+    var end = text.len;
+    while (start < end and isSpace(text[start])) start += 1;
+    while (end > start and isSpace(text[end - 1])) end -= 1;
+    return text[start..end];
+}
+
+/// Optional whitespace (OWS): space or tab.
+pub inline fn isSpace(byte: u8) bool {
+    return byte == ' ' or byte == '\t';
+}
+
+pub const DecimalError = error{ NotANumber, Overflow };
+
+/// Reads a string of decimal digits and nothing else: no sign, no space. Text that is not all digits is NotANumber even if
+/// its first digits overflow 64 bits.
+pub fn parseDecimal(text: []const u8) DecimalError!u64 {
+    if (text.len == 0) return error.NotANumber;
+    var value: u64 = 0;
+    var overflow = false;
+    for (text) |byte| {
+        const digit = byte -% '0';
+        if (digit > 9) return error.NotANumber;
+        const tenfold, const too_far = @mulWithOverflow(value, 10);
+        value, const too_far_yet = @addWithOverflow(tenfold, digit);
+        overflow = overflow or too_far | too_far_yet != 0;
+    }
+    return if (overflow) error.Overflow else value;
+}
+
+/// Whether `text` equals `lower`, a literal of two bytes or more without capitals, but for the case of its letters. For the hot
+/// path: compares word by word, the last word overlapping the one before. Only letters are folded: folding `-` as well would make
+/// it equal to CR, and what equals a known token would no longer be one.
+pub inline fn equalsFolded(text: []const u8, comptime lower: []const u8) bool {
+    if (text.len != lower.len) return false;
+    const Word = if (lower.len >= 8) u64 else if (lower.len >= 4) u32 else u16;
+    const size = @sizeOf(Word);
+    comptime var at: usize = 0;
+    inline while (true) {
+        const expected, const fold = comptime words: {
+            var bits: [size]u8 = undefined;
+            for (&bits, lower[at..][0..size]) |*bit, byte| bit.* = if (byte >= 'a' and byte <= 'z') 0x20 else 0;
+            break :words .{ std.mem.readInt(Word, lower[at..][0..size], .little), std.mem.readInt(Word, &bits, .little) };
+        };
+        if (std.mem.readInt(Word, text[at..][0..size], .little) | fold != expected) return false;
+        if (at + size == lower.len) return true;
+        at = @min(at + size, lower.len - size);
+    }
+}
+
+/// The members of a comma-separated list (RFC 9110 section 5.6.1), without the space around them. Empty members are skipped, and
+/// a comma within a quoted string separates nothing. The members are slices of the value.
+pub const List = struct {
+    rest: []const u8,
+
+    pub fn init(value: []const u8) List {
+        return .{ .rest = value };
+    }
+
+    /// The next member, never empty; null after the last.
+    pub fn next(list: *List) ?[]const u8 {
+        while (list.rest.len != 0) {
+            const end = memberEnd(list.rest);
+            const member = trim(list.rest[0..end]);
+            list.rest = list.rest[@min(end + 1, list.rest.len)..];
+            if (member.len != 0) return member;
+        }
+        return null;
+    }
+
+    /// Whether a list has a member that equals `lower_token`, without regard to case.
+    pub fn has(value: []const u8, comptime lower_token: []const u8) bool {
+        var list: List = .init(value);
+        while (list.next()) |member| {
+            if (equalsFolded(member, lower_token)) return true;
+        }
+        return false;
+    }
+
+    fn memberEnd(text: []const u8) usize {
+        var quoted = false;
+        var at: usize = 0;
+        while (at < text.len) : (at += 1) {
+            switch (text[at]) {
+                '"' => quoted = !quoted,
+                // A quoted pair: the byte behind the backslash stands for itself.
+                '\\' => at += @intFromBool(quoted),
+                ',' => if (!quoted) return at,
+                else => {},
+            }
+        }
+        return text.len;
+    }
+};
+
+test "find and its scalar twin agree at every length, start and position" {
+    inline for (comptime std.enums.values(Class)) |class| {
+        var buffer: [3 * block_bytes + 1]u8 = undefined;
+        for (0..buffer.len + 1) |len| {
+            const bytes = buffer[0..len];
+            @memset(bytes, 'a');
+            for (0..len + 1) |from| try std.testing.expectEqual(len, find(class, bytes, from));
+            for (0..len) |at| {
+                bytes[at] = if (class == .colon) ':' else 0x7f;
+                if (class == .path_mark) bytes[at] = '%';
+                for (0..len + 1) |from| {
+                    const expected = if (from <= at) at else len;
+                    try std.testing.expectEqual(expected, find(class, bytes, from));
+                    try std.testing.expectEqual(expected, findScalar(class, bytes, from));
+                }
+                bytes[at] = 'a';
+            }
+        }
+    }
+}
+
+test "find and its scalar twin agree on every byte value" {
+    inline for (comptime std.enums.values(Class)) |class| {
+        inline for (.{ 1, 8, 16, 33, 64 }) |len| {
+            var bytes: [len]u8 = @splat('a');
+            for (0..256) |value| {
+                bytes[len / 2] = @intCast(value);
+                try std.testing.expectEqual(findScalar(class, &bytes, 0), find(class, &bytes, 0));
+            }
+        }
+    }
+}
+
+test "the classes are what they say" {
+    try std.testing.expectEqual(3, find(.control, "a\tb\rc", 0));
+    try std.testing.expectEqual(5, find(.control, "a\xff\x80 b", 0));
+    try std.testing.expectEqual(1, find(.control, "a\x00", 0));
+    try std.testing.expectEqual(1, find(.control, "a\x7f", 0));
+    try std.testing.expectEqual(2, find(.blank, "/a b", 0));
+    try std.testing.expectEqual(2, find(.path_mark, "/a?b", 0));
+    try std.testing.expectEqual(4, find(.query_mark, "?a?%#", 0));
+}
+
+test "tokens" {
+    for ([_][]const u8{ "GET", "x-y_z", "!#$%&'*+-.^_`|~09azAZ" }) |text| try std.testing.expect(isToken(text));
+    for ([_][]const u8{ "", " ", "a b", "a:", "a\r", "a\x00", "\x80", "\"a\"", "a/b", "(a)", "a=b", "a,b", "{a}", "a\x7f" }) |text| {
+        try std.testing.expect(!isToken(text));
+    }
+    var count: usize = 0;
+    for (0..256) |byte| count += @intFromBool(isTokenByte(@intCast(byte)));
+    try std.testing.expectEqual(10 + 26 + 26 + 15, count);
+}
+
+test "equalsFolded agrees with the standard library" {
+    const literals = .{ "te", "dnt", "host", "close", "x-y_z09", "upgrade!", "keep-alive", "sec-websocket-key" };
+    inline for (literals) |literal| {
+        var text: [literal.len]u8 = literal.*;
+        for (0..text.len) |at| {
+            for (0..256) |byte| {
+                text[at] = @intCast(byte);
+                try std.testing.expectEqual(std.ascii.eqlIgnoreCase(&text, literal), equalsFolded(&text, literal));
+            }
+            text[at] = std.ascii.toUpper(literal[at]);
+        }
+        try std.testing.expect(!equalsFolded(text[1..], literal) and !equalsFolded("", literal));
+    }
+}
+
+test "decimal" {
+    try std.testing.expectEqual(0, try parseDecimal("0"));
+    try std.testing.expectEqual(7, try parseDecimal("007"));
+    try std.testing.expectEqual(std.math.maxInt(u64), try parseDecimal("18446744073709551615"));
+    try std.testing.expectError(error.Overflow, parseDecimal("18446744073709551616"));
+    try std.testing.expectError(error.Overflow, parseDecimal("99999999999999999999999"));
+    for ([_][]const u8{ "", "+1", "-1", " 1", "1 ", "0x1", "1.0", "99999999999999999999999x", "\xb2" }) |text| {
+        try std.testing.expectError(error.NotANumber, parseDecimal(text));
+    }
+}
+
+test "list" {
+    var list: List = .init(" , close ,\tkeep-alive,, \"a,\\\"b\" ; q=1,x\\,");
+    for ([_][]const u8{ "close", "keep-alive", "\"a,\\\"b\" ; q=1", "x\\" }) |member| {
+        try std.testing.expectEqualStrings(member, list.next().?);
+    }
+    try std.testing.expectEqual(null, list.next());
+    try std.testing.expect(List.has("Keep-Alive, Upgrade", "upgrade"));
+    try std.testing.expect(!List.has("Keep-Alive, Upgrades", "upgrade"));
+    try std.testing.expect(!List.has("", "close"));
+    // An open quotation runs to the end.
+    try std.testing.expect(!List.has("\"a, close", "close"));
+    try std.testing.expect(!List.has("\"\\", "close"));
+}
+
+test "trim" {
+    try std.testing.expectEqualStrings("a \t b", trim("\t  a \t b \t"));
+    try std.testing.expectEqualStrings("", trim(" \t "));
+    try std.testing.expectEqualStrings("", trim(""));
+}

@@ -1,0 +1,257 @@
+//! The request target and the authority (RFC 9112 section 3.2, RFC 3986 section 3).
+//! Refuses to know: routing, and what a decoded path means to anybody.
+const std = @import("std");
+const assert = std.debug.assert;
+const syntax = @import("syntax.zig");
+const Method = @import("method.zig").Method;
+const Refusal = @import("../event.zig").Refusal;
+
+/// Where a piece lies in a text.
+pub const Span = extern struct {
+    at: u32 = 0,
+    len: u32 = 0,
+
+    /// The piece itself; `text` is the text that the span was made for.
+    pub fn of(span: Span, text: []const u8) []const u8 {
+        return text[span.at..][0..span.len];
+    }
+
+    /// The same piece of a text that has `bytes` more in front. An empty span stays where it is.
+    pub fn shifted(span: Span, bytes: u32) Span {
+        return if (span.len == 0) span else .{ .at = span.at + bytes, .len = span.len };
+    }
+
+    fn between(start: usize, end: usize) Span {
+        return .{ .at = @intCast(start), .len = @intCast(end - start) };
+    }
+};
+
+/// The four forms of a request target.
+pub const Form = enum(u8) {
+    /// `/path?query`
+    origin,
+    /// `http://authority/path?query`, as sent to proxies.
+    absolute,
+    /// `host:port`, of CONNECT only.
+    authority,
+    /// `*`, of OPTIONS only.
+    asterisk,
+};
+
+/// A target taken to pieces; the spans lie in the target's text.
+pub const Parts = struct {
+    form: Form,
+    /// Still percent-encoded, and well-formed so. Empty if an absolute-form has none, which means "/" (or "*" for OPTIONS).
+    path: Span = .{},
+    /// Without the "?".
+    query: Span = .{},
+    authority: Span = .{},
+};
+
+pub const Outcome = union(enum) { parts: Parts, refused: Refusal };
+
+/// Takes a target to pieces. Refuses (400): controls, space, a fragment, a broken percent-encoding in the path, a form that does
+/// not belong to the method, a malformed authority or one with user information. Raw bytes from 0x80 up are accepted: many
+/// clients send them. `text` is at most 4 GiB long.
+pub fn parse(method: Method, text: []const u8) Outcome {
+    if (text.len == 0) return refuse("empty request target");
+    if (method == .CONNECT) return parseAuthorityForm(text);
+    if (text[0] == '/') return parsePath(.{ .form = .origin }, text, 0);
+    if (text[0] == '*') {
+        if (text.len != 1 or method != .OPTIONS) return refuse("request target '*' is for OPTIONS only");
+        return .{ .parts = .{ .form = .asterisk, .path = .between(0, 1) } };
+    }
+    return parseAbsoluteForm(text);
+}
+
+fn parseAuthorityForm(text: []const u8) Outcome {
+    if (!isAuthority(text) or !hasPort(text)) return refuse("CONNECT needs host and port");
+    return .{ .parts = .{ .form = .authority, .authority = .between(0, text.len) } };
+}
+
+fn parseAbsoluteForm(text: []const u8) Outcome {
+    const malformed = "malformed request target";
+    const scheme_end = std.mem.indexOf(u8, text, "://") orelse return refuse(malformed);
+    if (!isScheme(text[0..scheme_end])) return refuse(malformed);
+    const start = scheme_end + "://".len;
+    const end = std.mem.indexOfAnyPos(u8, text, start, "/?#") orelse text.len;
+    const authority = text[start..end];
+    if (authority.len == 0 or !isAuthority(authority)) return refuse("malformed authority in request target");
+    return parsePath(.{ .form = .absolute, .authority = .between(start, end) }, text, end);
+}
+
+/// Path and query from `start` to the end of the text.
+fn parsePath(found: Parts, text: []const u8, start: usize) Outcome {
+    var parts = found;
+    var at = start;
+    while (true) {
+        at = syntax.find(.path_mark, text, at);
+        if (at == text.len or text[at] != '%') break;
+        if (!isEncoded(text[at..])) return refuse("malformed percent-encoding in request target");
+        at += 3;
+    }
+    parts.path = .between(start, at);
+    if (at < text.len and text[at] == '?') {
+        const query_start = at + 1;
+        at = syntax.find(.query_mark, text, query_start);
+        parts.query = .between(query_start, at);
+    }
+    if (at == text.len) return .{ .parts = parts };
+    return refuse(if (text[at] == '#') "fragment in request target" else "illegal byte in request target");
+}
+
+/// Whether `text` is host and optional port (RFC 9110 section 7.2): registered name, IPv4 or bracketed IP literal; no user
+/// information. The host may be empty, as in an empty Host field; the port is at most 65535.
+pub fn isAuthority(text: []const u8) bool {
+    if (text.len != 0 and text[0] == '[') {
+        const close = std.mem.indexOfScalar(u8, text, ']') orelse return false;
+        if (close == 1) return false;
+        for (text[1..close]) |byte| {
+            if (byte != ':' and byte != '%' and !name_bytes[byte]) return false;
+        }
+        return isPortSuffix(text[close + 1 ..]);
+    }
+    var at: usize = 0;
+    while (at < text.len and text[at] != ':') {
+        if (text[at] == '%') {
+            if (!isEncoded(text[at..])) return false;
+            at += 3;
+        } else {
+            if (!name_bytes[text[at]]) return false;
+            at += 1;
+        }
+    }
+    return isPortSuffix(text[at..]);
+}
+
+/// "" or ":" and a port, which may be empty (RFC 3986 section 3.2.3).
+fn isPortSuffix(text: []const u8) bool {
+    if (text.len <= 1) return text.len == 0 or text[0] == ':';
+    if (text[0] != ':') return false;
+    const port = syntax.parseDecimal(text[1..]) catch return false;
+    return port <= std.math.maxInt(u16);
+}
+
+/// Whether an authority ends with a port that is not empty, behind a host that is not empty.
+fn hasPort(authority: []const u8) bool {
+    const colon = std.mem.lastIndexOfScalar(u8, authority, ':') orelse return false;
+    return colon != 0 and colon + 1 < authority.len and authority[authority.len - 1] != ']';
+}
+
+fn isScheme(text: []const u8) bool {
+    if (text.len == 0 or !std.ascii.isAlphabetic(text[0])) return false;
+    for (text) |byte| {
+        if (!std.ascii.isAlphanumeric(byte) and byte != '+' and byte != '-' and byte != '.') return false;
+    }
+    return true;
+}
+
+fn isEncoded(text: []const u8) bool {
+    return text.len >= 3 and std.ascii.isHex(text[1]) and std.ascii.isHex(text[2]);
+}
+
+/// unreserved and sub-delims (RFC 3986 sections 2.2 and 2.3).
+const name_bytes: [256]bool = table: {
+    var table: [256]bool = @splat(false);
+    for ('0'..'9' + 1) |byte| table[byte] = true;
+    for ('a'..'z' + 1) |byte| table[byte] = true;
+    for ('A'..'Z' + 1) |byte| table[byte] = true;
+    for ("-._~!$&'()*+,;=") |byte| table[byte] = true;
+    break :table table;
+};
+
+fn refuse(detail: []const u8) Outcome {
+    return .{ .refused = .{ .status = 400, .detail = detail } };
+}
+
+/// Replaces each `%xx` of a path by the byte it stands for; everything else, a "+" and a broken encoding too, stays as it is.
+/// The result is the filled part of `out`, which must be at least as long as `in`; `out` may be `in` itself.
+pub fn percentDecode(in: []const u8, out: []u8) []u8 {
+    assert(out.len >= in.len);
+    var from: usize = 0;
+    var to: usize = 0;
+    while (from < in.len) : (to += 1) {
+        if (in[from] == '%' and isEncoded(in[from..])) {
+            out[to] = hexValue(in[from + 1]) * 16 + hexValue(in[from + 2]);
+            from += 3;
+        } else {
+            out[to] = in[from];
+            from += 1;
+        }
+    }
+    assert(to <= from);
+    return out[0..to];
+}
+
+fn hexValue(byte: u8) u8 {
+    return std.fmt.charToDigit(byte, 16) catch unreachable;
+}
+
+const Case = struct { Method, []const u8, Form, []const u8, []const u8, []const u8 };
+
+test "targets and their pieces" {
+    const cases = [_]Case{
+        .{ .GET, "/", .origin, "/", "", "" },
+        .{ .GET, "/a%20b/c?d=%zz&e=/?", .origin, "/a%20b/c", "d=%zz&e=/?", "" },
+        .{ .GET, "//x?", .origin, "//x", "", "" },
+        .{ .GET, "/\xc3\xa4|{}\"<>\\^`", .origin, "/\xc3\xa4|{}\"<>\\^`", "", "" },
+        .{ .GET, "/*", .origin, "/*", "", "" },
+        .{ .GET, "http://a.example", .absolute, "", "", "a.example" },
+        .{ .GET, "http://a.example:80/p?q", .absolute, "/p", "q", "a.example:80" },
+        .{ .GET, "HTTP+x-1.0://[::1]:8080?q", .absolute, "", "q", "[::1]:8080" },
+        .{ .OPTIONS, "*", .asterisk, "*", "", "" },
+        .{ .OPTIONS, "/", .origin, "/", "", "" },
+        .{ .CONNECT, "a.example:443", .authority, "", "", "a.example:443" },
+        .{ .CONNECT, "[::1]:443", .authority, "", "", "[::1]:443" },
+    };
+    for (cases) |case| {
+        const method, const text, const form, const path, const query, const authority = case;
+        const parts = parse(method, text).parts;
+        try std.testing.expectEqual(form, parts.form);
+        try std.testing.expectEqualStrings(path, parts.path.of(text));
+        try std.testing.expectEqualStrings(query, parts.query.of(text));
+        try std.testing.expectEqualStrings(authority, parts.authority.of(text));
+    }
+}
+
+test "targets that are refused" {
+    const cases = [_]struct { Method, []const u8 }{
+        .{ .GET, "" },                      .{ .GET, "a" },              .{ .GET, "*" },                 .{ .OPTIONS, "**" },
+        .{ .GET, "/a#b" },                  .{ .GET, "/a?b#c" },         .{ .GET, "/%" },                .{ .GET, "/%2" },
+        .{ .GET, "/%2g" },                  .{ .GET, "/a b" },           .{ .GET, "/a?b c" },            .{ .GET, "/\x7f" },
+        .{ .GET, "/a\x00" },                .{ .GET, "http://" },        .{ .GET, "http:///p" },         .{ .GET, "://a/" },
+        .{ .GET, "1http://a/" },            .{ .GET, "http://u@a/" },    .{ .GET, "http://a:x/" },       .{ .GET, "http://a:65536/" },
+        .{ .GET, "http://a/#f" },           .{ .GET, "http://a/%q" },    .{ .GET, "a.example:80" },      .{ .CONNECT, "/" },
+        .{ .CONNECT, "a.example" },         .{ .CONNECT, "a.example:" }, .{ .CONNECT, "[::1]" },         .{ .CONNECT, ":80" },
+        .{ .CONNECT, "http://a.example/" }, .{ .GET, "http://a b/" },    .{ .GET, "ht tp://a.example" }, .{ .GET, "?q" },
+    };
+    for (cases) |case| {
+        const method, const text = case;
+        switch (parse(method, text)) {
+            .parts => {
+                std.debug.print("accepted: {s}\n", .{text});
+                return error.TestUnexpectedResult;
+            },
+            .refused => |refusal| try std.testing.expectEqual(400, refusal.status),
+        }
+    }
+}
+
+test "authorities" {
+    for ([_][]const u8{ "", "a", "a.b-c_d:80", "127.0.0.1:8080", "[::1]", "[fe80::1%25eth0]:1", "a:", "%41:1", "a:65535" }) |text| {
+        try std.testing.expect(isAuthority(text));
+    }
+    for ([_][]const u8{ "a b", "a/b", "u@a", "a:b", "a:1:2", "[::1", "[]", "[::1]x", "::1", "a%4", "a\x00", "\xc3\xa4", "a?b", "a:65536" }) |text| {
+        try std.testing.expect(!isAuthority(text));
+    }
+}
+
+test "percentDecode" {
+    var buffer: [32]u8 = undefined;
+    try std.testing.expectEqualStrings("/a b+c", percentDecode("/a%20b+c", &buffer));
+    try std.testing.expectEqualStrings("/\x00\xff/", percentDecode("/%00%fF%2f", &buffer));
+    try std.testing.expectEqualStrings("%2%zz%", percentDecode("%2%zz%", &buffer));
+    const text = "%41%42c";
+    @memcpy(buffer[0..text.len], text);
+    try std.testing.expectEqualStrings("ABc", percentDecode(buffer[0..text.len], &buffer));
+}

@@ -1,0 +1,301 @@
+//! Decoders of request content: by count, and in chunks with trailers (RFC 9112 sections 6 and 7).
+//! Refuses to know: which of them a request needs (framing.zig), and who reads the content.
+const std = @import("std");
+const assert = std.debug.assert;
+const event = @import("../event.zig");
+const framing = @import("framing.zig");
+const head_room = @import("head.zig");
+const syntax = @import("../http/syntax.zig");
+const FieldSpan = @import("../http/header.zig").FieldSpan;
+const Fields = head_room.Fields;
+const Head = head_room.Head;
+const Limits = framing.Limits;
+const Refusal = event.Refusal;
+const Step = event.Step;
+
+/// Content of a known length.
+pub const Counted = struct {
+    /// Bytes that have not been read yet.
+    remaining: u64,
+
+    /// Reads on. `.end` comes in a step of its own, behind the last byte.
+    pub fn feed(counted: *Counted, bytes: []const u8) Step {
+        if (counted.remaining == 0) return .{ .consumed = 0, .event = .end };
+        if (bytes.len == 0) return .{ .consumed = 0, .event = .need_more };
+        const len: usize = @intCast(@min(bytes.len, counted.remaining));
+        counted.remaining -= len;
+        return .{ .consumed = len, .event = .{ .body = bytes[0..len] } };
+    }
+};
+
+/// Content in chunks.
+pub const Chunked = struct {
+    place: Place = .{ .line = .{} },
+    /// Bytes of content announced so far.
+    total: u64 = 0,
+
+    const Place = union(enum) {
+        line: Line,
+        /// Bytes of the chunk that have not been read yet, never 0.
+        data: u64,
+        data_cr,
+        data_lf,
+        trailers: Fields,
+        finished,
+    };
+
+    /// Reads on, to the end of a piece of content or of the trailer section. `.trailers` fills the text and the fields of `head`,
+    /// and comes only if a trailer is left that may be delivered. `.end` comes in every case.
+    pub fn feed(chunked: *Chunked, bytes: []const u8, limits: *const Limits, head: *Head) Step {
+        var at: usize = 0;
+        while (true) switch (chunked.place) {
+            .line => |*line| switch (line.feed(bytes[at..], limits.chunk_line_bytes_max)) {
+                .incomplete => return .{ .consumed = bytes.len, .event = .need_more },
+                .refused => |refusal| return .{ .consumed = at, .event = .{ .refused = refusal } },
+                .complete => |len| {
+                    at += len;
+                    const size = line.size;
+                    if (chunked.open(size, limits)) |refusal| return .{ .consumed = at, .event = .{ .refused = refusal } };
+                },
+            },
+            .data => |*remaining| {
+                if (at == bytes.len) return .{ .consumed = at, .event = .need_more };
+                const data = bytes[at..][0..@intCast(@min(bytes.len - at, remaining.*))];
+                remaining.* -= data.len;
+                if (remaining.* == 0) chunked.place = .data_cr;
+                return .{ .consumed = at + data.len, .event = .{ .body = data } };
+            },
+            .data_cr, .data_lf => {
+                if (at == bytes.len) return .{ .consumed = at, .event = .need_more };
+                const first = chunked.place == .data_cr;
+                if (bytes[at] != @as(u8, if (first) '\r' else '\n')) return refuse(at, 400, "chunk data without CRLF at its end");
+                at += 1;
+                chunked.place = if (first) .data_lf else .{ .line = .{} };
+            },
+            .trailers => {
+                const step = chunked.trailerSection(bytes[at..], limits, head);
+                return .{ .consumed = at + step.consumed, .event = step.event };
+            },
+            .finished => return .{ .consumed = at, .event = .end },
+        };
+    }
+
+    /// The size line is complete: what comes behind it?
+    fn open(chunked: *Chunked, size: u64, limits: *const Limits) ?Refusal {
+        if (size == 0) {
+            chunked.place = .{ .trailers = .init(0) };
+            return null;
+        }
+        const max = if (limits.body_bytes_max == 0) std.math.maxInt(u64) else limits.body_bytes_max;
+        assert(chunked.total <= max);
+        if (size > max - chunked.total) return too_large;
+        chunked.total += size;
+        chunked.place = .{ .data = size };
+        return null;
+    }
+
+    fn trailerSection(chunked: *Chunked, bytes: []const u8, limits: *const Limits, head: *Head) Step {
+        const fields = &chunked.place.trailers;
+        const fresh = fields.scanned == 0;
+        const storage = head.capacity(limits);
+        const end = switch (fields.parse(bytes, limits.trailer_bytes_max, storage)) {
+            .incomplete => return .{ .consumed = 0, .event = .need_more },
+            .refused => |refusal| return .{ .consumed = 0, .event = .{ .refused = refusal } },
+            .complete => |end| end,
+        };
+        if (!fresh) {
+            // Lines of earlier calls left their spans in a scratch that others have used since.
+            fields.* = .init(0);
+            const again = fields.parse(bytes, limits.trailer_bytes_max, storage);
+            assert(again.complete == end);
+        }
+        const kept = withoutForbidden(storage[0..fields.count]);
+        chunked.place = .finished;
+        if (kept.len == 0) return .{ .consumed = end, .event = .end };
+        head.reset();
+        head.text = bytes[0..end];
+        head.fields = kept;
+        return .{ .consumed = end, .event = .trailers };
+    }
+};
+
+/// Moves the fields that may be delivered to the front.
+fn withoutForbidden(fields: []FieldSpan) []FieldSpan {
+    var kept: usize = 0;
+    for (fields) |field| {
+        if (framing.isForbiddenTrailer(field.id)) continue;
+        fields[kept] = field;
+        kept += 1;
+    }
+    return fields[0..kept];
+}
+
+/// A chunk's first line: size in hexadecimal, perhaps extensions, which are bounded, checked for control bytes and ignored.
+const Line = struct {
+    size: u64 = 0,
+    len: u32 = 0,
+    part: enum(u8) { first_digit, digits, space, extension, lf } = .first_digit,
+
+    const Outcome = union(enum) { incomplete, complete: usize, refused: Refusal };
+
+    fn feed(line: *Line, bytes: []const u8, bytes_max: u32) Outcome {
+        for (bytes, 1..) |byte, consumed| {
+            if (line.len == bytes_max) return bad("chunk line too long");
+            line.len += 1;
+            switch (line.part) {
+                .first_digit, .digits => if (std.fmt.charToDigit(byte, 16)) |digit| {
+                    // The peer's digits must not wrap around to a size that suits it.
+                    if (line.size >> 60 != 0) return .{ .refused = too_large };
+                    line.size = line.size << 4 | digit;
+                    line.part = .digits;
+                } else |_| {
+                    if (line.part == .first_digit) return bad("malformed chunk size");
+                    line.part = switch (byte) {
+                        '\r' => .lf,
+                        ';' => .extension,
+                        ' ', '\t' => .space,
+                        else => return bad("malformed chunk size"),
+                    };
+                },
+                .space => switch (byte) {
+                    ' ', '\t' => {},
+                    ';' => line.part = .extension,
+                    else => return bad("malformed chunk size"),
+                },
+                .extension => if (byte == '\r') {
+                    line.part = .lf;
+                } else if (!syntax.isFieldValue(&.{byte})) {
+                    return bad("control byte in chunk extension");
+                },
+                .lf => return if (byte == '\n') .{ .complete = consumed } else bad("bare CR in chunk line"),
+            }
+        }
+        return .incomplete;
+    }
+
+    fn bad(comptime detail: []const u8) Outcome {
+        return .{ .refused = .{ .status = 400, .detail = detail } };
+    }
+};
+
+const too_large: Refusal = .{ .status = 413, .detail = "content too large" };
+
+fn refuse(consumed: usize, status: u16, comptime detail: []const u8) Step {
+    return .{ .consumed = consumed, .event = .{ .refused = .{ .status = status, .detail = detail } } };
+}
+
+const test_limits: Limits = .{
+    .request_line_bytes_max = 64,
+    .head_bytes_max = 256,
+    .header_count_max = 3,
+    .body_bytes_max = 20,
+    .trailer_bytes_max = 40,
+    .chunk_line_bytes_max = 24,
+};
+
+/// Feeds `text` in pieces of `piece` bytes, as a connection would; gathers the content in `out`.
+fn decode(text: []const u8, piece: usize, out: *[64]u8, trailers: *usize) union(enum) { content: []const u8, refused: u16, unfinished } {
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    var chunked: Chunked = .{};
+    var len: usize = 0;
+    var start: usize = 0;
+    var arrived: usize = 0;
+    while (arrived < text.len) {
+        arrived = @min(arrived + piece, text.len);
+        while (true) {
+            const step = chunked.feed(text[start..arrived], &test_limits, &head);
+            start += step.consumed;
+            switch (step.event) {
+                .need_more => break,
+                .body => |data| {
+                    @memcpy(out[len..][0..data.len], data);
+                    len += data.len;
+                },
+                .trailers => trailers.* = head.fields.len,
+                .end => return if (start == text.len) .{ .content = out[0..len] } else .unfinished,
+                .refused => |refusal| return .{ .refused = refusal.status },
+                .request => unreachable,
+            }
+        }
+    }
+    return .unfinished;
+}
+
+test "chunks at every piece size" {
+    const cases = [_]struct { []const u8, []const u8, usize }{
+        .{ "0\r\n\r\n", "", 0 },
+        .{ "5\r\nhello\r\n0\r\n\r\n", "hello", 0 },
+        .{ "00005;a=b;c=\"d;e\"\r\nhello\r\nA \t;x\r\n, world!!!\r\n000\r\n\r\n", "hello, world!!!", 0 },
+        .{ "1\r\na\r\n0\r\nX-Sum: 1\r\nY: 2\r\n\r\n", "a", 2 },
+        .{ "1\r\na\r\n0\r\nHost: b\r\nX: 1\r\nTE: x\r\n\r\n", "a", 1 },
+        .{ "1\r\na\r\n0\r\nContent-Length: 9\r\n\r\n", "a", 0 },
+    };
+    for (cases) |case| {
+        const text, const content, const trailer_count = case;
+        for (1..text.len + 1) |piece| {
+            var out: [64]u8 = undefined;
+            var trailers: usize = 0;
+            try std.testing.expectEqualStrings(content, decode(text, piece, &out, &trailers).content);
+            try std.testing.expectEqual(trailer_count, trailers);
+        }
+    }
+}
+
+test "chunks that are refused, at every piece size" {
+    const cases = [_]struct { u16, []const u8 }{
+        .{ 400, "\r\n" },
+        .{ 400, "g\r\n" },
+        .{ 400, "-1\r\n" },
+        .{ 400, "0x1\r\n" },
+        .{ 400, " 1\r\n" },
+        .{ 400, "1 \r\n" },
+        .{ 400, "1\na" },
+        .{ 400, "1\rx" },
+        .{ 400, "1;a\nb" },
+        .{ 400, "1;a\x00b" },
+        .{ 400, "1;\x7f" },
+        .{ 400, "1\r\nab" },
+        .{ 400, "1\r\na\n" },
+        .{ 400, "1\r\na\rx" },
+        .{ 400, "1;0123456789012345678901234\r\n" },
+        .{ 400, "0000000000000000000000000" },
+        .{ 413, "15\r\n" },
+        .{ 413, "a\r\n0123456789\r\nb\r\n" },
+        .{ 413, "10000000000000000\r\n" },
+        .{ 413, "ffffffffffffffff\r\n" },
+        .{ 400, "0\r\nbad\r\n\r\n" },
+        .{ 400, "0\r\nA : b\r\n\r\n" },
+        .{ 400, "0\r\nA: b\r\n c\r\n\r\n" },
+        .{ 400, "0\r\n\n" },
+        .{ 431, "0\r\nA: b\r\nA: b\r\nA: b\r\nA: b\r\n\r\n" },
+        .{ 431, "0\r\nA: 0123456789012345678901234567890123456789\r\n\r\n" },
+    };
+    for (cases) |case| {
+        const status, const text = case;
+        for (1..text.len + 1) |piece| {
+            var out: [64]u8 = undefined;
+            var trailers: usize = 0;
+            try std.testing.expectEqual(status, decode(text, piece, &out, &trailers).refused);
+        }
+    }
+}
+
+test "without a limit, sizes that add up beyond 64 bits are still refused" {
+    var limits = test_limits;
+    limits.body_bytes_max = 0;
+    var storage: [1]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    var chunked: Chunked = .{ .total = std.math.maxInt(u64) - 4 };
+    try std.testing.expectEqual(413, chunked.feed("5\r\n", &limits, &head).event.refused.status);
+}
+
+test "counted" {
+    var counted: Counted = .{ .remaining = 3 };
+    try std.testing.expectEqual(.need_more, std.meta.activeTag(counted.feed("").event));
+    try std.testing.expectEqualStrings("ab", counted.feed("ab").event.body);
+    const step = counted.feed("cGET");
+    try std.testing.expectEqual(1, step.consumed);
+    try std.testing.expectEqualStrings("c", step.event.body);
+    try std.testing.expectEqual(Step{ .consumed = 0, .event = .end }, counted.feed("GET"));
+}

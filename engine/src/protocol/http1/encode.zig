@@ -1,0 +1,248 @@
+//! Writing of response heads, trailers and chunk prefixes into memory that the caller owns (RFC 9112 sections 4, 5 and 7.1).
+//! Refuses to know: whether a message may be sent now (session.zig), and how its content ends (framing.zig).
+//! Nothing an application hands over can break out of its line: names are tokens, values have no controls but HTAB.
+const std = @import("std");
+const assert = std.debug.assert;
+const framing = @import("framing.zig");
+const status = @import("../http/status.zig");
+const syntax = @import("../http/syntax.zig");
+const date = @import("../http/date.zig");
+const header = @import("../http/header.zig");
+const event = @import("../event.zig");
+const Field = header.Field;
+
+/// What can be wrong with a field that an application sends.
+pub const FieldError = error{ InvalidFieldName, InvalidFieldValue, InvalidContentLength };
+
+/// Bytes that a field takes beside its name and its value.
+const field_overhead = ": ".len + "\r\n".len;
+
+/// Upper bound of a head without the application's fields: status line, Date, Connection, framing field, blank line.
+pub const head_overhead_bytes_max = status.line_bytes_max + date_prefix.len + date.bytes_len + "\r\n".len +
+    connection_keep_alive.len + chunked_coding.len + "\r\n".len;
+
+/// Upper bound of what these fields take, in bytes.
+pub fn fieldsSize(fields: []const Field) usize {
+    var size: usize = 0;
+    for (fields) |field| size += field.name_len + field.value_len + field_overhead;
+    return size;
+}
+
+/// Lines that the engine adds of its own.
+pub const connection_close = "Connection: close\r\n";
+pub const connection_keep_alive = "Connection: keep-alive\r\n";
+pub const connection_upgrade = "Connection: Upgrade\r\n";
+pub const chunked_coding = "Transfer-Encoding: chunked\r\n";
+pub const length_zero = "Content-Length: 0\r\n";
+const date_prefix = "Date: ";
+
+comptime {
+    // head_overhead_bytes_max counts the longest line of each kind.
+    assert(connection_close.len <= connection_keep_alive.len and connection_upgrade.len <= connection_keep_alive.len);
+    assert(length_zero.len <= chunked_coding.len);
+}
+
+/// A buffer that fills from the left. The caller has made it large enough.
+pub const Writer = struct {
+    buffer: []u8,
+    len: usize = 0,
+
+    /// Appends `text`. Asserts that it fits.
+    pub fn put(writer: *Writer, text: []const u8) void {
+        @memcpy(writer.buffer[writer.len..][0..text.len], text);
+        writer.len += text.len;
+    }
+
+    /// Appends a Date field.
+    pub fn putDate(writer: *Writer, text: *const [date.bytes_len]u8) void {
+        writer.put(date_prefix);
+        writer.put(text);
+        writer.put("\r\n");
+    }
+
+    fn putField(writer: *Writer, name: []const u8, value: []const u8) void {
+        writer.put(name);
+        writer.put(": ");
+        writer.put(value);
+        writer.put("\r\n");
+    }
+};
+
+/// Which of an application's fields go out.
+pub const Policy = enum {
+    /// All but hop-by-hop fields.
+    head,
+    /// All but hop-by-hop fields and Content-Length.
+    head_without_length,
+    /// As head_without_length, but Upgrade goes out: 101.
+    switching,
+    /// All but those that are forbidden in trailers.
+    trailers,
+};
+
+/// What the pass over an application's fields found.
+pub const Found = struct {
+    content_length: ?u64 = null,
+    date: bool = false,
+    /// A field was dropped that is the engine's business.
+    dropped: bool = false,
+    /// The field that an error is about.
+    bad_field: usize = 0,
+};
+
+/// Checks and writes an application's fields. After an error the writer holds rubbish and must be thrown away;
+/// found.bad_field names the culprit.
+pub fn putFields(writer: *Writer, fields: []const Field, policy: Policy, found: *Found) FieldError!void {
+    for (fields, 0..) |field, index| {
+        const name = field.name();
+        const value = field.value();
+        const id: header.Id = .fromName(name);
+        found.bad_field = index;
+        if (id == .other and !syntax.isToken(name)) return error.InvalidFieldName;
+        if (!syntax.isFieldValue(value)) return error.InvalidFieldValue;
+        if (try passes(id, value, policy, found)) writer.putField(name, value);
+    }
+}
+
+fn passes(id: header.Id, value: []const u8, policy: Policy, found: *Found) FieldError!bool {
+    switch (id) {
+        .other => return true,
+        .date => found.date = true,
+        .content_length => switch (policy) {
+            .head, .head_without_length => {
+                const length = syntax.parseDecimal(value) catch return error.InvalidContentLength;
+                if (found.content_length) |earlier| {
+                    if (earlier != length) return error.InvalidContentLength;
+                    return false;
+                }
+                found.content_length = length;
+                return policy == .head;
+            },
+            .switching => return false,
+            .trailers => {},
+        },
+        .upgrade => if (policy == .switching) return true,
+        else => {},
+    }
+    const drop = if (policy == .trailers) framing.isForbiddenTrailer(id) else framing.isHopByHop(id);
+    found.dropped = found.dropped or drop;
+    return !drop;
+}
+
+/// Longest chunk prefix, in bytes: 16 hexadecimal digits and CRLF.
+pub const chunk_prefix_bytes_max = 18;
+
+/// Writes the line before a chunk of `len` bytes, to the right end of `out`; the result is the part that was written.
+pub fn chunkPrefix(len: u64, out: *[chunk_prefix_bytes_max]u8) []const u8 {
+    var at: usize = out.len - 2;
+    out[at..][0..2].* = "\r\n".*;
+    var rest = len;
+    while (true) {
+        at -= 1;
+        out[at] = "0123456789abcdef"[@intCast(rest & 15)];
+        rest >>= 4;
+        if (rest == 0) return out[at..];
+    }
+}
+
+/// Upper bound of `refusalResponse`, in bytes.
+pub const refusal_bytes_max = status.line_bytes_max + 256 + event.Refusal.detail_bytes_max;
+
+/// Writes a complete response to what cannot be answered otherwise: plain text, then the connection closes. `date_text` is left
+/// out if null. `retry_after_s` (seconds) becomes a Retry-After field. `out` holds at least refusal_bytes_max bytes.
+/// The result is the number of bytes written.
+pub fn refusalResponse(refusal: event.Refusal, date_text: ?*const [date.bytes_len]u8, retry_after_s: ?u32, out: []u8) usize {
+    assert(refusal.status >= 400 and refusal.status <= status.code_max);
+    assert(refusal.detail.len <= event.Refusal.detail_bytes_max);
+    assert(out.len >= refusal_bytes_max);
+    var writer: Writer = .{ .buffer = out };
+    writer.put(status.line(refusal.status));
+    if (date_text) |text| writer.putDate(text);
+    writer.put("Content-Type: text/plain\r\n" ++ connection_close);
+    if (retry_after_s) |seconds| putNumber(&writer, "Retry-After", seconds);
+    putNumber(&writer, "Content-Length", refusal.detail.len + 1);
+    writer.put("\r\n");
+    writer.put(refusal.detail);
+    writer.put("\n");
+    return writer.len;
+}
+
+fn putNumber(writer: *Writer, comptime name: []const u8, number: u64) void {
+    var digits: [20]u8 = undefined;
+    // 20 digits hold every u64.
+    writer.putField(name, std.fmt.bufPrint(&digits, "{d}", .{number}) catch unreachable);
+}
+
+test "chunk prefixes" {
+    var out: [chunk_prefix_bytes_max]u8 = undefined;
+    try std.testing.expectEqualStrings("0\r\n", chunkPrefix(0, &out));
+    try std.testing.expectEqualStrings("a\r\n", chunkPrefix(10, &out));
+    try std.testing.expectEqualStrings("1000\r\n", chunkPrefix(4096, &out));
+    try std.testing.expectEqualStrings("ffffffffffffffff\r\n", chunkPrefix(std.math.maxInt(u64), &out));
+}
+
+test "refusal" {
+    var out: [refusal_bytes_max]u8 = undefined;
+    const len = refusalResponse(.{ .status = 400, .detail = "why" }, "Sun, 06 Nov 1994 08:49:37 GMT", null, &out);
+    try std.testing.expectEqualStrings("HTTP/1.1 400 Bad Request\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n" ++
+        "Content-Type: text/plain\r\nConnection: close\r\nContent-Length: 4\r\n\r\nwhy\n", out[0..len]);
+    const long: [event.Refusal.detail_bytes_max]u8 = @splat('x');
+    const most = refusalResponse(.{ .status = 511, .detail = &long }, "Sun, 06 Nov 1994 08:49:37 GMT", std.math.maxInt(u32), &out);
+    try std.testing.expect(std.mem.indexOf(u8, out[0..most], "\r\nRetry-After: 4294967295\r\n") != null);
+}
+
+fn put(fields: []const Field, policy: Policy, found: *Found, out: []u8) FieldError![]const u8 {
+    var writer: Writer = .{ .buffer = out };
+    try putFields(&writer, fields, policy, found);
+    assert(writer.len <= fieldsSize(fields));
+    return out[0..writer.len];
+}
+
+test "which fields go out" {
+    const fields = [_]Field{
+        .init("X-A", "1"),       .init("Content-Length", "5"), .init("connection", "close"), .init("Upgrade", "websocket"),
+        .init("Date", "always"), .init("content-length", "5"), .init("Content-Type", "a/b"), .init("TE", "x"),
+    };
+    const cases = [_]struct { Policy, []const u8 }{
+        .{ .head, "X-A: 1\r\nContent-Length: 5\r\nDate: always\r\nContent-Type: a/b\r\n" },
+        .{ .head_without_length, "X-A: 1\r\nDate: always\r\nContent-Type: a/b\r\n" },
+        .{ .switching, "X-A: 1\r\nUpgrade: websocket\r\nDate: always\r\nContent-Type: a/b\r\n" },
+        .{ .trailers, "X-A: 1\r\nDate: always\r\n" },
+    };
+    for (cases) |case| {
+        const policy, const expected = case;
+        var out: [256]u8 = undefined;
+        var found: Found = .{};
+        try std.testing.expectEqualStrings(expected, try put(&fields, policy, &found, &out));
+        try std.testing.expect(found.dropped and found.date);
+        const length: ?u64 = if (policy == .head or policy == .head_without_length) 5 else null;
+        try std.testing.expectEqual(length, found.content_length);
+    }
+}
+
+test "fields that cannot be sent" {
+    const cases = [_]struct { anyerror, []const u8, []const u8 }{
+        .{ error.InvalidFieldName, "", "v" },
+        .{ error.InvalidFieldName, "a b", "v" },
+        .{ error.InvalidFieldName, "a:", "v" },
+        .{ error.InvalidFieldName, "Content\rLength", "1" },
+        .{ error.InvalidFieldName, "a\r\nb", "v" },
+        .{ error.InvalidFieldValue, "a", "v\r\nb: c" },
+        .{ error.InvalidFieldValue, "a", "v\n" },
+        .{ error.InvalidFieldValue, "a", "\r" },
+        .{ error.InvalidFieldValue, "a", "v\x00" },
+        .{ error.InvalidFieldValue, "a", "v\x1b[0m and something behind it that is longer than a vector" },
+        .{ error.InvalidFieldValue, "connection", "\n" },
+        .{ error.InvalidContentLength, "content-length", "5, 5" },
+        .{ error.InvalidContentLength, "content-length", "" },
+        .{ error.InvalidContentLength, "content-length", "6" },
+    };
+    for (cases) |case| {
+        const expected, const name, const value = case;
+        var out: [256]u8 = undefined;
+        var found: Found = .{};
+        const fields = [_]Field{ .init("Content-Length", "5"), .init(name, value) };
+        try std.testing.expectError(expected, put(&fields, .head, &found, &out));
+        try std.testing.expectEqual(1, found.bad_field);
+    }
+}

@@ -1,0 +1,389 @@
+//! The law of message framing, for both directions: where content ends, and whether the connection outlives the message
+//! (RFC 9112 sections 3.2, 6, 7 and 9.3; RFC 9110 sections 6.5, 7.8, 10.1.1).
+//! Refuses to know: how the fields were read, and how anything is written.
+//! Whatever could be understood in two ways is refused: a guess here is somebody's request smuggled past somebody else.
+const std = @import("std");
+const header = @import("../http/header.zig");
+const syntax = @import("../http/syntax.zig");
+const target = @import("../http/target.zig");
+const Method = @import("../http/method.zig").Method;
+const Refusal = @import("../event.zig").Refusal;
+const FieldSpan = header.FieldSpan;
+
+/// Bounds on what a peer may send. Values come from the server's configuration; all in bytes but the one that counts.
+pub const Limits = struct {
+    /// The request line without its CRLF; longer: 414.
+    request_line_bytes_max: u32,
+    /// The whole head, from the request line to the end of the blank line; longer: 431.
+    head_bytes_max: u32,
+    /// Fields in a head or a trailer section; more: 431.
+    header_count_max: u16,
+    /// 0 = no limit. More content than this: 413.
+    body_bytes_max: u64,
+    /// A trailer section with its blank line; longer: 431.
+    trailer_bytes_max: u32,
+    /// The line before a chunk, with size, extensions and CRLF; longer: 400.
+    chunk_line_bytes_max: u32,
+};
+
+/// Protocol versions; the numbers are part of the C contract.
+pub const Version = enum(u8) { http_1_0 = 10, http_1_1 = 11, http_2 = 20 };
+
+/// How a request's content ends. A content length of zero is `.none`.
+pub const BodyKind = union(enum) { none, counted: u64, chunked };
+
+/// What a request's fields decide about its message and its connection.
+pub const Request = struct {
+    body: BodyKind = .none,
+    /// The client allows the connection to persist.
+    keep_alive: bool,
+    /// The client waits for 100 (Continue) before it sends the content.
+    expect_continue: bool = false,
+    /// The client offers to switch protocols.
+    upgrade: bool = false,
+};
+
+pub const Outcome = union(enum) { accepted: Request, refused: Refusal };
+
+/// Applies the law to the fields of a request. `text` is what the spans refer to.
+pub fn request(version: Version, text: []const u8, fields: []const FieldSpan, body_bytes_max: u64) Outcome {
+    var facts: Facts = .{};
+    for (fields) |field| {
+        if (facts.note(field.id, field.value(text))) |refusal| return .{ .refused = refusal };
+    }
+    return facts.judge(version, body_bytes_max);
+}
+
+/// What one pass over a request's fields gathers.
+const Facts = struct {
+    hosts: u32 = 0,
+    content_length: ?u64 = null,
+    coding: enum { absent, empty, chunked, unknown, unknown_then_chunked } = .absent,
+    close: bool = false,
+    keep_alive: bool = false,
+    connection_upgrade: bool = false,
+    upgrade: bool = false,
+    expect_continue: bool = false,
+
+    fn note(facts: *Facts, id: header.Id, value: []const u8) ?Refusal {
+        switch (id) {
+            .host => {
+                facts.hosts += 1;
+                if (!target.isAuthority(value)) return bad("malformed Host field");
+            },
+            .content_length => return facts.noteContentLength(value),
+            .transfer_encoding => return facts.noteTransferEncoding(value),
+            .connection => {
+                var list: syntax.List = .init(value);
+                while (list.next()) |option| {
+                    if (syntax.equalsFolded(option, "keep-alive")) {
+                        facts.keep_alive = true;
+                    } else if (syntax.equalsFolded(option, "close")) {
+                        facts.close = true;
+                    } else if (syntax.equalsFolded(option, "upgrade")) {
+                        facts.connection_upgrade = true;
+                    }
+                }
+            },
+            .upgrade => facts.upgrade = facts.upgrade or value.len != 0,
+            .expect => facts.expect_continue = facts.expect_continue or syntax.List.has(value, "100-continue"),
+            else => {},
+        }
+        return null;
+    }
+
+    /// A repeated length is accepted only if every mention, in lists too, is the same number (RFC 9112 section 6.3).
+    fn noteContentLength(facts: *Facts, value: []const u8) ?Refusal {
+        var mentions = std.mem.splitScalar(u8, value, ',');
+        while (mentions.next()) |mention| {
+            const length = syntax.parseDecimal(syntax.trim(mention)) catch |err| return switch (err) {
+                error.NotANumber => bad("malformed Content-Length"),
+                error.Overflow => .{ .status = 413, .detail = "Content-Length too large" },
+            };
+            if (facts.content_length) |earlier| {
+                if (earlier != length) return bad("contradictory Content-Length");
+            }
+            facts.content_length = length;
+        }
+        return null;
+    }
+
+    /// Repeated fields are one list. Nothing may follow chunked, least of all another chunked.
+    fn noteTransferEncoding(facts: *Facts, value: []const u8) ?Refusal {
+        if (facts.coding == .absent) facts.coding = .empty;
+        var list: syntax.List = .init(value);
+        while (list.next()) |member| {
+            const name = syntax.trim(member[0 .. std.mem.indexOfScalar(u8, member, ';') orelse member.len]);
+            if (!syntax.isToken(name)) return bad("malformed Transfer-Encoding");
+            const chunked = syntax.equalsFolded(name, "chunked");
+            if (chunked and name.len != member.len) return bad("parameters on transfer coding chunked");
+            facts.coding = switch (facts.coding) {
+                .absent, .empty => if (chunked) .chunked else .unknown,
+                .unknown => if (chunked) .unknown_then_chunked else .unknown,
+                .chunked, .unknown_then_chunked => return bad("transfer coding after chunked"),
+            };
+        }
+        return null;
+    }
+
+    fn judge(facts: *const Facts, version: Version, body_bytes_max: u64) Outcome {
+        const modern = version != .http_1_0;
+        if (facts.hosts > 1) return refuse(400, "repeated Host field");
+        if (modern and facts.hosts == 0) return refuse(400, "missing Host field");
+        var body: BodyKind = .none;
+        if (facts.coding != .absent) {
+            if (!modern) return refuse(400, "Transfer-Encoding in HTTP/1.0");
+            if (facts.content_length != null) return refuse(400, "both Transfer-Encoding and Content-Length");
+            switch (facts.coding) {
+                .absent => unreachable,
+                .empty => return refuse(400, "empty Transfer-Encoding"),
+                .unknown => return refuse(400, "chunked is not the last transfer coding"),
+                .unknown_then_chunked => return refuse(501, "unknown transfer coding"),
+                .chunked => body = .chunked,
+            }
+        } else if (facts.content_length) |length| {
+            if (body_bytes_max != 0 and length > body_bytes_max) return refuse(413, "content too large");
+            if (length != 0) body = .{ .counted = length };
+        }
+        return .{
+            .accepted = .{
+                .body = body,
+                .keep_alive = !facts.close and (modern or facts.keep_alive),
+                // HTTP/1.0 knows neither: RFC 9110 sections 10.1.1 and 7.8 have both ignored there.
+                .expect_continue = modern and facts.expect_continue and body != .none,
+                .upgrade = modern and facts.upgrade and facts.connection_upgrade,
+            },
+        };
+    }
+};
+
+fn bad(comptime detail: []const u8) Refusal {
+    return .{ .status = 400, .detail = detail };
+}
+
+fn refuse(status: u16, comptime detail: []const u8) Outcome {
+    return .{ .refused = .{ .status = status, .detail = detail } };
+}
+
+/// How a response's content ends.
+pub const ResponseBody = union(enum) {
+    /// There is none: whatever the application sends is discarded.
+    none,
+    counted: u64,
+    chunked,
+    /// The end of the connection is the end of the content (HTTP/1.0 clients).
+    until_close,
+};
+
+/// What method, version and status alone decide about a response.
+pub const ResponseShape = enum {
+    /// No content and no Content-Length: 1xx, 204.
+    bare,
+    /// No content, but a Content-Length tells what a GET would have had: HEAD, 304.
+    described,
+    /// Content of length zero, which has to be said: 205.
+    empty,
+    /// 2xx to CONNECT: no content, no framing, and the connection ends, since we are no tunnel.
+    tunnel_refused,
+    /// Content of the length that is given, or else of a length that the framing tells.
+    sized,
+    /// Content in chunks even if a length is given, because trailers were promised.
+    trailered,
+
+    /// Whether an application's Content-Length goes out.
+    pub fn passesLength(shape: ResponseShape) bool {
+        return shape == .described or shape == .sized;
+    }
+};
+
+/// The shape of the response to a request. `trailers`: the application has promised some.
+pub fn responseShape(method: Method, version: Version, status: u16, trailers: bool) ResponseShape {
+    if (status < 200 or status == 204) return .bare;
+    if (method == .CONNECT and status < 300) return .tunnel_refused;
+    if (status == 205) return .empty;
+    if (method == .HEAD or status == 304) return .described;
+    return if (trailers and version == .http_1_1) .trailered else .sized;
+}
+
+/// The framing of a response of this shape, once it is known whether the application gave a length.
+pub fn responseBody(shape: ResponseShape, version: Version, content_length: ?u64) ResponseBody {
+    return switch (shape) {
+        .bare, .described, .empty, .tunnel_refused => .none,
+        .trailered => .chunked,
+        .sized => if (content_length) |length|
+            .{ .counted = length }
+        else if (version == .http_1_1)
+            .chunked
+        else
+            .until_close,
+    };
+}
+
+/// Fields that manage the connection, which is not the application's: they are dropped from what it sends.
+pub fn isHopByHop(id: header.Id) bool {
+    return switch (id) {
+        .transfer_encoding, .connection, .keep_alive, .proxy_connection, .upgrade, .te => true,
+        else => false,
+    };
+}
+
+/// Fields that may not come in a trailer section, because they frame, route or authenticate the message, or say how to read it
+/// (RFC 9110 section 6.5.1): dropped in both directions.
+pub fn isForbiddenTrailer(id: header.Id) bool {
+    return switch (id) {
+        .content_length, .host, .trailer, .expect, .range, .content_type, .cache_control, .pragma => true,
+        .authorization, .cookie, .origin => true,
+        .if_none_match, .if_match, .if_range, .if_modified_since, .if_unmodified_since => true,
+        .forwarded, .x_forwarded_for, .x_forwarded_host, .x_forwarded_proto => true,
+        else => isHopByHop(id),
+    };
+}
+
+const Line = struct { []const u8, []const u8 };
+
+/// Lays `lines` out as a head would and applies the law.
+fn judged(version: Version, lines: []const Line, body_bytes_max: u64) Outcome {
+    var text: [512]u8 = undefined;
+    var spans: [8]FieldSpan = undefined;
+    var len: usize = 0;
+    for (lines, spans[0..lines.len]) |line, *span| {
+        const name, const value = line;
+        @memcpy(text[len..][0..name.len], name);
+        @memcpy(text[len + name.len ..][0..value.len], value);
+        span.* = .{
+            .name_at = @intCast(len),
+            .name_len = @intCast(name.len),
+            .value_at = @intCast(len + name.len),
+            .value_len = @intCast(value.len),
+            .id = .fromName(name),
+        };
+        len += name.len + value.len;
+    }
+    return request(version, text[0..len], spans[0..lines.len], body_bytes_max);
+}
+
+const host: Line = .{ "Host", "a.example" };
+
+test "request content" {
+    const cases = [_]struct { []const Line, BodyKind }{
+        .{ &.{}, .none },
+        .{ &.{.{ "Content-Length", "0" }}, .none },
+        .{ &.{.{ "Content-Length", "5" }}, .{ .counted = 5 } },
+        .{ &.{ .{ "Content-Length", "5" }, .{ "content-length", "5" } }, .{ .counted = 5 } },
+        .{ &.{.{ "Content-Length", "5 , 05" }}, .{ .counted = 5 } },
+        .{ &.{.{ "Content-Length", "1000" }}, .{ .counted = 1000 } },
+        .{ &.{.{ "Transfer-Encoding", "Chunked" }}, .chunked },
+        .{ &.{.{ "Transfer-Encoding", " , chunked," }}, .chunked },
+    };
+    for (cases) |case| {
+        const lines, const expected = case;
+        var all: [4]Line = undefined;
+        all[0] = host;
+        @memcpy(all[1..][0..lines.len], lines);
+        try std.testing.expectEqual(expected, judged(.http_1_1, all[0 .. lines.len + 1], 1000).accepted.body);
+    }
+}
+
+test "requests that are refused" {
+    const length = "Content-Length";
+    const coding = "Transfer-Encoding";
+    const cases = [_]struct { u16, Version, []const Line }{
+        .{ 400, .http_1_1, &.{} },
+        .{ 400, .http_1_1, &.{ host, host } },
+        .{ 400, .http_1_0, &.{ host, host } },
+        .{ 400, .http_1_1, &.{.{ "Host", "a b" }} },
+        .{ 400, .http_1_0, &.{.{ "Host", "a/b" }} },
+        .{ 400, .http_1_1, &.{ host, .{ length, "5" }, .{ length, "6" } } },
+        .{ 400, .http_1_1, &.{ host, .{ length, "5, 6" } } },
+        .{ 400, .http_1_1, &.{ host, .{ length, "5," } } },
+        .{ 400, .http_1_1, &.{ host, .{ length, "" } } },
+        .{ 400, .http_1_1, &.{ host, .{ length, "+5" } } },
+        .{ 400, .http_1_1, &.{ host, .{ length, "5 5" } } },
+        .{ 400, .http_1_1, &.{ host, .{ length, "0x5" } } },
+        .{ 413, .http_1_1, &.{ host, .{ length, "1001" } } },
+        .{ 413, .http_1_1, &.{ host, .{ length, "18446744073709551616" } } },
+        .{ 400, .http_1_1, &.{ host, .{ length, "5" }, .{ coding, "chunked" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "chunked" }, .{ length, "0" } } },
+        .{ 400, .http_1_0, &.{.{ coding, "chunked" }} },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "chunked, chunked" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "chunked" }, .{ coding, "chunked" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "chunked, gzip" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "chunked;x=1" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "identity" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "gzip" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "\x0bchunked" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "\"chunked\"" } } },
+        .{ 501, .http_1_1, &.{ host, .{ coding, "gzip, chunked" } } },
+        .{ 501, .http_1_1, &.{ host, .{ coding, "gzip;q=1" }, .{ coding, "chunked" } } },
+    };
+    for (cases, 0..) |case, number| {
+        const status, const version, const lines = case;
+        switch (judged(version, lines, 1000)) {
+            .accepted => {
+                std.debug.print("case {d} was accepted\n", .{number});
+                return error.TestUnexpectedResult;
+            },
+            .refused => |refusal| try std.testing.expectEqual(status, refusal.status),
+        }
+    }
+}
+
+test "persistence, expectation, upgrade" {
+    const cases = [_]struct { Version, []const Line, Request }{
+        .{ .http_1_1, &.{host}, .{ .keep_alive = true } },
+        .{ .http_1_1, &.{ host, .{ "Connection", "foo, Close" } }, .{ .keep_alive = false } },
+        .{ .http_1_1, &.{ host, .{ "Connection", "keep-alive" }, .{ "Connection", "close" } }, .{ .keep_alive = false } },
+        .{ .http_1_0, &.{}, .{ .keep_alive = false } },
+        .{ .http_1_0, &.{.{ "Connection", "Keep-Alive" }}, .{ .keep_alive = true } },
+        .{ .http_1_0, &.{.{ "Connection", "Keep-Alive, close" }}, .{ .keep_alive = false } },
+        .{ .http_1_1, &.{ host, .{ "Expect", "100-Continue" } }, .{ .keep_alive = true } },
+        .{
+            .http_1_1,
+            &.{ host, .{ "Expect", "100-Continue" }, .{ "Content-Length", "1" } },
+            .{ .keep_alive = true, .expect_continue = true, .body = .{ .counted = 1 } },
+        },
+        .{
+            .http_1_0,
+            &.{ .{ "Expect", "100-continue" }, .{ "Content-Length", "1" } },
+            .{ .keep_alive = false, .body = .{ .counted = 1 } },
+        },
+        .{ .http_1_1, &.{ host, .{ "Upgrade", "websocket" } }, .{ .keep_alive = true } },
+        .{ .http_1_1, &.{ host, .{ "Connection", "Upgrade" } }, .{ .keep_alive = true } },
+        .{
+            .http_1_1,
+            &.{ host, .{ "Upgrade", "websocket" }, .{ "Connection", "keep-alive, Upgrade" } },
+            .{ .keep_alive = true, .upgrade = true },
+        },
+        .{ .http_1_0, &.{ .{ "Upgrade", "websocket" }, .{ "Connection", "Upgrade" } }, .{ .keep_alive = false } },
+    };
+    for (cases) |case| {
+        const version, const lines, const expected = case;
+        try std.testing.expectEqual(expected, judged(version, lines, 0).accepted);
+    }
+}
+
+test "response content" {
+    const cases = [_]struct { Method, Version, u16, bool, ?u64, ResponseBody, bool }{
+        .{ .GET, .http_1_1, 200, false, 5, .{ .counted = 5 }, true },
+        .{ .GET, .http_1_1, 200, false, null, .chunked, true },
+        .{ .GET, .http_1_1, 200, true, 5, .chunked, false },
+        .{ .GET, .http_1_0, 200, false, 5, .{ .counted = 5 }, true },
+        .{ .GET, .http_1_0, 200, true, 5, .{ .counted = 5 }, true },
+        .{ .GET, .http_1_0, 200, false, null, .until_close, true },
+        .{ .HEAD, .http_1_1, 200, true, 5, .none, true },
+        .{ .HEAD, .http_1_1, 204, false, null, .none, false },
+        .{ .GET, .http_1_1, 204, false, 5, .none, false },
+        .{ .GET, .http_1_1, 103, false, 5, .none, false },
+        .{ .GET, .http_1_1, 304, false, 5, .none, true },
+        .{ .GET, .http_1_1, 205, false, 5, .none, false },
+        .{ .CONNECT, .http_1_1, 200, false, 5, .none, false },
+        .{ .CONNECT, .http_1_1, 400, false, 5, .{ .counted = 5 }, true },
+    };
+    for (cases) |case| {
+        const method, const version, const status, const trailers, const length, const expected, const passes = case;
+        const shape = responseShape(method, version, status, trailers);
+        try std.testing.expectEqual(passes, shape.passesLength());
+        try std.testing.expectEqual(expected, responseBody(shape, version, length));
+    }
+}

@@ -1,0 +1,330 @@
+//! Request line and field lines (RFC 9112 sections 2.2, 3 and 5), read where they lie.
+//! Refuses to know: what the fields decide (framing.zig), and where the bytes come from.
+//!
+//! Everything is decided strictly from left to right, so that the answer does not depend on how the bytes were cut: what is
+//! illegal is refused at its first illegal byte (a field line: at its end), a limit at the byte that breaks it. An incomplete
+//! head is not scanned again: the parser keeps the place. Spans are not kept, because the caller's scratch serves many
+//! connections; a head that came in pieces is therefore read once more, in one go, when its end is there.
+const std = @import("std");
+const assert = std.debug.assert;
+const header = @import("../http/header.zig");
+const syntax = @import("../http/syntax.zig");
+const target = @import("../http/target.zig");
+const framing = @import("framing.zig");
+const Method = @import("../http/method.zig").Method;
+const Refusal = @import("../event.zig").Refusal;
+const FieldSpan = header.FieldSpan;
+const Limits = framing.Limits;
+const Span = target.Span;
+
+/// A parsed request head (or trailer section). Scratch that belongs to the caller: `feed` fills it and it stays valid as long as
+/// the bytes that were fed do.
+pub const Head = struct {
+    /// Capacity for fields; its length bounds the count together with Limits.header_count_max.
+    storage: []FieldSpan,
+    /// All bytes of the head, first byte of the request line to the end of the blank line. All spans refer to it.
+    text: []const u8 = "",
+    fields: []const FieldSpan = &.{},
+    method: Method = .GET,
+    method_text: Span = .{},
+    /// Request target as received; its pieces are split already.
+    target: Span = .{},
+    target_form: target.Form = .origin,
+    /// Still percent-encoded, and well-formed so. Empty only in absolute-form without a path (it means "/"), and for CONNECT.
+    path: Span = .{},
+    /// Without the "?".
+    query: Span = .{},
+    /// Authority of an absolute-form or authority-form target (it overrides Host, RFC 9112 3.2.2); empty otherwise.
+    authority: Span = .{},
+    version: framing.Version = .http_1_1,
+    body: framing.BodyKind = .none,
+    /// The request allows the connection to persist (RFC 9112 9.3).
+    keep_alive: bool = true,
+    expect_continue: bool = false,
+    /// `Connection: upgrade` and an Upgrade field are both there (HTTP/1.1 only).
+    upgrade: bool = false,
+
+    /// Forgets everything but the storage.
+    pub fn reset(head: *Head) void {
+        head.* = .{ .storage = head.storage };
+    }
+
+    /// The storage that the limits allow to be used.
+    pub fn capacity(head: *const Head, limits: *const Limits) []FieldSpan {
+        return head.storage[0..@min(head.storage.len, limits.header_count_max)];
+    }
+};
+
+/// What a parser says about the bytes so far.
+pub const Outcome = union(enum) {
+    /// No decision without more bytes.
+    incomplete,
+    /// The section ends before this index.
+    complete: usize,
+    refused: Refusal,
+};
+
+/// The place within a request head. Call `parse` with the head's bytes, from its first byte on, each time there are more of them.
+pub const Parser = struct {
+    place: Place = .start,
+
+    const Place = union(enum) {
+        method: struct { scanned: u32 },
+        target: struct { at: u32, scanned: u32 },
+        version: struct { at: u32 },
+        fields: Fields,
+
+        const start: Place = .{ .method = .{ .scanned = 0 } };
+    };
+
+    /// Whether no byte has been looked at yet.
+    pub fn isFresh(parser: *const Parser) bool {
+        return parser.place == .method and parser.place.method.scanned == 0;
+    }
+
+    /// Reads on. `complete` means that `head` is filled, framing included; the parser is then used up.
+    pub fn parse(parser: *Parser, bytes: []const u8, limits: *const Limits, head: *Head) Outcome {
+        const fresh = parser.isFresh();
+        head.reset();
+        var outcome = parser.advance(bytes, limits, head);
+        if (outcome == .complete and !fresh) {
+            parser.* = .{};
+            head.reset();
+            const again = parser.advance(bytes, limits, head);
+            assert(again.complete == outcome.complete);
+        }
+        if (outcome == .complete) {
+            head.text = bytes[0..outcome.complete];
+            head.fields = head.storage[0..parser.place.fields.count];
+            if (applyFraming(head, limits)) |refusal| outcome = .{ .refused = refusal };
+        }
+        return outcome;
+    }
+
+    fn advance(parser: *Parser, bytes: []const u8, limits: *const Limits, head: *Head) Outcome {
+        if (parser.place != .fields) {
+            const outcome = parser.requestLine(bytes, limits, head);
+            if (outcome != .complete) return outcome;
+            parser.place = .{ .fields = .init(@intCast(outcome.complete)) };
+        }
+        return parser.place.fields.parse(bytes, limits.head_bytes_max, head.capacity(limits));
+    }
+
+    fn requestLine(parser: *Parser, bytes: []const u8, limits: *const Limits, head: *Head) Outcome {
+        // One byte more than the limit: if the window has no end of the part in question, the limit is broken.
+        const line_max: usize = limits.request_line_bytes_max;
+        const window = bytes[0..@min(bytes.len, line_max + 1)];
+        const short: Outcome = if (window.len > line_max) too_long_line else .incomplete;
+        while (true) switch (parser.place) {
+            .method => |*method| {
+                var at: usize = method.scanned;
+                while (at < window.len and syntax.isTokenByte(window[at])) at += 1;
+                method.scanned = @intCast(at);
+                if (at == window.len) return short;
+                if (at == 0 or window[at] != ' ') return bad("malformed request line");
+                const next: u32 = @intCast(at + 1);
+                parser.place = .{ .target = .{ .at = next, .scanned = next } };
+            },
+            .target => |*part| {
+                const end = syntax.find(.blank, window, part.scanned);
+                part.scanned = @intCast(end);
+                if (end == window.len) return short;
+                if (window[end] != ' ') return bad("malformed request line");
+                if (noteTarget(head, window, part.at, part.scanned)) |refusal| return .{ .refused = refusal };
+                // The version's length is known, so that it can be told already whether it fits.
+                if (end + 1 + version_form.len - "\r\n".len > line_max) return too_long_line;
+                const next: u32 = @intCast(end + 1);
+                parser.place = .{ .version = .{ .at = next } };
+            },
+            .version => |part| return versionEnd(bytes, part.at, head),
+            .fields => unreachable,
+        };
+    }
+};
+
+/// Method and target of a request line whose target lies at `at`..`end`.
+fn noteTarget(head: *Head, window: []const u8, at: u32, end: u32) ?Refusal {
+    assert(at >= 2 and at <= end);
+    head.method_text = .{ .at = 0, .len = at - 1 };
+    head.method = .parse(head.method_text.of(window));
+    head.target = .{ .at = at, .len = end - at };
+    switch (target.parse(head.method, head.target.of(window))) {
+        .refused => |refusal| return refusal,
+        .parts => |parts| {
+            head.target_form = parts.form;
+            head.path = parts.path.shifted(at);
+            head.query = parts.query.shifted(at);
+            head.authority = parts.authority.shifted(at);
+            return null;
+        },
+    }
+}
+
+/// How a request line ends; `d` stands for a digit.
+const version_form = "HTTP/d.d\r\n";
+
+fn versionEnd(bytes: []const u8, at: usize, head: *Head) Outcome {
+    if (std.mem.startsWith(u8, bytes[at..], "HTTP/1.1\r\n")) {
+        // What nearly everybody sends, in two compares.
+        head.version = .http_1_1;
+        return .{ .complete = at + version_form.len };
+    }
+    const text = bytes[at..@min(bytes.len, at + version_form.len)];
+    for (text, version_form[0..text.len]) |byte, form| {
+        const fits = if (form == 'd') std.ascii.isDigit(byte) else byte == form;
+        if (!fits) return bad("malformed HTTP version or line end");
+    }
+    if (text.len < version_form.len) return .incomplete;
+    if (text[5] != '1' or text[7] != '0') return .{ .refused = .{ .status = 505, .detail = "unsupported HTTP version" } };
+    head.version = .http_1_0;
+    return .{ .complete = at + version_form.len };
+}
+
+fn applyFraming(head: *Head, limits: *const Limits) ?Refusal {
+    switch (framing.request(head.version, head.text, head.fields, limits.body_bytes_max)) {
+        .refused => |refusal| return refusal,
+        .accepted => |request| {
+            head.body = request.body;
+            head.keep_alive = request.keep_alive;
+            head.expect_continue = request.expect_continue;
+            head.upgrade = request.upgrade;
+            return null;
+        },
+    }
+}
+
+/// The place within a section of field lines: the rest of a head, or a trailer section.
+pub const Fields = struct {
+    /// Where the line in hand starts.
+    line_at: u32,
+    /// The line in hand has no control byte before this index.
+    scanned: u32,
+    /// Complete lines before it.
+    count: u16,
+
+    /// A section that starts at `at`.
+    pub fn init(at: u32) Fields {
+        return .{ .line_at = at, .scanned = at, .count = 0 };
+    }
+
+    /// Reads on until the blank line. `bytes` starts where it started at the first call; `bytes_max` counts from there. The lines
+    /// that this call reads fill `storage` at their number; its length bounds their count.
+    pub fn parse(fields: *Fields, bytes: []const u8, bytes_max: usize, storage: []FieldSpan) Outcome {
+        // A copy, to keep it in registers: for all the compiler knows, a store to `storage` could change `fields`.
+        var place = fields.*;
+        defer fields.* = place;
+        const window = bytes[0..@min(bytes.len, bytes_max)];
+        while (place.line_at < window.len) {
+            const blank = window[place.line_at] == '\r';
+            if (!blank and place.count == storage.len) return tooLarge("too many fields");
+            const end: u32 = @intCast(syntax.find(.control, window, place.scanned));
+            place.scanned = end;
+            if (end + 1 >= window.len) {
+                if (end < window.len and window[end] != '\r') return illegalByte(window[end]);
+                break;
+            }
+            if (window[end] != '\r' or window[end + 1] != '\n') return illegalByte(window[end]);
+            if (blank) return .{ .complete = end + 2 };
+            if (fieldLine(window[0..end], place.line_at, &storage[place.count])) |refusal| return .{ .refused = refusal };
+            place.count += 1;
+            place.line_at = end + 2;
+            place.scanned = place.line_at;
+        }
+        return if (bytes.len >= bytes_max) tooLarge("header section too large") else .incomplete;
+    }
+};
+
+/// One field line, from `at` to the end of `text`, which excludes the CRLF.
+fn fieldLine(text: []const u8, at: u32, span: *FieldSpan) ?Refusal {
+    assert(at < text.len);
+    if (syntax.isSpace(text[at])) return .{ .status = 400, .detail = "folded field line" };
+    const colon = syntax.find(.colon, text, at);
+    if (colon == text.len) return .{ .status = 400, .detail = "field line without colon" };
+    const name = text[at..colon];
+    if (name.len > std.math.maxInt(u16)) return .{ .status = 431, .detail = "field name too long" };
+    const id: header.Id = .fromName(name);
+    if (id == .other and !syntax.isToken(name)) return .{ .status = 400, .detail = "malformed field name" };
+    var start = colon + 1;
+    var end = text.len;
+    while (start < end and syntax.isSpace(text[start])) start += 1;
+    while (end > start and syntax.isSpace(text[end - 1])) end -= 1;
+    span.* = .{
+        .name_at = at,
+        .name_len = @intCast(name.len),
+        .value_at = @intCast(start),
+        .value_len = @intCast(end - start),
+        .id = id,
+    };
+    return null;
+}
+
+const too_long_line: Outcome = .{ .refused = .{ .status = 414, .detail = "request line too long" } };
+
+fn bad(detail: []const u8) Outcome {
+    return .{ .refused = .{ .status = 400, .detail = detail } };
+}
+
+fn tooLarge(detail: []const u8) Outcome {
+    return .{ .refused = .{ .status = 431, .detail = detail } };
+}
+
+fn illegalByte(byte: u8) Outcome {
+    return bad(switch (byte) {
+        '\n' => "bare LF in field line",
+        '\r' => "bare CR in field line",
+        else => "control byte in field line",
+    });
+}
+
+const test_limits: Limits = .{
+    .request_line_bytes_max = 64,
+    .head_bytes_max = 256,
+    .header_count_max = 4,
+    .body_bytes_max = 1000,
+    .trailer_bytes_max = 64,
+    .chunk_line_bytes_max = 32,
+};
+
+test "a head and its pieces" {
+    const text = "POST /p%41?q=1 HTTP/1.1\r\nHost: a.example\r\nX-One:\t two  \r\nempty:\r\nContent-Length: 3\r\n\r\nabc";
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    var parser: Parser = .{};
+    try std.testing.expectEqual(text.len - 3, parser.parse(text, &test_limits, &head).complete);
+    try std.testing.expectEqual(Method.POST, head.method);
+    try std.testing.expectEqualStrings("POST", head.method_text.of(head.text));
+    try std.testing.expectEqualStrings("/p%41?q=1", head.target.of(head.text));
+    try std.testing.expectEqualStrings("/p%41", head.path.of(head.text));
+    try std.testing.expectEqualStrings("q=1", head.query.of(head.text));
+    try std.testing.expectEqual(framing.BodyKind{ .counted = 3 }, head.body);
+    try std.testing.expectEqual(4, head.fields.len);
+    const expected = [_][2][]const u8{ .{ "Host", "a.example" }, .{ "X-One", "two" }, .{ "empty", "" }, .{ "Content-Length", "3" } };
+    for (expected, head.fields) |pair, field| {
+        try std.testing.expectEqualStrings(pair[0], field.name(head.text));
+        try std.testing.expectEqualStrings(pair[1], field.value(head.text));
+        try std.testing.expectEqual(header.Id.fromName(pair[0]), field.id);
+    }
+}
+
+test "an incomplete head is not scanned again" {
+    const text = "GET / HTTP/1.1\r\nHost: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    var parser: Parser = .{};
+    for (1..text.len + 1) |len| {
+        try std.testing.expectEqual(Outcome.incomplete, parser.parse(text[0..len], &test_limits, &head));
+    }
+    try std.testing.expectEqual(16, parser.place.fields.line_at);
+    try std.testing.expectEqual(text.len, parser.place.fields.scanned);
+}
+
+test "garbage is refused at its first illegal byte" {
+    const cases = [_][]const u8{ "\x16", "G\x00", "GET /\x03", "GET /a\n", "GET / X", "GET / HTTP/1.1\n", "GET / HTTP/1.1\r\nA\x00", " ", "GET\r" };
+    for (cases) |text| {
+        var storage: [8]FieldSpan = undefined;
+        var head: Head = .{ .storage = &storage };
+        var parser: Parser = .{};
+        try std.testing.expectEqual(Outcome.incomplete, parser.parse(text[0 .. text.len - 1], &test_limits, &head));
+        try std.testing.expectEqual(400, parser.parse(text, &test_limits, &head).refused.status);
+    }
+}

@@ -1,0 +1,679 @@
+//! One HTTP/1 connection's state machine: unread bytes in, at most one event out; commands in, bytes out.
+//! RFC 9112. Refuses to know: sockets, buffers beyond the one it is shown, time, who answers.
+//!
+//! The way of an exchange: `feed` until `.request`, and on until `.end` if the head has a body; meanwhile `start`, `body`...,
+//! `end`; then `disposition` says what becomes of the connection, and `next` begins the next exchange. Pipelined requests wait
+//! in the caller's buffer: no byte behind the current request is looked at before `next`.
+const std = @import("std");
+const assert = std.debug.assert;
+const content = @import("body.zig");
+const date = @import("../http/date.zig");
+const encode = @import("encode.zig");
+const event = @import("../event.zig");
+const framing = @import("framing.zig");
+const header = @import("../http/header.zig");
+const head_room = @import("head.zig");
+const status = @import("../http/status.zig");
+const Method = @import("../http/method.zig").Method;
+const Field = header.Field;
+
+pub const BodyKind = framing.BodyKind;
+pub const Event = event.Event;
+pub const Head = head_room.Head;
+pub const Limits = framing.Limits;
+pub const Refusal = event.Refusal;
+pub const Span = @import("../http/target.zig").Span;
+pub const Step = event.Step;
+pub const Version = framing.Version;
+
+/// A response's head, as an application asks for it. Everything is only read during the call that takes it.
+pub const Response = struct {
+    /// 200..599.
+    status: u16,
+    fields: []const Field,
+    /// The application promises trailers: an HTTP/1.1 response is then chunked even if a Content-Length is given.
+    trailers: bool = false,
+    /// Sent unless the application has a Date of its own, or unless null.
+    date: ?*const [date.bytes_len]u8 = null,
+};
+
+pub const StartError = error{ InvalidStatus, OutOfOrder } || encode.FieldError;
+pub const BodyError = error{
+    OutOfOrder,
+    /// More content than the Content-Length that was sent.
+    TooLong,
+};
+pub const EndError = error{
+    OutOfOrder,
+    /// Less content than the Content-Length that was sent: nothing but closing the connection tells the client.
+    TooShort,
+    /// The response is not chunked.
+    TrailersNotAllowed,
+    InvalidFieldName,
+    InvalidFieldValue,
+};
+
+/// How to send a piece of content: prefix, payload, suffix.
+pub const BodyPlan = struct {
+    /// Lies in the caller's buffer.
+    prefix: []const u8 = "",
+    /// Whether the piece itself is sent: not for HEAD, 204 and 304, nor if it is empty.
+    payload: bool,
+    /// Static.
+    suffix: []const u8 = "",
+};
+
+/// What becomes of the connection after a response.
+pub const Disposition = enum {
+    /// Call `next`; the next request may come, or has come already.
+    keep_alive,
+    close,
+    /// The connection may persist, but the request's content is not read to its end: feed and discard, then ask again.
+    drain,
+};
+
+/// What a client that waits is told before it sends its content.
+pub const continue_text = "HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Upper bound of what `start`, `informational` and `switchProtocols` write for these fields, in bytes.
+pub fn startSize(fields: []const Field) usize {
+    return encode.head_overhead_bytes_max + encode.fieldsSize(fields);
+}
+
+/// Upper bound of what `end` writes for these trailers, in bytes.
+pub fn endSize(trailers: []const Field) usize {
+    return last_chunk.len + encode.fieldsSize(trailers) + "\r\n".len;
+}
+
+/// Longest prefix that `body` writes, in bytes.
+pub const body_prefix_bytes_max = encode.chunk_prefix_bytes_max;
+
+/// Upper bound of `refusalResponse`, in bytes.
+pub const refusal_bytes_max = encode.refusal_bytes_max;
+
+/// A complete response for requests that no application sees; the connection closes after it. See encode.zig.
+pub const refusalResponse = encode.refusalResponse;
+
+const last_chunk = "0\r\n";
+
+/// Empty lines before a request line that are skipped (RFC 9112 section 2.2): old clients send one after a POST.
+const blank_lines_max = 4;
+
+comptime {
+    // There is one per connection.
+    assert(@sizeOf(Session) <= 96);
+}
+
+/// Which way the peer's bytes are read.
+const Input = union(enum) {
+    head: head_room.Parser,
+    counted: content.Counted,
+    chunked: content.Chunked,
+    /// The request has been read to its end.
+    complete,
+    refused,
+    tunnel,
+};
+
+/// How far the response is.
+const Output = union(enum) {
+    unstarted,
+    /// Started, and without content: what comes is discarded.
+    discarded,
+    /// Bytes that the Content-Length still promises.
+    counted: u64,
+    chunked,
+    until_close,
+    tunnel,
+    ended,
+};
+
+pub const Session = struct {
+    limits: *const Limits,
+    input: Input = .{ .head = .{} },
+    output: Output = .unstarted,
+    /// After InvalidFieldName, InvalidFieldValue or InvalidContentLength: the index of the offending field.
+    bad_field: u16 = 0,
+    /// The application sent a field of this exchange that is not its business (Connection and the like); it was dropped.
+    dropped_hop_field: bool = false,
+    method: Method = .GET,
+    version: Version = .http_1_1,
+    /// Whether the client waits for 100 (Continue).
+    continuation: enum(u8) { not_expected, expected, sent } = .not_expected,
+    /// The connection may outlive this exchange, as far as is known.
+    persist: bool = true,
+    upgrade_offered: bool = false,
+    blank_lines: u8 = 0,
+
+    /// A session for a fresh connection. `limits` must outlive it.
+    pub fn init(limits: *const Limits) Session {
+        return .{ .limits = limits };
+    }
+
+    /// Reads on. `bytes` are all the bytes that were received and not consumed yet. `head` is filled at `.request` and `.trailers`
+    /// and refers to `bytes` of this call; otherwise it is scratch. Ask again until `.need_more`, `.refused`, `.end`, or `.request`
+    /// without a body (no `.end` follows): then not before `next`.
+    pub fn feed(s: *Session, bytes: []const u8, head: *Head) Step {
+        const step = switch (s.input) {
+            .head => s.feedHead(bytes, head),
+            .counted => |*counted| counted.feed(bytes),
+            .chunked => |*chunked| chunked.feed(bytes, s.limits, head),
+            .tunnel => feedTunnel(bytes),
+            .complete, .refused => unreachable,
+        };
+        assert(step.consumed <= bytes.len);
+        switch (step.event) {
+            .request => s.accept(head),
+            .end => s.input = .complete,
+            .refused => {
+                s.input = .refused;
+                s.persist = false;
+            },
+            .need_more, .body, .trailers => {},
+        }
+        // A client that sends its content has stopped waiting.
+        if (s.continuation == .expected and step.event != .request and step.consumed != 0) s.continuation = .not_expected;
+        s.invariants();
+        return step;
+    }
+
+    fn feedHead(s: *Session, bytes: []const u8, head: *Head) Step {
+        const parser = &s.input.head;
+        var skipped: usize = 0;
+        if (parser.isFresh()) {
+            while (skipped < bytes.len and bytes[skipped] == '\r') : (skipped += 2) {
+                if (skipped + 1 == bytes.len) return .{ .consumed = skipped, .event = .need_more };
+                if (bytes[skipped + 1] != '\n') return refuse(skipped, "bare CR before request line");
+                if (s.blank_lines == blank_lines_max) return refuse(skipped, "too many empty lines before request line");
+                s.blank_lines += 1;
+            }
+        }
+        return switch (parser.parse(bytes[skipped..], s.limits, head)) {
+            .incomplete => .{ .consumed = skipped, .event = .need_more },
+            .refused => |refusal| .{ .consumed = skipped, .event = .{ .refused = refusal } },
+            .complete => |len| .{ .consumed = skipped + len, .event = .request },
+        };
+    }
+
+    /// Keeps what the response depends on, since the head is gone by then.
+    fn accept(s: *Session, head: *const Head) void {
+        s.method = head.method;
+        s.version = head.version;
+        s.persist = s.persist and head.keep_alive;
+        s.upgrade_offered = head.upgrade;
+        s.continuation = if (head.expect_continue) .expected else .not_expected;
+        s.input = switch (head.body) {
+            .none => .complete,
+            .counted => |length| .{ .counted = .{ .remaining = length } },
+            .chunked => .{ .chunked = .{} },
+        };
+    }
+
+    /// The current request has been read to its end.
+    pub fn inputComplete(s: *const Session) bool {
+        return s.input == .complete;
+    }
+
+    /// The response's head has been written.
+    pub fn responseStarted(s: *const Session) bool {
+        return s.output != .unstarted;
+    }
+
+    /// The response has been written to its end.
+    pub fn responseEnded(s: *const Session) bool {
+        return s.output == .ended;
+    }
+
+    /// Writes the response's head; the result is the number of bytes. `out` holds at least startSize(fields) bytes.
+    /// After an error nothing has changed but `bad_field`, and `out` holds rubbish.
+    pub fn start(s: *Session, r: Response, out: []u8) StartError!usize {
+        if (!s.mayStart()) return error.OutOfOrder;
+        if (r.status < 200 or r.status > status.code_max) return error.InvalidStatus;
+        const shape = framing.responseShape(s.method, s.version, r.status, r.trailers);
+        var found: encode.Found = .{};
+        var writer = try s.openHead(r.status, r.fields, if (shape.passesLength()) .head else .head_without_length, out, &found);
+        if (r.date) |text| {
+            if (!found.date) writer.putDate(text);
+        }
+        const framed = framing.responseBody(shape, s.version, found.content_length);
+        if (framed == .chunked) writer.put(encode.chunked_coding);
+        if (shape == .empty) writer.put(encode.length_zero);
+        // A client that waited in vain may send its content or not: nobody can tell what its next bytes are.
+        const unanswered = s.continuation == .expected;
+        s.persist = s.persist and !unanswered and framed != .until_close and shape != .tunnel_refused;
+        if (!s.persist) {
+            writer.put(encode.connection_close);
+        } else if (s.version == .http_1_0) {
+            writer.put(encode.connection_keep_alive);
+        }
+        writer.put("\r\n");
+        s.output = switch (framed) {
+            .none => .discarded,
+            .counted => |length| .{ .counted = length },
+            .chunked => .chunked,
+            .until_close => .until_close,
+        };
+        s.invariants();
+        return writer.len;
+    }
+
+    /// Writes an interim response, 100 or 102..199; the result is the number of bytes: none to an HTTP/1.0 client, which does not
+    /// know them. `out` holds at least startSize(fields) bytes. After an error nothing has changed but `bad_field`.
+    pub fn informational(s: *Session, code: u16, fields: []const Field, out: []u8) StartError!usize {
+        if (!s.mayStart()) return error.OutOfOrder;
+        if (code < 100 or code > 199 or code == 101) return error.InvalidStatus;
+        if (s.version == .http_1_0) return 0;
+        var found: encode.Found = .{};
+        var writer = try s.openHead(code, fields, .head_without_length, out, &found);
+        writer.put("\r\n");
+        if (code == 100 and s.continuation == .expected) s.continuation = .sent;
+        return writer.len;
+    }
+
+    /// Writes 101 with these fields, Upgrade among them, and `Connection: Upgrade`; the result is the number of bytes. From now on
+    /// both directions are plain bytes. OutOfOrder unless the client offered it and its request has been read to its end.
+    /// `out` holds at least startSize(fields) bytes. After an error nothing has changed but `bad_field`.
+    pub fn switchProtocols(s: *Session, fields: []const Field, out: []u8) StartError!usize {
+        if (!s.mayStart() or !s.upgrade_offered or !s.inputComplete()) return error.OutOfOrder;
+        var found: encode.Found = .{};
+        var writer = try s.openHead(101, fields, .switching, out, &found);
+        writer.put(encode.connection_upgrade ++ "\r\n");
+        s.input = .tunnel;
+        s.output = .tunnel;
+        s.persist = false;
+        return writer.len;
+    }
+
+    fn mayStart(s: *const Session) bool {
+        return s.output == .unstarted and s.input != .head and s.input != .refused;
+    }
+
+    /// Status line and the application's fields, as the policy lets them out.
+    fn openHead(
+        s: *Session,
+        code: u16,
+        fields: []const Field,
+        policy: encode.Policy,
+        out: []u8,
+        found: *encode.Found,
+    ) encode.FieldError!encode.Writer {
+        assert(out.len >= startSize(fields));
+        var writer: encode.Writer = .{ .buffer = out };
+        writer.put(status.line(code));
+        encode.putFields(&writer, fields, policy, found) catch |err| {
+            s.noteBadField(found.bad_field);
+            return err;
+        };
+        s.dropped_hop_field = s.dropped_hop_field or found.dropped;
+        return writer;
+    }
+
+    fn noteBadField(s: *Session, index: usize) void {
+        s.bad_field = std.math.cast(u16, index) orelse std.math.maxInt(u16);
+    }
+
+    /// The text that lets a waiting client send its content: once, if it waits, nothing of the content has come, and no response
+    /// has been started; otherwise null. Ask when somebody wants the content.
+    pub fn takeContinue(s: *Session) ?[]const u8 {
+        if (s.continuation != .expected or s.output != .unstarted or s.input == .refused) return null;
+        s.continuation = .sent;
+        return continue_text;
+    }
+
+    /// Says how to send `len` more bytes of content, and counts them. `prefix` is where BodyPlan.prefix is written.
+    /// After an error nothing has changed.
+    pub fn body(s: *Session, len: usize, prefix: *[body_prefix_bytes_max]u8) BodyError!BodyPlan {
+        switch (s.output) {
+            .unstarted, .ended => return error.OutOfOrder,
+            .discarded => return .{ .payload = false },
+            .counted => |*remaining| {
+                if (len > remaining.*) return error.TooLong;
+                remaining.* -= len;
+            },
+            // A chunk of length zero would be the last.
+            .chunked => if (len != 0) {
+                return .{ .prefix = encode.chunkPrefix(len, prefix), .payload = true, .suffix = "\r\n" };
+            },
+            .until_close, .tunnel => {},
+        }
+        return .{ .payload = len != 0 };
+    }
+
+    /// Ends the response and writes its trailers; the result is the number of bytes, which may be none. `out` holds at least
+    /// endSize(trailers) bytes. Trailers of a response without content are discarded. After an error nothing has changed but
+    /// `bad_field`.
+    pub fn end(s: *Session, trailers: []const Field, out: []u8) EndError!usize {
+        var len: usize = 0;
+        switch (s.output) {
+            .unstarted, .ended => return error.OutOfOrder,
+            .discarded => {},
+            .counted => |remaining| {
+                if (remaining != 0) return error.TooShort;
+                if (trailers.len != 0) return error.TrailersNotAllowed;
+            },
+            .chunked => len = try s.lastChunk(trailers, out),
+            .until_close, .tunnel => if (trailers.len != 0) return error.TrailersNotAllowed,
+        }
+        s.output = .ended;
+        s.invariants();
+        return len;
+    }
+
+    fn lastChunk(s: *Session, trailers: []const Field, out: []u8) EndError!usize {
+        assert(out.len >= endSize(trailers));
+        var writer: encode.Writer = .{ .buffer = out };
+        var found: encode.Found = .{};
+        writer.put(last_chunk);
+        encode.putFields(&writer, trailers, .trailers, &found) catch |err| {
+            s.noteBadField(found.bad_field);
+            switch (err) {
+                error.InvalidFieldName => return error.InvalidFieldName,
+                error.InvalidFieldValue => return error.InvalidFieldValue,
+                // A Content-Length among trailers is dropped unread.
+                error.InvalidContentLength => unreachable,
+            }
+        };
+        writer.put("\r\n");
+        s.dropped_hop_field = s.dropped_hop_field or found.dropped;
+        return writer.len;
+    }
+
+    /// From now on this exchange is the connection's last, and a response that starts later says so.
+    pub fn closeAfterResponse(s: *Session) void {
+        s.persist = false;
+    }
+
+    /// What becomes of the connection. Asserts that the response has ended, or that the session is a tunnel.
+    pub fn disposition(s: *const Session) Disposition {
+        assert(s.output == .ended or s.output == .tunnel);
+        if (!s.persist) return .close;
+        return if (s.inputComplete()) .keep_alive else .drain;
+    }
+
+    /// Begins the next exchange of the connection. Asserts that `disposition` is keep_alive.
+    pub fn next(s: *Session) void {
+        assert(s.disposition() == .keep_alive);
+        s.* = .init(s.limits);
+    }
+
+    /// Asserts what always holds between calls.
+    pub fn invariants(s: *const Session) void {
+        // No response before the request, and none to a request that could not be read.
+        if (s.input == .head) assert(s.output == .unstarted and s.continuation == .not_expected);
+        if (s.input == .refused or s.output == .until_close) assert(!s.persist);
+        // The peer may end one direction of a tunnel, or we may; neither goes back to messages.
+        if (s.input == .tunnel) assert(s.output == .tunnel or s.output == .ended);
+        if (s.output == .tunnel) assert(s.input == .tunnel);
+        if (s.continuation == .expected) assert(s.input == .counted or s.input == .chunked or s.input == .refused);
+        assert(s.blank_lines <= blank_lines_max);
+    }
+};
+
+fn feedTunnel(bytes: []const u8) Step {
+    if (bytes.len == 0) return .{ .consumed = 0, .event = .need_more };
+    return .{ .consumed = bytes.len, .event = .{ .body = bytes } };
+}
+
+fn refuse(consumed: usize, comptime detail: []const u8) Step {
+    return .{ .consumed = consumed, .event = .{ .refused = .{ .status = 400, .detail = detail } } };
+}
+
+test {
+    _ = content;
+    _ = encode;
+    _ = framing;
+    _ = head_room;
+}
+
+const test_limits: Limits = .{
+    .request_line_bytes_max = 64,
+    .head_bytes_max = 256,
+    .header_count_max = 8,
+    .body_bytes_max = 1000,
+    .trailer_bytes_max = 64,
+    .chunk_line_bytes_max = 32,
+};
+
+/// A session that has read `request` to the end of its head.
+const Harness = struct {
+    storage: [8]header.FieldSpan = undefined,
+    session: Session = .init(&test_limits),
+    out: [1024]u8 = undefined,
+
+    fn read(t: *Harness, request: []const u8) !Head {
+        var head: Head = .{ .storage = &t.storage };
+        const step = t.session.feed(request, &head);
+        try std.testing.expectEqual(Event.request, step.event);
+        return head;
+    }
+
+    fn open(request: []const u8) !Harness {
+        var t: Harness = .{};
+        _ = try t.read(request);
+        return t;
+    }
+
+    fn feed(t: *Harness, bytes: []const u8) Event {
+        var head: Head = .{ .storage = &t.storage };
+        return t.session.feed(bytes, &head).event;
+    }
+
+    fn expectStart(t: *Harness, r: Response, expected: []const u8) !void {
+        const len = try t.session.start(r, &t.out);
+        try std.testing.expectEqualStrings(expected, t.out[0..len]);
+    }
+
+    fn expectBody(t: *Harness, text: []const u8, expected: []const u8) !void {
+        var prefix: [body_prefix_bytes_max]u8 = undefined;
+        const plan = try t.session.body(text.len, &prefix);
+        var writer: encode.Writer = .{ .buffer = &t.out };
+        writer.put(plan.prefix);
+        if (plan.payload) writer.put(text);
+        writer.put(plan.suffix);
+        try std.testing.expectEqualStrings(expected, t.out[0..writer.len]);
+    }
+
+    fn expectEnd(t: *Harness, trailers: []const Field, expected: []const u8, disposition: Disposition) !void {
+        const len = try t.session.end(trailers, &t.out);
+        try std.testing.expectEqualStrings(expected, t.out[0..len]);
+        try std.testing.expect(t.session.responseEnded());
+        try std.testing.expectEqual(disposition, t.session.disposition());
+    }
+};
+
+const get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const get_1_0 = "GET / HTTP/1.0\r\n\r\n";
+const get_1_0_keep_alive = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+const length_2 = [_]Field{.init("Content-Length", "2")};
+
+test "counted response, then the next request" {
+    var t: Harness = try .open(get);
+    try t.expectStart(.{ .status = 200, .fields = &length_2 }, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+    try t.expectBody("o", "o");
+    try std.testing.expectError(error.TooShort, t.session.end(&.{}, &t.out));
+    var prefix: [body_prefix_bytes_max]u8 = undefined;
+    try std.testing.expectError(error.TooLong, t.session.body(2, &prefix));
+    try t.expectBody("k", "k");
+    try std.testing.expectError(error.TrailersNotAllowed, t.session.end(&.{.init("X", "1")}, &t.out));
+    try t.expectEnd(&.{}, "", .keep_alive);
+    try std.testing.expectError(error.OutOfOrder, t.session.end(&.{}, &t.out));
+    try std.testing.expectError(error.OutOfOrder, t.session.body(1, &prefix));
+    t.session.next();
+    _ = try t.read(get);
+}
+
+test "chunked response with trailers" {
+    var t: Harness = try .open(get);
+    const stamp = "Sun, 06 Nov 1994 08:49:37 GMT";
+    try t.expectStart(
+        .{ .status = 200, .fields = &length_2, .trailers = true, .date = stamp },
+        "HTTP/1.1 200 OK\r\nDate: " ++ stamp ++ "\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    try t.expectBody("", "");
+    try t.expectBody("hello, world", "c\r\nhello, world\r\n");
+    try std.testing.expectError(error.InvalidFieldValue, t.session.end(&.{ .init("X", "1"), .init("Y", "\n") }, &t.out));
+    try std.testing.expectEqual(1, t.session.bad_field);
+    try std.testing.expect(!t.session.dropped_hop_field);
+    try t.expectEnd(&.{ .init("X", "1"), .init("Content-Length", "x") }, "0\r\nX: 1\r\n\r\n", .keep_alive);
+    try std.testing.expect(t.session.dropped_hop_field);
+}
+
+test "responses without content" {
+    const head_request = "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const connect = "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n";
+    const Case = struct { []const u8, u16, []const Field, []const u8, Disposition };
+    const cases = [_]Case{
+        .{ head_request, 200, &length_2, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", .keep_alive },
+        .{ head_request, 200, &.{}, "HTTP/1.1 200 OK\r\n\r\n", .keep_alive },
+        .{ get, 204, &length_2, "HTTP/1.1 204 No Content\r\n\r\n", .keep_alive },
+        .{ get, 205, &length_2, "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n", .keep_alive },
+        .{ get, 304, &length_2, "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", .keep_alive },
+        .{ get_1_0, 304, &.{}, "HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n", .close },
+        .{ connect, 200, &length_2, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", .close },
+    };
+    for (cases) |case| {
+        const request, const code, const fields, const expected, const disposition = case;
+        var t: Harness = try .open(request);
+        try t.expectStart(.{ .status = code, .fields = fields, .trailers = true }, expected);
+        try t.expectBody("discarded", "");
+        try t.expectEnd(&.{.init("X", "1")}, "", disposition);
+    }
+}
+
+test "HTTP/1.0" {
+    var t: Harness = try .open(get_1_0);
+    try t.expectStart(.{ .status = 200, .fields = &.{} }, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+    try t.expectBody("ok", "ok");
+    try std.testing.expectError(error.TrailersNotAllowed, t.session.end(&.{.init("X", "1")}, &t.out));
+    try t.expectEnd(&.{}, "", .close);
+
+    t = try .open(get_1_0_keep_alive);
+    try std.testing.expectEqual(0, try t.session.informational(103, &.{}, &t.out));
+    try t.expectStart(
+        .{ .status = 200, .fields = &length_2, .trailers = true },
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\n",
+    );
+    try t.expectBody("ok", "ok");
+    try t.expectEnd(&.{}, "", .keep_alive);
+
+    t = try .open(get_1_0_keep_alive);
+    try t.expectStart(.{ .status = 200, .fields = &.{} }, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+    try t.expectEnd(&.{}, "", .close);
+}
+
+test "a failed start changes nothing" {
+    var t: Harness = try .open(get);
+    const before = t.session;
+    try std.testing.expectError(error.InvalidStatus, t.session.start(.{ .status = 199, .fields = &.{} }, &t.out));
+    try std.testing.expectError(error.InvalidStatus, t.session.start(.{ .status = 600, .fields = &.{} }, &t.out));
+    try std.testing.expectError(error.InvalidStatus, t.session.informational(101, &.{}, &t.out));
+    try std.testing.expectError(error.InvalidStatus, t.session.informational(200, &.{}, &t.out));
+    try std.testing.expectEqual(before, t.session);
+    const bad_length = [_]Field{ .init("TE", "x"), .init("Content-Length", "two") };
+    try std.testing.expectError(error.InvalidContentLength, t.session.start(.{ .status = 200, .fields = &bad_length }, &t.out));
+    try std.testing.expectEqual(1, t.session.bad_field);
+    t.session.bad_field = 0;
+    try std.testing.expectEqual(before, t.session);
+}
+
+test "commands out of order" {
+    var t: Harness = .{};
+    var prefix: [body_prefix_bytes_max]u8 = undefined;
+    try std.testing.expectError(error.OutOfOrder, t.session.start(.{ .status = 200, .fields = &.{} }, &t.out));
+    try std.testing.expectError(error.OutOfOrder, t.session.informational(103, &.{}, &t.out));
+    _ = try t.read(get);
+    try std.testing.expectError(error.OutOfOrder, t.session.body(1, &prefix));
+    try std.testing.expectError(error.OutOfOrder, t.session.end(&.{}, &t.out));
+    try std.testing.expectError(error.OutOfOrder, t.session.switchProtocols(&.{}, &t.out));
+    _ = try t.session.start(.{ .status = 200, .fields = &.{} }, &t.out);
+    try std.testing.expectError(error.OutOfOrder, t.session.start(.{ .status = 200, .fields = &.{} }, &t.out));
+    try std.testing.expectError(error.OutOfOrder, t.session.informational(103, &.{}, &t.out));
+}
+
+test "startSize covers the longest head" {
+    var t: Harness = try .open(get_1_0_keep_alive);
+    const fields = [_]Field{.init("Content-Length", "0")};
+    const stamp = "Sun, 06 Nov 1994 08:49:37 GMT";
+    // Exactly as much room as is promised: a write beyond it is a bounds error.
+    const room = t.out[0..startSize(&fields)];
+    const len = try t.session.start(.{ .status = 431, .fields = &fields, .date = stamp }, room);
+    try std.testing.expect(std.mem.endsWith(u8, room[0..len], "Connection: keep-alive\r\n\r\n"));
+}
+
+const expecting = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
+
+test "a client that waits is told once to go on" {
+    var t: Harness = try .open(expecting);
+    try std.testing.expectEqualStrings(continue_text, t.session.takeContinue().?);
+    try std.testing.expectEqual(null, t.session.takeContinue());
+    try t.expectStart(.{ .status = 200, .fields = &length_2 }, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+    try t.expectBody("ok", "ok");
+    try t.expectEnd(&.{}, "", .drain);
+    try std.testing.expectEqualStrings("ab", t.feed("ab").body);
+    try std.testing.expectEqual(Event.end, t.feed(""));
+    try std.testing.expectEqual(Disposition.keep_alive, t.session.disposition());
+}
+
+test "a client that does not wait, or need not, is not told" {
+    var t: Harness = try .open(expecting);
+    _ = t.feed("a");
+    try std.testing.expectEqual(null, t.session.takeContinue());
+    t = try .open(expecting);
+    const len = try t.session.informational(100, &.{}, &t.out);
+    try std.testing.expectEqualStrings(continue_text, t.out[0..len]);
+    try std.testing.expectEqual(null, t.session.takeContinue());
+    t = try .open(get);
+    try std.testing.expectEqual(null, t.session.takeContinue());
+}
+
+test "a final response to a client that still waits closes the connection" {
+    var t: Harness = try .open(expecting);
+    try t.expectStart(
+        .{ .status = 403, .fields = &.{.init("Content-Length", "0")} },
+        "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    );
+    try std.testing.expectEqual(null, t.session.takeContinue());
+    try t.expectEnd(&.{}, "", .close);
+}
+
+test "early hints" {
+    var t: Harness = try .open(get);
+    const len = try t.session.informational(103, &.{ .init("Link", "</a>"), .init("Content-Length", "3") }, &t.out);
+    try std.testing.expectEqualStrings("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", t.out[0..len]);
+    try std.testing.expect(!t.session.responseStarted());
+}
+
+test "closeAfterResponse before and after the start" {
+    var t: Harness = .{};
+    t.session.closeAfterResponse();
+    _ = try t.read(get);
+    try t.expectStart(.{ .status = 204, .fields = &.{} }, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+    try t.expectEnd(&.{}, "", .close);
+    t = try .open(get);
+    try t.expectStart(.{ .status = 204, .fields = &.{} }, "HTTP/1.1 204 No Content\r\n\r\n");
+    t.session.closeAfterResponse();
+    try t.expectEnd(&.{}, "", .close);
+}
+
+test "input that is refused while a response is on its way closes the connection" {
+    var t: Harness = try .open("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    _ = try t.session.start(.{ .status = 200, .fields = &length_2 }, &t.out);
+    try std.testing.expectEqual(400, t.feed("x").refused.status);
+    try t.expectBody("ok", "ok");
+    try t.expectEnd(&.{}, "", .close);
+}
+
+test "upgrade to a tunnel" {
+    var t: Harness = .{};
+    const head = try t.read("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+    try std.testing.expect(head.upgrade);
+    const len = try t.session.switchProtocols(&.{ .init("Upgrade", "websocket"), .init("Content-Length", "1") }, &t.out);
+    try std.testing.expectEqualStrings(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        t.out[0..len],
+    );
+    try std.testing.expectEqualStrings("\r\nraw", t.feed("\r\nraw").body);
+    try std.testing.expectEqual(Event.need_more, t.feed(""));
+    try t.expectBody("raw", "raw");
+    try t.expectEnd(&.{}, "", .close);
+}

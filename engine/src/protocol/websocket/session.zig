@@ -1,0 +1,613 @@
+//! One WebSocket's state machine: unread bytes in, at most one event out; commands in, frame bytes out (RFC 6455 sections 5 to 8).
+//! Refuses to know: sockets, time, who answers, how a message is put together again, and compression beyond its one header bit.
+//! It keeps no payload except that of one control frame, so an idle WebSocket costs the size of `Session` (below 320 bytes).
+const std = @import("std");
+const assert = std.debug.assert;
+
+pub const handshake = @import("handshake.zig");
+pub const frame = @import("frame.zig");
+pub const utf8 = @import("utf8.zig");
+pub const deflate = @import("deflate.zig");
+
+/// Which end of the connection this is. A client masks what it sends and refuses what is masked; a server the reverse.
+pub const Role = enum { server, client };
+
+/// What a message is.
+pub const Kind = enum { text, binary };
+
+/// Bounds on what the peer may send. 0 = no limit.
+pub const Limits = struct {
+    /// Payload bytes of one frame.
+    frame_bytes_max: u64,
+    /// Payload bytes of one message over all of its frames. For a compressed message the limit proper belongs to its inflated size
+    /// (`deflate.Inflater`); here its bytes on the wire are bounded by what a message of that size can sensibly compress to.
+    message_bytes_max: u64,
+};
+
+/// Things fixed when the handshake ends.
+pub const Options = struct {
+    role: Role = .server,
+    limits: Limits,
+    /// permessage-deflate was agreed on: RSV1 may mark a message as compressed.
+    deflate: bool = false,
+};
+
+/// One thing that a session observed.
+pub const Event = union(enum) {
+    /// All bytes are consumed and say nothing yet.
+    need_more,
+    data: Data,
+    /// A whole ping; its payload must be sent back by `encodePong`. Valid until the next `feed`.
+    ping: []const u8,
+    /// A whole pong, asked for or not. Valid until the next `feed`.
+    pong: []const u8,
+    /// The peer closes. Nothing is read after this. Unless `closeSent` already, the answer is owed: `encodeClose`.
+    close: Close,
+    /// The peer broke a rule. Nothing is read after this. Unless `closeSent` already, tell it by `encodeClose` and then hang up.
+    failed: Failure,
+};
+
+/// A piece of a message as it came, unmasked. Pieces of a message come in order; control frames may come between them.
+pub const Data = struct {
+    /// Part of what was fed, valid as long as that is. Empty only when `last`.
+    bytes: []u8,
+    kind: Kind,
+    /// The message needs `deflate.Inflater`. Its text is then not checked yet: feed what comes out to a `utf8.Validator`.
+    compressed: bool,
+    /// The first piece of its message.
+    first: bool,
+    /// The message is complete with this piece.
+    last: bool,
+};
+
+/// The content of a close frame.
+pub const Close = struct {
+    /// `close_code_absent` if the peer gave none.
+    code: u16,
+    /// Valid UTF-8, at most 123 bytes, valid until the next `feed`.
+    reason: []const u8,
+};
+
+/// Why a connection must be failed (RFC 6455 section 7.1.7).
+pub const Failure = struct {
+    /// 1002, 1007 or 1009.
+    code: u16,
+    /// Static text, fit for a close frame.
+    reason: []const u8,
+};
+
+/// The answer to one call of `feed`.
+pub const Step = struct {
+    /// Leading bytes that the session is done with. All of them when the event is `need_more`, `close` or `failed`.
+    consumed: usize,
+    event: Event,
+};
+
+/// Stands for "no code" (RFC 6455 section 7.4.1). Never on the wire.
+pub const close_code_absent = 1005;
+/// Room for a reason in a close frame.
+pub const close_reason_bytes_max = frame.control_payload_bytes_max - 2;
+
+/// Whether a close frame may carry `code` (RFC 6455 section 7.4 and the IANA registry).
+pub fn closeCodeValid(code: u16) bool {
+    return switch (code) {
+        1000...1003, 1007...1014, 3000...4999 => true,
+        else => false,
+    };
+}
+
+/// How far the closing handshake has come.
+pub const Closing = union(enum) {
+    open,
+    /// We sent a close frame and wait for the peer's.
+    sent,
+    /// The peer sent one; the answer is owed.
+    received,
+    /// Both were sent: a server hangs up now. Says who began.
+    complete: enum { us, peer },
+};
+
+/// What the next byte of input belongs to.
+const Input = union(enum) {
+    /// A frame header, of which so many bytes are in `header_buffer`.
+    header: u8,
+    payload: Payload,
+    control: Control,
+    /// After a close frame or a failure.
+    ended,
+};
+
+const Payload = struct {
+    left: u64,
+    /// Bytes of this payload that are behind: the phase of the masking key.
+    offset: u64 = 0,
+    mask: ?frame.MaskKey,
+    fin: bool,
+};
+
+const Control = struct {
+    opcode: enum { close, ping, pong },
+    len: u8,
+    /// Bytes of the payload that are in `control_buffer`.
+    got: u8 = 0,
+    mask: ?frame.MaskKey,
+};
+
+/// A message that has begun and not ended.
+const Message = struct {
+    kind: Kind,
+    compressed: bool,
+    /// No piece of it was handed out yet.
+    untouched: bool = true,
+    /// Payload bytes announced by the frame headers so far.
+    bytes: u64 = 0,
+    /// Carries the text check over the pieces of an uncompressed text message.
+    validator: utf8.Validator = .{},
+};
+
+const protocol_error = 1002;
+const invalid_data = 1007;
+const too_big = 1009;
+
+/// See the file's comment. No deinit: it owns nothing.
+pub const Session = struct {
+    role: Role,
+    limits: Limits,
+    deflate: bool,
+    input: Input = .{ .header = 0 },
+    message: ?Message = null,
+    /// Set while a message of ours is begun and not ended.
+    sending: ?Kind = null,
+    closing: Closing = .open,
+    header_buffer: [frame.header_bytes_max]u8 = undefined,
+    control_buffer: [frame.control_payload_bytes_max]u8 = undefined,
+
+    pub fn init(options: Options) Session {
+        const unlimited = std.math.maxInt(u64);
+        const limits = options.limits;
+        return .{
+            .role = options.role,
+            .deflate = options.deflate,
+            .limits = .{
+                .frame_bytes_max = if (limits.frame_bytes_max == 0) unlimited else limits.frame_bytes_max,
+                .message_bytes_max = if (limits.message_bytes_max == 0) unlimited else limits.message_bytes_max,
+            },
+        };
+    }
+
+    /// What must hold between two calls.
+    pub fn invariants(s: *const Session) void {
+        switch (s.input) {
+            .header => |got| assert(got < frame.header_bytes_max),
+            .payload => |p| assert(p.left > 0 and s.message != null),
+            .control => |c| assert(c.got < c.len and c.len <= frame.control_payload_bytes_max),
+            .ended => {},
+        }
+        switch (s.closing) {
+            .received, .complete => assert(s.input == .ended and s.sending == null),
+            .sent => assert(s.sending == null),
+            .open => {},
+        }
+    }
+
+    /// Reads from the unread bytes, unmasking in place. Call it again with the rest until it answers `need_more`.
+    pub fn feed(s: *Session, bytes: []u8) Step {
+        s.invariants();
+        defer s.invariants();
+        var at: usize = 0;
+        while (true) {
+            const event: ?Event = switch (s.input) {
+                .header => s.feedHeader(bytes, &at),
+                .payload => s.feedPayload(bytes, &at),
+                .control => s.feedControl(bytes, &at),
+                .ended => .need_more,
+            };
+            const seen = event orelse continue;
+            const consumed = if (s.input == .ended) bytes.len else at;
+            assert(seen != .need_more or consumed == bytes.len);
+            return .{ .consumed = consumed, .event = seen };
+        }
+    }
+
+    /// True once a close frame of ours was encoded: nothing may be sent any more.
+    pub fn closeSent(s: *const Session) bool {
+        return s.closing == .sent or s.closing == .complete;
+    }
+
+    /// True once the peer's close frame was read.
+    pub fn closeReceived(s: *const Session) bool {
+        return s.closing == .received or s.closing == .complete;
+    }
+
+    /// Takes header bytes from the input. Null: a frame has begun, go on with its payload.
+    fn feedHeader(s: *Session, bytes: []const u8, at: *usize) ?Event {
+        const kept = s.input.header;
+        const rest = bytes[at.*..];
+        // The common case is a header that lies whole in the input; otherwise collect it byte by byte as it comes.
+        const from_input = kept == 0 and rest.len >= 2;
+        if (from_input) switch (frame.decode(rest)) {
+            .need => {},
+            else => |decoded| {
+                if (decoded == .header) at.* += decoded.header.bytes;
+                return s.beginFrame(decoded);
+            },
+        };
+        var got = kept;
+        while (at.* < bytes.len) {
+            s.header_buffer[got] = bytes[at.*];
+            got += 1;
+            at.* += 1;
+            const decoded = frame.decode(s.header_buffer[0..got]);
+            if (decoded != .need) return s.beginFrame(decoded);
+        }
+        s.input = .{ .header = got };
+        return .need_more;
+    }
+
+    fn beginFrame(s: *Session, decoded: frame.Decoded) ?Event {
+        const header = switch (decoded) {
+            .need => unreachable, // the caller asked for more
+            .header => |h| h.value,
+            .length_not_minimal => return s.fail(protocol_error, "frame length not in its shortest form"),
+            .length_too_big => return s.fail(protocol_error, "frame length past 2^63"),
+        };
+        if (header.rsv2 or header.rsv3) return s.fail(protocol_error, "reserved bit set");
+        if (header.opcode.isReserved()) return s.fail(protocol_error, "reserved opcode");
+        if ((header.mask != null) != (s.role == .server)) {
+            return s.fail(protocol_error, if (s.role == .server) "frame not masked" else "frame masked");
+        }
+        return if (header.opcode.isControl()) s.beginControl(header) else s.beginData(header);
+    }
+
+    fn beginControl(s: *Session, header: frame.Header) ?Event {
+        if (header.rsv1) return s.fail(protocol_error, "reserved bit set on a control frame");
+        if (!header.fin) return s.fail(protocol_error, "control frame fragmented");
+        if (header.payload_len > frame.control_payload_bytes_max) return s.fail(protocol_error, "control frame too long");
+        const control: Control = .{
+            .opcode = switch (header.opcode) {
+                .close => .close,
+                .ping => .ping,
+                .pong => .pong,
+                else => unreachable, // isControl and not isReserved
+            },
+            .len = @intCast(header.payload_len),
+            .mask = header.mask,
+        };
+        if (control.opcode == .close and control.len == 1) return s.fail(protocol_error, "close code cut short");
+        if (control.len == 0) return s.endControl(control);
+        s.input = .{ .control = control };
+        return null;
+    }
+
+    fn beginData(s: *Session, header: frame.Header) ?Event {
+        if (s.message == null) {
+            if (header.opcode == .continuation) return s.fail(protocol_error, "nothing to continue");
+            if (header.rsv1 and !s.deflate) return s.fail(protocol_error, "reserved bit set");
+            s.message = .{ .kind = if (header.opcode == .text) .text else .binary, .compressed = header.rsv1 };
+        } else {
+            if (header.opcode != .continuation) return s.fail(protocol_error, "message within a message");
+            if (header.rsv1) return s.fail(protocol_error, "reserved bit set on a continuation");
+        }
+        const message = &s.message.?;
+        if (header.payload_len > s.limits.frame_bytes_max) return s.fail(too_big, "frame too big");
+        const limit = s.limits.message_bytes_max;
+        const wire_limit = if (message.compressed) limit +| (limit / 8 +| compressed_slack_bytes) else limit;
+        message.bytes +|= header.payload_len;
+        if (message.bytes > wire_limit) return s.fail(too_big, "message too big");
+        const payload: Payload = .{ .left = header.payload_len, .mask = header.mask, .fin = header.fin };
+        if (payload.left == 0) return s.endPayload(payload, &.{});
+        s.input = .{ .payload = payload };
+        return null;
+    }
+
+    /// Compression may enlarge what cannot be compressed, and a sender may flush after each little piece (5 bytes each time).
+    const compressed_slack_bytes = 1024;
+
+    fn feedPayload(s: *Session, bytes: []u8, at: *usize) ?Event {
+        const payload = &s.input.payload;
+        const len: usize = @intCast(@min(payload.left, bytes.len - at.*));
+        if (len == 0) return .need_more;
+        const piece = bytes[at.*..][0..len];
+        if (payload.mask) |key| frame.mask(piece, key, payload.offset);
+        at.* += len;
+        payload.offset += len;
+        payload.left -= len;
+        return s.endPayload(payload.*, piece);
+    }
+
+    /// Hands a piece out after checking its text; closes the frame and the message where they end. Null: an empty fragment.
+    fn endPayload(s: *Session, payload: Payload, piece: []u8) ?Event {
+        const message = &s.message.?;
+        const last = payload.fin and payload.left == 0;
+        if (message.kind == .text and !message.compressed) {
+            if (message.validator.feed(piece) != null) return s.fail(invalid_data, "text is not UTF-8");
+            if (last and !message.validator.complete()) return s.fail(invalid_data, "text ends within a character");
+        }
+        if (payload.left == 0) s.input = .{ .header = 0 };
+        if (piece.len == 0 and !last) return null;
+        const data: Data = .{
+            .bytes = piece,
+            .kind = message.kind,
+            .compressed = message.compressed,
+            .first = message.untouched,
+            .last = last,
+        };
+        message.untouched = false;
+        if (last) s.message = null;
+        return .{ .data = data };
+    }
+
+    fn feedControl(s: *Session, bytes: []const u8, at: *usize) ?Event {
+        const control = &s.input.control;
+        const len: u8 = @intCast(@min(control.len - control.got, bytes.len - at.*));
+        @memcpy(s.control_buffer[control.got..][0..len], bytes[at.*..][0..len]);
+        at.* += len;
+        control.got += len;
+        if (control.got < control.len) return .need_more;
+        return s.endControl(control.*);
+    }
+
+    fn endControl(s: *Session, control: Control) ?Event {
+        assert(control.got == control.len);
+        const payload = s.control_buffer[0..control.len];
+        if (control.mask) |key| frame.mask(payload, key, 0);
+        s.input = .{ .header = 0 };
+        return switch (control.opcode) {
+            .ping => .{ .ping = payload },
+            .pong => .{ .pong = payload },
+            .close => s.endClose(payload),
+        };
+    }
+
+    fn endClose(s: *Session, payload: []const u8) Event {
+        assert(payload.len != 1);
+        var close: Close = .{ .code = close_code_absent, .reason = "" };
+        if (payload.len > 0) {
+            close = .{ .code = std.mem.readInt(u16, payload[0..2], .big), .reason = payload[2..] };
+            if (!closeCodeValid(close.code)) return s.fail(protocol_error, "close code not allowed");
+            if (!utf8.valid(close.reason)) return s.fail(invalid_data, "close reason is not UTF-8");
+        }
+        s.input = .ended;
+        s.sending = null;
+        s.closing = switch (s.closing) {
+            .open => .received,
+            .sent => .{ .complete = .us },
+            .received, .complete => unreachable, // the input has ended by then
+        };
+        return .{ .close = close };
+    }
+
+    fn fail(s: *Session, code: u16, reason: []const u8) Event {
+        assert(closeCodeValid(code) and reason.len <= close_reason_bytes_max);
+        s.input = .ended;
+        s.message = null;
+        return .{ .failed = .{ .code = code, .reason = reason } };
+    }
+
+    /// A piece of a message on its way out: one frame.
+    pub const Piece = struct {
+        /// Must not change within a message.
+        kind: Kind,
+        len: u64,
+        /// The message's payload is what `deflate.Deflater` made of it. Read on its first piece.
+        compressed: bool = false,
+        /// The message ends with this piece.
+        fin: bool = true,
+    };
+
+    /// Writes the header of a data frame; the caller sends `piece.len` bytes of payload behind it. Answers the bytes of `out` used.
+    /// `mask` is for a client and null for a server; a client masks the payload itself, by `frame.mask`.
+    /// Not after `closeSent` or `closeReceived`.
+    pub fn encodeHeader(s: *Session, piece: Piece, mask: ?frame.MaskKey, out: *[frame.header_bytes_max]u8) u8 {
+        assert(s.closing == .open);
+        assert((mask != null) == (s.role == .client));
+        if (s.sending) |kind| assert(kind == piece.kind);
+        assert(!piece.compressed or s.deflate);
+        const opcode: frame.Opcode = if (s.sending != null) .continuation else switch (piece.kind) {
+            .text => .text,
+            .binary => .binary,
+        };
+        const rsv1 = piece.compressed and s.sending == null;
+        s.sending = if (piece.fin) null else piece.kind;
+        return frame.encode(.{ .fin = piece.fin, .rsv1 = rsv1, .opcode = opcode, .mask = mask, .payload_len = piece.len }, out);
+    }
+
+    /// Writes a whole ping. At most 125 bytes of payload. Not after `closeSent`.
+    pub fn encodePing(s: *Session, payload: []const u8, mask: ?frame.MaskKey, out: *[frame.control_bytes_max]u8) u8 {
+        assert(!s.closeSent());
+        return s.encodeControl(.ping, payload, mask, out);
+    }
+
+    /// Writes a whole pong. At most 125 bytes of payload. Not after `closeSent`.
+    pub fn encodePong(s: *Session, payload: []const u8, mask: ?frame.MaskKey, out: *[frame.control_bytes_max]u8) u8 {
+        assert(!s.closeSent());
+        return s.encodeControl(.pong, payload, mask, out);
+    }
+
+    /// What an application may get wrong about a close frame.
+    pub const CloseError = error{ CodeNotAllowed, ReasonTooLong, ReasonNotUtf8, ReasonWithoutCode, AlreadyClosed };
+
+    /// Writes a whole close frame and notes that it was sent. `close_code_absent` writes one without a code; a reason needs a code.
+    /// Works after `failed` and in answer to `close`; an open message of ours is cut short. On an error nothing has changed.
+    pub fn encodeClose(
+        s: *Session,
+        code: u16,
+        reason: []const u8,
+        mask: ?frame.MaskKey,
+        out: *[frame.control_bytes_max]u8,
+    ) CloseError!u8 {
+        if (s.closeSent()) return error.AlreadyClosed;
+        var payload: [frame.control_payload_bytes_max]u8 = undefined;
+        var len: usize = 0;
+        if (code == close_code_absent) {
+            if (reason.len > 0) return error.ReasonWithoutCode;
+        } else {
+            if (!closeCodeValid(code)) return error.CodeNotAllowed;
+            if (reason.len > close_reason_bytes_max) return error.ReasonTooLong;
+            if (!utf8.valid(reason)) return error.ReasonNotUtf8;
+            std.mem.writeInt(u16, payload[0..2], code, .big);
+            @memcpy(payload[2..][0..reason.len], reason);
+            len = 2 + reason.len;
+        }
+        s.sending = null;
+        s.closing = if (s.closing == .received) .{ .complete = .peer } else .sent;
+        return s.encodeControl(.close, payload[0..len], mask, out);
+    }
+
+    fn encodeControl(
+        s: *const Session,
+        opcode: frame.Opcode,
+        payload: []const u8,
+        mask: ?frame.MaskKey,
+        out: *[frame.control_bytes_max]u8,
+    ) u8 {
+        assert(payload.len <= frame.control_payload_bytes_max);
+        assert((mask != null) == (s.role == .client));
+        const header: frame.Header = .{ .fin = true, .opcode = opcode, .mask = mask, .payload_len = payload.len };
+        const at = frame.encode(header, out[0..frame.header_bytes_max]);
+        const body = out[at..][0..payload.len];
+        @memcpy(body, payload);
+        if (mask) |key| frame.mask(body, key, 0);
+        return at + @as(u8, @intCast(payload.len));
+    }
+};
+
+const testing = std.testing;
+const test_key: frame.MaskKey = .{ 0x11, 0x22, 0x33, 0x44 };
+
+fn testSession(options: struct { role: Role = .server, frame_max: u64 = 0, message_max: u64 = 0, deflate: bool = false }) Session {
+    return .init(.{
+        .role = options.role,
+        .limits = .{ .frame_bytes_max = options.frame_max, .message_bytes_max = options.message_max },
+        .deflate = options.deflate,
+    });
+}
+
+fn expectFailure(code: u16, s: *Session, bytes: []const u8) !void {
+    var copy: [64]u8 = undefined;
+    @memcpy(copy[0..bytes.len], bytes);
+    const step = s.feed(copy[0..bytes.len]);
+    try testing.expectEqual(code, step.event.failed.code);
+    try testing.expectEqual(bytes.len, step.consumed);
+    try testing.expectEqual(.need_more, s.feed(copy[0..1]).event);
+}
+
+test "a session stays small" {
+    try testing.expect(@sizeOf(Session) <= 320);
+}
+
+test "the examples of RFC 6455 section 5.7" {
+    var client = testSession(.{ .role = .client });
+    var hello = "\x81\x05Hello".*;
+    const data = client.feed(&hello).event.data;
+    try testing.expectEqualStrings("Hello", data.bytes);
+    try testing.expect(data.kind == .text and data.first and data.last and !data.compressed);
+
+    var server = testSession(.{});
+    var masked = "\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58".*;
+    const step = server.feed(&masked);
+    try testing.expectEqual(masked.len, step.consumed);
+    try testing.expectEqualStrings("Hello", step.event.data.bytes);
+
+    var parts = "\x01\x03Hel\x89\x05Hello\x80\x02lo".*;
+    const first = client.feed(&parts);
+    try testing.expect(first.event.data.first and !first.event.data.last);
+    const ping = client.feed(parts[first.consumed..]);
+    try testing.expectEqualStrings("Hello", ping.event.ping);
+    const second = client.feed(parts[first.consumed + ping.consumed ..]);
+    try testing.expectEqualStrings("lo", second.event.data.bytes);
+    try testing.expect(!second.event.data.first and second.event.data.last);
+}
+
+test "what a session writes, its opposite reads" {
+    var server = testSession(.{ .deflate = true });
+    var client = testSession(.{ .role = .client, .deflate = true });
+    var out: [frame.control_bytes_max]u8 = undefined;
+    var len = client.encodePing("are you there", test_key, &out);
+    try testing.expectEqualStrings("are you there", server.feed(out[0..len]).event.ping);
+    len = server.encodePong("are you there", null, &out);
+    try testing.expectEqualStrings("are you there", client.feed(out[0..len]).event.pong);
+
+    len = server.encodeHeader(.{ .kind = .binary, .len = 1, .compressed = true, .fin = false }, null, out[0..14]);
+    try testing.expectEqualStrings("\x42\x01", out[0..len]);
+    len = server.encodeHeader(.{ .kind = .binary, .len = 300, .compressed = true }, null, out[0..14]);
+    try testing.expectEqualStrings("\x80\x7e\x01\x2c", out[0..len]);
+    len = server.encodeHeader(.{ .kind = .text, .len = 0 }, null, out[0..14]);
+    try testing.expectEqualStrings("\x81\x00", out[0..len]);
+
+    len = try client.encodeClose(1001, "bye", test_key, &out);
+    try testing.expect(client.closeSent() and !client.closeReceived());
+    const close = server.feed(out[0..len]).event.close;
+    try testing.expectEqual(1001, close.code);
+    try testing.expectEqualStrings("bye", close.reason);
+    try testing.expectEqual(.received, server.closing);
+    len = try server.encodeClose(close.code, "", null, &out);
+    try testing.expectEqual(Closing{ .complete = .peer }, server.closing);
+    try testing.expectEqual(1001, client.feed(out[0..len]).event.close.code);
+    try testing.expectEqual(Closing{ .complete = .us }, client.closing);
+    try testing.expectError(error.AlreadyClosed, server.encodeClose(1000, "", null, &out));
+}
+
+test "close frames that an application must not send" {
+    var s = testSession(.{});
+    var out: [frame.control_bytes_max]u8 = undefined;
+    const long: [close_reason_bytes_max + 1]u8 = @splat('x');
+    for ([_]u16{ 0, 999, 1004, 1006, 1015, 1016, 2999, 5000, 65535 }) |code| {
+        try testing.expectError(error.CodeNotAllowed, s.encodeClose(code, "", null, &out));
+    }
+    try testing.expectError(error.ReasonTooLong, s.encodeClose(1000, &long, null, &out));
+    try testing.expectError(error.ReasonNotUtf8, s.encodeClose(1000, "\xff", null, &out));
+    try testing.expectError(error.ReasonWithoutCode, s.encodeClose(close_code_absent, "x", null, &out));
+    try testing.expectEqual(.open, s.closing);
+    try testing.expectEqual(4 + 123, try s.encodeClose(4999, long[1..], null, &out));
+    s = testSession(.{});
+    try testing.expectEqualStrings("\x88\x00", out[0..try s.encodeClose(close_code_absent, "", null, &out)]);
+}
+
+test "limits are known from the header, before any payload" {
+    var s = testSession(.{ .frame_max = 10 });
+    try expectFailure(1009, &s, "\x82\x8b\x11\x22\x33\x44");
+    s = testSession(.{ .message_max = 3 });
+    try expectFailure(1009, &s, "\x82\x84\x11\x22\x33\x44");
+    s = testSession(.{ .message_max = 3 });
+    var two = "\x02\x82\x00\x00\x00\x00ab".*;
+    try testing.expectEqualStrings("ab", s.feed(&two).event.data.bytes);
+    try expectFailure(1009, &s, "\x80\x82\x00\x00\x00\x00");
+    s = testSession(.{ .message_max = 1000, .deflate = true });
+    try expectFailure(1009, &s, "\xc2\xfe\x10\x00\x00\x00\x00\x00");
+}
+
+test "nothing after a close frame is read" {
+    var s = testSession(.{});
+    var bytes = "\x88\x80\x00\x00\x00\x00\x89\x80\x00\x00\x00\x00".*;
+    const step = s.feed(&bytes);
+    try testing.expectEqual(close_code_absent, step.event.close.code);
+    try testing.expectEqual(bytes.len, step.consumed);
+    try testing.expectEqual(.need_more, s.feed(&bytes).event);
+}
+
+test "random bytes never trip a session" {
+    var random = std.Random.DefaultPrng.init(0xf2a3e);
+    var bytes: [64]u8 = undefined;
+    for (0..60_000) |round| {
+        var s = testSession(.{
+            .role = if (round % 5 == 0) .client else .server,
+            .frame_max = if (round % 3 == 0) 40 else 0,
+            .message_max = if (round % 7 == 0) 90 else 0,
+            .deflate = round % 2 == 0,
+        });
+        for (0..4) |_| {
+            random.random().bytes(&bytes);
+            // Mostly plausible first bytes, so that the deeper states are reached.
+            if (round % 4 != 0) bytes[0] = ([_]u8{ 0x81, 0x01, 0x80, 0x00, 0x89, 0x88, 0xC1, 0x82 })[random.random().uintLessThan(usize, 8)];
+            if (round % 4 != 0) bytes[1] = 0x80 | random.random().uintLessThan(u8, 60);
+            var rest: []u8 = bytes[0..random.random().uintAtMost(usize, bytes.len)];
+            while (true) {
+                const step = s.feed(rest);
+                rest = rest[step.consumed..];
+                if (step.event == .need_more) break;
+            }
+            try testing.expectEqual(0, rest.len);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Every limit of the engine: its name, unit, default, range and the reason for the default. The only place where a default lives:
+//! the C door, the Perl options and the manual's table are generated from or checked against this file.
+const std = @import("std");
+
+/// One worker's limits. Times are milliseconds, sizes are bytes.
+pub const Config = struct {
+    /// Connections open at once; 0: what the descriptor limit (RLIMIT_NOFILE) leaves beside `descriptors_reserved`.
+    connections_max: u32 = 0,
+    /// Descriptors kept free for files, logs and databases when `connections_max` is automatic.
+    descriptors_reserved: u32 = 50,
+    /// The request line. 8 KiB is what browsers, proxies and RFC 9112 section 3 (8,000 octets) agree on.
+    request_line_bytes_max: u32 = 8192,
+    /// The whole request head. Large cookies fit; a head is held in memory while it is incomplete.
+    head_bytes_max: u32 = 8192,
+    /// Fields in one head. 100 is what common servers allow.
+    header_count_max: u16 = 100,
+    /// Trailer section of a chunked request.
+    trailer_bytes_max: u32 = 4096,
+    /// One chunk-size line with its extensions, which nobody uses and attackers stretch (CVE-2023-39326).
+    chunk_line_bytes_max: u32 = 256,
+    /// A request body; 0: no limit.
+    body_bytes_max: u64 = 10_000_000,
+    /// Body that nobody read, discarded after the response so that the connection can go on; beyond it the connection closes.
+    drain_bytes_max: u32 = 256 * 1024,
+    /// Pipelined requests answered in one pass before other connections get their turn.
+    pipeline_pass_max: u16 = 64,
+    /// Bytes received from one connection before other connections get their turn.
+    receive_bytes: u32 = 64 * 1024,
+    /// Queued output at which a sender is told to wait.
+    write_high_bytes: u32 = 64 * 1024,
+    /// Queued output below which a waiting sender may go on.
+    write_low_bytes: u32 = 16 * 1024,
+    /// From the first byte of a request head to its end. Absolute: a byte now and then does not extend it.
+    head_ms: u32 = 10_000,
+    /// A connection without a request: before the first one and between two.
+    idle_ms: u32 = 60_000,
+    /// A request body that is being waited for may stall so long...
+    body_ms: u32 = 30_000,
+    /// ...and each so many bytes per second extend it by a second, so that trickling does not.
+    body_rate_min: u32 = 500,
+    /// Output that the peer does not take may stall so long...
+    write_ms: u32 = 30_000,
+    /// ...and each so many bytes per second that it takes extend it by a second.
+    write_rate_min: u32 = 500,
+    /// After a final answer: how long the peer may take to read it and close, before the socket goes.
+    linger_ms: u32 = 2_000,
+    /// Accepting pauses so long when descriptors or memory have run out.
+    accept_pause_ms: u32 = 100,
+    /// `Retry-After` of the 503 that a connection over the limit gets, in seconds.
+    retry_after_s: u32 = 5,
+    /// One WebSocket frame's payload.
+    frame_bytes_max: u32 = 65_536,
+    /// One WebSocket message, after inflation.
+    message_bytes_max: u32 = 16 * 1024 * 1024,
+    /// How long the peer may take to answer a WebSocket close frame.
+    close_ms: u32 = 5_000,
+
+    /// Range, unit and one line for a manual.
+    pub const Rule = struct { min: i64 = 0, max: i64, unit: Unit, summary: []const u8 };
+    pub const Unit = enum { count, bytes, milliseconds, seconds, bytes_per_second };
+
+    const day_ms = 24 * 60 * 60 * 1000;
+    const gib = 1 << 30;
+
+    /// Ranges, by field name; `option()` joins them with the defaults above.
+    pub const rules = .{
+        .connections_max = Rule{ .max = 10_000_000, .unit = .count, .summary = "Connections open at once; 0: what the descriptor limit leaves" },
+        .descriptors_reserved = Rule{ .max = 1_000_000, .unit = .count, .summary = "Descriptors kept free when connections_max is automatic" },
+        .request_line_bytes_max = Rule{ .min = 64, .max = 1 << 20, .unit = .bytes, .summary = "Longest request line (414)" },
+        .head_bytes_max = Rule{ .min = 64, .max = 1 << 20, .unit = .bytes, .summary = "Largest request head (431)" },
+        .header_count_max = Rule{ .min = 1, .max = 10_000, .unit = .count, .summary = "Most header fields in a request (431)" },
+        .trailer_bytes_max = Rule{ .max = 1 << 20, .unit = .bytes, .summary = "Largest trailer section of a chunked request (431)" },
+        .chunk_line_bytes_max = Rule{ .min = 20, .max = 1 << 16, .unit = .bytes, .summary = "Longest chunk-size line with its extensions (400)" },
+        .body_bytes_max = Rule{ .max = 1 << 50, .unit = .bytes, .summary = "Largest request body (413); 0: no limit" },
+        .drain_bytes_max = Rule{ .max = gib, .unit = .bytes, .summary = "Unread request body that is discarded to keep the connection" },
+        .pipeline_pass_max = Rule{ .min = 1, .max = 10_000, .unit = .count, .summary = "Pipelined requests answered before other connections get their turn" },
+        .receive_bytes = Rule{ .min = 4096, .max = 1 << 20, .unit = .bytes, .summary = "Bytes received from one connection before others get their turn" },
+        .write_high_bytes = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Queued output at which a sender has to wait" },
+        .write_low_bytes = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Queued output below which a waiting sender goes on" },
+        .head_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From the first byte of a request head to its end (408)" },
+        .idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A connection without a request; 0: no limit" },
+        .body_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "How long a request body may stall (408); 0: no limit" },
+        .body_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Request body bytes per second that extend body_ms" },
+        .write_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "How long a peer may not take its response; 0: no limit" },
+        .write_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Response bytes per second that extend write_ms" },
+        .linger_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to read a last answer before the socket goes" },
+        .accept_pause_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Pause of accepting after descriptors ran out" },
+        .retry_after_s = Rule{ .max = 86_400, .unit = .seconds, .summary = "Retry-After of the 503 over the connection limit" },
+        .frame_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket frame (close code 1009)" },
+        .message_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket message, inflated (close code 1009)" },
+        .close_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to answer a WebSocket close" },
+    };
+
+    /// What a manual or another language needs to know about one option.
+    pub const Option = struct {
+        name: []const u8,
+        rule: Rule,
+        default: i64,
+    };
+
+    /// All options in the order of this file.
+    pub const options: [names.len]Option = blk: {
+        const defaults: Config = .{};
+        var list: [names.len]Option = undefined;
+        for (names, 0..) |name, i| {
+            list[i] = .{ .name = name, .rule = @field(rules, name), .default = @intCast(@field(defaults, name)) };
+        }
+        break :blk list;
+    };
+
+    const names = @typeInfo(@TypeOf(rules)).@"struct".field_names;
+
+    pub const SetError = error{ UnknownOption, OutOfRange };
+
+    /// Sets an option by name.
+    pub fn set(config: *Config, name: []const u8, value: i64) SetError!void {
+        inline for (names) |field| {
+            if (std.mem.eql(u8, field, name)) {
+                const rule: Rule = @field(rules, field);
+                if (value < rule.min or value > rule.max) return error.OutOfRange;
+                @field(config, field) = @intCast(value);
+                return;
+            }
+        }
+        return error.UnknownOption;
+    }
+
+    /// Reads an option by name.
+    pub fn get(config: *const Config, name: []const u8) SetError!i64 {
+        inline for (names) |field| {
+            if (std.mem.eql(u8, field, name)) return @intCast(@field(config, field));
+        }
+        return error.UnknownOption;
+    }
+};
+
+comptime {
+    for (@typeInfo(Config).@"struct".field_names) |name| {
+        if (!@hasField(@TypeOf(Config.rules), name)) @compileError("Config." ++ name ++ " has no rule: add its range and unit");
+    }
+}
+
+test "every default lies in its own range" {
+    for (Config.options) |option| {
+        try std.testing.expect(option.default >= option.rule.min);
+        try std.testing.expect(option.default <= option.rule.max);
+    }
+}
+
+test "set refuses unknown names and values out of range, and changes nothing then" {
+    var config: Config = .{};
+    try config.set("head_bytes_max", 16_384);
+    try std.testing.expectEqual(16_384, config.head_bytes_max);
+    try std.testing.expectError(error.OutOfRange, config.set("head_bytes_max", 1));
+    try std.testing.expectError(error.UnknownOption, config.set("no_such_option", 1));
+    try std.testing.expectEqual(16_384, try config.get("head_bytes_max"));
+}

@@ -1,0 +1,199 @@
+//! One peer: a session, its unread input, its queued output, and where it stands. Holds no socket and calls nobody; the worker does both.
+//! Deadlines are values here: `deadline` says when the peer has had its time, `overdue` what that means.
+const std = @import("std");
+const assert = std.debug.assert;
+const http1 = @import("protocol").http1;
+const Config = @import("config.zig").Config;
+const Exchange = @import("exchange.zig").Exchange;
+const Input = @import("input.zig").Input;
+const Outbox = @import("outbox.zig").Outbox;
+const Stall = @import("stall.zig").Stall;
+const Ticket = @import("slab.zig").Ticket;
+const Timer = @import("timer.zig").Timer;
+const WebSocket = @import("websocket.zig").WebSocket;
+
+pub const Connection = struct {
+    ticket: Ticket,
+    session: http1.Session,
+    input: Input = .{},
+    outbox: Outbox = .{},
+    phase: Phase,
+    /// The kernel took less than it was given; it will say when there is room.
+    output: union(enum) { open, blocked: Stall } = .open,
+    /// The peer has ended its sending side.
+    peer_ended: bool = false,
+    /// In the worker's list of connections with output or input to look at before it waits again.
+    corked: bool = false,
+    paused: bool = false,
+    /// Its number, for logs: counts up per worker.
+    number: u32,
+    listener: u32,
+    peer_port: u16 = 0,
+    local_port: u16 = 0,
+    peer_text: Text = .{},
+    local_text: Text = .{},
+
+    /// A numeric address (at most "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255"); empty for Unix sockets.
+    pub const Text = struct {
+        len: u8 = 0,
+        bytes: [46:0]u8 = undefined,
+
+        pub fn set(text: *Text, value: []const u8) void {
+            text.len = @intCast(@min(value.len, text.bytes.len));
+            @memcpy(text.bytes[0..text.len], value[0..text.len]);
+            text.bytes[text.len] = 0;
+        }
+
+        pub fn slice(text: *const Text) [:0]const u8 {
+            return text.bytes[0..text.len :0];
+        }
+    };
+
+    pub const Phase = union(enum) {
+        /// No request. `since` is when the last one ended, or when the peer connected.
+        idle: struct { since: u64 },
+        /// Part of a request head is there.
+        head: struct { since: u64 },
+        exchange: *Exchange,
+        /// The response is out, the rest of the request's body is read and thrown away.
+        draining: struct { since: u64, bytes_left: u64 },
+        /// The last answer is queued; when it is out, our sending side ends.
+        farewell,
+        /// Everything is sent; the peer gets time to read it before the socket goes.
+        lingering: struct { since: u64 },
+        /// The socket is closed, the slot is about to be given back.
+        closed,
+    };
+
+    /// The open WebSocket of this connection, if it is one.
+    pub fn websocket(connection: *const Connection) ?*WebSocket {
+        return switch (connection.phase) {
+            .exchange => |exchange| exchange.openWebSocket(),
+            else => null,
+        };
+    }
+
+    /// May bytes of this connection be parsed now?
+    pub fn wantsInput(connection: *const Connection) bool {
+        return switch (connection.phase) {
+            .idle, .head, .draining => true,
+            // A peer that asks for pongs and does not read them waits, or it could fill our memory.
+            .exchange => |exchange| exchange.wantsInput() and connection.outbox.bytes < flood_bytes,
+            .farewell, .lingering, .closed => false,
+        };
+    }
+
+    /// Far above the high-water mark that hosts keep to: only answers that the engine owes by itself get there.
+    const flood_bytes = 1024 * 1024;
+
+    /// Should the socket be read? While an exchange waits for its application one receive is taken, so that the end of the peer is seen;
+    /// no more, or the peer could fill our memory.
+    pub fn wantsReceive(connection: *const Connection) bool {
+        return switch (connection.phase) {
+            .idle, .head, .draining, .farewell, .lingering => true,
+            .exchange => |exchange| connection.wantsInput() or
+                (connection.input.isEmpty() and exchange.inputComplete()),
+            .closed => false,
+        };
+    }
+
+    /// When the peer has had its time; `Timer.never` while it is not the one who is waited for.
+    pub fn deadline(connection: *const Connection, config: *const Config) u64 {
+        const reading = switch (connection.phase) {
+            .idle => |idle| after(idle.since, config.idle_ms),
+            .head => |head| head.since + config.head_ms,
+            .exchange => |exchange| exchange.deadline(config),
+            .draining => |draining| after(draining.since, config.body_ms),
+            .lingering => |lingering| lingering.since + config.linger_ms,
+            .farewell, .closed => Timer.never,
+        };
+        return switch (connection.output) {
+            .open => reading,
+            .blocked => |stall| @min(reading, stall.deadline(config.write_ms, config.write_rate_min)),
+        };
+    }
+
+    pub const Overdue = enum {
+        not_yet,
+        /// Nothing is owed to anybody: close.
+        close,
+        /// Half a request head: say 408, then close.
+        refuse,
+        /// The request's body does not come.
+        body_stalled,
+        /// The peer does not take its response.
+        write_stalled,
+        /// Something is due on a WebSocket: see WebSocket.due.
+        websocket,
+        /// The exchange was quiet for longer than its idle limit.
+        exchange_idle,
+    };
+
+    /// What it means that `now` is past `deadline`.
+    pub fn overdue(connection: *const Connection, now: u64, config: *const Config) Overdue {
+        if (now < connection.deadline(config)) return .not_yet;
+        switch (connection.output) {
+            .open => {},
+            .blocked => |stall| if (now >= stall.deadline(config.write_ms, config.write_rate_min)) return .write_stalled,
+        }
+        return switch (connection.phase) {
+            .head => .refuse,
+            .exchange => |exchange| if (exchange.bodyOverdue(now, config))
+                .body_stalled
+            else if (exchange.openWebSocket() != null and now >= exchange.openWebSocket().?.deadline())
+                .websocket
+            else
+                .exchange_idle,
+            .idle, .draining, .farewell, .lingering, .closed => .close,
+        };
+    }
+
+    pub fn invariants(connection: *const Connection) void {
+        switch (connection.phase) {
+            .exchange => |exchange| assert(exchange.connection == connection),
+            .closed => {
+                assert(connection.input.buffer == null);
+                assert(connection.outbox.isEmpty());
+            },
+            else => {},
+        }
+    }
+
+    fn after(since: u64, limit_ms: u32) u64 {
+        return if (limit_ms == 0) Timer.never else since + limit_ms;
+    }
+};
+
+test "an idle connection is closed, half a head is refused, neither before its time" {
+    const config: Config = .{ .idle_ms = 1000, .head_ms = 300 };
+    var limits: http1.Limits = undefined;
+    var connection: Connection = .{
+        .ticket = .none,
+        .session = .init(&limits),
+        .phase = .{ .idle = .{ .since = 50 } },
+        .number = 1,
+        .listener = 0,
+    };
+    try std.testing.expectEqual(1050, connection.deadline(&config));
+    try std.testing.expectEqual(.not_yet, connection.overdue(1049, &config));
+    try std.testing.expectEqual(.close, connection.overdue(1050, &config));
+    connection.phase = .{ .head = .{ .since = 100 } };
+    try std.testing.expectEqual(.refuse, connection.overdue(400, &config));
+}
+
+test "a blocked output has its own deadline, moved by what the peer takes" {
+    const config: Config = .{ .write_ms = 1000, .write_rate_min = 100, .idle_ms = 0 };
+    var limits: http1.Limits = undefined;
+    var connection: Connection = .{
+        .ticket = .none,
+        .session = .init(&limits),
+        .phase = .farewell,
+        .number = 1,
+        .listener = 0,
+        .output = .{ .blocked = .begin(0) },
+    };
+    try std.testing.expectEqual(.write_stalled, connection.overdue(1000, &config));
+    connection.output.blocked.progress(200);
+    try std.testing.expectEqual(.not_yet, connection.overdue(2999, &config));
+    try std.testing.expectEqual(.write_stalled, connection.overdue(3000, &config));
+}

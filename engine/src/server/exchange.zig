@@ -1,0 +1,260 @@
+//! One request and its response. Turns commands (start, body, end) into bytes in the connection's outbox; framing is the session's business.
+//! Refuses to know: sockets, when output is sent, and who answers.
+const std = @import("std");
+const assert = std.debug.assert;
+const protocol = @import("protocol");
+const http1 = protocol.http1;
+const Field = protocol.http.Field;
+const Config = @import("config.zig").Config;
+const Connection = @import("connection.zig").Connection;
+const FileRange = @import("outbox.zig").FileRange;
+const Pool = @import("pool.zig").Pool;
+const Stall = @import("stall.zig").Stall;
+const Ticket = @import("slab.zig").Ticket;
+const Timer = @import("timer.zig").Timer;
+const WebSocket = @import("websocket.zig").WebSocket;
+
+/// A response's beginning, and optionally all of it.
+pub const Start = struct {
+    status: u16,
+    fields: []const Field,
+    body: []const u8 = "",
+    /// The response is complete with `body`.
+    end: bool = false,
+    /// Trailers will follow the body.
+    trailers: bool = false,
+};
+
+/// What framing adds to a piece of body, and to its end, at the most.
+const chunk_bytes = http1.body_prefix_bytes_max + "\r\n".len;
+const tail_bytes = http1.endSize(&.{});
+
+pub const StartError = http1.StartError || http1.BodyError || http1.EndError || error{OutOfMemory};
+pub const BodyError = http1.BodyError || http1.EndError || error{OutOfMemory};
+
+pub const Exchange = struct {
+    ticket: Ticket,
+    connection: *Connection,
+    /// The host's own pointer.
+    user: ?*anyopaque = null,
+    input: Body = .complete,
+    /// The output reached the high-water mark and has not come back below the low one.
+    above_high: bool = false,
+    /// The response is complete, part of it is still queued.
+    ended: bool = false,
+    /// The host has been given something since it last asked: with a host that pulls, the peer waits until it asks again.
+    delivered: bool = true,
+    /// The request is a WebSocket handshake, or became a WebSocket.
+    websocket: ?struct { ticket: Ticket, item: *WebSocket } = null,
+    /// No byte in either direction for so long ends the exchange; 0: no limit.
+    idle_ms: u32 = 0,
+    active_at: u64,
+
+    /// The request's body.
+    pub const Body = union(enum) {
+        /// Bytes are on their way and somebody waits for them.
+        wanted: Stall,
+        /// Bytes are on their way and nobody asked for them: the peer waits.
+        unwanted,
+        complete,
+    };
+
+    pub fn wantsInput(exchange: *const Exchange) bool {
+        if (exchange.openWebSocket()) |websocket| return !websocket.paused;
+        return exchange.input == .wanted;
+    }
+
+    pub fn inputComplete(exchange: *const Exchange) bool {
+        return exchange.input == .complete and exchange.openWebSocket() == null;
+    }
+
+    /// The WebSocket once it was accepted, until the exchange ends.
+    pub fn openWebSocket(exchange: *const Exchange) ?*WebSocket {
+        const websocket = exchange.websocket orelse return null;
+        return if (websocket.item.state == .handshake) null else websocket.item;
+    }
+
+    /// Asks for the next piece of the body; false when it is complete.
+    pub fn want(exchange: *Exchange, now: u64) bool {
+        switch (exchange.input) {
+            .complete => return false,
+            .wanted => {},
+            .unwanted => {
+                exchange.input = .{ .wanted = .begin(now) };
+                exchange.delivered = false;
+            },
+        }
+        return true;
+    }
+
+    /// For hosts that pull: what was asked for has been given.
+    pub fn pieceDelivered(exchange: *Exchange) void {
+        if (exchange.input == .wanted and exchange.delivered) exchange.input = .unwanted;
+    }
+
+    pub fn deadline(exchange: *const Exchange, config: *const Config) u64 {
+        const quiet = if (exchange.idle_ms == 0) Timer.never else exchange.active_at + exchange.idle_ms;
+        const idle = if (exchange.openWebSocket()) |websocket| @min(quiet, websocket.deadline()) else quiet;
+        return switch (exchange.input) {
+            .wanted => |stall| @min(idle, stall.deadline(config.body_ms, config.body_rate_min)),
+            .unwanted, .complete => idle,
+        };
+    }
+
+    pub fn bodyOverdue(exchange: *const Exchange, now: u64, config: *const Config) bool {
+        return switch (exchange.input) {
+            .wanted => |stall| now >= stall.deadline(config.body_ms, config.body_rate_min),
+            .unwanted, .complete => false,
+        };
+    }
+
+    /// The largest response that is put together in one piece of memory: head, framing and body in one go.
+    const whole_max = 16 * 1024;
+
+    /// Queues the start of the response. On an error nothing has changed.
+    pub fn start(exchange: *Exchange, pool: *Pool, response: Start, date: *const [29]u8) StartError!void {
+        const connection = exchange.connection;
+        const session = &connection.session;
+        const before = session.*;
+        errdefer {
+            const bad_field = session.bad_field;
+            session.* = before;
+            session.bad_field = bad_field;
+            connection.outbox.cancel(pool);
+        }
+        const inline_body = if (response.body.len <= whole_max) response.body else "";
+        const size = http1.startSize(response.fields) + chunk_bytes + inline_body.len +
+            http1.endSize(&.{});
+        const space = try connection.outbox.reserve(pool, size);
+        var len = try session.start(.{
+            .status = response.status,
+            .fields = response.fields,
+            .trailers = response.trailers,
+            .date = date,
+        }, space);
+        if (inline_body.len > 0) len += try framed(session, inline_body, space[len..]);
+        const later = response.body[inline_body.len..];
+        if (response.end and later.len == 0) len += try session.end(&.{}, space[len..]);
+        if (later.len > 0) try fits(session.*, later.len, response.end);
+        connection.outbox.commit(len);
+        if (later.len > 0) try exchange.body(pool, later, response.end) else exchange.ended = response.end;
+    }
+
+    /// Queues body bytes; with `last` the response is complete. On an error nothing has changed.
+    pub fn body(exchange: *Exchange, pool: *Pool, bytes: []const u8, last: bool) BodyError!void {
+        const connection = exchange.connection;
+        const session = &connection.session;
+        const before = session.*;
+        errdefer session.* = before;
+        if (bytes.len <= whole_max) {
+            const space = try connection.outbox.reserve(pool, bytes.len + chunk_bytes + http1.endSize(&.{}));
+            errdefer connection.outbox.cancel(pool);
+            var len: usize = 0;
+            if (bytes.len > 0) len = try framed(session, bytes, space);
+            if (last) len += try session.end(&.{}, space[len..]);
+            if (len > 0) connection.outbox.commit(len) else connection.outbox.cancel(pool);
+        } else try exchange.largeBody(pool, bytes, last);
+        exchange.ended = last;
+    }
+
+    /// A body too large for one block: the blocks are reserved by the copy itself, framing goes around it.
+    fn largeBody(exchange: *Exchange, pool: *Pool, bytes: []const u8, last: bool) BodyError!void {
+        const connection = exchange.connection;
+        const session = &connection.session;
+        var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
+        const plan = try session.body(bytes.len, &prefix);
+        var tail: [tail_bytes]u8 = undefined;
+        const tail_len = if (last) try session.end(&.{}, &tail) else 0;
+        if (plan.payload) {
+            try connection.outbox.append(pool, plan.prefix);
+            try connection.outbox.append(pool, bytes);
+            try connection.outbox.append(pool, plan.suffix);
+        }
+        try connection.outbox.append(pool, tail[0..tail_len]);
+    }
+
+    /// Queues a file range as the last piece of the body. Owns the descriptor from then on; on an error nothing has changed.
+    pub fn file(exchange: *Exchange, pool: *Pool, range: FileRange) BodyError!enum { queued, not_needed } {
+        const connection = exchange.connection;
+        const before = connection.session;
+        errdefer connection.session = before;
+        var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
+        const plan = if (range.len > 0) try connection.session.body(range.len, &prefix) else http1.BodyPlan{ .payload = false };
+        var tail: [tail_bytes]u8 = undefined;
+        const tail_len = try connection.session.end(&.{}, &tail);
+        if (plan.payload) {
+            try connection.outbox.append(pool, plan.prefix);
+            try connection.outbox.appendFile(pool, range);
+            try connection.outbox.append(pool, plan.suffix);
+        }
+        try connection.outbox.append(pool, tail[0..tail_len]);
+        exchange.ended = true;
+        return if (plan.payload) .queued else .not_needed;
+    }
+
+    /// Queues the end of the response with its trailers. On an error nothing has changed.
+    pub fn end(exchange: *Exchange, pool: *Pool, trailers: []const Field) BodyError!void {
+        const connection = exchange.connection;
+        const space = try connection.outbox.reserve(pool, http1.endSize(trailers));
+        errdefer connection.outbox.cancel(pool);
+        const len = try connection.session.end(trailers, space);
+        if (len > 0) connection.outbox.commit(len) else connection.outbox.cancel(pool);
+        exchange.ended = true;
+    }
+
+    /// Queues the 101 that completes a WebSocket handshake. On an error nothing has changed.
+    pub fn switchProtocols(
+        exchange: *Exchange,
+        pool: *Pool,
+        websocket: *const WebSocket,
+        subprotocol: ?[]const u8,
+        extra: []const Field,
+    ) StartError!void {
+        const outbox = &exchange.connection.outbox;
+        const scratch = try pool.take((extra.len + 3) * @sizeOf(Field));
+        defer pool.give(scratch);
+        const fields: []Field = @ptrCast(scratch[0 .. (extra.len + 3) * @sizeOf(Field)]);
+        fields[0] = .init("Upgrade", "websocket");
+        fields[1] = .init("Sec-WebSocket-Accept", &websocket.accept);
+        var count: usize = 2;
+        if (subprotocol) |name| {
+            fields[2] = .init("Sec-WebSocket-Protocol", name);
+            count = 3;
+        }
+        @memcpy(fields[count..][0..extra.len], extra);
+        const all = fields[0 .. count + extra.len];
+        const space = try outbox.reserve(pool, http1.startSize(all));
+        errdefer outbox.cancel(pool);
+        const session = &exchange.connection.session;
+        errdefer session.bad_field -|= @intCast(count); // the caller counts its own fields
+        outbox.commit(try session.switchProtocols(all, space));
+    }
+
+    /// Queues an interim response.
+    pub fn inform(exchange: *Exchange, pool: *Pool, status: u16, fields: []const Field) StartError!void {
+        const outbox = &exchange.connection.outbox;
+        const space = try outbox.reserve(pool, http1.startSize(fields));
+        errdefer outbox.cancel(pool);
+        outbox.commit(try exchange.connection.session.informational(status, fields, space));
+    }
+
+    /// Would a body of `len` bytes keep the promise that the head makes? Asked of a copy.
+    fn fits(trial: http1.Session, len: usize, last: bool) BodyError!void {
+        var session = trial;
+        var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
+        _ = try session.body(len, &prefix);
+        var tail: [tail_bytes]u8 = undefined;
+        if (last) _ = try session.end(&.{}, &tail);
+    }
+
+    /// Writes `bytes` with their framing; the number of bytes written.
+    fn framed(session: *http1.Session, bytes: []const u8, out: []u8) http1.BodyError!usize {
+        var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
+        const plan = try session.body(bytes.len, &prefix);
+        if (!plan.payload) return 0;
+        @memcpy(out[0..plan.prefix.len], plan.prefix);
+        @memcpy(out[plan.prefix.len..][0..bytes.len], bytes);
+        @memcpy(out[plan.prefix.len + bytes.len ..][0..plan.suffix.len], plan.suffix);
+        return plan.prefix.len + bytes.len + plan.suffix.len;
+    }
+};

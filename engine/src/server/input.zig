@@ -1,0 +1,82 @@
+//! The bytes of a connection that were received and not yet consumed: part of a head, a body that nobody asked for, a pipelined request.
+//! Holds memory only while there are such bytes.
+const std = @import("std");
+const assert = std.debug.assert;
+const Pool = @import("pool.zig").Pool;
+
+pub const Input = struct {
+    buffer: ?Pool.Buffer = null,
+    start: u32 = 0,
+    end: u32 = 0,
+
+    pub fn isEmpty(input: *const Input) bool {
+        return input.start == input.end;
+    }
+
+    /// The unread bytes; valid until the next call that changes the input.
+    pub fn unread(input: *const Input) []u8 {
+        const buffer = input.buffer orelse return &.{};
+        return buffer[input.start..input.end];
+    }
+
+    /// Adds received bytes behind the unread ones.
+    pub fn append(input: *Input, pool: *Pool, bytes: []const u8) error{OutOfMemory}!void {
+        const len = input.end - input.start;
+        if (input.buffer) |buffer| {
+            if (buffer.len - input.end < bytes.len) {
+                if (buffer.len - len >= bytes.len) {
+                    std.mem.copyForwards(u8, buffer[0..len], buffer[input.start..input.end]);
+                } else {
+                    const larger = try pool.take(@max(len + bytes.len, buffer.len * 2));
+                    @memcpy(larger[0..len], buffer[input.start..input.end]);
+                    pool.give(buffer);
+                    input.buffer = larger;
+                }
+                input.start = 0;
+                input.end = len;
+            }
+        } else {
+            input.buffer = try pool.take(bytes.len);
+            assert(len == 0);
+        }
+        @memcpy(input.buffer.?[input.end..][0..bytes.len], bytes);
+        input.end += @intCast(bytes.len);
+    }
+
+    /// Drops `len` bytes from the front; the last one gives the memory back.
+    pub fn consume(input: *Input, pool: *Pool, len: usize) void {
+        assert(len <= input.end - input.start);
+        input.start += @intCast(len);
+        if (input.isEmpty()) input.deinit(pool);
+    }
+
+    pub fn deinit(input: *Input, pool: *Pool) void {
+        if (input.buffer) |buffer| pool.give(buffer);
+        input.* = .{};
+    }
+};
+
+test "bytes come out in order through growth and partial consumption" {
+    var pool: Pool = .init(std.testing.allocator);
+    defer pool.deinit();
+    var input: Input = .{};
+    var written: u8 = 0;
+    var read: u8 = 0;
+    for (0..400) |i| {
+        var bytes: [97]u8 = undefined;
+        for (bytes[0 .. i % 97]) |*byte| {
+            byte.* = written;
+            written +%= 1;
+        }
+        try input.append(&pool, bytes[0 .. i % 97]);
+        const len = if (i % 7 == 6) input.unread().len else input.unread().len / 3;
+        for (input.unread()[0..len]) |byte| {
+            try std.testing.expectEqual(read, byte);
+            read +%= 1;
+        }
+        input.consume(&pool, len);
+        if (input.isEmpty()) try std.testing.expectEqual(0, pool.taken_bytes);
+    }
+    input.deinit(&pool);
+    try std.testing.expectEqual(0, pool.taken_bytes);
+}

@@ -1,0 +1,260 @@
+//! A connection's ordered output: bytes and file ranges, in blocks from the worker's pool.
+//! Refuses to know: sockets, and what the bytes mean. An empty outbox holds no memory.
+const std = @import("std");
+const assert = std.debug.assert;
+const Pool = @import("pool.zig").Pool;
+
+/// A range of an open file; the outbox's user closes `fd` through `popFile`.
+pub const FileRange = struct { fd: i32, offset: u64, len: u64 };
+
+const Node = struct {
+    next: ?*Node,
+    /// The whole buffer, this header included.
+    buffer: Pool.Buffer,
+    content: union(enum) {
+        /// Unsent bytes are buffer[start..end].
+        bytes: struct { start: u32, end: u32 },
+        file: FileRange,
+    },
+};
+
+pub const Outbox = struct {
+    first: ?*Node = null,
+    last: ?*Node = null,
+    /// Bytes queued, those of file ranges not counted: they use no memory.
+    bytes: usize = 0,
+
+    const node_bytes = std.mem.alignForward(usize, @sizeOf(Node), Pool.alignment.toByteUnits());
+    /// A hello with its head fits into the smallest block; larger output doubles up to 64 KiB a block.
+    const block_min = 1024;
+    const block_max = 64 * 1024;
+
+    pub fn isEmpty(outbox: *const Outbox) bool {
+        return outbox.first == null;
+    }
+
+    /// At least `len` contiguous bytes to write to; then `commit` what was used. The slice dies with the next call on this outbox.
+    pub fn reserve(outbox: *Outbox, pool: *Pool, len: usize) error{OutOfMemory}![]u8 {
+        if (outbox.last != null and outbox.tailRoom() >= len) {
+            const node = outbox.last.?;
+            return node.buffer[node.content.bytes.end..];
+        }
+        const node = try outbox.push(pool, len);
+        return node.buffer[node_bytes..];
+    }
+
+    /// Makes the first `len` bytes of the last `reserve` part of the output.
+    pub fn commit(outbox: *Outbox, len: usize) void {
+        const span = &outbox.last.?.content.bytes;
+        span.end += @intCast(len);
+        assert(span.end <= outbox.last.?.buffer.len);
+        outbox.bytes += len;
+    }
+
+    /// Undoes a `reserve` that was not committed.
+    pub fn cancel(outbox: *Outbox, pool: *Pool) void {
+        const node = outbox.first orelse return;
+        // Behind other output an empty block goes when it is passed; alone it would make the outbox look full.
+        if (node.next == null and node.content == .bytes and node.content.bytes.start == node.content.bytes.end) outbox.pop(pool);
+    }
+
+    /// Copies a header and what follows it to the end: all of it, or nothing when memory runs out.
+    pub fn append2(outbox: *Outbox, pool: *Pool, header: []const u8, bytes: []const u8) error{OutOfMemory}!void {
+        assert(header.len < block_min - node_bytes);
+        const space = try outbox.reserve(pool, header.len);
+        @memcpy(space[0..header.len], header);
+        // Committed before the rest is there, so that the rest goes behind it; taken back if the rest fails.
+        outbox.commit(header.len);
+        errdefer {
+            const node = outbox.last.?;
+            node.content.bytes.end -= @intCast(header.len);
+            outbox.bytes -= header.len;
+            outbox.cancel(pool);
+        }
+        try outbox.append(pool, bytes);
+    }
+
+    /// Copies bytes to the end: all of them, or none when memory runs out.
+    pub fn append(outbox: *Outbox, pool: *Pool, bytes: []const u8) error{OutOfMemory}!void {
+        const room = @min(outbox.tailRoom(), bytes.len);
+        var chain: Outbox = .{};
+        errdefer chain.deinit(pool);
+        var rest = bytes[room..];
+        while (rest.len > 0) {
+            const space = try chain.reserve(pool, @min(rest.len, block_max - node_bytes));
+            const part = @min(space.len, rest.len);
+            @memcpy(space[0..part], rest[0..part]);
+            chain.commit(part);
+            rest = rest[part..];
+        }
+        if (room > 0) {
+            const node = outbox.last.?;
+            @memcpy(node.buffer[node.content.bytes.end..][0..room], bytes[0..room]);
+            outbox.commit(room);
+        }
+        if (chain.first == null) return;
+        if (outbox.last) |last| last.next = chain.first else outbox.first = chain.first;
+        outbox.last = chain.last;
+        outbox.bytes += chain.bytes;
+    }
+
+    /// Queues a file range; the outbox's user owns the descriptor again once the range is at the front and sent.
+    pub fn appendFile(outbox: *Outbox, pool: *Pool, range: FileRange) error{OutOfMemory}!void {
+        const node = try outbox.push(pool, 0);
+        node.content = .{ .file = range };
+    }
+
+    /// What to send next.
+    pub const Front = union(enum) { nothing, bytes: usize, file: *FileRange };
+
+    /// Fills `slices` with the bytes up to the next file range, or tells that a file range is next.
+    pub fn front(outbox: *Outbox, slices: [][]const u8) Front {
+        var count: usize = 0;
+        var node = outbox.first;
+        while (node) |n| : (node = n.next) switch (n.content) {
+            .bytes => |span| {
+                if (count == slices.len) break;
+                if (span.start == span.end) continue;
+                slices[count] = n.buffer[span.start..span.end];
+                count += 1;
+            },
+            .file => |*range| {
+                if (count == 0) return .{ .file = range };
+                break;
+            },
+        };
+        return if (count == 0) .nothing else .{ .bytes = count };
+    }
+
+    /// Removes `len` bytes that were sent.
+    pub fn consume(outbox: *Outbox, pool: *Pool, len: usize) void {
+        var rest = len;
+        assert(rest <= outbox.bytes);
+        outbox.bytes -= rest;
+        while (outbox.first) |node| {
+            const span = switch (node.content) {
+                .bytes => |*span| span,
+                .file => break,
+            };
+            const part: u32 = @intCast(@min(rest, span.end - span.start));
+            span.start += part;
+            rest -= part;
+            if (span.start < span.end) break;
+            outbox.pop(pool);
+        }
+        assert(rest == 0);
+    }
+
+    /// Removes the file range at the front and gives its descriptor back to be closed.
+    pub fn popFile(outbox: *Outbox, pool: *Pool) i32 {
+        const fd = outbox.first.?.content.file.fd;
+        outbox.pop(pool);
+        return fd;
+    }
+
+    /// Gives all blocks back. File ranges must be gone (`popFile`), or their descriptors leak.
+    pub fn deinit(outbox: *Outbox, pool: *Pool) void {
+        while (outbox.first) |node| {
+            assert(node.content == .bytes);
+            outbox.pop(pool);
+        }
+        outbox.* = .{};
+    }
+
+    /// Free bytes at the end of the last block.
+    fn tailRoom(outbox: *const Outbox) usize {
+        const node = outbox.last orelse return 0;
+        return switch (node.content) {
+            .bytes => |span| node.buffer.len - span.end,
+            .file => 0,
+        };
+    }
+
+    fn push(outbox: *Outbox, pool: *Pool, len: usize) error{OutOfMemory}!*Node {
+        // A connection whose peer is slow gets larger blocks, so that a long queue is few system calls.
+        const smallest: usize = if (outbox.first == null) block_min else 4 * block_min;
+        const buffer = try pool.take(@max(len + node_bytes, smallest));
+        const node: *Node = @ptrCast(buffer.ptr);
+        node.* = .{ .next = null, .buffer = buffer, .content = .{ .bytes = .{ .start = node_bytes, .end = node_bytes } } };
+        if (outbox.last) |last| last.next = node else outbox.first = node;
+        outbox.last = node;
+        return node;
+    }
+
+    fn pop(outbox: *Outbox, pool: *Pool) void {
+        const node = outbox.first.?;
+        outbox.first = node.next;
+        if (outbox.first == null) outbox.last = null;
+        pool.give(node.buffer);
+    }
+};
+
+const testing = std.testing;
+
+fn drainTo(outbox: *Outbox, pool: *Pool, out: *std.ArrayList(u8), step: usize) !void {
+    var slices: [4][]const u8 = undefined;
+    while (true) switch (outbox.front(&slices)) {
+        .nothing => return,
+        .bytes => |count| {
+            var left = step;
+            for (slices[0..count]) |slice| {
+                const part = slice[0..@min(slice.len, left)];
+                try out.appendSlice(testing.allocator, part);
+                left -= part.len;
+            }
+            outbox.consume(pool, step - left);
+        },
+        .file => |range| {
+            try out.print(testing.allocator, "[{d}+{d}]", .{ range.offset, range.len });
+            try testing.expectEqual(7, outbox.popFile(pool));
+        },
+    };
+}
+
+test "what goes in comes out in order, however it is cut" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    for ([_]usize{ 1, 3, 1000, 100_000 }) |step| {
+        var outbox: Outbox = .{};
+        var expected: std.ArrayList(u8) = .empty;
+        defer expected.deinit(testing.allocator);
+        var random: std.Random.DefaultPrng = .init(step);
+        for (0..50) |i| {
+            var bytes: [9000]u8 = undefined;
+            random.random().bytes(&bytes);
+            const part = bytes[0 .. i * i * 3];
+            if (i % 3 == 0) {
+                const space = try outbox.reserve(&pool, part.len);
+                @memcpy(space[0..part.len], part);
+                outbox.commit(part.len);
+            } else {
+                try outbox.append(&pool, part);
+            }
+            try expected.appendSlice(testing.allocator, part);
+            if (i % 10 == 9) {
+                try outbox.appendFile(&pool, .{ .fd = 7, .offset = i, .len = 5 });
+                try expected.print(testing.allocator, "[{d}+5]", .{i});
+            }
+        }
+        var out: std.ArrayList(u8) = .empty;
+        defer out.deinit(testing.allocator);
+        try drainTo(&outbox, &pool, &out, step);
+        try testing.expectEqualSlices(u8, expected.items, out.items);
+        try testing.expect(outbox.isEmpty());
+        try testing.expectEqual(0, pool.taken_bytes);
+    }
+}
+
+test "append without memory changes nothing" {
+    var failing: std.testing.FailingAllocator = .init(testing.allocator, .{ .fail_index = 2 });
+    var pool: Pool = .init(failing.allocator());
+    defer pool.deinit();
+    var outbox: Outbox = .{};
+    defer outbox.deinit(&pool);
+    try outbox.append(&pool, "kept");
+    const large: [200_000]u8 = @splat('x');
+    try testing.expectError(error.OutOfMemory, outbox.append(&pool, &large));
+    var slices: [4][]const u8 = undefined;
+    try testing.expectEqual(1, outbox.front(&slices).bytes);
+    try testing.expectEqualStrings("kept", slices[0]);
+}

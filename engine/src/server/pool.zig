@@ -1,0 +1,117 @@
+//! Buffers by power-of-two size, kept for reuse: after warm-up a worker takes and gives without touching the heap.
+//! What is kept beyond `keep_bytes_max` goes back to the heap, so that one burst does not hold memory for ever.
+const std = @import("std");
+const assert = std.debug.assert;
+
+pub const Pool = struct {
+    gpa: std.mem.Allocator,
+    free: [class_count]?*Link = @splat(null),
+    kept_bytes: usize = 0,
+    taken_bytes: usize = 0,
+    allocations: u64 = 0,
+
+    /// The smallest and largest buffer that is kept; larger ones go to the heap and back.
+    pub const size_min = 512;
+    pub const size_max = size_min << (class_count - 1);
+    const class_count = 10; // 512 B .. 256 KiB
+    const keep_bytes_max = 8 * 1024 * 1024;
+
+    const Link = struct { next: ?*Link };
+    pub const alignment: std.mem.Alignment = .@"16";
+    pub const Buffer = []align(16) u8;
+
+    pub fn init(gpa: std.mem.Allocator) Pool {
+        return .{ .gpa = gpa };
+    }
+
+    pub fn deinit(pool: *Pool) void {
+        assert(pool.taken_bytes == 0);
+        for (&pool.free, 0..) |*head, class| {
+            while (head.*) |link| {
+                head.* = link.next;
+                pool.gpa.free(bufferOf(link, @intCast(class)));
+            }
+        }
+        pool.* = undefined;
+    }
+
+    /// A buffer of at least `bytes`; its length is what `give` wants back.
+    pub fn take(pool: *Pool, bytes: usize) error{OutOfMemory}!Buffer {
+        if (bytes > size_max) {
+            const buffer = try pool.gpa.alignedAlloc(u8, alignment, bytes);
+            pool.allocations += 1;
+            pool.taken_bytes += buffer.len;
+            return buffer;
+        }
+        const class = classOf(bytes);
+        if (pool.free[class]) |link| {
+            pool.free[class] = link.next;
+            const buffer = bufferOf(link, class);
+            pool.kept_bytes -= buffer.len;
+            pool.taken_bytes += buffer.len;
+            return buffer;
+        }
+        const buffer = try pool.gpa.alignedAlloc(u8, alignment, sizeOf(class));
+        pool.allocations += 1;
+        pool.taken_bytes += buffer.len;
+        return buffer;
+    }
+
+    /// Takes a buffer back. Its whole length as `take` returned it.
+    pub fn give(pool: *Pool, buffer: Buffer) void {
+        pool.taken_bytes -= buffer.len;
+        if (buffer.len > size_max or pool.kept_bytes + buffer.len > keep_bytes_max) {
+            pool.gpa.free(buffer);
+            return;
+        }
+        const class = classOf(buffer.len);
+        assert(sizeOf(class) == buffer.len);
+        const link: *Link = @ptrCast(buffer.ptr);
+        link.next = pool.free[class];
+        pool.free[class] = link;
+        pool.kept_bytes += buffer.len;
+    }
+
+    /// Bytes in buffers, taken or kept.
+    pub fn memoryBytes(pool: *const Pool) usize {
+        return pool.kept_bytes + pool.taken_bytes;
+    }
+
+    fn classOf(bytes: usize) u4 {
+        if (bytes <= size_min) return 0;
+        return @intCast(std.math.log2_int_ceil(usize, bytes) - std.math.log2_int(usize, size_min));
+    }
+
+    fn sizeOf(class: u4) usize {
+        return @as(usize, size_min) << class;
+    }
+
+    fn bufferOf(link: *Link, class: u4) Buffer {
+        const bytes: [*]align(16) u8 = @ptrCast(@alignCast(link));
+        return bytes[0..sizeOf(class)];
+    }
+};
+
+test "a given buffer is taken again without the heap" {
+    var pool: Pool = .init(std.testing.allocator);
+    defer pool.deinit();
+    const first = try pool.take(600);
+    try std.testing.expectEqual(1024, first.len);
+    pool.give(first);
+    const second = try pool.take(1024);
+    try std.testing.expectEqual(first.ptr, second.ptr);
+    try std.testing.expectEqual(1, pool.allocations);
+    pool.give(second);
+}
+
+test "every size from nothing to beyond the largest class comes back whole" {
+    var pool: Pool = .init(std.testing.allocator);
+    defer pool.deinit();
+    for ([_]usize{ 0, 1, 511, 512, 513, 4096, 4097, Pool.size_max, Pool.size_max + 1 }) |bytes| {
+        const buffer = try pool.take(bytes);
+        try std.testing.expect(buffer.len >= bytes);
+        @memset(buffer, 0xaa);
+        pool.give(buffer);
+    }
+    try std.testing.expectEqual(0, pool.taken_bytes);
+}

@@ -1,0 +1,162 @@
+//! Deadlines of many connections: a hashed wheel with lazy entries (Varghese and Lauck 1987). A deadline that moves later, as it does on every
+//! request, costs one store; the wheel notices when the old slot comes due. Time is an argument, in milliseconds.
+const std = @import("std");
+const assert = std.debug.assert;
+
+/// Embedded in what has a deadline.
+pub const Timer = struct {
+    /// When it is due; `never` switches it off.
+    deadline: u64 = never,
+    /// The tick whose slot holds it; 0 while it is in no slot.
+    tick: u64 = 0,
+    prev: ?*Timer = null,
+    next: ?*Timer = null,
+
+    pub const never = std.math.maxInt(u64);
+};
+
+pub const Wheel = struct {
+    /// Milliseconds per tick: deadlines may come so much late, never early.
+    pub const tick_ms = 64;
+    const slot_count = 1024; // a turn is 65 s; later deadlines wait in the last slot and are looked at again
+
+    slots: [slot_count]?*Timer = @splat(null),
+    occupied: std.bit_set.ArrayBitSet(usize, slot_count) = .empty,
+    /// The first tick that was not yet expired.
+    tick: u64,
+    count: u32 = 0,
+
+    pub fn init(now_ms: u64) Wheel {
+        return .{ .tick = now_ms / tick_ms + 1 };
+    }
+
+    /// Sets or moves a deadline.
+    pub fn set(wheel: *Wheel, timer: *Timer, deadline: u64) void {
+        timer.deadline = deadline;
+        if (timer.tick == 0) {
+            if (deadline != Timer.never) wheel.insert(timer);
+        } else if (deadline < timer.tick * tick_ms) {
+            wheel.unlink(timer);
+            wheel.insert(timer);
+        }
+    }
+
+    /// Takes a timer out for good; required before its memory goes.
+    pub fn remove(wheel: *Wheel, timer: *Timer) void {
+        if (timer.tick != 0) wheel.unlink(timer);
+        timer.deadline = Timer.never;
+    }
+
+    /// The next timer that is due, taken out of the wheel; null when there is none at `now_ms`.
+    pub fn expire(wheel: *Wheel, now_ms: u64) ?*Timer {
+        const due = now_ms / tick_ms;
+        while (wheel.tick <= due) {
+            if (wheel.count == 0) {
+                wheel.tick = due + 1;
+                return null;
+            }
+            const slot = wheel.tick % slot_count;
+            while (wheel.slots[slot]) |timer| {
+                wheel.unlink(timer);
+                if (timer.deadline <= now_ms) return timer;
+                if (timer.deadline != Timer.never) wheel.insertAfter(timer, wheel.tick);
+            }
+            wheel.tick += 1;
+        }
+        return null;
+    }
+
+    /// When `expire` wants to be called next; null when no timer is in the wheel. May be early, never late by more than a tick.
+    pub fn nextExpiry(wheel: *const Wheel) ?u64 {
+        if (wheel.count == 0) return null;
+        var ahead: u64 = 0;
+        const word_bits = @bitSizeOf(usize);
+        while (ahead < slot_count) {
+            const slot = (wheel.tick + ahead) % slot_count;
+            const word = wheel.occupied.masks[slot / word_bits] >> @intCast(slot % word_bits);
+            if (word != 0) return (wheel.tick + ahead + @ctz(word)) * tick_ms;
+            ahead += word_bits - slot % word_bits;
+        }
+        unreachable; // count > 0
+    }
+
+    fn insert(wheel: *Wheel, timer: *Timer) void {
+        wheel.insertAfter(timer, wheel.tick -| 1);
+    }
+
+    fn insertAfter(wheel: *Wheel, timer: *Timer, after: u64) void {
+        // Round up: a timer must not be looked at before its deadline.
+        const wanted = std.math.divCeil(u64, timer.deadline, tick_ms) catch unreachable;
+        timer.tick = @min(@max(wanted, after + 1), wheel.tick + slot_count - 1);
+        const slot = timer.tick % slot_count;
+        timer.prev = null;
+        timer.next = wheel.slots[slot];
+        if (timer.next) |next| next.prev = timer;
+        wheel.slots[slot] = timer;
+        wheel.occupied.set(slot);
+        wheel.count += 1;
+    }
+
+    fn unlink(wheel: *Wheel, timer: *Timer) void {
+        const slot = timer.tick % slot_count;
+        if (timer.prev) |prev| prev.next = timer.next else wheel.slots[slot] = timer.next;
+        if (timer.next) |next| next.prev = timer.prev;
+        if (wheel.slots[slot] == null) wheel.occupied.unset(slot);
+        timer.prev = null;
+        timer.next = null;
+        timer.tick = 0;
+        wheel.count -= 1;
+    }
+};
+
+test "timers fire in their tick, never early, at most a tick late" {
+    var wheel: Wheel = .init(1_000);
+    var timers: [300]Timer = undefined;
+    var random: std.Random.DefaultPrng = .init(7);
+    for (&timers) |*timer| {
+        timer.* = .{};
+        wheel.set(timer, 1_000 + random.random().uintLessThan(u64, 200_000));
+    }
+    var now: u64 = 1_000;
+    var fired: usize = 0;
+    while (fired < timers.len) : (now += 17) {
+        try std.testing.expect(now < 202_000);
+        while (wheel.expire(now)) |timer| {
+            try std.testing.expect(timer.deadline <= now);
+            try std.testing.expect(now - timer.deadline <= Wheel.tick_ms + 17);
+            fired += 1;
+        }
+    }
+    try std.testing.expectEqual(null, wheel.nextExpiry());
+}
+
+test "a deadline that moves later costs nothing and still holds; one that moves earlier is noticed" {
+    var wheel: Wheel = .init(0);
+    var timer: Timer = .{};
+    wheel.set(&timer, 500);
+    const tick = timer.tick;
+    wheel.set(&timer, 5_000);
+    try std.testing.expectEqual(tick, timer.tick);
+    try std.testing.expectEqual(null, wheel.expire(600));
+    wheel.set(&timer, 700);
+    try std.testing.expectEqual(null, wheel.expire(690));
+    try std.testing.expectEqual(&timer, wheel.expire(800).?);
+    wheel.set(&timer, Timer.never);
+    try std.testing.expectEqual(null, wheel.expire(1_000_000));
+}
+
+test "nextExpiry names a time at which something is due or looked at again" {
+    var wheel: Wheel = .init(10);
+    var near: Timer = .{};
+    var far: Timer = .{};
+    wheel.set(&far, 10_000_000);
+    wheel.set(&near, 3_000);
+    const first = wheel.nextExpiry().?;
+    try std.testing.expect(first >= 3_000 and first < 3_000 + 2 * Wheel.tick_ms);
+    try std.testing.expectEqual(&near, wheel.expire(first).?);
+    var now = first;
+    var looks: usize = 0;
+    while (wheel.expire(now) == null) : (looks += 1) now = wheel.nextExpiry().?;
+    try std.testing.expect(now >= 10_000_000 and now < 10_000_000 + Wheel.tick_ms);
+    try std.testing.expect(looks < 200);
+}

@@ -1,0 +1,78 @@
+//! Values that the worker and its hosts share.
+const std = @import("std");
+const protocol = @import("protocol");
+const http1 = protocol.http1;
+const Config = @import("config.zig").Config;
+
+/// Why an exchange ended before its response did. PAGI names them so, in lower case (PAGI::Spec::Www, Standard Disconnect Reasons).
+/// The numbers are part of the C contract: append only.
+pub const Reason = enum(u32) {
+    client_closed = 1,
+    client_timeout = 2,
+    idle_timeout = 3,
+    keepalive_timeout = 4,
+    write_timeout = 5,
+    write_error = 6,
+    read_error = 7,
+    protocol_error = 8,
+    server_shutdown = 9,
+    server_error = 10,
+    body_too_large = 11,
+    queue_overflow = 12,
+};
+
+/// How much a notice matters. The numbers are part of the C contract.
+pub const Level = enum(u32) { err = 1, warn = 2, info = 3, debug = 4 };
+
+/// A worker's counters and sizes.
+pub const Stats = struct {
+    connections: u32 = 0,
+    exchanges: u32 = 0,
+    connections_max: u32 = 0,
+    accepted: u64 = 0,
+    rejected: u64 = 0,
+    requests: u64 = 0,
+    refused: u64 = 0,
+    memory_bytes: u64 = 0,
+    allocations: u64 = 0,
+};
+
+/// The Date field's value, made anew once a second (RFC 9110 section 6.6.1).
+pub const DateCache = struct {
+    seconds: u64,
+    bytes: [29]u8,
+
+    pub fn init(seconds: u64) DateCache {
+        var cache: DateCache = .{ .seconds = seconds, .bytes = undefined };
+        protocol.http.date.format(seconds, &cache.bytes);
+        return cache;
+    }
+
+    pub fn update(cache: *DateCache, seconds: u64) void {
+        if (seconds != cache.seconds) cache.* = .init(seconds);
+    }
+
+    pub fn text(cache: *const DateCache) *const [29]u8 {
+        return &cache.bytes;
+    }
+};
+
+/// The session's limits out of the whole configuration.
+pub fn limitsOf(config: *const Config) http1.Limits {
+    return .{
+        .request_line_bytes_max = config.request_line_bytes_max,
+        .head_bytes_max = config.head_bytes_max,
+        .header_count_max = config.header_count_max,
+        .body_bytes_max = config.body_bytes_max,
+        .trailer_bytes_max = config.trailer_bytes_max,
+        .chunk_line_bytes_max = config.chunk_line_bytes_max,
+    };
+}
+
+/// The limit of connections in force: as configured, or what the process's descriptor limit leaves.
+pub fn connectionsMax(config: *const Config) u32 {
+    if (config.connections_max != 0) return config.connections_max;
+    const limit = std.posix.getrlimit(.NOFILE) catch return 1000;
+    const descriptors: u32 = @intCast(@min(limit.cur, 1 << 30));
+    return @max(descriptors -| config.descriptors_reserved, 1);
+}

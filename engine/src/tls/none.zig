@@ -1,0 +1,146 @@
+//! Room `tls` in a build without OpenSSL: the same names as openssl.zig, and a constructor that says so.
+//! Refuses to know: TLS.
+const std = @import("std");
+const tls = @import("tls.zig");
+
+/// Cannot exist in this build.
+pub const Context = struct {
+    never: noreturn,
+
+    /// Always `error.TlsNotBuilt`.
+    pub fn init(gpa: std.mem.Allocator, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Context {
+        _ = gpa;
+        _ = config;
+        diagnostic.set("TLS is not available: this engine was built without OpenSSL", .{});
+        return error.TlsNotBuilt;
+    }
+
+    /// Always `error.TlsNotBuilt`.
+    pub fn initClient(gpa: std.mem.Allocator, config: tls.ClientConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Context {
+        _ = gpa;
+        _ = config;
+        diagnostic.set("TLS is not available: this engine was built without OpenSSL", .{});
+        return error.TlsNotBuilt;
+    }
+
+    /// Unreachable: there is no context.
+    pub fn deinit(context: *Context) void {
+        _ = context;
+        unreachable;
+    }
+
+    /// Unreachable: there is no context.
+    pub fn reload(context: *Context, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+        _ = context;
+        _ = config;
+        _ = diagnostic;
+        unreachable;
+    }
+};
+
+/// Cannot exist in this build.
+pub const Session = struct {
+    never: noreturn,
+
+    /// Unreachable: there is no context to begin with.
+    pub fn init(context: *Context) error{OutOfMemory}!Session {
+        _ = context;
+        unreachable;
+    }
+
+    /// Unreachable: there is no context to begin with.
+    pub fn initClient(context: *Context, server_name: ?[:0]const u8, resumption: ?Resumption) error{OutOfMemory}!Session {
+        _ = context;
+        _ = server_name;
+        _ = resumption;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn deinit(session: *Session) void {
+        _ = session;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn receive(session: *Session, ciphertext: []const u8, plaintext: []u8, sink: tls.Sink) tls.Received {
+        _ = session;
+        _ = ciphertext;
+        _ = plaintext;
+        _ = sink;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn write(session: *Session, plaintext: []const u8, sink: tls.Sink) tls.WriteError!void {
+        _ = session;
+        _ = plaintext;
+        _ = sink;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn shutdown(session: *Session, sink: tls.Sink) tls.WriteError!void {
+        _ = session;
+        _ = sink;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn isHandshakeDone(session: *const Session) bool {
+        _ = session;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn ending(session: *const Session) tls.Ending {
+        _ = session;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn agreement(session: *const Session) tls.Agreement {
+        _ = session;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn peer(session: *const Session, gpa: std.mem.Allocator) error{OutOfMemory}!tls.Peer {
+        _ = session;
+        _ = gpa;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn takeResumption(session: *Session) ?Resumption {
+        _ = session;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn invariants(session: *const Session) void {
+        _ = session;
+        unreachable;
+    }
+};
+
+/// Cannot exist in this build.
+pub const Resumption = struct {
+    never: noreturn,
+
+    /// Unreachable: there is nothing to free.
+    pub fn deinit(resumption: Resumption) void {
+        _ = resumption;
+        unreachable;
+    }
+};
+
+test "a build without TLS says so in words" {
+    var diagnostic: tls.Diagnostic = .{};
+    const config: tls.ServerConfig = .{ .certificates = &.{} };
+    try std.testing.expectError(error.TlsNotBuilt, Context.init(std.testing.allocator, config, &diagnostic));
+    try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), "without OpenSSL") != null);
+    diagnostic = .{};
+    try std.testing.expectError(error.TlsNotBuilt, Context.initClient(std.testing.allocator, .{}, &diagnostic));
+    try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), "without OpenSSL") != null);
+}

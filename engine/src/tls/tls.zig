@@ -1,0 +1,251 @@
+//! Room `tls`: ciphertext <-> plaintext (RFC 8446, RFC 5246; names by RFC 6066, protocols by RFC 7301).
+//! This file is the room's contract: the values that go in and come out, and the choice of implementation at build time.
+//! Refuses to know: sockets, clocks, HTTP beyond "this peer did not greet in TLS".
+//!
+//! A `Context` holds certificates and policy and is shared by every worker; a `Session` is one connection's state machine. Both are sans-I/O:
+//! ciphertext comes in as a slice, ciphertext goes out through a `Sink`, and nothing calls back into the server.
+const std = @import("std");
+const options = @import("tls_options");
+
+/// Whether this build speaks TLS. Without it `Context.init` answers `error.TlsNotBuilt`.
+pub const enabled: bool = options.enabled;
+/// The code behind `Context`, `Session` and `Resumption`.
+pub const implementation = if (enabled) @import("openssl.zig") else @import("none.zig");
+
+/// Certificates and policy, shared between threads and replaced as a whole by `reload`.
+pub const Context = implementation.Context;
+/// One connection's TLS state machine.
+pub const Session = implementation.Session;
+/// What a client keeps in order to shorten its next handshake.
+pub const Resumption = implementation.Resumption;
+
+/// Length of `ServerConfig.ticket_keys`: a 16-byte name, a 32-byte HMAC key, a 32-byte AES key.
+pub const ticket_keys_bytes = 80;
+/// The largest plaintext of one record (RFC 8446 §5.1): the output buffer size that never splits a record.
+pub const record_plaintext_bytes_max = 16 * 1024;
+
+/// Protocol versions this room speaks; the value is the one on the wire.
+pub const Version = enum(u16) {
+    tls1_2 = 0x0303,
+    tls1_3 = 0x0304,
+};
+
+/// One certificate and its key. All paths name PEM files.
+pub const CertificateFiles = struct {
+    /// The certificate, followed by the intermediates that the peer needs.
+    cert_file: [:0]const u8,
+    /// The private key; may be the same file.
+    key_file: [:0]const u8,
+    /// Opens an encrypted key. Only read while the file is loaded.
+    key_password: ?[]const u8 = null,
+};
+
+/// What a server asks of its clients.
+pub const ClientVerification = enum {
+    /// No certificate is asked for.
+    none,
+    /// A certificate is asked for; without one, or with one that does not verify, the connection continues and `Peer.verify_error` tells.
+    request,
+    /// A certificate that verifies against `ca_file`, or the handshake fails.
+    require,
+};
+
+/// A server's certificates and policy. Everything is copied or loaded by `Context.init`; nothing is kept borrowed.
+pub const ServerConfig = struct {
+    /// At least one. The first is the default; the others are chosen by SNI, from the DNS names of the certificate (its common name if it has none).
+    /// Two certificates with the same names and different key types (RSA and ECDSA) serve the same clients side by side.
+    certificates: []const CertificateFiles,
+    /// PEM file with the authorities that client certificates are verified against. Required unless `verify_client` is `.none`.
+    ca_file: ?[:0]const u8 = null,
+    /// What is asked of clients.
+    verify_client: ClientVerification = .none,
+    /// The oldest version that is accepted; the newest is always TLS 1.3.
+    min_version: Version = .tls1_2,
+    /// Cipher suites up to TLS 1.2, in OpenSSL's notation and in order of preference. An element that names no cipher is an error.
+    cipher_list: [:0]const u8 = default_cipher_list,
+    /// Cipher suites of TLS 1.3, separated by colons, in order of preference.
+    cipher_suites: [:0]const u8 = default_cipher_suites,
+    /// Protocols for ALPN in order of preference, 1 to 255 bytes each. Empty: the extension is ignored.
+    /// A client that offers only others is refused (RFC 7301 §3.2), so list `http/1.0` too if such clients matter.
+    alpn: []const []const u8 = &.{},
+    /// Seals session tickets. Give all processes the same bytes, so that each opens the others' tickets; null: a random key of this context.
+    /// `reload` with new bytes rotates them: older tickets then cost a full handshake.
+    ticket_keys: ?*const [ticket_keys_bytes]u8 = null,
+    /// How long a ticket shortens handshakes, in seconds (RFC 8446 §4.6.1 allows a week at most).
+    session_timeout_s: u32 = 7200,
+};
+
+/// A client's policy. There for tests and load generators.
+pub const ClientConfig = struct {
+    /// PEM file with trusted authorities; null: the server's certificate is not verified.
+    ca_file: ?[:0]const u8 = null,
+    /// Shown to servers that ask.
+    certificate: ?CertificateFiles = null,
+    /// The oldest version that is accepted.
+    min_version: Version = .tls1_2,
+    /// The newest version that is offered.
+    max_version: Version = .tls1_3,
+    /// As in `ServerConfig`.
+    cipher_list: [:0]const u8 = default_cipher_list,
+    /// As in `ServerConfig`.
+    cipher_suites: [:0]const u8 = default_cipher_suites,
+    /// Offered in this order; empty: the extension is not sent.
+    alpn: []const []const u8 = &.{},
+};
+
+/// Forward secrecy and AEAD only. AES-128 leads because it is the fastest where the processor has AES instructions;
+/// a client without them puts ChaCha20 first and is then followed.
+pub const default_cipher_list = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:" ++
+    "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:" ++
+    "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
+/// The three suites of RFC 8446 that every library has, in the same spirit.
+pub const default_cipher_suites = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+
+/// Why a context could not be made or reloaded. `Diagnostic` has the words.
+pub const ContextError = error{
+    OutOfMemory,
+    /// This build has no TLS.
+    TlsNotBuilt,
+    /// A file is missing, unreadable or does not hold what it should.
+    InvalidFile,
+    /// The key is encrypted, and the password is missing or wrong.
+    InvalidPassword,
+    /// The key is not the certificate's.
+    KeyMismatch,
+    /// A value cannot be used: a cipher, a protocol name, a combination.
+    InvalidValue,
+};
+
+/// Room for one sentence that names the file or value at fault and the reason. Never holds a password.
+pub const Diagnostic = struct {
+    buffer: [bytes_max]u8 = undefined,
+    len: usize = 0,
+
+    /// Longer sentences are cut: paths have no useful limit.
+    pub const bytes_max = 1024;
+
+    /// The sentence; empty when nothing failed. Borrowed from the diagnostic.
+    pub fn text(diagnostic: *const Diagnostic) []const u8 {
+        return diagnostic.buffer[0..diagnostic.len];
+    }
+
+    /// Replaces the sentence.
+    pub fn set(diagnostic: *Diagnostic, comptime format: []const u8, arguments: anytype) void {
+        var writer: std.Io.Writer = .fixed(&diagnostic.buffer);
+        // A full buffer is the cut that `bytes_max` announces.
+        writer.print(format, arguments) catch {};
+        diagnostic.len = writer.end;
+    }
+};
+
+/// Where ciphertext goes: typically the connection's outbox. Lent to one call at a time.
+pub const Sink = struct {
+    context: *anyopaque,
+    appendFn: *const fn (context: *anyopaque, bytes: []const u8) Error!void,
+
+    /// A sink takes all the bytes or fails the session.
+    pub const Error = error{OutOfMemory};
+
+    /// Takes a copy of `bytes`.
+    pub fn append(sink: Sink, bytes: []const u8) Error!void {
+        return sink.appendFn(sink.context, bytes);
+    }
+};
+
+/// What `Session.receive` answers: how much ciphertext is used up, and the one event that came of it.
+pub const Received = struct {
+    /// Bytes of the given ciphertext that the caller drops. Everything after `.want_more`.
+    consumed: usize,
+    event: Event,
+};
+
+/// One step of a session.
+pub const Event = union(enum) {
+    /// This many bytes (at least one) stand at the start of the output buffer. More may follow without new input: call again.
+    plaintext: usize,
+    /// All input is used up; come back with more.
+    want_more,
+    /// The peer said close_notify: nothing comes in any more. Writing stays possible.
+    closed,
+    /// The very first byte is not TLS but a capital letter, as in "GET /": nothing is consumed, nothing was written. Only from a server's session.
+    plain_http,
+    /// The session is over; the sink may hold an alert for the peer. The reason is static text.
+    failed: []const u8,
+};
+
+/// How a session stands when the transport has ended.
+pub const Ending = enum {
+    /// The peer said close_notify first.
+    clean,
+    /// The peer vanished: what came so far may be cut short by an attacker (RFC 8446 §6.1).
+    truncated,
+    /// The handshake never came to its end.
+    handshake,
+};
+
+/// Why `Session.write` cannot go on.
+pub const WriteError = error{
+    /// The sink could not take the ciphertext; the session has failed.
+    OutOfMemory,
+    /// The session has failed before or just now.
+    TlsFailed,
+};
+
+/// What is agreed once the handshake is done. Slices are borrowed until the session ends.
+pub const Agreement = struct {
+    /// 0x0303 or 0x0304.
+    version: u16,
+    /// IANA's number of the cipher suite.
+    cipher_suite: u16,
+    /// The name that the client asked for (SNI), as it was sent.
+    server_name: ?[]const u8,
+    /// The protocol chosen by ALPN.
+    alpn: ?[]const u8,
+    /// Whether a ticket shortened the handshake.
+    resumed: bool,
+    /// The certificate of this server as PEM; null in a client's session.
+    server_certificate_pem: ?[]const u8,
+};
+
+/// The client's certificate, in the terms of the PAGI `tls` extension. Owned by the arena.
+pub const Peer = struct {
+    arena: std.heap.ArenaAllocator,
+    /// PEM, the client's own certificate first. Empty if it showed none; only the first after a resumed handshake, because tickets keep no more.
+    chain: []const []const u8,
+    /// The subject by RFC 4514.
+    subject: ?[]const u8,
+    /// Static text; null if the certificate verified, or if there is none.
+    verify_error: ?[]const u8,
+
+    /// Frees everything.
+    pub fn deinit(peer: *Peer) void {
+        peer.arena.deinit();
+        peer.* = undefined;
+    }
+};
+
+comptime {
+    // Both implementations answer to the same names, so that the server compiles against either.
+    if (enabled) {
+        const none = @import("none.zig");
+        for (.{ "Context", "Session", "Resumption" }) |noun| {
+            for (@typeInfo(@field(implementation, noun)).@"struct".decl_names) |name| {
+                if (!@hasDecl(@field(none, noun), name)) @compileError("none.zig lacks " ++ noun ++ "." ++ name);
+            }
+        }
+    }
+}
+
+test {
+    _ = implementation;
+    _ = @import("none.zig");
+}
+
+test "a diagnostic that is too long is cut, not lost" {
+    var diagnostic: Diagnostic = .{};
+    try std.testing.expectEqualStrings("", diagnostic.text());
+    diagnostic.set("{s}", .{"x" ** (Diagnostic.bytes_max + 1)});
+    try std.testing.expectEqual(Diagnostic.bytes_max, diagnostic.text().len);
+    diagnostic.set("file {s}", .{"a.pem"});
+    try std.testing.expectEqualStrings("file a.pem", diagnostic.text());
+}
