@@ -1,0 +1,40 @@
+"""One burst of load by wrk, pinned to its own core, as a value. Refuses to know the server."""
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pipeline.lua")
+GRACE_S = 20  # wrk ends by itself; this is for the day it does not
+
+
+@dataclass(frozen=True)
+class Burst:
+    requests: int
+    duration_us: int
+    p50_us: int
+    p99_us: int
+    status: int  # answers that are no success
+    socket: int  # connections that failed
+    timeout: int
+
+    @property
+    def errors(self):
+        return self.status + self.socket + self.timeout
+
+
+def run(url, core, connections, seconds, depth):
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", SCRIPT, url, "--", str(depth)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=seconds + GRACE_S,
+        check=False,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+    )
+    result = re.search(r"^RESULT (.*)$", done.stdout, re.M)
+    if not result:
+        raise RuntimeError(f"wrk: {done.stderr.strip() or done.stdout.strip()}")
+    return Burst(**{key: int(value) for key, value in (pair.split("=") for pair in result[1].split())})

@@ -1,0 +1,160 @@
+"""A server under measurement: started alone on one core, its CPU time and memory read from /proc.
+
+Refuses to know what is measured with it. Ends only processes that it started: the server's session
+and its descendants.
+"""
+
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+START_S = 20  # for the first answer
+STOP_S = 5  # from TERM to KILL
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class CannotRun(Exception):
+    """Why a server is left out, in words for the report."""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _stat(pid):
+    """(parent, session) of a process, None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return int(fields[1]), int(fields[3])
+
+
+def family(leader):
+    """The process, its session and all their descendants."""
+    known = {int(name): _stat(name) for name in os.listdir("/proc") if name.isdigit()}
+    members = {pid for pid, stat in known.items() if stat and (pid == leader or stat[1] == leader)}
+    while True:
+        more = {pid for pid, stat in known.items() if stat and stat[0] in members} - members
+        if not more:
+            return members
+        members |= more
+
+
+class Process:
+    """One server. The command's program must exist; `log` takes what the server prints."""
+
+    def __init__(self, command, core, cwd, port, log):
+        if not shutil.which(command[0]):
+            raise CannotRun(f"{os.path.basename(command[0])} is not installed")
+        self.port = port
+        self.log = log
+        with open(log, "wb") as output:
+            self.child = subprocess.Popen(
+                command,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+            )
+
+    def wait_until_it_answers(self, path):
+        deadline = time.monotonic() + START_S
+        trouble = "nothing listens"
+        while time.monotonic() < deadline:
+            if self.child.poll() is not None:
+                raise CannotRun(f"exited with {self.child.returncode}: {self._last_words()}")
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                body = answer.read()
+                connection.close()
+                if answer.status == 200 and b"ello" in body:
+                    return
+                trouble = f"answered {answer.status} with {body[:40]!r}"
+            except OSError as error:
+                trouble = str(error)
+            except http.client.HTTPException as error:
+                trouble = f"spoke no HTTP: {error!r}"
+            time.sleep(0.05)
+        raise CannotRun(f"no hello within {START_S} s: {trouble}")
+
+    def _last_words(self):
+        with open(self.log, "rb") as file:
+            lines = file.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "silently"
+
+    def alive(self):
+        return self.child.poll() is None
+
+    def cpu_seconds(self):
+        """CPU time of all threads of all its processes. Those that ended meanwhile are not counted."""
+        return sum(_cpu_seconds(pid) for pid in family(self.child.pid))
+
+    def rss_bytes(self):
+        """Resident memory, shared pages counted once: the sum of proportional set sizes."""
+        return sum(_pss_bytes(pid) for pid in family(self.child.pid))
+
+    def stop(self):
+        members = family(self.child.pid)
+        self._signal({self.child.pid} & members, signal.SIGTERM)
+        try:
+            self.child.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            pass
+        # Some leave workers behind; their session number tells that they are ours.
+        self._signal({pid for pid in members if (_stat(pid) or (0, 0))[1] == self.child.pid}, signal.SIGKILL)
+        self.child.wait(STOP_S)
+
+    @staticmethod
+    def _signal(pids, number):
+        for pid in pids:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+
+def _cpu_seconds(pid):
+    total = 0.0
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            total += _task_seconds(f"/proc/{pid}/task/{task}")
+    except OSError:
+        pass
+    return total
+
+
+def _task_seconds(task):
+    """schedstat counts nanoseconds; a kernel without it has only ticks of 10 ms."""
+    try:
+        with open(f"{task}/schedstat", "rb") as file:
+            return int(file.read().split()[0]) / 1e9
+    except FileNotFoundError:
+        with open(f"{task}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _pss_bytes(pid):
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+        return 0
+    except PermissionError:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * PAGE
+    except OSError:
+        return 0

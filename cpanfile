@@ -1,0 +1,12 @@
+# What the distribution needs: the one list, read by Makefile.PL and by cpanm --installdeps.
+requires 'perl'               => '5.036';
+requires 'Future'             => '0.49';
+requires 'Future::AsyncAwait' => '0.63';
+requires 'IO::Async'          => '0.80';
+
+recommends 'IO::Async::Loop::Epoll' => '0.22';
+recommends 'Future::IO'             => '0.13';
+recommends 'Plack'                  => '1.0050';
+
+on configure => sub { requires 'ExtUtils::MakeMaker' => '7.64' };
+on test      => sub { requires 'Test::More'          => '1.302' };

@@ -1,0 +1,116 @@
+# The rules for Perl: perltidy with the project's .perltidyrc, strict and warnings, `perl -c`, tests
+# that say why they skip, subs within a screen, no wire bytes in lib/.
+package Lint::Perl;
+use v5.36;
+use Digest::SHA qw(sha1_hex);
+
+my $SUB_LINES_MAX = 80;                         # "about 70"
+my $CACHE         = '.peregrine/tidy.cache';    # digests of texts that are tidy
+my $STYLE         = '.perltidyrc';
+my $NOT_OURS      = qr{\Abench/peers/};         # may need a peer's modules to compile
+
+sub findings (@sources) {
+    return () unless @sources;
+    return (_tidy(@sources), _compile(@sources), map { _rules($_) } @sources);
+}
+
+# perltidy is slow, so texts that were tidy under the same style are remembered.
+sub _tidy (@sources) {
+    eval { require Perl::Tidy; 1 }
+        or return "$STYLE:1: Perl::Tidy is missing; run script/bootstrap\n";
+    my $style = sha1_hex($Perl::Tidy::VERSION, _slurp($STYLE));
+    my %tidy  = map { $_ => 1 } -e $CACHE ? split /\n/, _slurp($CACHE) : ();
+    my (@findings, @digests);
+    for my $source (@sources) {
+        my $digest = sha1_hex($style, $source->text);
+        if (!$tidy{$digest} and my @found = _untidy($source)) {
+            push @findings, @found;
+            next;
+        }
+        push @digests, $digest;
+    }
+    if (-d '.peregrine' and open my $out, '>', $CACHE) {
+        print {$out} map { "$_\n" } @digests;
+    }
+    return @findings;
+}
+
+sub _untidy ($source) {
+    my ($wanted, $errors) = ('', '');
+    local @ARGV;
+    Perl::Tidy::perltidy(
+        source      => \$source->text,
+        destination => \$wanted,
+        stderr      => \$errors,
+        errorfile   => \$errors,
+        perltidyrc  => $STYLE,
+    );
+    return $source->at(1, "perltidy: $errors" =~ s/\n.*//sr) if length $errors;
+    my @wanted = split /\n/, $wanted;
+    my @lines  = $source->lines;
+    my ($at)   = grep { ($lines[$_] // '') ne ($wanted[$_] // '') } 0 .. (@lines > @wanted ? $#lines : $#wanted);
+    return defined $at ? $source->at($at + 1, 'not tidy; run perltidy -b -bext=/') : ();
+}
+
+sub _compile (@sources) {
+    return "Makefile.PL:1: not built, so nothing can be compiled; run script/build"
+        unless -d 'blib/arch';
+    my @findings;
+    for my $source (@sources) {
+        next if $source->path =~ $NOT_OURS || $source->path =~ /cpanfile\z/;
+        my $output = _run($^X, qw(-Iblib/lib -Iblib/arch -It/lib -Iscript/lib -c), $source->path);
+        next unless $?;
+        my ($message, $line) = $output =~ /\A(.*?) at \S+ line (\d+)/;
+        push @findings, $source->at($line // 1, 'perl -c: ' . ($message // 'does not compile'));
+    }
+    return @findings;
+}
+
+sub _rules ($source) {
+    my $path = $source->path;
+    my $bare = $path =~ /cpanfile\z/;
+    my @findings;
+    push @findings, $source->at(1, 'neither `use v5.36` nor strict and warnings')
+        unless $bare
+        || $source->text =~ /^\s*use v5\.(?:3[6-9]|[4-9]\d)/m
+        || $source->text =~ /^use strict;.*^use warnings;/ms;
+    my ($in_pod, $name, $start);
+    $source->each_line(
+        sub ($line, $number) {
+            if ($line =~ /^=(\w+)/) { $in_pod = $1 ne 'cut'; return }
+            return if $in_pod;
+            push @findings, $source->at($number, 'skip_all without a reason')
+                if $line =~ /\b(?:plan|Test::More)\b.*\bskip_all\b['"]?\s*(?:;|\)|(?:=>|,)\s*(?:''|""|undef\b))/;
+            push @findings, $source->at($number, 'wire bytes (CR LF) are the engine\'s')
+                if $path =~ m{\Alib/}
+                && $line !~ /^\s*\#/
+                && $line =~ /\\(?:r\\n|x0d\\x0a|015\\012)/i;
+            if ($line =~ /^(?:async )?sub (\w+)/ && $line !~ /\}\s*\z/) {
+                ($name, $start) = ($1, $number);
+            }
+            elsif (defined $name && $line =~ /^\}/) {
+                my $length = $number - $start + 1;
+                push @findings, $source->at($start, "sub $name has $length lines")
+                    if $length > $SUB_LINES_MAX;
+                undef $name;
+            }
+        }
+    );
+    return @findings;
+}
+
+sub _run (@command) {
+    open my $out, '-|', 'sh', '-c', 'exec "$@" 2>&1', 'sh', @command or die "sh: $!\n";
+    local $/;
+    my $output = <$out> // '';
+    close $out;
+    return $output;
+}
+
+sub _slurp ($path) {
+    open my $in, '<', $path or die "$path: $!\n";
+    local $/;
+    return <$in>;
+}
+
+1;

@@ -1,0 +1,120 @@
+# The rules for Zig: formatting, who may import whom (the arrows of ARCHITECTURE.md), what a room
+# must not know, functions within a screen. Lines after the first test are tests and free of them.
+package Lint::Zig;
+use v5.36;
+use File::Spec::Functions qw(canonpath);
+
+my $FUNCTION_LINES_MAX = 80;    # "about 70"
+
+# Which modules a room names. Everybody has std; a room's own files are imported by path.
+my $SRC = 'engine/src';
+my %MAY = (
+    protocol => [],
+    io       => [],
+    tls      => [qw(openssl_c)],
+    server   => [qw(protocol io tls)],
+    static   => [qw(protocol server)],
+    abi      => [qw(peregrine)],
+    ''       => [qw(server protocol io tls static)],    # the public face, $SRC/peregrine.zig
+);
+my @EVERYBODY = qw(std builtin);                        # and what build.zig tells a room: NAME_options
+
+# What the code (not the comments) of a room must not mention.
+my %MUST_NOT = (
+    protocol => [
+        qr/\bstd\.(?:os|posix|heap|log|Thread|fs|net|process|debug\.print|time(?!\.epoch)|Io(?!\.(?:Reader|Writer)))\b/,
+        'allocators, clocks, descriptors, logs'
+    ],
+    io => [ qr/http/i, 'HTTP' ],
+);
+
+sub findings (@sources) {
+    return () unless @sources;
+    return (_format(@sources), map { (_imports($_), _ignorance($_), _functions($_)) } @sources);
+}
+
+# The formatter prints the names of files that it would change, and what it cannot parse.
+sub _format (@sources) {
+    my $zig     = $ENV{PEREGRINE_ZIG} // '.peregrine/zig/zig';
+    my @command = ($zig, 'fmt', '--check', map { $_->path } @sources);
+    open my $out, '-|', 'sh', '-c', 'exec "$@" 2>&1', 'sh', @command or die "sh: $!\n";
+    chomp(my @lines = <$out>);
+    return () if close $out;
+    return map { -f $_ ? "$_:1: not formatted; run zig fmt" : _located($_) } @lines;
+}
+
+sub _located ($line) {
+    return $line =~ /\A(\S+?):(\d+):(?:\d+:)? (.*)/ ? "$1:$2: zig fmt: $3" : ();
+}
+
+sub _room ($source) { $source->path =~ m{\A\Q$SRC\E/(?:(\w+)/)?} ? $1 // '' : undef }
+
+sub _imports ($source) {
+    my $room     = _room($source);
+    my %allowed  = map { $_ => 1 } @EVERYBODY, @{ $MAY{ $room // '' } // [] };
+    my ($folder) = $source->path =~ m{\A(.*/)};
+    my $home     = defined $room ? length $room ? "$SRC/$room/" : "$SRC/" : $folder;
+    my @findings;
+    push @findings, $source->at(1, "room '$room' is not in the table of rooms")
+        if defined $room && !$MAY{$room};
+    $source->each_line(
+        sub ($line, $number) {
+            $line =~ s{^\s*//.*}{};
+            for my $what ($line =~ /\@import\("([^"]+)"\)/g) {
+                if ($what =~ /\.zig\z/) {
+                    my $target = _resolve(($folder // '') . $what);
+                    push @findings, $source->at($number, "import of $what leaves the room")
+                        unless !defined $home || index($target, $home) == 0;
+                }
+                elsif (defined $room && !$allowed{$what} && $what !~ /_options\z/) {
+                    push @findings, $source->at($number, "room '$room' may not import '$what'");
+                }
+            }
+        }
+    );
+    return @findings;
+}
+
+sub _resolve ($path) {
+    $path = canonpath($path);
+    1 while $path =~ s{(?:^|/)(?!\.\./)[^/]+/\.\.(?=/)}{};
+    return $path  =~ s{\A/}{}r;
+}
+
+sub _ignorance ($source) {
+    my $rule = $MUST_NOT{ _room($source) // '' } // return ();
+    my ($pattern, $what) = @$rule;
+    my ($testing, @findings);
+    $source->each_line(
+        sub ($line, $number) {
+            $testing ||= $line =~ /^test\b/;
+            return if $testing || $source->implementation_lines == 0;
+            my $code = $line =~ s{//.*}{}r;
+            push @findings, $source->at($number, "this room knows no $what") if $code =~ $pattern;
+        }
+    );
+    return @findings;
+}
+
+# zig fmt has aligned every closing brace with its function.
+sub _functions ($source) {
+    my ($name, $start, $indent, @findings);
+    $source->each_line(
+        sub ($line, $number) {
+            if (defined $name && $line =~ /\A\Q$indent\E\}/) {
+                my $length = $number - $start + 1;
+                push @findings, $source->at($start, "fn $name has $length lines")
+                    if $length > $FUNCTION_LINES_MAX;
+                undef $name;
+            }
+            elsif (!defined $name && $line =~ /\A(\s*)(?:\w+ )*fn (\w+)\(/) {
+                # A function that returns a type is a container; its members are measured by themselves.
+                return if $line =~ /\btype \{\z/ || $line =~ /[;}]\z/;
+                ($indent, $name, $start) = ($1, $2, $number);
+            }
+        }
+    );
+    return @findings;
+}
+
+1;

@@ -1,0 +1,126 @@
+# Runs the stages of script/test in order, fastest first, and counts what they report.
+# The numbers come from the runners themselves: TAP::Parser for Perl, Zig's build summary for the
+# engine. Refuses to know how anything is installed: script/test has seen to that.
+use v5.36;
+use Cwd            qw(realpath);
+use File::Basename qw(dirname);
+use File::Find     ();
+use TAP::Harness;
+use Time::HiRes qw(time);
+
+my $ROOT     = realpath(dirname(__FILE__) . '/../..');
+my $FILE_MAX = 300;                                      # seconds for one Perl test file
+my $ZIG_MAX  = 900;                                      # seconds for the engine's tests, compilation included
+
+my @STAGES = (
+    [ build  => \&build ],
+    [ lint   => \&lint ],
+    [ engine => \&engine ],
+    [ c      => \&c_example ],
+    [ perl   => \&perl_tests ],
+);
+my %total = (passed => 0, failed => 0, skipped => 0);
+
+chdir $ROOT or die "$ROOT: $!\n";
+$| = 1;
+exit main(@ARGV);
+
+sub main (@wanted) {
+    my @files = grep { !is_stage($_) } @wanted;
+    -e $_
+        or die "script/test: '$_' is neither a test nor one of: @{[map { $_->[0] } @STAGES]}\n"
+        for @files;
+    my %run = map { $_ => 1 } grep { is_stage($_) } @wanted;
+    $run{build} = $run{perl} = 1 if @files;
+    for my $stage (@STAGES) {
+        my ($name, $code) = @$stage;
+        next if %run && !$run{$name};
+        say "== $name";
+        my $start = time;
+        my %count = $code->(@files);
+        $total{$_} += $count{$_} // 0 for keys %total;
+        printf "== %s: %s (%.1f s)\n", $name, in_words(%count), time - $start;
+        last if $name eq 'build' && $count{failed};
+    }
+    say in_words(%total);
+    return $total{failed} ? 1 : 0;
+}
+
+sub is_stage ($word) {
+    scalar grep { $_->[0] eq $word } @STAGES;
+}
+
+sub in_words (%count) {
+    return 'done' unless grep { $_ } values %count;
+    my $words = sprintf '%d passed, %d failed', $count{passed} // 0, $count{failed} // 0;
+    $words .= ", $count{skipped} skipped" if $count{skipped};
+    return $words;
+}
+
+# A stage that is supposed to run tests and ran none has failed.
+sub counted (%count) {
+    return %count if $count{passed} || $count{failed};
+    say 'no test ran';
+    return (%count, failed => 1);
+}
+
+sub build (@) { return system('script/build') ? (failed => 1) : () }
+
+sub lint (@) { return system('script/lint') ? (failed => 1) : () }
+
+# Zig's summary reads "Build Summary: 2/5 steps succeeded (2 failed); 9/12 tests passed (2 skipped, 1 failed)".
+sub engine (@) {
+    my ($status, $output) =
+        capture('timeout', '-k', 5, $ZIG_MAX, 'sh', '-c',
+        'cd engine && exec "$PEREGRINE_ZIG" build test --summary all --color off 2>&1');
+    my ($summary) = $output =~ /^(Build Summary: .*)/m;
+    my ($passed, $total) = ($summary // '') =~ m{(\d+)/(\d+) tests passed};
+    my ($skipped) = ($summary // '') =~ /tests passed.*?(\d+) skipped/;
+    my $failed    = ($total // 0) - ($passed // 0) - ($skipped // 0);
+    if ($status && !$failed) {
+        $failed = 1;    # it did not compile, or the runner itself broke
+    }
+    print $output if $failed;
+    say $summary  if defined $summary;
+    say 'not counted, as Zig answered from its cache (set has_side_effects on the test runs in build.zig)'
+        if $output =~ /run test .*\bcached\b/;
+    return counted(passed => $passed // 0, failed => $failed, skipped => $skipped // 0);
+}
+
+sub c_example (@) { return counted(run_tap('script/lib/c_example.t')) }
+
+sub perl_tests (@files) {
+    @files = ('t') unless @files;
+    my @tests;
+    my $take = sub { push @tests, $File::Find::name if /\.t\z/ };
+    File::Find::find({ no_chdir => 1, wanted => $take }, @files);
+    return counted(run_tap(sort @tests));
+}
+
+# Runs TAP tests two at a time and counts single tests. A skipped test, or one that may fail, has not passed.
+sub run_tap (@tests) {
+    return () unless @tests;
+    my $harness = TAP::Harness->new({
+        jobs  => 2,
+        timer => 1,
+        exec  => [ 'timeout', '-k', 5, $FILE_MAX, $^X, '-Iblib/lib', '-Iblib/arch' ],
+    });
+    my %count = (passed => 0, failed => 0, skipped => 0);
+    for my $parser ($harness->runtests(@tests)->parsers) {
+        my %unproven = map { $_ => 1 } $parser->skipped, $parser->todo;
+        $count{skipped} += keys %unproven;
+        $count{skipped} += 1 if defined $parser->skip_all;
+        $count{passed}  += grep { !$unproven{$_} } $parser->passed;
+        # A file that died, timed out or broke its plan failed even when each single test passed.
+        $count{failed} += $parser->failed || ($parser->has_problems ? 1 : 0);
+    }
+    return %count;
+}
+
+sub capture (@command) {
+    open my $out, '-|', @command or die "$command[0]: $!\n";
+    local $/;
+    my $output = <$out> // '';
+    close $out;
+    return ($?, $output);
+}
