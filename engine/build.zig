@@ -3,7 +3,7 @@
 //!
 //!     zig build test        unit, wire and contract tests
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
-//!     zig build examples    the example servers
+//!     zig build examples    the example servers; zig build run-counter (and so on) runs one
 //!     zig build bench       the yardstick and micro-benchmarks
 const std = @import("std");
 
@@ -13,20 +13,46 @@ pub fn build(b: *std.Build) void {
     const rooms: Rooms = .create(b, target, optimize);
 
     const test_step = b.step("test", "Run the engine's tests");
-    inline for (.{ "protocol", "io", "server", "peregrine" }) |name| {
+    inline for (.{ "protocol", "io", "server", "static", "peregrine" }) |name| {
         const tests = b.addTest(.{ .name = name, .root_module = @field(rooms, name) });
-        test_step.dependOn(&b.addRunArtifact(tests).step);
+        test_step.dependOn(&runOf(b, tests).step);
     }
 
+    inline for (.{ "worker_sim", "native", "static", "websocket", "defects" }) |name| {
+        const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
+        module.addImport("peregrine", rooms.peregrine);
+        const run = runOf(b, b.addTest(.{ .name = name, .root_module = module }));
+        test_step.dependOn(&run.step);
+        if (comptime std.mem.eql(u8, name, "worker_sim")) b.step("sim", "Run the worker over the simulated network").dependOn(&run.step);
+    }
+
+    inline for (.{ .{ "wire-http1", "test/wire/http1/http1_test.zig" }, .{ "wire-websocket", "test/wire/websocket/wire.zig" } }) |wire| {
+        const module = b.createModule(.{ .root_source_file = b.path(wire[1]), .target = target, .optimize = optimize });
+        module.addImport("protocol", rooms.protocol);
+        test_step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);
+    }
+
+    const consumer = b.addSystemCommand(&.{ b.graph.zig_exe, "build" });
+    consumer.setCwd(b.path("test/consumer"));
+    b.step("consumer", "Build and run a project that uses the package from a path").dependOn(&consumer.step);
+
     addAbi(b, target, optimize, rooms);
-    addPrograms(b, "examples", "Build the example servers", "example", &.{"hello"}, target, optimize, rooms);
+    addPrograms(b, "examples", "Build the example servers", "example", &.{ "hello", "counter", "basic", "dirserver", "fileserver", "websocket" }, target, optimize, rooms);
     addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{"yardstick"}, target, optimize, rooms);
+}
+
+/// A test's run, never answered from the cache: script/test counts what really ran.
+fn runOf(b: *std.Build, tests: *std.Build.Step.Compile) *std.Build.Step.Run {
+    const run = b.addRunArtifact(tests);
+    run.has_side_effects = true;
+    return run;
 }
 
 const Rooms = struct {
     protocol: *std.Build.Module,
     io: *std.Build.Module,
     server: *std.Build.Module,
+    static: *std.Build.Module,
     peregrine: *std.Build.Module,
 
     fn create(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize) Rooms {
@@ -35,6 +61,9 @@ const Rooms = struct {
         const server = room(b, "src/server/server.zig", target, optimize);
         server.addImport("protocol", protocol);
         server.addImport("io", io);
+        const static = room(b, "src/static/static.zig", target, optimize);
+        static.addImport("server", server);
+        static.addImport("protocol", protocol);
         const peregrine = b.addModule("peregrine", .{
             .root_source_file = b.path("src/peregrine.zig"),
             .target = target,
@@ -42,9 +71,10 @@ const Rooms = struct {
             .pic = true,
         });
         peregrine.addImport("server", server);
+        peregrine.addImport("static", static);
         peregrine.addImport("protocol", protocol);
         peregrine.addImport("io", io);
-        return .{ .protocol = protocol, .io = io, .server = server, .peregrine = peregrine };
+        return .{ .protocol = protocol, .io = io, .server = server, .static = static, .peregrine = peregrine };
     }
 
     fn room(b: *std.Build, path: []const u8, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize) *std.Build.Module {
@@ -89,5 +119,8 @@ fn addPrograms(
         module.addImport("peregrine", rooms.peregrine);
         const program = b.addExecutable(.{ .name = name, .root_module = module });
         step.dependOn(&b.addInstallArtifact(program, .{}).step);
+        const run = b.addRunArtifact(program);
+        run.addPassthruArgs();
+        b.step("run-" ++ name, "Run " ++ folder ++ "/" ++ name ++ ".zig").dependOn(&run.step);
     }
 }

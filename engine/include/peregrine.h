@@ -194,7 +194,9 @@ typedef struct peregrine_event {
 } peregrine_event;
 
 /* Reads sockets, runs deadlines, sends what is due, and gives the next batch. Waits up to timeout_ms (-1: without bound, 0: not at all)
- * when there is nothing to do. Returns the number of events (0 is normal), or PEREGRINE_E_SYSTEM. */
+ * when there is nothing to do. Returns the number of events (0 is normal), or PEREGRINE_E_SYSTEM.
+ * After a batch with events, poll again before waiting on peregrine_fd(): the answers to that batch leave with the next poll. A host that
+ * wants to see to something else first calls peregrine_wake(). */
 int peregrine_poll(peregrine_worker *worker, int timeout_ms, const peregrine_event **events);
 
 /* ---- Answers ------------------------------------------------------------------------------------------------------------------- */
@@ -211,7 +213,8 @@ typedef struct peregrine_field {
 enum {
     PEREGRINE_END = 1,           /* the response is complete with this */
     PEREGRINE_WITH_TRAILERS = 2, /* respond: trailers will follow the body */
-    PEREGRINE_FLUSH = 4          /* hand it to the kernel now, not at the end of this batch */
+    PEREGRINE_FLUSH = 4,         /* hand it to the kernel now, not at the next poll */
+    PEREGRINE_CLOSE = 8          /* respond: the connection closes after this response */
 };
 
 typedef struct peregrine_response {

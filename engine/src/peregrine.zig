@@ -1,16 +1,38 @@
 //! Peregrine's public face: a map of what a Zig program uses. No logic here.
 const server = @import("server");
 const protocol = @import("protocol");
+const static = @import("static");
 
 /// The io backends and addresses: `io.Native` is this platform's, `io.Sim` the simulated network.
 pub const io = @import("io");
 /// A server for a handler type: `Server(Handler).init(allocator, port, .{})`.
 pub const Server = server.Server;
 pub const ServerConfig = server.ServerConfig;
+/// The same over another io, and a whole test bench on the simulated one.
+pub const ServerOn = server.ServerOn;
+pub const Simulation = server.Simulation;
 pub const Request = server.Request;
 pub const Response = server.Response;
+/// What a response passes around: headers, statuses, files, and how a slow client shows.
+pub const Header = server.Header;
+pub const Status = server.Status;
+pub const FileBody = server.FileBody;
+pub const Flow = server.Flow;
+/// An answer that comes later, from any thread.
+pub const Detached = server.Detached;
 pub const Method = protocol.http.Method;
 pub const Version = protocol.http1.Version;
+
+/// WebSockets: `ws.upgrader.handleUpgrade`, the hooks' types, and `ws.writer` for other threads.
+pub const ws = server.ws;
+/// Ready-made answers: the files of a folder, one file, and media types.
+pub const util = struct {
+    pub const DirServer = static.DirServer;
+    pub const DirServerConfig = static.DirServerConfig;
+    pub const FileServer = static.FileServer;
+    pub const FileServerConfig = static.FileServerConfig;
+    pub const Mime = static.Mime;
+};
 
 // For embedding the engine into something else than a Zig handler, as the C door does.
 /// One thread's loop over an io and a host; see server/worker.zig for the host's contract.

@@ -16,6 +16,8 @@ pub const Door = struct {
     worker: EngineWorker,
     host: Host,
     bad_field: usize = 0,
+    /// C is handling events and will poll again before it waits: no need to make the descriptor readable for what it does meanwhile.
+    busy: bool = false,
 
     fn find(door: *Door, ticket: types.Ticket) ?*peregrine.Exchange {
         return door.worker.find(@fromBackingInt(ticket));
@@ -29,6 +31,7 @@ pub const Door = struct {
 
     /// Makes the descriptor readable when the worker next has something to do.
     fn arm(door: *Door) void {
+        if (door.busy) return;
         // Without descriptors for a timer the host is woken at once: busy, but nothing is late.
         door.worker.armAlarm() catch door.worker.io.wake();
     }
@@ -39,7 +42,7 @@ pub const Door = struct {
             if (door.find(ticket)) |exchange| door.worker.flushNow(exchange);
         }
         // Output that waits for the next poll must not wait for the next event.
-        if (result != .done) door.arm();
+        door.arm();
         return outcomeCode(result);
     }
 };
@@ -189,6 +192,7 @@ export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const Event
         return Code.system;
     };
     const batch = door.host.take();
+    door.busy = batch.len > 0;
     door.arm();
     events.* = batch.ptr;
     return @intCast(batch.len);
@@ -213,6 +217,7 @@ export fn peregrine_respond(door: *Door, ticket: types.Ticket, response: *const 
         .body = if (response.body) |bytes| bytes[0..response.body_len] else "",
         .end = response.flags & types.respond_end != 0,
         .trailers = response.flags & types.respond_trailers != 0,
+        .close = response.flags & types.respond_close != 0,
     }) catch |err| return door.failed(exchange, err);
     return door.outcome(ticket, outcome, response.flags);
 }

@@ -56,6 +56,7 @@ pub const flag_handshake = 8;
 pub const respond_end = 1;
 pub const respond_trailers = 2;
 pub const respond_flush = 4;
+pub const respond_close = 8;
 
 pub const Span = extern struct { at: u32, len: u32 };
 

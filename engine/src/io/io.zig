@@ -42,7 +42,7 @@ pub const ListenOptions = socket.ListenOptions;
 pub const ListenError = socket.ListenError;
 pub const Epoll = @import("epoll.zig").Epoll;
 pub const Sim = @import("sim.zig").Sim;
-/// The other end of a connection under `Sim`.
+/// The far end of a simulated connection.
 pub const SimPeer = @import("sim.zig").Peer;
 
 /// The io of this platform.

@@ -19,8 +19,9 @@ pub const sockaddr = linux.sockaddr;
 /// The length of a socket address.
 pub const socklen_t = linux.socklen_t;
 
-/// The most slices that one `sendmsg` accepts (IOV_MAX).
-pub const slices_max = 1024;
+/// The most slices that one `send` takes. Far below IOV_MAX on purpose: the caller lays them out on its stack for every send, and what a
+/// connection has queued is few blocks.
+pub const slices_max = 16;
 
 /// What became of an attempt to move bytes, or to accept.
 pub const Moved = union(enum) {

@@ -1,100 +1,232 @@
-//! The host for Zig handlers: checks the handler's declarations at compile time and turns the worker's calls into `handleRequest`.
-//! A handler has `init(Allocator) !*Self`, `deinit(*Self) void` and `handleRequest(*Self, *Request, *Response) void`.
+//! The contract of a Zig handler, checked at compile time: what is missing, misspelled or has the wrong shape stops the compiler with a
+//! sentence that says what to write.
+//!
+//! A handler is one object for all worker threads. It has
+//!
+//!     pub fn init(allocator: std.mem.Allocator) !*Handler
+//!     pub fn deinit(self: *Handler) void
+//!     pub fn handleRequest(self: *Handler, request: *Request, response: *Response) void
+//!
+//! and, if it wants to, any of these (all run in the worker thread that owns the connection):
+//!
+//!     pub fn handleBody(self, request: *Request, response: *Response, piece: []const u8, last: bool) void
+//!         Request bodies come in pieces instead of whole: `handleRequest` is called with the head, this with each piece. The response is
+//!         sent when the call with `last` returns, or earlier by `response.send` or `response.end`.
+//!     pub fn handleDrain(self, request: *Request, response: *Response) void
+//!         After `response.write` answered `.wait`: there is room again.
+//!     pub fn handleAbort(self, request: *Request, reason: Reason) void
+//!         The client went before the response was complete. The last call for this request.
+//!
+//! The hooks of WebSockets are in ws.zig.
+//!
+//! Refuses to know: how a worker calls them (native.zig, native_ws.zig).
 const std = @import("std");
-const protocol = @import("protocol");
-const http1 = protocol.http1;
-const Exchange = @import("exchange.zig").Exchange;
 const Request = @import("request.zig").Request;
 const Response = @import("response.zig").Response;
 const Reason = @import("types.zig").Reason;
-const Level = @import("types.zig").Level;
-const WebSocketKind = @import("websocket.zig").Kind;
-const WebSocketClose = @import("websocket.zig").Close;
+const ws = @import("ws.zig");
 
-/// Stops compilation with a sentence that says what to write.
+const Hook = struct {
+    name: []const u8,
+    /// Types of the parameters behind `self`.
+    parameters: []const type,
+    /// How to write the parameters, behind `self`.
+    text: []const u8,
+    required: bool = false,
+    /// The first of the parameters may be the number of the WebSocket instead.
+    by_number: bool = false,
+};
+
+const hooks = [_]Hook{
+    .{
+        .name = "handleRequest",
+        .parameters = &.{ *Request, *Response },
+        .text = "request: *Request, response: *Response",
+        .required = true,
+    },
+    .{
+        .name = "handleBody",
+        .parameters = &.{ *Request, *Response, []const u8, bool },
+        .text = "request: *Request, response: *Response, piece: []const u8, last: bool",
+    },
+    .{ .name = "handleDrain", .parameters = &.{ *Request, *Response }, .text = "request: *Request, response: *Response" },
+    .{ .name = "handleAbort", .parameters = &.{ *Request, Reason }, .text = "request: *Request, reason: Reason" },
+    .{ .name = "handleWSConn", .parameters = &.{*ws.WebSocket}, .text = "socket: *ws.WebSocket", .by_number = true },
+    .{
+        .name = "handleWSFrame",
+        .parameters = &.{ *ws.WebSocket, *ws.Frame },
+        .text = "socket: *ws.WebSocket, frame: *ws.Frame",
+        .by_number = true,
+    },
+    .{ .name = "handleWSDrain", .parameters = &.{*ws.WebSocket}, .text = "socket: *ws.WebSocket" },
+    .{ .name = "handleWSDisconn", .parameters = &.{*ws.WebSocket}, .text = "socket: *ws.WebSocket", .by_number = true },
+};
+
+/// Stops compilation if `Handler` does not keep the contract.
 pub fn check(comptime Handler: type) void {
+    if (comptime fault(Handler)) |text| @compileError(text);
+}
+
+/// What is wrong with a handler, as a sentence that says what to write; null if nothing is.
+pub fn fault(comptime Handler: type) ?[]const u8 {
     const name = @typeName(Handler);
-    if (!@hasDecl(Handler, "init")) @compileError(name ++ " needs `pub fn init(allocator: std.mem.Allocator) !*" ++ name ++ "`");
-    if (!@hasDecl(Handler, "deinit")) @compileError(name ++ " needs `pub fn deinit(self: *" ++ name ++ ") void`");
-    if (!@hasDecl(Handler, "handleRequest")) @compileError(name ++
-        " needs `pub fn handleRequest(self: *" ++ name ++ ", request: *Request, response: *Response) void`");
-    for (@typeInfo(Handler).@"struct".decl_names) |decl| {
-        if (!std.mem.startsWith(u8, decl, "handle")) continue;
-        if (std.mem.eql(u8, decl, "handleRequest")) continue;
-        @compileError(name ++ "." ++ decl ++ " is no hook of a handler; did you mean handleRequest?");
+    if (@typeInfo(Handler) != .@"struct") return name ++ " has to be a struct";
+    const init_text = "`pub fn init(allocator: std.mem.Allocator) !*" ++ name ++ "`";
+    if (!@hasDecl(Handler, "init")) return name ++ " needs " ++ init_text;
+    if (!isInit(Handler)) return name ++ ".init has to be " ++ init_text ++ ", not " ++ @typeName(@TypeOf(Handler.init));
+    const deinit: Hook = .{ .name = "deinit", .parameters = &.{}, .text = "", .required = true };
+    if (hookFault(Handler, deinit)) |text| return text;
+    for (hooks) |hook| if (hookFault(Handler, hook)) |text| return text;
+    if (!@hasDecl(Handler, "handleWSFrame")) for (hooks) |hook| {
+        if (std.mem.startsWith(u8, hook.name, "handleWS") and @hasDecl(Handler, hook.name)) {
+            return name ++ " has " ++ hook.name ++ ", so it needs handleWSFrame as well";
+        }
+    };
+    for (@typeInfo(Handler).@"struct".decl_names) |declared| {
+        if (std.mem.startsWith(u8, declared, "handle") and !isHook(declared)) {
+            return name ++ "." ++ declared ++ " is no hook of a handler, so nobody would call it; hooks are " ++ hookNames() ++
+                ". Something else of that name should not be pub";
+        }
+    }
+    return null;
+}
+
+fn hookFault(comptime Handler: type, comptime hook: Hook) ?[]const u8 {
+    const name = @typeName(Handler);
+    const signature = "`pub fn " ++ hook.name ++ "(self: *" ++ name ++ (if (hook.text.len > 0) ", " ++ hook.text else "") ++ ") void`";
+    if (!@hasDecl(Handler, hook.name)) return if (hook.required) name ++ " needs " ++ signature else null;
+    const Found = @TypeOf(@field(Handler, hook.name));
+    if (isFunction(Found, Handler, hook.parameters)) return null;
+    if (hook.by_number and isFunction(Found, Handler, &[_]type{ws.Id} ++ hook.parameters[1..])) return null;
+    return name ++ "." ++ hook.name ++ " has to be " ++ signature ++ ", not " ++ @typeName(Found);
+}
+
+/// Whether a hook of a WebSocket takes its number.
+pub fn takesNumber(comptime Function: type) bool {
+    return @typeInfo(Function).@"fn".param_types[1] == ws.Id;
+}
+
+fn isFunction(comptime Found: type, comptime Handler: type, comptime parameters: []const type) bool {
+    const info = switch (@typeInfo(Found)) {
+        .@"fn" => |info| info,
+        else => return false,
+    };
+    if (info.return_type != void or info.param_types.len != parameters.len + 1) return false;
+    // `anytype` has no type yet; it fits whatever is passed.
+    if (info.param_types[0]) |Self| if (Self != *Handler and Self != *const Handler) return false;
+    for (info.param_types[1..], parameters) |given, wanted| if (given) |Given| {
+        if (Given != wanted and !isConstOf(Given, wanted)) return false;
+    };
+    return true;
+}
+
+/// `*const T` takes a `*T`.
+fn isConstOf(comptime Given: type, comptime Wanted: type) bool {
+    const given = @typeInfo(Given);
+    const wanted = @typeInfo(Wanted);
+    if (given != .pointer or wanted != .pointer or wanted.pointer.size != .one) return false;
+    return Given == *const wanted.pointer.child;
+}
+
+fn isInit(comptime Handler: type) bool {
+    const info = switch (@typeInfo(@TypeOf(Handler.init))) {
+        .@"fn" => |info| info,
+        else => return false,
+    };
+    if (info.param_types.len != 1 or info.param_types[0] != std.mem.Allocator) return false;
+    const Result = info.return_type orelse return false;
+    return switch (@typeInfo(Result)) {
+        .error_union => |result| result.payload == *Handler,
+        else => false,
+    };
+}
+
+fn isHook(comptime name: []const u8) bool {
+    for (hooks) |hook| if (std.mem.eql(u8, hook.name, name)) return true;
+    return false;
+}
+
+fn hookNames() []const u8 {
+    comptime var text: []const u8 = hooks[0].name;
+    inline for (hooks[1..]) |hook| text = text ++ ", " ++ hook.name;
+    return text;
+}
+
+const testing = std.testing;
+
+/// What every handler of the tests below has.
+fn Plain(comptime Self: type) type {
+    return struct {
+        fn init(_: std.mem.Allocator) !*Self {
+            return error.NotForReal;
+        }
+        fn deinit(_: *Self) void {}
+        fn handleRequest(_: *Self, _: *Request, _: *Response) void {}
+    };
+}
+
+fn expectFault(comptime Handler: type, comptime part: []const u8) !void {
+    const text = comptime fault(Handler) orelse return error.TestExpectedFault;
+    if (std.mem.find(u8, text, part) == null) {
+        std.debug.print("{s}\n", .{text});
+        return error.TestUnexpectedResult;
     }
 }
 
-/// One per worker; all share one handler.
-pub fn NativeHost(comptime Handler: type) type {
-    check(Handler);
-    return struct {
+test "a complete handler has no fault, and may take self as const" {
+    const Complete = struct {
         const Self = @This();
-        pub const demand = .push;
-
-        handler: *Handler,
-        response: Response,
-        ended: bool = false,
-
-        pub fn init(gpa: std.mem.Allocator, handler: *Handler) Self {
-            return .{ .handler = handler, .response = .{ .gpa = gpa } };
-        }
-
-        pub fn deinit(host: *Self) void {
-            host.response.body.deinit(host.response.gpa);
-        }
-
-        pub fn request(host: *Self, worker: anytype, exchange: *Exchange, head: *const http1.Head) void {
-            if (!exchange.inputComplete()) return; // TODO-body
-            var view: Request = .{
-                .head = head,
-                .method = head.method,
-                .version = head.version,
-                .peer = exchange.connection.peer_text.slice(),
-                .peer_port = exchange.connection.peer_port,
-            };
-            host.response.reset();
-            host.handler.handleRequest(&view, &host.response);
-            host.answer(worker, exchange);
-        }
-
-        fn answer(host: *Self, worker: anytype, exchange: *Exchange) void {
-            const response = &host.response;
-            var digits: [20]u8 = undefined;
-            if (!response.hasContentLength() and response.count < Response.headers_max) {
-                const text = std.fmt.bufPrint(&digits, "{d}", .{response.body.items.len}) catch unreachable;
-                response.addNewHeader("Content-Length", text) catch unreachable;
-            }
-            _ = worker.start(exchange, .{
-                .status = response.status,
-                .fields = response.fields[0..response.count],
-                .body = response.body.items,
-                .end = true,
-            }) catch worker.abort(exchange);
-        }
-
-        pub fn body(_: *Self, _: anytype, _: *Exchange, _: []const u8) void {}
-        pub fn trailers(_: *Self, _: anytype, _: *Exchange, _: *const http1.Head) void {}
-        pub fn bodyEnd(_: *Self, _: anytype, _: *Exchange) void {}
-        pub fn drained(_: *Self, _: anytype, _: *Exchange) void {}
-        pub fn finished(_: *Self, _: anytype, _: *Exchange) void {}
-        pub fn aborted(_: *Self, _: anytype, _: *Exchange, _: Reason) void {}
-        pub fn message(_: *Self, _: anytype, _: *Exchange, _: WebSocketKind, _: []const u8) void {}
-        pub fn closed(_: *Self, _: anytype, _: *Exchange, _: WebSocketClose, _: ?Reason) void {}
-        pub fn halfClosed(_: *Self, _: anytype, _: *Exchange) void {}
-        pub fn stopped(host: *Self, _: anytype) void {
-            host.ended = true;
-        }
-        pub fn waiting(_: *const Self) bool {
-            return false;
-        }
-        pub fn notice(_: *Self, _: anytype, level: Level, text: []const u8) void {
-            switch (level) {
-                .err => std.log.err("{s}", .{text}),
-                .warn => std.log.warn("{s}", .{text}),
-                .info => std.log.info("{s}", .{text}),
-                .debug => std.log.debug("{s}", .{text}),
-            }
-        }
+        pub const init = Plain(Self).init;
+        pub const deinit = Plain(Self).deinit;
+        pub fn handleRequest(_: *const Self, _: *const Request, _: *Response) void {}
+        pub fn handleBody(_: *Self, _: *Request, _: *Response, _: []const u8, _: bool) void {}
+        pub fn handleDrain(_: *Self, _: *Request, _: *Response) void {}
+        pub fn handleAbort(_: *Self, _: *Request, _: Reason) void {}
+        pub fn handleWSConn(_: *Self, _: std.posix.socket_t) void {}
+        pub fn handleWSFrame(_: *Self, _: *ws.WebSocket, _: *ws.Frame) void {}
     };
+    try testing.expectEqual(null, comptime fault(Complete));
+}
+
+test "what is missing or misspelled is named, with what to write" {
+    const Empty = struct {};
+    try expectFault(Empty, "needs `pub fn init(allocator: std.mem.Allocator) !*");
+    const NoRequest = struct {
+        const Self = @This();
+        pub const init = Plain(Self).init;
+        pub const deinit = Plain(Self).deinit;
+    };
+    try expectFault(NoRequest, "request: *Request, response: *Response) void`");
+    const Typo = struct {
+        const Self = @This();
+        pub const init = Plain(Self).init;
+        pub const deinit = Plain(Self).deinit;
+        pub const handleRequest = Plain(Self).handleRequest;
+        pub fn handleDrian(_: *Self, _: *Request, _: *Response) void {}
+    };
+    try expectFault(Typo, "handleDrian is no hook of a handler");
+    const Shape = struct {
+        const Self = @This();
+        pub const init = Plain(Self).init;
+        pub const deinit = Plain(Self).deinit;
+        pub fn handleRequest(_: *Self, _: *Request, _: *Response) !void {}
+    };
+    try expectFault(Shape, "has to be `pub fn handleRequest(self: *");
+    const Deaf = struct {
+        const Self = @This();
+        pub const init = Plain(Self).init;
+        pub const deinit = Plain(Self).deinit;
+        pub const handleRequest = Plain(Self).handleRequest;
+        pub fn handleWSConn(_: *Self, _: *ws.WebSocket) void {}
+    };
+    try expectFault(Deaf, "needs handleWSFrame as well");
+    const Value = struct {
+        const Self = @This();
+        pub fn init(_: std.mem.Allocator) Self {
+            return .{};
+        }
+        pub const deinit = Plain(Self).deinit;
+        pub const handleRequest = Plain(Self).handleRequest;
+    };
+    try expectFault(Value, ".init has to be");
 }

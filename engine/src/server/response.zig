@@ -1,42 +1,331 @@
-//! What a Zig handler says. Names and values of headers are borrowed until the handler returns; the body is copied.
+//! What a Zig handler says. Whatever it passes in is copied at once, so that nothing has to outlive the call.
+//! Refuses to know: framing (the session decides it), sockets, workers (they stand behind `Link`).
 const std = @import("std");
+const assert = std.debug.assert;
 const protocol = @import("protocol");
+const syntax = protocol.http.syntax;
 const Field = protocol.http.Field;
+const Arena = @import("arena.zig").Arena;
+const Detached = @import("detached.zig").Detached;
+const Outbox = @import("outbox.zig").Outbox;
+const Status = @import("status.zig").Status;
+const exchange_file = @import("exchange.zig");
+
+/// A header as a value, for `addHeader` and for answers from other threads. Borrows both texts.
+pub const Header = struct {
+    name: []const u8,
+    text: []const u8,
+
+    pub const Error = error{InvalidHeader};
+
+    /// Checks both texts: the name is a token, the value has no control bytes (a line break above all).
+    pub fn init(name: []const u8, text: []const u8) Error!Header {
+        if (!syntax.isToken(name) or !syntax.isFieldValue(text)) return error.InvalidHeader;
+        return .{ .name = name, .text = text };
+    }
+
+    pub fn key(header: *const Header) []const u8 {
+        return header.name;
+    }
+
+    pub fn value(header: *const Header) []const u8 {
+        return header.text;
+    }
+};
+
+/// What a writer learns about the way to its client.
+pub const Flow = enum {
+    /// Go on.
+    ready,
+    /// The client is slower than the handler: stop, `handleDrain` is called when there is room. Who goes on nevertheless is served
+    /// up to the server's `response_body_buffer_size`.
+    wait,
+};
+
+/// A range of an open file that becomes the body.
+pub const FileBody = struct {
+    fd: i32,
+    /// First byte.
+    offset: u64 = 0,
+    /// Bytes. The file has to hold that many when it is sent, or the connection is cut.
+    len: u64,
+    /// Whether the response closes the descriptor when it has no more use for it.
+    ownership: enum { borrowed, owned } = .owned,
+};
+
+pub const BodyError = error{
+    OutOfMemory,
+    /// More than the server's `response_body_buffer_size`.
+    ResponseBodyBufferTooSmall,
+    /// The response is on its way already.
+    AlreadyStarted,
+};
+
+pub const HeaderError = error{
+    OutOfMemory,
+    /// More than `Response.headers_max`.
+    HeadersFull,
+    /// The name is no token, or the value has control bytes, or a Content-Length is no number.
+    InvalidHeader,
+    /// The response is on its way already.
+    AlreadyStarted,
+};
+
+/// Why something could not be sent. TooLong, TooShort: not what the handler's Content-Length promised.
+pub const SendError = exchange_file.StartError || exchange_file.BodyError || error{
+    /// The client is gone, or the response is complete.
+    Closed,
+    /// The client is slow, and `response_body_buffer_size` bytes wait for it already.
+    ResponseBodyBufferTooSmall,
+};
+
+/// The way from a response to its exchange. A host fills it in; its functions find their way back from the response's address.
+pub const Link = struct {
+    /// Sends what was collected if that has not happened, then `bytes`; with `last` the response is complete.
+    send: *const fn (*Response, bytes: []const u8, last: bool) SendError!Flow,
+    inform: *const fn (*Response, status: u16, fields: []const Field) SendError!void,
+    detach: *const fn (*Response) error{ OutOfMemory, Closed }!Detached,
+    offersWebSocket: *const fn (*const Response) bool,
+};
 
 pub const Response = struct {
-    status: u16 = 200,
-    fields: [headers_max]Field = undefined,
-    count: usize = 0,
-    body: std.ArrayList(u8) = .empty,
-    gpa: std.mem.Allocator,
+    /// Changes have no effect once the response has started.
+    status: Status,
+    state: State,
+    body: Body,
+    /// The request becomes a WebSocket when the handler returns; see ws.zig.
+    upgrade: ?Upgrade,
+    /// What the handler's own Content-Length says.
+    length: ?u64,
+    count: u16,
+    /// One more than a handler may use, for Content-Length.
+    fields: [headers_max + 1]Field,
+    arena: *Arena,
+    /// Bound on the body and on what waits for a slow client, in bytes.
+    body_bytes_max: usize,
+    link: *const Link,
 
+    /// The most headers of a response.
     pub const headers_max = 64;
 
-    /// Replaces the body by a copy of `bytes`; the number of bytes.
-    pub fn setBody(response: *Response, bytes: []const u8) error{OutOfMemory}!usize {
-        response.body.clearRetainingCapacity();
-        try response.body.appendSlice(response.gpa, bytes);
+    /// Bodies up to here are sent together with the head, from one piece of memory; larger ones lie in blocks that are handed over.
+    pub const small_bytes = 16 * 1024;
+
+    pub const State = enum {
+        /// Nothing is sent yet. The server sends all of it when the handler returns.
+        collecting,
+        /// The head is out, pieces of the body follow.
+        streaming,
+        /// The same, and the client is slow.
+        blocked,
+        /// Nothing is to be sent by this handler any more.
+        ended,
+        /// The client is gone.
+        lost,
+    };
+
+    pub const Upgrade = struct { subprotocol: ?[]const u8 };
+
+    pub const Body = union(enum) {
+        none,
+        /// In the arena.
+        bytes: []const u8,
+        /// In blocks of the worker's pool.
+        blocks: Outbox,
+        file: FileBody,
+
+        pub fn len(body: *const Body) u64 {
+            return switch (body.*) {
+                .none => 0,
+                .bytes => |bytes| bytes.len,
+                .blocks => |blocks| blocks.bytes,
+                .file => |file| file.len,
+            };
+        }
+    };
+
+    /// Replaces the body by a copy of `bytes`; the number of bytes. Content-Length is added by itself unless the handler does.
+    pub fn setBody(response: *Response, bytes: []const u8) BodyError!usize {
+        if (response.state != .collecting) return error.AlreadyStarted;
+        if (bytes.len > response.body_bytes_max) return error.ResponseBodyBufferTooSmall;
+        if (bytes.len <= small_bytes) {
+            const copy = try response.arena.keep(bytes);
+            response.dropBody();
+            response.body = .{ .bytes = copy };
+        } else {
+            var blocks: Outbox = .{};
+            try blocks.append(response.arena.pool, bytes);
+            response.dropBody();
+            response.body = .{ .blocks = blocks };
+        }
         return bytes.len;
     }
 
-    /// Adds a header; a name may be added several times. Content-Length is added by itself unless it is given here.
-    pub fn addNewHeader(response: *Response, name: []const u8, value: []const u8) error{HeadersFull}!void {
+    /// Replaces the body by bytes that the caller keeps unchanged until the response is complete, for example constants, or memory of
+    /// `request.arena`. Small ones are not copied here, large ones are, once.
+    pub fn setBodyBorrowed(response: *Response, bytes: []const u8) BodyError!void {
+        if (bytes.len > small_bytes) {
+            _ = try response.setBody(bytes);
+            return;
+        }
+        if (response.state != .collecting) return error.AlreadyStarted;
+        response.dropBody();
+        response.body = .{ .bytes = bytes };
+    }
+
+    /// Replaces the body by a range of a file, which the kernel sends without a copy. On an error the descriptor stays the caller's.
+    pub fn setFile(response: *Response, file: FileBody) error{AlreadyStarted}!void {
+        if (response.state != .collecting) return error.AlreadyStarted;
+        response.dropBody();
+        response.body = .{ .file = file };
+    }
+
+    /// Adds a header; a name may be added several times. Connection, Keep-Alive and Transfer-Encoding are the server's and are ignored.
+    pub fn addNewHeader(response: *Response, name: []const u8, value: []const u8) HeaderError!void {
+        if (response.state != .collecting) return error.AlreadyStarted;
         if (response.count == headers_max) return error.HeadersFull;
-        response.fields[response.count] = .init(name, value);
+        const checked: Header = try .init(name, value);
+        if (std.ascii.eqlIgnoreCase(name, "content-length")) {
+            response.length = syntax.parseDecimal(value) catch return error.InvalidHeader;
+        }
+        const kept_name = try response.arena.keep(checked.name);
+        response.fields[response.count] = .init(kept_name, try response.arena.keep(checked.text));
         response.count += 1;
     }
 
-    pub fn hasContentLength(response: *const Response) bool {
+    /// Adds a header that was made before.
+    pub fn addHeader(response: *Response, header: Header) HeaderError!void {
+        try response.addNewHeader(header.name, header.text);
+    }
+
+    /// Whether the handler has added a header of that name, compared without case.
+    pub fn hasHeader(response: *const Response, name: []const u8) bool {
         for (response.fields[0..response.count]) |field| {
-            if (std.ascii.eqlIgnoreCase(field.name(), "content-length")) return true;
+            if (std.ascii.eqlIgnoreCase(field.name(), name)) return true;
         }
         return false;
     }
 
-    /// Ready for the next request; memory stays.
-    pub fn reset(response: *Response) void {
-        response.status = 200;
+    /// Sends the whole response now instead of when the handler returns. For a streamed request: before its body has come.
+    pub fn send(response: *Response) SendError!void {
+        if (response.state != .collecting) return error.Closed;
+        _ = try response.link.send(response, "", true);
+    }
+
+    /// Sends a piece of the body, and before the first one status, headers and the body so far. Without a Content-Length of the
+    /// handler's the length is open (chunked). The bytes are copied. After `.wait` it is best to stop until `handleDrain`.
+    /// A response that is neither ended nor waiting nor detached when the handler returns is ended by the server.
+    pub fn write(response: *Response, bytes: []const u8) SendError!Flow {
+        return response.link.send(response, bytes, false);
+    }
+
+    /// Ends a streamed response; one that was not started is sent whole.
+    pub fn end(response: *Response) SendError!void {
+        _ = try response.link.send(response, "", true);
+    }
+
+    /// Sends an informational response now, for example 103 with Link headers; HTTP/1.0 clients get none. Not 101.
+    pub fn inform(response: *Response, status: Status, headers: []const Header) (SendError || error{HeadersFull})!void {
+        var fields: [Detached.headers_max]Field = undefined;
+        if (headers.len > fields.len) return error.HeadersFull;
+        for (headers, fields[0..headers.len]) |header, *field| field.* = .init(header.name, header.text);
+        try response.link.inform(response, status.code(), fields[0..headers.len]);
+    }
+
+    /// Leaves the answer to whoever holds the result, in any thread, at any time. The handler may return at once; what it set here
+    /// before is dropped, unless it was sent. The request stays readable for `handleAbort` only: slices of it die with the handler's return.
+    pub fn detach(response: *Response) error{ OutOfMemory, Closed }!Detached {
+        return response.link.detach(response);
+    }
+
+    /// For the server: ready for a request. `arena`, `body_bytes_max` and `link` stay.
+    pub fn begin(response: *Response) void {
+        response.status = .ok;
+        response.state = .collecting;
+        response.body = .none;
+        response.upgrade = null;
+        response.length = null;
         response.count = 0;
-        response.body.clearRetainingCapacity();
+    }
+
+    /// For the server: gives back what the body holds.
+    pub fn dropBody(response: *Response) void {
+        switch (response.body) {
+            .none, .bytes => {},
+            .blocks => |*blocks| blocks.deinit(response.arena.pool),
+            .file => |file| if (file.ownership == .owned) @import("io").file.close(file.fd),
+        }
+        response.body = .none;
+    }
+
+    /// For the server: the headers with a Content-Length among them where one belongs. `digits` outlives the use of the result.
+    pub fn finishFields(response: *Response, digits: *[20]u8, has_head_method: bool) []const Field {
+        const adds = response.length == null and switch (response.status) {
+            // What a 304 has to say is the length of the 200, which nobody told us.
+            .no_content, .reset_content, .not_modified => false,
+            // The same of a HEAD that was answered without a body.
+            else => !(has_head_method and response.body == .none),
+        };
+        if (!adds) return response.fields[0..response.count];
+        response.fields[response.count] = .init("Content-Length", decimal(response.body.len(), digits));
+        return response.fields[0 .. response.count + 1];
     }
 };
+
+/// The digits of a number, at the end of `buffer`.
+pub fn decimal(number: u64, buffer: *[20]u8) []const u8 {
+    var at: usize = buffer.len;
+    var rest = number;
+    while (true) {
+        at -= 1;
+        buffer[at] = '0' + @as(u8, @intCast(rest % 10));
+        rest /= 10;
+        if (rest == 0) return buffer[at..];
+    }
+}
+
+const testing = std.testing;
+
+test "decimal" {
+    var buffer: [20]u8 = undefined;
+    for ([_]u64{ 0, 9, 10, 6150, std.math.maxInt(u64) }) |number| {
+        var expected: [20]u8 = undefined;
+        try testing.expectEqualStrings(try std.fmt.bufPrint(&expected, "{d}", .{number}), decimal(number, &buffer));
+    }
+}
+
+test "headers and body are copied, and refused where they could harm" {
+    var pool: @import("pool.zig").Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var arena: Arena = .init(&pool);
+    defer arena.reset();
+    var response: Response = undefined;
+    response.arena = &arena;
+    response.body_bytes_max = 50_000;
+    response.begin();
+    defer response.dropBody();
+    var value = "value".*;
+    try response.addNewHeader("X-A", &value);
+    @memset(&value, '!');
+    try testing.expectEqualStrings("value", response.fields[0].value());
+    try testing.expect(response.hasHeader("x-a") and !response.hasHeader("x-b"));
+    try testing.expectError(error.InvalidHeader, response.addNewHeader("X-B", "a\r\nSet-Cookie: b"));
+    try testing.expectError(error.InvalidHeader, response.addNewHeader("X B", "a"));
+    try testing.expectError(error.InvalidHeader, response.addNewHeader("Content-Length", "six"));
+    try testing.expectError(error.InvalidHeader, Header.init("", "x"));
+    for (1..Response.headers_max) |_| try response.addHeader(try .init("X-C", "c"));
+    try testing.expectError(error.HeadersFull, response.addNewHeader("X-D", "d"));
+    var digits: [20]u8 = undefined;
+    try testing.expectEqual(Response.headers_max + 1, response.finishFields(&digits, false).len);
+
+    const large: [50_001]u8 = @splat('x');
+    try testing.expectError(error.ResponseBodyBufferTooSmall, response.setBody(&large));
+    try testing.expectEqual(50_000, try response.setBody(large[0..50_000]));
+    try testing.expectEqual(50_000, response.body.len());
+    try testing.expectEqual(5, try response.setBody("small"));
+    try testing.expectEqualStrings("5", response.finishFields(&digits, false)[Response.headers_max].value());
+    response.status = .not_modified;
+    try testing.expectEqual(Response.headers_max, response.finishFields(&digits, false).len);
+    response.state = .streaming;
+    try testing.expectError(error.AlreadyStarted, response.setBody("x"));
+}

@@ -2,6 +2,10 @@
 //! Refuses to know: C, Perl.
 const std = @import("std");
 const io = @import("io");
+const signals = @import("signals.zig");
+const NativeHost = @import("native.zig").NativeHost;
+const inbox_file = @import("inbox.zig");
+const Inbox = inbox_file.Inbox;
 
 pub const Worker = @import("worker.zig").Worker;
 pub const Config = @import("config.zig").Config;
@@ -15,131 +19,319 @@ pub const Level = @import("types.zig").Level;
 pub const Stats = @import("types.zig").Stats;
 pub const WebSocketKind = @import("websocket.zig").Kind;
 pub const WebSocketClose = @import("websocket.zig").Close;
+pub const Detached = @import("detached.zig").Detached;
+pub const FileBody = @import("response.zig").FileBody;
+pub const Flow = @import("response.zig").Flow;
+pub const HeaderError = @import("response.zig").HeaderError;
+pub const SendError = @import("response.zig").SendError;
+pub const SetBodyError = @import("response.zig").BodyError;
+pub const decimal = @import("response.zig").decimal;
+pub const Header = @import("response.zig").Header;
 pub const Request = @import("request.zig").Request;
 pub const Response = @import("response.zig").Response;
-const NativeHost = @import("handler.zig").NativeHost;
+pub const ServerConfig = @import("settings.zig").ServerConfig;
+pub const Status = @import("status.zig").Status;
+pub const ws = @import("ws.zig");
+/// A server and its clients in one test.
+pub const Simulation = @import("simulation.zig").Simulation;
 
-/// What a server needs besides its port.
-pub const ServerConfig = struct {
-    /// Numeric IPv4 or IPv6 address.
-    ip: []const u8 = "0.0.0.0",
-    /// Threads that serve requests; 0: one per core.
-    worker_thread_count: usize = 0,
-    /// Stack of each such thread, in bytes.
-    worker_stack_size: usize = 1024 * 1024,
-    /// Connections that the kernel holds ready for `accept`.
-    backlog: u31 = 2048,
-    /// Limits and deadlines of each worker.
-    limits: Config = .{},
-};
+const log = std.log.scoped(.peregrine);
 
 /// A server for `Handler`; see handler.zig for what a handler has to have.
 pub fn Server(comptime Handler: type) type {
     return ServerOn(io.Native, Handler);
 }
 
-/// The same over another io, for tests without sockets.
+/// The same over another io: `ServerOn(io.Sim, Handler)` is for tests without sockets, see simulation.zig.
 pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
     return struct {
         const Self = @This();
-        const Host = NativeHost(Handler);
+        const Host = NativeHost(Io, Handler);
         const ServerWorker = Worker(Io, Host);
-
-        /// One thread's share. Never moves: sessions point into it.
-        const Unit = struct {
-            host: Host,
-            worker: ServerWorker,
-            thread: ?std.Thread = null,
-        };
 
         gpa: std.mem.Allocator,
         config: ServerConfig,
         handler: *Handler,
+        /// Where the server listens, with real ports.
+        addresses: []io.Address,
         units: []Unit,
-        stop: std.atomic.Value(bool) = .init(false),
+        /// The units from here on do not exist yet.
+        ready: usize = 0,
+        stopping: std.atomic.Value(Stop) = .init(.no),
+        /// Threads that are inside `stop`: the server must not be freed under them.
+        stoppers: std.atomic.Value(u32) = .init(0),
+        signal_listener: signals.Listener = undefined,
+        hears_signals: bool = false,
 
-        /// Creates the handler, opens the listener (port 0: any free one, see `port`), and prepares the workers. `start` makes them run.
+        const Stop = enum(u8) { no, draining, cutting };
+
+        /// One thread's share. Never moves: host, worker and inbox point at each other.
+        const Unit = struct {
+            host: Host,
+            worker: ServerWorker,
+            inbox: *Inbox,
+            thread: ?std.Thread = null,
+            /// What this worker has made of `stopping`.
+            stop_seen: Stop = .no,
+            /// When a stopping server loses patience.
+            cut_at: u64 = 0,
+
+            fn wake(context: *anyopaque) void {
+                const unit: *Unit = @ptrCast(@alignCast(context));
+                unit.worker.io.wake();
+            }
+
+            /// How long a round may wait: after a change of `stop_seen` not at all, so that an idle worker sees that nothing is left.
+            fn patience(unit: *const Unit, now: u64, timeout_ms: i32) i32 {
+                if (unit.stop_seen == .no) return timeout_ms;
+                if (unit.worker.statistics().connections == 0 or unit.stop_seen == .cutting) return 0;
+                if (unit.cut_at == 0) return timeout_ms;
+                const left: i32 = @intCast(@min(unit.cut_at -| now, std.math.maxInt(i32)));
+                return if (timeout_ms < 0) left else @min(left, timeout_ms);
+            }
+        };
+
+        /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the workers. `start` makes them run.
+        /// `gpa` has to be safe for threads if there are several. On an error everything is undone.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
+            return initOn(gpa, port_number, config, .{});
+        }
+
+        /// The same, with options of the io.
+        pub fn initOn(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig, io_options: ServerWorker.IoOptions) !*Self {
             const self = try gpa.create(Self);
             errdefer gpa.destroy(self);
-            const handler = try Handler.init(gpa);
-            errdefer handler.deinit();
+            const addresses = try config.addresses(gpa, port_number);
+            errdefer gpa.free(addresses);
             const count = if (config.worker_thread_count > 0) config.worker_thread_count else try std.Thread.getCpuCount();
             const units = try gpa.alloc(Unit, count);
             errdefer gpa.free(units);
-            self.* = .{ .gpa = gpa, .config = config, .handler = handler, .units = units };
-            var ready: usize = 0;
-            errdefer for (units[0..ready]) |*unit| deinitUnit(unit);
-            for (units) |*unit| {
-                unit.* = .{ .host = .init(gpa, handler), .worker = undefined };
-                unit.worker = ServerWorker.init(gpa, config.limits, &unit.host, .{}) catch |err| {
-                    unit.host.deinit();
-                    return err;
-                };
-                ready += 1;
-                // Each worker listens for itself; the kernel spreads connections over them.
-                const where = try io.Address.parse(config.ip, if (ready == 1) port_number else self.port());
-                _ = try unit.worker.listen(where, .{ .backlog = config.backlog, .reuse_port = count > 1 });
+            const handler = try Handler.init(gpa);
+            errdefer handler.deinit();
+            self.* = .{ .gpa = gpa, .config = config, .handler = handler, .addresses = addresses, .units = units };
+            errdefer for (units[0..self.ready]) |*unit| self.deinitUnit(unit);
+            const limits = config.workerLimits(@hasDecl(Handler, "handleBody"));
+            for (units) |*unit| try self.initUnit(unit, limits, io_options);
+            try self.listen();
+            if (Io == io.Native) {
+                signals.ignorePipe();
+                if (config.handle_signals) try self.hearSignals();
             }
             return self;
         }
 
-        /// The bound port.
-        pub fn port(self: *Self) u16 {
-            return self.units[0].worker.listenerAddress(0).port().?;
+        fn initUnit(self: *Self, unit: *Unit, limits: Config, io_options: ServerWorker.IoOptions) !void {
+            const inbox: *Inbox = try .create(self.gpa, .{ .context = unit, .wake = Unit.wake }, self.config.detached_bytes_max);
+            errdefer inbox.release();
+            unit.* = .{
+                .host = .init(self.gpa, self.handler, &unit.worker, inbox, .{
+                    .ping_ms = self.config.websocket_ping_ms,
+                    .queued_bytes_max = self.config.response_body_buffer_size,
+                }),
+                .worker = try .init(self.gpa, limits, &unit.host, io_options),
+                .inbox = inbox,
+            };
+            self.ready += 1;
         }
 
-        /// Serves until `shutdown`, in this thread and the other workers'. Then frees everything, the server included.
+        /// Each worker listens for itself; the kernel spreads connections over them.
+        fn listen(self: *Self) !void {
+            for (self.units, 0..) |*unit, number| {
+                for (self.addresses, 0..) |*address, listener| {
+                    const shared = address.* == .unix and number > 0;
+                    if (shared) {
+                        if (Io != io.Native) unreachable;
+                        const fd = try io.file.duplicate(self.units[0].worker.io.listeners.items[listener].fd);
+                        errdefer io.file.close(fd);
+                        _ = try unit.worker.adoptListener(fd);
+                        continue;
+                    }
+                    const options: io.ListenOptions = .{ .backlog = self.config.backlog, .reuse_port = self.units.len > 1 };
+                    const id = try unit.worker.listen(address.*, options);
+                    // Port 0 has become a real one, which the others share.
+                    if (number == 0) address.* = unit.worker.listenerAddress(id);
+                }
+            }
+        }
+
+        fn hearSignals(self: *Self) !void {
+            self.signal_listener = .{ .context = self, .call = onSignal };
+            try signals.add(&self.signal_listener);
+            self.hears_signals = true;
+        }
+
+        /// In a signal handler.
+        fn onSignal(context: *anyopaque) void {
+            const self: *Self = @ptrCast(@alignCast(context));
+            self.stop(if (self.stopping.load(.monotonic) == .no) .draining else .cutting);
+        }
+
+        /// The first bound port; 0 if there are only Unix sockets.
+        pub fn port(self: *const Self) u16 {
+            for (self.addresses) |address| if (address.port()) |number| return number;
+            return 0;
+        }
+
+        /// Serves until `shutdown` or a signal, in this thread and in those that it starts. Then frees everything, the server included.
         pub fn start(self: *Self) !void {
-            defer self.destroy();
+            defer self.deinit();
+            errdefer self.join();
             for (self.units[1..]) |*unit| {
                 unit.thread = try std.Thread.spawn(.{ .stack_size = self.config.worker_stack_size }, serve, .{ self, unit });
             }
-            serve(self, &self.units[0]);
-            for (self.units[1..]) |*unit| unit.thread.?.join();
+            self.serve(&self.units[0]);
+            self.join();
         }
 
-        /// Stops accepting, lets requests finish, and makes `start` return. From any thread or signal handler.
+        fn join(self: *Self) void {
+            self.shutdown();
+            for (self.units[1..]) |*unit| if (unit.thread) |thread| thread.join();
+        }
+
+        /// Stops accepting, lets requests finish (as long as `stop_ms` allows), and makes `start` return. From any thread.
         pub fn shutdown(self: *Self) void {
-            self.stop.store(true, .release);
+            if (self.stopping.load(.monotonic) == .no) self.stop(.draining);
+        }
+
+        /// Atomics and system calls only.
+        fn stop(self: *Self, how: Stop) void {
+            _ = self.stoppers.fetchAdd(1, .acquire);
+            defer _ = self.stoppers.fetchSub(1, .release);
+            self.stopping.store(how, .release);
             for (self.units) |*unit| unit.worker.io.wake();
         }
 
         fn serve(self: *Self, unit: *Unit) void {
-            const worker = &unit.worker;
+            if (self.config.cpu_affinity) pin(self.indexOf(unit));
             while (!unit.host.ended) {
-                worker.poll(-1) catch |err| {
-                    std.log.err("a worker stops: {t}", .{err});
+                self.round(unit, -1) catch |err| {
+                    log.err("a worker stops, and the server with it: {t}", .{err});
+                    self.stop(.cutting);
                     return;
                 };
-                if (self.stop.load(.acquire)) worker.drain();
             }
         }
 
-        fn deinitUnit(unit: *Unit) void {
-            unit.worker.deinit();
-            unit.host.deinit();
+        fn indexOf(self: *const Self, unit: *const Unit) usize {
+            return (@intFromPtr(unit) - @intFromPtr(self.units.ptr)) / @sizeOf(Unit);
         }
 
-        fn destroy(self: *Self) void {
-            for (self.units) |*unit| deinitUnit(unit);
+        /// One round of every worker, in this thread, instead of `start`: for tests and for programs with a loop of their own. False when
+        /// the server has stopped. `timeout_ms` as in `Worker.poll`; with several workers only 0 makes sense.
+        pub fn poll(self: *Self, timeout_ms: i32) !bool {
+            var running = false;
+            for (self.units) |*unit| {
+                if (!unit.host.ended) try self.round(unit, timeout_ms);
+                running = running or !unit.host.ended;
+            }
+            return running;
+        }
+
+        fn round(self: *Self, unit: *Unit, timeout_ms: i32) !void {
+            const worker = &unit.worker;
+            inbox_file.attended = unit.inbox;
+            defer inbox_file.attended = null;
+            try worker.poll(unit.patience(worker.io.now(), timeout_ms));
+            // What is put in from here on rings.
+            inbox_file.attended = null;
+            var mail = unit.inbox.take();
+            while (mail.pop()) |message| unit.host.receive(message);
+            unit.host.sockets.sweep();
+            self.obeyStop(unit);
+        }
+
+        fn obeyStop(self: *Self, unit: *Unit) void {
+            const worker = &unit.worker;
+            const wanted = self.stopping.load(.acquire);
+            if (unit.stop_seen == .no and wanted != .no) {
+                worker.drain();
+                unit.stop_seen = .draining;
+                if (self.config.stop_ms > 0) unit.cut_at = worker.io.now() + self.config.stop_ms;
+            }
+            const late = unit.cut_at != 0 and worker.io.now() >= unit.cut_at;
+            if (unit.stop_seen == .draining and (wanted == .cutting or late)) {
+                unit.stop_seen = .cutting;
+                worker.cut();
+            }
+        }
+
+        fn pin(index: usize) void {
+            const linux = std.os.linux;
+            var allowed: linux.cpu_set_t = undefined;
+            if (linux.errno(linux.sched_getaffinity(0, @sizeOf(linux.cpu_set_t), &allowed)) != .SUCCESS) return;
+            var wanted = index % @max(linux.CPU_COUNT(allowed), 1);
+            for (0..@bitSizeOf(linux.cpu_set_t)) |core| {
+                const bit = @as(usize, 1) << @intCast(core % @bitSizeOf(usize));
+                if (allowed[core / @bitSizeOf(usize)] & bit == 0) continue;
+                if (wanted > 0) {
+                    wanted -= 1;
+                    continue;
+                }
+                var set: linux.cpu_set_t = @splat(0);
+                set[core / @bitSizeOf(usize)] = bit;
+                // Where that is not allowed the kernel's choice will do.
+                linux.sched_setaffinity(0, &set) catch {};
+                return;
+            }
+        }
+
+        /// Frees a server that was never started; `start` does it otherwise. Connections are cut.
+        pub fn deinit(self: *Self) void {
+            if (self.hears_signals) signals.remove(&self.signal_listener);
+            while (self.stoppers.load(.acquire) > 0) std.atomic.spinLoopHint();
+            for (self.units[0..self.ready]) |*unit| self.deinitUnit(unit);
+            if (Io == io.Native) self.removeSocketFiles();
             self.handler.deinit();
+            self.gpa.free(self.addresses);
             self.gpa.free(self.units);
             self.gpa.destroy(self);
+        }
+
+        fn deinitUnit(_: *Self, unit: *Unit) void {
+            unit.inbox.close();
+            unit.host.deinit();
+            unit.worker.deinit();
+            unit.inbox.release();
+        }
+
+        fn removeSocketFiles(self: *Self) void {
+            for (self.addresses) |*address| switch (address.*) {
+                .unix => |*unix| if (unix.path()[0] != 0) {
+                    const path = std.posix.toPosixPath(unix.path()) catch continue;
+                    _ = std.os.linux.unlink(&path);
+                },
+                .v4, .v6 => {},
+            };
         }
     };
 }
 
 test {
+    _ = @import("arena.zig");
+    _ = @import("call.zig");
     _ = @import("config.zig");
     _ = @import("connection.zig");
+    _ = @import("detached.zig");
     _ = @import("exchange.zig");
+    _ = @import("handler.zig");
+    _ = @import("inbox.zig");
     _ = @import("input.zig");
+    _ = @import("native.zig");
+    _ = @import("native_ws.zig");
     _ = @import("outbox.zig");
     _ = @import("pool.zig");
+    _ = @import("query.zig");
+    _ = @import("registry.zig");
+    _ = @import("request.zig");
+    _ = @import("response.zig");
+    _ = @import("settings.zig");
+    _ = @import("simulation.zig");
+    _ = @import("signals.zig");
     _ = @import("slab.zig");
     _ = @import("stall.zig");
+    _ = @import("status.zig");
     _ = @import("timer.zig");
     _ = @import("websocket.zig");
     _ = @import("worker.zig");
+    _ = @import("ws.zig");
 }

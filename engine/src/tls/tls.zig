@@ -244,7 +244,7 @@ test {
 test "a diagnostic that is too long is cut, not lost" {
     var diagnostic: Diagnostic = .{};
     try std.testing.expectEqualStrings("", diagnostic.text());
-    diagnostic.set("{s}", .{"x" ** (Diagnostic.bytes_max + 1)});
+    diagnostic.set("{s}", .{@as([Diagnostic.bytes_max + 1]u8, @splat('x'))});
     try std.testing.expectEqual(Diagnostic.bytes_max, diagnostic.text().len);
     diagnostic.set("file {s}", .{"a.pem"});
     try std.testing.expectEqualStrings("file a.pem", diagnostic.text());

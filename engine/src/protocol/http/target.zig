@@ -112,16 +112,12 @@ pub fn isAuthority(text: []const u8) bool {
         return isPortSuffix(text[close + 1 ..]);
     }
     var at: usize = 0;
-    while (at < text.len and text[at] != ':') {
-        if (text[at] == '%') {
-            if (!isEncoded(text[at..])) return false;
-            at += 3;
-        } else {
-            if (!name_bytes[text[at]]) return false;
-            at += 1;
-        }
+    while (true) {
+        while (at < text.len and name_bytes[text[at]]) at += 1;
+        if (at == text.len or text[at] != '%') return isPortSuffix(text[at..]);
+        if (!isEncoded(text[at..])) return false;
+        at += 3;
     }
-    return isPortSuffix(text[at..]);
 }
 
 /// "" or ":" and a port, which may be empty (RFC 3986 section 3.2.3).

@@ -3,6 +3,7 @@
 //! Refuses to know: how the fields were read, and how anything is written.
 //! Whatever could be understood in two ways is refused: a guess here is somebody's request smuggled past somebody else.
 const std = @import("std");
+const assert = std.debug.assert;
 const header = @import("../http/header.zig");
 const syntax = @import("../http/syntax.zig");
 const target = @import("../http/target.zig");
@@ -49,6 +50,8 @@ pub const Outcome = union(enum) { accepted: Request, refused: Refusal };
 pub fn request(version: Version, text: []const u8, fields: []const FieldSpan, body_bytes_max: u64) Outcome {
     var facts: Facts = .{};
     for (fields) |field| {
+        // Most fields mean nothing here; the few that do have the lowest numbers.
+        if (!Facts.concerns(field.id)) continue;
         if (facts.note(field.id, field.value(text))) |refusal| return .{ .refused = refusal };
     }
     return facts.judge(version, body_bytes_max);
@@ -65,6 +68,15 @@ const Facts = struct {
     upgrade: bool = false,
     expect_continue: bool = false,
 
+    fn concerns(id: header.Id) bool {
+        return @backingInt(id) -% 1 < @backingInt(header.Id.upgrade);
+    }
+
+    comptime {
+        for (.{ .host, .connection, .content_length, .transfer_encoding, .expect, .upgrade }) |id| assert(concerns(id));
+        assert(!concerns(.other) and !concerns(.cookie));
+    }
+
     fn note(facts: *Facts, id: header.Id, value: []const u8) ?Refusal {
         switch (id) {
             .host => {
@@ -74,6 +86,11 @@ const Facts = struct {
             .content_length => return facts.noteContentLength(value),
             .transfer_encoding => return facts.noteTransferEncoding(value),
             .connection => {
+                // What nearly everybody sends needs no list.
+                if (syntax.equalsFolded(value, "keep-alive")) {
+                    facts.keep_alive = true;
+                    return null;
+                }
                 var list: syntax.List = .init(value);
                 while (list.next()) |option| {
                     if (syntax.equalsFolded(option, "keep-alive")) {
@@ -87,7 +104,7 @@ const Facts = struct {
             },
             .upgrade => facts.upgrade = facts.upgrade or value.len != 0,
             .expect => facts.expect_continue = facts.expect_continue or syntax.List.has(value, "100-continue"),
-            else => {},
+            else => unreachable,
         }
         return null;
     }

@@ -147,6 +147,11 @@ fn meet(offer: Offer, options: Options) ?Agreement {
 
 const testing = std.testing;
 
+test {
+    _ = @import("codes.zig");
+    testing.refAllDecls(@This());
+}
+
 fn negotiateText(value: []const u8, options: Options, out: *[Agreement.text_bytes_max]u8) ?[]const u8 {
     const span: FieldSpan = .{
         .name_at = 0,

@@ -473,6 +473,11 @@ pub const Session = struct {
 };
 
 const testing = std.testing;
+
+test {
+    testing.refAllDecls(@This());
+}
+
 const test_key: frame.MaskKey = .{ 0x11, 0x22, 0x33, 0x44 };
 
 fn testSession(options: struct { role: Role = .server, frame_max: u64 = 0, message_max: u64 = 0, deflate: bool = false }) Session {

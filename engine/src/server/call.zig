@@ -1,0 +1,114 @@
+//! One request in the hands of a Zig handler: the request and the response that it sees, their memory, and how far both are.
+//! Refuses to know: the handler's type, the worker's type (native.zig), sockets.
+const std = @import("std");
+const assert = std.debug.assert;
+const protocol = @import("protocol");
+const http1 = protocol.http1;
+const FieldSpan = protocol.http.FieldSpan;
+const Arena = @import("arena.zig").Arena;
+const Exchange = @import("exchange.zig").Exchange;
+const Input = @import("input.zig").Input;
+const Link = @import("response.zig").Link;
+const Pool = @import("pool.zig").Pool;
+const Queue = @import("inbox.zig").Queue;
+const Reason = @import("types.zig").Reason;
+const Request = @import("request.zig").Request;
+const Response = @import("response.zig").Response;
+const Ticket = @import("slab.zig").Ticket;
+
+pub const Call = struct {
+    /// Its own slot.
+    ticket: Ticket,
+    /// Whoever answers for all calls of a worker; native.zig knows its type.
+    host: *anyopaque,
+    /// Null once the response is complete or the client gone: the exchange may be somebody else's then.
+    exchange: ?*Exchange,
+    request: Request,
+    response: Response,
+    arena: Arena,
+    intake: Intake,
+    custody: Custody,
+    /// The head's copy for requests that outlive the first call of their handler. Its spans lie in the arena.
+    kept_head: http1.Head,
+    trailer_head: http1.Head,
+    /// Parts of a detached answer that wait for a slow client.
+    parked: Queue,
+
+    /// What becomes of the request's body.
+    pub const Intake = union(enum) {
+        complete,
+        /// Put together here, for `request.body`.
+        collecting: Input,
+        /// Handed on piece by piece.
+        streaming,
+    };
+
+    /// Who has it.
+    pub const Custody = union(enum) {
+        /// The server waits for the body; the handler has not heard of the request.
+        server,
+        /// A hook is on the stack.
+        handler,
+        /// A hook is on the stack, and the client went away meanwhile.
+        orphaned: Reason,
+        /// No hook is on the stack; the response comes later.
+        waiting,
+        /// The same, and it comes as messages.
+        detached,
+    };
+
+    /// Ready for a request. `head` is borrowed until `keepHead`.
+    pub fn begin(call: *Call, ticket: Ticket, exchange: *Exchange, head: *const http1.Head, pool: *Pool) void {
+        call.ticket = ticket;
+        call.exchange = exchange;
+        call.arena = .init(pool);
+        call.intake = .complete;
+        call.custody = .server;
+        call.parked = .{};
+        call.request.arena = call.arena.allocator();
+        call.request.begin(head);
+        call.request.peer = exchange.connection.peer_text.slice();
+        call.request.peer_port = exchange.connection.peer_port;
+        call.response.arena = &call.arena;
+        call.response.begin();
+    }
+
+    /// Gives all memory back. Parked messages must be gone.
+    pub fn end(call: *Call) void {
+        assert(call.parked.isEmpty());
+        switch (call.intake) {
+            .collecting => |*input| input.deinit(call.arena.pool),
+            .complete, .streaming => {},
+        }
+        call.response.dropBody();
+        call.arena.reset();
+    }
+
+    /// Copies the head, so that the request outlives the receive buffer. Once is enough.
+    pub fn keepHead(call: *Call) error{OutOfMemory}!void {
+        if (call.request.head == &call.kept_head) return;
+        call.kept_head = try call.copyOf(call.request.head);
+        call.request.setHead(&call.kept_head);
+    }
+
+    /// Copies the trailer section for `request.findTrailer`.
+    pub fn keepTrailers(call: *Call, head: *const http1.Head) error{OutOfMemory}!void {
+        call.trailer_head = try call.copyOf(head);
+        call.request.trailers = &call.trailer_head;
+    }
+
+    fn copyOf(call: *Call, head: *const http1.Head) error{OutOfMemory}!http1.Head {
+        const text = try call.arena.keep(head.text);
+        const fields = try call.request.arena.dupe(FieldSpan, head.fields);
+        var copy = head.*;
+        copy.text = text;
+        copy.fields = fields;
+        copy.storage = fields;
+        return copy;
+    }
+
+    /// The call of an exchange; null if its response is complete, and what still happens to it is nobody's business.
+    pub fn of(exchange: *const Exchange) ?*Call {
+        return @ptrCast(@alignCast(exchange.user orelse return null));
+    }
+};

@@ -1,0 +1,85 @@
+//! An answer that comes later, from any thread: `response.detach()` gives one, and it is finished exactly once, by `answer`, `end` or `drop`.
+//! Refuses to know: the worker that the request belongs to; messages in its inbox are all that crosses.
+const std = @import("std");
+const Field = @import("protocol").http.Field;
+const Header = @import("response.zig").Header;
+const Inbox = @import("inbox.zig").Inbox;
+const PostError = @import("inbox.zig").PostError;
+const Status = @import("status.zig").Status;
+const Ticket = @import("slab.zig").Ticket;
+
+/// Names a request that waits for its answer. A value: keep it wherever you like, but finish it once. The client may be gone by then,
+/// which is no error here: what is said to a closed ear is dropped (`handleAbort` told the handler). May outlive the server: then
+/// everything answers `error.Gone`; only its allocator has to be there still.
+pub const Detached = struct {
+    inbox: *Inbox,
+    ticket: Ticket,
+
+    /// A whole answer.
+    pub const Answer = struct {
+        status: Status = .ok,
+        headers: []const Header = &.{},
+        /// Copied. Content-Length is added unless `headers` has it.
+        body: []const u8 = "",
+    };
+
+    /// The beginning of an answer whose body comes in pieces.
+    pub const Beginning = struct {
+        status: Status = .ok,
+        headers: []const Header = &.{},
+    };
+
+    pub const Error = PostError || error{HeadersFull};
+
+    /// The most headers that a detached answer may have.
+    pub const headers_max = 32;
+
+    /// Sends a whole answer and finishes. On an error it is not finished: try again, or `drop`.
+    pub fn answer(detached: Detached, whole: Answer) Error!void {
+        var fields: [headers_max]Field = undefined;
+        try detached.inbox.post(.{ .reply = .{
+            .ticket = detached.ticket,
+            .kind = .answer,
+            .status = whole.status.code(),
+            .fields = try fieldsOf(whole.headers, &fields),
+            .bytes = whole.body,
+        } });
+        detached.inbox.release();
+    }
+
+    /// Sends status and headers. `write` and `end` follow.
+    pub fn start(detached: Detached, beginning: Beginning) Error!void {
+        var fields: [headers_max]Field = undefined;
+        try detached.inbox.post(.{ .reply = .{
+            .ticket = detached.ticket,
+            .kind = .start,
+            .status = beginning.status.code(),
+            .fields = try fieldsOf(beginning.headers, &fields),
+        } });
+    }
+
+    /// Sends a piece of the body, which is copied. `error.Full`: clients are slow, and what waits for them has reached the server's
+    /// `detached_bytes_max`; nothing of this piece was taken.
+    pub fn write(detached: Detached, bytes: []const u8) Error!void {
+        try detached.inbox.post(.{ .reply = .{ .ticket = detached.ticket, .kind = .write, .bytes = bytes } });
+    }
+
+    /// Ends a response that was started, and finishes. On an error it is not finished: try again, or `drop`.
+    pub fn end(detached: Detached) Error!void {
+        try detached.inbox.post(.{ .reply = .{ .ticket = detached.ticket, .kind = .end } });
+        detached.inbox.release();
+    }
+
+    /// Finishes without an answer: the client gets a 500, or a cut connection if the response had begun.
+    pub fn drop(detached: Detached) void {
+        // If not even that can be said, the server is gone, or the request stays open until its client loses patience.
+        detached.inbox.post(.{ .reply = .{ .ticket = detached.ticket, .kind = .drop } }) catch {};
+        detached.inbox.release();
+    }
+
+    fn fieldsOf(headers: []const Header, fields: *[headers_max]Field) error{HeadersFull}![]const Field {
+        if (headers.len > headers_max) return error.HeadersFull;
+        for (headers, fields[0..headers.len]) |header, *field| field.* = .init(header.name, header.text);
+        return fields[0..headers.len];
+    }
+};

@@ -1,0 +1,563 @@
+//! The host for Zig handlers: turns what a worker tells into calls of the handler's hooks, and what the handler says into commands.
+//! One per worker; all share one handler. The life of a call is in call.zig.
+//! Refuses to know: bytes on the wire, sockets, threads.
+const std = @import("std");
+const assert = std.debug.assert;
+const protocol = @import("protocol");
+const http1 = protocol.http1;
+const Field = protocol.http.Field;
+const contract = @import("handler.zig");
+const response_file = @import("response.zig");
+const worker_file = @import("worker.zig");
+const Call = @import("call.zig").Call;
+const Detached = @import("detached.zig").Detached;
+const Exchange = @import("exchange.zig").Exchange;
+const Start = @import("exchange.zig").Start;
+const Flow = response_file.Flow;
+const Inbox = @import("inbox.zig").Inbox;
+const Level = @import("types.zig").Level;
+const NativeSockets = @import("native_ws.zig").NativeSockets;
+const SocketOptions = @import("native_ws.zig").Options;
+const Message = @import("inbox.zig").Message;
+const Outbox = @import("outbox.zig").Outbox;
+const Reason = @import("types.zig").Reason;
+const Response = response_file.Response;
+const SendError = response_file.SendError;
+const Slab = @import("slab.zig").Slab;
+const Status = @import("status.zig").Status;
+const WebSocketClose = @import("websocket.zig").Close;
+const WebSocketKind = @import("websocket.zig").Kind;
+
+const log = std.log.scoped(.peregrine);
+
+pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
+    contract.check(Handler);
+    return struct {
+        const Self = @This();
+        const Worker = worker_file.Worker(Io, Self);
+        const Sockets = NativeSockets(Worker, Handler);
+        pub const demand = .push;
+        const streams_bodies = @hasDecl(Handler, "handleBody");
+        const refills = @hasDecl(Handler, "handleDrain");
+
+        handler: *Handler,
+        /// Set by the owner of both before the first request.
+        worker: *Worker,
+        inbox: *Inbox,
+        /// The largest response body, and the most that may wait for a slow client, in bytes.
+        response_bytes_max: usize,
+        calls: Slab(Call),
+        sockets: Sockets,
+        /// The worker has stopped: nothing is left.
+        ended: bool = false,
+
+        /// `socket_options.queued_bytes_max` is the bound on responses as well.
+        pub fn init(gpa: std.mem.Allocator, handler: *Handler, worker: *Worker, inbox: *Inbox, socket_options: SocketOptions) Self {
+            return .{
+                .handler = handler,
+                .worker = worker,
+                .inbox = inbox,
+                .response_bytes_max = socket_options.queued_bytes_max,
+                .calls = .init(gpa),
+                .sockets = .init(gpa, handler, worker, socket_options),
+            };
+        }
+
+        /// Before the worker's: what calls hold comes from the worker's pool.
+        pub fn deinit(host: *Self) void {
+            var calls = host.calls.iterator();
+            while (calls.next()) |call| host.release(call);
+            host.calls.deinit();
+            host.sockets.deinit();
+        }
+
+        // ---- What the worker tells
+
+        pub fn request(host: *Self, worker: *Worker, exchange: *Exchange, head: *const http1.Head) void {
+            assert(worker == host.worker);
+            const slot = host.calls.add() catch return worker.abort(exchange);
+            const call = slot.item;
+            call.begin(slot.ticket, exchange, head, &worker.pool);
+            call.host = host;
+            call.response.link = &link;
+            call.response.body_bytes_max = host.response_bytes_max;
+            exchange.user = call;
+            if (exchange.inputComplete()) return host.introduce(call);
+            host.receiveBody(call, head) catch host.refuse(call, .service_unavailable);
+        }
+
+        /// A body is on its way: the handler gets it in pieces, or the request when it is complete.
+        fn receiveBody(host: *Self, call: *Call, head: *const http1.Head) error{OutOfMemory}!void {
+            try call.keepHead();
+            if (streams_bodies) {
+                call.intake = .streaming;
+                host.introduce(call);
+            } else {
+                call.intake = .{ .collecting = .{} };
+                switch (head.body) {
+                    .counted => |length| {
+                        const first = @min(length, trusted_bytes_max);
+                        call.intake.collecting.buffer = try call.arena.pool.take(@intCast(first));
+                    },
+                    .chunked, .none => {},
+                }
+                // Says 100 Continue if the client waits for it.
+                try host.worker.read(call.exchange.?);
+            }
+        }
+
+        /// Memory that the mere announcement of a body gets, in bytes; the rest follows as it comes.
+        const trusted_bytes_max = 64 * 1024;
+
+        pub fn body(host: *Self, _: *Worker, exchange: *Exchange, bytes: []const u8) void {
+            // Null: answered already, nobody wants the rest.
+            const call = Call.of(exchange) orelse return;
+            switch (call.intake) {
+                .complete => unreachable,
+                .streaming => host.piece(call, bytes, false),
+                .collecting => |*input| {
+                    input.append(call.arena.pool, bytes) catch host.refuse(call, .service_unavailable);
+                },
+            }
+        }
+
+        pub fn trailers(host: *Self, _: *Worker, exchange: *Exchange, head: *const http1.Head) void {
+            const call = Call.of(exchange) orelse return;
+            call.keepTrailers(head) catch host.refuse(call, .service_unavailable);
+        }
+
+        pub fn bodyEnd(host: *Self, _: *Worker, exchange: *Exchange) void {
+            const call = Call.of(exchange) orelse return;
+            switch (call.intake) {
+                .complete => unreachable,
+                .streaming => {
+                    call.intake = .complete;
+                    host.piece(call, "", true);
+                },
+                .collecting => |*input| {
+                    call.request.body = input.unread();
+                    host.introduce(call);
+                },
+            }
+        }
+
+        pub fn drained(host: *Self, _: *Worker, exchange: *Exchange) void {
+            if (exchange.openWebSocket() != null) return host.sockets.drained(exchange);
+            const call = Call.of(exchange) orelse return;
+            if (call.response.state == .blocked) call.response.state = .streaming;
+            switch (call.custody) {
+                .detached => host.unpark(call),
+                .waiting => if (refills) {
+                    call.custody = .handler;
+                    host.handler.handleDrain(&call.request, &call.response);
+                    host.settle(call);
+                },
+                .server, .handler, .orphaned => {},
+            }
+        }
+
+        pub fn finished(_: *Self, _: *Worker, exchange: *Exchange) void {
+            assert(exchange.user == null); // a call ends when its response is handed over
+        }
+
+        pub fn aborted(host: *Self, _: *Worker, exchange: *Exchange, reason: Reason) void {
+            const call = Call.of(exchange) orelse return;
+            call.exchange = null;
+            call.response.state = .lost;
+            switch (call.custody) {
+                .server => host.release(call),
+                .handler => call.custody = .{ .orphaned = reason },
+                .orphaned => unreachable,
+                .waiting, .detached => host.bury(call, reason),
+            }
+        }
+
+        pub fn message(host: *Self, _: *Worker, exchange: *Exchange, kind: WebSocketKind, bytes: []const u8) void {
+            host.sockets.message(exchange, kind, bytes);
+        }
+
+        pub fn closed(host: *Self, _: *Worker, exchange: *Exchange, how: WebSocketClose, _: ?Reason) void {
+            host.sockets.closed(exchange, how);
+        }
+
+        pub fn halfClosed(_: *Self, _: *Worker, _: *Exchange) void {}
+
+        pub fn stopped(host: *Self, _: *Worker) void {
+            host.ended = true;
+        }
+
+        pub fn waiting(host: *const Self) bool {
+            return host.inbox.hasMail();
+        }
+
+        pub fn notice(_: *Self, _: *Worker, level: Level, text: []const u8) void {
+            switch (level) {
+                .err => log.err("{s}", .{text}),
+                .warn => log.warn("{s}", .{text}),
+                .info => log.info("{s}", .{text}),
+                .debug => log.debug("{s}", .{text}),
+            }
+        }
+
+        // ---- Calls of the handler
+
+        fn introduce(host: *Self, call: *Call) void {
+            call.custody = .handler;
+            host.handler.handleRequest(&call.request, &call.response);
+            host.settle(call);
+        }
+
+        fn piece(host: *Self, call: *Call, bytes: []const u8, last: bool) void {
+            if (!streams_bodies) unreachable;
+            // A detached answer has no use for the body, and nobody to give it to.
+            if (call.custody == .detached) return;
+            call.custody = .handler;
+            host.handler.handleBody(&call.request, &call.response, bytes, last);
+            host.settle(call);
+        }
+
+        /// A hook has returned: sends what it left to be sent, or leaves the call waiting.
+        fn settle(host: *Self, call: *Call) void {
+            switch (call.custody) {
+                .server, .waiting => unreachable,
+                .orphaned => |reason| return host.bury(call, reason),
+                .detached => return,
+                .handler => {},
+            }
+            if (call.response.upgrade) |upgrade| return host.openSocket(call, upgrade);
+            const more_input = call.intake == .streaming;
+            switch (call.response.state) {
+                .lost => unreachable, // orphaned
+                .ended => host.release(call),
+                .collecting => if (more_input) host.wait(call) else host.answer(call),
+                .streaming => if (more_input) host.wait(call) else host.close(call),
+                .blocked => if (more_input or refills) host.wait(call) else host.close(call),
+            }
+        }
+
+        /// The request becomes a WebSocket, and the call is over.
+        fn openSocket(host: *Self, call: *Call, upgrade: Response.Upgrade) void {
+            const exchange = call.exchange.?;
+            const response = &call.response;
+            if (response.state == .collecting) {
+                if (host.sockets.open(exchange, host.inbox, upgrade.subprotocol, response.fields[0..response.count])) |_| {
+                    call.exchange = null;
+                    return host.release(call);
+                } else |err| log.warn("WebSocket not opened: {t}", .{err});
+            }
+            host.refuse(call, .internal_server_error);
+        }
+
+        fn wait(host: *Self, call: *Call) void {
+            call.custody = .waiting;
+            if (call.intake == .complete) return;
+            host.worker.read(call.exchange.?) catch host.refuse(call, .service_unavailable);
+        }
+
+        /// The client is gone: the last word.
+        fn bury(host: *Self, call: *Call, reason: Reason) void {
+            if (@hasDecl(Handler, "handleAbort")) host.handler.handleAbort(&call.request, reason);
+            host.release(call);
+        }
+
+        fn release(host: *Self, call: *Call) void {
+            if (call.exchange) |exchange| exchange.user = null;
+            while (call.parked.pop()) |parked| host.inbox.free(parked);
+            call.end();
+            host.calls.remove(call.ticket);
+        }
+
+        // ---- Whole answers
+
+        /// Sends what was collected, which ends the call.
+        fn answer(host: *Self, call: *Call) void {
+            host.sendWhole(call) catch |err| {
+                log.warn("response not sent: {t}", .{err});
+                host.replace(call, .internal_server_error);
+            };
+            host.release(call);
+        }
+
+        /// On an error nothing was sent, unless the call is lost as well.
+        fn sendWhole(host: *Self, call: *Call) SendError!void {
+            const response = &call.response;
+            var digits: [20]u8 = undefined;
+            const head_method = call.request.method == .HEAD;
+            if (response.length) |promised| if (!head_method) {
+                const len = response.body.len();
+                if (len < promised) return error.TooShort;
+                if (len > promised) return error.TooLong;
+            };
+            const start: Start = .{
+                .status = response.status.code(),
+                .fields = response.finishFields(&digits, head_method),
+                .body = switch (response.body) {
+                    .bytes => |bytes| bytes,
+                    .none, .blocks, .file => "",
+                },
+                .end = response.body != .blocks and response.body != .file,
+            };
+            if (start.end) {
+                try host.finish(call, .{ .start = start });
+            } else {
+                _ = try host.worker.start(call.exchange.?, start);
+                // From here on a failure can only cut the connection.
+                host.finish(call, .body) catch if (call.exchange) |exchange| {
+                    call.exchange = null;
+                    host.worker.abort(exchange);
+                };
+            }
+        }
+
+        const Last = union(enum) { start: Start, bytes: []const u8, body };
+
+        /// The last command of an exchange: it may be gone afterwards, so the call lets go of it first. On an error it is the call's again.
+        fn finish(host: *Self, call: *Call, last: Last) SendError!void {
+            const exchange = call.exchange orelse return error.Closed;
+            const worker = host.worker;
+            call.exchange = null;
+            exchange.user = null;
+            errdefer {
+                call.exchange = exchange;
+                exchange.user = call;
+            }
+            _ = switch (last) {
+                .start => |start| try worker.start(exchange, start),
+                .bytes => |bytes| try worker.write(exchange, bytes, true),
+                .body => switch (call.response.body) {
+                    .blocks => |*blocks| try host.writeBlocks(exchange, blocks, true),
+                    .file => |file| worker.writeFile(exchange, file.fd, file.offset, file.len) catch return error.TooShort,
+                    .none, .bytes => unreachable,
+                },
+            };
+            call.response.state = .ended;
+        }
+
+        fn writeBlocks(host: *Self, exchange: *Exchange, blocks: *Outbox, last: bool) SendError!Worker.Outcome {
+            var slices: [64][]const u8 = undefined;
+            var outcome: Worker.Outcome = .accepted;
+            while (true) switch (blocks.front(&slices)) {
+                .nothing => return outcome,
+                .bytes => |count| {
+                    const bytes = slices[0];
+                    _ = count;
+                    outcome = try host.worker.write(exchange, bytes, last and bytes.len == blocks.bytes);
+                    blocks.consume(&host.worker.pool, bytes.len);
+                },
+                .file => unreachable,
+            };
+        }
+
+        /// Answers with a status and nothing else, whatever was prepared.
+        fn replace(host: *Self, call: *Call, status: Status) void {
+            if (call.exchange == null) return;
+            const text = status.toString();
+            var digits: [20]u8 = undefined;
+            host.finish(call, .{ .start = .{
+                .status = status.code(),
+                .fields = &.{
+                    .init("Content-Type", "text/plain"),
+                    .init("Content-Length", response_file.decimal(text.len, &digits)),
+                },
+                .body = text,
+                .end = true,
+            } }) catch if (call.exchange) |exchange| {
+                call.exchange = null;
+                host.worker.abort(exchange);
+            };
+        }
+
+        /// Ends a call that the handler has not answered, or not to the end.
+        fn refuse(host: *Self, call: *Call, status: Status) void {
+            host.replace(call, status);
+            host.release(call);
+        }
+
+        /// Ends a streamed response that the handler left open.
+        fn close(host: *Self, call: *Call) void {
+            host.finish(call, .{ .bytes = "" }) catch |err| {
+                log.warn("response cut: {t}", .{err});
+                if (call.exchange) |exchange| {
+                    call.exchange = null;
+                    host.worker.abort(exchange);
+                }
+            };
+            host.release(call);
+        }
+
+        // ---- What a response asks for
+
+        const link: response_file.Link = .{ .send = send, .inform = inform, .detach = detach, .offersWebSocket = offersWebSocket };
+
+        fn callOf(response: *Response) *Call {
+            return @fieldParentPtr("response", response);
+        }
+
+        fn hostOf(call: *Call) *Self {
+            return @ptrCast(@alignCast(call.host));
+        }
+
+        fn send(response: *Response, bytes: []const u8, last: bool) SendError!Flow {
+            const call = callOf(response);
+            const host = hostOf(call);
+            if (call.custody == .detached) return error.Closed;
+            switch (response.state) {
+                .ended, .lost => return error.Closed,
+                .collecting => {
+                    if (last and bytes.len == 0) {
+                        try host.sendWhole(call);
+                        response.state = if (call.custody == .orphaned) .lost else .ended;
+                        return .ready;
+                    }
+                    try host.begin(call);
+                },
+                .streaming, .blocked => {},
+            }
+            const exchange = call.exchange orelse return error.Closed;
+            if (last) {
+                try host.finish(call, .{ .bytes = bytes });
+                return .ready;
+            }
+            if (bytes.len > host.response_bytes_max -| host.worker.buffered(exchange)) return error.ResponseBodyBufferTooSmall;
+            return host.noteFlow(call, try host.worker.write(exchange, bytes, false));
+        }
+
+        /// Sends status, headers and the body that was collected as the beginning of a stream.
+        fn begin(host: *Self, call: *Call) SendError!void {
+            const response = &call.response;
+            const exchange = call.exchange orelse return error.Closed;
+            const start: Start = .{
+                .status = response.status.code(),
+                .fields = response.fields[0..response.count],
+                .body = switch (response.body) {
+                    .bytes => |bytes| bytes,
+                    .none, .blocks => "",
+                    .file => return error.OutOfOrder,
+                },
+            };
+            response.state = .streaming;
+            errdefer if (call.exchange != null) {
+                response.state = .collecting;
+            };
+            _ = host.noteFlow(call, try host.worker.start(exchange, start));
+            switch (response.body) {
+                .blocks => |*blocks| if (call.exchange) |same| {
+                    _ = host.noteFlow(call, try host.writeBlocks(same, blocks, false));
+                },
+                .none, .bytes, .file => {},
+            }
+            response.dropBody();
+        }
+
+        fn noteFlow(_: *Self, call: *Call, outcome: Worker.Outcome) Flow {
+            switch (outcome) {
+                .accepted, .done => return .ready,
+                .blocked => {
+                    if (call.response.state == .streaming) call.response.state = .blocked;
+                    return .wait;
+                },
+            }
+        }
+
+        fn inform(response: *Response, status: u16, fields: []const Field) SendError!void {
+            const call = callOf(response);
+            const exchange = call.exchange orelse return error.Closed;
+            try hostOf(call).worker.inform(exchange, status, fields);
+        }
+
+        fn detach(response: *Response) error{ OutOfMemory, Closed }!Detached {
+            const call = callOf(response);
+            const exchange = call.exchange orelse return error.Closed;
+            if (response.state == .ended or call.custody != .handler) return error.Closed;
+            try call.keepHead();
+            const inbox = hostOf(call).inbox;
+            inbox.retain();
+            call.custody = .detached;
+            return .{ .inbox = inbox, .ticket = exchange.ticket };
+        }
+
+        fn offersWebSocket(response: *const Response) bool {
+            const call: *const Call = @fieldParentPtr("response", response);
+            const exchange = call.exchange orelse return false;
+            return exchange.websocket != null;
+        }
+
+        // ---- Messages from other threads
+
+        /// Does what a message says, and frees it.
+        pub fn receive(host: *Self, mail: *Message) void {
+            switch (mail.content) {
+                .reply => host.deliver(mail),
+                .frame => |*frame| {
+                    host.sockets.deliver(frame);
+                    host.inbox.free(mail);
+                },
+                .connection => host.inbox.free(mail),
+            }
+        }
+
+        /// A part of a detached answer came in. Takes the message.
+        fn deliver(host: *Self, mail: *Message) void {
+            const exchange = host.worker.find(mail.content.reply.ticket) orelse return host.inbox.free(mail);
+            const call = Call.of(exchange) orelse return host.inbox.free(mail);
+            assert(call.custody == .detached);
+            if (call.response.state == .blocked or !call.parked.isEmpty()) return call.parked.append(mail);
+            host.apply(call, mail);
+        }
+
+        fn unpark(host: *Self, call: *Call) void {
+            const ticket = call.ticket;
+            while (call.response.state != .blocked) {
+                const mail = call.parked.pop() orelse return;
+                host.apply(call, mail);
+                if (host.calls.get(ticket) == null) return;
+            }
+        }
+
+        fn apply(host: *Self, call: *Call, mail: *Message) void {
+            defer host.inbox.free(mail);
+            const begun = call.response.state != .collecting;
+            host.applyReply(call, &mail.content.reply) catch |err| {
+                log.warn("detached response not sent: {t}", .{err});
+                if (!begun) return host.refuse(call, .internal_server_error);
+                if (call.exchange) |exchange| {
+                    call.exchange = null;
+                    host.worker.abort(exchange);
+                }
+                return host.release(call);
+            };
+            switch (call.custody) {
+                .orphaned => |reason| host.bury(call, reason),
+                .detached => if (call.response.state == .ended) host.release(call),
+                .server, .handler, .waiting => unreachable,
+            }
+        }
+
+        fn applyReply(host: *Self, call: *Call, reply: *const Message.Reply) SendError!void {
+            const exchange = call.exchange orelse return error.Closed;
+            // If the client goes meanwhile, `aborted` leaves the call to us.
+            call.custody = .handler;
+            defer if (call.custody == .handler) {
+                call.custody = .detached;
+            };
+            switch (reply.kind) {
+                .answer => {
+                    call.response.status = .fromCode(reply.status);
+                    for (reply.fields) |field| call.response.addNewHeader(field.name(), field.value()) catch return error.InvalidFieldValue;
+                    call.response.setBodyBorrowed(reply.bytes) catch return error.OutOfMemory;
+                    try host.sendWhole(call);
+                    if (call.response.state == .collecting) call.response.state = .ended;
+                },
+                .start => {
+                    const start: Start = .{ .status = reply.status, .fields = reply.fields };
+                    const outcome = try host.worker.start(exchange, start);
+                    if (call.response.state == .collecting) call.response.state = .streaming;
+                    _ = host.noteFlow(call, outcome);
+                },
+                .write => _ = host.noteFlow(call, try host.worker.write(exchange, reply.bytes, false)),
+                .end => try host.finish(call, .{ .bytes = "" }),
+                .drop => return error.OutOfOrder,
+            }
+        }
+    };
+}

@@ -1,0 +1,234 @@
+//! The WebSockets of a host for Zig handlers: opens them, calls their hooks, and does what the handler or other threads ask for.
+//! Refuses to know: requests (native.zig), frames on the wire.
+const std = @import("std");
+const assert = std.debug.assert;
+const contract = @import("handler.zig");
+const registry = @import("registry.zig");
+const websocket = @import("websocket.zig");
+const ws = @import("ws.zig");
+const Exchange = @import("exchange.zig").Exchange;
+const Field = @import("protocol").http.Field;
+const Flow = @import("response.zig").Flow;
+const Inbox = @import("inbox.zig").Inbox;
+const Message = @import("inbox.zig").Message;
+const Slab = @import("slab.zig").Slab;
+const Ticket = @import("slab.zig").Ticket;
+
+const log = std.log.scoped(.peregrine);
+
+/// Times and sizes that all WebSockets of a server have.
+pub const Options = struct {
+    /// Between two pings, and how long a pong may take, in milliseconds; 0: no pings.
+    ping_ms: u32,
+    /// Bytes that may wait for a slow client.
+    queued_bytes_max: usize,
+};
+
+pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
+    return struct {
+        const Self = @This();
+        /// Whether the handler has anything to do with WebSockets.
+        pub const wanted = @hasDecl(Handler, "handleWSFrame");
+
+        handler: *Handler,
+        worker: *Worker,
+        options: Options,
+        table: Slab(Entry),
+        /// Ended under a `send` from elsewhere: the handler hears of it when none of its hooks is on the stack.
+        graves: ?*Entry = null,
+
+        const Entry = struct {
+            socket: ws.WebSocket,
+            ticket: Ticket,
+            sockets: *Self,
+            /// Null once it has ended.
+            exchange: ?*Exchange,
+            /// A hook is on the stack; if it ended meanwhile, `handleWSDisconn` waits for the hook's return.
+            busy: bool = false,
+            next_grave: ?*Entry = null,
+        };
+
+        pub fn init(gpa: std.mem.Allocator, handler: *Handler, worker: *Worker, options: Options) Self {
+            return .{ .handler = handler, .worker = worker, .options = options, .table = .init(gpa) };
+        }
+
+        pub fn deinit(self: *Self) void {
+            var entries = self.table.iterator();
+            while (entries.next()) |entry| self.release(entry);
+            self.table.deinit();
+        }
+
+        // ---- What the host passes on
+
+        pub const OpenError = Worker.AcceptError || error{NoHooks};
+
+        /// Completes the handshake of an exchange and tells the handler. On an error the request can still be answered.
+        pub fn open(self: *Self, exchange: *Exchange, inbox: *Inbox, subprotocol: ?[]const u8, fields: []const Field) OpenError!void {
+            if (!wanted) return error.NoHooks;
+            const slot = try self.table.add();
+            errdefer self.table.remove(slot.ticket);
+            const id = try registry.add(.{ .inbox = inbox, .ticket = exchange.ticket });
+            errdefer registry.remove(id);
+            const entry = slot.item;
+            entry.* = .{
+                .socket = .{ .id = id, .link = &link },
+                .ticket = slot.ticket,
+                .sockets = self,
+                .exchange = exchange,
+            };
+            try self.worker.acceptWebSocket(exchange, subprotocol, fields);
+            exchange.user = entry;
+            if (self.options.ping_ms > 0) {
+                self.worker.setKeepalive(exchange, self.options.ping_ms, self.options.ping_ms) catch unreachable; // it is one now
+            }
+            if (@hasDecl(Handler, "handleWSConn")) self.call(entry, .handleWSConn, .{});
+        }
+
+        pub fn message(self: *Self, exchange: *Exchange, kind: ws.Kind, bytes: []const u8) void {
+            if (!wanted) unreachable;
+            const entry = entryOf(exchange);
+            var frame: ws.Frame = .{
+                .opcode = switch (kind) {
+                    .text => .text,
+                    .binary => .binary,
+                },
+                .payload_len = bytes.len,
+                .payload = bytes,
+            };
+            self.call(entry, .handleWSFrame, .{&frame});
+        }
+
+        pub fn drained(self: *Self, exchange: *Exchange) void {
+            if (@hasDecl(Handler, "handleWSDrain")) self.call(entryOf(exchange), .handleWSDrain, .{});
+        }
+
+        pub fn closed(self: *Self, exchange: *Exchange, how: websocket.Close) void {
+            const entry = entryOf(exchange);
+            exchange.user = null;
+            entry.exchange = null;
+            entry.socket.close_code = how.code;
+            if (!entry.busy) self.bury(entry);
+        }
+
+        /// A message from another thread. The caller frees it.
+        pub fn deliver(self: *Self, frame: *const Message.Frame) void {
+            const exchange = self.worker.find(frame.ticket) orelse return;
+            if (exchange.openWebSocket() == null) return;
+            const entry = entryOf(exchange);
+            entry.busy = true;
+            switch (frame.action) {
+                .close => |code| entry.socket.close(code, "") catch |err| log.warn("WebSocket not closed: {t}", .{err}),
+                .message => |kind| _ = entry.socket.send(kind, frame.bytes) catch |err| switch (err) {
+                    error.NotOpen => {}, // closing: nobody listens any more
+                    error.NotUtf8 => unreachable, // checked by the sender
+                    error.OutOfMemory, error.Full => self.cut(entry),
+                },
+            }
+            self.unbusy(entry);
+        }
+
+        // ---- Calls of the handler
+
+        const Hook = enum { handleWSConn, handleWSFrame, handleWSDrain, handleWSDisconn };
+
+        /// A hook in either shape: with the WebSocket or with its number.
+        fn invoke(self: *Self, entry: *Entry, comptime hook: Hook, arguments: anytype) void {
+            const function = @field(Handler, @tagName(hook));
+            const by_number = comptime contract.takesNumber(@TypeOf(function));
+            const name = if (by_number) entry.socket.id else &entry.socket;
+            @call(.auto, function, .{ self.handler, name } ++ arguments);
+        }
+
+        fn call(self: *Self, entry: *Entry, comptime hook: Hook, arguments: anytype) void {
+            assert(!entry.busy);
+            entry.busy = true;
+            self.invoke(entry, hook, arguments);
+            self.unbusy(entry);
+        }
+
+        fn unbusy(self: *Self, entry: *Entry) void {
+            entry.busy = false;
+            if (entry.exchange == null) self.bury(entry);
+        }
+
+        fn dig(self: *Self, entry: *Entry) void {
+            entry.next_grave = self.graves;
+            self.graves = entry;
+        }
+
+        /// At the end of a round: tells the handler of those that ended under its own hands.
+        pub fn sweep(self: *Self) void {
+            while (self.graves) |entry| {
+                self.graves = entry.next_grave;
+                self.bury(entry);
+            }
+        }
+
+        fn bury(self: *Self, entry: *Entry) void {
+            // From here on the number finds nobody, so the handler cannot send to it by mistake.
+            if (@hasDecl(Handler, "handleWSDisconn")) self.invoke(entry, .handleWSDisconn, .{});
+            self.release(entry);
+        }
+
+        fn release(self: *Self, entry: *Entry) void {
+            if (entry.exchange) |exchange| exchange.user = null;
+            registry.remove(entry.socket.id);
+            self.table.remove(entry.ticket);
+        }
+
+        /// The client does not take what it is sent.
+        fn cut(self: *Self, entry: *Entry) void {
+            const exchange = entry.exchange orelse return;
+            entry.exchange = null;
+            exchange.user = null;
+            entry.socket.close_code = websocket.code_abnormal;
+            self.worker.abort(exchange);
+        }
+
+        fn entryOf(exchange: *const Exchange) *Entry {
+            return @ptrCast(@alignCast(exchange.user.?));
+        }
+
+        // ---- What a WebSocket asks for
+
+        const link: ws.Link = .{ .send = send, .close = close, .pause = pause };
+
+        fn entryOfSocket(socket: *ws.WebSocket) *Entry {
+            return @fieldParentPtr("socket", socket);
+        }
+
+        fn send(socket: *ws.WebSocket, kind: ws.Kind, bytes: []const u8) ws.SendError!Flow {
+            const entry = entryOfSocket(socket);
+            const self = entry.sockets;
+            const exchange = entry.exchange orelse return error.NotOpen;
+            if (bytes.len > self.options.queued_bytes_max -| self.worker.buffered(exchange)) return error.Full;
+            // If the client turns out to be gone, `closed` is called in here. The caller may be another WebSocket's hook, at work on a
+            // list of its WebSockets: no time to tell it that one of them has ended.
+            const outer = entry.busy;
+            entry.busy = true;
+            defer if (!outer) {
+                entry.busy = false;
+                if (entry.exchange == null) self.dig(entry);
+            };
+            return switch (try self.worker.sendMessage(exchange, kind, bytes)) {
+                .accepted, .done => .ready,
+                .blocked => .wait,
+            };
+        }
+
+        fn close(socket: *ws.WebSocket, code: u16, reason: []const u8) ws.CloseError!void {
+            const entry = entryOfSocket(socket);
+            const exchange = entry.exchange orelse return error.NotOpen;
+            entry.sockets.worker.closeWebSocket(exchange, code, reason) catch |err| switch (err) {
+                error.NotWebSocket => unreachable,
+                else => |other| return other,
+            };
+        }
+
+        fn pause(socket: *ws.WebSocket, paused: bool) void {
+            const entry = entryOfSocket(socket);
+            const exchange = entry.exchange orelse return;
+            entry.sockets.worker.pauseWebSocket(exchange, paused) catch unreachable;
+        }
+    };
+}

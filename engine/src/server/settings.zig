@@ -1,0 +1,106 @@
+//! What a server needs besides its handler and its port, and what follows from it.
+//! Refuses to know: how a server is built (server.zig); the limits of one worker are config.zig's.
+const std = @import("std");
+const io = @import("io");
+const Config = @import("config.zig").Config;
+
+/// All fields have defaults that suit a server on the open internet.
+pub const ServerConfig = struct {
+    /// Numeric IPv4 or IPv6 address to listen at, together with the server's port; "::" serves both families. Empty: only `listeners`.
+    ip: []const u8 = "0.0.0.0",
+    /// Further places to listen at.
+    listeners: []const Place = &.{},
+    /// Threads that serve requests; 0: one per core.
+    worker_thread_count: usize = 0,
+    /// Stack of each thread that the server starts, in bytes.
+    worker_stack_size: usize = 1024 * 1024,
+    /// How connections reach the workers. 1 or more: so many threads accept (the caller of `start` is the first) and give each
+    /// connection to the worker that has the fewest. 0: every worker accepts for itself, and the kernel spreads connections by a hash
+    /// (SO_REUSEPORT): the cheapest way for many short connections, less even for few long ones. A single worker accepts for itself.
+    accept_thread_count: usize = 1,
+    /// Worker thread n runs on the nth of the cores that the process may use, and on no other.
+    cpu_affinity: bool = false,
+    /// Small packets leave at once (TCP_NODELAY).
+    tcp_nodelay: bool = true,
+    /// Connections that the kernel holds ready for `accept`.
+    backlog: u31 = 2048,
+    /// The largest response body that `setBody` takes, and the most that waits for a slow client; in bytes, per response. Memory is
+    /// taken when it is needed, not before.
+    response_body_buffer_size: usize = 10 * 1024 * 1024,
+    /// The largest request body that is put together for `request.body`, in bytes (413 beyond it). With `handleBody`, bodies are not put
+    /// together and `limits.body_bytes_max` holds. Memory is taken as the body comes.
+    request_buffer_size: usize = 1024 * 1024,
+    /// The largest WebSocket message, in bytes (close code 1009 beyond it).
+    websocket_buffer_size: usize = 32 * 1024,
+    /// Between two pings to a WebSocket client, and how long its pong may take before it is gone, in milliseconds; 0: no pings.
+    websocket_ping_ms: u32 = 30_000,
+    /// What detached answers and messages to WebSockets may hold between their threads and slow clients, per worker, in bytes.
+    detached_bytes_max: usize = 64 * 1024 * 1024,
+    /// SIGINT and SIGTERM stop the server as `shutdown` does; a second one cuts what is left.
+    handle_signals: bool = true,
+    /// After `shutdown`: how long open requests may take before they are cut, in milliseconds. 0: for ever.
+    stop_ms: u32 = 30_000,
+    /// Limits and deadlines of each worker.
+    limits: Config = .{},
+
+    /// Where to listen.
+    pub const Place = union(enum) {
+        /// Numeric address and port (0: any free one).
+        ip: struct { address: []const u8, port: u16 },
+        /// Path of a Unix socket. The file is created, and removed when the server is gone. A leading NUL byte: an abstract socket.
+        unix: []const u8,
+    };
+
+    /// The limits of each worker. `streams`: the handler takes bodies in pieces.
+    pub fn workerLimits(config: *const ServerConfig, streams: bool) Config {
+        var limits = config.limits;
+        if (!streams) limits.body_bytes_max = lower(limits.body_bytes_max, config.request_buffer_size);
+        const message_bytes: u32 = @intCast(@min(config.websocket_buffer_size, std.math.maxInt(u32)));
+        limits.message_bytes_max = @min(limits.message_bytes_max, message_bytes);
+        limits.frame_bytes_max = @min(limits.frame_bytes_max, message_bytes);
+        return limits;
+    }
+
+    /// 0 means no limit, on the left only.
+    fn lower(limit: u64, other: usize) u64 {
+        // ... so a buffer of nothing leaves room for one byte, which is as good as none.
+        const most = @max(other, 1);
+        return if (limit == 0) most else @min(limit, most);
+    }
+
+    /// All places, that of the port first.
+    pub fn addresses(config: *const ServerConfig, gpa: std.mem.Allocator, port: u16) error{ OutOfMemory, InvalidAddress, NowhereToListen }![]io.Address {
+        var list: std.ArrayList(io.Address) = .empty;
+        errdefer list.deinit(gpa);
+        if (config.ip.len > 0) try list.append(gpa, try .parse(config.ip, port));
+        for (config.listeners) |place| try list.append(gpa, switch (place) {
+            .ip => |ip| try .parse(ip.address, ip.port),
+            .unix => |path| try .unixPath(path),
+        });
+        if (list.items.len == 0) return error.NowhereToListen;
+        return list.toOwnedSlice(gpa);
+    }
+};
+
+test "addresses in order, and none is an error" {
+    const gpa = std.testing.allocator;
+    const config: ServerConfig = .{ .listeners = &.{ .{ .ip = .{ .address = "::1", .port = 9 } }, .{ .unix = "/tmp/x" } } };
+    const list = try config.addresses(gpa, 80);
+    defer gpa.free(list);
+    try std.testing.expectEqual(3, list.len);
+    try std.testing.expectEqual(80, list[0].port().?);
+    try std.testing.expectEqual(9, list[1].port().?);
+    try std.testing.expectEqual(null, list[2].port());
+    try std.testing.expectError(error.NowhereToListen, (ServerConfig{ .ip = "" }).addresses(gpa, 80));
+    try std.testing.expectError(error.InvalidAddress, (ServerConfig{ .ip = "localhost" }).addresses(gpa, 80));
+}
+
+test "buffer sizes become limits, and never raise one" {
+    const config: ServerConfig = .{ .request_buffer_size = 1000, .limits = .{ .body_bytes_max = 0 } };
+    try std.testing.expectEqual(1000, config.workerLimits(false).body_bytes_max);
+    try std.testing.expectEqual(0, config.workerLimits(true).body_bytes_max);
+    const small: ServerConfig = .{ .limits = .{ .body_bytes_max = 10, .message_bytes_max = 20 } };
+    try std.testing.expectEqual(10, small.workerLimits(false).body_bytes_max);
+    try std.testing.expectEqual(20, small.workerLimits(false).message_bytes_max);
+    try std.testing.expectEqual(32 * 1024, small.workerLimits(false).frame_bytes_max);
+}

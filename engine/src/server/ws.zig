@@ -1,0 +1,131 @@
+//! WebSockets as a Zig handler sees them. A handler upgrades a request with `upgrader.handleUpgrade` and has the hooks
+//!
+//!     pub fn handleWSConn(self, socket) void                     it is open
+//!     pub fn handleWSFrame(self, socket, frame: *ws.Frame) void  a whole message came
+//!     pub fn handleWSDrain(self, socket: *ws.WebSocket) void     after `.wait`: there is room again
+//!     pub fn handleWSDisconn(self, socket) void                  it has ended; the last call
+//!
+//! where `socket` is a `*ws.WebSocket`, or, in the older shape, its number: a `std.posix.socket_t` that is no descriptor and is never somebody
+//! else's. All run in the worker thread that owns the connection; from other threads, use the number and `writer`.
+//! Refuses to know: framing, pings, closing handshakes (the engine answers them), and workers (they stand behind `Link`).
+const std = @import("std");
+const protocol = @import("protocol");
+const Flow = @import("response.zig").Flow;
+const Inbox = @import("inbox.zig").Inbox;
+const PostError = @import("inbox.zig").PostError;
+const Request = @import("request.zig").Request;
+const Response = @import("response.zig").Response;
+const registry = @import("registry.zig");
+const websocket = @import("websocket.zig");
+
+pub const Id = registry.Id;
+pub const Kind = websocket.Kind;
+pub const Opcode = protocol.websocket.frame.Opcode;
+
+/// A whole message. Frames of the wire are put together by the engine, control frames are its own business.
+pub const Frame = struct {
+    /// Always true: messages are whole.
+    fin: bool = true,
+    /// `.text` (valid UTF-8) or `.binary`.
+    opcode: Opcode,
+    payload_len: usize,
+    /// Borrowed until the hook returns.
+    payload: []const u8,
+
+    pub fn getPayload(frame: *const Frame) []const u8 {
+        return frame.payload;
+    }
+};
+
+pub const SendError = websocket.SendError || error{
+    /// The client is slow, and `response_body_buffer_size` bytes wait for it already.
+    Full,
+};
+pub const CloseError = websocket.CloseError || error{NotOpen};
+
+/// The way from a WebSocket to its exchange. A host fills it in.
+pub const Link = struct {
+    send: *const fn (*WebSocket, Kind, []const u8) SendError!Flow,
+    close: *const fn (*WebSocket, code: u16, reason: []const u8) CloseError!void,
+    pause: *const fn (*WebSocket, bool) void,
+};
+
+/// An open WebSocket, for the worker thread that owns it. Valid until `handleWSDisconn` returns.
+pub const WebSocket = struct {
+    /// Its name for other threads; see `writer`.
+    id: Id,
+    /// The handler's own.
+    context: ?*anyopaque = null,
+    /// How it ended, known in `handleWSDisconn`: the close code (1006: without a close frame).
+    close_code: u16 = 0,
+    link: *const Link,
+
+    /// Sends a message, which is copied. Text has to be UTF-8. After `.wait` it is best to stop until `handleWSDrain`.
+    pub fn send(socket: *WebSocket, kind: Kind, bytes: []const u8) SendError!Flow {
+        return socket.link.send(socket, kind, bytes);
+    }
+
+    /// Starts the closing handshake. `handleWSDisconn` follows when the client has answered, or has had its time.
+    pub fn close(socket: *WebSocket, code: u16, reason: []const u8) CloseError!void {
+        return socket.link.close(socket, code, reason);
+    }
+
+    /// Stops reading from the client, or goes on.
+    pub fn pause(socket: *WebSocket, paused: bool) void {
+        socket.link.pause(socket, paused);
+    }
+};
+
+pub const upgrader = struct {
+    pub const Error = error{
+        /// The request is no WebSocket handshake. (A malformed one never reaches a handler: the engine has answered it.)
+        NoValidUpgradeHeader,
+        /// The response has begun, or the request has ended.
+        Closed,
+    };
+
+    /// Makes the request a WebSocket when the handler returns. Headers of the response go along. The allocator is not used any more.
+    pub fn handleUpgrade(_: std.mem.Allocator, request: *Request, response: *Response) Error!void {
+        return accept(request, response, null);
+    }
+
+    /// The same, with the subprotocol that was chosen out of those that the client offered; borrowed until the handler returns.
+    pub fn accept(_: *Request, response: *Response, subprotocol: ?[]const u8) Error!void {
+        if (response.state != .collecting) return error.Closed;
+        if (!response.link.offersWebSocket(response)) return error.NoValidUpgradeHeader;
+        response.upgrade = .{ .subprotocol = subprotocol };
+    }
+};
+
+/// For any thread, the owner's as well: messages by number.
+pub const writer = struct {
+    pub const Error = PostError || error{
+        /// It has ended.
+        NotOpen,
+        /// Text that is not UTF-8.
+        NotUtf8,
+    };
+
+    /// Sends a message, which is copied, to the WebSocket with this number. Messages of one thread arrive in their order.
+    /// A client that is too slow for what is sent this way is disconnected.
+    pub fn writeMessage(id: Id, data: []const u8, is_binary: bool) Error!void {
+        const kind: Kind = if (is_binary) .binary else .text;
+        // The worker would have nobody to tell.
+        if (kind == .text and !protocol.websocket.utf8.valid(data)) return error.NotUtf8;
+        try post(id, .{ .message = kind }, data);
+    }
+
+    /// Starts the closing handshake of the WebSocket with this number. `code`: 1000, or another that may be sent (RFC 6455 section 7.4).
+    pub fn close(id: Id, code: u16) Error!void {
+        try post(id, .{ .close = code }, "");
+    }
+
+    fn post(id: Id, action: @import("inbox.zig").Message.Frame.Action, data: []const u8) Error!void {
+        const place = registry.find(id) orelse return error.NotOpen;
+        defer place.inbox.release();
+        place.inbox.post(.{ .frame = .{ .ticket = place.ticket, .action = action, .bytes = data } }) catch |err| switch (err) {
+            error.Gone => return error.NotOpen,
+            error.OutOfMemory, error.Full => |other| return other,
+        };
+    }
+};

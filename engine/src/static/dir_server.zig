@@ -1,0 +1,182 @@
+//! Answers requests with the files of a folder, as they are now: each request looks at its file, and only a small one that has not changed
+//! since it was read is answered from memory (cache.zig). Nothing outside the folder is ever opened: names are cleaned here (path.zig),
+//! and the kernel refuses links that lead out.
+//! Refuses to know: what is in the files.
+const std = @import("std");
+const assert = std.debug.assert;
+const server = @import("server");
+const files = @import("files.zig");
+const path_file = @import("path.zig");
+const representation = @import("representation.zig");
+const Cache = @import("cache.zig").Cache;
+const entry_bytes_max = @import("cache.zig").entry_bytes_max;
+const Accepted = @import("encoding.zig").Accepted;
+const Coding = @import("encoding.zig").Coding;
+const Mime = @import("mime.zig").Mime;
+
+pub const Config = struct {
+    /// The part of a request's path that stands for the folder. With or without a slash at its end. Borrowed for as long as the server lives.
+    request_path: []const u8 = "/",
+    /// The file that answers for a folder; empty: folders are not found. Borrowed likewise.
+    index: []const u8 = "index.html",
+    /// Serve names that begin with a dot, and what is below them.
+    dotfiles: bool = false,
+    /// Serve "name.br", "name.zst" or "name.gz" in place of "name" to clients that accept it, if it is not older.
+    precompressed: bool = true,
+    /// Cache-Control of every answer; null: none. Borrowed likewise.
+    cache_control: ?[]const u8 = null,
+};
+
+/// A folder. Its functions may be called by several threads at once.
+pub const DirServer = struct {
+    allocator: std.mem.Allocator,
+    root: files.Fd,
+    config: Config,
+    cache: Cache,
+
+    pub const InitError = error{ OutOfMemory, PathNotAbsolute, NameTooLong } || files.OpenError;
+
+    /// `allocator` has to be safe for threads if several serve. `absolute_path` names the folder; links in it are followed. The folder may be moved afterwards, it stays the same one.
+    pub fn init(allocator: std.mem.Allocator, absolute_path: []const u8, config: Config) InitError!*DirServer {
+        if (!std.fs.path.isAbsolute(absolute_path)) return error.PathNotAbsolute;
+        const path = std.posix.toPosixPath(absolute_path) catch return error.NameTooLong;
+        if (config.index.len > index_bytes_max) return error.NameTooLong;
+        const self = try allocator.create(DirServer);
+        errdefer allocator.destroy(self);
+        self.* = .{ .allocator = allocator, .root = try files.openRoot(&path), .config = config, .cache = .{ .gpa = allocator } };
+        return self;
+    }
+
+    const index_bytes_max = 255;
+
+    pub fn deinit(self: *DirServer) void {
+        self.cache.deinit();
+        _ = std.os.linux.close(self.root);
+        self.allocator.destroy(self);
+    }
+
+    /// Answers GET and HEAD with a file; anything else with 405, and with 404 what is not there. On an error nothing useful was said:
+    /// a handler may answer with a status of its own.
+    pub fn serve(self: *DirServer, request: *server.Request, response: *server.Response) representation.Error!void {
+        if (request.method != .GET and request.method != .HEAD) {
+            response.status = .method_not_allowed;
+            return response.addNewHeader("Allow", "GET, HEAD");
+        }
+        var buffer: [path_file.bytes_max]u8 = undefined;
+        const found = self.find(request, &buffer) catch |err| {
+            response.status = switch (err) {
+                error.NotFound => .not_found,
+                error.Exhausted => .service_unavailable,
+            };
+            return;
+        };
+        const mime: Mime = .fromPath(found.name.slice());
+        const varies = self.config.precompressed and mime.isCompressible();
+        const about: representation.About = .{ .mime = mime, .varies = varies, .cache_control = self.config.cache_control };
+        if (varies) if (try self.serveSibling(request, response, found, about)) return;
+        if (!try self.give(request, response, found, about)) response.status = .not_found;
+    }
+
+    /// A name, and what was seen there.
+    const Found = struct { name: Name, identity: files.Identity };
+
+    /// The regular file that a request means.
+    fn find(self: *DirServer, request: *const server.Request, buffer: *[path_file.bytes_max]u8) files.OpenError!Found {
+        const below = path_file.below(request.getPath(), self.config.request_path) orelse return error.NotFound;
+        const clean = path_file.clean(below, buffer, self.config.dotfiles) orelse return error.NotFound;
+        var name: Name = .{ .buffer = buffer, .len = clean.name.len };
+        const status = try files.look(self.root, if (name.len == 0) "." else name.terminated());
+        switch (status.kind) {
+            .regular => if (!clean.folder) return .{ .name = name, .identity = status.identity },
+            .folder => if (self.config.index.len > 0) {
+                if (name.len > 0) name.append("/");
+                name.append(self.config.index);
+                const index = try files.look(self.root, name.terminated());
+                if (index.kind == .regular) return .{ .name = name, .identity = index.identity };
+            },
+            .other => {},
+        }
+        return error.NotFound;
+    }
+
+    /// Answers with the best coding of a file that the client accepts and that is not older than the file; false if there is none.
+    fn serveSibling(
+        self: *DirServer,
+        request: *const server.Request,
+        response: *server.Response,
+        found: Found,
+        about: representation.About,
+    ) representation.Error!bool {
+        const accepted: Accepted = .init(request.findHeader("accept-encoding") orelse return false);
+        for (accepted.slice()) |coding| {
+            var name = found.name;
+            name.append(coding.suffix());
+            const status = files.look(self.root, name.terminated()) catch continue;
+            if (status.kind != .regular or status.identity.modified_ns < found.identity.modified_ns) continue;
+            var coded = about;
+            coded.coding = coding;
+            if (try self.give(request, response, .{ .name = name, .identity = status.identity }, coded)) return true;
+        }
+        return false;
+    }
+
+    /// Answers with a file that was found, from memory or from where it is. False: it cannot be opened, because it lies outside the folder or
+    /// is gone; then nothing was said.
+    fn give(
+        self: *DirServer,
+        request: *const server.Request,
+        response: *server.Response,
+        found: Found,
+        about: representation.About,
+    ) representation.Error!bool {
+        var name = found.name;
+        if (self.cache.get(name.slice(), found.identity)) |entry| {
+            defer self.cache.release(entry);
+            try representation.answer(request, response, entry.identity, .{ .memory = entry.bytes() }, about);
+            return true;
+        }
+        const file = files.openBelow(self.root, name.terminated()) catch return false;
+        if (file.status.kind != .regular) {
+            file.close();
+            return false;
+        }
+        if (file.status.identity.size <= entry_bytes_max) self.remember(name.slice(), file);
+        try representation.answer(request, response, file.status.identity, .{ .file = file.fd }, about);
+        return true;
+    }
+
+    /// Keeps a small file for the next request. A file that changes while it is read is not kept, and neither is one without memory for it.
+    fn remember(self: *DirServer, name: []const u8, file: files.File) void {
+        const identity = file.status.identity;
+        const entry = self.cache.create(name, identity) catch return;
+        defer self.cache.release(entry);
+        const bytes = files.readAll(file.fd, Cache.space(entry), 0) orelse return;
+        const after = files.lookAt(file.fd) catch return;
+        // Changed just now means that it may change again within the same tick of the kernel's clock, and nobody would see it.
+        const settled = identity.changed_ns < (@as(i128, files.now()) - 1) * std.time.ns_per_s;
+        if (bytes.len == identity.size and std.meta.eql(after.identity, identity) and settled) self.cache.put(entry);
+    }
+
+    /// A name that grows at its end.
+    const Name = struct {
+        buffer: *[path_file.bytes_max]u8,
+        len: usize,
+
+        fn slice(name: *const Name) []const u8 {
+            return name.buffer[0..name.len];
+        }
+
+        fn append(name: *Name, text: []const u8) void {
+            assert(text.len <= name.buffer.len - name.len);
+            @memcpy(name.buffer[name.len..][0..text.len], text);
+            name.len += text.len;
+        }
+
+        /// The name with a NUL behind it, for the kernel; until the name changes.
+        fn terminated(name: *Name) [*:0]const u8 {
+            assert(name.len < name.buffer.len);
+            name.buffer[name.len] = 0;
+            return name.buffer[0..name.len :0];
+        }
+    };
+};

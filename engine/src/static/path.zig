@@ -1,0 +1,98 @@
+//! From a request's path to a name below a folder. What comes out has no "..", no empty or "." segment, no NUL byte, and no leading slash.
+//! Refuses to know: whether such a file exists.
+const std = @import("std");
+const percentDecode = @import("protocol").http.target.percentDecode;
+
+/// The longest name, in bytes, with the suffixes that others put behind it.
+pub const bytes_max = 4096;
+/// Room that `clean` leaves for suffixes ("/index.html", ".zst").
+const reserve_bytes = 512;
+
+pub const Clean = struct {
+    /// Empty: the folder itself. Lies in the buffer that was given to `clean`.
+    name: []u8,
+    /// The path ended with a slash, so only a folder is meant.
+    folder: bool,
+};
+
+/// Decodes and checks a path (still percent-encoded). Null: it names nothing that is to be served. `dotfiles`: names that begin with a dot may be.
+pub fn clean(path: []const u8, buffer: *[bytes_max]u8, dotfiles: bool) ?Clean {
+    if (path.len > buffer.len - reserve_bytes) return null;
+    const decoded = percentDecode(path, buffer);
+    if (std.mem.findScalar(u8, decoded, 0) != null) return null;
+    var len: usize = 0;
+    var segments = std.mem.tokenizeScalar(u8, decoded, '/');
+    while (segments.next()) |segment| {
+        if (std.mem.eql(u8, segment, ".")) continue;
+        if (std.mem.eql(u8, segment, "..")) return null;
+        if (segment[0] == '.' and !dotfiles) return null;
+        if (len > 0) {
+            buffer[len] = '/';
+            len += 1;
+        }
+        // Never ahead of what is still to be read: each segment had at least as much before it.
+        std.mem.copyForwards(u8, buffer[len..][0..segment.len], segment);
+        len += segment.len;
+    }
+    const folder = decoded.len == 0 or isFolder(path);
+    return .{ .name = buffer[0..len], .folder = folder };
+}
+
+/// By the text as received, since the buffer was overwritten: ends with a slash, or with a segment ".".
+fn isFolder(path: []const u8) bool {
+    if (std.mem.endsWith(u8, path, "/") or std.ascii.endsWithIgnoreCase(path, "%2f")) return true;
+    return std.mem.endsWith(u8, path, "/.") or std.ascii.endsWithIgnoreCase(path, "/%2e");
+}
+
+/// What follows `prefix` in a path; null if the path does not lie below it. A slash at the prefix's end makes no difference, and
+/// "/static" does not cover "/statics".
+pub fn below(path: []const u8, prefix: []const u8) ?[]const u8 {
+    const bare = std.mem.trimEnd(u8, prefix, "/");
+    if (!std.mem.startsWith(u8, path, bare)) return null;
+    const rest = path[bare.len..];
+    return if (rest.len == 0 or rest[0] == '/') rest else null;
+}
+
+const testing = std.testing;
+
+test "paths become names" {
+    const cases = [_]struct { []const u8, []const u8, bool }{
+        .{ "/", "", true },                .{ "", "", true },           .{ "/a", "a", false },
+        .{ "/a/b.txt", "a/b.txt", false }, .{ "/a/", "a", true },       .{ "//a///b", "a/b", false },
+        .{ "/./a/.", "a", true },          .{ "/a%20b", "a b", false },
+        .{ "/%C3%A9", "é", false },
+        .{ "/a%2Fb", "a/b", false },       .{ "/a%2f", "a", true },     .{ "/...", "...", false },
+        .{ "/%2541", "%41", false },       .{ "/a..b", "a..b", false },
+    };
+    for (cases) |case| {
+        errdefer std.debug.print("{s}\n", .{case[0]});
+        var buffer: [bytes_max]u8 = undefined;
+        const got = clean(case[0], &buffer, true).?;
+        try testing.expectEqualStrings(case[1], got.name);
+        try testing.expectEqual(case[2], got.folder);
+    }
+}
+
+test "no way out, no NUL, no dotfiles unless asked, nothing endless" {
+    var buffer: [bytes_max]u8 = undefined;
+    for ([_][]const u8{ "/..", "/../etc/passwd", "/a/../b", "/%2e%2e/x", "/..%2fx", "/a/%2E./", "/a%00.txt" }) |path| {
+        try testing.expectEqual(null, clean(path, &buffer, true));
+        try testing.expectEqual(null, clean(path, &buffer, false));
+    }
+    for ([_][]const u8{ "/.git/config", "/a/.htaccess", "/%2egit", "/..." }) |path| {
+        try testing.expect(clean(path, &buffer, true) != null);
+        try testing.expectEqual(null, clean(path, &buffer, false));
+    }
+    const long: [bytes_max]u8 = @splat('a');
+    try testing.expectEqual(null, clean(&long, &buffer, true));
+}
+
+test "prefixes" {
+    try testing.expectEqualStrings("/x", below("/static/x", "/static").?);
+    try testing.expectEqualStrings("/x", below("/static/x", "/static/").?);
+    try testing.expectEqualStrings("", below("/static", "/static/").?);
+    try testing.expectEqual(null, below("/statics", "/static"));
+    try testing.expectEqual(null, below("/stat", "/static"));
+    try testing.expectEqualStrings("/x", below("/x", "/").?);
+    try testing.expectEqualStrings("/x", below("/x", "").?);
+}

@@ -1,0 +1,175 @@
+//! Turns a file into a response: validators, conditions, ranges, headers, and the body by the cheapest way.
+//! Refuses to know: how the file was found.
+const std = @import("std");
+const server = @import("server");
+const protocol = @import("protocol");
+const date = protocol.http.date;
+const conditional = @import("conditional.zig");
+const files = @import("files.zig");
+const Coding = @import("encoding.zig").Coding;
+const Mime = @import("mime.zig").Mime;
+const Range = @import("range.zig").Range;
+const Request = server.Request;
+const Response = server.Response;
+
+/// What is served, besides the file itself.
+pub const About = struct {
+    mime: Mime,
+    /// How the file is coded, if it is a sibling of the one that was asked for.
+    coding: ?Coding = null,
+    /// Another request for the same path may get another coding.
+    varies: bool = false,
+    /// Cache-Control; null: none.
+    cache_control: ?[]const u8 = null,
+};
+
+pub const Error = server.HeaderError || server.SetBodyError;
+
+/// Files up to this many bytes are read and leave in one write with their head; larger ones are left to the kernel.
+const read_bytes_max = Response.small_bytes;
+
+/// Where the bytes are.
+pub const Source = union(enum) {
+    /// Taken over: closed at once, or when it was sent.
+    file: files.Fd,
+    /// The whole contents; copied.
+    memory: []const u8,
+};
+
+/// Answers GET or HEAD with a regular file. With a null request it is served whole.
+pub fn answer(
+    request: ?*const Request,
+    response: *Response,
+    identity: files.Identity,
+    source: Source,
+    about: About,
+) Error!void {
+    var taken = false;
+    defer switch (source) {
+        .file => |fd| if (!taken) {
+            _ = std.os.linux.close(fd);
+        },
+        .memory => {},
+    };
+    var etag_buffer: [etag_bytes_max]u8 = undefined;
+    const validators: conditional.Validators = .{
+        .etag = etagOf(identity, about.coding, &etag_buffer),
+        .modified = identity.modifiedSeconds(),
+    };
+    try addValidators(response, validators, about);
+    const part = if (request) |asked|
+        try choosePart(asked, response, validators, identity.size) orelse return
+    else
+        Range.Part{ .offset = 0, .len = identity.size };
+    try addContentType(response, about);
+    const has_head_method = if (request) |asked| asked.method == .HEAD else false;
+    if (has_head_method) {
+        var digits: [20]u8 = undefined;
+        return response.addNewHeader("Content-Length", server.decimal(part.len, &digits));
+    }
+    switch (source) {
+        .memory => |bytes| _ = try response.setBody(bytes[@intCast(part.offset)..][0..@intCast(part.len)]),
+        .file => |fd| if (part.len > read_bytes_max) {
+            try response.setFile(.{ .fd = fd, .offset = part.offset, .len = part.len });
+            taken = true;
+        } else {
+            const space = try response.arena.allocator().alloc(u8, @intCast(part.len));
+            // What is missing was cut off since the file was opened; half of it under this tag would be a lie.
+            const bytes = files.readAll(fd, space, part.offset) orelse "";
+            if (bytes.len < part.len) return giveStatus(response, .internal_server_error);
+            try response.setBodyBorrowed(bytes);
+        },
+    }
+}
+
+/// The bytes that are to be sent; null if the answer is a status without them.
+fn choosePart(request: *const Request, response: *Response, validators: conditional.Validators, size: u64) Error!?Range.Part {
+    const whole: Range.Part = .{ .offset = 0, .len = size };
+    const fields = conditionsOf(request);
+    const now = files.now();
+    switch (conditional.evaluate(fields, validators, now)) {
+        .proceed => {},
+        .not_modified => {
+            giveStatus(response, .not_modified);
+            return null;
+        },
+        .precondition_failed => {
+            giveStatus(response, .precondition_failed);
+            return null;
+        },
+    }
+    try response.addNewHeader("Accept-Ranges", "bytes");
+    if (request.method != .GET or !conditional.rangeHolds(fields, validators, now)) return whole;
+    switch (Range.parse(request.findHeader("range") orelse return whole, size)) {
+        .whole => return whole,
+        .part => |part| {
+            giveStatus(response, .partial_content);
+            try addContentRange(response, part, size);
+            return part;
+        },
+        .unsatisfiable => {
+            try addContentRange(response, null, size);
+            giveStatus(response, .range_not_satisfiable);
+            return null;
+        },
+    }
+}
+
+fn giveStatus(response: *Response, status: server.Status) void {
+    response.status = status;
+}
+
+const etag_bytes_max = 64;
+
+/// Time of the last change and size, in hexadecimal, with the coding: two codings of one file are different representations.
+fn etagOf(identity: files.Identity, coding: ?Coding, buffer: *[etag_bytes_max]u8) []const u8 {
+    const nanoseconds: u128 = @bitCast(identity.modified_ns);
+    const suffix = if (coding) |c| c.suffix() else "";
+    return std.fmt.bufPrint(buffer, "\"{x}-{x}{s}\"", .{ @as(u64, @truncate(nanoseconds)), identity.size, suffix }) catch unreachable;
+}
+
+fn addValidators(response: *Response, validators: conditional.Validators, about: About) Error!void {
+    try response.addNewHeader("ETag", validators.etag);
+    if (validators.modified) |seconds| {
+        var text: [date.bytes_len]u8 = undefined;
+        date.format(seconds, &text);
+        try response.addNewHeader("Last-Modified", &text);
+    }
+    if (about.cache_control) |text| try response.addNewHeader("Cache-Control", text);
+    if (about.varies) try response.addNewHeader("Vary", "Accept-Encoding");
+}
+
+fn addContentType(response: *Response, about: About) Error!void {
+    if (about.coding) |coding| try response.addNewHeader("Content-Encoding", coding.name());
+    if (response.hasHeader("content-type")) return;
+    var buffer: [128]u8 = undefined;
+    const charset = if (about.mime.isText()) "; charset=utf-8" else "";
+    const text = std.fmt.bufPrint(&buffer, "{s}{s}", .{ about.mime.toString(), charset }) catch unreachable;
+    try response.addNewHeader("Content-Type", text);
+}
+
+fn addContentRange(response: *Response, part: ?Range.Part, size: u64) Error!void {
+    var buffer: [80]u8 = undefined;
+    const text = if (part) |p|
+        std.fmt.bufPrint(&buffer, "bytes {d}-{d}/{d}", .{ p.offset, p.offset + p.len - 1, size }) catch unreachable
+    else
+        std.fmt.bufPrint(&buffer, "bytes */{d}", .{size}) catch unreachable;
+    try response.addNewHeader("Content-Range", text);
+}
+
+fn conditionsOf(request: *const Request) conditional.Fields {
+    var fields: conditional.Fields = .{};
+    const head = request.head;
+    for (head.fields) |span| {
+        const place: *?[]const u8 = switch (span.id) {
+            .if_match => &fields.if_match,
+            .if_none_match => &fields.if_none_match,
+            .if_modified_since => &fields.if_modified_since,
+            .if_unmodified_since => &fields.if_unmodified_since,
+            .if_range => &fields.if_range,
+            else => continue,
+        };
+        if (place.* == null) place.* = span.value(head.text);
+    }
+    return fields;
+}

@@ -1,0 +1,252 @@
+//! PEM files into certificates, keys and authorities; certificates into names and PEM text (RFC 7468, RFC 5280, RFC 6125, RFC 4514).
+//! Every failure names the file and the reason in the diagnostic, because a person reads it at start-up.
+//! Refuses to know: contexts, sessions, which certificate answers which client.
+const std = @import("std");
+const assert = std.debug.assert;
+const c = @import("openssl_c");
+const tls = @import("tls.zig");
+
+const FileError = error{ OutOfMemory, InvalidFile };
+
+/// A certificate, its intermediates and its key, known to belong together.
+pub const Pair = struct {
+    leaf: *c.X509,
+    /// Intermediates in the file's order; may be empty.
+    chain: Chain,
+    key: *c.EVP_PKEY,
+
+    /// Loads both files and checks that they match.
+    pub fn load(files: tls.CertificateFiles, diagnostic: *tls.Diagnostic) tls.ContextError!Pair {
+        var chain = try Chain.load("SSL certificate file", files.cert_file, diagnostic);
+        errdefer chain.deinit();
+        const leaf = chain.shift();
+        errdefer c.X509_free(leaf);
+        const key = try loadKey(files, diagnostic);
+        errdefer c.EVP_PKEY_free(key);
+        c.ERR_clear_error();
+        if (c.X509_check_private_key(leaf, key) != 1) {
+            diagnostic.set("SSL key file does not match the certificate: key {s}, certificate {s} ({s})", .{
+                files.key_file, files.cert_file, reason(),
+            });
+            return error.KeyMismatch;
+        }
+        return .{ .leaf = leaf, .chain = chain, .key = key };
+    }
+
+    /// Drops these references; a context that uses the pair has its own.
+    pub fn deinit(pair: *Pair) void {
+        c.X509_free(pair.leaf);
+        pair.chain.deinit();
+        c.EVP_PKEY_free(pair.key);
+        pair.* = undefined;
+    }
+};
+
+/// The certificates of one file.
+pub const Chain = struct {
+    stack: *c.struct_stack_st_X509,
+
+    /// Reads all the certificates in `path`; none is an error. `role` begins the diagnostic's sentence.
+    pub fn load(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) FileError!Chain {
+        const file = try openFile(role, path, diagnostic);
+        defer _ = c.BIO_free(file);
+        var chain: Chain = .{ .stack = @ptrCast(c.OPENSSL_sk_new_null() orelse return error.OutOfMemory) };
+        errdefer chain.deinit();
+        // Certificates are not encrypted as a rule; without a callback OpenSSL would ask the terminal.
+        var password: Password = .{ .text = null };
+        while (c.PEM_read_bio_X509(file, null, Password.answer, &password)) |certificate| {
+            if (c.OPENSSL_sk_push(@ptrCast(chain.stack), certificate) == 0) {
+                c.X509_free(certificate);
+                return error.OutOfMemory;
+            }
+        }
+        // The end of the file shows as "no start line".
+        const ended = c.ERR_GET_REASON(c.ERR_peek_last_error()) == c.PEM_R_NO_START_LINE;
+        if (!ended) {
+            diagnostic.set("{s} is damaged: {s} ({s})", .{ role, path, reason() });
+            return error.InvalidFile;
+        }
+        c.ERR_clear_error();
+        if (chain.count() == 0) {
+            diagnostic.set("{s} holds no PEM certificate: {s}", .{ role, path });
+            return error.InvalidFile;
+        }
+        return chain;
+    }
+
+    /// How many certificates there are.
+    pub fn count(chain: Chain) usize {
+        return @intCast(c.OPENSSL_sk_num(@ptrCast(chain.stack)));
+    }
+
+    /// Borrowed from the chain.
+    pub fn at(chain: Chain, index: usize) *c.X509 {
+        return @ptrCast(@alignCast(c.OPENSSL_sk_value(@ptrCast(chain.stack), @intCast(index)).?));
+    }
+
+    /// Frees the certificates.
+    pub fn deinit(chain: *Chain) void {
+        while (chain.count() > 0) c.X509_free(chain.shift());
+        c.OPENSSL_sk_free(@ptrCast(chain.stack));
+        chain.* = undefined;
+    }
+
+    fn shift(chain: *Chain) *c.X509 {
+        assert(chain.count() > 0);
+        return @ptrCast(@alignCast(c.OPENSSL_sk_shift(@ptrCast(chain.stack)).?));
+    }
+};
+
+/// The lower-case DNS names that `certificate` is for, sorted; its common name if it has none (RFC 6125 §6.4.4). Owned by `arena`.
+pub fn dnsNames(arena: std.mem.Allocator, certificate: *c.X509) error{OutOfMemory}![]const []const u8 {
+    var names: std.ArrayList([]const u8) = .empty;
+    const alternatives: ?*c.GENERAL_NAMES =
+        @ptrCast(c.X509_get_ext_d2i(certificate, c.NID_subject_alt_name, null, null));
+    defer c.GENERAL_NAMES_free(alternatives);
+    if (alternatives) |list| {
+        var index: c_int = 0;
+        while (index < c.OPENSSL_sk_num(@ptrCast(list))) : (index += 1) {
+            const name: *const c.GENERAL_NAME = @ptrCast(@alignCast(c.OPENSSL_sk_value(@ptrCast(list), index).?));
+            var kind: c_int = undefined;
+            const value = c.GENERAL_NAME_get0_value(name, &kind);
+            if (kind == c.GEN_DNS) try appendName(arena, &names, @ptrCast(@alignCast(value.?)));
+        }
+    }
+    if (names.items.len == 0) {
+        const subject = c.X509_get_subject_name(certificate);
+        const position = c.X509_NAME_get_index_by_NID(subject, c.NID_commonName, -1);
+        if (position >= 0) {
+            try appendName(arena, &names, c.X509_NAME_ENTRY_get_data(c.X509_NAME_get_entry(subject, position)).?);
+        }
+    }
+    std.mem.sortUnstable([]const u8, names.items, {}, lessThan);
+    c.ERR_clear_error();
+    return names.items;
+}
+
+fn lessThan(_: void, a: []const u8, b: []const u8) bool {
+    return std.mem.lessThan(u8, a, b);
+}
+
+fn appendName(arena: std.mem.Allocator, names: *std.ArrayList([]const u8), value: *const c.ASN1_STRING) error{OutOfMemory}!void {
+    const text = c.ASN1_STRING_get0_data(value)[0..@intCast(c.ASN1_STRING_length(value))];
+    // A NUL would make the name end early for whoever reads it as a C string; no client asks for such a name.
+    if (text.len == 0 or std.mem.indexOfScalar(u8, text, 0) != null) return;
+    try names.append(arena, try std.ascii.allocLowerString(arena, text));
+}
+
+/// `certificate` as PEM text, owned by `gpa`.
+pub fn toPem(gpa: std.mem.Allocator, certificate: *c.X509) error{OutOfMemory}![]u8 {
+    const memory = c.BIO_new(c.BIO_s_mem()) orelse return error.OutOfMemory;
+    defer _ = c.BIO_free(memory);
+    if (c.PEM_write_bio_X509(memory, certificate) != 1) return error.OutOfMemory;
+    return dupeMemory(gpa, memory);
+}
+
+/// The subject of `certificate` by RFC 4514, owned by `gpa`. Bytes beyond ASCII are escaped.
+pub fn subjectText(gpa: std.mem.Allocator, certificate: *c.X509) error{OutOfMemory}![]u8 {
+    const memory = c.BIO_new(c.BIO_s_mem()) orelse return error.OutOfMemory;
+    defer _ = c.BIO_free(memory);
+    const subject = c.X509_get_subject_name(certificate);
+    if (c.X509_NAME_print_ex(memory, subject, 0, c.XN_FLAG_RFC2253) < 0) return error.OutOfMemory;
+    return dupeMemory(gpa, memory);
+}
+
+fn dupeMemory(gpa: std.mem.Allocator, memory: *c.BIO) error{OutOfMemory}![]u8 {
+    var bytes: [*c]u8 = null;
+    const len = c.BIO_ctrl(memory, c.BIO_CTRL_INFO, 0, @ptrCast(&bytes));
+    if (len <= 0) return gpa.dupe(u8, "");
+    return gpa.dupe(u8, bytes[0..@intCast(len)]);
+}
+
+/// OpenSSL's newest complaint in words, and an empty queue. Static text.
+pub fn reason() []const u8 {
+    defer c.ERR_clear_error();
+    const text = c.ERR_reason_error_string(c.ERR_peek_last_error()) orelse return "no reason given";
+    return std.mem.span(text);
+}
+
+fn openFile(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) FileError!*c.BIO {
+    c.ERR_clear_error();
+    if (c.BIO_new_file(path, "r")) |file| return file;
+    // The oldest error is the system's; its reason is errno.
+    const code = c.ERR_peek_error();
+    c.ERR_clear_error();
+    const number: c_int = @intCast(code & c.ERR_SYSTEM_MASK);
+    if (code & c.ERR_SYSTEM_FLAG != 0 and number == @backingInt(std.posix.E.NOENT)) {
+        diagnostic.set("{s} not found: {s}", .{ role, path });
+    } else {
+        diagnostic.set("{s} not readable: {s} ({s})", .{ role, path, systemText(code, number) });
+    }
+    return error.InvalidFile;
+}
+
+fn systemText(code: c_ulong, number: c_int) []const u8 {
+    if (code & c.ERR_SYSTEM_FLAG == 0) return "no reason given";
+    return switch (@as(std.posix.E, @fromBackingInt(@intCast(number)))) {
+        .ACCES, .PERM => "permission denied",
+        .NOTDIR => "a part of the path is not a directory",
+        .LOOP => "too many symbolic links",
+        .NAMETOOLONG => "the name is too long",
+        .MFILE, .NFILE => "too many open files",
+        .IO => "input/output error",
+        else => |errno| std.enums.tagName(std.posix.E, errno) orelse "system error",
+    };
+}
+
+fn loadKey(files: tls.CertificateFiles, diagnostic: *tls.Diagnostic) tls.ContextError!*c.EVP_PKEY {
+    const file = try openFile("SSL key file", files.key_file, diagnostic);
+    defer _ = c.BIO_free(file);
+    var password: Password = .{ .text = files.key_password };
+    if (c.PEM_read_bio_PrivateKey(file, null, Password.answer, &password)) |key| {
+        c.ERR_clear_error();
+        return key;
+    }
+    const why = reason();
+    if (password.asked) {
+        if (files.key_password == null) {
+            diagnostic.set("SSL key file is encrypted and no key_password is given: {s}", .{files.key_file});
+        } else {
+            diagnostic.set("SSL key_password does not open the key file: {s} ({s})", .{ files.key_file, why });
+        }
+        return error.InvalidPassword;
+    }
+    diagnostic.set("SSL key file holds no PEM private key: {s} ({s})", .{ files.key_file, why });
+    return error.InvalidFile;
+}
+
+/// Answers OpenSSL's question for a password, and remembers that it asked: that, not an error code, tells "encrypted" from "damaged".
+const Password = struct {
+    text: ?[]const u8,
+    asked: bool = false,
+
+    fn answer(buffer: [*c]u8, buffer_len: c_int, writing: c_int, context: ?*anyopaque) callconv(.c) c_int {
+        assert(writing == 0);
+        const password: *Password = @ptrCast(@alignCast(context.?));
+        password.asked = true;
+        const text = password.text orelse return -1;
+        if (text.len > @as(usize, @intCast(buffer_len))) return -1;
+        @memcpy(buffer[0..text.len], text);
+        return @intCast(text.len);
+    }
+};
+
+test "a missing file, a path through a file, and a file without PEM are told apart" {
+    var tmp = std.testing.tmpDir(.{});
+    defer tmp.cleanup();
+    try tmp.dir.writeFile(std.testing.io, .{ .sub_path = "words.txt", .data = "no certificate here\n" });
+    var diagnostic: tls.Diagnostic = .{};
+    var buffer: [128]u8 = undefined;
+    const cases = [_]struct { []const u8, []const u8 }{
+        .{ "absent.pem", "CA file not found: " },
+        .{ "words.txt/x.pem", "CA file not readable: " },
+        .{ "words.txt", "CA file holds no PEM certificate: " },
+    };
+    for (cases) |case| {
+        const path = try std.fmt.bufPrintSentinel(&buffer, ".zig-cache/tmp/{s}/{s}", .{ &tmp.sub_path, case[0] }, 0);
+        try std.testing.expectError(error.InvalidFile, Chain.load("CA file", path, &diagnostic));
+        try std.testing.expect(std.mem.startsWith(u8, diagnostic.text(), case[1]));
+        try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), path) != null);
+    }
+    try std.testing.expectEqual(0, c.ERR_peek_error());
+}

@@ -1,0 +1,431 @@
+//! One loaded configuration: OpenSSL contexts by server name, and the policy that all of them share. Never changes once made;
+//! counted references keep it alive for the sessions that began with it
+//! (RFC 6066 §3 names, RFC 7301 protocols, RFC 5077 and RFC 8446 §4.6.1 tickets).
+//! Refuses to know: which generation is the newest (context.zig), the bytes of a connection (session.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const c = @import("openssl_c");
+const tls = @import("tls.zig");
+const certificate = @import("certificate.zig");
+const transport = @import("transport.zig");
+
+/// A loaded configuration of a server or a client.
+pub const Generation = struct {
+    gpa: std.mem.Allocator,
+    arena: std.heap.ArenaAllocator,
+    references: std.atomic.Value(u32) = .init(1),
+    role: Role,
+    method: *c.BIO_METHOD,
+    /// What a session begins with: the default certificate's context.
+    first: *c.SSL_CTX,
+    /// One per set of names; `first` is the first of them.
+    entries: std.ArrayList(Entry) = .empty,
+    /// DNS name (lower case, perhaps "*.example.org") to context. The first certificate with a name has it.
+    names: std.StringHashMapUnmanaged(*c.SSL_CTX) = .empty,
+    /// Every server certificate as text, made once, because every request's scope shows it.
+    leaves: std.ArrayList(Leaf) = .empty,
+    /// ALPN protocols as they stand on the wire, each after its length.
+    protocols: []const u8,
+
+    const Role = enum { server, client };
+    const Entry = struct { context: *c.SSL_CTX, names: []const []const u8 };
+    const Leaf = struct { certificate: *c.X509, pem: []const u8 };
+
+    /// Loads a server's configuration; the caller owns one reference.
+    pub fn createServer(gpa: std.mem.Allocator, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Generation {
+        if (config.certificates.len == 0) {
+            diagnostic.set("SSL needs a certificate: none is configured", .{});
+            return error.InvalidValue;
+        }
+        if (config.verify_client != .none and config.ca_file == null) {
+            diagnostic.set("SSL verify_client needs ca_file: without it every client would be refused", .{});
+            return error.InvalidValue;
+        }
+        const generation = try createEmpty(gpa, .server, config.alpn, diagnostic);
+        errdefer generation.release();
+        var authorities = try Authorities.load(config, diagnostic);
+        defer authorities.deinit();
+        for (config.certificates) |files| {
+            var pair = try certificate.Pair.load(files, diagnostic);
+            defer pair.deinit();
+            try generation.addPair(&pair, files, config, authorities, diagnostic);
+        }
+        generation.first = generation.entries.items[0].context;
+        return generation;
+    }
+
+    /// Loads a client's configuration; the caller owns one reference.
+    pub fn createClient(gpa: std.mem.Allocator, config: tls.ClientConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Generation {
+        const generation = try createEmpty(gpa, .client, config.alpn, diagnostic);
+        errdefer generation.release();
+        const context = try generation.addEntry(&.{});
+        generation.first = context;
+        try setPolicy(context, config.min_version, config.cipher_list, config.cipher_suites, diagnostic);
+        if (c.SSL_CTX_set_max_proto_version(context, @backingInt(config.max_version)) != 1) return error.OutOfMemory;
+        if (config.ca_file) |path| {
+            var chain = try certificate.Chain.load("SSL CA file", path, diagnostic);
+            defer chain.deinit();
+            for (0..chain.count()) |i| {
+                if (c.X509_STORE_add_cert(c.SSL_CTX_get_cert_store(context), chain.at(i)) != 1) return error.OutOfMemory;
+            }
+            c.SSL_CTX_set_verify(context, c.SSL_VERIFY_PEER, null);
+        }
+        if (config.certificate) |files| {
+            var pair = try certificate.Pair.load(files, diagnostic);
+            defer pair.deinit();
+            try usePair(context, &pair, files, diagnostic);
+        }
+        if (generation.protocols.len > 0) {
+            // This one answers 0 for success.
+            if (c.SSL_CTX_set_alpn_protos(context, generation.protocols.ptr, @intCast(generation.protocols.len)) != 0) {
+                return error.OutOfMemory;
+            }
+        }
+        return generation;
+    }
+
+    /// Counts one more user.
+    pub fn retain(generation: *Generation) void {
+        // The caller's own reference keeps the count above zero meanwhile.
+        const before = generation.references.fetchAdd(1, .monotonic);
+        assert(before > 0);
+    }
+
+    /// Drops one reference; the last one frees everything. OpenSSL's contexts live on for as long as a connection holds them.
+    pub fn release(generation: *Generation) void {
+        const before = generation.references.fetchSub(1, .acq_rel);
+        assert(before > 0);
+        if (before > 1) return;
+        for (generation.entries.items) |entry| c.SSL_CTX_free(entry.context);
+        c.BIO_meth_free(generation.method);
+        generation.arena.deinit();
+        generation.gpa.destroy(generation);
+    }
+
+    /// The text of the certificate that `ssl` showed (or would have shown, had the handshake not been resumed).
+    pub fn pemOf(generation: *const Generation, ssl: *const c.SSL) ?[]const u8 {
+        const shown = c.SSL_get_certificate(ssl);
+        for (generation.leaves.items) |leaf| {
+            if (leaf.certificate == shown) return leaf.pem;
+        }
+        return null;
+    }
+
+    fn createEmpty(
+        gpa: std.mem.Allocator,
+        role: Role,
+        protocols: []const []const u8,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!*Generation {
+        var arena: std.heap.ArenaAllocator = .init(gpa);
+        errdefer arena.deinit();
+        const wire = try encodeProtocols(arena.allocator(), protocols, diagnostic);
+        const method = try transport.createMethod();
+        errdefer c.BIO_meth_free(method);
+        const generation = try gpa.create(Generation);
+        generation.* = .{
+            .gpa = gpa,
+            .arena = arena,
+            .role = role,
+            .method = method,
+            .first = undefined,
+            .protocols = wire,
+        };
+        return generation;
+    }
+
+    fn addEntry(generation: *Generation, names: []const []const u8) error{OutOfMemory}!*c.SSL_CTX {
+        const arena = generation.arena.allocator();
+        try generation.entries.ensureUnusedCapacity(arena, 1);
+        const role = if (generation.role == .server) c.TLS_server_method() else c.TLS_client_method();
+        c.ERR_clear_error();
+        const context = c.SSL_CTX_new(role) orelse return error.OutOfMemory;
+        generation.entries.appendAssumeCapacity(.{ .context = context, .names = names });
+        for (names) |name| {
+            const known = try generation.names.getOrPut(arena, name);
+            if (!known.found_existing) known.value_ptr.* = context;
+        }
+        return context;
+    }
+
+    fn addPair(
+        generation: *Generation,
+        pair: *const certificate.Pair,
+        files: tls.CertificateFiles,
+        config: tls.ServerConfig,
+        authorities: Authorities,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!void {
+        const arena = generation.arena.allocator();
+        const names = try certificate.dnsNames(arena, pair.leaf);
+        const leaf: Leaf = .{ .certificate = pair.leaf, .pem = try certificate.toPem(arena, pair.leaf) };
+        // The pointer stays valid: the context that uses the certificate shares it.
+        try generation.leaves.append(arena, leaf);
+        for (generation.entries.items) |entry| {
+            // Refused if a key of this type is there already: then the pair gets a context of its own.
+            if (sameNames(entry.names, names) and
+                c.SSL_CTX_use_cert_and_key(entry.context, pair.leaf, pair.key, pair.chain.stack, 0) == 1) return;
+        }
+        const context = try generation.addEntry(names);
+        try setPolicy(context, config.min_version, config.cipher_list, config.cipher_suites, diagnostic);
+        try generation.setServerPolicy(context, config, authorities);
+        try usePair(context, pair, files, diagnostic);
+    }
+
+    fn setServerPolicy(generation: *Generation, context: *c.SSL_CTX, config: tls.ServerConfig, authorities: Authorities) error{OutOfMemory}!void {
+        _ = c.SSL_CTX_callback_ctrl(context, c.SSL_CTRL_SET_TLSEXT_SERVERNAME_CB, @ptrCast(&selectCertificate));
+        _ = c.SSL_CTX_set_tlsext_servername_arg(context, @as(*anyopaque, generation));
+        if (generation.protocols.len > 0) c.SSL_CTX_set_alpn_select_cb(context, selectProtocol, generation);
+        // A cipher_list of the user's may name DHE, which needs parameters.
+        _ = c.SSL_CTX_set_dh_auto(context, @as(c_long, 1));
+        // Tickets carry the state; a server-side cache would only hold memory.
+        _ = c.SSL_CTX_set_session_cache_mode(context, c.SSL_SESS_CACHE_OFF);
+        _ = c.SSL_CTX_set_timeout(context, config.session_timeout_s);
+        if (config.ticket_keys) |keys| {
+            // The length is OpenSSL's own; a library with another one must not pass silently.
+            if (c.SSL_CTX_set_tlsext_ticket_keys(context, @as(*anyopaque, @constCast(keys)), tls.ticket_keys_bytes) != 1) unreachable;
+        }
+        try authorities.apply(context, config.verify_client);
+    }
+};
+
+/// What client certificates are verified against.
+const Authorities = struct {
+    chain: ?certificate.Chain,
+    /// Names the verification that a session went through. Tickets carry it, and OpenSSL refuses one that differs:
+    /// else a ticket from a server that asks nothing would open one that requires a certificate.
+    scope: [std.crypto.hash.sha2.Sha256.digest_length]u8,
+
+    fn load(config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!Authorities {
+        var hash: std.crypto.hash.sha2.Sha256 = .init(.{});
+        hash.update(@tagName(config.verify_client));
+        var chain: ?certificate.Chain = null;
+        if (config.ca_file) |path| {
+            chain = try certificate.Chain.load("SSL CA file", path, diagnostic);
+            for (0..chain.?.count()) |i| {
+                var digest: [c.EVP_MAX_MD_SIZE]u8 = undefined;
+                var digest_len: c_uint = 0;
+                if (c.X509_digest(chain.?.at(i), c.EVP_sha256(), &digest, &digest_len) != 1) {
+                    chain.?.deinit();
+                    return error.OutOfMemory;
+                }
+                hash.update(digest[0..digest_len]);
+            }
+        }
+        return .{ .chain = chain, .scope = hash.finalResult() };
+    }
+
+    fn apply(authorities: Authorities, context: *c.SSL_CTX, verification: tls.ClientVerification) error{OutOfMemory}!void {
+        if (c.SSL_CTX_set_session_id_context(context, &authorities.scope, authorities.scope.len) != 1) unreachable;
+        if (verification == .none) return;
+        const chain = authorities.chain.?;
+        for (0..chain.count()) |i| {
+            const authority = chain.at(i);
+            // The first puts it among the trusted, the second among the names that clients choose a certificate by.
+            if (c.X509_STORE_add_cert(c.SSL_CTX_get_cert_store(context), authority) != 1) return error.OutOfMemory;
+            if (c.SSL_CTX_add_client_CA(context, authority) != 1) return error.OutOfMemory;
+        }
+        switch (verification) {
+            .none => unreachable,
+            .request => c.SSL_CTX_set_verify(context, c.SSL_VERIFY_PEER, continueAnyway),
+            .require => c.SSL_CTX_set_verify(context, c.SSL_VERIFY_PEER | c.SSL_VERIFY_FAIL_IF_NO_PEER_CERT, null),
+        }
+    }
+
+    fn deinit(authorities: *Authorities) void {
+        if (authorities.chain) |*chain| chain.deinit();
+        authorities.* = undefined;
+    }
+};
+
+/// Verification's answer is kept for `Peer.verify_error`; the handshake goes on.
+fn continueAnyway(verified: c_int, store: ?*c.X509_STORE_CTX) callconv(.c) c_int {
+    _ = verified;
+    _ = store;
+    return 1;
+}
+
+/// What servers and clients have in common.
+fn setPolicy(
+    context: *c.SSL_CTX,
+    min_version: tls.Version,
+    cipher_list: [:0]const u8,
+    cipher_suites: [:0]const u8,
+    diagnostic: *tls.Diagnostic,
+) tls.ContextError!void {
+    // 112 bits: no RSA below 2048, no SHA-1. Before the cipher list, which may say otherwise (@SECLEVEL).
+    c.SSL_CTX_set_security_level(context, 2);
+    _ = c.SSL_CTX_set_options(context, c.peregrine_op_no_compression | c.peregrine_op_no_renegotiation |
+        c.peregrine_op_server_preference | c.peregrine_op_prioritize_chacha);
+    // A stream that ends without close_notify stays an error, whatever the system's configuration says.
+    _ = c.SSL_CTX_clear_options(context, c.peregrine_op_ignore_unexpected_eof | c.peregrine_op_unsafe_renegotiation);
+    // The first keeps idle sessions small; the others let `write` offer the rest of its plaintext from wherever it is.
+    _ = c.SSL_CTX_set_mode(context, @as(c_long, c.SSL_MODE_RELEASE_BUFFERS |
+        c.SSL_MODE_ENABLE_PARTIAL_WRITE | c.SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER));
+    if (c.SSL_CTX_set_min_proto_version(context, @backingInt(min_version)) != 1) return error.OutOfMemory;
+    if (c.SSL_CTX_set_max_proto_version(context, @as(c_long, 0)) != 1) return error.OutOfMemory;
+    if (c.SSL_CTX_set1_groups_list(context, @constCast("X25519:P-256:P-384")) != 1) return error.OutOfMemory;
+    try setCiphers(context, "cipher_list", cipher_list, c.SSL_CTX_set_cipher_list, diagnostic);
+    try setCiphers(context, "cipher_suites", cipher_suites, c.SSL_CTX_set_ciphersuites, diagnostic);
+}
+
+/// Sets a list after each of its elements is known to name a cipher: OpenSSL takes a list in which any one does.
+fn setCiphers(
+    context: *c.SSL_CTX,
+    option: []const u8,
+    list: [:0]const u8,
+    set: *const fn (?*c.SSL_CTX, [*c]const u8) callconv(.c) c_int,
+    diagnostic: *tls.Diagnostic,
+) tls.ContextError!void {
+    c.ERR_clear_error();
+    var elements = std.mem.tokenizeAny(u8, list, ":, ;");
+    while (elements.next()) |element| {
+        // "!X", "-X" and "+X" take away or reorder (a cipher that this library lacks is gone already); "@X" is a command.
+        if (std.mem.indexOfScalar(u8, "!-+@", element[0]) != null) continue;
+        var buffer: [cipher_name_bytes_max + 1]u8 = undefined;
+        const known = element.len <= cipher_name_bytes_max and
+            set(context, std.fmt.bufPrintSentinel(&buffer, "{s}", .{element}, 0) catch unreachable) == 1;
+        if (!known) {
+            c.ERR_clear_error();
+            diagnostic.set("SSL {s}: unknown cipher {s}", .{ option, element });
+            return error.InvalidValue;
+        }
+    }
+    if (list.len == 0 or set(context, list) != 1) {
+        diagnostic.set("SSL {s} cannot be used: \"{s}\" ({s})", .{ option, list, certificate.reason() });
+        return error.InvalidValue;
+    }
+}
+
+/// Longer than any name or combination ("ECDHE+AESGCM+aRSA").
+const cipher_name_bytes_max = 127;
+
+fn usePair(context: *c.SSL_CTX, pair: *const certificate.Pair, files: tls.CertificateFiles, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+    c.ERR_clear_error();
+    if (c.SSL_CTX_use_cert_and_key(context, pair.leaf, pair.key, pair.chain.stack, 0) == 1) return;
+    diagnostic.set("SSL certificate file cannot be used: {s} ({s})", .{ files.cert_file, certificate.reason() });
+    return error.InvalidFile;
+}
+
+/// Both lists are sorted.
+fn sameNames(a: []const []const u8, b: []const []const u8) bool {
+    if (a.len != b.len) return false;
+    for (a, b) |x, y| if (!std.mem.eql(u8, x, y)) return false;
+    return true;
+}
+
+fn encodeProtocols(
+    arena: std.mem.Allocator,
+    protocols: []const []const u8,
+    diagnostic: *tls.Diagnostic,
+) tls.ContextError![]const u8 {
+    var wire: std.ArrayList(u8) = .empty;
+    for (protocols) |protocol| {
+        if (protocol.len == 0 or protocol.len > 255) {
+            diagnostic.set("SSL alpn: a protocol's name has 1 to 255 bytes, not {d}", .{protocol.len});
+            return error.InvalidValue;
+        }
+        try wire.append(arena, @intCast(protocol.len));
+        try wire.appendSlice(arena, protocol);
+    }
+    return wire.items;
+}
+
+/// The context for a client that asked for `name`: the exact name, else a certificate for all names beside it (RFC 6125 §6.4.3).
+fn contextFor(generation: *const Generation, name: []const u8) *c.SSL_CTX {
+    // "*" stands for the first label, so that the pattern is never longer than the name plus one.
+    var buffer: [host_name_bytes_max + 1]u8 = undefined;
+    if (name.len == 0 or name.len > host_name_bytes_max) return generation.first;
+    const exact = std.ascii.lowerString(&buffer, name);
+    if (generation.names.get(exact)) |context| return context;
+    const dot = std.mem.indexOfScalar(u8, exact, '.') orelse return generation.first;
+    if (dot == 0) return generation.first;
+    const wildcard = exact[dot - 1 ..];
+    wildcard[0] = '*';
+    return generation.names.get(wildcard) orelse generation.first;
+}
+
+/// RFC 1035 §2.3.4.
+const host_name_bytes_max = 255;
+
+fn selectCertificate(ssl: ?*c.SSL, alert: [*c]c_int, argument: ?*anyopaque) callconv(.c) c_int {
+    const generation: *const Generation = @ptrCast(@alignCast(argument.?));
+    const name = c.SSL_get_servername(ssl, c.TLSEXT_NAMETYPE_host_name) orelse return c.SSL_TLSEXT_ERR_NOACK;
+    const context = contextFor(generation, std.mem.span(name));
+    if (c.SSL_get_SSL_CTX(ssl) != context and c.SSL_set_SSL_CTX(ssl, context) == null) {
+        alert.* = c.SSL_AD_INTERNAL_ERROR;
+        return c.SSL_TLSEXT_ERR_ALERT_FATAL;
+    }
+    return c.SSL_TLSEXT_ERR_OK;
+}
+
+fn selectProtocol(
+    ssl: ?*c.SSL,
+    chosen: [*c][*c]const u8,
+    chosen_len: [*c]u8,
+    offered: [*c]const u8,
+    offered_len: c_uint,
+    argument: ?*anyopaque,
+) callconv(.c) c_int {
+    _ = ssl;
+    const generation: *const Generation = @ptrCast(@alignCast(argument.?));
+    const ours = generation.protocols;
+    const result = c.SSL_select_next_proto(@ptrCast(chosen), chosen_len, ours.ptr, @intCast(ours.len), offered, offered_len);
+    return if (result == c.OPENSSL_NPN_NEGOTIATED) c.SSL_TLSEXT_ERR_OK else c.SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+/// A name of `len` times "x".
+fn repeat(comptime len: usize) [len:0]u8 {
+    return @splat('x');
+}
+
+test "protocol names become length-prefixed bytes, and bad lengths are refused" {
+    var arena: std.heap.ArenaAllocator = .init(std.testing.allocator);
+    defer arena.deinit();
+    var diagnostic: tls.Diagnostic = .{};
+    const wire = try encodeProtocols(arena.allocator(), &.{ "h2", "http/1.1" }, &diagnostic);
+    try std.testing.expectEqualStrings("\x02h2\x08http/1.1", wire);
+    try std.testing.expectError(error.InvalidValue, encodeProtocols(arena.allocator(), &.{""}, &diagnostic));
+    try std.testing.expectError(error.InvalidValue, encodeProtocols(arena.allocator(), &.{&repeat(256)}, &diagnostic));
+    try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), "256") != null);
+}
+
+test "unknown ciphers are named, also beside known ones" {
+    const context = c.SSL_CTX_new(c.TLS_server_method()) orelse return error.OutOfMemory;
+    defer c.SSL_CTX_free(context);
+    var diagnostic: tls.Diagnostic = .{};
+    const good = [_][:0]const u8{
+        tls.default_cipher_list,                                  "HIGH:!aNULL:!RC4:@STRENGTH", "ECDHE+AESGCM:ECDHE+CHACHA20:!MD5",
+        "ECDHE-RSA-AES256-GCM-SHA384, DHE-RSA-AES256-GCM-SHA384",
+    };
+    for (good) |list| try setPolicy(context, .tls1_2, list, tls.default_cipher_suites, &diagnostic);
+    const bad = [_]struct { [:0]const u8, []const u8 }{
+        .{ "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES129-GCM-SHA256", "ECDHE-RSA-AES129-GCM-SHA256" },
+        .{ "NONSENSE", "NONSENSE" },
+        .{ "", "cipher_list" },
+        .{ "!aNULL", "cipher_list" },
+        .{ &repeat(200), &repeat(200) },
+    };
+    for (bad) |case| {
+        try std.testing.expectError(error.InvalidValue, setPolicy(context, .tls1_2, case[0], tls.default_cipher_suites, &diagnostic));
+        try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), case[1]) != null);
+    }
+    try std.testing.expectError(error.InvalidValue, setPolicy(context, .tls1_3, tls.default_cipher_list, "TLS_AES_1_GCM", &diagnostic));
+    try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), "cipher_suites: unknown cipher TLS_AES_1_GCM") != null);
+}
+
+test "a name is looked up exactly, then by its neighbours' wildcard, then the default answers" {
+    var diagnostic: tls.Diagnostic = .{};
+    const generation = try Generation.createEmpty(std.testing.allocator, .server, &.{}, &diagnostic);
+    defer generation.release();
+    generation.first = try generation.addEntry(&.{"default.example"});
+    const exact = try generation.addEntry(&.{ "a.example", "default.example" });
+    const wildcard = try generation.addEntry(&.{"*.a.example"});
+    const cases = [_]struct { []const u8, *c.SSL_CTX }{
+        .{ "a.example", exact },                    .{ "A.EXAMPLE", exact },                  .{ "b.a.example", wildcard },
+        .{ "c.b.a.example", generation.first },     .{ "default.example", generation.first }, .{ "other", generation.first },
+        .{ ".a.example", generation.first },        .{ "", generation.first },                .{ &repeat(256), generation.first },
+        .{ repeat(245) ++ ".a.example", wildcard },
+    };
+    for (cases) |case| try std.testing.expectEqual(case[1], contextFor(generation, case[0]));
+}

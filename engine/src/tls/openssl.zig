@@ -1,0 +1,22 @@
+//! Room `tls` with OpenSSL 3.0 or newer: a map of the files behind the room's contract, no logic.
+//!
+//! transport.zig  OpenSSL's view of the wire: one slice in, one sink out
+//! session.zig    one connection
+//! context.zig    what threads share, and how it is replaced
+//! generation.zig one loaded configuration: certificates by name, policy
+//! certificate.zig PEM files into certificates and keys, with errors in words
+
+/// See context.zig.
+pub const Context = @import("context.zig").Context;
+/// See session.zig.
+pub const Session = @import("session.zig").Session;
+/// See session.zig.
+pub const Resumption = @import("session.zig").Resumption;
+
+test {
+    _ = @import("certificate.zig");
+    _ = @import("context.zig");
+    _ = @import("generation.zig");
+    _ = @import("session.zig");
+    _ = @import("transport.zig");
+}

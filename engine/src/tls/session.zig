@@ -1,0 +1,286 @@
+//! One connection's TLS state machine over OpenSSL (RFC 8446, RFC 5246). Bytes in, events and bytes out; the caller owns time and transport.
+//! Refuses to know: sockets, deadlines, what the plaintext means.
+const std = @import("std");
+const assert = std.debug.assert;
+const c = @import("openssl_c");
+const tls = @import("tls.zig");
+const certificate = @import("certificate.zig");
+const transport = @import("transport.zig");
+const acquire = @import("context.zig").acquire;
+const Context = @import("context.zig").Context;
+const Generation = @import("generation.zig").Generation;
+
+/// One connection's TLS state machine. May move in memory between calls; one thread at a time.
+/// It keeps the context's generation that it began with, also across `Context.reload` and `Context.deinit`.
+pub const Session = struct {
+    ssl: *c.SSL,
+    generation: *Generation,
+    state: State,
+
+    const State = union(enum) {
+        /// A server's: nothing has come yet, so it may not even be TLS.
+        greeting,
+        handshaking,
+        open,
+        /// The peer said close_notify.
+        closed,
+        /// Over, for this reason (static text).
+        failed: []const u8,
+    };
+
+    /// A server's session.
+    pub fn init(context: *Context) error{OutOfMemory}!Session {
+        const session = try create(context, .greeting);
+        assert(session.generation.role == .server);
+        c.SSL_set_accept_state(session.ssl);
+        return session;
+    }
+
+    /// A client's session: call `receive` without input to begin the handshake.
+    /// `server_name` is a DNS name (then sent as SNI) or an IP address; it is what the server's certificate is verified for.
+    /// `resumption` stays the caller's.
+    pub fn initClient(context: *Context, server_name: ?[:0]const u8, resumption: ?Resumption) error{OutOfMemory}!Session {
+        var session = try create(context, .handshaking);
+        errdefer session.deinit();
+        assert(session.generation.role == .client);
+        c.SSL_set_connect_state(session.ssl);
+        c.ERR_clear_error();
+        if (server_name) |name| {
+            if (c.X509_VERIFY_PARAM_set1_ip_asc(c.SSL_get0_param(session.ssl), name) != 1) {
+                if (c.SSL_set1_host(session.ssl, name) != 1) return error.OutOfMemory;
+                if (c.SSL_set_tlsext_host_name(session.ssl, @constCast(name.ptr)) != 1) return error.OutOfMemory;
+            }
+        }
+        if (resumption) |kept| {
+            if (c.SSL_set_session(session.ssl, kept.session) != 1) return error.OutOfMemory;
+        }
+        return session;
+    }
+
+    fn create(context: *Context, state: State) error{OutOfMemory}!Session {
+        const generation = acquire(context);
+        errdefer generation.release();
+        c.ERR_clear_error();
+        const ssl = c.SSL_new(generation.first) orelse return error.OutOfMemory;
+        errdefer c.SSL_free(ssl);
+        try transport.attach(ssl, generation.method);
+        return .{ .ssl = ssl, .generation = generation, .state = state };
+    }
+
+    /// Frees the session. Says nothing to the peer: see `shutdown`.
+    pub fn deinit(session: *Session) void {
+        session.invariants();
+        // Otherwise OpenSSL takes the context's lock to forget a session that nobody cached, and a client's ticket dies with
+        // its first connection that ends without goodbyes. TLS 1.1 dropped that rule (RFC 4346 §7.2.1).
+        if (session.isHandshakeDone()) c.SSL_set_shutdown(session.ssl, c.SSL_SENT_SHUTDOWN | c.SSL_RECEIVED_SHUTDOWN);
+        c.SSL_free(session.ssl);
+        session.generation.release();
+        session.* = undefined;
+    }
+
+    /// Takes ciphertext, advances the handshake, and decrypts into `plaintext` (at least one byte; 16 KiB never splits a record).
+    /// Answers go to `sink`: send them whatever the event is. All slices are borrowed for the call only.
+    /// After `.plaintext` call again, with what is left of the input if anything, until the answer is something else;
+    /// a caller that stops for a while resumes there.
+    pub fn receive(session: *Session, ciphertext: []const u8, plaintext: []u8, sink: tls.Sink) tls.Received {
+        assert(plaintext.len > 0);
+        session.invariants();
+        defer session.invariants();
+        switch (session.state) {
+            .greeting => {
+                if (ciphertext.len == 0) return .{ .consumed = 0, .event = .want_more };
+                // A TLS record begins with 20 to 24, an SSLv2 greeting with 128 or more (RFC 8446 §5.1).
+                if (std.ascii.isUpper(ciphertext[0])) return .{ .consumed = 0, .event = .plain_http };
+                session.state = .handshaking;
+            },
+            .handshaking, .open => {},
+            // Nothing after close_notify counts (RFC 8446 §6.1).
+            .closed => return .{ .consumed = ciphertext.len, .event = .closed },
+            .failed => |reason| return .{ .consumed = ciphertext.len, .event = .{ .failed = reason } },
+        }
+        var transfer: transport.Transfer = .{ .input = ciphertext, .sink = sink };
+        transport.lend(session.ssl, &transfer);
+        defer transport.lend(session.ssl, null);
+        const event = session.handshake(&transfer) orelse session.decrypt(&transfer, plaintext);
+        if (event == .want_more) assert(transfer.input.len == 0);
+        return .{ .consumed = ciphertext.len - transfer.input.len, .event = event };
+    }
+
+    /// Null once the handshake is done.
+    fn handshake(session: *Session, transfer: *transport.Transfer) ?tls.Event {
+        if (session.state == .open) return null;
+        assert(session.state == .handshaking);
+        c.ERR_clear_error();
+        const result = c.SSL_do_handshake(session.ssl);
+        if (result != 1) return session.interrupted(transfer, result);
+        session.state = .open;
+        return null;
+    }
+
+    fn decrypt(session: *Session, transfer: *transport.Transfer, plaintext: []u8) tls.Event {
+        assert(session.state == .open);
+        var filled: usize = 0;
+        while (filled < plaintext.len) {
+            // Asking in vain would cost an idle session a buffer for nothing.
+            if (transfer.input.len == 0 and c.SSL_has_pending(session.ssl) == 0) break;
+            var n: usize = 0;
+            c.ERR_clear_error();
+            const result = c.SSL_read_ex(session.ssl, plaintext[filled..].ptr, plaintext.len - filled, &n);
+            if (result == 1) {
+                assert(n > 0);
+                filled += n;
+                continue;
+            }
+            const event = session.interrupted(transfer, result);
+            // What came before an end counts; the end is in `state` and comes with the next call.
+            if (filled == 0) return event;
+            break;
+        }
+        return if (filled > 0) .{ .plaintext = filled } else .want_more;
+    }
+
+    /// Why OpenSSL stopped, as an event and, if it is final, as the state.
+    fn interrupted(session: *Session, transfer: *const transport.Transfer, result: c_int) tls.Event {
+        if (transfer.sink_failed) return session.fail("no memory for the ciphertext");
+        switch (c.SSL_get_error(session.ssl, result)) {
+            c.SSL_ERROR_WANT_READ => return .want_more,
+            c.SSL_ERROR_ZERO_RETURN => {
+                if (session.state == .handshaking) return session.fail("close_notify during the handshake");
+                session.state = .closed;
+                return .closed;
+            },
+            else => return session.fail(certificate.reason()),
+        }
+    }
+
+    fn fail(session: *Session, reason: []const u8) tls.Event {
+        c.ERR_clear_error();
+        session.state = .{ .failed = reason };
+        return .{ .failed = reason };
+    }
+
+    /// Encrypts all of `plaintext` into `sink`, in records of up to 16 KiB. Not before the handshake is done, nor after `shutdown`;
+    /// the peer's close_notify does not matter. Ciphertext is 22 to 29 bytes longer per record: bound the outbox by offering less.
+    pub fn write(session: *Session, plaintext: []const u8, sink: tls.Sink) tls.WriteError!void {
+        session.invariants();
+        defer session.invariants();
+        switch (session.state) {
+            .greeting, .handshaking => unreachable,
+            .open, .closed => assert(c.SSL_get_shutdown(session.ssl) & c.SSL_SENT_SHUTDOWN == 0),
+            .failed => return error.TlsFailed,
+        }
+        var transfer: transport.Transfer = .{ .input = "", .sink = sink };
+        transport.lend(session.ssl, &transfer);
+        defer transport.lend(session.ssl, null);
+        var rest = plaintext;
+        while (rest.len > 0) {
+            var n: usize = 0;
+            c.ERR_clear_error();
+            if (c.SSL_write_ex(session.ssl, rest.ptr, rest.len, &n) != 1) {
+                _ = session.fail(if (transfer.sink_failed) "no memory for the ciphertext" else certificate.reason());
+                return if (transfer.sink_failed) error.OutOfMemory else error.TlsFailed;
+            }
+            assert(n > 0 and n <= rest.len);
+            rest = rest[n..];
+        }
+    }
+
+    /// Says close_notify into `sink`, once: later calls do nothing. Reading stays possible.
+    /// During the handshake and after a failure there is nothing to say.
+    pub fn shutdown(session: *Session, sink: tls.Sink) tls.WriteError!void {
+        session.invariants();
+        defer session.invariants();
+        switch (session.state) {
+            .greeting, .handshaking, .failed => return,
+            .open, .closed => if (c.SSL_get_shutdown(session.ssl) & c.SSL_SENT_SHUTDOWN != 0) return,
+        }
+        var transfer: transport.Transfer = .{ .input = "", .sink = sink };
+        transport.lend(session.ssl, &transfer);
+        defer transport.lend(session.ssl, null);
+        c.ERR_clear_error();
+        // 0: said, but not heard from the peer yet; 1: both.
+        if (c.SSL_shutdown(session.ssl) >= 0) return;
+        _ = session.fail(if (transfer.sink_failed) "no memory for the ciphertext" else certificate.reason());
+        return if (transfer.sink_failed) error.OutOfMemory else error.TlsFailed;
+    }
+
+    /// Whether plaintext may be written and the agreement read. False again after a failure.
+    pub fn isHandshakeDone(session: *const Session) bool {
+        return session.state == .open or session.state == .closed;
+    }
+
+    /// What it means that the transport ends now. A session that failed counts as truncated.
+    pub fn ending(session: *const Session) tls.Ending {
+        return switch (session.state) {
+            .greeting, .handshaking => .handshake,
+            .open, .failed => .truncated,
+            .closed => .clean,
+        };
+    }
+
+    /// What both sides agreed on; only when the handshake is done.
+    pub fn agreement(session: *const Session) tls.Agreement {
+        assert(session.isHandshakeDone());
+        var protocol: [*c]const u8 = null;
+        var protocol_len: c_uint = 0;
+        c.SSL_get0_alpn_selected(session.ssl, &protocol, &protocol_len);
+        const server_name = c.SSL_get_servername(session.ssl, c.TLSEXT_NAMETYPE_host_name);
+        return .{
+            .version = @intCast(c.SSL_version(session.ssl)),
+            .cipher_suite = c.SSL_CIPHER_get_protocol_id(c.SSL_get_current_cipher(session.ssl)),
+            .server_name = if (server_name) |name| std.mem.span(name) else null,
+            .alpn = if (protocol_len > 0) protocol[0..protocol_len] else null,
+            .resumed = c.SSL_session_reused(session.ssl) == 1,
+            .server_certificate_pem = session.generation.pemOf(session.ssl),
+        };
+    }
+
+    /// The client's certificate as a server's session saw it; only when the handshake is done.
+    pub fn peer(session: *const Session, gpa: std.mem.Allocator) error{OutOfMemory}!tls.Peer {
+        assert(session.isHandshakeDone());
+        assert(session.generation.role == .server);
+        var arena: std.heap.ArenaAllocator = .init(gpa);
+        errdefer arena.deinit();
+        const leaf = c.SSL_get0_peer_certificate(session.ssl) orelse
+            return .{ .arena = arena, .chain = &.{}, .subject = null, .verify_error = null };
+        defer c.ERR_clear_error();
+        // On the server's side OpenSSL's chain begins after the leaf.
+        const others: ?*const c.OPENSSL_STACK = @ptrCast(c.SSL_get_peer_cert_chain(session.ssl));
+        const others_len: usize = if (others) |stack| @intCast(c.OPENSSL_sk_num(stack)) else 0;
+        const chain = try arena.allocator().alloc([]const u8, 1 + others_len);
+        chain[0] = try certificate.toPem(arena.allocator(), leaf);
+        for (chain[1..], 0..) |*pem, i| {
+            pem.* = try certificate.toPem(arena.allocator(), @ptrCast(@alignCast(c.OPENSSL_sk_value(others, @intCast(i)).?)));
+        }
+        const subject = try certificate.subjectText(arena.allocator(), leaf);
+        const verdict = c.SSL_get_verify_result(session.ssl);
+        const verify_error = if (verdict == c.X509_V_OK) null else std.mem.span(c.X509_verify_cert_error_string(verdict));
+        return .{ .arena = arena, .chain = chain, .subject = subject, .verify_error = verify_error };
+    }
+
+    /// What shortens a client's next handshake, or null while the server has sent nothing for it. The caller frees it.
+    /// Under TLS 1.3 it arrives after the handshake: receive first.
+    pub fn takeResumption(session: *Session) ?Resumption {
+        assert(session.generation.role == .client);
+        const kept = c.SSL_get1_session(session.ssl) orelse return null;
+        if (c.SSL_SESSION_is_resumable(kept) == 1) return .{ .session = kept };
+        c.SSL_SESSION_free(kept);
+        return null;
+    }
+
+    /// Between calls nothing is lent to OpenSSL, and only servers wait to be greeted.
+    pub fn invariants(session: *const Session) void {
+        assert(!transport.isLent(session.ssl));
+        assert(session.state != .greeting or session.generation.role == .server);
+    }
+};
+
+/// What a client keeps in order to shorten its next handshake.
+pub const Resumption = struct {
+    session: *c.SSL_SESSION,
+
+    /// Forgets it.
+    pub fn deinit(resumption: Resumption) void {
+        c.SSL_SESSION_free(resumption.session);
+    }
+};
