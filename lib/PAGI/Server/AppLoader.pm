@@ -1,0 +1,146 @@
+package PAGI::Server::AppLoader;
+
+use strict;
+use warnings;
+
+use File::Spec   ();
+use Scalar::Util qw(blessed reftype);
+
+sub load {
+    my ($class, %args) = @_;
+    _load_module(_import_parts($_)) for @{ $args{modules} || [] };
+    my ($value, $origin);
+    if (defined $args{code}) {
+        ($value, $origin) = (_from_code($args{code}, $args{modules} || []), 'the code of -e');
+    }
+    elsif (_is_file($args{app})) {
+        ($value, $origin) = (_from_file($args{app}), $args{app});
+    }
+    else {
+        ($value, $origin) = (_from_module($args{app}, $args{arguments} || []), "the module $args{app}");
+    }
+    return _normalized($value, $origin);
+}
+
+sub _is_file {
+    my ($spec) = @_;
+    return 0 if $spec =~ /::/;
+    return 1 if $spec =~ m{/} || $spec =~ /\.(?:pl|psgi)\z/;
+    return -e $spec ? 1 : 0;
+}
+
+# A code reference is an application; an object with to_app makes one, once.
+sub _normalized {
+    my ($value, $origin) = @_;
+    return $value if ref $value && reftype($value) eq 'CODE';
+    if (blessed $value && $value->can('to_app')) {
+        my $app = eval { $value->to_app };
+        die "Error loading $origin: to_app died: $@" if $@;
+        return $app                                  if ref $app && reftype($app) eq 'CODE';
+        die "Error loading $origin: to_app must return a code reference, got: " . _shown($app) . "\n";
+    }
+    die "Error loading $origin: it must give a code reference, got: " . _shown($value) . "\n";
+}
+
+sub _shown {
+    my ($value) = @_;
+    return 'undef'                      if !defined $value;
+    return ref($value) . ' reference'   if ref $value && !blessed $value;
+    return 'an object of ' . ref $value if ref $value;
+    return "'$value'";
+}
+
+sub _from_file {
+    my ($file) = @_;
+    die "App file not found: $file\n"      if !-e $file;
+    die "App file is a directory: $file\n" if -d _;
+    die "App file cannot be read: $file\n" if !-r _;
+    my $path = File::Spec->rel2abs($file);
+    local $0    = $path;
+    local @ARGV = ();
+    my $value = do $path;
+    die "Error loading $file: $@" if $@;
+    return $value;
+}
+
+sub _from_code {
+    my ($code, $modules) = @_;
+    my $imports = join '', map { _use_statement($_) } @$modules;
+    my $value   = eval "package main; $imports\n#line 1 \"-e\"\n$code";
+    die "Error loading the code of -e: $@" if $@;
+    return $value;
+}
+
+# MODULE=import,import as perl's own -M has it.
+sub _import_parts {
+    my ($spec) = @_;
+    my ($module, $imports) = split /=/, $spec, 2;
+    return ($module, defined $imports ? [ split /,/, $imports ] : undef);
+}
+
+sub _use_statement {
+    my ($spec) = @_;
+    my ($module, $imports) = _import_parts($spec);
+    return "use $module; " if !$imports;
+    return "use $module split(/,/, q\0" . join(',', @$imports) . "\0); ";
+}
+
+sub _load_module {
+    my ($module) = @_;
+    die "Invalid module name: $module\n" if $module !~ /\A[A-Za-z_]\w*(?:::\w+)*\z/;
+    (my $file = "$module.pm") =~ s{::}{/}g;
+    return if eval { require $file; 1 };
+    my $error = $@;
+    die "Module not found: $module (\@INC: @INC)\n" if $error =~ /\ACan't locate \Q$file\E in \@INC/;
+    die "Error loading $module: $error";
+}
+
+sub _from_module {
+    my ($module, $arguments) = @_;
+    _load_module($module);
+    die "Error loading $module: it has no method new\n"    if !$module->can('new');
+    die "Error loading $module: it has no method to_app\n" if !$module->can('to_app');
+    my $object = eval { $module->new(@$arguments) };
+    die "Error loading $module: new died: $@" if $@;
+    return $object;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::AppLoader - finds and loads an application
+
+=head1 SYNOPSIS
+
+    my $app = PAGI::Server::AppLoader->load(app => 'app.pl');
+    my $app = PAGI::Server::AppLoader->load(app => 'My::App', arguments => [ root => '/srv' ]);
+
+=head1 DESCRIPTION
+
+An application is a code reference, or an object with a method C<to_app> that returns one. It comes from a
+file whose last statement gives it, from a module with C<new>, or from code on the command line.
+
+A name with C<::> is a module; one with a slash, or that ends in C<.pl> or C<.psgi>, is a file; otherwise an
+existing file wins.
+
+=head1 METHODS
+
+=head2 load
+
+    my $app = PAGI::Server::AppLoader->load(code => 'async sub { ... }', modules => ['Future::AsyncAwait']);
+
+Takes C<app> (a file or a module), or C<code>; C<arguments> for a module's C<new>; and C<modules> to load
+first, each as C<Module> or C<Module=import,import>. Returns the code reference. Dies with a message that
+says what could not be loaded and why.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

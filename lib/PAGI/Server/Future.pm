@@ -1,0 +1,86 @@
+package PAGI::Server::Future;
+
+use strict;
+use warnings;
+
+use Peregrine;
+use Future;
+use parent 'IO::Async::Future';
+
+# The keys that a Future's hash has in each state, when it is one of Future.pm's plain hashes.
+my %LAYOUT = (
+    pending   => 'callbacks ready u_loop',
+    done      => 'ready result u_loop',
+    failed    => 'failure ready u_loop',
+    cancelled => 'cancelled ready u_loop',
+);
+
+sub _keys_of {
+    my ($future) = @_;
+    return join ' ', sort keys %$future;
+}
+
+# Whether C code may build and read Futures as hashes. Future::XS has other objects; debugging and
+# timing add keys that only the constructor knows how to fill.
+sub _is_plain {
+    return 0 if $ENV{PERL_FUTURE_DEBUG} or $Future::TIMES;
+    my %sample = map { $_ => IO::Async::Future->new('loop') } keys %LAYOUT;
+    return 0 if grep { !$_->isa('HASH') } values %sample;
+    return 0 if _keys_of($sample{pending}) ne $LAYOUT{pending};
+    $sample{done}->done('value');
+    $sample{failed}->fail('reason');
+    $sample{cancelled}->cancel;
+    return 0 if grep { _keys_of($sample{$_}) ne $LAYOUT{$_} } keys %LAYOUT;
+    return $sample{done}{result}[0] eq 'value' && $sample{failed}{failure}[0] eq 'reason';
+}
+
+# What Future::AsyncAwait calls for each `await` and each `async sub`, in C. For any object that is
+# not one of the known plain hashes they call the methods that Future.pm's own versions call.
+sub _install {
+    my ($class) = @_;
+    no strict 'refs';
+    no warnings 'redefine';
+    *{"${class}::AWAIT_IS_READY"} = \&_await_is_ready;
+    *{"${class}::AWAIT_GET"}      = \&_await_get;
+    *{"${class}::AWAIT_NEW_DONE"} = \&_await_new_done;
+    return;
+}
+
+if (_is_plain()) {
+    _plain_layout();
+    _install(__PACKAGE__);
+    _install('Future') unless $ENV{PAGI_PLAIN_FUTURE};
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Future - the Futures that $receive and $send return
+
+=head1 SYNOPSIS
+
+    my $event = await $receive->();
+    await $send->({ type => 'http.response.start', status => 200 });
+
+=head1 DESCRIPTION
+
+A subclass of L<IO::Async::Future> without methods of its own: everything that works with a Future
+works with these, C<then>, C<wait_any>, C<cancel> and a blocking C<get> included.
+
+The server makes most of them in C, already resolved. It also puts C versions of three methods that
+L<Future::AsyncAwait> calls, C<AWAIT_IS_READY>, C<AWAIT_GET> and C<AWAIT_NEW_DONE>, into L<Future>,
+which makes every C<await> of a ready Future and every C<async sub> cheaper, in the whole program. They
+do the same as the originals. This happens only where L<Future> is the pure-Perl one; set
+C<PAGI_PLAIN_FUTURE=1> in the environment to leave L<Future> alone.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,165 @@
+package Peregrine;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.1.0';
+
+use XSLoader;
+XSLoader::load(__PACKAGE__, $VERSION);
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine - the HTTP engine, seen from Perl
+
+=head1 SYNOPSIS
+
+    use Peregrine;
+
+    for my $option (Peregrine::options()) {
+        printf "%-24s %s (%s)\n", @{$option}{qw(name default unit)};
+    }
+
+=head1 DESCRIPTION
+
+This module loads the engine, which is written in Zig and linked into it. Applications do not use it
+directly: L<PAGI::Server> is the server for asynchronous applications.
+
+What it offers is for servers that are built on the engine.
+
+=head1 FUNCTIONS
+
+=head2 options
+
+    my @options = Peregrine::options();
+
+Every limit of the engine as a hash reference with C<name>, C<unit>, C<summary>, C<default>, C<min>
+and C<max>. This list is the only place where those defaults are written down.
+
+=head2 abi_version
+
+    my $version = Peregrine::abi_version();
+
+The version of the contract between the engine and its users in other languages.
+
+=head2 sv_count
+
+    my $before = Peregrine::sv_count();
+    do_something();
+    warn "leak" if Peregrine::sv_count() > $before;
+
+How many scalars, arrays, hashes and other values the interpreter holds. Tests use it to find leaks.
+
+=head1 WORKER
+
+A C<Peregrine::Worker> owns listeners and connections. One worker belongs to one thread.
+
+=head2 new
+
+    my $worker = Peregrine::Worker->new({ idle_ms => 60_000 });
+
+Takes the limits that differ from the defaults, by the engine's names. Dies with the name and value of
+one that does not exist or is out of range.
+
+=head2 attach
+
+    $worker->attach({
+        app        => $app,           # code reference
+        server     => $server,        # told of the rest; must outlive the worker, or close it
+        loop       => $loop,          # for Futures that can be waited for
+        state      => \%state,        # copied into every scope; optional
+        extensions => \%extensions,   # advertised in every scope; optional
+        high_water => 65_536,
+        low_water  => 16_384,
+        access_log => 0,              # true: call $server->_log_access when a request ends
+    });
+
+Says what requests are given to. L<PAGI::Server::Future> has to be loaded; its Futures are what C<$receive> and
+C<$send> return.
+
+=head2 listen_fd
+
+    my $listener = $worker->listen_fd($descriptor);
+
+Takes over a listening socket and its descriptor. Returns the listener's number, or a negative code.
+
+=head2 listen
+
+    my $listener = $worker->listen('127.0.0.1', 5000, 2048);
+
+Listens on a numeric address. Returns the listener's number, or a negative code; C<$!> tells more.
+
+=head2 listener_address
+
+    my ($address, $port) = $worker->listener_address($listener);
+
+Where a listener is bound.
+
+=head2 fd
+
+    my $descriptor = $worker->fd;
+
+Readable whenever the worker has something to do. Any event loop can watch it.
+
+=head2 dispatcher
+
+    $loop->watch_io(handle => $handle, on_read_ready => $worker->dispatcher);
+
+A function without arguments that handles what the worker has to do.
+
+=head2 dispatch
+
+    $worker->dispatch;
+
+The same as a method.
+
+=head2 set
+
+    my $code = $worker->set(idle_ms => 5_000);
+
+Changes a limit while the worker runs. A negative code says that the engine did not take it.
+
+=head2 wake
+
+    $worker->wake;
+
+Makes C<fd> readable.
+
+=head2 drain
+
+    $worker->drain;
+
+Stops accepting, closes idle connections and lets the requests in flight finish. The server's
+C<_stopped> is called when the last connection is gone.
+
+=head2 cut
+
+    $worker->cut;
+
+Closes every connection now.
+
+=head2 stats
+
+    my $open = $worker->stats->{connections};
+
+Counters: C<connections>, C<exchanges>, C<connections_max>, C<accepted>, C<rejected>, C<requests>,
+C<refused>, C<memory_bytes>, C<allocations>.
+
+=head2 close
+
+    $worker->close;
+
+Closes everything at once and frees the engine's memory. Also happens when the object goes.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

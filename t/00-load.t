@@ -1,0 +1,43 @@
+# Every module loads, has a manual for each public method, and the engine tells its limits.
+use strict;
+use warnings;
+
+use File::Find ();
+use Test::More;
+
+my @modules;
+File::Find::find(
+    {
+        no_chdir => 1,
+        wanted   => sub { push @modules, $1 =~ s{/}{::}gr if m{\Alib/(.+)\.pm\z} },
+    },
+    'lib'
+);
+require_ok($_) for sort @modules;
+
+is(Peregrine::abi_version(), 1, 'the contract with the engine has the version that we know');
+cmp_ok(Peregrine::sv_count(), '>', 1000, 'live values are counted');
+
+my @options = Peregrine::options();
+cmp_ok(@options, '>', 10, 'the engine lists its limits');
+for my $option (@options) {
+    my $name = $option->{name};
+    like($name, qr/\A[a-z_0-9]+\z/, "$name is a name");
+    cmp_ok($option->{min}, '<=', $option->{default}, "$name: the default is not below the range");
+    cmp_ok($option->{max}, '>=', $option->{default}, "$name: the default is not above the range");
+}
+
+ok(!eval { Peregrine::Worker->new({ no_such_limit => 1 }); 1 }, 'a worker refuses an unknown limit');
+like($@, qr/no_such_limit/, '... naming it');
+ok(!eval { Peregrine::Worker->new({ header_count_max => -1 }); 1 }, 'a worker refuses a value out of range');
+like($@, qr/header_count_max => -1/, '... naming both');
+
+my $worker = Peregrine::Worker->new({});
+ok(!eval { $worker->attach({ app => 'no code' }); 1 }, 'a worker wants code as its application');
+$worker->close;
+ok(!eval { $worker->fd; 1 }, 'a closed worker says so');
+like($@, qr/closed/, '... in words');
+ok(eval { $worker->close;                                        1 }, 'closing twice is harmless');
+ok(!eval { Peregrine::Worker::fd(bless {}, 'Peregrine::Worker'); 1 }, 'another object is not taken for a worker');
+
+done_testing;

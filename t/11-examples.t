@@ -1,0 +1,58 @@
+# The other examples: a streamed response, an echoed body, and state that lifespan startup made.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Test::More;
+use TestClient qw(get exchange);
+use TestServer;
+use Time::HiRes qw(time);
+
+subtest 'streaming' => sub {
+    my $server   = TestServer->command('examples/pagi/streaming/app.pl');
+    my $client   = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    my $start    = time;
+    my $first    = $client->some(5);
+    my $waited   = time - $start;
+    my $response = $client->{buffer} = $first;
+    $response = $client->response;
+    like($first, qr/line 1/, 'the first line is there early');
+    unlike($first, qr/done/, '... before the last one');
+    cmp_ok($waited, '<', 0.4, '... at once');
+    is($response->{body}, join('', map { "line $_\n" } 1 .. 5) . "done\n", 'the whole response arrives');
+    cmp_ok(time - $start, '>=', 0.45, '... as it is made');
+    is($server->stop, 0, 'the server ends well');
+};
+
+subtest 'echo' => sub {
+    my $server = TestServer->command('examples/pagi/echo/app.pl');
+    my $body   = join '', map { chr int rand 256 } 1 .. 300_000;
+    my $head   = "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: image/x\r\n";
+    my $client = TestClient->new($server->port);
+    $client->send($head . 'Content-Length: ' . length($body) . "\r\n\r\n$body");
+    my $response = $client->response;
+    ok($response->{body} eq $body, '300,000 bytes come back');
+    is($response->{header}{'content-type'}, 'image/x', '... with their type');
+    $client->send($head . "Transfer-Encoding: chunked\r\n\r\n");
+
+    for my $piece (map { substr $body, $_ * 1000, 1000 } 0 .. 9) {
+        $client->send(sprintf "%x\r\n%s\r\n", length $piece, $piece);
+    }
+    $client->send("0\r\n\r\n");
+    ok($client->response->{body} eq substr($body, 0, 10_000), 'a chunked body comes back');
+    $client->send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    is($client->response->{body}, '', 'and so does an empty one');
+    is($server->stop,             0,  'the server ends well');
+    unlike($server->log, qr/application died/, 'nothing died');
+};
+
+subtest 'lifespan' => sub {
+    my $server = TestServer->command('examples/pagi/lifespan/app.pl');
+    like($server->log, qr/application: started/, 'startup ran');
+    like(get($server->port, '/')->{body}, qr/\Arequest 1 since \d+\n/, 'its state is in a request');
+    like(get($server->port, '/')->{body}, qr/\Arequest 2 since \d+\n/, '... and shared where it is a reference');
+    is($server->stop, 0, 'the server ends well');
+    like($server->log, qr/application: stopped after 2 requests/, 'shutdown ran');
+};
+
+done_testing;

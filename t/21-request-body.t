@@ -1,0 +1,227 @@
+# $receive: request bodies as they arrive, trailers, what comes after the end, and Futures used in every way.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Future;
+use Future::AsyncAwait;
+use IO::Async::Loop;
+use JSON::PP ();
+use Test::More;
+use TestClient qw(get post exchange);
+use TestServer;
+
+my $json = JSON::PP->new->canonical->latin1;
+
+async sub answer {
+    my ($send, $value) = @_;
+    my $body = ref $value ? $json->encode($value) : $value;
+    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    await $send->({ type => 'http.response.body', body => $body });
+    return;
+}
+
+# All events until the body is complete.
+async sub collect {
+    my ($receive) = @_;
+    my @events;
+    while (1) {
+        push @events, await $receive->();
+        last if $events[-1]{type} ne 'http.request' || !$events[-1]{more};
+    }
+    return @events;
+}
+
+my $loop = sub { IO::Async::Loop->new };
+
+my %handlers = (
+    '/collect' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my @events = await collect($receive);
+        my $body   = join '', map { $_->{body} } @events;
+        await answer(
+            $send,
+            {
+                length   => length $body,
+                sum      => unpack('%32C*', $body),
+                types    => [ keys %{ { map { $_->{type} => 1 } @events } } ],
+                last     => $events[-1]{more},
+                trailers => $events[-1]{trailers},
+                count    => scalar @events,
+            }
+        );
+    },
+    '/after' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await collect($receive);
+        await answer($send, 'x');
+        my $event = await $receive->();
+        print STDERR "after the response: $event->{type}\n";
+    },
+    '/waiting' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await collect($receive);
+        my $next = $receive->();
+        print STDERR 'while waiting: ', ($next->is_ready ? 'ready' : 'pending'), "\n";
+        await answer($send, 'x');
+        print STDERR 'then: ', (await $next)->{type}, "\n";
+    },
+    '/gone' => async sub {
+        my ($scope, $receive, $send) = @_;
+        print STDERR "waiting for more\n";
+        my $event = await $receive->();
+        $event = await $receive->() while $event->{type} eq 'http.request';
+        print STDERR "the client left: $event->{type}\n";
+    },
+    '/cancel' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my $first = $receive->();
+        my $which =
+            await Future->wait_any($first->then(sub { Future->done('first') }), $loop->()->delay_future(after => 0.2));
+        my @events = await collect($receive);
+        await answer($send, join '', map { $_->{body} } @events);
+    },
+    '/two' => async sub {
+        my ($scope, $receive, $send)  = @_;
+        my ($first, $second,  $third) = map { $receive->() } 1 .. 3;
+        my @events = await Future->needs_all($first, $second);
+        await answer($send, [ map { [ $_->{type}, $_->{body}, $_->{more} ] } @events ]);
+        print STDERR 'the third got ', (await $third)->{type}, "\n";
+    },
+    '/then' => sub {
+        my ($scope, $receive, $send) = @_;
+        return $receive->()->then(sub { answer($send, "then $_[0]{body}") });
+    },
+    '/ignore' => async sub {
+        my ($scope, $receive, $send) = @_;
+        $receive->();
+        await answer($send, 'ignored');
+    },
+    '/get' => sub {
+        my ($scope, $receive, $send) = @_;
+        my $body = '';
+        while (1) {
+            my $event = $receive->()->get;
+            $body .= $event->{body};
+            last if !$event->{more};
+        }
+        return answer($send, "blocking $body");
+    },
+    '/unread' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await answer($send, 'not read');
+    },
+);
+
+my $server = TestServer->start(app => sub { $_[0]{type} eq 'http' ? $handlers{ $_[0]{path} }->(@_) : die "no\n" });
+my $port   = $server->port;
+
+sub collected { return $json->decode($_[0]{body}) }
+
+subtest 'bodies' => sub {
+    my $none = collected(get($port, '/collect'));
+    is_deeply([ @{$none}{qw(length count last)} ], [ 0, 1, 0 ],      'no body is one empty event');
+    is_deeply($none->{types},                      ['http.request'], '... of type http.request');
+    ok(!defined $none->{trailers}, '... without trailers');
+    my $small = collected(post($port, '/collect', 'abc'));
+    is_deeply([ @{$small}{qw(length sum count last)} ], [ 3, 294, 1, 0 ], 'a small body is one event');
+    my $bytes = join '', map { chr($_ % 256) } 1 .. 2_000_000;
+    my $large = collected(post($port, '/collect', $bytes));
+    is($large->{length}, length $bytes,           'two million bytes arrive');
+    is($large->{sum},    unpack('%32C*', $bytes), '... unchanged');
+    cmp_ok($large->{count}, '>', 4, '... in pieces');
+};
+
+subtest 'as it arrives' => sub {
+    my $client = TestClient->new($port);
+    $client->send("POST /collect HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\n");
+    for my $byte (split //, 'abcdef') {
+        $client->send($byte);
+        select undef, undef, undef, 0.03;
+    }
+    my $seen = collected($client->response);
+    is($seen->{length}, 6, 'all bytes arrive');
+    cmp_ok($seen->{count}, '>', 3, '... in several events');
+    is($seen->{last}, 0, '... and the last one says so');
+};
+
+subtest 'chunked with trailers' => sub {
+    my $head = "POST /collect HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n";
+    my $seen =
+        collected(exchange($port, $head . "3;x=y\r\nabc\r\n4\r\ndefg\r\n0\r\nX-Sum: 12\r\nX-B: a\r\nx-b: b\r\n\r\n"));
+    is($seen->{length}, 7, 'the chunks are joined');
+    is_deeply(
+        $seen->{trailers},
+        [ [ 'x-sum', '12' ], [ 'x-b', 'a' ], [ 'x-b', 'b' ] ],
+        'the trailers are delivered, unmerged'
+    );
+};
+
+subtest '100-continue' => sub {
+    my $client = TestClient->new($port);
+    $client->send("POST /collect HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+    is($client->response->{status}, 100, 'the interim response comes when the application reads');
+    $client->send('abc');
+    is(collected($client->response)->{length}, 3, 'then the body arrives');
+    my $other = TestClient->new($port);
+    $other->send("POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+    is($other->response->{status}, 200, 'without a read there is none');
+};
+
+subtest 'the end' => sub {
+    get($port, '/after');
+    ok($server->wait_for_log(qr/after the response: http\.disconnect/), 'after the response comes http.disconnect');
+    get($port, '/waiting');
+    ok($server->wait_for_log(qr/while waiting: pending/), 'with the whole body read, the next event is not there yet');
+    ok($server->wait_for_log(qr/then: http\.disconnect/), '... and is http.disconnect when the response is out');
+    my $client = TestClient->new($port);
+    $client->send("POST /gone HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
+    ok($server->wait_for_log(qr/waiting for more/), 'the application waits for a body');
+    $client->reset;
+    ok($server->wait_for_log(qr/the client left: http\.disconnect/), 'a client that leaves wakes it');
+};
+
+subtest 'Futures' => sub {
+    my $client = TestClient->new($port);
+    $client->send("POST /cancel HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\n");
+    select undef, undef, undef, 0.5;
+    $client->send('abc');
+    select undef, undef, undef, 0.1;
+    $client->send('def');
+    is($client->response->{body}, 'abcdef', 'what arrives after a cancelled $receive goes to the next');
+
+    $client = TestClient->new($port);
+    $client->send("POST /two HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\n");
+    select undef, undef, undef, 0.1;
+    $client->send('abc');
+    select undef, undef, undef, 0.1;
+    $client->send('def');
+    is_deeply(
+        $json->decode($client->response->{body}),
+        [ [ 'http.request', 'abc', 1 ], [ 'http.request', 'def', 0 ] ],
+        'several at once are served in order'
+    );
+    ok($server->wait_for_log(qr/the third got http\.disconnect/), '... and the last one is told of the end');
+
+    is(post($port, '/then',   'abc')->{body}, 'then abc',     'then-chaining works');
+    is(post($port, '/ignore', 'abc')->{body}, 'ignored',      'ignoring works');
+    is(post($port, '/get',    'abc')->{body}, 'blocking abc', 'a blocking get of a ready one works');
+    my $slow = TestClient->new($port)->send("POST /get HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc");
+    select undef, undef, undef, 0.2;
+    is(post($port, '/then', 'abc')->{body},  'then abc', 'while a handler blocks in a nested loop, others are served');
+    is($slow->send('def')->response->{body}, 'blocking abcdef', '... and it gets its body');
+};
+
+subtest 'an unread body' => sub {
+    my $client = TestClient->new($port);
+    $client->send("POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 26\r\n\r\nGET /then HTTP/1.1\r\nX: y\r\n");
+    is($client->response->{body}, 'not read', 'is answered');
+    $client->send("POST /then HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nz");
+    my $next = $client->response;
+    ok(!$next || $next->{body} eq 'then z', '... and never taken for the next request');
+};
+
+is($server->stop, 0, 'the server ends well');
+unlike($server->log, qr/application died|lost|callback/, 'nothing died') or diag $server->log;
+
+done_testing;

@@ -1,0 +1,390 @@
+# $send: heads, bodies, chunks, trailers, files; and every mistake fails that $send with a message and nothing else.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp ();
+use Future;
+use Future::AsyncAwait;
+use IO::Async::Loop;
+use Test::More;
+use TestClient qw(get exchange);
+use TestServer;
+
+my $file = File::Temp->new;
+print {$file} join '', map { "$_\n" } 100_000 .. 199_999;
+$file->close;
+my $path    = $file->filename;
+my $content = do { open my $in, '<:raw', $path or die $!; local $/; <$in> };
+
+# Not written where it is used: Future::AsyncAwait 0.63 loses a folded constant in a loop that it has resumed.
+my $piece = 'x' x 100_000;
+
+sub start {
+    my ($send, @headers) = @_;
+    return $send->({ type => 'http.response.start', status => 200, headers => \@headers });
+}
+
+sub body {
+    my ($send, $body, $more) = @_;
+    return $send->({ type => 'http.response.body', body => $body, more => $more ? 1 : 0 });
+}
+
+# The events that must fail, by the name of the case, with what the message must say. Each is sent before a
+# response starts (`early`) or after it has.
+my %mistakes = (
+    'no hash'             => [ early => 'event', qr/\$send: an event must be a hash reference/ ],
+    'no type'             => [ early => { status => 200 }, qr/the event has no type/ ],
+    'a reference as type' => [ early => { type   => [] },  qr/the event has no type/ ],
+    'unknown type' => [ early => { type => 'http.response.begin' }, qr/unknown event type 'http\.response\.begin'/ ],
+    'a type of websocket' => [ early => { type => 'websocket.send' }, qr/unknown event type 'websocket\.send'/ ],
+    'body first'          =>
+        [ early => { type => 'http.response.body' }, qr/http\.response\.body: the response has not been started/ ],
+    'trailers first' =>
+        [ early => { type => 'http.response.trailers' }, qr/trailers: the response has not been started/ ],
+    'no fullflush'  => [ early => { type => 'http.fullflush' },      qr/does not advertise the extension fullflush/ ],
+    'no status'     => [ early => { type => 'http.response.start' }, qr/http\.response\.start: status is missing/ ],
+    'status undef'  => [ early => { type => 'http.response.start', status => undef }, qr/status is missing/ ],
+    'status a word' =>
+        [ early => { type => 'http.response.start', status => 'fine' }, qr/status must be an integer.*'fine'/ ],
+    'status a list'   => [ early => { type => 'http.response.start', status => [200] }, qr/status must be an integer/ ],
+    'status a float'  => [ early => { type => 'http.response.start', status => 200.5 }, qr/status must be an integer/ ],
+    'status negative' => [ early => { type => 'http.response.start', status => -200 },  qr/status must be an integer/ ],
+    'status 100'   => [ early => { type => 'http.response.start', status => 100 }, qr/status must be from 200 to 599/ ],
+    'status 999'   => [ early => { type => 'http.response.start', status => 999 }, qr/status must be from 200 to 599/ ],
+    'status 70000' => [ early => { type => 'http.response.start', status => 70_000 }, qr/status must be an integer/ ],
+    'headers a hash' =>
+        [ early => { type => 'http.response.start', status => 200, headers => {} }, qr/headers must be an array/ ],
+    'headers flat' => [
+        early => { type => 'http.response.start', status => 200, headers => [ 'a', 'b' ] },
+        qr/headers\[0\] must be a \[name, value\] pair/
+    ],
+    'header of three' => [
+        early => { type => 'http.response.start', status => 200, headers => [ [ 'x', 'y' ], [ 'a', 'b', 'c' ] ] },
+        qr/headers\[1\] must be a \[name, value\] pair/
+    ],
+    'value undef' => [
+        early => { type => 'http.response.start', status => 200, headers => [ [ 'x-a', undef ] ] },
+        qr/value of headers\[0\] \(x-a\) is undefined/
+    ],
+    'value a reference' => [
+        early => { type => 'http.response.start', status => 200, headers => [ [ 'x-a', [] ] ] },
+        qr/value of headers\[0\] \(x-a\) is a reference/
+    ],
+    'value wide' => [
+        early => { type => 'http.response.start', status => 200, headers => [ [ 'x-a', "\x{20ac}" ] ] },
+        qr/value of headers\[0\] \(x-a\) has a wide character/
+    ],
+    'name undef' => [
+        early => { type => 'http.response.start', status => 200, headers => [ [ undef, 'x' ] ] },
+        qr/name of headers\[0\] is undefined/
+    ],
+    'name wide' => [
+        early => { type => 'http.response.start', status => 200, headers => [ [ "\x{20ac}", 'x' ] ] },
+        qr/name of headers\[0\] has a wide character/
+    ],
+    (
+        map {
+            my ($what, $bytes) = @$_;
+            (
+                "$what in a value" => [
+                    early => {
+                        type    => 'http.response.start',
+                        status  => 200,
+                        headers => [ [ 'x-ok', 1 ], [ 'x-bad', "a${bytes}b" ] ]
+                    },
+                    qr/http\.response\.start: headers\[1\] \(.*x-bad/
+                ],
+                "$what in a name" => [
+                    early => { type => 'http.response.start', status => 200, headers => [ [ "x${bytes}bad", 1 ] ] },
+                    qr/http\.response\.start: headers\[0\]/
+                ],
+            )
+        } [ 'CR LF', "\r\n" ],
+        [ 'CR',  "\r" ],
+        [ 'LF',  "\n" ],
+        [ 'NUL', "\0" ]
+    ),
+    'space in a name' =>
+        [ early => { type => 'http.response.start', status => 200, headers => [ [ 'x y', 1 ] ] }, qr/headers\[0\]/ ],
+    'empty name' =>
+        [ early => { type => 'http.response.start', status => 200, headers => [ [ '', 1 ] ] }, qr/headers\[0\]/ ],
+    'length a word' => [
+        early => { type => 'http.response.start', status => 200, headers => [ [ 'content-length', 'x' ] ] },
+        qr/headers\[0\] \(.*content-length/
+    ],
+    'two starts' => [
+        late => { type => 'http.response.start', status => 200 },
+        qr/http\.response\.start: the response has already started/
+    ],
+    'wide body' => [
+        late => { type => 'http.response.body', body => "\x{20ac}" },
+        qr/http\.response\.body: body has a wide character/
+    ],
+    'body a reference' => [ late => { type => 'http.response.body', body => [] }, qr/body is a reference/ ],
+    'body and file'    =>
+        [ late => { type => 'http.response.body', body => 'x', file => $path }, qr/only one of body, file and fh/ ],
+    'no such file' => [
+        late => { type => 'http.response.body', file => '/no/such/file' },
+        qr{file '/no/such/file' cannot be opened: No such file}
+    ],
+    'a closed handle' => [
+        late => {
+            type => 'http.response.body',
+            fh   => do { open my $fh, '<', $path or die; close $fh; $fh }
+        },
+        qr/fh must be an open file handle/
+    ],
+    'no handle'       => [ late => { type => 'http.response.body', fh => 'word' }, qr/fh must be an open file handle/ ],
+    'offset negative' =>
+        [ late => { type => 'http.response.body', file => $path, offset => -1 }, qr/offset must be an integer/ ],
+    'length a float' =>
+        [ late => { type => 'http.response.body', file => $path, length => 1.5 }, qr/length must be an integer/ ],
+    'trailers unpromised' =>
+        [ late => { type => 'http.response.trailers', headers => [] }, qr/did not promise trailers/ ],
+);
+
+my %handlers = (
+    '/mistake' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my ($when, $event) = @{ $mistakes{ $scope->{query_string} =~ s/%20/ /gr } };
+        await start($send) if $when eq 'late';
+        my $future  = $send->($event);
+        my $failure = $future->failure;
+        await start($send) if $when eq 'early';
+        await body($send, defined $failure ? $failure : 'no failure');
+    },
+    '/upgraded' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my ($name,  $value,   $text) = ('x-latin', "caf\x{e9}", "d\x{e9}j\x{e0} vu");
+        utf8::upgrade($_) for $name, $value, $text;
+        await start($send, [ $name, $value ]);
+        await body($send, $text, 1);
+        await body($send, utf8::is_utf8($text) && utf8::is_utf8($value) ? ' untouched' : ' changed');
+    },
+    '/chunks' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await start($send);
+        for my $number (1 .. 3) { await body($send, "piece $number,", 1) }
+        await body($send, '', 1);
+        await $send->({ type => 'http.response.body', extra => 'is ignored' });
+    },
+    '/counted' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await start($send, [ 'content-length', 10 ]);
+        await body($send, '12345', 1);
+        my $long  = body($send, '1234567', 1)->failure;
+        my $short = body($send, '')->failure;
+        print STDERR "too long: $long", "too short: $short";
+        await body($send, '67890');
+    },
+    '/transfer' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await start($send, [ 'transfer-encoding', 'chunked' ], [ 'connection', 'close' ], [ 'date', 'once' ]);
+        await body($send, 'x');
+    },
+    '/trailers' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await $send->({ type => 'http.response.start', status => 200, headers => [], trailers => 1 });
+        await body($send, 'with', 1);
+        await body($send, ' trailers');
+        my $late = body($send, 'more')->failure;
+        my $bad  = $send->({ type => 'http.response.trailers', headers => [ [ 'x', "a\r\nb" ] ] })->failure;
+        print STDERR "late: $late", "bad: $bad";
+        await $send->({ type => 'http.response.trailers', headers => [ [ 'x-sum', '42' ] ] });
+    },
+    '/after' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await start($send);
+        await body($send, 'all');
+        print STDERR 'after body: ' . body($send, 'more')->failure;
+        print STDERR 'after start: ' . start($send)->failure;
+    },
+    '/status' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await $send->({ type => 'http.response.start', status => $scope->{query_string}, headers => [] });
+        await body($send, 'body');
+    },
+    '/file' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my %range = map { split /=/ } split /&/, $scope->{query_string};
+        await start($send);
+        await $send->({ type => 'http.response.body', file => $path, %range });
+    },
+    '/handle' => async sub {
+        my ($scope, $receive, $send) = @_;
+        open my $fh, '<:raw', $path or die $!;
+        <$fh> for 1 .. 2;
+        my %range = map { split /=/ } split /&/, $scope->{query_string};
+        await start($send);
+        await $send->({ type => 'http.response.body', fh => $fh, %range });
+        close $fh;
+    },
+    '/recover' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await start($send);
+        eval { await $send->({ type => 'http.response.body', file => '/no/such/file' }); 1 }
+            or await body($send, 'instead');
+    },
+    '/chain' => sub {
+        my ($scope, $receive, $send) = @_;
+        return start($send)->then(sub { body($send, 'chained') });
+    },
+    '/ignore' => sub {
+        my ($scope, $receive, $send) = @_;
+        start($send);
+        body($send, 'not awaited');
+        return Future->done;
+    },
+    '/cancel' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await start($send);
+        my @sent = map { body($send, 'x' x 1_000_000, 1) } 1 .. 9;
+        print STDERR 'pending: ', scalar(grep { !$_->is_ready } @sent), "\n";
+        $_->cancel for @sent;
+        await body($send, 'y');
+    },
+    '/large' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await start($send);
+        for my $number (1 .. 50) { await body($send, $piece, 1) }
+        await body($send, 'end');
+    },
+    '/nested' => sub {
+        my ($scope, $receive, $send) = @_;
+        start($send)->get;
+        body($send, $piece, 1)->get for 1 .. 50;
+        return body($send, 'end');
+    },
+    '/later' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await IO::Async::Loop->new->delay_future(after => 0.05);
+        await start($send);
+        await IO::Async::Loop->new->delay_future(after => 0.05);
+        await body($send, 'later');
+    },
+    '/error' => async sub {
+        my ($scope, $receive, $send) = @_;
+        eval { die "mine\n" };
+        await start($send);
+        await body($send, "kept: $@");
+    },
+);
+
+my $server = TestServer->start(app => sub { $_[0]{type} eq 'http' ? $handlers{ $_[0]{path} }->(@_) : die "no\n" });
+my $port   = $server->port;
+
+subtest 'mistakes' => sub {
+    for my $name (sort keys %mistakes) {
+        my $response = get($port, '/mistake?' . $name =~ s/ /%20/gr);
+        like($response->{body}, $mistakes{$name}[2],                   $name);
+        like($response->{body}, qr/ at \S+22-response\.t line \d+\.$/, '... with the place') if $name ne 'no failure';
+    }
+};
+
+subtest 'bodies' => sub {
+    my $upgraded = get($port, '/upgraded');
+    is($upgraded->{body}, "d\xe9j\xe0 vu untouched", 'text below 256 goes out as bytes and stays as it is');
+    is($upgraded->{header}{'x-latin'}, "caf\xe9",    '... in headers as well');
+    my $chunks = get($port, '/chunks');
+    is_deeply(
+        $chunks->{chunks},
+        [ map { "piece $_," } 1 .. 3 ],
+        'without a length the body is chunked, empty pieces are none'
+    );
+    my $old = exchange($port, "GET /chunks HTTP/1.0\r\n\r\n");
+    is($old->{body},                   'piece 1,piece 2,piece 3,', 'in HTTP/1.0 the close ends it');
+    is(get($port, '/counted')->{body}, '1234567890',               'with a length it is counted');
+    ok($server->wait_for_log(qr/too long: http\.response\.body: .*too short: http\.response\.body: /s),
+        '... and policed');
+    my $transfer = get($port, '/transfer');
+    is($transfer->{header}{'transfer-encoding'}, 'chunked', 'Transfer-Encoding of the application is not doubled');
+    is($transfer->{header}{date},                'once',    'a Date of the application is kept, alone');
+    ok(get($port, '/large')->{body} eq ('x' x 5_000_000) . 'end', 'five million bytes in large pieces');
+    is(get($port, '/later')->{body}, 'later',        'an answer that comes later');
+    is(get($port, '/error')->{body}, "kept: mine\n", q{the application's $@ is not touched});
+};
+
+subtest 'trailers' => sub {
+    my $response = get($port, '/trailers');
+    is($response->{body}, 'with trailers', 'the body is whole');
+    is_deeply($response->{trailers}, { 'x-sum' => '42' }, 'the trailers follow');
+    ok(
+        $server->wait_for_log(
+            qr/late: http\.response\.body: the body is complete.*bad: http\.response\.trailers: headers\[0\]/s),
+        'mistakes fail'
+    );
+};
+
+subtest 'after the end' => sub {
+    is(get($port, '/after')->{body}, 'all', 'the response is whole');
+    ok($server->wait_for_log(qr/after body: http\.response\.body: the response is already complete/),
+        'more body fails');
+    ok($server->wait_for_log(qr/after start: http\.response\.start: the response has already started/),
+        'another start fails');
+};
+
+subtest 'statuses' => sub {
+    for my $status (200, 201, 206, 303, 307, 404, 409, 422, 429, 503, 599) {
+        my $response = get($port, "/status?$status");
+        is($response->{status}, $status, "status $status");
+        is($response->{body},   'body',  '... with its body');
+    }
+    for my $status (204, 304) {
+        my $client   = TestClient->new($port)->send("GET /status?$status HTTP/1.1\r\nHost: h\r\n\r\n");
+        my $response = $client->response;
+        is($response->{status}, $status, "status $status");
+        ok(!defined $response->{header}{'transfer-encoding'}, '... without framing');
+        is($client->send("GET /chain HTTP/1.1\r\nHost: h\r\n\r\n")->response->{body},
+            'chained', '... and the connection goes on');
+    }
+    my $client = TestClient->new($port)->send("HEAD /chunks HTTP/1.1\r\nHost: h\r\n\r\n");
+    is($client->response(head => 1)->{status}, 200, 'HEAD is answered without a body');
+    is($client->send("GET /chain HTTP/1.1\r\nHost: h\r\n\r\n")->response->{body},
+        'chained', '... and the connection goes on');
+};
+
+subtest 'files' => sub {
+    ok(get($port, '/file')->{body} eq $content, 'a whole file');
+    is(get($port, '/file?offset=7&length=14')->{body},               "100001\n100002\n", 'a range of it');
+    is(get($port, '/file?offset=' . (length($content) - 7))->{body}, "199999\n",         'its end');
+    is(get($port, '/file?offset=999999999')->{body},                 '',                 'nothing beyond its end');
+    is(get($port, '/file?length=0')->{body},                         '', 'nothing when nothing is asked for');
+    ok(get($port, '/handle')->{body} eq substr($content, 14), 'a handle from where it stands');
+    is(get($port, '/handle?offset=7&length=7')->{body}, "100001\n", 'a handle from an offset');
+    is(get($port, '/recover')->{body}, 'instead', 'after a file that cannot be opened, the application can go on');
+};
+
+subtest 'Futures' => sub {
+    is(get($port, '/chain')->{body},  'chained',     'then-chaining works');
+    is(get($port, '/ignore')->{body}, 'not awaited', 'ignoring works');
+    my $slow = TestClient->new($port, receive_buffer => 65_536)->send("GET /cancel HTTP/1.1\r\nHost: h\r\n\r\n");
+    ok($server->wait_for_log(qr/pending: [1-9]/),          'what a client does not take is pending');
+    ok($slow->response->{body} eq ('x' x 9_000_000) . 'y', '... cancelling that harms nothing');
+    is(length get($port, '/nested')->{body}, 5_000_003, 'blocking in a nested loop works');
+};
+
+subtest 'backpressure' => sub {
+    my $client = TestClient->new($port, receive_buffer => 65_536)->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+    select undef, undef, undef, 0.3;
+    is(get($port, '/chain')->{body},     'chained', 'while a slow client holds one application up, others are served');
+    is(length $client->response->{body}, 5_000_003, '... and the slow one gets everything');
+};
+
+is($server->stop, 0, 'the server ends well');
+unlike($server->log, qr/application (?:died|ended)|lost|callback/, 'nothing died') or diag $server->log;
+
+my $flush = TestServer->start(
+    extensions => { fullflush => {} },
+    app        => async sub {
+        my ($scope, $receive, $send) = @_;
+        die "no\n" if $scope->{type} ne 'http';
+        await start($send);
+        await body($send, 'x', 1);
+        await $send->({ type => 'http.fullflush' });
+        await body($send, 'y');
+    },
+);
+is(get($flush->port, '/')->{body}, 'xy', 'fullflush works where it is advertised');
+
+done_testing;

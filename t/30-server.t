@@ -1,0 +1,268 @@
+# PAGI::Server itself: options, addresses, embedding in a loop, start and stop.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp ();
+use Future;
+use Future::AsyncAwait;
+use IO::Async::Loop;
+use IO::Socket::IP ();
+use PAGI::Server;
+use Socket ();
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use Time::HiRes qw(time);
+
+my $app = async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no\n"                                             if $scope->{type} ne 'http';
+    await IO::Async::Loop->new->delay_future(after => 0.5) if $scope->{path} eq '/slow';
+    my $body = "served on $scope->{server}[0] for $scope->{client}[0]";
+    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    await $send->({ type => 'http.response.body', body => $body });
+};
+
+sub refused {
+    my (%options) = @_;
+    return eval { PAGI::Server->new(%options); 1 } ? '' : $@;
+}
+
+sub has_ipv6 {
+    my $socket = IO::Socket::IP->new(LocalHost => '::1', Listen => 1, LocalPort => 0);
+    return defined $socket;
+}
+
+subtest 'options' => sub {
+    like(refused(), qr/app is required/, 'without an application');
+    like(
+        refused(app => $app, no_such => 1),
+        qr/Unrecognised configuration keys for PAGI::Server - no_such/,
+        'an unknown option'
+    );
+    my %wrong = (
+        app                      => [ 'word', qr/option 'app' must be a code reference, not 'word'/ ],
+        port                     => [ 70_000, qr/option 'port' must be an integer from 0 to 65535, not '70000'/ ],
+        host                     => [ '',     qr/option 'host' must be a string/ ],
+        log_level                => [ 'loud', qr/option 'log_level' must be one of error warn info debug, not 'loud'/ ],
+        lifespan_mode            => [ 'yes',  qr/option 'lifespan_mode' must be one of auto on off/ ],
+        listener_backlog         => [ 0,      qr/option 'listener_backlog' must be an integer from 1/ ],
+        timeout                  => [ -1,     qr/option 'timeout' must be a number of seconds from 0 to/ ],
+        shutdown_timeout         => [ 'x',    qr/option 'shutdown_timeout' must be a number of seconds/ ],
+        lifespan_startup_timeout => [ undef,  qr/option 'lifespan_startup_timeout' must be .*, not undef/ ],
+        max_connections          => [ 1.5,    qr/option 'max_connections' must be an integer/ ],
+        max_header_size          => [ 1,      qr/option 'max_header_size' must be an integer from 64/ ],
+        max_header_count         => [ 0,      qr/option 'max_header_count' must be an integer from 1/ ],
+        max_body_size            => [ 'big',  qr/option 'max_body_size' must be an integer/ ],
+        write_high_watermark     => [ 0,      qr/option 'write_high_watermark' must be an integer/ ],
+        extensions               => [ [],     qr/option 'extensions' must be a hash reference/ ],
+        on_error                 => [ 1,      qr/option 'on_error' must be a code reference/ ],
+        loop_type                => [ 'a b',  qr/option 'loop_type' must be/ ],
+        access_log               => [ 'path', qr/option 'access_log' must be an open file handle or undef/ ],
+    );
+    for my $name (sort keys %wrong) {
+        my ($value, $says) = @{ $wrong{$name} };
+        like(refused(app => $app, $name => $value), $says, $name);
+    }
+    like(
+        refused(app => $app, write_high_watermark => 100, write_low_watermark => 200),
+        qr/'write_low_watermark' \(200\) must not be above/,
+        'marks that contradict each other'
+    );
+    is(refused(app => $app, access_log => undef, quiet => 1, extensions => {}), '', 'good options are taken');
+    my $server = PAGI::Server->new(app => $app, max_connections => 7);
+    is($server->effective_max_connections, 7, 'the limit on connections');
+    cmp_ok(PAGI::Server->new(app => $app)->effective_max_connections, '>', 50, '... and an automatic one');
+    is($server->port, 5000, 'the port that it would listen on');
+    ok(!eval { $server->configure(nonsense => 1); 1 }, 'configure refuses an unknown option');
+    like($@, qr/Unrecognised configuration keys for PAGI::Server - nonsense/, '... naming it');
+    ok(!eval { $server->listen; 1 }, 'listen wants a loop');
+    like($@, qr/Add the server to an IO::Async::Loop/, '... and says so');
+    ok(!$server->is_running, 'it is not running');
+    is($server->connection_count, 0, '... and has no connection');
+    ok($server->shutdown->is_done, '... and shutting it down does nothing');
+};
+
+subtest 'embedded' => sub {
+    my $loop   = IO::Async::Loop->new;
+    my $server = PAGI::Server->new(app => $app, host => '127.0.0.1', port => 0, quiet => 1);
+    $loop->add($server);
+    is($server->listen->get, $server, 'listen resolves with the server');
+    ok($server->is_running, 'it is running');
+    my $port = $server->port;
+    cmp_ok($port, '>', 0, 'port 0 has become a real one');
+    is_deeply($server->listeners, [ { type => 'tcp', host => '127.0.0.1', port => $port } ], 'listeners');
+    ok($server->listen->is_done, 'listening again does nothing');
+
+    my $client = TestClient->new($port);
+    $client->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    $loop->loop_once(1) until $client->some(0.01) =~ /served on/ && pass('the host loop serves');
+    is($server->connection_count, 1, 'connections are counted');
+    my $ticks = 0;
+    $loop->watch_time(after => 0.01, code => sub { $ticks++ });
+    $loop->loop_once(0.2) until $ticks;
+    is($ticks, 1, 'other things in the loop run');
+
+    my $stopping = $server->shutdown;
+    ok(!$server->is_running, 'after shutdown it is not running');
+    $stopping->get;
+    is($client->rest, '', 'an idle connection is closed');
+    ok(!IO::Socket::IP->new(PeerHost => '127.0.0.1', PeerPort => $port), 'nothing listens any more');
+    $server->listen->get;
+    ok($server->is_running, 'it can be started again');
+    cmp_ok($server->port, '>', 0, '... on a port');
+    $server->shutdown->get;
+    $loop->remove($server);
+
+    my $removed = PAGI::Server->new(app => $app, port => 0, quiet => 1);
+    $loop->add($removed);
+    $removed->listen->get;
+    my $left = $removed->port;
+    $loop->remove($removed);
+    ok(!IO::Socket::IP->new(PeerHost => '127.0.0.1', PeerPort => $left),
+        'a server that is removed from its loop stops');
+};
+
+subtest 'two servers in one loop' => sub {
+    my $loop    = IO::Async::Loop->new;
+    my @servers = map { PAGI::Server->new(app => $app, port => 0, quiet => 1) } 1 .. 2;
+    $loop->add($_) for @servers;
+    Future->needs_all(map { $_->listen } @servers)->get;
+    isnt($servers[0]->port, $servers[1]->port, 'each has a port of its own');
+    my @clients = map { TestClient->new($_->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") } @servers;
+    for my $client (@clients) {
+        my $text = '';
+        my $end  = time + 5;
+        while ($text !~ /served on/ && time < $end) { $loop->loop_once(0.05); $text .= $client->some(0.01) }
+        like($text, qr/served on/, '... and serves');
+    }
+    Future->needs_all(map { $_->shutdown } @servers)->get;
+};
+
+subtest 'addresses' => sub {
+    plan skip_all => 'this machine has no IPv6' if !has_ipv6();
+    my $six    = TestServer->start(app => $app, host => '::1');
+    my $client = TestClient->new($six->port, host => '::1')->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    is($client->response->{body}, 'served on ::1 for ::1', 'IPv6');
+    my (undef, @found) = Socket::getaddrinfo('localhost', 0, { socktype => Socket::SOCK_STREAM() });
+    my $both = TestServer->start(app => $app, host => 'localhost');
+    like(get($both->port, '/')->{body}, qr/served on 127\.0\.0\.1/, 'localhost is 127.0.0.1');
+    if (grep { $_->{family} == Socket::AF_INET6() } @found) {
+        $client = TestClient->new($both->port, host => '::1')->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        is($client->response->{body}, 'served on ::1 for ::1', '... and ::1, on the same port');
+    }
+    is($_->stop, 0, 'it ends well') for $six, $both;
+};
+
+subtest 'addresses that cannot be' => sub {
+    my $loop  = IO::Async::Loop->new;
+    my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => 0, Listen => 1);
+    my %wrong = (
+        'a taken port' =>
+            [ { port => $taken->sockport }, qr/Cannot listen on 127\.0\.0\.1 port \d+: Address already in use/ ],
+        'an unknown name' =>
+            [ { host => 'no-such-host.invalid', port => 0 }, qr/Cannot listen on no-such-host\.invalid port 0: / ],
+        'a foreign address' =>
+            [ { host => '192.0.2.1', port => 0 }, qr/Cannot listen on 192\.0\.2\.1 port 0: Cannot assign/ ],
+    );
+    for my $name (sort keys %wrong) {
+        my ($options, $says) = @{ $wrong{$name} };
+        my $server = PAGI::Server->new(app => $app, quiet => 1, %$options);
+        $loop->add($server);
+        my $future = $server->listen;
+        ok($future->is_failed, $name) or next;
+        like(scalar $future->failure, $says, '... is named');
+        ok(!$server->is_running, '... and nothing runs');
+        $loop->remove($server);
+    }
+};
+
+subtest 'stopping with a request in flight' => sub {
+    my $server = TestServer->start(app => $app);
+    my $client = TestClient->new($server->port)->send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $idle   = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    is($idle->response->{status}, 200, 'another connection is idle');
+    $server->signal('TERM');
+    is($idle->rest, '', '... and closed at once');
+    my $response = $client->response;
+    is($response->{status},             200,     'the request in flight is answered');
+    is($response->{header}{connection}, 'close', '... with a word that it was the last');
+    is($server->wait,                   0,       'then the server ends');
+
+    my $stubborn = TestServer->start(app => $app, shutdown_timeout => 0.2);
+    my $cut      = TestClient->new($stubborn->port)->send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    select undef, undef, undef, 0.1;
+    my $start = time;
+    $stubborn->signal('INT')->signal('INT');
+    ok(defined $cut->rest, 'what takes too long is cut');
+    cmp_ok(time - $start, '<', 0.45, '... in time');
+    is($stubborn->wait, 0, '... and the server ends all the same');
+    like($stubborn->log, qr/Shutdown timeout: force-closing 1 active connections/, '... with a word in the log');
+};
+
+subtest 'limits' => sub {
+    my $server = TestServer->start(
+        app              => $app,
+        max_connections  => 2,
+        max_header_size  => 500,
+        max_header_count => 3,
+        max_body_size    => 10,
+        timeout          => 0.3,
+    );
+    my $port = $server->port;
+    is(get($port, '/' . 'x' x 600)->{status} >= 400,        1,   'max_header_size');
+    is(get($port, '/', map { "X-$_: y" } 1 .. 5)->{status}, 431, 'max_header_count');
+    is(TestClient::post($port, '/', 'x' x 11)->{status},    413, 'max_body_size');
+    my @held = map { TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") } 1 .. 2;
+    $_->response for @held;
+    my $refused = TestClient->new($port)->response;
+    is($refused->{status}, 503, 'max_connections');
+    ok($refused->{header}{'retry-after'}, '... with Retry-After');
+    my $start = time;
+    is($held[0]->rest, '', 'timeout closes an idle connection');
+    cmp_ok(time - $start, '<', 3, '... in time');
+    is(get($port, '/slow')->{status}, 200, '... but never one with a request that runs');
+};
+
+subtest 'access_log' => sub {
+    my $log = File::Temp->new;
+    $log->autoflush(1);
+    my $server = TestServer->start(app => $app, access_log => $log);
+    get($server->port, '/path?"query');
+    is($server->stop, 0, 'the server ends well');
+    open my $in, '<', $log->filename or die $!;
+    my @lines = <$in>;
+    is(scalar @lines, 1, 'one line');
+    like(
+        $lines[0],
+        qr{\A127\.0\.0\.1 - - \[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [-+]\d{4}\] "GET /path\?\\x22query HTTP/1\.1" 200 \d+\n\z},
+        '... in the common format'
+    );
+};
+
+subtest 'run' => sub {
+    my $script = q{
+        use strict; use warnings; use Future::AsyncAwait; use PAGI::Server;
+        PAGI::Server->new(port => 0, loop_type => 'Poll', app => async sub {
+            my ($scope, $receive, $send) = @_;
+            die if $scope->{type} ne 'http';
+            await $send->({ type => 'http.response.start', status => 200 });
+            await $send->({ type => 'http.response.body', body => 'run' });
+        })->run;
+    };
+    my $pid = open my $out, '-|' or do {
+        open STDERR, '>&', \*STDOUT or die;
+        alarm 20;
+        exec $^X, (map { "-I$_" } @INC), '-e', $script;
+    };
+    my $port;
+    while (my $line = <$out>) { last if ($port) = $line =~ /listening on \S+:(\d+)\/ \(loop: Poll/ }
+    ok($port, 'run listens, in a loop of the given type');
+    is(get($port, '/')->{body}, 'run', '... and serves');
+    kill TERM => $pid;
+    close $out;
+    is($?, 0, '... and returns after TERM');
+};
+
+done_testing;

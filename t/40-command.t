@@ -1,0 +1,199 @@
+# bin/pagi-server: every flag, every way to name an application, every way to be wrong.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp     ();
+use IO::Socket::IP ();
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+
+my $directory = File::Temp->newdir;
+
+sub write_file {
+    my ($name, $text) = @_;
+    my $path = "$directory/$name";
+    (my $parent = $path) =~ s{/[^/]+\z}{};
+    require File::Path;
+    File::Path::make_path($parent);
+    open my $out, '>', $path or die "$path: $!";
+    print {$out} $text;
+    close $out or die "$path: $!";
+    return $path;
+}
+
+# Runs the command to its end: exit status, standard output, standard error.
+sub run_command {
+    my (@arguments) = @_;
+    my ($out, $err) = (File::Temp->new, File::Temp->new);
+    my $pid = fork;
+    die "fork: $!" if !defined $pid;
+    if (!$pid) {
+        open STDOUT, '>&', $out or die $!;
+        open STDERR, '>&', $err or die $!;
+        alarm 20;
+        exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', @arguments or die $!;
+    }
+    waitpid $pid, 0;
+    my $status = $? & 127 ? "signal $?" : $? >> 8;
+    return ($status, map { open my $in, '<', $_->filename or die $!; local $/; scalar <$in> } $out, $err);
+}
+
+sub fails {
+    my ($name, $status, $says, @arguments) = @_;
+    my ($got, $out, $err) = run_command(@arguments);
+    is($got, $status, "$name: exit status $status");
+    like($err, $says, '... and says why');
+    unlike($err, qr/ at \S+\.pm line/, '... to a human') if $status == 2;
+    return;
+}
+
+sub serves {
+    my ($name, $body, @arguments) = @_;
+    my $server = TestServer->command(@arguments);
+    is(get($server->port, '/')->{body}, $body, $name);
+    is($server->stop,                   0,     '... and TERM ends it with status 0');
+    return $server->log;
+}
+
+my $answers = q{
+    sub {
+        my ($scope, $receive, $send) = @_;
+        die "no\n" if $scope->{type} ne 'http';
+        $send->({ type => 'http.response.start', status => 200 });
+        return $send->({ type => 'http.response.body', body => %s });
+    }
+};
+sub answering { return sprintf $answers, $_[0] }
+
+my $file = write_file('app.pl', answering(q{'from a file'}));
+write_file('lib/My/App.pm',
+    'package My::App; sub new { my ($class, %args) = @_; bless {%args}, $class } sub to_app { my ($self) = @_; my $text = join ",", map {"$_=$self->{$_}"} sort keys %$self; return '
+        . answering('"module $text"')
+        . '} 1;');
+write_file('lib/My/Words.pm',
+    'package My::Words; use parent "Exporter"; our @EXPORT_OK = ("word"); our @EXPORT = ("other"); sub word { "word" } sub other { "other" } 1;'
+);
+write_file('lib/Plain.pm',  'package Plain; 1;');
+write_file('lib/Broken.pm', 'package Broken; sub {; 1;');
+my @lib = ('-I', "$directory/lib");
+
+subtest 'applications' => sub {
+    serves('a file',                 'from a file',      $file);
+    serves('a file by --app',        'from a file',      '--app', $file);
+    serves('a file by -a',           'from a file',      '-a',    $file);
+    serves('code',                   'from code',        '-e',    answering(q{'from code'}));
+    serves('code with modules',      'word',             @lib,    '-MMy::Words=word', '-e', answering('word()'));
+    serves('... by default imports', 'other',            @lib,    '-M', 'My::Words', '-e', answering('other()'));
+    serves('a module',               'module ',          @lib,    'My::App');
+    serves('... with arguments',     'module a=1,b=x=y', "-I$directory/lib", 'My::App', 'a=1', 'b=x=y');
+    serves('a provider in a file',
+        'module k=v', '--lib', "$directory/lib", write_file('provider.pl', 'use My::App; My::App->new(k => "v")'));
+    my $log =
+        serves('async code', 'async', '-MFuture::AsyncAwait', '-e', 'async ' . (answering(q{'async'}) =~ s/^\s+//r));
+    unlike($log, qr/died before/, '... that is awaited');
+};
+
+subtest 'flags' => sub {
+    my ($status, $out) = run_command('--version');
+    is($status, 0, '--version');
+    like($out, qr/\Apagi-server \(PAGI 0\.3, PAGI::Server \d/, '... prints versions');
+    is((run_command('-v'))[1], $out, '-v is the same');
+    ($status, $out) = run_command('--help');
+    is($status, 0, '--help');
+    for my $flag (
+        qw(--app -e -M -I --host --port --loop --env --access-log --no-access-log --log-level --quiet --version --help))
+    {
+        like($out, qr/\Q$flag\E\b/, "... explains $flag");
+    }
+    like(serves('--loop', 'from a file', '--loop', 'Poll', $file),    qr/\(loop: Poll/,       '... takes that loop');
+    like(serves('-l', 'from a file', '-lSelect', $file),              qr/\(loop: Select/,     '... as well');
+    like(serves('--host', 'from a file', '--host', '0.0.0.0', $file), qr{http://0\.0\.0\.0:}, '... listens there');
+    like(serves('--log-level', 'from a file', '--log-level', 'debug', $file), qr/listening/,  '... takes a level');
+    like(serves('--no-access-log', 'from a file', '--no-access-log', $file),  qr/listening/,  '... is accepted');
+    is(serves('--env', 'staging', '-E', 'staging', '-e', answering('$ENV{PAGI_ENV}')) =~ /error/i,
+        '', '... sets PAGI_ENV');
+    my $log = "$directory/access.log";
+    serves('--access-log', 'from a file', '--access-log', $log, $file);
+    open my $in, '<', $log or die $!;
+    like(scalar <$in>, qr{"GET / HTTP/1\.1" 200}, '... writes it');
+
+    my $port = do { my $free = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1); $free->sockport };
+    my $pid  = fork;
+    die if !defined $pid;
+    exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '--quiet', '-p', $port, $file or die if !$pid;
+    my $response;
+    for (1 .. 100) {
+        last if $response = eval { get($port, '/') };
+        select undef, undef, undef, 0.05;
+    }
+    is($response->{body}, 'from a file', '--port and --quiet');
+    kill INT => $pid;
+    waitpid $pid, 0;
+    is($?, 0, 'INT ends it with status 0');
+};
+
+subtest 'wrong command lines' => sub {
+    fails('an unknown flag',        2, qr/unknown option '--bogus'/,           '--bogus', $file);
+    fails('an unknown short flag',  2, qr/unknown option '-z'/,                '-z',      $file);
+    fails('an abbreviated flag',    2, qr/unknown option '--quie'/,            '--quie',  $file);
+    fails('a flag without a value', 2, qr/option --port requires an argument/, $file,     '--port');
+    fails('no application',         2, qr/no application/);
+    fails('two applications',       2, qr/unexpected argument 'two\.pl'/, $file, 'two.pl');
+    fails('-e and --app',           2, qr/both -e and --app/, '-e', '1', '--app', $file);
+    fails(
+        'a port that is none',
+        2, qr/option 'port' must be an integer from 0 to 65535, not 'http'/,
+        '--port', 'http', $file
+    );
+    fails('a level that is none', 2, qr/option 'log_level' must be one of/,   '--log-level', 'loud',   $file);
+    fails('a loop that is none',  1, qr/cannot load IO::Async::Loop::NoSuch/, '--loop',      'NoSuch', $file);
+};
+
+subtest 'applications that do not load' => sub {
+    fails('no file',        1, qr/App file not found: \S+none\.pl/,           "$directory/none.pl");
+    fails('a directory',    1, qr/is a directory/,                            "$directory/lib");
+    fails('a syntax error', 1, qr/Error loading \S+bad\.pl: .*syntax error/s, write_file('bad.pl', 'sub {;'));
+    fails('one that dies',  1, qr/Error loading \S+dies\.pl: on purpose/, write_file('dies.pl', 'die "on purpose\n"'));
+    fails('no code reference', 1, qr/must give a code reference, got: '42'/,           write_file('number.pl', '42;'));
+    fails('a hash',            1, qr/must give a code reference, got: HASH reference/, write_file('hash.pl',   '+{};'));
+    fails('an empty file',     1, qr/must give a code reference, got: /,               write_file('empty.pl',  ''));
+    fails('another object',    1, qr/got: an object of Thing/, write_file('object.pl', 'bless {}, "Thing"'));
+    fails(
+        'a bad provider',
+        1,
+        qr/to_app must return a code reference, got: undef/,
+        write_file('provider2.pl', 'package P; sub to_app {} bless {}')
+    );
+    fails(
+        'a dying provider',
+        1,
+        qr/to_app died: on purpose/,
+        write_file('provider3.pl', 'package P; sub to_app { die "on purpose\n" } bless {}')
+    );
+    fails('bad code',        1, qr/Error loading the code of -e: .*syntax error at -e line 1/s, '-e', 'sub {;');
+    fails('no module',       1, qr/Module not found: No::Such::Module/,                        'No::Such::Module');
+    fails('no module by -M', 1, qr/Module not found: No::Such/,                                '-MNo::Such', $file);
+    fails('a broken module', 1, qr/Error loading Broken: syntax error|Error loading Broken: /, @lib,         'Broken');
+    fails('a module without new', 1, qr/Error loading Plain: it has no method new/,            @lib,         'Plain');
+    fails('a bad module name',    1, qr/Invalid module name: My::-App/,                        'My::-App');
+};
+
+subtest 'a server that cannot start' => sub {
+    my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => 0, Listen => 1);
+    my $port  = $taken->sockport;
+    fails('a taken port', 1, qr/\AError: Port $port is already in use$/m, '--quiet', '--port', $port, $file);
+    fails(
+        'an unknown host',
+        1, qr/\AError: Cannot listen on no-such-host\.invalid/m,
+        '--quiet', '--host', 'no-such-host.invalid', $file
+    );
+    fails(
+        'a failed startup',
+        1,    qr/Error: starting server: Lifespan startup failed: broken/,
+        '-e', 'sub { $_[2]->({ type => "lifespan.startup.failed", message => "broken" }) }'
+    );
+};
+
+done_testing;

@@ -1,0 +1,177 @@
+package TestClient;
+
+# A small HTTP/1.1 client that sends exactly the bytes that a test gives it.
+
+use strict;
+use warnings;
+
+use Exporter       qw(import);
+use IO::Select     ();
+use IO::Socket::IP ();
+use Socket         qw(SOL_SOCKET SO_LINGER SO_RCVBUF);
+use Time::HiRes    qw(time);
+
+our @EXPORT_OK = qw(get post exchange);
+
+sub new {
+    my ($class, $port, %options) = @_;
+    my $socket = IO::Socket::IP->new(
+        PeerHost => $options{host} || '127.0.0.1',
+        PeerPort => $port,
+        Timeout  => 5,
+    ) or die "connect to port $port: $@";
+    $socket->blocking(1);
+    setsockopt $socket, SOL_SOCKET, SO_RCVBUF, pack('i', $options{receive_buffer}) if $options{receive_buffer};
+    return bless { socket => $socket, buffer => '', timeout => $options{timeout} || 10 }, $class;
+}
+
+sub send {
+    my ($self, $bytes) = @_;
+    local $SIG{PIPE} = 'IGNORE';
+    my $at = 0;
+    while ($at < length $bytes) {
+        my $written = syswrite $self->{socket}, $bytes, length($bytes) - $at, $at;
+        return $self if !defined $written;
+        $at += $written;
+    }
+    return $self;
+}
+
+# Reads more into the buffer. False at the end of the stream, on an error and when the time is up.
+sub _fill {
+    my ($self, $end) = @_;
+    my $left = $end - time;
+    return 0 if $left <= 0 || !IO::Select->new($self->{socket})->can_read($left);
+    my $read = sysread $self->{socket}, $self->{buffer}, 65_536, length $self->{buffer};
+    $self->{ended} = 1 if !$read;
+    return $read ? 1 : 0;
+}
+
+sub _until {
+    my ($self, $pattern) = @_;
+    my $end = time + $self->{timeout};
+    while (1) {
+        return substr $self->{buffer}, 0, $+[0], '' if $self->{buffer} =~ $pattern;
+        $self->_fill($end) or return;
+    }
+}
+
+sub _bytes {
+    my ($self, $count) = @_;
+    my $end = time + $self->{timeout};
+    while (length $self->{buffer} < $count) { $self->_fill($end) or return }
+    return substr $self->{buffer}, 0, $count, '';
+}
+
+# All bytes until the peer closes; undef if it does not.
+sub rest {
+    my ($self) = @_;
+    my $end = time + $self->{timeout};
+    1 while $self->_fill($end);
+    return $self->{ended} ? substr $self->{buffer}, 0, length $self->{buffer}, '' : undef;
+}
+
+# Whatever arrives within some seconds.
+sub some {
+    my ($self, $seconds) = @_;
+    $self->_fill(time + $seconds);
+    return substr $self->{buffer}, 0, length $self->{buffer}, '';
+}
+
+sub _fields {
+    my ($block) = @_;
+    my (@fields, %by_name);
+    for my $line (split /\r\n/, $block) {
+        my ($name, $value) = $line =~ /\A([^:]+):[ \t]*(.*?)[ \t]*\z/ or next;
+        push @fields, [ lc $name, $value ];
+        $by_name{ lc $name } = exists $by_name{ lc $name } ? "$by_name{lc $name}, $value" : $value;
+    }
+    return (\@fields, \%by_name);
+}
+
+sub _chunked {
+    my ($self, $response) = @_;
+    my $body = '';
+    while (1) {
+        my $line = $self->_until(qr/\r\n/) // return;
+        my ($size) = $line =~ /\A([0-9A-Fa-f]+)/ or return;
+        last if hex $size == 0;
+        my $chunk = $self->_bytes(hex $size) // return;
+        push @{ $response->{chunks} }, $chunk;
+        $body .= $chunk;
+        $self->_bytes(2);
+    }
+    my $trailers = '';
+    while (1) {
+        my $line = $self->_until(qr/\r\n/) // return;
+        last if $line eq "\r\n";
+        $trailers .= $line;
+    }
+    $response->{trailers} = (_fields($trailers))[1];
+    return $body;
+}
+
+# One response as a hash: status, reason, fields (list), header (hash), body, chunks, trailers. `complete` is
+# false when the connection ended, or the time was up, within it. undef when there is none.
+sub response {
+    my ($self, %options) = @_;
+    my $head = $self->_until(qr/\r\n\r\n/) // return;
+    my ($version, $status, $reason) = $head =~ m{\AHTTP/(1\.[01]) (\d{3}) ?([^\r]*)\r\n} or return { head => $head };
+    my ($fields, $header) = _fields($head =~ s/\A[^\n]*\n//r);
+    my $response = {
+        version => $version,
+        status  => $status + 0,
+        reason  => $reason,
+        head    => $head,
+        fields  => $fields,
+        header  => $header,
+    };
+    my $body =
+          $options{head} || $status < 200 || $status == 204 || $status == 304 ? ''
+        : ($header->{'transfer-encoding'} || '') eq 'chunked'                 ? $self->_chunked($response)
+        : defined $header->{'content-length'} ? $self->_bytes($header->{'content-length'})
+        :                                       $self->rest;
+    $response->{complete} = defined $body ? 1     : 0;
+    $response->{body}     = defined $body ? $body : substr $self->{buffer}, 0, length $self->{buffer}, '';
+    return $response;
+}
+
+sub half_close {
+    my ($self) = @_;
+    shutdown $self->{socket}, 1;
+    return $self;
+}
+
+sub close {
+    my ($self) = @_;
+    CORE::close($self->{socket});
+    return;
+}
+
+# Closes with a reset instead of a polite end.
+sub reset {
+    my ($self) = @_;
+    setsockopt $self->{socket}, SOL_SOCKET, SO_LINGER, pack('ii', 1, 0);
+    CORE::close($self->{socket});
+    return;
+}
+
+# ---- Functions for one request on a connection of its own ----------------------------------------
+
+sub exchange {
+    my ($port, $bytes, %options) = @_;
+    return TestClient->new($port)->send($bytes)->response(%options);
+}
+
+sub get {
+    my ($port, $target, @lines) = @_;
+    return exchange($port, join("\r\n", "GET $target HTTP/1.1", "Host: localhost:$port", @lines, '', ''));
+}
+
+sub post {
+    my ($port, $target, $body, @lines) = @_;
+    my $length = 'Content-Length: ' . length $body;
+    return exchange($port, join("\r\n", "POST $target HTTP/1.1", "Host: localhost:$port", $length, @lines, '', $body));
+}
+
+1;

@@ -1,0 +1,168 @@
+package TestServer;
+
+# Runs a PAGI::Server, or the pagi-server command, in a child process for a test, and stops it at the end.
+# Everything is bounded in time: a child that does not answer fails the test, it never hangs it.
+
+use strict;
+use warnings;
+
+use Carp        qw(croak);
+use POSIX       qw(WNOHANG);
+use File::Temp  ();
+use IO::Handle  ();
+use Time::HiRes qw(sleep time);
+
+my %RUNNING;
+
+# A test that takes longer than this is broken.
+alarm 240;
+
+sub start {
+    my ($class, %options) = @_;
+    my $log = File::Temp->new;
+    pipe my $reader, my $writer or die "pipe: $!";
+    my $pid = _fork();
+    if (!$pid) {
+        close $reader;
+        _child($writer, $log, \%options);
+    }
+    close $writer;
+    my $self = bless { pid => $pid, log => $log, reader => $reader }, $class;
+    $RUNNING{$pid} = 1;
+    $self->{port} = $self->_read_line(10) or die 'the server did not start: ' . $self->log;
+    return $self;
+}
+
+sub _fork {
+    my $pid = fork;
+    die "fork: $!" if !defined $pid;
+    return $pid;
+}
+
+# In the child: serves, tells the port, and exits with 0 after a stop by a signal.
+sub _child {
+    my ($writer, $log, $options) = @_;
+    %RUNNING = ();
+    alarm 240;
+    open STDERR, '>&', $log or die "stderr: $!";
+    STDERR->autoflush(1);
+    my $ok = eval {
+        require IO::Async::Loop;
+        require PAGI::Server;
+        my $loop   = IO::Async::Loop->new;
+        my $server = PAGI::Server->new(port => 0, %$options);
+        $loop->add($server);
+        $server->listen->get;
+        $writer->autoflush(1);
+        print {$writer} $server->port, "\n";
+        $loop->run;
+        1;
+    };
+    print STDERR "test server: $@" if !$ok;
+    POSIX::_exit($ok ? 0 : 1);
+}
+
+# Runs bin/pagi-server with arguments; the port is read from its banner.
+sub command {
+    my ($class, @arguments) = @_;
+    my $log = File::Temp->new;
+    my $pid = _fork();
+    if (!$pid) {
+        open STDERR, '>&', $log or die "stderr: $!";
+        open STDOUT, '>&', $log or die "stdout: $!";
+        exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '--port', 0, @arguments or POSIX::_exit(127);
+    }
+    my $self = bless { pid => $pid, log => $log }, $class;
+    $RUNNING{$pid} = 1;
+    my $port = $self->wait_for_log(qr{listening on http://\S+:(\d+)/});
+    $self->{port} = $port or die 'pagi-server did not start: ' . $self->log;
+    return $self;
+}
+
+sub port { return $_[0]{port} }
+sub pid  { return $_[0]{pid} }
+
+sub log {
+    my ($self) = @_;
+    open my $handle, '<', $self->{log}->filename or die "log: $!";
+    local $/;
+    my $text = <$handle>;
+    return defined $text ? $text : '';
+}
+
+# The first capture of a pattern once the log matches, or undef after some seconds.
+sub wait_for_log {
+    my ($self, $pattern, $seconds) = @_;
+    my $end = time + ($seconds || 10);
+    while (time < $end) {
+        return defined $1 ? $1 : 1 if $self->log =~ $pattern;
+        last                       if waitpid($self->{pid}, WNOHANG) == $self->{pid} && $self->_reaped($?);
+        sleep 0.02;
+    }
+    return $self->log =~ $pattern ? defined $1 ? $1 : 1 : undef;
+}
+
+sub _reaped {
+    my ($self, $status) = @_;
+    delete $RUNNING{ $self->{pid} };
+    $self->{status} = $status;
+    return 1;
+}
+
+sub _read_line {
+    my ($self, $seconds) = @_;
+    my $bits = '';
+    vec($bits, fileno $self->{reader}, 1) = 1;
+    select $bits, undef, undef, $seconds or return;
+    my $line = readline $self->{reader};
+    chomp $line if defined $line;
+    return $line;
+}
+
+sub signal {
+    my ($self, $name) = @_;
+    kill $name => $self->{pid};
+    return $self;
+}
+
+# Waits for the child's end; the wait status, or undef if it had to be killed.
+sub wait {
+    my ($self, $seconds) = @_;
+    my $end = time + ($seconds || 10);
+    while (!defined $self->{status}) {
+        my $pid = waitpid $self->{pid}, WNOHANG;
+        last               if $pid < 0;
+        $self->_reaped($?) if $pid;
+        last               if time > $end;
+        sleep 0.01         if !$pid;
+    }
+    return $self->{status} if defined $self->{status};
+    kill KILL => $self->{pid};
+    waitpid $self->{pid}, 0;
+    delete $RUNNING{ $self->{pid} };
+    return;
+}
+
+sub stop {
+    my ($self) = @_;
+    return $self->{status} if defined $self->{status};
+    $self->signal('TERM');
+    return $self->wait;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    local ($?, $@, $!);
+    $self->stop if $RUNNING{ $self->{pid} };
+    return;
+}
+
+END {
+    local $?;
+    for my $pid (keys %RUNNING) {
+        kill KILL => $pid;
+        waitpid $pid, 0;
+    }
+}
+
+1;

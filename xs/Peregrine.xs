@@ -1,0 +1,489 @@
+/* Peregrine.xs - the functions that Perl sees. Thin: arguments in, a call into the C files beside, values out. */
+#include "peregrine_xs.h"
+
+/* ---- Functions that belong to one exchange; exchange.c makes them ------------------------------------------------------------------ */
+
+XS_EXTERNAL(px_xs_receive);
+XS_EXTERNAL(px_xs_receive) {
+    dXSARGS;
+    PERL_UNUSED_VAR(items);
+    px_exchange *exchange = px_exchange_of_cv(aTHX_ cv);
+    SV *future = exchange->kind->receive(aTHX_ exchange);
+    SPAGAIN;
+    EXTEND(SP, 1);
+    ST(0) = sv_2mortal(future);
+    XSRETURN(1);
+}
+
+XS_EXTERNAL(px_xs_send);
+XS_EXTERNAL(px_xs_send) {
+    dXSARGS;
+    px_exchange *exchange = px_exchange_of_cv(aTHX_ cv);
+    SV *future = px_exchange_send(aTHX_ exchange, items > 0 ? ST(0) : &PL_sv_undef);
+    SPAGAIN;
+    EXTEND(SP, 1);
+    ST(0) = sv_2mortal(future);
+    XSRETURN(1);
+}
+
+XS_EXTERNAL(px_xs_app_ready);
+XS_EXTERNAL(px_xs_app_ready) {
+    dXSARGS;
+    px_exchange_app_ready(aTHX_ px_exchange_of_cv(aTHX_ cv), items > 0 ? ST(0) : &PL_sv_undef);
+    XSRETURN_EMPTY;
+}
+
+/* ---- The worker object ------------------------------------------------------------------------------------------------------------ */
+
+static int worker_free(pTHX_ SV *sv, MAGIC *mg) {
+    px_worker *worker = (px_worker *)mg->mg_ptr;
+    PERL_UNUSED_ARG(sv);
+    if (!worker) return 0;
+    worker->server = NULL; /* it may be on its way out, too */
+    px_worker_stop(aTHX_ worker);
+    px_worker_release(aTHX_ worker);
+    return 0;
+}
+
+/* A worker belongs to the thread that made it; a copy in another one is empty. */
+static int worker_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params) {
+    PERL_UNUSED_CONTEXT;
+    PERL_UNUSED_ARG(params);
+    mg->mg_ptr = NULL;
+    return 0;
+}
+
+static const MGVTBL worker_vtbl = {.svt_free = worker_free, .svt_dup = worker_dup};
+
+static px_worker *any_worker(pTHX_ SV *object) {
+    const MAGIC *mg = SvROK(object) && SvTYPE(SvRV(object)) >= SVt_PVMG ? mg_findext(SvRV(object), PERL_MAGIC_ext, &worker_vtbl) : NULL;
+    if (!mg || !mg->mg_ptr) croak("Peregrine::Worker: not a worker of this thread");
+    return (px_worker *)mg->mg_ptr;
+}
+
+static px_worker *open_worker(pTHX_ SV *object) {
+    px_worker *worker = any_worker(aTHX_ object);
+    if (!worker->engine) croak("Peregrine::Worker: the worker is closed");
+    return worker;
+}
+
+/* A dispatcher keeps the worker's memory, but not the worker open. */
+static int dispatcher_free(pTHX_ SV *sv, MAGIC *mg) {
+    PERL_UNUSED_ARG(sv);
+    if (mg->mg_ptr) px_worker_release(aTHX_ (px_worker *)mg->mg_ptr);
+    return 0;
+}
+
+static const MGVTBL dispatcher_vtbl = {.svt_free = dispatcher_free, .svt_dup = worker_dup};
+
+/* The function that a host loop calls when the worker's descriptor is readable. */
+XS_EXTERNAL(px_xs_dispatch);
+XS_EXTERNAL(px_xs_dispatch) {
+    dXSARGS;
+    PERL_UNUSED_VAR(items);
+    const MAGIC *mg = mg_findext((SV *)cv, PERL_MAGIC_ext, &dispatcher_vtbl);
+    px_worker *worker = mg ? (px_worker *)mg->mg_ptr : NULL;
+    if (worker && worker->engine) px_worker_dispatch(aTHX_ worker);
+    XSRETURN_EMPTY;
+}
+
+static void configure(pTHX_ peregrine_config *config, HV *limits) {
+    hv_iterinit(limits);
+    for (HE *entry; (entry = hv_iternext(limits));) {
+        STRLEN len;
+        const char *name = HePV(entry, len);
+        SV *value = hv_iterval(limits, entry);
+        const int code = peregrine_config_set(config, name, (int64_t)SvIV(value));
+        if (code < 0) croak("Peregrine::Worker: %s => %" SVf ": %s", name, SVfARG(value), peregrine_error_text(code));
+    }
+}
+
+static HV *hash_argument(pTHX_ SV *argument, const char *name) {
+    if (!SvROK(argument) || SvTYPE(SvRV(argument)) != SVt_PVHV) croak("Peregrine::Worker: %s must be a hash reference", name);
+    return (HV *)SvRV(argument);
+}
+
+MODULE = Peregrine  PACKAGE = Peregrine
+
+PROTOTYPES: DISABLE
+
+BOOT:
+    px_context_init(aTHX);
+
+void
+CLONE(...)
+CODE:
+    PERL_UNUSED_VAR(items);
+    px_context_clone(aTHX);
+
+UV
+sv_count()
+CODE:
+    RETVAL = (UV)PL_sv_count;
+OUTPUT:
+    RETVAL
+
+UV
+abi_version()
+CODE:
+    RETVAL = PEREGRINE_ABI_VERSION;
+OUTPUT:
+    RETVAL
+
+void
+options()
+PREINIT:
+    size_t count;
+    const peregrine_option *list;
+PPCODE:
+    list = peregrine_options(&count);
+    EXTEND(SP, (SSize_t)count);
+    for (size_t i = 0; i < count; i++) {
+        HV *option = newHV();
+        (void)hv_stores(option, "name", newSVpv(list[i].name, 0));
+        (void)hv_stores(option, "unit", newSVpv(list[i].unit, 0));
+        (void)hv_stores(option, "summary", newSVpv(list[i].summary, 0));
+        (void)hv_stores(option, "default", newSViv((IV)list[i].fallback));
+        (void)hv_stores(option, "min", newSViv((IV)list[i].min));
+        (void)hv_stores(option, "max", newSViv((IV)list[i].max));
+        mPUSHs(newRV_noinc((SV *)option));
+    }
+
+MODULE = Peregrine  PACKAGE = Peregrine::Worker
+
+SV *
+new(class, limits)
+    const char *class
+    SV *limits
+PREINIT:
+    peregrine_config *config;
+    px_worker *worker;
+    SV *object;
+    MAGIC *mg;
+CODE:
+    config = peregrine_config_new();
+    if (!config) croak("Peregrine::Worker: out of memory");
+    ENTER;
+    SAVEDESTRUCTOR(peregrine_config_free, config);
+    configure(aTHX_ config, hash_argument(aTHX_ limits, "limits"));
+    worker = px_worker_new(aTHX_ config);
+    LEAVE;
+    if (!worker) croak("Peregrine::Worker: the engine cannot start: %s", Strerror(errno));
+    object = newSV_type(SVt_PVMG);
+    mg = sv_magicext(object, NULL, PERL_MAGIC_ext, &worker_vtbl, (const char *)worker, 0);
+    mg->mg_flags |= MGf_DUP;
+    RETVAL = sv_bless(newRV_noinc(object), gv_stashpv(class, GV_ADD));
+OUTPUT:
+    RETVAL
+
+void
+attach(self, settings)
+    SV *self
+    SV *settings
+CODE:
+    px_worker_attach(aTHX_ open_worker(aTHX_ self), hash_argument(aTHX_ settings, "settings"));
+
+int
+set(self, name, value)
+    SV *self
+    const char *name
+    IV value
+CODE:
+    RETVAL = peregrine_worker_set(open_worker(aTHX_ self)->engine, name, (int64_t)value);
+OUTPUT:
+    RETVAL
+
+int
+listen(self, address, port, backlog, flags = 0)
+    SV *self
+    const char *address
+    U16 port
+    int backlog
+    U32 flags
+CODE:
+    RETVAL = peregrine_listen(open_worker(aTHX_ self)->engine, address, port, backlog, flags);
+OUTPUT:
+    RETVAL
+
+int
+listen_fd(self, fd)
+    SV *self
+    int fd
+CODE:
+    RETVAL = peregrine_listen_fd(open_worker(aTHX_ self)->engine, fd);
+OUTPUT:
+    RETVAL
+
+void
+listener_address(self, listener)
+    SV *self
+    int listener
+PREINIT:
+    char text[256];
+    uint16_t port = 0;
+    int len;
+PPCODE:
+    len = peregrine_listener_address(open_worker(aTHX_ self)->engine, listener, text, sizeof(text), &port);
+    if (len < 0 || (size_t)len > sizeof(text)) XSRETURN_EMPTY;
+    EXTEND(SP, 2);
+    mPUSHp(text, (STRLEN)len);
+    mPUSHu(port);
+
+int
+fd(self)
+    SV *self
+CODE:
+    RETVAL = peregrine_fd(open_worker(aTHX_ self)->engine);
+OUTPUT:
+    RETVAL
+
+void
+wake(self)
+    SV *self
+CODE:
+    px_worker_wake(open_worker(aTHX_ self));
+
+void
+drain(self)
+    SV *self
+CODE:
+    peregrine_drain(open_worker(aTHX_ self)->engine);
+    px_worker_wake(open_worker(aTHX_ self));
+
+void
+cut(self)
+    SV *self
+CODE:
+    peregrine_cut(open_worker(aTHX_ self)->engine);
+    px_worker_wake(open_worker(aTHX_ self));
+
+void
+dispatch(self)
+    SV *self
+CODE:
+    px_worker_dispatch(aTHX_ open_worker(aTHX_ self));
+
+SV *
+dispatcher(self)
+    SV *self
+PREINIT:
+    px_worker *worker;
+    CV *function;
+    MAGIC *mg;
+CODE:
+    worker = open_worker(aTHX_ self);
+    function = (CV *)newSV_type(SVt_PVCV);
+    CvISXSUB_on(function);
+    CvANON_on(function);
+    CvXSUB(function) = px_xs_dispatch;
+    CvFILE(function) = (char *)__FILE__;
+    worker->refs++;
+    mg = sv_magicext((SV *)function, NULL, PERL_MAGIC_ext, &dispatcher_vtbl, (const char *)worker, 0);
+    mg->mg_flags |= MGf_DUP;
+    RETVAL = newRV_noinc((SV *)function);
+OUTPUT:
+    RETVAL
+
+SV *
+stats(self)
+    SV *self
+PREINIT:
+    peregrine_stats stats;
+    HV *hash;
+CODE:
+    stats.size = sizeof(stats);
+    peregrine_worker_stats(open_worker(aTHX_ self)->engine, &stats);
+    hash = newHV();
+    (void)hv_stores(hash, "connections", newSVuv(stats.connections));
+    (void)hv_stores(hash, "exchanges", newSVuv(stats.exchanges));
+    (void)hv_stores(hash, "connections_max", newSVuv(stats.connections_max));
+    (void)hv_stores(hash, "accepted", newSVuv(stats.accepted));
+    (void)hv_stores(hash, "rejected", newSVuv(stats.rejected));
+    (void)hv_stores(hash, "requests", newSVuv(stats.requests));
+    (void)hv_stores(hash, "refused", newSVuv(stats.refused));
+    (void)hv_stores(hash, "memory_bytes", newSVuv(stats.memory_bytes));
+    (void)hv_stores(hash, "allocations", newSVuv(stats.allocations));
+    RETVAL = newRV_noinc((SV *)hash);
+OUTPUT:
+    RETVAL
+
+void
+close(self)
+    SV *self
+CODE:
+    px_worker_stop(aTHX_ any_worker(aTHX_ self));
+
+MODULE = Peregrine  PACKAGE = PAGI::Server::Future
+
+void
+_plain_layout()
+CODE:
+    px_future_boot(aTHX_ px_context_get(aTHX));
+
+void
+_await_is_ready(self, ...)
+PREINIT:
+    int ready;
+PPCODE:
+    ready = px_future_plain_ready(aTHX_ ST(0));
+    if (ready < 0) {
+        PUSHMARK(SP);
+        SP += items;
+        PUTBACK;
+        call_method("is_ready", GIMME_V);
+        return;
+    }
+    PUSHs(ready ? &PL_sv_yes : &PL_sv_no);
+
+void
+_await_get(self, ...)
+PREINIT:
+    AV *result;
+PPCODE:
+    result = px_future_plain_result(aTHX_ ST(0));
+    if (!result) {
+        PUSHMARK(SP);
+        SP += items;
+        PUTBACK;
+        call_method("result", GIMME_V);
+        return;
+    }
+    const SSize_t count = GIMME_V == G_LIST ? av_top_index(result) + 1 : 1;
+    EXTEND(SP, count);
+    for (SSize_t i = 0; i < count; i++) {
+        SV **value = av_fetch(result, i, 0);
+        PUSHs(value ? sv_mortalcopy(*value) : &PL_sv_undef);
+    }
+
+void
+_await_new_done(class, ...)
+PREINIT:
+    AV *result;
+PPCODE:
+    if (!px_future_is_base_class(aTHX_ ST(0))) {
+        PUSHMARK(SP);
+        SP += items;
+        PUTBACK;
+        call_method("done", GIMME_V);
+        return;
+    }
+    px_context *cx = px_context_get(aTHX);
+    if (items == 1) {
+        mPUSHs(px_future_base_done(aTHX_ cx));
+        XSRETURN(1);
+    }
+    result = newAV();
+    av_extend(result, items - 2);
+    for (SSize_t i = 1; i < items; i++) av_push(result, newSVsv(ST(i)));
+    mPUSHs(px_future_new_done(aTHX_ cx, cx->future_stash, result));
+
+MODULE = Peregrine  PACKAGE = PAGI::Server::Connection
+
+bool
+is_connected(self)
+    SV *self
+CODE:
+    RETVAL = px_exchange_of_object(aTHX_ self)->end == PX_END_OPEN;
+OUTPUT:
+    RETVAL
+
+void
+disconnect_reason(self)
+    SV *self
+PPCODE:
+    XPUSHs(px_connection_reason(aTHX_ px_exchange_of_object(aTHX_ self)));
+
+int
+response_started(self)
+    SV *self
+CODE:
+    RETVAL = px_exchange_of_object(aTHX_ self)->response != PX_RESPONSE_NONE;
+OUTPUT:
+    RETVAL
+
+int
+response_complete(self)
+    SV *self
+CODE:
+    RETVAL = px_exchange_of_object(aTHX_ self)->response == PX_RESPONSE_COMPLETE;
+OUTPUT:
+    RETVAL
+
+void
+on_disconnect(self, callback)
+    SV *self
+    SV *callback
+PREINIT:
+    px_exchange *exchange;
+CODE:
+    exchange = px_exchange_of_object(aTHX_ self);
+    px_connection_subscribe(aTHX_ exchange, &exchange->on_disconnect, callback, exchange->end == PX_END_DISCONNECTED,
+                            exchange->end == PX_END_OPEN, px_connection_reason(aTHX_ exchange));
+
+void
+on_complete(self, callback)
+    SV *self
+    SV *callback
+PREINIT:
+    px_exchange *exchange;
+CODE:
+    exchange = px_exchange_of_object(aTHX_ self);
+    px_connection_subscribe(aTHX_ exchange, &exchange->on_complete, callback, exchange->end == PX_END_COMPLETED,
+                            exchange->end == PX_END_OPEN, NULL);
+
+SV *
+disconnect_future(self)
+    SV *self
+CODE:
+    RETVAL = px_connection_disconnect_future(aTHX_ px_exchange_of_object(aTHX_ self));
+OUTPUT:
+    RETVAL
+
+MODULE = Peregrine  PACKAGE = PAGI::Server::Transport
+
+UV
+buffered_amount(self)
+    SV *self
+PREINIT:
+    px_exchange *exchange;
+CODE:
+    exchange = px_exchange_of_object(aTHX_ self);
+    RETVAL = exchange->worker->engine && exchange->ticket_live ? peregrine_buffered(exchange->worker->engine, exchange->ticket) : 0;
+OUTPUT:
+    RETVAL
+
+UV
+high_water_mark(self)
+    SV *self
+CODE:
+    RETVAL = px_exchange_of_object(aTHX_ self)->worker->high_water;
+OUTPUT:
+    RETVAL
+
+UV
+low_water_mark(self)
+    SV *self
+CODE:
+    RETVAL = px_exchange_of_object(aTHX_ self)->worker->low_water;
+OUTPUT:
+    RETVAL
+
+void
+on_high_water(self, callback)
+    SV *self
+    SV *callback
+PREINIT:
+    px_exchange *exchange;
+CODE:
+    exchange = px_exchange_of_object(aTHX_ self);
+    px_connection_subscribe(aTHX_ exchange, &exchange->on_high_water, callback, exchange->above, exchange->end == PX_END_OPEN, NULL);
+
+void
+on_drain(self, callback)
+    SV *self
+    SV *callback
+PREINIT:
+    px_exchange *exchange;
+CODE:
+    exchange = px_exchange_of_object(aTHX_ self);
+    px_connection_subscribe(aTHX_ exchange, &exchange->on_drain, callback, false, exchange->end == PX_END_OPEN, NULL);

@@ -1,0 +1,36 @@
+/* call.c - the one guarded way from C into Perl: no exception comes back through it, and the caller's $@ stays as it was. */
+#include "peregrine_xs.h"
+
+/* Calls `callee` (a code reference), or its method of that name when `method` is given (then `callee` is the invocant). Returns a new
+ * reference to its value in scalar context; NULL when it died, and then *error, if asked for, is a mortal copy of the exception. */
+SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error) {
+    dSP;
+    SV *value = NULL;
+    SV *exception = NULL;
+    ENTER;
+    SAVETMPS;
+    save_scalar(PL_errgv);
+    PUSHMARK(SP);
+    EXTEND(SP, 3);
+    if (method) PUSHs(callee);
+    if (first) PUSHs(first);
+    if (second) PUSHs(second);
+    PUTBACK;
+    const int count = method ? call_method(method, G_SCALAR | G_EVAL) : call_sv(callee, G_SCALAR | G_EVAL);
+    SPAGAIN;
+    if (count > 0) value = POPs;
+    if (SvTRUE(ERRSV)) {
+        value = NULL;
+        exception = newSVsv(ERRSV);
+    } else {
+        value = value ? newSVsv(value) : newSV(0);
+    }
+    PUTBACK;
+    FREETMPS;
+    LEAVE;
+    if (exception) {
+        sv_2mortal(exception);
+        if (error) *error = exception;
+    }
+    return value;
+}

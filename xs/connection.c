@@ -1,0 +1,91 @@
+/* connection.c - the state behind pagi.connection and pagi.transport: who wants to hear of the end of a request and of its output queue.
+ *
+ * Nothing is allocated until somebody registers; most requests never do. */
+#include "peregrine_xs.h"
+
+static void run_callback(pTHX_ px_exchange *exchange, SV *callback, SV *argument) {
+    SV *error = NULL;
+    SV *result = px_call(aTHX_ callback, NULL, argument, NULL, &error);
+    if (!result) px_worker_tell(aTHX_ exchange->worker, "_callback_died", error, NULL);
+    SvREFCNT_dec(result);
+}
+
+/* Calls a list of callbacks in the order of registration. What they throw is reported and keeps none of the others from running. */
+static void run_callbacks(pTHX_ px_exchange *exchange, AV *list, SV *argument) {
+    if (!list) return;
+    sv_2mortal(SvREFCNT_inc_simple_NN((SV *)list)); /* a callback may end the exchange and the list with it */
+    for (SSize_t i = 0; i <= av_top_index(list); i++) {
+        SV **callback = av_fetch(list, i, 0);
+        if (callback) run_callback(aTHX_ exchange, *callback, argument);
+    }
+}
+
+static void run_callbacks_once(pTHX_ px_exchange *exchange, AV **slot, SV *argument) {
+    AV *list = *slot;
+    *slot = NULL;
+    run_callbacks(aTHX_ exchange, list, argument);
+    SvREFCNT_dec((SV *)list);
+}
+
+static void drop(pTHX_ AV **slot) {
+    AV *list = *slot;
+    *slot = NULL;
+    SvREFCNT_dec((SV *)list);
+}
+
+/* Remembers a callback, or calls it at once when what it waits for is already so. */
+void px_connection_subscribe(pTHX_ px_exchange *exchange, AV **list, SV *callback, bool now, bool keep, SV *argument) {
+    if (!SvROK(callback) || (SvTYPE(SvRV(callback)) != SVt_PVCV && !SvAMAGIC(callback)))
+        croak("PAGI: a callback must be a code reference");
+    if (keep) {
+        if (!*list) *list = newAV();
+        av_push(*list, newSVsv(callback));
+    }
+    if (now) run_callback(aTHX_ exchange, callback, argument);
+}
+
+static SV *reason_text(pTHX_ const px_exchange *exchange) {
+    return newSVpv(peregrine_reason_text(exchange->reason), 0);
+}
+
+/* The reason of an abnormal end as a mortal string; undef otherwise. */
+SV *px_connection_reason(pTHX_ const px_exchange *exchange) {
+    return exchange->end == PX_END_DISCONNECTED ? sv_2mortal(reason_text(aTHX_ exchange)) : &PL_sv_undef;
+}
+
+/* A new reference to the Future that resolves with the reason of an abnormal end; the same one each time. */
+SV *px_connection_disconnect_future(pTHX_ px_exchange *exchange) {
+    if (exchange->end == PX_END_DISCONNECTED && !exchange->disconnect_future)
+        return px_future_done(aTHX_ exchange->worker, reason_text(aTHX_ exchange));
+    if (!exchange->disconnect_future) exchange->disconnect_future = px_future_pending(aTHX_ exchange->worker);
+    return newSVsv(exchange->disconnect_future);
+}
+
+/* The state says so already: tell the Future, then the callbacks. */
+void px_connection_disconnected(pTHX_ px_exchange *exchange) {
+    drop(aTHX_ & exchange->on_complete);
+    if (exchange->disconnect_future) {
+        SV *future = sv_mortalcopy(exchange->disconnect_future);
+        px_future_resolve(aTHX_ exchange->worker, future, reason_text(aTHX_ exchange));
+    }
+    if (exchange->on_disconnect) run_callbacks_once(aTHX_ exchange, &exchange->on_disconnect, px_connection_reason(aTHX_ exchange));
+}
+
+void px_connection_completed(pTHX_ px_exchange *exchange) {
+    drop(aTHX_ & exchange->on_disconnect);
+    if (exchange->on_complete) run_callbacks_once(aTHX_ exchange, &exchange->on_complete, NULL);
+}
+
+/* Queued output reached the high-water mark: edge-triggered. */
+void px_transport_high(pTHX_ px_exchange *exchange) {
+    if (exchange->above) return;
+    exchange->above = true;
+    run_callbacks(aTHX_ exchange, exchange->on_high_water, NULL);
+}
+
+/* Queued output fell below the low-water mark after having been high. */
+void px_transport_drained(pTHX_ px_exchange *exchange) {
+    if (!exchange->above) return;
+    exchange->above = false;
+    run_callbacks(aTHX_ exchange, exchange->on_drain, NULL);
+}

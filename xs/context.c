@@ -1,0 +1,47 @@
+/* context.c - what one interpreter needs: shared key scalars, stashes and learned names.
+ *
+ * my_cxt_index is the only variable outside of an interpreter; perl itself wants it so. */
+#include "peregrine_xs.h"
+
+#define MY_CXT_KEY "Peregrine::_guts" XS_VERSION
+typedef struct {
+    px_context context;
+} my_cxt_t;
+START_MY_CXT
+
+static const struct {
+    const char *text;
+    I32 len;
+} key_texts[PX_KEY_COUNT] = {
+#define PX_KEY_TEXT(name, text) {text, sizeof(text) - 1},
+    PX_KEYS(PX_KEY_TEXT)
+#undef PX_KEY_TEXT
+};
+
+static void fill(pTHX_ px_context *cx) {
+    Zero(cx, 1, px_context);
+    for (int i = 0; i < PX_KEY_COUNT; i++) cx->keys[i] = newSVpvn_share(key_texts[i].text, key_texts[i].len, 0);
+    cx->connection_stash = gv_stashpvs("PAGI::Server::Connection", GV_ADD);
+    cx->transport_stash = gv_stashpvs("PAGI::Server::Transport", GV_ADD);
+    cx->future_stash = gv_stashpvs("Future", GV_ADD);
+    cx->loop_future_stash = gv_stashpvs("IO::Async::Future", GV_ADD);
+    cx->own_future_stash = gv_stashpvs("PAGI::Server::Future", GV_ADD);
+}
+
+void px_context_init(pTHX) {
+    MY_CXT_INIT;
+    fill(aTHX_ &MY_CXT.context);
+}
+
+/* A new thread starts with names of its own: scalars must not be shared between interpreters. */
+void px_context_clone(pTHX) {
+    MY_CXT_CLONE;
+    const bool plain = MY_CXT.context.loop_key != NULL;
+    fill(aTHX_ &MY_CXT.context);
+    if (plain) px_future_boot(aTHX_ &MY_CXT.context);
+}
+
+px_context *px_context_get(pTHX) {
+    dMY_CXT;
+    return &MY_CXT.context;
+}

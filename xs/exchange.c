@@ -1,0 +1,382 @@
+/* exchange.c - the life of one request on the Perl side: who holds it, when its handles are used again, how it ends.
+ *
+ * An exchange is held by the engine's ticket, by its running application and by C frames that need it (`holds`), and it is pointed at by
+ * Perl values that an application may keep for ever (`handles`). When the last hold goes and nobody but us has the Perl values, the whole
+ * thing goes back to the pool with them: the next request costs no allocation for $receive, $send and the two objects in its scope. */
+#include "peregrine_xs.h"
+
+#define PX_POOL_MAX 1024
+
+XS_EXTERNAL(px_xs_receive);
+XS_EXTERNAL(px_xs_send);
+XS_EXTERNAL(px_xs_app_ready);
+
+/* ---- Handles: Perl values that point to an exchange ------------------------------------------------------------------------------ */
+
+static int handle_free(pTHX_ SV *sv, MAGIC *mg) {
+    px_exchange *exchange = (px_exchange *)mg->mg_ptr;
+    PERL_UNUSED_ARG(sv);
+    if (!exchange) return 0;
+    exchange->handles--;
+    if (exchange->handles == 0 && exchange->holds == 0 && !exchange->receive) px_exchange_free(aTHX_ exchange);
+    return 0;
+}
+
+/* A new thread's copy of a handle points nowhere: an exchange belongs to the thread of its worker. */
+static int handle_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params) {
+    PERL_UNUSED_CONTEXT;
+    PERL_UNUSED_ARG(params);
+    mg->mg_ptr = NULL;
+    return 0;
+}
+
+static const MGVTBL handle_vtbl = {.svt_free = handle_free, .svt_dup = handle_dup};
+
+static void make_handle(pTHX_ SV *sv, px_exchange *exchange) {
+    MAGIC *mg = sv_magicext(sv, NULL, PERL_MAGIC_ext, &handle_vtbl, (const char *)exchange, 0);
+    mg->mg_flags |= MGf_DUP;
+    exchange->handles++;
+}
+
+static px_exchange *of_handle(pTHX_ SV *sv) {
+    if (SvTYPE(sv) < SVt_PVMG) return NULL;
+    const MAGIC *mg = mg_findext(sv, PERL_MAGIC_ext, &handle_vtbl);
+    return mg ? (px_exchange *)mg->mg_ptr : NULL;
+}
+
+/* The exchange behind $receive, $send or the callback on the application's Future. */
+px_exchange *px_exchange_of_cv(pTHX_ CV *cv) {
+    px_exchange *exchange = of_handle(aTHX_ (SV *)cv);
+    if (!exchange) croak("PAGI: this function belongs to another thread");
+    return exchange;
+}
+
+/* The exchange behind a pagi.connection or pagi.transport object. */
+px_exchange *px_exchange_of_object(pTHX_ SV *object) {
+    px_exchange *exchange = SvROK(object) ? of_handle(aTHX_ SvRV(object)) : NULL;
+    if (!exchange) croak("PAGI: not an object of this server and thread");
+    return exchange;
+}
+
+static CV *make_function(pTHX_ px_exchange *exchange, XSUBADDR_t function) {
+    CV *cv = (CV *)newSV_type(SVt_PVCV);
+    CvISXSUB_on(cv);
+    CvANON_on(cv);
+    CvXSUB(cv) = function;
+    CvFILE(cv) = (char *)__FILE__;
+    make_handle(aTHX_ (SV *)cv, exchange);
+    return cv;
+}
+
+/* Returns a reference to a new object, which the reference owns. */
+static SV *make_object(pTHX_ px_exchange *exchange, HV *stash) {
+    SV *object = newSV_type(SVt_PVMG);
+    SV *reference = newRV_noinc(object);
+    make_handle(aTHX_ object, exchange);
+    sv_bless(reference, stash);
+    SvREFCNT_inc_simple_void_NN(object);
+    SvREFCNT_dec_NN(reference);
+    return object;
+}
+
+static bool only_ours(const SV *sv, const HV *stash, U32 references) {
+    const MAGIC *mg = SvMAGIC(sv);
+    return SvREFCNT(sv) == references && mg && mg->mg_virtual == &handle_vtbl && !mg->mg_moremagic && (!stash || SvSTASH(sv) == stash);
+}
+
+/* Whether nobody else could tell if the handles served another request: no reference, no weak reference, no magic of others. */
+static bool recyclable(const px_exchange *exchange) {
+    const px_context *cx = exchange->worker->cx;
+    const U32 references = exchange->scope.hash ? 2 : 1; /* a scope that was kept refers to the objects */
+    return only_ours((const SV *)exchange->receive, NULL, 1) && only_ours((const SV *)exchange->send, NULL, 1) &&
+           only_ours(exchange->connection, cx->connection_stash, references) &&
+           only_ours(exchange->transport, cx->transport_stash, references) &&
+           (!exchange->app_ready || only_ours((const SV *)exchange->app_ready, NULL, 1));
+}
+
+/* ---- Opening, holding, letting go ---------------------------------------------------------------------------------------------- */
+
+static px_exchange *take(pTHX_ px_worker *worker) {
+    px_exchange *exchange = worker->pool;
+    if (exchange) {
+        worker->pool = exchange->next;
+        worker->pool_count--;
+        return exchange;
+    }
+    Newxz(exchange, 1, px_exchange);
+    exchange->worker = worker;
+    exchange->receive = make_function(aTHX_ exchange, px_xs_receive);
+    exchange->send = make_function(aTHX_ exchange, px_xs_send);
+    exchange->connection = make_object(aTHX_ exchange, worker->cx->connection_stash);
+    exchange->transport = make_object(aTHX_ exchange, worker->cx->transport_stash);
+    return exchange;
+}
+
+/* A fresh exchange for a ticket, held once for it. */
+px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, peregrine_ticket ticket) {
+    px_exchange *exchange = take(aTHX_ worker);
+    exchange->kind = kind;
+    exchange->ticket = ticket;
+    exchange->holds = 1;
+    exchange->ticket_live = true;
+    exchange->named = false;
+    exchange->gone = false;
+    exchange->app_running = false;
+    exchange->reading = false;
+    exchange->trailers_due = false;
+    exchange->above = false;
+    exchange->request = PX_REQUEST_MORE;
+    exchange->response = PX_RESPONSE_NONE;
+    exchange->end = PX_END_OPEN;
+    exchange->reason = 0;
+    exchange->previous = NULL;
+    exchange->next = worker->live;
+    if (worker->live) worker->live->previous = exchange;
+    worker->live = exchange;
+    worker->refs++;
+    return exchange;
+}
+
+static void clear(pTHX_ SV **slot) {
+    SV *sv = *slot;
+    *slot = NULL;
+    SvREFCNT_dec(sv);
+}
+
+/* Drops what belongs to the finished request. Destructors may run Perl code, so each slot is emptied before its value goes. */
+static void clear_request(pTHX_ px_exchange *exchange) {
+    clear(aTHX_ & exchange->body);
+    clear(aTHX_ (SV **)&exchange->trailers);
+    clear(aTHX_ (SV **)&exchange->receivers);
+    clear(aTHX_ (SV **)&exchange->senders);
+    clear(aTHX_ & exchange->app_future);
+    clear(aTHX_ & exchange->disconnect_future);
+    clear(aTHX_ (SV **)&exchange->log);
+    clear(aTHX_ (SV **)&exchange->on_disconnect);
+    clear(aTHX_ (SV **)&exchange->on_complete);
+    clear(aTHX_ (SV **)&exchange->on_high_water);
+    clear(aTHX_ (SV **)&exchange->on_drain);
+}
+
+/* Lets the handles go their own way; the exchange lives on while somebody keeps one of them. */
+static void detach(pTHX_ px_exchange *exchange) {
+    SV *handles[] = {(SV *)exchange->receive, (SV *)exchange->send, (SV *)exchange->app_ready, exchange->connection,
+                     exchange->transport};
+    px_scope_drop(aTHX_ & exchange->scope);
+    exchange->holds++; /* until all are dropped, so that the last of them does not free what we look at */
+    exchange->receive = exchange->send = exchange->app_ready = NULL;
+    exchange->connection = exchange->transport = NULL;
+    for (size_t i = 0; i < C_ARRAY_LENGTH(handles); i++) SvREFCNT_dec(handles[i]);
+    exchange->holds--;
+    if (exchange->handles == 0 && exchange->holds == 0) px_exchange_free(aTHX_ exchange);
+}
+
+static void retire(pTHX_ px_exchange *exchange) {
+    px_worker *worker = exchange->worker;
+    exchange->holds = 1; /* destructors below must not find it idle */
+    clear_request(aTHX_ exchange);
+    if (exchange->previous) exchange->previous->next = exchange->next;
+    else worker->live = exchange->next;
+    if (exchange->next) exchange->next->previous = exchange->previous;
+    exchange->next = exchange->previous = NULL;
+    exchange->holds = 0;
+    if (worker->engine && worker->pool_count < PX_POOL_MAX && recyclable(exchange)) {
+        exchange->next = worker->pool;
+        worker->pool = exchange;
+        worker->pool_count++;
+        px_worker_release(aTHX_ worker);
+        return;
+    }
+    detach(aTHX_ exchange);
+}
+
+/* Frees an exchange that nothing points to any more. */
+void px_exchange_free(pTHX_ px_exchange *exchange) {
+    px_worker *worker = exchange->worker;
+    clear_request(aTHX_ exchange);
+    Safefree(exchange);
+    px_worker_release(aTHX_ worker);
+}
+
+/* Frees an exchange of the pool, which counts for nothing in its worker. */
+void px_exchange_discard(pTHX_ px_exchange *exchange) {
+    exchange->worker->refs++;
+    detach(aTHX_ exchange);
+}
+
+void px_exchange_hold(px_exchange *exchange) {
+    exchange->holds++;
+}
+
+void px_exchange_unhold(pTHX_ px_exchange *exchange) {
+    if (--exchange->holds == 0) retire(aTHX_ exchange);
+}
+
+/* ---- The application ------------------------------------------------------------------------------------------------------------ */
+
+static void app_done(pTHX_ px_exchange *exchange, SV *failure) {
+    if (!exchange->app_running) return;
+    exchange->app_running = false;
+    exchange->kind->returned(aTHX_ exchange, failure);
+    clear(aTHX_ & exchange->app_future);
+    px_exchange_unhold(aTHX_ exchange);
+}
+
+/* The application's Future is in a final state, or is something that cannot be waited for. */
+static void app_settled(pTHX_ px_exchange *exchange, px_future_state state, SV *failure) {
+    switch (state) {
+    case PX_FUTURE_PENDING: return;
+    case PX_FUTURE_DONE: failure = NULL; break;
+    case PX_FUTURE_FAILED: break;
+    case PX_FUTURE_CANCELLED: failure = newSVpvs_flags("the application's Future was cancelled\n", SVs_TEMP); break;
+    case PX_FUTURE_NONE: failure = newSVpvs_flags("the application did not return a Future\n", SVs_TEMP); break;
+    }
+    app_done(aTHX_ exchange, failure);
+}
+
+/* The callback on the application's Future. */
+void px_exchange_app_ready(pTHX_ px_exchange *exchange, SV *future) {
+    SV *failure = NULL;
+    const px_future_state state = px_future_look(aTHX_ exchange->worker->cx, future, &failure);
+    app_settled(aTHX_ exchange, state, failure);
+}
+
+/* Keeps a pending Future of the application and asks to be called when it settles. */
+static void wait_for_app(pTHX_ px_exchange *exchange, SV *future) {
+    SV *error = NULL;
+    exchange->app_future = newSVsv(future);
+    if (!exchange->app_ready) exchange->app_ready = make_function(aTHX_ exchange, px_xs_app_ready);
+    SV *callback = sv_2mortal(newRV_inc((SV *)exchange->app_ready));
+    SV *result = px_call(aTHX_ future, "on_ready", callback, NULL, &error);
+    if (!result) app_done(aTHX_ exchange, error);
+    SvREFCNT_dec(result);
+}
+
+/* Whether nobody could tell if the exchange ended now: the application is done, the response is with the engine, and nobody waits for
+ * anything or keeps a handle. Then its parts serve the next request of the batch while they are still in the processor's cache. */
+static bool unobserved(const px_exchange *exchange) {
+    return !exchange->app_running && exchange->ticket_live && !exchange->named && exchange->response == PX_RESPONSE_COMPLETE &&
+           exchange->end == PX_END_OPEN && !exchange->senders && !exchange->receivers && !exchange->disconnect_future &&
+           !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water && !exchange->on_drain && !exchange->log &&
+           recyclable(exchange);
+}
+
+/* Calls the application with its scope, $receive and $send, and looks at the Future that it returns. */
+void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
+    px_worker *worker = exchange->worker;
+    dSP;
+    exchange->app_running = true;
+    px_exchange_hold(exchange); /* for the application */
+    px_exchange_hold(exchange); /* for this frame */
+    ENTER;
+    SAVETMPS;
+    PUSHMARK(SP);
+    EXTEND(SP, 3);
+    PUSHs(sv_2mortal(newRV_inc((SV *)scope)));
+    PUSHs(sv_2mortal(newRV_inc((SV *)exchange->receive)));
+    PUSHs(sv_2mortal(newRV_inc((SV *)exchange->send)));
+    PUTBACK;
+    /* In list context, so that an `async sub` that ends without a value resolves to the empty list, which costs less than undef. */
+    const int count = call_sv(worker->app, G_LIST | G_EVAL);
+    SPAGAIN;
+    SV *returned = count > 0 ? TOPs : NULL;
+    SP -= count;
+    PUTBACK;
+    if (SvTRUE(ERRSV)) {
+        app_done(aTHX_ exchange, sv_mortalcopy(ERRSV));
+    } else {
+        SV *failure = NULL;
+        const px_future_state state = px_future_look(aTHX_ worker->cx, returned, &failure);
+        if (state == PX_FUTURE_PENDING) wait_for_app(aTHX_ exchange, sv_mortalcopy(returned));
+        else app_settled(aTHX_ exchange, state, failure);
+    }
+    FREETMPS;
+    LEAVE;
+    px_scope_settle(aTHX_ exchange, !exchange->app_running);
+    if (unobserved(exchange)) px_exchange_ticket_gone(aTHX_ exchange);
+    else px_exchange_name(aTHX_ exchange);
+    px_exchange_unhold(aTHX_ exchange);
+}
+
+/* Finds the handler of an event's type and runs it. Returns a new reference to a Future. */
+SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event) {
+    px_worker *worker = exchange->worker;
+    SvGETMAGIC(event);
+    if (exchange->end == PX_END_DISCONNECTED) return px_future_done(aTHX_ worker, NULL);
+    if (!SvROK(event) || SvTYPE(SvRV(event)) != SVt_PVHV)
+        return px_future_invalid(aTHX_ worker, "$send: an event must be a hash reference");
+    HV *hash = (HV *)SvRV(event);
+    SV *type = px_fetch(aTHX_ hash, PX_KEY(worker->cx, TYPE));
+    if (!type || SvROK(type)) return px_future_invalid(aTHX_ worker, "$send: the event has no type (a string is required)");
+    STRLEN len;
+    const char *text = SvPV_nomg_const(type, len);
+    for (const px_send_event *known = exchange->kind->sends; known->type; known++)
+        if (known->type_len == len && memcmp(known->type, text, len) == 0) return known->send(aTHX_ exchange, hash);
+    return px_future_invalid(aTHX_ worker, "$send: unknown event type '%" SVf "' in a scope of type %s", SVfARG(type),
+                             exchange->kind->name);
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------------------------------------------ */
+
+/* The engine will name this exchange no more. */
+void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
+    if (!exchange->ticket_live) return;
+    exchange->ticket_live = false;
+    exchange->reading = false;
+    if (exchange->log) {
+        SV *request = sv_2mortal(newRV_noinc((SV *)exchange->log));
+        exchange->log = NULL;
+        px_worker_tell(aTHX_ exchange->worker, "_log_access", request, NULL);
+    }
+    px_exchange_unhold(aTHX_ exchange);
+}
+
+/* For the access log: the status of the response, and body bytes that were accepted. */
+void px_exchange_note(pTHX_ px_exchange *exchange, int status, size_t bytes) {
+    if (!exchange->log) return;
+    if (status) sv_setiv(AvARRAY(exchange->log)[4], status);
+    if (bytes) sv_setuv(AvARRAY(exchange->log)[5], SvUV(AvARRAY(exchange->log)[5]) + bytes);
+}
+
+/* Makes the engine's events about the ticket bring the exchange along. Most requests are over before they need that. */
+void px_exchange_name(pTHX_ px_exchange *exchange) {
+    if (exchange->named || !exchange->ticket_live || !exchange->worker->engine) return;
+    if (peregrine_set_user(exchange->worker->engine, exchange->ticket, exchange) == PEREGRINE_E_GONE) {
+        px_exchange_lost(aTHX_ exchange);
+        return;
+    }
+    exchange->named = true;
+}
+
+/* The engine does not know the ticket. If it can tell us why, it will: in this batch or the next one. */
+void px_exchange_lost(pTHX_ px_exchange *exchange) {
+    exchange->gone = true;
+    if (exchange->named) return;
+    px_exchange_hold(exchange);
+    px_exchange_disconnect(aTHX_ exchange, PEREGRINE_CLIENT_CLOSED);
+    px_exchange_ticket_gone(aTHX_ exchange);
+    px_exchange_unhold(aTHX_ exchange);
+}
+
+/* The request ended before its response was delivered. Order of effects: PAGI::Spec::Www, State Transition Order. */
+void px_exchange_disconnect(pTHX_ px_exchange *exchange, uint32_t reason) {
+    if (exchange->end != PX_END_OPEN) return;
+    px_exchange_hold(exchange);
+    exchange->end = PX_END_DISCONNECTED;
+    exchange->reason = reason;
+    px_connection_disconnected(aTHX_ exchange);
+    px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
+    exchange->kind->ended(aTHX_ exchange);
+    px_exchange_unhold(aTHX_ exchange);
+}
+
+/* The response is complete and with the kernel. */
+void px_exchange_complete(pTHX_ px_exchange *exchange) {
+    if (exchange->end != PX_END_OPEN) return;
+    px_exchange_hold(exchange);
+    exchange->end = PX_END_COMPLETED;
+    px_connection_completed(aTHX_ exchange);
+    px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
+    exchange->kind->ended(aTHX_ exchange);
+    px_exchange_unhold(aTHX_ exchange);
+}

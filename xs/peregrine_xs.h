@@ -1,0 +1,314 @@
+/* peregrine_xs.h - what the C files of the Perl bridge share: names, structs and prototypes.
+ *
+ * The bridge converts between engine events and Perl values and decides as little as it can. Rules that keep it safe:
+ *   - Perl code runs only when no engine call is on the stack; every call into Perl is guarded (G_EVAL), so a `die` never unwinds us;
+ *   - an engine event is copied into Perl values before any Perl code runs, and never looked at afterwards: a nested event loop may
+ *     have polled meanwhile;
+ *   - nothing is static but constants: what an interpreter needs lives in px_context, found by MY_CXT. */
+#ifndef PEREGRINE_XS_H
+#define PEREGRINE_XS_H
+
+#ifndef PERL_NO_GET_CONTEXT
+#define PERL_NO_GET_CONTEXT
+#endif
+#include "EXTERN.h"
+#include "perl.h"
+#include "XSUB.h"
+
+#include "peregrine.h"
+
+/* ---- Names -------------------------------------------------------------------------------------------------------------------- */
+
+/* Hash keys and constant strings, made once per interpreter as shared scalars with their hash computed. */
+#define PX_KEYS(X)                                                                                                                     \
+    X(TYPE, "type")                                                                                                                    \
+    X(PAGI, "pagi")                                                                                                                    \
+    X(VERSION, "version")                                                                                                              \
+    X(SPEC_VERSION, "spec_version")                                                                                                    \
+    X(HTTP_VERSION, "http_version")                                                                                                    \
+    X(METHOD, "method")                                                                                                                \
+    X(SCHEME, "scheme")                                                                                                                \
+    X(PATH, "path")                                                                                                                    \
+    X(RAW_PATH, "raw_path")                                                                                                            \
+    X(QUERY_STRING, "query_string")                                                                                                    \
+    X(ROOT_PATH, "root_path")                                                                                                          \
+    X(HEADERS, "headers")                                                                                                              \
+    X(CLIENT, "client")                                                                                                                \
+    X(SERVER, "server")                                                                                                                \
+    X(STATE, "state")                                                                                                                  \
+    X(EXTENSIONS, "extensions")                                                                                                        \
+    X(CONNECTION, "pagi.connection")                                                                                                   \
+    X(TRANSPORT, "pagi.transport")                                                                                                     \
+    X(STATUS, "status")                                                                                                                \
+    X(TRAILERS, "trailers")                                                                                                            \
+    X(BODY, "body")                                                                                                                    \
+    X(MORE, "more")                                                                                                                    \
+    X(FILE, "file")                                                                                                                    \
+    X(FH, "fh")                                                                                                                        \
+    X(OFFSET, "offset")                                                                                                                \
+    X(LENGTH, "length")                                                                                                                \
+    X(FULLFLUSH, "fullflush")                                                                                                          \
+    X(READY, "ready")                                                                                                                  \
+    X(RESULT, "result")                                                                                                                \
+    X(FAILURE, "failure")                                                                                                              \
+    X(CANCELLED, "cancelled")                                                                                                          \
+    X(HTTP, "http")                                                                                                                    \
+    X(HTTPS, "https")                                                                                                                  \
+    X(HTTP_1_0, "1.0")                                                                                                                 \
+    X(HTTP_1_1, "1.1")                                                                                                                 \
+    X(HTTP_2, "2")                                                                                                                     \
+    X(PAGI_VERSION, "0.3")                                                                                                             \
+    X(HTTP_REQUEST, "http.request")                                                                                                    \
+    X(HTTP_DISCONNECT, "http.disconnect")                                                                                              \
+    X(EMPTY, "")                                                                                                                       \
+    X(HOST, "host")                                                                                                                    \
+    X(COOKIE, "cookie")
+
+#define PX_KEY_ENUM(name, text) PX_KEY_##name,
+enum px_key { PX_KEYS(PX_KEY_ENUM) PX_KEY_COUNT };
+#undef PX_KEY_ENUM
+
+/* Ids of header names and methods that the engine numbers; larger ids are spelled out each time. */
+#define PX_HEADER_IDS 256
+#define PX_METHOD_IDS 64
+
+/* An empty, resolved Future and its list of results, kept for the next one who needs such a Future. */
+typedef struct px_done {
+    HV *future;
+    AV *result;
+} px_done;
+
+/* What one interpreter needs. */
+typedef struct px_context {
+    SV *keys[PX_KEY_COUNT];
+    SV *header_names[PX_HEADER_IDS]; /* lower-case names, learned from the first request that brings one */
+    SV *method_names[PX_METHOD_IDS];
+    HV *connection_stash;
+    HV *transport_stash;
+    HV *future_stash;   /* Future */
+    HV *loop_future_stash; /* IO::Async::Future */
+    HV *own_future_stash;  /* PAGI::Server::Future */
+    px_done done;          /* of class Future: what an `async sub` without a result returns */
+    px_done own_done;      /* of class PAGI::Server::Future: what $send returns when there is nothing to wait for */
+    SV *own_done_loop;     /* the loop of own_done; compared, never looked into */
+    SV *loop_key;       /* the key under which IO::Async::Future keeps its loop; NULL: futures are not plain hashes that we know */
+} px_context;
+
+#define PX_KEY(cx, name) ((cx)->keys[PX_KEY_##name])
+
+px_context *px_context_get(pTHX);
+void px_context_init(pTHX);
+void px_context_clone(pTHX);
+
+static inline void px_store(pTHX_ HV *hv, SV *key, SV *value) {
+    (void)hv_store_ent(hv, key, value, SvSHARED_HASH(key));
+}
+
+/* The value under a key, or NULL when there is none or it is undef. */
+static inline SV *px_fetch(pTHX_ HV *hv, SV *key) {
+    HE *entry = hv_fetch_ent(hv, key, 0, SvSHARED_HASH(key));
+    if (!entry) return NULL;
+    SV *value = HeVAL(entry);
+    SvGETMAGIC(value);
+    return SvOK(value) ? value : NULL;
+}
+
+/* A copy of a shared scalar that shares its string. */
+static inline SV *px_copy(pTHX_ SV *shared) {
+    return newSVhek(SvSHARED_HEK_FROM_PV(SvPVX_const(shared)));
+}
+
+/* ---- Worker and exchange ------------------------------------------------------------------------------------------------------ */
+
+typedef struct px_worker px_worker;
+typedef struct px_exchange px_exchange;
+
+/* One event that an application may $send. Returns a new reference to a Future. */
+typedef struct px_send_event {
+    const char *type;
+    STRLEN type_len;
+    SV *(*send)(pTHX_ px_exchange *exchange, HV *event);
+} px_send_event;
+
+/* A type of scope: how it reads, which events it sends, what its application's end means. */
+typedef struct px_kind {
+    const char *name;
+    const px_send_event *sends; /* ends with a NULL type */
+    SV *(*receive)(pTHX_ px_exchange *exchange); /* a new reference to a Future */
+    void (*body)(pTHX_ px_exchange *exchange, const peregrine_event *event);
+    void (*ended)(pTHX_ px_exchange *exchange);                  /* wakes those who wait for something that will not come */
+    void (*returned)(pTHX_ px_exchange *exchange, SV *failure); /* the application is done; failure: its exception, or NULL */
+} px_kind;
+
+extern const px_kind px_http_kind;
+
+struct px_worker {
+    peregrine_worker *engine; /* NULL after px_worker_stop() */
+    px_context *cx;
+    int refs; /* the Perl object, and each exchange that is not in the pool */
+    /* The cursor over the current batch lives here, so that a nested event loop goes on where the outer one stands. */
+    const peregrine_event *batch;
+    int batch_len, batch_at;
+    int depth;  /* dispatch calls on the stack */
+    bool woken; /* the engine's descriptor has been made readable since the last poll */
+    SV *app;
+    /* The Perl object that is told of what C does not decide. No reference is held: it closes the worker before it goes. (A weak
+     * reference that only C knows would not survive the cloning of the interpreter for a new thread.) */
+    SV *server;
+    HV *state;      /* lifespan state, or NULL */
+    HV *extensions; /* advertised, or NULL */
+    SV *loop;       /* for our Futures */
+    size_t high_water, low_water;
+    bool access_log;
+    px_exchange *live;
+    px_exchange *pool;
+    int pool_count;
+};
+
+/* The values of a scope: first the strings, then what has parts. */
+enum px_slot {
+    PX_SLOT_TYPE,
+    PX_SLOT_HTTP_VERSION,
+    PX_SLOT_METHOD,
+    PX_SLOT_SCHEME,
+    PX_SLOT_PATH,
+    PX_SLOT_RAW_PATH,
+    PX_SLOT_QUERY_STRING,
+    PX_SLOT_ROOT_PATH,
+    PX_SLOT_STRINGS,
+    PX_SLOT_PAGI = PX_SLOT_STRINGS,
+    PX_SLOT_HEADERS,
+    PX_SLOT_CLIENT,
+    PX_SLOT_SERVER,
+    PX_SLOT_STATE,
+    PX_SLOT_EXTENSIONS,
+    PX_SLOT_CONNECTION,
+    PX_SLOT_TRANSPORT,
+    PX_SLOT_COUNT
+};
+
+/* A scope hash and the scalars under its keys, each with a reference of ours (NULL: the key is not there). */
+typedef struct px_scope {
+    HV *hash; /* NULL: none */
+    UV fingerprint;
+    SV *slots[PX_SLOT_COUNT];
+} px_scope;
+
+typedef enum { PX_REQUEST_MORE, PX_REQUEST_LAST, PX_REQUEST_DELIVERED } px_request_state;
+typedef enum { PX_RESPONSE_NONE, PX_RESPONSE_STARTED, PX_RESPONSE_TRAILERS_DUE, PX_RESPONSE_COMPLETE } px_response_state;
+typedef enum { PX_END_OPEN, PX_END_COMPLETED, PX_END_DISCONNECTED } px_end_state;
+
+/* One request and its response, seen from Perl. It is held by the engine's ticket, by the application while that runs, and by each
+ * Perl-side handle (`handles`): $receive, $send, pagi.connection, pagi.transport and the callback on the application's Future. */
+struct px_exchange {
+    px_worker *worker;
+    const px_kind *kind;
+    peregrine_ticket ticket;
+    px_exchange *next, *previous;
+    int holds;   /* ticket, application and C frames that need it */
+    int handles; /* Perl values that point here */
+    bool ticket_live;
+    bool named;        /* the engine's events about the ticket bring our pointer along */
+    bool gone;         /* the engine has said that the ticket is gone; the event that tells why may still come */
+    bool app_running;
+    bool reading;      /* a peregrine_read() is unanswered */
+    bool trailers_due; /* the response promised trailers */
+    bool above;        /* queued output reached the high-water mark */
+    px_request_state request;
+    px_response_state response;
+    px_end_state end;
+    uint32_t reason;
+    px_scope scope; /* of the request that is on, or of a finished one for the next */
+    CV *receive, *send, *app_ready; /* ours until the exchange is let go */
+    SV *connection, *transport;
+    SV *body;       /* body bytes that nobody has asked for yet, or NULL */
+    AV *trailers;   /* request trailers, or NULL */
+    AV *receivers;  /* pending Futures of $receive, oldest first, or NULL */
+    AV *senders;    /* pending Futures of $send, or NULL */
+    SV *app_future; /* the application's pending Future, or NULL */
+    SV *disconnect_future;
+    AV *log; /* [peer, method, target, version, status, body bytes] for the access log, or NULL when that is off */
+    AV *on_disconnect, *on_complete, *on_high_water, *on_drain;
+};
+
+/* worker.c */
+px_worker *px_worker_new(pTHX_ const peregrine_config *config);
+void px_worker_release(pTHX_ px_worker *worker);
+void px_worker_stop(pTHX_ px_worker *worker);
+void px_worker_attach(pTHX_ px_worker *worker, HV *settings);
+void px_worker_dispatch(pTHX_ px_worker *worker);
+void px_worker_queued(pTHX_ px_worker *worker);
+void px_worker_wake(px_worker *worker);
+void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second);
+
+/* exchange.c */
+px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, peregrine_ticket ticket);
+void px_exchange_hold(px_exchange *exchange);
+void px_exchange_unhold(pTHX_ px_exchange *exchange);
+void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope);
+void px_exchange_app_ready(pTHX_ px_exchange *exchange, SV *future);
+void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
+void px_exchange_name(pTHX_ px_exchange *exchange);
+void px_exchange_lost(pTHX_ px_exchange *exchange);
+void px_exchange_disconnect(pTHX_ px_exchange *exchange, uint32_t reason);
+void px_exchange_complete(pTHX_ px_exchange *exchange);
+void px_exchange_note(pTHX_ px_exchange *exchange, int status, size_t bytes);
+void px_exchange_free(pTHX_ px_exchange *exchange);
+void px_exchange_discard(pTHX_ px_exchange *exchange);
+px_exchange *px_exchange_of_cv(pTHX_ CV *cv);
+SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event);
+
+/* scope.c */
+HV *px_scope_http(pTHX_ px_exchange *exchange, const peregrine_request *request);
+void px_scope_fill(pTHX_ px_exchange *exchange, const peregrine_request *request);
+AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request);
+AV *px_scope_fields(pTHX_ px_context *cx, const peregrine_request *request, bool trailers);
+HV *px_scope_extensions(pTHX_ const px_worker *worker);
+AV *px_scope_log(pTHX_ const peregrine_request *request);
+AV *px_scope_pair(pTHX_ SV *first, SV *second);
+SV *px_scope_known_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field);
+bool px_scope_is_absolute(const peregrine_request *request);
+void px_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len);
+void px_scope_set_constant(pTHX_ SV *sv, SV *shared);
+void px_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len);
+
+/* reuse.c */
+void px_scope_seal(px_scope *scope);
+void px_scope_settle(pTHX_ px_exchange *exchange, bool finished);
+void px_scope_drop(pTHX_ px_scope *scope);
+bool px_scope_refresh(pTHX_ px_exchange *exchange, const peregrine_request *request);
+
+/* call.c */
+SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error);
+
+/* future.c */
+typedef enum { PX_FUTURE_NONE, PX_FUTURE_PENDING, PX_FUTURE_DONE, PX_FUTURE_FAILED, PX_FUTURE_CANCELLED } px_future_state;
+void px_future_boot(pTHX_ px_context *cx);
+SV *px_future_done(pTHX_ px_worker *worker, SV *value);
+SV *px_future_pending(pTHX_ px_worker *worker);
+SV *px_future_failed(pTHX_ px_worker *worker, SV *message);
+SV *px_future_invalid(pTHX_ px_worker *worker, const char *format, ...);
+px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure);
+void px_future_resolve(pTHX_ px_worker *worker, SV *future, SV *value);
+void px_future_resolve_all(pTHX_ px_worker *worker, AV **futures);
+int px_future_plain_ready(pTHX_ SV *future);
+AV *px_future_plain_result(pTHX_ SV *future);
+bool px_future_is_base_class(pTHX_ SV *class);
+SV *px_future_base_done(pTHX_ px_context *cx);
+void px_future_forget(pTHX_ px_done *done);
+SV *px_future_new_done(pTHX_ px_context *cx, HV *stash, AV *result);
+
+/* connection.c */
+void px_connection_disconnected(pTHX_ px_exchange *exchange);
+void px_connection_completed(pTHX_ px_exchange *exchange);
+void px_transport_high(pTHX_ px_exchange *exchange);
+void px_transport_drained(pTHX_ px_exchange *exchange);
+void px_connection_subscribe(pTHX_ px_exchange *exchange, AV **list, SV *callback, bool now, bool keep, SV *argument);
+SV *px_connection_reason(pTHX_ const px_exchange *exchange);
+SV *px_connection_disconnect_future(pTHX_ px_exchange *exchange);
+px_exchange *px_exchange_of_object(pTHX_ SV *object);
+
+/* http.c */
+void px_http_request(pTHX_ px_worker *worker, const peregrine_event *event);
+
+#endif

@@ -1,0 +1,250 @@
+/* scope.c - a request head becomes the scope hash that an application is called with (PAGI::Spec::Www, HTTP Connection Scope). */
+#include "peregrine_xs.h"
+
+static char ascii_lower(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
+}
+
+static SV *lower_name(pTHX_ const char *name, STRLEN len) {
+    SV *lower = newSV(len + 1);
+    char *to = SvPVX(lower);
+    for (STRLEN i = 0; i < len; i++) to[i] = ascii_lower(name[i]);
+    to[len] = '\0';
+    SvCUR_set(lower, len);
+    SvPOK_only(lower);
+    return lower;
+}
+
+/* The shared lower-case name of a field that the engine numbers, learned from the first field that bears the number; NULL for others. */
+SV *px_scope_known_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field) {
+    if (field->id == 0 || field->id >= PX_HEADER_IDS) return NULL;
+    SV **known = &cx->header_names[field->id];
+    if (!*known) {
+        SV *lower = lower_name(aTHX_ text + field->name_at, field->name_len);
+        *known = newSVpvn_share(SvPVX_const(lower), (I32)SvCUR(lower), 0);
+        SvREFCNT_dec_NN(lower);
+    }
+    return *known;
+}
+
+static SV *field_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field) {
+    SV *known = px_scope_known_name(aTHX_ cx, text, field);
+    return known ? px_copy(aTHX_ known) : lower_name(aTHX_ text + field->name_at, field->name_len);
+}
+
+static bool is_named(SV *name, const char *text, STRLEN len) {
+    return SvCUR(name) == len && memcmp(SvPVX_const(name), text, len) == 0;
+}
+
+AV *px_scope_pair(pTHX_ SV *first, SV *second) {
+    AV *av = newAV();
+    av_extend(av, 1);
+    SV **slots = AvARRAY(av);
+    slots[0] = first;
+    slots[1] = second;
+    AvFILLp(av) = 1;
+    return av;
+}
+
+static void push_pair(pTHX_ AV *list, SV *first, SV *second) {
+    av_push(list, newRV_noinc((SV *)px_scope_pair(aTHX_ first, second)));
+}
+
+/* The fields as [lower-case name, value] pairs in the order of arrival; several Cookie fields become one. For trailers nothing is merged. */
+AV *px_scope_fields(pTHX_ px_context *cx, const peregrine_request *request, bool trailers) {
+    AV *list = newAV();
+    SV *cookie = NULL;
+    if (request->field_count) av_extend(list, (SSize_t)request->field_count - 1);
+    for (uint32_t i = 0; i < request->field_count; i++) {
+        const peregrine_field_span *field = &request->fields[i];
+        const char *value = request->text + field->value_at;
+        SV *name = field_name(aTHX_ cx, request->text, field);
+        if (!trailers && field->name_len == 6 && is_named(name, "cookie", 6)) {
+            if (cookie) {
+                sv_catpvs(cookie, "; ");
+                sv_catpvn(cookie, value, field->value_len);
+                SvREFCNT_dec_NN(name);
+                continue;
+            }
+            cookie = newSVpvn(value, field->value_len);
+            push_pair(aTHX_ list, name, cookie);
+            continue;
+        }
+        push_pair(aTHX_ list, name, newSVpvn(value, field->value_len));
+    }
+    return list;
+}
+
+/* RFC 9112 3.2.2: the authority of an absolute-form target takes the place of the Host field. */
+static void set_host(pTHX_ px_context *cx, AV *list, const char *authority, STRLEN len) {
+    for (SSize_t i = 0; i <= AvFILLp(list); i++) {
+        AV *field = (AV *)SvRV(AvARRAY(list)[i]);
+        if (!is_named(AvARRAY(field)[0], "host", 4)) continue;
+        sv_setpvn(AvARRAY(field)[1], authority, len);
+        return;
+    }
+    av_unshift(list, 1);
+    av_store(list, 0, newRV_noinc((SV *)px_scope_pair(aTHX_ px_copy(aTHX_ PX_KEY(cx, HOST)), newSVpvn(authority, len))));
+}
+
+/* Whether the target names another authority than the Host field may. */
+bool px_scope_is_absolute(const peregrine_request *request) {
+    return request->target.len != 0 && request->text[request->target.at] != '/' && request->authority.len != 0;
+}
+
+/* The fields of a request head, as the scope shows them. */
+AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request) {
+    AV *list = px_scope_fields(aTHX_ cx, request, false);
+    if (px_scope_is_absolute(request)) set_host(aTHX_ cx, list, request->text + request->authority.at, request->authority.len);
+    return list;
+}
+
+/* Makes a scalar the bytes; keeps its buffer if it can. */
+void px_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len) {
+    SvUTF8_off(sv);
+    sv_setpvn(sv, bytes, len);
+}
+
+/* Makes a scalar a shared string; costs nothing when it is that already. */
+void px_scope_set_constant(pTHX_ SV *sv, SV *shared) {
+    if (SvPOK(sv) && SvPVX_const(sv) == SvPVX_const(shared)) return;
+    SvUTF8_off(sv);
+    sv_setsv(sv, shared);
+}
+
+static int hex_digit(unsigned char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Sets the path percent-decoded, then decoded as UTF-8 if it is UTF-8, otherwise left as bytes. */
+void px_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len) {
+    bool plain = true;
+    for (STRLEN i = 0; i < len && plain; i++) plain = raw[i] != '%' && !(raw[i] & 0x80);
+    px_scope_set_bytes(aTHX_ path, raw, len);
+    if (plain) return;
+
+    char *to = SvPVX(path); /* it never gets longer */
+    bool high = false;
+    for (STRLEN i = 0; i < len; i++) {
+        char c = raw[i];
+        if (c == '%' && len - i > 2) {
+            const int left = hex_digit((unsigned char)raw[i + 1]);
+            const int right = hex_digit((unsigned char)raw[i + 2]);
+            if (left >= 0 && right >= 0) {
+                c = (char)(left << 4 | right);
+                i += 2;
+            }
+        }
+        if (c & 0x80) high = true;
+        *to++ = c;
+    }
+    *to = '\0';
+    SvCUR_set(path, (STRLEN)(to - SvPVX(path)));
+    if (high && is_c9strict_utf8_string((const U8 *)SvPVX_const(path), SvCUR(path))) SvUTF8_on(path);
+}
+
+/* PAGI wants the method in upper case; a token that the engine does not know is copied, the known ones are learned. */
+static void set_method(pTHX_ px_context *cx, SV *method, const peregrine_request *request) {
+    const char *text = request->text + request->method.at;
+    const STRLEN len = request->method.len;
+    const uint8_t id = request->method_id;
+    if (id != 0 && id < PX_METHOD_IDS) {
+        SV **known = &cx->method_names[id];
+        if (!*known) *known = newSVpvn_share(text, (I32)len, 0);
+        px_scope_set_constant(aTHX_ method, *known);
+        return;
+    }
+    px_scope_set_bytes(aTHX_ method, text, len);
+    for (char *p = SvPVX(method), *end = p + len; p < end; p++)
+        if (*p >= 'a' && *p <= 'z') *p = (char)(*p & ~0x20);
+}
+
+/* The string for a protocol version. */
+static SV *http_version(px_context *cx, uint8_t version) {
+    return version == 20 ? PX_KEY(cx, HTTP_2) : version == 10 ? PX_KEY(cx, HTTP_1_0) : PX_KEY(cx, HTTP_1_1);
+}
+
+/* Sets the scalars of a scope whose containers are there already. */
+void px_scope_fill(pTHX_ px_exchange *exchange, const peregrine_request *request) {
+    px_context *cx = exchange->worker->cx;
+    SV **slots = exchange->scope.slots;
+    const char *text = request->text;
+    /* RFC 9110 4.2.3: an http URI without a path means "/". */
+    const char *path = request->path.len ? text + request->path.at : "/";
+    const STRLEN path_len = request->path.len ? request->path.len : 1;
+
+    px_scope_set_constant(aTHX_ slots[PX_SLOT_TYPE], PX_KEY(cx, HTTP));
+    px_scope_set_constant(aTHX_ slots[PX_SLOT_HTTP_VERSION], http_version(cx, request->version));
+    set_method(aTHX_ cx, slots[PX_SLOT_METHOD], request);
+    px_scope_set_constant(aTHX_ slots[PX_SLOT_SCHEME], request->secure ? PX_KEY(cx, HTTPS) : PX_KEY(cx, HTTP));
+    px_scope_set_path(aTHX_ slots[PX_SLOT_PATH], path, path_len);
+    px_scope_set_bytes(aTHX_ slots[PX_SLOT_RAW_PATH], path, path_len);
+    if (request->query.len) px_scope_set_bytes(aTHX_ slots[PX_SLOT_QUERY_STRING], text + request->query.at, request->query.len);
+    else px_scope_set_constant(aTHX_ slots[PX_SLOT_QUERY_STRING], PX_KEY(cx, EMPTY));
+    px_scope_set_constant(aTHX_ slots[PX_SLOT_ROOT_PATH], PX_KEY(cx, EMPTY));
+}
+
+/* Gives a slot of a new scope its value; the slot has a reference of its own besides the hash's. */
+static void add(pTHX_ px_exchange *exchange, enum px_slot slot, SV *key, SV *value) {
+    exchange->scope.slots[slot] = SvREFCNT_inc_simple_NN(value);
+    px_store(aTHX_ exchange->scope.hash, key, value);
+}
+
+static SV *address(pTHX_ const char *host, SV *port) {
+    return newRV_noinc((SV *)px_scope_pair(aTHX_ newSVpv(host, 0), port));
+}
+
+static void add_containers(pTHX_ px_exchange *exchange, const peregrine_request *request) {
+    const px_worker *worker = exchange->worker;
+    px_context *cx = worker->cx;
+    HV *pagi = newHV();
+    px_store(aTHX_ pagi, PX_KEY(cx, VERSION), px_copy(aTHX_ PX_KEY(cx, PAGI_VERSION)));
+    px_store(aTHX_ pagi, PX_KEY(cx, SPEC_VERSION), px_copy(aTHX_ PX_KEY(cx, PAGI_VERSION)));
+    add(aTHX_ exchange, PX_SLOT_PAGI, PX_KEY(cx, PAGI), newRV_noinc((SV *)pagi));
+    add(aTHX_ exchange, PX_SLOT_HEADERS, PX_KEY(cx, HEADERS), newRV_noinc((SV *)px_scope_headers(aTHX_ cx, request)));
+    if (request->peer[0])
+        add(aTHX_ exchange, PX_SLOT_CLIENT, PX_KEY(cx, CLIENT), address(aTHX_ request->peer, newSViv(request->peer_port)));
+    SV *port = request->local[0] == '/' ? newSV(0) : newSViv(request->local_port);
+    add(aTHX_ exchange, PX_SLOT_SERVER, PX_KEY(cx, SERVER), address(aTHX_ request->local, port));
+    if (worker->state) add(aTHX_ exchange, PX_SLOT_STATE, PX_KEY(cx, STATE), newRV_noinc((SV *)newHVhv(worker->state)));
+    add(aTHX_ exchange, PX_SLOT_EXTENSIONS, PX_KEY(cx, EXTENSIONS), newRV_noinc((SV *)px_scope_extensions(aTHX_ worker)));
+    add(aTHX_ exchange, PX_SLOT_CONNECTION, PX_KEY(cx, CONNECTION), newRV_inc(exchange->connection));
+    add(aTHX_ exchange, PX_SLOT_TRANSPORT, PX_KEY(cx, TRANSPORT), newRV_inc(exchange->transport));
+}
+
+/* The extensions that the server advertises: a hash of its own for each request, the data of each extension shared. */
+HV *px_scope_extensions(pTHX_ const px_worker *worker) {
+    return worker->extensions ? newHVhv(worker->extensions) : newHV();
+}
+
+/* The scope of an http request: the one of the exchange's last request if that can be used again, or a new one. */
+HV *px_scope_http(pTHX_ px_exchange *exchange, const peregrine_request *request) {
+    px_scope *scope = &exchange->scope;
+    px_context *cx = exchange->worker->cx;
+    if (scope->hash && px_scope_refresh(aTHX_ exchange, request)) return scope->hash;
+    px_scope_drop(aTHX_ scope);
+    scope->hash = newHV();
+    hv_ksplit(scope->hash, 32);
+    SV *const keys[] = {PX_KEY(cx, TYPE),     PX_KEY(cx, HTTP_VERSION), PX_KEY(cx, METHOD),       PX_KEY(cx, SCHEME),
+                        PX_KEY(cx, PATH),     PX_KEY(cx, RAW_PATH),     PX_KEY(cx, QUERY_STRING), PX_KEY(cx, ROOT_PATH)};
+    for (size_t i = 0; i < C_ARRAY_LENGTH(keys); i++) add(aTHX_ exchange, (enum px_slot)i, keys[i], newSV_type(SVt_PV));
+    add_containers(aTHX_ exchange, request);
+    px_scope_fill(aTHX_ exchange, request);
+    px_scope_seal(scope);
+    return scope->hash;
+}
+
+/* What the access log says of a request; status and body bytes are filled in as they become known. */
+AV *px_scope_log(pTHX_ const peregrine_request *request) {
+    const char *text = request->text;
+    AV *log = newAV();
+    av_push(log, newSVpv(request->peer, 0));
+    av_push(log, newSVpvn(text + request->method.at, request->method.len));
+    av_push(log, newSVpvn(text + request->target.at, request->target.len));
+    av_push(log, newSVpv(request->version == 20 ? "2" : request->version == 10 ? "1.0" : "1.1", 0));
+    av_push(log, newSVuv(0));
+    av_push(log, newSVuv(0));
+    return log;
+}

@@ -1,0 +1,223 @@
+/* worker.c - the Perl side of an engine worker: polls batches, hands each event to the exchange that it is about.
+ *
+ * Re-entrancy. An application may run a nested event loop, which may dispatch again. The cursor over the batch is in the worker, so that
+ * the inner dispatch first finishes the outer one's batch and only then polls; the outer one finds its batch done. No event is looked at
+ * after Perl code has run. */
+#include "peregrine_xs.h"
+
+/* Polls per dispatch, so that the host loop's timers and other watchers get their turn under load. */
+#define PX_ROUNDS_MAX 8
+/* Exchanges kept for the next requests when a dispatch ends. */
+#define PX_POOL_KEEP 256
+
+px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
+    peregrine_worker *engine = peregrine_worker_new(config);
+    if (!engine) return NULL;
+    px_worker *worker;
+    Newxz(worker, 1, px_worker);
+    worker->engine = engine;
+    worker->cx = px_context_get(aTHX);
+    worker->refs = 1;
+    return worker;
+}
+
+static SV *setting(pTHX_ HV *settings, const char *name) {
+    SV **value = hv_fetch(settings, name, (I32)strlen(name), 0);
+    return value && SvOK(*value) ? *value : NULL;
+}
+
+static HV *hash_setting(pTHX_ HV *settings, const char *name) {
+    SV *value = setting(aTHX_ settings, name);
+    if (!value) return NULL;
+    if (!SvROK(value) || SvTYPE(SvRV(value)) != SVt_PVHV) croak("Peregrine::Worker: %s must be a hash reference", name);
+    return (HV *)SvREFCNT_inc_NN(SvRV(value));
+}
+
+static void replace(pTHX_ SV **slot, SV *value) {
+    SV *old = *slot;
+    *slot = value;
+    SvREFCNT_dec(old);
+}
+
+/* Settings: app, server, loop, state, extensions, high_water, low_water, access_log. */
+void px_worker_attach(pTHX_ px_worker *worker, HV *settings) {
+    SV *app = setting(aTHX_ settings, "app");
+    SV *server = setting(aTHX_ settings, "server");
+    SV *loop = setting(aTHX_ settings, "loop");
+    SV *high = setting(aTHX_ settings, "high_water");
+    SV *low = setting(aTHX_ settings, "low_water");
+    if (!app || !SvROK(app) || SvTYPE(SvRV(app)) != SVt_PVCV) croak("Peregrine::Worker: app must be a code reference");
+    if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
+    replace(aTHX_ & worker->app, newSVsv(app));
+    worker->server = SvRV(server);
+    replace(aTHX_ & worker->loop, loop ? newSVsv(loop) : newSV(0));
+    replace(aTHX_ (SV **)&worker->state, (SV *)hash_setting(aTHX_ settings, "state"));
+    replace(aTHX_ (SV **)&worker->extensions, (SV *)hash_setting(aTHX_ settings, "extensions"));
+    if (high) worker->high_water = SvUV(high);
+    if (low) worker->low_water = SvUV(low);
+    SV *access_log = setting(aTHX_ settings, "access_log");
+    worker->access_log = access_log && SvTRUE(access_log);
+}
+
+static void trim_pool(pTHX_ px_worker *worker, int keep) {
+    while (worker->pool_count > keep) {
+        px_exchange *exchange = worker->pool;
+        worker->pool = exchange->next;
+        worker->pool_count--;
+        px_exchange_discard(aTHX_ exchange);
+    }
+}
+
+/* Closes the engine and everything that it has open. Requests that are still running learn that the server went away. */
+void px_worker_stop(pTHX_ px_worker *worker) {
+    peregrine_worker *engine = worker->engine;
+    if (!engine) return;
+    worker->refs++;
+    worker->engine = NULL;
+    worker->batch_at = worker->batch_len = 0;
+    peregrine_worker_free(engine);
+    while (!PL_dirty && worker->live) {
+        px_exchange *exchange = worker->live;
+        while (exchange && !exchange->ticket_live) exchange = exchange->next;
+        if (!exchange) break;
+        px_exchange_hold(exchange);
+        px_exchange_disconnect(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
+        px_exchange_ticket_gone(aTHX_ exchange);
+        px_exchange_unhold(aTHX_ exchange);
+    }
+    trim_pool(aTHX_ worker, 0);
+    worker->server = NULL;
+    px_future_forget(aTHX_ & worker->cx->own_done); /* it holds the loop */
+    px_worker_release(aTHX_ worker);
+}
+
+/* Gives one reference back; the last one frees the worker. */
+void px_worker_release(pTHX_ px_worker *worker) {
+    if (--worker->refs > 0) return;
+    assert(!worker->engine);
+    SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->loop};
+    for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
+    Safefree(worker);
+}
+
+/* Calls a method of the Perl server; when that is gone, or dies, the text goes to warn. */
+void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second) {
+    SV *error = NULL;
+    if (worker->server) {
+        SV *server = sv_2mortal(newRV_inc(worker->server));
+        SV *result = px_call(aTHX_ server, method, first, second, &error);
+        if (result) {
+            SvREFCNT_dec_NN(result);
+            return;
+        }
+    }
+    warn("PAGI: %s: %" SVf, method, SVfARG(error ? error : first ? first : &PL_sv_no));
+}
+
+/* Output or a wish has been handed to the engine: outside of a dispatch nobody polls soon, so make the host loop do it. */
+void px_worker_queued(pTHX_ px_worker *worker) {
+    PERL_UNUSED_CONTEXT;
+    if (worker->depth == 0) px_worker_wake(worker);
+}
+
+/* Makes the engine's descriptor readable, once per poll. */
+void px_worker_wake(px_worker *worker) {
+    if (worker->woken || !worker->engine) return;
+    worker->woken = true;
+    peregrine_wake(worker->engine);
+}
+
+static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event) {
+    /* An event of the batch that brought its REQUEST was made before we could leave our pointer with the ticket. */
+    px_exchange *exchange = (px_exchange *)(event->user ? event->user : peregrine_user(worker->engine, event->ticket));
+    /* An exchange that was let go within this batch may still be named by it, and may serve another ticket by now. */
+    if (!exchange || !exchange->ticket_live || exchange->ticket != event->ticket) return;
+    const uint32_t code = event->code;
+    px_exchange_hold(exchange);
+    switch (event->kind) {
+    case PEREGRINE_BODY: exchange->kind->body(aTHX_ exchange, event); break;
+    case PEREGRINE_DRAINED:
+        px_transport_drained(aTHX_ exchange);
+        px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
+        break;
+    case PEREGRINE_FINISHED:
+        px_exchange_complete(aTHX_ exchange);
+        px_exchange_ticket_gone(aTHX_ exchange);
+        break;
+    case PEREGRINE_ABORTED:
+        px_exchange_disconnect(aTHX_ exchange, code);
+        px_exchange_ticket_gone(aTHX_ exchange);
+        break;
+    default: break; /* HALF_CLOSED: the peer still gets its answer */
+    }
+    px_exchange_unhold(aTHX_ exchange);
+}
+
+static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
+    SV *level = sv_2mortal(newSVuv(event->code));
+    SV *text = newSVpvn_flags(event->bytes, event->len, SVs_TEMP);
+    px_worker_tell(aTHX_ worker, "_notice", level, text);
+}
+
+static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) {
+    switch (event->kind) {
+    case PEREGRINE_REQUEST: px_http_request(aTHX_ worker, event); break;
+    case PEREGRINE_STOPPED: px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL); break;
+    case PEREGRINE_NOTICE: notice(aTHX_ worker, event); break;
+    default: exchange_event(aTHX_ worker, event); break;
+    }
+}
+
+static void run_batch(pTHX_ px_worker *worker) {
+    while (worker->batch_at < worker->batch_len) {
+        const peregrine_event *event = &worker->batch[worker->batch_at++];
+        ENTER;
+        SAVETMPS;
+        worker_event(aTHX_ worker, event);
+        FREETMPS;
+        LEAVE;
+    }
+}
+
+/* A nested dispatch is about to poll: requests whose applications are on the stack need to be told of what happens to them. */
+static void name_all(pTHX_ px_worker *worker) {
+    px_exchange *exchange = worker->live;
+    while (exchange) {
+        if (exchange->named || !exchange->ticket_live) {
+            exchange = exchange->next;
+            continue;
+        }
+        px_exchange_name(aTHX_ exchange); /* may call back and change the list */
+        exchange = worker->live;
+    }
+}
+
+/* Handles what the engine has, for a bounded number of polls. The engine sends what was answered when it is polled again. */
+void px_worker_dispatch(pTHX_ px_worker *worker) {
+    int rounds = PX_ROUNDS_MAX;
+    worker->refs++;
+    worker->depth++;
+    ENTER;
+    save_scalar(PL_errgv);
+    for (;;) {
+        run_batch(aTHX_ worker);
+        if (!worker->engine) break;
+        if (rounds-- == 0) {
+            px_worker_wake(worker);
+            break;
+        }
+        if (worker->depth > 1) name_all(aTHX_ worker);
+        worker->woken = false;
+        worker->batch_at = worker->batch_len = 0;
+        const int count = peregrine_poll(worker->engine, 0, &worker->batch);
+        if (count <= 0) {
+            if (count < 0) px_worker_tell(aTHX_ worker, "_poll_failed", sv_2mortal(newSVpv(Strerror(errno), 0)), NULL);
+            break;
+        }
+        worker->batch_len = count;
+    }
+    LEAVE;
+    worker->depth--;
+    if (worker->depth == 0 && worker->pool_count > PX_POOL_KEEP) trim_pool(aTHX_ worker, PX_POOL_KEEP);
+    px_worker_release(aTHX_ worker);
+}
