@@ -102,6 +102,7 @@ subtest 'before its response started' => sub {
         is($response->{status}, 500, "$path is answered with 500");
         like($response->{header}{'content-type'}, qr{\Atext/plain}, '... in plain text');
         unlike($response->{body}, qr/at once|while|secret/, '... that gives nothing away');
+        is($client->rest, '', '... and closes its connection');
         ok($server->wait_for_log($says{$path}), '... and is logged');
         ok($server->wait_for_log(qr/^\Q$path\E disconnected: server_error started=1$/m),
             '... as a server error of the request');
