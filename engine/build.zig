@@ -2,6 +2,7 @@
 //! arrow that ARCHITECTURE.md does not draw.
 //!
 //!     zig build test        unit, wire and contract tests
+//!     zig build test-tls    the TLS room's tests (needs OpenSSL's headers)
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build examples    the example servers; zig build run-counter (and so on) runs one
 //!     zig build bench       the yardstick and micro-benchmarks
@@ -36,6 +37,7 @@ pub fn build(b: *std.Build) void {
     consumer.setCwd(b.path("test/consumer"));
     b.step("consumer", "Build and run a project that uses the package from a path").dependOn(&consumer.step);
 
+    addTls(b, target, optimize);
     addAbi(b, target, optimize, rooms);
     addPrograms(b, "examples", "Build the example servers", "example", &.{ "hello", "counter", "basic", "dirserver", "fileserver", "websocket" }, target, optimize, rooms);
     addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{"yardstick"}, target, optimize, rooms);
@@ -82,6 +84,34 @@ const Rooms = struct {
         return b.createModule(.{ .root_source_file = b.path(path), .target = target, .optimize = optimize, .pic = true });
     }
 };
+
+/// The room `tls`, on its own until the server room uses it. Translating OpenSSL's headers takes minutes on a cold cache, so its tests have
+/// a step of their own.
+fn addTls(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize) void {
+    const options = b.addOptions();
+    options.addOption(bool, "enabled", true);
+    const headers = b.addTranslateC(.{
+        .root_source_file = b.path("src/tls/openssl.h"),
+        .target = target,
+        .optimize = optimize,
+        .link_libc = true,
+    });
+    const tls = b.createModule(.{
+        .root_source_file = b.path("src/tls/tls.zig"),
+        .target = target,
+        .optimize = optimize,
+        .link_libc = true,
+    });
+    tls.addOptions("tls_options", options);
+    tls.addImport("openssl_c", headers.createModule());
+    tls.linkSystemLibrary("ssl", .{});
+    tls.linkSystemLibrary("crypto", .{});
+    const scenarios = b.createModule(.{ .root_source_file = b.path("test/tls/tls_test.zig"), .target = target, .optimize = optimize });
+    scenarios.addImport("tls", tls);
+    const step = b.step("test-tls", "Run the tests of the TLS room");
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls", .root_module = tls })).step);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-scenarios", .root_module = scenarios })).step);
+}
 
 fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms) void {
     const module = b.createModule(.{

@@ -60,18 +60,25 @@ pub const Batch = struct {
         event.len = joined.len;
     }
 
-    /// A head that outlives the buffer it was parsed from: one copy of its text, one of its field spans.
+    /// A head that outlives the buffer it was parsed from: one piece of memory for the struct, the field spans and all texts.
     pub fn keepHead(batch: *Batch, head: *const peregrine.Head, exchange: *const peregrine.Exchange) error{OutOfMemory}!*types.Request {
-        const arena = batch.arena.allocator();
-        const request = try arena.create(types.Request);
-        const text = try arena.dupe(u8, head.text);
-        const fields = try arena.dupe(peregrine.FieldSpan, head.fields);
         const connection = exchange.connection;
+        const peer = connection.peer_text.slice();
+        const local = connection.local_text.slice();
+        const spans_bytes = std.mem.sliceAsBytes(head.fields);
+        const size = @sizeOf(types.Request) + spans_bytes.len + head.text.len + peer.len + local.len + 2;
+        comptime std.debug.assert(@alignOf(peregrine.FieldSpan) <= @alignOf(types.Request));
+        comptime std.debug.assert(@sizeOf(types.Request) % @alignOf(peregrine.FieldSpan) == 0);
+        const memory = try batch.arena.allocator().alignedAlloc(u8, .of(types.Request), size);
+        const request: *types.Request = @ptrCast(memory.ptr);
+        var rest: []u8 = memory[@sizeOf(types.Request)..];
+        const fields: [*]peregrine.FieldSpan = @ptrCast(@alignCast(place(&rest, spans_bytes)));
+        const text = place(&rest, head.text);
         request.* = .{
-            .text = text.ptr,
-            .text_len = @intCast(text.len),
-            .field_count = @intCast(fields.len),
-            .fields = fields.ptr,
+            .text = text,
+            .text_len = @intCast(head.text.len),
+            .field_count = @intCast(head.fields.len),
+            .fields = fields,
             .method = span(head.method_text),
             .target = span(head.target),
             .path = span(head.path),
@@ -84,8 +91,8 @@ pub const Batch = struct {
             .peer_port = connection.peer_port,
             .local_port = connection.local_port,
             .connection = connection.number,
-            .peer = (try arena.dupeSentinel(u8, connection.peer_text.slice(), 0)).ptr,
-            .local = (try arena.dupeSentinel(u8, connection.local_text.slice(), 0)).ptr,
+            .peer = placeZ(&rest, peer),
+            .local = placeZ(&rest, local),
             .body_length = switch (head.body) {
                 .none => 0,
                 .counted => |len| std.math.cast(i64, len) orelse std.math.maxInt(i64),
@@ -93,6 +100,20 @@ pub const Batch = struct {
             },
         };
         return request;
+    }
+
+    /// Copies bytes to the front of `rest`, which shrinks to what is behind them.
+    fn place(rest: *[]u8, bytes: []const u8) [*]u8 {
+        const start = rest.*.ptr;
+        @memcpy(start[0..bytes.len], bytes);
+        rest.* = rest.*[bytes.len..];
+        return start;
+    }
+
+    fn placeZ(rest: *[]u8, text: []const u8) [*:0]const u8 {
+        const start = place(rest, text);
+        _ = place(rest, "\x00");
+        return start[0..text.len :0];
     }
 
     fn span(s: anytype) types.Span {
