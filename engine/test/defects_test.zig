@@ -1,6 +1,7 @@
 //! Twenty-eight mistakes of an earlier Peregrine, each as a test of the right behaviour. The numbers are those of the list that the
 //! project was started with. Most run on the simulated network; what is about sockets and threads runs on loopback.
-//! 22 to 25 are in websocket_test.zig, 26 has its details in static_test.zig, 28 is that all examples build, and a project that uses the package (`zig build examples consumer`).
+//! 22 to 25 are in websocket_test.zig, 26 has its details in static_test.zig, 28 is that all examples
+//! build, and a project that uses the package (`zig build examples consumer`).
 const std = @import("std");
 const per = @import("peregrine");
 const linux = std.os.linux;
@@ -203,7 +204,12 @@ test "defect 7: slow, pipelined and bodied requests are read one after the other
 test "defect 8: a request that was cut off is not executed" {
     var b = try bench(8, .{});
     defer b.deinit();
-    for ([_][]const u8{ "GET / HTTP/1.1\r\nHost: h\r\n", "GET / HTTP/1.1\r\nHost: h", "GET", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf" }) |text| {
+    for ([_][]const u8{
+        "GET / HTTP/1.1\r\nHost: h\r\n",
+        "GET / HTTP/1.1\r\nHost: h",
+        "GET",
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf",
+    }) |text| {
         const client = try b.connect();
         try client.send(text);
         client.peer.shutdown();
@@ -319,6 +325,7 @@ test "defect 15: idle and trickling connections are ended in time" {
 }
 
 test "defect 16: failing to accept is not the end" {
+    testing.log_level = .err; // the warning belongs there
     var b = try bench(16, .{});
     defer b.deinit();
     b.network().exhaust(true);
@@ -370,15 +377,17 @@ fn milliseconds(count: u32) void {
     testing.io.sleep(.fromMilliseconds(count), .awake) catch unreachable;
 }
 
-test "defect 17: small packets leave at once, and descriptors are closed on exec" {
-    const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1 });
-    defer server.deinit();
-    const fd = listenerFd(server);
-    var value: c_int = 0;
-    var len: linux.socklen_t = @sizeOf(c_int);
-    _ = linux.getsockopt(fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&value), &len);
-    try testing.expect(value != 0); // what it accepts inherits it
-    try testing.expect(linux.fcntl(fd, linux.F.GETFD, 0) & linux.FD_CLOEXEC != 0);
+test "defect 17: small packets leave at once unless told otherwise, and descriptors are closed on exec" {
+    for ([_]bool{ true, false }) |no_delay| {
+        const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1, .tcp_nodelay = no_delay });
+        defer server.deinit();
+        const fd = listenerFd(server);
+        var value: c_int = 0;
+        var len: linux.socklen_t = @sizeOf(c_int);
+        _ = linux.getsockopt(fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&value), &len);
+        try testing.expectEqual(no_delay, value != 0); // what it accepts inherits it
+        try testing.expect(linux.fcntl(fd, linux.F.GETFD, 0) & linux.FD_CLOEXEC != 0);
+    }
 }
 
 test "defect 18: any number of accept threads works, 0 and 1 included" {
@@ -466,6 +475,24 @@ test "defect 21: a stop does not wait for ever" {
     try b.advance(1000);
     try testing.expect(!b.running);
     b.handler().detached.?.drop();
+}
+
+fn createAndFree(allocator: std.mem.Allocator) !void {
+    const server: *Server = try .init(allocator, 0, .{
+        .ip = "127.0.0.1",
+        .worker_thread_count = 2,
+        .accept_thread_count = 2,
+        .listeners = &.{.{ .unix = "\x00peregrine-defects" }},
+    });
+    server.deinit();
+}
+
+test "defect 21: a server that cannot be created leaks nothing, on real sockets with acceptors" {
+    try testing.checkAllAllocationFailures(gpa, createAndFree, .{});
+    // A port that is taken.
+    const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1 });
+    defer server.deinit();
+    try testing.expectError(error.AddressInUse, Server.init(gpa, server.port(), .{ .ip = "127.0.0.1", .worker_thread_count = 1 }));
 }
 
 test "defect 27: a bare flag in a query is a parameter, and nothing stale remains" {

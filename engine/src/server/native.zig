@@ -518,7 +518,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             defer host.inbox.free(mail);
             const begun = call.response.state != .collecting;
             host.applyReply(call, &mail.content.reply) catch |err| {
-                log.warn("detached response not sent: {t}", .{err});
+                if (mail.content.reply.kind != .drop) log.warn("detached response not sent: {t}", .{err});
                 if (!begun) return host.refuse(call, .internal_server_error);
                 if (call.exchange) |exchange| {
                     call.exchange = null;

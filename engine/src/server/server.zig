@@ -114,6 +114,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             for (units) |*unit| try self.initUnit(unit, limits, io_options);
             try self.listen();
             if (Io == io.Native) {
+                if (!config.tcp_nodelay) self.gatherPackets();
                 signals.ignorePipe();
                 if (config.handle_signals) try self.hearSignals();
             }
@@ -151,6 +152,20 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                     // Port 0 has become a real one, which the others share.
                     if (number == 0) address.* = unit.worker.listenerAddress(id);
                 }
+            }
+        }
+
+        /// Accepted sockets inherit it: small packets wait for more (Nagle's algorithm).
+        fn gatherPackets(self: *Self) void {
+            for (self.units) |*unit| clearNoDelay(&unit.worker.io);
+        }
+
+        fn clearNoDelay(native: *io.Native) void {
+            const linux = std.os.linux;
+            const off: c_int = 0;
+            for (native.listeners.items) |listener| {
+                // A Unix socket has no such option, and no such delay.
+                _ = linux.setsockopt(listener.fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&off), @sizeOf(c_int));
             }
         }
 

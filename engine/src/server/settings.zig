@@ -16,7 +16,8 @@ pub const ServerConfig = struct {
     worker_stack_size: usize = 1024 * 1024,
     /// How connections reach the workers. 1 or more: so many threads accept (the caller of `start` is the first) and give each
     /// connection to the worker that has the fewest. 0: every worker accepts for itself, and the kernel spreads connections by a hash
-    /// (SO_REUSEPORT): the cheapest way for many short connections, less even for few long ones. A single worker accepts for itself.
+    /// (SO_REUSEPORT): the cheapest way for many short connections, less even for few long ones; a second server of the same user then
+    /// shares the port instead of being told that it is taken. A single worker accepts for itself.
     accept_thread_count: usize = 1,
     /// Worker thread n runs on the nth of the cores that the process may use, and on no other.
     cpu_affinity: bool = false,
@@ -68,8 +69,10 @@ pub const ServerConfig = struct {
         return if (limit == 0) most else @min(limit, most);
     }
 
-    /// All places, that of the port first.
-    pub fn addresses(config: *const ServerConfig, gpa: std.mem.Allocator, port: u16) error{ OutOfMemory, InvalidAddress, NowhereToListen }![]io.Address {
+    pub const AddressError = error{ OutOfMemory, InvalidAddress, NowhereToListen };
+
+    /// All places, that of the port first. The caller frees them.
+    pub fn addresses(config: *const ServerConfig, gpa: std.mem.Allocator, port: u16) AddressError![]io.Address {
         var list: std.ArrayList(io.Address) = .empty;
         errdefer list.deinit(gpa);
         if (config.ip.len > 0) try list.append(gpa, try .parse(config.ip, port));

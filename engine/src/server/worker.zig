@@ -84,6 +84,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         const Listener = struct { id: u32, address: io_room.Address };
 
+        comptime {
+            // All that an idle keep-alive connection holds: it has no buffer (test/worker_sim_test.zig).
+            assert(@sizeOf(Peer) <= 1024 - 16);
+        }
+
         /// `host` must outlive the worker. Create it after fork, in the thread that runs it.
         pub fn init(gpa: std.mem.Allocator, config: Config, host: *Host, io_options: IoOptions) !Self {
             var options = io_options;
@@ -335,7 +340,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         fn rejectBluntly(w: *Self, socket: io_room.Socket) void {
             w.noteRejected();
             var space: [http1.refusal_bytes_max]u8 = undefined;
-            _ = w.io.send(socket, &.{io_room.slice(w.rejection(&space))}, false);
+            // No connection has this token, so whatever the io reports of the socket finds nobody.
+            const nobody = @backingInt(Ticket.none);
+            if (w.io.add(socket, nobody)) {
+                _ = w.io.send(socket, &.{io_room.slice(w.rejection(&space))}, false);
+            } else |_| {} // no memory for a descriptor's entry: it is closed without a word
             w.io.close(socket);
         }
 
