@@ -30,7 +30,7 @@ typedef uint64_t peregrine_ticket;
 /* Outcomes and errors */
 enum {
     PEREGRINE_OK = 0,
-    PEREGRINE_DONE = 1,    /* the response is complete and all of it is with the kernel: the ticket is gone, no event follows */
+    PEREGRINE_DONE = 1,    /* the response is complete and leaves with the next poll at the latest: the ticket is gone, no event follows */
     PEREGRINE_BLOCKED = 2, /* accepted, but the queued output reached the high-water mark: PEREGRINE_DRAINED will follow */
 
     PEREGRINE_E_GONE = -1,              /* the exchange has ended; what was sent is dropped */
