@@ -419,6 +419,44 @@ test "defect 19: a request that takes long does not stall the others of its thre
     try testing.expect(std.mem.endsWith(u8, slow.text(), "at last"));
 }
 
+/// Connects and stays.
+fn hold(port: u16) !i32 {
+    const fd: i32 = @intCast(linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.CLOEXEC, 0));
+    errdefer _ = linux.close(fd);
+    const address: linux.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, port), .addr = @bitCast([4]u8{ 127, 0, 0, 1 }) };
+    if (linux.errno(linux.connect(fd, @ptrCast(&address), @sizeOf(linux.sockaddr.in))) != .SUCCESS) return error.NotConnected;
+    return fd;
+}
+
+test "defect 19: a connection goes to the worker that has the fewest" {
+    const server: *Server = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 3 });
+    defer server.deinit();
+    var fds: [30]i32 = undefined;
+    for (&fds) |*fd| fd.* = try hold(server.port());
+    try rounds(server);
+    for (server.units) |*unit| try testing.expectEqual(10, unit.worker.peers.count);
+    for (fds) |fd| _ = linux.close(fd);
+    try rounds(server);
+    for (server.units) |*unit| try testing.expectEqual(0, unit.worker.peers.count);
+    // Those that went do not count any more.
+    for (fds[0..4]) |*fd| fd.* = try hold(server.port());
+    defer for (fds[0..4]) |fd| {
+        _ = linux.close(fd);
+    };
+    try rounds(server);
+    var most: u32 = 0;
+    for (server.units) |*unit| most = @max(most, unit.worker.peers.count);
+    try testing.expectEqual(2, most);
+}
+
+/// All threads' work in this one, until nothing is left to do.
+fn rounds(server: *Server) !void {
+    for (0..50) |_| {
+        _ = try server.poll(0);
+        milliseconds(1);
+    }
+}
+
 test "defect 20: an idle server sleeps" {
     const server: *Server = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 2 });
     const thread = try std.Thread.spawn(.{}, runServer, .{server});

@@ -8,6 +8,7 @@ const Field = protocol.http.Field;
 const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
 const FileRange = @import("outbox.zig").FileRange;
+const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const Stall = @import("stall.zig").Stall;
 const Ticket = @import("slab.zig").Ticket;
@@ -23,8 +24,6 @@ pub const Start = struct {
     end: bool = false,
     /// Trailers will follow the body.
     trailers: bool = false,
-    /// The connection closes after this response.
-    close: bool = false,
 };
 
 /// What framing adds to a piece of body, and to its end, at the most.
@@ -128,7 +127,6 @@ pub const Exchange = struct {
         const size = http1.startSize(response.fields) + chunk_bytes + inline_body.len +
             http1.endSize(&.{});
         const space = try connection.outbox.reserve(pool, size);
-        if (response.close) session.closeAfterResponse();
         var len = try session.start(.{
             .status = response.status,
             .fields = response.fields,
@@ -174,6 +172,31 @@ pub const Exchange = struct {
             try connection.outbox.append(pool, plan.suffix);
         }
         try connection.outbox.append(pool, tail[0..tail_len]);
+    }
+
+    /// Queues body bytes that lie in blocks of the pool already: they are taken over, not copied, and `chain` is empty afterwards.
+    /// On an error nothing has changed.
+    pub fn blocks(exchange: *Exchange, pool: *Pool, chain: *Outbox, last: bool) BodyError!void {
+        const outbox = &exchange.connection.outbox;
+        const session = &exchange.connection.session;
+        const before = session.*;
+        errdefer session.* = before;
+        var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
+        const plan = try session.body(chain.bytes, &prefix);
+        var tail: Outbox = .{};
+        errdefer tail.deinit(pool);
+        if (plan.payload) try tail.append(pool, plan.suffix);
+        if (last) {
+            const space = try tail.reserve(pool, tail_bytes);
+            const len = try session.end(&.{}, space);
+            if (len > 0) tail.commit(len) else tail.cancel(pool);
+        }
+        if (plan.payload) {
+            try outbox.append(pool, plan.prefix);
+            outbox.take(chain);
+        } else chain.deinit(pool);
+        outbox.take(&tail);
+        exchange.ended = last;
     }
 
     /// Queues a file range as the last piece of the body. Owns the descriptor from then on; on an error nothing has changed.

@@ -19,7 +19,6 @@ const Level = @import("types.zig").Level;
 const NativeSockets = @import("native_ws.zig").NativeSockets;
 const SocketOptions = @import("native_ws.zig").Options;
 const Message = @import("inbox.zig").Message;
-const Outbox = @import("outbox.zig").Outbox;
 const Reason = @import("types.zig").Reason;
 const Response = response_file.Response;
 const SendError = response_file.SendError;
@@ -325,27 +324,12 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .start => |start| try worker.start(exchange, start),
                 .bytes => |bytes| try worker.write(exchange, bytes, true),
                 .body => switch (call.response.body) {
-                    .blocks => |*blocks| try host.writeBlocks(exchange, blocks, true),
+                    .blocks => |*blocks| try worker.writeBlocks(exchange, blocks, true),
                     .file => |file| worker.writeFile(exchange, file.fd, file.offset, file.len) catch return error.TooShort,
                     .none, .bytes => unreachable,
                 },
             };
             call.response.state = .ended;
-        }
-
-        fn writeBlocks(host: *Self, exchange: *Exchange, blocks: *Outbox, last: bool) SendError!Worker.Outcome {
-            var slices: [64][]const u8 = undefined;
-            var outcome: Worker.Outcome = .accepted;
-            while (true) switch (blocks.front(&slices)) {
-                .nothing => return outcome,
-                .bytes => |count| {
-                    const bytes = slices[0];
-                    _ = count;
-                    outcome = try host.worker.write(exchange, bytes, last and bytes.len == blocks.bytes);
-                    blocks.consume(&host.worker.pool, bytes.len);
-                },
-                .file => unreachable,
-            };
         }
 
         /// Answers with a status and nothing else, whatever was prepared.
@@ -442,7 +426,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             _ = host.noteFlow(call, try host.worker.start(exchange, start));
             switch (response.body) {
                 .blocks => |*blocks| if (call.exchange) |same| {
-                    _ = host.noteFlow(call, try host.writeBlocks(same, blocks, false));
+                    _ = host.noteFlow(call, try host.worker.writeBlocks(same, blocks, false));
                 },
                 .none, .bytes, .file => {},
             }
@@ -492,7 +476,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                     host.sockets.deliver(frame);
                     host.inbox.free(mail);
                 },
-                .connection => host.inbox.free(mail),
+                .connection => unreachable, // the server's
             }
         }
 

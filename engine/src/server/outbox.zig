@@ -92,10 +92,16 @@ pub const Outbox = struct {
             @memcpy(node.buffer[node.content.bytes.end..][0..room], bytes[0..room]);
             outbox.commit(room);
         }
-        if (chain.first == null) return;
-        if (outbox.last) |last| last.next = chain.first else outbox.first = chain.first;
-        outbox.last = chain.last;
-        outbox.bytes += chain.bytes;
+        outbox.take(&chain);
+    }
+
+    /// Links all of `other`, whose blocks come from the same pool, behind the end; `other` is empty afterwards.
+    pub fn take(outbox: *Outbox, other: *Outbox) void {
+        const first = other.first orelse return;
+        if (outbox.last) |last| last.next = first else outbox.first = first;
+        outbox.last = other.last;
+        outbox.bytes += other.bytes;
+        other.* = .{};
     }
 
     /// Queues a file range; the outbox's user owns the descriptor again once the range is at the front and sent.
@@ -243,6 +249,26 @@ test "what goes in comes out in order, however it is cut" {
         try testing.expect(outbox.isEmpty());
         try testing.expectEqual(0, pool.taken_bytes);
     }
+}
+
+test "blocks change their owner without a copy" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var outbox: Outbox = .{};
+    defer outbox.deinit(&pool);
+    var other: Outbox = .{};
+    outbox.take(&other);
+    try testing.expect(outbox.isEmpty());
+    const large: [100_000]u8 = @splat('x');
+    try other.append(&pool, &large);
+    const first = other.first;
+    try outbox.append(&pool, "head");
+    outbox.take(&other);
+    try testing.expect(other.isEmpty() and other.bytes == 0);
+    try testing.expectEqual(4 + large.len, outbox.bytes);
+    try testing.expectEqual(first, outbox.first.?.next);
+    try outbox.append(&pool, "tail");
+    try testing.expectEqual(4 + large.len + 4, outbox.bytes);
 }
 
 test "append without memory changes nothing" {

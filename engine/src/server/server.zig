@@ -3,6 +3,7 @@
 const std = @import("std");
 const io = @import("io");
 const signals = @import("signals.zig");
+const Acceptor = @import("acceptor.zig").Acceptor;
 const NativeHost = @import("native.zig").NativeHost;
 const inbox_file = @import("inbox.zig");
 const Inbox = inbox_file.Inbox;
@@ -55,6 +56,10 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Where the server listens, with real ports.
         addresses: []io.Address,
         units: []Unit,
+        /// Empty: each worker accepts for itself.
+        acceptors: []Acceptor(Self) = &.{},
+        /// Where the search for the least busy worker begins, so that equals take turns.
+        turn: std.atomic.Value(usize) = .init(0),
         /// The units from here on do not exist yet.
         ready: usize = 0,
         stopping: std.atomic.Value(Stop) = .init(.no),
@@ -71,6 +76,11 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             worker: ServerWorker,
             inbox: *Inbox,
             thread: ?std.Thread = null,
+            /// Connections that acceptors have given to this worker, and those of them that have ended: the difference is its load.
+            given: std.atomic.Value(u64) = .init(0),
+            gone: std.atomic.Value(u64) = .init(0),
+            /// Those that have arrived; the worker's own.
+            taken: u64 = 0,
             /// What this worker has made of `stopping`.
             stop_seen: Stop = .no,
             /// When a stopping server loses patience.
@@ -79,6 +89,12 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             fn wake(context: *anyopaque) void {
                 const unit: *Unit = @ptrCast(@alignCast(context));
                 unit.worker.io.wake();
+            }
+
+            fn load(unit: *const Unit) u64 {
+                // `gone` first: then the result may be too high for a moment, and never below zero.
+                const gone = unit.gone.load(.acquire);
+                return unit.given.load(.acquire) - gone;
             }
 
             /// How long a round may wait: after a change of `stop_seen` not at all, so that an idle worker sees that nothing is left.
@@ -111,8 +127,9 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             self.* = .{ .gpa = gpa, .config = config, .handler = handler, .addresses = addresses, .units = units };
             errdefer for (units[0..self.ready]) |*unit| self.deinitUnit(unit);
             const limits = config.workerLimits(@hasDecl(Handler, "handleBody"));
+            errdefer self.closeAcceptors();
             for (units) |*unit| try self.initUnit(unit, limits, io_options);
-            try self.listen();
+            try self.open();
             if (Io == io.Native) {
                 if (!config.tcp_nodelay) self.gatherPackets();
                 signals.ignorePipe();
@@ -133,6 +150,55 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 .inbox = inbox,
             };
             self.ready += 1;
+        }
+
+        fn open(self: *Self) !void {
+            if (Io != io.Native or self.units.len == 1 or self.config.accept_thread_count == 0) return self.listen();
+            for (self.units) |*unit| for (self.addresses) |address| {
+                _ = try unit.worker.noteListener(address);
+            };
+            try self.openAcceptors();
+        }
+
+        /// The first one listens, the others share its listeners.
+        fn openAcceptors(self: *Self) !void {
+            const acceptors = try self.gpa.alloc(Acceptor(Self), self.config.accept_thread_count);
+            var ready: usize = 0;
+            errdefer {
+                for (acceptors[0..ready]) |*acceptor| acceptor.deinit();
+                self.gpa.free(acceptors);
+            }
+            for (acceptors) |*acceptor| {
+                acceptor.* = try .init(self.gpa, self, self.config.limits.accept_pause_ms);
+                ready += 1;
+                if (ready > 1) {
+                    try acceptor.share(&acceptors[0]);
+                } else for (self.addresses) |*address| {
+                    address.* = try acceptor.listen(address.*, .{ .backlog = self.config.backlog });
+                }
+            }
+            self.acceptors = acceptors;
+        }
+
+        /// For an acceptor: gives the connection to the worker that has the fewest.
+        pub fn connected(self: *Self, listener: usize, socket: io.Socket, peer: io.Address) bool {
+            const first = self.turn.fetchAdd(1, .monotonic);
+            var best = &self.units[first % self.units.len];
+            for (1..self.units.len) |offset| {
+                const unit = &self.units[(first + offset) % self.units.len];
+                if (unit.load() < best.load()) best = unit;
+            }
+            _ = best.given.fetchAdd(1, .acq_rel);
+            best.inbox.post(.{ .connection = .{ .listener = @intCast(listener), .socket = socket, .peer = peer } }) catch {
+                _ = best.given.fetchSub(1, .acq_rel);
+                return false;
+            };
+            return true;
+        }
+
+        /// For an acceptor.
+        pub fn isStopping(self: *const Self) bool {
+            return self.stopping.load(.acquire) != .no;
         }
 
         /// Each worker listens for itself; the kernel spreads connections over them.
@@ -158,6 +224,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Accepted sockets inherit it: small packets wait for more (Nagle's algorithm).
         fn gatherPackets(self: *Self) void {
             for (self.units) |*unit| clearNoDelay(&unit.worker.io);
+            for (self.acceptors) |*acceptor| clearNoDelay(&acceptor.io);
         }
 
         fn clearNoDelay(native: *io.Native) void {
@@ -191,16 +258,21 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         pub fn start(self: *Self) !void {
             defer self.deinit();
             errdefer self.join();
-            for (self.units[1..]) |*unit| {
-                unit.thread = try std.Thread.spawn(.{ .stack_size = self.config.worker_stack_size }, serve, .{ self, unit });
-            }
-            self.serve(&self.units[0]);
+            const options: std.Thread.SpawnConfig = .{ .stack_size = self.config.worker_stack_size };
+            // This thread accepts, or is the first worker.
+            const own = @intFromBool(self.acceptors.len == 0);
+            for (self.units[own..]) |*unit| unit.thread = try .spawn(options, serve, .{ self, unit });
+            if (self.acceptors.len > 0) {
+                for (self.acceptors[1..]) |*acceptor| acceptor.thread = try .spawn(options, Acceptor(Self).run, .{acceptor});
+                self.acceptors[0].run();
+            } else self.serve(&self.units[0]);
             self.join();
         }
 
         fn join(self: *Self) void {
             self.shutdown();
-            for (self.units[1..]) |*unit| if (unit.thread) |thread| thread.join();
+            for (self.acceptors) |*acceptor| if (acceptor.thread) |thread| thread.join();
+            for (self.units) |*unit| if (unit.thread) |thread| thread.join();
         }
 
         /// Stops accepting, lets requests finish (as long as `stop_ms` allows), and makes `start` return. From any thread.
@@ -214,6 +286,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             defer _ = self.stoppers.fetchSub(1, .release);
             self.stopping.store(how, .release);
             for (self.units) |*unit| unit.worker.io.wake();
+            for (self.acceptors) |*acceptor| acceptor.io.wake();
         }
 
         fn serve(self: *Self, unit: *Unit) void {
@@ -235,6 +308,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// the server has stopped. `timeout_ms` as in `Worker.poll`; with several workers only 0 makes sense.
         pub fn poll(self: *Self, timeout_ms: i32) !bool {
             var running = false;
+            for (self.acceptors) |*acceptor| if (self.isStopping()) acceptor.io.closeListeners() else acceptor.round(0);
             for (self.units) |*unit| {
                 if (!unit.host.ended) try self.round(unit, timeout_ms);
                 running = running or !unit.host.ended;
@@ -250,7 +324,15 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             // What is put in from here on rings.
             inbox_file.attended = null;
             var mail = unit.inbox.take();
-            while (mail.pop()) |message| unit.host.receive(message);
+            while (mail.pop()) |message| switch (message.content) {
+                .connection => |*connection| {
+                    unit.taken += 1;
+                    worker.adopt(connection.listener, connection.socket, connection.peer);
+                    unit.inbox.free(message);
+                },
+                .reply, .frame => unit.host.receive(message),
+            };
+            unit.gone.store(unit.taken -| worker.peers.count, .release);
             unit.host.sockets.sweep();
             self.obeyStop(unit);
         }
@@ -294,6 +376,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         pub fn deinit(self: *Self) void {
             if (self.hears_signals) signals.remove(&self.signal_listener);
             while (self.stoppers.load(.acquire) > 0) std.atomic.spinLoopHint();
+            self.closeAcceptors();
             for (self.units[0..self.ready]) |*unit| self.deinitUnit(unit);
             if (Io == io.Native) self.removeSocketFiles();
             self.handler.deinit();
@@ -302,8 +385,21 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             self.gpa.destroy(self);
         }
 
+        fn closeAcceptors(self: *Self) void {
+            for (self.acceptors) |*acceptor| acceptor.deinit();
+            self.gpa.free(self.acceptors);
+        }
+
         fn deinitUnit(_: *Self, unit: *Unit) void {
             unit.inbox.close();
+            var mail = unit.inbox.take();
+            while (mail.pop()) |message| {
+                switch (message.content) {
+                    .connection => |connection| unit.worker.io.close(connection.socket),
+                    .reply, .frame => {}, // nobody is left to hear it
+                }
+                unit.inbox.free(message);
+            }
             unit.host.deinit();
             unit.worker.deinit();
             unit.inbox.release();
@@ -322,6 +418,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 }
 
 test {
+    _ = @import("acceptor.zig");
     _ = @import("arena.zig");
     _ = @import("call.zig");
     _ = @import("config.zig");

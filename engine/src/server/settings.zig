@@ -14,9 +14,9 @@ pub const ServerConfig = struct {
     worker_thread_count: usize = 0,
     /// Stack of each thread that the server starts, in bytes.
     worker_stack_size: usize = 1024 * 1024,
-    /// Taken for compatibility and without effect so far: every worker accepts for itself and the kernel spreads connections by a hash
-    /// (SO_REUSEPORT), so a second server of the same user shares the port instead of being told that it is taken. A single worker does
-    /// not share its port.
+    /// Threads that only accept, and give each connection to the worker that has the fewest. 0: every worker accepts for itself, and the
+    /// kernel spreads connections by a hash (SO_REUSEPORT), so a second server of the same user shares the port instead of being told
+    /// that it is taken. A single worker accepts for itself in any case and does not share its port.
     accept_thread_count: usize = 1,
     /// Worker thread n runs on the nth of the cores that the process may use, and on no other.
     cpu_affinity: bool = false,

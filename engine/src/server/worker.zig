@@ -30,6 +30,7 @@ const Connection = @import("connection.zig").Connection;
 const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
 const FileRange = @import("outbox.zig").FileRange;
+const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const Stall = @import("stall.zig").Stall;
 const slab = @import("slab.zig");
@@ -82,7 +83,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             timer: timer.Timer = .{},
         };
 
-        const Listener = struct { id: u32, address: io_room.Address };
+        /// `id`: the io's name for it; null if somebody else accepts there.
+        const Listener = struct { id: ?u32, address: io_room.Address };
 
         comptime {
             // All that an idle keep-alive connection holds: it has no buffer (test/worker_sim_test.zig).
@@ -162,6 +164,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return @intCast(w.listeners.items.len - 1);
         }
 
+        /// A place where somebody else accepts; its number, for `adopt`.
+        pub fn noteListener(w: *Self, address: io_room.Address) error{OutOfMemory}!u32 {
+            try w.listeners.append(w.gpa, .{ .id = null, .address = address });
+            return @intCast(w.listeners.items.len - 1);
+        }
+
         /// The bound address, with the real port after port 0.
         pub fn listenerAddress(w: *Self, listener: u32) io_room.Address {
             return w.listeners.items[listener].address;
@@ -201,7 +209,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn dispatch(w: *Self, event: io_room.Event) void {
             switch (event) {
-                .accepted => |accepted| w.accept(accepted.listener, accepted.socket, accepted.peer),
+                .accepted => |accepted| w.adopt(w.listenerNumber(accepted.listener), accepted.socket, accepted.peer),
                 .accept_failed => |failure| w.acceptFailed(failure.exhausted, failure.errno),
                 .received => |received| if (w.peerOf(received.token)) |peer| w.receive(peer, received.bytes),
                 .ended => |ended| if (w.peerOf(ended.token)) |peer| w.peerEnded(peer, ended.how),
@@ -238,7 +246,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         fn expire(w: *Self) void {
             if (w.accept_at != 0 and w.now >= w.accept_at) {
                 w.accept_at = 0;
-                for (w.listeners.items) |listener| w.io.resumeAccept(listener.id) catch {
+                for (w.listeners.items) |listener| if (listener.id) |id| w.io.resumeAccept(id) catch {
                     w.accept_at = w.now + w.config.accept_pause_ms;
                 };
             }
@@ -274,18 +282,19 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- Accepting
 
-        fn accept(w: *Self, id: u32, socket: io_room.Socket, from: io_room.Address) void {
+        /// Takes over a connected socket (non-blocking, closed on exec) that came in at the listener with this number.
+        pub fn adopt(w: *Self, listener: u32, socket: io_room.Socket, from: io_room.Address) void {
             if (w.stopping != .no) return w.io.close(socket);
             const over = w.peers.count >= w.connections_max;
             // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are cut.
             if (over and w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return w.rejectBluntly(socket);
-            const peer = w.open(id, socket, from) catch return w.rejectBluntly(socket);
+            const peer = w.open(listener, socket, from) catch return w.rejectBluntly(socket);
             if (over) return w.reject(peer);
             w.stats.accepted += 1;
             w.arm(peer);
         }
 
-        fn open(w: *Self, id: u32, socket: io_room.Socket, from: io_room.Address) !*Peer {
+        fn open(w: *Self, listener: u32, socket: io_room.Socket, from: io_room.Address) !*Peer {
             const room = w.peers.count + 1;
             try w.corked.ensureTotalCapacity(w.gpa, room);
             try w.corked_spare.ensureTotalCapacity(w.gpa, room);
@@ -300,7 +309,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .session = .init(&w.limits),
                     .phase = .{ .idle = .{ .since = w.now } },
                     .number = w.numbers,
-                    .listener = w.listenerNumber(id),
+                    .listener = listener,
                 },
             };
             w.noteAddresses(slot.item, &from);
@@ -579,6 +588,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Sends the next piece of the body, the last one with `last`.
         pub fn write(w: *Self, exchange: *Exchange, bytes: []const u8, last: bool) exchange_file.BodyError!Outcome {
             try exchange.body(&w.pool, bytes, last);
+            return w.queued(exchange);
+        }
+
+        /// The same with bytes that lie in blocks of this worker's pool already: they are taken over, not copied.
+        pub fn writeBlocks(w: *Self, exchange: *Exchange, chain: *Outbox, last: bool) exchange_file.BodyError!Outcome {
+            try exchange.blocks(&w.pool, chain, last);
             return w.queued(exchange);
         }
 

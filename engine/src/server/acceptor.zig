@@ -1,0 +1,78 @@
+//! A thread that only accepts: it has listeners and an io of its own, and gives each connection away at once.
+//! Refuses to know: who serves connections, and how the next one is chosen.
+const std = @import("std");
+const io = @import("io");
+
+/// Accepts with one io. `Receiver` has `connected(*Receiver, listener: usize, io.Socket, peer: io.Address) bool`, which takes the socket
+/// over unless it answers false, and `isStopping(*Receiver) bool`.
+pub fn Acceptor(comptime Receiver: type) type {
+    return struct {
+        const Self = @This();
+
+        io: io.Native,
+        receiver: *Receiver,
+        /// Pause after descriptors ran out, in milliseconds.
+        pause_ms: u32,
+        thread: ?std.Thread = null,
+        /// When accepting goes on; 0: it is not paused.
+        resume_at: u64 = 0,
+
+        pub fn init(gpa: std.mem.Allocator, receiver: *Receiver, pause_ms: u32) !Self {
+            // It receives nothing but connections.
+            return .{ .io = try .init(gpa, .{ .receive_buffer_bytes = 1 }), .receiver = receiver, .pause_ms = pause_ms };
+        }
+
+        pub fn deinit(self: *Self) void {
+            self.io.deinit();
+        }
+
+        /// Listens; the bound address. Listeners are numbered in the order of these calls.
+        pub fn listen(self: *Self, address: io.Address, options: io.ListenOptions) !io.Address {
+            return self.io.listenerAddress(try self.io.listen(address, options));
+        }
+
+        /// Shares the listeners of another acceptor, under the same numbers.
+        pub fn share(self: *Self, other: *const Self) !void {
+            for (other.io.listeners.items) |listener| {
+                const fd = try io.file.duplicate(listener.fd);
+                errdefer io.file.close(fd);
+                _ = try self.io.adoptListener(fd);
+            }
+        }
+
+        /// Accepts until the receiver stops.
+        pub fn run(self: *Self) void {
+            while (!self.receiver.isStopping()) self.round(-1);
+            self.io.closeListeners();
+        }
+
+        /// One round of accepting.
+        pub fn round(self: *Self, timeout_ms: i32) void {
+            // Under epoll waiting never fails.
+            _ = self.io.wait(if (self.resume_at == 0) timeout_ms else @intCast(self.pause_ms)) catch return;
+            while (self.io.next()) |event| switch (event) {
+                .accepted => |accepted| {
+                    const taken = self.receiver.connected(accepted.listener, accepted.socket, accepted.peer);
+                    if (!taken) self.io.close(accepted.socket);
+                },
+                .accept_failed => |failure| self.pause(failure.errno),
+                .woken => {},
+                .received, .ended, .sent => unreachable, // no socket was added
+            };
+            self.tryResume();
+        }
+
+        fn pause(self: *Self, errno: u16) void {
+            if (self.resume_at == 0) std.log.scoped(.peregrine).warn("accepting pauses: errno {d}", .{errno});
+            self.resume_at = self.io.now() + self.pause_ms;
+        }
+
+        fn tryResume(self: *Self) void {
+            if (self.resume_at == 0 or self.io.now() < self.resume_at) return;
+            self.resume_at = 0;
+            for (0..self.io.listeners.items.len) |id| self.io.resumeAccept(@intCast(id)) catch {
+                self.resume_at = self.io.now() + self.pause_ms;
+            };
+        }
+    };
+}
