@@ -7,9 +7,8 @@ my $LINES_MAX = 600;
 
 # Files that are longer than they should be, with the most that they may have: a debt that may shrink, not grow.
 my %LONGER = (
-    'engine/src/io/epoll.zig'      => 670,
-    'engine/src/io/sim.zig'        => 730,
-    'engine/src/server/worker.zig' => 1060,
+    'engine/src/io/epoll.zig' => 670,
+    'engine/src/io/sim.zig'   => 730,
 );
 
 # Spelt so that this file does not find itself.

@@ -1,0 +1,183 @@
+//! The part of a worker that reads: bytes to protocol events, events to the host, what is against the rules to a refusal.
+const std = @import("std");
+const assert = std.debug.assert;
+const http1 = @import("protocol").http1;
+const io_room = @import("io");
+
+pub fn Input(comptime W: type) type {
+    return struct {
+        const Peer = W.Peer;
+
+        pub fn receive(w: *W, peer: *Peer, bytes: []u8) void {
+            switch (peer.connection.phase) {
+                .farewell, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
+                .idle, .head, .exchange, .draining => w.pump(peer, bytes),
+                .closed => unreachable,
+            }
+        }
+
+        /// Parses what is unread and hands events to the host until more bytes, the host or fairness are needed.
+        /// `received`: bytes that are not yet part of the connection's input.
+        pub fn pump(w: *W, peer: *Peer, received: ?[]u8) void {
+            const connection = &peer.connection;
+            assert(w.pumping == null);
+            var unread = received orelse connection.input.unread();
+            const held = received == null or !connection.input.isEmpty();
+            if (received != null and held) {
+                connection.input.append(&w.pool, received.?) catch return w.fail(peer, .server_error);
+                unread = connection.input.unread();
+            }
+            w.pumping = peer;
+            const used = parse(w, peer, unread);
+            w.pumping = null;
+            if (connection.phase == .closed) return w.release(peer);
+            if (held) {
+                connection.input.consume(&w.pool, used);
+            } else if (used < unread.len) {
+                connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
+            }
+            if (W.pull) switch (connection.phase) {
+                .exchange => |exchange| exchange.pieceDelivered(),
+                else => {},
+            };
+            if (W.pull and connection.phase == .exchange and w.host.waiting()) {
+                // The host sees the event at once; what it answers goes out together with what is queued.
+                if (!connection.outbox.isEmpty()) w.cork(peer);
+                w.arm(peer);
+            } else if (w.flush(peer)) w.settle(peer);
+        }
+
+        /// The number of bytes that were consumed.
+        fn parse(w: *W, peer: *Peer, unread: []u8) usize {
+            const connection = &peer.connection;
+            var used: usize = 0;
+            var rounds: u32 = 0;
+            while (connection.wantsInput()) {
+                if (connection.phase == .idle) {
+                    if (used == unread.len) break;
+                    rounds += 1;
+                    if (rounds > w.config.pipeline_pass_max) {
+                        w.cork(peer);
+                        break;
+                    }
+                }
+                if (connection.websocket()) |websocket| {
+                    if (!w.feedWebSocket(peer, websocket, unread[used..], &used)) break;
+                    continue;
+                }
+                const step = connection.session.feed(unread[used..], &w.head);
+                assert(step.consumed <= unread.len - used);
+                used += step.consumed;
+                switch (step.event) {
+                    .need_more => {
+                        if (connection.phase == .idle) connection.phase = .{ .head = .{ .since = w.now } };
+                        break;
+                    },
+                    .request => begin(w, peer),
+                    .body => |piece| bodyPiece(w, peer, piece),
+                    .trailers => switch (connection.phase) {
+                        .exchange => |exchange| w.host.trailers(w, exchange, &w.head),
+                        else => {},
+                    },
+                    .end => bodyComplete(w, peer),
+                    .refused => |refusal| refuseRequest(w, peer, refusal),
+                }
+            }
+            return switch (connection.phase) {
+                .farewell, .lingering, .closed => unread.len, // nobody will look at the rest
+                .idle, .head, .exchange, .draining => used,
+            };
+        }
+
+        fn begin(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            const slot = w.exchanges.add() catch return w.refuse(peer, .{ .status = 503, .detail = "Out of memory." });
+            const exchange = slot.item;
+            exchange.* = .{ .ticket = slot.ticket, .connection = connection, .active_at = w.now };
+            if (!connection.session.inputComplete()) exchange.input = .{ .wanted = .begin(w.now) };
+            connection.phase = .{ .exchange = exchange };
+            w.stats.requests += 1;
+            if (w.head.upgrade) {
+                if (w.noteHandshake(exchange)) |refusal| return w.refuseHandshake(peer, exchange, refusal);
+            }
+            if (w.stopping != .no or connection.peer_ended) connection.session.closeAfterResponse();
+            w.host.request(w, exchange, &w.head);
+        }
+
+        fn bodyPiece(w: *W, peer: *Peer, piece: []const u8) void {
+            switch (peer.connection.phase) {
+                .exchange => |exchange| {
+                    exchange.input.wanted.progress(piece.len);
+                    exchange.active_at = w.now;
+                    exchange.delivered = true;
+                    w.host.body(w, exchange, piece);
+                },
+                .draining => |*draining| {
+                    if (piece.len > draining.bytes_left) return bidFarewell(w, peer);
+                    draining.bytes_left -= piece.len;
+                },
+                else => unreachable,
+            }
+        }
+
+        fn bodyComplete(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            switch (connection.phase) {
+                .exchange => |exchange| {
+                    exchange.input = .complete;
+                    w.host.bodyEnd(w, exchange);
+                },
+                .draining => w.nextRequest(connection),
+                else => unreachable,
+            }
+        }
+
+        /// The peer broke the rules: within an exchange that ends it, then the peer is told if it can be.
+        fn refuseRequest(w: *W, peer: *Peer, refusal: http1.Refusal) void {
+            w.stats.refused += 1;
+            switch (peer.connection.phase) {
+                .exchange => |exchange| {
+                    const started = peer.connection.session.responseStarted();
+                    w.endExchange(exchange, if (refusal.status == 413) .body_too_large else .protocol_error);
+                    if (started) return w.close(peer);
+                },
+                .draining => return bidFarewell(w, peer),
+                else => {},
+            }
+            w.refuse(peer, refusal);
+        }
+
+        pub fn refuse(w: *W, peer: *Peer, refusal: http1.Refusal) void {
+            var space: [http1.refusal_bytes_max]u8 = undefined;
+            const len = http1.refusalResponse(refusal, w.date.text(), null, &space);
+            peer.connection.outbox.append(&w.pool, space[0..len]) catch return w.close(peer);
+            bidFarewell(w, peer);
+        }
+
+        fn bidFarewell(w: *W, peer: *Peer) void {
+            peer.connection.phase = .farewell;
+            if (w.pumping == peer) return; // its input is in use, its output goes out at the end of that
+            peer.connection.input.deinit(&w.pool);
+            if (w.flush(peer)) w.settle(peer);
+        }
+
+        pub fn peerEnded(w: *W, peer: *Peer, how: io_room.Ended) void {
+            const connection = &peer.connection;
+            if (how == .reset) return w.fail(peer, if (connection.peer_ended) .client_closed else .read_error);
+            connection.peer_ended = true;
+            switch (connection.phase) {
+                .head, .draining, .lingering => w.close(peer),
+                .idle, .farewell => w.settle(peer),
+                .exchange => |exchange| {
+                    // A WebSocket needs both directions, and half a request is none.
+                    if (!exchange.inputComplete()) return w.fail(peer, .client_closed);
+                    // It may have closed only its sending side, and gets its answer then. Probes tell if it is gone altogether.
+                    w.io.probe(peer.socket);
+                    connection.session.closeAfterResponse();
+                    w.host.halfClosed(w, exchange);
+                },
+                .closed => unreachable,
+            }
+        }
+    };
+}

@@ -1,0 +1,287 @@
+//! The part of a worker that answers: what hosts call to respond, and the way of queued bytes to the kernel.
+const io_room = @import("io");
+const Field = @import("protocol").http.Field;
+const Connection = @import("../connection.zig").Connection;
+const exchange_file = @import("../exchange.zig");
+const Exchange = exchange_file.Exchange;
+const FileRange = @import("../outbox.zig").FileRange;
+const Outbox = @import("../outbox.zig").Outbox;
+const Ticket = @import("../slab.zig").Ticket;
+
+pub fn Output(comptime W: type) type {
+    return struct {
+        const Peer = W.Peer;
+
+        /// The exchange of a ticket, or null when it has ended.
+        pub fn find(w: *W, ticket: Ticket) ?*Exchange {
+            const exchange = w.exchanges.get(ticket) orelse return null;
+            return if (exchange.ended) null else exchange;
+        }
+
+        pub const FileError = exchange_file.BodyError || io_room.file.Error;
+
+        pub const Outcome = enum {
+            /// Queued or sent, more may follow.
+            accepted,
+            /// The response is complete and out of our hands: the exchange is gone.
+            done,
+            /// Accepted, but the high-water mark is reached: `drained` or, after the end, `finished` follows.
+            blocked,
+        };
+
+        /// Starts the response. Everything about framing is decided here, from the fields.
+        pub fn start(w: *W, exchange: *Exchange, response: exchange_file.Start) exchange_file.StartError!Outcome {
+            try exchange.start(&w.pool, response, w.date.text());
+            return w.queued(exchange);
+        }
+
+        /// Sends the next piece of the body, the last one with `last`.
+        pub fn write(w: *W, exchange: *Exchange, bytes: []const u8, last: bool) exchange_file.BodyError!Outcome {
+            try exchange.body(&w.pool, bytes, last);
+            return w.queued(exchange);
+        }
+
+        /// The same with bytes that lie in blocks of this worker's pool already: they are taken over, not copied.
+        pub fn writeBlocks(w: *W, exchange: *Exchange, chain: *Outbox, last: bool) exchange_file.BodyError!Outcome {
+            try exchange.blocks(&w.pool, chain, last);
+            return w.queued(exchange);
+        }
+
+        /// Sends a range of an open file (null: all that follows `offset`) as the last piece of the body. Duplicates the descriptor.
+        pub fn writeFile(w: *W, exchange: *Exchange, fd: i32, offset: u64, length: ?u64) FileError!Outcome {
+            const available = try io_room.file.size(fd) -| offset;
+            const copy = try io_room.file.duplicate(fd);
+            errdefer io_room.file.close(copy);
+            const range: FileRange = .{ .fd = copy, .offset = offset, .len = @min(length orelse available, available) };
+            if (try exchange.file(&w.pool, range) == .not_needed) io_room.file.close(copy);
+            return w.queued(exchange);
+        }
+
+        /// Ends the response with trailers.
+        pub fn end(w: *W, exchange: *Exchange, trailers: []const Field) exchange_file.BodyError!Outcome {
+            try exchange.end(&w.pool, trailers);
+            return w.queued(exchange);
+        }
+
+        /// Sends an interim response.
+        pub fn inform(w: *W, exchange: *Exchange, status: u16, fields: []const Field) exchange_file.StartError!void {
+            try exchange.inform(&w.pool, status, fields);
+            w.flushNow(exchange);
+        }
+
+        /// Hands what is queued to the kernel.
+        pub fn flushNow(w: *W, exchange: *Exchange) void {
+            const peer = peerOfExchange(exchange);
+            if (w.pumping == peer) return w.cork(peer);
+            if (peer.connection.output == .open and !w.flush(peer)) return;
+            w.settle(peer);
+        }
+
+        /// Asks for the next piece of the request body. Says `100 Continue` when the peer waits for it.
+        pub fn read(w: *W, exchange: *Exchange) error{OutOfMemory}!void {
+            const peer = peerOfExchange(exchange);
+            const connection = &peer.connection;
+            if (!exchange.want(w.now)) return;
+            if (connection.session.takeContinue()) |interim| try connection.outbox.append(&w.pool, interim);
+            w.cork(peer);
+        }
+
+        /// Bytes queued and not yet with the kernel.
+        pub fn buffered(_: *const W, exchange: *const Exchange) usize {
+            return exchange.connection.outbox.bytes;
+        }
+
+        /// Ends the exchange by cutting the connection, so that the peer sees a truncated response.
+        pub fn abort(w: *W, exchange: *Exchange) void {
+            const peer = peerOfExchange(exchange);
+            w.forget(exchange);
+            peer.connection.phase = .farewell;
+            if (peer.connection.output == .open and !w.flush(peer)) return;
+            w.io.reset(peer.socket);
+            peer.socket = .none;
+            w.close(peer);
+        }
+
+        pub fn peerOfExchange(exchange: *Exchange) *Peer {
+            return @fieldParentPtr("connection", exchange.connection);
+        }
+
+        /// What happens after output was queued: much of it goes out now, the rest at the end of the round. One send right after each answer
+        /// would cost a Perl host 4 to 5 us a request: host and kernel evict each other's cache lines, and every send wakes a client.
+        pub fn queued(w: *W, exchange: *Exchange) Outcome {
+            const peer = peerOfExchange(exchange);
+            const connection = &peer.connection;
+            exchange.active_at = w.now;
+            const much = connection.outbox.bytes >= flush_bytes;
+            if (connection.output == .open and much) {
+                if (!w.flush(peer)) return .accepted; // the peer is gone, which the host was told
+            }
+            if (exchange.ended and connection.output == .open) {
+                complete(w, peer, exchange);
+                if (w.pumping != peer) {
+                    if (connection.input.isEmpty() and connection.outbox.isEmpty()) w.settle(peer) else w.cork(peer);
+                }
+                return .done;
+            }
+            if (connection.output == .open) w.cork(peer);
+            if (connection.outbox.bytes < w.config.write_high_bytes) return .accepted;
+            exchange.above_high = true;
+            return .blocked;
+        }
+
+        /// Queued output that is worth a system call before the round ends.
+        const flush_bytes = 16 * 1024;
+
+        /// The response is out of our hands: the connection goes on to whatever comes next.
+        fn complete(w: *W, peer: *Peer, exchange: *Exchange) void {
+            const connection = &peer.connection;
+            w.forget(exchange);
+            switch (connection.session.disposition()) {
+                .keep_alive => w.nextRequest(connection),
+                .drain => connection.phase = .{ .draining = .{ .since = w.now, .bytes_left = w.config.drain_bytes_max } },
+                .close => connection.phase = .farewell,
+            }
+        }
+
+        pub fn nextRequest(w: *W, connection: *Connection) void {
+            connection.session.next();
+            connection.phase = .{ .idle = .{ .since = w.now } };
+        }
+
+        pub fn forget(w: *W, exchange: *Exchange) void {
+            if (exchange.websocket) |websocket| {
+                websocket.item.deinit(&w.pool);
+                w.websockets.remove(websocket.ticket);
+            }
+            w.exchanges.remove(exchange.ticket);
+        }
+
+        pub fn writable(w: *W, peer: *Peer) void {
+            if (peer.connection.output == .open) return;
+            if (w.flush(peer)) w.settle(peer);
+        }
+
+        /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the connection is lost, and `peer` with it.
+        pub fn flush(w: *W, peer: *Peer) bool {
+            const outbox = &peer.connection.outbox;
+            var slices: [io_room.slices_max][]const u8 = undefined;
+            var borrowed: [io_room.slices_max]io_room.Slice = undefined;
+            while (true) switch (outbox.front(&slices)) {
+                .nothing => break,
+                .bytes => |count| {
+                    var total: usize = 0;
+                    for (slices[0..count], borrowed[0..count]) |bytes, *slice| {
+                        slice.* = io_room.slice(bytes);
+                        total += bytes.len;
+                    }
+                    switch (w.io.send(peer.socket, borrowed[0..count], false)) {
+                        .sent => |len| {
+                            took(w, peer, len);
+                            outbox.consume(&w.pool, len);
+                            if (len < total) {
+                                block(w, peer);
+                                return true;
+                            }
+                        },
+                        .blocked => {
+                            block(w, peer);
+                            return true;
+                        },
+                        .failed => return sendFailed(w, peer),
+                        .end_of_file, .file_failed => unreachable,
+                    }
+                },
+                .file => |range| switch (flushFile(w, peer, range)) {
+                    .sent => {},
+                    .waits => return true,
+                    .lost => return false,
+                },
+            };
+            peer.connection.output = .open;
+            return true;
+        }
+
+        /// Sends from the file at the front.
+        fn flushFile(w: *W, peer: *Peer, range: *FileRange) enum { sent, waits, lost } {
+            switch (w.io.sendFile(peer.socket, range.fd, range.offset, range.len)) {
+                .sent => |len| {
+                    took(w, peer, len);
+                    range.offset += len;
+                    range.len -= len;
+                    if (range.len == 0) {
+                        io_room.file.close(peer.connection.outbox.popFile(&w.pool));
+                        return .sent;
+                    }
+                    block(w, peer);
+                    return .waits;
+                },
+                .blocked => {
+                    block(w, peer);
+                    return .waits;
+                },
+                .failed => _ = sendFailed(w, peer),
+                .end_of_file, .file_failed => w.fail(peer, .server_error),
+            }
+            return .lost;
+        }
+
+        fn took(w: *W, peer: *Peer, len: usize) void {
+            switch (peer.connection.output) {
+                .open => {},
+                .blocked => |*stall| stall.progress(len),
+            }
+            switch (peer.connection.phase) {
+                .exchange => |exchange| exchange.active_at = w.now,
+                else => {},
+            }
+        }
+
+        fn block(w: *W, peer: *Peer) void {
+            if (peer.connection.output == .open) peer.connection.output = .{ .blocked = .begin(w.now) };
+        }
+
+        fn sendFailed(w: *W, peer: *Peer) bool {
+            w.fail(peer, if (peer.connection.peer_ended) .client_closed else .write_error);
+            return false;
+        }
+
+        /// After output moved or a phase changed: tells the host, takes the next step, sets timer and reading.
+        pub fn settle(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            switch (connection.phase) {
+                .closed => return,
+                .exchange => |exchange| {
+                    if (exchange.ended) {
+                        if (connection.output == .open) {
+                            w.host.finished(w, exchange);
+                            complete(w, peer, exchange);
+                            if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
+                            return w.settle(peer);
+                        }
+                    } else if (exchange.above_high and connection.outbox.bytes < w.config.write_low_bytes) {
+                        exchange.above_high = false;
+                        w.host.drained(w, exchange);
+                    }
+                    if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
+                },
+                .farewell => if (connection.outbox.isEmpty()) return linger(w, peer),
+                .idle => if ((w.stopping != .no or connection.peer_ended) and connection.input.isEmpty() and connection.outbox.isEmpty()) {
+                    return w.close(peer);
+                },
+                .head => if (connection.peer_ended) return w.close(peer),
+                .draining, .lingering => {},
+            }
+            w.arm(peer);
+        }
+
+        /// Everything is sent: ends our sending side, and gives the peer time to read before the socket goes.
+        fn linger(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            connection.input.deinit(&w.pool);
+            if (connection.peer_ended) return w.close(peer);
+            w.io.shutdownSend(peer.socket);
+            connection.phase = .{ .lingering = .{ .since = w.now } };
+            w.arm(peer);
+        }
+    };
+}

@@ -1,0 +1,144 @@
+//! The part of a worker that carries WebSockets: handshake, messages, keep-alive, the end.
+const handshake = @import("protocol").websocket.handshake;
+const Field = @import("protocol").http.Field;
+const exchange_file = @import("../exchange.zig");
+const Exchange = exchange_file.Exchange;
+const Reason = @import("../types.zig").Reason;
+const websocket_file = @import("../websocket.zig");
+const WebSocket = websocket_file.WebSocket;
+
+pub fn Live(comptime W: type) type {
+    return struct {
+        const Peer = W.Peer;
+
+        /// A request that offers to upgrade: remembers a well-formed WebSocket handshake for the host to accept. An upgrade to something
+        /// else is served as a plain request.
+        pub fn noteHandshake(w: *W, exchange: *Exchange) ?handshake.Refusal {
+            const head = &w.head;
+            const verdict = handshake.check(.{
+                .method = head.method_text.of(head.text),
+                .http_1_1 = head.version == .http_1_1,
+                .text = head.text,
+                .fields = head.fields,
+            });
+            switch (verdict) {
+                .not_websocket => return null,
+                .refused => |refusal| return refusal,
+                .accepted => |accepted| {
+                    const slot = w.websockets.add() catch return .{ .status = 503, .reason = "Out of memory." };
+                    slot.item.* = .init(accepted.key, &w.config);
+                    exchange.websocket = .{ .ticket = slot.ticket, .item = slot.item };
+                    return null;
+                },
+            }
+        }
+
+        /// The host never hears of it.
+        pub fn refuseHandshake(w: *W, peer: *Peer, exchange: *Exchange, refusal: handshake.Refusal) void {
+            w.stats.refused += 1;
+            peer.connection.session.closeAfterResponse();
+            _ = w.start(exchange, .{
+                .status = refusal.status,
+                .fields = refusal.fields,
+                .body = refusal.reason,
+                .end = true,
+            }) catch w.abort(exchange);
+        }
+
+        pub const AcceptError = exchange_file.StartError || error{NotWebSocket};
+
+        /// Completes the handshake. `fields` are sent besides those that the protocol needs.
+        pub fn acceptWebSocket(w: *W, exchange: *Exchange, subprotocol: ?[]const u8, fields: []const Field) AcceptError!void {
+            const websocket = exchange.websocket orelse return error.NotWebSocket;
+            if (websocket.item.state != .handshake) return error.OutOfOrder;
+            try exchange.switchProtocols(&w.pool, websocket.item, subprotocol, fields);
+            websocket.item.state = .open;
+            exchange.active_at = w.now;
+            w.cork(W.peerOfExchange(exchange));
+        }
+
+        pub const SendError = websocket_file.SendError;
+
+        /// Sends one message.
+        pub fn sendMessage(w: *W, exchange: *Exchange, kind: websocket_file.Kind, bytes: []const u8) SendError!W.Outcome {
+            const websocket = exchange.openWebSocket() orelse return error.NotOpen;
+            try websocket.send(kind, bytes, &exchange.connection.outbox, &w.pool);
+            return w.queued(exchange);
+        }
+
+        pub const CloseError = websocket_file.CloseError || error{NotWebSocket};
+
+        /// Starts the closing handshake; `closed` follows when the peer has answered or has had its time.
+        pub fn closeWebSocket(w: *W, exchange: *Exchange, code: u16, reason: []const u8) CloseError!void {
+            const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
+            try websocket.close(code, reason, w.now + w.config.close_ms, &exchange.connection.outbox, &w.pool);
+            websocket.paused = false;
+            const peer = W.peerOfExchange(exchange);
+            w.cork(peer);
+            if (w.pumping != peer) w.arm(peer);
+        }
+
+        /// Sets when pings are sent and what a missing pong means.
+        pub fn setKeepalive(w: *W, exchange: *Exchange, interval_ms: u32, timeout_ms: u32) error{NotWebSocket}!void {
+            const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
+            websocket.setKeepalive(interval_ms, timeout_ms, w.now);
+            if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
+        }
+
+        /// Stops and resumes reading messages.
+        pub fn pauseWebSocket(w: *W, exchange: *Exchange, paused: bool) error{NotWebSocket}!void {
+            const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
+            if (websocket.state != .open) return;
+            websocket.paused = paused;
+            w.cork(W.peerOfExchange(exchange));
+        }
+
+        /// Ends the exchange when no byte moved in either direction for so long; 0: never.
+        pub fn setIdleLimit(w: *W, exchange: *Exchange, idle_ms: u32) void {
+            exchange.idle_ms = idle_ms;
+            exchange.active_at = w.now;
+            if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
+        }
+
+        /// Hands one event of the WebSocket to the host; false when there is nothing more to parse.
+        pub fn feedWebSocket(w: *W, peer: *Peer, websocket: *WebSocket, unread: []u8, used: *usize) bool {
+            const connection = &peer.connection;
+            const exchange = connection.phase.exchange;
+            if (unread.len == 0) return false;
+            exchange.active_at = w.now;
+            const step = websocket.feed(unread, &connection.outbox, &w.pool) catch {
+                w.fail(peer, .server_error);
+                return false;
+            };
+            used.* += step.consumed;
+            switch (step.event) {
+                .need_more => return false,
+                .handled => {},
+                .message => |message| w.host.message(w, exchange, message.kind, message.bytes),
+                .closed => |from_peer| endWebSocket(w, exchange, from_peer, null),
+                .failed => |failure| endWebSocket(w, exchange, .{ .code = failure.code, .reason = "" }, .protocol_error),
+            }
+            return true;
+        }
+
+        /// The close frames are exchanged or will never be: the host is told, what is queued is sent, the connection ends.
+        fn endWebSocket(w: *W, exchange: *Exchange, close_frame: websocket_file.Close, reason: ?Reason) void {
+            exchange.connection.phase = .farewell;
+            w.host.closed(w, exchange, close_frame, reason);
+            w.forget(exchange);
+        }
+
+        pub fn websocketDue(w: *W, peer: *Peer, exchange: *Exchange) void {
+            const websocket = exchange.openWebSocket().?;
+            switch (websocket.due(w.now)) {
+                .nothing => w.arm(peer),
+                .pong_missed => w.fail(peer, .keepalive_timeout),
+                .close_unanswered => w.fail(peer, if (w.stopping == .no) .client_timeout else .server_shutdown),
+                .ping => {
+                    websocket.ping(&peer.connection.outbox, &w.pool, w.now) catch return w.fail(peer, .server_error);
+                    if (peer.connection.output != .open or w.flush(peer)) w.settle(peer);
+                },
+            }
+        }
+    };
+}
