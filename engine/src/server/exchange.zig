@@ -24,6 +24,8 @@ pub const Start = struct {
     end: bool = false,
     /// Trailers will follow the body.
     trailers: bool = false,
+    /// The connection closes after this response.
+    close: bool = false,
 };
 
 /// What framing adds to a piece of body, and to its end, at the most.
@@ -127,6 +129,7 @@ pub const Exchange = struct {
         const size = http1.startSize(response.fields) + chunk_bytes + inline_body.len +
             http1.endSize(&.{});
         const space = try connection.outbox.reserve(pool, size);
+        if (response.close) session.closeAfterResponse();
         var len = try session.start(.{
             .status = response.status,
             .fields = response.fields,
