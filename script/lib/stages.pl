@@ -13,11 +13,12 @@ my $FILE_MAX = 300;                                      # seconds for one Perl 
 my $ZIG_MAX  = 900;                                      # seconds for the engine's tests, compilation included
 
 my @STAGES = (
-    [ build  => \&build ],
-    [ lint   => \&lint ],
-    [ engine => \&engine ],
-    [ c      => \&c_example ],
-    [ perl   => \&perl_tests ],
+    [ build   => \&build ],
+    [ lint    => \&lint ],
+    [ engine  => \&engine ],
+    [ c       => \&c_example ],
+    [ perl    => \&perl_tests ],
+    [ install => \&install ],
 );
 my %total = (passed => 0, failed => 0, skipped => 0);
 
@@ -88,6 +89,8 @@ sub engine (@) {
 }
 
 sub c_example (@) { return counted(run_tap('script/lib/c_example.t')) }
+
+sub install (@) { return counted(run_tap('script/lib/install.t')) }
 
 sub perl_tests (@files) {
     @files = ('t') unless @files;

@@ -1,0 +1,92 @@
+# `make install` into an empty folder gives what the manual promises: the synopsis of PAGI::Server serves from there, and
+# so does pagi-server. Runs in a folder that has nothing of this tree.
+use v5.36;
+use Cwd        qw(getcwd);
+use File::Find ();
+use File::Temp qw(tempdir);
+use HTTP::Tiny;
+use IO::Socket::INET;
+use POSIX qw(WNOHANG);
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $DEADLINE = 20;                      # seconds for anything that ought to take milliseconds
+my $root     = getcwd();
+my $target   = tempdir(CLEANUP => 1);
+
+is system("make -s install DESTDIR=$target >$target/log 2>&1 </dev/null"), 0, 'make install'
+    or diag slurp("$target/log");
+
+my %found;
+File::Find::find(
+    { no_chdir => 1, wanted => sub { $found{$1} = $_ if m{/(PAGI/Server\.pm|pagi-server|Peregrine\.so)\z} } }, $target);
+ok $found{$_}, "$_ is installed" for 'PAGI/Server.pm', 'pagi-server', 'Peregrine.so';
+my @inc = map { "-I$_" }
+    map { s{/auto/Peregrine/Peregrine\.so\z|/PAGI/Server\.pm\z}{}r } @found{ 'PAGI/Server.pm', 'Peregrine.so' };
+
+chdir tempdir(CLEANUP => 1) or die "chdir: $!";
+
+subtest 'the synopsis' => sub {
+    my $port = free_port();
+    my ($synopsis) = slurp($found{'PAGI/Server.pm'}) =~ /^=head1 SYNOPSIS\n+(.*?)^=/ms;
+    ok $synopsis, 'the manual has one' or return;
+    is $synopsis =~ s/\b5000\b/$port/g, 1, 'with one port';
+    my $application = <<~'PERL';
+        use v5.36;
+        use Future::AsyncAwait;
+        async sub my_pagi_app ($scope, $receive, $send) {
+            die "no\n" if $scope->{type} ne 'http';
+            await $send->({ type => 'http.response.start', status => 200 });
+            await $send->({ type => 'http.response.body', body => "served from $INC{'PAGI/Server.pm'}" });
+        }
+        PERL
+    spew('synopsis.pl', $application . $synopsis);
+    answers($port, qr{^served from \Q$found{'PAGI/Server.pm'}\E$}, $^X, @inc, 'synopsis.pl');
+};
+
+subtest 'pagi-server' => sub {
+    my $port = free_port();
+    answers($port, qr/hello/i, $^X, @inc, $found{'pagi-server'}, '--quiet', '--port', $port,
+        "$root/examples/pagi/hello/app.pl");
+};
+
+done_testing;
+
+# Starts a command, asks for / until it answers, stops it with TERM.
+sub answers ($port, $expected, @command) {
+    my $pid = fork // die "fork: $!";
+    if (!$pid) {
+        open STDERR, '>', 'stderr' or die "stderr: $!";
+        exec @command or POSIX::_exit(127);
+    }
+    my $response;
+    for (my $end = time + $DEADLINE; time < $end; sleep 0.05) {
+        $response = HTTP::Tiny->new(timeout => 5)->get("http://127.0.0.1:$port/");
+        last if $response->{success} || waitpid($pid, WNOHANG) == $pid;
+    }
+    is $response->{status}, 200, 'answers' or diag slurp('stderr');
+    like $response->{content}, $expected, 'with what the application says';
+    kill TERM => $pid;
+    my $ended = 0;
+    for (my $end = time + $DEADLINE; time < $end && !$ended; sleep 0.02) { $ended = waitpid($pid, WNOHANG) }
+    ok $ended, 'ends on TERM';
+    is $?, 0, 'with status 0' or diag slurp('stderr');
+    kill KILL => $pid if !$ended;
+}
+
+sub free_port {
+    my $probe = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1) or die "listen: $!";
+    return $probe->sockport;
+}
+
+sub slurp ($path) {
+    open my $handle, '<', $path or die "$path: $!";
+    local $/;
+    return readline $handle;
+}
+
+sub spew ($path, $text) {
+    open my $handle, '>', $path or die "$path: $!";
+    print {$handle} $text;
+    close $handle or die "$path: $!";
+}
