@@ -130,9 +130,15 @@ typedef struct px_send_event {
     SV *(*send)(pTHX_ px_exchange *exchange, HV *event);
 } px_send_event;
 
+#define PX_SEND(text, function) {text, sizeof(text) - 1, function}
+
 /* A type of scope: how it reads, which events it sends, what its application's end means. */
 typedef struct px_kind {
     const char *name;
+    enum px_key type, scheme, secure_scheme; /* of its scopes */
+    bool has_method, has_connection;         /* whether its scopes have `method` and `pagi.connection` */
+    bool keeps_scope;                        /* its scopes serve again */
+    void (*extend)(pTHX_ px_exchange *exchange, const peregrine_request *request); /* more keys for its scopes, or NULL */
     const px_send_event *sends; /* ends with a NULL type */
     SV *(*receive)(pTHX_ px_exchange *exchange); /* a new reference to a Future */
     void (*body)(pTHX_ px_exchange *exchange, const peregrine_event *event);
@@ -259,7 +265,7 @@ px_exchange *px_exchange_of_cv(pTHX_ CV *cv);
 SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event);
 
 /* scope.c */
-HV *px_scope_http(pTHX_ px_exchange *exchange, const peregrine_request *request);
+HV *px_scope_build(pTHX_ px_exchange *exchange, const peregrine_request *request);
 void px_scope_fill(pTHX_ px_exchange *exchange, const peregrine_request *request);
 AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request);
 AV *px_scope_fields(pTHX_ px_context *cx, const peregrine_request *request, bool trailers);
@@ -307,6 +313,27 @@ void px_connection_subscribe(pTHX_ px_exchange *exchange, AV **list, SV *callbac
 SV *px_connection_reason(pTHX_ const px_exchange *exchange);
 SV *px_connection_disconnect_future(pTHX_ px_exchange *exchange);
 px_exchange *px_exchange_of_object(pTHX_ SV *object);
+
+/* event.c */
+#define PX_FIELDS_ON_STACK 32
+typedef struct px_fields {
+    peregrine_field *list;
+    size_t count;
+    peregrine_field local[PX_FIELDS_ON_STACK];
+} px_fields;
+const char *px_event_bytes(pTHX_ SV **slot, const char **bytes, size_t *len);
+SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields);
+SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found);
+SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code);
+SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int code, const px_fields *fields);
+
+/* response.c */
+SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead);
+SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead);
+SV *px_response_trailers(pTHX_ px_exchange *exchange, HV *event);
+void px_response_refuse(pTHX_ px_exchange *exchange, uint16_t status, const char *text, uint32_t reason);
+void px_response_backstop(pTHX_ px_exchange *exchange);
+void px_response_cut(pTHX_ px_exchange *exchange);
 
 /* http.c */
 void px_http_request(pTHX_ px_worker *worker, const peregrine_event *event);

@@ -123,7 +123,7 @@ static bool keepable(const px_exchange *exchange) {
 void px_scope_settle(pTHX_ px_exchange *exchange, bool finished) {
     px_scope *scope = &exchange->scope;
     if (!scope->hash) return;
-    if (finished && keepable(exchange)) {
+    if (finished && exchange->kind->keeps_scope && keepable(exchange)) {
         SV **slots = scope->slots;
         if (SvOOK(scope->hash)) hv_iterinit(scope->hash);
         /* What the application put there must not live longer than its request. */

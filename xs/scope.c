@@ -169,16 +169,17 @@ static SV *http_version(px_context *cx, uint8_t version) {
 /* Sets the scalars of a scope whose containers are there already. */
 void px_scope_fill(pTHX_ px_exchange *exchange, const peregrine_request *request) {
     px_context *cx = exchange->worker->cx;
+    const px_kind *kind = exchange->kind;
     SV **slots = exchange->scope.slots;
     const char *text = request->text;
     /* RFC 9110 4.2.3: an http URI without a path means "/". */
     const char *path = request->path.len ? text + request->path.at : "/";
     const STRLEN path_len = request->path.len ? request->path.len : 1;
 
-    px_scope_set_constant(aTHX_ slots[PX_SLOT_TYPE], PX_KEY(cx, HTTP));
+    px_scope_set_constant(aTHX_ slots[PX_SLOT_TYPE], cx->keys[kind->type]);
     px_scope_set_constant(aTHX_ slots[PX_SLOT_HTTP_VERSION], http_version(cx, request->version));
-    set_method(aTHX_ cx, slots[PX_SLOT_METHOD], request);
-    px_scope_set_constant(aTHX_ slots[PX_SLOT_SCHEME], request->secure ? PX_KEY(cx, HTTPS) : PX_KEY(cx, HTTP));
+    if (kind->has_method) set_method(aTHX_ cx, slots[PX_SLOT_METHOD], request);
+    px_scope_set_constant(aTHX_ slots[PX_SLOT_SCHEME], cx->keys[request->secure ? kind->secure_scheme : kind->scheme]);
     px_scope_set_path(aTHX_ slots[PX_SLOT_PATH], path, path_len);
     px_scope_set_bytes(aTHX_ slots[PX_SLOT_RAW_PATH], path, path_len);
     if (request->query.len) px_scope_set_bytes(aTHX_ slots[PX_SLOT_QUERY_STRING], text + request->query.at, request->query.len);
@@ -210,7 +211,8 @@ static void add_containers(pTHX_ px_exchange *exchange, const peregrine_request 
     add(aTHX_ exchange, PX_SLOT_SERVER, PX_KEY(cx, SERVER), address(aTHX_ request->local, port));
     if (worker->state) add(aTHX_ exchange, PX_SLOT_STATE, PX_KEY(cx, STATE), newRV_noinc((SV *)newHVhv(worker->state)));
     add(aTHX_ exchange, PX_SLOT_EXTENSIONS, PX_KEY(cx, EXTENSIONS), newRV_noinc((SV *)px_scope_extensions(aTHX_ worker)));
-    add(aTHX_ exchange, PX_SLOT_CONNECTION, PX_KEY(cx, CONNECTION), newRV_inc(exchange->connection));
+    if (exchange->kind->has_connection)
+        add(aTHX_ exchange, PX_SLOT_CONNECTION, PX_KEY(cx, CONNECTION), newRV_inc(exchange->connection));
     add(aTHX_ exchange, PX_SLOT_TRANSPORT, PX_KEY(cx, TRANSPORT), newRV_inc(exchange->transport));
 }
 
@@ -219,20 +221,23 @@ HV *px_scope_extensions(pTHX_ const px_worker *worker) {
     return worker->extensions ? newHVhv(worker->extensions) : newHV();
 }
 
-/* The scope of an http request: the one of the exchange's last request if that can be used again, or a new one. */
-HV *px_scope_http(pTHX_ px_exchange *exchange, const peregrine_request *request) {
+/* The scope of a request: the one of the exchange's last request if that can be used again, or a new one. */
+HV *px_scope_build(pTHX_ px_exchange *exchange, const peregrine_request *request) {
     px_scope *scope = &exchange->scope;
+    const px_kind *kind = exchange->kind;
     px_context *cx = exchange->worker->cx;
-    if (scope->hash && px_scope_refresh(aTHX_ exchange, request)) return scope->hash;
+    if (scope->hash && kind->keeps_scope && px_scope_refresh(aTHX_ exchange, request)) return scope->hash;
     px_scope_drop(aTHX_ scope);
     scope->hash = newHV();
     hv_ksplit(scope->hash, 32);
     SV *const keys[] = {PX_KEY(cx, TYPE),     PX_KEY(cx, HTTP_VERSION), PX_KEY(cx, METHOD),       PX_KEY(cx, SCHEME),
                         PX_KEY(cx, PATH),     PX_KEY(cx, RAW_PATH),     PX_KEY(cx, QUERY_STRING), PX_KEY(cx, ROOT_PATH)};
-    for (size_t i = 0; i < C_ARRAY_LENGTH(keys); i++) add(aTHX_ exchange, (enum px_slot)i, keys[i], newSV_type(SVt_PV));
+    for (size_t i = 0; i < C_ARRAY_LENGTH(keys); i++)
+        if (i != PX_SLOT_METHOD || kind->has_method) add(aTHX_ exchange, (enum px_slot)i, keys[i], newSV_type(SVt_PV));
     add_containers(aTHX_ exchange, request);
     px_scope_fill(aTHX_ exchange, request);
-    px_scope_seal(scope);
+    if (kind->keeps_scope) px_scope_seal(scope);
+    if (kind->extend) kind->extend(aTHX_ exchange, request);
     return scope->hash;
 }
 

@@ -1,0 +1,114 @@
+/* event.c - reads the events that applications $send, and makes the Futures that answer them.
+ *
+ * A malformed event fails its own $send with a text that names the event, the field and what is allowed; nothing else changes. */
+#include "peregrine_xs.h"
+
+/* Bytes of a scalar; NULL when it holds a wide character. The application's scalar is left as it is. */
+static const char *bytes_of(pTHX_ SV *value, STRLEN *len) {
+    const char *bytes = SvPV_const(value, *len);
+    if (!SvUTF8(value)) return bytes;
+    SV *copy = newSVpvn_flags(bytes, *len, SVs_TEMP | SVf_UTF8);
+    if (!sv_utf8_downgrade(copy, TRUE)) return NULL;
+    return SvPV_const(copy, *len);
+}
+
+/* What is wrong with a value that should be a byte string, as a phrase; NULL if nothing is. */
+const char *px_event_bytes(pTHX_ SV **slot, const char **bytes, size_t *len) {
+    if (!slot || !*slot) return "is missing";
+    if (SvPOK(*slot) && !SvUTF8(*slot) && !SvGMAGICAL(*slot)) {
+        *bytes = SvPVX_const(*slot);
+        *len = SvCUR(*slot);
+        return NULL;
+    }
+    SvGETMAGIC(*slot);
+    if (!SvOK(*slot)) return "is undefined";
+    if (SvROK(*slot) && !SvAMAGIC(*slot)) return "is a reference, not a string";
+    STRLEN got;
+    *bytes = bytes_of(aTHX_ *slot, &got);
+    *len = got;
+    return *bytes ? NULL : "has a wide character; encode it to bytes first";
+}
+
+/* Reads a list of [name, value] pairs. Returns NULL, or a failed Future that says which pair is wrong. */
+SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields) {
+    fields->list = fields->local;
+    fields->count = 0;
+    if (!headers) return NULL;
+    if (!SvROK(headers) || SvTYPE(SvRV(headers)) != SVt_PVAV)
+        return px_future_invalid(aTHX_ worker, "%s: headers must be an array reference of [name, value] pairs", type);
+    AV *list = (AV *)SvRV(headers);
+    const size_t count = (size_t)(av_top_index(list) + 1);
+    if (count > PX_FIELDS_ON_STACK) {
+        SV *space = newSV(count * sizeof(peregrine_field));
+        fields->list = (peregrine_field *)SvPVX(sv_2mortal(space));
+    }
+    for (size_t i = 0; i < count; i++) {
+        SV **entry = av_fetch(list, (SSize_t)i, 0);
+        if (!entry || !SvROK(*entry) || SvTYPE(SvRV(*entry)) != SVt_PVAV || av_top_index((AV *)SvRV(*entry)) != 1)
+            return px_future_invalid(aTHX_ worker, "%s: headers[%lu] must be a [name, value] pair", type, (unsigned long)i);
+        AV *field = (AV *)SvRV(*entry);
+        peregrine_field *out = &fields->list[i];
+        const char *wrong = px_event_bytes(aTHX_ av_fetch(field, 0, 0), &out->name, &out->name_len);
+        if (wrong) return px_future_invalid(aTHX_ worker, "%s: the name of headers[%lu] %s", type, (unsigned long)i, wrong);
+        wrong = px_event_bytes(aTHX_ av_fetch(field, 1, 0), &out->value, &out->value_len);
+        if (wrong)
+            return px_future_invalid(aTHX_ worker, "%s: the value of headers[%lu] (%.*s) %s", type, (unsigned long)i,
+                                     (int)(out->name_len > 64 ? 64 : out->name_len), out->name, wrong);
+    }
+    fields->count = count;
+    return NULL;
+}
+
+/* The Future of an event that the engine took, or refused with a negative code. */
+SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code) {
+    px_worker *worker = exchange->worker;
+    switch (code) {
+    case PEREGRINE_OK: px_worker_queued(aTHX_ worker); return px_future_done(aTHX_ worker, NULL);
+    case PEREGRINE_DONE:
+        px_exchange_complete(aTHX_ exchange);
+        px_exchange_ticket_gone(aTHX_ exchange);
+        return px_future_done(aTHX_ worker, NULL);
+    case PEREGRINE_BLOCKED: {
+        SV *future = px_future_pending(aTHX_ worker);
+        if (!exchange->senders) exchange->senders = newAV();
+        av_push(exchange->senders, newSVsv(future));
+        px_transport_high(aTHX_ exchange);
+        if (worker->engine) (void)peregrine_flush(worker->engine, exchange->ticket);
+        px_worker_wake(worker);
+        return future;
+    }
+    case PEREGRINE_E_GONE: px_exchange_lost(aTHX_ exchange); return px_future_done(aTHX_ worker, NULL);
+    default: return px_future_invalid(aTHX_ worker, "%s: %s", type, peregrine_error_text(code));
+    }
+}
+
+/* The same for an event with fields: names the one that is wrong. */
+SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int code, const px_fields *fields) {
+    px_worker *worker = exchange->worker;
+    if (code != PEREGRINE_E_FIELD_NAME && code != PEREGRINE_E_FIELD_VALUE && code != PEREGRINE_E_CONTENT_LENGTH)
+        return px_event_outcome(aTHX_ exchange, type, code);
+    const size_t i = peregrine_bad_field(worker->engine);
+    SV *name = newSVpvs_flags("", SVs_TEMP);
+    if (i < fields->count)
+        pv_pretty(name, fields->list[i].name, fields->list[i].name_len, 64, NULL, NULL, PERL_PV_PRETTY_DUMP);
+    return px_future_invalid(aTHX_ worker, "%s: headers[%lu] (%" SVf "): %s", type, (unsigned long)i, SVfARG(name),
+                             peregrine_error_text(code));
+}
+
+/* Reads an integer field within a range; *found says whether it is there. Returns NULL or a failed Future. */
+SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found) {
+    SV *value = px_fetch(aTHX_ event, key);
+    *found = value != NULL;
+    if (!value) return NULL;
+    if (SvIOK(value) && !SvIsUV(value) && SvIVX(value) >= 0 && SvIVX(value) <= max && !SvNOK(value)) {
+        *number = SvIVX(value);
+        return NULL;
+    }
+    const bool reference = SvROK(value) && !SvAMAGIC(value);
+    const I32 looks = reference ? 0 : looks_like_number(value);
+    *number = looks ? SvIV_nomg(value) : -1;
+    if (!looks || *number < 0 || *number > max || (NV)*number != SvNV_nomg(value))
+        return px_future_invalid(aTHX_ worker, "%s: %s must be an integer from 0 to %" IVdf ", not '%" SVf "'", type, SvPVX_const(key), max,
+                                 SVfARG(value));
+    return NULL;
+}

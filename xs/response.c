@@ -1,0 +1,199 @@
+/* response.c - an HTTP response by events: its start and its body. For the http scope, and for those of its siblings that may answer with
+ * a plain response instead of what their scope is for.
+ *
+ * Which framing an answer gets, which fields the server adds and what a legal field is, the engine knows. */
+#include "peregrine_xs.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+/* Starts the response. `instead`: it takes the place of what the scope is for, so that the connection closes after it. */
+SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead) {
+    px_worker *worker = exchange->worker;
+    px_context *cx = worker->cx;
+    if (exchange->response != PX_RESPONSE_NONE) return px_future_invalid(aTHX_ worker, "%s: the response has already started", type);
+
+    IV status;
+    bool found;
+    SV *failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, STATUS), 999, &status, &found);
+    if (failed) return failed;
+    if (!found) return px_future_invalid(aTHX_ worker, "%s: status is missing", type);
+    SV *headers = px_fetch(aTHX_ event, PX_KEY(cx, HEADERS));
+    const size_t looked_at = 2 + (headers != NULL);
+    SV *trailers = !instead && HvTOTALKEYS(event) > looked_at ? px_fetch(aTHX_ event, PX_KEY(cx, TRAILERS)) : NULL;
+    const bool promised = trailers && SvTRUE_nomg(trailers);
+    px_fields fields;
+    failed = px_event_fields(aTHX_ worker, type, headers, &fields);
+    if (failed) return failed;
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+
+    const peregrine_response response = {
+        .size = sizeof(response),
+        .status = (uint16_t)status,
+        .flags = (uint16_t)((promised ? PEREGRINE_WITH_TRAILERS : 0) | (instead ? PEREGRINE_CLOSE : 0)),
+        .fields = fields.list,
+        .field_count = fields.count,
+    };
+    const int code = peregrine_respond(worker->engine, exchange->ticket, &response);
+    if (code == PEREGRINE_E_STATUS)
+        return px_future_invalid(aTHX_ worker, "%s: status must be from 200 to 599, not %" IVdf, type, status);
+    if (code >= 0) {
+        exchange->response = PX_RESPONSE_STARTED;
+        exchange->trailers_due = promised;
+        px_exchange_note(aTHX_ exchange, (int)status, 0);
+    }
+    return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
+}
+
+/* Checks that a body event may come now. */
+static SV *body_out_of_order(pTHX_ px_exchange *exchange, const char *type) {
+    switch (exchange->response) {
+    case PX_RESPONSE_STARTED: return NULL;
+    case PX_RESPONSE_NONE:
+        return px_future_invalid(aTHX_ exchange->worker, "%s: the response has not been started with %.*sstart", type,
+                                 (int)(strrchr(type, '.') + 1 - type), type);
+    case PX_RESPONSE_TRAILERS_DUE:
+        return px_future_invalid(aTHX_ exchange->worker, "%s: the body is complete, only http.response.trailers may follow", type);
+    case PX_RESPONSE_COMPLETE: break;
+    }
+    return px_future_invalid(aTHX_ exchange->worker, "%s: the response is already complete", type);
+}
+
+static SV *send_bytes(pTHX_ px_exchange *exchange, const char *type, SV *body, bool more) {
+    px_worker *worker = exchange->worker;
+    const char *bytes = "";
+    size_t len = 0;
+    if (body) {
+        const char *wrong = px_event_bytes(aTHX_ & body, &bytes, &len);
+        if (wrong) return px_future_invalid(aTHX_ worker, "%s: body %s", type, wrong);
+    }
+    const bool last = !more && !exchange->trailers_due;
+    if (!worker->engine || (len == 0 && !last)) {
+        if (!more) exchange->response = PX_RESPONSE_TRAILERS_DUE;
+        return px_future_done(aTHX_ worker, NULL);
+    }
+    const int code = peregrine_write(worker->engine, exchange->ticket, bytes, len, last ? PEREGRINE_END : 0);
+    if (code >= 0) px_exchange_note(aTHX_ exchange, 0, len);
+    if (code >= 0 && !more) exchange->response = last ? PX_RESPONSE_COMPLETE : PX_RESPONSE_TRAILERS_DUE;
+    return px_event_outcome(aTHX_ exchange, type, code);
+}
+
+/* Hands a range of an open file to the engine, which has its own descriptor from then on. */
+static SV *send_range(pTHX_ px_exchange *exchange, const char *type, HV *event, int fd, IV from) {
+    px_worker *worker = exchange->worker;
+    px_context *cx = worker->cx;
+    IV offset = 0, length = -1;
+    bool given, bounded;
+    SV *failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, OFFSET), IV_MAX, &offset, &given);
+    if (failed) return failed;
+    failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, LENGTH), IV_MAX, &length, &bounded);
+    if (failed) return failed;
+    if (!given) offset = from;
+    if (!bounded) length = -1;
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    const int code = peregrine_write_file(worker->engine, exchange->ticket, fd, (uint64_t)offset, (int64_t)length);
+    if (code == PEREGRINE_E_SYSTEM) return px_future_invalid(aTHX_ worker, "%s: the file cannot be sent: %s", type, Strerror(errno));
+    if (code >= 0) exchange->response = exchange->trailers_due ? PX_RESPONSE_TRAILERS_DUE : PX_RESPONSE_COMPLETE;
+    return px_event_outcome(aTHX_ exchange, type, code);
+}
+
+static SV *send_file(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *file) {
+    px_worker *worker = exchange->worker;
+    if (SvROK(file) && !SvAMAGIC(file)) return px_future_invalid(aTHX_ worker, "%s: file must be a path", type);
+    STRLEN len;
+    const char *path = SvPV_nomg_const(file, len);
+    const int fd = memchr(path, 0, len) ? (errno = ENOENT, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return px_future_invalid(aTHX_ worker, "%s: file '%" SVf "' cannot be opened: %s", type, SVfARG(file), Strerror(errno));
+    SV *future = send_range(aTHX_ exchange, type, event, fd, 0);
+    close(fd);
+    return future;
+}
+
+/* A handle is read from where it stands unless `offset` says otherwise; it must be backed by a descriptor that can seek. */
+static SV *send_handle(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *fh) {
+    px_worker *worker = exchange->worker;
+    IO *io = SvROK(fh) || isGV_with_GP(fh) ? sv_2io(fh) : NULL;
+    PerlIO *handle = io ? IoIFP(io) : NULL;
+    const int fd = handle ? PerlIO_fileno(handle) : -1;
+    if (fd < 0) return px_future_invalid(aTHX_ worker, "%s: fh must be an open file handle", type);
+    const Off_t position = PerlIO_tell(handle);
+    return send_range(aTHX_ exchange, type, event, fd, position > 0 ? (IV)position : 0);
+}
+
+/* Sends the next piece of the body, which may be a file or a file handle unless the response stands `instead` of something else. */
+SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead) {
+    px_worker *worker = exchange->worker;
+    px_context *cx = worker->cx;
+    SV *failed = body_out_of_order(aTHX_ exchange, type);
+    if (failed) return failed;
+    SV *body = px_fetch(aTHX_ event, PX_KEY(cx, BODY));
+    SV *more = px_fetch(aTHX_ event, PX_KEY(cx, MORE));
+    const size_t looked_at = 1 + (body != NULL) + (more != NULL);
+    if (!instead && HvTOTALKEYS(event) > looked_at) {
+        SV *file = px_fetch(aTHX_ event, PX_KEY(cx, FILE));
+        SV *fh = px_fetch(aTHX_ event, PX_KEY(cx, FH));
+        if ((body != NULL) + (file != NULL) + (fh != NULL) > 1)
+            return px_future_invalid(aTHX_ worker, "%s: only one of body, file and fh may be given", type);
+        if (file) return send_file(aTHX_ exchange, type, event, file);
+        if (fh) return send_handle(aTHX_ exchange, type, event, fh);
+    }
+    return send_bytes(aTHX_ exchange, type, body, more && SvTRUE_nomg(more));
+}
+
+SV *px_response_trailers(pTHX_ px_exchange *exchange, HV *event) {
+    static const char type[] = "http.response.trailers";
+    px_worker *worker = exchange->worker;
+    if (exchange->response == PX_RESPONSE_NONE || exchange->response == PX_RESPONSE_COMPLETE)
+        return body_out_of_order(aTHX_ exchange, type);
+    if (!exchange->trailers_due)
+        return px_future_invalid(aTHX_ worker, "%s: http.response.start did not promise trailers (trailers => 1)", type);
+    px_fields fields;
+    SV *failed = px_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PX_KEY(worker->cx, HEADERS)), &fields);
+    if (failed) return failed;
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    const int code = peregrine_finish(worker->engine, exchange->ticket, fields.list, fields.count);
+    if (code >= 0) exchange->response = PX_RESPONSE_COMPLETE;
+    return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
+}
+
+/* An answer of the server's own, after which the connection closes. `reason`: why the request has failed for the application, even if the
+ * peer gets this. */
+void px_response_refuse(pTHX_ px_exchange *exchange, uint16_t status, const char *text, uint32_t reason) {
+    static const peregrine_field fields[] = {
+        {"content-type", 12, "text/plain; charset=utf-8", 25},
+    };
+    px_worker *worker = exchange->worker;
+    exchange->response = PX_RESPONSE_COMPLETE;
+    if (worker->engine && exchange->ticket_live) {
+        const peregrine_response response = {
+            .size = sizeof(response),
+            .status = status,
+            .flags = PEREGRINE_END | PEREGRINE_CLOSE,
+            .fields = fields,
+            .field_count = C_ARRAY_LENGTH(fields),
+            .body = text,
+            .body_len = strlen(text),
+        };
+        const int code = peregrine_respond(worker->engine, exchange->ticket, &response);
+        px_exchange_note(aTHX_ exchange, status, response.body_len);
+        px_worker_queued(aTHX_ worker);
+        px_exchange_disconnect(aTHX_ exchange, reason);
+        if (code == PEREGRINE_DONE) px_exchange_ticket_gone(aTHX_ exchange);
+    }
+}
+
+/* The answer of last resort. */
+void px_response_backstop(pTHX_ px_exchange *exchange) {
+    px_response_refuse(aTHX_ exchange, 500, "Internal Server Error\n", PEREGRINE_SERVER_ERROR);
+}
+
+/* Cuts the connection, so that the peer sees that the response is truncated. */
+void px_response_cut(pTHX_ px_exchange *exchange) {
+    px_worker *worker = exchange->worker;
+    if (worker->engine && exchange->ticket_live) {
+        (void)peregrine_abort(worker->engine, exchange->ticket);
+        px_worker_queued(aTHX_ worker);
+    }
+    px_exchange_disconnect(aTHX_ exchange, PEREGRINE_SERVER_ERROR);
+    px_exchange_ticket_gone(aTHX_ exchange);
+}
