@@ -8,7 +8,7 @@ XS_EXTERNAL(px_xs_receive) {
     dXSARGS;
     PERL_UNUSED_VAR(items);
     px_exchange *exchange = px_exchange_of_cv(aTHX_ cv);
-    SV *future = exchange->kind->receive(aTHX_ exchange);
+    SV *future = px_receive(aTHX_ exchange);
     SPAGAIN;
     EXTEND(SP, 1);
     ST(0) = sv_2mortal(future);

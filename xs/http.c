@@ -47,40 +47,9 @@ static void want_body(pTHX_ px_exchange *exchange) {
     px_worker_wake(worker);
 }
 
-/* Hands events to those who wait, oldest first. A Future that was cancelled gets nothing and costs nothing. */
-static void serve_receivers(pTHX_ px_exchange *exchange) {
-    px_worker *worker = exchange->worker;
-    AV *waiting = exchange->receivers;
-    while (waiting && av_top_index(waiting) >= 0) {
-        SV *first = AvARRAY(waiting)[0];
-        SV *failure = NULL;
-        if (px_future_look(aTHX_ worker->cx, first, &failure) != PX_FUTURE_PENDING) {
-            SvREFCNT_dec(av_shift(waiting));
-            continue;
-        }
-        SV *event;
-        if (over(exchange)) event = disconnect_event(aTHX_ worker->cx);
-        else if (has_news(exchange)) event = request_event(aTHX_ exchange);
-        else break;
-        px_future_resolve(aTHX_ worker, sv_2mortal(av_shift(waiting)), event);
-        waiting = exchange->receivers;
-    }
-    if (waiting && av_top_index(waiting) >= 0) want_body(aTHX_ exchange);
-}
-
-static SV *http_receive(pTHX_ px_exchange *exchange) {
-    px_worker *worker = exchange->worker;
-    const bool queue = exchange->receivers && av_top_index(exchange->receivers) >= 0;
-    if (over(exchange)) return px_future_done(aTHX_ worker, disconnect_event(aTHX_ worker->cx));
-    if (queue) serve_receivers(aTHX_ exchange); /* those that were cancelled go */
-    if (!exchange->receivers || av_top_index(exchange->receivers) < 0) {
-        if (has_news(exchange)) return px_future_done(aTHX_ worker, request_event(aTHX_ exchange));
-    }
-    SV *future = px_future_pending(aTHX_ worker);
-    if (!exchange->receivers) exchange->receivers = newAV();
-    av_push(exchange->receivers, newSVsv(future));
-    want_body(aTHX_ exchange);
-    return future;
+static SV *http_next(pTHX_ px_exchange *exchange) {
+    if (over(exchange)) return disconnect_event(aTHX_ exchange->worker->cx);
+    return has_news(exchange) ? request_event(aTHX_ exchange) : NULL;
 }
 
 /* BODY: bytes that arrived although nobody waits any more are kept for the next $receive. */
@@ -94,7 +63,7 @@ static void http_body(pTHX_ px_exchange *exchange, const peregrine_event *event)
     if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
     if ((event->flags & PEREGRINE_TRAILERS) && event->request)
         exchange->trailers = px_scope_fields(aTHX_ exchange->worker->cx, event->request, true);
-    serve_receivers(aTHX_ exchange);
+    px_receive_serve(aTHX_ exchange);
 }
 
 /* ---- $send ---------------------------------------------------------------------------------------------------------------------- */
@@ -152,9 +121,9 @@ const px_kind px_http_kind = {
     .has_connection = true,
     .keeps_scope = true,
     .sends = http_sends,
-    .receive = http_receive,
+    .next = http_next,
+    .want = want_body,
     .body = http_body,
-    .ended = serve_receivers,
     .returned = http_returned,
 };
 

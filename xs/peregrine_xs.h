@@ -140,9 +140,9 @@ typedef struct px_kind {
     bool keeps_scope;                        /* its scopes serve again */
     void (*extend)(pTHX_ px_exchange *exchange, const peregrine_request *request); /* more keys for its scopes, or NULL */
     const px_send_event *sends; /* ends with a NULL type */
-    SV *(*receive)(pTHX_ px_exchange *exchange); /* a new reference to a Future */
-    void (*body)(pTHX_ px_exchange *exchange, const peregrine_event *event);
-    void (*ended)(pTHX_ px_exchange *exchange);                  /* wakes those who wait for something that will not come */
+    SV *(*next)(pTHX_ px_exchange *exchange);  /* the next event for $receive, a new reference; NULL: there is none yet */
+    void (*want)(pTHX_ px_exchange *exchange); /* somebody waits and there is none; may be NULL */
+    void (*body)(pTHX_ px_exchange *exchange, const peregrine_event *event); /* BODY, MESSAGE: what the peer sent */
     void (*returned)(pTHX_ px_exchange *exchange, SV *failure); /* the application is done; failure: its exception, or NULL */
 } px_kind;
 
@@ -229,7 +229,8 @@ struct px_exchange {
     SV *connection, *transport;
     SV *body;       /* body bytes that nobody has asked for yet, or NULL */
     AV *trailers;   /* request trailers, or NULL */
-    AV *receivers;  /* pending Futures of $receive, oldest first, or NULL */
+    SV *receiver;   /* the pending Future of $receive that has waited longest (the object itself), or NULL */
+    AV *receivers;  /* the others, oldest first, or NULL */
     AV *senders;    /* pending Futures of $send, or NULL */
     SV *app_future; /* the application's pending Future, or NULL */
     SV *disconnect_future;
@@ -326,6 +327,12 @@ SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_f
 SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found);
 SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code);
 SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int code, const px_fields *fields);
+
+/* receive.c */
+SV *px_receive(pTHX_ px_exchange *exchange);
+bool px_receive_give(pTHX_ px_exchange *exchange, SV *event);
+void px_receive_serve(pTHX_ px_exchange *exchange);
+void px_receive_cancel(pTHX_ px_exchange *exchange);
 
 /* response.c */
 SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead);

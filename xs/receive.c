@@ -1,0 +1,77 @@
+/* receive.c - $receive: who waits for an event, and who gets the next one. The events themselves are the business of a kind of scope. */
+#include "peregrine_xs.h"
+
+/* Takes the oldest one out; the next becomes the oldest. */
+static void forget_first(pTHX_ px_exchange *exchange) {
+    SV *oldest = exchange->receiver;
+    AV *others = exchange->receivers;
+    exchange->receiver = others ? av_shift(others) : NULL;
+    if (others && AvFILLp(others) < 0) {
+        exchange->receivers = NULL;
+        SvREFCNT_dec_NN((SV *)others);
+    }
+    SvREFCNT_dec(oldest);
+}
+
+/* The oldest Future that still waits, as a mortal reference; NULL when nobody does. Those that were cancelled go. */
+static SV *first_waiting(pTHX_ px_exchange *exchange) {
+    while (exchange->receiver) {
+        SV *future = sv_2mortal(newRV_inc(exchange->receiver));
+        SV *failure = NULL;
+        if (px_future_look(aTHX_ exchange->worker->cx, future, &failure) == PX_FUTURE_PENDING) return future;
+        forget_first(aTHX_ exchange);
+    }
+    return NULL;
+}
+
+static void wait_for_event(pTHX_ px_exchange *exchange, SV *future) {
+    SV *object = SvREFCNT_inc_simple_NN(SvRV(future));
+    if (!exchange->receiver) {
+        exchange->receiver = object;
+        return;
+    }
+    if (!exchange->receivers) exchange->receivers = newAV();
+    av_push(exchange->receivers, object);
+}
+
+/* Gives an event (taken over) to the one who has waited longest; false when nobody waits, and then it stays the caller's. */
+bool px_receive_give(pTHX_ px_exchange *exchange, SV *event) {
+    SV *future = first_waiting(aTHX_ exchange);
+    if (!future) return false;
+    forget_first(aTHX_ exchange);
+    px_future_resolve(aTHX_ exchange->worker, future, event);
+    return true;
+}
+
+/* Something has changed: serves those who wait, oldest first, with what there is. */
+void px_receive_serve(pTHX_ px_exchange *exchange) {
+    const px_kind *kind = exchange->kind;
+    while (first_waiting(aTHX_ exchange)) {
+        SV *event = kind->next(aTHX_ exchange);
+        if (!event) {
+            if (kind->want) kind->want(aTHX_ exchange);
+            return;
+        }
+        px_receive_give(aTHX_ exchange, event);
+    }
+}
+
+/* Cancels those who wait for what will never come. */
+void px_receive_cancel(pTHX_ px_exchange *exchange) {
+    SV *future;
+    while ((future = first_waiting(aTHX_ exchange))) {
+        forget_first(aTHX_ exchange);
+        SvREFCNT_dec(px_call(aTHX_ future, "cancel", NULL, NULL, NULL));
+    }
+}
+
+/* $receive: a new reference to a Future with the next event. */
+SV *px_receive(pTHX_ px_exchange *exchange) {
+    const px_kind *kind = exchange->kind;
+    SV *event = first_waiting(aTHX_ exchange) ? NULL : kind->next(aTHX_ exchange);
+    if (event) return px_future_done(aTHX_ exchange->worker, event);
+    SV *future = px_future_pending(aTHX_ exchange->worker);
+    wait_for_event(aTHX_ exchange, future);
+    if (kind->want) kind->want(aTHX_ exchange);
+    return future;
+}
