@@ -49,7 +49,8 @@ enum {
     PEREGRINE_E_ADDRESS = -14,          /* not a numeric address */
     PEREGRINE_E_CLOSE_CODE = -15,       /* not a close code that may be sent (RFC 6455 7.4) or reason over 123 bytes */
     PEREGRINE_E_UTF8 = -16,             /* text that is not UTF-8 */
-    PEREGRINE_E_NOT_WEBSOCKET = -17     /* the exchange is not an open WebSocket, or not a WebSocket handshake */
+    PEREGRINE_E_NOT_WEBSOCKET = -17,    /* the exchange is not an open WebSocket, or not a WebSocket handshake */
+    PEREGRINE_E_RESERVED = -18          /* a field that the WebSocket handshake sets itself; peregrine_bad_field() tells which one */
 };
 
 /* ---- Configuration ------------------------------------------------------------------------------------------------------------- */
@@ -74,6 +75,7 @@ int peregrine_config_get(const peregrine_config *config, const char *name, int64
 peregrine_worker *peregrine_worker_new(const peregrine_config *config); /* copies config; NULL with errno */
 void peregrine_worker_free(peregrine_worker *worker);                   /* closes everything at once */
 int peregrine_worker_set(peregrine_worker *worker, const char *name, int64_t value); /* change a limit while it runs */
+int peregrine_worker_get(const peregrine_worker *worker, const char *name, int64_t *value);
 
 enum { PEREGRINE_REUSE_PORT = 1, PEREGRINE_V6_ONLY = 2 };
 
@@ -189,7 +191,7 @@ typedef struct peregrine_event {
     const char *bytes;
     size_t len;
     const peregrine_request *request; /* REQUEST; BODY with TRAILERS */
-    uint32_t reason;                  /* CLOSED: a peregrine_reason when the engine ended it, 0 when the peer closed */
+    uint32_t reason;                  /* CLOSED: a peregrine_reason when the engine ended it, 0 when the peer or the host closed */
     uint32_t reserved;
 } peregrine_event;
 
@@ -259,7 +261,7 @@ const char *peregrine_reason_text(uint32_t reason);
 
 /* ---- WebSocket ----------------------------------------------------------------------------------------------------------------- */
 
-/* Completes the handshake. `subprotocol` may be NULL. */
+/* Completes the handshake. `subprotocol` may be NULL. While the worker drains, the WebSocket is closed again at once (1001). */
 int peregrine_accept_websocket(peregrine_worker *worker, peregrine_ticket ticket, const char *subprotocol, size_t subprotocol_len,
                                const peregrine_field *fields, size_t count);
 /* Sends one message: flags PEREGRINE_TEXT (checked to be UTF-8) or 0 for binary. */

@@ -107,6 +107,11 @@ export fn peregrine_worker_set(door: *Door, name: [*:0]const u8, value: i64) cal
     return Code.ok;
 }
 
+export fn peregrine_worker_get(door: *const Door, name: [*:0]const u8, value: *i64) callconv(.c) c_int {
+    value.* = door.worker.config.get(std.mem.span(name)) catch |err| return errors.code(err);
+    return Code.ok;
+}
+
 const flag_reuse_port = 1;
 const flag_v6_only = 2;
 

@@ -6,7 +6,7 @@ const Code = types.Code;
 
 /// Every error that a command gives.
 pub const Any = peregrine.StartError || peregrine.BodyError || peregrine.Config.SetError || peregrine.io.file.Error ||
-    error{ NotWebSocket, NotOpen, NotUtf8, CodeNotAllowed, ReasonTooLong, ReasonNotUtf8, ReasonWithoutCode, AlreadyClosed };
+    error{ NotWebSocket, ReservedField, NotOpen, NotUtf8, CodeNotAllowed, ReasonTooLong, ReasonNotUtf8, ReasonWithoutCode, AlreadyClosed };
 
 pub fn code(err: Any) c_int {
     return switch (err) {
@@ -22,6 +22,7 @@ pub fn code(err: Any) c_int {
         error.UnknownOption => Code.unknown,
         error.OutOfRange => Code.range,
         error.NotWebSocket => Code.not_websocket,
+        error.ReservedField => Code.reserved,
         error.NotOpen, error.AlreadyClosed => Code.out_of_order,
         error.NotUtf8, error.ReasonNotUtf8 => Code.utf8,
         error.CodeNotAllowed, error.ReasonTooLong, error.ReasonWithoutCode => Code.close_code,
@@ -56,6 +57,7 @@ pub fn text(number: c_int) [*:0]const u8 {
         Code.close_code => "close code may not be sent (RFC 6455 section 7.4), or its reason is over 123 bytes",
         Code.utf8 => "text is not UTF-8",
         Code.not_websocket => "not an open WebSocket",
+        Code.reserved => "the handshake itself has the field of that name",
         else => "unknown error",
     };
 }

@@ -24,6 +24,7 @@ pub const Code = struct {
     pub const close_code = -15;
     pub const utf8 = -16;
     pub const not_websocket = -17;
+    pub const reserved = -18;
 };
 
 pub const Option = extern struct {

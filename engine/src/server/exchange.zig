@@ -4,6 +4,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
 const http1 = protocol.http1;
+const handshake = protocol.websocket.handshake;
 const Field = protocol.http.Field;
 const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
@@ -231,6 +232,8 @@ pub const Exchange = struct {
         exchange.ended = true;
     }
 
+    pub const SwitchError = StartError || error{ReservedField};
+
     /// Queues the 101 that completes a WebSocket handshake. On an error nothing has changed.
     pub fn switchProtocols(
         exchange: *Exchange,
@@ -238,8 +241,12 @@ pub const Exchange = struct {
         websocket: *const WebSocket,
         subprotocol: ?[]const u8,
         extra: []const Field,
-    ) StartError!void {
+    ) SwitchError!void {
         const outbox = &exchange.connection.outbox;
+        for (extra, 0..) |field, index| if (handshake.ownsField(field.name())) {
+            exchange.connection.session.bad_field = @intCast(@min(index, std.math.maxInt(u16)));
+            return error.ReservedField;
+        };
         const scratch = try pool.take((extra.len + 3) * @sizeOf(Field));
         defer pool.give(scratch);
         const fields: []Field = @ptrCast(scratch[0 .. (extra.len + 3) * @sizeOf(Field)]);

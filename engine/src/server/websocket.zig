@@ -8,6 +8,7 @@ const Outbox = @import("outbox.zig").Outbox;
 const Input = @import("input.zig").Input;
 const Pool = @import("pool.zig").Pool;
 const Timer = @import("timer.zig").Timer;
+const Reason = @import("types.zig").Reason;
 
 pub const Kind = ws.Kind;
 
@@ -36,8 +37,8 @@ pub const WebSocket = struct {
         /// The host has not accepted it yet.
         handshake,
         open,
-        /// We sent a close frame, the peer owes its own until then.
-        closing: struct { until: u64 },
+        /// We sent a close frame, the peer owes its own until then. `why`: the engine closed, not its host.
+        closing: struct { until: u64, why: ?Reason = null },
     };
 
     const Keepalive = struct {
@@ -97,13 +98,29 @@ pub const WebSocket = struct {
         };
     }
 
+    /// Stops handing out messages, or goes on. A pong that is on its way is not expected while nobody reads.
+    pub fn pause(websocket: *WebSocket, paused: bool) void {
+        websocket.paused = paused;
+        if (paused) websocket.keepalive.pong_until = Timer.never;
+    }
+
+    /// The reason why the engine itself began to close; null when its host or the peer did.
+    pub fn closedBy(websocket: *const WebSocket) ?Reason {
+        return switch (websocket.state) {
+            .handshake, .open => null,
+            .closing => |closing| closing.why,
+        };
+    }
+
     /// Queues the ping that is due.
     pub fn ping(websocket: *WebSocket, outbox: *Outbox, pool: *Pool, now: u64) error{OutOfMemory}!void {
         const keepalive = &websocket.keepalive;
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
         try outbox.append(pool, frame[0..websocket.session.encodePing("", null, &frame)]);
         keepalive.ping_at = now + keepalive.interval_ms;
-        if (keepalive.timeout_ms > 0 and keepalive.pong_until == Timer.never) keepalive.pong_until = now + keepalive.timeout_ms;
+        // Nobody reads what a paused peer answers.
+        const expected = keepalive.timeout_ms > 0 and !websocket.paused;
+        if (expected and keepalive.pong_until == Timer.never) keepalive.pong_until = now + keepalive.timeout_ms;
     }
 
     /// What the worker has to do about input.

@@ -390,8 +390,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .idle => w.settle(peer),
                 .exchange => |exchange| {
                     peer.connection.session.closeAfterResponse();
-                    const websocket = exchange.openWebSocket() orelse continue;
-                    if (websocket.isOpen()) w.closeWebSocket(exchange, websocket_file.code_going_away, "") catch w.fail(peer, .server_shutdown);
+                    if (exchange.openWebSocket() != null) live.goAway(w, exchange);
                 },
                 else => {},
             };

@@ -89,6 +89,11 @@ pub fn acceptKey(key: *const [key_bytes]u8, out: *[accept_bytes]u8) void {
     assert(encoded.len == accept_bytes);
 }
 
+/// Whether a field of the answer belongs to the handshake itself, so that an application must not add one of that name.
+pub fn ownsField(name: []const u8) bool {
+    return std.ascii.startsWithIgnoreCase(name, "sec-websocket-") or header.Id.fromName(name) == .upgrade;
+}
+
 /// The subprotocols that a client offers, in its order of preference, over all fields of that name.
 pub const Subprotocols = struct {
     text: []const u8,

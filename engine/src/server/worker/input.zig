@@ -169,8 +169,8 @@ pub fn Input(comptime W: type) type {
                 .head, .draining, .lingering => w.close(peer),
                 .idle, .farewell => w.settle(peer),
                 .exchange => |exchange| {
-                    // A WebSocket needs both directions, and half a request is none.
-                    if (!exchange.inputComplete()) return w.fail(peer, .client_closed);
+                    // A WebSocket, asked for or open, needs both directions, and half a request is none.
+                    if (exchange.websocket != null or !exchange.inputComplete()) return w.fail(peer, .client_closed);
                     // It may have closed only its sending side, and gets its answer then. Probes tell if it is gone altogether.
                     w.io.probe(peer.socket);
                     connection.session.closeAfterResponse();

@@ -45,7 +45,7 @@ pub fn Live(comptime W: type) type {
             }) catch w.abort(exchange);
         }
 
-        pub const AcceptError = exchange_file.StartError || error{NotWebSocket};
+        pub const AcceptError = Exchange.SwitchError || error{NotWebSocket};
 
         /// Completes the handshake. `fields` are sent besides those that the protocol needs.
         pub fn acceptWebSocket(w: *W, exchange: *Exchange, subprotocol: ?[]const u8, fields: []const Field) AcceptError!void {
@@ -53,8 +53,19 @@ pub fn Live(comptime W: type) type {
             if (websocket.item.state != .handshake) return error.OutOfOrder;
             try exchange.switchProtocols(&w.pool, websocket.item, subprotocol, fields);
             websocket.item.state = .open;
+            exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.active_at = w.now;
             w.cork(W.peerOfExchange(exchange));
+            if (w.stopping != .no) goAway(w, exchange);
+        }
+
+        /// Closes an open WebSocket because the worker stops.
+        pub fn goAway(w: *W, exchange: *Exchange) void {
+            const websocket = exchange.openWebSocket().?;
+            if (!websocket.isOpen()) return;
+            if (closeWebSocket(w, exchange, websocket_file.code_going_away, "")) {
+                websocket.state.closing.why = .server_shutdown;
+            } else |_| w.fail(W.peerOfExchange(exchange), .server_shutdown);
         }
 
         pub const SendError = websocket_file.SendError;
@@ -89,7 +100,7 @@ pub fn Live(comptime W: type) type {
         pub fn pauseWebSocket(w: *W, exchange: *Exchange, paused: bool) error{NotWebSocket}!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             if (websocket.state != .open) return;
-            websocket.paused = paused;
+            websocket.pause(paused);
             w.cork(W.peerOfExchange(exchange));
         }
 
@@ -115,7 +126,7 @@ pub fn Live(comptime W: type) type {
                 .need_more => return false,
                 .handled => {},
                 .message => |message| w.host.message(w, exchange, message.kind, message.bytes),
-                .closed => |from_peer| endWebSocket(w, exchange, from_peer, null),
+                .closed => |from_peer| endWebSocket(w, exchange, from_peer, websocket.closedBy()),
                 .failed => |failure| endWebSocket(w, exchange, .{ .code = failure.code, .reason = "" }, .protocol_error),
             }
             return true;
