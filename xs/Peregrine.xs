@@ -188,8 +188,12 @@ set(self, name, value)
     SV *self
     const char *name
     IV value
+PREINIT:
+    px_worker *worker;
 CODE:
-    RETVAL = peregrine_worker_set(open_worker(aTHX_ self)->engine, name, (int64_t)value);
+    worker = open_worker(aTHX_ self);
+    RETVAL = peregrine_worker_set(worker->engine, name, (int64_t)value);
+    px_worker_limits(worker);
 OUTPUT:
     RETVAL
 

@@ -29,6 +29,24 @@ const char *px_event_bytes(pTHX_ SV **slot, const char **bytes, size_t *len) {
     return *bytes ? NULL : "has a wide character; encode it to bytes first";
 }
 
+/* The same for a character string, of which UTF-8 goes out. */
+const char *px_event_text(pTHX_ SV **slot, const char **bytes, size_t *len) {
+    if (!slot || !*slot) return "is missing";
+    SvGETMAGIC(*slot);
+    if (!SvOK(*slot)) return "is undefined";
+    if (SvROK(*slot) && !SvAMAGIC(*slot)) return "is a reference, not a string";
+    STRLEN got;
+    *bytes = SvPV_nomg_const(*slot, got);
+    if (!SvUTF8(*slot) && !is_utf8_invariant_string((const U8 *)*bytes, got)) {
+        SV *copy = newSVpvn_flags(*bytes, got, SVs_TEMP);
+        *bytes = SvPVutf8(copy, got);
+    } else if (SvUTF8(*slot) && !is_c9strict_utf8_string((const U8 *)*bytes, got)) {
+        return "has a surrogate or another code point that UTF-8 cannot carry";
+    }
+    *len = got;
+    return NULL;
+}
+
 /* Reads a list of [name, value] pairs. Returns NULL, or a failed Future that says which pair is wrong. */
 SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields) {
     fields->list = fields->local;
@@ -85,7 +103,7 @@ SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code) {
 /* The same for an event with fields: names the one that is wrong. */
 SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int code, const px_fields *fields) {
     px_worker *worker = exchange->worker;
-    if (code != PEREGRINE_E_FIELD_NAME && code != PEREGRINE_E_FIELD_VALUE && code != PEREGRINE_E_CONTENT_LENGTH)
+    if (code != PEREGRINE_E_RESERVED && code != PEREGRINE_E_FIELD_NAME && code != PEREGRINE_E_FIELD_VALUE && code != PEREGRINE_E_CONTENT_LENGTH)
         return px_event_outcome(aTHX_ exchange, type, code);
     const size_t i = peregrine_bad_field(worker->engine);
     SV *name = newSVpvs_flags("", SVs_TEMP);
@@ -93,6 +111,20 @@ SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int co
         pv_pretty(name, fields->list[i].name, fields->list[i].name_len, 64, NULL, NULL, PERL_PV_PRETTY_DUMP);
     return px_future_invalid(aTHX_ worker, "%s: headers[%lu] (%" SVf "): %s", type, (unsigned long)i, SVfARG(name),
                              peregrine_error_text(code));
+}
+
+/* Reads a number field, not an integer necessarily, of a range; *found says whether it is there. Returns NULL or a failed Future. */
+SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, NV max, NV *number, bool *found) {
+    SV *value = px_fetch(aTHX_ event, key);
+    *found = value != NULL;
+    if (!value) return NULL;
+    const bool reference = SvROK(value) && !SvAMAGIC(value);
+    const bool is_number = !reference && looks_like_number(value);
+    *number = is_number ? SvNV_nomg(value) : -1;
+    if (!(*number >= 0 && *number <= max))
+        return px_future_invalid(aTHX_ worker, "%s: %s must be a number from 0 to %" NVgf ", not '%" SVf "'", type, SvPVX_const(key), max,
+                                 SVfARG(value));
+    return NULL;
 }
 
 /* Reads an integer field within a range; *found says whether it is there. Returns NULL or a failed Future. */

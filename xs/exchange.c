@@ -129,6 +129,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, pere
     exchange->response = PX_RESPONSE_NONE;
     exchange->end = PX_END_OPEN;
     exchange->reason = 0;
+    Zero(&exchange->socket, 1, px_socket);
     exchange->previous = NULL;
     exchange->next = worker->live;
     if (worker->live) worker->live->previous = exchange;
@@ -147,6 +148,9 @@ static void clear(pTHX_ SV **slot) {
 static void clear_request(pTHX_ px_exchange *exchange) {
     clear(aTHX_ & exchange->body);
     clear(aTHX_ (SV **)&exchange->trailers);
+    clear(aTHX_ & exchange->socket.close_reason);
+    clear(aTHX_ (SV **)&exchange->socket.offered);
+    clear(aTHX_ (SV **)&exchange->socket.queue);
     clear(aTHX_ & exchange->receiver);
     clear(aTHX_ (SV **)&exchange->receivers);
     clear(aTHX_ (SV **)&exchange->senders);

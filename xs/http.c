@@ -126,13 +126,3 @@ const px_kind px_http_kind = {
     .body = http_body,
     .returned = http_returned,
 };
-
-/* REQUEST: opens an exchange and calls the application. */
-void px_http_request(pTHX_ px_worker *worker, const peregrine_event *event) {
-    px_exchange *exchange = px_exchange_open(aTHX_ worker, &px_http_kind, event->ticket);
-    if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
-    if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
-    if (worker->access_log) exchange->log = px_scope_log(aTHX_ event->request);
-    HV *scope = px_scope_build(aTHX_ exchange, event->request);
-    px_exchange_call_app(aTHX_ exchange, scope);
-}

@@ -62,7 +62,22 @@
     X(HTTP_DISCONNECT, "http.disconnect")                                                                                              \
     X(EMPTY, "")                                                                                                                       \
     X(HOST, "host")                                                                                                                    \
-    X(COOKIE, "cookie")
+    X(COOKIE, "cookie")                                                                                                                \
+    X(WEBSOCKET, "websocket")                                                                                                          \
+    X(WS, "ws")                                                                                                                        \
+    X(WSS, "wss")                                                                                                                      \
+    X(SUBPROTOCOL, "subprotocol")                                                                                                      \
+    X(SUBPROTOCOLS, "subprotocols")                                                                                                    \
+    X(WEBSOCKET_HTTP_RESPONSE, "websocket.http.response")                                                                              \
+    X(WEBSOCKET_CONNECT, "websocket.connect")                                                                                          \
+    X(WEBSOCKET_RECEIVE, "websocket.receive")                                                                                          \
+    X(WEBSOCKET_DISCONNECT, "websocket.disconnect")                                                                                    \
+    X(TEXT, "text")                                                                                                                    \
+    X(BYTES, "bytes")                                                                                                                  \
+    X(CODE, "code")                                                                                                                    \
+    X(REASON, "reason")                                                                                                                \
+    X(INTERVAL, "interval")                                                                                                            \
+    X(TIMEOUT, "timeout")
 
 #define PX_KEY_ENUM(name, text) PX_KEY_##name,
 enum px_key { PX_KEYS(PX_KEY_ENUM) PX_KEY_COUNT };
@@ -91,6 +106,7 @@ typedef struct px_context {
     px_done done;          /* of class Future: what an `async sub` without a result returns */
     px_done own_done;      /* of class PAGI::Server::Future: what $send returns when there is nothing to wait for */
     SV *own_done_loop;     /* the loop of own_done; compared, never looked into */
+    HV *no_data;        /* what an extension is mapped to that has no data */
     SV *loop_key;       /* the key under which IO::Async::Future keeps its loop; NULL: futures are not plain hashes that we know */
 } px_context;
 
@@ -143,10 +159,12 @@ typedef struct px_kind {
     SV *(*next)(pTHX_ px_exchange *exchange);  /* the next event for $receive, a new reference; NULL: there is none yet */
     void (*want)(pTHX_ px_exchange *exchange); /* somebody waits and there is none; may be NULL */
     void (*body)(pTHX_ px_exchange *exchange, const peregrine_event *event); /* BODY, MESSAGE: what the peer sent */
+    void (*closed)(pTHX_ px_exchange *exchange, const peregrine_event *event); /* CLOSED */
     void (*returned)(pTHX_ px_exchange *exchange, SV *failure); /* the application is done; failure: its exception, or NULL */
 } px_kind;
 
 extern const px_kind px_http_kind;
+extern const px_kind px_websocket_kind;
 
 struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
@@ -165,6 +183,7 @@ struct px_worker {
     HV *extensions; /* advertised, or NULL */
     SV *loop;       /* for our Futures */
     size_t high_water, low_water;
+    size_t queue_messages_max, queue_bytes_max; /* of one WebSocket; see config.zig */
     bool access_log;
     px_exchange *live;
     px_exchange *pool;
@@ -204,6 +223,25 @@ typedef enum { PX_REQUEST_MORE, PX_REQUEST_LAST, PX_REQUEST_DELIVERED } px_reque
 typedef enum { PX_RESPONSE_NONE, PX_RESPONSE_STARTED, PX_RESPONSE_TRAILERS_DUE, PX_RESPONSE_COMPLETE } px_response_state;
 typedef enum { PX_END_OPEN, PX_END_COMPLETED, PX_END_DISCONNECTED } px_end_state;
 
+typedef enum {
+    PX_SOCKET_CONNECTING, /* the handshake is not answered */
+    PX_SOCKET_DENYING,    /* it is being answered with an HTTP response */
+    PX_SOCKET_OPEN,
+    PX_SOCKET_CLOSING /* from this side; the engine tells when it is over */
+} px_socket_state;
+
+/* What an exchange of the websocket kind has besides. */
+typedef struct px_socket {
+    px_socket_state state;
+    bool connect_told; /* websocket.connect was given */
+    bool paused;       /* the peer is not read */
+    uint16_t close_code; /* how it ended; 0: not known, or not yet */
+    SV *close_reason;
+    AV *offered; /* subprotocols, until the handshake is answered; NULL: none */
+    AV *queue;   /* messages that the application has not asked for; NULL: none */
+    size_t queued_bytes;
+} px_socket;
+
 /* One request and its response, seen from Perl. It is held by the engine's ticket, by the application while that runs, and by each
  * Perl-side handle (`handles`): $receive, $send, pagi.connection, pagi.transport and the callback on the application's Future. */
 struct px_exchange {
@@ -224,6 +262,7 @@ struct px_exchange {
     px_response_state response;
     px_end_state end;
     uint32_t reason;
+    px_socket socket; /* of the websocket kind */
     px_scope scope; /* of the request that is on, or of a finished one for the next */
     CV *receive, *send, *app_ready; /* ours until the exchange is let go */
     SV *connection, *transport;
@@ -242,6 +281,7 @@ struct px_exchange {
 px_worker *px_worker_new(pTHX_ const peregrine_config *config);
 void px_worker_release(pTHX_ px_worker *worker);
 void px_worker_stop(pTHX_ px_worker *worker);
+void px_worker_limits(px_worker *worker);
 void px_worker_attach(pTHX_ px_worker *worker, HV *settings);
 void px_worker_dispatch(pTHX_ px_worker *worker);
 void px_worker_queued(pTHX_ px_worker *worker);
@@ -325,11 +365,14 @@ typedef struct px_fields {
 const char *px_event_bytes(pTHX_ SV **slot, const char **bytes, size_t *len);
 SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields);
 SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found);
+const char *px_event_text(pTHX_ SV **slot, const char **bytes, size_t *len);
+SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, NV max, NV *number, bool *found);
 SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code);
 SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int code, const px_fields *fields);
 
 /* receive.c */
 SV *px_receive(pTHX_ px_exchange *exchange);
+bool px_receive_waits(pTHX_ px_exchange *exchange);
 bool px_receive_give(pTHX_ px_exchange *exchange, SV *event);
 void px_receive_serve(pTHX_ px_exchange *exchange);
 void px_receive_cancel(pTHX_ px_exchange *exchange);
@@ -341,8 +384,5 @@ SV *px_response_trailers(pTHX_ px_exchange *exchange, HV *event);
 void px_response_refuse(pTHX_ px_exchange *exchange, uint16_t status, const char *text, uint32_t reason);
 void px_response_backstop(pTHX_ px_exchange *exchange);
 void px_response_cut(pTHX_ px_exchange *exchange);
-
-/* http.c */
-void px_http_request(pTHX_ px_worker *worker, const peregrine_event *event);
 
 #endif

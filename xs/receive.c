@@ -34,6 +34,11 @@ static void wait_for_event(pTHX_ px_exchange *exchange, SV *future) {
     av_push(exchange->receivers, object);
 }
 
+/* Whether somebody waits for an event. */
+bool px_receive_waits(pTHX_ px_exchange *exchange) {
+    return first_waiting(aTHX_ exchange) != NULL;
+}
+
 /* Gives an event (taken over) to the one who has waited longest; false when nobody waits, and then it stays the caller's. */
 bool px_receive_give(pTHX_ px_exchange *exchange, SV *event) {
     SV *future = first_waiting(aTHX_ exchange);

@@ -18,7 +18,20 @@ px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
     worker->engine = engine;
     worker->cx = px_context_get(aTHX);
     worker->refs = 1;
+    px_worker_limits(worker);
     return worker;
+}
+
+static size_t limit(const px_worker *worker, const char *name) {
+    int64_t value = 0;
+    (void)peregrine_worker_get(worker->engine, name, &value);
+    return (size_t)value;
+}
+
+/* Reads the limits that are kept on this side of the door. */
+void px_worker_limits(px_worker *worker) {
+    worker->queue_messages_max = limit(worker, "queue_messages_max");
+    worker->queue_bytes_max = limit(worker, "queue_bytes_max");
 }
 
 static SV *setting(pTHX_ HV *settings, const char *name) {
@@ -135,7 +148,9 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     const uint32_t code = event->code;
     px_exchange_hold(exchange);
     switch (event->kind) {
-    case PEREGRINE_BODY: exchange->kind->body(aTHX_ exchange, event); break;
+    case PEREGRINE_BODY:
+    case PEREGRINE_MESSAGE: exchange->kind->body(aTHX_ exchange, event); break;
+    case PEREGRINE_CLOSED: exchange->kind->closed(aTHX_ exchange, event); break;
     case PEREGRINE_DRAINED:
         px_transport_drained(aTHX_ exchange);
         px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
@@ -159,9 +174,20 @@ static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_worker_tell(aTHX_ worker, "_notice", level, text);
 }
 
+/* Opens an exchange and calls the application. */
+static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
+    const px_kind *kind = event->flags & PEREGRINE_HANDSHAKE ? &px_websocket_kind : &px_http_kind;
+    px_exchange *exchange = px_exchange_open(aTHX_ worker, kind, event->ticket);
+    if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
+    if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
+    if (worker->access_log) exchange->log = px_scope_log(aTHX_ event->request);
+    HV *scope = px_scope_build(aTHX_ exchange, event->request);
+    px_exchange_call_app(aTHX_ exchange, scope);
+}
+
 static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) {
     switch (event->kind) {
-    case PEREGRINE_REQUEST: px_http_request(aTHX_ worker, event); break;
+    case PEREGRINE_REQUEST: request(aTHX_ worker, event); break;
     case PEREGRINE_STOPPED: px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL); break;
     case PEREGRINE_NOTICE: notice(aTHX_ worker, event); break;
     default: exchange_event(aTHX_ worker, event); break;

@@ -47,10 +47,11 @@ enum {
     PEREGRINE_E_RANGE = -12,            /* value out of the option's range */
     PEREGRINE_E_SYSTEM = -13,           /* a system call failed; errno is set */
     PEREGRINE_E_ADDRESS = -14,          /* not a numeric address */
-    PEREGRINE_E_CLOSE_CODE = -15,       /* not a close code that may be sent (RFC 6455 7.4) or reason over 123 bytes */
+    PEREGRINE_E_CLOSE_CODE = -15,       /* not a close code that may be sent (RFC 6455 7.4) */
     PEREGRINE_E_UTF8 = -16,             /* text that is not UTF-8 */
     PEREGRINE_E_NOT_WEBSOCKET = -17,    /* the exchange is not an open WebSocket, or not a WebSocket handshake */
-    PEREGRINE_E_RESERVED = -18          /* a field that the WebSocket handshake sets itself; peregrine_bad_field() tells which one */
+    PEREGRINE_E_RESERVED = -18,         /* a field that the WebSocket handshake sets itself; peregrine_bad_field() tells which one */
+    PEREGRINE_E_CLOSE_REASON = -19      /* the reason of a close is over 123 bytes */
 };
 
 /* ---- Configuration ------------------------------------------------------------------------------------------------------------- */

@@ -27,6 +27,7 @@ use PAGI::Server::Transport;
 my %LIVE = map { $_ => 1 } qw(
     timeout max_connections max_header_size max_header_count max_body_size write_high_watermark
     write_low_watermark log_level quiet shutdown_timeout on_error
+    max_receive_queue max_receive_queue_size max_ws_frame_size max_ws_message_size ws_idle_timeout
 );
 
 # ---- Construction -------------------------------------------------------------------------------
@@ -490,6 +491,21 @@ limit.
 
 Bytes of output waiting for the peer: from the high mark on C<$send> returns a pending Future, which
 resolves when the queue has fallen below the low one.
+
+=item max_receive_queue => 1000, max_receive_queue_size => 1048576
+
+Messages of one WebSocket that wait for the application. One more closes it with 1008 and C<Message queue
+overflow>; the application gets those that it has, then a C<websocket.disconnect> with C<queue_overflow>. From
+so many bytes of them on, the peer is not read: it waits, until the application has taken half.
+
+=item max_ws_frame_size => 65536, max_ws_message_size => 16777216
+
+Bytes of one frame, and of one message over all its frames. A larger one closes the WebSocket with 1009.
+
+=item ws_idle_timeout => 0
+
+Seconds that a WebSocket may pass without a byte in either direction. C<websocket.keepalive> is the better way
+to find peers that are gone. 0 means no limit.
 
 =item shutdown_timeout => 30
 

@@ -25,7 +25,8 @@ pub fn code(err: Any) c_int {
         error.ReservedField => Code.reserved,
         error.NotOpen, error.AlreadyClosed => Code.out_of_order,
         error.NotUtf8, error.ReasonNotUtf8 => Code.utf8,
-        error.CodeNotAllowed, error.ReasonTooLong, error.ReasonWithoutCode => Code.close_code,
+        error.CodeNotAllowed, error.ReasonWithoutCode => Code.close_code,
+        error.ReasonTooLong => Code.close_reason,
         error.DescriptorsExhausted => blk: {
             setErrno(.MFILE);
             break :blk Code.system;
@@ -54,7 +55,8 @@ pub fn text(number: c_int) [*:0]const u8 {
         Code.range => "value out of range",
         Code.system => "a system call failed",
         Code.address => "not a numeric address",
-        Code.close_code => "close code may not be sent (RFC 6455 section 7.4), or its reason is over 123 bytes",
+        Code.close_code => "close code may not be sent (RFC 6455 section 7.4)",
+        Code.close_reason => "close reason is over 123 bytes",
         Code.utf8 => "text is not UTF-8",
         Code.not_websocket => "not an open WebSocket",
         Code.reserved => "the handshake itself has the field of that name",

@@ -25,6 +25,7 @@ pub const Code = struct {
     pub const utf8 = -16;
     pub const not_websocket = -17;
     pub const reserved = -18;
+    pub const close_reason = -19;
 };
 
 pub const Option = extern struct {

@@ -30,6 +30,11 @@ my %OPTIONS = (
     max_body_size            => { type => 'integer', engine  => 'body_bytes_max' },
     write_high_watermark     => { type => 'integer', engine  => 'write_high_bytes' },
     write_low_watermark      => { type => 'integer', engine  => 'write_low_bytes' },
+    max_receive_queue        => { type => 'integer', engine  => 'queue_messages_max' },
+    max_receive_queue_size   => { type => 'integer', engine  => 'queue_bytes_max' },
+    max_ws_frame_size        => { type => 'integer', engine  => 'frame_bytes_max' },
+    max_ws_message_size      => { type => 'integer', engine  => 'message_bytes_max' },
+    ws_idle_timeout          => { type => 'number',  engine  => 'websocket_idle_ms', scale => 1000 },
 );
 
 my %ENGINE = map { $_->{name} => $_ } Peregrine::options();

@@ -1,0 +1,121 @@
+package TestWebSocket;
+
+# A small RFC 6455 client on TestClient: it sends exactly the frames that a test gives it, right or wrong.
+
+use strict;
+use warnings;
+
+use Digest::SHA  qw(sha1_base64);
+use MIME::Base64 qw(encode_base64);
+use TestClient;
+
+use constant {
+    CONTINUATION => 0,
+    TEXT         => 1,
+    BINARY       => 2,
+    CLOSE        => 8,
+    PING         => 9,
+    PONG         => 10,
+};
+
+my $KEY = encode_base64('peregrine tester', '');
+my $MASK = "\x37\xfa\x21\x3d";
+
+# The request of a handshake. `lines`: more fields.
+sub handshake {
+    my ($target, @lines) = @_;
+    return join "\r\n", "GET $target HTTP/1.1", 'Host: localhost', 'Upgrade: websocket', 'Connection: Upgrade',
+        "Sec-WebSocket-Key: $KEY", 'Sec-WebSocket-Version: 13', @lines, '', '';
+}
+
+# Connects and sends the handshake; the answer is not awaited.
+sub start {
+    my ($class, $port, $target, %options) = @_;
+    my $lines  = delete $options{lines} || [];
+    my $client = TestClient->new($port, %options);
+    $client->send(handshake($target, @$lines));
+    return bless { client => $client }, $class;
+}
+
+# Connects and completes the handshake; dies unless it is answered with 101.
+sub open {
+    my ($class, $port, $target, %options) = @_;
+    my $self   = $class->start($port, $target, %options);
+    my $answer = $self->answer or die "no answer to the handshake for $target\n";
+    die "the handshake for $target was answered with $answer->{status}: $answer->{body}\n" if $answer->{status} != 101;
+    return $self;
+}
+
+# The answer to the handshake.
+sub answer {
+    my ($self) = @_;
+    return $self->{answer} ||= $self->{client}->response;
+}
+
+# What Sec-WebSocket-Accept has to say.
+sub accept_key { return sha1_base64($KEY . '258EAFA5-E914-47DA-95CA-C5AB0DC85B11') . '=' }
+
+# The bytes of a masked frame. Options: fin (1), rsv (0), masked (1), length (of the payload, for lies).
+sub frame {
+    my ($opcode, $payload, %options) = @_;
+    my $fin    = defined $options{fin} ? $options{fin} : 1;
+    my $masked = defined $options{masked} ? $options{masked} : 1;
+    my $length = defined $options{length} ? $options{length} : length $payload;
+    my $first  = $opcode | ($fin ? 0x80 : 0) | (($options{rsv} || 0) << 4);
+    my $bit    = $masked ? 0x80 : 0;
+    my $head =
+          $length < 126    ? pack('CC',   $first, $bit | $length)
+        : $length < 65_536 ? pack('CCn',  $first, $bit | 126, $length)
+        :                    pack('CCQ>', $first, $bit | 127, $length);
+    return $head . $payload if !$masked;
+    my $key = $MASK x (length($payload) / 4 + 1);
+    return $head . $MASK . ($payload ^ substr $key, 0, length $payload);
+}
+
+sub send_frame {
+    my ($self, @frame) = @_;
+    $self->{client}->send(frame(@frame));
+    return $self;
+}
+
+# Text is a string of bytes: what goes over the wire.
+sub text   { my ($self, $bytes) = @_; return $self->send_frame(TEXT,   $bytes) }
+sub binary { my ($self, $bytes) = @_; return $self->send_frame(BINARY, $bytes) }
+
+sub close_frame {
+    my ($self, $code, $reason) = @_;
+    return $self->send_frame(CLOSE, defined $code ? pack('n', $code) . (defined $reason ? $reason : '') : '');
+}
+
+# The next frame as [opcode, payload, fin]; undef at the end of the stream or when the time is up.
+sub next_frame {
+    my ($self) = @_;
+    my $client = $self->{client};
+    my ($first, $length) = unpack 'CC', $client->_bytes(2) // return;
+    die "a frame of the server is masked\n" if $length & 0x80;
+    $length = unpack 'n',  $client->_bytes(2) // return if $length == 126;
+    $length = unpack 'Q>', $client->_bytes(8) // return if $length == 127;
+    my $payload = $client->_bytes($length);
+    return defined $payload ? [ $first & 0x0f, $payload, $first >> 7 ] : undef;
+}
+
+# The next frame as a word and its payload: "text hello", "close 1000 bye", "ping x"; 'end' when there is none.
+sub next {
+    my ($self) = @_;
+    my $frame = $self->next_frame or return $self->{client}{ended} ? 'end' : 'nothing';
+    my ($opcode, $payload) = @$frame;
+    return "text $payload"   if $opcode == TEXT;
+    return "binary $payload" if $opcode == BINARY;
+    return "ping $payload"   if $opcode == PING;
+    return "pong $payload"   if $opcode == PONG;
+    return "frame $opcode"   if $opcode != CLOSE;
+    return 'close' if !length $payload;
+    my ($code, $reason) = unpack 'n a*', $payload;
+    return length $reason ? "close $code $reason" : "close $code";
+}
+
+sub half_close { $_[0]{client}->half_close; return $_[0] }
+sub close      { $_[0]{client}->close;      return }
+sub reset      { $_[0]{client}->reset;      return }
+
+1;

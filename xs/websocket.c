@@ -1,0 +1,416 @@
+/* websocket.c - the websocket scope (PAGI::Spec::Www, WebSocket): its events both ways, the queue of messages that the application has not
+ * asked for yet, and what the end of its application means.
+ *
+ * The handshake, frames, pings and the closing handshake are the engine's. An idle WebSocket keeps nothing here beside its exchange. */
+#include "peregrine_xs.h"
+
+#define PX_CLOSE_NORMAL 1000
+#define PX_CLOSE_ABNORMAL 1006
+#define PX_CLOSE_POLICY 1008
+#define PX_CLOSE_INTERNAL 1011
+
+/* Intervals in seconds that fit into the engine's milliseconds. */
+#define PX_SECONDS_MAX 1000000
+
+/* ---- What $receive gives --------------------------------------------------------------------------------------------------------- */
+
+static HV *new_event(pTHX_ px_context *cx, SV *type) {
+    HV *event = newHV();
+    px_store(aTHX_ event, PX_KEY(cx, TYPE), px_copy(aTHX_ type));
+    return event;
+}
+
+static SV *connect_event(pTHX_ px_exchange *exchange) {
+    px_context *cx = exchange->worker->cx;
+    exchange->socket.connect_told = true;
+    return newRV_noinc((SV *)new_event(aTHX_ cx, PX_KEY(cx, WEBSOCKET_CONNECT)));
+}
+
+/* Takes over the message. Text of ASCII only goes without the flag that makes Perl slower with it. */
+static SV *receive_event(pTHX_ px_context *cx, SV *message, bool text) {
+    HV *event = new_event(aTHX_ cx, PX_KEY(cx, WEBSOCKET_RECEIVE));
+    if (text && is_utf8_invariant_string((const U8 *)SvPVX_const(message), SvCUR(message))) SvUTF8_off(message);
+    px_store(aTHX_ event, text ? PX_KEY(cx, TEXT) : PX_KEY(cx, BYTES), message);
+    return newRV_noinc((SV *)event);
+}
+
+static SV *disconnect_event(pTHX_ const px_exchange *exchange) {
+    px_context *cx = exchange->worker->cx;
+    const px_socket *socket = &exchange->socket;
+    HV *event = new_event(aTHX_ cx, PX_KEY(cx, WEBSOCKET_DISCONNECT));
+    px_store(aTHX_ event, PX_KEY(cx, CODE), newSVuv(socket->close_code ? socket->close_code : PX_CLOSE_ABNORMAL));
+    px_store(aTHX_ event, PX_KEY(cx, REASON),
+             socket->close_reason ? newSVsv(socket->close_reason) : newSVpv(peregrine_reason_text(exchange->reason), 0));
+    return newRV_noinc((SV *)event);
+}
+
+/* Remembers how the WebSocket ended, unless that is known already. Takes over `reason`. */
+static void note_close(pTHX_ px_exchange *exchange, uint16_t code, SV *reason) {
+    px_socket *socket = &exchange->socket;
+    if (socket->close_code) {
+        SvREFCNT_dec_NN(reason);
+        return;
+    }
+    socket->close_code = code;
+    socket->close_reason = reason;
+}
+
+/* ---- Messages that nobody has asked for yet -------------------------------------------------------------------------------------- */
+
+/* The peer waits while much is queued: its socket is not read. */
+static void set_paused(px_exchange *exchange, bool paused) {
+    px_worker *worker = exchange->worker;
+    exchange->socket.paused = paused;
+    if (worker->engine && exchange->ticket_live) (void)peregrine_pause(worker->engine, exchange->ticket, paused);
+}
+
+/* More messages wait than the application is allowed to fall behind: the peer is told, the application gets those that it has. */
+static void overflow(pTHX_ px_exchange *exchange) {
+    static const char reason[] = "Message queue overflow";
+    px_worker *worker = exchange->worker;
+    note_close(aTHX_ exchange, PX_CLOSE_POLICY, newSVpv(peregrine_reason_text(PEREGRINE_QUEUE_OVERFLOW), 0));
+    exchange->socket.state = PX_SOCKET_CLOSING;
+    if (!worker->engine) return;
+    (void)peregrine_close_websocket(worker->engine, exchange->ticket, PX_CLOSE_POLICY, reason, sizeof(reason) - 1);
+    px_worker_queued(aTHX_ worker);
+}
+
+/* Binary messages are told from text by the UTF-8 flag, which every text in the queue has. */
+static void queue_message(pTHX_ px_exchange *exchange, SV *message) {
+    const px_worker *worker = exchange->worker;
+    px_socket *socket = &exchange->socket;
+    if (!socket->queue) socket->queue = newAV();
+    if (av_count(socket->queue) >= worker->queue_messages_max) {
+        SvREFCNT_dec_NN(message);
+        overflow(aTHX_ exchange);
+        return;
+    }
+    socket->queued_bytes += SvCUR(message);
+    av_push(socket->queue, message);
+    if (!socket->paused && socket->queued_bytes >= worker->queue_bytes_max) set_paused(exchange, true);
+}
+
+static SV *take_message(pTHX_ px_exchange *exchange) {
+    px_socket *socket = &exchange->socket;
+    AV *queue = socket->queue;
+    SV *message = av_shift(queue);
+    socket->queued_bytes -= SvCUR(message);
+    if (av_count(queue) == 0) {
+        socket->queue = NULL;
+        SvREFCNT_dec_NN((SV *)queue);
+    }
+    if (socket->paused && socket->queued_bytes <= exchange->worker->queue_bytes_max / 2) {
+        set_paused(exchange, false);
+        px_worker_queued(aTHX_ exchange->worker);
+    }
+    return message;
+}
+
+static void drop_messages(pTHX_ px_exchange *exchange) {
+    SV *queue = (SV *)exchange->socket.queue;
+    exchange->socket.queue = NULL;
+    exchange->socket.queued_bytes = 0;
+    SvREFCNT_dec(queue);
+}
+
+/* Whether no message will come any more. */
+static bool over(const px_exchange *exchange) {
+    return exchange->end == PX_END_DISCONNECTED || exchange->socket.close_code != 0;
+}
+
+static SV *websocket_next(pTHX_ px_exchange *exchange) {
+    if (!exchange->socket.connect_told) return connect_event(aTHX_ exchange);
+    if (exchange->socket.queue) {
+        SV *message = take_message(aTHX_ exchange);
+        return receive_event(aTHX_ exchange->worker->cx, message, SvUTF8(message));
+    }
+    return over(exchange) ? disconnect_event(aTHX_ exchange) : NULL;
+}
+
+/* After a denial response there is nothing to wait for: there was no WebSocket, and no websocket.disconnect tells of its end. */
+static void websocket_want(pTHX_ px_exchange *exchange) {
+    if (exchange->end == PX_END_COMPLETED) px_receive_cancel(aTHX_ exchange);
+}
+
+/* MESSAGE */
+static void websocket_message(pTHX_ px_exchange *exchange, const peregrine_event *event) {
+    if (exchange->socket.state != PX_SOCKET_OPEN || !exchange->app_running) return;
+    const bool text = (event->flags & PEREGRINE_TEXT) != 0;
+    SV *message = newSVpvn_flags(event->bytes, event->len, text ? SVf_UTF8 : 0);
+    if (exchange->socket.queue || !px_receive_waits(aTHX_ exchange)) queue_message(aTHX_ exchange, message);
+    else px_receive_give(aTHX_ exchange, receive_event(aTHX_ exchange->worker->cx, message, text));
+}
+
+/* CLOSED */
+static void websocket_closed(pTHX_ px_exchange *exchange, const peregrine_event *event) {
+    const uint32_t reason = event->reason;
+    note_close(aTHX_ exchange, (uint16_t)event->code,
+               reason ? newSVpv(peregrine_reason_text(reason), 0) : newSVpvn_utf8(event->bytes, event->len, 1));
+    px_exchange_disconnect(aTHX_ exchange, reason);
+    px_exchange_ticket_gone(aTHX_ exchange);
+}
+
+/* ---- $send ----------------------------------------------------------------------------------------------------------------------- */
+
+/* An event that only an open WebSocket can take. NULL: go on; otherwise the Future to return. What comes after the end does nothing. */
+static SV *not_open(pTHX_ px_exchange *exchange, const char *type) {
+    px_worker *worker = exchange->worker;
+    switch (exchange->socket.state) {
+    case PX_SOCKET_CONNECTING:
+        return px_future_invalid(aTHX_ worker, "%s: the WebSocket has not been accepted; send websocket.accept first", type);
+    case PX_SOCKET_DENYING: return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
+    case PX_SOCKET_CLOSING: break;
+    case PX_SOCKET_OPEN:
+        if (worker->engine) return NULL;
+    }
+    return px_future_done(aTHX_ worker, NULL);
+}
+
+/* An event that only an unanswered handshake can take. */
+static SV *not_connecting(pTHX_ px_exchange *exchange, const char *type) {
+    px_worker *worker = exchange->worker;
+    switch (exchange->socket.state) {
+    case PX_SOCKET_CONNECTING: return NULL;
+    case PX_SOCKET_DENYING: return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
+    case PX_SOCKET_OPEN:
+    case PX_SOCKET_CLOSING: break;
+    }
+    return px_future_invalid(aTHX_ worker, "%s: the WebSocket has already been accepted", type);
+}
+
+/* The Future of a command to an open WebSocket. The engine may be closing it already: then it is as if the event had come too late. */
+static SV *outcome(pTHX_ px_exchange *exchange, const char *type, int code) {
+    if (code == PEREGRINE_E_OUT_OF_ORDER || code == PEREGRINE_E_NOT_WEBSOCKET) return px_future_done(aTHX_ exchange->worker, NULL);
+    return px_event_outcome(aTHX_ exchange, type, code);
+}
+
+/* Checks that a subprotocol is one of those that the client offered. */
+static SV *not_offered(pTHX_ px_exchange *exchange, const char *type, const char *name, size_t len) {
+    px_worker *worker = exchange->worker;
+    AV *offered = exchange->socket.offered;
+    SV *list = newSVpvs_flags("", SVs_TEMP);
+    for (SSize_t i = 0; offered && i <= AvFILLp(offered); i++) {
+        SV *other = AvARRAY(offered)[i];
+        if (SvCUR(other) == len && memcmp(SvPVX_const(other), name, len) == 0) return NULL;
+        sv_catpvf(list, "%s'%" SVf "'", i ? ", " : "", SVfARG(other));
+    }
+    SV *shown = newSVpvs_flags("", SVs_TEMP);
+    pv_pretty(shown, name, len, 64, NULL, NULL, PERL_PV_PRETTY_DUMP);
+    if (!offered)
+        return px_future_invalid(aTHX_ worker, "%s: subprotocol %" SVf " was not offered by the client, which offered none", type,
+                                 SVfARG(shown));
+    return px_future_invalid(aTHX_ worker, "%s: subprotocol %" SVf " was not offered by the client, which offered %" SVf, type,
+                             SVfARG(shown), SVfARG(list));
+}
+
+static SV *send_accept(pTHX_ px_exchange *exchange, HV *event) {
+    static const char type[] = "websocket.accept";
+    px_worker *worker = exchange->worker;
+    px_context *cx = worker->cx;
+    SV *failed = not_connecting(aTHX_ exchange, type);
+    if (failed) return failed;
+    SV *subprotocol = px_fetch(aTHX_ event, PX_KEY(cx, SUBPROTOCOL));
+    const char *name = NULL;
+    size_t name_len = 0;
+    if (subprotocol) {
+        const char *wrong = px_event_bytes(aTHX_ & subprotocol, &name, &name_len);
+        if (wrong) return px_future_invalid(aTHX_ worker, "%s: subprotocol %s", type, wrong);
+        failed = not_offered(aTHX_ exchange, type, name, name_len);
+        if (failed) return failed;
+    }
+    px_fields fields;
+    failed = px_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PX_KEY(cx, HEADERS)), &fields);
+    if (failed) return failed;
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    const int code = peregrine_accept_websocket(worker->engine, exchange->ticket, name, name_len, fields.list, fields.count);
+    if (code >= 0) {
+        SV *offered = (SV *)exchange->socket.offered;
+        exchange->socket.offered = NULL;
+        exchange->socket.state = PX_SOCKET_OPEN;
+        SvREFCNT_dec(offered);
+        px_exchange_note(aTHX_ exchange, 101, 0);
+    }
+    return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
+}
+
+static SV *send_message(pTHX_ px_exchange *exchange, HV *event) {
+    static const char type[] = "websocket.send";
+    px_worker *worker = exchange->worker;
+    px_context *cx = worker->cx;
+    SV *failed = not_open(aTHX_ exchange, type);
+    if (failed) return failed;
+    SV *text = px_fetch(aTHX_ event, PX_KEY(cx, TEXT));
+    SV *binary = text && HvTOTALKEYS(event) == 2 ? NULL : px_fetch(aTHX_ event, PX_KEY(cx, BYTES));
+    if (!text == !binary) return px_future_invalid(aTHX_ worker, "%s: exactly one of text and bytes must be given", type);
+    const char *bytes;
+    size_t len;
+    const char *wrong = text ? px_event_text(aTHX_ & text, &bytes, &len) : px_event_bytes(aTHX_ & binary, &bytes, &len);
+    if (wrong) return px_future_invalid(aTHX_ worker, "%s: %s %s", type, text ? "text" : "bytes", wrong);
+    const int code = peregrine_send_message(worker->engine, exchange->ticket, bytes, len, text ? PEREGRINE_TEXT : 0);
+    if (code >= 0) px_exchange_note(aTHX_ exchange, 0, len);
+    return outcome(aTHX_ exchange, type, code);
+}
+
+static SV *send_keepalive(pTHX_ px_exchange *exchange, HV *event) {
+    static const char type[] = "websocket.keepalive";
+    px_worker *worker = exchange->worker;
+    px_context *cx = worker->cx;
+    SV *failed = not_open(aTHX_ exchange, type);
+    if (failed) return failed;
+    NV interval = 0, timeout = 0;
+    bool found;
+    failed = px_event_number(aTHX_ worker, type, event, PX_KEY(cx, TIMEOUT), PX_SECONDS_MAX, &timeout, &found);
+    if (failed) return failed;
+    failed = px_event_number(aTHX_ worker, type, event, PX_KEY(cx, INTERVAL), PX_SECONDS_MAX, &interval, &found);
+    if (failed) return failed;
+    if (!found) return px_future_invalid(aTHX_ worker, "%s: interval is missing (seconds; 0 stops the pings)", type);
+    const uint32_t interval_ms = (uint32_t)Perl_ceil(interval * 1000);
+    const uint32_t timeout_ms = (uint32_t)Perl_ceil(timeout * 1000);
+    return outcome(aTHX_ exchange, type, peregrine_keepalive(worker->engine, exchange->ticket, interval_ms, timeout_ms));
+}
+
+static SV *send_close(pTHX_ px_exchange *exchange, HV *event) {
+    static const char type[] = "websocket.close";
+    px_worker *worker = exchange->worker;
+    px_context *cx = worker->cx;
+    IV code = 0;
+    bool found;
+    SV *failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, CODE), 4999, &code, &found);
+    if (failed) return failed;
+    SV *given = px_fetch(aTHX_ event, PX_KEY(cx, REASON));
+    const char *reason = "";
+    size_t reason_len = 0;
+    const char *wrong = given ? px_event_text(aTHX_ & given, &reason, &reason_len) : NULL;
+    if (wrong) return px_future_invalid(aTHX_ worker, "%s: reason %s", type, wrong);
+    if (exchange->socket.state == PX_SOCKET_CONNECTING) {
+        px_response_refuse(aTHX_ exchange, 403, "Forbidden\n", 0);
+        return px_future_done(aTHX_ worker, NULL);
+    }
+    failed = not_open(aTHX_ exchange, type);
+    if (failed) return failed;
+    const int result = peregrine_close_websocket(worker->engine, exchange->ticket, (uint16_t)(found ? code : PX_CLOSE_NORMAL), reason, reason_len);
+    if (result == PEREGRINE_E_CLOSE_CODE)
+        return px_future_invalid(aTHX_ worker, "%s: code must be 1000 to 1003, 1007 to 1014 or 3000 to 4999, not %" IVdf, type, code);
+    if (result == PEREGRINE_E_CLOSE_REASON)
+        return px_future_invalid(aTHX_ worker, "%s: reason must have at most 123 bytes as UTF-8, not %lu", type, (unsigned long)reason_len);
+    if (result >= 0) exchange->socket.state = PX_SOCKET_CLOSING;
+    return outcome(aTHX_ exchange, type, result);
+}
+
+static SV *send_denial_start(pTHX_ px_exchange *exchange, HV *event) {
+    static const char type[] = "websocket.http.response.start";
+    SV *failed = exchange->response == PX_RESPONSE_NONE ? not_connecting(aTHX_ exchange, type) : NULL;
+    if (failed) return failed;
+    SV *future = px_response_start(aTHX_ exchange, type, event, true);
+    if (exchange->response != PX_RESPONSE_NONE) exchange->socket.state = PX_SOCKET_DENYING;
+    return future;
+}
+
+static SV *send_denial_body(pTHX_ px_exchange *exchange, HV *event) {
+    static const char type[] = "websocket.http.response.body";
+    SV *failed = exchange->socket.state == PX_SOCKET_DENYING ? NULL : not_connecting(aTHX_ exchange, type);
+    return failed ? failed : px_response_body(aTHX_ exchange, type, event, true);
+}
+
+static const px_send_event websocket_sends[] = {
+    PX_SEND("websocket.send", send_message),
+    PX_SEND("websocket.accept", send_accept),
+    PX_SEND("websocket.close", send_close),
+    PX_SEND("websocket.keepalive", send_keepalive),
+    PX_SEND("websocket.http.response.start", send_denial_start),
+    PX_SEND("websocket.http.response.body", send_denial_body),
+    {NULL, 0, NULL},
+};
+
+/* ---- The application's end ------------------------------------------------------------------------------------------------------- */
+
+/* Says how the application ended, if that is worth saying. */
+static void report(pTHX_ px_exchange *exchange, SV *failure, const char *died, const char *returned) {
+    const char *stage = failure ? died : returned;
+    if (!stage) return;
+    px_worker_tell(aTHX_ exchange->worker, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef,
+                   newSVpvn_flags(stage, strlen(stage), SVs_TEMP));
+}
+
+static void close_for_app(pTHX_ px_exchange *exchange, uint16_t code) {
+    px_worker *worker = exchange->worker;
+    exchange->socket.state = PX_SOCKET_CLOSING;
+    if (!worker->engine) return;
+    (void)peregrine_close_websocket(worker->engine, exchange->ticket, code, "", 0);
+    px_worker_queued(aTHX_ worker);
+}
+
+static void websocket_returned(pTHX_ px_exchange *exchange, SV *failure) {
+    drop_messages(aTHX_ exchange);
+    if (exchange->end != PX_END_OPEN || exchange->gone) {
+        report(aTHX_ exchange, failure, "after its WebSocket had ended", NULL);
+        return;
+    }
+    switch (exchange->socket.state) {
+    case PX_SOCKET_CONNECTING:
+        report(aTHX_ exchange, failure, "before its WebSocket was accepted", "without accepting or closing its WebSocket");
+        px_response_backstop(aTHX_ exchange);
+        break;
+    case PX_SOCKET_DENYING: {
+        const bool complete = exchange->response == PX_RESPONSE_COMPLETE;
+        report(aTHX_ exchange, failure, "after it had denied its WebSocket", complete ? NULL : "with its denial response incomplete");
+        if (!complete) px_response_cut(aTHX_ exchange);
+        break;
+    }
+    case PX_SOCKET_OPEN:
+        report(aTHX_ exchange, failure, "with its WebSocket open", NULL);
+        close_for_app(aTHX_ exchange, failure ? PX_CLOSE_INTERNAL : PX_CLOSE_NORMAL);
+        break;
+    case PX_SOCKET_CLOSING: report(aTHX_ exchange, failure, "while its WebSocket was closing", NULL); break;
+    }
+}
+
+/* ---- The scope ------------------------------------------------------------------------------------------------------------------- */
+
+static void push_trimmed(pTHX_ AV *list, const char *from, const char *to) {
+    while (from < to && isBLANK_A(*from)) from++;
+    while (to > from && isBLANK_A(to[-1])) to--;
+    if (to > from) av_push(list, newSVpvn(from, (STRLEN)(to - from)));
+}
+
+/* The names in all Sec-WebSocket-Protocol fields. */
+static AV *subprotocols(pTHX_ const peregrine_request *request) {
+    static const char field_name[] = "sec-websocket-protocol";
+    AV *list = newAV();
+    for (uint32_t i = 0; i < request->field_count; i++) {
+        const peregrine_field_span *field = &request->fields[i];
+        if (field->name_len != sizeof(field_name) - 1 || !foldEQ(request->text + field->name_at, field_name, field->name_len)) continue;
+        const char *at = request->text + field->value_at;
+        const char *end = at + field->value_len;
+        while (at < end) {
+            const char *comma = (const char *)memchr(at, ',', (size_t)(end - at));
+            push_trimmed(aTHX_ list, at, comma ? comma : end);
+            at = comma ? comma + 1 : end;
+        }
+    }
+    return list;
+}
+
+/* What a websocket scope has besides. The application may do to its list what it likes: accept is checked against one of our own. */
+static void extend_scope(pTHX_ px_exchange *exchange, const peregrine_request *request) {
+    px_context *cx = exchange->worker->cx;
+    AV *list = subprotocols(aTHX_ request);
+    if (av_count(list)) exchange->socket.offered = av_make(av_count(list), AvARRAY(list));
+    px_store(aTHX_ exchange->scope.hash, PX_KEY(cx, SUBPROTOCOLS), newRV_noinc((SV *)list));
+    HV *extensions = (HV *)SvRV(exchange->scope.slots[PX_SLOT_EXTENSIONS]);
+    px_store(aTHX_ extensions, PX_KEY(cx, WEBSOCKET_HTTP_RESPONSE), newRV_inc((SV *)cx->no_data));
+}
+
+const px_kind px_websocket_kind = {
+    .name = "websocket",
+    .type = PX_KEY_WEBSOCKET,
+    .scheme = PX_KEY_WS,
+    .secure_scheme = PX_KEY_WSS,
+    .extend = extend_scope,
+    .sends = websocket_sends,
+    .next = websocket_next,
+    .want = websocket_want,
+    .body = websocket_message,
+    .closed = websocket_closed,
+    .returned = websocket_returned,
+};
