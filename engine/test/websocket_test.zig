@@ -218,6 +218,9 @@ test "defect 24: masks, opcodes and UTF-8 are checked; pings and closes are answ
     const old = try simulation.exchange("GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 12\r\n\r\n");
     try testing.expect(std.mem.startsWith(u8, old, "HTTP/1.1 426 "));
+    // RFC 9110 sections 7.8 and 15.5.22: what to upgrade to, and that Connection names the field.
+    try testing.expect(std.mem.indexOf(u8, old, "\r\nupgrade: websocket\r\n") != null);
+    try testing.expect(std.mem.indexOf(u8, old, "\r\nConnection: close, Upgrade\r\n") != null);
     const plain = try simulation.exchange("GET /ws HTTP/1.1\r\nHost: h\r\n\r\n");
     try testing.expect(std.mem.startsWith(u8, plain, "HTTP/1.1 400 "));
 }

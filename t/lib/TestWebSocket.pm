@@ -18,7 +18,7 @@ use constant {
     PONG         => 10,
 };
 
-my $KEY = encode_base64('peregrine tester', '');
+my $KEY  = encode_base64('peregrine tester', '');
 my $MASK = "\x37\xfa\x21\x3d";
 
 # The request of a handshake. `lines`: more fields.
@@ -58,14 +58,14 @@ sub accept_key { return sha1_base64($KEY . '258EAFA5-E914-47DA-95CA-C5AB0DC85B11
 # The bytes of a masked frame. Options: fin (1), rsv (0), masked (1), length (of the payload, for lies).
 sub frame {
     my ($opcode, $payload, %options) = @_;
-    my $fin    = defined $options{fin} ? $options{fin} : 1;
+    my $fin    = defined $options{fin}    ? $options{fin}    : 1;
     my $masked = defined $options{masked} ? $options{masked} : 1;
     my $length = defined $options{length} ? $options{length} : length $payload;
     my $first  = $opcode | ($fin ? 0x80 : 0) | (($options{rsv} || 0) << 4);
     my $bit    = $masked ? 0x80 : 0;
     my $head =
-          $length < 126    ? pack('CC',   $first, $bit | $length)
-        : $length < 65_536 ? pack('CCn',  $first, $bit | 126, $length)
+          $length < 126    ? pack('CC', $first, $bit | $length)
+        : $length < 65_536 ? pack('CCn', $first, $bit | 126, $length)
         :                    pack('CCQ>', $first, $bit | 127, $length);
     return $head . $payload if !$masked;
     my $key = $MASK x (length($payload) / 4 + 1);
@@ -109,7 +109,7 @@ sub next {
     return "ping $payload"   if $opcode == PING;
     return "pong $payload"   if $opcode == PONG;
     return "frame $opcode"   if $opcode != CLOSE;
-    return 'close' if !length $payload;
+    return 'close'           if !length $payload;
     my ($code, $reason) = unpack 'n a*', $payload;
     return length $reason ? "close $code $reason" : "close $code";
 }

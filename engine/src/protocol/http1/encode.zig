@@ -19,7 +19,7 @@ const field_overhead = ": ".len + "\r\n".len;
 
 /// Upper bound of a head without the application's fields: status line, Date, Connection, framing field, blank line.
 pub const head_overhead_bytes_max = status.line_bytes_max + date_prefix.len + date.bytes_len + "\r\n".len +
-    connection_keep_alive.len + chunked_coding.len + "\r\n".len;
+    connection_close_upgrade.len + chunked_coding.len + "\r\n".len;
 
 /// Upper bound of what these fields take, in bytes.
 pub fn fieldsSize(fields: []const Field) usize {
@@ -32,13 +32,14 @@ pub fn fieldsSize(fields: []const Field) usize {
 pub const connection_close = "Connection: close\r\n";
 pub const connection_keep_alive = "Connection: keep-alive\r\n";
 pub const connection_upgrade = "Connection: Upgrade\r\n";
+pub const connection_close_upgrade = "Connection: close, Upgrade\r\n";
 pub const chunked_coding = "Transfer-Encoding: chunked\r\n";
 pub const length_zero = "Content-Length: 0\r\n";
 const date_prefix = "Date: ";
 
 comptime {
     // head_overhead_bytes_max counts the longest line of each kind.
-    assert(connection_close.len <= connection_keep_alive.len and connection_upgrade.len <= connection_keep_alive.len);
+    for (.{ connection_close, connection_keep_alive, connection_upgrade }) |line| assert(line.len <= connection_close_upgrade.len);
     assert(length_zero.len <= chunked_coding.len);
 }
 
@@ -74,6 +75,8 @@ pub const Policy = enum {
     head,
     /// All but hop-by-hop fields and Content-Length.
     head_without_length,
+    /// As head, but Upgrade goes out: 426 has to say what to upgrade to (RFC 9110 section 15.5.22).
+    upgrade_required,
     /// As head_without_length, but Upgrade goes out: 101.
     switching,
     /// All but those that are forbidden in trailers.
@@ -109,19 +112,19 @@ fn passes(id: header.Id, value: []const u8, policy: Policy, found: *Found) Field
         .other => return true,
         .date => found.date = true,
         .content_length => switch (policy) {
-            .head, .head_without_length => {
+            .head, .head_without_length, .upgrade_required => {
                 const length = syntax.parseDecimal(value) catch return error.InvalidContentLength;
                 if (found.content_length) |earlier| {
                     if (earlier != length) return error.InvalidContentLength;
                     return false;
                 }
                 found.content_length = length;
-                return policy == .head;
+                return policy != .head_without_length;
             },
             .switching => return false,
             .trailers => {},
         },
-        .upgrade => if (policy == .switching) return true,
+        .upgrade => if (policy == .switching or policy == .upgrade_required) return true,
         else => {},
     }
     const drop = if (policy == .trailers) framing.isForbiddenTrailer(id) else framing.isHopByHop(id);

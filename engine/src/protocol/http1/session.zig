@@ -96,6 +96,8 @@ pub const refusalResponse = encode.refusalResponse;
 
 const last_chunk = "0\r\n";
 
+const upgrade_required = 426;
+
 /// Empty lines before a request line that are skipped (RFC 9112 section 2.2): old clients send one after a POST.
 const blank_lines_max = 4;
 
@@ -231,7 +233,9 @@ pub const Session = struct {
         if (r.status < 200 or r.status > status.code_max) return error.InvalidStatus;
         const shape = framing.responseShape(s.method, s.version, r.status, r.trailers);
         var found: encode.Found = .{};
-        var writer = try s.openHead(r.status, r.fields, if (shape.passesLength()) .head else .head_without_length, out, &found);
+        const upgrade = r.status == upgrade_required and s.version != .http_1_0;
+        const policy: encode.Policy = if (!shape.passesLength()) .head_without_length else if (upgrade) .upgrade_required else .head;
+        var writer = try s.openHead(r.status, r.fields, policy, out, &found);
         if (r.date) |text| {
             if (!found.date) writer.putDate(text);
         }
@@ -242,7 +246,9 @@ pub const Session = struct {
         const unanswered = s.continuation == .expected;
         s.persist = s.persist and !unanswered and framed != .until_close and shape != .tunnel_refused;
         if (!s.persist) {
-            writer.put(encode.connection_close);
+            writer.put(if (upgrade) encode.connection_close_upgrade else encode.connection_close);
+        } else if (upgrade) {
+            writer.put(encode.connection_upgrade);
         } else if (s.version == .http_1_0) {
             writer.put(encode.connection_keep_alive);
         }
