@@ -114,15 +114,15 @@ SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int co
 }
 
 /* Reads a number field, not an integer necessarily, of a range; *found says whether it is there. Returns NULL or a failed Future. */
-SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, NV max, NV *number, bool *found) {
+SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found) {
     SV *value = px_fetch(aTHX_ event, key);
     *found = value != NULL;
     if (!value) return NULL;
     const bool reference = SvROK(value) && !SvAMAGIC(value);
     const bool is_number = !reference && looks_like_number(value);
     *number = is_number ? SvNV_nomg(value) : -1;
-    if (!(*number >= 0 && *number <= max))
-        return px_future_invalid(aTHX_ worker, "%s: %s must be a number from 0 to %" NVgf ", not '%" SVf "'", type, SvPVX_const(key), max,
+    if (!(*number >= 0 && *number <= (NV)max))
+        return px_future_invalid(aTHX_ worker, "%s: %s must be a number from 0 to %" IVdf ", not '%" SVf "'", type, SvPVX_const(key), max,
                                  SVfARG(value));
     return NULL;
 }

@@ -366,7 +366,7 @@ const char *px_event_bytes(pTHX_ SV **slot, const char **bytes, size_t *len);
 SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields);
 SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found);
 const char *px_event_text(pTHX_ SV **slot, const char **bytes, size_t *len);
-SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, NV max, NV *number, bool *found);
+SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found);
 SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code);
 SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int code, const px_fields *fields);
 

@@ -5,6 +5,7 @@
 #include "peregrine_xs.h"
 
 #define PX_CLOSE_NORMAL 1000
+#define PX_CLOSE_ABSENT 1005
 #define PX_CLOSE_ABNORMAL 1006
 #define PX_CLOSE_POLICY 1008
 #define PX_CLOSE_INTERNAL 1011
@@ -288,7 +289,10 @@ static SV *send_close(pTHX_ px_exchange *exchange, HV *event) {
     }
     failed = not_open(aTHX_ exchange, type);
     if (failed) return failed;
-    const int result = peregrine_close_websocket(worker->engine, exchange->ticket, (uint16_t)(found ? code : PX_CLOSE_NORMAL), reason, reason_len);
+    if (!found) code = PX_CLOSE_NORMAL;
+    const int result = code == PX_CLOSE_ABSENT
+                           ? PEREGRINE_E_CLOSE_CODE /* for the engine that is a close without a code */
+                           : peregrine_close_websocket(worker->engine, exchange->ticket, (uint16_t)code, reason, reason_len);
     if (result == PEREGRINE_E_CLOSE_CODE)
         return px_future_invalid(aTHX_ worker, "%s: code must be 1000 to 1003, 1007 to 1014 or 3000 to 4999, not %" IVdf, type, code);
     if (result == PEREGRINE_E_CLOSE_REASON)

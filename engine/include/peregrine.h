@@ -267,7 +267,7 @@ int peregrine_accept_websocket(peregrine_worker *worker, peregrine_ticket ticket
                                const peregrine_field *fields, size_t count);
 /* Sends one message: flags PEREGRINE_TEXT (checked to be UTF-8) or 0 for binary. */
 int peregrine_send_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags);
-/* Starts the close handshake; PEREGRINE_CLOSED follows when it is done or times out. */
+/* Starts the close handshake; PEREGRINE_CLOSED follows when it is done or times out. Code 1005: no code is sent. */
 int peregrine_close_websocket(peregrine_worker *worker, peregrine_ticket ticket, uint16_t code, const char *reason, size_t reason_len);
 /* Pings every interval_ms (0: no longer); a pong that is not there after timeout_ms (0: never mind) ends the WebSocket: 1006, keepalive_timeout. */
 int peregrine_keepalive(peregrine_worker *worker, peregrine_ticket ticket, uint32_t interval_ms, uint32_t timeout_ms);
