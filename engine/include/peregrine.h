@@ -131,7 +131,8 @@ enum {
     PEREGRINE_LAST = 1,      /* REQUEST, BODY: the request is complete with these bytes */
     PEREGRINE_TEXT = 2,      /* MESSAGE */
     PEREGRINE_TRAILERS = 4,  /* BODY with LAST: `request` points to a head that holds the trailer fields only */
-    PEREGRINE_HANDSHAKE = 8  /* REQUEST: a well-formed WebSocket handshake; accept or answer it */
+    PEREGRINE_HANDSHAKE = 8, /* REQUEST: a well-formed WebSocket handshake; accept or answer it */
+    PEREGRINE_EVENT_STREAM = 16 /* REQUEST: Accept lists text/event-stream, and the answer may have content (the method is not HEAD) */
 };
 
 /* Why an exchange ended; the PAGI names are these in lower case */
@@ -215,9 +216,9 @@ typedef struct peregrine_field {
 /* Flags of peregrine_respond() and peregrine_write() */
 enum {
     PEREGRINE_END = 1,           /* the response is complete with this */
-    PEREGRINE_WITH_TRAILERS = 2, /* respond: trailers will follow the body */
+    PEREGRINE_KEEP_ALIVE = 2,    /* respond: says `Connection: keep-alive` even where HTTP/1.1 takes it for granted */
     PEREGRINE_FLUSH = 4,         /* hand it to the kernel now, not at the next poll */
-    PEREGRINE_CLOSE = 8          /* respond: the connection closes after this response */
+    PEREGRINE_CLOSE = 8          /* respond, or write with END: the connection closes after this response */
 };
 
 typedef struct peregrine_response {
@@ -241,8 +242,12 @@ int peregrine_respond(peregrine_worker *worker, peregrine_ticket ticket, const p
 int peregrine_write(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags);
 /* Sends a range of an open file as the last piece of the body. The engine duplicates fd. length < 0: to the end of the file. */
 int peregrine_write_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset, int64_t length);
-/* Ends the body with trailers (none: like PEREGRINE_END). */
+/* Ends the body with a trailer section, which may be empty. PEREGRINE_E_TRAILERS when the response has no room for one: it has a
+ * Content-Length, or the client speaks HTTP/1.0. */
 int peregrine_finish(peregrine_worker *worker, peregrine_ticket ticket, const peregrine_field *trailers, size_t count);
+/* Sends a copy of these bytes as a piece of the body every interval_ms (0: no longer) until the response ends, as long as the peer takes what
+ * is sent. The response must have been started, without a Content-Length. */
+int peregrine_repeat(peregrine_worker *worker, peregrine_ticket ticket, uint32_t interval_ms, const char *bytes, size_t len);
 /* Sends an interim response (103 Early Hints). */
 int peregrine_inform(peregrine_worker *worker, peregrine_ticket ticket, uint16_t status, const peregrine_field *fields, size_t count);
 /* Asks for the next piece of the request body: one PEREGRINE_BODY event follows (soon if bytes are there). Sends `100 Continue` when due. */

@@ -51,3 +51,4 @@ pub const WebSocketClose = server.WebSocketClose;
 pub const Head = protocol.http1.Head;
 pub const Field = protocol.http.Field;
 pub const FieldSpan = protocol.http.FieldSpan;
+pub const accept = protocol.http.accept;

@@ -64,7 +64,7 @@ static void send_echo(peregrine_ticket ticket, const peregrine_event *event) {
 }
 
 static void start_echo(const peregrine_event *event) {
-    const peregrine_response response = {sizeof response, 200, PEREGRINE_WITH_TRAILERS, NULL, 0, NULL, 0};
+    const peregrine_response response = {sizeof response, 200, 0, NULL, 0, NULL, 0};
     peregrine_set_user(worker, event->ticket, &ECHO);
     if (peregrine_respond(worker, event->ticket, &response) >= 0) send_echo(event->ticket, event);
 }

@@ -221,8 +221,8 @@ export fn peregrine_respond(door: *Door, ticket: types.Ticket, response: *const 
         .fields = if (response.fields) |fields| fields[0..response.field_count] else &.{},
         .body = if (response.body) |bytes| bytes[0..response.body_len] else "",
         .end = response.flags & types.respond_end != 0,
-        .trailers = response.flags & types.respond_trailers != 0,
         .close = response.flags & types.respond_close != 0,
+        .says_keep_alive = response.flags & types.respond_says_keep_alive != 0,
     }) catch |err| return door.failed(exchange, err);
     return door.outcome(ticket, outcome, response.flags);
 }
@@ -230,7 +230,11 @@ export fn peregrine_respond(door: *Door, ticket: types.Ticket, response: *const 
 export fn peregrine_write(door: *Door, ticket: types.Ticket, bytes: ?[*]const u8, len: usize, flags: u32) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
     const body = if (bytes) |b| b[0..len] else "";
-    const outcome = door.worker.write(exchange, body, flags & types.respond_end != 0) catch |err| return door.failed(exchange, err);
+    const last = flags & types.respond_end != 0;
+    const outcome = (if (last and flags & types.respond_close != 0)
+        door.worker.writeAndClose(exchange, body)
+    else
+        door.worker.write(exchange, body, last)) catch |err| return door.failed(exchange, err);
     return door.outcome(ticket, outcome, flags);
 }
 
@@ -247,6 +251,13 @@ export fn peregrine_finish(door: *Door, ticket: types.Ticket, trailers: ?[*]cons
     const fields = if (trailers) |t| t[0..count] else &.{};
     const outcome = door.worker.end(exchange, fields) catch |err| return door.failed(exchange, err);
     return outcomeCode(outcome);
+}
+
+export fn peregrine_repeat(door: *Door, ticket: types.Ticket, interval_ms: u32, bytes: ?[*]const u8, len: usize) callconv(.c) c_int {
+    const exchange = door.find(ticket) orelse return Code.gone;
+    door.worker.setRepeat(exchange, if (bytes) |b| b[0..len] else "", interval_ms) catch |err| return errors.code(err);
+    door.arm();
+    return Code.ok;
 }
 
 export fn peregrine_inform(

@@ -41,7 +41,9 @@ pub const Host = struct {
         const event = try host.filling.add(eventOf(.request, exchange));
         event.request = kept;
         if (exchange.inputComplete()) event.flags |= types.flag_last;
-        if (exchange.websocket != null) event.flags |= types.flag_handshake;
+        if (exchange.websocket != null) {
+            event.flags |= types.flag_handshake;
+        } else if (head.method != .HEAD and peregrine.accept.wantsEventStream(head.fields, head.text)) event.flags |= types.flag_event_stream;
     }
 
     pub fn body(host: *Host, worker: anytype, exchange: *Exchange, bytes: []const u8) void {

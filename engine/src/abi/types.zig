@@ -54,9 +54,10 @@ pub const flag_last = 1;
 pub const flag_text = 2;
 pub const flag_trailers = 4;
 pub const flag_handshake = 8;
+pub const flag_event_stream = 16;
 
 pub const respond_end = 1;
-pub const respond_trailers = 2;
+pub const respond_says_keep_alive = 2;
 pub const respond_flush = 4;
 pub const respond_close = 8;
 

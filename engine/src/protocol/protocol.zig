@@ -5,6 +5,7 @@ pub const http = struct {
     pub const Method = @import("http/method.zig").Method;
     pub const status = @import("http/status.zig");
     pub const header = @import("http/header.zig");
+    pub const accept = @import("http/accept.zig");
     pub const syntax = @import("http/syntax.zig");
     pub const target = @import("http/target.zig");
     pub const date = @import("http/date.zig");

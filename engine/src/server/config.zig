@@ -62,6 +62,9 @@ pub const Config = struct {
     /// Bytes of such messages from which the peer is not read any more until the host has taken some: far more than a healthy
     /// application has waiting, and 1,000 small messages reach the limit above first.
     queue_bytes_max: u32 = 1024 * 1024,
+    /// An event stream on which no byte moves; 0: no limit, because comments at an interval are the better way to find dead peers. The host,
+    /// which knows what is a stream, sets it (setIdleLimit).
+    stream_idle_ms: u32 = 0,
 
     /// Range, unit and one line for a manual.
     pub const Rule = struct { min: i64 = 0, max: i64, unit: Unit, summary: []const u8 };
@@ -100,6 +103,7 @@ pub const Config = struct {
         .websocket_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A WebSocket on which nothing moves; 0: no limit" },
         .queue_messages_max = Rule{ .min = 1, .max = 10_000_000, .unit = .count, .summary = "WebSocket messages that wait for the application (close code 1008)" },
         .queue_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Bytes of waiting WebSocket messages at which the peer has to wait" },
+        .stream_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "An event stream on which nothing moves; 0: no limit" },
     };
 
     /// What a manual or another language needs to know about one option.

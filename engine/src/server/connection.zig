@@ -125,6 +125,8 @@ pub const Connection = struct {
         write_stalled,
         /// Something is due on a WebSocket: see WebSocket.due.
         websocket,
+        /// Bytes that an exchange repeats are due.
+        repeat,
         /// The exchange was quiet for longer than its idle limit.
         exchange_idle,
     };
@@ -142,6 +144,8 @@ pub const Connection = struct {
                 .body_stalled
             else if (exchange.openWebSocket() != null and now >= exchange.openWebSocket().?.deadline())
                 .websocket
+            else if (now >= exchange.repeatAt())
+                .repeat
             else
                 .exchange_idle,
             .idle, .draining, .farewell, .lingering, .closed => .close,

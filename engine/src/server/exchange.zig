@@ -11,6 +11,7 @@ const Connection = @import("connection.zig").Connection;
 const FileRange = @import("outbox.zig").FileRange;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
+const Repeat = @import("repeat.zig").Repeat;
 const Stall = @import("stall.zig").Stall;
 const Ticket = @import("slab.zig").Ticket;
 const Timer = @import("timer.zig").Timer;
@@ -23,10 +24,10 @@ pub const Start = struct {
     body: []const u8 = "",
     /// The response is complete with `body`.
     end: bool = false,
-    /// Trailers will follow the body.
-    trailers: bool = false,
     /// The connection closes after this response.
     close: bool = false,
+    /// Says `Connection: keep-alive` where HTTP/1.1 takes it for granted.
+    says_keep_alive: bool = false,
 };
 
 /// What framing adds to a piece of body, and to its end, at the most.
@@ -53,6 +54,8 @@ pub const Exchange = struct {
     /// No byte in either direction for so long ends the exchange; 0: no limit.
     idle_ms: u32 = 0,
     active_at: u64,
+    /// What is sent again and again.
+    repeat: ?*Repeat = null,
 
     /// The request's body.
     pub const Body = union(enum) {
@@ -98,11 +101,17 @@ pub const Exchange = struct {
 
     pub fn deadline(exchange: *const Exchange, config: *const Config) u64 {
         const quiet = if (exchange.idle_ms == 0) Timer.never else exchange.active_at + exchange.idle_ms;
-        const idle = if (exchange.openWebSocket()) |websocket| @min(quiet, websocket.deadline()) else quiet;
+        const idle = if (exchange.openWebSocket()) |websocket| @min(quiet, websocket.deadline()) else @min(quiet, exchange.repeatAt());
         return switch (exchange.input) {
             .wanted => |stall| @min(idle, stall.deadline(config.body_ms, config.body_rate_min)),
             .unwanted, .complete => idle,
         };
+    }
+
+    /// When the bytes that repeat are due.
+    pub fn repeatAt(exchange: *const Exchange) u64 {
+        const repeat = exchange.repeat orelse return Timer.never;
+        return if (exchange.ended) Timer.never else repeat.due_at;
     }
 
     pub fn bodyOverdue(exchange: *const Exchange, now: u64, config: *const Config) bool {
@@ -134,7 +143,7 @@ pub const Exchange = struct {
         var len = try session.start(.{
             .status = response.status,
             .fields = response.fields,
-            .trailers = response.trailers,
+            .says_keep_alive = response.says_keep_alive,
             .date = date,
         }, space);
         if (inline_body.len > 0) len += try framed(session, inline_body, space[len..]);
@@ -222,9 +231,10 @@ pub const Exchange = struct {
         return if (plan.payload) .queued else .not_needed;
     }
 
-    /// Queues the end of the response with its trailers. On an error nothing has changed.
+    /// Queues the end of the response with its trailers, of which there may be none. On an error nothing has changed.
     pub fn end(exchange: *Exchange, pool: *Pool, trailers: []const Field) BodyError!void {
         const connection = exchange.connection;
+        if (connection.session.responseStarted() and !connection.session.takesTrailers()) return error.TrailersNotAllowed;
         const space = try connection.outbox.reserve(pool, http1.endSize(trailers));
         errdefer connection.outbox.cancel(pool);
         const len = try connection.session.end(trailers, space);

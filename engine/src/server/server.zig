@@ -434,6 +434,7 @@ test {
     _ = @import("pool.zig");
     _ = @import("query.zig");
     _ = @import("registry.zig");
+    _ = @import("repeat.zig");
     _ = @import("request.zig");
     _ = @import("response.zig");
     _ = @import("settings.zig");

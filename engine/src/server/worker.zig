@@ -1,5 +1,5 @@
 //! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, input, output, websocket.
+//! Its parts lie in `worker/`: accept, input, output, repeat, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
@@ -177,6 +177,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const input = @import("worker/input.zig").Input(Self);
         const output = @import("worker/output.zig").Output(Self);
         const live = @import("worker/websocket.zig").Live(Self);
+        const repeating = @import("worker/repeat.zig").Repeating(Self);
 
         pub const adopt = accepting.adopt;
 
@@ -186,6 +187,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const start = output.start;
         pub const inform = output.inform;
         pub const write = output.write;
+        pub const writeAndClose = output.writeAndClose;
         pub const writeBlocks = output.writeBlocks;
         pub const writeFile = output.writeFile;
         pub const end = output.end;
@@ -193,6 +195,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const read = output.read;
         pub const buffered = output.buffered;
         pub const abort = output.abort;
+        pub const setRepeat = repeating.setRepeat;
 
         pub const AcceptError = live.AcceptError;
         pub const SendError = live.SendError;
@@ -303,6 +306,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .body_stalled => w.bodyStalled(peer, connection.phase.exchange),
                     .write_stalled => w.fail(peer, .write_timeout),
                     .websocket => live.websocketDue(w, peer, connection.phase.exchange),
+                    .repeat => repeating.repeatDue(w, peer, connection.phase.exchange),
                     .exchange_idle => w.fail(peer, .idle_timeout),
                 }
             }

@@ -87,6 +87,8 @@ pub const Policy = enum {
 pub const Found = struct {
     content_length: ?u64 = null,
     date: bool = false,
+    /// An Upgrade field went out, which Connection has to name (RFC 9110 section 7.8).
+    upgrade: bool = false,
     /// A field was dropped that is the engine's business.
     dropped: bool = false,
     /// The field that an error is about.
@@ -124,7 +126,10 @@ fn passes(id: header.Id, value: []const u8, policy: Policy, found: *Found) Field
             .switching => return false,
             .trailers => {},
         },
-        .upgrade => if (policy == .switching or policy == .upgrade_required) return true,
+        .upgrade => if (policy == .switching or policy == .upgrade_required) {
+            found.upgrade = true;
+            return true;
+        },
         else => {},
     }
     const drop = if (policy == .trailers) framing.isForbiddenTrailer(id) else framing.isHopByHop(id);
@@ -209,6 +214,7 @@ test "which fields go out" {
     const cases = [_]struct { Policy, []const u8 }{
         .{ .head, "X-A: 1\r\nContent-Length: 5\r\nDate: always\r\nContent-Type: a/b\r\n" },
         .{ .head_without_length, "X-A: 1\r\nDate: always\r\nContent-Type: a/b\r\n" },
+        .{ .upgrade_required, "X-A: 1\r\nContent-Length: 5\r\nUpgrade: websocket\r\nDate: always\r\nContent-Type: a/b\r\n" },
         .{ .switching, "X-A: 1\r\nUpgrade: websocket\r\nDate: always\r\nContent-Type: a/b\r\n" },
         .{ .trailers, "X-A: 1\r\nDate: always\r\n" },
     };
@@ -218,7 +224,7 @@ test "which fields go out" {
         var found: Found = .{};
         try std.testing.expectEqualStrings(expected, try put(&fields, policy, &found, &out));
         try std.testing.expect(found.dropped and found.date);
-        const length: ?u64 = if (policy == .head or policy == .head_without_length) 5 else null;
+        const length: ?u64 = if (policy == .switching or policy == .trailers) null else 5;
         try std.testing.expectEqual(length, found.content_length);
     }
 }

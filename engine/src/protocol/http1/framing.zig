@@ -204,8 +204,6 @@ pub const ResponseShape = enum {
     tunnel_refused,
     /// Content of the length that is given, or else of a length that the framing tells.
     sized,
-    /// Content in chunks even if a length is given, because trailers were promised.
-    trailered,
 
     /// Whether an application's Content-Length goes out.
     pub fn passesLength(shape: ResponseShape) bool {
@@ -213,20 +211,19 @@ pub const ResponseShape = enum {
     }
 };
 
-/// The shape of the response to a request. `trailers`: the application has promised some.
-pub fn responseShape(method: Method, version: Version, status: u16, trailers: bool) ResponseShape {
+/// The shape of the response to a request.
+pub fn responseShape(method: Method, status: u16) ResponseShape {
     if (status < 200 or status == 204) return .bare;
     if (method == .CONNECT and status < 300) return .tunnel_refused;
     if (status == 205) return .empty;
-    if (method == .HEAD or status == 304) return .described;
-    return if (trailers and version == .http_1_1) .trailered else .sized;
+    return if (method == .HEAD or status == 304) .described else .sized;
 }
 
-/// The framing of a response of this shape, once it is known whether the application gave a length.
+/// The framing of a response of this shape, once it is known whether the application gave a length. A length that was given stays,
+/// even if it leaves no room for trailers.
 pub fn responseBody(shape: ResponseShape, version: Version, content_length: ?u64) ResponseBody {
     return switch (shape) {
         .bare, .described, .empty, .tunnel_refused => .none,
-        .trailered => .chunked,
         .sized => if (content_length) |length|
             .{ .counted = length }
         else if (version == .http_1_1)
@@ -381,25 +378,23 @@ test "persistence, expectation, upgrade" {
 }
 
 test "response content" {
-    const cases = [_]struct { Method, Version, u16, bool, ?u64, ResponseBody, bool }{
-        .{ .GET, .http_1_1, 200, false, 5, .{ .counted = 5 }, true },
-        .{ .GET, .http_1_1, 200, false, null, .chunked, true },
-        .{ .GET, .http_1_1, 200, true, 5, .chunked, false },
-        .{ .GET, .http_1_0, 200, false, 5, .{ .counted = 5 }, true },
-        .{ .GET, .http_1_0, 200, true, 5, .{ .counted = 5 }, true },
-        .{ .GET, .http_1_0, 200, false, null, .until_close, true },
-        .{ .HEAD, .http_1_1, 200, true, 5, .none, true },
-        .{ .HEAD, .http_1_1, 204, false, null, .none, false },
-        .{ .GET, .http_1_1, 204, false, 5, .none, false },
-        .{ .GET, .http_1_1, 103, false, 5, .none, false },
-        .{ .GET, .http_1_1, 304, false, 5, .none, true },
-        .{ .GET, .http_1_1, 205, false, 5, .none, false },
-        .{ .CONNECT, .http_1_1, 200, false, 5, .none, false },
-        .{ .CONNECT, .http_1_1, 400, false, 5, .{ .counted = 5 }, true },
+    const cases = [_]struct { Method, Version, u16, ?u64, ResponseBody, bool }{
+        .{ .GET, .http_1_1, 200, 5, .{ .counted = 5 }, true },
+        .{ .GET, .http_1_1, 200, null, .chunked, true },
+        .{ .GET, .http_1_0, 200, 5, .{ .counted = 5 }, true },
+        .{ .GET, .http_1_0, 200, null, .until_close, true },
+        .{ .HEAD, .http_1_1, 200, 5, .none, true },
+        .{ .HEAD, .http_1_1, 204, null, .none, false },
+        .{ .GET, .http_1_1, 204, 5, .none, false },
+        .{ .GET, .http_1_1, 103, 5, .none, false },
+        .{ .GET, .http_1_1, 304, 5, .none, true },
+        .{ .GET, .http_1_1, 205, 5, .none, false },
+        .{ .CONNECT, .http_1_1, 200, 5, .none, false },
+        .{ .CONNECT, .http_1_1, 400, 5, .{ .counted = 5 }, true },
     };
     for (cases) |case| {
-        const method, const version, const status, const trailers, const length, const expected, const passes = case;
-        const shape = responseShape(method, version, status, trailers);
+        const method, const version, const status, const length, const expected, const passes = case;
+        const shape = responseShape(method, status);
         try std.testing.expectEqual(passes, shape.passesLength());
         try std.testing.expectEqual(expected, responseBody(shape, version, length));
     }

@@ -31,8 +31,8 @@ pub const Response = struct {
     /// 200..599.
     status: u16,
     fields: []const Field,
-    /// The application promises trailers: an HTTP/1.1 response is then chunked even if a Content-Length is given.
-    trailers: bool = false,
+    /// Says `Connection: keep-alive` to HTTP/1.1 clients too, which take it for granted, if the connection will persist.
+    says_keep_alive: bool = false,
     /// Sent unless the application has a Date of its own, or unless null.
     date: ?*const [date.bytes_len]u8 = null,
 };
@@ -231,7 +231,7 @@ pub const Session = struct {
     pub fn start(s: *Session, r: Response, out: []u8) StartError!usize {
         if (!s.mayStart()) return error.OutOfOrder;
         if (r.status < 200 or r.status > status.code_max) return error.InvalidStatus;
-        const shape = framing.responseShape(s.method, s.version, r.status, r.trailers);
+        const shape = framing.responseShape(s.method, r.status);
         var found: encode.Found = .{};
         const upgrade = r.status == upgrade_required and s.version != .http_1_0;
         const policy: encode.Policy = if (!shape.passesLength()) .head_without_length else if (upgrade) .upgrade_required else .head;
@@ -245,11 +245,11 @@ pub const Session = struct {
         // A client that waited in vain may send its content or not: nobody can tell what its next bytes are.
         const unanswered = s.continuation == .expected;
         s.persist = s.persist and !unanswered and framed != .until_close and shape != .tunnel_refused;
-        if (!s.persist) {
-            writer.put(if (upgrade) encode.connection_close_upgrade else encode.connection_close);
-        } else if (upgrade) {
-            writer.put(encode.connection_upgrade);
-        } else if (s.version == .http_1_0) {
+        if (found.upgrade) {
+            writer.put(if (s.persist) encode.connection_upgrade else encode.connection_close_upgrade);
+        } else if (!s.persist) {
+            writer.put(encode.connection_close);
+        } else if (s.version == .http_1_0 or r.says_keep_alive) {
             writer.put(encode.connection_keep_alive);
         }
         writer.put("\r\n");
@@ -363,6 +363,11 @@ pub const Session = struct {
         s.output = .ended;
         s.invariants();
         return len;
+    }
+
+    /// Whether trailers that are given to `end` are not refused: the content is chunked, or there is none and they are discarded.
+    pub fn takesTrailers(s: *const Session) bool {
+        return s.output == .chunked or s.output == .discarded;
     }
 
     fn lastChunk(s: *Session, trailers: []const Field, out: []u8) EndError!usize {
@@ -500,6 +505,7 @@ test "counted response, then the next request" {
     var prefix: [body_prefix_bytes_max]u8 = undefined;
     try std.testing.expectError(error.TooLong, t.session.body(2, &prefix));
     try t.expectBody("k", "k");
+    try std.testing.expect(!t.session.takesTrailers());
     try std.testing.expectError(error.TrailersNotAllowed, t.session.end(&.{.init("X", "1")}, &t.out));
     try t.expectEnd(&.{}, "", .keep_alive);
     try std.testing.expectError(error.OutOfOrder, t.session.end(&.{}, &t.out));
@@ -512,9 +518,10 @@ test "chunked response with trailers" {
     var t: Harness = try .open(get);
     const stamp = "Sun, 06 Nov 1994 08:49:37 GMT";
     try t.expectStart(
-        .{ .status = 200, .fields = &length_2, .trailers = true, .date = stamp },
+        .{ .status = 200, .fields = &.{}, .date = stamp },
         "HTTP/1.1 200 OK\r\nDate: " ++ stamp ++ "\r\nTransfer-Encoding: chunked\r\n\r\n",
     );
+    try std.testing.expect(t.session.takesTrailers());
     try t.expectBody("", "");
     try t.expectBody("hello, world", "c\r\nhello, world\r\n");
     try std.testing.expectError(error.InvalidFieldValue, t.session.end(&.{ .init("X", "1"), .init("Y", "\n") }, &t.out));
@@ -540,8 +547,9 @@ test "responses without content" {
     for (cases) |case| {
         const request, const code, const fields, const expected, const disposition = case;
         var t: Harness = try .open(request);
-        try t.expectStart(.{ .status = code, .fields = fields, .trailers = true }, expected);
+        try t.expectStart(.{ .status = code, .fields = fields }, expected);
         try t.expectBody("discarded", "");
+        try std.testing.expect(t.session.takesTrailers());
         try t.expectEnd(&.{.init("X", "1")}, "", disposition);
     }
 }
@@ -556,7 +564,7 @@ test "HTTP/1.0" {
     t = try .open(get_1_0_keep_alive);
     try std.testing.expectEqual(0, try t.session.informational(103, &.{}, &t.out));
     try t.expectStart(
-        .{ .status = 200, .fields = &length_2, .trailers = true },
+        .{ .status = 200, .fields = &length_2 },
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\n",
     );
     try t.expectBody("ok", "ok");
@@ -604,6 +612,31 @@ test "startSize covers the longest head" {
     const room = t.out[0..startSize(&fields)];
     const len = try t.session.start(.{ .status = 431, .fields = &fields, .date = stamp }, room);
     try std.testing.expect(std.mem.endsWith(u8, room[0..len], "Connection: keep-alive\r\n\r\n"));
+}
+
+test "keep-alive in so many words, if it is true" {
+    const says = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n";
+    const cases = [_]struct { []const u8, []const u8 }{
+        .{ get, says },
+        .{ "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" },
+        .{ get_1_0, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" },
+    };
+    for (cases) |case| {
+        var t: Harness = try .open(case[0]);
+        try t.expectStart(.{ .status = 200, .fields = &.{}, .says_keep_alive = true }, case[1]);
+    }
+}
+
+test "426 goes out with Upgrade, which Connection names" {
+    const fields = [_]Field{ .init("Upgrade", "websocket"), .init("Content-Length", "0") };
+    const head = "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nContent-Length: 0\r\n";
+    var t: Harness = try .open(get);
+    try t.expectStart(.{ .status = upgrade_required, .fields = &fields }, head ++ "Connection: Upgrade\r\n\r\n");
+    t = try .open(get);
+    t.session.closeAfterResponse();
+    try t.expectStart(.{ .status = upgrade_required, .fields = &fields }, head ++ "Connection: close, Upgrade\r\n\r\n");
+    t = try .open(get);
+    try t.expectStart(.{ .status = 400, .fields = &fields }, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
 }
 
 const expecting = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";

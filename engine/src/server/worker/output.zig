@@ -57,7 +57,16 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// Ends the response with trailers.
+        /// Sends the last piece of the body; the connection closes after it.
+        pub fn writeAndClose(w: *W, exchange: *Exchange, bytes: []const u8) exchange_file.BodyError!Outcome {
+            const session = &exchange.connection.session;
+            const before = session.*;
+            errdefer session.* = before;
+            session.closeAfterResponse();
+            return w.write(exchange, bytes, true);
+        }
+
+        /// Ends the response with a trailer section.
         pub fn end(w: *W, exchange: *Exchange, trailers: []const Field) exchange_file.BodyError!Outcome {
             try exchange.end(&w.pool, trailers);
             return w.queued(exchange);
@@ -153,6 +162,7 @@ pub fn Output(comptime W: type) type {
                 websocket.item.deinit(&w.pool);
                 w.websockets.remove(websocket.ticket);
             }
+            if (exchange.repeat) |repeat| repeat.destroy(w.gpa);
             w.exchanges.remove(exchange.ticket);
         }
 

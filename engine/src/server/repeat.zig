@@ -1,0 +1,44 @@
+//! Bytes that are sent again and again at an interval: comments that keep a quiet event stream from looking dead.
+//! Refuses to know: what they mean, and how they are framed.
+const std = @import("std");
+
+pub const Repeat = struct {
+    interval_ms: u32,
+    due_at: u64,
+    /// Behind this struct, in the same piece of memory.
+    len: usize,
+
+    /// A copy of `bytes`, due in `interval_ms` for the first time.
+    pub fn create(gpa: std.mem.Allocator, content: []const u8, interval_ms: u32, now: u64) error{OutOfMemory}!*Repeat {
+        const memory = try gpa.alignedAlloc(u8, .of(Repeat), @sizeOf(Repeat) + content.len);
+        const repeat: *Repeat = @ptrCast(memory.ptr);
+        repeat.* = .{ .interval_ms = interval_ms, .due_at = now + interval_ms, .len = content.len };
+        @memcpy(memory[@sizeOf(Repeat)..], content);
+        return repeat;
+    }
+
+    pub fn destroy(repeat: *Repeat, gpa: std.mem.Allocator) void {
+        const memory: [*]align(@alignOf(Repeat)) u8 = @ptrCast(repeat);
+        gpa.free(memory[0 .. @sizeOf(Repeat) + repeat.len]);
+    }
+
+    /// What is sent.
+    pub fn bytes(repeat: *const Repeat) []const u8 {
+        const memory: [*]const u8 = @ptrCast(repeat);
+        return memory[@sizeOf(Repeat)..][0..repeat.len];
+    }
+
+    /// They are being sent: sets when they are due again.
+    pub fn turn(repeat: *Repeat, now: u64) void {
+        repeat.due_at = now + repeat.interval_ms;
+    }
+};
+
+test "a copy that comes due at its interval" {
+    const repeat = try Repeat.create(std.testing.allocator, ":ping\n\n", 1000, 50);
+    defer repeat.destroy(std.testing.allocator);
+    try std.testing.expectEqualStrings(":ping\n\n", repeat.bytes());
+    try std.testing.expectEqual(1050, repeat.due_at);
+    repeat.turn(1060);
+    try std.testing.expectEqual(2060, repeat.due_at);
+}

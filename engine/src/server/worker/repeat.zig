@@ -1,0 +1,27 @@
+//! The part of a worker that sends the same bytes again and again on a response that has nothing to say.
+const Exchange = @import("../exchange.zig").Exchange;
+const Repeat = @import("../repeat.zig").Repeat;
+
+pub fn Repeating(comptime W: type) type {
+    return struct {
+        /// Sends a copy of `bytes` as a piece of the body every `interval_ms` until the response ends; 0: no longer. Replaces what was set
+        /// before. Left out while the peer has not taken what is queued.
+        pub fn setRepeat(w: *W, exchange: *Exchange, bytes: []const u8, interval_ms: u32) error{ OutOfMemory, OutOfOrder }!void {
+            if (!exchange.connection.session.responseStarted()) return error.OutOfOrder;
+            const repeat = if (interval_ms > 0) try Repeat.create(w.gpa, bytes, interval_ms, w.now) else null;
+            if (exchange.repeat) |old| old.destroy(w.gpa);
+            exchange.repeat = repeat;
+            if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
+        }
+
+        pub fn repeatDue(w: *W, peer: *W.Peer, exchange: *Exchange) void {
+            const repeat = exchange.repeat.?;
+            repeat.turn(w.now);
+            if (peer.connection.output == .open) {
+                exchange.body(&w.pool, repeat.bytes(), false) catch return w.fail(peer, .server_error);
+                if (!w.flush(peer)) return;
+            }
+            w.settle(peer);
+        }
+    };
+}
