@@ -75,8 +75,7 @@ one that does not exist or is out of range.
         loop       => $loop,          # for Futures that can be waited for
         state      => \%state,        # copied into every scope; optional
         extensions => \%extensions,   # advertised in every scope; optional
-        high_water => 65_536,
-        low_water  => 16_384,
+        check      => \&problem,      # called with each event that is sent; returns what is wrong with it, or undef
         access_log => 0,              # true: call $server->_log_access when a request ends
     });
 

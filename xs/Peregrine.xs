@@ -251,8 +251,7 @@ void
 drain(self)
     SV *self
 CODE:
-    peregrine_drain(open_worker(aTHX_ self)->engine);
-    px_worker_wake(open_worker(aTHX_ self));
+    px_worker_drain(aTHX_ open_worker(aTHX_ self));
 
 void
 cut(self)

@@ -56,8 +56,8 @@ SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_f
         return px_future_invalid(aTHX_ worker, "%s: headers must be an array reference of [name, value] pairs", type);
     AV *list = (AV *)SvRV(headers);
     const size_t count = (size_t)(av_top_index(list) + 1);
-    if (count > PX_FIELDS_ON_STACK) {
-        SV *space = newSV(count * sizeof(peregrine_field));
+    if (count + PX_FIELDS_SPARE > PX_FIELDS_ON_STACK) {
+        SV *space = newSV((count + PX_FIELDS_SPARE) * sizeof(peregrine_field));
         fields->list = (peregrine_field *)SvPVX(sv_2mortal(space));
     }
     for (size_t i = 0; i < count; i++) {
@@ -125,6 +125,13 @@ SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *ke
         return px_future_invalid(aTHX_ worker, "%s: %s must be a number from 0 to %" IVdf ", not '%" SVf "'", type, SvPVX_const(key), max,
                                  SVfARG(value));
     return NULL;
+}
+
+/* Reads the value of a flag, NULL if it is not there. Returns NULL or a failed Future. */
+SV *px_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value, bool *flag) {
+    *flag = value && SvTRUE_nomg(value);
+    if (!value || !SvROK(value) || SvAMAGIC(value)) return NULL;
+    return px_future_invalid(aTHX_ worker, "%s: %s must be 0 or 1, not a reference", type, SvPVX_const(key));
 }
 
 /* Reads an integer field within a range; *found says whether it is there. Returns NULL or a failed Future. */

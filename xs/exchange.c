@@ -130,6 +130,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, pere
     exchange->end = PX_END_OPEN;
     exchange->reason = 0;
     Zero(&exchange->socket, 1, px_socket);
+    Zero(&exchange->stream, 1, px_stream);
     exchange->previous = NULL;
     exchange->next = worker->live;
     if (worker->live) worker->live->previous = exchange;
@@ -151,6 +152,7 @@ static void clear_request(pTHX_ px_exchange *exchange) {
     clear(aTHX_ & exchange->socket.close_reason);
     clear(aTHX_ (SV **)&exchange->socket.offered);
     clear(aTHX_ (SV **)&exchange->socket.queue);
+    clear(aTHX_ & exchange->stream.close_reason);
     clear(aTHX_ & exchange->receiver);
     clear(aTHX_ (SV **)&exchange->receivers);
     clear(aTHX_ (SV **)&exchange->senders);
@@ -303,6 +305,15 @@ void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
     px_exchange_unhold(aTHX_ exchange);
 }
 
+/* What the check of the server says against an event: a failed Future, or NULL. */
+static SV *refusal_of_check(pTHX_ px_worker *worker, SV *event) {
+    SV *error = NULL;
+    SV *problem = px_call(aTHX_ worker->check, NULL, event, NULL, &error);
+    if (!problem) return px_future_invalid(aTHX_ worker, "$send: the check of the event died: %" SVf, SVfARG(error));
+    sv_2mortal(problem);
+    return SvOK(problem) ? px_future_invalid(aTHX_ worker, "%" SVf, SVfARG(problem)) : NULL;
+}
+
 /* Finds the handler of an event's type and runs it. Returns a new reference to a Future. */
 SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event) {
     px_worker *worker = exchange->worker;
@@ -315,8 +326,11 @@ SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event) {
     if (!type || SvROK(type)) return px_future_invalid(aTHX_ worker, "$send: the event has no type (a string is required)");
     STRLEN len;
     const char *text = SvPV_nomg_const(type, len);
-    for (const px_send_event *known = exchange->kind->sends; known->type; known++)
-        if (known->type_len == len && memcmp(known->type, text, len) == 0) return known->send(aTHX_ exchange, hash);
+    for (const px_send_event *known = exchange->kind->sends; known->type; known++) {
+        if (known->type_len != len || memcmp(known->type, text, len) != 0) continue;
+        SV *refusal = worker->check ? refusal_of_check(aTHX_ worker, event) : NULL;
+        return refusal ? refusal : known->send(aTHX_ exchange, hash);
+    }
     return px_future_invalid(aTHX_ worker, "$send: unknown event type '%" SVf "' in a scope of type %s", SVfARG(type),
                              exchange->kind->name);
 }

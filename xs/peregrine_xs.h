@@ -60,6 +60,16 @@
     X(PAGI_VERSION, "0.3")                                                                                                             \
     X(HTTP_REQUEST, "http.request")                                                                                                    \
     X(HTTP_DISCONNECT, "http.disconnect")                                                                                              \
+    X(SSE, "sse")                                                                                                                      \
+    X(SSE_REQUEST, "sse.request")                                                                                                      \
+    X(SSE_DISCONNECT, "sse.disconnect")                                                                                                \
+    X(REASON, "reason")                                                                                                                \
+    X(EVENT, "event")                                                                                                                  \
+    X(DATA, "data")                                                                                                                    \
+    X(ID, "id")                                                                                                                        \
+    X(RETRY, "retry")                                                                                                                  \
+    X(COMMENT, "comment")                                                                                                              \
+    X(INTERVAL, "interval")                                                                                                            \
     X(EMPTY, "")                                                                                                                       \
     X(HOST, "host")                                                                                                                    \
     X(COOKIE, "cookie")                                                                                                                \
@@ -75,8 +85,6 @@
     X(TEXT, "text")                                                                                                                    \
     X(BYTES, "bytes")                                                                                                                  \
     X(CODE, "code")                                                                                                                    \
-    X(REASON, "reason")                                                                                                                \
-    X(INTERVAL, "interval")                                                                                                            \
     X(TIMEOUT, "timeout")
 
 #define PX_KEY_ENUM(name, text) PX_KEY_##name,
@@ -161,10 +169,16 @@ typedef struct px_kind {
     void (*body)(pTHX_ px_exchange *exchange, const peregrine_event *event); /* BODY, MESSAGE: what the peer sent */
     void (*closed)(pTHX_ px_exchange *exchange, const peregrine_event *event); /* CLOSED */
     void (*returned)(pTHX_ px_exchange *exchange, SV *failure); /* the application is done; failure: its exception, or NULL */
+    /* For request.c: the type of events with the request's body, and the event after which there is none (NULL: not yet). */
+    enum px_key request_event;
+    SV *(*last_event)(pTHX_ px_exchange *exchange);
+    void (*half_closed)(pTHX_ px_exchange *exchange); /* the peer sends no more; NULL: that changes nothing */
+    void (*shut_down)(pTHX_ px_exchange *exchange);   /* the server stops; NULL: the exchange may go on to its end */
 } px_kind;
 
 extern const px_kind px_http_kind;
 extern const px_kind px_websocket_kind;
+extern const px_kind px_sse_kind;
 
 struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
@@ -181,10 +195,13 @@ struct px_worker {
     SV *server;
     HV *state;      /* lifespan state, or NULL */
     HV *extensions; /* advertised, or NULL */
+    SV *check;      /* function that says what is wrong with an event, or NULL: no check beyond what is needed */
     SV *loop;       /* for our Futures */
     size_t high_water, low_water;
     size_t queue_messages_max, queue_bytes_max; /* of one WebSocket; see config.zig */
+    uint32_t stream_idle_ms;
     bool access_log;
+    bool stopping; /* peregrine_drain() has been called */
     px_exchange *live;
     px_exchange *pool;
     int pool_count;
@@ -242,6 +259,13 @@ typedef struct px_socket {
     size_t queued_bytes;
 } px_socket;
 
+/* What an exchange of the sse kind has besides. */
+typedef struct px_stream {
+    enum { PX_STREAM_UNDECIDED, PX_STREAM_CHOSEN, PX_STREAM_DECLINED } answer; /* with a stream, or with an ordinary response */
+    bool peer_ended;  /* the peer sends no more */
+    SV *close_reason; /* what the application gave as the reason for closing, or NULL */
+} px_stream;
+
 /* One request and its response, seen from Perl. It is held by the engine's ticket, by the application while that runs, and by each
  * Perl-side handle (`handles`): $receive, $send, pagi.connection, pagi.transport and the callback on the application's Future. */
 struct px_exchange {
@@ -263,6 +287,7 @@ struct px_exchange {
     px_end_state end;
     uint32_t reason;
     px_socket socket; /* of the websocket kind */
+    px_stream stream; /* of the sse kind */
     px_scope scope; /* of the request that is on, or of a finished one for the next */
     CV *receive, *send, *app_ready; /* ours until the exchange is let go */
     SV *connection, *transport;
@@ -284,6 +309,7 @@ void px_worker_stop(pTHX_ px_worker *worker);
 void px_worker_limits(px_worker *worker);
 void px_worker_attach(pTHX_ px_worker *worker, HV *settings);
 void px_worker_dispatch(pTHX_ px_worker *worker);
+void px_worker_drain(pTHX_ px_worker *worker);
 void px_worker_queued(pTHX_ px_worker *worker);
 void px_worker_wake(px_worker *worker);
 void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second);
@@ -357,6 +383,7 @@ px_exchange *px_exchange_of_object(pTHX_ SV *object);
 
 /* event.c */
 #define PX_FIELDS_ON_STACK 32
+#define PX_FIELDS_SPARE 2 /* more that always find room in a list */
 typedef struct px_fields {
     peregrine_field *list;
     size_t count;
@@ -364,8 +391,10 @@ typedef struct px_fields {
 } px_fields;
 const char *px_event_bytes(pTHX_ SV **slot, const char **bytes, size_t *len);
 SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields);
+SV *px_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value, bool *flag);
 SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found);
 const char *px_event_text(pTHX_ SV **slot, const char **bytes, size_t *len);
+#define PX_SECONDS_MAX 1000000 /* intervals that fit into the engine's milliseconds */
 SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found);
 SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code);
 SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int code, const px_fields *fields);
@@ -384,5 +413,22 @@ SV *px_response_trailers(pTHX_ px_exchange *exchange, HV *event);
 void px_response_refuse(pTHX_ px_exchange *exchange, uint16_t status, const char *text, uint32_t reason);
 void px_response_backstop(pTHX_ px_exchange *exchange);
 void px_response_cut(pTHX_ px_exchange *exchange);
+SV *px_response_flush(pTHX_ px_exchange *exchange, HV *event);
+void px_response_returned(pTHX_ px_exchange *exchange, SV *failure);
+
+/* request.c */
+SV *px_request_event(pTHX_ px_exchange *exchange, enum px_key type);
+SV *px_request_next(pTHX_ px_exchange *exchange);
+void px_request_want(pTHX_ px_exchange *exchange);
+void px_request_body(pTHX_ px_exchange *exchange, const peregrine_event *event);
+
+/* event_stream.c */
+typedef struct px_text {
+    const char *bytes; /* UTF-8, borrowed or mortal; NULL: there is none */
+    size_t len;
+} px_text;
+SV *px_event_stream_message(pTHX_ const px_text *event, const px_text *id, IV retry, const px_text *data);
+SV *px_event_stream_comment(pTHX_ const px_text *comment);
+bool px_event_stream_breaks(const px_text *text);
 
 #endif

@@ -21,7 +21,9 @@ SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, 
     SV *headers = px_fetch(aTHX_ event, PX_KEY(cx, HEADERS));
     const size_t looked_at = 2 + (headers != NULL);
     SV *trailers = !instead && HvTOTALKEYS(event) > looked_at ? px_fetch(aTHX_ event, PX_KEY(cx, TRAILERS)) : NULL;
-    const bool promised = trailers && SvTRUE_nomg(trailers);
+    bool promised;
+    failed = px_event_flag(aTHX_ worker, type, PX_KEY(cx, TRAILERS), trailers, &promised);
+    if (failed) return failed;
     px_fields fields;
     failed = px_event_fields(aTHX_ worker, type, headers, &fields);
     if (failed) return failed;
@@ -30,7 +32,7 @@ SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, 
     const peregrine_response response = {
         .size = sizeof(response),
         .status = (uint16_t)status,
-        .flags = (uint16_t)((promised ? PEREGRINE_WITH_TRAILERS : 0) | (instead ? PEREGRINE_CLOSE : 0)),
+        .flags = instead ? PEREGRINE_CLOSE : 0,
         .fields = fields.list,
         .field_count = fields.count,
     };
@@ -128,6 +130,9 @@ SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, b
     if (failed) return failed;
     SV *body = px_fetch(aTHX_ event, PX_KEY(cx, BODY));
     SV *more = px_fetch(aTHX_ event, PX_KEY(cx, MORE));
+    bool goes_on;
+    failed = px_event_flag(aTHX_ worker, type, PX_KEY(cx, MORE), more, &goes_on);
+    if (failed) return failed;
     const size_t looked_at = 1 + (body != NULL) + (more != NULL);
     if (!instead && HvTOTALKEYS(event) > looked_at) {
         SV *file = px_fetch(aTHX_ event, PX_KEY(cx, FILE));
@@ -137,7 +142,7 @@ SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, b
         if (file) return send_file(aTHX_ exchange, type, event, file);
         if (fh) return send_handle(aTHX_ exchange, type, event, fh);
     }
-    return send_bytes(aTHX_ exchange, type, body, more && SvTRUE_nomg(more));
+    return send_bytes(aTHX_ exchange, type, body, goes_on);
 }
 
 SV *px_response_trailers(pTHX_ px_exchange *exchange, HV *event) {
@@ -196,4 +201,32 @@ void px_response_cut(pTHX_ px_exchange *exchange) {
     }
     px_exchange_disconnect(aTHX_ exchange, PEREGRINE_SERVER_ERROR);
     px_exchange_ticket_gone(aTHX_ exchange);
+}
+
+/* http.fullflush: what is queued goes to the kernel now. */
+SV *px_response_flush(pTHX_ px_exchange *exchange, HV *event) {
+    static const char type[] = "http.fullflush";
+    px_worker *worker = exchange->worker;
+    PERL_UNUSED_ARG(event);
+    if (!worker->extensions || !hv_exists_ent(worker->extensions, PX_KEY(worker->cx, FULLFLUSH), 0))
+        return px_future_invalid(aTHX_ worker, "%s: the server does not advertise the extension fullflush", type);
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    return px_event_outcome(aTHX_ exchange, type, peregrine_flush(worker->engine, exchange->ticket));
+}
+
+/* The application is done: a response that it did not start is made for it, one that it did not end is cut. */
+void px_response_returned(pTHX_ px_exchange *exchange, SV *failure) {
+    px_worker *worker = exchange->worker;
+    if (exchange->response == PX_RESPONSE_COMPLETE) {
+        if (failure) px_worker_tell(aTHX_ worker, "_app_died", failure, newSVpvs_flags("after its response was complete", SVs_TEMP));
+        return;
+    }
+    if (exchange->end != PX_END_OPEN || exchange->gone) return; /* the client left first: nobody's error */
+    const bool started = exchange->response != PX_RESPONSE_NONE;
+    const char *stage = failure ? (started ? "after its response had started" : "before its response had started")
+                                : (started ? "with its response incomplete" : "without a response");
+    px_worker_tell(aTHX_ worker, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef,
+                   newSVpvn_flags(stage, strlen(stage), SVs_TEMP));
+    if (started) px_response_cut(aTHX_ exchange);
+    else px_response_backstop(aTHX_ exchange);
 }

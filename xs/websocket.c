@@ -10,9 +10,6 @@
 #define PX_CLOSE_POLICY 1008
 #define PX_CLOSE_INTERNAL 1011
 
-/* Intervals in seconds that fit into the engine's milliseconds. */
-#define PX_SECONDS_MAX 1000000
-
 /* ---- What $receive gives --------------------------------------------------------------------------------------------------------- */
 
 static HV *new_event(pTHX_ px_context *cx, SV *type) {

@@ -32,6 +32,9 @@ static size_t limit(const px_worker *worker, const char *name) {
 void px_worker_limits(px_worker *worker) {
     worker->queue_messages_max = limit(worker, "queue_messages_max");
     worker->queue_bytes_max = limit(worker, "queue_bytes_max");
+    worker->high_water = limit(worker, "write_high_bytes");
+    worker->low_water = limit(worker, "write_low_bytes");
+    worker->stream_idle_ms = (uint32_t)limit(worker, "stream_idle_ms");
 }
 
 static SV *setting(pTHX_ HV *settings, const char *name) {
@@ -52,13 +55,12 @@ static void replace(pTHX_ SV **slot, SV *value) {
     SvREFCNT_dec(old);
 }
 
-/* Settings: app, server, loop, state, extensions, high_water, low_water, access_log. */
+/* Settings: app, server, loop, state, extensions, check, access_log. */
 void px_worker_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *app = setting(aTHX_ settings, "app");
     SV *server = setting(aTHX_ settings, "server");
     SV *loop = setting(aTHX_ settings, "loop");
-    SV *high = setting(aTHX_ settings, "high_water");
-    SV *low = setting(aTHX_ settings, "low_water");
+    SV *check = setting(aTHX_ settings, "check");
     if (!app || !SvROK(app) || SvTYPE(SvRV(app)) != SVt_PVCV) croak("Peregrine::Worker: app must be a code reference");
     if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
     replace(aTHX_ & worker->app, newSVsv(app));
@@ -66,8 +68,7 @@ void px_worker_attach(pTHX_ px_worker *worker, HV *settings) {
     replace(aTHX_ & worker->loop, loop ? newSVsv(loop) : newSV(0));
     replace(aTHX_ (SV **)&worker->state, (SV *)hash_setting(aTHX_ settings, "state"));
     replace(aTHX_ (SV **)&worker->extensions, (SV *)hash_setting(aTHX_ settings, "extensions"));
-    if (high) worker->high_water = SvUV(high);
-    if (low) worker->low_water = SvUV(low);
+    replace(aTHX_ & worker->check, check ? newSVsv(check) : NULL);
     SV *access_log = setting(aTHX_ settings, "access_log");
     worker->access_log = access_log && SvTRUE(access_log);
 }
@@ -104,11 +105,26 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     px_worker_release(aTHX_ worker);
 }
 
+/* Stops accepting and lets exchanges come to their end; those that have none of their own are ended. */
+void px_worker_drain(pTHX_ px_worker *worker) {
+    AV *endless = (AV *)sv_2mortal((SV *)newAV());
+    worker->stopping = true;
+    peregrine_drain(worker->engine);
+    /* Ending one runs Perl code, which may change the list: first the handles are gathered, which keep their exchanges. */
+    for (px_exchange *exchange = worker->live; exchange; exchange = exchange->next)
+        if (exchange->kind->shut_down && exchange->receive) av_push(endless, SvREFCNT_inc_simple_NN((SV *)exchange->receive));
+    for (SSize_t i = 0; i <= av_top_index(endless); i++) {
+        px_exchange *exchange = px_exchange_of_cv(aTHX_ (CV *)AvARRAY(endless)[i]);
+        if (exchange->ticket_live) exchange->kind->shut_down(aTHX_ exchange);
+    }
+    px_worker_wake(worker);
+}
+
 /* Gives one reference back; the last one frees the worker. */
 void px_worker_release(pTHX_ px_worker *worker) {
     if (--worker->refs > 0) return;
     assert(!worker->engine);
-    SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->loop};
+    SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->check, worker->loop};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     Safefree(worker);
 }
@@ -140,6 +156,12 @@ void px_worker_wake(px_worker *worker) {
     peregrine_wake(worker->engine);
 }
 
+/* A stream or WebSocket was quiet for too long: that is worth a line in the log. */
+static void report_idle(pTHX_ px_exchange *exchange, uint32_t reason) {
+    if (reason != PEREGRINE_IDLE_TIMEOUT) return;
+    px_worker_tell(aTHX_ exchange->worker, "_idle_timeout", newSVpvn_flags(exchange->kind->name, strlen(exchange->kind->name), SVs_TEMP), NULL);
+}
+
 static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event) {
     /* An event of the batch that brought its REQUEST was made before we could leave our pointer with the ticket. */
     px_exchange *exchange = (px_exchange *)(event->user ? event->user : peregrine_user(worker->engine, event->ticket));
@@ -150,7 +172,12 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     switch (event->kind) {
     case PEREGRINE_BODY:
     case PEREGRINE_MESSAGE: exchange->kind->body(aTHX_ exchange, event); break;
-    case PEREGRINE_CLOSED: exchange->kind->closed(aTHX_ exchange, event); break;
+    case PEREGRINE_CLOSED: {
+        const uint32_t reason = event->reason;
+        exchange->kind->closed(aTHX_ exchange, event);
+        report_idle(aTHX_ exchange, reason);
+        break;
+    }
     case PEREGRINE_DRAINED:
         px_transport_drained(aTHX_ exchange);
         px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
@@ -162,8 +189,12 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     case PEREGRINE_ABORTED:
         px_exchange_disconnect(aTHX_ exchange, code);
         px_exchange_ticket_gone(aTHX_ exchange);
+        report_idle(aTHX_ exchange, code);
         break;
-    default: break; /* HALF_CLOSED: the peer still gets its answer */
+    case PEREGRINE_HALF_CLOSED:
+        if (exchange->kind->half_closed) exchange->kind->half_closed(aTHX_ exchange);
+        break;
+    default: break;
     }
     px_exchange_unhold(aTHX_ exchange);
 }
@@ -174,10 +205,14 @@ static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_worker_tell(aTHX_ worker, "_notice", level, text);
 }
 
+static const px_kind *kind_of(const peregrine_event *event) {
+    if (event->flags & PEREGRINE_HANDSHAKE) return &px_websocket_kind;
+    return event->flags & PEREGRINE_EVENT_STREAM ? &px_sse_kind : &px_http_kind;
+}
+
 /* Opens an exchange and calls the application. */
 static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
-    const px_kind *kind = event->flags & PEREGRINE_HANDSHAKE ? &px_websocket_kind : &px_http_kind;
-    px_exchange *exchange = px_exchange_open(aTHX_ worker, kind, event->ticket);
+    px_exchange *exchange = px_exchange_open(aTHX_ worker, kind_of(event), event->ticket);
     if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
     if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
     if (worker->access_log) exchange->log = px_scope_log(aTHX_ event->request);

@@ -16,6 +16,7 @@ use Scalar::Util qw(weaken);
 
 use PAGI::Server::AccessLog;
 use PAGI::Server::Connection;
+use PAGI::Server::EventCheck;
 use PAGI::Server::Future;
 use PAGI::Server::Lifespan;
 use PAGI::Server::Listener;
@@ -25,7 +26,7 @@ use PAGI::Server::Transport;
 
 # Options that a running server takes over at once; the others count for the next start.
 my %LIVE = map { $_ => 1 } qw(
-    timeout max_connections max_header_size max_header_count max_body_size write_high_watermark
+    timeout sse_idle_timeout max_connections max_header_size max_header_count max_body_size write_high_watermark
     write_low_watermark log_level quiet shutdown_timeout on_error
     max_receive_queue max_receive_queue_size max_ws_frame_size max_ws_message_size ws_idle_timeout
 );
@@ -137,12 +138,17 @@ sub _attachment {
         app        => $options->{app},
         server     => $self,
         loop       => $self->loop,
-        state      => $lifespan->is_supported     ? $lifespan->state       : undef,
-        extensions => %{ $options->{extensions} } ? $options->{extensions} : undef,
-        high_water => $options->{write_high_watermark},
-        low_water  => $options->{write_low_watermark},
-        access_log => defined $options->{access_log} ? 1 : 0,
+        state      => $lifespan->is_supported        ? $lifespan->state                    : undef,
+        extensions => %{ $options->{extensions} }    ? $options->{extensions}              : undef,
+        check      => $self->_validates_events       ? \&PAGI::Server::EventCheck::problem : undef,
+        access_log => defined $options->{access_log} ? 1                                   : 0,
     };
+}
+
+sub _validates_events {
+    my ($self) = @_;
+    my $wanted = $self->{options}{validate_events};
+    return defined $wanted ? $wanted : ($ENV{PAGI_ENV} || '') eq 'development';
 }
 
 # The engine closes the descriptor that it gets, Perl the one that it has.
@@ -299,6 +305,13 @@ sub _callback_died {
     return $self->_report($exception, "PAGI: a callback died: $exception");
 }
 
+sub _idle_timeout {
+    my ($self, $kind)   = @_;
+    my ($name, $option) = $kind eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
+    $self->{log}->warn("PAGI: $name idle timeout ($self->{options}{$option}s) - closing connection");
+    return;
+}
+
 sub _report {
     my ($self, $exception, $text) = @_;
     $self->{log}->error($text);
@@ -438,6 +451,18 @@ next.
 
 A C<http.response.body> event with C<fh> and without C<offset> sends from where the handle stands.
 
+=item The end of an event stream
+
+A client of a stream that stops sending has left: the stream ends with C<client_closed>. (Before the
+application has answered it counts as a client that may still read, and can be declined.) A stream that the
+application has closed ends with the reason that it gave with C<sse.close>, or C<x-closed>. After a declined
+request nothing follows, so a C<$receive> that waits is cancelled. Comments of C<sse.keepalive> are sent by
+the engine, without any Perl, and left out while the client has not taken what was sent before.
+
+=item http.fullflush
+
+Works in C<sse> scopes as well, where the extension is advertised.
+
 =item The end of a request
 
 After the response is complete, and when the peer has gone, C<$receive> gives C<http.disconnect>. A peer
@@ -507,6 +532,11 @@ Bytes of one frame, and of one message over all its frames. A larger one closes 
 Seconds that a WebSocket may pass without a byte in either direction. C<websocket.keepalive> is the better way
 to find peers that are gone. 0 means no limit.
 
+=item sse_idle_timeout => 0
+
+Seconds that an event stream may pass without a byte sent, comments of C<sse.keepalive> included. 0 means no
+limit.
+
 =item shutdown_timeout => 30
 
 Seconds that requests in flight, and then the application's lifespan shutdown, may take.
@@ -524,6 +554,12 @@ Seconds that the application's startup may take. 0 means no limit.
 
 Advertised to the application in C<< $scope->{extensions} >>. C<< { fullflush => {} } >> makes
 C<http.fullflush> events work.
+
+=item validate_events => 1
+
+Each event that the application sends is checked in every detail, see L<PAGI::Server::EventCheck>. What the
+server cannot act on always fails; this finds what it could live with, but another server might not. By
+default on when C<PAGI_ENV> is C<development>, otherwise off: it costs a few microseconds an event.
 
 =item on_error => \&code
 

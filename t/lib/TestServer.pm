@@ -17,6 +17,7 @@ my %RUNNING;
 # A test that takes longer than this is broken.
 alarm 240;
 
+# Options are those of PAGI::Server, and `limits`: limits of the engine that have no option, by their names there.
 sub start {
     my ($class, %options) = @_;
     my $log = File::Temp->new;
@@ -49,10 +50,14 @@ sub _child {
     my $ok = eval {
         require IO::Async::Loop;
         require PAGI::Server;
+        my $limits = delete $options->{limits} || {};
         my $loop   = IO::Async::Loop->new;
         my $server = PAGI::Server->new(port => 0, %$options);
         $loop->add($server);
         $server->listen->get;
+        for my $name (keys %$limits) {
+            $server->{worker}->set($name => $limits->{$name}) >= 0 or die "no limit $name\n";
+        }
         $writer->autoflush(1);
         print {$writer} $server->port, "\n";
         $loop->run;

@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use Future;
+use PAGI::Server::EventCheck;
 use Scalar::Util qw(blessed weaken);
 
 my %EVENTS = map { $_ => 1 } qw(
@@ -67,6 +68,8 @@ sub _send {
     my $type = $event->{type};
     return Future->fail("\$send: the event has no type\n", 'pagi') if !defined $type || ref $type;
     return Future->fail("\$send: unknown event type '$type' in a scope of type lifespan\n", 'pagi') if !$EVENTS{$type};
+    my $problem = PAGI::Server::EventCheck::problem($event);
+    return Future->fail("$problem\n", 'pagi') if defined $problem;
     my (undef, $phase, $outcome) = split /\./, $type;
     my $answer = $self->{answer};
     return Future->fail("$type: nothing waits for this answer now\n", 'pagi')

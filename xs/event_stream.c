@@ -1,0 +1,72 @@
+/* event_stream.c - the text/event-stream format (HTML standard, 9.2.5 and 9.2.6): messages and comments as bytes.
+ *
+ * Nothing that an application says can break out of its line: what may hold line ends is split at them, and the caller has refused them
+ * where they may not be (sse.c). Refuses to know: exchanges, and when something may be sent. */
+#include "peregrine_xs.h"
+
+/* Room for the names of a message's fields and for its last line end. */
+#define PX_MESSAGE_OVERHEAD 64
+
+static const char *line_end(const char *at, const char *end) {
+    while (at < end && *at != '\n' && *at != '\r') at++;
+    return at;
+}
+
+/* The start of the next line; CR LF is one line end. */
+static const char *next_line(const char *at, const char *end) {
+    return at + (at[0] == '\r' && at + 1 < end && at[1] == '\n' ? 2 : 1);
+}
+
+/* One line for each line of the text, the last one too if it is empty: what a client puts together again is the text. A space behind the
+ * colon is the one that clients take away. */
+static void put_field(pTHX_ SV *out, const char *name, const px_text *text) {
+    const char *at = text->bytes;
+    const char *end = at + text->len;
+    const STRLEN name_len = strlen(name);
+    for (;;) {
+        const char *stop = line_end(at, end);
+        sv_catpvn(out, name, name_len);
+        sv_catpvs(out, ": ");
+        sv_catpvn(out, at, (STRLEN)(stop - at));
+        sv_catpvs(out, "\n");
+        if (stop == end) return;
+        at = next_line(stop, end);
+    }
+}
+
+/* A message as a mortal string. `event` and `id` hold no line ends; they may be absent, as may `retry` (negative). */
+SV *px_event_stream_message(pTHX_ const px_text *event, const px_text *id, IV retry, const px_text *data) {
+    SV *out = newSV(event->len + id->len + data->len + PX_MESSAGE_OVERHEAD);
+    SvPVCLEAR(out);
+    if (event->bytes) put_field(aTHX_ out, "event", event);
+    if (id->bytes) put_field(aTHX_ out, "id", id);
+    if (retry >= 0) sv_catpvf(out, "retry: %" IVdf "\n", retry);
+    put_field(aTHX_ out, "data", data);
+    sv_catpvs(out, "\n");
+    return sv_2mortal(out);
+}
+
+/* A comment as a mortal string: each line of the text begins with a colon, which is added where it is not there. */
+SV *px_event_stream_comment(pTHX_ const px_text *comment) {
+    const char *at = comment->bytes;
+    const char *end = at + comment->len;
+    SV *out = newSV(comment->len + PX_MESSAGE_OVERHEAD);
+    SvPVCLEAR(out);
+    for (;;) {
+        const char *stop = line_end(at, end);
+        if (at == stop || *at != ':') sv_catpvs(out, ":");
+        sv_catpvn(out, at, (STRLEN)(stop - at));
+        sv_catpvs(out, "\n");
+        if (stop == end) break;
+        at = next_line(stop, end);
+    }
+    sv_catpvs(out, "\n");
+    return sv_2mortal(out);
+}
+
+/* Whether a text has a line end, or a NUL, which makes clients ignore an id. */
+bool px_event_stream_breaks(const px_text *text) {
+    for (STRLEN i = 0; i < text->len; i++)
+        if (text->bytes[i] == '\n' || text->bytes[i] == '\r' || text->bytes[i] == '\0') return true;
+    return false;
+}

@@ -1,0 +1,67 @@
+/* request.c - the events of scopes whose client sends a request body, http and sse: the body in pieces, then the last event.
+ *
+ * A piece is read from the peer when somebody asks for it, so that an application which does not ask makes the peer wait. */
+#include "peregrine_xs.h"
+
+/* Whether there is body, or the end of it, that no event has told of. */
+static bool has_news(const px_exchange *exchange) {
+    return exchange->body || exchange->request == PX_REQUEST_LAST;
+}
+
+/* A new event that has its type only. */
+SV *px_request_event(pTHX_ px_exchange *exchange, enum px_key type) {
+    px_context *cx = exchange->worker->cx;
+    HV *event = newHV();
+    px_store(aTHX_ event, PX_KEY(cx, TYPE), px_copy(aTHX_ cx->keys[type]));
+    return newRV_noinc((SV *)event);
+}
+
+/* The next piece of the request's body. Trailer fields, if the request had any, come with the last one under the key `trailers`. */
+static SV *body_event(pTHX_ px_exchange *exchange) {
+    px_context *cx = exchange->worker->cx;
+    const bool last = exchange->request == PX_REQUEST_LAST;
+    SV *reference = px_request_event(aTHX_ exchange, exchange->kind->request_event);
+    HV *event = (HV *)SvRV(reference);
+    px_store(aTHX_ event, PX_KEY(cx, BODY), exchange->body ? exchange->body : newSVpvs(""));
+    px_store(aTHX_ event, PX_KEY(cx, MORE), newSViv(!last));
+    exchange->body = NULL;
+    if (last) {
+        exchange->request = PX_REQUEST_DELIVERED;
+        if (exchange->trailers) px_store(aTHX_ event, PX_KEY(cx, TRAILERS), newRV_noinc((SV *)exchange->trailers));
+        exchange->trailers = NULL;
+    }
+    return reference;
+}
+
+/* What $receive gives next: the last event, or a piece of the body; NULL when there is neither yet. */
+SV *px_request_next(pTHX_ px_exchange *exchange) {
+    SV *last = exchange->kind->last_event(aTHX_ exchange);
+    if (last) return last;
+    return has_news(exchange) ? body_event(aTHX_ exchange) : NULL;
+}
+
+/* Asks the engine for more body, once at a time. */
+void px_request_want(pTHX_ px_exchange *exchange) {
+    px_worker *worker = exchange->worker;
+    if (exchange->reading || exchange->request != PX_REQUEST_MORE || !worker->engine) return;
+    if (peregrine_read(worker->engine, exchange->ticket) < 0) {
+        px_exchange_lost(aTHX_ exchange);
+        return;
+    }
+    exchange->reading = true;
+    px_worker_wake(worker);
+}
+
+/* BODY: bytes that arrived although nobody waits any more are kept for the next $receive. */
+void px_request_body(pTHX_ px_exchange *exchange, const peregrine_event *event) {
+    exchange->reading = false;
+    if (exchange->request != PX_REQUEST_MORE) return;
+    if (event->len) {
+        if (exchange->body) sv_catpvn(exchange->body, event->bytes, event->len);
+        else exchange->body = newSVpvn(event->bytes, event->len);
+    }
+    if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
+    if ((event->flags & PEREGRINE_TRAILERS) && event->request)
+        exchange->trailers = px_scope_fields(aTHX_ exchange->worker->cx, event->request, true);
+    px_receive_serve(aTHX_ exchange);
+}
