@@ -451,6 +451,16 @@ next.
 
 A C<http.response.body> event with C<fh> and without C<offset> sends from where the handle stands.
 
+=item WebSockets
+
+An application that returns closes its WebSocket with 1000, one that dies with 1011; before C<websocket.accept>
+both are answered with 500. After C<websocket.close> and after the end, what is sent does nothing. After a
+handshake was refused with C<websocket.close>, C<$receive> gives C<websocket.disconnect> with 1006; after a denial
+response nothing follows, so a C<$receive> that waits is cancelled. Too large a frame or message closes with
+1009. At shutdown, peers are told 1001, and the application gets C<server_shutdown>. A C<subprotocol> that the
+client did not offer, and C<headers> that belong to the handshake (C<Upgrade>, C<Sec-WebSocket-*>), fail. Pings of
+C<websocket.keepalive> are sent by the engine, without any Perl.
+
 =item The end of an event stream
 
 A client of a stream that stops sending has left: the stream ends with C<client_closed>. (Before the
