@@ -8,7 +8,7 @@ use warnings;
 use Exporter       qw(import);
 use IO::Select     ();
 use IO::Socket::IP ();
-use Socket         qw(SOL_SOCKET SO_LINGER SO_RCVBUF);
+use Socket         qw(IPPROTO_TCP SOL_SOCKET SO_LINGER SO_RCVBUF TCP_NODELAY);
 use Time::HiRes    qw(time);
 
 our @EXPORT_OK = qw(get post exchange);
@@ -21,6 +21,7 @@ sub new {
         Timeout  => 5,
     ) or die "connect to port $port: $@";
     $socket->blocking(1);
+    setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack('i', 1);    # each send leaves at once
     setsockopt $socket, SOL_SOCKET, SO_RCVBUF, pack('i', $options{receive_buffer}) if $options{receive_buffer};
     return bless { socket => $socket, buffer => '', timeout => $options{timeout} || 10 }, $class;
 }
