@@ -6,6 +6,8 @@
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build examples    the example servers; zig build run-counter (and so on) runs one
 //!     zig build bench       the yardstick and micro-benchmarks
+//!
+//! `zig build example-hello`, `bench-yardstick` and so on build one program.
 const std = @import("std");
 
 pub fn build(b: *std.Build) void {
@@ -148,7 +150,9 @@ fn addPrograms(
         });
         module.addImport("peregrine", rooms.peregrine);
         const program = b.addExecutable(.{ .name = name, .root_module = module });
-        step.dependOn(&b.addInstallArtifact(program, .{}).step);
+        const install = &b.addInstallArtifact(program, .{}).step;
+        step.dependOn(install);
+        b.step(folder ++ "-" ++ name, "Build " ++ folder ++ "/" ++ name ++ ".zig").dependOn(install);
         const run = b.addRunArtifact(program);
         run.addPassthruArgs();
         b.step("run-" ++ name, "Run " ++ folder ++ "/" ++ name ++ ".zig").dependOn(&run.step);
