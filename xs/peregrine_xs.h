@@ -202,6 +202,7 @@ struct px_worker {
     uint32_t stream_idle_ms;
     bool access_log;
     bool stopping; /* peregrine_drain() has been called */
+    int lost;      /* live exchanges that are gone and were never named */
     px_exchange *live;
     px_exchange *pool;
     int pool_count;
@@ -277,7 +278,7 @@ struct px_exchange {
     int handles; /* Perl values that point here */
     bool ticket_live;
     bool named;        /* the engine's events about the ticket bring our pointer along */
-    bool gone;         /* the engine has said that the ticket is gone; the event that tells why may still come */
+    bool gone;         /* the engine has said that the ticket is gone; the event that tells why will still come */
     bool app_running;
     bool reading;      /* a peregrine_read() is unanswered */
     bool trailers_due; /* the response promised trailers */
@@ -321,8 +322,8 @@ void px_exchange_unhold(pTHX_ px_exchange *exchange);
 void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope);
 void px_exchange_app_ready(pTHX_ px_exchange *exchange, SV *future);
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
-void px_exchange_name(pTHX_ px_exchange *exchange);
-void px_exchange_lost(pTHX_ px_exchange *exchange);
+void px_exchange_name(px_exchange *exchange);
+void px_exchange_lost(px_exchange *exchange);
 void px_exchange_disconnect(pTHX_ px_exchange *exchange, uint32_t reason);
 void px_exchange_complete(pTHX_ px_exchange *exchange);
 void px_exchange_note(pTHX_ px_exchange *exchange, int status, size_t bytes);

@@ -231,7 +231,7 @@ typedef struct peregrine_response {
     size_t body_len;
 } peregrine_response;
 
-/* Remembers a pointer for all later events of this ticket. */
+/* Remembers a pointer for all later events of this ticket, the last one of a response that is complete and not yet sent included. */
 int peregrine_set_user(peregrine_worker *worker, peregrine_ticket ticket, void *user);
 /* What peregrine_set_user() stored; NULL if nothing, or if the ticket is gone. Events of the batch in which a ticket was born carry no
  * pointer yet: this finds it. */

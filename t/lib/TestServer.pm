@@ -87,6 +87,8 @@ sub command {
 sub port { return $_[0]{port} }
 sub pid  { return $_[0]{pid} }
 
+sub is_running { return !defined $_[0]{status} }
+
 sub log {
     my ($self) = @_;
     open my $handle, '<', $self->{log}->filename or die "log: $!";

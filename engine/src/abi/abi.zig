@@ -204,7 +204,7 @@ export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const Event
 }
 
 export fn peregrine_set_user(door: *Door, ticket: types.Ticket, user: ?*anyopaque) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
+    const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return Code.gone;
     exchange.user = user;
     return Code.ok;
 }
@@ -280,7 +280,7 @@ export fn peregrine_read(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
 }
 
 export fn peregrine_flush(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
+    const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return Code.gone;
     door.worker.flushNow(exchange);
     return Code.ok;
 }
