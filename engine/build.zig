@@ -92,12 +92,6 @@ const Rooms = struct {
 fn addTls(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize) void {
     const options = b.addOptions();
     options.addOption(bool, "enabled", true);
-    const headers = b.addTranslateC(.{
-        .root_source_file = b.path("src/tls/openssl.h"),
-        .target = target,
-        .optimize = optimize,
-        .link_libc = true,
-    });
     const tls = b.createModule(.{
         .root_source_file = b.path("src/tls/tls.zig"),
         .target = target,
@@ -105,7 +99,6 @@ fn addTls(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin
         .link_libc = true,
     });
     tls.addOptions("tls_options", options);
-    tls.addImport("openssl_c", headers.createModule());
     tls.linkSystemLibrary("ssl", .{});
     tls.linkSystemLibrary("crypto", .{});
     const scenarios = b.createModule(.{ .root_source_file = b.path("test/tls/tls_test.zig"), .target = target, .optimize = optimize });

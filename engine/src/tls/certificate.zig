@@ -3,7 +3,7 @@
 //! Refuses to know: contexts, sessions, which certificate answers which client.
 const std = @import("std");
 const assert = std.debug.assert;
-const c = @import("openssl_c");
+const c = @import("libssl.zig");
 const tls = @import("tls.zig");
 
 const FileError = error{ OutOfMemory, InvalidFile };
@@ -44,7 +44,7 @@ pub const Pair = struct {
 
 /// The certificates of one file.
 pub const Chain = struct {
-    stack: *c.struct_stack_st_X509,
+    stack: *c.X509_STACK,
 
     /// Reads all the certificates in `path`; none is an error. `role` begins the diagnostic's sentence.
     pub fn load(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) FileError!Chain {
@@ -153,10 +153,10 @@ pub fn subjectText(gpa: std.mem.Allocator, certificate: *c.X509) error{OutOfMemo
 }
 
 fn dupeMemory(gpa: std.mem.Allocator, memory: *c.BIO) error{OutOfMemory}![]u8 {
-    var bytes: [*c]u8 = null;
+    var bytes: ?[*]const u8 = null;
     const len = c.BIO_ctrl(memory, c.BIO_CTRL_INFO, 0, @ptrCast(&bytes));
     if (len <= 0) return gpa.dupe(u8, "");
-    return gpa.dupe(u8, bytes[0..@intCast(len)]);
+    return gpa.dupe(u8, bytes.?[0..@intCast(len)]);
 }
 
 /// OpenSSL's newest complaint in words, and an empty queue. Static text.
@@ -220,7 +220,7 @@ const Password = struct {
     text: ?[]const u8,
     asked: bool = false,
 
-    fn answer(buffer: [*c]u8, buffer_len: c_int, writing: c_int, context: ?*anyopaque) callconv(.c) c_int {
+    fn answer(buffer: [*]u8, buffer_len: c_int, writing: c_int, context: ?*anyopaque) callconv(.c) c_int {
         assert(writing == 0);
         const password: *Password = @ptrCast(@alignCast(context.?));
         password.asked = true;

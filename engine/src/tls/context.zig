@@ -2,7 +2,7 @@
 //! Refuses to know: how a configuration is loaded (generation.zig), what a session does with it.
 const std = @import("std");
 const assert = std.debug.assert;
-const c = @import("openssl_c");
+const c = @import("libssl.zig");
 const tls = @import("tls.zig");
 const Generation = @import("generation.zig").Generation;
 

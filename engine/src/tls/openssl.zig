@@ -5,6 +5,7 @@
 //! context.zig    what threads share, and how it is replaced
 //! generation.zig one loaded configuration: certificates by name, policy
 //! certificate.zig PEM files into certificates and keys, with errors in words
+//! libssl.zig     what is used of OpenSSL, declared by hand
 
 /// See context.zig.
 pub const Context = @import("context.zig").Context;
