@@ -21,6 +21,11 @@ pub const Pair = struct {
         errdefer chain.deinit();
         const leaf = chain.shift();
         errdefer c.X509_free(leaf);
+        if (files.chain_file) |path| {
+            var more: Chain = try .load("SSL chain file", path, diagnostic);
+            defer more.deinit();
+            while (more.count() > 0) try chain.push(more.shift());
+        }
         const key = try loadKey(files, diagnostic);
         errdefer c.EVP_PKEY_free(key);
         c.ERR_clear_error();
@@ -55,10 +60,7 @@ pub const Chain = struct {
         // Certificates are not encrypted as a rule; without a callback OpenSSL would ask the terminal.
         var password: Password = .{ .text = null };
         while (c.PEM_read_bio_X509(file, null, Password.answer, &password)) |certificate| {
-            if (c.OPENSSL_sk_push(@ptrCast(chain.stack), certificate) == 0) {
-                c.X509_free(certificate);
-                return error.OutOfMemory;
-            }
+            try chain.push(certificate);
         }
         // The end of the file shows as "no start line".
         const ended = c.ERR_GET_REASON(c.ERR_peek_last_error()) == c.PEM_R_NO_START_LINE;
@@ -89,6 +91,12 @@ pub const Chain = struct {
         while (chain.count() > 0) c.X509_free(chain.shift());
         c.OPENSSL_sk_free(@ptrCast(chain.stack));
         chain.* = undefined;
+    }
+
+    fn push(chain: *Chain, certificate: *c.X509) error{OutOfMemory}!void {
+        if (c.OPENSSL_sk_push(@ptrCast(chain.stack), certificate) > 0) return;
+        c.X509_free(certificate);
+        return error.OutOfMemory;
     }
 
     fn shift(chain: *Chain) *c.X509 {

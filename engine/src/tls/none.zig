@@ -30,6 +30,22 @@ pub const Context = struct {
     }
 
     /// Unreachable: there is no context.
+    pub fn reloadFiles(context: *Context, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+        _ = context;
+        _ = diagnostic;
+        unreachable;
+    }
+
+    /// Unreachable: there is no context.
+    pub fn refresh(context: *Context, now_ms: u64, wall_s: u64, diagnostic: *tls.Diagnostic) tls.ContextError!bool {
+        _ = context;
+        _ = now_ms;
+        _ = wall_s;
+        _ = diagnostic;
+        unreachable;
+    }
+
+    /// Unreachable: there is no context.
     pub fn reload(context: *Context, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!void {
         _ = context;
         _ = config;
