@@ -232,6 +232,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const sendFailed = output.sendFailed;
         pub const receiveSecure = secure.receive;
         pub const flushSecure = secure.flush;
+        pub const sayGoodbye = secure.sayGoodbye;
         pub const refreshCertificates = secure.refresh;
         pub const noteHandshake = live.noteHandshake;
         pub const refuseHandshake = live.refuseHandshake;
@@ -374,7 +375,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .exchange => unreachable, // an exchange ends by complete, endExchange or abort first
                 else => {},
             }
-            if (connection.tunnel) |tunnel| if (connection.phase == .idle) secure.sayGoodbye(w, peer, tunnel);
+            if (connection.tunnel) |tunnel| if (connection.phase == .idle) {
+                _ = secure.sayGoodbye(w, peer, tunnel);
+            };
             connection.phase = .closed;
             if (peer.socket != .none) w.io.close(peer.socket);
             peer.socket = .none;

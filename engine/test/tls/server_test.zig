@@ -249,6 +249,7 @@ test "a handshake has its deadline, whoever trickles it" {
 }
 
 test "one connection too many finishes its handshake and is told so" {
+    testing.log_level = .err;
     var config = secure();
     config.limits.connections_max = 1;
     var scene: Scene = try .init(config, trusting, .{});

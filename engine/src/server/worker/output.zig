@@ -276,9 +276,14 @@ pub fn Output(comptime W: type) type {
                     }
                     if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
                 },
-                .farewell => if (connection.isFlushed()) return linger(w, peer),
+                .farewell => if (connection.isFlushed()) {
+                    const tunnel = connection.tunnel orelse return linger(w, peer);
+                    if (w.sayGoodbye(peer, tunnel)) return linger(w, peer);
+                },
                 .idle => if ((w.stopping != .no or connection.peer_ended) and connection.input.isEmpty() and connection.isFlushed()) {
-                    return w.close(peer);
+                    const tunnel = connection.tunnel orelse return w.close(peer);
+                    if (w.sayGoodbye(peer, tunnel)) return w.close(peer);
+                    connection.phase = .farewell;
                 },
                 .head => if (connection.peer_ended) return w.close(peer),
                 .handshake, .draining, .lingering => {},

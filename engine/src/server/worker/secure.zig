@@ -250,17 +250,26 @@ pub fn Secure(comptime W: type) type {
             return space[0..len];
         }
 
-        /// A connection without a request is about to be closed by us: says close_notify, if it leaves at once.
-        pub fn sayGoodbye(w: *W, peer: *Peer, tunnel: *Tunnel) void {
-            if (tunnel.silent or peer.connection.output != .open or !tunnel.session.isHandshakeDone()) return;
+        /// A connection without a request is about to be closed by us: says close_notify. False: the kernel has no room for it now.
+        pub fn sayGoodbye(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
+            if (tunnel.silent or peer.connection.output != .open or !tunnel.session.isHandshakeDone()) return true;
             tunnel.silent = true;
             var sink: WireSink = .{ .tunnel = tunnel, .pool = &w.pool };
-            tunnel.session.shutdown(sink.interface()) catch return;
+            tunnel.session.shutdown(sink.interface()) catch return true;
             var slices: [1][]const u8 = undefined;
-            switch (tunnel.wire.front(&slices)) {
-                .bytes => _ = w.io.send(peer.socket, &.{io_room.slice(slices[0])}, false),
-                .nothing, .file => {},
-            }
+            const goodbye = switch (tunnel.wire.front(&slices)) {
+                .bytes => slices[0],
+                .nothing, .file => return true,
+            };
+            const sent = switch (w.io.send(peer.socket, &.{io_room.slice(goodbye)}, false)) {
+                .sent => |len| len,
+                .blocked => 0,
+                .failed, .end_of_file, .file_failed => return true,
+            };
+            tunnel.wire.consume(&w.pool, sent);
+            if (tunnel.wire.isEmpty()) return true;
+            w.block(peer);
+            return false;
         }
 
         /// Appends to a tunnel's wire for the length of one call into its session.
