@@ -11,4 +11,7 @@ recommends 'Heap::Fibonacci' => '0.80';
 recommends 'Plack'           => '1.0050';
 
 on configure => sub { requires 'ExtUtils::MakeMaker' => '7.64' };
-on test      => sub { requires 'Test::More'          => '1.302' };
+on test      => sub {
+    requires 'Test::More'      => '1.302';
+    requires 'IO::Socket::SSL' => '2.060';
+};

@@ -22,6 +22,7 @@ use PAGI::Server::Lifespan;
 use PAGI::Server::Listener;
 use PAGI::Server::Log;
 use PAGI::Server::Options;
+use PAGI::Server::TLS;
 use PAGI::Server::Transport;
 
 # Options that a running server takes over at once; the others count for the next start.
@@ -52,10 +53,31 @@ sub configure {
     my %options = (%{ $self->{options} }, %given);
     eval { PAGI::Server::Options::check_together(\%options); 1 } or croak _without_newline($@);
     $self->SUPER::configure(%params);
+    $self->{log} = PAGI::Server::Log->new(level => $options{log_level}, quiet => $options{quiet});
+    my @reloaded = $self->_load_certificates(\%options, \%given);
     $self->{options} = \%options;
-    $self->{log}     = PAGI::Server::Log->new(level => $options{log_level}, quiet => $options{quiet});
+    delete @given{@reloaded};
     $self->_configure_worker(\%given) if $self->{worker};
     return;
+}
+
+# Loads them now, so that what is wrong with them is an error of the constructor. A running server that
+# speaks TLS already goes on with the new ones; then their option's name is returned.
+sub _load_certificates {
+    my ($self, $options, $given) = @_;
+    return if !exists $given->{ssl} && !exists $given->{disable_tls};
+    my $ssl = $options->{ssl};
+    if ($ssl && $options->{disable_tls}) {
+        $self->{log}->warn('PAGI: TLS is disabled by disable_tls: connections will not be encrypted');
+        $ssl = undef;
+    }
+    my $live = $self->{worker} && $self->{tls} && $ssl;
+    my $tls  = eval {
+        $live ? $self->{tls}->reload($ssl) && $self->{tls} : $ssl && PAGI::Server::TLS->new($ssl);
+    };
+    croak _without_newline($@) if $ssl && !$tls;
+    $self->{tls} = $tls;
+    return $live ? 'ssl' : ();
 }
 
 sub _without_newline {
@@ -121,8 +143,12 @@ sub _start {
     my $worker = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
     $self->{worker} = $worker;
     $worker->attach($self->_attachment);
-    $self->_hand_over($_) for @listeners;
+    for my $listener (@listeners) {
+        my $number = $self->_hand_over($listener);
+        $worker->secure($number, $self->{tls}->engine) if $self->{tls};
+    }
     $self->{listeners} = [ map { { type => 'tcp', host => $_->{host}, port => $_->{port} } } @listeners ];
+    $self->{scheme}    = $self->{tls} ? 'https' : 'http';
     $self->_watch;
     $self->_attach_signals;
     $self->{running} = 1;
@@ -139,7 +165,7 @@ sub _attachment {
         server     => $self,
         loop       => $self->loop,
         state      => $lifespan->is_supported        ? $lifespan->state                    : undef,
-        extensions => %{ $options->{extensions} }    ? $options->{extensions}              : undef,
+        extensions => _advertised($options->{extensions}),
         check      => $self->_validates_events       ? \&PAGI::Server::EventCheck::problem : undef,
         access_log => defined $options->{access_log} ? 1                                   : 0,
     };
@@ -151,12 +177,20 @@ sub _validates_events {
     return defined $wanted ? $wanted : ($ENV{PAGI_ENV} || '') eq 'development';
 }
 
-# The engine closes the descriptor that it gets, Perl the one that it has.
+# `tls` is there exactly when the connection speaks it (PAGI::Spec::Tls): the engine's bridge adds it.
+sub _advertised {
+    my ($extensions) = @_;
+    my %advertised = %$extensions;
+    delete $advertised{tls};
+    return %advertised ? \%advertised : undef;
+}
+
+# The engine closes the descriptor that it gets, Perl the one that it has. Returns the listener's number.
 sub _hand_over {
     my ($self, $listener) = @_;
     my $descriptor = POSIX::dup(fileno $listener->{socket});
     my $code       = defined $descriptor ? $self->{worker}->listen_fd($descriptor) : -1;
-    return if $code >= 0;
+    return $code if $code >= 0;
     my $reason = "$!";
     POSIX::close($descriptor) if defined $descriptor;
     die { message => "Cannot listen on $listener->{host}: $reason\n", errno => $! + 0, %{$listener}{qw(host port)} };
@@ -180,6 +214,8 @@ sub _attach_signals {
     for my $name (qw(HUP USR2)) {
         $on{$name} = sub { $weak && $weak->{log}->warn("PAGI: SIG$name only works in multi-worker mode") };
     }
+    $on{HUP} = sub { $weak && $weak->_reload_certificates }
+        if $self->{tls};
     $self->{signals} = { map { $_ => $loop->attach_signal($_ => $on{$_}) } keys %on };
     return;
 }
@@ -192,6 +228,18 @@ sub _stop_by_signal {
     return;
 }
 
+sub _reload_certificates {
+    my ($self) = @_;
+    if (eval { $self->{tls}->reload }) {
+        $self->{log}->info('PAGI: the certificate files are loaded again');
+        return;
+    }
+    my $error = _without_newline($@);
+    $error =~ s/\APAGI::Server: //;
+    $self->{log}->error("PAGI: the certificate files cannot be used, the old ones stay: $error");
+    return;
+}
+
 sub _banner {
     my ($self) = @_;
     my $loop = ref $self->loop;
@@ -199,9 +247,16 @@ sub _banner {
     my $limit = $self->effective_max_connections;
     for my $listener (@{ $self->{listeners} }) {
         my $host = $listener->{host} =~ /:/ ? "[$listener->{host}]" : $listener->{host};
-        $self->{log}->info("PAGI Server listening on http://$host:$listener->{port}/ (loop: $loop, max_conn: $limit)");
+        my $facts = join ', ', "loop: $loop", "max_conn: $limit", 'tls: ' . $self->_tls_state;
+        $self->{log}->info("PAGI Server listening on $self->{scheme}://$host:$listener->{port}/ ($facts)");
     }
     return;
+}
+
+sub _tls_state {
+    my ($self) = @_;
+    return 'on' if $self->{tls};
+    return $self->{options}{ssl} ? 'disabled' : Peregrine::has_tls() ? 'off' : 'not built in';
 }
 
 # ---- Stop ---------------------------------------------------------------------------------------
@@ -342,6 +397,8 @@ sub listeners {
         } @{ $self->{listeners} || [] }
     ];
 }
+
+sub has_tls { return Peregrine::has_tls() ? 1 : 0 }
 
 sub is_running {
     my ($self) = @_;

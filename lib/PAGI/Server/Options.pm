@@ -19,6 +19,8 @@ my %OPTIONS = (
     loop_type                => { type => 'class' },
     access_log               => { type => 'handle' },
     on_error                 => { type => 'code' },
+    ssl                      => { type => 'tls' },
+    disable_tls              => { type => 'boolean', default => 0 },
     extensions               => { type => 'hash', default => {} },
     validate_events          => { type => 'boolean' },
     lifespan_mode            => { type => 'choice',  default => 'auto',           of    => [qw(auto on off)] },
@@ -89,6 +91,7 @@ my %TYPES = (
     ],
     code   => [ sub { 'a code reference' }, sub { ref $_[1] && reftype($_[1]) eq 'CODE' } ],
     hash   => [ sub { 'a hash reference' }, sub { ref $_[1] && reftype($_[1]) eq 'HASH' } ],
+    tls    => [ sub { 'a hash reference or undef' }, sub { !defined $_[1] || ref $_[1] && reftype($_[1]) eq 'HASH' } ],
     handle => [
         sub { 'an open file handle or undef' },
         sub {

@@ -10,6 +10,7 @@ use Scalar::Util qw(blessed);
 
 use PAGI::Server;
 use PAGI::Server::AppLoader;
+use PAGI::Server::TLS;
 
 # Exit statuses
 use constant {
@@ -30,7 +31,7 @@ my %SERVER_FLAGS = (
 
 sub run {
     my ($class, @arguments) = @_;
-    my $self   = bless { server => {}, modules => [], libs => [] }, $class;
+    my $self   = bless { server => {}, ssl => {}, modules => [], libs => [] }, $class;
     my $status = eval { $self->_run(@arguments) };
     return $status if defined $status;
     my $error = $@;
@@ -63,7 +64,8 @@ sub _parse {
     my %flags = map { $_ => \$self->{server}{ $SERVER_FLAGS{$_} } } keys %SERVER_FLAGS;
     $parser->getoptionsfromarray(
         \@arguments,
-        %flags,
+        %flags, PAGI::Server::TLS::flags($self->{ssl}),
+        'disable-tls'   => \$self->{server}{disable_tls},
         'app|a=s'       => \$self->{app},
         'e=s'           => \$self->{code},
         'M=s'           => $self->{modules},
@@ -74,6 +76,8 @@ sub _parse {
         'version|v'     => \$self->{version},
         'help|h'        => \$self->{help},
     ) or die \_readable(@problems, 'wrong command line');
+    $self->{server}{ssl} = eval { PAGI::Server::TLS::from_flags($self->{ssl}) };
+    die \_readable($@) if $@;
     delete $self->{server}{$_} for grep { !defined $self->{server}{$_} } keys %{ $self->{server} };
     return @arguments;
 }
