@@ -13,7 +13,8 @@ const std = @import("std");
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{});
     const optimize = b.standardOptimizeOption(.{ .preferred_optimize_mode = .safe });
-    const rooms: Rooms = .create(b, target, optimize, tlsWanted(b, target));
+    const with_tls = tlsWanted(b, target);
+    const rooms: Rooms = .create(b, target, optimize, with_tls);
 
     const test_step = b.step("test", "Run the engine's tests");
     inline for (.{ "protocol", "io", "server", "static", "peregrine" }) |name| {
@@ -39,7 +40,7 @@ pub fn build(b: *std.Build) void {
     consumer.setCwd(b.path("test/consumer"));
     b.step("consumer", "Build and run a project that uses the package from a path").dependOn(&consumer.step);
 
-    addTlsTests(b, target, optimize, rooms);
+    addTlsTests(b, target, optimize, rooms, with_tls);
     addAbi(b, target, optimize, rooms);
     addPrograms(b, "examples", "Build the example servers", "example", &.{ "hello", "counter", "basic", "dirserver", "fileserver", "websocket" }, target, optimize, rooms);
     addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{"yardstick"}, target, optimize, rooms);
@@ -126,9 +127,10 @@ fn tlsRoom(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builti
     return tls;
 }
 
-fn addTlsTests(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms) void {
+fn addTlsTests(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms, enabled: bool) void {
     const step = b.step("test-tls", "Run the tests of the TLS room");
     step.dependOn(&runOf(b, b.addTest(.{ .name = "tls", .root_module = rooms.tls })).step);
+    if (!enabled) return;
     const scenarios = b.createModule(.{ .root_source_file = b.path("test/tls/tls_test.zig"), .target = target, .optimize = optimize });
     scenarios.addImport("tls", rooms.tls);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-scenarios", .root_module = scenarios })).step);

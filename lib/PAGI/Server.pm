@@ -72,9 +72,7 @@ sub _load_certificates {
         $ssl = undef;
     }
     my $live = $self->{worker} && $self->{tls} && $ssl;
-    my $tls  = eval {
-        $live ? $self->{tls}->reload($ssl) && $self->{tls} : $ssl && PAGI::Server::TLS->new($ssl);
-    };
+    my $tls  = eval { $live ? $self->{tls}->reload($ssl) && $self->{tls} : $ssl && PAGI::Server::TLS->new($ssl); };
     croak _without_newline($@) if $ssl && !$tls;
     $self->{tls} = $tls;
     return $live ? 'ssl' : ();
@@ -164,7 +162,7 @@ sub _attachment {
         app        => $options->{app},
         server     => $self,
         loop       => $self->loop,
-        state      => $lifespan->is_supported        ? $lifespan->state                    : undef,
+        state      => $lifespan->is_supported ? $lifespan->state : undef,
         extensions => _advertised($options->{extensions}),
         check      => $self->_validates_events       ? \&PAGI::Server::EventCheck::problem : undef,
         access_log => defined $options->{access_log} ? 1                                   : 0,
@@ -246,7 +244,7 @@ sub _banner {
     $loop =~ s/\AIO::Async::Loop:://;
     my $limit = $self->effective_max_connections;
     for my $listener (@{ $self->{listeners} }) {
-        my $host = $listener->{host} =~ /:/ ? "[$listener->{host}]" : $listener->{host};
+        my $host  = $listener->{host} =~ /:/ ? "[$listener->{host}]" : $listener->{host};
         my $facts = join ', ', "loop: $loop", "max_conn: $limit", 'tls: ' . $self->_tls_state;
         $self->{log}->info("PAGI Server listening on $self->{scheme}://$host:$listener->{port}/ ($facts)");
     }
@@ -560,6 +558,15 @@ listened to on all of its addresses: C<localhost> on C<127.0.0.1> and C<::1>.
 
 0 takes a free port; L</port> tells which.
 
+=item ssl => { cert_file => 'cert.pem', key_file => 'key.pem' }
+
+Speak TLS on all addresses; see L</TLS>. The files are loaded by the constructor, which dies with a message
+that names the file or value when something is wrong with it.
+
+=item disable_tls => 0
+
+True: C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A warning says so.
+
 =item listener_backlog => 2048
 
 Connections that the kernel keeps waiting while the process is busy.
@@ -653,14 +660,79 @@ For L</run> only: the class below C<IO::Async::Loop>.
 The defaults of the limits are the engine's; C<perl -MPeregrine -E 'say "$_->{name} $_->{default}" for
 Peregrine::options()'> shows them.
 
+=head1 TLS
+
+    my $server = PAGI::Server->new(
+        app => $app,
+        ssl => { cert_file => 'example.org.pem', key_file => 'example.org.key' },
+    );
+
+TLS 1.2 and 1.3, with forward secrecy and authenticated encryption only, unless C<cipher_list> says
+otherwise. ALPN agrees on C<http/1.1>. Sessions are resumed by tickets, also in processes that were forked
+from this one. A request without TLS is answered with a 400 that says so. Requests have the scheme C<https>
+or C<wss>, and C<< $scope->{extensions}{tls} >> as L<PAGI::Spec::Tls> describes it. Keys of C<ssl>:
+
+=over
+
+=item cert_file, key_file
+
+PEM files: the certificate, and its private key. Required.
+
+=item chain_file
+
+PEM file with the intermediate certificates, if they are not in C<cert_file>, behind the certificate.
+
+=item key_password
+
+Opens an encrypted key: a string, or a function that returns it.
+
+=item certificates
+
+Further certificates, an array reference of hash references with the four keys above. Clients that name a
+host (SNI) get the certificate with that name, also by a wildcard, and the first one if there is none. Two
+certificates for the same names, with an RSA and an elliptic key, serve the clients that know either.
+
+=item verify_client
+
+0 or C<none>: no client certificates. C<request>: they are asked for, and C<client_cert_error> tells what is
+wrong with one. 1 or C<require>: without a good one there is no connection.
+
+=item ca_file
+
+PEM file with the authorities that client certificates are verified against.
+
+=item min_version
+
+C<TLSv1_2>, the default, or C<TLSv1_3>.
+
+=item cipher_list, cipher_suites
+
+Ciphers of TLS 1.2 in OpenSSL's notation, and those of TLS 1.3, in order of preference. Every name must be
+one that the library knows.
+
+=item session_timeout
+
+Seconds for which a ticket shortens handshakes. Default: 7200.
+
+=item ticket_keys
+
+80 random bytes that seal tickets, for processes that are not forked from the same one. By default they are
+made up.
+
+=back
+
+The files are loaded again when they change: the server looks when a connection comes, once a second at
+most. HUP makes it load them at once, and C<configure(ssl =E<gt> {...})> gives it others. Connections that are
+open keep what they have. If the new files cannot be used, an error is logged and the old certificates stay.
+
 =head1 METHODS
 
 =head2 configure
 
     $server->configure(timeout => 10, quiet => 1);
 
-Changes options. Limits, times and logging apply to a running server at once; the others when it is started
-again, and it says so.
+Changes options. Limits, times, logging and, if it speaks TLS, the certificates apply to a running server at
+once; the others when it is started again, and it says so.
 
 =head2 listen
 
@@ -670,7 +742,7 @@ Runs the application's lifespan startup, then listens. Returns a Future that res
 it accepts connections, and fails if it cannot. When the server is listening already, the same Future comes
 back. The server must have been added to a loop.
 
-While it runs, TERM and INT shut the server down and then stop the loop.
+While it runs, TERM and INT shut the server down and then stop the loop; HUP loads the certificates again.
 
 =head2 shutdown
 
@@ -690,6 +762,12 @@ The port that the server listens on; useful with C<< port => 0 >>.
     print "$_->{host}:$_->{port}\n" for @{ $server->listeners };
 
 All addresses that the server listens on, as hash references with C<type> (C<tcp>), C<host> and C<port>.
+
+=head2 has_tls
+
+    say 'TLS is built in' if PAGI::Server->has_tls;
+
+Whether C<ssl> can be used: the engine can be built without OpenSSL.
 
 =head2 is_running
 
@@ -714,7 +792,7 @@ when it cannot listen.
 
 =head1 SEE ALSO
 
-L<pagi-server>, L<PAGI::Server::Connection>, L<PAGI::Server::Transport>, L<PAGI::Spec>
+L<pagi-server>, L<PAGI::Spec::Tls>, L<PAGI::Server::Connection>, L<PAGI::Server::Transport>, L<PAGI::Spec>
 
 =head1 LICENSE
 

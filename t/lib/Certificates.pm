@@ -10,7 +10,7 @@ use File::Temp ();
 
 sub new {
     my ($class) = @_;
-    my $self = bless { dir => File::Temp->newdir }, $class;
+    my $self    = bless { dir => File::Temp->newdir }, $class;
     return $self;
 }
 
@@ -30,7 +30,7 @@ sub _openssl {
     my $log = $self->path('openssl.log');
     my $pid = fork // die "fork: $!";
     if (!$pid) {
-        open STDOUT, '>',  $log      or die "$log: $!";
+        open STDOUT, '>',  $log     or die "$log: $!";
         open STDERR, '>&', \*STDOUT or die "stderr: $!";
         exec 'openssl', @arguments;
         die "openssl: $!";
@@ -73,8 +73,10 @@ sub key {
 sub authority {
     my ($self, $name) = @_;
     return $self->key($name)->_openssl(
-        qw(req -new -x509 -days 2 -addext), 'basicConstraints=critical,CA:TRUE', '-subj', "/CN=$name",
-        '-key', $self->path("$name.key"), '-out', $self->path("$name.pem"),
+        qw(req -new -x509 -days 2 -addext),
+        'basicConstraints=critical,CA:TRUE',
+        '-subj', "/CN=$name", '-key', $self->path("$name.key"),
+        '-out',  $self->path("$name.pem"),
     );
 }
 
@@ -85,8 +87,10 @@ sub issue {
     $self->key($name, $options{bits});
     $self->write("$name.ext", join '', map { "$_\n" } @{ $options{extensions} // ["subjectAltName=DNS:$name"] });
     $self->_openssl(
-        qw(req -new -utf8 -subj), $options{subject} // "/CN=$name",
-        '-key', $self->path("$name.key"), '-out', $self->path("$name.csr"),
+        qw(req -new -utf8 -subj),
+        $options{subject} // "/CN=$name",
+        '-key', $self->path("$name.key"),
+        '-out', $self->path("$name.csr"),
     );
     return $self->_openssl(
         qw(x509 -req -days 2 -CAcreateserial),
@@ -103,7 +107,9 @@ sub encrypt {
     my ($self, $name, $into, $password) = @_;
     return $self->_openssl(
         qw(pkcs8 -topk8 -in),
-        $self->path("$name.key"), '-out', $self->path("$into.key"), '-passout', "pass:$password",
+        $self->path("$name.key"),
+        '-out',     $self->path("$into.key"),
+        '-passout', "pass:$password",
     );
 }
 

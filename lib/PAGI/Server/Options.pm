@@ -21,7 +21,7 @@ my %OPTIONS = (
     on_error                 => { type => 'code' },
     ssl                      => { type => 'tls' },
     disable_tls              => { type => 'boolean', default => 0 },
-    extensions               => { type => 'hash', default => {} },
+    extensions               => { type => 'hash',    default => {} },
     validate_events          => { type => 'boolean' },
     lifespan_mode            => { type => 'choice',  default => 'auto',           of    => [qw(auto on off)] },
     lifespan_startup_timeout => { type => 'number',  default => 30,               min   => 0, max => 86_400 },
@@ -89,8 +89,8 @@ my %TYPES = (
         sub { q{the last part of a loop's class, such as Epoll} },
         sub { !defined $_[1] || $_[1] =~ /\A[A-Za-z_]\w*(?:::\w+)*\z/ }
     ],
-    code   => [ sub { 'a code reference' }, sub { ref $_[1] && reftype($_[1]) eq 'CODE' } ],
-    hash   => [ sub { 'a hash reference' }, sub { ref $_[1] && reftype($_[1]) eq 'HASH' } ],
+    code   => [ sub { 'a code reference' },          sub { ref $_[1]                   && reftype($_[1]) eq 'CODE' } ],
+    hash   => [ sub { 'a hash reference' },          sub { ref $_[1]                   && reftype($_[1]) eq 'HASH' } ],
     tls    => [ sub { 'a hash reference or undef' }, sub { !defined $_[1] || ref $_[1] && reftype($_[1]) eq 'HASH' } ],
     handle => [
         sub { 'an open file handle or undef' },
