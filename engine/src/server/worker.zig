@@ -26,6 +26,7 @@ const http1 = protocol.http1;
 const io_room = @import("io");
 const tls = @import("tls");
 const Config = @import("config.zig").Config;
+const Compression = @import("compression.zig").Compression;
 const Connection = @import("connection.zig").Connection;
 const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
@@ -55,6 +56,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         peers: slab.Slab(Peer),
         exchanges: slab.Slab(Exchange),
         websockets: slab.Slab(WebSocket),
+        compression: Compression,
         pool: Pool,
         wheel: timer.Wheel,
         now: u64,
@@ -109,6 +111,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .peers = .init(gpa),
                 .exchanges = .init(gpa),
                 .websockets = .init(gpa),
+                .compression = .init(gpa),
                 .pool = .init(gpa),
                 .wheel = .init(now),
                 .now = now,
@@ -133,6 +136,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.peers.deinit();
             w.exchanges.deinit();
             w.websockets.deinit();
+            w.compression.deinit();
             w.pool.deinit();
             w.io.deinit();
             w.* = undefined;
@@ -362,8 +366,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         pub fn endExchange(w: *Self, exchange: *Exchange, reason: Reason) void {
             exchange.connection.phase = .farewell;
-            if (exchange.openWebSocket() != null) {
-                w.host.closed(w, exchange, .{ .code = websocket_file.code_abnormal, .reason = "" }, reason);
+            if (exchange.openWebSocket()) |websocket| {
+                const end_seen = websocket.endSeen(reason);
+                w.host.closed(w, exchange, end_seen.close, end_seen.reason);
             } else w.host.aborted(w, exchange, reason);
             w.forget(exchange);
         }
@@ -446,7 +451,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             stats.connections = w.peers.count;
             stats.exchanges = w.exchanges.count;
             stats.connections_max = w.connections_max;
-            stats.memory_bytes = w.peers.memoryBytes() + w.exchanges.memoryBytes() + w.pool.memoryBytes();
+            stats.memory_bytes = w.peers.memoryBytes() + w.exchanges.memoryBytes() + w.websockets.memoryBytes() +
+                w.compression.memoryBytes() + w.pool.memoryBytes();
             stats.allocations = w.pool.allocations + w.peers.chunks.items.len + w.exchanges.chunks.items.len;
             return stats;
         }
