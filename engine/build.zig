@@ -22,9 +22,10 @@ pub fn build(b: *std.Build) void {
         test_step.dependOn(&runOf(b, tests).step);
     }
 
-    inline for (.{ "worker_sim", "native", "static", "websocket", "defects", "repeat" }) |name| {
+    inline for (.{ "worker_sim", "native", "static", "websocket", "websocket_sim", "compression", "defects", "repeat" }) |name| {
         const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
         module.addImport("peregrine", rooms.peregrine);
+        module.addImport("protocol", rooms.protocol); // for clients of their own
         const run = runOf(b, b.addTest(.{ .name = name, .root_module = module }));
         test_step.dependOn(&run.step);
         if (comptime std.mem.eql(u8, name, "worker_sim")) b.step("sim", "Run the worker over the simulated network").dependOn(&run.step);
