@@ -192,7 +192,7 @@ fn history(seed: u64) !void {
 test "every message comes back, and before the end" {
     const environ = testing.environ;
     if (environ.getPosix("PEREGRINE_SEED")) |text| return history(try std.fmt.parseInt(u64, text, 10));
-    const count = if (environ.getPosix("PEREGRINE_SEEDS")) |text| try std.fmt.parseInt(u64, text, 10) else 150;
+    const count = if (environ.getPosix("PEREGRINE_SEEDS")) |text| try std.fmt.parseInt(u64, text, 10) else 60;
     for (0..count) |seed| history(seed) catch |err| {
         std.debug.print("\nseed {d} fails: PEREGRINE_SEED={d} replays it\n", .{ seed, seed });
         return err;

@@ -30,6 +30,7 @@ my %LIVE = map { $_ => 1 } qw(
     timeout sse_idle_timeout max_connections max_header_size max_header_count max_body_size write_high_watermark
     write_low_watermark log_level quiet shutdown_timeout on_error
     max_receive_queue max_receive_queue_size max_ws_frame_size max_ws_message_size ws_idle_timeout
+    ws_per_message_deflate ws_deflate_min_size
 );
 
 # ---- Construction -------------------------------------------------------------------------------
@@ -599,12 +600,20 @@ so many bytes of them on, the peer is not read: it waits, until the application 
 
 =item max_ws_frame_size => 65536, max_ws_message_size => 16777216
 
-Bytes of one frame, and of one message over all its frames. A larger one closes the WebSocket with 1009.
+Bytes of one frame, and of one message over all its frames and after inflation. A larger one closes the WebSocket
+with 1009.
 
 =item ws_idle_timeout => 0
 
 Seconds that a WebSocket may pass without a byte in either direction. C<websocket.keepalive> is the better way
 to find peers that are gone. 0 means no limit.
+
+=item ws_per_message_deflate => 1, ws_deflate_min_size => 1024
+
+Whether WebSocket messages are compressed with clients that offer it (permessage-deflate, RFC 7692), and from how
+many bytes on; a message that does not shrink goes out as it is. Every message is compressed by itself, without
+context takeover: so an idle WebSocket holds no memory for it, and the size of a message tells nothing about another.
+Turn it off where messages mix secrets with text that an attacker may choose.
 
 =item sse_idle_timeout => 0
 

@@ -47,7 +47,7 @@ sub main ($wstest, @arguments) {
 sub start_server () {
     my $program = "$BED/hello";
     my @command = (qw(cc -std=c11 -D_GNU_SOURCE -O2 -o), $program, qw(-Iengine/include examples/c/hello.c));
-    system(@command, qw(.peregrine/engine/lib/libperegrine.a -lpthread -lm)) == 0 or return;
+    system(@command, qw(.peregrine/engine/lib/libperegrine.a -lssl -lcrypto -lpthread -lm)) == 0 or return;
     my $port = free_port();
     start($program, $port, @LIMITS);
     for (my $end = time + 10; time < $end; sleep 0.05) {

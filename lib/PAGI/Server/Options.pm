@@ -39,6 +39,8 @@ my %OPTIONS = (
     max_ws_frame_size        => { type => 'integer', engine  => 'frame_bytes_max' },
     max_ws_message_size      => { type => 'integer', engine  => 'message_bytes_max' },
     ws_idle_timeout          => { type => 'number',  engine  => 'websocket_idle_ms', scale => 1000 },
+    ws_per_message_deflate   => { type => 'boolean', engine  => 'deflate' },
+    ws_deflate_min_size      => { type => 'integer', engine  => 'deflate_bytes_min' },
 );
 
 my %ENGINE = map { $_->{name} => $_ } Peregrine::options();
@@ -114,7 +116,8 @@ sub engine_limits {
     my %limits;
     for my $name (grep { $OPTIONS{$_}{engine} && defined $options->{$_} } keys %OPTIONS) {
         my $option = $OPTIONS{$name};
-        $limits{ $option->{engine} } = int($options->{$name} * $option->{scale} + 0.5);
+        my $value  = $option->{type} eq 'boolean' ? !!$options->{$name} : $options->{$name} * $option->{scale};
+        $limits{ $option->{engine} } = int($value + 0.5);
     }
     return \%limits;
 }

@@ -22,11 +22,12 @@ use constant {
 
 # Flags that are options of PAGI::Server with another spelling.
 my %SERVER_FLAGS = (
-    'host|o=s'    => 'host',
-    'port|p=s'    => 'port',
-    'loop|l=s'    => 'loop_type',
-    'quiet|q'     => 'quiet',
-    'log-level=s' => 'log_level',
+    'host|o=s'                => 'host',
+    'port|p=s'                => 'port',
+    'loop|l=s'                => 'loop_type',
+    'quiet|q'                 => 'quiet',
+    'log-level=s'             => 'log_level',
+    'ws-per-message-deflate!' => 'ws_per_message_deflate',
 );
 
 sub run {
