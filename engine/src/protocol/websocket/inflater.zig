@@ -180,8 +180,8 @@ pub const Inflater = struct {
     /// The current block is the last of its stream.
     final: bool = false,
     block_fixed: bool = false,
-    /// Bytes of the tail that a sender strips which were read; `tail.len` between messages.
-    tail_at: u8 = tail.len,
+    /// Bytes of the tail that a sender strips which were read; `no_message` between messages.
+    tail_at: u8 = no_message,
     bits: u64 = 0,
     bit_count: u7 = 0,
     code_lengths: [codes.literal_symbols + codes.distance_symbols + 4]u4 = undefined,
@@ -190,6 +190,7 @@ pub const Inflater = struct {
 
     /// RFC 7692 section 7.2.2: to be put back behind each message.
     const tail = "\x00\x00\xff\xff";
+    const no_message = tail.len + 1;
 
     /// Begins a message that may inflate to at most `limit` bytes and refer to `history`, which is borrowed until its end. What is left
     /// of a message that broke off is forgotten.
@@ -205,7 +206,7 @@ pub const Inflater = struct {
     /// Inflates from `in` to `out` (neither is kept) until one of them is exhausted. `last`: the message has nothing behind `in`.
     /// After an error, or the message's end, `begin` comes next.
     pub fn inflate(i: *Inflater, in: []const u8, last: bool, out: []u8) Error!Step {
-        assert(i.tail_at < tail.len); // `begin` comes first
+        assert(i.tail_at <= tail.len); // `begin` comes first
         assert(last or i.tail_at == 0);
         var run: Run = .{ .i = i, .in = in, .out = out[0..@intCast(@min(out.len, i.limit_left))] };
         const clipped = run.out.len < out.len;
@@ -223,7 +224,7 @@ pub const Inflater = struct {
         const step: Step = .{ .consumed = consumed, .produced = run.produced, .state = if (full) .output_full else .need_input };
         if (full or !last) return step;
         if (i.state != .block or i.bit_count != 0) return error.Corrupt;
-        i.tail_at = tail.len;
+        i.tail_at = no_message;
         return .{ .consumed = consumed, .produced = run.produced, .state = .done };
     }
 
@@ -565,6 +566,21 @@ test "what is not DEFLATE, or ends too early" {
     try expectCorrupt("\xf2\x48\xcd\xc9"); // within a block
     try expectCorrupt("\xff\xff\xff\xff\xff\xff\xff");
     try expectCorrupt("\x00\xff\x00\x00\xffx"); // a stored block longer than the message
+}
+
+test "a block that goes on into the tail, with room for a byte at a time" {
+    var window: [256]u8 = undefined;
+    var history: History = .init(&window);
+    var i: Inflater = .{};
+    i.begin(&history, 1000);
+    var in: []const u8 = "\xda\x58\xda";
+    var out: [1]u8 = undefined;
+    for (0..100) |_| {
+        const step = i.inflate(in, true, &out) catch |err| return testing.expectEqual(error.Corrupt, err);
+        try testing.expectEqual(.output_full, step.state);
+        in = in[step.consumed..];
+    }
+    return error.NeverEnds;
 }
 
 test "the limit holds before the byte that would pass it" {
