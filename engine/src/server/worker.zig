@@ -90,7 +90,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const Listener = struct { id: ?u32, address: io_room.Address, tls: ?*tls.Context = null };
 
         comptime {
-            // All that an idle keep-alive connection holds: it has no buffer (test/worker_sim_test.zig).
+            // All that an idle keep-alive connection holds: it has no buffer (test/sim/sim_test.zig).
             assert(@sizeOf(Peer) <= 1024 - 16);
         }
 
