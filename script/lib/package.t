@@ -8,13 +8,15 @@ use File::Temp qw(tempdir);
 use Test::More;
 
 my $ZIG     = $ENV{PEREGRINE_ZIG} // getcwd . '/.peregrine/zig/zig';
-my $SECONDS = 600;                      # for any one command; a cold cache takes its time
+my $SECONDS = 600;                                                    # for any one command; a cold cache takes its time
 my $home    = getcwd;
 my $folder  = tempdir('peregrine-package-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 
 # What build.zig.zon promises to ship, as it stands here.
 make_path("$folder/package", "$folder/consumer");
-for my $file (split /\0/, qx(git ls-files -z --cached --others --exclude-standard build.zig build.zig.zon LICENSE engine)) {
+for my $file (split /\0/,
+    qx(git ls-files -z --cached --others --exclude-standard build.zig build.zig.zon LICENSE engine))
+{
     next unless -e $file;
     my ($parent) = "$folder/package/$file" =~ m{(.*)/};
     make_path($parent);
@@ -29,8 +31,8 @@ spew("$folder/consumer/readme.zig", $program);
 
 chdir "$folder/consumer" or die $!;
 ok run($ZIG, 'fetch', '--save=peregrine', "$folder/package"), 'zig fetch';
-ok run($ZIG, 'build'), 'a project that uses the package builds and runs';
-ok run($ZIG, 'build', 'check', '-Dprogram=readme.zig'), 'so does the program of the README';
+ok run($ZIG, 'build'),                                        'a project that uses the package builds and runs';
+ok run($ZIG, 'build', 'check', '-Dprogram=readme.zig'),       'so does the program of the README';
 chdir $home or die $!;
 my ($hash) = slurp("$folder/consumer/build.zig.zon") =~ /\.hash = "([^"]+)"/;
 unlink "$ENV{ZIG_GLOBAL_CACHE_DIR}/p/$hash.tar.gz" if $hash && $ENV{ZIG_GLOBAL_CACHE_DIR};

@@ -3,6 +3,7 @@ const peregrine = @import("peregrine");
 
 pub const Ticket = u64;
 
+/// What calls answer: PEREGRINE_OK and so on.
 pub const Code = struct {
     pub const ok = 0;
     pub const done = 1;
@@ -29,6 +30,7 @@ pub const Code = struct {
     pub const tls = -20;
 };
 
+/// `peregrine_option`.
 pub const Option = extern struct {
     name: [*:0]const u8,
     unit: [*:0]const u8,
@@ -38,6 +40,7 @@ pub const Option = extern struct {
     max: i64,
 };
 
+/// `peregrine_event_kind`.
 pub const Kind = enum(u16) {
     request = 1,
     body = 2,
@@ -62,8 +65,10 @@ pub const respond_says_keep_alive = 2;
 pub const respond_flush = 4;
 pub const respond_close = 8;
 
+/// `peregrine_span`.
 pub const Span = extern struct { at: u32, len: u32 };
 
+/// `peregrine_request`.
 pub const Request = extern struct {
     text: [*]const u8,
     text_len: u32,
@@ -86,6 +91,7 @@ pub const Request = extern struct {
     body_length: i64,
 };
 
+/// `peregrine_event`.
 pub const Event = extern struct {
     kind: Kind,
     flags: u16 = 0,
@@ -99,6 +105,7 @@ pub const Event = extern struct {
     reserved: u32 = 0,
 };
 
+/// `peregrine_response`.
 pub const Response = extern struct {
     size: u32,
     status: u16,
@@ -114,12 +121,14 @@ pub const Text = extern struct {
     bytes: ?[*]const u8,
     len: usize,
 
+    /// A text, or nothing.
     pub fn of(text: ?[]const u8) Text {
         const bytes = text orelse return .{ .bytes = null, .len = 0 };
         return .{ .bytes = bytes.ptr, .len = bytes.len };
     }
 };
 
+/// `peregrine_certificate`.
 pub const Certificate = extern struct {
     cert_file: ?[*:0]const u8,
     key_file: ?[*:0]const u8,
@@ -127,6 +136,7 @@ pub const Certificate = extern struct {
     key_password: ?[*:0]const u8,
 };
 
+/// `peregrine_tls_config`.
 pub const TlsConfig = extern struct {
     size: u32,
     certificate_count: u32,
@@ -140,6 +150,7 @@ pub const TlsConfig = extern struct {
     session_timeout_s: u32,
 };
 
+/// `peregrine_tls_info`.
 pub const TlsInfo = extern struct {
     size: u32,
     version: u16,
@@ -154,6 +165,7 @@ pub const TlsInfo = extern struct {
     resumed: u32,
 };
 
+/// `peregrine_stats`.
 pub const Stats = extern struct {
     size: u32,
     connections: u32,

@@ -57,6 +57,7 @@ pub const Epoll = struct {
 
     pub const Options = io.Options;
 
+    /// Why there is no epoll instance.
     pub const InitError = error{OutOfMemory} || sys.ResourceError;
 
     /// Creates the epoll instance and the buffers. Do this after fork: parent and child would share the kernel's side otherwise.
@@ -113,6 +114,7 @@ pub const Epoll = struct {
 
     // --- listeners -------------------------------------------------------------------------------------------------------
 
+    /// Why an address cannot be listened at.
     pub const ListenError = error{OutOfMemory} || io.ListenError;
 
     /// Listens at an address and begins to accept. Returns the listener's id, which events name it by.
@@ -181,6 +183,7 @@ pub const Epoll = struct {
 
     // --- sockets ---------------------------------------------------------------------------------------------------------
 
+    /// Why a socket cannot be watched.
     pub const AddError = error{OutOfMemory} || sys.ResourceError;
 
     /// Begins to deliver the events of an accepted socket, with this token. After an error the socket is still the caller's to close.

@@ -88,6 +88,7 @@ pub fn isExhaustion(code: E) bool {
 
 // --- descriptors ---------------------------------------------------------------------------------------------------------
 
+/// Why there is no socket.
 pub const SocketError = error{
     /// The kernel lacks this address family, for example IPv6 (EAFNOSUPPORT).
     FamilyUnsupported,
@@ -125,6 +126,7 @@ pub fn setNonblockCloexec(fd: Fd) UnexpectedError!void {
 
 // --- listening and connecting ----------------------------------------------------------------------------------------------
 
+/// Why a socket cannot have that address.
 pub const BindError = error{
     /// Somebody listens there already (EADDRINUSE).
     AddressInUse,
@@ -157,6 +159,7 @@ pub fn listen(fd: Fd, backlog: u31) BindError!void {
     };
 }
 
+/// Why there is no connection, at least not yet.
 pub const ConnectError = error{
     /// Nobody listens there (ECONNREFUSED), or the path does not exist (ENOENT).
     Refused,
@@ -226,6 +229,7 @@ pub const Option = enum {
     }
 };
 
+/// Why an option cannot be read or set.
 pub const OptionError = error{
     /// This kind of socket has no such option (ENOPROTOOPT, EOPNOTSUPP).
     OptionUnsupported,

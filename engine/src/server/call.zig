@@ -16,6 +16,7 @@ const Request = @import("request.zig").Request;
 const Response = @import("response.zig").Response;
 const Ticket = @import("slab.zig").Ticket;
 
+/// One request in the hands of a Zig handler. Lies in a slab of its worker.
 pub const Call = struct {
     /// Its own slot.
     ticket: Ticket,

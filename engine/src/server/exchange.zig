@@ -38,6 +38,7 @@ const tail_bytes = http1.endSize(&.{});
 pub const StartError = http1.StartError || http1.BodyError || http1.EndError || error{OutOfMemory};
 pub const BodyError = http1.BodyError || http1.EndError || error{OutOfMemory};
 
+/// One request and its response. Lies in a slab of its worker; its ticket is its name for everybody else.
 pub const Exchange = struct {
     ticket: Ticket,
     connection: *Connection,
@@ -67,11 +68,13 @@ pub const Exchange = struct {
         complete,
     };
 
+    /// Whether bytes of the peer are welcome.
     pub fn wantsInput(exchange: *const Exchange) bool {
         if (exchange.openWebSocket()) |websocket| return !websocket.paused;
         return exchange.input == .wanted;
     }
 
+    /// Whether the peer has nothing more to say in this exchange.
     pub fn inputComplete(exchange: *const Exchange) bool {
         return exchange.input == .complete and exchange.openWebSocket() == null;
     }
@@ -100,6 +103,7 @@ pub const Exchange = struct {
         if (exchange.input == .wanted and exchange.delivered) exchange.input = .unwanted;
     }
 
+    /// When its peer, or its host, has had its time.
     pub fn deadline(exchange: *const Exchange, config: *const Config) u64 {
         const quiet = if (exchange.idle_ms == 0) Timer.never else exchange.active_at + exchange.idle_ms;
         const idle = if (exchange.openWebSocket()) |websocket| @min(quiet, websocket.deadline()) else @min(quiet, exchange.repeatAt());
@@ -115,6 +119,7 @@ pub const Exchange = struct {
         return if (exchange.ended) Timer.never else repeat.due_at;
     }
 
+    /// Whether the request's body has stalled for too long.
     pub fn bodyOverdue(exchange: *const Exchange, now: u64, config: *const Config) bool {
         return switch (exchange.input) {
             .wanted => |stall| now >= stall.deadline(config.body_ms, config.body_rate_min),

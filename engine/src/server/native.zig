@@ -29,6 +29,7 @@ const WebSocketKind = @import("websocket.zig").Kind;
 
 const log = std.log.scoped(.peregrine);
 
+/// The host of a worker whose requests a Zig handler answers. Its calls are described in worker.zig.
 pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
     contract.check(Handler);
     return struct {
@@ -72,6 +73,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
 
         // ---- What the worker tells
 
+        /// Makes a request and a response of it, and calls the handler as soon as it may have them.
         pub fn request(host: *Self, worker: *Worker, exchange: *Exchange, head: *const http1.Head) void {
             assert(worker == host.worker);
             const slot = host.calls.add() catch return worker.abort(exchange);
@@ -108,6 +110,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         /// Memory that the mere announcement of a body gets, in bytes; the rest follows as it comes.
         const trusted_bytes_max = 64 * 1024;
 
+        /// Collects, or hands on to `handleBody`.
         pub fn body(host: *Self, _: *Worker, exchange: *Exchange, bytes: []const u8) void {
             // Null: answered already, nobody wants the rest.
             const call = Call.of(exchange) orelse return;
@@ -120,11 +123,13 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
+        /// Keeps them for `findTrailer`.
         pub fn trailers(host: *Self, _: *Worker, exchange: *Exchange, head: *const http1.Head) void {
             const call = Call.of(exchange) orelse return;
             call.keepTrailers(head) catch host.refuse(call, .service_unavailable);
         }
 
+        /// The handler may have the whole request now.
         pub fn bodyEnd(host: *Self, _: *Worker, exchange: *Exchange) void {
             const call = Call.of(exchange) orelse return;
             switch (call.intake) {
@@ -140,6 +145,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
+        /// Goes on with what waited: `handleDrain`, or parts of a detached answer.
         pub fn drained(host: *Self, _: *Worker, exchange: *Exchange) void {
             if (exchange.openWebSocket() != null) return host.sockets.drained(exchange);
             const call = Call.of(exchange) orelse return;
@@ -155,10 +161,12 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
+        /// Nothing to do: the call ended with its response.
         pub fn finished(_: *Self, _: *Worker, exchange: *Exchange) void {
             assert(exchange.user == null); // a call ends when its response is handed over
         }
 
+        /// Tells `handleAbort`, and frees the call.
         pub fn aborted(host: *Self, _: *Worker, exchange: *Exchange, reason: Reason) void {
             const call = Call.of(exchange) orelse return;
             call.exchange = null;
@@ -171,24 +179,30 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
+        /// Calls `handleWSFrame`.
         pub fn message(host: *Self, _: *Worker, exchange: *Exchange, kind: WebSocketKind, bytes: []const u8) void {
             host.sockets.message(exchange, kind, bytes);
         }
 
+        /// Calls `handleWSDisconn`.
         pub fn closed(host: *Self, _: *Worker, exchange: *Exchange, how: WebSocketClose, _: ?Reason) void {
             host.sockets.closed(exchange, how);
         }
 
+        /// Handlers are not told: they may still answer.
         pub fn halfClosed(_: *Self, _: *Worker, _: *Exchange) void {}
 
+        /// Lets `poll` answer false.
         pub fn stopped(host: *Self, _: *Worker) void {
             host.ended = true;
         }
 
+        /// Never: handlers are called at once.
         pub fn waiting(host: *const Self) bool {
             return host.inbox.hasMail();
         }
 
+        /// Goes to std.log.
         pub fn notice(_: *Self, _: *Worker, level: Level, text: []const u8) void {
             switch (level) {
                 .err => log.err("{s}", .{text}),

@@ -3,6 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 
+/// Free lists of buffers, by size.
 pub const Pool = struct {
     gpa: std.mem.Allocator,
     free: [class_count]?*Link = @splat(null),

@@ -16,6 +16,7 @@ pub const Header = struct {
     name: []const u8,
     text: []const u8,
 
+    /// The name or the value could not be sent.
     pub const Error = error{InvalidHeader};
 
     /// Checks both texts: the name is a token, the value has no control bytes (a line break above all).
@@ -24,10 +25,12 @@ pub const Header = struct {
         return .{ .name = name, .text = text };
     }
 
+    /// The name.
     pub fn key(header: *const Header) []const u8 {
         return header.name;
     }
 
+    /// The value.
     pub fn value(header: *const Header) []const u8 {
         return header.text;
     }
@@ -53,6 +56,7 @@ pub const FileBody = struct {
     ownership: enum { borrowed, owned } = .owned,
 };
 
+/// Why a body is not taken.
 pub const BodyError = error{
     OutOfMemory,
     /// More than the server's `response_body_buffer_size`.
@@ -61,6 +65,7 @@ pub const BodyError = error{
     AlreadyStarted,
 };
 
+/// Why a header is not taken.
 pub const HeaderError = error{
     OutOfMemory,
     /// More than `Response.headers_max`.
@@ -88,6 +93,7 @@ pub const Link = struct {
     offersWebSocket: *const fn (*const Response) bool,
 };
 
+/// What a Zig handler says. Whatever it passes in is copied at once, unless a method says otherwise.
 pub const Response = struct {
     /// Changes have no effect once the response has started.
     status: Status,
@@ -111,6 +117,7 @@ pub const Response = struct {
     /// Bodies up to here are sent together with the head, from one piece of memory; larger ones lie in blocks that are handed over.
     pub const small_bytes = 16 * 1024;
 
+    /// How far it is.
     pub const State = enum {
         /// Nothing is sent yet. The server sends all of it when the handler returns.
         collecting,
@@ -124,8 +131,10 @@ pub const Response = struct {
         lost,
     };
 
+    /// The connection becomes a WebSocket.
     pub const Upgrade = struct { subprotocol: ?[]const u8 };
 
+    /// What is sent behind the head.
     pub const Body = union(enum) {
         none,
         /// In the arena.
@@ -134,6 +143,7 @@ pub const Response = struct {
         blocks: Outbox,
         file: FileBody,
 
+        /// Its size in bytes.
         pub fn len(body: *const Body) u64 {
             return switch (body.*) {
                 .none => 0,

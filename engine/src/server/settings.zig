@@ -86,6 +86,7 @@ pub const ServerConfig = struct {
         return if (limit == 0) most else @min(limit, most);
     }
 
+    /// Why there is nowhere to listen.
     pub const AddressError = error{ OutOfMemory, InvalidAddress, NowhereToListen };
 
     /// All places, that of the port first. The caller frees them.

@@ -87,10 +87,12 @@ pub fn Slab(comptime T: type) type {
             return .{ .slab = self };
         }
 
+        /// Goes over all items. Adding and removing others meanwhile is fine.
         pub const Iterator = struct {
             slab: *Self,
             at: u32 = 0,
 
+            /// The next item, or null at the end.
             pub fn next(it: *Iterator) ?*T {
                 while (it.at < it.slab.chunks.items.len * chunk_items) {
                     const slot = it.slab.slotAt(it.at);

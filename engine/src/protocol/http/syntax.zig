@@ -119,6 +119,7 @@ pub inline fn isSpace(byte: u8) bool {
     return byte == ' ' or byte == '\t';
 }
 
+/// Why a text is no number, or none of ours.
 pub const DecimalError = error{ NotANumber, Overflow };
 
 /// Reads a string of decimal digits and nothing else: no sign, no space. Text that is not all digits is NotANumber even if

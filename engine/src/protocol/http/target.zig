@@ -48,6 +48,7 @@ pub const Parts = struct {
     authority: Span = .{},
 };
 
+/// What `parse` finds.
 pub const Outcome = union(enum) { parts: Parts, refused: Refusal };
 
 /// Takes a target to pieces. Refuses (400): controls, space, a fragment, a broken percent-encoding in the path, a form that does

@@ -37,12 +37,14 @@ pub const Response = struct {
     date: ?*const [date.bytes_len]u8 = null,
 };
 
+/// Why a response cannot begin like that. Nothing was written.
 pub const StartError = error{ InvalidStatus, OutOfOrder } || encode.FieldError;
 pub const BodyError = error{
     OutOfOrder,
     /// More content than the Content-Length that was sent.
     TooLong,
 };
+/// Why a response cannot end like that.
 pub const EndError = error{
     OutOfOrder,
     /// Less content than the Content-Length that was sent: nothing but closing the connection tells the client.
@@ -130,6 +132,7 @@ const Output = union(enum) {
     ended,
 };
 
+/// The state of one connection. No deinit: it owns nothing.
 pub const Session = struct {
     limits: *const Limits,
     input: Input = .{ .head = .{} },
