@@ -419,6 +419,47 @@ PPCODE:
     }
 
 void
+_await_is_cancelled(self, ...)
+PREINIT:
+    int cancelled;
+PPCODE:
+    cancelled = px_await_is_cancelled(aTHX_ ST(0));
+    if (cancelled < 0) {
+        PUSHMARK(SP);
+        SP += items;
+        PUTBACK;
+        call_method("is_cancelled", GIMME_V);
+        return;
+    }
+    PUSHs(cancelled ? &PL_sv_yes : &PL_sv_no);
+
+void
+_await_on_ready(self, code)
+    SV *self
+    SV *code
+PPCODE:
+    if (!px_await_on_ready(aTHX_ self, code)) {
+        PUSHMARK(SP);
+        SP += items;
+        PUTBACK;
+        call_method("on_ready", G_VOID | G_DISCARD);
+        return;
+    }
+
+void
+_await_chain_cancel(self, awaited)
+    SV *self
+    SV *awaited
+PPCODE:
+    if (!px_await_chain_cancel(aTHX_ self, awaited)) {
+        PUSHMARK(SP);
+        SP += items;
+        PUTBACK;
+        call_method("on_cancel", G_VOID | G_DISCARD);
+        return;
+    }
+
+void
 _await_new_done(class, ...)
 PREINIT:
     AV *result;

@@ -51,6 +51,8 @@
     X(READY, "ready")                                                                                                                  \
     X(RESULT, "result")                                                                                                                \
     X(FAILURE, "failure")                                                                                                              \
+    X(CALLBACKS, "callbacks")                                                                                                          \
+    X(ON_CANCEL, "on_cancel")                                                                                                          \
     X(CANCELLED, "cancelled")                                                                                                          \
     X(HTTP, "http")                                                                                                                    \
     X(HTTPS, "https")                                                                                                                  \
@@ -294,6 +296,7 @@ typedef struct px_socket {
     px_socket_state state;
     bool connect_told; /* websocket.connect was given */
     bool paused;       /* the peer is not read */
+    bool let_go;       /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
     uint16_t close_code; /* how it ended; 0: not known, or not yet */
     SV *close_reason;
     AV *offered; /* subprotocols, until the handshake is answered; NULL: none */
@@ -410,6 +413,7 @@ SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **er
 /* future.c */
 typedef enum { PX_FUTURE_NONE, PX_FUTURE_PENDING, PX_FUTURE_DONE, PX_FUTURE_FAILED, PX_FUTURE_CANCELLED } px_future_state;
 void px_future_boot(pTHX_ px_context *cx);
+bool px_future_is_plain(const px_context *cx, const SV *object);
 SV *px_future_done(pTHX_ px_worker *worker, SV *value);
 SV *px_future_pending(pTHX_ px_worker *worker);
 SV *px_future_failed(pTHX_ px_worker *worker, SV *message);
@@ -423,6 +427,12 @@ bool px_future_is_base_class(pTHX_ SV *class);
 SV *px_future_base_done(pTHX_ px_context *cx);
 void px_future_forget(pTHX_ px_done *done);
 SV *px_future_new_done(pTHX_ px_context *cx, HV *stash, AV *result);
+
+/* await.c */
+bool px_await_on_ready(pTHX_ SV *future, SV *code);
+bool px_await_chain_cancel(pTHX_ SV *future, SV *awaited);
+int px_await_is_cancelled(pTHX_ SV *future);
+bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error);
 
 /* connection.c */
 void px_connection_disconnected(pTHX_ px_exchange *exchange);
