@@ -280,7 +280,9 @@ pub const WebSocket = struct {
         if (kind == .text and !ws.utf8.valid(bytes)) return error.NotUtf8;
         if (websocket.compression) |*context| {
             if (bytes.len >= websocket.deflate_bytes_min) {
-                if (try websocket.sendDeflated(try compression.deflater(context), kind, bytes, outbox, pool)) return;
+                // Not inlined: deflating takes 24 KiB of stack, which other messages would have to touch as well.
+                const deflater = try compression.deflater(context);
+                if (try @call(.never_inline, sendDeflated, .{ websocket, deflater, kind, bytes, outbox, pool })) return;
             }
         }
         var header: [ws.frame.header_bytes_max]u8 = undefined;
