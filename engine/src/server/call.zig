@@ -62,7 +62,7 @@ pub const Call = struct {
     pub fn begin(call: *Call, ticket: Ticket, exchange: *Exchange, head: *const http1.Head, pool: *Pool) void {
         call.ticket = ticket;
         call.exchange = exchange;
-        call.arena = .init(pool);
+        call.arena.begin(pool);
         call.intake = .complete;
         call.custody = .server;
         call.parked = .{};

@@ -21,7 +21,9 @@ const WebSocket = @import("websocket.zig").WebSocket;
 /// A response's beginning, and optionally all of it.
 pub const Start = struct {
     status: u16,
-    fields: []const Field,
+    fields: []const Field = &.{},
+    /// Further fields, in wire form already.
+    lines: ?*const http1.Lines = null,
     body: []const u8 = "",
     /// The response is complete with `body`.
     end: bool = false,
@@ -142,20 +144,25 @@ pub const Exchange = struct {
             connection.outbox.cancel(pool);
         }
         const inline_body = if (response.body.len <= whole_max) response.body else "";
-        const size = http1.startSize(response.fields) + chunk_bytes + inline_body.len +
-            http1.endSize(&.{});
+        const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
+        const size = http1.startSize(response.fields) + lines_bytes + chunk_bytes + inline_body.len + tail_bytes;
         const space = try connection.outbox.reserve(pool, size);
         if (response.close) session.closeAfterResponse();
         var len = try session.start(.{
             .status = response.status,
             .fields = response.fields,
             .says_keep_alive = response.says_keep_alive,
+            .lines = response.lines,
             .date = date,
         }, space);
-        if (inline_body.len > 0) len += try framed(session, inline_body, space[len..]);
         const later = response.body[inline_body.len..];
-        if (response.end and later.len == 0) len += try session.end(&.{}, space[len..]);
-        if (later.len > 0) try fits(session.*, later.len, response.end);
+        if (later.len > 0) {
+            try fits(session.*, later.len, response.end);
+        } else if (response.end) {
+            len += try session.finish(inline_body, space[len..]);
+        } else if (inline_body.len > 0) {
+            len += try framed(session, inline_body, space[len..]);
+        }
         connection.outbox.commit(len);
         if (later.len > 0) try exchange.body(pool, later, response.end) else exchange.ended = response.end;
     }
@@ -170,8 +177,7 @@ pub const Exchange = struct {
             const space = try connection.outbox.reserve(pool, bytes.len + chunk_bytes + http1.endSize(&.{}));
             errdefer connection.outbox.cancel(pool);
             var len: usize = 0;
-            if (bytes.len > 0) len = try framed(session, bytes, space);
-            if (last) len += try session.end(&.{}, space[len..]);
+            if (last) len = try session.finish(bytes, space) else if (bytes.len > 0) len = try framed(session, bytes, space);
             if (len > 0) connection.outbox.commit(len) else connection.outbox.cancel(pool);
         } else try exchange.largeBody(pool, bytes, last);
         exchange.ended = last;

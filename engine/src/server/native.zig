@@ -253,7 +253,11 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             const exchange = call.exchange.?;
             const response = &call.response;
             if (response.state == .collecting) {
-                if (host.sockets.open(exchange, host.inbox, upgrade.subprotocol, response.fields[0..response.count])) |_| {
+                var fields: [Response.headers_max]Field = undefined;
+                var lines = response.lines.iterator();
+                var count: usize = 0;
+                while (lines.next()) |field| : (count += 1) fields[count] = field;
+                if (host.sockets.open(exchange, host.inbox, upgrade.subprotocol, fields[0..count])) |_| {
                     call.exchange = null;
                     return host.release(call);
                 } else |err| log.warn("WebSocket not opened: {t}", .{err});
@@ -294,16 +298,16 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         /// On an error nothing was sent, unless the call is lost as well.
         fn sendWhole(host: *Self, call: *Call) SendError!void {
             const response = &call.response;
-            var digits: [20]u8 = undefined;
             const head_method = call.request.method == .HEAD;
-            if (response.length) |promised| if (!head_method) {
+            if (response.lines.found.content_length) |promised| if (!head_method) {
                 const len = response.body.len();
                 if (len < promised) return error.TooShort;
                 if (len > promised) return error.TooLong;
             };
+            response.addLength(head_method);
             const start: Start = .{
                 .status = response.status.code(),
-                .fields = response.finishFields(&digits, head_method),
+                .lines = &response.lines,
                 .body = switch (response.body) {
                     .bytes => |bytes| bytes,
                     .none, .blocks, .file => "",
@@ -311,7 +315,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .end = response.body != .blocks and response.body != .file,
             };
             if (start.end) {
-                try host.finish(call, .{ .start = start });
+                try host.finish(call, .{ .start = &start });
             } else {
                 _ = try host.worker.start(call.exchange.?, start);
                 // From here on a failure can only cut the connection.
@@ -322,7 +326,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
-        const Last = union(enum) { start: Start, bytes: []const u8, body };
+        const Last = union(enum) { start: *const Start, bytes: []const u8, body };
 
         /// The last command of an exchange: it may be gone afterwards, so the call lets go of it first. On an error it is the call's again.
         fn finish(host: *Self, call: *Call, last: Last) SendError!void {
@@ -335,7 +339,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 exchange.user = call;
             }
             _ = switch (last) {
-                .start => |start| try worker.start(exchange, start),
+                .start => |start| try worker.start(exchange, start.*),
                 .bytes => |bytes| try worker.write(exchange, bytes, true),
                 .body => switch (call.response.body) {
                     .blocks => |*blocks| try worker.writeBlocks(exchange, blocks, true),
@@ -350,13 +354,11 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         fn replace(host: *Self, call: *Call, status: Status) void {
             if (call.exchange == null) return;
             const text = status.toString();
-            var digits: [20]u8 = undefined;
-            host.finish(call, .{ .start = .{
+            const lines: http1.Lines = .{ .found = .{ .content_length = text.len } };
+            host.finish(call, .{ .start = &.{
                 .status = status.code(),
-                .fields = &.{
-                    .init("Content-Type", "text/plain"),
-                    .init("Content-Length", response_file.decimal(text.len, &digits)),
-                },
+                .fields = &.{.init("Content-Type", "text/plain")},
+                .lines = &lines,
                 .body = text,
                 .end = true,
             } }) catch if (call.exchange) |exchange| {
@@ -426,7 +428,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             const exchange = call.exchange orelse return error.Closed;
             const start: Start = .{
                 .status = response.status.code(),
-                .fields = response.fields[0..response.count],
+                .lines = &response.lines,
                 .body = switch (response.body) {
                     .bytes => |bytes| bytes,
                     .none, .blocks => "",
