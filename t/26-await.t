@@ -10,6 +10,10 @@ use PAGI::Server::Future;
 use Scalar::Util qw(weaken);
 use Test::More;
 
+package My::Future {
+    our @ISA = 'Future';
+}
+
 my $loop = IO::Async::Loop->new;
 
 sub pending { return PAGI::Server::Future->new($loop) }
@@ -43,6 +47,17 @@ subtest 'results' => sub {
     $both->done('x');
     is_deeply(\@order, [ 'awaited first', 'callback x', 'awaited second' ],   'in the order of registration');
     is_deeply([ awaits(Future->done(5), Future->fail('no'))->get ]->[0], [5], 'Futures that are ready');
+};
+
+subtest 'a Future of another class' => sub {
+    my $other = My::Future->new;
+    my $outer = awaits($other, pending()->done('mine'));
+    $other->done('other');
+    is_deeply([ $outer->get ], [ ['other'], ['mine'] ], 'its result arrives');
+    $other = My::Future->new;
+    $outer = awaits($other);
+    $outer->cancel;
+    ok($other->is_cancelled, 'it is cancelled as well');
 };
 
 subtest 'cancellation' => sub {
