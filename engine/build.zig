@@ -55,7 +55,7 @@ pub fn build(b: *std.Build) void {
     addTlsTests(b, target, optimize, rooms, with_tls);
     addAbi(b, target, optimize, rooms);
     addPrograms(b, "examples", "Build the example servers", "example", &.{ "hello", "counter", "basic", "dirserver", "fileserver", "websocket" }, target, optimize, rooms);
-    addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{"yardstick"}, target, optimize, rooms);
+    addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{ "yardstick", "handshakes" }, target, optimize, rooms);
 }
 
 /// A test's run, never answered from the cache: script/test counts what really ran.

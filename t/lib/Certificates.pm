@@ -73,14 +73,14 @@ sub key {
 sub authority {
     my ($self, $name) = @_;
     return $self->key($name)->_openssl(
-        qw(req -new -x509 -days 2 -addext),
+        qw(req -new -x509 -days 100 -addext),
         'basicConstraints=critical,CA:TRUE',
         '-subj', "/CN=$name", '-key', $self->path("$name.key"),
         '-out',  $self->path("$name.pem"),
     );
 }
 
-# A certificate by an authority. Options: by, subject, extensions (lines), bits.
+# A certificate by an authority. Options: by, subject, extensions (lines), bits, days.
 sub issue {
     my ($self, $name, %options) = @_;
     my $by = $options{by} // 'ca';
@@ -93,7 +93,8 @@ sub issue {
         '-out', $self->path("$name.csr"),
     );
     return $self->_openssl(
-        qw(x509 -req -days 2 -CAcreateserial),
+        qw(x509 -req -CAcreateserial),
+        -days    => $options{days} // 2,
         -in      => $self->path("$name.csr"),
         -CA      => $self->path("$by.pem"),
         -CAkey   => $self->path("$by.key"),
