@@ -47,6 +47,11 @@ pub const WebSocket = struct {
     /// `end` waits for the next round already.
     postponed: bool = false,
 
+    comptime {
+        // All that an idle WebSocket holds besides its connection and its exchange.
+        assert(@sizeOf(WebSocket) <= 448);
+    }
+
     /// How far it is.
     pub const State = union(enum) {
         /// The host has not accepted it yet.
