@@ -426,10 +426,18 @@ sub run {
     return;
 }
 
+# Lets IO::Async choose our loop, whose timers are cheap, where nobody asks for another one. To be called before an application is
+# loaded, which may make the loop: there is but one.
+sub prefer_own_loop {
+    $IO::Async::Loop::LOOP //= 'Peregrine' if eval { require IO::Async::Loop::Peregrine; 1 };
+    return;
+}
+
 sub _own_loop {
     my ($self) = @_;
-    my $type   = $self->{options}{loop_type};
-    my $class  = defined $type ? "IO::Async::Loop::$type" : 'IO::Async::Loop';
+    my $type = $self->{options}{loop_type};
+    prefer_own_loop() if !defined $type;
+    my $class = defined $type ? "IO::Async::Loop::$type" : 'IO::Async::Loop';
     eval "require $class; 1" or croak _without_newline("PAGI::Server: option 'loop_type': cannot load $class: $@");
     my $loop = $class->new;
     $loop->add($self);
@@ -662,7 +670,8 @@ A line in the common log format for each answered request. Off by default.
 
 =item loop_type => 'Epoll'
 
-For L</run> only: the class below C<IO::Async::Loop>.
+For L</run> only: the class below C<IO::Async::Loop>. Without it, what the environment variable C<IO_ASYNC_LOOP> says, else
+L<IO::Async::Loop::Peregrine> where there is epoll, else what IO::Async chooses.
 
 =back
 

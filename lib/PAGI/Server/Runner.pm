@@ -116,6 +116,7 @@ sub _run {
     $self->_choose_app(@words);
     $ENV{PAGI_ENV} = $self->{env} if defined $self->{env};
     unshift @INC, @{ $self->{libs} };
+    PAGI::Server::prefer_own_loop() if !defined $self->{server}{loop_type};
     my $app = PAGI::Server::AppLoader->load(
         map  { $_ => $self->{$_} }
         grep { defined $self->{$_} } qw(app code modules arguments)

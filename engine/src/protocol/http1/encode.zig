@@ -182,6 +182,7 @@ pub const Lines = struct {
         return .{ .rest = lines.text };
     }
 
+    /// Walks over the fields, in their order.
     pub const Iterator = struct {
         rest: []const u8,
 

@@ -1,0 +1,113 @@
+# IO::Async::Loop::Peregrine keeps IO::Async's promises about time, and pagi-server runs on it unless told otherwise.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp ();
+use IO::Async::Loop;
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+
+BEGIN {
+    plan skip_all => 'needs IO::Async::Loop::Epoll' if !eval { require IO::Async::Loop::Peregrine; 1 };
+}
+
+my $loop = IO::Async::Loop::Peregrine->new;
+
+subtest 'timers' => sub {
+    my @fired;
+    my $note = sub {
+        my ($what) = @_;
+        return sub { push @fired, $what }
+    };
+    my $start = $loop->time;
+    $loop->watch_time(at => $start + 0.03, code => $note->('third'));
+    $loop->watch_time(at => $start + 0.01, code => $note->('first'));
+    my @same = map { $loop->watch_time(at => $start + 0.02, code => $note->("same $_")) } 1 .. 4;
+    $loop->unwatch_time($same[1]);
+    $loop->unwatch_time($same[1]);
+    $loop->watch_time(after => 0.05, code => sub { $loop->stop });
+    $loop->run;
+    is_deeply \@fired, [ 'first', 'same 1', 'same 3', 'same 4', 'third' ],
+        'in order, without the one that was taken back';
+    cmp_ok $loop->time - $start, '>=', 0.05, 'not before their time';
+    $loop->unwatch_time($same[0]);
+    pass 'one that has fired can be taken back';
+};
+
+subtest 'a thousand in any order' => sub {
+    my $now = $loop->time;
+    my (@fired, @timers);
+    srand 1;
+    push @timers, $loop->watch_time(
+        at   => $now + int(rand 20) / 1000,
+        code => do {
+            my $n = $_;
+            sub { push @fired, $n }
+        }
+    ) for 1 .. 1000;
+    my %gone = map { $_ => 1 } grep { $_ % 3 == 0 } 1 .. 1000;
+    $loop->unwatch_time($timers[ $_ - 1 ]) for keys %gone;
+    my @expected = sort { $timers[ $a - 1 ][0] <=> $timers[ $b - 1 ][0] || $a <=> $b } grep { !$gone{$_} } 1 .. 1000;
+    $loop->delay_future(at => $now + 0.03)->get;
+    is_deeply \@fired, \@expected, 'fire by time, then by age';
+};
+
+subtest 'timers of timers, and what a timer holds' => sub {
+    my $count = 0;
+    my $again;
+    $again = sub { $loop->watch_time(after => 0, code => $again) if ++$count < 5 };
+    $again->();
+    $loop->loop_once(0.1) while $count < 5;
+    is $count, 5, 'a timer may make the next one';
+    my $ended = 0;
+    no warnings 'once';
+    *Held::DESTROY = sub { $ended++ };
+    my $timer = $loop->watch_time(
+        after => 60,
+        code  => do {
+            my $held = bless [], 'Held';
+            sub { $held }
+        }
+    );
+    is $ended, 0, 'held while it waits';
+    $loop->unwatch_time($timer);
+    is $ended, 1, 'and not any more when it was taken back';
+    ok !eval { $loop->watch_time(after => 1); 1 }, 'a timer without code is refused';
+    ok !eval {
+        $loop->watch_time(code => sub { });
+        1;
+    }, 'and one without a time';
+};
+
+sub served {
+    my ($app) = @_;
+    my $server = TestServer->command($app);
+    return get($server->port, '/')->{body};
+}
+
+subtest 'which loop pagi-server makes' => sub {
+    my $app = File::Temp->new(SUFFIX => '.pl');
+    print {$app} <<'PERL';
+use strict;
+use Future::AsyncAwait;
+use IO::Async::Loop;
+my $mine = IO::Async::Loop->new;    # made while the application is loaded
+async sub app {
+    my ($scope, $receive, $send) = @_;
+    die "no\n" if $scope->{type} ne 'http';
+    await $mine->delay_future(after => 0.01);
+    await $send->({ type => 'http.response.start', status => 200 });
+    await $send->({ type => 'http.response.body', body => ref(IO::Async::Loop->new) . ' ' . ($mine == IO::Async::Loop->new) });
+}
+\&app;
+PERL
+    close $app;
+    delete local $ENV{IO_ASYNC_LOOP};
+    is served("$app"), 'IO::Async::Loop::Peregrine 1', 'by default, for the application too';
+    local $ENV{IO_ASYNC_LOOP} = 'Select';
+    is served("$app"), 'IO::Async::Loop::Select 1', 'what IO_ASYNC_LOOP says';
+};
+
+done_testing;
