@@ -19,7 +19,7 @@ pub fn build(b: *std.Build) void {
         test_step.dependOn(&runOf(b, tests).step);
     }
 
-    inline for (.{ "worker_sim", "native", "static", "websocket", "defects" }) |name| {
+    inline for (.{ "worker_sim", "native", "static", "websocket", "defects", "access_log" }) |name| {
         const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
         module.addImport("peregrine", rooms.peregrine);
         const run = runOf(b, b.addTest(.{ .name = name, .root_module = module }));

@@ -98,6 +98,10 @@ static void configure(pTHX_ peregrine_config *config, HV *limits) {
     }
 }
 
+static const char *string_argument(pTHX_ SV *argument) {
+    return SvOK(argument) ? SvPVbyte_nolen(argument) : NULL;
+}
+
 static HV *hash_argument(pTHX_ SV *argument, const char *name) {
     if (!SvROK(argument) || SvTYPE(SvRV(argument)) != SVt_PVHV) croak("Peregrine::Worker: %s must be a hash reference", name);
     return (HV *)SvRV(argument);
@@ -149,6 +153,20 @@ PPCODE:
         mPUSHs(newRV_noinc((SV *)option));
     }
 
+void
+access_log_fault(format)
+    const char *format
+PREINIT:
+    size_t at, len;
+    const char *reason;
+PPCODE:
+    reason = peregrine_access_log_fault(format, &at, &len);
+    if (!reason) XSRETURN_EMPTY;
+    EXTEND(SP, 3);
+    mPUSHp(format + at, len);
+    mPUSHu(at);
+    mPUSHp(reason, strlen(reason));
+
 MODULE = Peregrine  PACKAGE = Peregrine::Worker
 
 SV *
@@ -196,6 +214,29 @@ CODE:
     px_worker_limits(worker);
 OUTPUT:
     RETVAL
+
+int
+open_access_log(self, path, fd, format)
+    SV *self
+    SV *path
+    int fd
+    SV *format
+PREINIT:
+    peregrine_access_log log;
+CODE:
+    log.size = sizeof(log);
+    log.fd = fd;
+    log.path = string_argument(aTHX_ path);
+    log.format = string_argument(aTHX_ format);
+    RETVAL = peregrine_access_log_open(open_worker(aTHX_ self)->engine, &log);
+OUTPUT:
+    RETVAL
+
+void
+reopen_access_log(self)
+    SV *self
+CODE:
+    peregrine_access_log_reopen(open_worker(aTHX_ self)->engine);
 
 int
 listen(self, address, port, backlog, flags = 0)

@@ -158,7 +158,6 @@ static void clear_request(pTHX_ px_exchange *exchange) {
     clear(aTHX_ (SV **)&exchange->senders);
     clear(aTHX_ & exchange->app_future);
     clear(aTHX_ & exchange->disconnect_future);
-    clear(aTHX_ (SV **)&exchange->log);
     clear(aTHX_ (SV **)&exchange->on_disconnect);
     clear(aTHX_ (SV **)&exchange->on_complete);
     clear(aTHX_ (SV **)&exchange->on_high_water);
@@ -264,7 +263,7 @@ static void wait_for_app(pTHX_ px_exchange *exchange, SV *future) {
 static bool unobserved(const px_exchange *exchange) {
     return !exchange->app_running && exchange->ticket_live && !exchange->named && exchange->response == PX_RESPONSE_COMPLETE &&
            exchange->end == PX_END_OPEN && !exchange->senders && !exchange->receiver && !exchange->disconnect_future &&
-           !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water && !exchange->on_drain && !exchange->log &&
+           !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water && !exchange->on_drain &&
            recyclable(exchange);
 }
 
@@ -342,19 +341,7 @@ void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
     if (!exchange->ticket_live) return;
     exchange->ticket_live = false;
     exchange->reading = false;
-    if (exchange->log) {
-        SV *request = sv_2mortal(newRV_noinc((SV *)exchange->log));
-        exchange->log = NULL;
-        px_worker_tell(aTHX_ exchange->worker, "_log_access", request, NULL);
-    }
     px_exchange_unhold(aTHX_ exchange);
-}
-
-/* For the access log: the status of the response, and body bytes that were accepted. */
-void px_exchange_note(pTHX_ px_exchange *exchange, int status, size_t bytes) {
-    if (!exchange->log) return;
-    if (status) sv_setiv(AvARRAY(exchange->log)[4], status);
-    if (bytes) sv_setuv(AvARRAY(exchange->log)[5], SvUV(AvARRAY(exchange->log)[5]) + bytes);
 }
 
 /* Makes the engine's events about the ticket bring the exchange along. Most requests are over before they need that. */

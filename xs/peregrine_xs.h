@@ -200,7 +200,6 @@ struct px_worker {
     size_t high_water, low_water;
     size_t queue_messages_max, queue_bytes_max; /* of one WebSocket; see config.zig */
     uint32_t stream_idle_ms;
-    bool access_log;
     bool stopping; /* peregrine_drain() has been called */
     px_exchange *live;
     px_exchange *pool;
@@ -298,7 +297,6 @@ struct px_exchange {
     AV *senders;    /* pending Futures of $send, or NULL */
     SV *app_future; /* the application's pending Future, or NULL */
     SV *disconnect_future;
-    AV *log; /* [peer, method, target, version, status, body bytes] for the access log, or NULL when that is off */
     AV *on_disconnect, *on_complete, *on_high_water, *on_drain;
 };
 
@@ -325,7 +323,6 @@ void px_exchange_name(pTHX_ px_exchange *exchange);
 void px_exchange_lost(pTHX_ px_exchange *exchange);
 void px_exchange_disconnect(pTHX_ px_exchange *exchange, uint32_t reason);
 void px_exchange_complete(pTHX_ px_exchange *exchange);
-void px_exchange_note(pTHX_ px_exchange *exchange, int status, size_t bytes);
 void px_exchange_free(pTHX_ px_exchange *exchange);
 void px_exchange_discard(pTHX_ px_exchange *exchange);
 px_exchange *px_exchange_of_cv(pTHX_ CV *cv);
@@ -337,7 +334,6 @@ void px_scope_fill(pTHX_ px_exchange *exchange, const peregrine_request *request
 AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request);
 AV *px_scope_fields(pTHX_ px_context *cx, const peregrine_request *request, bool trailers);
 HV *px_scope_extensions(pTHX_ const px_worker *worker);
-AV *px_scope_log(pTHX_ const peregrine_request *request);
 AV *px_scope_pair(pTHX_ SV *first, SV *second);
 SV *px_scope_known_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field);
 bool px_scope_is_absolute(const peregrine_request *request);

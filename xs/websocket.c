@@ -226,7 +226,6 @@ static SV *send_accept(pTHX_ px_exchange *exchange, HV *event) {
         exchange->socket.offered = NULL;
         exchange->socket.state = PX_SOCKET_OPEN;
         SvREFCNT_dec(offered);
-        px_exchange_note(aTHX_ exchange, 101, 0);
     }
     return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
@@ -245,7 +244,6 @@ static SV *send_message(pTHX_ px_exchange *exchange, HV *event) {
     const char *wrong = text ? px_event_text(aTHX_ & text, &bytes, &len) : px_event_bytes(aTHX_ & binary, &bytes, &len);
     if (wrong) return px_future_invalid(aTHX_ worker, "%s: %s %s", type, text ? "text" : "bytes", wrong);
     const int code = peregrine_send_message(worker->engine, exchange->ticket, bytes, len, text ? PEREGRINE_TEXT : 0);
-    if (code >= 0) px_exchange_note(aTHX_ exchange, 0, len);
     return outcome(aTHX_ exchange, type, code);
 }
 

@@ -1,6 +1,6 @@
 //! The worker over a simulated network, with a host that answers late, in pieces and out of turn: thousands of histories, each from one
 //! number. Whatever the network does, a client reads exactly the bytes that are due to it, or a prefix of them if the connection
-//! broke; and when all is over no slot and no buffer is left behind.
+//! broke; each request leaves one line in the access log; and when all is over no slot and no buffer is left behind.
 //!
 //! A failure prints its seed; PEREGRINE_SEED replays that one, PEREGRINE_SEEDS sets how many are run.
 const std = @import("std");
@@ -37,6 +37,7 @@ const LateHost = struct {
     finished_count: usize = 0,
     aborted_count: usize = 0,
     stopped_seen: bool = false,
+    line_count: usize = 0,
     fresh: bool = false,
 
     fn deinit(host: *LateHost) void {
@@ -111,6 +112,10 @@ const LateHost = struct {
     pub fn halfClosed(_: *LateHost, _: *SimWorker, _: *per.Exchange) void {}
     pub fn stopped(host: *LateHost, _: *SimWorker) void {
         host.stopped_seen = true;
+    }
+    pub fn lines(host: *LateHost, _: *SimWorker, text: []const u8) void {
+        assert(text[text.len - 1] == '\n');
+        host.line_count += std.mem.count(u8, text, "\n");
     }
     pub fn notice(_: *LateHost, _: *SimWorker, _: per.Level, _: []const u8) void {}
 
@@ -272,6 +277,9 @@ fn history(seed: u64, weather: Weather) !void {
     defer gpa.destroy(worker);
     worker.* = try .init(gpa, config, &host, .{ .seed = seed, .reset_permille = weather.reset_permille, .window_bytes = 20_000 });
     defer worker.deinit();
+    var fault: per.AccessLogFault = .{};
+    var errno: u16 = 0;
+    try worker.setAccessLog(.{ .target = .host, .format = "combined", .bytes_max = 1 << 20 }, &fault, &errno);
     const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
 
     var clients: [5]Client = undefined;
@@ -321,6 +329,9 @@ fn settle(worker: *SimWorker, host: *LateHost, planned: usize, weather: Weather)
     try testing.expectEqual(0, worker.exchanges.count);
     try testing.expectEqual(0, worker.pool.taken_bytes);
     try testing.expectEqual(0, host.jobs.items.len);
+    // Heads that took too long are refused without a request.
+    const all_lines = host.line_count >= worker.stats.requests and host.line_count <= worker.stats.requests + 5;
+    try testing.expect(all_lines);
     if (weather.reset_permille == 0 and weather.jump_ms == 0) try testing.expectEqual(planned, host.finished_count);
 }
 

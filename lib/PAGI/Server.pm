@@ -121,6 +121,7 @@ sub _start {
     my $worker = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
     $self->{worker} = $worker;
     $worker->attach($self->_attachment);
+    PAGI::Server::AccessLog->start($worker, target => $options->{access_log}, format => $options->{access_log_format});
     $self->_hand_over($_) for @listeners;
     $self->{listeners} = [ map { { type => 'tcp', host => $_->{host}, port => $_->{port} } } @listeners ];
     $self->_watch;
@@ -138,10 +139,9 @@ sub _attachment {
         app        => $options->{app},
         server     => $self,
         loop       => $self->loop,
-        state      => $lifespan->is_supported        ? $lifespan->state                    : undef,
-        extensions => %{ $options->{extensions} }    ? $options->{extensions}              : undef,
-        check      => $self->_validates_events       ? \&PAGI::Server::EventCheck::problem : undef,
-        access_log => defined $options->{access_log} ? 1                                   : 0,
+        state      => $lifespan->is_supported     ? $lifespan->state                    : undef,
+        extensions => %{ $options->{extensions} } ? $options->{extensions}              : undef,
+        check      => $self->_validates_events    ? \&PAGI::Server::EventCheck::problem : undef,
     };
 }
 
@@ -180,6 +180,7 @@ sub _attach_signals {
     for my $name (qw(HUP USR2)) {
         $on{$name} = sub { $weak && $weak->{log}->warn("PAGI: SIG$name only works in multi-worker mode") };
     }
+    $on{USR1} = sub { $weak && $weak->{worker} && $weak->{worker}->reopen_access_log };
     $self->{signals} = { map { $_ => $loop->attach_signal($_ => $on{$_}) } keys %on };
     return;
 }
@@ -320,9 +321,10 @@ sub _report {
     return;
 }
 
-sub _log_access {
-    my ($self, $request) = @_;
-    PAGI::Server::AccessLog::write_line($self->{options}{access_log}, $request);
+# Lines of an access log whose handle has no descriptor.
+sub _access_lines {
+    my ($self, $lines) = @_;
+    PAGI::Server::AccessLog::take($self->{options}{access_log}, $lines);
     return;
 }
 
@@ -573,9 +575,18 @@ C<error>, C<warn>, C<info> or C<debug>. Messages go through C<warn>.
 
 Only errors are logged.
 
-=item access_log => $handle
+=item access_log => \*STDERR
 
-A line in the common log format for each answered request. Off by default.
+Where the L</ACCESS LOG> goes: a path, C<-> for standard output, a file handle, an object with C<print>, or undef for
+none.
+
+=item access_log_format => 'clf'
+
+See L</ACCESS LOG>.
+
+=item access_log_buffer => 1048576
+
+Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped, and the drops are reported.
 
 =item loop_type => 'Epoll'
 
@@ -585,6 +596,39 @@ For L</run> only: the class below C<IO::Async::Loop>.
 
 The defaults of the limits are the engine's; C<perl -MPeregrine -E 'say "$_->{name} $_->{default}" for
 Peregrine::options()'> shows them.
+
+=head1 ACCESS LOG
+
+Every answered request has a line, those included that were refused before the application heard of them; it is
+written when the response, the event stream or the WebSocket has ended. The engine writes it by a thread of its
+own: lines are in the file within a second, and a disk that is slow or full costs lines, never time. On USR1 a log with
+a path is opened anew, for rotation.
+
+C<access_log_format> is one of
+
+    clf, common   %h %l %u %t "%r" %s %b
+    combined      %h %l %u %t "%r" %s %b "%{Referer}i" "%{User-Agent}i"
+    tiny          %m %U%q %s %{ms}Tms
+    json          an object with time, id, pid, client, method, path, query, protocol, status, bytes,
+                  duration_us, referer and user_agent
+
+or made of these atoms:
+
+    %h  address of the client; "unix" over a Unix socket
+    %l  %u  always "-"
+    %t  time of the request in local time, [21/Nov/2026:07:09:37 +0100]; %{iso}t as in RFC 3339
+    %r  request line          %m  method      %U  path, as received
+    %q  query with its "?"    %H  protocol    %p  port that was connected to
+    %s  status; "-" when the client left before there was one
+    %b  bytes of response body, "-" for none; %B the same with 0
+    %d  seconds until the end of the response with microseconds
+    %D  microseconds, also %{us}T; %{ms}T milliseconds; %T whole seconds, also %{s}T
+    %X  "X": the response was cut short; "+": the connection stays open; "-": it ends
+    %L  number of the connection and of the request in it, "17-3"; the server's own log names connections so
+    %P  process id            %{Name}i  a request header    %%  a percent sign
+
+Control bytes, quotes, backslashes and everything beyond ASCII are escaped (C<\x1b>). A format that starts with C<{> is
+JSON: there values are escaped as its strings need it, and what is missing is an empty string.
 
 =head1 METHODS
 
@@ -603,7 +647,7 @@ Runs the application's lifespan startup, then listens. Returns a Future that res
 it accepts connections, and fails if it cannot. When the server is listening already, the same Future comes
 back. The server must have been added to a loop.
 
-While it runs, TERM and INT shut the server down and then stop the loop.
+While it runs, TERM and INT shut the server down and then stop the loop, and USR1 opens the access log anew.
 
 =head2 shutdown
 

@@ -26,6 +26,7 @@ pub const Code = struct {
     pub const not_websocket = -17;
     pub const reserved = -18;
     pub const close_reason = -19;
+    pub const format = -20;
 };
 
 pub const Option = extern struct {
@@ -48,6 +49,7 @@ pub const Kind = enum(u16) {
     closed = 8,
     stopped = 9,
     notice = 10,
+    lines = 11,
 };
 
 pub const flag_last = 1;
@@ -106,6 +108,13 @@ pub const Response = extern struct {
     field_count: usize,
     body: ?[*]const u8,
     body_len: usize,
+};
+
+pub const AccessLog = extern struct {
+    size: u32,
+    fd: i32,
+    path: ?[*:0]const u8,
+    format: ?[*:0]const u8,
 };
 
 pub const Stats = extern struct {

@@ -106,6 +106,11 @@ pub const Epoll = struct {
         return sys.monotonicMs();
     }
 
+    /// The same clock in microseconds.
+    pub fn micros(_: *const Epoll) u64 {
+        return sys.monotonicUs();
+    }
+
     /// Seconds since 1970 (UTC), up to one kernel tick (1 to 10 ms) late.
     pub fn wallSeconds(_: *const Epoll) u64 {
         return sys.wallSeconds();

@@ -46,6 +46,8 @@ pub const Config = struct {
     linger_ms: u32 = 2_000,
     /// Accepting pauses so long when descriptors or memory have run out.
     accept_pause_ms: u32 = 100,
+    /// Access log lines that wait for a slow disk or pipe; more are dropped. Ten thousand lines: a stall of a third of a second at full load.
+    access_log_bytes: u32 = 1024 * 1024,
     /// `Retry-After` of the 503 that a connection over the limit gets, in seconds.
     retry_after_s: u32 = 5,
     /// One WebSocket frame's payload.
@@ -96,6 +98,7 @@ pub const Config = struct {
         .write_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Response bytes per second that extend write_ms" },
         .linger_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to read a last answer before the socket goes" },
         .accept_pause_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Pause of accepting after descriptors ran out" },
+        .access_log_bytes = Rule{ .min = 4096, .max = gib, .unit = .bytes, .summary = "Access log lines that wait for a slow file; more are dropped" },
         .retry_after_s = Rule{ .max = 86_400, .unit = .seconds, .summary = "Retry-After of the 503 over the connection limit" },
         .frame_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket frame (close code 1009)" },
         .message_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket message, inflated (close code 1009)" },

@@ -6,6 +6,7 @@ const protocol = @import("protocol");
 const http1 = protocol.http1;
 const handshake = protocol.websocket.handshake;
 const Field = protocol.http.Field;
+const AccessEntry = @import("access_log.zig").Entry;
 const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
 const FileRange = @import("outbox.zig").FileRange;
@@ -47,6 +48,14 @@ pub const Exchange = struct {
     above_high: bool = false,
     /// The response is complete, part of it is still queued.
     ended: bool = false,
+    /// Of the response; 0: it has not started.
+    status: u16 = 0,
+    /// Content that was queued.
+    body_bytes: u64 = 0,
+    /// The engine answers in place of the host.
+    refused: bool = false,
+    /// What the access log keeps of the request.
+    log: ?AccessEntry = null,
     /// The host has been given something since it last asked: with a host that pulls, the peer waits until it asks again.
     delivered: bool = true,
     /// The request is a WebSocket handshake, or became a WebSocket.
@@ -65,6 +74,14 @@ pub const Exchange = struct {
         unwanted,
         complete,
     };
+
+    /// The engine is about to refuse the rest of the request, and answers itself.
+    pub fn noteRefusal(exchange: *Exchange, refusal: http1.Refusal) void {
+        exchange.status = refusal.status;
+        exchange.body_bytes = http1.refusalBodyBytes(refusal);
+        exchange.ended = true;
+        exchange.refused = true;
+    }
 
     pub fn wantsInput(exchange: *const Exchange) bool {
         if (exchange.openWebSocket()) |websocket| return !websocket.paused;
@@ -146,11 +163,18 @@ pub const Exchange = struct {
             .says_keep_alive = response.says_keep_alive,
             .date = date,
         }, space);
-        if (inline_body.len > 0) len += try framed(session, inline_body, space[len..]);
+        var content_bytes: usize = 0;
+        if (inline_body.len > 0) {
+            const framed_bytes = try framed(session, inline_body, space[len..]);
+            len += framed_bytes;
+            if (framed_bytes > 0) content_bytes = inline_body.len;
+        }
         const later = response.body[inline_body.len..];
         if (response.end and later.len == 0) len += try session.end(&.{}, space[len..]);
         if (later.len > 0) try fits(session.*, later.len, response.end);
         connection.outbox.commit(len);
+        exchange.status = response.status;
+        exchange.body_bytes = content_bytes;
         if (later.len > 0) try exchange.body(pool, later, response.end) else exchange.ended = response.end;
     }
 
@@ -165,8 +189,10 @@ pub const Exchange = struct {
             errdefer connection.outbox.cancel(pool);
             var len: usize = 0;
             if (bytes.len > 0) len = try framed(session, bytes, space);
+            const content_bytes = if (len > 0) bytes.len else 0;
             if (last) len += try session.end(&.{}, space[len..]);
             if (len > 0) connection.outbox.commit(len) else connection.outbox.cancel(pool);
+            exchange.body_bytes += content_bytes;
         } else try exchange.largeBody(pool, bytes, last);
         exchange.ended = last;
     }
@@ -183,6 +209,7 @@ pub const Exchange = struct {
             try connection.outbox.append(pool, plan.prefix);
             try connection.outbox.append(pool, bytes);
             try connection.outbox.append(pool, plan.suffix);
+            exchange.body_bytes += bytes.len;
         }
         try connection.outbox.append(pool, tail[0..tail_len]);
     }
@@ -206,6 +233,7 @@ pub const Exchange = struct {
         }
         if (plan.payload) {
             try outbox.append(pool, plan.prefix);
+            exchange.body_bytes += chain.bytes;
             outbox.take(chain);
         } else chain.deinit(pool);
         outbox.take(&tail);
@@ -225,6 +253,7 @@ pub const Exchange = struct {
             try connection.outbox.append(pool, plan.prefix);
             try connection.outbox.appendFile(pool, range);
             try connection.outbox.append(pool, plan.suffix);
+            exchange.body_bytes += range.len;
         }
         try connection.outbox.append(pool, tail[0..tail_len]);
         exchange.ended = true;
@@ -274,6 +303,7 @@ pub const Exchange = struct {
         const session = &exchange.connection.session;
         errdefer session.bad_field -|= @intCast(count); // the caller counts its own fields
         outbox.commit(try session.switchProtocols(all, space));
+        exchange.status = 101;
     }
 
     /// Queues an interim response.

@@ -3,6 +3,7 @@ package PAGI::Server::Options;
 use strict;
 use warnings;
 
+use PAGI::Server::AccessLog;
 use Peregrine;
 use Scalar::Util qw(looks_like_number reftype);
 
@@ -17,7 +18,9 @@ my %OPTIONS = (
     quiet                    => { type => 'boolean', default => 0 },
     log_level                => { type => 'choice',  default => 'info', of => [qw(error warn info debug)] },
     loop_type                => { type => 'class' },
-    access_log               => { type => 'handle' },
+    access_log               => { type => 'log',     default => \*STDERR },
+    access_log_format        => { type => 'format',  default => 'clf' },
+    access_log_buffer        => { type => 'integer', engine  => 'access_log_bytes' },
     on_error                 => { type => 'code' },
     extensions               => { type => 'hash', default => {} },
     validate_events          => { type => 'boolean' },
@@ -87,13 +90,15 @@ my %TYPES = (
         sub { q{the last part of a loop's class, such as Epoll} },
         sub { !defined $_[1] || $_[1] =~ /\A[A-Za-z_]\w*(?:::\w+)*\z/ }
     ],
-    code   => [ sub { 'a code reference' }, sub { ref $_[1] && reftype($_[1]) eq 'CODE' } ],
-    hash   => [ sub { 'a hash reference' }, sub { ref $_[1] && reftype($_[1]) eq 'HASH' } ],
-    handle => [
-        sub { 'an open file handle or undef' },
-        sub {
-            !defined $_[1] || ref $_[1] && defined eval { fileno $_[1] }
-        }
+    code => [ sub { 'a code reference' }, sub { ref $_[1] && reftype($_[1]) eq 'CODE' } ],
+    hash => [ sub { 'a hash reference' }, sub { ref $_[1] && reftype($_[1]) eq 'HASH' } ],
+    log  => [
+        sub { 'a path, "-" for standard output, an open file handle, or undef' },
+        sub { PAGI::Server::AccessLog::is_target($_[1]) }
+    ],
+    format => [
+        sub { 'clf, combined, common, tiny, json, or made of percent atoms' },
+        sub { defined $_[1] && !ref $_[1] && !defined PAGI::Server::AccessLog::format_problem($_[1]) }
     ],
 );
 

@@ -168,11 +168,16 @@ pub fn refusalResponse(refusal: event.Refusal, date_text: ?*const [date.bytes_le
     if (date_text) |text| writer.putDate(text);
     writer.put("Content-Type: text/plain\r\n" ++ connection_close);
     if (retry_after_s) |seconds| putNumber(&writer, "Retry-After", seconds);
-    putNumber(&writer, "Content-Length", refusal.detail.len + 1);
+    putNumber(&writer, "Content-Length", refusalBodyBytes(refusal));
     writer.put("\r\n");
     writer.put(refusal.detail);
     writer.put("\n");
     return writer.len;
+}
+
+/// Bytes of content in a refusal's response.
+pub fn refusalBodyBytes(refusal: event.Refusal) usize {
+    return refusal.detail.len + "\n".len;
 }
 
 fn putNumber(writer: *Writer, comptime name: []const u8, number: u64) void {

@@ -91,6 +91,9 @@ pub const body_prefix_bytes_max = encode.chunk_prefix_bytes_max;
 /// Upper bound of `refusalResponse`, in bytes.
 pub const refusal_bytes_max = encode.refusal_bytes_max;
 
+/// Bytes of content in it.
+pub const refusalBodyBytes = encode.refusalBodyBytes;
+
 /// A complete response for requests that no application sees; the connection closes after it. See encode.zig.
 pub const refusalResponse = encode.refusalResponse;
 

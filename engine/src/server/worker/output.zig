@@ -158,6 +158,7 @@ pub fn Output(comptime W: type) type {
         }
 
         pub fn forget(w: *W, exchange: *Exchange) void {
+            w.noteEnd(exchange);
             if (exchange.websocket) |websocket| {
                 websocket.item.deinit(&w.pool);
                 w.websockets.remove(websocket.ticket);

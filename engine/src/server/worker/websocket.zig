@@ -74,6 +74,7 @@ pub fn Live(comptime W: type) type {
         pub fn sendMessage(w: *W, exchange: *Exchange, kind: websocket_file.Kind, bytes: []const u8) SendError!W.Outcome {
             const websocket = exchange.openWebSocket() orelse return error.NotOpen;
             try websocket.send(kind, bytes, &exchange.connection.outbox, &w.pool);
+            exchange.body_bytes += bytes.len;
             return w.queued(exchange);
         }
 
