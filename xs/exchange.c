@@ -157,6 +157,7 @@ static void clear_request(pTHX_ px_exchange *exchange) {
     clear(aTHX_ (SV **)&exchange->receivers);
     clear(aTHX_ (SV **)&exchange->senders);
     clear(aTHX_ & exchange->app_future);
+    clear(aTHX_ (SV **)&exchange->app_scope);
     clear(aTHX_ & exchange->disconnect_future);
     clear(aTHX_ (SV **)&exchange->on_disconnect);
     clear(aTHX_ (SV **)&exchange->on_complete);
@@ -220,11 +221,21 @@ void px_exchange_unhold(pTHX_ px_exchange *exchange) {
 
 /* ---- The application ------------------------------------------------------------------------------------------------------------ */
 
+/* Tells the Perl server of something that happened to a request: `first`, then [text, scope, number of the connection]. */
+void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text) {
+    AV *context = newAV();
+    av_push(context, newSVpv(text, 0));
+    av_push(context, exchange->app_scope ? newRV_inc((SV *)exchange->app_scope) : newSV(0));
+    av_push(context, newSVuv(exchange->connection_number));
+    px_worker_tell(aTHX_ exchange->worker, method, first, sv_2mortal(newRV_noinc((SV *)context)));
+}
+
 static void app_done(pTHX_ px_exchange *exchange, SV *failure) {
     if (!exchange->app_running) return;
     exchange->app_running = false;
     exchange->kind->returned(aTHX_ exchange, failure);
     clear(aTHX_ & exchange->app_future);
+    clear(aTHX_ (SV **)&exchange->app_scope);
     px_exchange_unhold(aTHX_ exchange);
 }
 
@@ -274,6 +285,7 @@ void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
     exchange->app_running = true;
     px_exchange_hold(exchange); /* for the application */
     px_exchange_hold(exchange); /* for this frame */
+    exchange->app_scope = (HV *)SvREFCNT_inc_simple_NN((SV *)scope);
     ENTER;
     SAVETMPS;
     PUSHMARK(SP);

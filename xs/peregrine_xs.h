@@ -296,6 +296,8 @@ struct px_exchange {
     AV *receivers;  /* the others, oldest first, or NULL */
     AV *senders;    /* pending Futures of $send, or NULL */
     SV *app_future; /* the application's pending Future, or NULL */
+    HV *app_scope;  /* what the application was called with, until it is done */
+    uint32_t connection_number; /* for messages */
     SV *disconnect_future;
     AV *on_disconnect, *on_complete, *on_high_water, *on_drain;
 };
@@ -317,6 +319,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, pere
 void px_exchange_hold(px_exchange *exchange);
 void px_exchange_unhold(pTHX_ px_exchange *exchange);
 void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope);
+void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text);
 void px_exchange_app_ready(pTHX_ px_exchange *exchange, SV *future);
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
 void px_exchange_name(pTHX_ px_exchange *exchange);

@@ -213,17 +213,15 @@ SV *px_response_flush(pTHX_ px_exchange *exchange, HV *event) {
 
 /* The application is done: a response that it did not start is made for it, one that it did not end is cut. */
 void px_response_returned(pTHX_ px_exchange *exchange, SV *failure) {
-    px_worker *worker = exchange->worker;
     if (exchange->response == PX_RESPONSE_COMPLETE) {
-        if (failure) px_worker_tell(aTHX_ worker, "_app_died", failure, newSVpvs_flags("after its response was complete", SVs_TEMP));
+        if (failure) px_exchange_tell(aTHX_ exchange, "_app_died", failure, "after its response was complete");
         return;
     }
     if (exchange->end != PX_END_OPEN || exchange->gone) return; /* the client left first: nobody's error */
     const bool started = exchange->response != PX_RESPONSE_NONE;
     const char *stage = failure ? (started ? "after its response had started" : "before its response had started")
                                 : (started ? "with its response incomplete" : "without a response");
-    px_worker_tell(aTHX_ worker, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef,
-                   newSVpvn_flags(stage, strlen(stage), SVs_TEMP));
+    px_exchange_tell(aTHX_ exchange, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
     if (started) px_response_cut(aTHX_ exchange);
     else px_response_backstop(aTHX_ exchange);
 }

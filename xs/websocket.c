@@ -327,8 +327,7 @@ static const px_send_event websocket_sends[] = {
 static void report(pTHX_ px_exchange *exchange, SV *failure, const char *died, const char *returned) {
     const char *stage = failure ? died : returned;
     if (!stage) return;
-    px_worker_tell(aTHX_ exchange->worker, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef,
-                   newSVpvn_flags(stage, strlen(stage), SVs_TEMP));
+    px_exchange_tell(aTHX_ exchange, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
 }
 
 static void close_for_app(pTHX_ px_exchange *exchange, uint16_t code) {

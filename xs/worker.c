@@ -157,7 +157,7 @@ void px_worker_wake(px_worker *worker) {
 /* A stream or WebSocket was quiet for too long: that is worth a line in the log. */
 static void report_idle(pTHX_ px_exchange *exchange, uint32_t reason) {
     if (reason != PEREGRINE_IDLE_TIMEOUT) return;
-    px_worker_tell(aTHX_ exchange->worker, "_idle_timeout", newSVpvn_flags(exchange->kind->name, strlen(exchange->kind->name), SVs_TEMP), NULL);
+    px_exchange_tell(aTHX_ exchange, "_idle_timeout", &PL_sv_undef, exchange->kind->name);
 }
 
 static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event) {
@@ -213,6 +213,7 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange *exchange = px_exchange_open(aTHX_ worker, kind_of(event), event->ticket);
     if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
     if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
+    exchange->connection_number = event->request->connection;
     HV *scope = px_scope_build(aTHX_ exchange, event->request);
     px_exchange_call_app(aTHX_ exchange, scope);
 }

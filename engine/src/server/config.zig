@@ -56,6 +56,8 @@ pub const Config = struct {
     message_bytes_max: u32 = 16 * 1024 * 1024,
     /// How long the peer may take to answer a WebSocket close frame.
     close_ms: u32 = 5_000,
+    /// A request on which no byte moves in either direction; 0: no limit, because an application may need its time.
+    request_idle_ms: u32 = 0,
     /// A WebSocket on which no byte moves in either direction; 0: no limit, because pings are the better way to find dead peers.
     websocket_idle_ms: u32 = 0,
     /// Messages that wait for a host which takes them one by one; one more ends the WebSocket. Enough for a burst, too few for a host
@@ -103,6 +105,7 @@ pub const Config = struct {
         .frame_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket frame (close code 1009)" },
         .message_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket message, inflated (close code 1009)" },
         .close_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to answer a WebSocket close" },
+        .request_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A request on which nothing moves; 0: no limit" },
         .websocket_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A WebSocket on which nothing moves; 0: no limit" },
         .queue_messages_max = Rule{ .min = 1, .max = 10_000_000, .unit = .count, .summary = "WebSocket messages that wait for the application (close code 1008)" },
         .queue_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Bytes of waiting WebSocket messages at which the peer has to wait" },

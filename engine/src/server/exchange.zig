@@ -13,6 +13,7 @@ const FileRange = @import("outbox.zig").FileRange;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const Repeat = @import("repeat.zig").Repeat;
+const Reason = @import("types.zig").Reason;
 const Stall = @import("stall.zig").Stall;
 const Ticket = @import("slab.zig").Ticket;
 const Timer = @import("timer.zig").Timer;
@@ -62,6 +63,8 @@ pub const Exchange = struct {
     websocket: ?struct { ticket: Ticket, item: *WebSocket } = null,
     /// No byte in either direction for so long ends the exchange; 0: no limit.
     idle_ms: u32 = 0,
+    /// What that is called: a request stalls, a stream or WebSocket is idle.
+    idle_reason: Reason = .client_timeout,
     active_at: u64,
     /// What is sent again and again.
     repeat: ?*Repeat = null,

@@ -327,7 +327,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .write_stalled => w.fail(peer, .write_timeout),
                     .websocket => live.websocketDue(w, peer, connection.phase.exchange),
                     .repeat => repeating.repeatDue(w, peer, connection.phase.exchange),
-                    .exchange_idle => w.fail(peer, .idle_timeout),
+                    .exchange_idle => w.exchangeIdle(peer, connection.phase.exchange),
                 }
             }
         }
@@ -338,6 +338,15 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             exchange.noteRefusal(refusal);
             w.endExchange(exchange, .client_timeout);
             w.refuse(peer, refusal);
+        }
+
+        fn exchangeIdle(w: *Self, peer: *Peer, exchange: *Exchange) void {
+            if (exchange.idle_reason == .client_timeout) {
+                var buffer: [128]u8 = undefined;
+                const text = "connection {d} ({s}): Request stall timeout ({d} ms) - closing connection";
+                w.say(.warn, &buffer, text, .{ peer.connection.number, peer.connection.peer_text.slice(), exchange.idle_ms });
+            }
+            w.fail(peer, exchange.idle_reason);
         }
 
         /// Sets the connection's timer to its deadline and its socket to be read or not.

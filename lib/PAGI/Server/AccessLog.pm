@@ -43,6 +43,15 @@ sub _descriptor {
     return defined $number ? $number : NO_DESCRIPTOR;
 }
 
+sub describe {
+    my ($target) = @_;
+    return 'off'    if !defined $target;
+    return 'stdout' if !ref $target && $target eq '-';
+    return $target  if !ref $target && ref \$target ne 'GLOB';
+    my $descriptor = _descriptor($target);
+    return $descriptor == 2 ? 'stderr' : $descriptor == 1 ? 'stdout' : 'handle';
+}
+
 sub take {
     my ($target, $lines) = @_;
     if   (blessed $target && $target->can('print')) { $target->print($lines) }
@@ -87,6 +96,12 @@ What is wrong with a format, in words; undef if nothing is.
     PAGI::Server::AccessLog->start($worker, target => \*STDERR, format => 'clf');
 
 Makes an engine worker write its log. Dies with a readable message when the file cannot be opened.
+
+=head2 describe
+
+    my $word = PAGI::Server::AccessLog::describe(\*STDERR);    # 'stderr'
+
+Where that is, in a word.
 
 =head2 take
 

@@ -93,7 +93,7 @@ pub fn Input(comptime W: type) type {
             const connection = &peer.connection;
             const slot = w.exchanges.add() catch return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, "");
             const exchange = slot.item;
-            exchange.* = .{ .ticket = slot.ticket, .connection = connection, .active_at = w.now };
+            exchange.* = .{ .ticket = slot.ticket, .connection = connection, .active_at = w.now, .idle_ms = w.config.request_idle_ms };
             if (!connection.session.inputComplete()) exchange.input = .{ .wanted = .begin(w.now) };
             connection.phase = .{ .exchange = exchange };
             connection.request_count +%= 1;

@@ -54,6 +54,7 @@ pub fn Live(comptime W: type) type {
             try exchange.switchProtocols(&w.pool, websocket.item, subprotocol, fields);
             websocket.item.state = .open;
             exchange.idle_ms = w.config.websocket_idle_ms;
+            exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
             w.cork(W.peerOfExchange(exchange));
             if (w.stopping != .no) goAway(w, exchange);
@@ -108,6 +109,7 @@ pub fn Live(comptime W: type) type {
         /// Ends the exchange when no byte moved in either direction for so long; 0: never.
         pub fn setIdleLimit(w: *W, exchange: *Exchange, idle_ms: u32) void {
             exchange.idle_ms = idle_ms;
+            exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
             if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
         }
