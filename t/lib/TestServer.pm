@@ -87,13 +87,19 @@ sub command {
 # Runs bin/pagi-server to its end: exit status, standard output, standard error.
 sub finish {
     my ($class, @arguments) = @_;
-    my ($out,   $err)       = (File::Temp->new, File::Temp->new);
+    return $class->finish_at('bin/pagi-server', @arguments);
+}
+
+# The same for a command that is elsewhere.
+sub finish_at {
+    my ($class, $command, @arguments) = @_;
+    my ($out, $err) = (File::Temp->new, File::Temp->new);
     my $pid = _fork();
     if (!$pid) {
         open STDOUT, '>&', $out or die $!;
         open STDERR, '>&', $err or die $!;
         alarm 20;
-        exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', @arguments or die $!;
+        exec $^X, (map { "-I$_" } @INC), $command, @arguments or die $!;
     }
     waitpid $pid, 0;
     my $status = $? & 127 ? "signal $?" : $? >> 8;

@@ -52,6 +52,8 @@ pub const Epoll = struct {
     host_watches: bool = false,
     /// The waker was raised to keep `fd()` readable, and the kernel has not reported that yet.
     doorbell_rung: bool = false,
+    /// A fork shares the kernel's side of this, which is not the fork's to change when it frees its copy.
+    pid: std.os.linux.pid_t,
     /// Set by `wake`, from any thread; taken when the waker's report arrives.
     wake_requested: std.atomic.Value(bool) = .init(false),
 
@@ -75,7 +77,8 @@ pub const Epoll = struct {
         errdefer sys.close(waker);
         const label: Label = .{ .kind = .waker, .index = 0, .generation = 0 };
         try sys.epollAdd(epoll, waker, sys.Ready.in | sys.Ready.edge, @bitCast(label));
-        return .{ .gpa = gpa, .options = options, .epoll = epoll, .waker = waker, .reports = reports, .buffer = buffer };
+        const pid = std.os.linux.getpid();
+        return .{ .gpa = gpa, .options = options, .epoll = epoll, .waker = waker, .reports = reports, .buffer = buffer, .pid = pid };
     }
 
     /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No thread may call `wake` any more.
@@ -160,7 +163,7 @@ pub const Epoll = struct {
         const listener = &self.listeners.items[id];
         if (listener.state != .watched) return;
         // An exclusive watch cannot be modified, only removed.
-        sys.epollDelete(self.epoll, listener.fd) catch unreachable;
+        if (self.pid == std.os.linux.getpid()) sys.epollDelete(self.epoll, listener.fd) catch unreachable;
         listener.state = .paused;
         listener.accepts_left = 0;
     }

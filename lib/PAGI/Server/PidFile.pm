@@ -3,6 +3,7 @@ package PAGI::Server::PidFile;
 use strict;
 use warnings;
 
+use Errno qw(EACCES);
 use Fcntl qw(:flock O_CREAT O_NOFOLLOW O_RDWR);
 use File::Spec;
 
@@ -48,7 +49,9 @@ sub remove {
     my ($self) = @_;
     my $handle = $self->{handle} or return;
     return if $self->{pid} != $$;
-    if (_is_same($handle, $self->{path})) { unlink $self->{path} or $self->_write('') }
+    # A process that has given up its rights may not be allowed to look; by its lock the file is still its own.
+    my $hidden = !stat $self->{path} && $! == EACCES;
+    if ($hidden || _is_same($handle, $self->{path})) { unlink $self->{path} or $self->_write('') }
     delete $self->{handle};
     return;
 }
