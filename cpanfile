@@ -6,7 +6,12 @@ requires 'IO::Async'          => '0.80';
 
 recommends 'IO::Async::Loop::Epoll' => '0.22';
 recommends 'Future::IO'             => '0.13';
-recommends 'Plack'                  => '1.0050';
+# IO::Async uses it when it is there; without it each timer of an application costs time in proportion to their number.
+recommends 'Heap::Fibonacci' => '0.80';
+recommends 'Plack'           => '1.0050';
 
 on configure => sub { requires 'ExtUtils::MakeMaker' => '7.64' };
-on test      => sub { requires 'Test::More'          => '1.302' };
+on test      => sub {
+    requires 'Test::More'      => '1.302';
+    requires 'IO::Socket::SSL' => '2.060';
+};

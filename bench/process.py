@@ -6,6 +6,7 @@ and its descendants.
 
 import http.client
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -48,12 +49,23 @@ def family(leader):
         members |= more
 
 
-class Process:
-    """One server. The command's program must exist; `log` takes what the server prints."""
+def descriptors_max():
+    """How many descriptors a process may have open, ours and those that we start."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
-    def __init__(self, command, core, cwd, port, log):
+
+class Process:
+    """One server. `log` takes what the server prints; `descriptors` is its limit, by default as many as are allowed."""
+
+    def __init__(self, command, core, cwd, port, log, descriptors=None):
         if not shutil.which(command[0]):
             raise CannotRun(f"{os.path.basename(command[0])} is not installed")
+        limit = descriptors or descriptors_max()
+
+        def prepare():
+            os.sched_setaffinity(0, {core})
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+
         self.port = port
         self.log = log
         with open(log, "wb") as output:
@@ -64,30 +76,37 @@ class Process:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+                preexec_fn=prepare,
             )
 
-    def wait_until_it_answers(self, path):
+    def wait_until_it_answers(self, path, proof):
+        """Until a GET is answered with a body that has the proof in it, or at all when there is none."""
         deadline = time.monotonic() + START_S
         trouble = "nothing listens"
         while time.monotonic() < deadline:
             if self.child.poll() is not None:
                 raise CannotRun(f"exited with {self.child.returncode}: {self._last_words()}")
             try:
-                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
-                connection.request("GET", path)
-                answer = connection.getresponse()
-                body = answer.read()
-                connection.close()
-                if answer.status == 200 and b"ello" in body:
+                status, body = self.get(path)
+                if proof is None or status == 200 and proof in body:
                     return
-                trouble = f"answered {answer.status} with {body[:40]!r}"
+                trouble = f"answered {status} with {body[:40]!r}"
             except OSError as error:
                 trouble = str(error)
             except http.client.HTTPException as error:
                 trouble = f"spoke no HTTP: {error!r}"
             time.sleep(0.05)
-        raise CannotRun(f"no hello within {START_S} s: {trouble}")
+        raise CannotRun(f"not ready within {START_S} s: {trouble}")
+
+    def get(self, path):
+        """(status, body) of one request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
 
     def _last_words(self):
         with open(self.log, "rb") as file:

@@ -1,50 +1,79 @@
-"""Samples become a Markdown page: medians over the rounds. Refuses to know how they were taken."""
+"""Measurements become a Markdown page: medians over the rounds, and the goals. Refuses to know how they were taken."""
 
 import datetime
 import os
 import platform
-from dataclasses import dataclass
 from statistics import median
 
-
-@dataclass(frozen=True)
-class Sample:
-    """One server in one scenario of one round."""
-
-    requests_per_s: float
-    p50_us: int | None  # None: not measured
-    p99_us: int | None
-    errors: int
-    rss_bytes: int
-    cpu_us: float  # of the server, per request
-    ratio: float | None  # cpu_us to the yardstick's in the same round
-
-    HEAD = ("requests/s", "p50 ms", "p99 ms", "errors", "RSS MiB", "CPU µs/request", "× yardstick")
-
-    @staticmethod
-    def cells(samples):
-        """The row's cells, in the order of HEAD."""
-
-        def middle(field, form, scale=1):
-            values = [getattr(sample, field) for sample in samples]
-            values = [value for value in values if value is not None]
-            return format(median(values) / scale, form) if values else "–"
-
-        return (
-            middle("requests_per_s", ",.0f"),
-            middle("p50_us", ".2f", 1000),
-            middle("p99_us", ".2f", 1000),
-            str(sum(sample.errors for sample in samples)),
-            middle("rss_bytes", ".1f", 2**20),
-            middle("cpu_us", ".2f"),
-            middle("ratio", ".2f") + _range([sample.ratio for sample in samples]),
-        )
+YARDSTICK = "yardstick"
 
 
-def _range(ratios):
-    """How far the rounds lie apart: a wide range says that the machine had other things to do."""
-    ratios = [ratio for ratio in ratios if ratio is not None]
-    return f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(ratios) > 1 else ""
+class Results:
+    """What the rounds gave: numbers by row, and words about what failed."""
+
+    def __init__(self):
+        self.samples = {}  # row: {round: numbers}
+        self.words = {}  # row: the last failure's words
+
+    def add(self, row, number, numbers):
+        self.samples.setdefault(row, {})[number] = numbers
+
+    def fail(self, row, words):
+        self.words[row] = words
+
+    def numbers(self, row, key):
+        """{round: number}; `ratio` is CPU time to the yardstick's in the same round and scenario."""
+        if key == "ratio":
+            return self.ratios(row, f"{row.partition('/')[0]}/{YARDSTICK}", "cpu_us")
+        return {number: sample[key] for number, sample in self.samples.get(row, {}).items() if sample.get(key) is not None}
+
+    def ratios(self, row, other, key):
+        ours, theirs = self.numbers(row, key), self.numbers(other, key)
+        return {number: ours[number] / theirs[number] for number in ours if theirs.get(number)}
+
+
+def cell(column, values):
+    """A column's median, with its range if it is wanted: a wide one says that the machine had other things to do."""
+    if not values:
+        return "–"
+    if column.total:
+        return format(sum(values), column.form)
+    shown = [format(value / column.scale, column.form) for value in (median(values), min(values), max(values))]
+    return f"{shown[0]} ({shown[1]} to {shown[2]})" if column.spread and len(values) > 1 else shown[0]
+
+
+def table(scenario, rows, results):
+    """rows: (row name, title) in the order to print. A row without numbers says why."""
+    heads = [column.head for column in scenario.columns]
+    lines = [f"## {scenario.title}", "", scenario.text, ""]
+    lines += ["| Server | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
+    notes = []
+    for row, title in rows:
+        words = results.words.get(row)
+        if not results.samples.get(row):
+            lines.append(f"| {title} | " + " | ".join([words or "not measured"] + [""] * (len(heads) - 1)) + " |")
+            continue
+        cells = [cell(column, list(results.numbers(row, column.key).values())) for column in scenario.columns]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+        if words:
+            notes.append(f"{title}, in one round: {words}.")
+    return lines + ([""] + notes if notes else [])
+
+
+def goals(wanted, results):
+    lines = ["## Goals", "", "| Figure | goal | median (lowest to highest) | |", "|---|---:|---:|---|"]
+    for goal in wanted:
+        found = results.ratios(goal.row, goal.to, goal.key) if goal.to else results.numbers(goal.row, goal.key)
+        values = [value / goal.scale for value in found.values()]
+        name = f"{goal.row}, {goal.key}" + (f", to {goal.to}" if goal.to else "")
+        form = ".2f" if goal.to else ",.0f"
+        if not values:
+            lines.append(f"| {name} | ≤ {goal.most:g} {goal.unit} | – | not measured |")
+            continue
+        verdict = "met" if median(values) <= goal.most else "**missed**"
+        spread = f" ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else ""
+        lines.append(f"| {name} | ≤ {goal.most:g} {goal.unit} | {median(values):{form}}{spread} | {verdict} |")
+    return lines
 
 
 def machine():
@@ -54,27 +83,25 @@ def machine():
             if line.startswith(("model name", "Model")):
                 model = line.partition(":")[2].strip()
                 break
-    return f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}"
 
 
-def page(rows, scenarios, left_out, command, settings):
-    """rows: {(server title, scenario name): [Sample]}, in the order to print."""
-    lines = [
+def head(command, settings):
+    return [
         "# Benchmarks",
         "",
-        f"{datetime.date.today()}, {machine()}, load before the run {settings['load']:.2f}.",
-        f"`{command}`: {settings['seconds']} s a round, rounds: {settings['rounds']},"
-        f" {settings['connections']} connections; server on core {settings['server_core']},"
-        f" wrk on core {settings['load_core']}. Medians; errors are summed.",
-        "RSS counts shared pages once. CPU is that of all the server's processes, kernel work included.",
-        "The ratio is taken within each round, against a bare epoll loop with a constant answer; its range follows.",
+        f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC, {machine()}, load before the run {settings['load']:.2f}.",
+        f"Peregrine {settings['revision']}. `{command}`: {settings['rounds']} rounds of {settings['seconds']} s each;"
+        f" servers one at a time on core {settings['cores'].server}, the load on core {settings['cores'].load}.",
+        "",
+        "Figures are medians over the rounds, in brackets the lowest and the highest; errors are summed. CPU is that of all the"
+        " server's processes, the kernel's work for them included. RSS counts shared pages once. Ratios are taken within each round,"
+        " `× yardstick` against a bare epoll loop with a constant answer.",
     ]
-    for scenario in scenarios:
-        lines += ["", f"## {scenario.title}" + (f" by {scenario.depth}" if scenario.depth > 1 else ""), ""]
-        lines += ["| Server | " + " | ".join(Sample.HEAD) + " |", "|---|" + "---:|" * len(Sample.HEAD)]
-        for (title, name), samples in rows.items():
-            if name == scenario.name and samples:
-                lines.append(f"| {title} | " + " | ".join(Sample.cells(samples)) + " |")
-    if left_out:
-        lines += ["", "Left out:", ""] + [f"- {title}: {why}" for title, why in left_out.items()]
-    return "\n".join(lines) + "\n"
+
+
+def commands(servers):
+    """How each server was started."""
+    lines = ["## Commands", "", "In each row's own directory with the files of `bench/peers`; `$PORT` is a free port.", ""]
+    return lines + [f"- {title}: `{command}`" for title, command in servers]

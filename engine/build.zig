@@ -2,16 +2,19 @@
 //! arrow that ARCHITECTURE.md does not draw.
 //!
 //!     zig build test        unit, wire and contract tests
-//!     zig build test-tls    the TLS room's tests (needs OpenSSL's headers)
+//!     zig build test-tls    the TLS room's tests (needs OpenSSL)
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build examples    the example servers; zig build run-counter (and so on) runs one
 //!     zig build bench       the yardstick and micro-benchmarks
+//!
+//! `zig build example-hello`, `bench-yardstick` and so on build one program.
 const std = @import("std");
 
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{});
     const optimize = b.standardOptimizeOption(.{ .preferred_optimize_mode = .safe });
-    const rooms: Rooms = .create(b, target, optimize);
+    const with_tls = tlsWanted(b, target);
+    const rooms: Rooms = .create(b, target, optimize, with_tls);
 
     const test_step = b.step("test", "Run the engine's tests");
     inline for (.{ "protocol", "io", "server", "static", "peregrine" }) |name| {
@@ -19,7 +22,7 @@ pub fn build(b: *std.Build) void {
         test_step.dependOn(&runOf(b, tests).step);
     }
 
-    inline for (.{ "worker_sim", "native", "static", "websocket", "defects", "access_log" }) |name| {
+    inline for (.{ "worker_sim", "native", "static", "websocket", "defects", "access_log", "repeat" }) |name| {
         const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
         module.addImport("peregrine", rooms.peregrine);
         const run = runOf(b, b.addTest(.{ .name = name, .root_module = module }));
@@ -37,7 +40,7 @@ pub fn build(b: *std.Build) void {
     consumer.setCwd(b.path("test/consumer"));
     b.step("consumer", "Build and run a project that uses the package from a path").dependOn(&consumer.step);
 
-    addTls(b, target, optimize);
+    addTlsTests(b, target, optimize, rooms, with_tls);
     addAbi(b, target, optimize, rooms);
     addPrograms(b, "examples", "Build the example servers", "example", &.{ "hello", "counter", "basic", "dirserver", "fileserver", "websocket" }, target, optimize, rooms);
     addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{"yardstick"}, target, optimize, rooms);
@@ -53,16 +56,19 @@ fn runOf(b: *std.Build, tests: *std.Build.Step.Compile) *std.Build.Step.Run {
 const Rooms = struct {
     protocol: *std.Build.Module,
     io: *std.Build.Module,
+    tls: *std.Build.Module,
     server: *std.Build.Module,
     static: *std.Build.Module,
     peregrine: *std.Build.Module,
 
-    fn create(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize) Rooms {
+    fn create(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, with_tls: bool) Rooms {
         const protocol = room(b, "src/protocol/protocol.zig", target, optimize);
         const io = room(b, "src/io/io.zig", target, optimize);
+        const tls = tlsRoom(b, target, optimize, with_tls);
         const server = room(b, "src/server/server.zig", target, optimize);
         server.addImport("protocol", protocol);
         server.addImport("io", io);
+        server.addImport("tls", tls);
         const static = room(b, "src/static/static.zig", target, optimize);
         static.addImport("server", server);
         static.addImport("protocol", protocol);
@@ -76,7 +82,8 @@ const Rooms = struct {
         peregrine.addImport("static", static);
         peregrine.addImport("protocol", protocol);
         peregrine.addImport("io", io);
-        return .{ .protocol = protocol, .io = io, .server = server, .static = static, .peregrine = peregrine };
+        peregrine.addImport("tls", tls);
+        return .{ .protocol = protocol, .io = io, .tls = tls, .server = server, .static = static, .peregrine = peregrine };
     }
 
     fn room(b: *std.Build, path: []const u8, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize) *std.Build.Module {
@@ -85,32 +92,52 @@ const Rooms = struct {
     }
 };
 
-/// The room `tls`, on its own until the server room uses it. Translating OpenSSL's headers takes minutes on a cold cache, so its tests have
-/// a step of their own.
-fn addTls(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize) void {
+/// With OpenSSL or without: as -Dtls says, else whether this machine has the library to link with.
+fn tlsWanted(b: *std.Build, target: std.Build.ResolvedTarget) bool {
+    const wanted = b.option(bool, "tls", "TLS by OpenSSL 3 (default: if its library is found)");
+    return wanted orelse (target.query.isNative() and findsLibrary(b, "libssl.so"));
+}
+
+fn findsLibrary(b: *std.Build, name: []const u8) bool {
+    const io = b.graph.io;
+    for ([_][]const u8{ "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib" }) |folder| {
+        const path = b.pathJoin(&.{ folder, name });
+        std.Io.Dir.accessAbsolute(io, path, .{}) catch continue;
+        return true;
+    }
+    return false;
+}
+
+/// The room `tls`. Without OpenSSL it has the same names and says so when it is asked for more.
+fn tlsRoom(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, enabled: bool) *std.Build.Module {
     const options = b.addOptions();
-    options.addOption(bool, "enabled", true);
-    const headers = b.addTranslateC(.{
-        .root_source_file = b.path("src/tls/openssl.h"),
-        .target = target,
-        .optimize = optimize,
-        .link_libc = true,
-    });
+    options.addOption(bool, "enabled", enabled);
     const tls = b.createModule(.{
         .root_source_file = b.path("src/tls/tls.zig"),
         .target = target,
         .optimize = optimize,
-        .link_libc = true,
+        .pic = true,
+        .link_libc = if (enabled) true else null,
     });
     tls.addOptions("tls_options", options);
-    tls.addImport("openssl_c", headers.createModule());
-    tls.linkSystemLibrary("ssl", .{});
-    tls.linkSystemLibrary("crypto", .{});
-    const scenarios = b.createModule(.{ .root_source_file = b.path("test/tls/tls_test.zig"), .target = target, .optimize = optimize });
-    scenarios.addImport("tls", tls);
+    if (enabled) {
+        tls.linkSystemLibrary("ssl", .{});
+        tls.linkSystemLibrary("crypto", .{});
+    }
+    return tls;
+}
+
+fn addTlsTests(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms, enabled: bool) void {
     const step = b.step("test-tls", "Run the tests of the TLS room");
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls", .root_module = tls })).step);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls", .root_module = rooms.tls })).step);
+    if (!enabled) return;
+    const scenarios = b.createModule(.{ .root_source_file = b.path("test/tls/tls_test.zig"), .target = target, .optimize = optimize });
+    scenarios.addImport("tls", rooms.tls);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-scenarios", .root_module = scenarios })).step);
+    const server = b.createModule(.{ .root_source_file = b.path("test/tls/server_test.zig"), .target = target, .optimize = optimize });
+    server.addImport("peregrine", rooms.peregrine);
+    server.addImport("tls", rooms.tls);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-server", .root_module = server })).step);
 }
 
 fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms) void {
@@ -148,7 +175,9 @@ fn addPrograms(
         });
         module.addImport("peregrine", rooms.peregrine);
         const program = b.addExecutable(.{ .name = name, .root_module = module });
-        step.dependOn(&b.addInstallArtifact(program, .{}).step);
+        const install = &b.addInstallArtifact(program, .{}).step;
+        step.dependOn(install);
+        b.step(folder ++ "-" ++ name, "Build " ++ folder ++ "/" ++ name ++ ".zig").dependOn(install);
         const run = b.addRunArtifact(program);
         run.addPassthruArgs();
         b.step("run-" ++ name, "Run " ++ folder ++ "/" ++ name ++ ".zig").dependOn(&run.step);

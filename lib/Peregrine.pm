@@ -48,6 +48,11 @@ and C<max>. This list is the only place where those defaults are written down.
 
 What is wrong with a format of the access log: the piece of it, its offset, and the end of a sentence about it. The empty
 list if nothing is.
+=head2 has_tls
+
+    die 'built without TLS' if !Peregrine::has_tls();
+
+Whether the engine was built with OpenSSL.
 
 =head2 abi_version
 
@@ -99,6 +104,13 @@ Takes over a listening socket and its descriptor. Returns the listener's number,
     my $listener = $worker->listen('127.0.0.1', 5000, 2048);
 
 Listens on a numeric address. Returns the listener's number, or a negative code; C<$!> tells more.
+
+=head2 secure
+
+    my $code = $worker->secure($listener, $tls);
+
+Connections that come in at this listener from now on speak TLS, with a L</TLS> object. A negative code says
+that there is no such listener.
 
 =head2 listener_address
 
@@ -175,6 +187,33 @@ C<refused>, C<memory_bytes>, C<allocations>.
     $worker->close;
 
 Closes everything at once and frees the engine's memory. Also happens when the object goes.
+
+=head1 TLS
+
+A C<Peregrine::TLS> holds certificates and policy. Workers may share one, and keep it for as long as they need it.
+
+=head2 new
+
+    my $tls = Peregrine::TLS->new({
+        certificates    => [ { cert_file => $path, key_file => $path, chain_file => undef, key_password => undef } ],
+        ca_file         => $path,
+        verify_client   => 0,         # 1: asked for, 2: required
+        min_version     => 0x0303,
+        cipher_list     => $list,
+        cipher_suites   => $list,
+        session_timeout => 7200,
+        ticket_keys     => $bytes,    # 80 of them
+    });
+
+Loads the files. Only the certificates are required. Dies with a message that names the file or value that is wrong.
+
+=head2 reload
+
+    $tls->reload($config);
+    $tls->reload;
+
+Uses something else for the connections that come from now on; without an argument, reads the same files again.
+Dies as C<new> does, and then nothing has changed.
 
 =head1 LICENSE
 

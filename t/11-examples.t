@@ -6,6 +6,7 @@ use lib 't/lib';
 use Test::More;
 use TestClient qw(get exchange);
 use TestServer;
+use TestWebSocket;
 use Time::HiRes qw(time);
 
 subtest 'streaming' => sub {
@@ -53,6 +54,16 @@ subtest 'lifespan' => sub {
     like(get($server->port, '/')->{body}, qr/\Arequest 2 since \d+\n/, '... and shared where it is a reference');
     is($server->stop, 0, 'the server ends well');
     like($server->log, qr/application: stopped after 2 requests/, 'shutdown ran');
+};
+
+subtest 'websocket-echo' => sub {
+    my $server    = TestServer->command('examples/pagi/websocket-echo/app.pl');
+    my $websocket = TestWebSocket->open($server->port, '/');
+    is($websocket->text("h\xc3\xa9llo")->next, "text h\xc3\xa9llo", 'text comes back as text');
+    is($websocket->binary("\xff\0")->next,     "binary \xff\0",     'bytes as bytes');
+    is($websocket->close_frame(1000)->next,    'close 1000',        'the close is answered');
+    is(get($server->port, '/')->{status},      500,                 'an http request is declined');
+    is($server->stop,                          0,                   'the server ends well');
 };
 
 done_testing;

@@ -193,6 +193,20 @@ my %handlers = (
         print STDERR "late: $late", "bad: $bad";
         await $send->({ type => 'http.response.trailers', headers => [ [ 'x-sum', '42' ] ] });
     },
+    '/length-and-trailers' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await $send->({
+            type     => 'http.response.start',
+            status   => 200,
+            headers  => [ [ 'content-length', 4 ] ],
+            trailers => 1,
+        });
+        await body($send, 'four');
+        for my $headers ([ [ 'x-sum', '42' ] ], []) {
+            my $failure = $send->({ type => 'http.response.trailers', headers => $headers })->failure;
+            print STDERR 'with ', scalar @$headers, " trailers: $failure" if defined $failure;
+        }
+    },
     '/after' => async sub {
         my ($scope, $receive, $send) = @_;
         await start($send);
@@ -316,6 +330,21 @@ subtest 'trailers' => sub {
     );
 };
 
+subtest 'trailers behind a length' => sub {
+    my $response = get($port, '/length-and-trailers');
+    is($response->{header}{'content-length'},    '4',    'the length stays');
+    is($response->{header}{'transfer-encoding'}, undef,  '... and counts');
+    is($response->{body},                        'four', 'the body is whole');
+    ok($server->wait_for_log(qr/^with $_ trailers: http\.response\.trailers: trailers need chunked framing/m),
+        "$_ trailers fail")
+        for 1, 0;
+    ok($server->wait_for_log(qr/application ended with its response incomplete/),
+        '... and the response stays incomplete');
+    my $head = exchange($port, "HEAD /length-and-trailers HTTP/1.1\r\nHost: h\r\n\r\n", head => 1);
+    is($head->{header}{'content-length'},                 '4', 'an answer to HEAD has the length as well');
+    is(scalar(() = $server->log =~ /application ended/g), 1,   '... and its trailers are taken and thrown away');
+};
+
 subtest 'after the end' => sub {
     is(get($port, '/after')->{body}, 'all', 'the response is whole');
     ok($server->wait_for_log(qr/after body: http\.response\.body: the response is already complete/),
@@ -372,7 +401,11 @@ subtest 'backpressure' => sub {
 };
 
 is($server->stop, 0, 'the server ends well');
-unlike($server->log, qr/application (?:died|ended)|lost|callback/, 'nothing died') or diag $server->log;
+unlike(
+    $server->log =~ s/application ended with its response incomplete//r,
+    qr/application (?:died|ended)|lost|callback/,
+    'nothing else died'
+) or diag $server->log;
 
 my $flush = TestServer->start(
     extensions => { fullflush => {} },

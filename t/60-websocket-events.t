@@ -6,6 +6,7 @@ use warnings;
 use lib 't/lib';
 use Future::AsyncAwait;
 use JSON::PP ();
+use PAGI::Server::EventCheck;
 use Test::More;
 use TestServer;
 use TestWebSocket;
@@ -183,5 +184,32 @@ is($frame, 'close 3000 ' . "\xc3\xa9" x 61, 'and the WebSocket went on through a
 $websocket->close_frame(3000);
 is($server->stop, 0, 'the server ends well');
 unlike($server->log, qr/application died|panic|uninitialized/, 'nothing died') or diag $server->log;
+
+# With validate_events, what the server could live with fails as well; see t/72-validation.t for the checks that all events share.
+my $check = \&PAGI::Server::EventCheck::problem;
+like(
+    $check->({ type => 'websocket.accept', headers => [ [ 'X-Upper', 1 ] ] }),
+    qr/headers must be .* in lower case/,
+    'validated: accept'
+);
+like(
+    $check->({ type => 'websocket.send', text => 'a', bytes => 'b' }),
+    qr/only one of text bytes may be given/,
+    'validated: send'
+);
+like(
+    $check->({ type => 'websocket.close', code => $_ }),
+    qr/code must be 1000 to 1003, 1007 to 1014 or 3000 to 4999/,
+    "validated: close $_"
+) for 999, 1004, 1005, 1006, 1015, 2999, 5000, 1000.5, 'normal';
+is($check->({ type => 'websocket.close', code => $_ }), undef, "validated: close $_ is all right")
+    for 1000, 1014, 3000, 4999;
+like($check->({ type => 'websocket.keepalive', timeout => 1 }), qr/interval is missing/, 'validated: keepalive');
+like($check->({ type => 'websocket.http.response.start' }), qr/status is missing/, 'validated: the start of a denial');
+like(
+    $check->({ type => 'websocket.http.response.body', more => 'yes' }),
+    qr/more must be 0 or 1/,
+    'validated: the body of a denial'
+);
 
 done_testing;

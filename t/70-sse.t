@@ -4,7 +4,8 @@ use warnings;
 use utf8;
 
 use lib 't/lib';
-use Encode qw(encode decode);
+use Encode     qw(decode);
+use File::Temp ();
 use Future::AsyncAwait;
 use IO::Async::Loop;
 use Test::More;
@@ -444,7 +445,8 @@ is($server->stop, 0, 'the server ends well');
 unlike($server->log, qr/application (?:died|ended)|callback/, 'nothing died') or diag $server->log;
 
 subtest 'fullflush' => sub {
-    my $flag     = "/tmp/peregrine-test-$$.flag";
+    my $signals  = File::Temp->newdir;
+    my $flag     = "$signals/go";
     my $flushing = TestServer->start(
         extensions => { fullflush => {} },
         app        => sub { $handlers{'/flush'}->(@_) if $_[0]{type} ne 'lifespan' }
@@ -453,8 +455,7 @@ subtest 'fullflush' => sub {
     is($stream->message->{data}, 'flushed', 'a message arrives while the application blocks the process');
     open my $touch, '>', $flag or die "$flag: $!";
     is($stream->message->{data}, 'after', '... which goes on when the client has it');
-    unlink $flag;
-    is($flushing->stop, 0, 'the server ends well');
+    is($flushing->stop,          0,       'the server ends well');
 };
 
 done_testing;

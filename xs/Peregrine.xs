@@ -87,6 +87,23 @@ XS_EXTERNAL(px_xs_dispatch) {
     XSRETURN_EMPTY;
 }
 
+/* ---- Certificates ------------------------------------------------------------------------------------------------------------------- */
+
+static int tls_free(pTHX_ SV *sv, MAGIC *mg) {
+    PERL_UNUSED_CONTEXT;
+    PERL_UNUSED_ARG(sv);
+    peregrine_tls_free((peregrine_tls *)mg->mg_ptr);
+    return 0;
+}
+
+static const MGVTBL tls_vtbl = {.svt_free = tls_free, .svt_dup = worker_dup};
+
+static peregrine_tls *tls_of(pTHX_ SV *object) {
+    const MAGIC *mg = SvROK(object) && SvTYPE(SvRV(object)) >= SVt_PVMG ? mg_findext(SvRV(object), PERL_MAGIC_ext, &tls_vtbl) : NULL;
+    if (!mg || !mg->mg_ptr) croak("Peregrine::TLS: not an object of this thread");
+    return (peregrine_tls *)mg->mg_ptr;
+}
+
 static void configure(pTHX_ peregrine_config *config, HV *limits) {
     hv_iterinit(limits);
     for (HE *entry; (entry = hv_iternext(limits));) {
@@ -124,6 +141,13 @@ UV
 sv_count()
 CODE:
     RETVAL = (UV)PL_sv_count;
+OUTPUT:
+    RETVAL
+
+bool
+has_tls()
+CODE:
+    RETVAL = peregrine_has_tls() != 0;
 OUTPUT:
     RETVAL
 
@@ -259,6 +283,16 @@ CODE:
 OUTPUT:
     RETVAL
 
+int
+secure(self, listener, tls)
+    SV *self
+    int listener
+    SV *tls
+CODE:
+    RETVAL = peregrine_listener_tls(open_worker(aTHX_ self)->engine, listener, tls_of(aTHX_ tls));
+OUTPUT:
+    RETVAL
+
 void
 listener_address(self, listener)
     SV *self
@@ -356,6 +390,32 @@ close(self)
     SV *self
 CODE:
     px_worker_stop(aTHX_ any_worker(aTHX_ self));
+
+MODULE = Peregrine  PACKAGE = Peregrine::TLS
+
+SV *
+new(class, config)
+    const char *class
+    SV *config
+PREINIT:
+    peregrine_tls *tls;
+    SV *object;
+    MAGIC *mg;
+CODE:
+    tls = px_tls_new(aTHX_ hash_argument(aTHX_ config, "TLS configuration"));
+    object = newSV_type(SVt_PVMG);
+    mg = sv_magicext(object, NULL, PERL_MAGIC_ext, &tls_vtbl, (const char *)tls, 0);
+    mg->mg_flags |= MGf_DUP;
+    RETVAL = sv_bless(newRV_noinc(object), gv_stashpv(class, GV_ADD));
+OUTPUT:
+    RETVAL
+
+void
+reload(self, config = NULL)
+    SV *self
+    SV *config
+CODE:
+    px_tls_reload(aTHX_ tls_of(aTHX_ self), config ? hash_argument(aTHX_ config, "TLS configuration") : NULL);
 
 MODULE = Peregrine  PACKAGE = PAGI::Server::Future
 

@@ -95,7 +95,7 @@ SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code) {
         px_worker_wake(worker);
         return future;
     }
-    case PEREGRINE_E_GONE: px_exchange_lost(aTHX_ exchange); return px_future_done(aTHX_ worker, NULL);
+    case PEREGRINE_E_GONE: px_exchange_lost(exchange); return px_future_done(aTHX_ worker, NULL);
     default: return px_future_invalid(aTHX_ worker, "%s: %s", type, peregrine_error_text(code));
     }
 }

@@ -312,7 +312,7 @@ void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
     LEAVE;
     px_scope_settle(aTHX_ exchange, !exchange->app_running);
     if (unobserved(exchange)) px_exchange_ticket_gone(aTHX_ exchange);
-    else px_exchange_name(aTHX_ exchange);
+    else px_exchange_name(exchange);
     px_exchange_unhold(aTHX_ exchange);
 }
 
@@ -352,28 +352,23 @@ SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event) {
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
     if (!exchange->ticket_live) return;
     exchange->ticket_live = false;
+    if (exchange->gone && !exchange->named) exchange->worker->lost--;
     exchange->reading = false;
     px_exchange_unhold(aTHX_ exchange);
 }
 
 /* Makes the engine's events about the ticket bring the exchange along. Most requests are over before they need that. */
-void px_exchange_name(pTHX_ px_exchange *exchange) {
-    if (exchange->named || !exchange->ticket_live || !exchange->worker->engine) return;
-    if (peregrine_set_user(exchange->worker->engine, exchange->ticket, exchange) == PEREGRINE_E_GONE) {
-        px_exchange_lost(aTHX_ exchange);
-        return;
-    }
-    exchange->named = true;
+void px_exchange_name(px_exchange *exchange) {
+    if (exchange->named || exchange->gone || !exchange->ticket_live || !exchange->worker->engine) return;
+    if (peregrine_set_user(exchange->worker->engine, exchange->ticket, exchange) == PEREGRINE_E_GONE) px_exchange_lost(exchange);
+    else exchange->named = true;
 }
 
-/* The engine does not know the ticket. If it can tell us why, it will: in this batch or the next one. */
-void px_exchange_lost(pTHX_ px_exchange *exchange) {
+/* The engine does not know the ticket any more: an event that tells why is in this batch or will be in the next one. */
+void px_exchange_lost(px_exchange *exchange) {
+    if (exchange->gone || !exchange->ticket_live) return;
     exchange->gone = true;
-    if (exchange->named) return;
-    px_exchange_hold(exchange);
-    px_exchange_disconnect(aTHX_ exchange, PEREGRINE_CLIENT_CLOSED);
-    px_exchange_ticket_gone(aTHX_ exchange);
-    px_exchange_unhold(aTHX_ exchange);
+    if (!exchange->named) exchange->worker->lost++;
 }
 
 /* The request ended before its response was delivered. Order of effects: PAGI::Spec::Www, State Transition Order. */

@@ -71,6 +71,13 @@
     X(COMMENT, "comment")                                                                                                              \
     X(INTERVAL, "interval")                                                                                                            \
     X(EMPTY, "")                                                                                                                       \
+    X(TLS, "tls")                                                                                                                      \
+    X(SERVER_CERT, "server_cert")                                                                                                      \
+    X(CLIENT_CERT_CHAIN, "client_cert_chain")                                                                                          \
+    X(CLIENT_CERT_NAME, "client_cert_name")                                                                                            \
+    X(CLIENT_CERT_ERROR, "client_cert_error")                                                                                          \
+    X(TLS_VERSION, "tls_version")                                                                                                      \
+    X(CIPHER_SUITE, "cipher_suite")                                                                                                    \
     X(HOST, "host")                                                                                                                    \
     X(COOKIE, "cookie")                                                                                                                \
     X(WEBSOCKET, "websocket")                                                                                                          \
@@ -180,6 +187,13 @@ extern const px_kind px_http_kind;
 extern const px_kind px_websocket_kind;
 extern const px_kind px_sse_kind;
 
+/* What the `tls` extension of most requests has in common. */
+typedef struct px_tls_fields {
+    HV *fields;      /* NULL: not made yet */
+    SV *server_cert; /* the value in `fields` */
+    uint16_t version, cipher_suite;
+} px_tls_fields;
+
 struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
     px_context *cx;
@@ -197,10 +211,12 @@ struct px_worker {
     HV *extensions; /* advertised, or NULL */
     SV *check;      /* function that says what is wrong with an event, or NULL: no check beyond what is needed */
     SV *loop;       /* for our Futures */
+    px_tls_fields tls;
     size_t high_water, low_water;
     size_t queue_messages_max, queue_bytes_max; /* of one WebSocket; see config.zig */
     uint32_t stream_idle_ms;
     bool stopping; /* peregrine_drain() has been called */
+    int lost;      /* live exchanges that are gone and were never named */
     px_exchange *live;
     px_exchange *pool;
     int pool_count;
@@ -231,6 +247,7 @@ enum px_slot {
 /* A scope hash and the scalars under its keys, each with a reference of ours (NULL: the key is not there). */
 typedef struct px_scope {
     HV *hash; /* NULL: none */
+    bool secure; /* it shows the tls extension */
     UV fingerprint;
     SV *slots[PX_SLOT_COUNT];
 } px_scope;
@@ -276,7 +293,7 @@ struct px_exchange {
     int handles; /* Perl values that point here */
     bool ticket_live;
     bool named;        /* the engine's events about the ticket bring our pointer along */
-    bool gone;         /* the engine has said that the ticket is gone; the event that tells why may still come */
+    bool gone;         /* the engine has said that the ticket is gone; the event that tells why will still come */
     bool app_running;
     bool reading;      /* a peregrine_read() is unanswered */
     bool trailers_due; /* the response promised trailers */
@@ -322,8 +339,8 @@ void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope);
 void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text);
 void px_exchange_app_ready(pTHX_ px_exchange *exchange, SV *future);
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
-void px_exchange_name(pTHX_ px_exchange *exchange);
-void px_exchange_lost(pTHX_ px_exchange *exchange);
+void px_exchange_name(px_exchange *exchange);
+void px_exchange_lost(px_exchange *exchange);
 void px_exchange_disconnect(pTHX_ px_exchange *exchange, uint32_t reason);
 void px_exchange_complete(pTHX_ px_exchange *exchange);
 void px_exchange_free(pTHX_ px_exchange *exchange);
@@ -336,7 +353,7 @@ HV *px_scope_build(pTHX_ px_exchange *exchange, const peregrine_request *request
 void px_scope_fill(pTHX_ px_exchange *exchange, const peregrine_request *request);
 AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request);
 AV *px_scope_fields(pTHX_ px_context *cx, const peregrine_request *request, bool trailers);
-HV *px_scope_extensions(pTHX_ const px_worker *worker);
+HV *px_scope_extensions(pTHX_ px_exchange *exchange, const peregrine_request *request);
 AV *px_scope_pair(pTHX_ SV *first, SV *second);
 SV *px_scope_known_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field);
 bool px_scope_is_absolute(const peregrine_request *request);
@@ -349,6 +366,11 @@ void px_scope_seal(px_scope *scope);
 void px_scope_settle(pTHX_ px_exchange *exchange, bool finished);
 void px_scope_drop(pTHX_ px_scope *scope);
 bool px_scope_refresh(pTHX_ px_exchange *exchange, const peregrine_request *request);
+
+/* tls.c */
+peregrine_tls *px_tls_new(pTHX_ HV *hash);
+void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash);
+SV *px_tls_extension(pTHX_ const px_exchange *exchange);
 
 /* call.c */
 SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error);

@@ -45,7 +45,7 @@ void px_request_want(pTHX_ px_exchange *exchange) {
     px_worker *worker = exchange->worker;
     if (exchange->reading || exchange->request != PX_REQUEST_MORE || !worker->engine) return;
     if (peregrine_read(worker->engine, exchange->ticket) < 0) {
-        px_exchange_lost(aTHX_ exchange);
+        px_exchange_lost(exchange);
         return;
     }
     exchange->reading = true;

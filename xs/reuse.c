@@ -99,9 +99,10 @@ static bool plain_versions(const px_context *cx, const SV *reference) {
 }
 
 /* Hashes that are copied anew for each request: only the reference itself has to be as it was. */
-static bool emptied(const px_worker *worker, SV *const *slots) {
+static bool emptied(const px_worker *worker, const px_scope *scope) {
+    SV *const *slots = scope->slots;
     const HV *extensions = plain_hash(slots[PX_SLOT_EXTENSIONS]);
-    if (!extensions || (!worker->extensions && HvTOTALKEYS(extensions) != 0)) return false;
+    if (!extensions || (!worker->extensions && !scope->secure && HvTOTALKEYS(extensions) != 0)) return false;
     return !slots[PX_SLOT_STATE] || plain_hash(slots[PX_SLOT_STATE]);
 }
 
@@ -114,7 +115,7 @@ static bool keepable(const px_exchange *exchange) {
         if (!plain_scalar(slots[i], 2)) return false;
     return plain_versions(exchange->worker->cx, slots[PX_SLOT_PAGI]) && plain_headers(slots[PX_SLOT_HEADERS]) &&
            (!slots[PX_SLOT_CLIENT] || plain_address(slots[PX_SLOT_CLIENT])) && plain_address(slots[PX_SLOT_SERVER]) &&
-           emptied(exchange->worker, slots) && plain_reference(slots[PX_SLOT_CONNECTION], 2) &&
+           emptied(exchange->worker, scope) && plain_reference(slots[PX_SLOT_CONNECTION], 2) &&
            SvRV(slots[PX_SLOT_CONNECTION]) == exchange->connection && plain_reference(slots[PX_SLOT_TRANSPORT], 2) &&
            SvRV(slots[PX_SLOT_TRANSPORT]) == exchange->transport;
 }
@@ -128,7 +129,8 @@ void px_scope_settle(pTHX_ px_exchange *exchange, bool finished) {
         if (SvOOK(scope->hash)) hv_iterinit(scope->hash);
         /* What the application put there must not live longer than its request. */
         if (slots[PX_SLOT_STATE]) hv_clear((HV *)SvRV(slots[PX_SLOT_STATE]));
-        if (exchange->worker->extensions) hv_clear((HV *)SvRV(slots[PX_SLOT_EXTENSIONS]));
+        if (exchange->worker->extensions || scope->secure) hv_clear((HV *)SvRV(slots[PX_SLOT_EXTENSIONS]));
+        scope->secure = false;
         return;
     }
     px_scope_drop(aTHX_ scope);
@@ -196,7 +198,8 @@ bool px_scope_refresh(pTHX_ px_exchange *exchange, const peregrine_request *requ
     if (has_client != (slots[PX_SLOT_CLIENT] != NULL) || request->local[0] == '/') return false;
     if ((worker->state != NULL) != (slots[PX_SLOT_STATE] != NULL)) return false;
     if (worker->state) refer_to(aTHX_ slots[PX_SLOT_STATE], (SV *)newHVhv(worker->state));
-    if (worker->extensions) refer_to(aTHX_ slots[PX_SLOT_EXTENSIONS], (SV *)px_scope_extensions(aTHX_ worker));
+    if (worker->extensions || request->secure)
+        refer_to(aTHX_ slots[PX_SLOT_EXTENSIONS], (SV *)px_scope_extensions(aTHX_ exchange, request));
     if (!refresh_headers(aTHX_ cx, slots[PX_SLOT_HEADERS], request))
         refer_to(aTHX_ slots[PX_SLOT_HEADERS], (SV *)px_scope_headers(aTHX_ cx, request));
     if (has_client) refresh_address(aTHX_ slots[PX_SLOT_CLIENT], request->peer, request->peer_port);

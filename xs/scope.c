@@ -210,15 +210,19 @@ static void add_containers(pTHX_ px_exchange *exchange, const peregrine_request 
     SV *port = request->local[0] == '/' ? newSV(0) : newSViv(request->local_port);
     add(aTHX_ exchange, PX_SLOT_SERVER, PX_KEY(cx, SERVER), address(aTHX_ request->local, port));
     if (worker->state) add(aTHX_ exchange, PX_SLOT_STATE, PX_KEY(cx, STATE), newRV_noinc((SV *)newHVhv(worker->state)));
-    add(aTHX_ exchange, PX_SLOT_EXTENSIONS, PX_KEY(cx, EXTENSIONS), newRV_noinc((SV *)px_scope_extensions(aTHX_ worker)));
+    add(aTHX_ exchange, PX_SLOT_EXTENSIONS, PX_KEY(cx, EXTENSIONS), newRV_noinc((SV *)px_scope_extensions(aTHX_ exchange, request)));
     if (exchange->kind->has_connection)
         add(aTHX_ exchange, PX_SLOT_CONNECTION, PX_KEY(cx, CONNECTION), newRV_inc(exchange->connection));
     add(aTHX_ exchange, PX_SLOT_TRANSPORT, PX_KEY(cx, TRANSPORT), newRV_inc(exchange->transport));
 }
 
-/* The extensions that the server advertises: a hash of its own for each request, the data of each extension shared. */
-HV *px_scope_extensions(pTHX_ const px_worker *worker) {
-    return worker->extensions ? newHVhv(worker->extensions) : newHV();
+/* The extensions that the server advertises: a hash of its own for each request, the data of each extension shared; over TLS one more. */
+HV *px_scope_extensions(pTHX_ px_exchange *exchange, const peregrine_request *request) {
+    const px_worker *worker = exchange->worker;
+    HV *extensions = worker->extensions ? newHVhv(worker->extensions) : newHV();
+    exchange->scope.secure = request->secure;
+    if (request->secure) px_store(aTHX_ extensions, PX_KEY(worker->cx, TLS), px_tls_extension(aTHX_ exchange));
+    return extensions;
 }
 
 /* The scope of a request: the one of the exchange's last request if that can be used again, or a new one. */

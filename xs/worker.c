@@ -122,7 +122,7 @@ void px_worker_drain(pTHX_ px_worker *worker) {
 void px_worker_release(pTHX_ px_worker *worker) {
     if (--worker->refs > 0) return;
     assert(!worker->engine);
-    SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->check, worker->loop};
+    SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->check, worker->loop, (SV *)worker->tls.fields};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     Safefree(worker);
 }
@@ -160,9 +160,18 @@ static void report_idle(pTHX_ px_exchange *exchange, uint32_t reason) {
     px_exchange_tell(aTHX_ exchange, "_idle_timeout", &PL_sv_undef, exchange->kind->name);
 }
 
+/* The exchange that an event is about, or NULL. An event of the batch that brought its REQUEST was made before we could leave our pointer
+ * with the ticket; and if it is the last one, the engine has forgotten the ticket by now. */
+static px_exchange *exchange_of(const px_worker *worker, const peregrine_event *event) {
+    if (event->user) return (px_exchange *)event->user;
+    px_exchange *exchange = (px_exchange *)peregrine_user(worker->engine, event->ticket);
+    if (exchange || !worker->lost) return exchange;
+    for (exchange = worker->live; exchange && exchange->ticket != event->ticket;) exchange = exchange->next;
+    return exchange;
+}
+
 static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event) {
-    /* An event of the batch that brought its REQUEST was made before we could leave our pointer with the ticket. */
-    px_exchange *exchange = (px_exchange *)(event->user ? event->user : peregrine_user(worker->engine, event->ticket));
+    px_exchange *exchange = exchange_of(worker, event);
     /* An exchange that was let go within this batch may still be named by it, and may serve another ticket by now. */
     if (!exchange || !exchange->ticket_live || exchange->ticket != event->ticket) return;
     const uint32_t code = event->code;
@@ -240,16 +249,8 @@ static void run_batch(pTHX_ px_worker *worker) {
 }
 
 /* A nested dispatch is about to poll: requests whose applications are on the stack need to be told of what happens to them. */
-static void name_all(pTHX_ px_worker *worker) {
-    px_exchange *exchange = worker->live;
-    while (exchange) {
-        if (exchange->named || !exchange->ticket_live) {
-            exchange = exchange->next;
-            continue;
-        }
-        px_exchange_name(aTHX_ exchange); /* may call back and change the list */
-        exchange = worker->live;
-    }
+static void name_all(px_worker *worker) {
+    for (px_exchange *exchange = worker->live; exchange; exchange = exchange->next) px_exchange_name(exchange);
 }
 
 /* Handles what the engine has, for a bounded number of polls. The engine sends what was answered when it is polled again. */
@@ -266,7 +267,7 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
             px_worker_wake(worker);
             break;
         }
-        if (worker->depth > 1) name_all(aTHX_ worker);
+        if (worker->depth > 1) name_all(worker);
         worker->woken = false;
         worker->batch_at = worker->batch_len = 0;
         const int count = peregrine_poll(worker->engine, 0, &worker->batch);

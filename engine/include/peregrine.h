@@ -52,7 +52,8 @@ enum {
     PEREGRINE_E_NOT_WEBSOCKET = -17,    /* the exchange is not an open WebSocket, or not a WebSocket handshake */
     PEREGRINE_E_RESERVED = -18,         /* a field that the WebSocket handshake sets itself; peregrine_bad_field() tells which one */
     PEREGRINE_E_CLOSE_REASON = -19,     /* the reason of a close is over 123 bytes */
-    PEREGRINE_E_FORMAT = -20            /* not a format of the access log; peregrine_access_log_fault() tells what is wrong */
+    PEREGRINE_E_TLS = -20,              /* certificates or policy cannot be used, or the connection does not speak TLS */
+    PEREGRINE_E_FORMAT = -21            /* not a format of the access log; peregrine_access_log_fault() tells what is wrong */
 };
 
 /* ---- Configuration ------------------------------------------------------------------------------------------------------------- */
@@ -129,6 +130,75 @@ int peregrine_access_log_open(peregrine_worker *worker, const peregrine_access_l
 void peregrine_access_log_reopen(peregrine_worker *worker);
 /* What is wrong with a format, as the end of a sentence about its `len` bytes from `at` on; NULL: nothing. */
 const char *peregrine_access_log_fault(const char *format, size_t *at, size_t *len);
+/* ---- TLS ------------------------------------------------------------------------------------------------------------------------- */
+
+/* Certificates and policy. Any number of workers may share one; all its functions may be called from any thread. */
+typedef struct peregrine_tls peregrine_tls;
+
+/* One certificate and its key; all files are PEM. */
+typedef struct peregrine_certificate {
+    const char *cert_file;    /* the certificate, perhaps followed by its intermediates */
+    const char *key_file;     /* may be the same file */
+    const char *chain_file;   /* intermediates that are not in cert_file, or NULL */
+    const char *key_password; /* of an encrypted key, or NULL */
+} peregrine_certificate;
+
+enum {
+    PEREGRINE_VERIFY_NONE = 0,    /* no client certificate is asked for */
+    PEREGRINE_VERIFY_REQUEST = 1, /* asked for; without a good one the request comes all the same, and peregrine_tls_info_of() tells */
+    PEREGRINE_VERIFY_REQUIRE = 2  /* without one that verifies against ca_file there is no connection */
+};
+
+#define PEREGRINE_TICKET_KEYS_BYTES 80
+
+typedef struct peregrine_tls_config {
+    uint32_t size;
+    uint32_t certificate_count;                /* at least 1: the first is the default, the others are chosen by SNI from their names */
+    const peregrine_certificate *certificates;
+    const char *ca_file;                       /* authorities that client certificates are verified against, or NULL */
+    const char *cipher_list;                   /* TLS 1.2, in OpenSSL's notation; NULL: forward secrecy and AEAD only */
+    const char *cipher_suites;                 /* TLS 1.3; NULL: all three */
+    const uint8_t *ticket_keys;                /* PEREGRINE_TICKET_KEYS_BYTES random bytes that all processes share; NULL: made up */
+    uint32_t verify_client;                    /* PEREGRINE_VERIFY_* */
+    uint32_t min_version;                      /* 0x0303 (TLS 1.2; also 0) or 0x0304 */
+    uint32_t session_timeout_s;                /* how long a ticket shortens handshakes; 0: two hours */
+} peregrine_tls_config;
+
+/* Whether this library was built with OpenSSL. Without it peregrine_tls_new() fails and says so. */
+int peregrine_has_tls(void);
+/* Loads everything now. NULL: `error` (of `capacity` bytes) says which file or value is wrong and why, NUL-terminated. */
+peregrine_tls *peregrine_tls_new(const peregrine_tls_config *config, char *error, size_t capacity);
+/* Replaces everything for the connections that come from now on; NULL: the same files are read again. On PEREGRINE_E_TLS nothing has changed.
+ * Not needed when the files change: that is seen when the next connection comes, at most a second later, and a PEREGRINE_NOTICE tells. */
+int peregrine_tls_reload(peregrine_tls *tls, const peregrine_tls_config *config, char *error, size_t capacity);
+/* Gives it back. Workers whose listeners use it keep it for as long as they live. */
+void peregrine_tls_free(peregrine_tls *tls);
+/* Connections that come in at this listener from now on speak TLS. */
+int peregrine_listener_tls(peregrine_worker *worker, int listener, peregrine_tls *tls);
+
+/* Bytes; `bytes` is NULL if there are none to tell */
+typedef struct peregrine_text {
+    const char *bytes;
+    size_t len;
+} peregrine_text;
+
+/* What is known of a request's TLS connection. Valid until the next call of peregrine_tls_info_of() or peregrine_poll() on the worker. */
+typedef struct peregrine_tls_info {
+    uint32_t size;
+    uint16_t version;                   /* 0x0303, 0x0304 */
+    uint16_t cipher_suite;              /* IANA's number */
+    peregrine_text server_cert;         /* PEM */
+    const peregrine_text *client_chain; /* PEM, the client's own certificate first; only that one after a resumed handshake */
+    size_t client_chain_len;            /* 0: the client showed none */
+    peregrine_text client_name;         /* its subject by RFC 4514 */
+    peregrine_text client_error;        /* why it does not verify */
+    peregrine_text server_name;         /* SNI */
+    peregrine_text alpn;
+    uint32_t resumed;                   /* a ticket shortened the handshake */
+} peregrine_tls_info;
+
+/* Fills `info`; PEREGRINE_E_TLS if the connection does not speak TLS. */
+int peregrine_tls_info_of(peregrine_worker *worker, peregrine_ticket ticket, peregrine_tls_info *info);
 
 /* ---- Events -------------------------------------------------------------------------------------------------------------------- */
 
@@ -251,7 +321,7 @@ typedef struct peregrine_response {
     size_t body_len;
 } peregrine_response;
 
-/* Remembers a pointer for all later events of this ticket. */
+/* Remembers a pointer for all later events of this ticket, the last one of a response that is complete and not yet sent included. */
 int peregrine_set_user(peregrine_worker *worker, peregrine_ticket ticket, void *user);
 /* What peregrine_set_user() stored; NULL if nothing, or if the ticket is gone. Events of the batch in which a ticket was born carry no
  * pointer yet: this finds it. */

@@ -5,6 +5,8 @@ const static = @import("static");
 
 /// The io backends and addresses: `io.Native` is this platform's, `io.Sim` the simulated network.
 pub const io = @import("io");
+/// Certificates and policy, for `ServerConfig.tls` and for embedders.
+pub const tls = @import("tls");
 /// A server for a handler type: `Server(Handler).init(allocator, port, .{})`.
 pub const Server = server.Server;
 pub const ServerConfig = server.ServerConfig;

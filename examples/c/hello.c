@@ -1,7 +1,8 @@
 /* hello.c - the engine from C: one worker, one loop, no thread, no callback.
  *
  *     zig build abi --release=safe          (in engine/; or `make` at the top, which does it)
- *     cc -Iengine/include examples/c/hello.c .peregrine/engine/lib/libperegrine.a -lpthread -o hello
+ *     cc -Iengine/include examples/c/hello.c .peregrine/engine/lib/libperegrine.a -lssl -lcrypto -lpthread -o hello
+ *     (without -lssl -lcrypto if the engine was built without TLS)
  *     ./hello 8080
  *
  *     /          a greeting

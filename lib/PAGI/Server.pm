@@ -23,6 +23,7 @@ use PAGI::Server::Lifespan;
 use PAGI::Server::Listener;
 use PAGI::Server::Log;
 use PAGI::Server::Options;
+use PAGI::Server::TLS;
 use PAGI::Server::Transport;
 
 # ---- Construction -------------------------------------------------------------------------------
@@ -46,11 +47,30 @@ sub configure {
     my %options = (%{ $self->{options} }, %given);
     eval { PAGI::Server::Options::check_together(\%options); 1 } or croak _without_newline($@);
     $self->SUPER::configure(%params);
-    $self->{options} = \%options;
     $self->{log} ||= PAGI::Server::Log->new;
     $self->{log}->set(level => $options{log_level}, format => $options{log_format}, quiet => $options{quiet});
+    my @reloaded = $self->_load_certificates(\%options, \%given);
+    $self->{options} = \%options;
+    delete @given{@reloaded};
     $self->_configure_worker(\%given) if $self->{worker};
     return;
+}
+
+# Loads them now, so that what is wrong with them is an error of the constructor. A running server that
+# speaks TLS already goes on with the new ones; then their option's name is returned.
+sub _load_certificates {
+    my ($self, $options, $given) = @_;
+    return if !exists $given->{ssl} && !exists $given->{disable_tls};
+    my $ssl = $options->{ssl};
+    if ($ssl && $options->{disable_tls}) {
+        $self->{log}->warn('PAGI: TLS is disabled by disable_tls: connections will not be encrypted');
+        $ssl = undef;
+    }
+    my $live = $self->{worker} && $self->{tls} && $ssl;
+    my $tls  = eval { $live ? $self->{tls}->reload($ssl) && $self->{tls} : $ssl && PAGI::Server::TLS->new($ssl); };
+    croak _without_newline($@) if $ssl && !$tls;
+    $self->{tls} = $tls;
+    return $live ? 'ssl' : ();
 }
 
 sub _without_newline {
@@ -126,8 +146,13 @@ sub open_listeners {
 sub _start {
     my ($self) = @_;
     $self->open_listeners;
-    $self->{worker}->attach($self->_attachment);
-    $self->_hand_over($_) for @{ delete $self->{opened} };
+    my $worker = $self->{worker};
+    $worker->attach($self->_attachment);
+    for my $listener (@{ delete $self->{opened} }) {
+        my $number = $self->_hand_over($listener);
+        $worker->secure($number, $self->{tls}->engine) if $self->{tls};
+    }
+    $self->{scheme} = $self->{tls} ? 'https' : 'http';
     $self->_watch;
     $self->_attach_signals;
     $self->{running} = 1;
@@ -143,9 +168,9 @@ sub _attachment {
         app        => $options->{app},
         server     => $self,
         loop       => $self->loop,
-        state      => $lifespan->is_supported     ? $lifespan->state                    : undef,
-        extensions => %{ $options->{extensions} } ? $options->{extensions}              : undef,
-        check      => $self->_validates_events    ? \&PAGI::Server::EventCheck::problem : undef,
+        state      => $lifespan->is_supported ? $lifespan->state : undef,
+        extensions => _advertised($options->{extensions}),
+        check      => $self->_validates_events ? \&PAGI::Server::EventCheck::problem : undef,
     };
 }
 
@@ -155,12 +180,20 @@ sub _validates_events {
     return defined $wanted ? $wanted : ($ENV{PAGI_ENV} || '') eq 'development';
 }
 
-# The engine closes the descriptor that it gets, Perl the one that it has.
+# `tls` is there exactly when the connection speaks it (PAGI::Spec::Tls): the engine's bridge adds it.
+sub _advertised {
+    my ($extensions) = @_;
+    my %advertised = %$extensions;
+    delete $advertised{tls};
+    return %advertised ? \%advertised : undef;
+}
+
+# The engine closes the descriptor that it gets, Perl the one that it has. Returns the listener's number.
 sub _hand_over {
     my ($self, $listener) = @_;
     my $descriptor = POSIX::dup(fileno $listener->{socket});
     my $code       = defined $descriptor ? $self->{worker}->listen_fd($descriptor) : -1;
-    return if $code >= 0;
+    return $code if $code >= 0;
     my $reason = "$!";
     POSIX::close($descriptor) if defined $descriptor;
     die Future::Exception->new("Cannot listen on $listener->{host}: $reason\n",
@@ -186,6 +219,8 @@ sub _attach_signals {
         $on{$name} = sub { $weak && $weak->{log}->warn("PAGI: SIG$name only works in multi-worker mode") };
     }
     $on{USR1} = sub { $weak && $weak->{worker} && $weak->{worker}->reopen_access_log };
+    $on{HUP}  = sub { $weak && $weak->_reload_certificates }
+        if $self->{tls};
     $self->{signals} = { map { $_ => $loop->attach_signal($_ => $on{$_}) } keys %on };
     return;
 }
@@ -198,6 +233,18 @@ sub _stop_by_signal {
     return;
 }
 
+sub _reload_certificates {
+    my ($self) = @_;
+    if (eval { $self->{tls}->reload }) {
+        $self->{log}->info('PAGI: the certificate files are loaded again');
+        return;
+    }
+    my $error = _without_newline($@);
+    $error =~ s/\APAGI::Server: //;
+    $self->{log}->error("PAGI: the certificate files cannot be used, the old ones stay: $error");
+    return;
+}
+
 sub _banner {
     my ($self) = @_;
     my $loop = ref $self->loop;
@@ -206,7 +253,7 @@ sub _banner {
         "loop: $loop",
         'max_conn: ' . $self->effective_max_connections,
         'http2: off',
-        'tls: off',
+        'tls: ' . $self->_tls_state,
         'future_xs: ' . (Future->isa('Future::XS') || $INC{'Future/XS.pm'} ? 'on' : 'off'),
         'sendfile: on',
         'access_log: ' . PAGI::Server::AccessLog::describe($self->{options}{access_log}),
@@ -216,9 +263,15 @@ sub _banner {
     my $details = join ', ', @parts;
     for my $listener (@{ $self->{listeners} }) {
         my $host = $listener->{host} =~ /:/ ? "[$listener->{host}]" : $listener->{host};
-        $self->{log}->info("PAGI Server listening on http://$host:$listener->{port}/ ($details)");
+        $self->{log}->info("PAGI Server listening on $self->{scheme}://$host:$listener->{port}/ ($details)");
     }
     return;
+}
+
+sub _tls_state {
+    my ($self) = @_;
+    return 'on' if $self->{tls};
+    return $self->{options}{ssl} ? 'disabled' : Peregrine::has_tls() ? 'off' : 'not built in';
 }
 
 # ---- Stop ---------------------------------------------------------------------------------------
@@ -374,6 +427,9 @@ sub listeners {
     ];
 }
 
+sub has_tls   { return Peregrine::has_tls() ? 1 : 0 }
+sub has_http2 { return 0 }
+
 sub is_running {
     my ($self) = @_;
     return $self->{running} ? 1 : 0;
@@ -411,9 +467,6 @@ sub own_loop {
     $loop->add($self);
     return $loop;
 }
-
-sub has_tls   { return 0 }
-sub has_http2 { return 0 }
 
 1;
 
@@ -485,6 +538,16 @@ next.
 =item Position of a file handle
 
 A C<http.response.body> event with C<fh> and without C<offset> sends from where the handle stands.
+
+=item WebSockets
+
+An application that returns closes its WebSocket with 1000, one that dies with 1011; before C<websocket.accept>
+both are answered with 500. After C<websocket.close> and after the end, what is sent does nothing. After a
+handshake was refused with C<websocket.close>, C<$receive> gives C<websocket.disconnect> with 1006; after a denial
+response nothing follows, so a C<$receive> that waits is cancelled. Too large a frame or message closes with
+1009. At shutdown, peers are told 1001, and the application gets C<server_shutdown>. A C<subprotocol> that the
+client did not offer, and C<headers> that belong to the handshake (C<Upgrade>, C<Sec-WebSocket-*>), fail. Pings of
+C<websocket.keepalive> are sent by the engine, without any Perl.
 
 =item The end of an event stream
 
@@ -582,6 +645,23 @@ over them (SO_REUSEPORT). B<--reuseport>
 =item http2 => 0
 
 HTTP/2. Not there yet: only 0 is taken. B<--http2>
+
+=back
+
+=head3 TLS
+
+=over
+
+=item ssl => none
+
+Speak TLS on all addresses: a hash reference, see L<TLS|PAGI::Server/TLS>. The files are loaded by
+the constructor, which dies with a message that names the file or value when something is wrong with
+it.
+
+=item disable_tls => 0
+
+C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A warning says
+so. B<--disable-tls>
 
 =back
 
@@ -796,14 +876,79 @@ or made of these atoms:
 Control bytes, quotes, backslashes and everything beyond ASCII are escaped (C<\x1b>). A format that starts with C<{> is
 JSON: there values are escaped as its strings need it, and what is missing is an empty string.
 
+=head1 TLS
+
+    my $server = PAGI::Server->new(
+        app => $app,
+        ssl => { cert_file => 'example.org.pem', key_file => 'example.org.key' },
+    );
+
+TLS 1.2 and 1.3, with forward secrecy and authenticated encryption only, unless C<cipher_list> says
+otherwise. ALPN agrees on C<http/1.1>. Sessions are resumed by tickets, also in processes that were forked
+from this one. A request without TLS is answered with a 400 that says so. Requests have the scheme C<https>
+or C<wss>, and C<< $scope->{extensions}{tls} >> as L<PAGI::Spec::Tls> describes it. Keys of C<ssl>:
+
+=over
+
+=item cert_file, key_file
+
+PEM files: the certificate, and its private key. Required.
+
+=item chain_file
+
+PEM file with the intermediate certificates, if they are not in C<cert_file>, behind the certificate.
+
+=item key_password
+
+Opens an encrypted key: a string, or a function that returns it.
+
+=item certificates
+
+Further certificates, an array reference of hash references with the four keys above. Clients that name a
+host (SNI) get the certificate with that name, also by a wildcard, and the first one if there is none. Two
+certificates for the same names, with an RSA and an elliptic key, serve the clients that know either.
+
+=item verify_client
+
+0 or C<none>: no client certificates. C<request>: they are asked for, and C<client_cert_error> tells what is
+wrong with one. 1 or C<require>: without a good one there is no connection.
+
+=item ca_file
+
+PEM file with the authorities that client certificates are verified against.
+
+=item min_version
+
+C<TLSv1_2>, the default, or C<TLSv1_3>.
+
+=item cipher_list, cipher_suites
+
+Ciphers of TLS 1.2 in OpenSSL's notation, and those of TLS 1.3, in order of preference. Every name must be
+one that the library knows.
+
+=item session_timeout
+
+Seconds for which a ticket shortens handshakes. Default: 7200.
+
+=item ticket_keys
+
+80 random bytes that seal tickets, for processes that are not forked from the same one. By default they are
+made up.
+
+=back
+
+The files are loaded again when they change: the server looks when a connection comes, once a second at
+most. HUP makes it load them at once, and C<configure(ssl =E<gt> {...})> gives it others. Connections that are
+open keep what they have. If the new files cannot be used, an error is logged and the old certificates stay.
+
 =head1 METHODS
 
 =head2 configure
 
     $server->configure(timeout => 10, quiet => 1);
 
-Changes options. Limits, times and logging apply to a running server at once; the others when it is started
-again, and it says so.
+Changes options. Limits, times, logging and, if it speaks TLS, the certificates apply to a running server at
+once; the others when it is started again, and it says so.
 
 =head2 listen
 
@@ -813,7 +958,8 @@ Runs the application's lifespan startup, then listens. Returns a Future that res
 it accepts connections, and fails if it cannot. When the server is listening already, the same Future comes
 back. The server must have been added to a loop.
 
-While it runs, TERM and INT shut the server down and then stop the loop, and USR1 opens the access log anew.
+While it runs, TERM and INT shut the server down and then stop the loop; HUP loads the certificates again, USR1
+opens the access log anew.
 
 =head2 shutdown
 
@@ -876,7 +1022,7 @@ when it cannot listen.
 
 =head1 SEE ALSO
 
-L<pagi-server>, L<PAGI::Server::Connection>, L<PAGI::Server::Transport>, L<PAGI::Spec>
+L<pagi-server>, L<PAGI::Spec::Tls>, L<PAGI::Server::Connection>, L<PAGI::Server::Transport>, L<PAGI::Spec>
 
 =head1 LICENSE
 

@@ -22,7 +22,7 @@ sub try_example ($source, $program) {
     my @flags = qw(-std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror);
     is
         system('cc', @flags, '-o', $program, '-Iengine/include', $source,
-        "$LIBRARY/lib/libperegrine.a", qw(-lpthread -lm)),
+        "$LIBRARY/lib/libperegrine.a", qw(-lssl -lcrypto -lpthread -lm)),
         0, 'compiles without a warning'
         or return;
 

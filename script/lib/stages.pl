@@ -19,6 +19,7 @@ my @STAGES = (
     [ c       => \&c_example ],
     [ perl    => \&perl_tests ],
     [ install => \&install ],
+    [ bench   => \&bench ],
 );
 my %total = (passed => 0, failed => 0, skipped => 0);
 
@@ -70,10 +71,10 @@ sub build (@) { return system('script/build') ? (failed => 1) : () }
 sub lint (@) { return system('script/lint') ? (failed => 1) : () }
 
 # Zig's summary reads "Build Summary: 2/5 steps succeeded (2 failed); 9/12 tests passed (2 skipped, 1 failed)".
-sub engine (@) {
+sub zig_tests ($folder, @steps) {
     my ($status, $output) =
         capture('timeout', '-k', 5, $ZIG_MAX, 'sh', '-c',
-        'cd engine && exec "$PEREGRINE_ZIG" build test --summary all --color off 2>&1');
+        "cd $folder && exec \"\$PEREGRINE_ZIG\" build @steps --summary all --color off 2>&1");
     my ($summary) = $output =~ /^(Build Summary: .*)/m;
     my ($passed, $total) = ($summary // '') =~ m{(\d+)/(\d+) tests passed};
     my ($skipped) = ($summary // '') =~ /tests passed.*?(\d+) skipped/;
@@ -85,12 +86,21 @@ sub engine (@) {
     say $summary  if defined $summary;
     say 'not counted, as Zig answered from its cache (set has_side_effects on the test runs in build.zig)'
         if $output =~ /run test .*\bcached\b/;
-    return counted(passed => $passed // 0, failed => $failed, skipped => $skipped // 0);
+    return (passed => $passed // 0, failed => $failed, skipped => $skipped // 0);
 }
+
+sub engine (@) { return counted(zig_tests('engine', 'test', 'test-tls')) }
 
 sub c_example (@) { return counted(run_tap('script/lib/c_example.t')) }
 
 sub install (@) { return counted(run_tap('script/lib/install.t')) }
+
+# That the tools of measuring work; nothing is measured in earnest.
+sub bench (@) {
+    my %zig  = counted(zig_tests('bench', 'test'));
+    my %perl = counted(run_tap('script/lib/bench.t'));
+    return map { $_ => ($zig{$_} // 0) + ($perl{$_} // 0) } qw(passed failed skipped);
+}
 
 sub perl_tests (@files) {
     @files = ('t') unless @files;

@@ -8,7 +8,7 @@ use warnings;
 use Exporter       qw(import);
 use IO::Select     ();
 use IO::Socket::IP ();
-use Socket         qw(SOL_SOCKET SO_LINGER SO_RCVBUF);
+use Socket         qw(IPPROTO_TCP SOL_SOCKET SO_LINGER SO_RCVBUF TCP_NODELAY);
 use Time::HiRes    qw(time);
 
 our @EXPORT_OK = qw(get post exchange);
@@ -21,9 +21,25 @@ sub new {
         Timeout  => 5,
     ) or die "connect to port $port: $@";
     $socket->blocking(1);
+    setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack('i', 1);    # each send leaves at once
     setsockopt $socket, SOL_SOCKET, SO_RCVBUF, pack('i', $options{receive_buffer}) if $options{receive_buffer};
-    return bless { socket => $socket, buffer => '', timeout => $options{timeout} || 10 }, $class;
+    _start_tls($socket, $options{tls}) if $options{tls};
+    my $self = bless { socket => $socket, buffer => '', timeout => $options{timeout} || 10 }, $class;
+    $self->{tls} = $options{tls} ? 1 : 0;
+    return $self;
 }
+
+# `tls`: options of IO::Socket::SSL. Unless they say otherwise the server's certificate is not verified.
+sub _start_tls {
+    my ($socket, $tls) = @_;
+    require IO::Socket::SSL;
+    IO::Socket::SSL->start_SSL($socket, SSL_verify_mode => 0, Timeout => 5, %$tls)
+        or die "TLS: $IO::Socket::SSL::SSL_ERROR\n";
+    return;
+}
+
+# The IO::Socket::SSL, or the plain socket.
+sub socket { return $_[0]{socket} }
 
 sub send {
     my ($self, $bytes) = @_;
@@ -41,7 +57,9 @@ sub send {
 sub _fill {
     my ($self, $end) = @_;
     my $left = $end - time;
-    return 0 if $left <= 0 || !IO::Select->new($self->{socket})->can_read($left);
+    return 0 if $left <= 0;
+    my $pending = $self->{tls} && $self->{socket}->pending;
+    return 0 if !$pending && !IO::Select->new($self->{socket})->can_read($left);
     my $read = sysread $self->{socket}, $self->{buffer}, 65_536, length $self->{buffer};
     $self->{ended} = 1 if !$read;
     return $read ? 1 : 0;
@@ -136,8 +154,13 @@ sub response {
     return $response;
 }
 
+# Says that nothing more will be sent: with close_notify over TLS.
 sub half_close {
     my ($self) = @_;
+    if ($self->{tls}) {
+        Net::SSLeay::shutdown($self->{socket}->_get_ssl_object);
+        return $self;
+    }
     shutdown $self->{socket}, 1;
     return $self;
 }

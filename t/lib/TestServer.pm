@@ -79,7 +79,7 @@ sub command {
     }
     my $self = bless { pid => $pid, log => $log }, $class;
     $RUNNING{$pid} = 1;
-    my $port = $self->wait_for_log(qr{listening on http://\S+:(\d+)/});
+    my $port = $self->wait_for_log(qr{listening on https?://\S+:(\d+)/});
     $self->{port} = $port or die 'pagi-server did not start: ' . $self->log;
     return $self;
 }
@@ -108,6 +108,8 @@ sub finish_at {
 
 sub port { return $_[0]{port} }
 sub pid  { return $_[0]{pid} }
+
+sub is_running { return !defined $_[0]{status} }
 
 sub log {
     my ($self) = @_;

@@ -28,12 +28,13 @@ sub handshake {
         "Sec-WebSocket-Key: $KEY", 'Sec-WebSocket-Version: 13', @lines, '', '';
 }
 
-# Connects and sends the handshake; the answer is not awaited.
+# Connects and sends the handshake, and `more` bytes with it; the answer is not awaited.
 sub start {
     my ($class, $port, $target, %options) = @_;
     my $lines  = delete $options{lines} || [];
+    my $more   = delete $options{more};
     my $client = TestClient->new($port, %options);
-    $client->send(handshake($target, @$lines));
+    $client->send(handshake($target, @$lines) . (defined $more ? $more : ''));
     return bless { client => $client }, $class;
 }
 
@@ -99,9 +100,10 @@ sub next_frame {
     return defined $payload ? [ $first & 0x0f, $payload, $first >> 7 ] : undef;
 }
 
-# The next frame as a word and its payload: "text hello", "close 1000 bye", "ping x"; 'end' when there is none.
+# The next frame, after the answer to the handshake, as a word and its payload: "text hello", "close 1000 bye", "ping x"; 'end' when there is none.
 sub next {
     my ($self) = @_;
+    $self->answer;
     my $frame = $self->next_frame or return $self->{client}{ended} ? 'end' : 'nothing';
     my ($opcode, $payload) = @$frame;
     return "text $payload"   if $opcode == TEXT;

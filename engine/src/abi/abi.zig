@@ -4,6 +4,7 @@ const peregrine = @import("peregrine");
 const Host = @import("host.zig").Host;
 const errors = @import("errors.zig");
 const options = @import("options.zig");
+const tls = @import("tls.zig");
 const types = @import("types.zig");
 const Code = types.Code;
 const Event = types.Event;
@@ -18,6 +19,10 @@ pub const Door = struct {
     bad_field: usize = 0,
     /// C is handling events and will poll again before it waits: no need to make the descriptor readable for what it does meanwhile.
     busy: bool = false,
+    /// What its listeners speak TLS with; references of our own.
+    certificates: std.ArrayList(*tls.Certificates) = .empty,
+    /// What the last peregrine_tls_info_of points to.
+    client_chain: std.ArrayList(types.Text) = .empty,
 
     fn closeAccessLog(door: *Door) error{OutOfOrder}!void {
         var fault: peregrine.AccessLogFault = .{};
@@ -55,6 +60,10 @@ pub const Door = struct {
         return outcomeCode(result);
     }
 };
+
+comptime {
+    _ = tls;
+}
 
 fn outcomeCode(outcome: EngineWorker.Outcome) c_int {
     return switch (outcome) {
@@ -108,6 +117,9 @@ export fn peregrine_worker_free(door: ?*Door) callconv(.c) void {
     const d = door orelse return;
     d.worker.deinit();
     d.host.deinit();
+    for (d.certificates.items) |certificates| certificates.release();
+    d.certificates.deinit(gpa);
+    d.client_chain.deinit(gpa);
     gpa.destroy(d);
 }
 
@@ -257,7 +269,7 @@ export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const Event
 }
 
 export fn peregrine_set_user(door: *Door, ticket: types.Ticket, user: ?*anyopaque) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
+    const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return Code.gone;
     exchange.user = user;
     return Code.ok;
 }
@@ -333,7 +345,7 @@ export fn peregrine_read(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
 }
 
 export fn peregrine_flush(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
+    const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return Code.gone;
     door.worker.flushNow(exchange);
     return Code.ok;
 }

@@ -86,7 +86,7 @@ pub const Batch = struct {
             .authority = span(head.authority),
             .method_id = methodNumber(head.method),
             .version = @backingInt(head.version),
-            .secure = 0,
+            .secure = @intFromBool(connection.tunnel != null),
             .has_query = @intFromBool(head.path.len < head.target.len),
             .peer_port = connection.peer_port,
             .local_port = connection.local_port,

@@ -26,7 +26,8 @@ pub const Code = struct {
     pub const not_websocket = -17;
     pub const reserved = -18;
     pub const close_reason = -19;
-    pub const format = -20;
+    pub const format = -21;
+    pub const tls = -20;
 };
 
 pub const Option = extern struct {
@@ -115,6 +116,51 @@ pub const AccessLog = extern struct {
     fd: i32,
     path: ?[*:0]const u8,
     format: ?[*:0]const u8,
+};
+
+/// Bytes, or none: `bytes` is null then.
+pub const Text = extern struct {
+    bytes: ?[*]const u8,
+    len: usize,
+
+    pub fn of(text: ?[]const u8) Text {
+        const bytes = text orelse return .{ .bytes = null, .len = 0 };
+        return .{ .bytes = bytes.ptr, .len = bytes.len };
+    }
+};
+
+pub const Certificate = extern struct {
+    cert_file: ?[*:0]const u8,
+    key_file: ?[*:0]const u8,
+    chain_file: ?[*:0]const u8,
+    key_password: ?[*:0]const u8,
+};
+
+pub const TlsConfig = extern struct {
+    size: u32,
+    certificate_count: u32,
+    certificates: [*]const Certificate,
+    ca_file: ?[*:0]const u8,
+    cipher_list: ?[*:0]const u8,
+    cipher_suites: ?[*:0]const u8,
+    ticket_keys: ?*const [peregrine.tls.ticket_keys_bytes]u8,
+    verify_client: u32,
+    min_version: u32,
+    session_timeout_s: u32,
+};
+
+pub const TlsInfo = extern struct {
+    size: u32,
+    version: u16,
+    cipher_suite: u16,
+    server_cert: Text,
+    client_chain: [*]const Text,
+    client_chain_len: usize,
+    client_name: Text,
+    client_error: Text,
+    server_name: Text,
+    alpn: Text,
+    resumed: u32,
 };
 
 pub const Stats = extern struct {

@@ -1,4 +1,4 @@
-//! What a server needs of open files: their size, a descriptor of one's own, and its end. Reading and sending them is `sendFile`'s.
+//! What a server needs of open files: their size, their bytes, a descriptor of one's own, and its end. Sending them is `sendFile`'s.
 const std = @import("std");
 const linux = std.os.linux;
 const sys = @import("sys.zig");
@@ -23,6 +23,14 @@ pub fn duplicate(fd: sys.Fd) Error!sys.Fd {
     };
 }
 
+/// Reads from `offset` on: as many bytes as were there, 0 at the end of the file. For who cannot use `sendFile`.
+pub fn read(fd: sys.Fd, buffer: []u8, offset: u64) error{Unreadable}!usize {
+    return switch (sys.readFileAt(fd, buffer, offset)) {
+        .done => |count| count,
+        .blocked, .failed => error.Unreadable,
+    };
+}
+
 /// Gives a descriptor back.
 pub fn close(fd: sys.Fd) void {
     sys.close(fd);
@@ -34,6 +42,11 @@ test "size and duplicate of a regular file; neither of a pipe" {
     defer close(fd);
     _ = linux.write(fd, "twelve bytes", 12);
     try std.testing.expectEqual(12, try size(fd));
+    var bytes: [8]u8 = undefined;
+    try std.testing.expectEqual(5, try read(fd, &bytes, 7));
+    try std.testing.expectEqualStrings("bytes", bytes[0..5]);
+    try std.testing.expectEqual(0, try read(fd, &bytes, 12));
+    try std.testing.expectError(error.Unreadable, read(-1, &bytes, 0));
     const copy = try duplicate(fd);
     try std.testing.expectEqual(12, try size(copy));
     close(copy);

@@ -69,6 +69,7 @@ pub const Call = struct {
         call.request.begin(head);
         call.request.peer = exchange.connection.peer_text.slice();
         call.request.peer_port = exchange.connection.peer_port;
+        call.request.tunnel = exchange.connection.tunnel;
         call.response.arena = &call.arena;
         call.response.begin();
     }

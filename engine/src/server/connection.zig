@@ -9,6 +9,7 @@ const Input = @import("input.zig").Input;
 const Outbox = @import("outbox.zig").Outbox;
 const Stall = @import("stall.zig").Stall;
 const Ticket = @import("slab.zig").Ticket;
+const Tunnel = @import("tunnel.zig").Tunnel;
 const Timer = @import("timer.zig").Timer;
 const WebSocket = @import("websocket.zig").WebSocket;
 
@@ -17,6 +18,8 @@ pub const Connection = struct {
     session: http1.Session,
     input: Input = .{},
     outbox: Outbox = .{},
+    /// Null: bytes go as they are.
+    tunnel: ?*Tunnel = null,
     phase: Phase,
     /// The kernel took less than it was given; it will say when there is room.
     output: union(enum) { open, blocked: Stall } = .open,
@@ -52,6 +55,8 @@ pub const Connection = struct {
     };
 
     pub const Phase = union(enum) {
+        /// TLS is being negotiated. Nothing is parsed, and the outbox is empty.
+        handshake: struct { since: u64 },
         /// No request. `since` is when the last one ended, or when the peer connected.
         idle: struct { since: u64 },
         /// Part of a request head is there.
@@ -75,13 +80,26 @@ pub const Connection = struct {
         };
     }
 
+    /// Bytes that wait for the kernel, sealed or not. Those of file ranges are not counted.
+    pub fn queuedBytes(connection: *const Connection) usize {
+        const tunnel = connection.tunnel orelse return connection.outbox.bytes;
+        return connection.outbox.bytes + tunnel.wire.bytes;
+    }
+
+    /// Has the kernel taken everything?
+    pub fn isFlushed(connection: *const Connection) bool {
+        if (!connection.outbox.isEmpty()) return false;
+        const tunnel = connection.tunnel orelse return true;
+        return tunnel.wire.isEmpty();
+    }
+
     /// May bytes of this connection be parsed now?
     pub fn wantsInput(connection: *const Connection) bool {
         return switch (connection.phase) {
             .idle, .head, .draining => true,
             // A peer that asks for pongs and does not read them waits, or it could fill our memory.
-            .exchange => |exchange| exchange.wantsInput() and connection.outbox.bytes < flood_bytes,
-            .farewell, .lingering, .closed => false,
+            .exchange => |exchange| exchange.wantsInput() and connection.queuedBytes() < flood_bytes,
+            .handshake, .farewell, .lingering, .closed => false,
         };
     }
 
@@ -91,8 +109,10 @@ pub const Connection = struct {
     /// Should the socket be read? While an exchange waits for its application one receive is taken, so that the end of the peer is seen;
     /// no more, or the peer could fill our memory.
     pub fn wantsReceive(connection: *const Connection) bool {
+        // TLS answers some messages by itself.
+        if (connection.tunnel) |tunnel| if (tunnel.wire.bytes >= flood_bytes) return false;
         return switch (connection.phase) {
-            .idle, .head, .draining, .farewell, .lingering => true,
+            .handshake, .idle, .head, .draining, .farewell, .lingering => true,
             .exchange => |exchange| connection.wantsInput() or
                 (connection.input.isEmpty() and exchange.inputComplete()),
             .closed => false,
@@ -102,6 +122,7 @@ pub const Connection = struct {
     /// When the peer has had its time; `Timer.never` while it is not the one who is waited for.
     pub fn deadline(connection: *const Connection, config: *const Config) u64 {
         const reading = switch (connection.phase) {
+            .handshake => |handshake| handshake.since + config.handshake_ms,
             .idle => |idle| after(idle.since, config.idle_ms),
             .head => |head| head.since + config.head_ms,
             .exchange => |exchange| exchange.deadline(config),
@@ -150,7 +171,7 @@ pub const Connection = struct {
                 .repeat
             else
                 .exchange_idle,
-            .idle, .draining, .farewell, .lingering, .closed => .close,
+            .handshake, .idle, .draining, .farewell, .lingering, .closed => .close,
         };
     }
 

@@ -4,7 +4,9 @@
 const std = @import("std");
 const protocol = @import("protocol");
 const http1 = protocol.http1;
+const tls = @import("tls");
 const query_file = @import("query.zig");
+const Tunnel = @import("tunnel.zig").Tunnel;
 
 pub const Request = struct {
     /// `.other` for a method without a name of its own; then see `methodText`.
@@ -26,6 +28,8 @@ pub const Request = struct {
     arena: std.mem.Allocator,
     /// The handler's own: kept between the hooks that are called for one request.
     context: ?*anyopaque,
+    /// See `isSecure` and `security`.
+    tunnel: ?*Tunnel,
     /// The parsed head, for whoever wants more than the functions below.
     head: *const http1.Head,
     /// Fields behind a chunked body; null if there are none.
@@ -34,6 +38,23 @@ pub const Request = struct {
     /// The method as received: "GET", "PROPFIND".
     pub fn methodText(request: *const Request) []const u8 {
         return request.head.method_text.of(request.head.text);
+    }
+
+    /// Whether it came over TLS.
+    pub fn isSecure(request: *const Request) bool {
+        return request.tunnel != null;
+    }
+
+    /// What TLS has agreed on: version, cipher suite, server name and more; null without TLS.
+    pub fn security(request: *const Request) ?tls.Agreement {
+        const tunnel = request.tunnel orelse return null;
+        return tunnel.session.agreement();
+    }
+
+    /// The client's certificate, with an empty chain if it showed none; null without TLS.
+    pub fn clientCertificate(request: *const Request) error{OutOfMemory}!?*const tls.Peer {
+        const tunnel = request.tunnel orelse return null;
+        return try tunnel.clientCertificate();
     }
 
     /// The path of the target as received, still percent-encoded, without the query.

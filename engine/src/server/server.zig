@@ -2,6 +2,7 @@
 //! Refuses to know: C, Perl.
 const std = @import("std");
 const io = @import("io");
+const tls = @import("tls");
 const signals = @import("signals.zig");
 const Acceptor = @import("acceptor.zig").Acceptor;
 const NativeHost = @import("native.zig").NativeHost;
@@ -60,6 +61,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Where the server listens, with real ports.
         addresses: []io.Address,
         units: []Unit,
+        /// Null: no place speaks TLS.
+        tls: ?*tls.Context = null,
         /// Empty: each worker accepts for itself.
         acceptors: []Acceptor(Self) = &.{},
         /// Where the search for the least busy worker begins, so that equals take turns.
@@ -132,14 +135,34 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             errdefer for (units[0..self.ready]) |*unit| self.deinitUnit(unit);
             const limits = config.workerLimits(@hasDecl(Handler, "handleBody"));
             errdefer self.closeAcceptors();
+            if (config.tls) |wanted| self.tls = try loadCertificates(gpa, wanted);
+            errdefer if (self.tls) |context| context.deinit();
             for (units) |*unit| try self.initUnit(unit, limits, io_options);
             try self.open();
+            if (self.tls) |context| try self.secure(context);
             if (Io == io.Native) {
                 if (!config.tcp_nodelay) self.gatherPackets();
                 signals.ignorePipe();
                 if (config.handle_signals) try self.hearSignals();
             }
             return self;
+        }
+
+        /// What is wrong with which file goes to the log.
+        fn loadCertificates(gpa: std.mem.Allocator, config: tls.ServerConfig) tls.ContextError!*tls.Context {
+            var diagnostic: tls.Diagnostic = .{};
+            var spoken = config;
+            spoken.alpn = ServerConfig.protocols;
+            return tls.Context.init(gpa, spoken, &diagnostic) catch |err| {
+                if (err != error.OutOfMemory) log.err("{s}", .{diagnostic.text()});
+                return err;
+            };
+        }
+
+        fn secure(self: *Self, context: *tls.Context) error{OutOfMemory}!void {
+            for (self.units) |*unit| for (0..self.addresses.len) |number| {
+                if (self.config.isSecure(number)) try unit.worker.secureListener(@intCast(number), context);
+            };
         }
 
         fn initUnit(self: *Self, unit: *Unit, limits: Config, io_options: ServerWorker.IoOptions) !void {
@@ -403,6 +426,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             while (self.stoppers.load(.acquire) > 0) std.atomic.spinLoopHint();
             self.closeAcceptors();
             for (self.units[0..self.ready]) |*unit| self.deinitUnit(unit);
+            if (self.tls) |context| context.deinit();
             if (Io == io.Native) self.removeSocketFiles();
             self.handler.deinit();
             self.gpa.free(self.addresses);
@@ -470,6 +494,7 @@ test {
     _ = @import("stall.zig");
     _ = @import("status.zig");
     _ = @import("timer.zig");
+    _ = @import("tunnel.zig");
     _ = @import("websocket.zig");
     _ = @import("worker.zig");
     _ = @import("ws.zig");

@@ -2,6 +2,7 @@
 //! Refuses to know: how a server is built (server.zig); the limits of one worker are config.zig's.
 const std = @import("std");
 const io = @import("io");
+const tls = @import("tls");
 const Config = @import("config.zig").Config;
 
 /// All fields have defaults that suit a server on the open internet.
@@ -10,6 +11,9 @@ pub const ServerConfig = struct {
     ip: []const u8 = "0.0.0.0",
     /// Further places to listen at.
     listeners: []const Place = &.{},
+    /// Certificates: every place with an address speaks TLS, except those that say otherwise. Files that change are loaded again; what
+    /// cannot be used is logged, and the old ones stay. Unix sockets never speak TLS. Null: no TLS.
+    tls: ?tls.ServerConfig = null,
     /// Threads that serve requests; 0: one per core.
     worker_thread_count: usize = 0,
     /// Stack of each thread that the server starts, in bytes.
@@ -54,11 +58,25 @@ pub const ServerConfig = struct {
 
     /// Where to listen.
     pub const Place = union(enum) {
-        /// Numeric address and port (0: any free one).
-        ip: struct { address: []const u8, port: u16 },
+        /// Numeric address and port (0: any free one). `plain`: no TLS here, whatever `tls` says.
+        ip: struct { address: []const u8, port: u16, plain: bool = false },
         /// Path of a Unix socket. The file is created, and removed when the server is gone. A leading NUL byte: an abstract socket.
         unix: []const u8,
     };
+
+    /// What ALPN agrees to: what the workers speak.
+    pub const protocols: []const []const u8 = &.{ "http/1.1", "http/1.0" };
+
+    /// Whether the place with this number (that of `ip` and the port first, then `listeners`) speaks TLS.
+    pub fn isSecure(config: *const ServerConfig, number: usize) bool {
+        if (config.tls == null) return false;
+        const own = @intFromBool(config.ip.len > 0);
+        if (number < own) return true;
+        return switch (config.listeners[number - own]) {
+            .ip => |ip| !ip.plain,
+            .unix => false,
+        };
+    }
 
     /// The limits of each worker. `streams`: the handler takes bodies in pieces.
     pub fn workerLimits(config: *const ServerConfig, streams: bool) Config {
@@ -104,6 +122,19 @@ test "addresses in order, and none is an error" {
     try std.testing.expectEqual(null, list[2].port());
     try std.testing.expectError(error.NowhereToListen, (ServerConfig{ .ip = "" }).addresses(gpa, 80));
     try std.testing.expectError(error.InvalidAddress, (ServerConfig{ .ip = "localhost" }).addresses(gpa, 80));
+}
+
+test "addresses speak TLS, except plain ones and Unix sockets" {
+    var config: ServerConfig = .{ .listeners = &.{
+        .{ .ip = .{ .address = "::1", .port = 9 } },
+        .{ .ip = .{ .address = "::1", .port = 10, .plain = true } },
+        .{ .unix = "/tmp/x" },
+    } };
+    for (0..4) |number| try std.testing.expect(!config.isSecure(number));
+    config.tls = .{ .certificates = &.{} };
+    for ([_]bool{ true, true, false, false }, 0..) |secure, number| try std.testing.expectEqual(secure, config.isSecure(number));
+    config.ip = "";
+    for ([_]bool{ true, false, false }, 0..) |secure, number| try std.testing.expectEqual(secure, config.isSecure(number));
 }
 
 test "buffer sizes become limits, and never raise one" {

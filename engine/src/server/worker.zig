@@ -1,5 +1,5 @@
 //! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, access, input, output, repeat, websocket.
+//! Its parts lie in `worker/`: accept, access, input, output, repeat, secure, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
@@ -26,10 +26,12 @@ const protocol = @import("protocol");
 const http1 = protocol.http1;
 const io_room = @import("io");
 const AccessLog = @import("access_log.zig").AccessLog;
+const tls = @import("tls");
 const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
 const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
+const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const slab = @import("slab.zig");
 const Ticket = slab.Ticket;
@@ -72,6 +74,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// When accepting goes on after descriptors ran out; 0: it is not paused.
         accept_at: u64 = 0,
         listeners: std.ArrayList(Listener),
+        scratch: secure.Scratch = .{},
+        handshake_failures: u32 = 0,
+        handshake_failure_at: u64 = 0,
         connections_max: u32,
         numbers: u32 = 0,
         rejected_at: u64 = 0,
@@ -86,8 +91,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             timer: timer.Timer = .{},
         };
 
-        /// `id`: the io's name for it; null if somebody else accepts there.
-        const Listener = struct { id: ?u32, address: io_room.Address };
+        /// `id`: the io's name for it; null if somebody else accepts there. `tls`: what its connections speak TLS with.
+        const Listener = struct { id: ?u32, address: io_room.Address, tls: ?*tls.Context = null };
 
         comptime {
             // All that an idle keep-alive connection holds: it has no buffer (test/worker_sim_test.zig).
@@ -134,6 +139,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.corked.deinit(w.gpa);
             w.corked_spare.deinit(w.gpa);
             w.listeners.deinit(w.gpa);
+            w.scratch.deinit(w.gpa);
             w.peers.deinit();
             w.exchanges.deinit();
             w.websockets.deinit();
@@ -187,9 +193,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const accepting = @import("worker/accept.zig").Accept(Self);
         const input = @import("worker/input.zig").Input(Self);
         const output = @import("worker/output.zig").Output(Self);
+        const secure = @import("worker/secure.zig").Secure(Self);
         const live = @import("worker/websocket.zig").Live(Self);
         const repeating = @import("worker/repeat.zig").Repeating(Self);
 
+        pub const secureListener = secure.secureListener;
         pub const adopt = accepting.adopt;
 
         pub const AccessLogError = access_part.SetError;
@@ -229,12 +237,21 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteBegin = access_part.noteBegin;
         pub const noteEnd = access_part.noteEnd;
         pub const noteRefusal = access_part.noteRefusal;
+        pub const peerEnded = input.peerEnded;
+        pub const queueRejection = accepting.queueRejection;
         pub const peerOfExchange = output.peerOfExchange;
         pub const queued = output.queued;
         pub const nextRequest = output.nextRequest;
         pub const forget = output.forget;
         pub const flush = output.flush;
         pub const settle = output.settle;
+        pub const took = output.took;
+        pub const block = output.block;
+        pub const sendFailed = output.sendFailed;
+        pub const receiveSecure = secure.receive;
+        pub const flushSecure = secure.flush;
+        pub const sayGoodbye = secure.sayGoodbye;
+        pub const refreshCertificates = secure.refresh;
         pub const noteHandshake = live.noteHandshake;
         pub const refuseHandshake = live.refuseHandshake;
         pub const feedWebSocket = live.feedWebSocket;
@@ -389,6 +406,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .exchange => unreachable, // an exchange ends by complete, endExchange or abort first
                 else => {},
             }
+            if (connection.tunnel) |tunnel| if (connection.phase == .idle) {
+                _ = secure.sayGoodbye(w, peer, tunnel);
+            };
             connection.phase = .closed;
             if (peer.socket != .none) w.io.close(peer.socket);
             peer.socket = .none;
@@ -405,14 +425,20 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (peer.socket != .none) w.io.close(peer.socket);
             w.wheel.remove(&peer.timer);
             connection.input.deinit(&w.pool);
-            var slices: [1][]const u8 = undefined;
-            while (true) switch (connection.outbox.front(&slices)) {
-                .nothing => break,
-                .bytes => connection.outbox.consume(&w.pool, slices[0].len),
-                .file => io_room.file.close(connection.outbox.popFile(&w.pool)),
-            };
-            connection.outbox.deinit(&w.pool);
+            w.dropOutput(&connection.outbox);
+            if (connection.tunnel) |tunnel| tunnel.destroy(&w.pool);
             w.peers.remove(connection.ticket);
+        }
+
+        /// Forgets what is queued.
+        pub fn dropOutput(w: *Self, outbox: *Outbox) void {
+            var slices: [1][]const u8 = undefined;
+            while (true) switch (outbox.front(&slices)) {
+                .nothing => break,
+                .bytes => outbox.consume(&w.pool, slices[0].len),
+                .file => io_room.file.close(outbox.popFile(&w.pool)),
+            };
+            outbox.deinit(&w.pool);
         }
 
         /// Stops accepting, closes idle connections; the rest finish what they are at and close then. `stopped` follows.
@@ -423,6 +449,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             var it = w.peers.iterator();
             while (it.next()) |peer| switch (peer.connection.phase) {
                 .idle => w.settle(peer),
+                .handshake => w.close(peer),
                 .exchange => |exchange| {
                     peer.connection.session.closeAfterResponse();
                     if (exchange.openWebSocket() != null) live.goAway(w, exchange);

@@ -3,7 +3,7 @@
 //! Refuses to know: contexts, sessions, which certificate answers which client.
 const std = @import("std");
 const assert = std.debug.assert;
-const c = @import("openssl_c");
+const c = @import("libssl.zig");
 const tls = @import("tls.zig");
 
 const FileError = error{ OutOfMemory, InvalidFile };
@@ -21,6 +21,11 @@ pub const Pair = struct {
         errdefer chain.deinit();
         const leaf = chain.shift();
         errdefer c.X509_free(leaf);
+        if (files.chain_file) |path| {
+            var more: Chain = try .load("SSL chain file", path, diagnostic);
+            defer more.deinit();
+            while (more.count() > 0) try chain.push(more.shift());
+        }
         const key = try loadKey(files, diagnostic);
         errdefer c.EVP_PKEY_free(key);
         c.ERR_clear_error();
@@ -44,7 +49,7 @@ pub const Pair = struct {
 
 /// The certificates of one file.
 pub const Chain = struct {
-    stack: *c.struct_stack_st_X509,
+    stack: *c.X509_STACK,
 
     /// Reads all the certificates in `path`; none is an error. `role` begins the diagnostic's sentence.
     pub fn load(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) FileError!Chain {
@@ -55,10 +60,7 @@ pub const Chain = struct {
         // Certificates are not encrypted as a rule; without a callback OpenSSL would ask the terminal.
         var password: Password = .{ .text = null };
         while (c.PEM_read_bio_X509(file, null, Password.answer, &password)) |certificate| {
-            if (c.OPENSSL_sk_push(@ptrCast(chain.stack), certificate) == 0) {
-                c.X509_free(certificate);
-                return error.OutOfMemory;
-            }
+            try chain.push(certificate);
         }
         // The end of the file shows as "no start line".
         const ended = c.ERR_GET_REASON(c.ERR_peek_last_error()) == c.PEM_R_NO_START_LINE;
@@ -89,6 +91,12 @@ pub const Chain = struct {
         while (chain.count() > 0) c.X509_free(chain.shift());
         c.OPENSSL_sk_free(@ptrCast(chain.stack));
         chain.* = undefined;
+    }
+
+    fn push(chain: *Chain, certificate: *c.X509) error{OutOfMemory}!void {
+        if (c.OPENSSL_sk_push(@ptrCast(chain.stack), certificate) > 0) return;
+        c.X509_free(certificate);
+        return error.OutOfMemory;
     }
 
     fn shift(chain: *Chain) *c.X509 {
@@ -153,10 +161,10 @@ pub fn subjectText(gpa: std.mem.Allocator, certificate: *c.X509) error{OutOfMemo
 }
 
 fn dupeMemory(gpa: std.mem.Allocator, memory: *c.BIO) error{OutOfMemory}![]u8 {
-    var bytes: [*c]u8 = null;
+    var bytes: ?[*]const u8 = null;
     const len = c.BIO_ctrl(memory, c.BIO_CTRL_INFO, 0, @ptrCast(&bytes));
     if (len <= 0) return gpa.dupe(u8, "");
-    return gpa.dupe(u8, bytes[0..@intCast(len)]);
+    return gpa.dupe(u8, bytes.?[0..@intCast(len)]);
 }
 
 /// OpenSSL's newest complaint in words, and an empty queue. Static text.
@@ -220,7 +228,7 @@ const Password = struct {
     text: ?[]const u8,
     asked: bool = false,
 
-    fn answer(buffer: [*c]u8, buffer_len: c_int, writing: c_int, context: ?*anyopaque) callconv(.c) c_int {
+    fn answer(buffer: [*]u8, buffer_len: c_int, writing: c_int, context: ?*anyopaque) callconv(.c) c_int {
         assert(writing == 0);
         const password: *Password = @ptrCast(@alignCast(context.?));
         password.asked = true;

@@ -1,10 +1,11 @@
-//! What threads share: the newest generation of certificates and policy, and its atomic replacement.
+//! What threads share: the newest generation of certificates and policy, and its atomic replacement, asked for or because files changed.
 //! Refuses to know: how a configuration is loaded (generation.zig), what a session does with it.
 const std = @import("std");
 const assert = std.debug.assert;
-const c = @import("openssl_c");
+const c = @import("libssl.zig");
 const tls = @import("tls.zig");
 const Generation = @import("generation.zig").Generation;
+const Retained = @import("retained.zig").Retained;
 
 /// Certificates and policy, shared between threads and replaced as a whole by `reload`. Its address is stable.
 pub const Context = struct {
@@ -13,11 +14,40 @@ pub const Context = struct {
     /// OpenSSL's lock, because the standard library's wants an event loop.
     lock: *anyopaque,
     current: *Generation,
+    /// Null in a client's context.
+    watch: ?Watch,
+
+    /// The files behind `current`.
+    const Watch = struct {
+        /// Guards all but `next_ms`: one thread loads at a time.
+        lock: *anyopaque,
+        retained: Retained,
+        /// When `refresh` looks at the files again.
+        next_ms: std.atomic.Value(u64) = .init(0),
+        /// How the files looked when they were loaded or refused,
+        known: u64,
+        /// and how they looked last: two equal looks mean that nobody is writing.
+        last: u64,
+    };
+
+    /// How often `refresh` looks at the files.
+    const look_every_ms = 1000;
 
     /// A server's context. On failure `diagnostic` says what is wrong with which file or value.
     /// `gpa` must be safe to use from every thread that ends a session: the last one frees an old generation.
     pub fn init(gpa: std.mem.Allocator, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Context {
-        return create(gpa, try Generation.createServer(gpa, config, diagnostic));
+        var keys: [tls.ticket_keys_bytes]u8 = undefined;
+        defer std.crypto.secureZero(u8, &keys);
+        if (c.RAND_bytes(&keys, keys.len) != 1) return error.OutOfMemory;
+        var retained: Retained = try .init(gpa, config, &keys);
+        errdefer retained.deinit();
+        // Before loading: a file that changes meanwhile is seen later.
+        const known = retained.look().number();
+        const lock = c.CRYPTO_THREAD_lock_new() orelse return error.OutOfMemory;
+        errdefer c.CRYPTO_THREAD_lock_free(lock);
+        const context = try create(gpa, try Generation.createServer(gpa, retained.config, diagnostic));
+        context.watch = .{ .lock = lock, .retained = retained, .known = known, .last = known };
+        return context;
     }
 
     /// A client's context.
@@ -30,7 +60,7 @@ pub const Context = struct {
         const context = try gpa.create(Context);
         errdefer gpa.destroy(context);
         const lock = c.CRYPTO_THREAD_lock_new() orelse return error.OutOfMemory;
-        context.* = .{ .gpa = gpa, .lock = lock, .current = generation };
+        context.* = .{ .gpa = gpa, .lock = lock, .current = generation, .watch = null };
         return context;
     }
 
@@ -38,6 +68,10 @@ pub const Context = struct {
     pub fn deinit(context: *Context) void {
         context.current.release();
         c.CRYPTO_THREAD_lock_free(context.lock);
+        if (context.watch) |*watch| {
+            watch.retained.deinit();
+            c.CRYPTO_THREAD_lock_free(watch.lock);
+        }
         const gpa = context.gpa;
         context.* = undefined;
         gpa.destroy(context);
@@ -45,10 +79,59 @@ pub const Context = struct {
 
     /// Replaces certificates and policy for the sessions that begin from now on; those that exist keep theirs.
     /// On failure nothing changes and `diagnostic` says why. Only for a server's context; any thread may call it.
-    /// Unless `config.ticket_keys` are the same as before, older tickets cost a full handshake.
+    /// Tickets stay good unless `config.ticket_keys` are others than before; null keeps those in use.
     pub fn reload(context: *Context, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!void {
-        assert(context.current.role == .server);
-        const fresh = try Generation.createServer(context.gpa, config, diagnostic);
+        const watch = &context.watch.?;
+        assert(c.CRYPTO_THREAD_write_lock(watch.lock) == 1);
+        defer assert(c.CRYPTO_THREAD_unlock(watch.lock) == 1);
+        var retained: Retained = try .init(context.gpa, config, watch.retained.ticket_keys);
+        errdefer retained.deinit();
+        const known = retained.look().number();
+        const fresh = try Generation.createServer(context.gpa, retained.config, diagnostic);
+        watch.retained.deinit();
+        watch.retained = retained;
+        watch.known = known;
+        watch.last = known;
+        context.replace(fresh);
+    }
+
+    /// Loads the same files again, changed or not. As `reload` otherwise.
+    pub fn reloadFiles(context: *Context, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+        const watch = &context.watch.?;
+        assert(c.CRYPTO_THREAD_write_lock(watch.lock) == 1);
+        defer assert(c.CRYPTO_THREAD_unlock(watch.lock) == 1);
+        try context.load(watch.retained.look().number(), diagnostic);
+    }
+
+    /// Loads the files again if they have changed: true if they have. Cheap enough for every new connection: it looks at them once a second
+    /// at most, in one of the threads. Files that changed less than a second ago, and since the last look, have to wait for the next: a key
+    /// and its certificate are rarely replaced in the same instant. What cannot be loaded is an error once, and nothing changes.
+    /// `now_ms` is any steady clock's, `wall_s` seconds since 1970.
+    pub fn refresh(context: *Context, now_ms: u64, wall_s: u64, diagnostic: *tls.Diagnostic) tls.ContextError!bool {
+        const watch = &context.watch.?;
+        const due = watch.next_ms.load(.monotonic);
+        if (now_ms < due or watch.next_ms.cmpxchgStrong(due, now_ms + look_every_ms, .monotonic, .monotonic) != null) return false;
+        assert(c.CRYPTO_THREAD_write_lock(watch.lock) == 1);
+        defer assert(c.CRYPTO_THREAD_unlock(watch.lock) == 1);
+        const look = watch.retained.look();
+        const number = look.number();
+        const last = watch.last;
+        watch.last = number;
+        if (number == watch.known) return false;
+        const settled = number == last or look.newest_s + 1 < @as(i64, @intCast(wall_s));
+        if (!settled) return false;
+        try context.load(number, diagnostic);
+        return true;
+    }
+
+    fn load(context: *Context, number: u64, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+        const watch = &context.watch.?;
+        watch.known = number;
+        watch.last = number;
+        context.replace(try Generation.createServer(context.gpa, watch.retained.config, diagnostic));
+    }
+
+    fn replace(context: *Context, fresh: *Generation) void {
         assert(c.CRYPTO_THREAD_write_lock(context.lock) == 1);
         const old = context.current;
         context.current = fresh;

@@ -4,7 +4,7 @@
 //! Refuses to know: which generation is the newest (context.zig), the bytes of a connection (session.zig).
 const std = @import("std");
 const assert = std.debug.assert;
-const c = @import("openssl_c");
+const c = @import("libssl.zig");
 const tls = @import("tls.zig");
 const certificate = @import("certificate.zig");
 const transport = @import("transport.zig");
@@ -173,17 +173,16 @@ pub const Generation = struct {
     }
 
     fn setServerPolicy(generation: *Generation, context: *c.SSL_CTX, config: tls.ServerConfig, authorities: Authorities) error{OutOfMemory}!void {
-        _ = c.SSL_CTX_callback_ctrl(context, c.SSL_CTRL_SET_TLSEXT_SERVERNAME_CB, @ptrCast(&selectCertificate));
-        _ = c.SSL_CTX_set_tlsext_servername_arg(context, @as(*anyopaque, generation));
+        c.SSL_CTX_set_tlsext_servername_callback(context, &selectCertificate, generation);
         if (generation.protocols.len > 0) c.SSL_CTX_set_alpn_select_cb(context, selectProtocol, generation);
         // A cipher_list of the user's may name DHE, which needs parameters.
-        _ = c.SSL_CTX_set_dh_auto(context, @as(c_long, 1));
+        c.SSL_CTX_set_dh_auto(context, true);
         // Tickets carry the state; a server-side cache would only hold memory.
-        _ = c.SSL_CTX_set_session_cache_mode(context, c.SSL_SESS_CACHE_OFF);
+        c.SSL_CTX_set_session_cache_mode(context, c.SSL_SESS_CACHE_OFF);
         _ = c.SSL_CTX_set_timeout(context, config.session_timeout_s);
         if (config.ticket_keys) |keys| {
             // The length is OpenSSL's own; a library with another one must not pass silently.
-            if (c.SSL_CTX_set_tlsext_ticket_keys(context, @as(*anyopaque, @constCast(keys)), tls.ticket_keys_bytes) != 1) unreachable;
+            if (c.SSL_CTX_set_tlsext_ticket_keys(context, keys) != 1) unreachable;
         }
         try authorities.apply(context, config.verify_client);
     }
@@ -255,16 +254,15 @@ fn setPolicy(
 ) tls.ContextError!void {
     // 112 bits: no RSA below 2048, no SHA-1. Before the cipher list, which may say otherwise (@SECLEVEL).
     c.SSL_CTX_set_security_level(context, 2);
-    _ = c.SSL_CTX_set_options(context, c.peregrine_op_no_compression | c.peregrine_op_no_renegotiation |
-        c.peregrine_op_server_preference | c.peregrine_op_prioritize_chacha);
+    _ = c.SSL_CTX_set_options(context, c.SSL_OP_NO_COMPRESSION | c.SSL_OP_NO_RENEGOTIATION |
+        c.SSL_OP_CIPHER_SERVER_PREFERENCE | c.SSL_OP_PRIORITIZE_CHACHA);
     // A stream that ends without close_notify stays an error, whatever the system's configuration says.
-    _ = c.SSL_CTX_clear_options(context, c.peregrine_op_ignore_unexpected_eof | c.peregrine_op_unsafe_renegotiation);
+    _ = c.SSL_CTX_clear_options(context, c.SSL_OP_IGNORE_UNEXPECTED_EOF | c.SSL_OP_ALLOW_UNSAFE_LEGACY_RENEGOTIATION);
     // The first keeps idle sessions small; the others let `write` offer the rest of its plaintext from wherever it is.
-    _ = c.SSL_CTX_set_mode(context, @as(c_long, c.SSL_MODE_RELEASE_BUFFERS |
-        c.SSL_MODE_ENABLE_PARTIAL_WRITE | c.SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER));
+    c.SSL_CTX_set_mode(context, c.SSL_MODE_RELEASE_BUFFERS | c.SSL_MODE_ENABLE_PARTIAL_WRITE | c.SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     if (c.SSL_CTX_set_min_proto_version(context, @backingInt(min_version)) != 1) return error.OutOfMemory;
-    if (c.SSL_CTX_set_max_proto_version(context, @as(c_long, 0)) != 1) return error.OutOfMemory;
-    if (c.SSL_CTX_set1_groups_list(context, @constCast("X25519:P-256:P-384")) != 1) return error.OutOfMemory;
+    if (c.SSL_CTX_set_max_proto_version(context, 0) != 1) return error.OutOfMemory;
+    if (c.SSL_CTX_set1_groups_list(context, "X25519:P-256:P-384") != 1) return error.OutOfMemory;
     try setCiphers(context, "cipher_list", cipher_list, c.SSL_CTX_set_cipher_list, diagnostic);
     try setCiphers(context, "cipher_suites", cipher_suites, c.SSL_CTX_set_ciphersuites, diagnostic);
 }
@@ -274,7 +272,7 @@ fn setCiphers(
     context: *c.SSL_CTX,
     option: []const u8,
     list: [:0]const u8,
-    set: *const fn (?*c.SSL_CTX, [*c]const u8) callconv(.c) c_int,
+    set: *const fn (*c.SSL_CTX, [*:0]const u8) callconv(.c) c_int,
     diagnostic: *tls.Diagnostic,
 ) tls.ContextError!void {
     c.ERR_clear_error();
@@ -348,7 +346,7 @@ fn contextFor(generation: *const Generation, name: []const u8) *c.SSL_CTX {
 /// RFC 1035 §2.3.4.
 const host_name_bytes_max = 255;
 
-fn selectCertificate(ssl: ?*c.SSL, alert: [*c]c_int, argument: ?*anyopaque) callconv(.c) c_int {
+fn selectCertificate(ssl: *c.SSL, alert: *c_int, argument: ?*anyopaque) callconv(.c) c_int {
     const generation: *const Generation = @ptrCast(@alignCast(argument.?));
     const name = c.SSL_get_servername(ssl, c.TLSEXT_NAMETYPE_host_name) orelse return c.SSL_TLSEXT_ERR_NOACK;
     const context = contextFor(generation, std.mem.span(name));
@@ -360,17 +358,17 @@ fn selectCertificate(ssl: ?*c.SSL, alert: [*c]c_int, argument: ?*anyopaque) call
 }
 
 fn selectProtocol(
-    ssl: ?*c.SSL,
-    chosen: [*c][*c]const u8,
-    chosen_len: [*c]u8,
-    offered: [*c]const u8,
+    ssl: *c.SSL,
+    chosen: *[*]const u8,
+    chosen_len: *u8,
+    offered: [*]const u8,
     offered_len: c_uint,
     argument: ?*anyopaque,
 ) callconv(.c) c_int {
     _ = ssl;
     const generation: *const Generation = @ptrCast(@alignCast(argument.?));
     const ours = generation.protocols;
-    const result = c.SSL_select_next_proto(@ptrCast(chosen), chosen_len, ours.ptr, @intCast(ours.len), offered, offered_len);
+    const result = c.SSL_select_next_proto(chosen, chosen_len, ours.ptr, @intCast(ours.len), offered, offered_len);
     return if (result == c.OPENSSL_NPN_NEGOTIATED) c.SSL_TLSEXT_ERR_OK else c.SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 

@@ -3,10 +3,8 @@
 const std = @import("std");
 const tls = @import("tls.zig");
 
-/// Cannot exist in this build.
+/// Never made in this build.
 pub const Context = struct {
-    never: noreturn,
-
     /// Always `error.TlsNotBuilt`.
     pub fn init(gpa: std.mem.Allocator, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Context {
         _ = gpa;
@@ -30,6 +28,22 @@ pub const Context = struct {
     }
 
     /// Unreachable: there is no context.
+    pub fn reloadFiles(context: *Context, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+        _ = context;
+        _ = diagnostic;
+        unreachable;
+    }
+
+    /// Unreachable: there is no context.
+    pub fn refresh(context: *Context, now_ms: u64, wall_s: u64, diagnostic: *tls.Diagnostic) tls.ContextError!bool {
+        _ = context;
+        _ = now_ms;
+        _ = wall_s;
+        _ = diagnostic;
+        unreachable;
+    }
+
+    /// Unreachable: there is no context.
     pub fn reload(context: *Context, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!void {
         _ = context;
         _ = config;
@@ -38,10 +52,8 @@ pub const Context = struct {
     }
 };
 
-/// Cannot exist in this build.
+/// Never made in this build.
 pub const Session = struct {
-    never: noreturn,
-
     /// Unreachable: there is no context to begin with.
     pub fn init(context: *Context) error{OutOfMemory}!Session {
         _ = context;
@@ -124,10 +136,8 @@ pub const Session = struct {
     }
 };
 
-/// Cannot exist in this build.
+/// Never made in this build.
 pub const Resumption = struct {
-    never: noreturn,
-
     /// Unreachable: there is nothing to free.
     pub fn deinit(resumption: Resumption) void {
         _ = resumption;

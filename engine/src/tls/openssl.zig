@@ -3,8 +3,10 @@
 //! transport.zig  OpenSSL's view of the wire: one slice in, one sink out
 //! session.zig    one connection
 //! context.zig    what threads share, and how it is replaced
+//! retained.zig   a configuration kept for that, and how its files look
 //! generation.zig one loaded configuration: certificates by name, policy
 //! certificate.zig PEM files into certificates and keys, with errors in words
+//! libssl.zig     what is used of OpenSSL, declared by hand
 
 /// See context.zig.
 pub const Context = @import("context.zig").Context;
@@ -17,6 +19,7 @@ test {
     _ = @import("certificate.zig");
     _ = @import("context.zig");
     _ = @import("generation.zig");
+    _ = @import("retained.zig");
     _ = @import("session.zig");
     _ = @import("transport.zig");
 }

@@ -2,7 +2,7 @@
 //! Refuses to know: sockets, deadlines, what the plaintext means.
 const std = @import("std");
 const assert = std.debug.assert;
-const c = @import("openssl_c");
+const c = @import("libssl.zig");
 const tls = @import("tls.zig");
 const certificate = @import("certificate.zig");
 const transport = @import("transport.zig");
@@ -48,7 +48,7 @@ pub const Session = struct {
         if (server_name) |name| {
             if (c.X509_VERIFY_PARAM_set1_ip_asc(c.SSL_get0_param(session.ssl), name) != 1) {
                 if (c.SSL_set1_host(session.ssl, name) != 1) return error.OutOfMemory;
-                if (c.SSL_set_tlsext_host_name(session.ssl, @constCast(name.ptr)) != 1) return error.OutOfMemory;
+                if (c.SSL_set_tlsext_host_name(session.ssl, name) != 1) return error.OutOfMemory;
             }
         }
         if (resumption) |kept| {
@@ -221,7 +221,7 @@ pub const Session = struct {
     /// What both sides agreed on; only when the handshake is done.
     pub fn agreement(session: *const Session) tls.Agreement {
         assert(session.isHandshakeDone());
-        var protocol: [*c]const u8 = null;
+        var protocol: ?[*]const u8 = null;
         var protocol_len: c_uint = 0;
         c.SSL_get0_alpn_selected(session.ssl, &protocol, &protocol_len);
         const server_name = c.SSL_get_servername(session.ssl, c.TLSEXT_NAMETYPE_host_name);
@@ -229,7 +229,7 @@ pub const Session = struct {
             .version = @intCast(c.SSL_version(session.ssl)),
             .cipher_suite = c.SSL_CIPHER_get_protocol_id(c.SSL_get_current_cipher(session.ssl)),
             .server_name = if (server_name) |name| std.mem.span(name) else null,
-            .alpn = if (protocol_len > 0) protocol[0..protocol_len] else null,
+            .alpn = if (protocol_len > 0) protocol.?[0..protocol_len] else null,
             .resumed = c.SSL_session_reused(session.ssl) == 1,
             .server_certificate_pem = session.generation.pemOf(session.ssl),
         };
@@ -250,7 +250,7 @@ pub const Session = struct {
         const chain = try arena.allocator().alloc([]const u8, 1 + others_len);
         chain[0] = try certificate.toPem(arena.allocator(), leaf);
         for (chain[1..], 0..) |*pem, i| {
-            pem.* = try certificate.toPem(arena.allocator(), @ptrCast(@alignCast(c.OPENSSL_sk_value(others, @intCast(i)).?)));
+            pem.* = try certificate.toPem(arena.allocator(), @ptrCast(@alignCast(c.OPENSSL_sk_value(others.?, @intCast(i)).?)));
         }
         const subject = try certificate.subjectText(arena.allocator(), leaf);
         const verdict = c.SSL_get_verify_result(session.ssl);

@@ -32,11 +32,13 @@ pub const Version = enum(u16) {
 
 /// One certificate and its key. All paths name PEM files.
 pub const CertificateFiles = struct {
-    /// The certificate, followed by the intermediates that the peer needs.
+    /// The certificate, perhaps followed by the intermediates that the peer needs.
     cert_file: [:0]const u8,
     /// The private key; may be the same file.
     key_file: [:0]const u8,
-    /// Opens an encrypted key. Only read while the file is loaded.
+    /// Intermediates that are not in `cert_file`.
+    chain_file: ?[:0]const u8 = null,
+    /// Opens an encrypted key.
     key_password: ?[]const u8 = null,
 };
 
@@ -50,7 +52,7 @@ pub const ClientVerification = enum {
     require,
 };
 
-/// A server's certificates and policy. Everything is copied or loaded by `Context.init`; nothing is kept borrowed.
+/// A server's certificates and policy. Everything is copied by `Context.init`; nothing is kept borrowed.
 pub const ServerConfig = struct {
     /// At least one. The first is the default; the others are chosen by SNI, from the DNS names of the certificate (its common name if it has none).
     /// Two certificates with the same names and different key types (RSA and ECDSA) serve the same clients side by side.
@@ -66,9 +68,9 @@ pub const ServerConfig = struct {
     /// Cipher suites of TLS 1.3, separated by colons, in order of preference.
     cipher_suites: [:0]const u8 = default_cipher_suites,
     /// Protocols for ALPN in order of preference, 1 to 255 bytes each. Empty: the extension is ignored.
-    /// A client that offers only others is refused (RFC 7301 §3.2), so list `http/1.0` too if such clients matter.
+    /// A client that offers only others is refused (RFC 7301 §3.2). The server room puts in what it speaks.
     alpn: []const []const u8 = &.{},
-    /// Seals session tickets. Give all processes the same bytes, so that each opens the others' tickets; null: a random key of this context.
+    /// Seals session tickets. Give all processes the same bytes, so that each opens the others' tickets; null: random ones of this context.
     /// `reload` with new bytes rotates them: older tickets then cost a full handshake.
     ticket_keys: ?*const [ticket_keys_bytes]u8 = null,
     /// How long a ticket shortens handshakes, in seconds (RFC 8446 §4.6.1 allows a week at most).

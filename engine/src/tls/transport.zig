@@ -3,7 +3,7 @@
 //! Refuses to know: records, errors of the protocol, who the caller is.
 const std = @import("std");
 const assert = std.debug.assert;
-const c = @import("openssl_c");
+const c = @import("libssl.zig");
 const tls = @import("tls.zig");
 
 /// What one call lends to OpenSSL; lives on the caller's stack.
@@ -46,12 +46,12 @@ pub fn isLent(ssl: *const c.SSL) bool {
     return c.BIO_get_data(c.SSL_get_rbio(ssl)) != null;
 }
 
-fn transferOf(bio: ?*c.BIO) *Transfer {
+fn transferOf(bio: *c.BIO) *Transfer {
     // Null would mean that OpenSSL reads or writes outside of a session's call.
     return @ptrCast(@alignCast(c.BIO_get_data(bio).?));
 }
 
-fn read(bio: ?*c.BIO, buffer: [*c]u8, buffer_len: c_int) callconv(.c) c_int {
+fn read(bio: *c.BIO, buffer: [*]u8, buffer_len: c_int) callconv(.c) c_int {
     const transfer = transferOf(bio);
     c.BIO_clear_flags(bio, c.BIO_FLAGS_RWS | c.BIO_FLAGS_SHOULD_RETRY);
     if (transfer.input.len == 0) {
@@ -64,7 +64,7 @@ fn read(bio: ?*c.BIO, buffer: [*c]u8, buffer_len: c_int) callconv(.c) c_int {
     return @intCast(n);
 }
 
-fn write(bio: ?*c.BIO, bytes: [*c]const u8, bytes_len: c_int) callconv(.c) c_int {
+fn write(bio: *c.BIO, bytes: [*]const u8, bytes_len: c_int) callconv(.c) c_int {
     const transfer = transferOf(bio);
     c.BIO_clear_flags(bio, c.BIO_FLAGS_RWS | c.BIO_FLAGS_SHOULD_RETRY);
     // Nothing may follow a hole in the stream.
@@ -76,7 +76,7 @@ fn write(bio: ?*c.BIO, bytes: [*c]const u8, bytes_len: c_int) callconv(.c) c_int
     return bytes_len;
 }
 
-fn control(bio: ?*c.BIO, command: c_int, number: c_long, pointer: ?*anyopaque) callconv(.c) c_long {
+fn control(bio: *c.BIO, command: c_int, number: c_long, pointer: ?*anyopaque) callconv(.c) c_long {
     _ = bio;
     _ = number;
     _ = pointer;

@@ -1,45 +1,14 @@
 //! Scenarios for the room `tls` through its public face: a server's session against a client's, in memory.
-//! The certificates are made once per run by make-certificates.sh; the last test removes them.
 const std = @import("std");
 const testing = std.testing;
 const tls = @import("tls");
+const certificates = @import("certificates.zig");
 const Cut = @import("link.zig").Cut;
 const Link = @import("link.zig").Link;
 const gpa = testing.allocator;
 
-/// The directory with the certificates of this run.
-var directory: ?testing.TmpDir = null;
-
-/// Texts that live until the run ends, so that configurations can borrow them.
-var texts: std.heap.ArenaAllocator = .init(std.heap.page_allocator);
-
-/// The path of one of its files.
-fn path(name: []const u8) [:0]const u8 {
-    if (directory == null) makeCertificates() catch |err| std.debug.panic("no test certificates: {t}", .{err});
-    const arguments = .{ &directory.?.sub_path, name };
-    return std.fmt.allocPrintSentinel(texts.allocator(), ".zig-cache/tmp/{s}/{s}", arguments, 0) catch @panic("out of memory");
-}
-
-fn makeCertificates() !void {
-    const made = testing.tmpDir(.{});
-    var buffer: [128]u8 = undefined;
-    const target = try std.fmt.bufPrint(&buffer, ".zig-cache/tmp/{s}", .{&made.sub_path});
-    const result = try std.process.run(gpa, testing.io, .{
-        .argv = &.{ "sh", "-c", @embedFile("make-certificates.sh"), "make-certificates.sh", target },
-    });
-    defer gpa.free(result.stdout);
-    defer gpa.free(result.stderr);
-    if (result.term != .exited or result.term.exited != 0) {
-        std.debug.print("{s}", .{result.stderr});
-        return error.OpensslCommandFailed;
-    }
-    directory = made;
-}
-
-fn files(comptime name: []const u8) tls.CertificateFiles {
-    return .{ .cert_file = path(name ++ ".pem"), .key_file = path(name ++ ".key") };
-}
-
+const path = certificates.path;
+const files = certificates.files;
 const ticket_keys: [tls.ticket_keys_bytes]u8 = @splat(7);
 
 fn serverContext(config: tls.ServerConfig) !*tls.Context {
@@ -532,7 +501,7 @@ test "a configuration that cannot work is refused with the file or value in word
 /// A configuration with one certificate.
 fn one(cert: []const u8, key: []const u8, password: ?[]const u8) tls.ServerConfig {
     const pair: tls.CertificateFiles = .{ .cert_file = path(cert), .key_file = path(key), .key_password = password };
-    return .{ .certificates = texts.allocator().dupe(tls.CertificateFiles, &.{pair}) catch @panic("out of memory") };
+    return .{ .certificates = certificates.list(&.{pair}) };
 }
 
 test "encrypted keys open with their password, and a file may hold certificate and key" {
@@ -733,6 +702,5 @@ fn loadOnce(allocator: std.mem.Allocator, config: tls.ServerConfig) !void {
 }
 
 test "the certificates are removed (keep this test last)" {
-    if (directory) |*made| made.cleanup();
-    directory = null;
+    certificates.remove();
 }

@@ -7,10 +7,6 @@ use PAGI::Server::CommandLine;
 use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
 
-# What a shell offers behind a flag: files, folders, or a list.
-my %FILES   = map { $_ => 1 } qw(app config access_log pid);
-my %FOLDERS = map { $_ => 1 } qw(lib);
-
 sub script {
     my ($class, $shell) = @_;
     return $shell eq 'zsh' ? _zsh() : _bash();
@@ -26,6 +22,12 @@ sub _flags {
         push @list,  [ $option, @typed ];
     }
     return @list;
+}
+
+# The name of an option's value says what a shell may offer for it.
+sub _takes {
+    my ($option, $what) = @_;
+    return ($option->{arg} // '') =~ /\b$what\b/;
 }
 
 sub _words_behind {
@@ -44,10 +46,10 @@ sub _bash {
         my $pattern = join '|', grep { !/\A--no-/ } @typed;
         my $words   = _words_behind($option);
         my $offer =
-              defined $words              ? qq{COMPREPLY=(\$(compgen -W '$words' -- "\$word"))}
-            : $FOLDERS{ $option->{name} } ? 'COMPREPLY=($(compgen -d -- "$word"))'
-            : $FILES{ $option->{name} }   ? 'COMPREPLY=($(compgen -f -- "$word"))'
-            :                               'COMPREPLY=()';
+              defined $words               ? qq{COMPREPLY=(\$(compgen -W '$words' -- "\$word"))}
+            : _takes($option, 'DIRECTORY') ? 'COMPREPLY=($(compgen -d -- "$word"))'
+            : _takes($option, 'FILE')      ? 'COMPREPLY=($(compgen -f -- "$word"))'
+            :                                'COMPREPLY=()';
         push @cases, "        $pattern) $offer; return ;;\n";
     }
     my $flags = join ' ', @all;
@@ -76,8 +78,8 @@ sub _zsh {
         my $behind =
               PAGI::Server::Options::Type::is_switch($option) ? ''
             : defined $words                                  ? ":$option->{name}:($words)"
-            : $FOLDERS{ $option->{name} }                     ? ":$option->{name}:_directories"
-            : $FILES{ $option->{name} }                       ? ":$option->{name}:_files"
+            : _takes($option, 'DIRECTORY')                    ? ":$option->{name}:_directories"
+            : _takes($option, 'FILE')                         ? ":$option->{name}:_files"
             :                                                   ":$option->{name}: ";
         for my $flag (@typed) {
             my $value = $flag =~ /\A--no-/ ? '' : $behind;

@@ -35,6 +35,13 @@ sub _integer { return !ref $_[0]      && $_[0] =~ /\A-?(?:0|[1-9][0-9]{0,17})\z/
 sub _count   { return _integer($_[0]) && $_[0] >= 0 ? () : 'an integer that is not negative' }
 sub _status  { return _integer($_[0]) && $_[0] >= 200 && $_[0] < 600 ? () : 'an integer from 200 to 599' }
 
+# RFC 6455 section 7.4: 1005, 1006 and 1015 stand for something and are never sent.
+sub _close_code {
+    my ($code) = @_;
+    my $known = _integer($code) && $code =~ /\A(?:100[0-37-9]|101[0-4]|[34][0-9]{3})\z/;
+    return $known ? () : '1000 to 1003, 1007 to 1014 or 3000 to 4999';
+}
+
 sub _headers {
     my ($list) = @_;
     return 'an array reference of [name, value] pairs' if ref $list ne 'ARRAY';
@@ -61,31 +68,39 @@ my %EVENTS = (
         length => \&_count,
         more   => \&_flag,
     },
-    'http.response.trailers'     => { headers => \&_headers },
-    'http.fullflush'             => {},
-    'sse.start'                  => { status   => \&_status, headers => \&_headers },
-    'sse.send'                   => { data     => \&_text,   event   => \&_line, id => \&_line, retry => \&_count },
-    'sse.comment'                => { comment  => \&_text },
-    'sse.keepalive'              => { interval => \&_seconds, comment => \&_text },
-    'sse.close'                  => { reason   => \&_text },
-    'sse.http.response.start'    => { status   => \&_status, headers => \&_headers },
-    'sse.http.response.body'     => { body     => \&_bytes,  more    => \&_flag },
-    'lifespan.startup.complete'  => {},
-    'lifespan.startup.failed'    => { message => \&_text },
-    'lifespan.shutdown.complete' => {},
-    'lifespan.shutdown.failed'   => { message => \&_text },
+    'http.response.trailers'        => { headers => \&_headers },
+    'http.fullflush'                => {},
+    'sse.start'                     => { status      => \&_status, headers => \&_headers },
+    'sse.send'                      => { data        => \&_text,   event => \&_line, id => \&_line, retry => \&_count },
+    'sse.comment'                   => { comment     => \&_text },
+    'sse.keepalive'                 => { interval    => \&_seconds, comment => \&_text },
+    'sse.close'                     => { reason      => \&_text },
+    'sse.http.response.start'       => { status      => \&_status,     headers => \&_headers },
+    'sse.http.response.body'        => { body        => \&_bytes,      more    => \&_flag },
+    'websocket.accept'              => { subprotocol => \&_bytes,      headers => \&_headers },
+    'websocket.send'                => { text        => \&_text,       bytes   => \&_bytes },
+    'websocket.close'               => { code        => \&_close_code, reason  => \&_text },
+    'websocket.keepalive'           => { interval    => \&_seconds,    timeout => \&_seconds },
+    'websocket.http.response.start' => { status      => \&_status,     headers => \&_headers },
+    'websocket.http.response.body'  => { body        => \&_bytes,      more    => \&_flag },
+    'lifespan.startup.complete'     => {},
+    'lifespan.startup.failed'       => { message => \&_text },
+    'lifespan.shutdown.complete'    => {},
+    'lifespan.shutdown.failed'      => { message => \&_text },
 );
 
 my %REQUIRED = (
-    'http.response.start'     => ['status'],
-    'sse.send'                => ['data'],
-    'sse.comment'             => ['comment'],
-    'sse.keepalive'           => ['interval'],
-    'sse.http.response.start' => ['status'],
+    'http.response.start'           => ['status'],
+    'sse.send'                      => ['data'],
+    'sse.comment'                   => ['comment'],
+    'sse.keepalive'                 => ['interval'],
+    'sse.http.response.start'       => ['status'],
+    'websocket.keepalive'           => ['interval'],
+    'websocket.http.response.start' => ['status'],
 );
 
 # Of these, an event has one at most.
-my %EXCLUSIVE = ('http.response.body' => [qw(body file fh)]);
+my %EXCLUSIVE = ('http.response.body' => [qw(body file fh)], 'websocket.send' => [qw(text bytes)]);
 
 sub problem {
     my ($event) = @_;

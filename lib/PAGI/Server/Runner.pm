@@ -15,6 +15,7 @@ use PAGI::Server::ConfigFile;
 use PAGI::Server::Options;
 use PAGI::Server::PidFile;
 use PAGI::Server::Process;
+use PAGI::Server::TLS;
 
 # Exit statuses
 use constant {
@@ -131,7 +132,10 @@ sub _server {
     my ($self, $app) = @_;
     my $options    = $self->{options};
     my %for_server = map { $_ => $options->{$_} } grep { PAGI::Server::Options::is_known($_) } keys %$options;
-    my $class      = $options->{server};
+    my $ssl        = eval { PAGI::Server::TLS::from_options($options) };
+    die \_line($@) if $@;
+    $for_server{ssl} = $ssl if $ssl;
+    my $class = $options->{server};
     if (defined $class) {
         eval "require $class; 1" or die "Error: Cannot load the server class $class: $@";
         return $class->new(host => '127.0.0.1', port => 5000, quiet => 0, %for_server, app => $app);

@@ -2,6 +2,7 @@
 const io_room = @import("io");
 const http1 = @import("protocol").http1;
 const Ticket = @import("../slab.zig").Ticket;
+const Tunnel = @import("../tunnel.zig").Tunnel;
 
 pub fn Accept(comptime W: type) type {
     return struct {
@@ -10,12 +11,17 @@ pub fn Accept(comptime W: type) type {
         /// Takes over a connected socket (non-blocking, closed on exec) that came in at the listener with this number.
         pub fn adopt(w: *W, listener: u32, socket: io_room.Socket, from: io_room.Address) void {
             if (w.stopping != .no) return w.io.close(socket);
+            const context = w.listeners.items[listener].tls;
+            if (context) |tls| w.refreshCertificates(tls);
             const over = w.peers.count >= w.connections_max;
             // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are cut.
-            if (over and w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(w, socket);
-            const peer = open(w, listener, socket, from) catch return rejectBluntly(w, socket);
-            if (over) return reject(w, peer);
-            w.stats.accepted += 1;
+            if (over and w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(w, listener, socket);
+            const peer = open(w, listener, socket, from) catch return rejectBluntly(w, listener, socket);
+            if (context) |tls| {
+                peer.connection.tunnel = Tunnel.create(w.gpa, tls, over) catch return w.close(peer);
+                peer.connection.phase = .{ .handshake = .{ .since = w.now } };
+            } else if (over) return reject(w, peer);
+            if (!over) w.stats.accepted += 1;
             w.arm(peer);
         }
 
@@ -64,15 +70,22 @@ pub fn Accept(comptime W: type) type {
         }
 
         fn reject(w: *W, peer: *Peer) void {
-            noteRejected(w);
-            var space: [http1.refusal_bytes_max]u8 = undefined;
-            peer.connection.outbox.append(&w.pool, rejection(w, &space)) catch return w.close(peer);
-            peer.connection.phase = .farewell;
+            queueRejection(w, peer) catch return w.close(peer);
             if (w.flush(peer)) w.settle(peer);
         }
 
-        fn rejectBluntly(w: *W, socket: io_room.Socket) void {
+        /// The connection gets a 503 and ends; the caller flushes.
+        pub fn queueRejection(w: *W, peer: *Peer) error{OutOfMemory}!void {
             noteRejected(w);
+            var space: [http1.refusal_bytes_max]u8 = undefined;
+            try peer.connection.outbox.append(&w.pool, rejection(w, &space));
+            peer.connection.phase = .farewell;
+        }
+
+        fn rejectBluntly(w: *W, listener: u32, socket: io_room.Socket) void {
+            noteRejected(w);
+            // There is no word before a handshake.
+            if (w.listeners.items[listener].tls != null) return w.io.close(socket);
             var space: [http1.refusal_bytes_max]u8 = undefined;
             // No connection has this token, so whatever the io reports of the socket finds nobody.
             const nobody = @backingInt(Ticket.none);

@@ -9,10 +9,11 @@ pub fn Input(comptime W: type) type {
         const Peer = W.Peer;
 
         pub fn receive(w: *W, peer: *Peer, bytes: []u8) void {
+            if (peer.connection.tunnel) |tunnel| return w.receiveSecure(peer, tunnel, bytes);
             switch (peer.connection.phase) {
                 .farewell, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
                 .idle, .head, .exchange, .draining => w.pump(peer, bytes),
-                .closed => unreachable,
+                .handshake, .closed => unreachable,
             }
         }
 
@@ -86,6 +87,7 @@ pub fn Input(comptime W: type) type {
             return switch (connection.phase) {
                 .farewell, .lingering, .closed => unread.len, // nobody will look at the rest
                 .idle, .head, .exchange, .draining => used,
+                .handshake => unreachable,
             };
         }
 
@@ -173,9 +175,11 @@ pub fn Input(comptime W: type) type {
         pub fn peerEnded(w: *W, peer: *Peer, how: io_room.Ended) void {
             const connection = &peer.connection;
             if (how == .reset) return w.fail(peer, if (connection.peer_ended) .client_closed else .read_error);
+            // Over TLS the end of the session comes first.
+            if (connection.peer_ended) return;
             connection.peer_ended = true;
             switch (connection.phase) {
-                .head, .draining, .lingering => w.close(peer),
+                .handshake, .head, .draining, .lingering => w.close(peer),
                 .idle, .farewell => w.settle(peer),
                 .exchange => |exchange| {
                     // A WebSocket, asked for or open, needs both directions, and half a request is none.

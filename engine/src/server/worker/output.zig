@@ -97,7 +97,7 @@ pub fn Output(comptime W: type) type {
 
         /// Bytes queued and not yet with the kernel.
         pub fn buffered(_: *const W, exchange: *const Exchange) usize {
-            return exchange.connection.outbox.bytes;
+            return exchange.connection.queuedBytes();
         }
 
         /// Ends the exchange by cutting the connection, so that the peer sees a truncated response.
@@ -105,6 +105,7 @@ pub fn Output(comptime W: type) type {
             const peer = peerOfExchange(exchange);
             w.forget(exchange);
             peer.connection.phase = .farewell;
+            if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
             if (peer.connection.output == .open and !w.flush(peer)) return;
             w.io.reset(peer.socket);
             peer.socket = .none;
@@ -128,12 +129,12 @@ pub fn Output(comptime W: type) type {
             if (exchange.ended and connection.output == .open) {
                 complete(w, peer, exchange);
                 if (w.pumping != peer) {
-                    if (connection.input.isEmpty() and connection.outbox.isEmpty()) w.settle(peer) else w.cork(peer);
+                    if (connection.input.isEmpty() and connection.isFlushed()) w.settle(peer) else w.cork(peer);
                 }
                 return .done;
             }
             if (connection.output == .open) w.cork(peer);
-            if (connection.outbox.bytes < w.config.write_high_bytes) return .accepted;
+            if (connection.queuedBytes() < w.config.write_high_bytes) return .accepted;
             exchange.above_high = true;
             return .blocked;
         }
@@ -174,6 +175,7 @@ pub fn Output(comptime W: type) type {
 
         /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the connection is lost, and `peer` with it.
         pub fn flush(w: *W, peer: *Peer) bool {
+            if (peer.connection.tunnel) |tunnel| return w.flushSecure(peer, tunnel);
             const outbox = &peer.connection.outbox;
             var slices: [io_room.slices_max][]const u8 = undefined;
             var borrowed: [io_room.slices_max]io_room.Slice = undefined;
@@ -236,7 +238,7 @@ pub fn Output(comptime W: type) type {
             return .lost;
         }
 
-        fn took(w: *W, peer: *Peer, len: usize) void {
+        pub fn took(w: *W, peer: *Peer, len: usize) void {
             switch (peer.connection.output) {
                 .open => {},
                 .blocked => |*stall| stall.progress(len),
@@ -247,11 +249,11 @@ pub fn Output(comptime W: type) type {
             }
         }
 
-        fn block(w: *W, peer: *Peer) void {
+        pub fn block(w: *W, peer: *Peer) void {
             if (peer.connection.output == .open) peer.connection.output = .{ .blocked = .begin(w.now) };
         }
 
-        fn sendFailed(w: *W, peer: *Peer) bool {
+        pub fn sendFailed(w: *W, peer: *Peer) bool {
             w.fail(peer, if (peer.connection.peer_ended) .client_closed else .write_error);
             return false;
         }
@@ -269,18 +271,23 @@ pub fn Output(comptime W: type) type {
                             if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
                             return w.settle(peer);
                         }
-                    } else if (exchange.above_high and connection.outbox.bytes < w.config.write_low_bytes) {
+                    } else if (exchange.above_high and connection.queuedBytes() < w.config.write_low_bytes) {
                         exchange.above_high = false;
                         w.host.drained(w, exchange);
                     }
                     if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
                 },
-                .farewell => if (connection.outbox.isEmpty()) return linger(w, peer),
-                .idle => if ((w.stopping != .no or connection.peer_ended) and connection.input.isEmpty() and connection.outbox.isEmpty()) {
-                    return w.close(peer);
+                .farewell => if (connection.isFlushed()) {
+                    const tunnel = connection.tunnel orelse return linger(w, peer);
+                    if (w.sayGoodbye(peer, tunnel)) return linger(w, peer);
+                },
+                .idle => if ((w.stopping != .no or connection.peer_ended) and connection.input.isEmpty() and connection.isFlushed()) {
+                    const tunnel = connection.tunnel orelse return w.close(peer);
+                    if (w.sayGoodbye(peer, tunnel)) return w.close(peer);
+                    connection.phase = .farewell;
                 },
                 .head => if (connection.peer_ended) return w.close(peer),
-                .draining, .lingering => {},
+                .handshake, .draining, .lingering => {},
             }
             w.arm(peer);
         }

@@ -202,6 +202,111 @@ my @SECTIONS = (
         )
     ],
     [
+        'TLS' => (
+            {
+                name  => 'ssl',
+                flag  => '',
+                type  => 'tls',
+                shown => 'none',
+                about =>
+                    'Speak TLS on all addresses: a hash reference, see L<TLS|PAGI::Server/TLS>. The files are loaded by the'
+                    . ' constructor, which dies with a message that names the file or value when something is wrong with it.',
+            },
+            {
+                name    => 'disable_tls',
+                type    => 'boolean',
+                default => 0,
+                about   =>
+                    'C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A warning says so.',
+            },
+            {
+                name  => 'ssl_cert',
+                only  => 'command',
+                type  => 'string',
+                arg   => 'FILE',
+                about => 'Speak TLS with this certificate (PEM). Files are loaded again when they change, and on HUP.',
+            },
+            {
+                name  => 'ssl_key',
+                only  => 'command',
+                type  => 'string',
+                arg   => 'FILE',
+                about => 'Its key.',
+            },
+            {
+                name  => 'ssl_chain',
+                only  => 'command',
+                type  => 'string',
+                arg   => 'FILE',
+                about => "Intermediate certificates that are not in the certificate's file.",
+            },
+            {
+                name  => 'ssl_key_password_file',
+                only  => 'command',
+                type  => 'string',
+                arg   => 'FILE',
+                about => 'The first line opens an encrypted key.',
+            },
+            {
+                name  => 'ssl_sni',
+                only  => 'command',
+                type  => 'string',
+                many  => 1,
+                arg   => 'CERT,KEY[,CHAIN]',
+                about => 'A further certificate, for clients that ask for one of its names.',
+            },
+            {
+                name  => 'ssl_ca',
+                only  => 'command',
+                type  => 'string',
+                arg   => 'FILE',
+                about => 'Authorities that client certificates are verified against.',
+            },
+            {
+                name  => 'ssl_verify_client',
+                only  => 'command',
+                type  => 'flag',
+                about => 'Clients have to show a certificate that verifies.',
+            },
+            {
+                name  => 'ssl_request_client',
+                only  => 'command',
+                type  => 'flag',
+                about => 'Clients are asked for a certificate and may come without.',
+            },
+            {
+                name  => 'ssl_min_version',
+                only  => 'command',
+                type  => 'string',
+                arg   => 'VERSION',
+                shown => 'TLSv1_2',
+                about => 'C<TLSv1_2> or C<TLSv1_3>.',
+            },
+            {
+                name  => 'ssl_ciphers',
+                only  => 'command',
+                type  => 'string',
+                arg   => 'LIST',
+                about => "Ciphers of TLS 1.2, in OpenSSL's notation.",
+            },
+            {
+                name  => 'ssl_ciphersuites',
+                only  => 'command',
+                type  => 'string',
+                arg   => 'LIST',
+                about => 'Ciphers of TLS 1.3.',
+            },
+            {
+                name  => 'ssl_session_timeout',
+                only  => 'command',
+                type  => 'string',
+                arg   => 'SECONDS',
+                shown => '7200',
+                about => 'How long a ticket shortens handshakes.',
+            },
+        )
+    ],
+    [
         'Limits' => (
             {
                 name   => 'max_connections',

@@ -58,7 +58,11 @@ my %TYPES = (
     },
     code => { words => sub { 'a code reference' }, allows => sub { _is_reference($_[1], 'CODE') } },
     hash => { words => sub { 'a hash reference' }, allows => sub { _is_reference($_[1], 'HASH') } },
-    log  => {
+    tls  => {
+        words  => sub { 'a hash reference or undef' },
+        allows => sub { !defined $_[1] || _is_reference($_[1], 'HASH') },
+    },
+    log => {
         words  => sub { 'a path, "-" for standard output, an open file handle, or undef' },
         allows => sub { PAGI::Server::AccessLog::is_target($_[1]) },
     },

@@ -2,11 +2,16 @@
 
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pipeline.lua")
 GRACE_S = 20  # wrk ends by itself; this is for the day it does not
+
+
+class Failed(RuntimeError):
+    """What wrk said instead of a result."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,9 @@ class Burst:
         return self.status + self.socket + self.timeout
 
 
-def run(url, core, connections, seconds, depth):
+def run(url, core, connections, seconds, depth=1):
+    if not shutil.which("wrk"):
+        raise Failed("wrk is not installed; run script/bench --install")
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", SCRIPT, url, "--", str(depth)]
     done = subprocess.run(
         command,
@@ -36,5 +43,5 @@ def run(url, core, connections, seconds, depth):
     )
     result = re.search(r"^RESULT (.*)$", done.stdout, re.M)
     if not result:
-        raise RuntimeError(f"wrk: {done.stderr.strip() or done.stdout.strip()}")
+        raise Failed(f"wrk: {(done.stderr.strip() or done.stdout.strip() or 'no result').splitlines()[-1]}")
     return Burst(**{key: int(value) for key, value in (pair.split("=") for pair in result[1].split())})

@@ -1,0 +1,27 @@
+//! What the benchmark compiles besides the engine's own programs: the load generator, and the server that uses the package `peregrine` as
+//! any program does.
+//!
+//!     zig build load        bin/load
+//!     zig build peregrine   bin/peregrine
+//!     zig build test        the load generator's tests
+const std = @import("std");
+
+pub fn build(b: *std.Build) void {
+    const target = b.standardTargetOptions(.{});
+    const load = b.createModule(.{ .root_source_file = b.path("load/main.zig"), .target = target, .optimize = .fast });
+    install(b, "load", "Build the load generator", load);
+    // The engine as it ships: with its safety checks.
+    const server = b.createModule(.{ .root_source_file = b.path("peers/peregrine.zig"), .target = target, .optimize = .safe });
+    server.addImport("peregrine", b.dependency("peregrine", .{ .target = target, .optimize = .safe }).module("peregrine"));
+    install(b, "peregrine", "Build the server of the Zig rows", server);
+
+    const checked = b.createModule(.{ .root_source_file = b.path("load/main.zig"), .target = target, .optimize = .safe });
+    const run = b.addRunArtifact(b.addTest(.{ .name = "load", .root_module = checked }));
+    run.has_side_effects = true;
+    b.step("test", "Run the load generator's tests").dependOn(&run.step);
+}
+
+fn install(b: *std.Build, name: []const u8, description: []const u8, module: *std.Build.Module) void {
+    const program = b.addExecutable(.{ .name = name, .root_module = module });
+    b.step(name, description).dependOn(&b.addInstallArtifact(program, .{}).step);
+}

@@ -1,0 +1,168 @@
+//! `load rate`: an open loop. Requests are due at times that do not depend on the answers (exponentially distributed gaps, as of many
+//! independent clients), and a latency counts from the time when its request was due, so a server that stalls is charged for everybody who
+//! had to wait. Without a run the connections are idle after one answered request. Refuses to know: sockets.
+const std = @import("std");
+const request = @import("request.zig");
+const Driver = @import("driver.zig").Driver(Rate);
+const Histogram = @import("histogram.zig");
+const Opening = @import("driver.zig").Opening;
+
+/// Requests that may be due and wait for a free connection. More means that the server does not keep up at all.
+const waiting_max = 1 << 18;
+/// After the run, for what is under way.
+const grace_ns = 2 * std.time.ns_per_s;
+
+pub const Rate = struct {
+    pub const Options = struct {
+        port: u16 = 0,
+        path: []const u8 = "/",
+        connections: usize = 64,
+        ramp: usize = 64,
+        /// Requests per second.
+        rate: f64 = 1000,
+    };
+
+    pub const State = struct { under_way: bool = false, due_at: u64 = 0 };
+
+    pub const Result = struct {
+        responses: u64,
+        unanswered: u64,
+        mean_us: f64,
+        deviation_us: f64,
+        p50_us: f64,
+        p99_us: f64,
+        p999_us: f64,
+        max_us: f64,
+        /// How late this program sent a request that was due while a connection was free, on the average: what it adds itself.
+        late_us: f64,
+    };
+
+    options: *const Options,
+    get: []const u8,
+    random: std.Random.DefaultPrng = .init(1),
+    /// Rings of requests that are due, and of connections that are free.
+    waiting: Ring(u64),
+    free: Ring(*Driver.Peer),
+    next_at: u64 = 0,
+    until: u64 = 0,
+    under_way: usize = 0,
+    latency: Histogram = .{},
+    late: Histogram = .{},
+
+    pub fn init(arena: std.mem.Allocator, options: *const Options) !Rate {
+        if (!(options.rate > 0)) return error.NoRate;
+        return .{
+            .options = options,
+            .get = try request.get(arena, options.path, ""),
+            .waiting = .{ .items = try arena.alloc(u64, waiting_max) },
+            .free = .{ .items = try arena.alloc(*Driver.Peer, options.connections) },
+        };
+    }
+
+    pub fn opening(load: *Rate) Opening {
+        return .{ .request = .{ .bytes = load.get, .status = 200, .until = .end } };
+    }
+
+    pub fn prepare(load: *Rate, peer: *Driver.Peer) !void {
+        load.free.push(peer) catch unreachable;
+    }
+
+    pub fn begin(load: *Rate, _: *Driver, now: u64, until: u64) !void {
+        load.until = until;
+        load.latency = .{};
+        load.late = .{};
+        load.next_at = now + load.gap();
+    }
+
+    fn gap(load: *Rate) u64 {
+        return @trunc(load.random.random().floatExp(f64) * std.time.ns_per_s / load.options.rate);
+    }
+
+    pub fn tick(load: *Rate, driver: *Driver, now: u64) !?u64 {
+        while (load.next_at <= @min(now, load.until)) : (load.next_at += load.gap()) {
+            load.waiting.push(load.next_at) catch return error.ServerDoesNotKeepUp;
+            if (load.free.count > 0) load.late.add(now - load.next_at);
+        }
+        while (load.waiting.count > 0 and load.free.count > 0) {
+            const peer = load.free.pop();
+            if (peer.phase != .open) continue;
+            peer.state = .{ .under_way = true, .due_at = load.waiting.pop() };
+            load.under_way += 1;
+            try driver.send(peer, load.get);
+        }
+        if (now < load.until) return @min(load.next_at, load.until);
+        const open = load.under_way > 0 or load.waiting.count > 0;
+        return if (open and now < load.until + grace_ns) now else null;
+    }
+
+    pub fn received(load: *Rate, _: *Driver, peer: *Driver.Peer, bytes: []const u8, now: u64) !void {
+        var rest = bytes;
+        while (rest.len > 0) {
+            const step = try peer.http.feed(rest);
+            rest = rest[step.consumed..];
+            if (!step.complete) continue;
+            if (peer.http.status != 200) return error.Status;
+            if (!peer.state.under_way) return error.Unasked;
+            load.latency.add(now - peer.state.due_at);
+            load.lost(peer);
+            load.free.push(peer) catch unreachable;
+        }
+    }
+
+    /// What was under way on the connection is not any more.
+    pub fn lost(load: *Rate, peer: *Driver.Peer) void {
+        load.under_way -= @intFromBool(peer.state.under_way);
+        peer.state.under_way = false;
+    }
+
+    pub fn result(load: *Rate, _: f64) Result {
+        const unanswered = load.under_way + load.waiting.count;
+        load.waiting = .{ .items = load.waiting.items };
+        return .{
+            .responses = load.latency.count,
+            .unanswered = unanswered,
+            .mean_us = load.latency.mean() / 1000,
+            .deviation_us = load.latency.deviation() / 1000,
+            .p50_us = load.latency.permille(500) / 1000,
+            .p99_us = load.latency.permille(990) / 1000,
+            .p999_us = load.latency.permille(999) / 1000,
+            .max_us = @as(f64, @floatFromInt(load.latency.max)) / 1000,
+            .late_us = load.late.mean() / 1000,
+        };
+    }
+};
+
+/// First in, first out, of bounded size.
+fn Ring(comptime T: type) type {
+    return struct {
+        items: []T,
+        first: usize = 0,
+        count: usize = 0,
+
+        fn push(ring: *@This(), item: T) error{Full}!void {
+            if (ring.count == ring.items.len) return error.Full;
+            ring.items[(ring.first + ring.count) % ring.items.len] = item;
+            ring.count += 1;
+        }
+
+        fn pop(ring: *@This()) T {
+            std.debug.assert(ring.count > 0);
+            defer ring.first = (ring.first + 1) % ring.items.len;
+            ring.count -= 1;
+            return ring.items[ring.first];
+        }
+    };
+}
+
+test "a ring gives back in order, and refuses what it cannot hold" {
+    var items: [3]u32 = undefined;
+    var ring: Ring(u32) = .{ .items = &items };
+    for (0..10) |i| {
+        try ring.push(@intCast(2 * i));
+        try ring.push(@intCast(2 * i + 1));
+        try std.testing.expectEqual(2 * i, ring.pop());
+        try std.testing.expectEqual(2 * i + 1, ring.pop());
+    }
+    for (0..3) |_| try ring.push(0);
+    try std.testing.expectError(error.Full, ring.push(0));
+}

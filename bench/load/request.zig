@@ -1,0 +1,15 @@
+//! The requests that the loads send. Refuses to know: what comes back.
+const std = @import("std");
+const websocket = @import("websocket.zig");
+
+const host = "Host: 127.0.0.1\r\n";
+
+/// A plain GET; `fields` are whole lines.
+pub fn get(arena: std.mem.Allocator, path: []const u8, fields: []const u8) ![]const u8 {
+    return std.fmt.allocPrint(arena, "GET {s} HTTP/1.1\r\n" ++ host ++ "{s}\r\n", .{ path, fields });
+}
+
+/// The opening handshake of a WebSocket (RFC 6455 section 4.1).
+pub fn upgrade(arena: std.mem.Allocator, path: []const u8) ![]const u8 {
+    return get(arena, path, "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " ++ websocket.key ++ "\r\n");
+}

@@ -1,0 +1,106 @@
+//! `load subscribe`: each connection is a subscriber of an event stream (HTML standard, "Server-sent events"); a run counts the events that
+//! come. Refuses to know: sockets, and what the events say.
+const std = @import("std");
+const request = @import("request.zig");
+const Driver = @import("driver.zig").Driver(Subscribe);
+const Opening = @import("driver.zig").Opening;
+
+pub const Subscribe = struct {
+    pub const Options = struct {
+        port: u16 = 0,
+        path: []const u8 = "/",
+        connections: usize = 64,
+        ramp: usize = 64,
+    };
+
+    pub const State = struct { stream: Stream = .{}, events: u64 = 0 };
+
+    /// `fewest` and `most`: events of a single subscriber.
+    pub const Result = struct { events: u64, rate: f64, fewest: u64, most: u64 };
+
+    get: []const u8,
+    until: u64 = 0,
+    peers: []const Driver.Peer = &.{},
+
+    pub fn init(arena: std.mem.Allocator, options: *const Options) !Subscribe {
+        return .{ .get = try request.get(arena, options.path, "Accept: text/event-stream\r\n") };
+    }
+
+    pub fn opening(load: *Subscribe) Opening {
+        return .{ .request = .{ .bytes = load.get, .status = 200, .until = .head } };
+    }
+
+    pub fn prepare(_: *Subscribe, _: *Driver.Peer) !void {}
+
+    pub fn begin(load: *Subscribe, driver: *Driver, _: u64, until: u64) !void {
+        load.until = until;
+        load.peers = driver.peers;
+        for (driver.peers) |*peer| peer.state.events = 0;
+    }
+
+    pub fn received(_: *Subscribe, _: *Driver, peer: *Driver.Peer, bytes: []const u8, _: u64) !void {
+        var rest = bytes;
+        while (rest.len > 0) {
+            const step = try peer.http.feed(rest);
+            rest = rest[step.consumed..];
+            peer.state.events += peer.state.stream.count(step.body);
+            if (step.complete) return error.StreamEnded;
+        }
+    }
+
+    pub fn lost(_: *Subscribe, _: *Driver.Peer) void {}
+
+    pub fn tick(load: *Subscribe, _: *Driver, now: u64) !?u64 {
+        return if (now < load.until) load.until else null;
+    }
+
+    pub fn result(load: *Subscribe, seconds: f64) Result {
+        var total: Result = .{ .events = 0, .rate = 0, .fewest = std.math.maxInt(u64), .most = 0 };
+        for (load.peers) |*peer| {
+            total.events += peer.state.events;
+            total.fewest = @min(total.fewest, peer.state.events);
+            total.most = @max(total.most, peer.state.events);
+        }
+        total.rate = @as(f64, @floatFromInt(total.events)) / seconds;
+        return total;
+    }
+};
+
+/// Finds the events of a stream, in whatever pieces it comes.
+const Stream = struct {
+    /// Bytes of the line so far, without its end.
+    line_length: usize = 0,
+    /// What the line begins with, and whether a line of this event was data: an event without is none.
+    begins: u8 = 0,
+    has_data: bool = false,
+
+    /// Events that ended in this piece.
+    fn count(stream: *Stream, piece: []const u8) u64 {
+        var events: u64 = 0;
+        for (piece) |byte| switch (byte) {
+            '\n' => {
+                if (stream.line_length == 0) {
+                    events += @intFromBool(stream.has_data);
+                    stream.has_data = false;
+                } else if (stream.begins == 'd') {
+                    stream.has_data = true;
+                }
+                stream.line_length = 0;
+            },
+            '\r' => {},
+            else => {
+                if (stream.line_length == 0) stream.begins = byte;
+                stream.line_length += 1;
+            },
+        };
+        return events;
+    }
+};
+
+test "events are counted once, wherever pieces end; comments and empty lines are none" {
+    const text = ": hi\n\nevent: x\ndata: 1\ndata: 2\n\n\nid: 7\n\ndata\r\n\r\ndata: not finished\n";
+    for (0..text.len + 1) |split| {
+        var stream: Stream = .{};
+        try std.testing.expectEqual(2, stream.count(text[0..split]) + stream.count(text[split..]));
+    }
+}

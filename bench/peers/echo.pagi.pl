@@ -1,0 +1,36 @@
+# The WebSocket echo of the PAGI rows; over plain HTTP it says hello.
+use strict;
+use warnings;
+
+use Future::AsyncAwait;
+
+async sub echo {
+    my ($receive, $send) = @_;
+    await $receive->();    # websocket.connect
+    await $send->({ type => 'websocket.accept' });
+    while (1) {
+        my $event = await $receive->();
+        return if $event->{type} ne 'websocket.receive';
+        await $send->({ type => 'websocket.send', text => $event->{text} });
+    }
+}
+
+async sub hello {
+    my ($send) = @_;
+    await $send->({
+        type    => 'http.response.start',
+        status  => 200,
+        headers => [ [ 'content-type', 'text/plain' ] ],
+    });
+    await $send->({ type => 'http.response.body', body => "Hello, World!\n" });
+    return;
+}
+
+async sub app {
+    my ($scope, $receive, $send) = @_;
+    return await echo($receive, $send) if $scope->{type} eq 'websocket';
+    return await hello($send)          if $scope->{type} eq 'http';
+    die "Unsupported scope type: $scope->{type}\n";
+}
+
+\&app;

@@ -1,0 +1,167 @@
+"""What is asked of which servers, and what is printed of it. A row of the benchmark is SCENARIO/SERVER."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import measure
+import servers as s
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number of a measurement in the table."""
+
+    key: str
+    head: str
+    form: str = ",.0f"
+    scale: float = 1
+    spread: bool = False  # with the lowest and the highest of the rounds
+    total: bool = False  # the rounds are summed: there is no median of errors
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str  # the first half of a row's name
+    title: str
+    text: str
+    servers: tuple[s.Server, ...]
+    measure: Callable
+    columns: tuple[Column, ...]
+    options: dict = field(default_factory=dict)  # of measure
+    by_server: dict = field(default_factory=dict)  # options of one server
+    rounds_max: int | None = None
+
+
+_RATE = Column("rate", "requests/s")
+_P50 = Column("p50_us", "p50 ms", ".2f", 1000)
+_P99 = Column("p99_us", "p99 ms", ".2f", 1000)
+_ERRORS = Column("errors", "errors", total=True)
+_RSS = Column("rss", "RSS MiB", ".1f", 2**20)
+_CPU = Column("cpu_us", "CPU µs/request", ".2f", spread=True)
+_RATIO = Column("ratio", "× yardstick", ".2f", spread=True)
+_BURST = (_RATE, _P50, _P99, _ERRORS, _RSS, _CPU, _RATIO)
+
+SCENARIOS = (
+    Scenario(
+        "keepalive",
+        "Hello, 64 keep-alive connections",
+        "Each connection sends a request when the last one is answered.",
+        s.HELLOS,
+        measure.burst,
+        _BURST,
+    ),
+    Scenario(
+        "pipeline",
+        "Hello, 64 connections, pipelined by 16",
+        "Each connection sends 16 requests at once. No latencies: wrk does not measure those of pipelined requests.",
+        s.HELLOS,
+        measure.burst,
+        (_RATE, _ERRORS, _RSS, _CPU, _RATIO),
+        {"depth": 16},
+    ),
+    Scenario(
+        "body",
+        f"A body of {s.BODY_BYTES:,} bytes, 1,000 connections",
+        "The yardstick answers with its 14 bytes here as well.",
+        (s.YARDSTICK, s.ZIG_BODY, s.DIRSERVER, s.NGINX_BODY, s.H2O_BODY),
+        measure.burst,
+        _BURST,
+        {"connections": 1000},
+    ),
+    Scenario(
+        "latency",
+        "Hello, 64 connections, latency at 70 % load",
+        "An open loop: requests are due at random times, at 70 % of the rate that each server's CPU time per request under full load"
+        " allows one core, and latency counts from when a request was due. `late` is what the load generator itself added, on the"
+        " average.",
+        (s.ZIG, s.NGINX, s.H2O),
+        measure.latency,
+        (
+            _RATE,
+            Column("server_load", "server's core %", ".0f", 0.01),
+            Column("mean_us", "mean µs", ".0f"),
+            Column("deviation_us", "standard deviation µs", ".0f", spread=True),
+            Column("p50_us", "p50 µs", ".0f"),
+            Column("p99_us", "p99 µs", ".0f"),
+            Column("p999_us", "p99.9 µs", ".0f", spread=True),
+            Column("late_us", "late µs", ".1f"),
+            _ERRORS,
+        ),
+    ),
+    Scenario(
+        "idle",
+        "20,000 idle keep-alive connections",
+        "Each has had one request answered. Fewer where the descriptor limit of a process does not allow so many.",
+        (s.ZIG_BENCH, s.PAGI, s.NGINX, s.H2O),
+        measure.idle,
+        (
+            Column("connections", "connections"),
+            Column("rss_each", "RSS bytes each", spread=True),
+            Column("engine_each", "of the engine, bytes each"),
+            Column("idle_cpu", "CPU % of a core", ".2f", 0.01),
+        ),
+        by_server={"zig": {"memory_path": "/memory"}},
+        rounds_max=3,
+    ),
+    Scenario(
+        "websocket",
+        "WebSocket echo, 64 bytes of text, 64 connections",
+        "Each connection sends a message when the last one has come back. `load` is the load generator's own use of its core.",
+        (s.ZIG_BENCH, s.PAGI_WEBSOCKET, s.UVICORN_WEBSOCKET, s.GRANIAN, s.MOJOLICIOUS_WEBSOCKET),
+        measure.echo,
+        (
+            Column("rate", "messages/s"),
+            _P50,
+            _P99,
+            _ERRORS,
+            _RSS,
+            Column("cpu_us", "CPU µs/message", ".2f", spread=True),
+            Column("load_cpu", "load %", ".0f", 0.01),
+        ),
+    ),
+    Scenario(
+        "growth",
+        "Memory after a million requests",
+        "Hello, 64 keep-alive connections; the first figure is taken after 100,000 requests.",
+        (s.ZIG, s.PAGI),
+        measure.growth,
+        (
+            Column("requests", "requests"),
+            Column("rss_early", "RSS KiB early", ",.0f", 1024),
+            Column("rss_late", "RSS KiB late", ",.0f", 1024),
+            Column("growth", "growth KiB", ",.0f", 1024),
+        ),
+        rounds_max=1,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A row's number, to another row's number of the same round if there is one, has to be at most so much."""
+
+    row: str
+    key: str
+    most: float
+    to: str | None = None
+    unit: str = "×"
+    scale: float = 1
+
+
+GOALS = (
+    Goal("keepalive/zig", "cpu_us", 1.05, "keepalive/yardstick"),
+    Goal("keepalive/pagi", "cpu_us", 2.2, "keepalive/yardstick"),
+    Goal("keepalive/pagi", "cpu_us", 0.65, "keepalive/granian"),
+    Goal("pipeline/zig", "cpu_us", 0.15, "pipeline/nginx"),
+    Goal("body/zig", "cpu_us", 0.95, "body/h2o"),
+    Goal("body/zig", "cpu_us", 0.6, "body/nginx"),
+    Goal("body/dirserver", "cpu_us", 1.0, "body/h2o"),
+    Goal("latency/zig", "deviation_us", 1.0, "latency/nginx"),
+    Goal("latency/zig", "deviation_us", 1.0, "latency/h2o"),
+    Goal("latency/zig", "p999_us", 1.0, "latency/nginx"),
+    Goal("latency/zig", "p999_us", 1.0, "latency/h2o"),
+    Goal("idle/zig", "engine_each", 1024, unit="bytes"),
+    Goal("websocket/pagi", "cpu_us", 0.33, "websocket/mojolicious"),
+    Goal("websocket/pagi", "cpu_us", 0.8, "websocket/uvicorn"),
+    Goal("growth/pagi", "growth", 0, unit="KiB", scale=1024),
+)

@@ -1,0 +1,128 @@
+"""The servers of the benchmark: how each is started. Adding one adds an entry here and its name to scenarios.py.
+
+In commands and files, @PORT@, @WORK@ (a fresh directory) and @ROOT@ are replaced. Each server runs as it would be told to run
+for speed: one process for the event-driven, one per connection for the preforking, which otherwise leave the other keep-alive
+connections waiting.
+"""
+
+import os
+from dataclasses import dataclass, replace
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+STATE = os.path.join(ROOT, ".peregrine", "bench")
+PREFORKED = 64  # processes: one for each connection of the keep-alive scenario
+BODY_BYTES = 6150  # of the larger body, which bench/peers/peregrine.zig knows as well
+
+
+@dataclass(frozen=True)
+class Server:
+    name: str  # the second half of a row's name
+    title: str
+    command: tuple[str, ...]
+    build: tuple[str, ...] = ()  # run in the project's root before, if any
+    files: tuple[str, ...] = ()  # of bench/peers, copied into @WORK@ with the replacements made
+    version: tuple[str, ...] = ()  # prints a version number somewhere
+    path: str = "/"  # answers when the server is ready...
+    proof: bytes | None = b"ello"  # ...with this in its body; None: with anything
+
+
+def _zig(folder, step, mode):
+    """Builds one program with its package's build file."""
+    return ("sh", "-c", f'cd {folder} && "$PEREGRINE_ZIG" build {step} {mode} --prefix @STATE@')
+
+
+_VENV = "@STATE@/venv/bin"
+_PAGI = ("perl", "-I@ROOT@/blib/lib", "-I@ROOT@/blib/arch", "@ROOT@/bin/pagi-server", "--no-access-log", "--quiet")
+_BODY = b"x" * BODY_BYTES
+
+YARDSTICK = Server(
+    "yardstick",
+    "yardstick (bare epoll loop)",
+    ("@STATE@/bin/yardstick", "@PORT@"),
+    build=_zig("engine", "bench-yardstick", "--release=fast"),
+)
+ZIG = Server(
+    "zig", "Peregrine, Zig handler", ("@STATE@/bin/hello", "@PORT@"), build=_zig("engine", "example-hello", "--release=safe")
+)
+ZIG_BENCH = replace(ZIG, command=("@STATE@/bin/peregrine", "@PORT@"), build=_zig("bench", "peregrine", ""))
+ZIG_BODY = replace(ZIG_BENCH, path="/body", proof=_BODY)
+DIRSERVER = Server(
+    "dirserver",
+    "Peregrine, DirServer",
+    ("@STATE@/bin/dirserver", "@WORK@", "@PORT@", "1"),
+    build=_zig("engine", "example-dirserver", "--release=safe"),
+    files=("body.txt",),
+    path="/body.txt",
+    proof=_BODY,
+)
+PAGI = Server(
+    "pagi",
+    "Peregrine, PAGI application",
+    (*_PAGI, "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
+    build=("script/build",),
+)
+PAGI_WEBSOCKET = replace(PAGI, command=(*_PAGI, "--port", "@PORT@", "@WORK@/echo.pagi.pl"), files=("echo.pagi.pl",), proof=None)
+NGINX = Server(
+    "nginx",
+    "nginx, `return 200`",
+    ("nginx", "-p", "@WORK@", "-c", "@WORK@/nginx.conf"),
+    files=("nginx.conf", "body.txt"),
+    version=("nginx", "-v"),
+)
+NGINX_BODY = replace(NGINX, title="nginx, file", path="/body.txt", proof=_BODY)
+H2O = Server(
+    "h2o", "h2o, file", ("h2o", "-c", "@WORK@/h2o.conf"), files=("h2o.conf", "hello.txt", "body.txt"), version=("h2o", "-v")
+)
+H2O_BODY = replace(H2O, path="/body.txt", proof=_BODY)
+GRANIAN = Server(
+    "granian",
+    "granian, ASGI",
+    (f"{_VENV}/granian", "--interface", "asgi", "--workers", "1", "--http", "1", "--loop", "uvloop")
+    + ("--log-level", "warning", "--no-access-log", "--working-dir", "@WORK@")
+    + ("--host", "127.0.0.1", "--port", "@PORT@", "hello_asgi:app"),
+    files=("hello_asgi.py",),
+    version=(f"{_VENV}/granian", "--version"),
+)
+UVICORN = Server(
+    "uvicorn",
+    "uvicorn (uvloop, httptools), ASGI",
+    (f"{_VENV}/uvicorn", "--loop", "uvloop", "--http", "httptools", "--ws", "websockets", "--no-access-log")
+    + ("--log-level", "warning", "--app-dir", "@WORK@")
+    + ("--host", "127.0.0.1", "--port", "@PORT@", "hello_asgi:app"),
+    files=("hello_asgi.py",),
+    version=(f"{_VENV}/uvicorn", "--version"),
+)
+UVICORN_WEBSOCKET = replace(UVICORN, title="uvicorn (uvloop, websockets), ASGI")
+MOJOLICIOUS = Server(
+    "mojolicious",
+    "Mojolicious daemon",
+    ("perl", "@WORK@/mojo.pl", "@PORT@"),
+    files=("mojo.pl",),
+    version=("perl", "-MMojolicious", "-e", "print Mojolicious->VERSION"),
+)
+MOJOLICIOUS_WEBSOCKET = replace(MOJOLICIOUS, command=("perl", "@WORK@/mojo_websocket.pl", "@PORT@"), files=("mojo_websocket.pl",))
+TWIGGY = Server(
+    "twiggy",
+    "Twiggy, PSGI",
+    ("twiggy", "--env", "deployment", "--listen", "127.0.0.1:@PORT@", "@WORK@/hello.psgi"),
+    files=("hello.psgi",),
+    version=("perl", "-MTwiggy", "-e", "print Twiggy->VERSION"),
+)
+STARLET = Server(
+    "starlet",
+    "Starlet, PSGI, a process per connection",
+    ("plackup", "-s", "Starlet", "-E", "deployment", "--host", "127.0.0.1", "--port", "@PORT@")
+    + ("--max-workers", str(PREFORKED), "--max-keepalive-reqs", "1000000000")
+    + ("--max-reqs-per-child", "1000000000", "--keepalive-timeout", "10", "@WORK@/hello.psgi"),
+    files=("hello.psgi",),
+    version=("perl", "-MStarlet", "-e", "print Starlet->VERSION"),
+)
+STARMAN = Server(
+    "starman",
+    "Starman, PSGI, a process per connection",
+    ("starman", "--env", "deployment", "--listen", "127.0.0.1:@PORT@", "--workers", str(PREFORKED))
+    + ("--max-requests", "1000000000", "--keepalive-timeout", "10", "@WORK@/hello.psgi"),
+    files=("hello.psgi",),
+    version=("perl", "-MStarman", "-e", "print Starman->VERSION"),
+)
+HELLOS = (YARDSTICK, ZIG, PAGI, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)

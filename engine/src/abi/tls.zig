@@ -1,0 +1,169 @@
+//! The TLS part of the C door: certificates and policy, listeners that use them, and what a request may tell of its connection.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const Door = @import("abi.zig").Door;
+const errors = @import("errors.zig");
+const types = @import("types.zig");
+const Code = types.Code;
+const tls = peregrine.tls;
+
+const gpa = std.heap.c_allocator;
+
+/// What C holds as `peregrine_tls`: shared by whoever made it and by the workers whose listeners use it.
+pub const Certificates = struct {
+    context: *tls.Context,
+    references: std.atomic.Value(u32) = .init(1),
+
+    fn retain(certificates: *Certificates) void {
+        _ = certificates.references.fetchAdd(1, .monotonic);
+    }
+
+    pub fn release(certificates: *Certificates) void {
+        if (certificates.references.fetchSub(1, .acq_rel) > 1) return;
+        certificates.context.deinit();
+        gpa.destroy(certificates);
+    }
+};
+
+export fn peregrine_has_tls() callconv(.c) c_int {
+    return @intFromBool(tls.enabled);
+}
+
+export fn peregrine_tls_new(config: *const types.TlsConfig, message: ?[*]u8, capacity: usize) callconv(.c) ?*Certificates {
+    var diagnostic: tls.Diagnostic = .{};
+    return create(config, &diagnostic) catch |err| {
+        explain(err, &diagnostic, message, capacity);
+        return null;
+    };
+}
+
+fn create(config: *const types.TlsConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Certificates {
+    const certificates = try gpa.create(Certificates);
+    errdefer gpa.destroy(certificates);
+    var arena: std.heap.ArenaAllocator = .init(gpa);
+    defer arena.deinit();
+    certificates.* = .{ .context = try .init(gpa, try configOf(arena.allocator(), config, diagnostic), diagnostic) };
+    return certificates;
+}
+
+export fn peregrine_tls_reload(
+    certificates: *Certificates,
+    config: ?*const types.TlsConfig,
+    message: ?[*]u8,
+    capacity: usize,
+) callconv(.c) c_int {
+    var diagnostic: tls.Diagnostic = .{};
+    reload(certificates.context, config, &diagnostic) catch |err| {
+        explain(err, &diagnostic, message, capacity);
+        return Code.tls;
+    };
+    return Code.ok;
+}
+
+fn reload(context: *tls.Context, config: ?*const types.TlsConfig, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+    const given = config orelse return context.reloadFiles(diagnostic);
+    var arena: std.heap.ArenaAllocator = .init(gpa);
+    defer arena.deinit();
+    return context.reload(try configOf(arena.allocator(), given, diagnostic), diagnostic);
+}
+
+export fn peregrine_tls_free(certificates: ?*Certificates) callconv(.c) void {
+    if (certificates) |c| c.release();
+}
+
+export fn peregrine_listener_tls(door: *Door, listener: c_int, certificates: *Certificates) callconv(.c) c_int {
+    const number = std.math.cast(u32, listener) orelse return Code.range;
+    if (number >= door.worker.listeners.items.len) return Code.range;
+    door.certificates.append(gpa, certificates) catch return Code.memory;
+    door.worker.secureListener(number, certificates.context) catch {
+        _ = door.certificates.pop();
+        return Code.memory;
+    };
+    certificates.retain();
+    return Code.ok;
+}
+
+export fn peregrine_tls_info_of(door: *Door, ticket: types.Ticket, out: *types.TlsInfo) callconv(.c) c_int {
+    const exchange = door.worker.find(@fromBackingInt(ticket)) orelse return Code.gone;
+    const tunnel = exchange.connection.tunnel orelse return Code.tls;
+    const peer = tunnel.clientCertificate() catch return Code.memory;
+    door.client_chain.clearRetainingCapacity();
+    door.client_chain.ensureTotalCapacity(gpa, peer.chain.len) catch return Code.memory;
+    for (peer.chain) |pem| door.client_chain.appendAssumeCapacity(.of(pem));
+    const agreement = tunnel.session.agreement();
+    const full: types.TlsInfo = .{
+        .size = out.size,
+        .version = agreement.version,
+        .cipher_suite = agreement.cipher_suite,
+        .server_cert = .of(agreement.server_certificate_pem),
+        .client_chain = door.client_chain.items.ptr,
+        .client_chain_len = peer.chain.len,
+        .client_name = .of(peer.subject),
+        .client_error = .of(peer.verify_error),
+        .server_name = .of(agreement.server_name),
+        .alpn = .of(agreement.alpn),
+        .resumed = @intFromBool(agreement.resumed),
+    };
+    const len = @min(out.size, @sizeOf(types.TlsInfo));
+    @memcpy(std.mem.asBytes(out)[0..len], std.mem.asBytes(&full)[0..len]);
+    return Code.ok;
+}
+
+/// The configuration in the engine's terms; borrows from C and `arena`.
+fn configOf(arena: std.mem.Allocator, given: *const types.TlsConfig, diagnostic: *tls.Diagnostic) tls.ContextError!tls.ServerConfig {
+    const list = try arena.alloc(tls.CertificateFiles, given.certificate_count);
+    for (list, 0..) |*to, i| {
+        const from = &given.certificates[i];
+        to.* = .{
+            .cert_file = text(from.cert_file) orelse return missing("cert_file", diagnostic),
+            .key_file = text(from.key_file) orelse return missing("key_file", diagnostic),
+            .chain_file = text(from.chain_file),
+            .key_password = text(from.key_password),
+        };
+    }
+    var config: tls.ServerConfig = .{
+        .certificates = list,
+        .ca_file = text(given.ca_file),
+        .alpn = peregrine.ServerConfig.protocols,
+        .ticket_keys = given.ticket_keys,
+    };
+    if (given.cipher_list) |names| config.cipher_list = std.mem.span(names);
+    if (given.cipher_suites) |names| config.cipher_suites = std.mem.span(names);
+    if (given.session_timeout_s != 0) config.session_timeout_s = given.session_timeout_s;
+    config.verify_client = switch (given.verify_client) {
+        0 => .none,
+        1 => .request,
+        2 => .require,
+        else => {
+            diagnostic.set("SSL verify_client must be 0, 1 or 2, not {d}", .{given.verify_client});
+            return error.InvalidValue;
+        },
+    };
+    config.min_version = switch (given.min_version) {
+        0, 0x0303 => .tls1_2,
+        0x0304 => .tls1_3,
+        else => {
+            diagnostic.set("SSL min_version must be 0x0303 (TLS 1.2) or 0x0304 (TLS 1.3), not 0x{x:0>4}", .{given.min_version});
+            return error.InvalidValue;
+        },
+    };
+    return config;
+}
+
+fn text(given: ?[*:0]const u8) ?[:0]const u8 {
+    return std.mem.span(given orelse return null);
+}
+
+fn missing(comptime name: []const u8, diagnostic: *tls.Diagnostic) tls.ContextError {
+    diagnostic.set("SSL " ++ name ++ " is missing", .{});
+    return error.InvalidValue;
+}
+
+fn explain(err: tls.ContextError, diagnostic: *const tls.Diagnostic, message: ?[*]u8, capacity: usize) void {
+    const words = if (err == error.OutOfMemory) "out of memory" else diagnostic.text();
+    const out = (message orelse return)[0..capacity];
+    if (out.len == 0) return;
+    const len = @min(words.len, out.len - 1);
+    @memcpy(out[0..len], words[0..len]);
+    out[len] = 0;
+}

@@ -1,0 +1,42 @@
+//! The TLS layer of one connection: its session, and ciphertext on its way to the kernel. Exchanges write plaintext into the connection's
+//! outbox as ever; what of it is due is sealed into `wire` (worker/secure.zig).
+//! Refuses to know: sockets, deadlines.
+const std = @import("std");
+const tls = @import("tls");
+const Outbox = @import("outbox.zig").Outbox;
+const Pool = @import("pool.zig").Pool;
+
+pub const Tunnel = struct {
+    gpa: std.mem.Allocator,
+    session: tls.Session,
+    /// Ciphertext that is not with the kernel yet.
+    wire: Outbox = .{},
+    /// It came in over the limit of connections: after the handshake it is told so.
+    surplus: bool,
+    /// No close_notify is owed any more: it is said, or the peer must see that it did not get everything.
+    silent: bool = false,
+    /// The client's certificate, once somebody has asked for it.
+    peer: ?tls.Peer = null,
+
+    /// A tunnel for a new connection.
+    pub fn create(gpa: std.mem.Allocator, context: *tls.Context, surplus: bool) error{OutOfMemory}!*Tunnel {
+        const tunnel = try gpa.create(Tunnel);
+        errdefer gpa.destroy(tunnel);
+        tunnel.* = .{ .gpa = gpa, .session = try .init(context), .surplus = surplus };
+        return tunnel;
+    }
+
+    /// Frees everything without a word to the peer.
+    pub fn destroy(tunnel: *Tunnel, pool: *Pool) void {
+        tunnel.wire.deinit(pool);
+        if (tunnel.peer) |*peer| peer.deinit();
+        tunnel.session.deinit();
+        tunnel.gpa.destroy(tunnel);
+    }
+
+    /// The client's certificate; only when the handshake is done. Valid as long as the connection.
+    pub fn clientCertificate(tunnel: *Tunnel) error{OutOfMemory}!*const tls.Peer {
+        if (tunnel.peer == null) tunnel.peer = try tunnel.session.peer(tunnel.gpa);
+        return &tunnel.peer.?;
+    }
+};

@@ -1,0 +1,290 @@
+//! The part of a worker that serves TLS connections: between the io and the parts that read and answer, it opens what comes and seals what
+//! goes. Connections without a tunnel never come here.
+const std = @import("std");
+const assert = std.debug.assert;
+const http1 = @import("protocol").http1;
+const io_room = @import("io");
+const tls = @import("tls");
+const Outbox = @import("../outbox.zig").Outbox;
+const Pool = @import("../pool.zig").Pool;
+const Tunnel = @import("../tunnel.zig").Tunnel;
+
+pub fn Secure(comptime W: type) type {
+    return struct {
+        const Peer = W.Peer;
+
+        /// Plaintext that is sealed in one go: four records. What a slow peer makes us hold in ciphertext is little more.
+        const seal_bytes = 4 * tls.record_plaintext_bytes_max;
+        /// What one connection may send before others get their turn, if its peer takes everything at once.
+        const turn_bytes_max = 1024 * 1024;
+
+        /// Buffers that all TLS connections of a worker share; taken with the first TLS listener.
+        pub const Scratch = struct {
+            /// Plaintext of the connection that is being read.
+            opened: []u8 = &.{},
+            /// Plaintext that is gathered to fill records. Not the same: answers are sealed while a request is being read.
+            gathered: []u8 = &.{},
+
+            fn ensure(scratch: *Scratch, gpa: std.mem.Allocator, receive_bytes: usize) error{OutOfMemory}!void {
+                if (scratch.opened.len > 0) return;
+                const opened = try gpa.alloc(u8, receive_bytes);
+                errdefer gpa.free(opened);
+                scratch.gathered = try gpa.alloc(u8, seal_bytes);
+                scratch.opened = opened;
+            }
+
+            pub fn deinit(scratch: *Scratch, gpa: std.mem.Allocator) void {
+                gpa.free(scratch.opened);
+                gpa.free(scratch.gathered);
+            }
+        };
+
+        /// Connections that come in at this listener from now on speak TLS. The context must outlive the listener.
+        pub fn secureListener(w: *W, listener: u32, context: *tls.Context) error{OutOfMemory}!void {
+            try w.scratch.ensure(w.gpa, w.config.receive_bytes);
+            w.listeners.items[listener].tls = context;
+        }
+
+        /// Looks whether the files of a listener's certificates have changed.
+        pub fn refresh(w: *W, context: *tls.Context) void {
+            var diagnostic: tls.Diagnostic = .{};
+            if (context.refresh(w.now, w.io.wallSeconds(), &diagnostic)) |fresh| {
+                if (fresh) w.host.notice(w, .info, "TLS: the certificate files have changed and are loaded");
+            } else |_| {
+                var buffer: [tls.Diagnostic.bytes_max + 96]u8 = undefined;
+                w.say(.err, &buffer, "TLS: the certificate files have changed and cannot be used, the old ones stay: {s}", .{diagnostic.text()});
+            }
+        }
+
+        // ---- In
+
+        /// Ciphertext has come.
+        pub fn receive(w: *W, peer: *Peer, tunnel: *Tunnel, ciphertext: []const u8) void {
+            switch (peer.connection.phase) {
+                .farewell, .lingering => return, // see Input.receive
+                .handshake, .idle, .head, .exchange, .draining => {},
+                .closed => unreachable,
+            }
+            const ticket = peer.connection.ticket;
+            var rest = ciphertext;
+            while (true) {
+                var sink: WireSink = .{ .tunnel = tunnel, .pool = &w.pool };
+                const received = tunnel.session.receive(rest, w.scratch.opened, sink.interface());
+                rest = rest[received.consumed..];
+                if (peer.connection.phase == .handshake and tunnel.session.isHandshakeDone()) {
+                    established(w, peer, tunnel) catch return w.close(peer);
+                }
+                switch (received.event) {
+                    .plaintext => |len| {
+                        switch (peer.connection.phase) {
+                            .idle, .head, .exchange, .draining => w.pump(peer, w.scratch.opened[0..len]),
+                            .farewell, .lingering => {},
+                            .handshake, .closed => unreachable,
+                        }
+                        // Whatever the host did with it, the connection may be gone.
+                        if (w.peers.get(ticket) == null) return;
+                    },
+                    .want_more => break,
+                    .closed => return w.peerEnded(peer, .eof),
+                    .plain_http => return answerPlain(w, peer, tunnel),
+                    .failed => |reason| return failed(w, peer, tunnel, reason),
+                }
+            }
+            const connection = &peer.connection;
+            if (connection.output != .open or (tunnel.wire.isEmpty() and connection.outbox.isEmpty())) return w.arm(peer);
+            // An answer will follow at once, and what the session has to say (tickets) goes with it.
+            if (connection.phase == .exchange) return w.cork(peer);
+            if (w.flush(peer)) w.settle(peer);
+        }
+
+        fn established(w: *W, peer: *Peer, tunnel: *Tunnel) error{OutOfMemory}!void {
+            peer.connection.phase = .{ .idle = .{ .since = w.now } };
+            if (tunnel.surplus) try w.queueRejection(peer);
+        }
+
+        /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands.
+        fn answerPlain(w: *W, peer: *Peer, tunnel: *Tunnel) void {
+            var space: [http1.refusal_bytes_max]u8 = undefined;
+            const refusal: http1.Refusal = .{ .status = 400, .detail = "This port speaks TLS: use https, not http." };
+            const len = http1.refusalResponse(refusal, w.date.text(), null, &space);
+            w.stats.refused += 1;
+            tunnel.wire.append(&w.pool, space[0..len]) catch return w.close(peer);
+            bidFarewell(w, peer, tunnel);
+        }
+
+        /// The session is over: the alert that it may have left in the wire is sent, nothing else.
+        fn failed(w: *W, peer: *Peer, tunnel: *Tunnel, reason: []const u8) void {
+            const connection = &peer.connection;
+            switch (connection.phase) {
+                .handshake => noteFailure(w, peer, reason),
+                .exchange => |exchange| w.endExchange(exchange, .protocol_error),
+                else => {},
+            }
+            bidFarewell(w, peer, tunnel);
+        }
+
+        fn bidFarewell(w: *W, peer: *Peer, tunnel: *Tunnel) void {
+            tunnel.silent = true;
+            peer.connection.phase = .farewell;
+            peer.connection.input.deinit(&w.pool);
+            w.dropOutput(&peer.connection.outbox);
+            if (w.flush(peer)) w.settle(peer);
+        }
+
+        /// Scanners fail by the thousand: one line a second, with the number of those that it stands for.
+        fn noteFailure(w: *W, peer: *Peer, reason: []const u8) void {
+            w.handshake_failures += 1;
+            if (w.now -| w.handshake_failure_at < 1000 and w.handshake_failure_at != 0) return;
+            w.handshake_failure_at = w.now;
+            var buffer: [256]u8 = undefined;
+            w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {s} port {d}; {d} since the last report)", .{
+                reason, peer.connection.number, peer.connection.peer_text.slice(), peer.connection.peer_port, w.handshake_failures,
+            });
+            w.handshake_failures = 0;
+        }
+
+        // ---- Out
+
+        /// As `flush` of a connection without a tunnel, sealing on the way.
+        pub fn flush(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
+            const connection = &peer.connection;
+            var left: usize = turn_bytes_max;
+            while (true) {
+                if (!tunnel.wire.isEmpty()) switch (sendWire(w, peer, tunnel)) {
+                    .sent => {},
+                    .waits => return true,
+                    .lost => return false,
+                };
+                if (left == 0) {
+                    // It goes on in the next round, when the others had their turn.
+                    w.block(peer);
+                    w.cork(peer);
+                    return true;
+                }
+                const sealed = seal(w, peer, tunnel) catch |err| {
+                    w.fail(peer, if (err == error.TlsFailed) .write_error else .server_error);
+                    return false;
+                };
+                left -|= sealed orelse break;
+            }
+            connection.output = .open;
+            return true;
+        }
+
+        /// Hands ciphertext to the kernel.
+        fn sendWire(w: *W, peer: *Peer, tunnel: *Tunnel) enum { sent, waits, lost } {
+            var slices: [io_room.slices_max][]const u8 = undefined;
+            var borrowed: [io_room.slices_max]io_room.Slice = undefined;
+            while (true) switch (tunnel.wire.front(&slices)) {
+                .nothing => return .sent,
+                .file => unreachable, // files are sealed like everything else
+                .bytes => |count| {
+                    var total: usize = 0;
+                    for (slices[0..count], borrowed[0..count]) |bytes, *slice| {
+                        slice.* = io_room.slice(bytes);
+                        total += bytes.len;
+                    }
+                    const sent = switch (w.io.send(peer.socket, borrowed[0..count], false)) {
+                        .sent => |len| len,
+                        .blocked => 0,
+                        .failed => {
+                            _ = w.sendFailed(peer);
+                            return .lost;
+                        },
+                        .end_of_file, .file_failed => unreachable,
+                    };
+                    w.took(peer, sent);
+                    tunnel.wire.consume(&w.pool, sent);
+                    if (sent == total) continue;
+                    w.block(peer);
+                    return .waits;
+                },
+            };
+        }
+
+        const SealError = tls.WriteError || error{FileFailed};
+
+        /// Seals the next piece of the outbox into the wire; the number of plaintext bytes, or null if none is left. In a farewell the
+        /// last piece is close_notify.
+        fn seal(w: *W, peer: *Peer, tunnel: *Tunnel) SealError!?usize {
+            const outbox = &peer.connection.outbox;
+            if (!tunnel.session.isHandshakeDone()) return null;
+            var slices: [io_room.slices_max][]const u8 = undefined;
+            var sink: WireSink = .{ .tunnel = tunnel, .pool = &w.pool };
+            switch (outbox.front(&slices)) {
+                .nothing => {
+                    if (peer.connection.phase != .farewell or tunnel.silent) return null;
+                    tunnel.silent = true;
+                    try tunnel.session.shutdown(sink.interface());
+                    return 0;
+                },
+                .bytes => |count| {
+                    const plaintext = gather(w.scratch.gathered, slices[0..count]);
+                    try tunnel.session.write(plaintext, sink.interface());
+                    outbox.consume(&w.pool, plaintext.len);
+                    return plaintext.len;
+                },
+                .file => |range| {
+                    const wanted: usize = @intCast(@min(range.len, w.scratch.gathered.len));
+                    const len = io_room.file.read(range.fd, w.scratch.gathered[0..wanted], range.offset) catch return error.FileFailed;
+                    // It was longer when the response began, and its length has been promised.
+                    if (len == 0 and wanted > 0) return error.FileFailed;
+                    try tunnel.session.write(w.scratch.gathered[0..len], sink.interface());
+                    range.offset += len;
+                    range.len -= len;
+                    if (range.len == 0) io_room.file.close(outbox.popFile(&w.pool));
+                    return len;
+                },
+            }
+        }
+
+        /// One piece as it lies there, or several copied together: every record costs its own 22 to 29 bytes and a seal.
+        fn gather(space: []u8, slices: []const []const u8) []const u8 {
+            if (slices.len == 1 or slices[0].len >= space.len) return slices[0][0..@min(slices[0].len, space.len)];
+            var len: usize = 0;
+            for (slices) |bytes| {
+                const part = bytes[0..@min(bytes.len, space.len - len)];
+                @memcpy(space[len..][0..part.len], part);
+                len += part.len;
+            }
+            return space[0..len];
+        }
+
+        /// A connection without a request is about to be closed by us: says close_notify. False: the kernel has no room for it now.
+        pub fn sayGoodbye(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
+            if (tunnel.silent or peer.connection.output != .open or !tunnel.session.isHandshakeDone()) return true;
+            tunnel.silent = true;
+            var sink: WireSink = .{ .tunnel = tunnel, .pool = &w.pool };
+            tunnel.session.shutdown(sink.interface()) catch return true;
+            var slices: [1][]const u8 = undefined;
+            const goodbye = switch (tunnel.wire.front(&slices)) {
+                .bytes => slices[0],
+                .nothing, .file => return true,
+            };
+            const sent = switch (w.io.send(peer.socket, &.{io_room.slice(goodbye)}, false)) {
+                .sent => |len| len,
+                .blocked => 0,
+                .failed, .end_of_file, .file_failed => return true,
+            };
+            tunnel.wire.consume(&w.pool, sent);
+            if (tunnel.wire.isEmpty()) return true;
+            w.block(peer);
+            return false;
+        }
+
+        /// Appends to a tunnel's wire for the length of one call into its session.
+        const WireSink = struct {
+            tunnel: *Tunnel,
+            pool: *Pool,
+
+            fn interface(sink: *WireSink) tls.Sink {
+                return .{ .context = sink, .appendFn = append };
+            }
+
+            fn append(context: *anyopaque, bytes: []const u8) tls.Sink.Error!void {
+                const sink: *WireSink = @ptrCast(@alignCast(context));
+                try sink.tunnel.wire.append(sink.pool, bytes);
+            }
+        };
+    };
+}

@@ -1,0 +1,114 @@
+//! A server's configuration as it was given, kept so that changed files can be loaded again: the values, and how the files looked.
+//! Refuses to know: what is in the files, clocks.
+const std = @import("std");
+const linux = std.os.linux;
+const tls = @import("tls.zig");
+
+/// A copy of a configuration that owns all it points to.
+pub const Retained = struct {
+    arena: std.heap.ArenaAllocator,
+    config: tls.ServerConfig,
+    /// What `config.ticket_keys` points to.
+    ticket_keys: *[tls.ticket_keys_bytes]u8,
+
+    /// Copies `config`. `ticket_keys` take the place of those that it may not have.
+    pub fn init(gpa: std.mem.Allocator, config: tls.ServerConfig, ticket_keys: *const [tls.ticket_keys_bytes]u8) error{OutOfMemory}!Retained {
+        var arena: std.heap.ArenaAllocator = .init(gpa);
+        errdefer arena.deinit();
+        const allocator = arena.allocator();
+        var copy = config;
+        const certificates = try allocator.alloc(tls.CertificateFiles, config.certificates.len);
+        for (config.certificates, certificates) |from, *to| to.* = .{
+            .cert_file = try allocator.dupeSentinel(u8, from.cert_file, 0),
+            .key_file = try allocator.dupeSentinel(u8, from.key_file, 0),
+            .chain_file = try dupe(allocator, from.chain_file),
+            .key_password = if (from.key_password) |text| try allocator.dupe(u8, text) else null,
+        };
+        copy.certificates = certificates;
+        copy.ca_file = try dupe(allocator, config.ca_file);
+        copy.cipher_list = try allocator.dupeSentinel(u8, config.cipher_list, 0);
+        copy.cipher_suites = try allocator.dupeSentinel(u8, config.cipher_suites, 0);
+        const alpn = try allocator.alloc([]const u8, config.alpn.len);
+        for (config.alpn, alpn) |from, *to| to.* = try allocator.dupe(u8, from);
+        copy.alpn = alpn;
+        const keys = try allocator.create([tls.ticket_keys_bytes]u8);
+        keys.* = (config.ticket_keys orelse ticket_keys).*;
+        copy.ticket_keys = keys;
+        return .{ .arena = arena, .config = copy, .ticket_keys = keys };
+    }
+
+    fn dupe(allocator: std.mem.Allocator, text: ?[:0]const u8) error{OutOfMemory}!?[:0]const u8 {
+        return try allocator.dupeSentinel(u8, text orelse return null, 0);
+    }
+
+    /// Frees the copy; secrets are wiped.
+    pub fn deinit(retained: *Retained) void {
+        std.crypto.secureZero(u8, retained.ticket_keys);
+        for (retained.config.certificates) |files| {
+            if (files.key_password) |text| std.crypto.secureZero(u8, @constCast(text));
+        }
+        retained.arena.deinit();
+        retained.* = undefined;
+    }
+
+    /// How the files look: changes when one of them is replaced, written, removed or made readable.
+    pub fn look(retained: *const Retained) Look {
+        var state: Look = .{ .hash = std.hash.Wyhash.init(0) };
+        for (retained.config.certificates) |files| {
+            state.add(files.cert_file);
+            state.add(files.key_file);
+            if (files.chain_file) |path| state.add(path);
+        }
+        if (retained.config.ca_file) |path| state.add(path);
+        return state;
+    }
+};
+
+/// The sum of what the system says of some files.
+pub const Look = struct {
+    hash: std.hash.Wyhash,
+    /// When the newest of them changed, in seconds since 1970.
+    newest_s: i64 = 0,
+
+    /// One number for all of it.
+    pub fn number(look: Look) u64 {
+        var hash = look.hash;
+        return hash.final();
+    }
+
+    fn add(look: *Look, path: [:0]const u8) void {
+        var status: linux.Statx = undefined;
+        const wanted: linux.STATX = .{ .MTIME = true, .CTIME = true, .INO = true, .SIZE = true };
+        const errno = linux.errno(linux.statx(linux.AT.FDCWD, path, 0, wanted, &status));
+        look.hash.update(std.mem.asBytes(&errno));
+        if (errno != .SUCCESS) return;
+        // The change time too: a renamed file keeps its own modification time, and permissions count.
+        for ([_]linux.statx_timestamp{ status.mtime, status.ctime }) |time| {
+            look.hash.update(std.mem.asBytes(&time.sec));
+            look.hash.update(std.mem.asBytes(&time.nsec));
+        }
+        look.hash.update(std.mem.asBytes(&status.ino));
+        look.hash.update(std.mem.asBytes(&status.size));
+        look.newest_s = @max(look.newest_s, status.ctime.sec);
+    }
+};
+
+test "a look changes with a file, and comes back with nothing" {
+    const testing = std.testing;
+    var tmp = testing.tmpDir(.{});
+    defer tmp.cleanup();
+    var buffer: [128]u8 = undefined;
+    const path = try std.fmt.bufPrintSentinel(&buffer, ".zig-cache/tmp/{s}/a.pem", .{&tmp.sub_path}, 0);
+    const keys: [tls.ticket_keys_bytes]u8 = @splat(1);
+    const config: tls.ServerConfig = .{ .certificates = &.{.{ .cert_file = path, .key_file = path }} };
+    var retained: Retained = try .init(testing.allocator, config, &keys);
+    defer retained.deinit();
+    const absent = retained.look().number();
+    try testing.expectEqual(absent, retained.look().number());
+    try tmp.dir.writeFile(testing.io, .{ .sub_path = "a.pem", .data = "one" });
+    const present = retained.look().number();
+    try testing.expect(present != absent);
+    try testing.expectEqual(present, retained.look().number());
+    try tmp.dir.writeFile(testing.io, .{ .sub_path = "a.pem", .data = "three" });
+    try testing.expect(retained.look().number() != present);
+}

@@ -1,0 +1,240 @@
+package PAGI::Server::TLS;
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use File::Spec;
+use Peregrine;
+
+# The keys of one certificate, and those of the policy that all of them share.
+my @CERTIFICATE = qw(cert_file key_file chain_file key_password);
+my @POLICY      = qw(ca_file verify_client min_version cipher_list cipher_suites session_timeout ticket_keys);
+my %KNOWN       = map { $_ => 1 } @CERTIFICATE, @POLICY, 'certificates';
+
+my %VERIFY      = (0 => 0, none => 0, request => 1, 1 => 2, require => 2);
+my %MIN_VERSION = (TLSv1_2 => 0x0303, TLSv1_3 => 0x0304);
+
+use constant SESSION_TIMEOUT_MAX => 7 * 24 * 60 * 60;    # RFC 8446, 4.6.1
+use constant TICKET_KEYS_LENGTH  => 80;
+
+sub new {
+    my ($class, $ssl) = @_;
+    my $self = bless { ticket_keys => _random_keys() }, $class;
+    $self->_load($ssl, sub { $self->{engine} = Peregrine::TLS->new($_[0]) });
+    return $self;
+}
+
+sub reload {
+    my ($self, $ssl) = @_;
+    return $self->_load($ssl, sub { $self->{engine}->reload($_[0]) }) if $ssl;
+    return _in_words({}, sub { $self->{engine}->reload });
+}
+
+sub engine { return $_[0]{engine} }
+
+sub _load {
+    my ($self, $ssl, $load) = @_;
+    my %given;    # absolute path => as it was given
+    my $config = $self->_config($ssl, \%given);
+    return _in_words(\%given, sub { $load->($config) });
+}
+
+# Runs the code; dies with the engine's words, in which paths look as they were given.
+sub _in_words {
+    my ($given, $code) = @_;
+    return 1 if eval { $code->(); 1 };
+    my $error = $@;
+    $error =~ s/\Q$_\E/$given->{$_}/g for sort { length $b <=> length $a } keys %$given;
+    return _die($error);
+}
+
+sub _die {
+    my ($text) = @_;
+    $text =~ s/\s+\z//;
+    die "PAGI::Server: $text\n";
+}
+
+# ---- What was given, in the engine's terms ------------------------------------------------------
+
+sub _config {
+    my ($self, $ssl, $given) = @_;
+    my %ssl = map { $_ => $ssl->{$_} } grep { defined $ssl->{$_} } keys %$ssl;
+    _check_keys(\%ssl, "option 'ssl'", \%KNOWN);
+    my $more = $ssl{certificates} // [];
+    _die("option 'ssl': certificates must be an array reference of hash references")
+        if ref $more ne 'ARRAY' || grep { ref ne 'HASH' } @$more;
+    my %first  = map { $_ => $ssl{$_} } grep { exists $ssl{$_} } @CERTIFICATE;
+    my $number = 0;
+    my @list   = map { _certificate($_, $number++, $given) } (%first || !@$more ? \%first : ()), @$more;
+    return {
+        certificates    => \@list,
+        ca_file         => _path($ssl{ca_file}, $given),
+        verify_client   => _choice('verify_client', \%VERIFY,      $ssl{verify_client} // 0),
+        min_version     => _choice('min_version',   \%MIN_VERSION, $ssl{min_version}   // 'TLSv1_2'),
+        cipher_list     => $ssl{cipher_list},
+        cipher_suites   => $ssl{cipher_suites},
+        session_timeout => _session_timeout($ssl{session_timeout}),
+        ticket_keys     => $self->_ticket_keys($ssl{ticket_keys}),
+    };
+}
+
+sub _check_keys {
+    my ($hash, $where, $known) = @_;
+    for my $key (sort keys %$hash) {
+        _die("$where has no key '$key'; there are " . join ' ', sort keys %$known) if !$known->{$key};
+    }
+    return;
+}
+
+sub _certificate {
+    my ($files, $number, $given) = @_;
+    my $where = $number ? "option 'ssl': certificate " . ($number + 1) : "option 'ssl'";
+    my %known = map { $_ => 1 } @CERTIFICATE;
+    _check_keys($files, $where, \%known);
+    for my $key (qw(cert_file key_file)) {
+        _die("$where needs a $key") if !defined $files->{$key} || ref $files->{$key} || !length $files->{$key};
+    }
+    my $password = $files->{key_password};
+    return {
+        key_password => ref $password eq 'CODE' ? $password->() : $password,
+        map { $_ => _path($files->{$_}, $given) } qw(cert_file key_file chain_file),
+    };
+}
+
+# A server may change its directory before it reads the files again. What is not given stays undef.
+sub _path {
+    my ($path, $given) = @_;
+    my $absolute = defined $path ? File::Spec->rel2abs($path) : undef;
+    $given->{$absolute} = $path if defined $path && $absolute ne $path;
+    return $absolute;
+}
+
+sub _choice {
+    my ($key, $allowed, $value) = @_;
+    return $allowed->{$value} if defined $allowed->{$value};
+    return _die("option 'ssl': $key must be one of " . join(' ', sort keys %$allowed) . ", not '$value'");
+}
+
+sub _session_timeout {
+    my ($seconds) = @_;
+    return $seconds
+        if !defined $seconds || $seconds =~ /\A[1-9][0-9]{0,5}\z/ && $seconds <= SESSION_TIMEOUT_MAX;
+    return _die("option 'ssl': session_timeout must be an integer from 1 to ${\SESSION_TIMEOUT_MAX}, not '$seconds'");
+}
+
+# Whoever shares the keys opens the tickets: all processes that were forked from this one do.
+sub _ticket_keys {
+    my ($self, $keys) = @_;
+    return $self->{ticket_keys} if !defined $keys;
+    return $keys                if length $keys == TICKET_KEYS_LENGTH;
+    return _die("option 'ssl': ticket_keys must be ${\TICKET_KEYS_LENGTH} random bytes, not ${\length $keys}");
+}
+
+sub _random_keys {
+    open my $random, '<:raw', '/dev/urandom' or croak "/dev/urandom: $!";
+    read($random, my $keys, TICKET_KEYS_LENGTH) == TICKET_KEYS_LENGTH or croak "/dev/urandom: $!";
+    return $keys;
+}
+
+# ---- Command line -------------------------------------------------------------------------------
+
+# Option of pagi-server => key of the option `ssl`.
+my %KEY = (
+    ssl_cert            => 'cert_file',
+    ssl_key             => 'key_file',
+    ssl_chain           => 'chain_file',
+    ssl_ca              => 'ca_file',
+    ssl_min_version     => 'min_version',
+    ssl_ciphers         => 'cipher_list',
+    ssl_ciphersuites    => 'cipher_suites',
+    ssl_session_timeout => 'session_timeout',
+);
+
+sub from_options {
+    my ($options) = @_;
+    return if !grep { /\Assl_/ && $options->{$_} } keys %$options;
+    my %ssl = map { $KEY{$_} => $options->{$_} } grep { defined $options->{$_} } keys %KEY;
+    die "options --ssl-cert and --ssl-key must be given together\n"
+        if !defined $ssl{cert_file} || !defined $ssl{key_file};
+    $ssl{verify_client} = 'request'                                      if $options->{ssl_request_client};
+    $ssl{verify_client} = 'require'                                      if $options->{ssl_verify_client};
+    $ssl{key_password}  = _first_line($options->{ssl_key_password_file}) if defined $options->{ssl_key_password_file};
+    $ssl{certificates}  = [ map { _sni($_) } @{ $options->{ssl_sni} } ]  if $options->{ssl_sni};
+    return \%ssl;
+}
+
+sub _sni {
+    my ($value) = @_;
+    my ($cert, $key, $chain, @rest) = split /,/, $value, -1;
+    die "option --ssl-sni must be CERT,KEY or CERT,KEY,CHAIN, not '$value'\n"
+        if @rest || grep { defined && !length } $cert, $key // '', $chain;
+    return { cert_file => $cert, key_file => $key, defined $chain ? (chain_file => $chain) : () };
+}
+
+sub _first_line {
+    my ($path) = @_;
+    open my $file, '<', $path or die "option --ssl-key-password-file: $path: $!\n";
+    my $line = <$file> // '';
+    $line =~ s/\r?\n\z//;
+    return $line;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::TLS - certificates and policy of PAGI::Server
+
+=head1 SYNOPSIS
+
+    my $tls = PAGI::Server::TLS->new({ cert_file => 'cert.pem', key_file => 'key.pem' });
+    $worker->secure($listener, $tls->engine);
+    $tls->reload;
+
+=head1 DESCRIPTION
+
+Checks what C<< PAGI::Server->new(ssl => {...}) >> was given and hands it to the engine, which loads the
+files. See L<PAGI::Server/TLS> for the keys.
+
+=head1 METHODS
+
+=head2 new
+
+    my $tls = PAGI::Server::TLS->new(\%ssl);
+
+Loads the files. Dies with a message that names the file or value that is wrong.
+
+=head2 reload
+
+    $tls->reload(\%ssl);
+    $tls->reload;
+
+Uses other files or another policy for the connections that come from now on; without an argument, reads the
+same files again. Dies as C<new> does, and then nothing has changed.
+
+=head2 engine
+
+    $worker->secure($listener, $tls->engine);
+
+The L<Peregrine/TLS> object.
+
+=head1 FUNCTIONS
+
+=head2 from_options
+
+    my $ssl = PAGI::Server::TLS::from_options({ ssl_cert => 'cert.pem', ssl_key => 'key.pem' });
+
+The option C<ssl> that the options of C<pagi-server> mean; nothing if they mean none. Dies with a message when they
+contradict each other.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

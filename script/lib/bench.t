@@ -1,0 +1,38 @@
+# The tools of measuring work from one end to the other: a row becomes a table, a peer that is not
+# there becomes a word in it, and the article's check that has no times in it is met.
+use v5.36;
+use Test::More;
+
+my $BRIEF = '--rounds 1 --seconds 1';
+
+sub output_of ($command) {
+    my $output = `$command 2>&1`;
+    return ($? >> 8, $output);
+}
+
+subtest 'a row is measured' => sub {
+    my ($status, $output) = output_of("script/bench $BRIEF websocket/zig");
+    is $status, 0, 'exit status' or diag $output;
+    like $output, qr/^\| Peregrine, Zig handler (?:\| [\d.,]+ ){3}\| 0 \| [\d.]+ \| [\d.]+ \| \d+ \|$/m,
+        'numbers, and no error';
+};
+
+subtest 'a peer that is not installed is a word in the table' => sub {
+    my ($status, $output) = output_of("PATH=/usr/bin:/bin script/bench $BRIEF idle/nginx");
+    is $status, 1, 'exit status, as nothing was measured';
+    like $output, qr/^\| nginx, `return 200` \| nginx is not installed \|/m, 'the word';
+};
+
+subtest 'a row that does not exist' => sub {
+    my ($status, $output) = output_of('script/bench no-such-row');
+    is $status, 2, 'exit status';
+    like $output, qr/there is no row 'no-such-row'/, 'is named';
+};
+
+subtest 'a check of the article' => sub {
+    my ($status, $output) = output_of('script/bench-article overload');
+    is $status, 0, 'exit status' or diag $output;
+    like $output, qr/^all met$/m, 'verdict';
+};
+
+done_testing;

@@ -1,0 +1,223 @@
+# Certificates are replaced while the server runs: because the files changed, on HUP, and by configure. What cannot be used is refused
+# loudly, and the old ones stay. The command's flags are tried here, too.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Future::AsyncAwait;
+use IO::Async::Loop;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+use Certificates;
+use PAGI::Server;
+use TestClient;
+use TestServer;
+
+plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
+
+my $files = Certificates->new->authority('ca');
+$files->issue($_, subject => "/CN=$_", extensions => ['subjectAltName=DNS:localhost']) for qw(first second third);
+$files->encrypt('first', 'encrypted', 'secret');
+
+# A certificate with its key in the live place, both in one step each.
+sub install {
+    my ($name) = @_;
+    $files->replace("live.$_", "$name.$_") for qw(key pem);
+    return;
+}
+
+async sub app {
+    my ($scope, $receive, $send) = @_;
+    die "unsupported\n" if $scope->{type} ne 'http';
+    await $send->({ type => 'http.response.start', status => 200, headers => [] });
+    await $send->({ type => 'http.response.body', body => $scope->{scheme} });
+    return;
+}
+
+sub start {
+    return TestServer->start(app => \&app, quiet => 0, ssl => { $files->pair('live') }, @_);
+}
+
+sub shown_by {
+    my ($port) = @_;
+    return TestClient->new($port, tls => {})->socket->peer_certificate('cn');
+}
+
+# Connects until that certificate is shown; whether it came.
+sub comes {
+    my ($port, $name) = @_;
+    my $end = time + 10;
+    while (time < $end) {
+        return 1 if shown_by($port) eq $name;
+        sleep 0.1;
+    }
+    return 0;
+}
+
+sub ask {
+    my ($client) = @_;
+    my $got = $client->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response;
+    return $got && $got->{complete} ? $got->{body} : undef;
+}
+
+subtest 'changed files are seen' => sub {
+    install('first');
+    my $server = start();
+    is(shown_by($server->port), 'first', 'the first certificate');
+    my $old = TestClient->new($server->port, tls => {});
+    install('second');
+    ok(comes($server->port, 'second'), 'the second, without anybody asking for it');
+    ok($server->wait_for_log(qr/certificate files have changed and are loaded/), '... and the log says so');
+    is(ask($old), 'https', 'connections that were open go on');
+
+    $files->write('live.pem', substr $files->read('third.pem'), 0, 300);
+    sleep 1.2;
+    is(shown_by($server->port), 'second', 'a damaged file changes nothing');
+    sleep 1.2;
+    shown_by($server->port);
+    ok($server->wait_for_log(qr/cannot be used, the old ones stay: SSL certificate file is damaged: \S+live\.pem/),
+        '... and is refused loudly');
+    sleep 1.2;
+    is(shown_by($server->port), 'second', 'the old one stays');
+    my @complaints = $server->log =~ /cannot be used/g;
+    is(scalar @complaints, 1, '... and is complained of once');
+    install('third');
+    ok(comes($server->port, 'third'), 'a good one is taken again');
+};
+
+subtest 'HUP' => sub {
+    install('first');
+    my $server = start();
+    $files->replace('live.key', 'second.key');
+    $server->signal('HUP');
+    ok($server->wait_for_log(qr/cannot be used, the old ones stay: SSL key file does not match/),
+        'a key without its certificate is refused');
+    is(shown_by($server->port), 'first', '... and the old pair stays');
+    $files->replace('live.pem', 'second.pem');
+    $server->signal('HUP');
+    ok($server->wait_for_log(qr/certificate files are loaded again/), 'the pair is loaded');
+    is(shown_by($server->port), 'second', '... at once');
+};
+
+subtest 'configure' => sub {
+    my $loop   = IO::Async::Loop->new;
+    my $server = PAGI::Server->new(app => \&app, port => 0, quiet => 1, ssl => { $files->pair('first') });
+    $loop->add($server);
+    $server->listen->get;
+    my $port = $server->port;
+    my $look = sub {
+        my ($reader, $pid) = shown_in_child($port);
+        my $text = '';
+        my $done = $loop->new_future;
+        $loop->watch_io(
+            handle        => $reader,
+            on_read_ready => sub { sysread($reader, $text, 100, length $text) or $done->done }
+        );
+        $done->get;
+        $loop->unwatch_io(handle => $reader, on_read_ready => 1);
+        waitpid $pid, 0;
+        return $text;
+    };
+    is($look->(), 'first', 'the first');
+    $server->configure(ssl => { $files->pair('second') });
+    is($look->(), 'second', 'configure replaces it at once');
+    my $error = eval { $server->configure(ssl => { $files->pair('nowhere') }); 1 } ? '' : $@;
+    like($error, qr/SSL certificate file not found/, 'what cannot be used dies');
+    is($look->(), 'second', '... and changes nothing');
+    $server->shutdown->get;
+};
+
+sub shown_in_child {
+    my ($port) = @_;
+    pipe my $reader, my $writer or die "pipe: $!";
+    my $pid = fork // die "fork: $!";
+    if (!$pid) {
+        alarm 20;
+        my $name = eval { shown_by($port) } // $@;
+        syswrite $writer, $name;
+        POSIX::_exit(0);
+    }
+    return ($reader, $pid);
+}
+
+# New connections and requests on old ones, all the time, while the files change five times.
+subtest 'a certificate is swapped under load' => sub {
+    install('first');
+    my $server = start();
+    my @pids   = map { load($server->port) } 1 .. 2;
+    for my $name (qw(second third first second third)) {
+        install($name);
+        $server->signal('HUP') if $name ne 'third';
+        ok(comes($server->port, $name), "$name is shown");
+    }
+    for my $pid (@pids) {
+        kill TERM => $pid;
+        waitpid $pid, 0;
+        is($?, 0, 'no request failed');
+    }
+};
+
+# A child that asks until TERM; exits with 1 if an answer was not what it should be.
+sub load {
+    my ($port) = @_;
+    my $pid = fork // die "fork: $!";
+    return $pid if $pid;
+    my $going = 1;
+    local $SIG{TERM} = sub { $going = 0 };
+    alarm 100;
+    my $kept = TestClient->new($port, tls => {});
+    my $bad  = 0;
+
+    while ($going) {
+        my $fresh = eval { TestClient->new($port, tls => {}) };
+        for my $client ($fresh, $kept) { $bad++ if !$client || (ask($client) // '') ne 'https' }
+    }
+    POSIX::_exit($bad ? 1 : 0);
+}
+
+subtest 'flags' => sub {
+    my @app = (
+        '-e',
+        'sub { my ($scope, $receive, $send) = @_; $send->({ type => "http.response.start", status => 204 }) '
+            . '->then(sub { $send->({ type => "http.response.body" }) }) }'
+    );
+    my @pair = ('--ssl-cert' => $files->path('first.pem'), '--ssl-key' => $files->path('first.key'));
+    $files->write('password', "secret\n");
+    my $server = TestServer->command(
+        @app,                          '--ssl-cert',
+        $files->path('first.pem'),     '--ssl-key',
+        $files->path('encrypted.key'), '--ssl-key-password-file',
+        $files->path('password'),      '--ssl-min-version',
+        'TLSv1_3',                     '--ssl-sni',
+        join(',', map { $files->path("second.$_") } qw(pem key)),
+    );
+    is(shown_by($server->port), 'first', 'a certificate with an encrypted key');
+    ok(!eval { TestClient->new($server->port, tls => { SSL_version => 'TLSv1_2' }); 1 }, '... and the least version');
+    is($server->stop, 0, 'stops');
+
+    my %wrong = (
+        'must be given together'                 => [ '--ssl-cert', 'x' ],
+        'SSL certificate file not found: x'      => [ '--ssl-cert', 'x',                 '--ssl-key', 'y' ],
+        'unknown cipher RUBBISH'                 => [ @pair,        '--ssl-ciphers',     'RUBBISH' ],
+        "min_version must be one of .*'1'"       => [ @pair,        '--ssl-min-version', '1' ],
+        'needs ca_file'                          => [ @pair,        '--ssl-verify-client' ],
+        '--ssl-sni must be CERT,KEY'             => [ @pair,        '--ssl-sni',               'x' ],
+        '--ssl-key-password-file: /nowhere: No ' => [ @pair,        '--ssl-key-password-file', '/nowhere' ],
+    );
+
+    for my $message (sort keys %wrong) {
+        my $output = $files->path('out');
+        my $pid    = fork // die "fork: $!";
+        if (!$pid) {
+            open STDOUT, '>',  $output  or die "$output: $!";
+            open STDERR, '>&', \*STDOUT or die "stderr: $!";
+            exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '--port', 0, @app, @{ $wrong{$message} };
+        }
+        waitpid $pid, 0;
+        is($? >> 8, 2, "status of: $message");
+        like($files->read('out'), qr/\Apagi-server: .*$message/, '... and the message');
+    }
+};
+
+done_testing;
