@@ -27,7 +27,7 @@ def built(server):
 
 @functools.cache
 def _build(command):
-    print(f"building: {command[-1]}", file=sys.stderr, flush=True)
+    print(f"building: {replaced(command)[-1]}", file=sys.stderr, flush=True)
     try:
         done = subprocess.run(
             replaced(command), cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BUILD_S, check=False

@@ -4,6 +4,8 @@
 //!     zig build test        unit, wire and contract tests
 //!     zig build test-tls    the TLS room's tests (needs OpenSSL)
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
+//!     zig build sim         the simulated histories and the fuzz corpus alone
+//!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
 //!     zig build examples    the example servers; zig build run-counter (and so on) runs one
 //!     zig build bench       the yardstick and micro-benchmarks
 //!
@@ -14,7 +16,8 @@ pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{});
     const optimize = b.standardOptimizeOption(.{ .preferred_optimize_mode = .safe });
     const with_tls = tlsWanted(b, target);
-    const rooms: Rooms = .create(b, target, optimize, with_tls);
+    const rooms: Rooms = .create(b, .{ .target = target, .optimize = optimize, .tls = with_tls });
+    b.modules.put(b.graph.arena, "peregrine", rooms.peregrine) catch @panic("OOM");
 
     const test_step = b.step("test", "Run the engine's tests");
     inline for (.{ "protocol", "io", "server", "static", "peregrine" }) |name| {
@@ -22,12 +25,11 @@ pub fn build(b: *std.Build) void {
         test_step.dependOn(&runOf(b, tests).step);
     }
 
-    inline for (.{ "worker_sim", "native", "static", "websocket", "defects", "access_log", "repeat" }) |name| {
+    inline for (.{ "native", "static", "websocket", "websocket_sim", "compression", "defects", "access_log", "repeat" }) |name| {
         const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
         module.addImport("peregrine", rooms.peregrine);
-        const run = runOf(b, b.addTest(.{ .name = name, .root_module = module }));
-        test_step.dependOn(&run.step);
-        if (comptime std.mem.eql(u8, name, "worker_sim")) b.step("sim", "Run the worker over the simulated network").dependOn(&run.step);
+        module.addImport("protocol", rooms.protocol); // for clients of their own
+        test_step.dependOn(&runOf(b, b.addTest(.{ .name = name, .root_module = module })).step);
     }
 
     inline for (.{ .{ "wire-http1", "test/wire/http1/http1_test.zig" }, .{ "wire-websocket", "test/wire/websocket/wire.zig" } }) |wire| {
@@ -35,6 +37,11 @@ pub fn build(b: *std.Build) void {
         module.addImport("protocol", rooms.protocol);
         test_step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);
     }
+
+    const many = manyCases(b, target);
+    test_step.dependOn(&many.step);
+    b.step("sim", "Run the worker over the simulated network, and the fuzz corpus").dependOn(&many.step);
+    addFuzz(b, target);
 
     const consumer = b.addSystemCommand(&.{ b.graph.zig_exe, "build" });
     consumer.setCwd(b.path("test/consumer"));
@@ -61,23 +68,18 @@ const Rooms = struct {
     static: *std.Build.Module,
     peregrine: *std.Build.Module,
 
-    fn create(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, with_tls: bool) Rooms {
-        const protocol = room(b, "src/protocol/protocol.zig", target, optimize);
-        const io = room(b, "src/io/io.zig", target, optimize);
-        const tls = tlsRoom(b, target, optimize, with_tls);
-        const server = room(b, "src/server/server.zig", target, optimize);
+    fn create(b: *std.Build, how: How) Rooms {
+        const protocol = room(b, "src/protocol/protocol.zig", how);
+        const io = room(b, "src/io/io.zig", how);
+        const tls = tlsRoom(b, how);
+        const server = room(b, "src/server/server.zig", how);
         server.addImport("protocol", protocol);
         server.addImport("io", io);
         server.addImport("tls", tls);
-        const static = room(b, "src/static/static.zig", target, optimize);
+        const static = room(b, "src/static/static.zig", how);
         static.addImport("server", server);
         static.addImport("protocol", protocol);
-        const peregrine = b.addModule("peregrine", .{
-            .root_source_file = b.path("src/peregrine.zig"),
-            .target = target,
-            .optimize = optimize,
-            .pic = true,
-        });
+        const peregrine = room(b, "src/peregrine.zig", how);
         peregrine.addImport("server", server);
         peregrine.addImport("static", static);
         peregrine.addImport("protocol", protocol);
@@ -86,11 +88,51 @@ const Rooms = struct {
         return .{ .protocol = protocol, .io = io, .tls = tls, .server = server, .static = static, .peregrine = peregrine };
     }
 
-    fn room(b: *std.Build, path: []const u8, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize) *std.Build.Module {
-        // Position-independent, because all of it may end up in a Perl module's shared object.
-        return b.createModule(.{ .root_source_file = b.path(path), .target = target, .optimize = optimize, .pic = true });
+    /// What all rooms of a program are compiled for.
+    const How = struct {
+        target: std.Build.ResolvedTarget,
+        optimize: std.builtin.Optimize,
+        tls: bool = false,
+        /// The code counts what runs, for a fuzzer.
+        coverage: bool = false,
+    };
+
+    fn room(b: *std.Build, path: []const u8, how: How) *std.Build.Module {
+        return b.createModule(.{
+            .root_source_file = b.path(path),
+            .target = how.target,
+            .optimize = how.optimize,
+            // Position-independent, because all of it may end up in a Perl module's shared object.
+            .pic = true,
+            .fuzz = how.coverage,
+        });
     }
 };
+
+/// The tests with thousands of cases, optimised with all checks; in one program, since that is what takes long to compile.
+fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Run {
+    const how: Rooms.How = .{ .target = target, .optimize = .safe };
+    const rooms: Rooms = .create(b, how);
+    const module = Rooms.room(b, "test/many_cases.zig", how);
+    module.addImport("protocol", rooms.protocol);
+    module.addImport("peregrine", rooms.peregrine);
+    const run = runOf(b, b.addTest(.{ .name = "many-cases", .root_module = module }));
+    run.setCwd(b.path("."));
+    return run;
+}
+
+/// The fuzz targets as a library for libFuzzer: checked, optimised, and counting what runs.
+fn addFuzz(b: *std.Build, target: std.Build.ResolvedTarget) void {
+    const how: Rooms.How = .{ .target = target, .optimize = .safe, .coverage = true };
+    const rooms: Rooms = .create(b, how);
+    const module = Rooms.room(b, "test/fuzz/libfuzzer.zig", how);
+    module.link_libc = true;
+    module.addImport("protocol", rooms.protocol);
+    module.addImport("peregrine", rooms.peregrine);
+    const library = b.addLibrary(.{ .name = "fuzz", .linkage = .static, .root_module = module });
+    library.bundle_compiler_rt = true;
+    b.step("fuzz", "Build the fuzz targets for libFuzzer").dependOn(&b.addInstallArtifact(library, .{}).step);
+}
 
 /// With OpenSSL or without: as -Dtls says, else whether this machine has the library to link with.
 fn tlsWanted(b: *std.Build, target: std.Build.ResolvedTarget) bool {
@@ -109,18 +151,13 @@ fn findsLibrary(b: *std.Build, name: []const u8) bool {
 }
 
 /// The room `tls`. Without OpenSSL it has the same names and says so when it is asked for more.
-fn tlsRoom(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, enabled: bool) *std.Build.Module {
+fn tlsRoom(b: *std.Build, how: Rooms.How) *std.Build.Module {
     const options = b.addOptions();
-    options.addOption(bool, "enabled", enabled);
-    const tls = b.createModule(.{
-        .root_source_file = b.path("src/tls/tls.zig"),
-        .target = target,
-        .optimize = optimize,
-        .pic = true,
-        .link_libc = if (enabled) true else null,
-    });
+    options.addOption(bool, "enabled", how.tls);
+    const tls = Rooms.room(b, "src/tls/tls.zig", how);
     tls.addOptions("tls_options", options);
-    if (enabled) {
+    if (how.tls) {
+        tls.link_libc = true;
         tls.linkSystemLibrary("ssl", .{});
         tls.linkSystemLibrary("crypto", .{});
     }

@@ -56,6 +56,7 @@ subtest 'options' => sub {
         max_header_count         => [ 0,      qr/option 'max_header_count' must be an integer from 1/ ],
         max_body_size            => [ 'big',  qr/option 'max_body_size' must be an integer/ ],
         write_high_watermark     => [ 0,      qr/option 'write_high_watermark' must be an integer/ ],
+        ws_per_message_deflate   => [ [],     qr/option 'ws_per_message_deflate' must be 0 or 1/ ],
         extensions               => [ [],     qr/option 'extensions' must be a hash reference/ ],
         on_error                 => [ 1,      qr/option 'on_error' must be a code reference/ ],
         loop_type                => [ 'a b',  qr/option 'loop_type' must be/ ],

@@ -7,6 +7,8 @@ use Future::AsyncAwait;
 use IO::Async::Loop;
 use JSON::PP ();
 use Test::More;
+use Certificates;
+use PAGI::Server;
 use TestClient qw(get exchange);
 use TestServer;
 use TestWebSocket;
@@ -280,6 +282,30 @@ subtest 'no answer' => sub {
     ok($server->wait_for_log(qr/the application died before its WebSocket was accepted: on purpose/),
         '... with its exception');
     is(answer_of('/not-a-future')->{status}, 500, 'one that returns no Future: 500');
+};
+
+subtest 'over TLS' => sub {
+    plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
+    my $files = Certificates->new->authority('ca')->issue('localhost');
+    my $wss   = TestServer->start(
+        ssl => { $files->pair('localhost') },
+        app => async sub {
+            my ($scope, $receive, $send) = @_;
+            die "no\n" if $scope->{type} ne 'websocket';
+            await $receive->();
+            await $send->(event('accept'));
+            await $send->(event('send', text => join ' ', $scope->{scheme}, sort keys %{ $scope->{extensions} }));
+            my $event = await $receive->();
+            await $send->(event('send', bytes => $event->{bytes}));
+        },
+    );
+    my $websocket = TestWebSocket->open($wss->port, '/', tls => {});
+    is($websocket->next, 'text wss tls websocket.http.response', 'scheme and extensions');
+    my $bytes = join '', map { chr $_ % 251 } 1 .. 60_000;
+    ok($websocket->binary($bytes)->next eq "binary $bytes", 'a message comes back');
+    is($websocket->next,                    'close 1000', 'the application closes');
+    is($websocket->close_frame(1000)->next, 'end',        '... and the connection ends');
+    is($wss->stop,                          0,            'the server ends well');
 };
 
 subtest 'requests that are no handshake' => sub {

@@ -111,8 +111,8 @@ sub expect {
 my @ways = (
     sub {
         my $websocket = TestWebSocket->open($port, '/echo', lines => ['Sec-WebSocket-Protocol: one, two']);
-        $websocket->text('hello')->close_frame(1000);
-        return expect($websocket, 'text hello', 'close 1000', 'end');
+        my $ok        = expect($websocket->text('hello'), 'text hello');
+        return $ok && expect($websocket->close_frame(1000), 'close 1000', 'end');
     },
     sub { TestWebSocket->start($port, '/wait')->reset; 1 },
     sub { TestWebSocket->start($port, '/wait')->close; 1 },

@@ -89,7 +89,7 @@ static bool recyclable(const px_exchange *exchange) {
     const px_context *cx = exchange->worker->cx;
     const U32 references = exchange->scope.hash ? 2 : 1; /* a scope that was kept refers to the objects */
     return only_ours((const SV *)exchange->receive, NULL, 1) && only_ours((const SV *)exchange->send, NULL, 1) &&
-           only_ours(exchange->connection, cx->connection_stash, references) &&
+           (!exchange->connection || only_ours(exchange->connection, cx->connection_stash, references)) &&
            only_ours(exchange->transport, cx->transport_stash, references) &&
            (!exchange->app_ready || only_ours((const SV *)exchange->app_ready, NULL, 1));
 }
@@ -107,9 +107,14 @@ static px_exchange *take(pTHX_ px_worker *worker) {
     exchange->worker = worker;
     exchange->receive = make_function(aTHX_ exchange, px_xs_receive);
     exchange->send = make_function(aTHX_ exchange, px_xs_send);
-    exchange->connection = make_object(aTHX_ exchange, worker->cx->connection_stash);
     exchange->transport = make_object(aTHX_ exchange, worker->cx->transport_stash);
     return exchange;
+}
+
+/* The object for `pagi.connection`; not all kinds of scope have one. */
+SV *px_exchange_connection(pTHX_ px_exchange *exchange) {
+    if (!exchange->connection) exchange->connection = make_object(aTHX_ exchange, exchange->worker->cx->connection_stash);
+    return exchange->connection;
 }
 
 /* A fresh exchange for a ticket, held once for it. */

@@ -306,7 +306,8 @@ struct px_exchange {
     px_stream stream; /* of the sse kind */
     px_scope scope; /* of the request that is on, or of a finished one for the next */
     CV *receive, *send, *app_ready; /* ours until the exchange is let go */
-    SV *connection, *transport;
+    SV *connection; /* likewise; NULL until a scope has it */
+    SV *transport;
     SV *body;       /* body bytes that nobody has asked for yet, or NULL */
     AV *trailers;   /* request trailers, or NULL */
     SV *receiver;   /* the pending Future of $receive that has waited longest (the object itself), or NULL */
@@ -333,6 +334,7 @@ void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *
 
 /* exchange.c */
 px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, peregrine_ticket ticket);
+SV *px_exchange_connection(pTHX_ px_exchange *exchange);
 void px_exchange_hold(px_exchange *exchange);
 void px_exchange_unhold(pTHX_ px_exchange *exchange);
 void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope);
@@ -351,8 +353,8 @@ SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event);
 /* scope.c */
 HV *px_scope_build(pTHX_ px_exchange *exchange, const peregrine_request *request);
 void px_scope_fill(pTHX_ px_exchange *exchange, const peregrine_request *request);
-AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request);
-AV *px_scope_fields(pTHX_ px_context *cx, const peregrine_request *request, bool trailers);
+AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request, bool lasting);
+AV *px_scope_trailers(pTHX_ px_context *cx, const peregrine_request *request);
 HV *px_scope_extensions(pTHX_ px_exchange *exchange, const peregrine_request *request);
 AV *px_scope_pair(pTHX_ SV *first, SV *second);
 SV *px_scope_known_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field);

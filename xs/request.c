@@ -62,6 +62,6 @@ void px_request_body(pTHX_ px_exchange *exchange, const peregrine_event *event) 
     }
     if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
     if ((event->flags & PEREGRINE_TRAILERS) && event->request)
-        exchange->trailers = px_scope_fields(aTHX_ exchange->worker->cx, event->request, true);
+        exchange->trailers = px_scope_trailers(aTHX_ exchange->worker->cx, event->request);
     px_receive_serve(aTHX_ exchange);
 }

@@ -201,7 +201,7 @@ bool px_scope_refresh(pTHX_ px_exchange *exchange, const peregrine_request *requ
     if (worker->extensions || request->secure)
         refer_to(aTHX_ slots[PX_SLOT_EXTENSIONS], (SV *)px_scope_extensions(aTHX_ exchange, request));
     if (!refresh_headers(aTHX_ cx, slots[PX_SLOT_HEADERS], request))
-        refer_to(aTHX_ slots[PX_SLOT_HEADERS], (SV *)px_scope_headers(aTHX_ cx, request));
+        refer_to(aTHX_ slots[PX_SLOT_HEADERS], (SV *)px_scope_headers(aTHX_ cx, request, false));
     if (has_client) refresh_address(aTHX_ slots[PX_SLOT_CLIENT], request->peer, request->peer_port);
     refresh_address(aTHX_ slots[PX_SLOT_SERVER], request->local, request->local_port);
     px_scope_fill(aTHX_ exchange, request);

@@ -36,14 +36,22 @@ static bool is_named(SV *name, const char *text, STRLEN len) {
     return SvCUR(name) == len && memcmp(SvPVX_const(name), text, len) == 0;
 }
 
+/* A list of two, with room for two: there are many, and some live long. */
 AV *px_scope_pair(pTHX_ SV *first, SV *second) {
     AV *av = newAV();
-    av_extend(av, 1);
-    SV **slots = AvARRAY(av);
+    SV **slots;
+    Newx(slots, 2, SV *);
     slots[0] = first;
     slots[1] = second;
-    AvFILLp(av) = 1;
+    AvALLOC(av) = AvARRAY(av) = slots;
+    AvFILLp(av) = AvMAX(av) = 1;
     return av;
+}
+
+/* A string of a scope. In one that lasts as long as its connection it shares its bytes with all that are equal: ten thousand open
+ * WebSockets have few different hosts, origins and user agents. */
+static SV *new_string(pTHX_ const char *bytes, STRLEN len, bool lasting) {
+    return lasting ? newSVpvn_share(bytes, (I32)len, 0) : newSVpvn(bytes, len);
 }
 
 static void push_pair(pTHX_ AV *list, SV *first, SV *second) {
@@ -51,7 +59,7 @@ static void push_pair(pTHX_ AV *list, SV *first, SV *second) {
 }
 
 /* The fields as [lower-case name, value] pairs in the order of arrival; several Cookie fields become one. For trailers nothing is merged. */
-AV *px_scope_fields(pTHX_ px_context *cx, const peregrine_request *request, bool trailers) {
+static AV *fields(pTHX_ px_context *cx, const peregrine_request *request, bool trailers, bool lasting) {
     AV *list = newAV();
     SV *cookie = NULL;
     if (request->field_count) av_extend(list, (SSize_t)request->field_count - 1);
@@ -70,9 +78,14 @@ AV *px_scope_fields(pTHX_ px_context *cx, const peregrine_request *request, bool
             push_pair(aTHX_ list, name, cookie);
             continue;
         }
-        push_pair(aTHX_ list, name, newSVpvn(value, field->value_len));
+        push_pair(aTHX_ list, name, new_string(aTHX_ value, field->value_len, lasting));
     }
     return list;
+}
+
+/* The fields behind a request's body. */
+AV *px_scope_trailers(pTHX_ px_context *cx, const peregrine_request *request) {
+    return fields(aTHX_ cx, request, true, false);
 }
 
 /* RFC 9112 3.2.2: the authority of an absolute-form target takes the place of the Host field. */
@@ -93,8 +106,8 @@ bool px_scope_is_absolute(const peregrine_request *request) {
 }
 
 /* The fields of a request head, as the scope shows them. */
-AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request) {
-    AV *list = px_scope_fields(aTHX_ cx, request, false);
+AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request, bool lasting) {
+    AV *list = fields(aTHX_ cx, request, false, lasting);
     if (px_scope_is_absolute(request)) set_host(aTHX_ cx, list, request->text + request->authority.at, request->authority.len);
     return list;
 }
@@ -193,26 +206,35 @@ static void add(pTHX_ px_exchange *exchange, enum px_slot slot, SV *key, SV *val
     px_store(aTHX_ exchange->scope.hash, key, value);
 }
 
-static SV *address(pTHX_ const char *host, SV *port) {
-    return newRV_noinc((SV *)px_scope_pair(aTHX_ newSVpv(host, 0), port));
+static SV *address(pTHX_ const char *host, SV *port, bool lasting) {
+    return newRV_noinc((SV *)px_scope_pair(aTHX_ new_string(aTHX_ host, strlen(host), lasting), port));
+}
+
+/* Makes a string of a lasting scope share its bytes; see new_string(). */
+static void share(pTHX_ SV *sv) {
+    if (SvLEN(sv) == 0) return;
+    SV *shared = newSVpvn_share(SvPVX_const(sv), SvUTF8(sv) ? -(I32)SvCUR(sv) : (I32)SvCUR(sv), 0);
+    sv_setsv(sv, shared);
+    SvREFCNT_dec_NN(shared);
 }
 
 static void add_containers(pTHX_ px_exchange *exchange, const peregrine_request *request) {
     const px_worker *worker = exchange->worker;
+    const bool lasting = !exchange->kind->keeps_scope;
     px_context *cx = worker->cx;
     HV *pagi = newHV();
     px_store(aTHX_ pagi, PX_KEY(cx, VERSION), px_copy(aTHX_ PX_KEY(cx, PAGI_VERSION)));
     px_store(aTHX_ pagi, PX_KEY(cx, SPEC_VERSION), px_copy(aTHX_ PX_KEY(cx, PAGI_VERSION)));
     add(aTHX_ exchange, PX_SLOT_PAGI, PX_KEY(cx, PAGI), newRV_noinc((SV *)pagi));
-    add(aTHX_ exchange, PX_SLOT_HEADERS, PX_KEY(cx, HEADERS), newRV_noinc((SV *)px_scope_headers(aTHX_ cx, request)));
+    add(aTHX_ exchange, PX_SLOT_HEADERS, PX_KEY(cx, HEADERS), newRV_noinc((SV *)px_scope_headers(aTHX_ cx, request, lasting)));
     if (request->peer[0])
-        add(aTHX_ exchange, PX_SLOT_CLIENT, PX_KEY(cx, CLIENT), address(aTHX_ request->peer, newSViv(request->peer_port)));
+        add(aTHX_ exchange, PX_SLOT_CLIENT, PX_KEY(cx, CLIENT), address(aTHX_ request->peer, newSViv(request->peer_port), lasting));
     SV *port = request->local[0] == '/' ? newSV(0) : newSViv(request->local_port);
-    add(aTHX_ exchange, PX_SLOT_SERVER, PX_KEY(cx, SERVER), address(aTHX_ request->local, port));
+    add(aTHX_ exchange, PX_SLOT_SERVER, PX_KEY(cx, SERVER), address(aTHX_ request->local, port, lasting));
     if (worker->state) add(aTHX_ exchange, PX_SLOT_STATE, PX_KEY(cx, STATE), newRV_noinc((SV *)newHVhv(worker->state)));
     add(aTHX_ exchange, PX_SLOT_EXTENSIONS, PX_KEY(cx, EXTENSIONS), newRV_noinc((SV *)px_scope_extensions(aTHX_ exchange, request)));
     if (exchange->kind->has_connection)
-        add(aTHX_ exchange, PX_SLOT_CONNECTION, PX_KEY(cx, CONNECTION), newRV_inc(exchange->connection));
+        add(aTHX_ exchange, PX_SLOT_CONNECTION, PX_KEY(cx, CONNECTION), newRV_inc(px_exchange_connection(aTHX_ exchange)));
     add(aTHX_ exchange, PX_SLOT_TRANSPORT, PX_KEY(cx, TRANSPORT), newRV_inc(exchange->transport));
 }
 
@@ -241,6 +263,7 @@ HV *px_scope_build(pTHX_ px_exchange *exchange, const peregrine_request *request
     add_containers(aTHX_ exchange, request);
     px_scope_fill(aTHX_ exchange, request);
     if (kind->keeps_scope) px_scope_seal(scope);
+    else for (int i = PX_SLOT_PATH; i <= PX_SLOT_QUERY_STRING; i++) share(aTHX_ scope->slots[i]);
     if (kind->extend) kind->extend(aTHX_ exchange, request);
     return scope->hash;
 }

@@ -61,7 +61,7 @@ enum {
 /* One limit, as the engine's config file states it. All names, units, ranges and defaults come from there. */
 typedef struct peregrine_option {
     const char *name;    /* "head_bytes_max" */
-    const char *unit;    /* "bytes", "milliseconds", "count" */
+    const char *unit;    /* "bytes", "milliseconds", "count", "boolean" (0 or 1), ... */
     const char *summary; /* one line for a manual */
     int64_t fallback;    /* the default */
     int64_t min, max;
@@ -357,7 +357,8 @@ const char *peregrine_reason_text(uint32_t reason);
 
 /* ---- WebSocket ----------------------------------------------------------------------------------------------------------------- */
 
-/* Completes the handshake. `subprotocol` may be NULL. While the worker drains, the WebSocket is closed again at once (1001). */
+/* Completes the handshake. `subprotocol` may be NULL. Messages are compressed if the client offers it and the option `deflate` is not 0.
+ * While the worker drains, the WebSocket is closed again at once (1001). */
 int peregrine_accept_websocket(peregrine_worker *worker, peregrine_ticket ticket, const char *subprotocol, size_t subprotocol_len,
                                const peregrine_field *fields, size_t count);
 /* Sends one message: flags PEREGRINE_TEXT (checked to be UTF-8) or 0 for binary. */

@@ -3,7 +3,7 @@
  *     zig build abi --release=safe          (in engine/; or `make` at the top, which does it)
  *     cc -Iengine/include examples/c/hello.c .peregrine/engine/lib/libperegrine.a -lssl -lcrypto -lpthread -o hello
  *     (without -lssl -lcrypto if the engine was built without TLS)
- *     ./hello 8080
+ *     ./hello 8080                          (and limits by name: ./hello 8080 body_bytes_max=1000 frame_bytes_max=1000000)
  *
  *     /          a greeting
  *     /echo      the request's body, sent back piece by piece as it comes, and its trailers
@@ -131,13 +131,29 @@ static int on_event(const peregrine_event *event) {
     return 1;
 }
 
+/* Sets a limit given as NAME=VALUE. */
+static int set_limit(peregrine_config *config, const char *setting) {
+    char name[64];
+    long long value;
+    if (sscanf(setting, "%63[a-z_]=%lld", name, &value) != 2) {
+        fprintf(stderr, "hello: '%s' is not NAME=NUMBER\n", setting);
+        return 0;
+    }
+    const int outcome = peregrine_config_set(config, name, value);
+    if (outcome < 0) fprintf(stderr, "hello: %s: %s\n", setting, peregrine_error_text(outcome));
+    return outcome == PEREGRINE_OK;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 2) {
-        fprintf(stderr, "usage: hello PORT\n");
+    if (argc < 2) {
+        fprintf(stderr, "usage: hello PORT [LIMIT=VALUE ...]\n");
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
     peregrine_config *config = peregrine_config_new();
+    for (int i = 2; i < argc; i++) {
+        if (!set_limit(config, argv[i])) return 2;
+    }
     worker = peregrine_worker_new(config);
     peregrine_config_free(config);
     const int listener = peregrine_listen(worker, "127.0.0.1", (uint16_t)atoi(argv[1]), 1024, 0);

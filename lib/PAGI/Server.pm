@@ -697,23 +697,36 @@ Bytes of a request body (413). 0: no limit. From 0 to 1.12589990684262e+15. B<--
 
 =item max_receive_queue => 1000
 
-WebSocket messages that wait for the application. One more ends the WebSocket with code 1008. From 1
-to 10000000. B<--max-receive-queue>
+Messages of one WebSocket that wait for the application. One more closes it with 1008 and C<Message
+queue overflow>; the application gets those that it has, then a C<websocket.disconnect> with
+C<queue_overflow>. From 1 to 10000000. B<--max-receive-queue>
 
 =item max_receive_queue_size => 1048576
 
-Bytes of such messages. From there on the peer has to wait; nothing is lost. From 1 to 1073741824.
-B<--max-receive-queue-size>
+Bytes of such messages. From there on the peer is not read: it waits, until the application has
+taken half. From 1 to 1073741824. B<--max-receive-queue-size>
 
 =item max_ws_frame_size => 65536
 
-Bytes of a WebSocket frame that a peer may send (close code 1009). From 1 to 1073741824.
+Bytes of one WebSocket frame. A larger one closes the WebSocket with 1009. From 1 to 1073741824.
 B<--max-ws-frame-size>
 
 =item max_ws_message_size => 16777216
 
-Bytes of a WebSocket message, however many frames it comes in (close code 1009). From 1 to
-1073741824. B<--max-ws-message-size>
+Bytes of one WebSocket message over all its frames and after inflation (1009). From 1 to 1073741824.
+B<--max-ws-message-size>
+
+=item ws_per_message_deflate => 1
+
+WebSocket messages are compressed with clients that offer it (permessage-deflate, RFC 7692). Every
+message is compressed by itself, without context takeover: so an idle WebSocket holds no memory for
+it, and the size of a message tells nothing about another. Turn it off where messages mix secrets
+with text that an attacker may choose. B<--ws-per-message-deflate>
+
+=item ws_deflate_min_size => 1024
+
+Bytes from which on a message is compressed; one that does not shrink goes out as it is. From 0 to
+1073741824. B<--ws-deflate-min-size>
 
 =item write_high_watermark => 65536
 
@@ -772,11 +785,13 @@ How long a request may go without a byte in or out, an application that works in
 
 =item ws_idle_timeout => 0
 
-How long nothing may move on a WebSocket. 0: no limit. From 0 to 86400. B<--ws-idle-timeout>
+How long a WebSocket may pass without a byte in either direction. C<websocket.keepalive> is the
+better way to find peers that are gone. 0: no limit. From 0 to 86400. B<--ws-idle-timeout>
 
 =item sse_idle_timeout => 0
 
-How long nothing may move on an event stream. 0: no limit. From 0 to 86400. B<--sse-idle-timeout>
+How long an event stream may pass without a byte sent, comments of C<sse.keepalive> included. 0: no
+limit. From 0 to 86400. B<--sse-idle-timeout>
 
 =item shutdown_timeout => 30
 

@@ -4,7 +4,6 @@ package Manual;
 use v5.36;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Options;
-use PAGI::Server::Options::Table;
 use PAGI::Server::Options::Type;
 
 my %LISTS = (
@@ -27,7 +26,7 @@ sub renewed ($file) {
 
 sub _keys () {
     my $text = '';
-    for my $section (PAGI::Server::Options::Table::sections()) {
+    for my $section (PAGI::Server::Options::sections()) {
         my ($title, @options) = @$section;
         @options = grep { !$_->{only} } @options or next;
         $text .= "=head3 $title\n\n=over\n\n";
@@ -43,7 +42,7 @@ sub _keys () {
 
 sub _flags () {
     my $text = '';
-    for my $section (PAGI::Server::Options::Table::sections()) {
+    for my $section (PAGI::Server::Options::sections()) {
         my ($title, @options) = @$section;
         @options = grep { defined PAGI::Server::CommandLine::flag($_) } @options or next;
         $text .= "=head2 $title\n\n=over 4\n\n";
@@ -88,7 +87,7 @@ sub _range ($option) {
         return '' if $option->{about} =~ /\AC<$option->{of}[0]>/;
         return 'One of ' . join(', ', map { "C<$_>" } @{ $option->{of} }) . '.';
     }
-    return defined $option->{min} ? "From $option->{min} to $option->{max}." : '';
+    return defined $option->{min} && $option->{type} ne 'boolean' ? "From $option->{min} to $option->{max}." : '';
 }
 
 sub _flag_of ($option) {

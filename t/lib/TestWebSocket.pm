@@ -88,7 +88,7 @@ sub close_frame {
     return $self->send_frame(CLOSE, defined $code ? pack('n', $code) . (defined $reason ? $reason : '') : '');
 }
 
-# The next frame as [opcode, payload, fin]; undef at the end of the stream or when the time is up.
+# The next frame as [opcode, payload, fin, rsv]; undef at the end of the stream or when the time is up.
 sub next_frame {
     my ($self) = @_;
     my $client = $self->{client};
@@ -97,7 +97,7 @@ sub next_frame {
     $length = unpack 'n',  $client->_bytes(2) // return if $length == 126;
     $length = unpack 'Q>', $client->_bytes(8) // return if $length == 127;
     my $payload = $client->_bytes($length);
-    return defined $payload ? [ $first & 0x0f, $payload, $first >> 7 ] : undef;
+    return defined $payload ? [ $first & 0x0f, $payload, $first >> 7, $first >> 4 & 7 ] : undef;
 }
 
 # The next frame, after the answer to the handshake, as a word and its payload: "text hello", "close 1000 bye", "ping x"; 'end' when there is none.

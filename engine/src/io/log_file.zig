@@ -35,8 +35,8 @@ const gather_ms = 500;
 const retry_ms = 1000;
 /// How long `close` waits for a file that does not take what is left.
 const farewell_ms = 2000;
-/// The thread's own needs are small.
-const stack_bytes = 128 * 1024;
+/// Address space, not memory; libc puts the variables of each thread there as well.
+const stack_bytes = 1024 * 1024;
 
 pub const LogFile = struct {
     gpa: std.mem.Allocator,

@@ -71,10 +71,26 @@ pub const Config = struct {
     /// An event stream on which no byte moves; 0: no limit, because comments at an interval are the better way to find dead peers. The host,
     /// which knows what is a stream, sets it (setIdleLimit).
     stream_idle_ms: u32 = 0,
+    /// Compress WebSocket messages (permessage-deflate, RFC 7692) for clients that offer it, as browsers do. On, because with what follows
+    /// it costs an idle WebSocket nothing, and a message that is not worth it nothing either.
+    deflate: bool = true,
+    /// Messages of fewer bytes go out as they are. What fits one packet either way arrives no sooner for being smaller, and without
+    /// context takeover short messages hardly shrink. With it, 100 is a good value.
+    deflate_bytes_min: u32 = 1024,
+    /// Context takeover: what was sent before helps to compress what follows, and costs each WebSocket that was sent a compressed
+    /// message up to 160 KiB until it ends (server/compression.zig has the table). Off: 10,000 of them would hold 1.6 GB. It also keeps
+    /// a secret in one message from being guessed by the size of the next (CRIME).
+    deflate_server_takeover: bool = false,
+    /// The same for what clients send: up to 32 KiB for each WebSocket that sent a compressed message. Off: the client is told so.
+    deflate_client_takeover: bool = false,
+    /// log2 of the window for what is sent. Matters with context takeover only: 12 is 24 KiB instead of 160, and for short messages as good.
+    deflate_server_window_bits: u8 = 15,
+    /// log2 of the window for what clients send. With less than 15, clients that do not offer to be bounded are not compressed with.
+    deflate_client_window_bits: u8 = 15,
 
     /// Range, unit and one line for a manual.
     pub const Rule = struct { min: i64 = 0, max: i64, unit: Unit, summary: []const u8 };
-    pub const Unit = enum { count, bytes, milliseconds, seconds, bytes_per_second };
+    pub const Unit = enum { count, bytes, milliseconds, seconds, bytes_per_second, bits, boolean };
 
     const day_ms = 24 * 60 * 60 * 1000;
     const gib = 1 << 30;
@@ -113,6 +129,12 @@ pub const Config = struct {
         .queue_messages_max = Rule{ .min = 1, .max = 10_000_000, .unit = .count, .summary = "WebSocket messages that wait for the application (close code 1008)" },
         .queue_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Bytes of waiting WebSocket messages at which the peer has to wait" },
         .stream_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "An event stream on which nothing moves; 0: no limit" },
+        .deflate = Rule{ .max = 1, .unit = .boolean, .summary = "Compress WebSocket messages for clients that offer it (permessage-deflate)" },
+        .deflate_bytes_min = Rule{ .max = gib, .unit = .bytes, .summary = "Smallest WebSocket message that is compressed" },
+        .deflate_server_takeover = Rule{ .max = 1, .unit = .boolean, .summary = "Keep what was sent as history for compressing (memory per WebSocket)" },
+        .deflate_client_takeover = Rule{ .max = 1, .unit = .boolean, .summary = "Let clients keep what they sent as history (memory per WebSocket)" },
+        .deflate_server_window_bits = Rule{ .min = 8, .max = 15, .unit = .bits, .summary = "log2 of the window for WebSocket messages that are sent" },
+        .deflate_client_window_bits = Rule{ .min = 9, .max = 15, .unit = .bits, .summary = "log2 of the window for WebSocket messages of clients" },
     };
 
     /// What a manual or another language needs to know about one option.
@@ -127,7 +149,7 @@ pub const Config = struct {
         const defaults: Config = .{};
         var list: [names.len]Option = undefined;
         for (names, 0..) |name, i| {
-            list[i] = .{ .name = name, .rule = @field(rules, name), .default = @intCast(@field(defaults, name)) };
+            list[i] = .{ .name = name, .rule = @field(rules, name), .default = number(@field(defaults, name)) };
         }
         break :blk list;
     };
@@ -142,7 +164,8 @@ pub const Config = struct {
             if (std.mem.eql(u8, field, name)) {
                 const rule: Rule = @field(rules, field);
                 if (value < rule.min or value > rule.max) return error.OutOfRange;
-                @field(config, field) = @intCast(value);
+                const place = &@field(config, field);
+                place.* = if (@TypeOf(place.*) == bool) value != 0 else @intCast(value);
                 return;
             }
         }
@@ -152,9 +175,13 @@ pub const Config = struct {
     /// Reads an option by name.
     pub fn get(config: *const Config, name: []const u8) SetError!i64 {
         inline for (names) |field| {
-            if (std.mem.eql(u8, field, name)) return @intCast(@field(config, field));
+            if (std.mem.eql(u8, field, name)) return number(@field(config, field));
         }
         return error.UnknownOption;
+    }
+
+    fn number(value: anytype) i64 {
+        return if (@TypeOf(value) == bool) @intFromBool(value) else @intCast(value);
     }
 };
 
@@ -178,4 +205,8 @@ test "set refuses unknown names and values out of range, and changes nothing the
     try std.testing.expectError(error.OutOfRange, config.set("head_bytes_max", 1));
     try std.testing.expectError(error.UnknownOption, config.set("no_such_option", 1));
     try std.testing.expectEqual(16_384, try config.get("head_bytes_max"));
+    try config.set("deflate", 0);
+    try std.testing.expect(!config.deflate);
+    try std.testing.expectError(error.OutOfRange, config.set("deflate", 2));
+    try std.testing.expectEqual(0, try config.get("deflate"));
 }

@@ -7,6 +7,7 @@ const http1 = protocol.http1;
 const handshake = protocol.websocket.handshake;
 const Field = protocol.http.Field;
 const AccessEntry = @import("access_log.zig").Entry;
+const Agreement = protocol.websocket.deflate.Agreement;
 const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
 const FileRange = @import("outbox.zig").FileRange;
@@ -289,15 +290,21 @@ pub const Exchange = struct {
             exchange.connection.session.bad_field = @intCast(@min(index, std.math.maxInt(u16)));
             return error.ReservedField;
         };
-        const scratch = try pool.take((extra.len + 3) * @sizeOf(Field));
+        const own_max = 4;
+        const scratch = try pool.take((extra.len + own_max) * @sizeOf(Field));
         defer pool.give(scratch);
-        const fields: []Field = @ptrCast(scratch[0 .. (extra.len + 3) * @sizeOf(Field)]);
+        const fields: []Field = @ptrCast(scratch[0 .. (extra.len + own_max) * @sizeOf(Field)]);
         fields[0] = .init("Upgrade", "websocket");
         fields[1] = .init("Sec-WebSocket-Accept", &websocket.accept);
         var count: usize = 2;
         if (subprotocol) |name| {
-            fields[2] = .init("Sec-WebSocket-Protocol", name);
-            count = 3;
+            fields[count] = .init("Sec-WebSocket-Protocol", name);
+            count += 1;
+        }
+        var agreement_text: [Agreement.text_bytes_max]u8 = undefined;
+        if (websocket.compression) |context| {
+            fields[count] = .init("Sec-WebSocket-Extensions", context.agreement.text(&agreement_text));
+            count += 1;
         }
         @memcpy(fields[count..][0..extra.len], extra);
         const all = fields[0 .. count + extra.len];

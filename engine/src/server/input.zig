@@ -21,26 +21,37 @@ pub const Input = struct {
 
     /// Adds received bytes behind the unread ones.
     pub fn append(input: *Input, pool: *Pool, bytes: []const u8) error{OutOfMemory}!void {
-        const len = input.end - input.start;
-        if (input.buffer) |buffer| {
-            if (buffer.len - input.end < bytes.len) {
-                if (buffer.len - len >= bytes.len) {
-                    std.mem.copyForwards(u8, buffer[0..len], buffer[input.start..input.end]);
-                } else {
-                    const larger = try pool.take(@max(len + bytes.len, buffer.len * 2));
-                    @memcpy(larger[0..len], buffer[input.start..input.end]);
-                    pool.give(buffer);
-                    input.buffer = larger;
-                }
-                input.start = 0;
-                input.end = len;
-            }
+        const space = try input.reserve(pool, bytes.len);
+        @memcpy(space[0..bytes.len], bytes);
+        input.commit(bytes.len);
+    }
+
+    /// At least `len` bytes to write to, behind the unread ones; then `commit` what was used.
+    pub fn reserve(input: *Input, pool: *Pool, len: usize) error{OutOfMemory}![]u8 {
+        const kept = input.end - input.start;
+        const buffer = input.buffer orelse {
+            assert(kept == 0);
+            input.buffer = try pool.take(len);
+            return input.buffer.?;
+        };
+        if (buffer.len - input.end >= len) return buffer[input.end..];
+        if (buffer.len - kept >= len) {
+            std.mem.copyForwards(u8, buffer[0..kept], buffer[input.start..input.end]);
         } else {
-            input.buffer = try pool.take(bytes.len);
-            assert(len == 0);
+            const larger = try pool.take(@max(kept + len, buffer.len * 2));
+            @memcpy(larger[0..kept], buffer[input.start..input.end]);
+            pool.give(buffer);
+            input.buffer = larger;
         }
-        @memcpy(input.buffer.?[input.end..][0..bytes.len], bytes);
-        input.end += @intCast(bytes.len);
+        input.start = 0;
+        input.end = kept;
+        return input.buffer.?[kept..];
+    }
+
+    /// Makes the first `len` bytes of the last `reserve` part of the unread ones.
+    pub fn commit(input: *Input, len: usize) void {
+        input.end += @intCast(len);
+        assert(input.end <= input.buffer.?.len);
     }
 
     /// Drops `len` bytes from the front; the last one gives the memory back.

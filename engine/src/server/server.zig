@@ -471,6 +471,7 @@ test {
     _ = @import("acceptor.zig");
     _ = @import("arena.zig");
     _ = @import("call.zig");
+    _ = @import("compression.zig");
     _ = @import("config.zig");
     _ = @import("connection.zig");
     _ = @import("detached.zig");

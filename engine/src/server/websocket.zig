@@ -1,14 +1,18 @@
 //! An exchange after a WebSocket handshake: puts messages together, answers pings, watches the peer, closes.
-//! Refuses to know: sockets, framing (protocol/websocket) and what a message means. Output goes into the connection's outbox.
+//! Refuses to know: sockets, framing and DEFLATE (protocol/websocket), and what a message means. Output goes into the connection's outbox.
 const std = @import("std");
 const assert = std.debug.assert;
 const ws = @import("protocol").websocket;
+const FieldSpan = @import("protocol").http.FieldSpan;
+const Deflater = ws.deflate.Deflater;
+const Compression = @import("compression.zig").Compression;
+const Context = @import("compression.zig").Context;
 const Config = @import("config.zig").Config;
 const Outbox = @import("outbox.zig").Outbox;
 const Input = @import("input.zig").Input;
 const Pool = @import("pool.zig").Pool;
-const Timer = @import("timer.zig").Timer;
 const Reason = @import("types.zig").Reason;
+const Timer = @import("timer.zig").Timer;
 
 pub const Kind = ws.Kind;
 
@@ -27,11 +31,19 @@ pub const WebSocket = struct {
     /// The Sec-WebSocket-Accept that the handshake will be answered with.
     accept: [ws.handshake.accept_bytes]u8,
     state: State = .handshake,
-    /// The pieces of a message that is not complete.
+    /// Null: permessage-deflate was not agreed on.
+    compression: ?Context,
+    /// Messages of fewer bytes are not compressed.
+    deflate_bytes_min: u32,
+    /// A message that is not complete, and a complete one that did not come in one piece, until `forgetMessage`.
     pieces: Input = .{},
     keepalive: Keepalive = .{},
     /// The host asked for no more messages for now.
     paused: bool = false,
+    /// The peer has said its last word; `end` comes next.
+    ending: ?Ending = null,
+    /// `end` waits for the next round already.
+    postponed: bool = false,
 
     pub const State = union(enum) {
         /// The host has not accepted it yet.
@@ -41,6 +53,9 @@ pub const WebSocket = struct {
         closing: struct { until: u64, why: ?Reason = null },
     };
 
+    /// What the peer ended with: its close frame, or what it did wrong.
+    pub const Ending = union(enum) { closed: Close, failed: ws.Failure };
+
     const Keepalive = struct {
         interval_ms: u32 = 0,
         timeout_ms: u32 = 0,
@@ -48,20 +63,26 @@ pub const WebSocket = struct {
         pong_until: u64 = Timer.never,
     };
 
-    pub fn init(key: *const [ws.handshake.key_bytes]u8, config: *const Config) WebSocket {
+    /// For a handshake that was found right; `text` and `fields` are its head.
+    pub fn init(key: *const [ws.handshake.key_bytes]u8, text: []const u8, fields: []const FieldSpan, config: *const Config) WebSocket {
+        const compression: ?Context = .negotiate(text, fields, config);
         var websocket: WebSocket = .{
-            .session = .init(.{ .limits = .{
-                .frame_bytes_max = config.frame_bytes_max,
-                .message_bytes_max = config.message_bytes_max,
-            } }),
+            .session = .init(.{
+                .limits = .{ .frame_bytes_max = config.frame_bytes_max, .message_bytes_max = config.message_bytes_max },
+                .deflate = compression != null,
+            }),
             .accept = undefined,
+            .compression = compression,
+            .deflate_bytes_min = config.deflate_bytes_min,
         };
         ws.handshake.acceptKey(key, &websocket.accept);
         return websocket;
     }
 
-    pub fn deinit(websocket: *WebSocket, pool: *Pool) void {
+    /// `gpa` is the `Compression`'s.
+    pub fn deinit(websocket: *WebSocket, pool: *Pool, gpa: std.mem.Allocator) void {
         websocket.pieces.deinit(pool);
+        if (websocket.compression) |*context| context.deinit(gpa);
     }
 
     pub fn isOpen(websocket: *const WebSocket) bool {
@@ -126,44 +147,99 @@ pub const WebSocket = struct {
     /// What the worker has to do about input.
     pub const Event = union(enum) {
         need_more,
-        /// A control frame was dealt with.
+        /// A control frame was dealt with, or a piece of a message kept.
         handled,
-        /// A complete message; valid until the next call.
+        /// A complete message; valid until `forgetMessage`, which comes next.
         message: struct { kind: Kind, bytes: []const u8 },
-        /// The closing handshake is complete; what was owed is queued.
-        closed: Close,
-        /// The peer broke a rule and was told so.
-        failed: ws.Failure,
+        /// See `ending`. Nothing more is read: `end` comes next, now or later.
+        ending,
     };
 
     pub const Step = struct { consumed: usize, event: Event };
 
     /// Reads from the unread bytes, unmasking in place. Queues what the protocol owes the peer.
-    pub fn feed(websocket: *WebSocket, bytes: []u8, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!Step {
-        websocket.forgetDelivered(pool);
+    pub fn feed(
+        websocket: *WebSocket,
+        bytes: []u8,
+        outbox: *Outbox,
+        pool: *Pool,
+        compression: *Compression,
+    ) error{OutOfMemory}!Step {
+        if (websocket.ending != null) return .{ .consumed = 0, .event = .ending };
         const step = websocket.session.feed(bytes);
         const event: Event = switch (step.event) {
             .need_more => .need_more,
-            .data => |data| try websocket.takeData(data, pool),
+            .data => |data| try websocket.takeData(data, pool, compression),
             .ping => |payload| try websocket.answerPing(payload, outbox, pool),
             .pong => websocket.notePong(),
-            .close => |from_peer| try websocket.answerClose(from_peer, outbox, pool),
-            .failed => |failure| try websocket.tellFailure(failure, outbox, pool),
+            // The reason stays where it is: the session reads nothing after it.
+            .close => |close_frame| websocket.noteEnding(.{ .closed = .{ .code = close_frame.code, .reason = close_frame.reason } }),
+            .failed => |failure| websocket.noteEnding(.{ .failed = failure }),
         };
         return .{ .consumed = step.consumed, .event = event };
     }
 
-    fn takeData(websocket: *WebSocket, data: ws.Data, pool: *Pool) error{OutOfMemory}!Event {
+    fn takeData(websocket: *WebSocket, data: ws.Data, pool: *Pool, compression: *Compression) error{OutOfMemory}!Event {
         if (websocket.state != .open) return .handled; // we are closing: what still comes is not for the host
-        if (data.first and data.last) return .{ .message = .{ .kind = data.kind, .bytes = data.bytes } };
-        try websocket.pieces.append(pool, data.bytes);
+        const whole = data.first and data.last;
+        if (!whole) try websocket.pieces.append(pool, data.bytes);
         if (!data.last) return .handled;
-        return .{ .message = .{ .kind = data.kind, .bytes = websocket.pieces.unread() } };
+        if (!data.compressed) return .{ .message = .{ .kind = data.kind, .bytes = if (whole) data.bytes else websocket.pieces.unread() } };
+        return websocket.takeCompressed(data.kind, if (whole) data.bytes else websocket.pieces.unread(), pool, compression);
+    }
+
+    /// Messages are inflated when they are complete: until then a peer holds no more of our memory than it has sent bytes.
+    fn takeCompressed(
+        websocket: *WebSocket,
+        kind: Kind,
+        bytes: []const u8,
+        pool: *Pool,
+        compression: *Compression,
+    ) error{OutOfMemory}!Event {
+        const limit = websocket.session.limits.message_bytes_max;
+        const inflated = compression.inflate(&websocket.compression.?, pool, bytes, limit) catch |err| return switch (err) {
+            error.OutOfMemory => error.OutOfMemory,
+            error.TooBig => websocket.refuse(1009, "message too big"),
+            error.Corrupt => websocket.refuse(1007, "message does not inflate"),
+        };
+        websocket.pieces.deinit(pool);
+        websocket.pieces = inflated;
+        const message = inflated.unread();
+        if (kind == .text and !ws.utf8.valid(message)) return websocket.refuse(1007, "text is not UTF-8");
+        return .{ .message = .{ .kind = kind, .bytes = message } };
+    }
+
+    fn refuse(websocket: *WebSocket, code: u16, reason: []const u8) Event {
+        return websocket.noteEnding(.{ .failed = websocket.session.refuse(code, reason) });
     }
 
     /// The message of the last step has been delivered: its memory goes back.
-    fn forgetDelivered(websocket: *WebSocket, pool: *Pool) void {
-        if (websocket.session.message == null) websocket.pieces.deinit(pool);
+    pub fn forgetMessage(websocket: *WebSocket, pool: *Pool) void {
+        assert(websocket.session.message == null);
+        websocket.pieces.deinit(pool);
+    }
+
+    fn noteEnding(websocket: *WebSocket, ending: Ending) Event {
+        websocket.ending = ending;
+        return .ending;
+    }
+
+    /// What the host is told of an end that `reason` brought: the peer's last word, if it was read, counts for more.
+    pub fn endSeen(websocket: *const WebSocket, reason: Reason) struct { close: Close, reason: ?Reason } {
+        const ending = websocket.ending orelse return .{ .close = .{ .code = code_abnormal, .reason = "" }, .reason = reason };
+        return switch (ending) {
+            .closed => |close_frame| .{ .close = close_frame, .reason = websocket.closedBy() },
+            .failed => |failure| .{ .close = .{ .code = failure.code, .reason = "" }, .reason = .protocol_error },
+        };
+    }
+
+    /// Queues what is owed to a peer that has said its last word.
+    pub fn end(websocket: *WebSocket, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!void {
+        if (websocket.session.closeSent()) return;
+        switch (websocket.ending.?) {
+            .closed => |close_frame| try websocket.queueClose(close_frame.code, "", outbox, pool),
+            .failed => |failure| try websocket.queueClose(failure.code, failure.reason, outbox, pool),
+        }
     }
 
     fn answerPing(websocket: *WebSocket, payload: []const u8, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!Event {
@@ -178,18 +254,6 @@ pub const WebSocket = struct {
         return .handled;
     }
 
-    fn answerClose(websocket: *WebSocket, from_peer: ws.Close, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!Event {
-        if (!websocket.session.closeSent()) {
-            try websocket.queueClose(from_peer.code, "", outbox, pool);
-        }
-        return .{ .closed = .{ .code = from_peer.code, .reason = from_peer.reason } };
-    }
-
-    fn tellFailure(websocket: *WebSocket, failure: ws.Failure, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!Event {
-        if (!websocket.session.closeSent()) try websocket.queueClose(failure.code, failure.reason, outbox, pool);
-        return .{ .failed = failure };
-    }
-
     /// For codes and reasons that are known to be right.
     fn queueClose(websocket: *WebSocket, code: u16, reason: []const u8, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!void {
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
@@ -198,12 +262,24 @@ pub const WebSocket = struct {
     }
 
     /// Queues one message. On an error nothing has changed.
-    pub fn send(websocket: *WebSocket, kind: Kind, bytes: []const u8, outbox: *Outbox, pool: *Pool) SendError!void {
+    pub fn send(
+        websocket: *WebSocket,
+        kind: Kind,
+        bytes: []const u8,
+        outbox: *Outbox,
+        pool: *Pool,
+        compression: *Compression,
+    ) SendError!void {
         if (websocket.state != .open) return error.NotOpen;
         if (kind == .text and !ws.utf8.valid(bytes)) return error.NotUtf8;
+        if (websocket.compression) |*context| {
+            if (bytes.len >= websocket.deflate_bytes_min) {
+                if (try websocket.sendDeflated(try compression.deflater(context), kind, bytes, outbox, pool)) return;
+            }
+        }
         var header: [ws.frame.header_bytes_max]u8 = undefined;
-        const before = websocket.session;
-        errdefer websocket.session = before;
+        const before = websocket.session.sending;
+        errdefer websocket.session.sending = before;
         const len = websocket.session.encodeHeader(.{ .kind = kind, .len = bytes.len }, null, &header);
         if (bytes.len <= small_bytes) {
             // One piece of memory, so that a small message is one copy.
@@ -217,6 +293,54 @@ pub const WebSocket = struct {
     }
 
     const small_bytes = 512;
+
+    /// Queues a message compressed, in frames of so much plain text each; so a large one needs no second buffer of its size, and the
+    /// length of a frame fits 16 bits. False: the message does not shrink, and nothing has changed.
+    fn sendDeflated(websocket: *WebSocket, deflater: *Deflater, kind: Kind, bytes: []const u8, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!bool {
+        var frames: Outbox = .{};
+        errdefer {
+            frames.deinit(pool);
+            deflater.forget();
+            websocket.session.sending = null;
+        }
+        // A message of one frame goes to where the one before it ended.
+        const target = if (bytes.len <= deflated_frame_bytes) outbox else &frames;
+        var rest = bytes;
+        while (true) {
+            const piece = rest[0..@min(rest.len, deflated_frame_bytes)];
+            const first = rest.len == bytes.len;
+            rest = rest[piece.len..];
+            const space = try target.reserve(pool, frame_header_bytes + Deflater.outputBytesMax(piece.len));
+            const len = deflater.deflate(piece, rest.len == 0, space[frame_header_bytes..]);
+            if (first and len >= piece.len) {
+                target.cancel(pool);
+                deflater.forget();
+                return false;
+            }
+            target.commit(websocket.putHeader(space, .{ .kind = kind, .len = len, .compressed = true, .fin = rest.len == 0 }));
+            if (rest.len == 0) break;
+        }
+        outbox.take(&frames);
+        return true;
+    }
+
+    const deflated_frame_bytes = 32 * 1024;
+    /// Of a frame whose length fits 16 bits.
+    const frame_header_bytes = 4;
+    comptime {
+        assert(Deflater.outputBytesMax(deflated_frame_bytes) <= 0xFFFF);
+    }
+
+    /// Puts a header before a payload that lies at `space[frame_header_bytes..]`; answers the length of both.
+    fn putHeader(websocket: *WebSocket, space: []u8, piece: ws.Session.Piece) usize {
+        var header: [ws.frame.header_bytes_max]u8 = undefined;
+        const len = websocket.session.encodeHeader(piece, null, &header);
+        const payload_len: usize = @intCast(piece.len);
+        assert(len <= frame_header_bytes);
+        if (len < frame_header_bytes) std.mem.copyForwards(u8, space[len..][0..payload_len], space[frame_header_bytes..][0..payload_len]);
+        @memcpy(space[0..len], header[0..len]);
+        return len + payload_len;
+    }
 
     /// Queues a close frame of ours; the peer owes an answer until `until`. On an error nothing has changed.
     pub fn close(websocket: *WebSocket, code: u16, reason: []const u8, until: u64, outbox: *Outbox, pool: *Pool) CloseError!void {

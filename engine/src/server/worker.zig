@@ -28,6 +28,7 @@ const io_room = @import("io");
 const AccessLog = @import("access_log.zig").AccessLog;
 const tls = @import("tls");
 const Config = @import("config.zig").Config;
+const Compression = @import("compression.zig").Compression;
 const Connection = @import("connection.zig").Connection;
 const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
@@ -58,6 +59,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         peers: slab.Slab(Peer),
         exchanges: slab.Slab(Exchange),
         websockets: slab.Slab(WebSocket),
+        compression: Compression,
         pool: Pool,
         wheel: timer.Wheel,
         now: u64,
@@ -95,7 +97,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const Listener = struct { id: ?u32, address: io_room.Address, tls: ?*tls.Context = null };
 
         comptime {
-            // All that an idle keep-alive connection holds: it has no buffer (test/worker_sim_test.zig).
+            // All that an idle keep-alive connection holds: it has no buffer (test/sim/sim_test.zig).
             assert(@sizeOf(Peer) <= 1024 - 16);
         }
 
@@ -117,6 +119,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .peers = .init(gpa),
                 .exchanges = .init(gpa),
                 .websockets = .init(gpa),
+                .compression = .init(gpa),
                 .pool = .init(gpa),
                 .wheel = .init(now),
                 .now = now,
@@ -143,6 +146,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.peers.deinit();
             w.exchanges.deinit();
             w.websockets.deinit();
+            w.compression.deinit();
             w.pool.deinit();
             w.io.deinit();
             w.* = undefined;
@@ -393,8 +397,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         pub fn endExchange(w: *Self, exchange: *Exchange, reason: Reason) void {
             exchange.connection.phase = .farewell;
-            if (exchange.openWebSocket() != null) {
-                w.host.closed(w, exchange, .{ .code = websocket_file.code_abnormal, .reason = "" }, reason);
+            if (exchange.openWebSocket()) |websocket| {
+                const end_seen = websocket.endSeen(reason);
+                w.host.closed(w, exchange, end_seen.close, end_seen.reason);
             } else w.host.aborted(w, exchange, reason);
             w.forget(exchange);
         }
@@ -477,7 +482,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             stats.connections = w.peers.count;
             stats.exchanges = w.exchanges.count;
             stats.connections_max = w.connections_max;
-            stats.memory_bytes = w.peers.memoryBytes() + w.exchanges.memoryBytes() + w.pool.memoryBytes();
+            stats.memory_bytes = w.peers.memoryBytes() + w.exchanges.memoryBytes() + w.websockets.memoryBytes() +
+                w.compression.memoryBytes() + w.pool.memoryBytes();
             stats.allocations = w.pool.allocations + w.peers.chunks.items.len + w.exchanges.chunks.items.len;
             return stats;
         }

@@ -3,13 +3,15 @@ package PAGI::Server::Options;
 use strict;
 use warnings;
 
+use PAGI::Server::Options::Command;
 use PAGI::Server::Options::Table;
 use PAGI::Server::Options::Type;
 use Peregrine;
 
-my @ALL     = map { my (undef, @options) = @$_; @options } PAGI::Server::Options::Table::sections();
-my %BY_NAME = map { $_->{name} => $_ } @ALL;
-my %ENGINE  = map { $_->{name} => $_ } Peregrine::options();
+my @SECTIONS = _sections();
+my @ALL      = map { my (undef, @options) = @$_; @options } @SECTIONS;
+my %BY_NAME  = map { $_->{name} => $_ } @ALL;
+my %ENGINE   = map { $_->{name} => $_ } Peregrine::options();
 
 # An option that sets a limit of the engine has no default and range of its own.
 for my $option (grep { $_->{engine} } @ALL) {
@@ -18,6 +20,20 @@ for my $option (grep { $_->{engine} } @ALL) {
     my $scale = $option->{scale} ||= 1;
     $option->{$_} = $limit->{$_} / $scale for qw(default min max);
 }
+
+# Both tables, section by section: first what the constructor has, then what only the command has.
+sub _sections {
+    my @joined = map { [@$_] } PAGI::Server::Options::Table::sections();
+    my %joined = map { $_->[0] => $_ } @joined;
+    for my $section (PAGI::Server::Options::Command::sections()) {
+        my ($title, @options) = @$section;
+        push @joined, $joined{$title} = [$title] if !$joined{$title};
+        push @{ $joined{$title} }, map { { %$_, only => 'command' } } @options;
+    }
+    return @joined;
+}
+
+sub sections { return @SECTIONS }
 
 sub all { return @ALL }
 
@@ -55,7 +71,9 @@ sub engine_limits {
     my ($options) = @_;
     my %limits;
     for my $option (grep { $_->{engine} && defined $options->{ $_->{name} } } @ALL) {
-        $limits{ $option->{engine} } = int($options->{ $option->{name} } * $option->{scale} + 0.5);
+        my $value = $options->{ $option->{name} };
+        $limits{ $option->{engine} } =
+            $option->{type} eq 'boolean' ? ($value ? 1 : 0) : int($value * $option->{scale} + 0.5);
     }
     return \%limits;
 }
@@ -84,16 +102,23 @@ PAGI::Server::Options - what PAGI::Server accepts, and what is allowed
 
 =head1 DESCRIPTION
 
-Reads L<PAGI::Server::Options::Table>. An option that sets a limit of the engine has no default or range there:
+Reads L<PAGI::Server::Options::Table> and L<PAGI::Server::Options::Command>; rows of the latter have a key
+C<only>. An option that sets a limit of the engine has no default or range there:
 they come from the engine's own list, so that they are written down only once.
 
 =head1 FUNCTIONS
+
+=head2 sections
+
+    my @sections = PAGI::Server::Options::sections();
+
+Array references with a title and the options that belong under it, in the order of the manual.
 
 =head2 all
 
     my @options = PAGI::Server::Options::all();
 
-All rows of the table, those of the command line included, with defaults and ranges filled in.
+All rows of both tables, with defaults and ranges filled in.
 
 =head2 find
 

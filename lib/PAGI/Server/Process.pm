@@ -45,6 +45,9 @@ sub become {
 
 # ---- Going on in the background -----------------------------------------------------------------
 
+# The way to the process in front, which ends when this is closed: not before a last word was printed.
+my $FRONT;
+
 # Returns in the background process, with a function to call when all is well. The one in front waits for that
 # call, and ends with it; until then both have the same standard error.
 sub daemonize {
@@ -59,6 +62,7 @@ sub daemonize {
         POSIX::_exit(defined $line ? 0 : 1);
     }
     close $reader;
+    $FRONT = $writer;
     POSIX::setsid();
     my $again = fork;
     die "Cannot go to the background: $!\n" if !defined $again;
@@ -67,8 +71,8 @@ sub daemonize {
     return sub {
         open STDOUT, '>', '/dev/null' or die "Cannot open /dev/null: $!\n";
         open STDERR, '>', '/dev/null' or die "Cannot open /dev/null: $!\n";
-        syswrite $writer, "well\n";
-        close $writer;
+        syswrite $FRONT, "well\n";
+        close $FRONT;
     };
 }
 

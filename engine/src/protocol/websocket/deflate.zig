@@ -7,6 +7,7 @@ const FieldSpan = @import("../http/header.zig").FieldSpan;
 const handshake = @import("handshake.zig");
 
 pub const Inflater = @import("inflater.zig").Inflater;
+pub const History = @import("inflater.zig").History;
 pub const InflateError = @import("inflater.zig").Error;
 pub const Deflater = @import("deflater.zig").Deflater;
 

@@ -21,7 +21,7 @@ const block_tokens_max = 4096;
 const dynamic_tokens_min = 128;
 
 /// Memory: see `memoryBytes`. With context takeover one deflater per connection; without, one serves all connections of a thread,
-/// message by message. The struct itself is below 100 bytes; a call takes about 24 KiB of stack.
+/// message by message, whatever window each of them allows (`limitWindow`). The struct itself is below 100 bytes; a call takes about 24 KiB of stack.
 pub const Deflater = struct {
     /// History and the input being compressed; `end` bytes are valid.
     buffer: []u8,
@@ -30,6 +30,8 @@ pub const Deflater = struct {
     /// By position modulo the window: the position before it with the same hash.
     chain: []u16,
     takeover: bool,
+    /// No match lies so far back or farther.
+    reach: usize,
     end: usize = 0,
     /// Positions below are in `head` and `chain`.
     inserted: usize = 0,
@@ -71,10 +73,24 @@ pub const Deflater = struct {
             .head = words[window..],
             .chain = words[0..window],
             .takeover = takeover,
+            .reach = window,
         };
         assert(d.buffer.len == bufferBytes(window_bits));
         @memset(d.head, 0);
         return d;
+    }
+
+    /// From here on the peer's window is 2^`window_bits`, at most what `init` was told. Between messages, and without takeover only.
+    pub fn limitWindow(d: *Deflater, window_bits: u4) void {
+        assert(!d.takeover and d.bit_count == 0);
+        d.reach = @min(windowBytes(window_bits), d.chain.len);
+    }
+
+    /// Begins anew: what was compressed last will not reach the peer. A sender may forget its history at any time.
+    pub fn forget(d: *Deflater) void {
+        d.floor = d.end;
+        d.bits = 0;
+        d.bit_count = 0;
     }
 
     /// Room that `deflate` needs in `out` for a piece of `len` bytes. Data that cannot be compressed is stored, so this is little more
@@ -132,8 +148,8 @@ pub const Deflater = struct {
         if (d.end - at < match_sought_min) return literal;
         const limit = @min(d.end - at, codes.match_max);
         const wanted = std.mem.readInt(u32, d.buffer[at..][0..4], .little);
-        // The chain is a ring of the window's size: older positions have been overwritten there.
-        const oldest = @max(d.floor, (at + 1) -| d.chain.len);
+        // The chain is a ring of the window's size, and `reach` no longer: older positions have been overwritten there.
+        const oldest = @max(d.floor, (at + 1) -| d.reach);
         var best_len: usize = match_sought_min - 1;
         var best_at: usize = 0;
         var candidate: usize = d.head[d.hash(at)];
@@ -430,6 +446,7 @@ const Code = struct {
 
 const testing = std.testing;
 const Inflater = @import("inflater.zig").Inflater;
+const History = @import("inflater.zig").History;
 
 /// Sends messages through a deflater and an inflater with windows of the same size.
 const Loop = struct {
@@ -438,11 +455,12 @@ const Loop = struct {
     wire: [Deflater.outputBytesMax(100_000) + 64]u8 = undefined,
     plain: [100_000]u8 = undefined,
     deflater: Deflater = undefined,
-    inflater: Inflater = undefined,
+    history: History = undefined,
+    inflater: Inflater = .{},
 
     fn init(loop: *Loop, window_bits: u4, takeover: bool) void {
         loop.deflater = .init(loop.memory[0..Deflater.memoryBytes(window_bits)], window_bits, takeover);
-        loop.inflater = .init(loop.window[0 .. @as(usize, 1) << window_bits], takeover);
+        loop.history = .init(loop.window[0 .. @as(usize, 1) << window_bits]);
     }
 
     /// Answers the compressed size.
@@ -450,7 +468,8 @@ const Loop = struct {
         const at = loop.deflater.deflate(message[0..cut], false, &loop.wire);
         const len = at + loop.deflater.deflate(message[cut..], true, loop.wire[at..]);
         try testing.expect(len <= Deflater.outputBytesMax(message.len) + 8);
-        loop.inflater.begin(message.len);
+        if (!loop.deflater.takeover) loop.history.clear();
+        loop.inflater.begin(&loop.history, message.len);
         const step = try loop.inflater.inflate(loop.wire[0..len], true, &loop.plain);
         try testing.expectEqual(.done, step.state);
         try testing.expectEqual(len, step.consumed);
@@ -531,4 +550,26 @@ test "text shrinks to what a code of its own allows" {
     for (&message) |*byte| byte.* = "etao"[random.random().uintLessThan(usize, 4)];
     // Two bits a letter would be 5000 bytes; short matches waste some of it (zlib's level 6 needs 6174 for such a text).
     try testing.expect(try loop.expect(&message, 0) < 6300);
+}
+
+test "one deflater serves windows of any size, and what never left is not referred to" {
+    const loop = try testing.allocator.create(Loop);
+    defer testing.allocator.destroy(loop);
+    loop.init(15, false);
+    var message: [5000]u8 = undefined;
+    for (&message, 0..) |*byte, at| byte.* = sample[(at * at / 7) % sample.len];
+    @memcpy(message[4000..], message[0..1000]);
+    var lens: [8]usize = undefined;
+    for (&lens, 8..) |*len, bits| {
+        loop.deflater.limitWindow(@intCast(bits));
+        loop.history = .init(loop.window[0 .. @as(usize, 1) << @intCast(bits)]);
+        len.* = try loop.expect(&message, 0);
+    }
+    try testing.expect(lens[7] < lens[0]);
+
+    loop.init(12, true);
+    _ = try loop.expect(sample, 0);
+    _ = loop.deflater.deflate("a message that is thrown away " ++ sample, false, &loop.wire);
+    loop.deflater.forget();
+    _ = try loop.expect(sample ++ "a message that is thrown away", 20);
 }

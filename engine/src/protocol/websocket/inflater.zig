@@ -142,21 +142,46 @@ pub const Step = struct {
     },
 };
 
-/// Memory per connection: this struct (below 5 KiB) and the window that the caller gives, 2^client_max_window_bits bytes.
-/// Without context takeover both are needed only from the first to the last piece of a message.
+/// What a message may refer to: the bytes that came out last, of the messages before it as well. The one thing that context takeover
+/// makes a connection keep.
+pub const History = struct {
+    ring: []u8,
+    at: usize = 0,
+    filled: usize = 0,
+
+    /// `ring` is borrowed for the history's life; its length is a power of two, 256..32768, at least what the peer may use.
+    pub fn init(ring: []u8) History {
+        assert(std.math.isPowerOfTwo(ring.len) and ring.len >= 256 and ring.len <= 32768);
+        return .{ .ring = ring };
+    }
+
+    /// Before a message that must not refer to those before it (client_no_context_takeover).
+    pub fn clear(h: *History) void {
+        h.filled = 0;
+    }
+
+    fn keep(h: *History, produced: []const u8) void {
+        const size = h.ring.len;
+        const kept = produced[produced.len -| size..];
+        const until_wrap = @min(kept.len, size - h.at);
+        @memcpy(h.ring[h.at..][0..until_wrap], kept[0..until_wrap]);
+        @memcpy(h.ring[0 .. kept.len - until_wrap], kept[until_wrap..]);
+        h.at = (h.at + kept.len) & (size - 1);
+        h.filled = @min(size, h.filled + kept.len);
+    }
+};
+
+/// Below 5 KiB, needed from the first to the last piece of a message: one may serve many connections, message by message.
 pub const Inflater = struct {
-    /// Ring of the bytes before this call's output.
-    window: []u8,
-    window_at: usize = 0,
-    window_filled: usize = 0,
-    takeover: bool,
+    /// Of the message that is being read.
+    history: *History = undefined,
     limit_left: u64 = 0,
     state: State = .{ .block = .{ .final_seen = false } },
     /// The current block is the last of its stream.
     final: bool = false,
     block_fixed: bool = false,
-    /// Bytes of the tail that a sender strips which were read; `tail.len` between messages.
-    tail_at: u8 = tail.len,
+    /// Bytes of the tail that a sender strips which were read; `no_message` between messages.
+    tail_at: u8 = no_message,
     bits: u64 = 0,
     bit_count: u7 = 0,
     code_lengths: [codes.literal_symbols + codes.distance_symbols + 4]u4 = undefined,
@@ -165,27 +190,23 @@ pub const Inflater = struct {
 
     /// RFC 7692 section 7.2.2: to be put back behind each message.
     const tail = "\x00\x00\xff\xff";
+    const no_message = tail.len + 1;
 
-    /// `window` is borrowed for the inflater's life; its length is a power of two, 256..32768, at least what the peer may use.
-    /// `takeover` keeps its content from message to message (no client_no_context_takeover was agreed on).
-    pub fn init(window: []u8, takeover: bool) Inflater {
-        assert(std.math.isPowerOfTwo(window.len) and window.len >= 256 and window.len <= 32768);
-        return .{ .window = window, .takeover = takeover };
-    }
-
-    /// Begins a message that may inflate to at most `limit` bytes.
-    pub fn begin(i: *Inflater, limit: u64) void {
-        assert(i.tail_at == tail.len and i.bit_count == 0); // the message before was read to its end
-        if (!i.takeover) i.window_filled = 0;
+    /// Begins a message that may inflate to at most `limit` bytes and refer to `history`, which is borrowed until its end. What is left
+    /// of a message that broke off is forgotten.
+    pub fn begin(i: *Inflater, history: *History, limit: u64) void {
+        i.history = history;
         i.limit_left = limit;
         i.state = .{ .block = .{ .final_seen = false } };
         i.tail_at = 0;
+        i.bits = 0;
+        i.bit_count = 0;
     }
 
     /// Inflates from `in` to `out` (neither is kept) until one of them is exhausted. `last`: the message has nothing behind `in`.
-    /// After an error the inflater is not usable any more.
+    /// After an error, or the message's end, `begin` comes next.
     pub fn inflate(i: *Inflater, in: []const u8, last: bool, out: []u8) Error!Step {
-        assert(i.tail_at < tail.len); // `begin` comes first
+        assert(i.tail_at <= tail.len); // `begin` comes first
         assert(last or i.tail_at == 0);
         var run: Run = .{ .i = i, .in = in, .out = out[0..@intCast(@min(out.len, i.limit_left))] };
         const clipped = run.out.len < out.len;
@@ -199,11 +220,11 @@ pub const Inflater = struct {
         }
         if (full and clipped) return error.TooBig;
         i.limit_left -= run.produced;
-        i.keep(run.out[0..run.produced]);
+        i.history.keep(run.out[0..run.produced]);
         const step: Step = .{ .consumed = consumed, .produced = run.produced, .state = if (full) .output_full else .need_input };
         if (full or !last) return step;
         if (i.state != .block or i.bit_count != 0) return error.Corrupt;
-        i.tail_at = tail.len;
+        i.tail_at = no_message;
         return .{ .consumed = consumed, .produced = run.produced, .state = .done };
     }
 
@@ -211,17 +232,6 @@ pub const Inflater = struct {
     /// the tail to complete. Some senders do that, and what they mean is clear.
     fn endedEarly(i: *const Inflater) bool {
         return i.tail_at == 0 and i.state == .block and i.state.block.final_seen and i.bit_count == 0;
-    }
-
-    /// Remembers the end of this call's output.
-    fn keep(i: *Inflater, produced: []const u8) void {
-        const size = i.window.len;
-        const kept = produced[produced.len -| size..];
-        const until_wrap = @min(kept.len, size - i.window_at);
-        @memcpy(i.window[i.window_at..][0..until_wrap], kept[0..until_wrap]);
-        @memcpy(i.window[0 .. kept.len - until_wrap], kept[until_wrap..]);
-        i.window_at = (i.window_at + kept.len) & (size - 1);
-        i.window_filled = @min(size, i.window_filled + kept.len);
     }
 };
 
@@ -450,7 +460,7 @@ const Run = struct {
         const len: u16 = length.base + @as(u16, @intCast(r.take(length.extra).?));
         r.drop(code.bits);
         const far: u16 = distance.base + @as(u16, @intCast(r.take(distance.extra).?));
-        if (far > i.window.len or far > i.window_filled + r.produced) return error.Corrupt;
+        if (far > i.history.ring.len or far > i.history.filled + r.produced) return error.Corrupt;
         i.state = .{ .match = .{ .len = len, .distance = far } };
         return true;
     }
@@ -459,14 +469,15 @@ const Run = struct {
     fn match(r: *Run) bool {
         const pending = &r.i.state.match;
         var distance: usize = pending.distance;
-        const size = r.i.window.len;
+        const history = r.i.history;
+        const size = history.ring.len;
         while (pending.len > 0 and r.produced < r.out.len) {
             const room = @min(pending.len, r.out.len - r.produced);
             const len = if (distance > r.produced) ring: {
                 // Its beginning lies before this call's output, perhaps on both sides of the ring's seam.
-                const from = (r.i.window_at + size - (distance - r.produced)) & (size - 1);
+                const from = (history.at + size - (distance - r.produced)) & (size - 1);
                 const len = @min(room, distance - r.produced, size - from);
-                @memcpy(r.out[r.produced..][0..len], r.i.window[from..][0..len]);
+                @memcpy(r.out[r.produced..][0..len], history.ring[from..][0..len]);
                 break :ring len;
             } else own: {
                 // Source and target must not overlap. The source stays where it is and grows by what was just repeated, so a run
@@ -490,11 +501,13 @@ const testing = std.testing;
 /// Inflates whole messages; any output cut gives the same bytes.
 fn expectMessages(window: []u8, takeover: bool, pairs: []const [2][]const u8) !void {
     for ([_]usize{ 1, 2, 7, 300 }) |out_max| {
-        var i: Inflater = .init(window, takeover);
+        var history: History = .init(window);
+        var i: Inflater = .{};
         for (pairs) |pair| {
             var out: [1024]u8 = undefined;
             var produced: usize = 0;
-            i.begin(pair[1].len);
+            if (!takeover) history.clear();
+            i.begin(&history, pair[1].len);
             for (pair[0], 1..) |_, behind| {
                 // One byte of input a time; the last is told apart.
                 var rest = pair[0][behind - 1 .. behind];
@@ -513,8 +526,9 @@ fn expectMessages(window: []u8, takeover: bool, pairs: []const [2][]const u8) !v
 fn expectCorrupt(in: []const u8) !void {
     var window: [256]u8 = undefined;
     var out: [600]u8 = undefined;
-    var i: Inflater = .init(&window, true);
-    i.begin(out.len);
+    var history: History = .init(&window);
+    var i: Inflater = .{};
+    i.begin(&history, out.len);
     try testing.expectError(error.Corrupt, i.inflate(in, true, &out));
 }
 
@@ -536,10 +550,12 @@ test "the examples of RFC 7692 section 7.2.3" {
 test "a match across messages needs the history" {
     var window: [256]u8 = undefined;
     var out: [32]u8 = undefined;
-    var i: Inflater = .init(&window, false);
-    i.begin(32);
+    var history: History = .init(&window);
+    var i: Inflater = .{};
+    i.begin(&history, 32);
     _ = try i.inflate("\xf2\x48\xcd\xc9\xc9\x07\x00", true, &out);
-    i.begin(32);
+    history.clear();
+    i.begin(&history, 32);
     try testing.expectError(error.Corrupt, i.inflate("\xf2\x00\x11\x00\x00", true, &out));
 }
 
@@ -552,19 +568,35 @@ test "what is not DEFLATE, or ends too early" {
     try expectCorrupt("\x00\xff\x00\x00\xffx"); // a stored block longer than the message
 }
 
+test "a block that goes on into the tail, with room for a byte at a time" {
+    var window: [256]u8 = undefined;
+    var history: History = .init(&window);
+    var i: Inflater = .{};
+    i.begin(&history, 1000);
+    var in: []const u8 = "\xda\x58\xda";
+    var out: [1]u8 = undefined;
+    for (0..100) |_| {
+        const step = i.inflate(in, true, &out) catch |err| return testing.expectEqual(error.Corrupt, err);
+        try testing.expectEqual(.output_full, step.state);
+        in = in[step.consumed..];
+    }
+    return error.NeverEnds;
+}
+
 test "the limit holds before the byte that would pass it" {
     var window: [256]u8 = undefined;
     var out: [64]u8 = undefined;
     const hello = "\xf2\x48\xcd\xc9\xc9\x07\x00";
     for (0..7) |limit| {
-        var i: Inflater = .init(&window, false);
-        i.begin(limit);
+        var history: History = .init(&window);
+        var i: Inflater = .{};
+        i.begin(&history, limit);
         if (limit >= 5) {
             try testing.expectEqual(.done, (try i.inflate(hello, true, &out)).state);
         } else try testing.expectError(error.TooBig, i.inflate(hello, true, &out));
         // Output room that ends exactly at the limit makes no difference.
-        i = .init(&window, false);
-        i.begin(limit);
+        history.clear();
+        i.begin(&history, limit);
         const step = i.inflate(hello, true, out[0..limit]) catch |problem| {
             try testing.expect(limit < 5 and problem == error.TooBig);
             continue;
@@ -586,12 +618,13 @@ test "random bytes never trip the inflater, and whole and split agree" {
         in[0] = in[0] & ~@as(u8, 7) | ([_]u8{ 2, 4, 4, 5 })[round % 4];
         if (round % 4 != 0) in[1] &= 0xef; // a plausible number of distances
         var whole: [400]u8 = undefined;
-        var i: Inflater = .init(&window, true);
-        i.begin(whole.len - 1); // so that a full `out` is past the limit, and never a state
+        var history: History = .init(&window);
+        var i: Inflater = .{};
+        i.begin(&history, whole.len - 1); // so that a full `out` is past the limit, and never a state
         const expected = i.inflate(&in, true, &whole);
         var split: [400]u8 = undefined;
-        i = .init(&window, true);
-        i.begin(split.len - 1);
+        history.clear();
+        i.begin(&history, split.len - 1);
         const cut = random.random().uintAtMost(usize, in.len);
         const actual = two: {
             const first = i.inflate(in[0..cut], false, &split) catch |problem| break :two problem;

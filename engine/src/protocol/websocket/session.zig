@@ -184,7 +184,8 @@ pub const Session = struct {
             .ended => {},
         }
         switch (s.closing) {
-            .received, .complete => assert(s.input == .ended and s.sending == null),
+            .received => assert(s.input == .ended),
+            .complete => assert(s.input == .ended and s.sending == null),
             .sent => assert(s.sending == null),
             .open => {},
         }
@@ -368,13 +369,18 @@ pub const Session = struct {
             if (!utf8.valid(close.reason)) return s.fail(invalid_data, "close reason is not UTF-8");
         }
         s.input = .ended;
-        s.sending = null;
         s.closing = switch (s.closing) {
             .open => .received,
             .sent => .{ .complete = .us },
             .received, .complete => unreachable, // the input has ended by then
         };
         return .{ .close = close };
+    }
+
+    /// The message that came last could not be read after all: it does not inflate, or not to text. From here on it is as if `feed` had
+    /// answered `failed`.
+    pub fn refuse(s: *Session, code: u16, reason: []const u8) Failure {
+        return s.fail(code, reason).failed;
     }
 
     fn fail(s: *Session, code: u16, reason: []const u8) Event {
@@ -397,9 +403,9 @@ pub const Session = struct {
 
     /// Writes the header of a data frame; the caller sends `piece.len` bytes of payload behind it. Answers the bytes of `out` used.
     /// `mask` is for a client and null for a server; a client masks the payload itself, by `frame.mask`.
-    /// Not after `closeSent` or `closeReceived`.
+    /// Not after `closeSent`; after `closeReceived` it may go on until the answer is sent (RFC 6455 section 5.5.1).
     pub fn encodeHeader(s: *Session, piece: Piece, mask: ?frame.MaskKey, out: *[frame.header_bytes_max]u8) u8 {
-        assert(s.closing == .open);
+        assert(!s.closeSent());
         assert((mask != null) == (s.role == .client));
         if (s.sending) |kind| assert(kind == piece.kind);
         assert(!piece.compressed or s.deflate);

@@ -182,6 +182,8 @@ pub fn Input(comptime W: type) type {
                 .handshake, .head, .draining, .lingering => w.close(peer),
                 .idle, .farewell => w.settle(peer),
                 .exchange => |exchange| {
+                    // Its last word was read, and its answer comes with the next round.
+                    if (exchange.openWebSocket()) |websocket| if (websocket.ending != null) return;
                     // A WebSocket, asked for or open, needs both directions, and half a request is none.
                     if (exchange.websocket != null or !exchange.inputComplete()) return w.fail(peer, .client_closed);
                     // It may have closed only its sending side, and gets its answer then. Probes tell if it is gone altogether.

@@ -161,7 +161,7 @@ pub fn Output(comptime W: type) type {
         pub fn forget(w: *W, exchange: *Exchange) void {
             w.noteEnd(exchange);
             if (exchange.websocket) |websocket| {
-                websocket.item.deinit(&w.pool);
+                websocket.item.deinit(&w.pool, w.compression.gpa);
                 w.websockets.remove(websocket.ticket);
             }
             if (exchange.repeat) |repeat| repeat.destroy(w.gpa);

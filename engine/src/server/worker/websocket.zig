@@ -3,7 +3,6 @@ const handshake = @import("protocol").websocket.handshake;
 const Field = @import("protocol").http.Field;
 const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
-const Reason = @import("../types.zig").Reason;
 const websocket_file = @import("../websocket.zig");
 const WebSocket = websocket_file.WebSocket;
 
@@ -26,7 +25,7 @@ pub fn Live(comptime W: type) type {
                 .refused => |refusal| return refusal,
                 .accepted => |accepted| {
                     const slot = w.websockets.add() catch return .{ .status = 503, .reason = "Out of memory." };
-                    slot.item.* = .init(accepted.key, &w.config);
+                    slot.item.* = .init(accepted.key, head.text, head.fields, &w.config);
                     exchange.websocket = .{ .ticket = slot.ticket, .item = slot.item };
                     return null;
                 },
@@ -74,7 +73,7 @@ pub fn Live(comptime W: type) type {
         /// Sends one message.
         pub fn sendMessage(w: *W, exchange: *Exchange, kind: websocket_file.Kind, bytes: []const u8) SendError!W.Outcome {
             const websocket = exchange.openWebSocket() orelse return error.NotOpen;
-            try websocket.send(kind, bytes, &exchange.connection.outbox, &w.pool);
+            try websocket.send(kind, bytes, &exchange.connection.outbox, &w.pool, &w.compression);
             exchange.body_bytes += bytes.len;
             return w.queued(exchange);
         }
@@ -114,32 +113,40 @@ pub fn Live(comptime W: type) type {
             if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
         }
 
-        /// Hands one event of the WebSocket to the host; false when there is nothing more to parse.
+        /// Hands one event of the WebSocket to the host; false when there is nothing more to parse for now.
         pub fn feedWebSocket(w: *W, peer: *Peer, websocket: *WebSocket, unread: []u8, used: *usize) bool {
             const connection = &peer.connection;
             const exchange = connection.phase.exchange;
             if (unread.len == 0) return false;
             exchange.active_at = w.now;
-            const step = websocket.feed(unread, &connection.outbox, &w.pool) catch {
+            const step = websocket.feed(unread, &connection.outbox, &w.pool, &w.compression) catch {
                 w.fail(peer, .server_error);
                 return false;
             };
-            used.* += step.consumed;
             switch (step.event) {
-                .need_more => return false,
-                .handled => {},
-                .message => |message| w.host.message(w, exchange, message.kind, message.bytes),
-                .closed => |from_peer| endWebSocket(w, exchange, from_peer, websocket.closedBy()),
-                .failed => |failure| endWebSocket(w, exchange, .{ .code = failure.code, .reason = "" }, .protocol_error),
+                .need_more, .handled => {},
+                .message => |message| {
+                    w.host.message(w, exchange, message.kind, message.bytes);
+                    // Unless the host has ended it.
+                    if (connection.websocket() == websocket) websocket.forgetMessage(&w.pool);
+                },
+                .ending => if (W.pull and w.host.waiting() and !websocket.postponed) {
+                    // Messages that came before it may not have been seen yet: the host gets to answer them, in this one round.
+                    // What is left unread brings us back here.
+                    websocket.postponed = true;
+                    w.cork(peer);
+                    return false;
+                } else endWebSocket(w, peer, websocket),
             }
-            return true;
+            used.* += step.consumed;
+            return step.event != .need_more;
         }
 
-        /// The close frames are exchanged or will never be: the host is told, what is queued is sent, the connection ends.
-        fn endWebSocket(w: *W, exchange: *Exchange, close_frame: websocket_file.Close, reason: ?Reason) void {
-            exchange.connection.phase = .farewell;
-            w.host.closed(w, exchange, close_frame, reason);
-            w.forget(exchange);
+        /// The peer has said its last word: it gets its answer, the host is told, what is queued is sent, the connection ends.
+        fn endWebSocket(w: *W, peer: *Peer, websocket: *WebSocket) void {
+            const exchange = peer.connection.phase.exchange;
+            websocket.end(&peer.connection.outbox, &w.pool) catch return w.fail(peer, .server_error);
+            w.endExchange(exchange, .client_closed);
         }
 
         pub fn websocketDue(w: *W, peer: *Peer, exchange: *Exchange) void {

@@ -105,7 +105,8 @@ const Reader = struct {
     arena: std.mem.Allocator,
     case: Case,
     session: websocket.Session,
-    inflater: deflate.Inflater,
+    inflater: deflate.Inflater = .{},
+    history: deflate.History,
     validator: websocket.utf8.Validator = .{},
     message: std.ArrayList(u8) = .empty,
     seen: std.ArrayList(Seen) = .empty,
@@ -119,7 +120,7 @@ const Reader = struct {
                 .limits = .{ .frame_bytes_max = case.frame_bytes_max, .message_bytes_max = case.message_bytes_max },
                 .deflate = case.deflate,
             }),
-            .inflater = .init(window, case.takeover),
+            .history = .init(window),
         };
     }
 
@@ -152,7 +153,8 @@ const Reader = struct {
         if (data.first) {
             try std.testing.expectEqual(0, r.message.items.len);
             r.validator = .{};
-            if (data.compressed) r.inflater.begin(r.case.message_bytes_max);
+            if (!r.case.takeover) r.history.clear();
+            if (data.compressed) r.inflater.begin(&r.history, r.case.message_bytes_max);
         }
         if (!data.compressed) try r.message.appendSlice(r.arena, data.bytes) else if (!try r.inflate(data)) return;
         if (!data.last) return;

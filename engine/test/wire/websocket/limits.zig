@@ -1,4 +1,4 @@
-//! Autobahn class 9 (big messages, many fragments), and what happens at the limits.
+//! Autobahn classes 9 (big messages, many fragments) and 10 (miscellaneous), and what happens at the limits.
 const std = @import("std");
 const harness = @import("harness.zig");
 
@@ -26,6 +26,17 @@ test "9.3, 9.4 fragments of 64 bytes and of 4 KiB" {
         };
         try harness.run(.{ .name = "9.3", .frames = frames[0..count], .expect = &.{.{ .text = &text }} });
     }
+}
+
+test "10.1 a message in fragments that do not divide it" {
+    const size = 1300;
+    var frames: [text.len / size + 1]harness.Frame = undefined;
+    for (&frames, 0..) |*frame, n| frame.* = .{
+        .op = if (n == 0) .text else .continuation,
+        .fin = n + 1 == frames.len,
+        .payload = text[n * size .. @min(text.len, (n + 1) * size)],
+    };
+    try harness.run(.{ .name = "10.1.1", .frames = &frames, .expect = &.{.{ .text = &text }} });
 }
 
 test "a frame at its limit and one byte more" {

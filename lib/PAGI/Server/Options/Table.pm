@@ -3,8 +3,9 @@ package PAGI::Server::Options::Table;
 use strict;
 use warnings;
 
-# Every option, in the order of the manual. The constructor's keys, the flags of pagi-server, the names in
-# its configuration files, the shell completion and the manual's lists are all made from this table.
+# The keys of PAGI::Server->new, in the order of the manual. The constructor, the flags of pagi-server, the names
+# in its configuration files, the shell completion and the manual's lists are all made from this table and from
+# PAGI::Server::Options::Command, which has the same columns.
 #
 #   name    key of PAGI::Server->new; underscores are dashes in the flag and either in a file
 #   flag    the flag's name if it is another one; '' if there is none
@@ -15,7 +16,6 @@ use warnings;
 #   of      the choices
 #   many    may be given several times on the command line and in a file
 #   live    a running server takes a change over at once
-#   only    'command': of pagi-server only, no key of the constructor
 #   missing why it cannot be switched on, when what it needs does not exist yet
 #   shown   the default in the manual if it is no plain value
 #   arg     the value's name in the manual
@@ -36,61 +36,6 @@ my @SECTIONS = (
                     . ' named without the flag as well. C<key=value> words behind it are given to C<new>.',
             },
             {
-                name  => 'code',
-                only  => 'command',
-                flag  => 'e',
-                type  => 'string',
-                arg   => 'CODE',
-                about => 'Code that gives the application.',
-            },
-            {
-                name  => 'module',
-                only  => 'command',
-                flag  => 'M',
-                type  => 'string',
-                many  => 1,
-                arg   => 'MODULE',
-                about => 'Load a module first; C<-MModule=a,b> imports.',
-            },
-            {
-                name  => 'lib',
-                only  => 'command',
-                short => 'I',
-                type  => 'string',
-                many  => 1,
-                arg   => 'DIRECTORY',
-                about => 'Look for modules there first.',
-            },
-            {
-                name  => 'env',
-                only  => 'command',
-                short => 'E',
-                type  => 'word',
-                arg   => 'MODE',
-                shown => 'PAGI_ENV; else development on a terminal, production otherwise',
-                about => 'Becomes C<PAGI_ENV>. C<development> checks events and wraps the application in'
-                    . ' C<PAGI::Middleware::Lint> if that is installed; C<production> writes no access log unless'
-                    . ' C<--access-log> is given; C<none> does neither.',
-            },
-            {
-                name    => 'default_middleware',
-                only    => 'command',
-                type    => 'boolean',
-                default => 1,
-                about   => 'Whether C<development> may wrap the application.',
-            },
-            {
-                name  => 'server',
-                only  => 'command',
-                short => 's',
-                type  => 'class',
-                arg   => 'CLASS',
-                shown => 'PAGI::Server',
-                about =>
-                    'Another server class: it gets C<app>, C<host>, C<port>, C<quiet> and whatever else was given, and its'
-                    . ' C<run> is called.',
-            },
-            {
                 name  => 'loop_type',
                 flag  => 'loop',
                 short => 'l',
@@ -98,12 +43,6 @@ my @SECTIONS = (
                 arg   => 'TYPE',
                 shown => 'the best that is installed',
                 about => 'For L<run|PAGI::Server/run>: the event loop, C<Epoll> for C<IO::Async::Loop::Epoll>.',
-            },
-            {
-                name  => 'future_xs',
-                only  => 'command',
-                type  => 'flag',
-                about => 'Insist on L<Future::XS>: fail if it is not installed.',
             },
             {
                 name    => 'lifespan_mode',
@@ -219,91 +158,6 @@ my @SECTIONS = (
                 about   =>
                     'C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A warning says so.',
             },
-            {
-                name  => 'ssl_cert',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'FILE',
-                about => 'Speak TLS with this certificate (PEM). Files are loaded again when they change, and on HUP.',
-            },
-            {
-                name  => 'ssl_key',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'FILE',
-                about => 'Its key.',
-            },
-            {
-                name  => 'ssl_chain',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'FILE',
-                about => "Intermediate certificates that are not in the certificate's file.",
-            },
-            {
-                name  => 'ssl_key_password_file',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'FILE',
-                about => 'The first line opens an encrypted key.',
-            },
-            {
-                name  => 'ssl_sni',
-                only  => 'command',
-                type  => 'string',
-                many  => 1,
-                arg   => 'CERT,KEY[,CHAIN]',
-                about => 'A further certificate, for clients that ask for one of its names.',
-            },
-            {
-                name  => 'ssl_ca',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'FILE',
-                about => 'Authorities that client certificates are verified against.',
-            },
-            {
-                name  => 'ssl_verify_client',
-                only  => 'command',
-                type  => 'flag',
-                about => 'Clients have to show a certificate that verifies.',
-            },
-            {
-                name  => 'ssl_request_client',
-                only  => 'command',
-                type  => 'flag',
-                about => 'Clients are asked for a certificate and may come without.',
-            },
-            {
-                name  => 'ssl_min_version',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'VERSION',
-                shown => 'TLSv1_2',
-                about => 'C<TLSv1_2> or C<TLSv1_3>.',
-            },
-            {
-                name  => 'ssl_ciphers',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'LIST',
-                about => "Ciphers of TLS 1.2, in OpenSSL's notation.",
-            },
-            {
-                name  => 'ssl_ciphersuites',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'LIST',
-                about => 'Ciphers of TLS 1.3.',
-            },
-            {
-                name  => 'ssl_session_timeout',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'SECONDS',
-                shown => '7200',
-                about => 'How long a ticket shortens handshakes.',
-            },
         )
     ],
     [
@@ -358,28 +212,47 @@ my @SECTIONS = (
                 engine => 'queue_messages_max',
                 live   => 1,
                 about  =>
-                    'WebSocket messages that wait for the application. One more ends the WebSocket with code 1008.',
+                    'Messages of one WebSocket that wait for the application. One more closes it with 1008 and C<Message queue'
+                    . ' overflow>; the application gets those that it has, then a C<websocket.disconnect> with C<queue_overflow>.',
             },
             {
                 name   => 'max_receive_queue_size',
                 type   => 'integer',
                 engine => 'queue_bytes_max',
                 live   => 1,
-                about  => 'Bytes of such messages. From there on the peer has to wait; nothing is lost.',
+                about  =>
+                    'Bytes of such messages. From there on the peer is not read: it waits, until the application has taken half.',
             },
             {
                 name   => 'max_ws_frame_size',
                 type   => 'integer',
                 engine => 'frame_bytes_max',
                 live   => 1,
-                about  => 'Bytes of a WebSocket frame that a peer may send (close code 1009).',
+                about  => 'Bytes of one WebSocket frame. A larger one closes the WebSocket with 1009.',
             },
             {
                 name   => 'max_ws_message_size',
                 type   => 'integer',
                 engine => 'message_bytes_max',
                 live   => 1,
-                about  => 'Bytes of a WebSocket message, however many frames it comes in (close code 1009).',
+                about  => 'Bytes of one WebSocket message over all its frames and after inflation (1009).',
+            },
+            {
+                name   => 'ws_per_message_deflate',
+                type   => 'boolean',
+                engine => 'deflate',
+                live   => 1,
+                about  =>
+                    'WebSocket messages are compressed with clients that offer it (permessage-deflate, RFC 7692). Every message is'
+                    . ' compressed by itself, without context takeover: so an idle WebSocket holds no memory for it, and the size of a'
+                    . ' message tells nothing about another. Turn it off where messages mix secrets with text that an attacker may choose.',
+            },
+            {
+                name   => 'ws_deflate_min_size',
+                type   => 'integer',
+                engine => 'deflate_bytes_min',
+                live   => 1,
+                about  => 'Bytes from which on a message is compressed; one that does not shrink goes out as it is.',
             },
             {
                 name   => 'write_high_watermark',
@@ -471,7 +344,9 @@ my @SECTIONS = (
                 engine => 'websocket_idle_ms',
                 scale  => 1000,
                 live   => 1,
-                about  => 'How long nothing may move on a WebSocket. 0: no limit.',
+                about  =>
+                    'How long a WebSocket may pass without a byte in either direction. C<websocket.keepalive> is the better way to find'
+                    . ' peers that are gone. 0: no limit.',
             },
             {
                 name   => 'sse_idle_timeout',
@@ -479,7 +354,8 @@ my @SECTIONS = (
                 engine => 'stream_idle_ms',
                 scale  => 1000,
                 live   => 1,
-                about  => 'How long nothing may move on an event stream. 0: no limit.',
+                about  =>
+                    'How long an event stream may pass without a byte sent, comments of C<sse.keepalive> included. 0: no limit.',
             },
             {
                 name    => 'shutdown_timeout',
@@ -573,76 +449,6 @@ my @SECTIONS = (
                 min     => 0,
                 max     => 86_400,
                 about   => 'How long a worker process may be silent; 0: for ever. Without workers it has no effect.',
-            },
-            {
-                name  => 'daemonize',
-                only  => 'command',
-                short => 'D',
-                type  => 'flag',
-                about => 'Go on in the background once the server listens. Relative paths keep their meaning.',
-            },
-            {
-                name  => 'pid',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'FILE',
-                about =>
-                    'Keep the process id there. The file is locked, so that a second start fails, and removed at the end.',
-            },
-            {
-                name  => 'user',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'USER',
-                about =>
-                    'Become this user when the server has bound its addresses and opened its log; supplementary groups go.',
-            },
-            {
-                name  => 'group',
-                only  => 'command',
-                type  => 'string',
-                arg   => 'GROUP',
-                shown => q{the user's},
-                about => 'And this group.',
-            },
-        )
-    ],
-    [
-        'Other' => (
-            {
-                name  => 'config',
-                only  => 'command',
-                short => 'c',
-                type  => 'string',
-                arg   => 'FILE',
-                about => 'Read options from a file, see L</CONFIGURATION FILE>. The command line wins.',
-            },
-            {
-                name  => 'check',
-                only  => 'command',
-                type  => 'flag',
-                about => 'Load the application and the configuration, print what would run, and exit.',
-            },
-            {
-                name  => 'completion',
-                only  => 'command',
-                type  => 'choice',
-                of    => [qw(bash zsh)],
-                about => 'Print a completion script for that shell: C<eval "$(pagi-server --completion bash)">.',
-            },
-            {
-                name  => 'version',
-                only  => 'command',
-                short => 'v',
-                type  => 'flag',
-                about => 'Print versions.',
-            },
-            {
-                name  => 'help',
-                only  => 'command',
-                short => 'h',
-                type  => 'flag',
-                about => 'Print this.',
             },
         )
     ],

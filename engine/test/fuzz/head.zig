@@ -1,0 +1,163 @@
+//! Fuzz target `head`: the first request head of a connection, read whole and in pieces, against a parser that takes the text apart the
+//! plain way: line by line, with nothing but the grammar of RFC 9112 in mind.
+const std = @import("std");
+const protocol = @import("protocol");
+const Cuts = @import("cuts.zig").Cuts;
+const cuts_room = @import("cuts.zig");
+const http1 = protocol.http1;
+const FieldSpan = protocol.http.FieldSpan;
+const testing = std.testing;
+
+const limits: http1.Limits = .{
+    .request_line_bytes_max = 200,
+    .head_bytes_max = 600,
+    .header_count_max = 12,
+    .body_bytes_max = 1000,
+    .trailer_bytes_max = 100,
+    .chunk_line_bytes_max = 32,
+};
+
+/// What a session says about a head.
+const Verdict = union(enum) {
+    incomplete,
+    refused: u16,
+    /// Where it starts, behind empty lines, and where it ends.
+    accepted: struct { start: usize, end: usize },
+};
+
+pub fn run(input: []const u8) !void {
+    var storage: [limits.header_count_max]FieldSpan = undefined;
+    var head: http1.Head = .{ .storage = &storage };
+    const seed = std.hash.Wyhash.hash(0, input);
+    const verdict = read(input, .whole, &head);
+    if (verdict == .accepted) {
+        try testing.expectEqualStrings(input[verdict.accepted.start..verdict.accepted.end], head.text);
+        try expectLike(&head);
+    }
+    try expectJudgement(input, verdict);
+
+    var other_storage: [limits.header_count_max]FieldSpan = undefined;
+    for ([_]Cuts{ .seeded(seed), .bytes }) |cuts| {
+        if (cuts == .bytes and input.len > cuts_room.bytewise_max) continue;
+        var other: http1.Head = .{ .storage = &other_storage };
+        try testing.expectEqual(verdict, read(input, cuts, &other));
+        if (verdict != .accepted) continue;
+        try testing.expectEqualStrings(head.text, other.text);
+        try testing.expectEqualSlices(FieldSpan, head.fields, other.fields);
+        inline for (.{ "method", "method_text", "target", "path", "query", "authority", "version", "body", "keep_alive", "expect_continue", "upgrade" }) |name| {
+            try testing.expectEqual(@field(head, name), @field(other, name));
+        }
+    }
+}
+
+fn read(input: []const u8, way: Cuts, head: *http1.Head) Verdict {
+    var cuts = way;
+    var session: http1.Session = .init(&limits);
+    var consumed: usize = 0;
+    var arrived: usize = 0;
+    while (true) {
+        arrived += cuts.next(input.len - arrived);
+        const step = session.feed(input[consumed..arrived], head);
+        const before = consumed;
+        consumed += step.consumed;
+        switch (step.event) {
+            .need_more => if (arrived == input.len) return .incomplete,
+            .refused => |refusal| return .{ .refused = refusal.status },
+            .request => return .{ .accepted = .{ .start = start(input, before), .end = consumed } },
+            .body, .trailers, .end => unreachable,
+        }
+    }
+}
+
+/// Behind the empty lines at `from`.
+fn start(input: []const u8, from: usize) usize {
+    var at = from;
+    while (std.mem.startsWith(u8, input[at..], "\r\n")) at += 2;
+    return at;
+}
+
+/// What a head that was accepted must be like.
+fn expectLike(head: *const http1.Head) !void {
+    const text = head.text;
+    try testing.expect(text.len <= limits.head_bytes_max);
+    try testing.expect(head.fields.len <= limits.header_count_max);
+    var lines = std.mem.splitSequence(u8, text[0 .. text.len - "\r\n\r\n".len], "\r\n");
+    const request_line = lines.next().?;
+    try testing.expect(request_line.len <= limits.request_line_bytes_max);
+    var parts = std.mem.splitScalar(u8, request_line, ' ');
+    try testing.expectEqualStrings(parts.next().?, head.method_text.of(text));
+    try testing.expectEqualStrings(parts.next().?, head.target.of(text));
+    try testing.expectEqualStrings(parts.next().?, if (head.version == .http_1_1) "HTTP/1.1" else "HTTP/1.0");
+    try testing.expectEqual(null, parts.next());
+    try testing.expectEqual(protocol.http.Method.parse(head.method_text.of(text)), head.method);
+    for (head.fields) |field| {
+        // A head without fields has an empty rest, which is no line.
+        const line = lines.next().?;
+        const colon = std.mem.findScalar(u8, line, ':').?;
+        try testing.expectEqualStrings(line[0..colon], field.name(text));
+        try testing.expectEqualStrings(std.mem.trim(u8, line[colon + 1 ..], " \t"), field.value(text));
+        try testing.expectEqual(protocol.http.header.Id.fromName(line[0..colon]), field.id);
+    }
+    try testing.expectEqual(null, lines.next());
+    // Whoever joins path and query again has the target.
+    const target = head.target.of(text);
+    const path = head.path.of(text);
+    const query = head.query.of(text);
+    if (head.target_form == .origin) {
+        try testing.expect(std.mem.startsWith(u8, target, path));
+        try testing.expect(path.len == target.len or target[path.len] == '?');
+        if (path.len < target.len) try testing.expectEqualStrings(target[path.len + 1 ..], query);
+    }
+}
+
+/// Whether the session's verdict can be right. A text of complete lines that breaks no rule of this grammar, and has the fields that
+/// decide about framing not at all, is accepted; one that breaks a rule is not.
+fn expectJudgement(input: []const u8, verdict: Verdict) !void {
+    const from = start(input, 0);
+    const text = input[from..];
+    const end = std.mem.find(u8, text, "\r\n\r\n") orelse {
+        return testing.expect(verdict != .accepted);
+    };
+    const grammatical = follows(text[0..end]);
+    if (verdict == .accepted) return testing.expect(grammatical);
+    if (from > 0 or !grammatical or end + 4 > limits.head_bytes_max) return;
+    // The rest of the law is for the target `framing`.
+    var lines = std.mem.splitSequence(u8, text[0..end], "\r\n");
+    const request_line = lines.next().?;
+    if (request_line.len > limits.request_line_bytes_max) return;
+    if (!std.mem.startsWith(u8, request_line, "GET / HTTP/1.0")) return;
+    var count: usize = 0;
+    while (lines.next()) |line| : (count += 1) {
+        for ([_][]const u8{ "host", "content-length", "transfer-encoding" }) |name| {
+            if (std.ascii.startsWithIgnoreCase(line, name)) return;
+        }
+    }
+    if (count <= limits.header_count_max) return error.RefusedWithoutReason;
+}
+
+/// The grammar of RFC 9112 sections 3 and 5, for a text without its last two line ends.
+fn follows(text: []const u8) bool {
+    var lines = std.mem.splitSequence(u8, text, "\r\n");
+    var parts = std.mem.splitScalar(u8, lines.next().?, ' ');
+    if (!isToken(parts.next().?)) return false;
+    const target = parts.next() orelse return false;
+    if (target.len == 0) return false;
+    for (target) |byte| if (byte <= ' ' or byte == 0x7f) return false;
+    const version = parts.next() orelse return false;
+    if (!std.mem.eql(u8, version, "HTTP/1.1") and !std.mem.eql(u8, version, "HTTP/1.0")) return false;
+    if (parts.next() != null) return false;
+    while (lines.next()) |line| {
+        const colon = std.mem.findScalar(u8, line, ':') orelse return false;
+        if (!isToken(line[0..colon])) return false;
+        for (line[colon + 1 ..]) |byte| if ((byte < ' ' and byte != '\t') or byte == 0x7f) return false;
+    }
+    return true;
+}
+
+/// RFC 9110 section 5.6.2.
+fn isToken(text: []const u8) bool {
+    for (text) |byte| {
+        if (!std.ascii.isAlphanumeric(byte) and std.mem.findScalar(u8, "!#$%&'*+-.^_`|~", byte) == null) return false;
+    }
+    return text.len > 0;
+}

@@ -1,0 +1,39 @@
+//! What is fuzzed: for each name a function that takes any bytes and finds out whether the engine does the right thing with them. It fails
+//! by an error or by a panic. libfuzzer.zig runs them on inputs that a fuzzer makes up (script/fuzz), replay_test.zig on the corpus.
+//! Refuses to know: where the bytes come from.
+const std = @import("std");
+
+/// A target's name is that of its folder in test/corpus and of what script/fuzz is told.
+pub const Target = enum {
+    /// The first request head of a connection, against a second parser that is written the plain way.
+    head,
+    /// Everything that one HTTP/1 connection says, cut in any way, against the law of message framing.
+    framing,
+    /// A chunked body and its trailers, against a second decoder.
+    chunked,
+    /// WebSocket frames, against a second decoder.
+    websocket,
+    /// UTF-8 in pieces, against the standard library's.
+    utf8,
+    /// DEFLATE in pieces, against the standard library's; and what we compress ourselves.
+    inflate,
+    /// Bytes into a whole server over a simulated network.
+    connection,
+
+    /// Looks at one input.
+    pub fn run(target: Target, input: []const u8) anyerror!void {
+        return switch (target) {
+            inline else => |which| @field(rooms, @tagName(which)).run(input),
+        };
+    }
+};
+
+const rooms = struct {
+    const head = @import("head.zig");
+    const framing = @import("framing.zig");
+    const chunked = @import("chunked.zig");
+    const websocket = @import("websocket.zig");
+    const utf8 = @import("utf8.zig");
+    const inflate = @import("inflate.zig");
+    const connection = @import("connection.zig");
+};

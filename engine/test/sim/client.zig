@@ -1,0 +1,73 @@
+//! A client of the simulation: sends what it has to say at its own pace, reads at its own pace, and may go before the end.
+//! Refuses to know: what the bytes mean. See http_client.zig and socket_client.zig.
+const std = @import("std");
+const per = @import("peregrine");
+
+pub const Client = struct {
+    gpa: std.mem.Allocator,
+    peer: per.io.SimPeer,
+    manners: Manners,
+    /// What it sends, all of it or as it goes on.
+    script: std.ArrayList(u8) = .empty,
+    sent: usize = 0,
+    got: std.ArrayList(u8) = .empty,
+    rounds: usize = 0,
+    done: bool = false,
+
+    pub const Manners = struct {
+        /// The most that it sends at a time.
+        send_max: usize,
+        /// Rounds out of 100 in which it reads.
+        read_percent: u8,
+        /// From this round on it reads nothing for `deaf_rounds`.
+        deaf_from: usize,
+        deaf_rounds: usize,
+        /// It ends its sending side when it has sent everything.
+        half_closes: bool,
+        /// It goes when it has got so many bytes.
+        leaves_after: ?usize,
+        /// It goes with a reset.
+        rude: bool,
+
+        pub fn draw(random: std.Random) Manners {
+            return .{
+                .send_max = ([_]usize{ 1, 20, 3_000, 100_000 })[random.weightedIndex(u8, &.{ 1, 2, 8, 4 })],
+                .read_percent = ([_]u8{ 100, 60, 5 })[random.uintLessThan(usize, 3)],
+                .deaf_from = random.uintLessThan(usize, 200),
+                .deaf_rounds = if (random.uintLessThan(u8, 4) == 0) random.uintLessThan(usize, 300) else 0,
+                .half_closes = random.boolean(),
+                .leaves_after = if (random.uintLessThan(u8, 8) == 0) random.uintLessThan(usize, 30_000) else null,
+                .rude = random.boolean(),
+            };
+        }
+    };
+
+    pub fn deinit(client: *Client) void {
+        client.script.deinit(client.gpa);
+        client.got.deinit(client.gpa);
+    }
+
+    /// One round. What came is behind what was got before.
+    pub fn step(client: *Client, random: std.Random) !void {
+        if (client.done) return;
+        client.rounds += 1;
+        try client.write(random);
+        const manners = &client.manners;
+        const deaf = client.rounds >= manners.deaf_from and client.rounds < manners.deaf_from + manners.deaf_rounds;
+        if (!deaf and random.uintLessThan(u8, 100) < manners.read_percent) try client.got.appendSlice(client.gpa, client.peer.read());
+        const leaves = if (manners.leaves_after) |bytes| client.got.items.len >= bytes else false;
+        if (client.peer.ended() == null and !leaves) return;
+        client.done = true;
+        if (leaves and manners.rude) client.peer.reset() else client.peer.close();
+    }
+
+    fn write(client: *Client, random: std.Random) !void {
+        const rest = client.script.items[client.sent..];
+        if (rest.len == 0 or random.boolean()) return;
+        // A long script in single bytes would take all day.
+        const most = @max(client.manners.send_max, client.script.items.len / 1000);
+        const some = rest[0..@min(rest.len, random.uintAtMost(usize, most))];
+        client.sent += try client.peer.write(some);
+        if (client.sent == client.script.items.len and client.manners.half_closes) client.peer.shutdown();
+    }
+};

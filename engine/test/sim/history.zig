@@ -1,0 +1,154 @@
+//! One history: a worker, a network and a handful of clients, all from one number. Whatever the network does, a client gets exactly the bytes
+//! that are due to it, or a prefix of them if the connection broke; and when all is over no slot, ticket or buffer is left behind.
+const std = @import("std");
+const per = @import("peregrine");
+const host_room = @import("host.zig");
+const Client = @import("client.zig").Client;
+const HttpClient = @import("http_client.zig").HttpClient;
+const SocketClient = @import("socket_client.zig").SocketClient;
+const Worker = host_room.Worker;
+const testing = std.testing;
+const gpa = testing.allocator;
+
+const clients_max = 6;
+/// Far more than any history takes.
+const rounds_max = 300_000;
+
+/// What is drawn first.
+const Scene = struct {
+    network: per.io.Sim.Options,
+    /// The clock moves by less than this in each round; 0: it stands still, and no deadline comes.
+    jump_ms: u64,
+    config: per.Config,
+
+    fn draw(seed: u64, random: std.Random) Scene {
+        const rough = random.boolean();
+        return .{
+            .network = .{
+                .seed = seed,
+                .window_bytes = ([_]u32{ 50, 1_000, 20_000, 64 * 1024 })[random.weightedIndex(u8, &.{ 1, 4, 8, 4 })],
+                .short_read_permille = random.uintLessThan(u16, 900),
+                .late_permille = random.uintLessThan(u16, 700),
+                .block_permille = random.uintLessThan(u16, 500),
+                .partial_send_permille = random.uintLessThan(u16, 900),
+                .reset_permille = if (rough and random.boolean()) random.intRangeAtMost(u16, 1, 10) else 0,
+                .accept_failure_permille = if (rough) random.uintLessThan(u16, 200) else 0,
+            },
+            .jump_ms = if (random.uintLessThan(u8, 4) == 0) random.intRangeAtMost(u64, 1, 3_000) else 0,
+            .config = .{
+                .receive_bytes = ([_]u32{ 4096, 64 * 1024 })[random.uintLessThan(usize, 2)],
+                .write_high_bytes = 8_000,
+                .write_low_bytes = 2_000,
+                .pipeline_pass_max = random.intRangeAtMost(u16, 1, 5),
+            },
+        };
+    }
+
+    /// Whether every connection lasts as long as its client wants.
+    fn calm(scene: *const Scene) bool {
+        return scene.network.reset_permille == 0 and scene.jump_ms == 0;
+    }
+};
+
+const Actor = union(enum) {
+    http: HttpClient,
+    socket: SocketClient,
+
+    fn client(actor: *Actor) *Client {
+        return switch (actor.*) {
+            inline else => |*one| &one.client,
+        };
+    }
+};
+
+/// Runs the history of a number, and fails if it is not as it should be.
+pub fn run(seed: u64) !void {
+    var prng: std.Random.DefaultPrng = .init(seed);
+    const random = prng.random();
+    const scene: Scene = .draw(seed, random);
+    var host: host_room.Host = .{ .gpa = gpa, .random = random };
+    defer host.deinit();
+    const worker = try gpa.create(Worker);
+    defer gpa.destroy(worker);
+    worker.* = try .init(gpa, scene.config, &host, scene.network);
+    defer worker.deinit();
+    var fault: per.AccessLogFault = .{};
+    var errno: u16 = 0;
+    try worker.setAccessLog(.{ .target = .host, .format = "combined", .bytes_max = 1 << 20 }, &fault, &errno);
+    const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
+
+    var storage: [clients_max]Actor = undefined;
+    const actors = storage[0..random.intRangeAtMost(usize, 1, clients_max)];
+    var exchanges: usize = 0;
+    for (actors) |*actor| exchanges += try enter(actor, try worker.io.connect(listener), random, exchanges);
+    defer for (actors) |*actor| switch (actor.*) {
+        inline else => |*one| one.deinit(),
+    };
+
+    var rounds: usize = 0;
+    while (try goOn(actors, random)) : (rounds += 1) {
+        if (rounds > rounds_max) return error.NeverEnds;
+        try worker.poll(0);
+        try host.step(worker);
+        if (scene.jump_ms > 0) worker.io.advance(random.uintLessThan(u64, scene.jump_ms));
+        // An accept that failed goes on when some time has passed.
+        if (worker.accept_at != 0) worker.io.advance(1);
+    }
+    var faithful = scene.calm();
+    for (actors) |*actor| {
+        const left = actor.client().manners.leaves_after != null;
+        faithful = faithful and !left;
+        switch (actor.*) {
+            inline else => |*one| try one.check(left or !scene.calm()),
+        }
+    }
+    try settle(worker, &host, scene.jump_ms);
+    // Each request has a line, and at most one more for a client whose last head was refused.
+    const unread = host.line_count -% worker.stats.requests;
+    try testing.expect(unread <= actors.len);
+    const ended = host.finished_count + host.closed_count;
+    if (faithful) try testing.expectEqual(exchanges, ended) else try testing.expect(ended <= exchanges);
+}
+
+/// Makes up a client; how many exchanges it will have.
+fn enter(actor: *Actor, peer: per.io.SimPeer, random: std.Random, first_id: usize) !usize {
+    const client: Client = .{ .gpa = gpa, .peer = peer, .manners = .draw(random) };
+    if (random.uintLessThan(u8, 4) == 0) {
+        actor.* = .{ .socket = .{ .client = client } };
+        try actor.socket.plan(random, first_id);
+        return 1;
+    }
+    actor.* = .{ .http = .{ .client = client } };
+    const count = random.intRangeAtMost(usize, 1, HttpClient.requests_max);
+    try actor.http.plan(random, first_id, count);
+    return count;
+}
+
+/// A round of all clients; false when they are done.
+fn goOn(actors: []Actor, random: std.Random) !bool {
+    var busy = false;
+    for (actors) |*actor| {
+        switch (actor.*) {
+            inline else => |*one| try one.step(random),
+        }
+        busy = busy or !actor.client().done;
+    }
+    return busy;
+}
+
+/// Everything is over: the worker stops and holds nothing any more.
+fn settle(worker: *Worker, host: *host_room.Host, jump_ms: u64) !void {
+    worker.drain();
+    var rounds: usize = 0;
+    while (!host.stopped_seen) : (rounds += 1) {
+        if (rounds > 10_000) return error.NeverStops;
+        try worker.poll(0);
+        try host.step(worker);
+        worker.io.advance(@max(jump_ms, 50));
+    }
+    try testing.expectEqual(0, worker.peers.count);
+    try testing.expectEqual(0, worker.exchanges.count);
+    try testing.expectEqual(0, worker.websockets.count);
+    try testing.expectEqual(0, worker.pool.taken_bytes);
+    try testing.expectEqual(0, host.jobs.items.len);
+}

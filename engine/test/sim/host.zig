@@ -1,0 +1,224 @@
+//! A host that answers late, in pieces and out of turn: when `step` is called, not when asked. What it answers stands in the request's
+//! target, "/MODE/ID/SIZE"; WebSocket messages it sends back.
+const std = @import("std");
+const per = @import("peregrine");
+const assert = std.debug.assert;
+
+pub const Worker = per.Worker(per.io.Sim, Host);
+
+/// `whole`: a body of SIZE with its length. `chunked`: the same in chunks. `echo`: the request's body. `socket`: a WebSocket.
+pub const Mode = enum { whole, chunked, echo, socket };
+
+pub const piece_max = 40_000;
+
+/// The pieces in which the answer to request `id` is written.
+pub fn pieceSize(id: usize) usize {
+    return ([_]usize{ 1, 100, 5_000, piece_max })[id % 4];
+}
+
+/// The bytes of body `id` from `from` on.
+pub fn pattern(buffer: []u8, id: usize, from: usize, len: usize) []u8 {
+    for (buffer[0..len], from..) |*byte, at| byte.* = @intCast('a' + (id * 7 + at) % 26);
+    return buffer[0..len];
+}
+
+/// The message after which the host closes a WebSocket.
+pub const farewell = "bye";
+
+const Job = struct {
+    ticket: per.Ticket,
+    mode: Mode,
+    id: usize,
+    size: usize,
+    started: bool = false,
+    sent: usize = 0,
+    blocked: bool = false,
+    /// Echo: the body as it comes.
+    body: std.ArrayList(u8) = .empty,
+    body_complete: bool = false,
+    body_asked: bool = false,
+    /// Messages to send back, oldest first.
+    messages: std.ArrayList(Message) = .empty,
+    paused: bool = false,
+
+    const Message = struct { kind: per.WebSocketKind, bytes: []u8 };
+
+    fn deinit(job: *Job, gpa: std.mem.Allocator) void {
+        job.body.deinit(gpa);
+        for (job.messages.items) |message| gpa.free(message.bytes);
+        job.messages.deinit(gpa);
+    }
+};
+
+pub const Host = struct {
+    pub const demand = .pull;
+
+    gpa: std.mem.Allocator,
+    random: std.Random,
+    jobs: std.ArrayList(Job) = .empty,
+    finished_count: usize = 0,
+    aborted_count: usize = 0,
+    /// Of the access log.
+    line_count: usize = 0,
+    closed_count: usize = 0,
+    stopped_seen: bool = false,
+    fresh: bool = false,
+
+    pub fn deinit(host: *Host) void {
+        for (host.jobs.items) |*job| job.deinit(host.gpa);
+        host.jobs.deinit(host.gpa);
+    }
+
+    fn find(host: *Host, ticket: per.Ticket) *Job {
+        for (host.jobs.items) |*job| if (job.ticket == ticket) return job;
+        unreachable; // an event for an exchange that has ended, or was never begun
+    }
+
+    fn drop(host: *Host, ticket: per.Ticket) void {
+        const job = host.find(ticket);
+        job.deinit(host.gpa);
+        job.* = host.jobs.items[host.jobs.items.len - 1];
+        host.jobs.items.len -= 1;
+    }
+
+    pub fn waiting(host: *const Host) bool {
+        return host.fresh;
+    }
+
+    pub fn request(host: *Host, _: *Worker, exchange: *per.Exchange, head: *const per.Head) void {
+        var parts = std.mem.tokenizeScalar(u8, head.target.of(head.text), '/');
+        host.jobs.append(host.gpa, .{
+            .ticket = exchange.ticket,
+            .mode = std.meta.stringToEnum(Mode, parts.next().?).?,
+            .id = std.fmt.parseInt(usize, parts.next().?, 10) catch unreachable,
+            .size = std.fmt.parseInt(usize, parts.next().?, 10) catch unreachable,
+            .body_complete = exchange.inputComplete(),
+        }) catch unreachable;
+        host.fresh = true;
+    }
+
+    pub fn body(host: *Host, _: *Worker, exchange: *per.Exchange, bytes: []const u8) void {
+        const job = host.find(exchange.ticket);
+        job.body.appendSlice(host.gpa, bytes) catch unreachable;
+        job.body_asked = false;
+    }
+
+    pub fn trailers(_: *Host, _: *Worker, _: *per.Exchange, _: *const per.Head) void {}
+
+    pub fn bodyEnd(host: *Host, _: *Worker, exchange: *per.Exchange) void {
+        host.find(exchange.ticket).body_complete = true;
+    }
+
+    pub fn drained(host: *Host, _: *Worker, exchange: *per.Exchange) void {
+        const job = host.find(exchange.ticket);
+        assert(job.blocked);
+        job.blocked = false;
+    }
+
+    pub fn finished(host: *Host, _: *Worker, exchange: *per.Exchange) void {
+        host.finished_count += 1;
+        host.drop(exchange.ticket);
+    }
+
+    pub fn aborted(host: *Host, _: *Worker, exchange: *per.Exchange, _: per.Reason) void {
+        host.aborted_count += 1;
+        host.drop(exchange.ticket);
+    }
+
+    pub fn message(host: *Host, _: *Worker, exchange: *per.Exchange, kind: per.WebSocketKind, bytes: []const u8) void {
+        const job = host.find(exchange.ticket);
+        const copy = host.gpa.dupe(u8, bytes) catch unreachable;
+        job.messages.append(host.gpa, .{ .kind = kind, .bytes = copy }) catch unreachable;
+        host.fresh = true;
+    }
+
+    pub fn closed(host: *Host, _: *Worker, exchange: *per.Exchange, _: per.WebSocketClose, _: ?per.Reason) void {
+        host.closed_count += 1;
+        host.drop(exchange.ticket);
+    }
+
+    pub fn halfClosed(_: *Host, _: *Worker, _: *per.Exchange) void {}
+
+    pub fn stopped(host: *Host, _: *Worker) void {
+        host.stopped_seen = true;
+    }
+
+    pub fn lines(host: *Host, _: *Worker, text: []const u8) void {
+        host.line_count += std.mem.count(u8, text, "\n");
+    }
+    pub fn notice(_: *Host, _: *Worker, _: per.Level, _: []const u8) void {}
+
+    /// Most jobs go on by one step.
+    pub fn step(host: *Host, worker: *Worker) !void {
+        host.fresh = false;
+        var i: usize = 0;
+        while (i < host.jobs.items.len) {
+            const ticket = host.jobs.items[i].ticket;
+            if (host.random.uintLessThan(u8, 4) > 0) try host.advance(worker, &host.jobs.items[i]);
+            // The job may be gone, and another one in its place.
+            if (i < host.jobs.items.len and host.jobs.items[i].ticket == ticket) i += 1;
+        }
+    }
+
+    fn advance(host: *Host, worker: *Worker, job: *Job) !void {
+        if (job.blocked) return;
+        const exchange = worker.find(job.ticket) orelse return; // all queued; `finished` will come
+        if (job.mode == .socket) return host.advanceSocket(worker, exchange, job);
+        if (job.mode == .echo and !job.body_complete) {
+            if (!job.body_asked) try worker.read(exchange);
+            job.body_asked = true;
+            return;
+        }
+        var text: [24]u8 = undefined;
+        const size = if (job.mode == .echo) job.body.items.len else job.size;
+        const fields = [_]per.Field{
+            .init("Date", "now"),
+            .init("Content-Length", std.fmt.bufPrint(&text, "{d}", .{size}) catch unreachable),
+        };
+        if (!job.started) {
+            job.started = true;
+            const count: usize = if (job.mode == .chunked) 1 else 2;
+            return host.note(job, try worker.start(exchange, .{ .status = 200, .fields = fields[0..count] }));
+        }
+        if (job.mode == .echo) return host.note(job, try worker.write(exchange, job.body.items, true));
+        var buffer: [piece_max]u8 = undefined;
+        const piece = pattern(&buffer, job.id, job.sent, @min(pieceSize(job.id), size - job.sent));
+        job.sent += piece.len;
+        host.note(job, try worker.write(exchange, piece, job.sent == size));
+    }
+
+    fn advanceSocket(host: *Host, worker: *Worker, exchange: *per.Exchange, job: *Job) !void {
+        if (!job.started) {
+            job.started = true;
+            return worker.acceptWebSocket(exchange, null, &.{});
+        }
+        if (host.random.uintLessThan(u8, 8) == 0) {
+            job.paused = !job.paused;
+            try worker.pauseWebSocket(exchange, job.paused);
+        }
+        if (job.messages.items.len == 0) return;
+        const oldest = job.messages.orderedRemove(0);
+        defer host.gpa.free(oldest.bytes);
+        if (std.mem.eql(u8, oldest.bytes, farewell)) {
+            return worker.closeWebSocket(exchange, 1000, farewell) catch |err| switch (err) {
+                error.AlreadyClosed => assert(worker.stopping != .no), // the worker closes all of them then
+                else => return err,
+            };
+        }
+        host.note(job, worker.sendMessage(exchange, oldest.kind, oldest.bytes) catch |err| switch (err) {
+            error.NotOpen => return,
+            else => return err,
+        });
+    }
+
+    fn note(host: *Host, job: *Job, outcome: Worker.Outcome) void {
+        switch (outcome) {
+            .accepted => {},
+            .blocked => job.blocked = true,
+            .done => {
+                host.finished_count += 1;
+                host.drop(job.ticket);
+            },
+        }
+    }
+};
