@@ -3,25 +3,27 @@
 //!
 //!     zig build load        bin/load
 //!     zig build peregrine   bin/peregrine
-//!     zig build test        the load generator's tests
+//!     zig build test        the load generator's tests; compiles the programs as well
 const std = @import("std");
 
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{});
     const load = b.createModule(.{ .root_source_file = b.path("load/main.zig"), .target = target, .optimize = .fast });
-    install(b, "load", "Build the load generator", load);
+    const load_program = install(b, "load", "Build the load generator", load);
     // The engine as it ships: with its safety checks.
     const server = b.createModule(.{ .root_source_file = b.path("peers/peregrine.zig"), .target = target, .optimize = .safe });
     server.addImport("peregrine", b.dependency("peregrine", .{ .target = target, .optimize = .safe }).module("peregrine"));
-    install(b, "peregrine", "Build the server of the Zig rows", server);
+    const server_program = install(b, "peregrine", "Build the server of the Zig rows", server);
 
     const checked = b.createModule(.{ .root_source_file = b.path("load/main.zig"), .target = target, .optimize = .safe });
     const run = b.addRunArtifact(b.addTest(.{ .name = "load", .root_module = checked }));
     run.has_side_effects = true;
-    b.step("test", "Run the load generator's tests").dependOn(&run.step);
+    const test_step = b.step("test", "Run the load generator's tests, compile the programs");
+    for ([_]*std.Build.Step{ &run.step, load_program, server_program }) |step| test_step.dependOn(step);
 }
 
-fn install(b: *std.Build, name: []const u8, description: []const u8, module: *std.Build.Module) void {
+fn install(b: *std.Build, name: []const u8, description: []const u8, module: *std.Build.Module) *std.Build.Step {
     const program = b.addExecutable(.{ .name = name, .root_module = module });
     b.step(name, description).dependOn(&b.addInstallArtifact(program, .{}).step);
+    return &program.step;
 }

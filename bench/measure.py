@@ -52,7 +52,8 @@ def latency(process, cores, seconds, path="/", connections=64):
         before = process.cpu_seconds()
         result = load.run(seconds)
         cpu_s = process.cpu_seconds() - before
-    result["errors"] += result["unanswered"]
+    if result["unanswered"]:
+        raise CannotRun(f"did not keep up: {result['unanswered']:,.0f} of {seconds * rate:,.0f} requests were not answered")
     return result | {"rate": result["responses"] / result["seconds"], "server_load": cpu_s / result["seconds"]}
 
 

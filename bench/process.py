@@ -22,6 +22,10 @@ class CannotRun(Exception):
     """Why a server is left out, in words for the report."""
 
 
+class NotInstalled(CannotRun):
+    """There is no use in trying again."""
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -59,7 +63,7 @@ class Process:
 
     def __init__(self, command, core, cwd, port, log, descriptors=None):
         if not shutil.which(command[0]):
-            raise CannotRun(f"{os.path.basename(command[0])} is not installed")
+            raise NotInstalled(f"{os.path.basename(command[0])} is not installed")
         limit = descriptors or descriptors_max()
 
         def prepare():

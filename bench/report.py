@@ -14,12 +14,15 @@ class Results:
     def __init__(self):
         self.samples = {}  # row: {round: numbers}
         self.words = {}  # row: the last failure's words
+        self.hopeless = set()  # rows that will not work in another round either
 
     def add(self, row, number, numbers):
         self.samples.setdefault(row, {})[number] = numbers
 
-    def fail(self, row, words):
+    def fail(self, row, words, for_good=False):
         self.words[row] = words
+        if for_good:
+            self.hopeless.add(row)
 
     def numbers(self, row, key):
         """{round: number}; `ratio` is CPU time to the yardstick's in the same round and scenario."""

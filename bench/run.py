@@ -11,6 +11,7 @@ import sys
 import report
 import start
 from measure import Cores
+from process import CannotRun, NotInstalled
 from scenarios import GOALS, SCENARIOS
 from servers import ROOT
 
@@ -37,7 +38,7 @@ def main():
     for scenario, server in options.rows:
         trouble = start.built(server)
         if trouble:
-            results.fail(f"{scenario.name}/{server.name}", trouble)
+            results.fail(f"{scenario.name}/{server.name}", trouble, for_good=True)
     for number in range(options.rounds):
         for scenario in SCENARIOS:
             servers = [server for server in scenario.servers if (scenario.name, server.name) in rows]
@@ -91,7 +92,7 @@ def one_round(scenario, servers, number, settings, results):
     turn = number % max(len(servers), 1)
     for server in servers[turn:] + servers[:turn]:
         row = f"{scenario.name}/{server.name}"
-        if row in results.words and row not in results.samples:
+        if row in results.hopeless:
             continue
         say(f"round {number + 1}/{settings['rounds']}: {row}")
         try:
@@ -101,8 +102,8 @@ def one_round(scenario, servers, number, settings, results):
                     process, settings["cores"], settings["seconds"], **({"path": server.path} if server.path != "/" else {}) | options
                 )
             results.add(row, number, numbers)
-        except (OSError, RuntimeError, ValueError, start.CannotRun, subprocess.SubprocessError) as error:
-            results.fail(row, str(error) or type(error).__name__)
+        except (OSError, RuntimeError, ValueError, CannotRun, subprocess.SubprocessError) as error:
+            results.fail(row, str(error) or type(error).__name__, for_good=isinstance(error, NotInstalled))
             say(f"  failed: {error}")
 
 

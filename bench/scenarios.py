@@ -163,5 +163,6 @@ GOALS = (
     Goal("idle/zig", "engine_each", 1024, unit="bytes"),
     Goal("websocket/pagi", "cpu_us", 0.33, "websocket/mojolicious"),
     Goal("websocket/pagi", "cpu_us", 0.8, "websocket/uvicorn"),
-    Goal("growth/pagi", "growth", 0, unit="KiB", scale=1024),
+    # A tenth of a byte for each request: pages that are touched late, not what a request leaves behind.
+    Goal("growth/pagi", "growth", 100, unit="KiB", scale=1024),
 )

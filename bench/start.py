@@ -12,12 +12,10 @@ import sys
 import tempfile
 
 import generator
-from process import CannotRun, Process, free_port
+from process import Process, free_port
 from servers import BODY_BYTES, ROOT, STATE
 
 BUILD_S = 900
-
-__all__ = ["CannotRun", "built", "shown", "started", "title_of"]
 
 
 def built(server):

@@ -7,6 +7,7 @@
 //!     zig build sim         the simulated histories and the fuzz corpus alone
 //!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
 //!     zig build examples    the example servers; zig build run-counter (and so on) runs one
+//!     zig build docs        the manual of the package's declarations, in zig-out/docs/
 //!     zig build bench       the yardstick and micro-benchmarks
 //!
 //! `zig build example-hello`, `bench-yardstick` and so on build one program.
@@ -46,6 +47,10 @@ pub fn build(b: *std.Build) void {
     const consumer = b.addSystemCommand(&.{ b.graph.zig_exe, "build" });
     consumer.setCwd(b.path("test/consumer"));
     b.step("consumer", "Build and run a project that uses the package from a path").dependOn(&consumer.step);
+
+    const manual = b.addLibrary(.{ .name = "peregrine", .root_module = rooms.peregrine });
+    const pages = b.addInstallDirectory(.{ .source_dir = manual.getEmittedDocs(), .install_dir = .prefix, .install_subdir = "docs" });
+    b.step("docs", "Write the manual of the package's declarations").dependOn(&pages.step);
 
     addTlsTests(b, target, optimize, rooms, with_tls);
     addAbi(b, target, optimize, rooms);

@@ -76,6 +76,7 @@ my %handlers = (
         my $future = $receive->();
         await later(0.2);
         say_line('the application ends, cancelled=', $future->is_cancelled ? 1 : 0);
+        await $receive->() if $scope->{query_string} eq 'wait';
     },
     '/deny-partly' => async sub {
         my ($scope, $receive, $send) = @_;
@@ -254,6 +255,7 @@ subtest 'denial' => sub {
         qr/^http\.response\.body: websocket\.http\.response\.body: the response is already complete/m,
         'nothing after the end'
     );
+    is(answer_of('/deny?wait')->{status},  401, 'an application that waits for more');
     is(answer_of('/deny?twice')->{status}, 401, 'a second start');
     ok($server->wait_for_log(qr/websocket\.http\.response\.start: the response has already started/),
         '... is an error');
@@ -331,6 +333,7 @@ subtest 'requests that are no handshake' => sub {
 
 is(get($port, '/')->{body}, 'plain http', 'the next client is served');
 is($server->stop,           0,            'the server ends well');
+unlike($server->log, qr/was cancelled/, 'to wait for what does not come is no error');
 like($server->log, qr{"GET /subprotocol HTTP/1\.1" 101 }, 'the access log has the handshake');
 like($server->log, qr{"GET /close HTTP/1\.1" 403 },       '... a refusal');
 like($server->log, qr{"GET /deny HTTP/1\.1" 401 7},       '... a denial');

@@ -57,6 +57,17 @@ subtest 'chat: the server restarts and both come back' => sub {
     ok $browser->wait_for('connections === 2'), 'the page is back';
 };
 
+subtest 'sse-ticker: EventSource comes back with Last-Event-ID and misses nothing' => sub {
+    my ($server, $url) = serve('sse-ticker');
+    $browser->go($url);
+    like $browser->wait_for_text('#count', qr/^[1-9]/), qr/^[1-9]/, 'the page ticks';
+    ok $browser->wait_for(q(Number(document.getElementById('reconnects').textContent) > 0)),
+        'the stream ended and the browser has come back';
+    my $seen = $browser->text('#count');
+    ok $browser->wait_for('Number(document.getElementById("count").textContent) > arguments[0]', $seen), 'it ticks on';
+    is $browser->text('#missed'), 0, 'and has missed nothing';
+};
+
 subtest 'jobs: a page shows the progress of what runs elsewhere' => sub {
     my ($server, $url) = serve('jobs');
     $browser->go($url);

@@ -460,6 +460,47 @@ PPCODE:
     }
 
 void
+_await_is_cancelled(self, ...)
+PREINIT:
+    int cancelled;
+PPCODE:
+    cancelled = px_await_is_cancelled(aTHX_ ST(0));
+    if (cancelled < 0) {
+        PUSHMARK(SP);
+        SP += items;
+        PUTBACK;
+        call_method("is_cancelled", GIMME_V);
+        return;
+    }
+    PUSHs(cancelled ? &PL_sv_yes : &PL_sv_no);
+
+void
+_await_on_ready(self, code)
+    SV *self
+    SV *code
+PPCODE:
+    if (!px_await_on_ready(aTHX_ self, code)) {
+        PUSHMARK(SP);
+        SP += items;
+        PUTBACK;
+        call_method("on_ready", G_VOID | G_DISCARD);
+        return;
+    }
+
+void
+_await_chain_cancel(self, awaited)
+    SV *self
+    SV *awaited
+PPCODE:
+    if (!px_await_chain_cancel(aTHX_ self, awaited)) {
+        PUSHMARK(SP);
+        SP += items;
+        PUTBACK;
+        call_method("on_cancel", G_VOID | G_DISCARD);
+        return;
+    }
+
+void
 _await_new_done(class, ...)
 PREINIT:
     AV *result;
@@ -481,113 +522,4 @@ PPCODE:
     for (SSize_t i = 1; i < items; i++) av_push(result, newSVsv(ST(i)));
     mPUSHs(px_future_new_done(aTHX_ cx, cx->future_stash, result));
 
-MODULE = Peregrine  PACKAGE = PAGI::Server::Connection
-
-bool
-is_connected(self)
-    SV *self
-CODE:
-    RETVAL = px_exchange_of_object(aTHX_ self)->end == PX_END_OPEN;
-OUTPUT:
-    RETVAL
-
-void
-disconnect_reason(self)
-    SV *self
-PPCODE:
-    XPUSHs(px_connection_reason(aTHX_ px_exchange_of_object(aTHX_ self)));
-
-int
-response_started(self)
-    SV *self
-CODE:
-    RETVAL = px_exchange_of_object(aTHX_ self)->response != PX_RESPONSE_NONE;
-OUTPUT:
-    RETVAL
-
-int
-response_complete(self)
-    SV *self
-CODE:
-    RETVAL = px_exchange_of_object(aTHX_ self)->response == PX_RESPONSE_COMPLETE;
-OUTPUT:
-    RETVAL
-
-void
-on_disconnect(self, callback)
-    SV *self
-    SV *callback
-PREINIT:
-    px_exchange *exchange;
-CODE:
-    exchange = px_exchange_of_object(aTHX_ self);
-    px_connection_subscribe(aTHX_ exchange, &exchange->on_disconnect, callback, exchange->end == PX_END_DISCONNECTED,
-                            exchange->end == PX_END_OPEN, px_connection_reason(aTHX_ exchange));
-
-void
-on_complete(self, callback)
-    SV *self
-    SV *callback
-PREINIT:
-    px_exchange *exchange;
-CODE:
-    exchange = px_exchange_of_object(aTHX_ self);
-    px_connection_subscribe(aTHX_ exchange, &exchange->on_complete, callback, exchange->end == PX_END_COMPLETED,
-                            exchange->end == PX_END_OPEN, NULL);
-
-SV *
-disconnect_future(self)
-    SV *self
-CODE:
-    RETVAL = px_connection_disconnect_future(aTHX_ px_exchange_of_object(aTHX_ self));
-OUTPUT:
-    RETVAL
-
-MODULE = Peregrine  PACKAGE = PAGI::Server::Transport
-
-UV
-buffered_amount(self)
-    SV *self
-PREINIT:
-    px_exchange *exchange;
-CODE:
-    exchange = px_exchange_of_object(aTHX_ self);
-    RETVAL = exchange->worker->engine && exchange->ticket_live ? peregrine_buffered(exchange->worker->engine, exchange->ticket) : 0;
-OUTPUT:
-    RETVAL
-
-UV
-high_water_mark(self)
-    SV *self
-CODE:
-    RETVAL = px_exchange_of_object(aTHX_ self)->worker->high_water;
-OUTPUT:
-    RETVAL
-
-UV
-low_water_mark(self)
-    SV *self
-CODE:
-    RETVAL = px_exchange_of_object(aTHX_ self)->worker->low_water;
-OUTPUT:
-    RETVAL
-
-void
-on_high_water(self, callback)
-    SV *self
-    SV *callback
-PREINIT:
-    px_exchange *exchange;
-CODE:
-    exchange = px_exchange_of_object(aTHX_ self);
-    px_connection_subscribe(aTHX_ exchange, &exchange->on_high_water, callback, exchange->above, exchange->end == PX_END_OPEN, NULL);
-
-void
-on_drain(self, callback)
-    SV *self
-    SV *callback
-PREINIT:
-    px_exchange *exchange;
-CODE:
-    exchange = px_exchange_of_object(aTHX_ self);
-    px_connection_subscribe(aTHX_ exchange, &exchange->on_drain, callback, false, exchange->end == PX_END_OPEN, NULL);
+INCLUDE: handles.xsi

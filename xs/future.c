@@ -111,7 +111,8 @@ SV *px_future_invalid(pTHX_ px_worker *worker, const char *format, ...) {
     return px_future_failed(aTHX_ worker, newSVsv(text));
 }
 
-static bool plain_future(px_context *cx, SV *object) {
+/* Whether a Future is one of the plain hashes that we know. */
+bool px_future_is_plain(const px_context *cx, const SV *object) {
     if (!cx->loop_key || SvTYPE(object) != SVt_PVHV) return false;
     const HV *stash = SvSTASH(object);
     return stash == cx->future_stash || stash == cx->own_future_stash || stash == cx->loop_future_stash;
@@ -133,7 +134,7 @@ static bool true_method(pTHX_ SV *future, const char *method) {
 int px_future_plain_ready(pTHX_ SV *future) {
     px_context *cx = px_context_get(aTHX);
     if (SvROK(future) && SvRV(future) == (SV *)cx->own_done.future) return 1;
-    if (!SvROK(future) || !plain_future(cx, SvRV(future))) return -1;
+    if (!SvROK(future) || !px_future_is_plain(cx, SvRV(future))) return -1;
     return true_key(aTHX_ (HV *)SvRV(future), PX_KEY(cx, READY));
 }
 
@@ -141,7 +142,7 @@ int px_future_plain_ready(pTHX_ SV *future) {
 AV *px_future_plain_result(pTHX_ SV *future) {
     px_context *cx = px_context_get(aTHX);
     if (SvROK(future) && SvRV(future) == (SV *)cx->own_done.future) return cx->own_done.result;
-    if (!SvROK(future) || !plain_future(cx, SvRV(future))) return NULL;
+    if (!SvROK(future) || !px_future_is_plain(cx, SvRV(future))) return NULL;
     HV *hash = (HV *)SvRV(future);
     SV *result = px_fetch(aTHX_ hash, PX_KEY(cx, RESULT));
     return result && SvROK(result) && SvTYPE(SvRV(result)) == SVt_PVAV ? (AV *)SvRV(result) : NULL;
@@ -158,7 +159,7 @@ px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure) {
     if (!future || !SvROK(future) || !SvOBJECT(SvRV(future))) return PX_FUTURE_NONE;
     SV *object = SvRV(future);
     if (object == (SV *)cx->done.future) return PX_FUTURE_DONE; /* resolved for good */
-    if (plain_future(cx, object)) {
+    if (px_future_is_plain(cx, object)) {
         HV *hash = (HV *)object;
         if (!true_key(aTHX_ hash, PX_KEY(cx, READY))) return PX_FUTURE_PENDING;
         SV *list = px_fetch(aTHX_ hash, PX_KEY(cx, FAILURE));
@@ -188,6 +189,11 @@ void px_future_resolve(pTHX_ px_worker *worker, SV *future, SV *value) {
     SV *failure = NULL;
     if (px_future_look(aTHX_ worker->cx, future, &failure) != PX_FUTURE_PENDING) return;
     SV *error = NULL;
+    if (px_await_resolve(aTHX_ future, SvREFCNT_inc(value), &error)) {
+        if (error) px_worker_tell(aTHX_ worker, "_callback_died", error, NULL);
+        return;
+    }
+    SvREFCNT_dec(value);
     SV *result = px_call(aTHX_ future, "done", value, NULL, &error);
     if (!result) px_worker_tell(aTHX_ worker, "_callback_died", error, NULL);
     SvREFCNT_dec(result);

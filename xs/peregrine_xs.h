@@ -51,6 +51,8 @@
     X(READY, "ready")                                                                                                                  \
     X(RESULT, "result")                                                                                                                \
     X(FAILURE, "failure")                                                                                                              \
+    X(CALLBACKS, "callbacks")                                                                                                          \
+    X(ON_CANCEL, "on_cancel")                                                                                                          \
     X(CANCELLED, "cancelled")                                                                                                          \
     X(HTTP, "http")                                                                                                                    \
     X(HTTPS, "https")                                                                                                                  \
@@ -187,12 +189,35 @@ extern const px_kind px_http_kind;
 extern const px_kind px_websocket_kind;
 extern const px_kind px_sse_kind;
 
-/* What the `tls` extension of most requests has in common. */
-typedef struct px_tls_fields {
-    HV *fields;      /* NULL: not made yet */
-    SV *server_cert; /* the value in `fields` */
+/* The fields of a `tls` extension. */
+enum px_tls_field {
+    PX_TLS_SERVER_CERT,
+    PX_TLS_CLIENT_CERT_CHAIN,
+    PX_TLS_CLIENT_CERT_NAME,
+    PX_TLS_CLIENT_CERT_ERROR,
+    PX_TLS_VERSION,
+    PX_TLS_CIPHER_SUITE,
+    PX_TLS_FIELDS
+};
+
+/* What requests without a client certificate have in common, made once. */
+typedef struct px_tls_common {
+    UV serial;          /* 0: not made yet */
+    SV *server_cert;    /* a shared string, or NULL */
+    const char *source; /* where the engine had it */
     uint16_t version, cipher_suite;
-} px_tls_fields;
+} px_tls_common;
+
+/* As many kinds of connections as a server usually has: versions by cipher suites. */
+#define PX_TLS_COMMON_MAX 4
+
+/* The hash that a scope shows, kept for the next request: with the scalars under its keys, each with a reference of ours. */
+typedef struct px_tls_kept {
+    HV *hash; /* NULL: none */
+    SV *values[PX_TLS_FIELDS];
+    UV fingerprint;
+    UV serial; /* of what it was made of; 0: of a client certificate */
+} px_tls_kept;
 
 struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
@@ -211,7 +236,8 @@ struct px_worker {
     HV *extensions; /* advertised, or NULL */
     SV *check;      /* function that says what is wrong with an event, or NULL: no check beyond what is needed */
     SV *loop;       /* for our Futures */
-    px_tls_fields tls;
+    px_tls_common tls[PX_TLS_COMMON_MAX];
+    UV tls_serial;
     size_t high_water, low_water;
     size_t queue_messages_max, queue_bytes_max; /* of one WebSocket; see config.zig */
     uint32_t stream_idle_ms;
@@ -247,7 +273,8 @@ enum px_slot {
 /* A scope hash and the scalars under its keys, each with a reference of ours (NULL: the key is not there). */
 typedef struct px_scope {
     HV *hash; /* NULL: none */
-    bool secure; /* it shows the tls extension */
+    bool secure;     /* it shows the tls extension */
+    px_tls_kept tls; /* what it shows there */
     UV fingerprint;
     SV *slots[PX_SLOT_COUNT];
 } px_scope;
@@ -268,6 +295,7 @@ typedef struct px_socket {
     px_socket_state state;
     bool connect_told; /* websocket.connect was given */
     bool paused;       /* the peer is not read */
+    bool let_go;       /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
     uint16_t close_code; /* how it ended; 0: not known, or not yet */
     SV *close_reason;
     AV *offered; /* subprotocols, until the handshake is answered; NULL: none */
@@ -364,6 +392,8 @@ void px_scope_set_constant(pTHX_ SV *sv, SV *shared);
 void px_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len);
 
 /* reuse.c */
+bool px_tls_untouched(pTHX_ const px_exchange *exchange);
+UV px_fingerprint(HV *hash);
 void px_scope_seal(px_scope *scope);
 void px_scope_settle(pTHX_ px_exchange *exchange, bool finished);
 void px_scope_drop(pTHX_ px_scope *scope);
@@ -372,7 +402,9 @@ bool px_scope_refresh(pTHX_ px_exchange *exchange, const peregrine_request *requ
 /* tls.c */
 peregrine_tls *px_tls_new(pTHX_ HV *hash);
 void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash);
-SV *px_tls_extension(pTHX_ const px_exchange *exchange);
+void px_tls_extend(pTHX_ px_exchange *exchange, HV *extensions);
+void px_tls_drop(pTHX_ px_tls_kept *kept);
+void px_tls_forget(pTHX_ px_worker *worker);
 
 /* call.c */
 SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error);
@@ -380,6 +412,7 @@ SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **er
 /* future.c */
 typedef enum { PX_FUTURE_NONE, PX_FUTURE_PENDING, PX_FUTURE_DONE, PX_FUTURE_FAILED, PX_FUTURE_CANCELLED } px_future_state;
 void px_future_boot(pTHX_ px_context *cx);
+bool px_future_is_plain(const px_context *cx, const SV *object);
 SV *px_future_done(pTHX_ px_worker *worker, SV *value);
 SV *px_future_pending(pTHX_ px_worker *worker);
 SV *px_future_failed(pTHX_ px_worker *worker, SV *message);
@@ -393,6 +426,12 @@ bool px_future_is_base_class(pTHX_ SV *class);
 SV *px_future_base_done(pTHX_ px_context *cx);
 void px_future_forget(pTHX_ px_done *done);
 SV *px_future_new_done(pTHX_ px_context *cx, HV *stash, AV *result);
+
+/* await.c */
+bool px_await_on_ready(pTHX_ SV *future, SV *code);
+bool px_await_chain_cancel(pTHX_ SV *future, SV *awaited);
+int px_await_is_cancelled(pTHX_ SV *future);
+bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error);
 
 /* connection.c */
 void px_connection_disconnected(pTHX_ px_exchange *exchange);

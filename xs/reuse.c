@@ -24,6 +24,17 @@ static bool plain_reference(const SV *sv, U32 references) {
     return SvREFCNT(sv) == references && SvROK(sv) && SvTYPE(sv) < SVt_PVMG && !(SvFLAGS(sv) & PX_UNUSUAL) && !SvWEAKREF(sv);
 }
 
+/* A number that was never used as anything else. */
+static bool plain_number(const SV *sv, IV value) {
+    return SvTYPE(sv) == SVt_IV && SvIOK(sv) && !(SvFLAGS(sv) & (PX_UNUSUAL | SVf_ROK)) && SvIVX(sv) == value;
+}
+
+/* A copy that still shares its string, or nothing of nothing. */
+static bool plain_text(const SV *sv, const SV *original) {
+    if (!original) return !SvOK(sv);
+    return SvPOK(sv) && !SvUTF8(sv) && SvTYPE(sv) < SVt_PVMG && !(SvFLAGS(sv) & (PX_UNUSUAL | SVf_ROK)) && SvPVX_const(sv) == SvPVX_const(original);
+}
+
 static bool plain_container(const SV *sv, svtype type) {
     return SvTYPE(sv) == type && SvREFCNT(sv) == 1 && !(SvFLAGS(sv) & PX_UNUSUAL) && !SvMAGIC(sv);
 }
@@ -43,7 +54,7 @@ static HV *plain_hash(const SV *reference) {
 }
 
 /* A number that changes when a key or the scalar under it does; 0 when a value is referred to by others than the hash and its slot. */
-static UV fingerprint(HV *hash) {
+UV px_fingerprint(HV *hash) {
     UV sum = 1;
     HE **buckets = HvARRAY(hash);
     if (!buckets) return 0;
@@ -58,7 +69,7 @@ static UV fingerprint(HV *hash) {
 
 /* Remembers the shape of a scope that has just been built. */
 void px_scope_seal(px_scope *scope) {
-    scope->fingerprint = fingerprint(scope->hash);
+    scope->fingerprint = px_fingerprint(scope->hash);
 }
 
 static bool plain_pair(const AV *list) {
@@ -106,11 +117,32 @@ static bool emptied(const px_worker *worker, const px_scope *scope) {
     return !slots[PX_SLOT_STATE] || plain_hash(slots[PX_SLOT_STATE]);
 }
 
+/* Whether the tls extension of a finished request is as it was made, so that the next one may be shown the same hash. */
+bool px_tls_untouched(pTHX_ const px_exchange *exchange) {
+    const px_tls_kept *kept = &exchange->scope.tls;
+    HV *extensions = (HV *)SvRV(exchange->scope.slots[PX_SLOT_EXTENSIONS]);
+    const SV *reference = px_fetch(aTHX_ extensions, PX_KEY(exchange->worker->cx, TLS));
+    SV *const *values = kept->values;
+    /* One reference is ours, one the extensions'. */
+    if (!kept->serial || !reference || !plain_reference(reference, 1) || SvRV(reference) != (SV *)kept->hash) return false;
+    if (SvREFCNT(kept->hash) != 2 || (SvFLAGS(kept->hash) & PX_UNUSUAL) || weakly_referred(kept->hash)) return false;
+    if (px_fingerprint(kept->hash) != kept->fingerprint) return false;
+    const AV *chain = plain_list(values[PX_TLS_CLIENT_CERT_CHAIN], 2);
+    if (!chain || AvFILLp(chain) >= 0 || SvOK(values[PX_TLS_CLIENT_CERT_NAME]) || SvOK(values[PX_TLS_CLIENT_CERT_ERROR])) return false;
+    for (int i = 0; i < PX_TLS_COMMON_MAX; i++) {
+        const px_tls_common *common = &exchange->worker->tls[i];
+        if (common->serial != kept->serial) continue;
+        return plain_text(values[PX_TLS_SERVER_CERT], common->server_cert) && plain_number(values[PX_TLS_VERSION], common->version) &&
+               plain_number(values[PX_TLS_CIPHER_SUITE], common->cipher_suite);
+    }
+    return false;
+}
+
 static bool keepable(const px_exchange *exchange) {
     const px_scope *scope = &exchange->scope;
     SV *const *slots = scope->slots;
     HV *hash = scope->hash;
-    if (!plain_container((SV *)hash, SVt_PVHV) || weakly_referred(hash) || fingerprint(hash) != scope->fingerprint) return false;
+    if (!plain_container((SV *)hash, SVt_PVHV) || weakly_referred(hash) || px_fingerprint(hash) != scope->fingerprint) return false;
     for (int i = 0; i < PX_SLOT_STRINGS; i++)
         if (!plain_scalar(slots[i], 2)) return false;
     return plain_versions(exchange->worker->cx, slots[PX_SLOT_PAGI]) && plain_headers(slots[PX_SLOT_HEADERS]) &&
@@ -129,6 +161,7 @@ void px_scope_settle(pTHX_ px_exchange *exchange, bool finished) {
         if (SvOOK(scope->hash)) hv_iterinit(scope->hash);
         /* What the application put there must not live longer than its request. */
         if (slots[PX_SLOT_STATE]) hv_clear((HV *)SvRV(slots[PX_SLOT_STATE]));
+        if (scope->secure && !px_tls_untouched(aTHX_ exchange)) px_tls_drop(aTHX_ & scope->tls);
         if (exchange->worker->extensions || scope->secure) hv_clear((HV *)SvRV(slots[PX_SLOT_EXTENSIONS]));
         scope->secure = false;
         return;
@@ -139,6 +172,7 @@ void px_scope_settle(pTHX_ px_exchange *exchange, bool finished) {
 /* Gives up our part of a scope; an application that has it keeps it. */
 void px_scope_drop(pTHX_ px_scope *scope) {
     HV *hash = scope->hash;
+    px_tls_drop(aTHX_ & scope->tls);
     if (!hash) return;
     scope->hash = NULL;
     for (int i = 0; i < PX_SLOT_COUNT; i++) {

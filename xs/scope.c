@@ -243,7 +243,7 @@ HV *px_scope_extensions(pTHX_ px_exchange *exchange, const peregrine_request *re
     const px_worker *worker = exchange->worker;
     HV *extensions = worker->extensions ? newHVhv(worker->extensions) : newHV();
     exchange->scope.secure = request->secure;
-    if (request->secure) px_store(aTHX_ extensions, PX_KEY(worker->cx, TLS), px_tls_extension(aTHX_ exchange));
+    if (request->secure) px_tls_extend(aTHX_ exchange, extensions);
     return extensions;
 }
 

@@ -91,47 +91,86 @@ static SV *value_of(pTHX_ peregrine_text value) {
     return value.bytes ? newSVpvn(value.bytes, value.len) : newSV(0);
 }
 
-static bool same_text(const SV *sv, peregrine_text value) {
-    if (!value.bytes) return !SvOK(sv);
-    return SvPOK(sv) && SvCUR(sv) == value.len && memcmp(SvPVX_const(sv), value.bytes, value.len) == 0;
+static SV *number_of(pTHX_ uint16_t value, bool known) {
+    return known ? newSViv(value) : newSV(0);
 }
 
-/* What most connections of a server have in common is made once and copied: copies share the certificate's text. */
-static HV *common_fields(pTHX_ px_worker *worker, const peregrine_tls_info *info) {
-    px_context *cx = worker->cx;
-    px_tls_fields *kept = &worker->tls;
-    if (!kept->fields || kept->version != info->version || kept->cipher_suite != info->cipher_suite ||
-        !same_text(kept->server_cert, info->server_cert)) {
-        SvREFCNT_dec((SV *)kept->fields);
-        kept->fields = newHV();
-        kept->version = info->version;
-        kept->cipher_suite = info->cipher_suite;
-        kept->server_cert = value_of(aTHX_ info->server_cert);
-        px_store(aTHX_ kept->fields, PX_KEY(cx, SERVER_CERT), kept->server_cert);
-        px_store(aTHX_ kept->fields, PX_KEY(cx, CLIENT_CERT_NAME), newSV(0));
-        px_store(aTHX_ kept->fields, PX_KEY(cx, CLIENT_CERT_ERROR), newSV(0));
-        px_store(aTHX_ kept->fields, PX_KEY(cx, TLS_VERSION), info->version ? newSVuv(info->version) : newSV(0));
-        px_store(aTHX_ kept->fields, PX_KEY(cx, CIPHER_SUITE), info->version ? newSVuv(info->cipher_suite) : newSV(0));
+/* Where the signature's last bytes are, seen from the end of the text: in front of the line that ends it. */
+#define PX_SIGNATURE_AT 48
+#define PX_SIGNATURE_BYTES 16
+
+/* Whether it is the certificate that was kept: the engine's text of the same place, length and signature. (After a reload another certificate
+ * may lie where the old one was.) */
+static bool same_certificate(const px_tls_common *common, peregrine_text cert) {
+    if (common->source != cert.bytes || !cert.bytes) return common->source == cert.bytes;
+    if (SvCUR(common->server_cert) != cert.len || cert.len < PX_SIGNATURE_AT) return false;
+    return memcmp(SvEND(common->server_cert) - PX_SIGNATURE_AT, cert.bytes + cert.len - PX_SIGNATURE_AT, PX_SIGNATURE_BYTES) == 0;
+}
+
+/* What this connection has in common with others; takes the place of the oldest if it is the first of its kind. */
+static const px_tls_common *common_of(pTHX_ px_worker *worker, const peregrine_tls_info *info) {
+    px_tls_common *oldest = &worker->tls[0];
+    for (px_tls_common *common = worker->tls; common < worker->tls + PX_TLS_COMMON_MAX; common++) {
+        if (common->serial && common->version == info->version && common->cipher_suite == info->cipher_suite &&
+            same_certificate(common, info->server_cert))
+            return common;
+        if (common->serial < oldest->serial) oldest = common;
     }
-    return newHVhv(kept->fields);
+    SvREFCNT_dec(oldest->server_cert);
+    oldest->serial = ++worker->tls_serial;
+    oldest->version = info->version;
+    oldest->cipher_suite = info->cipher_suite;
+    oldest->source = info->server_cert.bytes;
+    oldest->server_cert = info->server_cert.bytes ? newSVpvn_share(info->server_cert.bytes, (I32)info->server_cert.len, 0) : NULL;
+    return oldest;
 }
 
-/* The value of `tls` among the extensions of a request that came over TLS. */
-SV *px_tls_extension(pTHX_ const px_exchange *exchange) {
+static void make(pTHX_ px_exchange *exchange, const peregrine_tls_info *info, const px_tls_common *common) {
+    px_context *cx = exchange->worker->cx;
+    px_tls_kept *kept = &exchange->scope.tls;
+    const bool has_client = info->client_chain_len != 0;
+    AV *chain = newAV();
+    for (size_t i = 0; i < info->client_chain_len; i++) av_push(chain, value_of(aTHX_ info->client_chain[i]));
+    SV *const keys[PX_TLS_FIELDS] = {PX_KEY(cx, SERVER_CERT),       PX_KEY(cx, CLIENT_CERT_CHAIN), PX_KEY(cx, CLIENT_CERT_NAME),
+                                     PX_KEY(cx, CLIENT_CERT_ERROR), PX_KEY(cx, TLS_VERSION),       PX_KEY(cx, CIPHER_SUITE)};
+    kept->values[PX_TLS_SERVER_CERT] = common->server_cert ? px_copy(aTHX_ common->server_cert) : newSV(0);
+    kept->values[PX_TLS_CLIENT_CERT_CHAIN] = newRV_noinc((SV *)chain);
+    kept->values[PX_TLS_CLIENT_CERT_NAME] = has_client ? value_of(aTHX_ info->client_name) : newSV(0);
+    kept->values[PX_TLS_CLIENT_CERT_ERROR] = has_client ? value_of(aTHX_ info->client_error) : newSV(0);
+    kept->values[PX_TLS_VERSION] = number_of(aTHX_ info->version, info->version != 0);
+    kept->values[PX_TLS_CIPHER_SUITE] = number_of(aTHX_ info->cipher_suite, info->version != 0);
+    kept->hash = newHV();
+    for (int i = 0; i < PX_TLS_FIELDS; i++) px_store(aTHX_ kept->hash, keys[i], SvREFCNT_inc_simple_NN(kept->values[i]));
+    kept->fingerprint = px_fingerprint(kept->hash);
+    kept->serial = has_client ? 0 : common->serial;
+}
+
+/* Puts `tls` into the extensions of a request that came over TLS: the hash of the exchange's last request if that can be used again. */
+void px_tls_extend(pTHX_ px_exchange *exchange, HV *extensions) {
     px_worker *worker = exchange->worker;
-    px_context *cx = worker->cx;
+    px_tls_kept *kept = &exchange->scope.tls;
     peregrine_tls_info info;
     Zero(&info, 1, peregrine_tls_info);
     info.size = sizeof(info);
     /* The peer may be gone already, then nothing is known any more: zeros, which become undef. */
     (void)peregrine_tls_info_of(worker->engine, exchange->ticket, &info);
-    HV *fields = common_fields(aTHX_ worker, &info);
-    AV *chain = newAV();
-    for (size_t i = 0; i < info.client_chain_len; i++) av_push(chain, value_of(aTHX_ info.client_chain[i]));
-    px_store(aTHX_ fields, PX_KEY(cx, CLIENT_CERT_CHAIN), newRV_noinc((SV *)chain));
-    if (info.client_chain_len) {
-        px_store(aTHX_ fields, PX_KEY(cx, CLIENT_CERT_NAME), value_of(aTHX_ info.client_name));
-        px_store(aTHX_ fields, PX_KEY(cx, CLIENT_CERT_ERROR), value_of(aTHX_ info.client_error));
+    const px_tls_common *common = common_of(aTHX_ worker, &info);
+    if (!kept->hash || info.client_chain_len || kept->serial != common->serial) {
+        px_tls_drop(aTHX_ kept);
+        make(aTHX_ exchange, &info, common);
     }
-    return newRV_noinc((SV *)fields);
+    px_store(aTHX_ extensions, PX_KEY(worker->cx, TLS), newRV_inc((SV *)kept->hash));
+}
+
+/* Gives up our part of the hash; an application that has it keeps it. */
+void px_tls_drop(pTHX_ px_tls_kept *kept) {
+    if (!kept->hash) return;
+    for (int i = 0; i < PX_TLS_FIELDS; i++) SvREFCNT_dec_NN(kept->values[i]);
+    SvREFCNT_dec_NN((SV *)kept->hash);
+    Zero(kept, 1, px_tls_kept);
+}
+
+/* The worker is on its way out. */
+void px_tls_forget(pTHX_ px_worker *worker) {
+    for (int i = 0; i < PX_TLS_COMMON_MAX; i++) SvREFCNT_dec(worker->tls[i].server_cert);
 }

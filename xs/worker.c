@@ -122,8 +122,9 @@ void px_worker_drain(pTHX_ px_worker *worker) {
 void px_worker_release(pTHX_ px_worker *worker) {
     if (--worker->refs > 0) return;
     assert(!worker->engine);
-    SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->check, worker->loop, (SV *)worker->tls.fields};
+    SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->check, worker->loop};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
+    px_tls_forget(aTHX_ worker);
     Safefree(worker);
 }
 

@@ -471,7 +471,7 @@ test "a response that cannot be sent becomes a 500, and the connection lives" {
     client.clear();
     try client.send("GET /right HTTP/1.1\r\nHost: h\r\n\r\n");
     try simulation.settle();
-    try expectStart(client.text(), "HTTP/1.1 200 OK\r\ncontent-length: 7\r\n");
+    try expectStart(client.text(), "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n");
 }
 
 // ---- Memory

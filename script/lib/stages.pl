@@ -17,6 +17,7 @@ my @STAGES = (
     [ lint    => \&lint ],
     [ engine  => \&engine ],
     [ c       => \&c_example ],
+    [ zig     => \&zig_package ],
     [ perl    => \&perl_tests ],
     [ install => \&install ],
     [ bench   => \&bench ],
@@ -101,6 +102,8 @@ sub bench (@) {
     my %perl = counted(run_tap('script/lib/bench.t'));
     return map { $_ => ($zig{$_} // 0) + ($perl{$_} // 0) } qw(passed failed skipped);
 }
+
+sub zig_package (@) { return counted(run_tap('script/lib/package.t')) }
 
 sub perl_tests (@files) {
     @files = ('t') unless @files;

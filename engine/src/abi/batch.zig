@@ -5,6 +5,7 @@ const peregrine = @import("peregrine");
 const types = @import("types.zig");
 const Event = types.Event;
 
+/// The events of one poll, and the memory that they point into.
 pub const Batch = struct {
     events: std.ArrayList(Event) = .empty,
     /// What the events point to; lives until the batch is filled again.

@@ -8,6 +8,7 @@ const Code = types.Code;
 pub const Any = peregrine.StartError || peregrine.BodyError || peregrine.Config.SetError || peregrine.io.file.Error ||
     error{ NotWebSocket, ReservedField, NotOpen, NotUtf8, CodeNotAllowed, ReasonTooLong, ReasonNotUtf8, ReasonWithoutCode, AlreadyClosed };
 
+/// The number that C gets for an error.
 pub fn code(err: Any) c_int {
     return switch (err) {
         error.OutOfOrder => Code.out_of_order,
@@ -38,6 +39,7 @@ pub fn code(err: Any) c_int {
     };
 }
 
+/// What `peregrine_error_text` says about a number.
 pub fn text(number: c_int) [*:0]const u8 {
     return switch (number) {
         Code.ok, Code.done, Code.blocked => "",
@@ -66,6 +68,7 @@ pub fn text(number: c_int) [*:0]const u8 {
     };
 }
 
+/// What `peregrine_reason_text` says about a reason.
 pub fn reasonText(number: u32) [*:0]const u8 {
     inline for (@typeInfo(peregrine.Reason).@"enum".field_names) |name| {
         if (number == @backingInt(@field(peregrine.Reason, name))) return name;
@@ -73,6 +76,7 @@ pub fn reasonText(number: u32) [*:0]const u8 {
     return "";
 }
 
+/// Leaves the cause in C's errno.
 pub fn setErrno(errno: std.c.E) void {
     std.c._errno().* = @backingInt(errno);
 }

@@ -6,6 +6,7 @@ const Batch = @import("batch.zig").Batch;
 const types = @import("types.zig");
 const Exchange = peregrine.Exchange;
 
+/// The host of a worker that C polls. Its calls are described in server/worker.zig.
 pub const Host = struct {
     pub const demand = .pull;
 
@@ -28,10 +29,12 @@ pub const Host = struct {
         return host.reading.events.items;
     }
 
+    /// True while C has events to fetch.
     pub fn waiting(host: *const Host) bool {
         return host.filling.events.items.len > 0;
     }
 
+    /// Becomes PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
         host.addRequest(exchange, head) catch worker.abort(exchange);
     }
@@ -46,6 +49,7 @@ pub const Host = struct {
         } else if (head.method != .HEAD and peregrine.accept.wantsEventStream(head.fields, head.text)) event.flags |= types.flag_event_stream;
     }
 
+    /// Becomes PEREGRINE_BODY, together with the pieces before it.
     pub fn body(host: *Host, worker: anytype, exchange: *Exchange, bytes: []const u8) void {
         const event = host.bodyEvent(exchange) catch return worker.abort(exchange);
         host.filling.extend(event, bytes) catch worker.abort(exchange);
@@ -63,6 +67,7 @@ pub const Host = struct {
         event.flags |= types.flag_trailers;
     }
 
+    /// Marks the last PEREGRINE_BODY.
     pub fn bodyEnd(host: *Host, worker: anytype, exchange: *Exchange) void {
         const event = host.bodyEvent(exchange) catch return worker.abort(exchange);
         event.flags |= types.flag_last;
@@ -73,20 +78,24 @@ pub const Host = struct {
         return host.filling.add(eventOf(.body, exchange));
     }
 
+    /// Becomes PEREGRINE_DRAINED.
     pub fn drained(host: *Host, _: anytype, exchange: *Exchange) void {
         host.tell(eventOf(.drained, exchange));
     }
 
+    /// Becomes PEREGRINE_FINISHED.
     pub fn finished(host: *Host, _: anytype, exchange: *Exchange) void {
         host.tell(eventOf(.finished, exchange));
     }
 
+    /// Becomes PEREGRINE_ABORTED.
     pub fn aborted(host: *Host, _: anytype, exchange: *Exchange, reason: peregrine.Reason) void {
         var event = eventOf(.aborted, exchange);
         event.code = @backingInt(reason);
         host.tell(event);
     }
 
+    /// Becomes PEREGRINE_MESSAGE.
     pub fn message(host: *Host, worker: anytype, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) void {
         const copy = host.filling.arena.allocator().dupe(u8, bytes) catch return worker.abort(exchange);
         var event = eventOf(.message, exchange);
@@ -96,6 +105,7 @@ pub const Host = struct {
         host.tell(event);
     }
 
+    /// Becomes PEREGRINE_CLOSED.
     pub fn closed(host: *Host, _: anytype, exchange: *Exchange, close: peregrine.WebSocketClose, reason: ?peregrine.Reason) void {
         var event = eventOf(.closed, exchange);
         event.code = close.code;
@@ -107,19 +117,23 @@ pub const Host = struct {
         host.tell(event);
     }
 
+    /// Becomes PEREGRINE_HALF_CLOSED.
     pub fn halfClosed(host: *Host, _: anytype, exchange: *Exchange) void {
         host.tell(eventOf(.half_closed, exchange));
     }
 
+    /// Becomes PEREGRINE_STOPPED.
     pub fn stopped(host: *Host, _: anytype) void {
         host.tell(.{ .kind = .stopped });
     }
 
+    /// Becomes PEREGRINE_NOTICE.
     pub fn notice(host: *Host, _: anytype, level: peregrine.Level, text: []const u8) void {
         const copy = host.filling.arena.allocator().dupe(u8, text) catch return; // a log line, not an answer
         host.tell(.{ .kind = .notice, .code = @backingInt(level), .bytes = copy.ptr, .len = copy.len });
     }
 
+    /// Lines of the access log.
     pub fn lines(host: *Host, _: anytype, text: []const u8) void {
         const copy = host.filling.arena.allocator().dupe(u8, text) catch return; // log lines, not answers
         host.tell(.{ .kind = .lines, .bytes = copy.ptr, .len = copy.len });

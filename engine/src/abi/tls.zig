@@ -18,6 +18,7 @@ pub const Certificates = struct {
         _ = certificates.references.fetchAdd(1, .monotonic);
     }
 
+    /// Gives certificates back; worker and connections that use them keep them alive.
     pub fn release(certificates: *Certificates) void {
         if (certificates.references.fetchSub(1, .acq_rel) > 1) return;
         certificates.context.deinit();

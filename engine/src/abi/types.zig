@@ -3,6 +3,7 @@ const peregrine = @import("peregrine");
 
 pub const Ticket = u64;
 
+/// What calls answer: PEREGRINE_OK and so on.
 pub const Code = struct {
     pub const ok = 0;
     pub const done = 1;
@@ -30,6 +31,7 @@ pub const Code = struct {
     pub const tls = -20;
 };
 
+/// `peregrine_option`.
 pub const Option = extern struct {
     name: [*:0]const u8,
     unit: [*:0]const u8,
@@ -39,6 +41,7 @@ pub const Option = extern struct {
     max: i64,
 };
 
+/// `peregrine_event_kind`.
 pub const Kind = enum(u16) {
     request = 1,
     body = 2,
@@ -64,8 +67,10 @@ pub const respond_says_keep_alive = 2;
 pub const respond_flush = 4;
 pub const respond_close = 8;
 
+/// `peregrine_span`.
 pub const Span = extern struct { at: u32, len: u32 };
 
+/// `peregrine_request`.
 pub const Request = extern struct {
     text: [*]const u8,
     text_len: u32,
@@ -88,6 +93,7 @@ pub const Request = extern struct {
     body_length: i64,
 };
 
+/// `peregrine_event`.
 pub const Event = extern struct {
     kind: Kind,
     flags: u16 = 0,
@@ -101,6 +107,7 @@ pub const Event = extern struct {
     reserved: u32 = 0,
 };
 
+/// `peregrine_response`.
 pub const Response = extern struct {
     size: u32,
     status: u16,
@@ -111,6 +118,7 @@ pub const Response = extern struct {
     body_len: usize,
 };
 
+/// `peregrine_access_log`.
 pub const AccessLog = extern struct {
     size: u32,
     fd: i32,
@@ -123,12 +131,14 @@ pub const Text = extern struct {
     bytes: ?[*]const u8,
     len: usize,
 
+    /// A text, or nothing.
     pub fn of(text: ?[]const u8) Text {
         const bytes = text orelse return .{ .bytes = null, .len = 0 };
         return .{ .bytes = bytes.ptr, .len = bytes.len };
     }
 };
 
+/// `peregrine_certificate`.
 pub const Certificate = extern struct {
     cert_file: ?[*:0]const u8,
     key_file: ?[*:0]const u8,
@@ -136,6 +146,7 @@ pub const Certificate = extern struct {
     key_password: ?[*:0]const u8,
 };
 
+/// `peregrine_tls_config`.
 pub const TlsConfig = extern struct {
     size: u32,
     certificate_count: u32,
@@ -149,6 +160,7 @@ pub const TlsConfig = extern struct {
     session_timeout_s: u32,
 };
 
+/// `peregrine_tls_info`.
 pub const TlsInfo = extern struct {
     size: u32,
     version: u16,
@@ -163,6 +175,7 @@ pub const TlsInfo = extern struct {
     resumed: u32,
 };
 
+/// `peregrine_stats`.
 pub const Stats = extern struct {
     size: u32,
     connections: u32,

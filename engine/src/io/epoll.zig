@@ -59,6 +59,7 @@ pub const Epoll = struct {
 
     pub const Options = io.Options;
 
+    /// Why there is no epoll instance.
     pub const InitError = error{OutOfMemory} || sys.ResourceError;
 
     /// Creates the epoll instance and the buffers. Do this after fork: parent and child would share the kernel's side otherwise.
@@ -77,8 +78,7 @@ pub const Epoll = struct {
         errdefer sys.close(waker);
         const label: Label = .{ .kind = .waker, .index = 0, .generation = 0 };
         try sys.epollAdd(epoll, waker, sys.Ready.in | sys.Ready.edge, @bitCast(label));
-        const pid = std.os.linux.getpid();
-        return .{ .gpa = gpa, .options = options, .epoll = epoll, .waker = waker, .reports = reports, .buffer = buffer, .pid = pid };
+        return .{ .gpa = gpa, .options = options, .epoll = epoll, .waker = waker, .reports = reports, .buffer = buffer, .pid = std.os.linux.getpid() };
     }
 
     /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No thread may call `wake` any more.
@@ -121,6 +121,7 @@ pub const Epoll = struct {
 
     // --- listeners -------------------------------------------------------------------------------------------------------
 
+    /// Why an address cannot be listened at.
     pub const ListenError = error{OutOfMemory} || io.ListenError;
 
     /// Listens at an address and begins to accept. Returns the listener's id, which events name it by.
@@ -189,6 +190,7 @@ pub const Epoll = struct {
 
     // --- sockets ---------------------------------------------------------------------------------------------------------
 
+    /// Why a socket cannot be watched.
     pub const AddError = error{OutOfMemory} || sys.ResourceError;
 
     /// Begins to deliver the events of an accepted socket, with this token. After an error the socket is still the caller's to close.

@@ -3,6 +3,7 @@ const std = @import("std");
 const linux = std.os.linux;
 const sys = @import("sys.zig");
 
+/// What may be wrong with a descriptor, or with asking for another one.
 pub const Error = error{ DescriptorsExhausted, NotAFile };
 
 /// Bytes in the file behind `fd`; NotAFile if it has no size (a pipe, a socket, a closed descriptor).

@@ -27,6 +27,7 @@ pub const News = struct {
     dropped: u64,
 };
 
+/// Why a log cannot be opened.
 pub const OpenError = error{ OutOfMemory, CannotOpen, CannotStartThread };
 
 /// How long a line waits for others at most; with the time that a write takes it is in the file within a second.
@@ -38,6 +39,7 @@ const farewell_ms = 2000;
 /// Address space, not memory; libc puts the variables of each thread there as well.
 const stack_bytes = 1024 * 1024;
 
+/// A file and its thread. `open` makes one, `close` ends both.
 pub const LogFile = struct {
     gpa: std.mem.Allocator,
     /// Its length is a power of two.

@@ -149,6 +149,7 @@ pub const Sim = struct {
 
     // --- listeners -------------------------------------------------------------------------------------------------------
 
+    /// Why an address cannot be listened at.
     pub const ListenError = error{OutOfMemory} || io.ListenError;
 
     /// Listens; port 0 becomes a port of its own. Fails only if the same address is listened at already, and not shared.

@@ -88,6 +88,7 @@ pub fn isExhaustion(code: E) bool {
 
 // --- descriptors ---------------------------------------------------------------------------------------------------------
 
+/// Why there is no socket.
 pub const SocketError = error{
     /// The kernel lacks this address family, for example IPv6 (EAFNOSUPPORT).
     FamilyUnsupported,
@@ -125,6 +126,7 @@ pub fn setNonblockCloexec(fd: Fd) UnexpectedError!void {
 
 // --- listening and connecting ----------------------------------------------------------------------------------------------
 
+/// Why a socket cannot have that address.
 pub const BindError = error{
     /// Somebody listens there already (EADDRINUSE).
     AddressInUse,
@@ -157,6 +159,7 @@ pub fn listen(fd: Fd, backlog: u31) BindError!void {
     };
 }
 
+/// Why there is no connection, at least not yet.
 pub const ConnectError = error{
     /// Nobody listens there (ECONNREFUSED), or the path does not exist (ENOENT).
     Refused,
@@ -226,6 +229,7 @@ pub const Option = enum {
     }
 };
 
+/// Why an option cannot be read or set.
 pub const OptionError = error{
     /// This kind of socket has no such option (ENOPROTOOPT, EOPNOTSUPP).
     OptionUnsupported,
@@ -281,7 +285,8 @@ pub fn receive(fd: Fd, buffer: []u8) Moved {
 /// Sends slices, in order, as far as the kernel takes them. `more` promises that further bytes follow at once (MSG_MORE), so
 /// that TCP waits for a full segment. Never raises SIGPIPE.
 pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
-    assert(slices.len <= slices_max);
+    assert(slices.len > 0 and slices.len <= slices_max);
+    const flags: u32 = linux.MSG.NOSIGNAL | @as(u32, if (more) linux.MSG.MORE else 0);
     const message: linux.msghdr_const = .{
         .name = null,
         .namelen = 0,
@@ -291,9 +296,12 @@ pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
         .controllen = 0,
         .flags = 0,
     };
-    const flags: u32 = linux.MSG.NOSIGNAL | @as(u32, if (more) linux.MSG.MORE else 0);
     while (true) {
-        const rc = linux.sendmsg(fd, &message, flags);
+        // For one slice, the kernel has no message header to fetch: 1 to 2 % of a small answer.
+        const rc = if (slices.len == 1)
+            linux.sendto(fd, slices[0].base, slices[0].len, flags, null, 0)
+        else
+            linux.sendmsg(fd, &message, flags);
         return switch (linux.errno(rc)) {
             .SUCCESS => .{ .done = rc },
             .AGAIN => .blocked,

@@ -23,6 +23,7 @@ pub const Target = union(enum) {
     host,
 };
 
+/// How to open a log.
 pub const Options = struct {
     target: Target,
     /// A preset's name or a format, see access_log/format.zig.
@@ -48,6 +49,7 @@ pub const Outcome = struct {
     micros: u64 = 0,
 };
 
+/// A log that is open.
 pub const AccessLog = struct {
     gpa: std.mem.Allocator,
     format: Format,
@@ -171,6 +173,7 @@ pub const AccessLog = struct {
         };
     }
 
+    /// The host has them.
     pub fn taken(log: *AccessLog) void {
         log.sink.host.lines.clearRetainingCapacity();
     }

@@ -1,31 +1,41 @@
 //! The memory of one request: freed all at once when the request is over, made of buffers from the worker's pool, so that after
-//! warm-up it never touches the heap. Holds nothing between requests.
+//! warm-up it never touches the heap. Holds no buffer between requests.
 //! Refuses to know: who allocates, and what.
 const std = @import("std");
 const assert = std.debug.assert;
 const Alignment = std.mem.Alignment;
 const Pool = @import("pool.zig").Pool;
 
-/// An allocator over pool buffers. One thread; never moves while its allocator is in use.
+/// An allocator over memory of its own and pool buffers. One thread; never moves while its allocator is in use.
 pub const Arena = struct {
     pool: *Pool,
-    /// The block that is being filled; older ones hang behind it.
-    block: ?*Block = null,
-    /// First free byte of `block`.
-    at: usize = 0,
+    /// What is being filled: `first`, or the newest block.
+    memory: []u8,
+    /// First free byte of `memory`.
+    at: usize,
+    /// The newest block; older ones hang behind it.
+    block: ?*Block,
+    /// The headers and the body of a small answer fit here, without a look at the pool.
+    first: [first_bytes]u8,
+
+    const first_bytes = 512;
 
     const Block = struct {
         older: ?*Block,
         buffer: Pool.Buffer,
     };
 
-    /// The first block of a request, in bytes: the headers and the body of an ordinary answer fit.
+    /// The first block of a request that needs one, in bytes.
     const block_min = 1024;
     /// Blocks double up to this, in bytes; a larger allocation gets a block of its own size.
     const block_max = 64 * 1024;
 
-    pub fn init(pool: *Pool) Arena {
-        return .{ .pool = pool };
+    /// Empty and ready. The struct may be undefined before.
+    pub fn begin(arena: *Arena, pool: *Pool) void {
+        arena.pool = pool;
+        arena.memory = &arena.first;
+        arena.at = 0;
+        arena.block = null;
     }
 
     /// Gives every block back. What was allocated is gone.
@@ -34,6 +44,7 @@ pub const Arena = struct {
             arena.block = block.older;
             arena.pool.give(block.buffer);
         }
+        arena.memory = &arena.first;
         arena.at = 0;
     }
 
@@ -44,30 +55,48 @@ pub const Arena = struct {
 
     /// A copy of `bytes` that lives until `reset`.
     pub fn keep(arena: *Arena, bytes: []const u8) error{OutOfMemory}![]u8 {
-        const space = try arena.bytesOf(bytes.len, .@"1");
-        @memcpy(space[0..bytes.len], bytes);
-        return space[0..bytes.len];
+        const copy = try arena.space(bytes.len);
+        @memcpy(copy, bytes);
+        return copy;
+    }
+
+    /// So many bytes that live until `reset`, at any address.
+    pub fn space(arena: *Arena, len: usize) error{OutOfMemory}![]u8 {
+        if (len > arena.memory.len - arena.at) try arena.grow(len, .@"1");
+        defer arena.at += len;
+        return arena.memory[arena.at..][0..len];
+    }
+
+    /// `memory` with `len` more bytes behind it: where it is if it is the newest allocation and there is room, or else elsewhere.
+    pub fn extended(arena: *Arena, memory: []u8, len: usize) error{OutOfMemory}![]u8 {
+        if (arena.isLast(memory) and len <= arena.memory.len - arena.at) {
+            arena.at += len;
+            return memory.ptr[0 .. memory.len + len];
+        }
+        const moved = try arena.space(memory.len + len);
+        @memcpy(moved[0..memory.len], memory);
+        return moved;
+    }
+
+    /// Takes back the last `len` bytes of the newest allocation.
+    pub fn shrink(arena: *Arena, len: usize) void {
+        arena.at -= len;
     }
 
     fn bytesOf(arena: *Arena, len: usize, alignment: Alignment) error{OutOfMemory}![*]u8 {
-        if (arena.block) |block| {
-            const start = alignedStart(block, arena.at, alignment);
-            if (start <= block.buffer.len and len <= block.buffer.len - start) {
-                arena.at = start + len;
-                return block.buffer.ptr + start;
-            }
+        var start = arena.alignedStart(alignment);
+        if (start > arena.memory.len or len > arena.memory.len - start) {
+            try arena.grow(len, alignment);
+            start = arena.alignedStart(alignment);
         }
-        try arena.grow(len, alignment);
-        const block = arena.block.?;
-        const start = alignedStart(block, arena.at, alignment);
         arena.at = start + len;
-        assert(arena.at <= block.buffer.len);
-        return block.buffer.ptr + start;
+        assert(arena.at <= arena.memory.len);
+        return arena.memory.ptr + start;
     }
 
-    fn alignedStart(block: *const Block, at: usize, alignment: Alignment) usize {
-        const base = @intFromPtr(block.buffer.ptr);
-        return alignment.forward(base + at) - base;
+    fn alignedStart(arena: *const Arena, alignment: Alignment) usize {
+        const base = @intFromPtr(arena.memory.ptr);
+        return alignment.forward(base + arena.at) - base;
     }
 
     fn grow(arena: *Arena, len: usize, alignment: Alignment) error{OutOfMemory}!void {
@@ -77,12 +106,12 @@ pub const Arena = struct {
         const block: *Block = @ptrCast(buffer.ptr);
         block.* = .{ .older = arena.block, .buffer = buffer };
         arena.block = block;
+        arena.memory = buffer;
         arena.at = @sizeOf(Block);
     }
 
     fn isLast(arena: *const Arena, memory: []u8) bool {
-        const block = arena.block orelse return false;
-        return @intFromPtr(memory.ptr) + memory.len == @intFromPtr(block.buffer.ptr) + arena.at;
+        return @intFromPtr(memory.ptr) + memory.len == @intFromPtr(arena.memory.ptr) + arena.at;
     }
 
     fn alloc(context: *anyopaque, len: usize, alignment: Alignment, _: usize) ?[*]u8 {
@@ -95,7 +124,7 @@ pub const Arena = struct {
         const arena: *Arena = @ptrCast(@alignCast(context));
         if (!arena.isLast(memory)) return new_len <= memory.len;
         const start = arena.at - memory.len;
-        if (new_len > arena.block.?.buffer.len - start) return false;
+        if (new_len > arena.memory.len - start) return false;
         arena.at = start + new_len;
         return true;
     }
@@ -115,7 +144,8 @@ const testing = std.testing;
 test "an arena serves every size and alignment, and gives all of it back" {
     var pool: Pool = .init(testing.allocator);
     defer pool.deinit();
-    var arena: Arena = .init(&pool);
+    var arena: Arena = undefined;
+    arena.begin(&pool);
     const gpa = arena.allocator();
     for (0..3) |_| {
         var random: std.Random.DefaultPrng = .init(7);
@@ -138,7 +168,8 @@ test "an arena serves every size and alignment, and gives all of it back" {
 test "the second request of a kind allocates nothing" {
     var pool: Pool = .init(testing.allocator);
     defer pool.deinit();
-    var arena: Arena = .init(&pool);
+    var arena: Arena = undefined;
+    arena.begin(&pool);
     var warm: u64 = 0;
     for (0..5) |turn| {
         var list: std.ArrayList(u8) = .empty;
@@ -153,7 +184,8 @@ test "the second request of a kind allocates nothing" {
 test "a list that is the newest allocation grows in place" {
     var pool: Pool = .init(testing.allocator);
     defer pool.deinit();
-    var arena: Arena = .init(&pool);
+    var arena: Arena = undefined;
+    arena.begin(&pool);
     defer arena.reset();
     const bytes = try arena.allocator().alloc(u8, 10);
     try testing.expect(arena.allocator().resize(bytes, 500));

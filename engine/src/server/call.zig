@@ -16,6 +16,7 @@ const Request = @import("request.zig").Request;
 const Response = @import("response.zig").Response;
 const Ticket = @import("slab.zig").Ticket;
 
+/// One request in the hands of a Zig handler. Lies in a slab of its worker.
 pub const Call = struct {
     /// Its own slot.
     ticket: Ticket,
@@ -61,7 +62,7 @@ pub const Call = struct {
     pub fn begin(call: *Call, ticket: Ticket, exchange: *Exchange, head: *const http1.Head, pool: *Pool) void {
         call.ticket = ticket;
         call.exchange = exchange;
-        call.arena = .init(pool);
+        call.arena.begin(pool);
         call.intake = .complete;
         call.custody = .server;
         call.parked = .{};

@@ -156,6 +156,7 @@ pub const Config = struct {
 
     const names = @typeInfo(@TypeOf(rules)).@"struct".field_names;
 
+    /// Why an option is not set.
     pub const SetError = error{ UnknownOption, OutOfRange };
 
     /// Sets an option by name.

@@ -13,6 +13,7 @@ const Tunnel = @import("tunnel.zig").Tunnel;
 const Timer = @import("timer.zig").Timer;
 const WebSocket = @import("websocket.zig").WebSocket;
 
+/// One peer: session, unread input, queued output, and where it stands.
 pub const Connection = struct {
     ticket: Ticket,
     session: http1.Session,
@@ -43,17 +44,20 @@ pub const Connection = struct {
         len: u8 = 0,
         bytes: [46:0]u8 = undefined,
 
+        /// Keeps a copy, cut at the longest address.
         pub fn set(text: *Text, value: []const u8) void {
             text.len = @intCast(@min(value.len, text.bytes.len));
             @memcpy(text.bytes[0..text.len], value[0..text.len]);
             text.bytes[text.len] = 0;
         }
 
+        /// The text, with a NUL behind it for C.
         pub fn slice(text: *const Text) [:0]const u8 {
             return text.bytes[0..text.len :0];
         }
     };
 
+    /// Where it stands between two requests or within one.
     pub const Phase = union(enum) {
         /// TLS is being negotiated. Nothing is parsed, and the outbox is empty.
         handshake: struct { since: u64 },
@@ -136,6 +140,7 @@ pub const Connection = struct {
         };
     }
 
+    /// What is to be done about a deadline.
     pub const Overdue = enum {
         not_yet,
         /// Nothing is owed to anybody: close.
@@ -175,6 +180,7 @@ pub const Connection = struct {
         };
     }
 
+    /// What must hold between two rounds.
     pub fn invariants(connection: *const Connection) void {
         switch (connection.phase) {
             .exchange => |exchange| assert(exchange.connection == connection),

@@ -23,7 +23,9 @@ const WebSocket = @import("websocket.zig").WebSocket;
 /// A response's beginning, and optionally all of it.
 pub const Start = struct {
     status: u16,
-    fields: []const Field,
+    fields: []const Field = &.{},
+    /// Further fields, in wire form already.
+    lines: ?*const http1.Lines = null,
     body: []const u8 = "",
     /// The response is complete with `body`.
     end: bool = false,
@@ -40,6 +42,7 @@ const tail_bytes = http1.endSize(&.{});
 pub const StartError = http1.StartError || http1.BodyError || http1.EndError || error{OutOfMemory};
 pub const BodyError = http1.BodyError || http1.EndError || error{OutOfMemory};
 
+/// One request and its response. Lies in a slab of its worker; its ticket is its name for everybody else.
 pub const Exchange = struct {
     ticket: Ticket,
     connection: *Connection,
@@ -87,11 +90,13 @@ pub const Exchange = struct {
         exchange.refused = true;
     }
 
+    /// Whether bytes of the peer are welcome.
     pub fn wantsInput(exchange: *const Exchange) bool {
         if (exchange.openWebSocket()) |websocket| return !websocket.paused;
         return exchange.input == .wanted;
     }
 
+    /// Whether the peer has nothing more to say in this exchange.
     pub fn inputComplete(exchange: *const Exchange) bool {
         return exchange.input == .complete and exchange.openWebSocket() == null;
     }
@@ -120,6 +125,7 @@ pub const Exchange = struct {
         if (exchange.input == .wanted and exchange.delivered) exchange.input = .unwanted;
     }
 
+    /// When its peer, or its host, has had its time.
     pub fn deadline(exchange: *const Exchange, config: *const Config) u64 {
         const quiet = if (exchange.idle_ms == 0) Timer.never else exchange.active_at + exchange.idle_ms;
         const idle = if (exchange.openWebSocket()) |websocket| @min(quiet, websocket.deadline()) else @min(quiet, exchange.repeatAt());
@@ -135,6 +141,7 @@ pub const Exchange = struct {
         return if (exchange.ended) Timer.never else repeat.due_at;
     }
 
+    /// Whether the request's body has stalled for too long.
     pub fn bodyOverdue(exchange: *const Exchange, now: u64, config: *const Config) bool {
         return switch (exchange.input) {
             .wanted => |stall| now >= stall.deadline(config.body_ms, config.body_rate_min),
@@ -157,25 +164,26 @@ pub const Exchange = struct {
             connection.outbox.cancel(pool);
         }
         const inline_body = if (response.body.len <= whole_max) response.body else "";
-        const size = http1.startSize(response.fields) + chunk_bytes + inline_body.len +
-            http1.endSize(&.{});
+        const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
+        const size = http1.startSize(response.fields) + lines_bytes + chunk_bytes + inline_body.len + tail_bytes;
         const space = try connection.outbox.reserve(pool, size);
         if (response.close) session.closeAfterResponse();
         var len = try session.start(.{
             .status = response.status,
             .fields = response.fields,
             .says_keep_alive = response.says_keep_alive,
+            .lines = response.lines,
             .date = date,
         }, space);
-        var content_bytes: usize = 0;
-        if (inline_body.len > 0) {
-            const framed_bytes = try framed(session, inline_body, space[len..]);
-            len += framed_bytes;
-            if (framed_bytes > 0) content_bytes = inline_body.len;
-        }
+        const content_bytes = if (session.sendsContent()) inline_body.len else 0;
         const later = response.body[inline_body.len..];
-        if (response.end and later.len == 0) len += try session.end(&.{}, space[len..]);
-        if (later.len > 0) try fits(session.*, later.len, response.end);
+        if (later.len > 0) {
+            try fits(session.*, later.len, response.end);
+        } else if (response.end) {
+            len += try session.finish(inline_body, space[len..]);
+        } else if (inline_body.len > 0) {
+            len += try framed(session, inline_body, space[len..]);
+        }
         connection.outbox.commit(len);
         exchange.status = response.status;
         exchange.body_bytes = content_bytes;
@@ -192,9 +200,8 @@ pub const Exchange = struct {
             const space = try connection.outbox.reserve(pool, bytes.len + chunk_bytes + http1.endSize(&.{}));
             errdefer connection.outbox.cancel(pool);
             var len: usize = 0;
-            if (bytes.len > 0) len = try framed(session, bytes, space);
-            const content_bytes = if (len > 0) bytes.len else 0;
-            if (last) len += try session.end(&.{}, space[len..]);
+            const content_bytes = if (session.sendsContent()) bytes.len else 0;
+            if (last) len = try session.finish(bytes, space) else if (bytes.len > 0) len = try framed(session, bytes, space);
             if (len > 0) connection.outbox.commit(len) else connection.outbox.cancel(pool);
             exchange.body_bytes += content_bytes;
         } else try exchange.largeBody(pool, bytes, last);

@@ -19,6 +19,7 @@ pub const Message = struct {
 
     const alignment = 16;
 
+    /// What it is about.
     pub const Content = union(enum) {
         /// A connection that was accepted elsewhere.
         connection: Connection,
@@ -28,14 +29,17 @@ pub const Message = struct {
         frame: Frame,
     };
 
+    /// A socket for the worker to adopt.
     pub const Connection = struct { listener: u32, socket: io.Socket, peer: io.Address };
 
+    /// Something to send over a WebSocket.
     pub const Frame = struct {
         ticket: Ticket,
         action: Action,
         /// Lies in the message's own memory.
         bytes: []const u8 = "",
 
+        /// What to send.
         pub const Action = union(enum) {
             message: WebSocketKind,
             /// The code of a close frame.
@@ -43,6 +47,7 @@ pub const Message = struct {
         };
     };
 
+    /// A part of a response.
     pub const Reply = struct {
         ticket: Ticket,
         kind: Kind,
@@ -51,6 +56,7 @@ pub const Message = struct {
         fields: []const Field = &.{},
         bytes: []const u8 = "",
 
+        /// Which part.
         pub const Kind = enum {
             /// The whole response.
             answer,
@@ -66,6 +72,7 @@ pub const Message = struct {
     };
 };
 
+/// Why a message was not put in.
 pub const PostError = error{
     OutOfMemory,
     /// The server has stopped.
@@ -77,6 +84,7 @@ pub const PostError = error{
 /// The inbox that this thread looks into before it sleeps: it needs no ringing from here.
 pub threadlocal var attended: ?*const Inbox = null;
 
+/// A worker's letter box: any thread puts messages in, the worker takes them out.
 pub const Inbox = struct {
     gpa: std.mem.Allocator,
     /// Rings at the worker. Called by senders, never after `close` has returned.
@@ -91,6 +99,7 @@ pub const Inbox = struct {
     /// Senders between their look at `closed` and the end of their ringing.
     posting: std.atomic.Value(u32) = .init(0),
 
+    /// How to ring at the worker.
     pub const Waker = struct {
         context: *anyopaque,
         wake: *const fn (*anyopaque) void,
@@ -245,6 +254,7 @@ pub const Queue = struct {
         queue.last = message;
     }
 
+    /// Whether there is nothing to take.
     pub fn isEmpty(queue: *const Queue) bool {
         return queue.first == null;
     }

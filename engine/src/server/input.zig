@@ -4,11 +4,13 @@ const std = @import("std");
 const assert = std.debug.assert;
 const Pool = @import("pool.zig").Pool;
 
+/// Bytes of a peer that were not parsed yet, in one buffer of the pool, or in none.
 pub const Input = struct {
     buffer: ?Pool.Buffer = null,
     start: u32 = 0,
     end: u32 = 0,
 
+    /// Whether there is nothing to parse.
     pub fn isEmpty(input: *const Input) bool {
         return input.start == input.end;
     }

@@ -29,6 +29,7 @@ const WebSocketKind = @import("websocket.zig").Kind;
 
 const log = std.log.scoped(.peregrine);
 
+/// The host of a worker whose requests a Zig handler answers. Its calls are described in worker.zig.
 pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
     contract.check(Handler);
     return struct {
@@ -72,6 +73,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
 
         // ---- What the worker tells
 
+        /// Makes a request and a response of it, and calls the handler as soon as it may have them.
         pub fn request(host: *Self, worker: *Worker, exchange: *Exchange, head: *const http1.Head) void {
             assert(worker == host.worker);
             const slot = host.calls.add() catch return worker.abort(exchange);
@@ -108,6 +110,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         /// Memory that the mere announcement of a body gets, in bytes; the rest follows as it comes.
         const trusted_bytes_max = 64 * 1024;
 
+        /// Collects, or hands on to `handleBody`.
         pub fn body(host: *Self, _: *Worker, exchange: *Exchange, bytes: []const u8) void {
             // Null: answered already, nobody wants the rest.
             const call = Call.of(exchange) orelse return;
@@ -120,11 +123,13 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
+        /// Keeps them for `findTrailer`.
         pub fn trailers(host: *Self, _: *Worker, exchange: *Exchange, head: *const http1.Head) void {
             const call = Call.of(exchange) orelse return;
             call.keepTrailers(head) catch host.refuse(call, .service_unavailable);
         }
 
+        /// The handler may have the whole request now.
         pub fn bodyEnd(host: *Self, _: *Worker, exchange: *Exchange) void {
             const call = Call.of(exchange) orelse return;
             switch (call.intake) {
@@ -140,6 +145,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
+        /// Goes on with what waited: `handleDrain`, or parts of a detached answer.
         pub fn drained(host: *Self, _: *Worker, exchange: *Exchange) void {
             if (exchange.openWebSocket() != null) return host.sockets.drained(exchange);
             const call = Call.of(exchange) orelse return;
@@ -155,10 +161,12 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
+        /// Nothing to do: the call ended with its response.
         pub fn finished(_: *Self, _: *Worker, exchange: *Exchange) void {
             assert(exchange.user == null); // a call ends when its response is handed over
         }
 
+        /// Tells `handleAbort`, and frees the call.
         pub fn aborted(host: *Self, _: *Worker, exchange: *Exchange, reason: Reason) void {
             const call = Call.of(exchange) orelse return;
             call.exchange = null;
@@ -171,24 +179,30 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
+        /// Calls `handleWSFrame`.
         pub fn message(host: *Self, _: *Worker, exchange: *Exchange, kind: WebSocketKind, bytes: []const u8) void {
             host.sockets.message(exchange, kind, bytes);
         }
 
+        /// Calls `handleWSDisconn`.
         pub fn closed(host: *Self, _: *Worker, exchange: *Exchange, how: WebSocketClose, _: ?Reason) void {
             host.sockets.closed(exchange, how);
         }
 
+        /// Handlers are not told: they may still answer.
         pub fn halfClosed(_: *Self, _: *Worker, _: *Exchange) void {}
 
+        /// Lets `poll` answer false.
         pub fn stopped(host: *Self, _: *Worker) void {
             host.ended = true;
         }
 
+        /// Never: handlers are called at once.
         pub fn waiting(host: *const Self) bool {
             return host.inbox.hasMail();
         }
 
+        /// Goes to std.log.
         pub fn notice(_: *Self, _: *Worker, level: Level, text: []const u8) void {
             switch (level) {
                 .err => log.err("{s}", .{text}),
@@ -239,7 +253,11 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             const exchange = call.exchange.?;
             const response = &call.response;
             if (response.state == .collecting) {
-                if (host.sockets.open(exchange, host.inbox, upgrade.subprotocol, response.fields[0..response.count])) |_| {
+                var fields: [Response.headers_max]Field = undefined;
+                var lines = response.lines.iterator();
+                var count: usize = 0;
+                while (lines.next()) |field| : (count += 1) fields[count] = field;
+                if (host.sockets.open(exchange, host.inbox, upgrade.subprotocol, fields[0..count])) |_| {
                     call.exchange = null;
                     return host.release(call);
                 } else |err| log.warn("WebSocket not opened: {t}", .{err});
@@ -280,16 +298,16 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         /// On an error nothing was sent, unless the call is lost as well.
         fn sendWhole(host: *Self, call: *Call) SendError!void {
             const response = &call.response;
-            var digits: [20]u8 = undefined;
             const head_method = call.request.method == .HEAD;
-            if (response.length) |promised| if (!head_method) {
+            if (response.lines.found.content_length) |promised| if (!head_method) {
                 const len = response.body.len();
                 if (len < promised) return error.TooShort;
                 if (len > promised) return error.TooLong;
             };
+            response.addLength(head_method);
             const start: Start = .{
                 .status = response.status.code(),
-                .fields = response.finishFields(&digits, head_method),
+                .lines = &response.lines,
                 .body = switch (response.body) {
                     .bytes => |bytes| bytes,
                     .none, .blocks, .file => "",
@@ -297,7 +315,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .end = response.body != .blocks and response.body != .file,
             };
             if (start.end) {
-                try host.finish(call, .{ .start = start });
+                try host.finish(call, .{ .start = &start });
             } else {
                 _ = try host.worker.start(call.exchange.?, start);
                 // From here on a failure can only cut the connection.
@@ -308,7 +326,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
-        const Last = union(enum) { start: Start, bytes: []const u8, body };
+        const Last = union(enum) { start: *const Start, bytes: []const u8, body };
 
         /// The last command of an exchange: it may be gone afterwards, so the call lets go of it first. On an error it is the call's again.
         fn finish(host: *Self, call: *Call, last: Last) SendError!void {
@@ -321,7 +339,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 exchange.user = call;
             }
             _ = switch (last) {
-                .start => |start| try worker.start(exchange, start),
+                .start => |start| try worker.start(exchange, start.*),
                 .bytes => |bytes| try worker.write(exchange, bytes, true),
                 .body => switch (call.response.body) {
                     .blocks => |*blocks| try worker.writeBlocks(exchange, blocks, true),
@@ -336,13 +354,11 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         fn replace(host: *Self, call: *Call, status: Status) void {
             if (call.exchange == null) return;
             const text = status.toString();
-            var digits: [20]u8 = undefined;
-            host.finish(call, .{ .start = .{
+            const lines: http1.Lines = .{ .found = .{ .content_length = text.len } };
+            host.finish(call, .{ .start = &.{
                 .status = status.code(),
-                .fields = &.{
-                    .init("Content-Type", "text/plain"),
-                    .init("Content-Length", response_file.decimal(text.len, &digits)),
-                },
+                .fields = &.{.init("Content-Type", "text/plain")},
+                .lines = &lines,
                 .body = text,
                 .end = true,
             } }) catch if (call.exchange) |exchange| {
@@ -412,7 +428,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             const exchange = call.exchange orelse return error.Closed;
             const start: Start = .{
                 .status = response.status.code(),
-                .fields = response.fields[0..response.count],
+                .lines = &response.lines,
                 .body = switch (response.body) {
                     .bytes => |bytes| bytes,
                     .none, .blocks => "",

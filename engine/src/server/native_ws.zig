@@ -24,6 +24,7 @@ pub const Options = struct {
     queued_bytes_max: usize,
 };
 
+/// The WebSockets of one worker and their handler.
 pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
     return struct {
         const Self = @This();
@@ -84,6 +85,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             if (@hasDecl(Handler, "handleWSConn")) self.call(entry, .handleWSConn, .{});
         }
 
+        /// Calls `handleWSFrame`.
         pub fn message(self: *Self, exchange: *Exchange, kind: ws.Kind, bytes: []const u8) void {
             if (!wanted) unreachable;
             const entry = entryOf(exchange);
@@ -98,10 +100,12 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             self.call(entry, .handleWSFrame, .{&frame});
         }
 
+        /// Calls `handleWSDrain`.
         pub fn drained(self: *Self, exchange: *Exchange) void {
             if (@hasDecl(Handler, "handleWSDrain")) self.call(entryOf(exchange), .handleWSDrain, .{});
         }
 
+        /// Calls `handleWSDisconn`; the number is nobody's from now on.
         pub fn closed(self: *Self, exchange: *Exchange, how: websocket.Close) void {
             const entry = entryOf(exchange);
             exchange.user = null;

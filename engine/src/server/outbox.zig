@@ -18,6 +18,7 @@ const Node = struct {
     },
 };
 
+/// Blocks of the pool in a list, some of which stand for a range of a file.
 pub const Outbox = struct {
     first: ?*Node = null,
     last: ?*Node = null,
@@ -29,6 +30,7 @@ pub const Outbox = struct {
     const block_min = 1024;
     const block_max = 64 * 1024;
 
+    /// Whether there is nothing to send.
     pub fn isEmpty(outbox: *const Outbox) bool {
         return outbox.first == null;
     }

@@ -3,6 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 
+/// Free lists of buffers, by size.
 pub const Pool = struct {
     gpa: std.mem.Allocator,
     free: [class_count]?*Link = @splat(null),
@@ -79,7 +80,8 @@ pub const Pool = struct {
 
     fn classOf(bytes: usize) u4 {
         if (bytes <= size_min) return 0;
-        return @intCast(std.math.log2_int_ceil(usize, bytes) - std.math.log2_int(usize, size_min));
+        // The next power of two: as many bits as the largest number below it has.
+        return @intCast(@bitSizeOf(usize) - @clz(bytes - 1) - comptime std.math.log2_int(usize, size_min));
     }
 
     fn sizeOf(class: u4) usize {

@@ -2,6 +2,7 @@
 //! Refuses to know: what they mean, and how they are framed.
 const std = @import("std");
 
+/// Bytes that are sent again and again at an interval.
 pub const Repeat = struct {
     interval_ms: u32,
     due_at: u64,
@@ -17,6 +18,7 @@ pub const Repeat = struct {
         return repeat;
     }
 
+    /// Frees it.
     pub fn destroy(repeat: *Repeat, gpa: std.mem.Allocator) void {
         const memory: [*]align(@alignOf(Repeat)) u8 = @ptrCast(repeat);
         gpa.free(memory[0 .. @sizeOf(Repeat) + repeat.len]);

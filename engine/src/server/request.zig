@@ -8,6 +8,7 @@ const tls = @import("tls");
 const query_file = @import("query.zig");
 const Tunnel = @import("tunnel.zig").Tunnel;
 
+/// What a Zig handler sees of a request. All slices are borrowed: see engine/README.md.
 pub const Request = struct {
     /// `.other` for a method without a name of its own; then see `methodText`.
     method: protocol.http.Method,
@@ -91,10 +92,12 @@ pub const Request = struct {
         return .{ .head = request.head };
     }
 
+    /// All header fields, in the order in which they came.
     pub const Headers = struct {
         head: *const http1.Head,
         at: usize = 0,
 
+        /// A name as the client spelled it, and a value without the blanks around it.
         pub const Pair = struct { name: []const u8, value: []const u8 };
 
         /// The next header, or null at the end.

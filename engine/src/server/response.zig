@@ -3,6 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
+const http1 = protocol.http1;
 const syntax = protocol.http.syntax;
 const Field = protocol.http.Field;
 const Arena = @import("arena.zig").Arena;
@@ -16,6 +17,7 @@ pub const Header = struct {
     name: []const u8,
     text: []const u8,
 
+    /// The name or the value could not be sent.
     pub const Error = error{InvalidHeader};
 
     /// Checks both texts: the name is a token, the value has no control bytes (a line break above all).
@@ -24,10 +26,12 @@ pub const Header = struct {
         return .{ .name = name, .text = text };
     }
 
+    /// The name.
     pub fn key(header: *const Header) []const u8 {
         return header.name;
     }
 
+    /// The value.
     pub fn value(header: *const Header) []const u8 {
         return header.text;
     }
@@ -53,6 +57,7 @@ pub const FileBody = struct {
     ownership: enum { borrowed, owned } = .owned,
 };
 
+/// Why a body is not taken.
 pub const BodyError = error{
     OutOfMemory,
     /// More than the server's `response_body_buffer_size`.
@@ -61,6 +66,7 @@ pub const BodyError = error{
     AlreadyStarted,
 };
 
+/// Why a header is not taken.
 pub const HeaderError = error{
     OutOfMemory,
     /// More than `Response.headers_max`.
@@ -88,6 +94,7 @@ pub const Link = struct {
     offersWebSocket: *const fn (*const Response) bool,
 };
 
+/// What a Zig handler says. Whatever it passes in is copied at once, unless a method says otherwise.
 pub const Response = struct {
     /// Changes have no effect once the response has started.
     status: Status,
@@ -95,11 +102,10 @@ pub const Response = struct {
     body: Body,
     /// The request becomes a WebSocket when the handler returns; see ws.zig.
     upgrade: ?Upgrade,
-    /// What the handler's own Content-Length says.
-    length: ?u64,
+    /// The headers; their text lies in the arena.
+    lines: http1.Lines,
+    /// How many headers were added.
     count: u16,
-    /// One more than a handler may use, for Content-Length.
-    fields: [headers_max + 1]Field,
     arena: *Arena,
     /// Bound on the body and on what waits for a slow client, in bytes.
     body_bytes_max: usize,
@@ -111,6 +117,7 @@ pub const Response = struct {
     /// Bodies up to here are sent together with the head, from one piece of memory; larger ones lie in blocks that are handed over.
     pub const small_bytes = 16 * 1024;
 
+    /// How far it is.
     pub const State = enum {
         /// Nothing is sent yet. The server sends all of it when the handler returns.
         collecting,
@@ -124,8 +131,10 @@ pub const Response = struct {
         lost,
     };
 
+    /// The connection becomes a WebSocket.
     pub const Upgrade = struct { subprotocol: ?[]const u8 };
 
+    /// What is sent behind the head.
     pub const Body = union(enum) {
         none,
         /// In the arena.
@@ -134,6 +143,7 @@ pub const Response = struct {
         blocks: Outbox,
         file: FileBody,
 
+        /// Its size in bytes.
         pub fn len(body: *const Body) u64 {
             return switch (body.*) {
                 .none => 0,
@@ -184,12 +194,13 @@ pub const Response = struct {
     pub fn addNewHeader(response: *Response, name: []const u8, value: []const u8) HeaderError!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         if (response.count == headers_max) return error.HeadersFull;
-        const checked: Header = try .init(name, value);
-        if (std.ascii.eqlIgnoreCase(name, "content-length")) {
-            response.length = syntax.parseDecimal(value) catch return error.InvalidHeader;
-        }
-        const kept_name = try response.arena.keep(checked.name);
-        response.fields[response.count] = .init(kept_name, try response.arena.keep(checked.text));
+        // They go into wire form at once: a response is then one copy of them all.
+        const lines = &response.lines;
+        const before = lines.text.len;
+        const room = try response.arena.extended(lines.text, http1.Lines.sizeOf(name, value));
+        lines.text = room[0..before];
+        defer response.arena.shrink(room.len - lines.text.len);
+        lines.add(name, value, room[before..]) catch return error.InvalidHeader;
         response.count += 1;
     }
 
@@ -200,10 +211,11 @@ pub const Response = struct {
 
     /// Whether the handler has added a header of that name, compared without case.
     pub fn hasHeader(response: *const Response, name: []const u8) bool {
-        for (response.fields[0..response.count]) |field| {
+        var it = response.lines.iterator();
+        while (it.next()) |field| {
             if (std.ascii.eqlIgnoreCase(field.name(), name)) return true;
         }
-        return false;
+        return response.lines.found.content_length != null and std.ascii.eqlIgnoreCase(name, "content-length");
     }
 
     /// Sends the whole response now instead of when the handler returns. For a streamed request: before its body has come.
@@ -244,7 +256,7 @@ pub const Response = struct {
         response.state = .collecting;
         response.body = .none;
         response.upgrade = null;
-        response.length = null;
+        response.lines = .{};
         response.count = 0;
     }
 
@@ -258,46 +270,30 @@ pub const Response = struct {
         response.body = .none;
     }
 
-    /// For the server: the headers with a Content-Length among them where one belongs. `digits` outlives the use of the result.
-    pub fn finishFields(response: *Response, digits: *[20]u8, has_head_method: bool) []const Field {
-        const adds = response.length == null and switch (response.status) {
+    /// For the server: adds a Content-Length where one belongs and the handler gave none.
+    pub fn addLength(response: *Response, has_head_method: bool) void {
+        if (response.lines.found.content_length != null) return;
+        switch (response.status) {
             // What a 304 has to say is the length of the 200, which nobody told us.
-            .no_content, .reset_content, .not_modified => false,
-            // The same of a HEAD that was answered without a body.
-            else => !(has_head_method and response.body == .none),
-        };
-        if (!adds) return response.fields[0..response.count];
-        response.fields[response.count] = .init("Content-Length", decimal(response.body.len(), digits));
-        return response.fields[0 .. response.count + 1];
+            .no_content, .reset_content, .not_modified => return,
+            else => {},
+        }
+        // The same of a HEAD that was answered without a body.
+        if (has_head_method and response.body == .none) return;
+        response.lines.found.content_length = response.body.len();
     }
 };
 
-/// The digits of a number, at the end of `buffer`.
-pub fn decimal(number: u64, buffer: *[20]u8) []const u8 {
-    var at: usize = buffer.len;
-    var rest = number;
-    while (true) {
-        at -= 1;
-        buffer[at] = '0' + @as(u8, @intCast(rest % 10));
-        rest /= 10;
-        if (rest == 0) return buffer[at..];
-    }
-}
+/// The digits of a number, at the end of a buffer.
+pub const decimal = syntax.decimal;
 
 const testing = std.testing;
-
-test "decimal" {
-    var buffer: [20]u8 = undefined;
-    for ([_]u64{ 0, 9, 10, 6150, std.math.maxInt(u64) }) |number| {
-        var expected: [20]u8 = undefined;
-        try testing.expectEqualStrings(try std.fmt.bufPrint(&expected, "{d}", .{number}), decimal(number, &buffer));
-    }
-}
 
 test "headers and body are copied, and refused where they could harm" {
     var pool: @import("pool.zig").Pool = .init(testing.allocator);
     defer pool.deinit();
-    var arena: Arena = .init(&pool);
+    var arena: Arena = undefined;
+    arena.begin(&pool);
     defer arena.reset();
     var response: Response = undefined;
     response.arena = &arena;
@@ -307,7 +303,7 @@ test "headers and body are copied, and refused where they could harm" {
     var value = "value".*;
     try response.addNewHeader("X-A", &value);
     @memset(&value, '!');
-    try testing.expectEqualStrings("value", response.fields[0].value());
+    try testing.expectEqualStrings("X-A: value\r\n", response.lines.text);
     try testing.expect(response.hasHeader("x-a") and !response.hasHeader("x-b"));
     try testing.expectError(error.InvalidHeader, response.addNewHeader("X-B", "a\r\nSet-Cookie: b"));
     try testing.expectError(error.InvalidHeader, response.addNewHeader("X B", "a"));
@@ -315,17 +311,19 @@ test "headers and body are copied, and refused where they could harm" {
     try testing.expectError(error.InvalidHeader, Header.init("", "x"));
     for (1..Response.headers_max) |_| try response.addHeader(try .init("X-C", "c"));
     try testing.expectError(error.HeadersFull, response.addNewHeader("X-D", "d"));
-    var digits: [20]u8 = undefined;
-    try testing.expectEqual(Response.headers_max + 1, response.finishFields(&digits, false).len);
 
     const large: [50_001]u8 = @splat('x');
     try testing.expectError(error.ResponseBodyBufferTooSmall, response.setBody(&large));
     try testing.expectEqual(50_000, try response.setBody(large[0..50_000]));
     try testing.expectEqual(50_000, response.body.len());
     try testing.expectEqual(5, try response.setBody("small"));
-    try testing.expectEqualStrings("5", response.finishFields(&digits, false)[Response.headers_max].value());
     response.status = .not_modified;
-    try testing.expectEqual(Response.headers_max, response.finishFields(&digits, false).len);
+    response.addLength(false);
+    try testing.expect(!response.hasHeader("content-length"));
+    response.status = .ok;
+    response.addLength(false);
+    try testing.expect(response.hasHeader("content-length"));
+    try testing.expectEqual(5, response.lines.found.content_length);
     response.state = .streaming;
     try testing.expectError(error.AlreadyStarted, response.setBody("x"));
 }

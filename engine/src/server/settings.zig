@@ -49,6 +49,7 @@ pub const ServerConfig = struct {
     /// Limits and deadlines of each worker.
     limits: Config = .{},
 
+    /// Where the access log goes, and what it says.
     pub const AccessLog = struct {
         /// `.{ .path = "/var/log/server.log" }`, or `.{ .fd = 1 }` for standard output. Lines are written by threads of their own.
         target: io.LogTarget,
@@ -95,6 +96,7 @@ pub const ServerConfig = struct {
         return if (limit == 0) most else @min(limit, most);
     }
 
+    /// Why there is nowhere to listen.
     pub const AddressError = error{ OutOfMemory, InvalidAddress, NowhereToListen };
 
     /// All places, that of the port first. The caller frees them.

@@ -110,6 +110,7 @@ pub fn Simulation(comptime Handler: type) type {
             try self.settle();
         }
 
+        /// One end of a simulated connection: a client of the server.
         pub const Client = struct {
             simulation: *Self,
             peer: io.SimPeer,

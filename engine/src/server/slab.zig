@@ -65,17 +65,13 @@ pub fn Slab(comptime T: type) type {
 
         /// The item, or null when the ticket is stale or never was.
         pub fn get(self: *Self, ticket: Ticket) ?*T {
-            const number = ticket.slot();
-            if (number >= self.chunks.items.len * chunk_items) return null;
-            const slot = self.slotAt(number);
-            if (slot.generation != ticket.generation() or slot.generation & 1 == 0) return null;
+            const slot = self.slotOf(ticket) orelse return null;
             return &slot.item;
         }
 
         /// Gives the slot back; the ticket is stale from now on.
         pub fn remove(self: *Self, ticket: Ticket) void {
-            assert(self.get(ticket) != null);
-            const slot = self.slotAt(ticket.slot());
+            const slot = self.slotOf(ticket).?;
             slot.generation +%= 1;
             slot.next_free = self.free;
             self.free = ticket.slot();
@@ -87,10 +83,12 @@ pub fn Slab(comptime T: type) type {
             return .{ .slab = self };
         }
 
+        /// Goes over all items. Adding and removing others meanwhile is fine.
         pub const Iterator = struct {
             slab: *Self,
             at: u32 = 0,
 
+            /// The next item, or null at the end.
             pub fn next(it: *Iterator) ?*T {
                 while (it.at < it.slab.chunks.items.len * chunk_items) {
                     const slot = it.slab.slotAt(it.at);
@@ -104,6 +102,13 @@ pub fn Slab(comptime T: type) type {
         /// Bytes held, in use or not.
         pub fn memoryBytes(self: *const Self) usize {
             return self.chunks.items.len * @sizeOf([chunk_items]Slot);
+        }
+
+        fn slotOf(self: *Self, ticket: Ticket) ?*Slot {
+            const number = ticket.slot();
+            if (number / chunk_items >= self.chunks.items.len) return null;
+            const slot = self.slotAt(number);
+            return if (slot.generation == ticket.generation() and slot.generation & 1 == 1) slot else null;
         }
 
         fn slotAt(self: *Self, number: u32) *Slot {

@@ -3,6 +3,7 @@
 const std = @import("std");
 const Timer = @import("timer.zig").Timer;
 
+/// A deadline by rate: every byte that the peer moves earns it a little more time.
 pub const Stall = struct {
     since: u64,
     bytes: u64 = 0,

@@ -15,6 +15,7 @@ pub const Timer = struct {
     pub const never = std.math.maxInt(u64);
 };
 
+/// The timers of a worker, by the tick at which they come due.
 pub const Wheel = struct {
     /// Milliseconds per tick: deadlines may come so much late, never early.
     pub const tick_ms = 64;

@@ -6,6 +6,7 @@ const tls = @import("tls");
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 
+/// The TLS layer of one connection.
 pub const Tunnel = struct {
     gpa: std.mem.Allocator,
     session: tls.Session,

@@ -48,10 +48,12 @@ pub const DateCache = struct {
         return cache;
     }
 
+    /// Formats the date again if the second is another one.
     pub fn update(cache: *DateCache, seconds: u64) void {
         if (seconds != cache.seconds) cache.* = .init(seconds);
     }
 
+    /// The date, for a Date field.
     pub fn text(cache: *const DateCache) *const [29]u8 {
         return &cache.bytes;
     }

@@ -23,9 +23,11 @@ pub const Close = struct { code: u16, reason: []const u8 };
 pub const code_abnormal = 1006;
 pub const code_going_away = 1001;
 
+/// Why a message is not sent. Nothing was queued.
 pub const SendError = error{ OutOfMemory, NotUtf8, NotOpen };
 pub const CloseError = ws.Session.CloseError || error{OutOfMemory};
 
+/// An exchange after a WebSocket handshake: messages, pings, the end.
 pub const WebSocket = struct {
     session: ws.Session,
     /// The Sec-WebSocket-Accept that the handshake will be answered with.
@@ -45,6 +47,7 @@ pub const WebSocket = struct {
     /// `end` waits for the next round already.
     postponed: bool = false,
 
+    /// How far it is.
     pub const State = union(enum) {
         /// The host has not accepted it yet.
         handshake,
@@ -85,6 +88,7 @@ pub const WebSocket = struct {
         if (websocket.compression) |*context| context.deinit(gpa);
     }
 
+    /// Whether messages may be sent.
     pub fn isOpen(websocket: *const WebSocket) bool {
         return websocket.state == .open;
     }
@@ -98,6 +102,7 @@ pub const WebSocket = struct {
         };
     }
 
+    /// What a deadline asks for.
     pub const Due = enum { nothing, ping, pong_missed, close_unanswered };
 
     /// What is due at `now`.
@@ -155,6 +160,7 @@ pub const WebSocket = struct {
         ending,
     };
 
+    /// The answer to one call of `feed`.
     pub const Step = struct { consumed: usize, event: Event };
 
     /// Reads from the unread bytes, unmasking in place. Queues what the protocol owes the peer.
@@ -274,7 +280,9 @@ pub const WebSocket = struct {
         if (kind == .text and !ws.utf8.valid(bytes)) return error.NotUtf8;
         if (websocket.compression) |*context| {
             if (bytes.len >= websocket.deflate_bytes_min) {
-                if (try websocket.sendDeflated(try compression.deflater(context), kind, bytes, outbox, pool)) return;
+                // Not inlined: deflating takes 24 KiB of stack, which other messages would have to touch as well.
+                const deflater = try compression.deflater(context);
+                if (try @call(.never_inline, sendDeflated, .{ websocket, deflater, kind, bytes, outbox, pool })) return;
             }
         }
         var header: [ws.frame.header_bytes_max]u8 = undefined;

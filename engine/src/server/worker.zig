@@ -44,6 +44,7 @@ const Reason = types.Reason;
 const Level = types.Level;
 const Stats = types.Stats;
 
+/// One thread's loop over an io, for a host that answers.
 pub fn Worker(comptime Io: type, comptime Host: type) type {
     return struct {
         const Self = @This();
@@ -87,6 +88,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         access_told_at: u64 = 0,
         stats: Stats = .{},
 
+        /// A connection with what only the worker knows about it.
         pub const Peer = struct {
             connection: Connection,
             socket: io_room.Socket,
@@ -324,6 +326,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.corked_spare.clearRetainingCapacity();
         }
 
+        /// Looks at a connection once more before the next wait.
         pub fn cork(w: *Self, peer: *Peer) void {
             if (peer.connection.corked) return;
             peer.connection.corked = true;
@@ -381,6 +384,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- Ends
 
+        /// Tells the host something for its log.
         pub fn say(w: *Self, level: Level, buffer: []u8, comptime format: []const u8, arguments: anytype) void {
             w.host.notice(w, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
         }
@@ -395,6 +399,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.close(peer);
         }
 
+        /// The exchange is over without a complete response: the host is told why.
         pub fn endExchange(w: *Self, exchange: *Exchange, reason: Reason) void {
             exchange.connection.phase = .farewell;
             if (exchange.openWebSocket()) |websocket| {
@@ -404,6 +409,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.forget(exchange);
         }
 
+        /// Closes a connection; what it was doing is over.
         pub fn close(w: *Self, peer: *Peer) void {
             const connection = &peer.connection;
             switch (connection.phase) {
@@ -421,6 +427,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (w.pumping != peer) w.release(peer);
         }
 
+        /// Closes a connection of which the host knows nothing any more.
         pub fn release(w: *Self, peer: *Peer) void {
             const connection = &peer.connection;
             switch (connection.phase) {

@@ -32,6 +32,7 @@ pub const Frame = struct {
     /// Borrowed until the hook returns.
     payload: []const u8,
 
+    /// The message, as `payload`.
     pub fn getPayload(frame: *const Frame) []const u8 {
         return frame.payload;
     }
@@ -76,6 +77,7 @@ pub const WebSocket = struct {
     }
 };
 
+/// What a handler calls to answer a handshake.
 pub const upgrader = struct {
     pub const Error = error{
         /// The request is no WebSocket handshake. (A malformed one never reaches a handler: the engine has answered it.)

@@ -22,6 +22,7 @@ pub const Entry = struct {
         return entry.memory[0..entry.name_len];
     }
 
+    /// The content.
     pub fn bytes(entry: *const Entry) []const u8 {
         return entry.memory[entry.name_len..];
     }

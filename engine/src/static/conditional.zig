@@ -22,6 +22,7 @@ pub const Fields = struct {
     if_range: ?[]const u8 = null,
 };
 
+/// What the conditions of a request come to.
 pub const Verdict = enum { proceed, not_modified, precondition_failed };
 
 /// Evaluates GET and HEAD in the order of section 13.2.2. `now` in seconds since 1970.

@@ -14,6 +14,7 @@ const Accepted = @import("encoding.zig").Accepted;
 const Coding = @import("encoding.zig").Coding;
 const Mime = @import("mime.zig").Mime;
 
+/// All fields have defaults.
 pub const Config = struct {
     /// The part of a request's path that stands for the folder. With or without a slash at its end. Borrowed for as long as the server lives.
     request_path: []const u8 = "/",
@@ -34,6 +35,7 @@ pub const DirServer = struct {
     config: Config,
     cache: Cache,
 
+    /// Why the folder cannot be served.
     pub const InitError = error{ OutOfMemory, PathNotAbsolute, NameTooLong } || files.OpenError;
 
     /// `allocator` has to be safe for threads if several serve. `absolute_path` names the folder; links in it are followed. The folder may be moved afterwards, it stays the same one.

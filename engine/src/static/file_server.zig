@@ -6,6 +6,7 @@ const files = @import("files.zig");
 const representation = @import("representation.zig");
 const Mime = @import("mime.zig").Mime;
 
+/// All fields have defaults.
 pub const Config = struct {
     /// False: `init` fails if the file cannot be opened. True: a missing file is a 404 when it is asked for.
     lazy_load: bool = true,
@@ -19,6 +20,7 @@ pub const FileServer = struct {
     path: [:0]const u8,
     config: Config,
 
+    /// Why the file cannot be served.
     pub const InitError = error{ OutOfMemory, PathNotAbsolute } || files.OpenError;
 
     /// `absolute_path` is copied.

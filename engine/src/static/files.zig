@@ -6,6 +6,7 @@ const linux = std.os.linux;
 
 pub const Fd = linux.fd_t;
 
+/// Why a file or folder cannot be opened.
 pub const OpenError = error{
     /// There is none, or it is none of ours: outside the root, forbidden, a loop of links, a name that is too long.
     NotFound,
@@ -43,6 +44,7 @@ pub const File = struct {
     fd: Fd,
     status: Status,
 
+    /// Gives the descriptor back.
     pub fn close(file: File) void {
         _ = linux.close(file.fd);
     }

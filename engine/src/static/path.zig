@@ -8,6 +8,7 @@ pub const bytes_max = 4096;
 /// Room that `clean` leaves for suffixes ("/index.html", ".zst").
 const reserve_bytes = 512;
 
+/// A path without anything that leads elsewhere.
 pub const Clean = struct {
     /// Empty: the folder itself. Lies in the buffer that was given to `clean`.
     name: []u8,

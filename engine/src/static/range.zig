@@ -13,6 +13,7 @@ pub const Range = union(enum) {
     /// Nothing of it exists: 416.
     unsatisfiable,
 
+    /// A part of a representation.
     pub const Part = struct { offset: u64, len: u64 };
 
     /// Reads a field's value. `size` in bytes.

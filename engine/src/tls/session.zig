@@ -84,8 +84,6 @@ pub const Session = struct {
     /// a caller that stops for a while resumes there.
     pub fn receive(session: *Session, ciphertext: []const u8, plaintext: []u8, sink: tls.Sink) tls.Received {
         assert(plaintext.len > 0);
-        session.invariants();
-        defer session.invariants();
         switch (session.state) {
             .greeting => {
                 if (ciphertext.len == 0) return .{ .consumed = 0, .event = .want_more };
@@ -162,8 +160,6 @@ pub const Session = struct {
     /// Encrypts all of `plaintext` into `sink`, in records of up to 16 KiB. Not before the handshake is done, nor after `shutdown`;
     /// the peer's close_notify does not matter. Ciphertext is 22 to 29 bytes longer per record: bound the outbox by offering less.
     pub fn write(session: *Session, plaintext: []const u8, sink: tls.Sink) tls.WriteError!void {
-        session.invariants();
-        defer session.invariants();
         switch (session.state) {
             .greeting, .handshaking => unreachable,
             .open, .closed => assert(c.SSL_get_shutdown(session.ssl) & c.SSL_SENT_SHUTDOWN == 0),

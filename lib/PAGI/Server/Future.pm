@@ -27,6 +27,9 @@ sub _is_plain {
     my %sample = map { $_ => IO::Async::Future->new('loop') } keys %LAYOUT;
     return 0 if grep { !$_->isa('HASH') } values %sample;
     return 0 if _keys_of($sample{pending}) ne $LAYOUT{pending};
+    my $callback = sub { };
+    $sample{pending}->AWAIT_ON_READY($callback);
+    return 0 if "@{ $sample{pending}{callbacks}[0] }" ne "15 $callback";
     $sample{done}->done('value');
     $sample{failed}->fail('reason');
     $sample{cancelled}->cancel;
@@ -40,9 +43,12 @@ sub _install {
     my ($class) = @_;
     no strict 'refs';
     no warnings 'redefine';
-    *{"${class}::AWAIT_IS_READY"} = \&_await_is_ready;
-    *{"${class}::AWAIT_GET"}      = \&_await_get;
-    *{"${class}::AWAIT_NEW_DONE"} = \&_await_new_done;
+    *{"${class}::AWAIT_IS_READY"}     = \&_await_is_ready;
+    *{"${class}::AWAIT_IS_CANCELLED"} = \&_await_is_cancelled;
+    *{"${class}::AWAIT_GET"}          = \&_await_get;
+    *{"${class}::AWAIT_ON_READY"}     = \&_await_on_ready;
+    *{"${class}::AWAIT_CHAIN_CANCEL"} = \&_await_chain_cancel;
+    *{"${class}::AWAIT_NEW_DONE"}     = \&_await_new_done;
     return;
 }
 
@@ -72,10 +78,10 @@ PAGI::Server::Future - the Futures that $receive and $send return
 A subclass of L<IO::Async::Future> without methods of its own: everything that works with a Future
 works with these, C<then>, C<wait_any>, C<cancel> and a blocking C<get> included.
 
-The server makes most of them in C, already resolved. It also puts C versions of three methods that
-L<Future::AsyncAwait> calls, C<AWAIT_IS_READY>, C<AWAIT_GET> and C<AWAIT_NEW_DONE>, into L<Future>,
-which makes every C<await> of a ready Future and every C<async sub> cheaper, in the whole program. They
-do the same as the originals. This happens only where L<Future> is the pure-Perl one; set
+The server makes most of them in C, already resolved. It also puts C versions of what
+L<Future::AsyncAwait> calls for an C<await> (the methods C<AWAIT_IS_READY>, C<AWAIT_IS_CANCELLED>,
+C<AWAIT_GET>, C<AWAIT_ON_READY>, C<AWAIT_CHAIN_CANCEL> and C<AWAIT_NEW_DONE>) into L<Future>, which makes
+every C<await> and every C<async sub> cheaper, in the whole program. They do the same as the originals. This happens only where L<Future> is the pure-Perl one; set
 C<PAGI_PLAIN_FUTURE=1> in the environment to leave L<Future> alone.
 
 =head1 LICENSE

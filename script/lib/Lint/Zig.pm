@@ -1,5 +1,5 @@
 # The rules for Zig: formatting, who may import whom (the arrows of ARCHITECTURE.md), what a room
-# must not know, functions within a screen. Lines after the first test are tests and free of them.
+# must not know, functions within a screen, what is public explained. Lines after the first test are tests and free of them.
 package Lint::Zig;
 use v5.36;
 use File::Spec::Functions qw(canonpath);
@@ -30,7 +30,7 @@ my %MUST_NOT = (
 
 sub findings (@sources) {
     return () unless @sources;
-    return (_format(@sources), map { (_imports($_), _ignorance($_), _functions($_)) } @sources);
+    return (_format(@sources), map { (_imports($_), _ignorance($_), _functions($_), _documented($_)) } @sources);
 }
 
 # The formatter prints the names of files that it would change, and what it cannot parse.
@@ -112,6 +112,31 @@ sub _functions ($source) {
                 return if $line =~ /\btype \{\z/ || $line =~ /[;}]\z/;
                 ($indent, $name, $start) = ($1, $2, $number);
             }
+        }
+    );
+    return @findings;
+}
+
+# What a room offers to others says what it is for: functions, types and errors, but not init and deinit (their kind is known), not what only
+# passes another name on, and not what stands beside a documented neighbour in a list.
+sub _documented ($source) {
+    return if !defined _room($source) || $source->implementation_lines == 0;
+    return if $source->path =~ /libssl\.zig\z/;                                # names of OpenSSL's, explained there
+    my ($before, $testing, @findings) = ('');
+    $source->each_line(
+        sub ($line, $number) {
+            $testing ||= $line =~ /^test\b|^const testing\b/;
+            my $is_list = $before =~ /^\s*pub const\b/;
+            if (!$testing && $before !~ m{^\s*///}) {
+                my ($function) = $line =~ /^\s*pub (?:inline |export |noinline )*fn (\w+)/;
+                my ($constant) =
+                    $line =~ /^\s*pub const (\w+).* = (?:(?:extern |packed )?(?:struct|union|enum|opaque)\b|error\{)/;
+                push @findings, $source->at($number, "pub fn $function without a doc comment")
+                    if defined $function && $function !~ /\A(?:de)?init\z/;
+                push @findings, $source->at($number, "pub const $constant without a doc comment")
+                    if defined $constant && !$is_list;
+            }
+            $before = $line;
         }
     );
     return @findings;

@@ -15,22 +15,35 @@ pub const Class = enum {
     query_mark,
     /// The end of a field name.
     colon,
+    /// What is rare in a token: all but letters, digits, `-` and `_`.
+    token_rare,
+    /// What is rare in a host name or an IPv4 address: all but letters, digits, `-` and `.`.
+    host_rare,
 
-    fn has(comptime class: Class, byte: u8) bool {
+    /// Whether the class has `byte`.
+    pub fn has(comptime class: Class, byte: u8) bool {
         return switch (class) {
             .control => (byte < 0x20 and byte != '\t') or byte == 0x7f,
             .blank => byte <= 0x20 or byte == 0x7f,
             .path_mark => Class.blank.has(byte) or byte == '?' or byte == '#' or byte == '%',
             .query_mark => Class.blank.has(byte) or byte == '#',
             .colon => byte == ':',
+            .token_rare => !std.ascii.isAlphanumeric(byte) and byte != '-' and byte != '_',
+            .host_rare => !std.ascii.isAlphanumeric(byte) and byte != '-' and byte != '.',
         };
     }
 
-    inline fn hits(comptime class: Class, comptime width: usize, block: @Vector(width, u8)) @Vector(width, bool) {
+    /// Which bytes of a block the class has.
+    pub inline fn hits(comptime class: Class, comptime width: usize, block: @Vector(width, u8)) @Vector(width, bool) {
         const Block = @Vector(width, u8);
         const is = struct {
             inline fn equal(v: Block, byte: u8) @Vector(width, bool) {
                 return v == @as(Block, @splat(byte));
+            }
+            inline fn alphanumeric(v: Block) @Vector(width, bool) {
+                const folded = v | @as(Block, @splat(0x20));
+                const letter = folded -% @as(Block, @splat('a')) < @as(Block, @splat(26));
+                return letter | (v -% @as(Block, @splat('0')) < @as(Block, @splat(10)));
             }
         };
         return switch (class) {
@@ -39,12 +52,14 @@ pub const Class = enum {
             .path_mark => Class.blank.hits(width, block) | is.equal(block, '?') | is.equal(block, '#') | is.equal(block, '%'),
             .query_mark => Class.blank.hits(width, block) | is.equal(block, '#'),
             .colon => is.equal(block, ':'),
+            .token_rare => !(is.alphanumeric(block) | is.equal(block, '-') | is.equal(block, '_')),
+            .host_rare => !(is.alphanumeric(block) | is.equal(block, '-') | is.equal(block, '.')),
         };
     }
 };
 
 /// Bytes per vector: the machine's, but not more than 32, because a head's lines are short.
-const block_bytes = @min(32, std.simd.suggestVectorLength(u8) orelse 16);
+pub const block_bytes = @min(32, std.simd.suggestVectorLength(u8) orelse 16);
 
 /// Index of the first byte of `class` in `bytes` at or after `from`; bytes.len if there is none.
 pub fn find(comptime class: Class, bytes: []const u8, from: usize) usize {
@@ -61,11 +76,13 @@ pub fn findScalar(comptime class: Class, bytes: []const u8, from: usize) usize {
 }
 
 fn findBlocks(comptime class: Class, comptime width: usize, bytes: []const u8, from: usize) usize {
-    // Short input: halve the block. Below eight bytes a loop is as good.
-    if (bytes.len < width) {
-        return if (width > 8) findBlocks(class, width / 2, bytes, from) else findScalar(class, bytes, from);
-    }
     const Mask = @Int(.unsigned, width);
+    if (bytes.len < width) {
+        if (width > short_bytes) return findBlocks(class, width / 2, bytes, from);
+        const mask: Mask = @bitCast(class.hits(width, padded(bytes)));
+        const seen = mask >> @truncate(from);
+        return if (seen != 0 and from < bytes.len) @min(from + @ctz(seen), bytes.len) else bytes.len;
+    }
     var at = from;
     while (bytes.len - at >= width) : (at += width) {
         const mask: Mask = @bitCast(class.hits(width, bytes[at..][0..width].*));
@@ -76,6 +93,32 @@ fn findBlocks(comptime class: Class, comptime width: usize, bytes: []const u8, f
     const base = bytes.len - width;
     const mask: Mask = @as(Mask, @bitCast(class.hits(width, bytes[base..][0..width].*))) >> @intCast(at - base);
     return if (mask != 0) at + @ctz(mask) else bytes.len;
+}
+
+/// The smallest block, in bytes; what is shorter is padded.
+const short_bytes = 16;
+
+/// Fewer than 16 bytes as a block, with zeros behind them: made of two words that overlap, not byte by byte.
+inline fn padded(bytes: []const u8) @Vector(short_bytes, u8) {
+    const len = bytes.len;
+    assert(len < short_bytes);
+    const word: u128 = if (len >= 8)
+        head(u64, bytes) | @as(u128, tail(u64, bytes)) << @intCast(8 * (len - 8))
+    else if (len >= 4)
+        head(u32, bytes) | @as(u64, tail(u32, bytes)) << @intCast(8 * (len - 4))
+    else if (len > 0)
+        bytes[0] | @as(u32, bytes[len / 2]) << @intCast(8 * (len / 2)) | @as(u32, bytes[len - 1]) << @intCast(8 * (len - 1))
+    else
+        0;
+    return @bitCast(std.mem.nativeToLittle(u128, word));
+}
+
+inline fn head(comptime Word: type, bytes: []const u8) Word {
+    return std.mem.readInt(Word, bytes[0..@sizeOf(Word)], .little);
+}
+
+inline fn tail(comptime Word: type, bytes: []const u8) Word {
+    return std.mem.readInt(Word, bytes[bytes.len - @sizeOf(Word) ..][0..@sizeOf(Word)], .little);
 }
 
 const token_bytes: [256]bool = table: {
@@ -94,10 +137,10 @@ pub inline fn isTokenByte(byte: u8) bool {
 
 /// Whether `text` is a token: not empty, and nothing but token bytes.
 pub fn isToken(text: []const u8) bool {
-    // Without a branch per byte: names are short, and nearly always tokens.
-    var all = @intFromBool(text.len != 0);
-    for (text) |byte| all &= @intFromBool(token_bytes[byte]);
-    return all != 0;
+    if (text.len == 0) return false;
+    if (find(.token_rare, text, 0) == text.len) return true;
+    for (text) |byte| if (!token_bytes[byte]) return false;
+    return true;
 }
 
 /// Whether `text` may be sent as a field value: no controls but HTAB.
@@ -119,6 +162,7 @@ pub inline fn isSpace(byte: u8) bool {
     return byte == ' ' or byte == '\t';
 }
 
+/// Why a text is no number, or none of ours.
 pub const DecimalError = error{ NotANumber, Overflow };
 
 /// Reads a string of decimal digits and nothing else: no sign, no space. Text that is not all digits is NotANumber even if
@@ -126,6 +170,14 @@ pub const DecimalError = error{ NotANumber, Overflow };
 pub fn parseDecimal(text: []const u8) DecimalError!u64 {
     if (text.len == 0) return error.NotANumber;
     var value: u64 = 0;
+    if (text.len <= digits_max) {
+        for (text) |byte| {
+            const digit = byte -% '0';
+            if (digit > 9) return error.NotANumber;
+            value = value * 10 + digit;
+        }
+        return value;
+    }
     var overflow = false;
     for (text) |byte| {
         const digit = byte -% '0';
@@ -136,6 +188,24 @@ pub fn parseDecimal(text: []const u8) DecimalError!u64 {
     }
     return if (overflow) error.Overflow else value;
 }
+
+/// Digits of the largest u64.
+pub const decimal_bytes_max = 20;
+
+/// The digits of a number, at the end of `buffer`.
+pub fn decimal(number: u64, buffer: *[decimal_bytes_max]u8) []const u8 {
+    var at: usize = buffer.len;
+    var rest = number;
+    while (true) {
+        at -= 1;
+        buffer[at] = '0' + @as(u8, @intCast(rest % 10));
+        rest /= 10;
+        if (rest == 0) return buffer[at..];
+    }
+}
+
+/// So many digits cannot overflow 64 bits.
+const digits_max = 19;
 
 /// Whether `text` equals `lower`, a literal of two bytes or more without capitals, but for the case of its letters. For the hot
 /// path: compares word by word, the last word overlapping the one before. Only letters are folded: folding `-` as well would make
@@ -225,11 +295,14 @@ test "find and its scalar twin agree at every length, start and position" {
 
 test "find and its scalar twin agree on every byte value" {
     inline for (comptime std.enums.values(Class)) |class| {
-        inline for (.{ 1, 8, 16, 33, 64 }) |len| {
+        inline for (.{ 1, 3, 4, 7, 8, 15, 16, 17, 33, 64 }) |len| {
             var bytes: [len]u8 = @splat('a');
-            for (0..256) |value| {
-                bytes[len / 2] = @intCast(value);
-                try std.testing.expectEqual(findScalar(class, &bytes, 0), find(class, &bytes, 0));
+            for (0..len) |at| {
+                for (0..256) |value| {
+                    bytes[at] = @intCast(value);
+                    try std.testing.expectEqual(findScalar(class, &bytes, 0), find(class, &bytes, 0));
+                }
+                bytes[at] = 'a';
             }
         }
     }
@@ -270,7 +343,11 @@ test "equalsFolded agrees with the standard library" {
     }
 }
 
-test "decimal" {
+test "decimal, both ways" {
+    var buffer: [decimal_bytes_max]u8 = undefined;
+    for ([_]u64{ 0, 9, 10, 6150, std.math.maxInt(u64) }) |number| {
+        try std.testing.expectEqual(number, try parseDecimal(decimal(number, &buffer)));
+    }
     try std.testing.expectEqual(0, try parseDecimal("0"));
     try std.testing.expectEqual(7, try parseDecimal("007"));
     try std.testing.expectEqual(std.math.maxInt(u64), try parseDecimal("18446744073709551615"));

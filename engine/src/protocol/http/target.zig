@@ -48,6 +48,7 @@ pub const Parts = struct {
     authority: Span = .{},
 };
 
+/// What `parse` finds.
 pub const Outcome = union(enum) { parts: Parts, refused: Refusal };
 
 /// Takes a target to pieces. Refuses (400): controls, space, a fragment, a broken percent-encoding in the path, a form that does
@@ -111,7 +112,7 @@ pub fn isAuthority(text: []const u8) bool {
         }
         return isPortSuffix(text[close + 1 ..]);
     }
-    var at: usize = 0;
+    var at = syntax.find(.host_rare, text, 0);
     while (true) {
         while (at < text.len and name_bytes[text[at]]) at += 1;
         if (at == text.len or text[at] != '%') return isPortSuffix(text[at..]);

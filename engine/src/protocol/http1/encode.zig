@@ -19,7 +19,7 @@ const field_overhead = ": ".len + "\r\n".len;
 
 /// Upper bound of a head without the application's fields: status line, Date, Connection, framing field, blank line.
 pub const head_overhead_bytes_max = status.line_bytes_max + date_prefix.len + date.bytes_len + "\r\n".len +
-    connection_close_upgrade.len + chunked_coding.len + "\r\n".len;
+    connection_close_upgrade.len + length_bytes_max + "\r\n".len;
 
 /// Upper bound of what these fields take, in bytes.
 pub fn fieldsSize(fields: []const Field) usize {
@@ -34,13 +34,15 @@ pub const connection_keep_alive = "Connection: keep-alive\r\n";
 pub const connection_upgrade = "Connection: Upgrade\r\n";
 pub const connection_close_upgrade = "Connection: close, Upgrade\r\n";
 pub const chunked_coding = "Transfer-Encoding: chunked\r\n";
-pub const length_zero = "Content-Length: 0\r\n";
+pub const length_zero = length_prefix ++ "0\r\n";
+const length_prefix = "Content-Length: ";
+const length_bytes_max = length_prefix.len + syntax.decimal_bytes_max + "\r\n".len;
 const date_prefix = "Date: ";
 
 comptime {
     // head_overhead_bytes_max counts the longest line of each kind.
     for (.{ connection_close, connection_keep_alive, connection_upgrade }) |line| assert(line.len <= connection_close_upgrade.len);
-    assert(length_zero.len <= chunked_coding.len);
+    assert(length_zero.len <= length_bytes_max and chunked_coding.len <= length_bytes_max);
 }
 
 /// A buffer that fills from the left. The caller has made it large enough.
@@ -48,24 +50,41 @@ pub const Writer = struct {
     buffer: []u8,
     len: usize = 0,
 
-    /// Appends `text`. Asserts that it fits.
-    pub fn put(writer: *Writer, text: []const u8) void {
+    /// Appends `text`. Asserts that it fits. Inline, so that a literal is copied by a few moves instead of a call.
+    pub inline fn put(writer: *Writer, text: []const u8) void {
         @memcpy(writer.buffer[writer.len..][0..text.len], text);
         writer.len += text.len;
     }
 
+    /// Appends a status line.
+    pub inline fn putStatus(writer: *Writer, code: u16) void {
+        // Nearly every response: a literal.
+        if (code == 200) writer.put(comptime status.line(200)) else writer.put(status.line(code));
+    }
+
     /// Appends a Date field.
-    pub fn putDate(writer: *Writer, text: *const [date.bytes_len]u8) void {
+    pub inline fn putDate(writer: *Writer, text: *const [date.bytes_len]u8) void {
         writer.put(date_prefix);
         writer.put(text);
         writer.put("\r\n");
     }
 
-    fn putField(writer: *Writer, name: []const u8, value: []const u8) void {
-        writer.put(name);
-        writer.put(": ");
-        writer.put(value);
+    /// Appends a Content-Length field.
+    pub fn putLength(writer: *Writer, length: u64) void {
+        var digits: [syntax.decimal_bytes_max]u8 = undefined;
+        writer.put(length_prefix);
+        writer.put(syntax.decimal(length, &digits));
         writer.put("\r\n");
+    }
+
+    inline fn putField(writer: *Writer, name: []const u8, value: []const u8) void {
+        // One bounds check for the whole line.
+        const line = writer.buffer[writer.len..][0 .. name.len + value.len + field_overhead];
+        @memcpy(line[0..name.len], name);
+        line[name.len..][0..2].* = ": ".*;
+        @memcpy(line[name.len + 2 ..][0..value.len], value);
+        line[line.len - 2 ..][0..2].* = "\r\n".*;
+        writer.len += line.len;
     }
 };
 
@@ -102,16 +121,15 @@ pub fn putFields(writer: *Writer, fields: []const Field, policy: Policy, found: 
         const name = field.name();
         const value = field.value();
         const id: header.Id = .fromName(name);
-        found.bad_field = index;
+        errdefer found.bad_field = index;
         if (id == .other and !syntax.isToken(name)) return error.InvalidFieldName;
         if (!syntax.isFieldValue(value)) return error.InvalidFieldValue;
-        if (try passes(id, value, policy, found)) writer.putField(name, value);
+        if (id == .other or try passes(id, value, policy, found)) writer.putField(name, value);
     }
 }
 
 fn passes(id: header.Id, value: []const u8, policy: Policy, found: *Found) FieldError!bool {
     switch (id) {
-        .other => return true,
         .date => found.date = true,
         .content_length => switch (policy) {
             .head, .head_without_length, .upgrade_required => {
@@ -136,6 +154,49 @@ fn passes(id: header.Id, value: []const u8, policy: Policy, found: *Found) Field
     found.dropped = found.dropped or drop;
     return !drop;
 }
+
+/// An application's fields in wire form: checked and written once, one after the other, and copied in one piece when a response
+/// starts. Hop-by-hop fields are dropped. The memory is the caller's.
+pub const Lines = struct {
+    text: []u8 = &.{},
+    /// What the head depends on. A Content-Length is here and nowhere else: whether it goes out is decided by the response.
+    found: Found = .{},
+
+    /// Bytes that `add` needs.
+    pub fn sizeOf(name: []const u8, value: []const u8) usize {
+        return name.len + value.len + field_overhead;
+    }
+
+    /// Adds a field. `room` lies directly behind `text`, unless that is empty, and holds at least sizeOf(name, value) bytes. After an
+    /// error nothing has changed but found.bad_field.
+    pub fn add(lines: *Lines, name: []const u8, value: []const u8, room: []u8) FieldError!void {
+        assert(lines.text.len == 0 or lines.text.ptr + lines.text.len == room.ptr);
+        var writer: Writer = .{ .buffer = room };
+        try putFields(&writer, &.{.init(name, value)}, .head_without_length, &lines.found);
+        const start = room.ptr - lines.text.len;
+        lines.text = start[0 .. lines.text.len + writer.len];
+    }
+
+    /// The fields one by one, for whoever needs them apart again.
+    pub fn iterator(lines: *const Lines) Iterator {
+        return .{ .rest = lines.text };
+    }
+
+    /// Walks the fields.
+    pub const Iterator = struct {
+        rest: []const u8,
+
+        /// The next field, or null at the end.
+        pub fn next(it: *Iterator) ?Field {
+            if (it.rest.len == 0) return null;
+            const colon = syntax.find(.colon, it.rest, 0);
+            const end = syntax.find(.control, it.rest, colon);
+            const field: Field = .init(it.rest[0..colon], it.rest[colon + ": ".len .. end]);
+            it.rest = it.rest[end + "\r\n".len ..];
+            return field;
+        }
+    };
+};
 
 /// Longest chunk prefix, in bytes: 16 hexadecimal digits and CRLF.
 pub const chunk_prefix_bytes_max = 18;
@@ -164,11 +225,14 @@ pub fn refusalResponse(refusal: event.Refusal, date_text: ?*const [date.bytes_le
     assert(refusal.detail.len <= event.Refusal.detail_bytes_max);
     assert(out.len >= refusal_bytes_max);
     var writer: Writer = .{ .buffer = out };
-    writer.put(status.line(refusal.status));
+    writer.putStatus(refusal.status);
     if (date_text) |text| writer.putDate(text);
     writer.put("Content-Type: text/plain\r\n" ++ connection_close);
-    if (retry_after_s) |seconds| putNumber(&writer, "Retry-After", seconds);
-    putNumber(&writer, "Content-Length", refusalBodyBytes(refusal));
+    if (retry_after_s) |seconds| {
+        var digits: [syntax.decimal_bytes_max]u8 = undefined;
+        writer.putField("Retry-After", syntax.decimal(seconds, &digits));
+    }
+    writer.putLength(refusalBodyBytes(refusal));
     writer.put("\r\n");
     writer.put(refusal.detail);
     writer.put("\n");
@@ -178,12 +242,6 @@ pub fn refusalResponse(refusal: event.Refusal, date_text: ?*const [date.bytes_le
 /// Bytes of content in a refusal's response.
 pub fn refusalBodyBytes(refusal: event.Refusal) usize {
     return refusal.detail.len + "\n".len;
-}
-
-fn putNumber(writer: *Writer, comptime name: []const u8, number: u64) void {
-    var digits: [20]u8 = undefined;
-    // 20 digits hold every u64.
-    writer.putField(name, std.fmt.bufPrint(&digits, "{d}", .{number}) catch unreachable);
 }
 
 test "chunk prefixes" {
@@ -259,4 +317,29 @@ test "fields that cannot be sent" {
         try std.testing.expectError(expected, put(&fields, .head, &found, &out));
         try std.testing.expectEqual(1, found.bad_field);
     }
+}
+
+test "lines say what fields say" {
+    var memory: [256]u8 = undefined;
+    var lines: Lines = .{};
+    const fields = [_]Field{
+        .init("X-A", ""),    .init("Content-Length", "5"), .init("connection", "close"), .init("content-length", "5"),
+        .init("X-B", "b:c"), .init("Date", "always"),
+    };
+    for (fields) |field| try lines.add(field.name(), field.value(), memory[lines.text.len..]);
+    try std.testing.expectEqualStrings("X-A: \r\nX-B: b:c\r\nDate: always\r\n", lines.text);
+    try std.testing.expectEqual(5, lines.found.content_length);
+    try std.testing.expect(lines.found.date and lines.found.dropped);
+    const before = lines.text;
+    try std.testing.expectError(error.InvalidFieldName, lines.add("a b", "", memory[before.len..]));
+    try std.testing.expectError(error.InvalidFieldValue, lines.add("a", "\r\nb: c", memory[before.len..]));
+    try std.testing.expectError(error.InvalidContentLength, lines.add("content-length", "6", memory[before.len..]));
+    try std.testing.expectEqualStrings(before, lines.text);
+    var it = lines.iterator();
+    for ([_]usize{ 0, 4, 5 }) |index| {
+        const field = it.next().?;
+        try std.testing.expectEqualStrings(fields[index].name(), field.name());
+        try std.testing.expectEqualStrings(fields[index].value(), field.value());
+    }
+    try std.testing.expectEqual(null, it.next());
 }

@@ -44,6 +44,7 @@ pub const Request = struct {
     upgrade: bool = false,
 };
 
+/// What the law says about a request.
 pub const Outcome = union(enum) { accepted: Request, refused: Refusal };
 
 /// Applies the law to the fields of a request. `text` is what the spans refer to.

@@ -12,6 +12,7 @@ const syntax = @import("../http/syntax.zig");
 const target = @import("../http/target.zig");
 const framing = @import("framing.zig");
 const Method = @import("../http/method.zig").Method;
+const Lines = @import("scan.zig").Lines;
 const Refusal = @import("../event.zig").Refusal;
 const FieldSpan = header.FieldSpan;
 const Limits = framing.Limits;
@@ -103,9 +104,12 @@ pub const Parser = struct {
 
     fn advance(parser: *Parser, bytes: []const u8, limits: *const Limits, head: *Head) Outcome {
         if (parser.place != .fields) {
-            const outcome = parser.requestLine(bytes, limits, head);
-            if (outcome != .complete) return outcome;
-            parser.place = .{ .fields = .init(@intCast(outcome.complete)) };
+            const plain = if (parser.isFresh()) plainRequestLine(bytes, limits.request_line_bytes_max, head) else null;
+            const end = plain orelse switch (parser.requestLine(bytes, limits, head)) {
+                .complete => |end| end,
+                else => |outcome| return outcome,
+            };
+            parser.place = .{ .fields = .init(@intCast(end)) };
         }
         return parser.place.fields.parse(bytes, limits.head_bytes_max, head.capacity(limits));
     }
@@ -141,6 +145,35 @@ pub const Parser = struct {
         };
     }
 };
+
+/// What nearly every request line is, in few steps: a common method, a path without anything encoded, perhaps a query, HTTP/1.1, and
+/// all of it there. The index behind its end; null sends everything else the long way, which says the same of this one.
+fn plainRequestLine(bytes: []const u8, line_max: usize, head: *Head) ?usize {
+    const method: Method, const at: usize = inline for (.{ Method.GET, Method.POST, Method.HEAD }) |method| {
+        const start = @tagName(method) ++ " ";
+        if (std.mem.startsWith(u8, bytes, start ++ "/")) break .{ method, start.len };
+    } else return null;
+    const window = bytes[0..@min(bytes.len, line_max)];
+    const path_end = syntax.find(.path_mark, window, at);
+    var end = path_end;
+    if (end < window.len and window[end] == '?') {
+        end = syntax.find(.query_mark, window, end);
+        head.query = .{ .at = @intCast(path_end + 1), .len = @intCast(end - path_end - 1) };
+    }
+    const version = " HTTP/1.1\r\n";
+    // The limit is on the line without its CRLF.
+    if (end + version.len - "\r\n".len > window.len or !std.mem.startsWith(u8, bytes[end..], version)) {
+        head.query = .{};
+        return null;
+    }
+    head.method = method;
+    head.method_text = .{ .at = 0, .len = @intCast(at - 1) };
+    head.target = .{ .at = @intCast(at), .len = @intCast(end - at) };
+    head.path = .{ .at = @intCast(at), .len = @intCast(path_end - at) };
+    head.target_form = .origin;
+    head.version = .http_1_1;
+    return end + version.len;
+}
 
 /// Method and target of a request line whose target lies at `at`..`end`.
 fn noteTarget(head: *Head, window: []const u8, at: u32, end: u32) ?Refusal {
@@ -210,53 +243,67 @@ pub const Fields = struct {
     /// Reads on until the blank line. `bytes` starts where it started at the first call; `bytes_max` counts from there. The lines
     /// that this call reads fill `storage` at their number; its length bounds their count.
     pub fn parse(fields: *Fields, bytes: []const u8, bytes_max: usize, storage: []FieldSpan) Outcome {
-        // A copy, to keep it in registers: for all the compiler knows, a store to `storage` could change `fields`.
-        var place = fields.*;
-        defer fields.* = place;
         const window = bytes[0..@min(bytes.len, bytes_max)];
-        while (place.line_at < window.len) {
-            const blank = window[place.line_at] == '\r';
-            if (!blank and place.count == storage.len) return tooLarge("too many fields");
-            const end: u32 = @intCast(syntax.find(.control, window, place.scanned));
-            place.scanned = end;
+        return switch (fields.advance(window, storage)) {
+            .blank_line => .{ .complete = fields.scanned + 2 },
+            .out_of_bytes => if (bytes.len >= bytes_max) tooLarge("header section too large") else .incomplete,
+            .too_many => tooLarge("too many fields"),
+            .long_name => tooLarge("field name too long"),
+            .folded => bad("folded field line"),
+            .no_colon => bad("field line without colon"),
+            .bad_name => bad("malformed field name"),
+            .illegal_byte => illegalByte(window[fields.scanned]),
+        };
+    }
+
+    /// Why `advance` stopped.
+    const Stop = enum { blank_line, out_of_bytes, too_many, long_name, folded, no_colon, bad_name, illegal_byte };
+
+    /// The loop over lines. What happens once per line is here, and nothing else, so that it stays in registers.
+    fn advance(fields: *Fields, window: []const u8, storage: []FieldSpan) Stop {
+        assert(fields.line_at <= fields.scanned and window.len <= std.math.maxInt(u32));
+        var at: usize = fields.line_at;
+        var end: usize = fields.scanned;
+        var count: usize = fields.count;
+        defer fields.* = .{ .line_at = @truncate(at), .scanned = @truncate(end), .count = @truncate(count) };
+        var lines: Lines = .init(window, @min(end, window.len));
+        while (at < window.len) {
+            if (count == storage.len and window[at] != '\r') return .too_many;
+            const resumed = end != at;
+            const line = lines.next(end);
+            end = line.end;
             if (end + 1 >= window.len) {
-                if (end < window.len and window[end] != '\r') return illegalByte(window[end]);
-                break;
+                return if (end < window.len and window[end] != '\r') .illegal_byte else .out_of_bytes;
             }
-            if (window[end] != '\r' or window[end + 1] != '\n') return illegalByte(window[end]);
-            if (blank) return .{ .complete = end + 2 };
-            if (fieldLine(window[0..end], place.line_at, &storage[place.count])) |refusal| return .{ .refused = refusal };
-            place.count += 1;
-            place.line_at = end + 2;
-            place.scanned = place.line_at;
+            if (!std.mem.eql(u8, window[end..][0..2], "\r\n")) return .illegal_byte;
+            if (end == at) return .blank_line;
+            if (syntax.isSpace(window[at])) return .folded;
+            // The colon of a line that an earlier call has begun lies before what this one scans.
+            const colon = if (resumed) syntax.find(.colon, window[0..end], at) else line.colon;
+            if (colon >= end) return .no_colon;
+            const name = window[at..colon];
+            if (name.len > std.math.maxInt(u16)) return .long_name;
+            const id: header.Id = .fromName(name);
+            if (id == .other and !syntax.isToken(name)) return .bad_name;
+            // A CR stands behind the value, so that this ends.
+            var start = colon + 1;
+            while (syntax.isSpace(window[start])) start += 1;
+            var stop = end;
+            while (stop > start and syntax.isSpace(window[stop - 1])) stop -= 1;
+            storage[count] = .{
+                .name_at = @truncate(at),
+                .name_len = @truncate(name.len),
+                .value_at = @truncate(start),
+                .value_len = @truncate(stop - start),
+                .id = id,
+            };
+            count += 1;
+            at = end + 2;
+            end = at;
         }
-        return if (bytes.len >= bytes_max) tooLarge("header section too large") else .incomplete;
+        return .out_of_bytes;
     }
 };
-
-/// One field line, from `at` to the end of `text`, which excludes the CRLF.
-fn fieldLine(text: []const u8, at: u32, span: *FieldSpan) ?Refusal {
-    assert(at < text.len);
-    if (syntax.isSpace(text[at])) return .{ .status = 400, .detail = "folded field line" };
-    const colon = syntax.find(.colon, text, at);
-    if (colon == text.len) return .{ .status = 400, .detail = "field line without colon" };
-    const name = text[at..colon];
-    if (name.len > std.math.maxInt(u16)) return .{ .status = 431, .detail = "field name too long" };
-    const id: header.Id = .fromName(name);
-    if (id == .other and !syntax.isToken(name)) return .{ .status = 400, .detail = "malformed field name" };
-    var start = colon + 1;
-    var end = text.len;
-    while (start < end and syntax.isSpace(text[start])) start += 1;
-    while (end > start and syntax.isSpace(text[end - 1])) end -= 1;
-    span.* = .{
-        .name_at = at,
-        .name_len = @intCast(name.len),
-        .value_at = @intCast(start),
-        .value_len = @intCast(end - start),
-        .id = id,
-    };
-    return null;
-}
 
 const too_long_line: Outcome = .{ .refused = .{ .status = 414, .detail = "request line too long" } };
 

@@ -18,6 +18,7 @@ const Method = @import("../http/method.zig").Method;
 const Field = header.Field;
 
 pub const BodyKind = framing.BodyKind;
+pub const Lines = encode.Lines;
 pub const Event = event.Event;
 pub const Head = head_room.Head;
 pub const Limits = framing.Limits;
@@ -30,19 +31,23 @@ pub const Version = framing.Version;
 pub const Response = struct {
     /// 200..599.
     status: u16,
-    fields: []const Field,
+    fields: []const Field = &.{},
+    /// Further fields, in wire form already.
+    lines: ?*const Lines = null,
     /// Says `Connection: keep-alive` to HTTP/1.1 clients too, which take it for granted, if the connection will persist.
     says_keep_alive: bool = false,
     /// Sent unless the application has a Date of its own, or unless null.
     date: ?*const [date.bytes_len]u8 = null,
 };
 
+/// Why a response cannot begin like that. Nothing was written.
 pub const StartError = error{ InvalidStatus, OutOfOrder } || encode.FieldError;
 pub const BodyError = error{
     OutOfOrder,
     /// More content than the Content-Length that was sent.
     TooLong,
 };
+/// Why a response cannot end like that.
 pub const EndError = error{
     OutOfOrder,
     /// Less content than the Content-Length that was sent: nothing but closing the connection tells the client.
@@ -75,7 +80,7 @@ pub const Disposition = enum {
 /// What a client that waits is told before it sends its content.
 pub const continue_text = "HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Upper bound of what `start`, `informational` and `switchProtocols` write for these fields, in bytes.
+/// Upper bound of what `start` (without lines), `informational` and `switchProtocols` write for these fields, in bytes.
 pub fn startSize(fields: []const Field) usize {
     return encode.head_overhead_bytes_max + encode.fieldsSize(fields);
 }
@@ -133,6 +138,7 @@ const Output = union(enum) {
     ended,
 };
 
+/// The state of one connection. No deinit: it owns nothing.
 pub const Session = struct {
     limits: *const Limits,
     input: Input = .{ .head = .{} },
@@ -224,21 +230,30 @@ pub const Session = struct {
         return s.output != .unstarted;
     }
 
+    /// The response has started, and its content is sent: not to HEAD, nor with 204 and 304.
+    pub fn sendsContent(s: *const Session) bool {
+        return s.output != .unstarted and s.output != .discarded;
+    }
+
     /// The response has been written to its end.
     pub fn responseEnded(s: *const Session) bool {
         return s.output == .ended;
     }
 
-    /// Writes the response's head; the result is the number of bytes. `out` holds at least startSize(fields) bytes.
+    /// Writes the response's head; the result is the number of bytes. `out` holds at least startSize(fields) + lines.text.len bytes.
     /// After an error nothing has changed but `bad_field`, and `out` holds rubbish.
     pub fn start(s: *Session, r: Response, out: []u8) StartError!usize {
         if (!s.mayStart()) return error.OutOfOrder;
         if (r.status < 200 or r.status > status.code_max) return error.InvalidStatus;
         const shape = framing.responseShape(s.method, r.status);
-        var found: encode.Found = .{};
         const upgrade = r.status == upgrade_required and s.version != .http_1_0;
         const policy: encode.Policy = if (!shape.passesLength()) .head_without_length else if (upgrade) .upgrade_required else .head;
+        var found: encode.Found = if (r.lines) |lines| lines.found else .{};
         var writer = try s.openHead(r.status, r.fields, policy, out, &found);
+        if (r.lines) |lines| {
+            writer.put(lines.text);
+            if (lines.found.content_length) |length| if (shape.passesLength()) writer.putLength(length);
+        }
         if (r.date) |text| {
             if (!found.date) writer.putDate(text);
         }
@@ -306,9 +321,9 @@ pub const Session = struct {
         out: []u8,
         found: *encode.Found,
     ) encode.FieldError!encode.Writer {
-        assert(out.len >= startSize(fields));
+        // Each put checks that it fits.
         var writer: encode.Writer = .{ .buffer = out };
-        writer.put(status.line(code));
+        writer.putStatus(code);
         encode.putFields(&writer, fields, policy, found) catch |err| {
             s.noteBadField(found.bad_field);
             return err;
@@ -346,6 +361,26 @@ pub const Session = struct {
             .until_close, .tunnel => {},
         }
         return .{ .payload = len != 0 };
+    }
+
+    /// Writes the last piece of content, framing included, and ends the response: what `body` and `end` say, in one go; the result
+    /// is the number of bytes. `out` holds at least body_prefix_bytes_max + content.len + 2 + endSize(&.{}) bytes. After an error
+    /// the response cannot go on.
+    pub fn finish(s: *Session, content_bytes: []const u8, out: []u8) (BodyError || EndError)!usize {
+        var writer: encode.Writer = .{ .buffer = out };
+        if (s.output == .counted and s.output.counted == content_bytes.len) {
+            // Nearly every response: nothing but the content.
+            writer.put(content_bytes);
+            s.output = .ended;
+            s.invariants();
+            return writer.len;
+        }
+        var prefix: [body_prefix_bytes_max]u8 = undefined;
+        const plan = try s.body(content_bytes.len, &prefix);
+        writer.put(plan.prefix);
+        if (plan.payload) writer.put(content_bytes);
+        writer.put(plan.suffix);
+        return writer.len + try s.end(&.{}, out[writer.len..]);
     }
 
     /// Ends the response and writes its trailers; the result is the number of bytes, which may be none. `out` holds at least

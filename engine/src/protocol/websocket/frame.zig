@@ -25,6 +25,7 @@ pub const Opcode = enum(u4) {
         return @backingInt(opcode) & 0x8 != 0;
     }
 
+    /// Whether RFC 6455 gives it no meaning.
     pub fn isReserved(opcode: Opcode) bool {
         return switch (opcode) {
             .continuation, .text, .binary, .close, .ping, .pong => false,

@@ -157,6 +157,7 @@ pub const Extension = struct {
 pub const Params = struct {
     scanner: Scanner,
 
+    /// The next parameter, or null at the end.
     pub fn next(it: *Params) ?Param {
         if (!it.scanner.take(';')) {
             assert(it.scanner.atEnd());
@@ -181,6 +182,7 @@ pub const Value = struct {
     pub const Characters = struct {
         rest: []const u8,
 
+        /// The next character without its quoting, or null at the end.
         pub fn next(it: *Characters) ?u8 {
             if (it.rest.len == 0) return null;
             // A bare backslash is no token character, so it always stands before the one that it quotes.
@@ -190,6 +192,7 @@ pub const Value = struct {
         }
     };
 
+    /// Reads the value, quoted or not.
     pub fn characters(value: Value) Characters {
         return .{ .rest = value.raw };
     }

@@ -78,7 +78,8 @@ fn asciiPrefix(bytes: []const u8) usize {
     if (bytes.len == 0 or bytes[0] >= 0x80) return 0;
     while (bytes.len - at >= lanes) : (at += lanes) {
         const block: Lanes = bytes[at..][0..lanes].*;
-        if (@reduce(.Or, block) >= 0x80) break;
+        const high: @Int(.unsigned, lanes) = @bitCast(block >= @as(Lanes, @splat(0x80)));
+        if (high != 0) return at + @ctz(high);
     }
     return at + asciiPrefixScalar(bytes[at..]);
 }

@@ -33,6 +33,7 @@ pub const Early = union(enum) {
     process,
     header: Header,
 
+    /// A request header by its name, and by its number if it has one.
     pub const Header = struct { id: http.header.Id, name: []const u8 };
 };
 
@@ -71,6 +72,7 @@ pub const Fault = struct {
     reason: [:0]const u8 = "",
 };
 
+/// A compiled format.
 pub const Format = struct {
     arena: std.heap.ArenaAllocator,
     /// In the order in which they are kept.
@@ -82,6 +84,7 @@ pub const Format = struct {
     /// Bound on what `ops` add to the kept runs.
     rest_bytes_max: usize,
 
+    /// Why a format cannot be compiled.
     pub const Error = error{ OutOfMemory, BadFormat };
 
     /// Compiles a preset's name or a format, which is copied. After BadFormat, `fault` tells what is wrong, in slices of `text`.

@@ -33,6 +33,7 @@ pub const Kept = struct {
     pub const Reader = struct {
         rest: []const u8,
 
+        /// The next run; there are as many as the format has.
         pub fn next(reader: *Reader) []const u8 {
             const len = std.mem.readInt(u32, reader.rest[0..4], .native);
             const run = reader.rest[4..][0..len];
@@ -41,6 +42,7 @@ pub const Kept = struct {
         }
     };
 
+    /// From the first on.
     pub fn runs(kept: *const Kept) Reader {
         return .{ .rest = kept.buffer[0..kept.len] };
     }

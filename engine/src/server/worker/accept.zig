@@ -4,6 +4,7 @@ const http1 = @import("protocol").http1;
 const Ticket = @import("../slab.zig").Ticket;
 const Tunnel = @import("../tunnel.zig").Tunnel;
 
+/// The methods of a worker that take connections in.
 pub fn Accept(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
@@ -62,6 +63,7 @@ pub fn Accept(comptime W: type) type {
             }
         }
 
+        /// The worker's number of a listener of the io.
         pub fn listenerNumber(w: *const W, id: u32) u32 {
             for (w.listeners.items, 0..) |listener, number| {
                 if (listener.id == id) return @intCast(number);
@@ -108,6 +110,7 @@ pub fn Accept(comptime W: type) type {
             w.say(.warn, &buffer, "Connection rejected: at capacity ({d}/{d})", .{ w.peers.count, w.connections_max });
         }
 
+        /// The io has paused accepting: it goes on after a pause.
         pub fn acceptFailed(w: *W, exhausted: bool, errno: u16) void {
             const first = w.accept_at == 0;
             w.accept_at = w.now + w.config.accept_pause_ms;

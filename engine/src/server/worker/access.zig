@@ -6,6 +6,7 @@ const AccessLog = access_log.AccessLog;
 const Connection = @import("../connection.zig").Connection;
 const Exchange = @import("../exchange.zig").Exchange;
 
+/// The part for a worker type.
 pub fn Access(comptime W: type) type {
     return struct {
         const Peer = W.Peer;

@@ -4,10 +4,12 @@ const assert = std.debug.assert;
 const http1 = @import("protocol").http1;
 const io_room = @import("io");
 
+/// The methods of a worker that read.
 pub fn Input(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
 
+        /// Bytes came.
         pub fn receive(w: *W, peer: *Peer, bytes: []u8) void {
             if (peer.connection.tunnel) |tunnel| return w.receiveSecure(peer, tunnel, bytes);
             switch (peer.connection.phase) {
@@ -158,6 +160,7 @@ pub fn Input(comptime W: type) type {
             w.refuse(peer, refusal);
         }
 
+        /// Answers what no host sees, and closes the connection in order.
         pub fn refuse(w: *W, peer: *Peer, refusal: http1.Refusal) void {
             var space: [http1.refusal_bytes_max]u8 = undefined;
             const len = http1.refusalResponse(refusal, w.date.text(), null, &space);
@@ -172,6 +175,7 @@ pub fn Input(comptime W: type) type {
             if (w.flush(peer)) w.settle(peer);
         }
 
+        /// The peer ended its sending side, or the connection died.
         pub fn peerEnded(w: *W, peer: *Peer, how: io_room.Ended) void {
             const connection = &peer.connection;
             if (how == .reset) return w.fail(peer, if (connection.peer_ended) .client_closed else .read_error);

@@ -8,6 +8,7 @@ const FileRange = @import("../outbox.zig").FileRange;
 const Outbox = @import("../outbox.zig").Outbox;
 const Ticket = @import("../slab.zig").Ticket;
 
+/// The methods of a worker that answer and send.
 pub fn Output(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
@@ -20,6 +21,7 @@ pub fn Output(comptime W: type) type {
 
         pub const FileError = exchange_file.BodyError || io_room.file.Error;
 
+        /// What became of a part of a response.
         pub const Outcome = enum {
             /// Queued or sent, more may follow.
             accepted,
@@ -112,6 +114,7 @@ pub fn Output(comptime W: type) type {
             w.close(peer);
         }
 
+        /// The connection of an exchange.
         pub fn peerOfExchange(exchange: *Exchange) *Peer {
             return @fieldParentPtr("connection", exchange.connection);
         }
@@ -153,11 +156,13 @@ pub fn Output(comptime W: type) type {
             }
         }
 
+        /// Goes on to what the connection may do after a response.
         pub fn nextRequest(w: *W, connection: *Connection) void {
             connection.session.next();
             connection.phase = .{ .idle = .{ .since = w.now } };
         }
 
+        /// Gives the slots of an exchange back; its ticket names nothing from now on.
         pub fn forget(w: *W, exchange: *Exchange) void {
             w.noteEnd(exchange);
             if (exchange.websocket) |websocket| {
@@ -168,6 +173,7 @@ pub fn Output(comptime W: type) type {
             w.exchanges.remove(exchange.ticket);
         }
 
+        /// The kernel has room again.
         pub fn writable(w: *W, peer: *Peer) void {
             if (peer.connection.output == .open) return;
             if (w.flush(peer)) w.settle(peer);
@@ -238,6 +244,7 @@ pub fn Output(comptime W: type) type {
             return .lost;
         }
 
+        /// The kernel took so many bytes of the outbox.
         pub fn took(w: *W, peer: *Peer, len: usize) void {
             switch (peer.connection.output) {
                 .open => {},
@@ -249,10 +256,12 @@ pub fn Output(comptime W: type) type {
             }
         }
 
+        /// The kernel took less than it was given.
         pub fn block(w: *W, peer: *Peer) void {
             if (peer.connection.output == .open) peer.connection.output = .{ .blocked = .begin(w.now) };
         }
 
+        /// The connection died under a send; false, for `flush`.
         pub fn sendFailed(w: *W, peer: *Peer) bool {
             w.fail(peer, if (peer.connection.peer_ended) .client_closed else .write_error);
             return false;

@@ -2,6 +2,7 @@
 const Exchange = @import("../exchange.zig").Exchange;
 const Repeat = @import("../repeat.zig").Repeat;
 
+/// The methods of a worker that repeat bytes.
 pub fn Repeating(comptime W: type) type {
     return struct {
         /// Sends a copy of `bytes` as a piece of the body every `interval_ms` until the response ends; 0: no longer. Replaces what was set
@@ -14,6 +15,7 @@ pub fn Repeating(comptime W: type) type {
             if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
         }
 
+        /// Sends them once more.
         pub fn repeatDue(w: *W, peer: *W.Peer, exchange: *Exchange) void {
             const repeat = exchange.repeat.?;
             repeat.turn(w.now);

@@ -9,6 +9,7 @@ const Outbox = @import("../outbox.zig").Outbox;
 const Pool = @import("../pool.zig").Pool;
 const Tunnel = @import("../tunnel.zig").Tunnel;
 
+/// The methods of a worker that serve connections over TLS.
 pub fn Secure(comptime W: type) type {
     return struct {
         const Peer = W.Peer;

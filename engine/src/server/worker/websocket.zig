@@ -6,6 +6,7 @@ const Exchange = exchange_file.Exchange;
 const websocket_file = @import("../websocket.zig");
 const WebSocket = websocket_file.WebSocket;
 
+/// The methods of a worker that serve WebSockets.
 pub fn Live(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
@@ -149,6 +150,7 @@ pub fn Live(comptime W: type) type {
             w.endExchange(exchange, .client_closed);
         }
 
+        /// A deadline of a WebSocket has come.
         pub fn websocketDue(w: *W, peer: *Peer, exchange: *Exchange) void {
             const websocket = exchange.openWebSocket().?;
             switch (websocket.due(w.now)) {

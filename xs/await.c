@@ -1,0 +1,101 @@
+/* await.c - what Future::AsyncAwait asks of a Future for each `await`, and the way back when that Future resolves, without Perl code.
+ *
+ * Only for plain Futures (future.c), whose hashes stay as Future.pm would have made them, but for one thing: a Future that was awaited is
+ * not told how to take itself off the awaiting one's on_cancel list again. The next `await` takes over its place there. That saves two
+ * weak references and their way back per `await`, which cost more than all the rest. */
+#include "peregrine_xs.h"
+
+/* CB_ALWAYS|CB_SELF of Future::PP; PAGI::Server::Future checks at load time that it is so. */
+#define PX_CALLBACK_ON_READY 15
+
+static HV *plain_hash(pTHX_ const px_context *cx, SV *future) {
+    return SvROK(future) && px_future_is_plain(cx, SvRV(future)) ? (HV *)SvRV(future) : NULL;
+}
+
+static AV *list_under(pTHX_ HV *hash, SV *key, bool make) {
+    SV *list = px_fetch(aTHX_ hash, key);
+    if (list) return SvROK(list) && SvTYPE(SvRV(list)) == SVt_PVAV ? (AV *)SvRV(list) : NULL;
+    if (!make) return NULL;
+    AV *made = newAV();
+    px_store(aTHX_ hash, key, newRV_noinc((SV *)made));
+    return made;
+}
+
+/* Registers what continues the async sub. False: the Future's own methods have to. */
+bool px_await_on_ready(pTHX_ SV *future, SV *code) {
+    const px_context *cx = px_context_get(aTHX);
+    HV *hash = plain_hash(aTHX_ cx, future);
+    AV *callbacks = hash ? list_under(aTHX_ hash, PX_KEY(cx, CALLBACKS), true) : NULL;
+    if (!callbacks) return false;
+    av_push(callbacks, newRV_noinc((SV *)px_scope_pair(aTHX_ newSViv(PX_CALLBACK_ON_READY), newSVsv(code))));
+    return true;
+}
+
+/* Whether an entry of an on_cancel list has had its time: revoked, or a Future that is ready, whose cancellation would do nothing. */
+static bool obsolete(pTHX_ SV *entry) {
+    return !SvOK(entry) || px_future_plain_ready(aTHX_ entry) == 1;
+}
+
+/* Makes the cancellation of `future` cancel `awaited`. False: the Future's own methods have to. */
+bool px_await_chain_cancel(pTHX_ SV *future, SV *awaited) {
+    const px_context *cx = px_context_get(aTHX);
+    HV *hash = plain_hash(aTHX_ cx, future);
+    if (!hash || !plain_hash(aTHX_ cx, awaited)) return false;
+    AV *list = list_under(aTHX_ hash, PX_KEY(cx, ON_CANCEL), true);
+    if (!list) return false;
+    const SSize_t last = AvFILLp(list);
+    SV *entry = last >= 0 ? AvARRAY(list)[last] : NULL;
+    if (entry && obsolete(aTHX_ entry)) av_store(list, last, newSVsv(awaited));
+    else av_push(list, newSVsv(awaited));
+    return true;
+}
+
+/* Whether a Future is cancelled; -1 when its own methods have to say so. */
+int px_await_is_cancelled(pTHX_ SV *future) {
+    const px_context *cx = px_context_get(aTHX);
+    HV *hash = plain_hash(aTHX_ cx, future);
+    if (!hash) return -1;
+    SV *cancelled = px_fetch(aTHX_ hash, PX_KEY(cx, CANCELLED));
+    return cancelled && SvTRUE_nomg(cancelled);
+}
+
+/* The code of a callback that wants nothing but the Future; NULL for any other kind. */
+static SV *simple_callback(SV *entry) {
+    if (!entry || !SvROK(entry) || SvTYPE(SvRV(entry)) != SVt_PVAV) return NULL;
+    const AV *pair = (AV *)SvRV(entry);
+    if (AvFILLp(pair) != 1 || !AvARRAY(pair)[0] || !AvARRAY(pair)[1]) return NULL;
+    SV *flags = AvARRAY(pair)[0];
+    SV *code = AvARRAY(pair)[1];
+    const bool plain = SvIOK(flags) && SvIVX(flags) == PX_CALLBACK_ON_READY && SvROK(code) && SvTYPE(SvRV(code)) == SVt_PVCV &&
+                       !SvOBJECT(SvRV(code));
+    return plain ? code : NULL;
+}
+
+static bool all_simple(AV *callbacks) {
+    for (SSize_t i = 0; i <= AvFILLp(callbacks); i++)
+        if (!simple_callback(AvARRAY(callbacks)[i])) return false;
+    return true;
+}
+
+/* Resolves a pending Future of ours as `done` would, if nothing but simple callbacks hangs on it. Takes over `value` (may be NULL) and
+ * returns true, or changes nothing. What a callback throws goes to `error`, as a mortal; the others run all the same. */
+bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error) {
+    const px_context *cx = px_context_get(aTHX);
+    HV *hash = plain_hash(aTHX_ cx, future);
+    if (!hash || SvSTASH((SV *)hash) != cx->own_future_stash) return false;
+    AV *callbacks = list_under(aTHX_ hash, PX_KEY(cx, CALLBACKS), false);
+    if (HvTOTALKEYS(hash) != (callbacks ? 3 : 2) || (callbacks && !all_simple(callbacks))) return false;
+    AV *result = newAV();
+    if (value) av_push(result, value);
+    if (callbacks) {
+        sv_2mortal(SvREFCNT_inc_simple_NN((SV *)callbacks));
+        (void)hv_delete_ent(hash, PX_KEY(cx, CALLBACKS), G_DISCARD, 0);
+    }
+    px_store(aTHX_ hash, PX_KEY(cx, RESULT), newRV_noinc((SV *)result));
+    px_store(aTHX_ hash, PX_KEY(cx, READY), newSViv(1));
+    for (SSize_t i = 0; callbacks && i <= AvFILLp(callbacks); i++) {
+        SV *outcome = px_call(aTHX_ simple_callback(AvARRAY(callbacks)[i]), NULL, future, NULL, error);
+        SvREFCNT_dec(outcome);
+    }
+    return true;
+}
