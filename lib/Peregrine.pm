@@ -42,6 +42,12 @@ What it offers is for servers that are built on the engine.
 Every limit of the engine as a hash reference with C<name>, C<unit>, C<summary>, C<default>, C<min>
 and C<max>. This list is the only place where those defaults are written down.
 
+=head2 access_log_fault
+
+    my ($atom, $at, $reason) = Peregrine::access_log_fault('%h %z');
+
+What is wrong with a format of the access log: the piece of it, its offset, and the end of a sentence about it. The empty
+list if nothing is.
 =head2 has_tls
 
     die 'built without TLS' if !Peregrine::has_tls();
@@ -82,7 +88,6 @@ one that does not exist or is out of range.
         state      => \%state,        # copied into every scope; optional
         extensions => \%extensions,   # advertised in every scope; optional
         check      => \&problem,      # called with each event that is sent; returns what is wrong with it, or undef
-        access_log => 0,              # true: call $server->_log_access when a request ends
     });
 
 Says what requests are given to. L<PAGI::Server::Future> has to be loaded; its Futures are what C<$receive> and
@@ -112,6 +117,20 @@ that there is no such listener.
     my ($address, $port) = $worker->listener_address($listener);
 
 Where a listener is bound.
+
+=head2 open_access_log
+
+    my $code = $worker->open_access_log('/var/log/app.log', -1, 'combined');    # a path
+    my $code = $worker->open_access_log(undef, fileno STDERR, 'clf');           # a descriptor, which is duplicated
+
+Writes a line for each answered request. With neither path nor descriptor, the server's C<_access_lines> gets the
+lines. Returns a negative code if that cannot be; C<$!> tells more. Not while requests are open.
+
+=head2 reopen_access_log
+
+    $worker->reopen_access_log;
+
+Opens the path of the access log again: the file was moved away.
 
 =head2 fd
 

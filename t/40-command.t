@@ -23,22 +23,7 @@ sub write_file {
     return $path;
 }
 
-# Runs the command to its end: exit status, standard output, standard error.
-sub run_command {
-    my (@arguments) = @_;
-    my ($out, $err) = (File::Temp->new, File::Temp->new);
-    my $pid = fork;
-    die "fork: $!" if !defined $pid;
-    if (!$pid) {
-        open STDOUT, '>&', $out or die $!;
-        open STDERR, '>&', $err or die $!;
-        alarm 20;
-        exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', @arguments or die $!;
-    }
-    waitpid $pid, 0;
-    my $status = $? & 127 ? "signal $?" : $? >> 8;
-    return ($status, map { open my $in, '<', $_->filename or die $!; local $/; scalar <$in> } $out, $err);
-}
+sub run_command { return TestServer->finish(@_) }
 
 sub fails {
     my ($name, $status, $says, @arguments) = @_;
@@ -144,10 +129,10 @@ subtest 'wrong command lines' => sub {
     fails('-e and --app',           2, qr/both -e and --app/, '-e', '1', '--app', $file);
     fails(
         'a port that is none',
-        2, qr/option 'port' must be an integer from 0 to 65535, not 'http'/,
+        2, qr/option --port must be an integer from 0 to 65535, not 'http'/,
         '--port', 'http', $file
     );
-    fails('a level that is none', 2, qr/option 'log_level' must be one of/,   '--log-level', 'loud',   $file);
+    fails('a level that is none', 2, qr/option --log-level must be one of/,   '--log-level', 'loud',   $file);
     fails('a loop that is none',  1, qr/cannot load IO::Async::Loop::NoSuch/, '--loop',      'NoSuch', $file);
 };
 

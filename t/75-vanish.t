@@ -147,8 +147,9 @@ my ($values, $kib) = values_now();
 cycle($cycles);
 my ($values_after, $kib_after, $ended) = values_now();
 note("live values $values -> $values_after, RSS $kib -> $kib_after KiB, ended by $ended");
-cmp_ok($values_after - $values, '<', 100,  "live values did not grow in $cycles cycles");
-cmp_ok($kib_after - $kib,       '<', 1024, 'memory did not grow');
+# What is kept for the next requests varies by some hundreds with how many were open at once; a single value lost in one of the states is more.
+cmp_ok($values_after - $values, '<', $cycles / (@states + 1), "live values did not grow in $cycles cycles");
+cmp_ok($kib_after - $kib,       '<', 1024,                    'memory did not grow');
 like($ended, qr/client_closed=\d{3,}.*read_error=\d{3,}/, 'applications were told');
 my $stream = TestStream->open($port, '/stream');
 is($stream->message->{data}, "hello\nthere", 'the next client is served');

@@ -115,6 +115,10 @@ static void configure(pTHX_ peregrine_config *config, HV *limits) {
     }
 }
 
+static const char *string_argument(pTHX_ SV *argument) {
+    return SvOK(argument) ? SvPVbyte_nolen(argument) : NULL;
+}
+
 static HV *hash_argument(pTHX_ SV *argument, const char *name) {
     if (!SvROK(argument) || SvTYPE(SvRV(argument)) != SVt_PVHV) croak("Peregrine::Worker: %s must be a hash reference", name);
     return (HV *)SvRV(argument);
@@ -173,6 +177,20 @@ PPCODE:
         mPUSHs(newRV_noinc((SV *)option));
     }
 
+void
+access_log_fault(format)
+    const char *format
+PREINIT:
+    size_t at, len;
+    const char *reason;
+PPCODE:
+    reason = peregrine_access_log_fault(format, &at, &len);
+    if (!reason) XSRETURN_EMPTY;
+    EXTEND(SP, 3);
+    mPUSHp(format + at, len);
+    mPUSHu(at);
+    mPUSHp(reason, strlen(reason));
+
 MODULE = Peregrine  PACKAGE = Peregrine::Worker
 
 SV *
@@ -220,6 +238,29 @@ CODE:
     px_worker_limits(worker);
 OUTPUT:
     RETVAL
+
+int
+open_access_log(self, path, fd, format)
+    SV *self
+    SV *path
+    int fd
+    SV *format
+PREINIT:
+    peregrine_access_log log;
+CODE:
+    log.size = sizeof(log);
+    log.fd = fd;
+    log.path = string_argument(aTHX_ path);
+    log.format = string_argument(aTHX_ format);
+    RETVAL = peregrine_access_log_open(open_worker(aTHX_ self)->engine, &log);
+OUTPUT:
+    RETVAL
+
+void
+reopen_access_log(self)
+    SV *self
+CODE:
+    peregrine_access_log_reopen(open_worker(aTHX_ self)->engine);
 
 int
 listen(self, address, port, backlog, flags = 0)
@@ -481,113 +522,4 @@ PPCODE:
     for (SSize_t i = 1; i < items; i++) av_push(result, newSVsv(ST(i)));
     mPUSHs(px_future_new_done(aTHX_ cx, cx->future_stash, result));
 
-MODULE = Peregrine  PACKAGE = PAGI::Server::Connection
-
-bool
-is_connected(self)
-    SV *self
-CODE:
-    RETVAL = px_exchange_of_object(aTHX_ self)->end == PX_END_OPEN;
-OUTPUT:
-    RETVAL
-
-void
-disconnect_reason(self)
-    SV *self
-PPCODE:
-    XPUSHs(px_connection_reason(aTHX_ px_exchange_of_object(aTHX_ self)));
-
-int
-response_started(self)
-    SV *self
-CODE:
-    RETVAL = px_exchange_of_object(aTHX_ self)->response != PX_RESPONSE_NONE;
-OUTPUT:
-    RETVAL
-
-int
-response_complete(self)
-    SV *self
-CODE:
-    RETVAL = px_exchange_of_object(aTHX_ self)->response == PX_RESPONSE_COMPLETE;
-OUTPUT:
-    RETVAL
-
-void
-on_disconnect(self, callback)
-    SV *self
-    SV *callback
-PREINIT:
-    px_exchange *exchange;
-CODE:
-    exchange = px_exchange_of_object(aTHX_ self);
-    px_connection_subscribe(aTHX_ exchange, &exchange->on_disconnect, callback, exchange->end == PX_END_DISCONNECTED,
-                            exchange->end == PX_END_OPEN, px_connection_reason(aTHX_ exchange));
-
-void
-on_complete(self, callback)
-    SV *self
-    SV *callback
-PREINIT:
-    px_exchange *exchange;
-CODE:
-    exchange = px_exchange_of_object(aTHX_ self);
-    px_connection_subscribe(aTHX_ exchange, &exchange->on_complete, callback, exchange->end == PX_END_COMPLETED,
-                            exchange->end == PX_END_OPEN, NULL);
-
-SV *
-disconnect_future(self)
-    SV *self
-CODE:
-    RETVAL = px_connection_disconnect_future(aTHX_ px_exchange_of_object(aTHX_ self));
-OUTPUT:
-    RETVAL
-
-MODULE = Peregrine  PACKAGE = PAGI::Server::Transport
-
-UV
-buffered_amount(self)
-    SV *self
-PREINIT:
-    px_exchange *exchange;
-CODE:
-    exchange = px_exchange_of_object(aTHX_ self);
-    RETVAL = exchange->worker->engine && exchange->ticket_live ? peregrine_buffered(exchange->worker->engine, exchange->ticket) : 0;
-OUTPUT:
-    RETVAL
-
-UV
-high_water_mark(self)
-    SV *self
-CODE:
-    RETVAL = px_exchange_of_object(aTHX_ self)->worker->high_water;
-OUTPUT:
-    RETVAL
-
-UV
-low_water_mark(self)
-    SV *self
-CODE:
-    RETVAL = px_exchange_of_object(aTHX_ self)->worker->low_water;
-OUTPUT:
-    RETVAL
-
-void
-on_high_water(self, callback)
-    SV *self
-    SV *callback
-PREINIT:
-    px_exchange *exchange;
-CODE:
-    exchange = px_exchange_of_object(aTHX_ self);
-    px_connection_subscribe(aTHX_ exchange, &exchange->on_high_water, callback, exchange->above, exchange->end == PX_END_OPEN, NULL);
-
-void
-on_drain(self, callback)
-    SV *self
-    SV *callback
-PREINIT:
-    px_exchange *exchange;
-CODE:
-    exchange = px_exchange_of_object(aTHX_ self);
-    px_connection_subscribe(aTHX_ exchange, &exchange->on_drain, callback, false, exchange->end == PX_END_OPEN, NULL);
+INCLUDE: handles.xsi

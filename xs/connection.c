@@ -6,7 +6,7 @@
 static void run_callback(pTHX_ px_exchange *exchange, SV *callback, SV *argument) {
     SV *error = NULL;
     SV *result = px_call(aTHX_ callback, NULL, argument, NULL, &error);
-    if (!result) px_worker_tell(aTHX_ exchange->worker, "_callback_died", error, NULL);
+    if (!result) px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
     SvREFCNT_dec(result);
 }
 

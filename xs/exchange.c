@@ -162,8 +162,8 @@ static void clear_request(pTHX_ px_exchange *exchange) {
     clear(aTHX_ (SV **)&exchange->receivers);
     clear(aTHX_ (SV **)&exchange->senders);
     clear(aTHX_ & exchange->app_future);
+    clear(aTHX_ (SV **)&exchange->app_scope);
     clear(aTHX_ & exchange->disconnect_future);
-    clear(aTHX_ (SV **)&exchange->log);
     clear(aTHX_ (SV **)&exchange->on_disconnect);
     clear(aTHX_ (SV **)&exchange->on_complete);
     clear(aTHX_ (SV **)&exchange->on_high_water);
@@ -226,11 +226,21 @@ void px_exchange_unhold(pTHX_ px_exchange *exchange) {
 
 /* ---- The application ------------------------------------------------------------------------------------------------------------ */
 
+/* Tells the Perl server of something that happened to a request: `first`, then [text, scope, number of the connection]. */
+void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text) {
+    AV *context = newAV();
+    av_push(context, newSVpv(text, 0));
+    av_push(context, exchange->app_scope ? newRV_inc((SV *)exchange->app_scope) : newSV(0));
+    av_push(context, newSVuv(exchange->connection_number));
+    px_worker_tell(aTHX_ exchange->worker, method, first, sv_2mortal(newRV_noinc((SV *)context)));
+}
+
 static void app_done(pTHX_ px_exchange *exchange, SV *failure) {
     if (!exchange->app_running) return;
     exchange->app_running = false;
     exchange->kind->returned(aTHX_ exchange, failure);
     clear(aTHX_ & exchange->app_future);
+    clear(aTHX_ (SV **)&exchange->app_scope);
     px_exchange_unhold(aTHX_ exchange);
 }
 
@@ -269,7 +279,7 @@ static void wait_for_app(pTHX_ px_exchange *exchange, SV *future) {
 static bool unobserved(const px_exchange *exchange) {
     return !exchange->app_running && exchange->ticket_live && !exchange->named && exchange->response == PX_RESPONSE_COMPLETE &&
            exchange->end == PX_END_OPEN && !exchange->senders && !exchange->receiver && !exchange->disconnect_future &&
-           !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water && !exchange->on_drain && !exchange->log &&
+           !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water && !exchange->on_drain &&
            recyclable(exchange);
 }
 
@@ -280,6 +290,7 @@ void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
     exchange->app_running = true;
     px_exchange_hold(exchange); /* for the application */
     px_exchange_hold(exchange); /* for this frame */
+    exchange->app_scope = (HV *)SvREFCNT_inc_simple_NN((SV *)scope);
     ENTER;
     SAVETMPS;
     PUSHMARK(SP);
@@ -348,19 +359,7 @@ void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
     exchange->ticket_live = false;
     if (exchange->gone && !exchange->named) exchange->worker->lost--;
     exchange->reading = false;
-    if (exchange->log) {
-        SV *request = sv_2mortal(newRV_noinc((SV *)exchange->log));
-        exchange->log = NULL;
-        px_worker_tell(aTHX_ exchange->worker, "_log_access", request, NULL);
-    }
     px_exchange_unhold(aTHX_ exchange);
-}
-
-/* For the access log: the status of the response, and body bytes that were accepted. */
-void px_exchange_note(pTHX_ px_exchange *exchange, int status, size_t bytes) {
-    if (!exchange->log) return;
-    if (status) sv_setiv(AvARRAY(exchange->log)[4], status);
-    if (bytes) sv_setuv(AvARRAY(exchange->log)[5], SvUV(AvARRAY(exchange->log)[5]) + bytes);
 }
 
 /* Makes the engine's events about the ticket bring the exchange along. Most requests are over before they need that. */

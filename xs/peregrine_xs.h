@@ -241,7 +241,6 @@ struct px_worker {
     size_t high_water, low_water;
     size_t queue_messages_max, queue_bytes_max; /* of one WebSocket; see config.zig */
     uint32_t stream_idle_ms;
-    bool access_log;
     bool stopping; /* peregrine_drain() has been called */
     int lost;      /* live exchanges that are gone and were never named */
     px_exchange *live;
@@ -343,8 +342,9 @@ struct px_exchange {
     AV *receivers;  /* the others, oldest first, or NULL */
     AV *senders;    /* pending Futures of $send, or NULL */
     SV *app_future; /* the application's pending Future, or NULL */
+    HV *app_scope;  /* what the application was called with, until it is done */
+    uint32_t connection_number; /* for messages */
     SV *disconnect_future;
-    AV *log; /* [peer, method, target, version, status, body bytes] for the access log, or NULL when that is off */
     AV *on_disconnect, *on_complete, *on_high_water, *on_drain;
 };
 
@@ -366,13 +366,13 @@ SV *px_exchange_connection(pTHX_ px_exchange *exchange);
 void px_exchange_hold(px_exchange *exchange);
 void px_exchange_unhold(pTHX_ px_exchange *exchange);
 void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope);
+void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text);
 void px_exchange_app_ready(pTHX_ px_exchange *exchange, SV *future);
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
 void px_exchange_name(px_exchange *exchange);
 void px_exchange_lost(px_exchange *exchange);
 void px_exchange_disconnect(pTHX_ px_exchange *exchange, uint32_t reason);
 void px_exchange_complete(pTHX_ px_exchange *exchange);
-void px_exchange_note(pTHX_ px_exchange *exchange, int status, size_t bytes);
 void px_exchange_free(pTHX_ px_exchange *exchange);
 void px_exchange_discard(pTHX_ px_exchange *exchange);
 px_exchange *px_exchange_of_cv(pTHX_ CV *cv);
@@ -384,7 +384,6 @@ void px_scope_fill(pTHX_ px_exchange *exchange, const peregrine_request *request
 AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request, bool lasting);
 AV *px_scope_trailers(pTHX_ px_context *cx, const peregrine_request *request);
 HV *px_scope_extensions(pTHX_ px_exchange *exchange, const peregrine_request *request);
-AV *px_scope_log(pTHX_ const peregrine_request *request);
 AV *px_scope_pair(pTHX_ SV *first, SV *second);
 SV *px_scope_known_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field);
 bool px_scope_is_absolute(const peregrine_request *request);

@@ -42,7 +42,6 @@ SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, 
     if (code >= 0) {
         exchange->response = PX_RESPONSE_STARTED;
         exchange->trailers_due = promised;
-        px_exchange_note(aTHX_ exchange, (int)status, 0);
     }
     return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
@@ -75,7 +74,6 @@ static SV *send_bytes(pTHX_ px_exchange *exchange, const char *type, SV *body, b
         return px_future_done(aTHX_ worker, NULL);
     }
     const int code = peregrine_write(worker->engine, exchange->ticket, bytes, len, last ? PEREGRINE_END : 0);
-    if (code >= 0) px_exchange_note(aTHX_ exchange, 0, len);
     if (code >= 0 && !more) exchange->response = last ? PX_RESPONSE_COMPLETE : PX_RESPONSE_TRAILERS_DUE;
     return px_event_outcome(aTHX_ exchange, type, code);
 }
@@ -180,7 +178,6 @@ void px_response_refuse(pTHX_ px_exchange *exchange, uint16_t status, const char
             .body_len = strlen(text),
         };
         const int code = peregrine_respond(worker->engine, exchange->ticket, &response);
-        px_exchange_note(aTHX_ exchange, status, response.body_len);
         px_worker_queued(aTHX_ worker);
         px_exchange_disconnect(aTHX_ exchange, reason);
         if (code == PEREGRINE_DONE) px_exchange_ticket_gone(aTHX_ exchange);
@@ -216,17 +213,15 @@ SV *px_response_flush(pTHX_ px_exchange *exchange, HV *event) {
 
 /* The application is done: a response that it did not start is made for it, one that it did not end is cut. */
 void px_response_returned(pTHX_ px_exchange *exchange, SV *failure) {
-    px_worker *worker = exchange->worker;
     if (exchange->response == PX_RESPONSE_COMPLETE) {
-        if (failure) px_worker_tell(aTHX_ worker, "_app_died", failure, newSVpvs_flags("after its response was complete", SVs_TEMP));
+        if (failure) px_exchange_tell(aTHX_ exchange, "_app_died", failure, "after its response was complete");
         return;
     }
     if (exchange->end != PX_END_OPEN || exchange->gone) return; /* the client left first: nobody's error */
     const bool started = exchange->response != PX_RESPONSE_NONE;
     const char *stage = failure ? (started ? "after its response had started" : "before its response had started")
                                 : (started ? "with its response incomplete" : "without a response");
-    px_worker_tell(aTHX_ worker, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef,
-                   newSVpvn_flags(stage, strlen(stage), SVs_TEMP));
+    px_exchange_tell(aTHX_ exchange, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
     if (started) px_response_cut(aTHX_ exchange);
     else px_response_backstop(aTHX_ exchange);
 }

@@ -267,16 +267,3 @@ HV *px_scope_build(pTHX_ px_exchange *exchange, const peregrine_request *request
     if (kind->extend) kind->extend(aTHX_ exchange, request);
     return scope->hash;
 }
-
-/* What the access log says of a request; status and body bytes are filled in as they become known. */
-AV *px_scope_log(pTHX_ const peregrine_request *request) {
-    const char *text = request->text;
-    AV *log = newAV();
-    av_push(log, newSVpv(request->peer, 0));
-    av_push(log, newSVpvn(text + request->method.at, request->method.len));
-    av_push(log, newSVpvn(text + request->target.at, request->target.len));
-    av_push(log, newSVpv(request->version == 20 ? "2" : request->version == 10 ? "1.0" : "1.1", 0));
-    av_push(log, newSVuv(0));
-    av_push(log, newSVuv(0));
-    return log;
-}

@@ -126,7 +126,6 @@ static void stream_started(pTHX_ px_exchange *exchange, IV status) {
     px_worker *worker = exchange->worker;
     exchange->stream.answer = PX_STREAM_CHOSEN;
     exchange->response = PX_RESPONSE_STARTED;
-    px_exchange_note(aTHX_ exchange, (int)status, 0);
     if (worker->stream_idle_ms) (void)peregrine_idle_limit(worker->engine, exchange->ticket, worker->stream_idle_ms);
 }
 
@@ -183,7 +182,6 @@ static SV *write_text(pTHX_ px_exchange *exchange, const char *type, SV *text) {
     px_worker *worker = exchange->worker;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
     const int code = peregrine_write(worker->engine, exchange->ticket, SvPVX_const(text), SvCUR(text), 0);
-    if (code >= 0) px_exchange_note(aTHX_ exchange, 0, SvCUR(text));
     return px_event_outcome(aTHX_ exchange, type, code);
 }
 

@@ -228,7 +228,6 @@ static SV *send_accept(pTHX_ px_exchange *exchange, HV *event) {
         exchange->socket.offered = NULL;
         exchange->socket.state = PX_SOCKET_OPEN;
         SvREFCNT_dec(offered);
-        px_exchange_note(aTHX_ exchange, 101, 0);
     }
     return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
@@ -247,7 +246,6 @@ static SV *send_message(pTHX_ px_exchange *exchange, HV *event) {
     const char *wrong = text ? px_event_text(aTHX_ & text, &bytes, &len) : px_event_bytes(aTHX_ & binary, &bytes, &len);
     if (wrong) return px_future_invalid(aTHX_ worker, "%s: %s %s", type, text ? "text" : "bytes", wrong);
     const int code = peregrine_send_message(worker->engine, exchange->ticket, bytes, len, text ? PEREGRINE_TEXT : 0);
-    if (code >= 0) px_exchange_note(aTHX_ exchange, 0, len);
     return outcome(aTHX_ exchange, type, code);
 }
 
@@ -331,8 +329,7 @@ static const px_send_event websocket_sends[] = {
 static void report(pTHX_ px_exchange *exchange, SV *failure, const char *died, const char *returned) {
     const char *stage = failure ? died : returned;
     if (!stage) return;
-    px_worker_tell(aTHX_ exchange->worker, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef,
-                   newSVpvn_flags(stage, strlen(stage), SVs_TEMP));
+    px_exchange_tell(aTHX_ exchange, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
 }
 
 static void close_for_app(pTHX_ px_exchange *exchange, uint16_t code) {

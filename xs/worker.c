@@ -55,7 +55,7 @@ static void replace(pTHX_ SV **slot, SV *value) {
     SvREFCNT_dec(old);
 }
 
-/* Settings: app, server, loop, state, extensions, check, access_log. */
+/* Settings: app, server, loop, state, extensions, check. */
 void px_worker_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *app = setting(aTHX_ settings, "app");
     SV *server = setting(aTHX_ settings, "server");
@@ -69,8 +69,6 @@ void px_worker_attach(pTHX_ px_worker *worker, HV *settings) {
     replace(aTHX_ (SV **)&worker->state, (SV *)hash_setting(aTHX_ settings, "state"));
     replace(aTHX_ (SV **)&worker->extensions, (SV *)hash_setting(aTHX_ settings, "extensions"));
     replace(aTHX_ & worker->check, check ? newSVsv(check) : NULL);
-    SV *access_log = setting(aTHX_ settings, "access_log");
-    worker->access_log = access_log && SvTRUE(access_log);
 }
 
 static void trim_pool(pTHX_ px_worker *worker, int keep) {
@@ -160,7 +158,7 @@ void px_worker_wake(px_worker *worker) {
 /* A stream or WebSocket was quiet for too long: that is worth a line in the log. */
 static void report_idle(pTHX_ px_exchange *exchange, uint32_t reason) {
     if (reason != PEREGRINE_IDLE_TIMEOUT) return;
-    px_worker_tell(aTHX_ exchange->worker, "_idle_timeout", newSVpvn_flags(exchange->kind->name, strlen(exchange->kind->name), SVs_TEMP), NULL);
+    px_exchange_tell(aTHX_ exchange, "_idle_timeout", &PL_sv_undef, exchange->kind->name);
 }
 
 /* The exchange that an event is about, or NULL. An event of the batch that brought its REQUEST was made before we could leave our pointer
@@ -225,7 +223,7 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange *exchange = px_exchange_open(aTHX_ worker, kind_of(event), event->ticket);
     if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
     if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
-    if (worker->access_log) exchange->log = px_scope_log(aTHX_ event->request);
+    exchange->connection_number = event->request->connection;
     HV *scope = px_scope_build(aTHX_ exchange, event->request);
     px_exchange_call_app(aTHX_ exchange, scope);
 }
@@ -235,6 +233,7 @@ static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) 
     case PEREGRINE_REQUEST: request(aTHX_ worker, event); break;
     case PEREGRINE_STOPPED: px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL); break;
     case PEREGRINE_NOTICE: notice(aTHX_ worker, event); break;
+    case PEREGRINE_LINES: px_worker_tell(aTHX_ worker, "_access_lines", newSVpvn_flags(event->bytes, event->len, SVs_TEMP), NULL); break;
     default: exchange_event(aTHX_ worker, event); break;
     }
 }

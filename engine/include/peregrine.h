@@ -52,7 +52,8 @@ enum {
     PEREGRINE_E_NOT_WEBSOCKET = -17,    /* the exchange is not an open WebSocket, or not a WebSocket handshake */
     PEREGRINE_E_RESERVED = -18,         /* a field that the WebSocket handshake sets itself; peregrine_bad_field() tells which one */
     PEREGRINE_E_CLOSE_REASON = -19,     /* the reason of a close is over 123 bytes */
-    PEREGRINE_E_TLS = -20               /* certificates or policy cannot be used, or the connection does not speak TLS */
+    PEREGRINE_E_TLS = -20,              /* certificates or policy cannot be used, or the connection does not speak TLS */
+    PEREGRINE_E_FORMAT = -21            /* not a format of the access log; peregrine_access_log_fault() tells what is wrong */
 };
 
 /* ---- Configuration ------------------------------------------------------------------------------------------------------------- */
@@ -112,6 +113,23 @@ typedef struct peregrine_stats {
 } peregrine_stats;
 void peregrine_worker_stats(const peregrine_worker *worker, peregrine_stats *stats);
 
+/* ---- Access log ----------------------------------------------------------------------------------------------------------------- */
+
+/* A line for each request that was answered, refused ones included, when it ends. Lines are written by a thread of the log's own, within a
+ * second; a file that takes none costs lines (a NOTICE counts them), never time. */
+typedef struct peregrine_access_log {
+    uint32_t size;
+    int32_t fd;         /* without a path: an open descriptor, which is duplicated; -1: lines come as PEREGRINE_LINES events */
+    const char *path;   /* appended to; NULL: use fd */
+    const char *format; /* "clf", "combined", "common", "tiny", "json", or percent atoms (access_log/format.zig); NULL: "clf" */
+} peregrine_access_log;
+
+/* Starts the access log of a worker, in place of the one before; NULL ends it. Not while requests are open: PEREGRINE_E_OUT_OF_ORDER. */
+int peregrine_access_log_open(peregrine_worker *worker, const peregrine_access_log *log);
+/* The file at the log's path was moved away: open a new one. */
+void peregrine_access_log_reopen(peregrine_worker *worker);
+/* What is wrong with a format, as the end of a sentence about its `len` bytes from `at` on; NULL: nothing. */
+const char *peregrine_access_log_fault(const char *format, size_t *at, size_t *len);
 /* ---- TLS ------------------------------------------------------------------------------------------------------------------------- */
 
 /* Certificates and policy. Any number of workers may share one; all its functions may be called from any thread. */
@@ -194,7 +212,8 @@ enum peregrine_event_kind {
     PEREGRINE_MESSAGE = 7,      /* a whole WebSocket message; PEREGRINE_TEXT in flags if it is text (valid UTF-8) */
     PEREGRINE_CLOSED = 8,       /* the WebSocket ended: `code` is its close code, `bytes` the peer's reason, `reason` ours; ticket gone */
     PEREGRINE_STOPPED = 9,      /* after peregrine_drain()/peregrine_cut(): no connection is left */
-    PEREGRINE_NOTICE = 10       /* something for the log: `code` is a peregrine_level, `bytes` the text */
+    PEREGRINE_NOTICE = 10,      /* something for the log: `code` is a peregrine_level, `bytes` the text */
+    PEREGRINE_LINES = 11        /* `bytes` are whole lines of an access log that has neither path nor descriptor */
 };
 
 /* Event flags */

@@ -42,6 +42,10 @@ pub const Worker = server.Worker;
 pub const Exchange = server.Exchange;
 pub const Start = server.Start;
 pub const Config = server.Config;
+/// The access log of one worker: `Worker.setAccessLog`.
+pub const AccessLogFault = server.AccessLogFault;
+pub const AccessLogFormat = server.AccessLogFormat;
+pub const AccessLogOptions = server.AccessLogOptions;
 pub const Ticket = server.Ticket;
 pub const Reason = server.Reason;
 pub const Level = server.Level;

@@ -519,10 +519,11 @@ const Counting = struct {
     }
 };
 
-test "after warm-up no request allocates: query, arena, headers, small and large bodies both ways" {
+test "after warm-up no request allocates: query, arena, headers, access log, small and large bodies both ways" {
     var counting: Counting = .{ .child = gpa };
     // A smooth network, so that its own buffers find their size at once.
-    var simulation: per.Simulation(Busy) = try .init(counting.allocator(), .{}, .{
+    const config: per.ServerConfig = .{ .access_log = .{ .target = .{ .path = "/dev/null" } } };
+    var simulation: per.Simulation(Busy) = try .init(counting.allocator(), config, .{
         .short_read_permille = 0,
         .late_permille = 0,
         .block_permille = 0,

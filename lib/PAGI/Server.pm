@@ -9,6 +9,7 @@ use parent 'IO::Async::Notifier';
 
 use Carp qw(croak);
 use Future;
+use Future::Exception;
 use IO::Async::Loop;
 use Peregrine;
 use POSIX        ();
@@ -24,14 +25,6 @@ use PAGI::Server::Log;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
 use PAGI::Server::Transport;
-
-# Options that a running server takes over at once; the others count for the next start.
-my %LIVE = map { $_ => 1 } qw(
-    timeout sse_idle_timeout max_connections max_header_size max_header_count max_body_size write_high_watermark
-    write_low_watermark log_level quiet shutdown_timeout on_error
-    max_receive_queue max_receive_queue_size max_ws_frame_size max_ws_message_size ws_idle_timeout
-    ws_per_message_deflate ws_deflate_min_size
-);
 
 # ---- Construction -------------------------------------------------------------------------------
 
@@ -54,7 +47,8 @@ sub configure {
     my %options = (%{ $self->{options} }, %given);
     eval { PAGI::Server::Options::check_together(\%options); 1 } or croak _without_newline($@);
     $self->SUPER::configure(%params);
-    $self->{log} = PAGI::Server::Log->new(level => $options{log_level}, quiet => $options{quiet});
+    $self->{log} ||= PAGI::Server::Log->new;
+    $self->{log}->set(level => $options{log_level}, format => $options{log_format}, quiet => $options{quiet});
     my @reloaded = $self->_load_certificates(\%options, \%given);
     $self->{options} = \%options;
     delete @given{@reloaded};
@@ -87,7 +81,7 @@ sub _without_newline {
 
 sub _configure_worker {
     my ($self, $given) = @_;
-    my @later = grep { !$LIVE{$_} } sort keys %$given;
+    my @later = grep { !PAGI::Server::Options::is_live($_) } sort keys %$given;
     $self->{log}->warn("PAGI: the running server keeps its @later until it is started again") if @later;
     my $limits = PAGI::Server::Options::engine_limits($given);
     $self->{worker}->set($_ => $limits->{$_}) for keys %$limits;
@@ -110,18 +104,11 @@ sub listen {
     my $starting = $self->{lifespan}->startup($options->{lifespan_startup_timeout})->then(sub {
         return Future->done($self) if eval { $self->_start; 1 };
         my $error = $@;
-        return $self->_give_up->then(sub { _failure($error) });
+        return $self->_give_up->then(sub { Future->fail($error) });
     });
     $self->{starting} = $starting;
-    $starting->on_fail(sub { delete $self->{starting} }) if !$starting->is_ready;
-    delete $self->{starting}                             if $starting->is_failed;
+    $starting->on_fail(sub { delete $self->{starting}; $self->_close_worker($loop) });
     return $starting;
-}
-
-sub _failure {
-    my ($error) = @_;
-    return Future->fail($error) if ref $error ne 'HASH';
-    return Future->fail($error->{message}, 'listen', @{$error}{qw(errno host port)});
 }
 
 # A start that failed after the application's startup: it gets its shutdown.
@@ -131,23 +118,41 @@ sub _give_up {
     return $self->{lifespan}->shutdown($self->{options}{shutdown_timeout});
 }
 
-sub _start {
-    my ($self)    = @_;
-    my $options   = $self->{options};
-    my @listeners = PAGI::Server::Listener->open_all(
-        host    => $options->{host},
-        port    => $options->{port},
-        backlog => $options->{listener_backlog},
+# Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
+sub open_listeners {
+    my ($self) = @_;
+    return $self if $self->{worker};
+    my $options = $self->{options};
+    my @opened  = eval {
+        PAGI::Server::Listener->open_all(
+            host      => $options->{host},
+            port      => $options->{port},
+            backlog   => $options->{listener_backlog},
+            reuseport => $options->{reuseport},
+        );
+    };
+    die ref $@ ? Future::Exception->new($@->{message}, 'listen', @{$@}{qw(errno host port)}) : $@ if !@opened;
+    $self->{worker}    = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
+    $self->{opened}    = \@opened;
+    $self->{listeners} = [ map { { type => 'tcp', host => $_->{host}, port => $_->{port} } } @opened ];
+    PAGI::Server::AccessLog->start(
+        $self->{worker},
+        target => $options->{access_log},
+        format => $options->{access_log_format}
     );
-    my $worker = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
-    $self->{worker} = $worker;
+    return $self;
+}
+
+sub _start {
+    my ($self) = @_;
+    $self->open_listeners;
+    my $worker = $self->{worker};
     $worker->attach($self->_attachment);
-    for my $listener (@listeners) {
+    for my $listener (@{ delete $self->{opened} }) {
         my $number = $self->_hand_over($listener);
         $worker->secure($number, $self->{tls}->engine) if $self->{tls};
     }
-    $self->{listeners} = [ map { { type => 'tcp', host => $_->{host}, port => $_->{port} } } @listeners ];
-    $self->{scheme}    = $self->{tls} ? 'https' : 'http';
+    $self->{scheme} = $self->{tls} ? 'https' : 'http';
     $self->_watch;
     $self->_attach_signals;
     $self->{running} = 1;
@@ -165,8 +170,7 @@ sub _attachment {
         loop       => $self->loop,
         state      => $lifespan->is_supported ? $lifespan->state : undef,
         extensions => _advertised($options->{extensions}),
-        check      => $self->_validates_events       ? \&PAGI::Server::EventCheck::problem : undef,
-        access_log => defined $options->{access_log} ? 1                                   : 0,
+        check      => $self->_validates_events ? \&PAGI::Server::EventCheck::problem : undef,
     };
 }
 
@@ -192,7 +196,8 @@ sub _hand_over {
     return $code if $code >= 0;
     my $reason = "$!";
     POSIX::close($descriptor) if defined $descriptor;
-    die { message => "Cannot listen on $listener->{host}: $reason\n", errno => $! + 0, %{$listener}{qw(host port)} };
+    die Future::Exception->new("Cannot listen on $listener->{host}: $reason\n",
+        'listen', $! + 0, @{$listener}{qw(host port)});
 }
 
 sub _watch {
@@ -213,7 +218,8 @@ sub _attach_signals {
     for my $name (qw(HUP USR2)) {
         $on{$name} = sub { $weak && $weak->{log}->warn("PAGI: SIG$name only works in multi-worker mode") };
     }
-    $on{HUP} = sub { $weak && $weak->_reload_certificates }
+    $on{USR1} = sub { $weak && $weak->{worker} && $weak->{worker}->reopen_access_log };
+    $on{HUP}  = sub { $weak && $weak->_reload_certificates }
         if $self->{tls};
     $self->{signals} = { map { $_ => $loop->attach_signal($_ => $on{$_}) } keys %on };
     return;
@@ -243,11 +249,21 @@ sub _banner {
     my ($self) = @_;
     my $loop = ref $self->loop;
     $loop =~ s/\AIO::Async::Loop:://;
-    my $limit = $self->effective_max_connections;
+    my @parts = (
+        "loop: $loop",
+        'max_conn: ' . $self->effective_max_connections,
+        'http2: off',
+        'tls: ' . $self->_tls_state,
+        'future_xs: ' . (Future->isa('Future::XS') || $INC{'Future/XS.pm'} ? 'on' : 'off'),
+        'sendfile: on',
+        'access_log: ' . PAGI::Server::AccessLog::describe($self->{options}{access_log}),
+        "Peregrine $Peregrine::VERSION",
+        sprintf('Perl %vd', $^V),
+    );
+    my $details = join ', ', @parts;
     for my $listener (@{ $self->{listeners} }) {
-        my $host  = $listener->{host} =~ /:/ ? "[$listener->{host}]" : $listener->{host};
-        my $facts = join ', ', "loop: $loop", "max_conn: $limit", 'tls: ' . $self->_tls_state;
-        $self->{log}->info("PAGI Server listening on $self->{scheme}://$host:$listener->{port}/ ($facts)");
+        my $host = $listener->{host} =~ /:/ ? "[$listener->{host}]" : $listener->{host};
+        $self->{log}->info("PAGI Server listening on $self->{scheme}://$host:$listener->{port}/ ($details)");
     }
     return;
 }
@@ -268,7 +284,7 @@ sub shutdown {
     my $stopping =
         $self->_drain->then(sub { $self->{lifespan}->shutdown($self->{options}{shutdown_timeout}) },)->on_ready(sub {
         $self->_close_worker($self->loop);
-        delete @{$self}{qw(starting stopping listeners lifespan stopping_by_signal)};
+        delete @{$self}{qw(starting stopping lifespan stopping_by_signal)};
         });
     $self->{stopping} = $stopping if !$stopping->is_ready;
     return $stopping;
@@ -297,7 +313,9 @@ sub _close_worker {
     my ($self, $loop) = @_;
     my $signals = delete $self->{signals} || {};
     my $handle  = delete $self->{handle};
-    my $worker  = delete $self->{worker} or return;
+    $self->{log}->flush if $self->{log};
+    delete @{$self}{qw(opened listeners)};
+    my $worker = delete $self->{worker} or return;
     if ($loop) {
         $loop->detach_signal($_ => $signals->{$_}) for keys %$signals;
         $loop->unwatch_io(handle => $handle, on_read_ready => 1) if $handle;
@@ -311,7 +329,7 @@ sub _remove_from_loop {
     my ($self, $loop) = @_;
     $self->_close_worker($loop);
     $self->{running} = 0;
-    delete @{$self}{qw(starting stopping listeners lifespan)};
+    delete @{$self}{qw(starting stopping lifespan)};
     return;
 }
 
@@ -343,40 +361,52 @@ sub _poll_failed {
     return;
 }
 
+# What is about one request comes with [what happened, its scope, the number of its connection].
 sub _app_died {
-    my ($self, $exception, $stage) = @_;
-    return $self->_report($exception, "PAGI: the application died $stage: $exception");
+    my ($self, $exception, $about) = @_;
+    return $self->_report($exception, $about, "the application died $about->[0]: $exception");
 }
 
 sub _app_fell_short {
-    my ($self, undef, $stage) = @_;
-    my $text = "PAGI: the application ended $stage";
-    return $self->_report($text, $text);
+    my ($self, undef, $about) = @_;
+    my $text = "the application ended $about->[0]";
+    return $self->_report("PAGI: $text", $about, $text);
 }
 
 sub _callback_died {
-    my ($self, $exception) = @_;
-    return $self->_report($exception, "PAGI: a callback died: $exception");
+    my ($self, $exception, $about) = @_;
+    return $self->_report($exception, $about, "a callback died: $exception");
 }
 
 sub _idle_timeout {
-    my ($self, $kind)   = @_;
-    my ($name, $option) = $kind eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
-    $self->{log}->warn("PAGI: $name idle timeout ($self->{options}{$option}s) - closing connection");
+    my ($self, undef, $about) = @_;
+    my ($name, $option) = $about->[0] eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
+    my $text = "$name idle timeout ($self->{options}{$option}s) - closing connection";
+    $self->{log}->warn('PAGI: ' . _place($about) . $text);
     return;
+}
+
+sub _place {
+    my ($about) = @_;
+    my (undef, $scope, $connection) = @{ $about || [] } or return '';
+    return '' if !$connection;
+    my $client = $scope && ref $scope->{client} ? join ':', @{ $scope->{client} } : 'unix';
+    return "connection $connection ($client): ";
 }
 
 sub _report {
-    my ($self, $exception, $text) = @_;
-    $self->{log}->error($text);
+    my ($self, $exception, $about, $text) = @_;
+    $self->{log}->error('PAGI: ' . _place($about) . $text);
     my $on_error = $self->{options}{on_error} or return;
-    eval { $on_error->($exception); 1 }       or $self->{log}->error("PAGI: on_error died: $@");
+    eval { $on_error->($exception, $about ? $about->[1] : undef); 1 }
+        or $self->{log}->error("PAGI: on_error died: $@");
     return;
 }
 
-sub _log_access {
-    my ($self, $request) = @_;
-    PAGI::Server::AccessLog::write_line($self->{options}{access_log}, $request);
+# Lines of an access log whose handle has no descriptor.
+sub _access_lines {
+    my ($self, $lines) = @_;
+    PAGI::Server::AccessLog::take($self->{options}{access_log}, $lines);
     return;
 }
 
@@ -397,7 +427,8 @@ sub listeners {
     ];
 }
 
-sub has_tls { return Peregrine::has_tls() ? 1 : 0 }
+sub has_tls   { return Peregrine::has_tls() ? 1 : 0 }
+sub has_http2 { return 0 }
 
 sub is_running {
     my ($self) = @_;
@@ -420,7 +451,7 @@ sub effective_max_connections {
 
 sub run {
     my ($self) = @_;
-    my $loop = $self->loop || $self->_own_loop;
+    my $loop = $self->loop || $self->own_loop;
     $self->listen->get;
     $loop->run;
     return;
@@ -433,7 +464,8 @@ sub prefer_own_loop {
     return;
 }
 
-sub _own_loop {
+# The loop of a server that is in none yet.
+sub own_loop {
     my ($self) = @_;
     my $type = $self->{options}{loop_type};
     prefer_own_loop() if !defined $type;
@@ -550,133 +582,322 @@ that only stops sending has not gone; it gets its answer.
 
     my $server = PAGI::Server->new(%options);
 
-An unknown option, or a value that is not allowed, dies with a message that names it. Options:
+An unknown option, or a value that is not allowed, dies with a message that names it, the value and what is allowed.
+Where there is a flag of L<pagi-server> with the same meaning, it is named.
+
+=for comment The list is made by script/manual from PAGI::Server::Options::Table.
+
+=head3 Application
 
 =over
 
-=item app => \&code
+=item app => required
 
-The application. Required.
+The application, a code reference. B<--app>
 
-=item host => '127.0.0.1'
+=item loop_type => the best that is installed
 
-An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all interfaces. A name is
-listened to on all of its addresses: C<localhost> on C<127.0.0.1> and C<::1>.
+For L<run|PAGI::Server/run>: the event loop, C<Epoll> for C<IO::Async::Loop::Epoll>. B<--loop>
 
-=item port => 5000
-
-0 takes a free port; L</port> tells which.
-
-=item ssl => { cert_file => 'cert.pem', key_file => 'key.pem' }
-
-Speak TLS on all addresses; see L</TLS>. The files are loaded by the constructor, which dies with a message
-that names the file or value when something is wrong with it.
-
-=item disable_tls => 0
-
-True: C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A warning says so.
-
-=item listener_backlog => 2048
-
-Connections that the kernel keeps waiting while the process is busy.
-
-=item max_connections => 0
-
-Connections open at once. 0 means as many as the limit on open files allows, less 50. One more is answered
-with 503 and C<Retry-After>.
-
-=item max_header_size, max_header_count, max_body_size
-
-Bytes of a request head, number of its header fields (431 above either), and bytes of a request body (413
-above; 0: no limit).
-
-=item timeout => 60
-
-Seconds that a connection may wait without a request. It never ends a request that is running. 0 means no
-limit.
-
-=item write_high_watermark, write_low_watermark
-
-Bytes of output waiting for the peer: from the high mark on C<$send> returns a pending Future, which
-resolves when the queue has fallen below the low one.
-
-=item max_receive_queue => 1000, max_receive_queue_size => 1048576
-
-Messages of one WebSocket that wait for the application. One more closes it with 1008 and C<Message queue
-overflow>; the application gets those that it has, then a C<websocket.disconnect> with C<queue_overflow>. From
-so many bytes of them on, the peer is not read: it waits, until the application has taken half.
-
-=item max_ws_frame_size => 65536, max_ws_message_size => 16777216
-
-Bytes of one frame, and of one message over all its frames and after inflation. A larger one closes the WebSocket
-with 1009.
-
-=item ws_idle_timeout => 0
-
-Seconds that a WebSocket may pass without a byte in either direction. C<websocket.keepalive> is the better way
-to find peers that are gone. 0 means no limit.
-
-=item ws_per_message_deflate => 1, ws_deflate_min_size => 1024
-
-Whether WebSocket messages are compressed with clients that offer it (permessage-deflate, RFC 7692), and from how
-many bytes on; a message that does not shrink goes out as it is. Every message is compressed by itself, without
-context takeover: so an idle WebSocket holds no memory for it, and the size of a message tells nothing about another.
-Turn it off where messages mix secrets with text that an attacker may choose.
-
-=item sse_idle_timeout => 0
-
-Seconds that an event stream may pass without a byte sent, comments of C<sse.keepalive> included. 0 means no
-limit.
-
-=item shutdown_timeout => 30
-
-Seconds that requests in flight, and then the application's lifespan shutdown, may take.
-
-=item lifespan_mode => 'auto'
+=item lifespan_mode => auto
 
 C<auto>: the application may decline the lifespan protocol. C<on>: if it declines, the start fails.
-C<off>: it is not asked.
+C<off>: it is not asked. B<--lifespan>
 
 =item lifespan_startup_timeout => 30
 
-Seconds that the application's startup may take. 0 means no limit.
+How long the application's startup may take. 0: no limit. From 0 to 86400.
+B<--lifespan-startup-timeout>
 
 =item extensions => {}
 
 Advertised to the application in C<< $scope->{extensions} >>. C<< { fullflush => {} } >> makes
 C<http.fullflush> events work.
 
-=item validate_events => 1
+=item validate_events => 1 if PAGI_ENV is development
 
-Each event that the application sends is checked in every detail, see L<PAGI::Server::EventCheck>. What the
-server cannot act on always fails; this finds what it could live with, but another server might not. By
-default on when C<PAGI_ENV> is C<development>, otherwise off: it costs a few microseconds an event.
+Each event that the application sends is checked in every detail, see L<PAGI::Server::EventCheck>.
+What the server cannot act on always fails; this finds what it could live with, but another server
+might not. It costs a few microseconds an event. B<--validate-events>
 
-=item on_error => \&code
+=item on_error => none
 
-Called with the exception when an application or a callback dies.
-
-=item log_level => 'info'
-
-C<error>, C<warn>, C<info> or C<debug>. Messages go through C<warn>.
-
-=item quiet => 0
-
-Only errors are logged.
-
-=item access_log => $handle
-
-A line in the common log format for each answered request. Off by default.
-
-=item loop_type => 'Epoll'
-
-For L</run> only: the class below C<IO::Async::Loop>. Without it, what the environment variable C<IO_ASYNC_LOOP> says, else
-L<IO::Async::Loop::Peregrine> where there is epoll, else what IO::Async chooses.
+Called with an exception and the scope of the request (undef if it was not in one) when the
+application or a callback dies.
 
 =back
 
-The defaults of the limits are the engine's; C<perl -MPeregrine -E 'say "$_->{name} $_->{default}" for
-Peregrine::options()'> shows them.
+=head3 Listening
+
+=over
+
+=item host => 127.0.0.1
+
+An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all interfaces. A name is
+listened to on all of its addresses. B<--host>
+
+=item port => 5000
+
+0 takes a free one. From 0 to 65535. B<--port>
+
+=item listener_backlog => 2048
+
+Connections that the kernel keeps waiting while the process is busy. From 1 to 65535.
+B<--listener-backlog>
+
+=item reuseport => 0
+
+Other servers of the same user may listen at the same address, and the kernel spreads connections
+over them (SO_REUSEPORT). B<--reuseport>
+
+=item http2 => 0
+
+HTTP/2. Not there yet: only 0 is taken. B<--http2>
+
+=back
+
+=head3 TLS
+
+=over
+
+=item ssl => none
+
+Speak TLS on all addresses: a hash reference, see L<TLS|PAGI::Server/TLS>. The files are loaded by
+the constructor, which dies with a message that names the file or value when something is wrong with
+it.
+
+=item disable_tls => 0
+
+C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A warning says
+so. B<--disable-tls>
+
+=back
+
+=head3 Limits
+
+=over
+
+=item max_connections => 0
+
+Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows, less 50. One
+more is answered with 503 and C<Retry-After>. From 0 to 10000000. B<--max-connections>
+
+=item max_request_line_size => 8192
+
+Bytes of a request line (414 above it). From 64 to 1048576. B<--max-request-line-size>
+
+=item max_header_size => 8192
+
+Bytes of a request head (431). From 64 to 1048576. B<--max-header-size>
+
+=item max_header_count => 100
+
+Fields in a request head (431). A running server can lower it, not raise it. From 1 to 10000.
+B<--max-header-count>
+
+=item max_trailer_size => 4096
+
+Bytes of the trailers of a chunked request (431). From 0 to 1048576. B<--max-trailer-size>
+
+=item max_body_size => 10000000
+
+Bytes of a request body (413). 0: no limit. From 0 to 1.12589990684262e+15. B<--max-body-size>
+
+=item max_receive_queue => 1000
+
+Messages of one WebSocket that wait for the application. One more closes it with 1008 and C<Message
+queue overflow>; the application gets those that it has, then a C<websocket.disconnect> with
+C<queue_overflow>. From 1 to 10000000. B<--max-receive-queue>
+
+=item max_receive_queue_size => 1048576
+
+Bytes of such messages. From there on the peer is not read: it waits, until the application has
+taken half. From 1 to 1073741824. B<--max-receive-queue-size>
+
+=item max_ws_frame_size => 65536
+
+Bytes of one WebSocket frame. A larger one closes the WebSocket with 1009. From 1 to 1073741824.
+B<--max-ws-frame-size>
+
+=item max_ws_message_size => 16777216
+
+Bytes of one WebSocket message over all its frames and after inflation (1009). From 1 to 1073741824.
+B<--max-ws-message-size>
+
+=item ws_per_message_deflate => 1
+
+WebSocket messages are compressed with clients that offer it (permessage-deflate, RFC 7692). Every
+message is compressed by itself, without context takeover: so an idle WebSocket holds no memory for
+it, and the size of a message tells nothing about another. Turn it off where messages mix secrets
+with text that an attacker may choose. B<--ws-per-message-deflate>
+
+=item ws_deflate_min_size => 1024
+
+Bytes from which on a message is compressed; one that does not shrink goes out as it is. From 0 to
+1073741824. B<--ws-deflate-min-size>
+
+=item write_high_watermark => 65536
+
+Bytes of output waiting for the peer from which on C<$send> returns a pending Future... From 1 to
+1073741824. B<--write-high-watermark>
+
+=item write_low_watermark => 16384
+
+... which resolves when the queue has fallen below this. From 1 to 1073741824.
+B<--write-low-watermark>
+
+=item sync_file_threshold => 65536
+
+Taken for compatibility; files of every size are sent by the kernel. From 0 to 1073741824.
+B<--sync-file-threshold>
+
+=back
+
+=head3 Times, in seconds
+
+=over
+
+=item timeout => 60
+
+How long a connection may wait without a request. It never ends a request that is running. 0: no
+limit. From 0 to 86400. B<--timeout>
+
+=item header_timeout => 10
+
+From the first byte of a request head to its end (408). A byte now and then does not extend it. From
+0.001 to 86400. B<--header-timeout>
+
+=item body_timeout => 30
+
+How long a request body that the application waits for may stall (408). 0: no limit. From 0 to
+86400. B<--body-timeout>
+
+=item min_body_rate => 500
+
+So many bytes of body extend C<body_timeout> by a second; a trickle does not. From 1 to 1073741824.
+B<--min-body-rate>
+
+=item write_timeout => 30
+
+How long a peer may not take its response. 0: no limit. From 0 to 86400. B<--write-timeout>
+
+=item min_write_rate => 500
+
+So many bytes that it takes extend C<write_timeout> by a second. From 1 to 1073741824.
+B<--min-write-rate>
+
+=item request_timeout => 0
+
+How long a request may go without a byte in or out, an application that works in silence included.
+0: no limit. From 0 to 86400. B<--request-timeout>
+
+=item ws_idle_timeout => 0
+
+How long a WebSocket may pass without a byte in either direction. C<websocket.keepalive> is the
+better way to find peers that are gone. 0: no limit. From 0 to 86400. B<--ws-idle-timeout>
+
+=item sse_idle_timeout => 0
+
+How long an event stream may pass without a byte sent, comments of C<sse.keepalive> included. 0: no
+limit. From 0 to 86400. B<--sse-idle-timeout>
+
+=item shutdown_timeout => 30
+
+How long requests in flight, and then the application's lifespan shutdown, may take. From 0 to
+86400. B<--shutdown-timeout>
+
+=back
+
+=head3 Logs
+
+=over
+
+=item access_log => \*STDERR
+
+Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output, a file
+handle, an object with C<print>, or undef for none; C<--no-access-log> on the command line.
+B<--access-log>
+
+=item access_log_format => clf
+
+C<clf>, C<combined>, C<common>, C<tiny>, C<json>, or L<percent atoms|PAGI::Server/ACCESS LOG>.
+B<--access-log-format>
+
+=item access_log_buffer => 1048576
+
+Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped, and the drops are
+reported. From 4096 to 1073741824. B<--access-log-buffer>
+
+=item log_level => info
+
+The least important level that the server logs. Messages go through C<warn>. One of C<error>,
+C<warn>, C<info>, C<debug>. B<--log-level>
+
+=item log_format => text
+
+C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>. One of C<text>,
+C<json>. B<--log-format>
+
+=item quiet => 0
+
+Log errors only. B<--quiet>
+
+=back
+
+=head3 Processes
+
+=over
+
+=item workers => 0
+
+Worker processes. Not there yet: only 0, one process, is taken. From 0 to 1024. B<--workers>
+
+=item max_requests => 0
+
+Requests after which a worker process is replaced; 0: never. Without workers it has no effect. From
+0 to 1000000000. B<--max-requests>
+
+=item heartbeat_timeout => 50
+
+How long a worker process may be silent; 0: for ever. Without workers it has no effect. From 0 to
+86400. B<--heartbeat-timeout>
+
+=back
+
+=for comment End of the list.
+
+=head1 ACCESS LOG
+
+Every answered request has a line, those included that were refused before the application heard of them; it is
+written when the response, the event stream or the WebSocket has ended. The engine writes it by a thread of its
+own: lines are in the file within a second, and a disk that is slow or full costs lines, never time. On USR1 a log with
+a path is opened anew, for rotation.
+
+C<access_log_format> is one of
+
+    clf, common   %h %l %u %t "%r" %s %b
+    combined      %h %l %u %t "%r" %s %b "%{Referer}i" "%{User-Agent}i"
+    tiny          %m %U%q %s %{ms}Tms
+    json          an object with time, id, pid, client, method, path, query, protocol, status, bytes,
+                  duration_us, referer and user_agent
+
+or made of these atoms:
+
+    %h  address of the client; "unix" over a Unix socket
+    %l  %u  always "-"
+    %t  time of the request in local time, [21/Nov/2026:07:09:37 +0100]; %{iso}t as in RFC 3339
+    %r  request line          %m  method      %U  path, as received
+    %q  query with its "?"    %H  protocol    %p  port that was connected to
+    %s  status; "-" when the client left before there was one
+    %b  bytes of response body, "-" for none; %B the same with 0
+    %d  seconds until the end of the response with microseconds
+    %D  microseconds, also %{us}T; %{ms}T milliseconds; %T whole seconds, also %{s}T
+    %X  "X": the response was cut short; "+": the connection stays open; "-": it ends
+    %L  number of the connection and of the request in it, "17-3"; the server's own log names connections so
+    %P  process id            %{Name}i  a request header    %%  a percent sign
+
+Control bytes, quotes, backslashes and everything beyond ASCII are escaped (C<\x1b>). A format that starts with C<{> is
+JSON: there values are escaped as its strings need it, and what is missing is an empty string.
 
 =head1 TLS
 
@@ -760,7 +981,8 @@ Runs the application's lifespan startup, then listens. Returns a Future that res
 it accepts connections, and fails if it cannot. When the server is listening already, the same Future comes
 back. The server must have been added to a loop.
 
-While it runs, TERM and INT shut the server down and then stop the loop; HUP loads the certificates again.
+While it runs, TERM and INT shut the server down and then stop the loop; HUP loads the certificates again, USR1
+opens the access log anew.
 
 =head2 shutdown
 
@@ -781,12 +1003,6 @@ The port that the server listens on; useful with C<< port => 0 >>.
 
 All addresses that the server listens on, as hash references with C<type> (C<tcp>), C<host> and C<port>.
 
-=head2 has_tls
-
-    say 'TLS is built in' if PAGI::Server->has_tls;
-
-Whether C<ssl> can be used: the engine can be built without OpenSSL.
-
 =head2 is_running
 
     say 'accepting' if $server->is_running;
@@ -800,6 +1016,25 @@ Whether C<ssl> can be used: the engine can be built without OpenSSL.
     say 'at most ', $server->effective_max_connections;
 
 The limit in force, the automatic one included.
+
+=head2 open_listeners
+
+    $server->open_listeners;
+
+Binds the addresses and opens the access log, without accepting anything: for programs that give up rights before
+L</listen>, which does it otherwise. Dies when that fails.
+
+=head2 own_loop
+
+    my $loop = $server->own_loop;
+
+Makes a loop of the type C<loop_type> and adds the server to it.
+
+=head2 has_tls, has_http2
+
+    say 'TLS' if PAGI::Server->has_tls;
+
+Whether this build can do that.
 
 =head2 run
 

@@ -84,6 +84,28 @@ sub command {
     return $self;
 }
 
+# Runs bin/pagi-server to its end: exit status, standard output, standard error.
+sub finish {
+    my ($class, @arguments) = @_;
+    return $class->finish_at('bin/pagi-server', @arguments);
+}
+
+# The same for a command that is elsewhere.
+sub finish_at {
+    my ($class, $command, @arguments) = @_;
+    my ($out, $err) = (File::Temp->new, File::Temp->new);
+    my $pid = _fork();
+    if (!$pid) {
+        open STDOUT, '>&', $out or die $!;
+        open STDERR, '>&', $err or die $!;
+        alarm 20;
+        exec $^X, (map { "-I$_" } @INC), $command, @arguments or die $!;
+    }
+    waitpid $pid, 0;
+    my $status = $? & 127 ? "signal $?" : $? >> 8;
+    return ($status, map { open my $in, '<', $_->filename or die $!; local $/; scalar <$in> } $out, $err);
+}
+
 sub port { return $_[0]{port} }
 sub pid  { return $_[0]{pid} }
 

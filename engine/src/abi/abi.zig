@@ -24,6 +24,15 @@ pub const Door = struct {
     /// What the last peregrine_tls_info_of points to.
     client_chain: std.ArrayList(types.Text) = .empty,
 
+    fn closeAccessLog(door: *Door) error{OutOfOrder}!void {
+        var fault: peregrine.AccessLogFault = .{};
+        var errno: u16 = 0;
+        door.worker.setAccessLog(null, &fault, &errno) catch |err| switch (err) {
+            error.OutOfOrder => |e| return e,
+            else => unreachable, // nothing is opened
+        };
+    }
+
     fn find(door: *Door, ticket: types.Ticket) ?*peregrine.Exchange {
         return door.worker.find(@fromBackingInt(ticket));
     }
@@ -122,6 +131,50 @@ export fn peregrine_worker_set(door: *Door, name: [*:0]const u8, value: i64) cal
 export fn peregrine_worker_get(door: *const Door, name: [*:0]const u8, value: *i64) callconv(.c) c_int {
     value.* = door.worker.config.get(std.mem.span(name)) catch |err| return errors.code(err);
     return Code.ok;
+}
+
+export fn peregrine_access_log_open(door: *Door, wanted: ?*const types.AccessLog) callconv(.c) c_int {
+    const asked = wanted orelse {
+        door.closeAccessLog() catch return Code.out_of_order;
+        return Code.ok;
+    };
+    var fault: peregrine.AccessLogFault = .{};
+    var errno: u16 = 0;
+    const target: peregrine.io.LogTarget = if (asked.path) |path| .{ .path = std.mem.span(path) } else .{ .fd = asked.fd };
+    door.worker.setAccessLog(.{
+        .target = if (asked.path == null and asked.fd < 0) .host else .{ .file = target },
+        .format = std.mem.span(asked.format orelse "clf"),
+        .bytes_max = door.worker.config.access_log_bytes,
+    }, &fault, &errno) catch |err| return switch (err) {
+        error.OutOfOrder => Code.out_of_order,
+        error.OutOfMemory => Code.memory,
+        error.BadFormat => Code.format,
+        error.CannotStartThread => blk: {
+            errors.setErrno(.AGAIN);
+            break :blk Code.system;
+        },
+        error.CannotOpen => blk: {
+            errors.setErrno(@fromBackingInt(errno));
+            break :blk Code.system;
+        },
+    };
+    return Code.ok;
+}
+
+export fn peregrine_access_log_reopen(door: *Door) callconv(.c) void {
+    door.worker.reopenAccessLog();
+}
+
+export fn peregrine_access_log_fault(format: [*:0]const u8, at: *usize, len: *usize) callconv(.c) ?[*:0]const u8 {
+    var fault: peregrine.AccessLogFault = .{};
+    var compiled = peregrine.AccessLogFormat.compile(gpa, std.mem.span(format), &fault) catch |err| {
+        if (err == error.OutOfMemory) fault.reason = "cannot be read: out of memory";
+        at.* = fault.at;
+        len.* = fault.atom.len;
+        return fault.reason;
+    };
+    compiled.deinit();
+    return null;
 }
 
 const flag_reuse_port = 1;

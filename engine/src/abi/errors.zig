@@ -62,6 +62,7 @@ pub fn text(number: c_int) [*:0]const u8 {
         Code.utf8 => "text is not UTF-8",
         Code.not_websocket => "not an open WebSocket",
         Code.reserved => "the handshake itself has the field of that name",
+        Code.format => "not a format of the access log",
         Code.tls => "TLS: the configuration cannot be used, or the connection does not speak it",
         else => "unknown error",
     };

@@ -133,6 +133,12 @@ pub const Host = struct {
         host.tell(.{ .kind = .notice, .code = @backingInt(level), .bytes = copy.ptr, .len = copy.len });
     }
 
+    /// Lines of the access log.
+    pub fn lines(host: *Host, _: anytype, text: []const u8) void {
+        const copy = host.filling.arena.allocator().dupe(u8, text) catch return; // log lines, not answers
+        host.tell(.{ .kind = .lines, .bytes = copy.ptr, .len = copy.len });
+    }
+
     /// Events that must not be lost: losing one would leave C waiting for ever, so memory running out here is the end.
     fn tell(host: *Host, event: types.Event) void {
         _ = host.filling.add(event) catch @panic("out of memory for an event");

@@ -27,6 +27,7 @@ pub const Code = struct {
     pub const not_websocket = -17;
     pub const reserved = -18;
     pub const close_reason = -19;
+    pub const format = -21;
     pub const tls = -20;
 };
 
@@ -52,6 +53,7 @@ pub const Kind = enum(u16) {
     closed = 8,
     stopped = 9,
     notice = 10,
+    lines = 11,
 };
 
 pub const flag_last = 1;
@@ -114,6 +116,14 @@ pub const Response = extern struct {
     field_count: usize,
     body: ?[*]const u8,
     body_len: usize,
+};
+
+/// `peregrine_access_log`.
+pub const AccessLog = extern struct {
+    size: u32,
+    fd: i32,
+    path: ?[*:0]const u8,
+    format: ?[*:0]const u8,
 };
 
 /// Bytes, or none: `bytes` is null then.

@@ -52,6 +52,8 @@ pub const Epoll = struct {
     host_watches: bool = false,
     /// The waker was raised to keep `fd()` readable, and the kernel has not reported that yet.
     doorbell_rung: bool = false,
+    /// A fork shares the kernel's side of this, which is not the fork's to change when it frees its copy.
+    pid: std.os.linux.pid_t,
     /// Set by `wake`, from any thread; taken when the waker's report arrives.
     wake_requested: std.atomic.Value(bool) = .init(false),
 
@@ -76,7 +78,7 @@ pub const Epoll = struct {
         errdefer sys.close(waker);
         const label: Label = .{ .kind = .waker, .index = 0, .generation = 0 };
         try sys.epollAdd(epoll, waker, sys.Ready.in | sys.Ready.edge, @bitCast(label));
-        return .{ .gpa = gpa, .options = options, .epoll = epoll, .waker = waker, .reports = reports, .buffer = buffer };
+        return .{ .gpa = gpa, .options = options, .epoll = epoll, .waker = waker, .reports = reports, .buffer = buffer, .pid = std.os.linux.getpid() };
     }
 
     /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No thread may call `wake` any more.
@@ -105,6 +107,11 @@ pub const Epoll = struct {
     /// Milliseconds of the monotonic clock. Precise, about 20 ns: sample it once per round.
     pub fn now(_: *const Epoll) u64 {
         return sys.monotonicMs();
+    }
+
+    /// The same clock in microseconds.
+    pub fn micros(_: *const Epoll) u64 {
+        return sys.monotonicUs();
     }
 
     /// Seconds since 1970 (UTC), up to one kernel tick (1 to 10 ms) late.
@@ -157,7 +164,7 @@ pub const Epoll = struct {
         const listener = &self.listeners.items[id];
         if (listener.state != .watched) return;
         // An exclusive watch cannot be modified, only removed.
-        sys.epollDelete(self.epoll, listener.fd) catch unreachable;
+        if (self.pid == std.os.linux.getpid()) sys.epollDelete(self.epoll, listener.fd) catch unreachable;
         listener.state = .paused;
         listener.accepts_left = 0;
     }

@@ -17,11 +17,10 @@ pub fn size(fd: sys.Fd) Error!u64 {
 
 /// A descriptor of our own for the same open file, closed on exec.
 pub fn duplicate(fd: sys.Fd) Error!sys.Fd {
-    const rc = linux.fcntl(fd, linux.F.DUPFD_CLOEXEC, 0);
-    return switch (linux.errno(rc)) {
-        .SUCCESS => @intCast(rc),
-        .MFILE => error.DescriptorsExhausted,
-        else => error.NotAFile,
+    return switch (sys.duplicate(fd)) {
+        .done => |copy| @intCast(copy),
+        .blocked => unreachable,
+        .failed => |code| if (code == .MFILE) error.DescriptorsExhausted else error.NotAFile,
     };
 }
 

@@ -27,7 +27,7 @@
 //! - A host loop (IO::Async, EV) watches `fd()`: readable exactly when `wait(0)` has something to deliver. Before going back to the host,
 //!   either call `next` until null or call `alarm`; both see to it that undelivered events keep `fd()` readable.
 //! - SIGPIPE: `send` never raises it, `sendFile` may; a process that uses `sendFile` has to ignore that signal.
-//! - Time: an io has the clocks (`now`, `wallSeconds`); everybody else gets time as a value.
+//! - Time: an io has the clocks (`now`, `micros`, `wallSeconds`); everybody else gets time as a value.
 
 const std = @import("std");
 const builtin = @import("builtin");
@@ -37,6 +37,11 @@ const sys = @import("sys.zig");
 
 /// Open files, for whoever uses `sendFile`.
 pub const file = @import("file.zig");
+/// Lines to a file, written by a thread of its own.
+pub const LogFile = @import("log_file.zig").LogFile;
+pub const LogTarget = @import("log_file.zig").Target;
+/// How far local time is ahead of UTC.
+pub const zone = @import("zone.zig");
 pub const Address = socket.Address;
 pub const ListenOptions = socket.ListenOptions;
 pub const ListenError = socket.ListenError;
@@ -133,6 +138,8 @@ test {
     _ = sys;
     _ = file;
     _ = socket;
+    _ = zone;
+    _ = @import("log_file.zig");
     _ = @import("epoll.zig");
     _ = @import("sim.zig");
     _ = @import("contract_test.zig");

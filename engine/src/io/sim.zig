@@ -339,6 +339,11 @@ pub const Sim = struct {
         return self.now_ms;
     }
 
+    /// The fake clock in microseconds.
+    pub fn micros(self: *const Sim) u64 {
+        return self.now_ms * std.time.us_per_ms;
+    }
+
     /// Seconds since 1970 by the fake clock.
     pub fn wallSeconds(self: *const Sim) u64 {
         return self.options.start_wall_seconds + (self.now_ms - self.options.start_ms) / std.time.ms_per_s;

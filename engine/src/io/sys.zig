@@ -464,6 +464,57 @@ pub fn timerArm(fd: Fd, at_ms: u64) void {
     assert(linux.errno(linux.timerfd_settime(fd, .{ .ABSTIME = true }, &once, null)) == .SUCCESS);
 }
 
+// --- log files and the threads that write them -----------------------------------------------------------------------------------
+
+/// A descriptor of one's own for the same open file, closed on exec.
+pub fn duplicate(fd: Fd) Moved {
+    const rc = linux.fcntl(fd, linux.F.DUPFD_CLOEXEC, 0);
+    const code = linux.errno(rc);
+    return if (code == .SUCCESS) .{ .done = rc } else .{ .failed = code };
+}
+
+/// Opens a file to append to; it is created if it is missing. The errno if that fails. A FIFO without a reader fails (ENXIO) instead of
+/// waiting for one.
+pub fn openAppend(path: [*:0]const u8) Moved {
+    const flags: linux.O = .{ .ACCMODE = .WRONLY, .APPEND = true, .CREAT = true, .CLOEXEC = true, .NOCTTY = true, .NONBLOCK = true };
+    const rc = linux.open(path, flags, 0o666);
+    const code = linux.errno(rc);
+    return if (code == .SUCCESS) .{ .done = rc } else .{ .failed = code };
+}
+
+/// Writes to a file, a pipe or a terminal; may wait for it if the descriptor is not non-blocking. Raises SIGPIPE unless that is blocked.
+pub fn write(fd: Fd, slices: []const Slice) Moved {
+    while (true) {
+        const rc = linux.writev(fd, slices.ptr, slices.len);
+        switch (linux.errno(rc)) {
+            .SUCCESS => return .{ .done = rc },
+            .INTR => continue,
+            .AGAIN => return .blocked,
+            else => |code| return .{ .failed = code },
+        }
+    }
+}
+
+/// Waits until a descriptor takes bytes again, at most `timeout_ms`.
+pub fn waitWritable(fd: Fd, timeout_ms: i32) void {
+    var watched = [1]linux.pollfd{.{ .fd = fd, .events = linux.POLL.OUT, .revents = 0 }};
+    _ = linux.poll(&watched, 1, timeout_ms);
+}
+
+/// Sleeps until `wakeAll` of the same word, at most `timeout_ms` (null: no bound), and not at all if the word is no longer `expected`.
+pub fn sleepOn(word: *const std.atomic.Value(u32), expected: u32, timeout_ms: ?u32) void {
+    const time: linux.timespec = if (timeout_ms) |ms| .{
+        .sec = ms / std.time.ms_per_s,
+        .nsec = @as(isize, ms % std.time.ms_per_s) * std.time.ns_per_ms,
+    } else undefined;
+    _ = linux.futex_4arg(&word.raw, .{ .cmd = .WAIT, .private = true }, expected, if (timeout_ms != null) &time else null);
+}
+
+/// Wakes whoever sleeps on a word.
+pub fn wakeAll(word: *const std.atomic.Value(u32)) void {
+    _ = linux.futex_3arg(&word.raw, .{ .cmd = .WAKE, .private = true }, std.math.maxInt(i32));
+}
+
 // --- clocks ------------------------------------------------------------------------------------------------------------------
 
 /// Milliseconds of the monotonic clock, rounded down. The precise clock, about 20 ns through the vDSO: the coarse one lags by up
@@ -471,6 +522,12 @@ pub fn timerArm(fd: Fd, at_ms: u64) void {
 pub fn monotonicMs() u64 {
     const time = clock(.MONOTONIC);
     return @as(u64, @intCast(time.sec)) * std.time.ms_per_s + @as(u64, @intCast(time.nsec)) / std.time.ns_per_ms;
+}
+
+/// Microseconds of the monotonic clock.
+pub fn monotonicUs() u64 {
+    const time = clock(.MONOTONIC);
+    return @as(u64, @intCast(time.sec)) * std.time.us_per_s + @as(u64, @intCast(time.nsec)) / std.time.ns_per_us;
 }
 
 /// Seconds since 1970 (UTC). The coarse clock: up to one tick (1 to 10 ms) late, which a date in whole seconds can bear.

@@ -48,6 +48,8 @@ pub const Config = struct {
     linger_ms: u32 = 2_000,
     /// Accepting pauses so long when descriptors or memory have run out.
     accept_pause_ms: u32 = 100,
+    /// Access log lines that wait for a slow disk or pipe; more are dropped. Ten thousand lines: a stall of a third of a second at full load.
+    access_log_bytes: u32 = 1024 * 1024,
     /// `Retry-After` of the 503 that a connection over the limit gets, in seconds.
     retry_after_s: u32 = 5,
     /// One WebSocket frame's payload.
@@ -56,6 +58,8 @@ pub const Config = struct {
     message_bytes_max: u32 = 16 * 1024 * 1024,
     /// How long the peer may take to answer a WebSocket close frame.
     close_ms: u32 = 5_000,
+    /// A request on which no byte moves in either direction; 0: no limit, because an application may need its time.
+    request_idle_ms: u32 = 0,
     /// A WebSocket on which no byte moves in either direction; 0: no limit, because pings are the better way to find dead peers.
     websocket_idle_ms: u32 = 0,
     /// Messages that wait for a host which takes them one by one; one more ends the WebSocket. Enough for a burst, too few for a host
@@ -115,10 +119,12 @@ pub const Config = struct {
         .write_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Response bytes per second that extend write_ms" },
         .linger_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to read a last answer before the socket goes" },
         .accept_pause_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Pause of accepting after descriptors ran out" },
+        .access_log_bytes = Rule{ .min = 4096, .max = gib, .unit = .bytes, .summary = "Access log lines that wait for a slow file; more are dropped" },
         .retry_after_s = Rule{ .max = 86_400, .unit = .seconds, .summary = "Retry-After of the 503 over the connection limit" },
         .frame_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket frame (close code 1009)" },
         .message_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket message, inflated (close code 1009)" },
         .close_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to answer a WebSocket close" },
+        .request_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A request on which nothing moves; 0: no limit" },
         .websocket_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A WebSocket on which nothing moves; 0: no limit" },
         .queue_messages_max = Rule{ .min = 1, .max = 10_000_000, .unit = .count, .summary = "WebSocket messages that wait for the application (close code 1008)" },
         .queue_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Bytes of waiting WebSocket messages at which the peer has to wait" },

@@ -31,6 +31,8 @@ pub const Connection = struct {
     paused: bool = false,
     /// Its number, for logs: counts up per worker.
     number: u32,
+    /// Requests that have come, those that were refused included.
+    request_count: u32 = 0,
     listener: u32,
     peer_port: u16 = 0,
     local_port: u16 = 0,

@@ -6,6 +6,7 @@ const protocol = @import("protocol");
 const http1 = protocol.http1;
 const handshake = protocol.websocket.handshake;
 const Field = protocol.http.Field;
+const AccessEntry = @import("access_log.zig").Entry;
 const Agreement = protocol.websocket.deflate.Agreement;
 const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
@@ -13,6 +14,7 @@ const FileRange = @import("outbox.zig").FileRange;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const Repeat = @import("repeat.zig").Repeat;
+const Reason = @import("types.zig").Reason;
 const Stall = @import("stall.zig").Stall;
 const Ticket = @import("slab.zig").Ticket;
 const Timer = @import("timer.zig").Timer;
@@ -51,12 +53,22 @@ pub const Exchange = struct {
     above_high: bool = false,
     /// The response is complete, part of it is still queued.
     ended: bool = false,
+    /// Of the response; 0: it has not started.
+    status: u16 = 0,
+    /// Content that was queued.
+    body_bytes: u64 = 0,
+    /// The engine answers in place of the host.
+    refused: bool = false,
+    /// What the access log keeps of the request.
+    log: ?AccessEntry = null,
     /// The host has been given something since it last asked: with a host that pulls, the peer waits until it asks again.
     delivered: bool = true,
     /// The request is a WebSocket handshake, or became a WebSocket.
     websocket: ?struct { ticket: Ticket, item: *WebSocket } = null,
     /// No byte in either direction for so long ends the exchange; 0: no limit.
     idle_ms: u32 = 0,
+    /// What that is called: a request stalls, a stream or WebSocket is idle.
+    idle_reason: Reason = .client_timeout,
     active_at: u64,
     /// What is sent again and again.
     repeat: ?*Repeat = null,
@@ -69,6 +81,14 @@ pub const Exchange = struct {
         unwanted,
         complete,
     };
+
+    /// The engine is about to refuse the rest of the request, and answers itself.
+    pub fn noteRefusal(exchange: *Exchange, refusal: http1.Refusal) void {
+        exchange.status = refusal.status;
+        exchange.body_bytes = http1.refusalBodyBytes(refusal);
+        exchange.ended = true;
+        exchange.refused = true;
+    }
 
     /// Whether bytes of the peer are welcome.
     pub fn wantsInput(exchange: *const Exchange) bool {
@@ -155,6 +175,7 @@ pub const Exchange = struct {
             .lines = response.lines,
             .date = date,
         }, space);
+        const content_bytes = if (session.sendsContent()) inline_body.len else 0;
         const later = response.body[inline_body.len..];
         if (later.len > 0) {
             try fits(session.*, later.len, response.end);
@@ -164,6 +185,8 @@ pub const Exchange = struct {
             len += try framed(session, inline_body, space[len..]);
         }
         connection.outbox.commit(len);
+        exchange.status = response.status;
+        exchange.body_bytes = content_bytes;
         if (later.len > 0) try exchange.body(pool, later, response.end) else exchange.ended = response.end;
     }
 
@@ -177,8 +200,10 @@ pub const Exchange = struct {
             const space = try connection.outbox.reserve(pool, bytes.len + chunk_bytes + http1.endSize(&.{}));
             errdefer connection.outbox.cancel(pool);
             var len: usize = 0;
+            const content_bytes = if (session.sendsContent()) bytes.len else 0;
             if (last) len = try session.finish(bytes, space) else if (bytes.len > 0) len = try framed(session, bytes, space);
             if (len > 0) connection.outbox.commit(len) else connection.outbox.cancel(pool);
+            exchange.body_bytes += content_bytes;
         } else try exchange.largeBody(pool, bytes, last);
         exchange.ended = last;
     }
@@ -195,6 +220,7 @@ pub const Exchange = struct {
             try connection.outbox.append(pool, plan.prefix);
             try connection.outbox.append(pool, bytes);
             try connection.outbox.append(pool, plan.suffix);
+            exchange.body_bytes += bytes.len;
         }
         try connection.outbox.append(pool, tail[0..tail_len]);
     }
@@ -218,6 +244,7 @@ pub const Exchange = struct {
         }
         if (plan.payload) {
             try outbox.append(pool, plan.prefix);
+            exchange.body_bytes += chain.bytes;
             outbox.take(chain);
         } else chain.deinit(pool);
         outbox.take(&tail);
@@ -237,6 +264,7 @@ pub const Exchange = struct {
             try connection.outbox.append(pool, plan.prefix);
             try connection.outbox.appendFile(pool, range);
             try connection.outbox.append(pool, plan.suffix);
+            exchange.body_bytes += range.len;
         }
         try connection.outbox.append(pool, tail[0..tail_len]);
         exchange.ended = true;
@@ -292,6 +320,7 @@ pub const Exchange = struct {
         const session = &exchange.connection.session;
         errdefer session.bad_field -|= @intCast(count); // the caller counts its own fields
         outbox.commit(try session.switchProtocols(all, space));
+        exchange.status = 101;
     }
 
     /// Queues an interim response.

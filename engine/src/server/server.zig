@@ -10,6 +10,10 @@ const inbox_file = @import("inbox.zig");
 const Inbox = inbox_file.Inbox;
 
 pub const Worker = @import("worker.zig").Worker;
+pub const AccessLog = @import("access_log.zig").AccessLog;
+pub const AccessLogFault = @import("access_log.zig").Fault;
+pub const AccessLogFormat = @import("access_log.zig").Format;
+pub const AccessLogOptions = @import("access_log.zig").Options;
 pub const Config = @import("config.zig").Config;
 pub const Exchange = @import("exchange.zig").Exchange;
 pub const Start = @import("exchange.zig").Start;
@@ -173,6 +177,27 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 .inbox = inbox,
             };
             self.ready += 1;
+            if (self.config.access_log) |wanted| try openAccessLog(&unit.worker, wanted);
+        }
+
+        fn openAccessLog(worker: *ServerWorker, wanted: ServerConfig.AccessLog) !void {
+            var fault: AccessLogFault = .{};
+            var errno: u16 = 0;
+            const options: AccessLogOptions = .{
+                .target = .{ .file = wanted.target },
+                .format = wanted.format,
+                .bytes_max = worker.config.access_log_bytes,
+            };
+            worker.setAccessLog(options, &fault, &errno) catch |err| {
+                if (err == error.BadFormat) log.err("access log: \"{s}\" at {d} {s}", .{ fault.atom, fault.at, fault.reason });
+                if (err == error.CannotOpen) log.err("access log: cannot be opened (errno {d})", .{errno});
+                return err;
+            };
+        }
+
+        /// The file of the access log was moved away: lines go to a new one of that name. From any thread.
+        pub fn reopenAccessLog(self: *Self) void {
+            for (self.units) |*unit| unit.worker.reopenAccessLog();
         }
 
         fn open(self: *Self) !void {
@@ -442,6 +467,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 }
 
 test {
+    _ = @import("access_log.zig");
     _ = @import("acceptor.zig");
     _ = @import("arena.zig");
     _ = @import("call.zig");

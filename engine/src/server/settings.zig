@@ -44,8 +44,18 @@ pub const ServerConfig = struct {
     handle_signals: bool = true,
     /// After `shutdown`: how long open requests may take before they are cut, in milliseconds. 0: for ever.
     stop_ms: u32 = 30_000,
+    /// Writes a line for each request that was answered.
+    access_log: ?AccessLog = null,
     /// Limits and deadlines of each worker.
     limits: Config = .{},
+
+    /// Where the access log goes, and what it says.
+    pub const AccessLog = struct {
+        /// `.{ .path = "/var/log/server.log" }`, or `.{ .fd = 1 }` for standard output. Lines are written by threads of their own.
+        target: io.LogTarget,
+        /// "clf", "combined", "common", "tiny", "json", or percent atoms: see access_log/format.zig.
+        format: []const u8 = "combined",
+    };
 
     /// Where to listen.
     pub const Place = union(enum) {

@@ -1,5 +1,5 @@
 //! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, input, output, repeat, secure, websocket.
+//! Its parts lie in `worker/`: accept, access, input, output, repeat, secure, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
@@ -16,6 +16,7 @@
 //!     fn halfClosed(host, worker, *Exchange) void
 //!     fn stopped(host, worker) void                                     after drain() or cut(): nothing is left
 //!     fn notice(host, worker, Level, text) void
+//!     fn lines(host, worker, []const u8) void                           optional: access log lines, if the log's target is the host
 //!     fn waiting(host) bool                                             events lie ready that the host has to look at before it waits
 //!
 //! A host may answer inside these calls or at any later time, by exchange or by ticket. Nothing here calls a host outside `poll`, `cut` and `drain`.
@@ -24,6 +25,7 @@ const assert = std.debug.assert;
 const protocol = @import("protocol");
 const http1 = protocol.http1;
 const io_room = @import("io");
+const AccessLog = @import("access_log.zig").AccessLog;
 const tls = @import("tls");
 const Config = @import("config.zig").Config;
 const Compression = @import("compression.zig").Compression;
@@ -46,6 +48,7 @@ const Stats = types.Stats;
 pub fn Worker(comptime Io: type, comptime Host: type) type {
     return struct {
         const Self = @This();
+        pub const HostType = Host;
         pub const pull = Host.demand == .pull;
         pub const IoOptions = if (@hasDecl(Io, "Options")) Io.Options else io_room.Options;
 
@@ -61,6 +64,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pool: Pool,
         wheel: timer.Wheel,
         now: u64,
+        wall_seconds: u64,
         date: types.DateCache,
         /// Scratch for the head that is being parsed.
         head: http1.Head,
@@ -79,6 +83,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         connections_max: u32,
         numbers: u32 = 0,
         rejected_at: u64 = 0,
+        access: ?AccessLog = null,
+        /// When the host last heard of trouble with the access log.
+        access_told_at: u64 = 0,
         stats: Stats = .{},
 
         /// A connection with what only the worker knows about it.
@@ -104,6 +111,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             errdefer io.deinit();
             const storage = try gpa.alloc(protocol.http.FieldSpan, config.header_count_max);
             const now = io.now();
+            const wall_seconds = io.wallSeconds();
             return .{
                 .gpa = gpa,
                 .config = config,
@@ -117,7 +125,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .pool = .init(gpa),
                 .wheel = .init(now),
                 .now = now,
-                .date = .init(io.wallSeconds()),
+                .wall_seconds = wall_seconds,
+                .date = .init(wall_seconds),
                 .head = .{ .storage = storage },
                 .corked = .empty,
                 .corked_spare = .empty,
@@ -130,6 +139,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn deinit(w: *Self) void {
             var it = w.peers.iterator();
             while (it.next()) |peer| w.release(peer);
+            if (w.access) |*log| log.close();
             w.gpa.free(w.head.storage);
             w.corked.deinit(w.gpa);
             w.corked_spare.deinit(w.gpa);
@@ -185,6 +195,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- What hosts call
 
+        const access_part = @import("worker/access.zig").Access(Self);
         const accepting = @import("worker/accept.zig").Accept(Self);
         const input = @import("worker/input.zig").Input(Self);
         const output = @import("worker/output.zig").Output(Self);
@@ -194,6 +205,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         pub const secureListener = secure.secureListener;
         pub const adopt = accepting.adopt;
+
+        pub const AccessLogError = access_part.SetError;
+        pub const setAccessLog = access_part.setAccessLog;
+        pub const reopenAccessLog = access_part.reopenAccessLog;
 
         pub const Outcome = output.Outcome;
         pub const FileError = output.FileError;
@@ -225,6 +240,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         pub const pump = input.pump;
         pub const refuse = input.refuse;
+        pub const noteBegin = access_part.noteBegin;
+        pub const noteEnd = access_part.noteEnd;
+        pub const noteRefusal = access_part.noteRefusal;
         pub const peerEnded = input.peerEnded;
         pub const queueRejection = accepting.queueRejection;
         pub const peerOfExchange = output.peerOfExchange;
@@ -251,9 +269,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.uncork();
             _ = try w.io.wait(w.patience(timeout_ms));
             w.now = w.io.now();
-            w.date.update(w.io.wallSeconds());
+            w.wall_seconds = w.io.wallSeconds();
+            w.date.update(w.wall_seconds);
             while (w.io.next()) |event| w.dispatch(event);
             w.expire();
+            access_part.settleAccessLog(w);
             w.checkStopped();
         }
 
@@ -326,20 +346,31 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 switch (connection.overdue(w.now, &w.config)) {
                     .not_yet => w.arm(peer),
                     .close => w.close(peer),
-                    .refuse => w.refuse(peer, .{ .status = 408, .detail = "The request head took too long." }),
+                    .refuse => input.refuseUnread(w, peer, .{ .status = 408, .detail = "The request head took too long." }, connection.input.unread()),
                     .body_stalled => w.bodyStalled(peer, connection.phase.exchange),
                     .write_stalled => w.fail(peer, .write_timeout),
                     .websocket => live.websocketDue(w, peer, connection.phase.exchange),
                     .repeat => repeating.repeatDue(w, peer, connection.phase.exchange),
-                    .exchange_idle => w.fail(peer, .idle_timeout),
+                    .exchange_idle => w.exchangeIdle(peer, connection.phase.exchange),
                 }
             }
         }
 
         fn bodyStalled(w: *Self, peer: *Peer, exchange: *Exchange) void {
             if (peer.connection.session.responseStarted()) return w.fail(peer, .client_timeout);
+            const refusal: http1.Refusal = .{ .status = 408, .detail = "The request body took too long." };
+            exchange.noteRefusal(refusal);
             w.endExchange(exchange, .client_timeout);
-            w.refuse(peer, .{ .status = 408, .detail = "The request body took too long." });
+            w.refuse(peer, refusal);
+        }
+
+        fn exchangeIdle(w: *Self, peer: *Peer, exchange: *Exchange) void {
+            if (exchange.idle_reason == .client_timeout) {
+                var buffer: [128]u8 = undefined;
+                const text = "connection {d} ({s}): Request stall timeout ({d} ms) - closing connection";
+                w.say(.warn, &buffer, text, .{ peer.connection.number, peer.connection.peer_text.slice(), exchange.idle_ms });
+            }
+            w.fail(peer, exchange.idle_reason);
         }
 
         /// Sets the connection's timer to its deadline and its socket to be read or not.

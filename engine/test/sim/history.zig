@@ -72,6 +72,9 @@ pub fn run(seed: u64) !void {
     defer gpa.destroy(worker);
     worker.* = try .init(gpa, scene.config, &host, scene.network);
     defer worker.deinit();
+    var fault: per.AccessLogFault = .{};
+    var errno: u16 = 0;
+    try worker.setAccessLog(.{ .target = .host, .format = "combined", .bytes_max = 1 << 20 }, &fault, &errno);
     const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
 
     var storage: [clients_max]Actor = undefined;
@@ -100,6 +103,9 @@ pub fn run(seed: u64) !void {
         }
     }
     try settle(worker, &host, scene.jump_ms);
+    // Each request has a line, and at most one more for a client whose last head was refused.
+    const unread = host.line_count -% worker.stats.requests;
+    try testing.expect(unread <= actors.len);
     const ended = host.finished_count + host.closed_count;
     if (faithful) try testing.expectEqual(exchanges, ended) else try testing.expect(ended <= exchanges);
 }

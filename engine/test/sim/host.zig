@@ -58,6 +58,8 @@ pub const Host = struct {
     jobs: std.ArrayList(Job) = .empty,
     finished_count: usize = 0,
     aborted_count: usize = 0,
+    /// Of the access log.
+    line_count: usize = 0,
     closed_count: usize = 0,
     stopped_seen: bool = false,
     fresh: bool = false,
@@ -141,6 +143,9 @@ pub const Host = struct {
         host.stopped_seen = true;
     }
 
+    pub fn lines(host: *Host, _: *Worker, text: []const u8) void {
+        host.line_count += std.mem.count(u8, text, "\n");
+    }
     pub fn notice(_: *Host, _: *Worker, _: per.Level, _: []const u8) void {}
 
     /// Most jobs go on by one step.

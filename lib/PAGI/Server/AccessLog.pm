@@ -3,27 +3,59 @@ package PAGI::Server::AccessLog;
 use strict;
 use warnings;
 
-use POSIX ();
+use Peregrine;
+use Scalar::Util qw(blessed openhandle);
 
-# Bytes that would break a line, or a terminal, are shown as \xHH.
-sub _escaped {
-    my ($text) = @_;
-    $text =~ s/([\x00-\x1f\x7f-\xff"\\])/sprintf '\\x%02x', ord $1/ge;
-    return $text;
+# The engine's name for "no descriptor".
+use constant NO_DESCRIPTOR => -1;
+
+sub is_target {
+    my ($target) = @_;
+    return 1 if !defined $target;
+    return length $target ? 1 : 0 if !ref $target && ref \$target ne 'GLOB';
+    return defined openhandle($target) || blessed $target && $target->can('print') ? 1 : 0;
 }
 
-sub line {
-    my ($request, $time) = @_;
-    my ($peer, $method, $target, $version, $status, $bytes) = @$request;
-    my $when = POSIX::strftime('%d/%b/%Y:%H:%M:%S %z', localtime $time);
-    my $what = _escaped("$method $target HTTP/$version");
-    return sprintf qq{%s - - [%s] "%s" %s %s\n}, length $peer ? $peer : 'unix', $when, $what, $status || '-',
-        $bytes || '-';
+sub format_problem {
+    my ($format) = @_;
+    my ($atom, $at, $reason) = Peregrine::access_log_fault($format) or return;
+    return length $atom ? "'$atom' at $at $reason" : "it $reason";
 }
 
-sub write_line {
-    my ($handle, $request) = @_;
-    print {$handle} line($request, time);
+sub start {
+    my ($class, $worker, %args) = @_;
+    my $target = $args{target};
+    return if !defined $target;
+    my ($path, $descriptor) = (undef, NO_DESCRIPTOR);
+    if    (ref $target || ref \$target eq 'GLOB') { $descriptor = _descriptor($target) }
+    elsif ($target eq '-')                        { $descriptor = fileno STDOUT }
+    else                                          { $path       = $target }
+    my $code = $worker->open_access_log($path, $descriptor, $args{format});
+    return if $code >= 0;
+    my $name = defined $path ? "'$path'" : 'the handle';
+    die "PAGI::Server: option 'access_log': cannot write to $name: $!\n";
+}
+
+# A handle of another kind (a scalar, a tied handle, a logger) is given its lines by Perl.
+sub _descriptor {
+    my ($handle) = @_;
+    my $number   = defined openhandle($handle) ? fileno $handle : undef;
+    return defined $number ? $number : NO_DESCRIPTOR;
+}
+
+sub describe {
+    my ($target) = @_;
+    return 'off'    if !defined $target;
+    return 'stdout' if !ref $target && $target eq '-';
+    return $target  if !ref $target && ref \$target ne 'GLOB';
+    my $descriptor = _descriptor($target);
+    return $descriptor == 2 ? 'stderr' : $descriptor == 1 ? 'stdout' : 'handle';
+}
+
+sub take {
+    my ($target, $lines) = @_;
+    if   (blessed $target && $target->can('print')) { $target->print($lines) }
+    else                                            { print {$target} $lines }
     return;
 }
 
@@ -35,25 +67,47 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::AccessLog - one line per request
+PAGI::Server::AccessLog - where the access log goes
 
 =head1 SYNOPSIS
 
-    PAGI::Server::AccessLog::write_line(\*STDERR, ['127.0.0.1', 'GET', '/', '1.1', 200, 13]);
+    PAGI::Server::AccessLog->start($worker, target => '/var/log/app.log', format => 'combined');
+
+=head1 DESCRIPTION
+
+The engine writes the access log (L<PAGI::Server/ACCESS LOG>); here is decided where to.
 
 =head1 FUNCTIONS
 
-=head2 line
+=head2 is_target
 
-    my $line = PAGI::Server::AccessLog::line($request, time);
+    my $ok = PAGI::Server::AccessLog::is_target($value);
 
-A line in the common log format from a list of peer, method, target, version, status and body bytes.
+Whether a value can be a log: a path, C<->, a file handle, an object with C<print>, or undef for none.
 
-=head2 write_line
+=head2 format_problem
 
-    PAGI::Server::AccessLog::write_line($handle, $request);
+    my $problem = PAGI::Server::AccessLog::format_problem('%h %z');
 
-Prints it.
+What is wrong with a format, in words; undef if nothing is.
+
+=head2 start
+
+    PAGI::Server::AccessLog->start($worker, target => \*STDERR, format => 'clf');
+
+Makes an engine worker write its log. Dies with a readable message when the file cannot be opened.
+
+=head2 describe
+
+    my $word = PAGI::Server::AccessLog::describe(\*STDERR);    # 'stderr'
+
+Where that is, in a word.
+
+=head2 take
+
+    PAGI::Server::AccessLog::take($handle, $lines);
+
+Prints lines to a handle that has no descriptor.
 
 =head1 LICENSE
 

@@ -6,7 +6,7 @@ use warnings;
 use Errno  qw(EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT);
 use Socket qw(
     AF_INET6 AI_PASSIVE IPPROTO_IPV6 IPV6_V6ONLY NI_NUMERICHOST NI_NUMERICSERV SOCK_CLOEXEC
-    SOCK_NONBLOCK SOCK_STREAM SOL_SOCKET SO_REUSEADDR getaddrinfo getnameinfo pack_sockaddr_in
+    SOCK_NONBLOCK SOCK_STREAM SOL_SOCKET SO_REUSEADDR SO_REUSEPORT getaddrinfo getnameinfo pack_sockaddr_in
     pack_sockaddr_in6 unpack_sockaddr_in unpack_sockaddr_in6
 );
 
@@ -19,7 +19,7 @@ sub open_all {
     my $attempts  = $args{port} == 0 && @addresses > 1 ? PORT_ATTEMPTS : 1;
     my $error;
     for (1 .. $attempts) {
-        my @listeners = eval { _open_on(\@addresses, @args{qw(host port backlog)}) };
+        my @listeners = eval { _open_on(\@addresses, \%args) };
         return @listeners if @listeners;
         $error = $@;
         last if !ref $error || $error->{errno} != EADDRINUSE;
@@ -54,24 +54,28 @@ sub _with_port {
 }
 
 sub _open_one {
-    my ($address, $port, $backlog, $v6_only) = @_;
+    my ($address, $port, $v6_only, $args) = @_;
     socket(my $socket, $address->{family}, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) or return;
     setsockopt($socket, SOL_SOCKET, SO_REUSEADDR, 1)                                      or return;
+    if ($args->{reuseport}) {
+        setsockopt($socket, SOL_SOCKET, SO_REUSEPORT, 1) or return;
+    }
     if ($v6_only && $address->{family} == AF_INET6) {
         setsockopt($socket, IPPROTO_IPV6, IPV6_V6ONLY, 1) or return;
     }
     bind($socket, _with_port($address, $port)) or return;
-    listen($socket, $backlog)                  or return;
+    listen($socket, $args->{backlog})          or return;
     return $socket;
 }
 
 # One socket per address, all on the same port. A family or address that this machine does not have is
 # passed over as long as another one works.
 sub _open_on {
-    my ($addresses, $host, $port, $backlog) = @_;
+    my ($addresses, $args) = @_;
+    my ($host,      $port) = @{$args}{qw(host port)};
     my ($chosen, $reason, @listeners) = ($port);
     for my $address (@$addresses) {
-        my $socket = _open_one($address, $chosen, $backlog, @$addresses > 1);
+        my $socket = _open_one($address, $chosen, @$addresses > 1, $args);
         if (!$socket) {
             my $failure = _failure({ host => $host, port => $port }, "$!", $! + 0);
             die $failure if $! != EADDRNOTAVAIL && $! != EAFNOSUPPORT;

@@ -3,21 +3,86 @@ package PAGI::Server::Log;
 use strict;
 use warnings;
 
+use POSIX ();
+
 my %RANK = (error => 1, warn => 2, info => 3, debug => 4);
 my @NAME = (undef, qw(error warn info debug));
 
+# Messages that differ in nothing but numbers count as the same one: so many of them are written in so many
+# seconds, the others are counted.
+use constant {
+    BURST       => 10,
+    WINDOW      => 10,
+    KINDS_MAX   => 200,
+    KIND_LENGTH => 200,
+};
+
 sub new {
     my ($class, %args) = @_;
-    my $rank = $args{quiet} ? $RANK{error} : $RANK{ $args{level} || 'info' };
-    return bless { rank => $rank }, $class;
+    my $self = bless { seen => {} }, $class;
+    return $self->set(%args);
+}
+
+sub set {
+    my ($self, %args) = @_;
+    $self->{rank} = $args{quiet} ? $RANK{error} : $RANK{ $args{level} || 'info' };
+    $self->{json} = ($args{format} || 'text') eq 'json';
+    return $self;
 }
 
 sub _write {
     my ($self, $level, $text) = @_;
     return if $RANK{$level} > $self->{rank};
     $text =~ s/\s+\z//;
-    CORE::warn("$text\n");
+    $self->_tell_suppressed(time - WINDOW);
+    $self->_print($level, $text) if $self->_may_pass($level, $text);
     return;
+}
+
+sub _may_pass {
+    my ($self, $level, $text) = @_;
+    my $kind = substr $text, 0, KIND_LENGTH;
+    $kind =~ s/[0-9]+/#/g;
+    my $seen = $self->{seen};
+    $self->flush if !$seen->{$kind} && keys %$seen >= KINDS_MAX;
+    my $entry = $seen->{$kind} ||= { since => time, count => 0, level => $level };
+    $entry->{count}++;
+    return 1 if $entry->{count} <= BURST;
+    $entry->{text} = $text;
+    return 0;
+}
+
+# Windows that began before that time are over; what they held back is told of.
+sub _tell_suppressed {
+    my ($self, $before) = @_;
+    my $seen = $self->{seen};
+    for my $kind (grep { $seen->{$_}{since} <= $before } keys %$seen) {
+        my $entry = delete $seen->{$kind};
+        my $more  = $entry->{count} - BURST;
+        $self->_print($entry->{level}, "($more more like this) $entry->{text}") if $more > 0;
+    }
+    return;
+}
+
+sub flush {
+    my ($self) = @_;
+    $self->_tell_suppressed(time);
+    return;
+}
+
+sub _print {
+    my ($self, $level, $text) = @_;
+    CORE::warn($self->{json} ? _json($level, $text) : "$text\n");
+    return;
+}
+
+sub _json {
+    my ($level, $text) = @_;
+    require JSON::PP;
+    my $time = POSIX::strftime('%Y-%m-%dT%H:%M:%S%z', localtime);
+    $time =~ s/(\d\d)\z/:$1/;
+    return JSON::PP->new->canonical->ascii->encode({ time => $time, level => $level, pid => $$, message => $text })
+        . "\n";
 }
 
 sub error { my ($self, $text) = @_; return $self->_write(error => $text) }
@@ -48,16 +113,30 @@ PAGI::Server::Log - the server's own messages
 =head1 DESCRIPTION
 
 Messages go through Perl's C<warn>, so that C<$SIG{__WARN__}> and whoever collects standard error sees
-them.
+them. Of messages that differ in nothing but numbers, ten are written in ten seconds; the others are counted, and
+the count follows with the next message, or at the end.
 
 =head1 METHODS
 
 =head2 new
 
-    my $log = PAGI::Server::Log->new(level => 'debug', quiet => 0);
+    my $log = PAGI::Server::Log->new(level => 'debug', quiet => 0, format => 'json');
 
 C<level> is the least important level that is written: C<error>, C<warn>, C<info> or C<debug>. With a
-true C<quiet> only errors are written.
+true C<quiet> only errors are written. C<format> is C<text> or C<json>: an object with C<time>, C<level>, C<pid>
+and C<message> per line.
+
+=head2 set
+
+    $log->set(level => 'warn');
+
+Changes all of that.
+
+=head2 flush
+
+    $log->flush;
+
+Tells what has been held back.
 
 =head2 error
 

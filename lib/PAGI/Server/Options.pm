@@ -3,121 +3,77 @@ package PAGI::Server::Options;
 use strict;
 use warnings;
 
+use PAGI::Server::Options::Command;
+use PAGI::Server::Options::Table;
+use PAGI::Server::Options::Type;
 use Peregrine;
-use Scalar::Util qw(looks_like_number reftype);
 
-# What the constructor accepts. `engine` names the engine's limit that an option sets, and `scale` how
-# many of the engine's units one unit of the option has: the default and the range come from there.
-# The others state both here.
-my %OPTIONS = (
-    app                      => { type => 'code' },
-    host                     => { type => 'string',  default => '127.0.0.1' },
-    port                     => { type => 'integer', default => 5000, min => 0, max => 65_535 },
-    listener_backlog         => { type => 'integer', default => 2048, min => 1, max => 65_535 },
-    quiet                    => { type => 'boolean', default => 0 },
-    log_level                => { type => 'choice',  default => 'info', of => [qw(error warn info debug)] },
-    loop_type                => { type => 'class' },
-    access_log               => { type => 'handle' },
-    on_error                 => { type => 'code' },
-    ssl                      => { type => 'tls' },
-    disable_tls              => { type => 'boolean', default => 0 },
-    extensions               => { type => 'hash',    default => {} },
-    validate_events          => { type => 'boolean' },
-    lifespan_mode            => { type => 'choice',  default => 'auto',           of    => [qw(auto on off)] },
-    lifespan_startup_timeout => { type => 'number',  default => 30,               min   => 0, max => 86_400 },
-    shutdown_timeout         => { type => 'number',  default => 30,               min   => 0, max => 86_400 },
-    timeout                  => { type => 'number',  engine  => 'idle_ms',        scale => 1000 },
-    sse_idle_timeout         => { type => 'number',  engine  => 'stream_idle_ms', scale => 1000 },
-    max_connections          => { type => 'integer', engine  => 'connections_max' },
-    max_header_size          => { type => 'integer', engine  => 'head_bytes_max' },
-    max_header_count         => { type => 'integer', engine  => 'header_count_max' },
-    max_body_size            => { type => 'integer', engine  => 'body_bytes_max' },
-    write_high_watermark     => { type => 'integer', engine  => 'write_high_bytes' },
-    write_low_watermark      => { type => 'integer', engine  => 'write_low_bytes' },
-    max_receive_queue        => { type => 'integer', engine  => 'queue_messages_max' },
-    max_receive_queue_size   => { type => 'integer', engine  => 'queue_bytes_max' },
-    max_ws_frame_size        => { type => 'integer', engine  => 'frame_bytes_max' },
-    max_ws_message_size      => { type => 'integer', engine  => 'message_bytes_max' },
-    ws_idle_timeout          => { type => 'number',  engine  => 'websocket_idle_ms', scale => 1000 },
-    ws_per_message_deflate   => { type => 'boolean', engine  => 'deflate' },
-    ws_deflate_min_size      => { type => 'integer', engine  => 'deflate_bytes_min' },
-);
+my @SECTIONS = _sections();
+my @ALL      = map { my (undef, @options) = @$_; @options } @SECTIONS;
+my %BY_NAME  = map { $_->{name} => $_ } @ALL;
+my %ENGINE   = map { $_->{name} => $_ } Peregrine::options();
 
-my %ENGINE = map { $_->{name} => $_ } Peregrine::options();
-
-for my $name (keys %OPTIONS) {
-    my $option = $OPTIONS{$name};
-    my $engine = $option->{engine} or next;
-    my $limit  = $ENGINE{$engine}  or die "PAGI::Server: the engine has no limit '$engine' for option '$name'\n";
-    my $scale  = $option->{scale} ||= 1;
+# An option that sets a limit of the engine has no default and range of its own.
+for my $option (grep { $_->{engine} } @ALL) {
+    my $limit = $ENGINE{ $option->{engine} }
+        or die "PAGI::Server: the engine has no limit '$option->{engine}' for option '$option->{name}'\n";
+    my $scale = $option->{scale} ||= 1;
     $option->{$_} = $limit->{$_} / $scale for qw(default min max);
 }
 
-sub names { return sort keys %OPTIONS }
+# Both tables, section by section: first what the constructor has, then what only the command has.
+sub _sections {
+    my @joined = map { [@$_] } PAGI::Server::Options::Table::sections();
+    my %joined = map { $_->[0] => $_ } @joined;
+    for my $section (PAGI::Server::Options::Command::sections()) {
+        my ($title, @options) = @$section;
+        push @joined, $joined{$title} = [$title] if !$joined{$title};
+        push @{ $joined{$title} }, map { { %$_, only => 'command' } } @options;
+    }
+    return @joined;
+}
+
+sub sections { return @SECTIONS }
+
+sub all { return @ALL }
+
+sub find {
+    my ($name) = @_;
+    return $BY_NAME{$name};
+}
+
+sub names {
+    return sort map { $_->{name} } grep { !$_->{only} } @ALL;
+}
 
 sub is_known {
     my ($name) = @_;
-    return exists $OPTIONS{$name};
+    return $BY_NAME{$name} && !$BY_NAME{$name}{only} ? 1 : 0;
+}
+
+sub is_live {
+    my ($name) = @_;
+    return $BY_NAME{$name}{live} ? 1 : 0;
 }
 
 sub defaults {
-    return map { $_ => $OPTIONS{$_}{default} } grep { exists $OPTIONS{$_}{default} } keys %OPTIONS;
+    return map { $_->{name} => $_->{default} } grep { !$_->{only} && exists $_->{default} } @ALL;
 }
-
-sub _range {
-    my ($kind, $option) = @_;
-    return "$kind from $option->{min} to $option->{max}";
-}
-
-sub _in_range {
-    my ($option, $value) = @_;
-    return looks_like_number($value) && $value >= $option->{min} && $value <= $option->{max};
-}
-
-# Per type: what is allowed in words, and whether a value is.
-my %TYPES = (
-    string  => [ sub { 'a string' },                  sub { defined $_[1] && !ref $_[1] && length $_[1] } ],
-    boolean => [ sub { '0 or 1' },                    sub { !ref $_[1] } ],
-    integer => [ sub { _range('an integer', $_[0]) }, sub { defined $_[1] && $_[1] =~ /\A[0-9]+\z/ && _in_range(@_) } ],
-    number  => [ sub { _range('a number of seconds', $_[0]) }, sub { defined $_[1] && _in_range(@_) } ],
-    choice  => [
-        sub { "one of @{$_[0]{of}}" },
-        sub {
-            my ($option, $value) = @_;
-            return defined $value && grep { $_ eq $value } @{ $option->{of} };
-        }
-    ],
-    class => [
-        sub { q{the last part of a loop's class, such as Epoll} },
-        sub { !defined $_[1] || $_[1] =~ /\A[A-Za-z_]\w*(?:::\w+)*\z/ }
-    ],
-    code   => [ sub { 'a code reference' },          sub { ref $_[1]                   && reftype($_[1]) eq 'CODE' } ],
-    hash   => [ sub { 'a hash reference' },          sub { ref $_[1]                   && reftype($_[1]) eq 'HASH' } ],
-    tls    => [ sub { 'a hash reference or undef' }, sub { !defined $_[1] || ref $_[1] && reftype($_[1]) eq 'HASH' } ],
-    handle => [
-        sub { 'an open file handle or undef' },
-        sub {
-            !defined $_[1] || ref $_[1] && defined eval { fileno $_[1] }
-        }
-    ],
-);
 
 sub check {
     my ($name, $value) = @_;
-    my $option = $OPTIONS{$name};
-    my ($allowed, $is_allowed) = @{ $TYPES{ $option->{type} } };
-    return if $is_allowed->($option, $value);
-    my $shown = defined $value ? "'$value'" : 'undef';
-    die "PAGI::Server: option '$name' must be ${\$allowed->($option)}, not $shown\n";
+    my $problem = PAGI::Server::Options::Type::problem($BY_NAME{$name}, $value);
+    return if !defined $problem;
+    die "PAGI::Server: option '$name' $problem\n";
 }
 
 sub engine_limits {
     my ($options) = @_;
     my %limits;
-    for my $name (grep { $OPTIONS{$_}{engine} && defined $options->{$_} } keys %OPTIONS) {
-        my $option = $OPTIONS{$name};
-        my $value  = $option->{type} eq 'boolean' ? !!$options->{$name} : $options->{$name} * $option->{scale};
-        $limits{ $option->{engine} } = int($value + 0.5);
+    for my $option (grep { $_->{engine} && defined $options->{ $_->{name} } } @ALL) {
+        my $value = $options->{ $option->{name} };
+        $limits{ $option->{engine} } =
+            $option->{type} eq 'boolean' ? ($value ? 1 : 0) : int($value * $option->{scale} + 0.5);
     }
     return \%limits;
 }
@@ -146,22 +102,47 @@ PAGI::Server::Options - what PAGI::Server accepts, and what is allowed
 
 =head1 DESCRIPTION
 
-One table. An option that sets a limit of the engine has no default or range here: they come from the
-engine's own list, so that they are written down only once.
+Reads L<PAGI::Server::Options::Table> and L<PAGI::Server::Options::Command>; rows of the latter have a key
+C<only>. An option that sets a limit of the engine has no default or range there:
+they come from the engine's own list, so that they are written down only once.
 
 =head1 FUNCTIONS
+
+=head2 sections
+
+    my @sections = PAGI::Server::Options::sections();
+
+Array references with a title and the options that belong under it, in the order of the manual.
+
+=head2 all
+
+    my @options = PAGI::Server::Options::all();
+
+All rows of both tables, with defaults and ranges filled in.
+
+=head2 find
+
+    my $option = PAGI::Server::Options::find('port');
+
+One row by its name, or undef.
 
 =head2 names
 
     my @names = PAGI::Server::Options::names();
 
-All option names, sorted.
+The keys of the constructor, sorted.
 
 =head2 is_known
 
     die "no such option" if !PAGI::Server::Options::is_known($name);
 
-Whether there is an option of that name.
+Whether the constructor has a key of that name.
+
+=head2 is_live
+
+    say 'at once' if PAGI::Server::Options::is_live('timeout');
+
+Whether a running server takes a change over.
 
 =head2 defaults
 

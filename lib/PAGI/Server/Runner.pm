@@ -4,12 +4,17 @@ use strict;
 use warnings;
 
 use Errno        qw(EACCES EADDRINUSE);
-use Getopt::Long ();
 use Pod::Usage   ();
 use Scalar::Util qw(blessed);
 
 use PAGI::Server;
 use PAGI::Server::AppLoader;
+use PAGI::Server::CommandLine;
+use PAGI::Server::Completion;
+use PAGI::Server::ConfigFile;
+use PAGI::Server::Options;
+use PAGI::Server::PidFile;
+use PAGI::Server::Process;
 use PAGI::Server::TLS;
 
 # Exit statuses
@@ -20,19 +25,9 @@ use constant {
     PROGRAM => 'pagi-server',
 };
 
-# Flags that are options of PAGI::Server with another spelling.
-my %SERVER_FLAGS = (
-    'host|o=s'                => 'host',
-    'port|p=s'                => 'port',
-    'loop|l=s'                => 'loop_type',
-    'quiet|q'                 => 'quiet',
-    'log-level=s'             => 'log_level',
-    'ws-per-message-deflate!' => 'ws_per_message_deflate',
-);
-
 sub run {
     my ($class, @arguments) = @_;
-    my $self   = bless { server => {}, ssl => {}, modules => [], libs => [] }, $class;
+    my $self   = bless { modules => [], libs => [] }, $class;
     my $status = eval { $self->_run(@arguments) };
     return $status if defined $status;
     my $error = $@;
@@ -54,51 +49,44 @@ sub _misused {
     return MISUSED;
 }
 
-# ---- Command line -------------------------------------------------------------------------------
-
-# Dies with a reference to a message when the command line is wrong.
-sub _parse {
-    my ($self, @arguments) = @_;
-    my @problems;
-    my $parser = Getopt::Long::Parser->new(config => [qw(bundling no_auto_abbrev no_ignore_case permute)]);
-    local $SIG{__WARN__} = sub { push @problems, $_[0] };
-    my %flags = map { $_ => \$self->{server}{ $SERVER_FLAGS{$_} } } keys %SERVER_FLAGS;
-    $parser->getoptionsfromarray(
-        \@arguments,
-        %flags, PAGI::Server::TLS::flags($self->{ssl}),
-        'disable-tls'   => \$self->{server}{disable_tls},
-        'app|a=s'       => \$self->{app},
-        'e=s'           => \$self->{code},
-        'M=s'           => $self->{modules},
-        'lib|I=s'       => $self->{libs},
-        'env|E=s'       => \$self->{env},
-        'access-log=s'  => \$self->{access_log},
-        'no-access-log' => \$self->{no_access_log},
-        'version|v'     => \$self->{version},
-        'help|h'        => \$self->{help},
-    ) or die \_readable(@problems, 'wrong command line');
-    $self->{server}{ssl} = eval { PAGI::Server::TLS::from_flags($self->{ssl}) };
-    die \_readable($@) if $@;
-    delete $self->{server}{$_} for grep { !defined $self->{server}{$_} } keys %{ $self->{server} };
-    return @arguments;
+sub _run {
+    my ($self,  @arguments) = @_;
+    my ($given, @words)     = PAGI::Server::CommandLine->parse(@arguments);
+    return $self->_help    if $given->{help};
+    return $self->_version if $given->{version};
+    my $options = PAGI::Server::CommandLine->values_of($given);
+    return $self->_print(PAGI::Server::Completion->script($options->{completion})) if defined $options->{completion};
+    my $file = defined $options->{config} ? PAGI::Server::ConfigFile->read($options->{config}) : {};
+    $self->{options} = { %$file, %$options };
+    $self->_choose_app($options, @words);
+    $self->_choose_mode;
+    my $server = $self->_server($self->_load_app);
+    return $self->_check($server) if $self->{options}{check};
+    return $self->_serve($server);
 }
 
-sub _readable {
-    my ($problem) = @_;
-    $problem =~ s/\s+\z//;
-    return "unknown option '" . (length $1 > 1 ? '--' : '-') . "$1'" if $problem =~ /\AUnknown option: (.+)\z/;
-    $problem =~ s/\AOption (\S+)/'option ' . (length $1 > 1 ? '--' : '-') . $1/e;
-    return lcfirst $problem;
+sub _print {
+    my ($self, $text) = @_;
+    print $text;
+    return OK;
 }
+
+# ---- What to run --------------------------------------------------------------------------------
 
 sub _choose_app {
-    my ($self, @words) = @_;
-    if (!defined $self->{app} && !defined $self->{code} && @words && $words[0] !~ /=/) {
-        $self->{app} = shift @words;
+    my ($self, $typed, @words) = @_;
+    my $options = $self->{options};
+    my $named   = defined $typed->{app} || defined $typed->{code};
+    if (!$named && @words && $words[0] !~ /=/) {
+        $options->{app} = shift @words;
+        delete $options->{code};
     }
-    die \'both -e and --app are given' if defined $self->{app} && defined $self->{code};
+    # What is typed wins over the file: one kind of naming over the other kind as well.
+    delete $options->{app}             if defined $typed->{code}  && !defined $typed->{app};
+    delete $options->{code}            if defined $typed->{app}   && !defined $typed->{code};
+    die \'both -e and --app are given' if defined $options->{app} && defined $options->{code};
     die \'no application: name a file or a module, or give code with -e'
-        if !defined $self->{app} && !defined $self->{code};
+        if !defined $options->{app} && !defined $options->{code};
     for my $word (@words) {
         die \"unexpected argument '$word'" if $word !~ /\A(\w+)=(.*)\z/s;
         push @{ $self->{arguments} }, $1 => $2;
@@ -106,30 +94,54 @@ sub _choose_app {
     return;
 }
 
-# ---- Running ------------------------------------------------------------------------------------
+# The mode decides what else is on by default.
+sub _choose_mode {
+    my ($self)  = @_;
+    my $options = $self->{options};
+    my ($mode)  = grep { defined && length } $options->{env}, $ENV{PAGI_ENV}, -t STDIN ? 'development' : 'production';
+    $ENV{PAGI_ENV} = $self->{mode} = $mode;
+    # A daemon has no standard error to write to.
+    my $silent = $mode eq 'production' || $options->{daemonize};
+    $options->{access_log} = undef if $silent && !exists $options->{access_log};
+    return;
+}
 
-sub _run {
-    my ($self, @arguments) = @_;
-    my @words = $self->_parse(@arguments);
-    return $self->_help    if $self->{help};
-    return $self->_version if $self->{version};
-    $self->_choose_app(@words);
-    $ENV{PAGI_ENV} = $self->{env} if defined $self->{env};
-    unshift @INC, @{ $self->{libs} };
-    PAGI::Server::prefer_own_loop() if !defined $self->{server}{loop_type};
+sub _load_app {
+    my ($self) = @_;
+    my $options = $self->{options};
+    unshift @INC, @{ $options->{lib} || [] };
+    PAGI::Server::prefer_own_loop() if !defined $options->{loop_type};
     my $app = PAGI::Server::AppLoader->load(
-        map  { $_ => $self->{$_} }
-        grep { defined $self->{$_} } qw(app code modules arguments)
+        modules => $options->{module} || [],
+        map      { $_ => $_ eq 'arguments' ? $self->{arguments} : $options->{$_} }
+            grep { defined($_ eq 'arguments' ? $self->{arguments} : $options->{$_}) } qw(app code arguments)
     );
-    my $server = $self->_server($app);
-    return $self->_serve($server);
+    return $self->_wrapped($app);
+}
+
+# In development the application is watched for mistakes, where that middleware is installed.
+sub _wrapped {
+    my ($self, $app) = @_;
+    my $options = $self->{options};
+    return $app if $self->{mode} ne 'development';
+    return $app if defined $options->{default_middleware} && !$options->{default_middleware};
+    return $app if !eval { require PAGI::Middleware::Lint; 1 };
+    return PAGI::Middleware::Lint->new(strict => 1)->wrap($app);
 }
 
 sub _server {
     my ($self, $app) = @_;
-    my %options = (%{ $self->{server} }, app => $app);
-    $options{access_log} = $self->_open_access_log if defined $self->{access_log} && !$self->{no_access_log};
-    my $server = eval { PAGI::Server->new(%options) };
+    my $options    = $self->{options};
+    my %for_server = map { $_ => $options->{$_} } grep { PAGI::Server::Options::is_known($_) } keys %$options;
+    my $ssl        = eval { PAGI::Server::TLS::from_options($options) };
+    die \_line($@) if $@;
+    $for_server{ssl} = $ssl if $ssl;
+    my $class = $options->{server};
+    if (defined $class) {
+        eval "require $class; 1" or die "Error: Cannot load the server class $class: $@";
+        return $class->new(host => '127.0.0.1', port => 5000, quiet => 0, %for_server, app => $app);
+    }
+    my $server = eval { PAGI::Server->new(%for_server, app => $app) };
     return $server if $server;
     my $problem = $@;
     $problem =~ s/\APAGI::Server: //;
@@ -137,24 +149,51 @@ sub _server {
     die \$problem;
 }
 
-sub _open_access_log {
-    my ($self) = @_;
-    return \*STDOUT if $self->{access_log} eq '-';
-    open my $handle, '>>', $self->{access_log} or die "Error: Cannot open access log $self->{access_log}: $!\n";
-    $handle->autoflush(1);
-    return $handle;
-}
+# ---- Running ------------------------------------------------------------------------------------
 
 sub _serve {
     my ($self, $server) = @_;
+    my $options = $self->{options};
     _load_future_io();
-    return OK if eval { $server->run; 1 };
+    my $identity = PAGI::Server::Process->identity($options->{user}, $options->{group});
+    my $ready    = $options->{daemonize}   ? PAGI::Server::Process->daemonize               : sub { };
+    my $pid_file = defined $options->{pid} ? PAGI::Server::PidFile->create($options->{pid}) : undef;
+    my $ok       = eval {
+        if ($server->isa('PAGI::Server')) { _run_here($server, $identity, $ready) }
+        else                              { _run_there($server, $identity, $ready) }
+        1;
+    };
     my $error = $@;
-    die 'Error: ' . _start_problem($server, $error) . "\n";
+    $pid_file->remove if $pid_file;
+    return OK         if $ok;
+    die 'Error: ' . _start_problem($error) . "\n";
+}
+
+# What needs rights comes before they are given up, what the application does comes after.
+sub _run_here {
+    my ($server, $identity, $ready) = @_;
+    my $loop = $server->own_loop;
+    if ($identity) {
+        $server->open_listeners;
+        PAGI::Server::Process->become($identity);
+    }
+    $server->listen->get;
+    $ready->();
+    $loop->run;
+    return;
+}
+
+# A server of another class can only be told to run.
+sub _run_there {
+    my ($server, $identity, $ready) = @_;
+    PAGI::Server::Process->become($identity) if $identity;
+    $ready->();
+    $server->run;
+    return;
 }
 
 sub _start_problem {
-    my ($server, $error) = @_;
+    my ($error) = @_;
     if (blessed $error && $error->isa('Future::Exception') && $error->category eq 'listen') {
         my ($errno, $host, $port) = $error->details;
         return "Port $port is already in use"            if $errno == EADDRINUSE;
@@ -173,6 +212,32 @@ sub _line {
 # So that applications can use Future::IO without knowing which loop they run in.
 sub _load_future_io {
     return eval { require Future::IO::Impl::IOAsync; 1 };
+}
+
+# ---- Telling ------------------------------------------------------------------------------------
+
+# What would run, in the words of a configuration file.
+sub _check {
+    my ($self, $server) = @_;
+    my $options = $self->{options};
+    PAGI::Server::Process->identity($options->{user}, $options->{group});
+    my @lines = ('# ' . ref($server) . ' would run:', 'env = ' . $self->{mode});
+    for my $option (PAGI::Server::Options::all()) {
+        my $name = $option->{name};
+        next if !exists $options->{$name} || $name =~ /\A(?:config|check|env)\z/;
+        my @values = $option->{many} ? @{ $options->{$name} } : $options->{$name};
+        push @lines, map { "$name = " . _shown($option, $_) } @values;
+    }
+    push @lines, '# connections: at most ' . $server->effective_max_connections
+        if $server->can('effective_max_connections');
+    return $self->_print(join("\n", @lines) . "\n");
+}
+
+sub _shown {
+    my ($option, $value) = @_;
+    return 'off'  if !defined $value;
+    return $value if $value !~ /[#"'\n]|\A\s|\s\z/;
+    return "'$value'";
 }
 
 sub _version {
@@ -208,7 +273,12 @@ PAGI::Server::Runner - what the pagi-server command does
 
 =head1 DESCRIPTION
 
-Reads the command line, loads the application, runs a L<PAGI::Server> until it is stopped by a signal.
+Reads the command line and the configuration file, loads the application, runs a L<PAGI::Server> until it is stopped
+by a signal.
+
+The order of a start: addresses are bound and the access log is opened, then the process becomes the user that it is to
+be, then the application's lifespan startup runs, then connections are accepted. Without a change of user the
+startup comes first.
 
 =head1 METHODS
 
@@ -217,7 +287,7 @@ Reads the command line, loads the application, runs a L<PAGI::Server> until it i
     my $status = PAGI::Server::Runner->run('app.pl', '--port', 8080);
 
 Returns the exit status: 0 after a stop by TERM or INT, 1 when the application cannot be loaded or the server
-cannot start, 2 when the command line is wrong. Problems are written to standard error.
+cannot start, 2 when the command line or the configuration file is wrong. Problems are written to standard error.
 
 =head1 LICENSE
 

@@ -139,35 +139,28 @@ sub _random_keys {
 
 # ---- Command line -------------------------------------------------------------------------------
 
-# Flag => key of the option `ssl`.
-my %FLAGS = (
-    'ssl-cert=s'            => 'cert_file',
-    'ssl-key=s'             => 'key_file',
-    'ssl-chain=s'           => 'chain_file',
-    'ssl-ca=s'              => 'ca_file',
-    'ssl-min-version=s'     => 'min_version',
-    'ssl-ciphers=s'         => 'cipher_list',
-    'ssl-ciphersuites=s'    => 'cipher_suites',
-    'ssl-session-timeout=s' => 'session_timeout',
+# Option of pagi-server => key of the option `ssl`.
+my %KEY = (
+    ssl_cert            => 'cert_file',
+    ssl_key             => 'key_file',
+    ssl_chain           => 'chain_file',
+    ssl_ca              => 'ca_file',
+    ssl_min_version     => 'min_version',
+    ssl_ciphers         => 'cipher_list',
+    ssl_ciphersuites    => 'cipher_suites',
+    ssl_session_timeout => 'session_timeout',
 );
 
-sub flags {
-    my ($into) = @_;
-    return (
-        (map { $_ => \$into->{ $FLAGS{$_} } } keys %FLAGS),
-        'ssl-verify-client'       => sub { $into->{verify_client} = 'require' },
-        'ssl-request-client'      => sub { $into->{verify_client} = 'request' },
-        'ssl-key-password-file=s' => sub { $into->{key_password}  = _first_line($_[1]) },
-        'ssl-sni=s'               => sub { push @{ $into->{certificates} }, _sni($_[1]) },
-    );
-}
-
-sub from_flags {
-    my ($flags) = @_;
-    my %ssl = map { $_ => $flags->{$_} } grep { defined $flags->{$_} } keys %$flags;
-    return if !%ssl;
+sub from_options {
+    my ($options) = @_;
+    return if !grep { /\Assl_/ && $options->{$_} } keys %$options;
+    my %ssl = map { $KEY{$_} => $options->{$_} } grep { defined $options->{$_} } keys %KEY;
     die "options --ssl-cert and --ssl-key must be given together\n"
         if !defined $ssl{cert_file} || !defined $ssl{key_file};
+    $ssl{verify_client} = 'request'                                      if $options->{ssl_request_client};
+    $ssl{verify_client} = 'require'                                      if $options->{ssl_verify_client};
+    $ssl{key_password}  = _first_line($options->{ssl_key_password_file}) if defined $options->{ssl_key_password_file};
+    $ssl{certificates}  = [ map { _sni($_) } @{ $options->{ssl_sni} } ]  if $options->{ssl_sni};
     return \%ssl;
 }
 
@@ -232,17 +225,12 @@ The L<Peregrine/TLS> object.
 
 =head1 FUNCTIONS
 
-=head2 flags
+=head2 from_options
 
-    my %flags = PAGI::Server::TLS::flags(\my %given);
+    my $ssl = PAGI::Server::TLS::from_options({ ssl_cert => 'cert.pem', ssl_key => 'key.pem' });
 
-The command line's flags, for L<Getopt::Long>.
-
-=head2 from_flags
-
-    my $ssl = PAGI::Server::TLS::from_flags(\%given);
-
-What was given on the command line as the option C<ssl>; undef if nothing was.
+The option C<ssl> that the options of C<pagi-server> mean; nothing if they mean none. Dies with a message when they
+contradict each other.
 
 =head1 LICENSE
 

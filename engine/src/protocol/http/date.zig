@@ -44,16 +44,19 @@ pub fn parse(text: []const u8, now: u64) ?u64 {
 
 const day_seconds = 86_400;
 const day_names = [7][]const u8{ "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday" };
-const month_names = [12]*const [3]u8{ "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
+/// As dates name them, January first.
+pub const month_names = [12]*const [3]u8{ "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
 
-const Civil = struct { year: u64, month: u64, day: u64 };
+/// A day of the calendar; month and day count from 1.
+pub const Civil = struct { year: u64, month: u64, day: u64 };
 
 // Both conversions count years from March, so that the leap day is the last day of a year, and months have the
 // lengths 31,30,31,30,31 over and over: (153 * m + 2) / 5 days lie before month m.
 const days_per_era = 146_097; // 400 years
 const days_to_1970 = 719_468; // from 0000-03-01
 
-fn civil(days: u64) Civil {
+/// The day that is `days` after 1970-01-01.
+pub fn civil(days: u64) Civil {
     const shifted = days + days_to_1970;
     const era = shifted / days_per_era;
     const day_of_era = shifted % days_per_era;
@@ -78,7 +81,8 @@ fn daysOf(date: Civil) u64 {
     return year / 400 * days_per_era + day_of_era - days_to_1970;
 }
 
-fn twoDigits(out: *[2]u8, number: u64) void {
+/// Writes a number below 100 with a leading zero.
+pub fn twoDigits(out: *[2]u8, number: u64) void {
     assert(number < 100);
     out.* = .{ '0' + @as(u8, @intCast(number / 10)), '0' + @as(u8, @intCast(number % 10)) };
 }

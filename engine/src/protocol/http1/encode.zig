@@ -232,11 +232,16 @@ pub fn refusalResponse(refusal: event.Refusal, date_text: ?*const [date.bytes_le
         var digits: [syntax.decimal_bytes_max]u8 = undefined;
         writer.putField("Retry-After", syntax.decimal(seconds, &digits));
     }
-    writer.putLength(refusal.detail.len + 1);
+    writer.putLength(refusalBodyBytes(refusal));
     writer.put("\r\n");
     writer.put(refusal.detail);
     writer.put("\n");
     return writer.len;
+}
+
+/// Bytes of content in a refusal's response.
+pub fn refusalBodyBytes(refusal: event.Refusal) usize {
+    return refusal.detail.len + "\n".len;
 }
 
 test "chunk prefixes" {

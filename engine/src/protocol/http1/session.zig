@@ -96,6 +96,9 @@ pub const body_prefix_bytes_max = encode.chunk_prefix_bytes_max;
 /// Upper bound of `refusalResponse`, in bytes.
 pub const refusal_bytes_max = encode.refusal_bytes_max;
 
+/// Bytes of content in it.
+pub const refusalBodyBytes = encode.refusalBodyBytes;
+
 /// A complete response for requests that no application sees; the connection closes after it. See encode.zig.
 pub const refusalResponse = encode.refusalResponse;
 
@@ -225,6 +228,11 @@ pub const Session = struct {
     /// The response's head has been written.
     pub fn responseStarted(s: *const Session) bool {
         return s.output != .unstarted;
+    }
+
+    /// The response has started, and its content is sent: not to HEAD, nor with 204 and 304.
+    pub fn sendsContent(s: *const Session) bool {
+        return s.output != .unstarted and s.output != .discarded;
     }
 
     /// The response has been written to its end.

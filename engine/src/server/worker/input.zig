@@ -83,7 +83,7 @@ pub fn Input(comptime W: type) type {
                         else => {},
                     },
                     .end => bodyComplete(w, peer),
-                    .refused => |refusal| refuseRequest(w, peer, refusal),
+                    .refused => |refusal| refuseRequest(w, peer, refusal, unread[used..]),
                 }
             }
             return switch (connection.phase) {
@@ -95,12 +95,14 @@ pub fn Input(comptime W: type) type {
 
         fn begin(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
-            const slot = w.exchanges.add() catch return w.refuse(peer, .{ .status = 503, .detail = "Out of memory." });
+            const slot = w.exchanges.add() catch return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, "");
             const exchange = slot.item;
-            exchange.* = .{ .ticket = slot.ticket, .connection = connection, .active_at = w.now };
+            exchange.* = .{ .ticket = slot.ticket, .connection = connection, .active_at = w.now, .idle_ms = w.config.request_idle_ms };
             if (!connection.session.inputComplete()) exchange.input = .{ .wanted = .begin(w.now) };
             connection.phase = .{ .exchange = exchange };
+            connection.request_count +%= 1;
             w.stats.requests += 1;
+            w.noteBegin(exchange);
             if (w.head.upgrade) {
                 if (w.noteHandshake(exchange)) |refusal| return w.refuseHandshake(peer, exchange, refusal);
             }
@@ -137,17 +139,24 @@ pub fn Input(comptime W: type) type {
         }
 
         /// The peer broke the rules: within an exchange that ends it, then the peer is told if it can be.
-        fn refuseRequest(w: *W, peer: *Peer, refusal: http1.Refusal) void {
+        fn refuseRequest(w: *W, peer: *Peer, refusal: http1.Refusal, unread: []const u8) void {
             w.stats.refused += 1;
             switch (peer.connection.phase) {
                 .exchange => |exchange| {
                     const started = peer.connection.session.responseStarted();
+                    if (!started) exchange.noteRefusal(refusal);
                     w.endExchange(exchange, if (refusal.status == 413) .body_too_large else .protocol_error);
                     if (started) return w.close(peer);
                 },
                 .draining => return bidFarewell(w, peer),
-                else => {},
+                else => return refuseUnread(w, peer, refusal, unread),
             }
+            w.refuse(peer, refusal);
+        }
+
+        /// Refuses what no host has heard of; `unread` begins with its head.
+        pub fn refuseUnread(w: *W, peer: *Peer, refusal: http1.Refusal, unread: []const u8) void {
+            w.noteRefusal(&peer.connection, refusal, unread);
             w.refuse(peer, refusal);
         }
 

@@ -164,6 +164,7 @@ pub fn Output(comptime W: type) type {
 
         /// Gives the slots of an exchange back; its ticket names nothing from now on.
         pub fn forget(w: *W, exchange: *Exchange) void {
+            w.noteEnd(exchange);
             if (exchange.websocket) |websocket| {
                 websocket.item.deinit(&w.pool, w.compression.gpa);
                 w.websockets.remove(websocket.ticket);

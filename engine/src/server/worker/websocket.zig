@@ -54,6 +54,7 @@ pub fn Live(comptime W: type) type {
             try exchange.switchProtocols(&w.pool, websocket.item, subprotocol, fields);
             websocket.item.state = .open;
             exchange.idle_ms = w.config.websocket_idle_ms;
+            exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
             w.cork(W.peerOfExchange(exchange));
             if (w.stopping != .no) goAway(w, exchange);
@@ -74,6 +75,7 @@ pub fn Live(comptime W: type) type {
         pub fn sendMessage(w: *W, exchange: *Exchange, kind: websocket_file.Kind, bytes: []const u8) SendError!W.Outcome {
             const websocket = exchange.openWebSocket() orelse return error.NotOpen;
             try websocket.send(kind, bytes, &exchange.connection.outbox, &w.pool, &w.compression);
+            exchange.body_bytes += bytes.len;
             return w.queued(exchange);
         }
 
@@ -107,6 +109,7 @@ pub fn Live(comptime W: type) type {
         /// Ends the exchange when no byte moved in either direction for so long; 0: never.
         pub fn setIdleLimit(w: *W, exchange: *Exchange, idle_ms: u32) void {
             exchange.idle_ms = idle_ms;
+            exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
             if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
         }

@@ -1,0 +1,376 @@
+//! Lines that are appended to a file by a thread of its own: whoever writes them never waits for a disk, a pipe or a terminal.
+//! Refuses to know: what a line says.
+//!
+//! One writer puts lines into a ring (`reserve`, `put`..., `commit`), one thread takes them out: when there are many, or half a second after
+//! the first. What finds no room is dropped and counted. The file is left as it is while it cannot be written; the thread tries again.
+//! What a full disk took of a line stays there; the rest follows when there is room again, so that no byte is lost or written twice.
+const std = @import("std");
+const sys = @import("sys.zig");
+const assert = std.debug.assert;
+const Atomic = std.atomic.Value;
+
+/// Where the lines go.
+pub const Target = union(enum) {
+    /// An open descriptor; it is duplicated.
+    fd: sys.Fd,
+    /// A file, which is created if need be, and opened again by `reopen`.
+    path: []const u8,
+};
+
+/// What is new about the state of the file.
+pub const News = struct {
+    /// The errno of the last attempt to write; 0: it works.
+    errno: u16,
+    /// The errno of an attempt to open it again, after which the old one goes on; 0: none failed.
+    reopen_errno: u16,
+    /// Lines dropped since the last news.
+    dropped: u64,
+};
+
+/// Why a log cannot be opened.
+pub const OpenError = error{ OutOfMemory, CannotOpen, CannotStartThread };
+
+/// How long a line waits for others at most; with the time that a write takes it is in the file within a second.
+const gather_ms = 500;
+/// How long the thread leaves a file alone that could not be written.
+const retry_ms = 1000;
+/// How long `close` waits for a file that does not take what is left.
+const farewell_ms = 2000;
+/// Address space, not memory; libc puts the variables of each thread there as well.
+const stack_bytes = 1024 * 1024;
+
+/// A file and its thread. `open` makes one, `close` ends both.
+pub const LogFile = struct {
+    gpa: std.mem.Allocator,
+    /// Its length is a power of two.
+    ring: []u8,
+    fd: sys.Fd,
+    /// Empty if there is only a descriptor.
+    path: [:0]const u8,
+    thread: std.Thread,
+    /// The process that the thread belongs to: a fork has none.
+    pid: std.os.linux.pid_t,
+
+    // The writer's own. Positions count up for ever; the ring's index is their low part.
+    at: u64 = 0,
+    tail_seen: u64 = 0,
+    dropped: u64 = 0,
+    errno_told: u16 = 0,
+
+    // Between the two.
+    head: Atomic(u64) align(std.atomic.cache_line) = .init(0),
+    tail: Atomic(u64) align(std.atomic.cache_line) = .init(0),
+    /// Counts up when the thread is to look around.
+    bell: Atomic(u32) = .init(0),
+    mood: Atomic(u8) = .init(@backingInt(Mood.busy)),
+    wish: Atomic(Wish) = .init(.none),
+    errno: Atomic(u16) = .init(0),
+    reopen_errno: Atomic(u16) = .init(0),
+    /// 1 when the thread has ended.
+    ended: Atomic(u32) = .init(0),
+    /// The writer and the thread; the last one frees.
+    holders: Atomic(u8) = .init(2),
+
+    const Mood = enum(u8) {
+        busy,
+        /// Sleeps until the first line.
+        idle,
+        /// Sleeps until there are many.
+        gathering,
+        /// Sleeps because the file cannot be written.
+        stuck,
+    };
+    const Wish = enum(u8) { none, reopen, close };
+
+    /// Opens the file and starts its thread. `ring_bytes` bounds what waits; it is rounded up to a power of two.
+    /// After CannotOpen, errno tells why.
+    pub fn open(gpa: std.mem.Allocator, target: Target, ring_bytes: usize, errno: *u16) OpenError!*LogFile {
+        const log = try gpa.create(LogFile);
+        errdefer gpa.destroy(log);
+        const path = try gpa.dupeSentinel(u8, switch (target) {
+            .fd => "",
+            .path => |path| path,
+        }, 0);
+        errdefer gpa.free(path);
+        const ring = try gpa.alloc(u8, std.math.ceilPowerOfTwoAssert(usize, @max(ring_bytes, 4096)));
+        errdefer gpa.free(ring);
+        const opened = switch (target) {
+            .fd => |fd| sys.duplicate(fd),
+            .path => sys.openAppend(path),
+        };
+        const fd: sys.Fd = switch (opened) {
+            .done => |fd| @intCast(fd),
+            .blocked => unreachable,
+            .failed => |code| {
+                errno.* = sys.number(code);
+                return error.CannotOpen;
+            },
+        };
+        errdefer sys.close(fd);
+        log.* = .{ .gpa = gpa, .ring = ring, .fd = fd, .path = path, .thread = undefined, .pid = std.os.linux.getpid() };
+        log.thread = try startThread(log);
+        return log;
+    }
+
+    /// The thread gets no signal: a host language's handlers must not run in it.
+    fn startThread(log: *LogFile) error{CannotStartThread}!std.Thread {
+        const posix = std.posix;
+        const all = posix.sigfillset();
+        var before: posix.sigset_t = undefined;
+        posix.sigprocmask(posix.SIG.SETMASK, &all, &before);
+        defer posix.sigprocmask(posix.SIG.SETMASK, &before, null);
+        return std.Thread.spawn(.{ .stack_size = stack_bytes }, run, .{log}) catch error.CannotStartThread;
+    }
+
+    // ---- The writer's side
+
+    /// Whether a line of up to `len` bytes may be put in; if not, it counts as dropped.
+    pub fn reserve(log: *LogFile, len: usize) bool {
+        if (log.at + len - log.tail_seen > log.ring.len) {
+            log.tail_seen = log.tail.load(.acquire);
+            if (log.at + len - log.tail_seen > log.ring.len) {
+                log.dropped += 1;
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /// The next piece of the line.
+    pub fn put(log: *LogFile, bytes: []const u8) void {
+        const index: usize = @intCast(log.at & (log.ring.len - 1));
+        const first = @min(bytes.len, log.ring.len - index);
+        @memcpy(log.ring[index..][0..first], bytes[0..first]);
+        if (first < bytes.len) @memcpy(log.ring[0 .. bytes.len - first], bytes[first..]);
+        log.at += bytes.len;
+    }
+
+    /// The line is complete: the thread may have it.
+    pub fn commit(log: *LogFile) void {
+        assert(log.at - log.tail_seen <= log.ring.len);
+        log.head.store(log.at, .release);
+    }
+
+    /// Wakes the thread if it has to know of new lines. Once after some lines is enough.
+    pub fn announce(log: *LogFile) void {
+        // Both sides change `mood` before they look on: either the thread's change comes later and it sees these lines, or it is seen here.
+        switch (@as(Mood, @fromBackingInt(log.mood.fetchOr(0, .acq_rel)))) {
+            .busy, .stuck => {},
+            .idle => log.ringBell(),
+            .gathering => if (log.at - log.tail.load(.monotonic) >= log.ring.len / 4) log.ringBell(),
+        }
+    }
+
+    /// Opens the path again, after what is waiting was written: somebody has moved the file away. Nothing without a path.
+    pub fn reopen(log: *LogFile) void {
+        if (log.path.len == 0) return;
+        log.wish.store(.reopen, .release);
+        log.ringBell();
+    }
+
+    /// What has happened since the last call, or null.
+    pub fn news(log: *LogFile) ?News {
+        const errno = log.errno.load(.monotonic);
+        const reopen_errno = log.reopen_errno.load(.monotonic);
+        if (errno == log.errno_told and reopen_errno == 0 and log.dropped == 0) return null;
+        defer log.dropped = 0;
+        log.errno_told = errno;
+        return .{ .errno = errno, .reopen_errno = log.reopen_errno.swap(0, .monotonic), .dropped = log.dropped };
+    }
+
+    /// Writes what is left and ends the thread. A file that takes nothing is given some time, then the thread is left to itself.
+    pub fn close(log: *LogFile) void {
+        // In a fork there is no thread, and what is left is the parent's to write.
+        if (std.os.linux.getpid() != log.pid) return log.free();
+        log.wish.store(.close, .release);
+        log.ringBell();
+        sys.sleepOn(&log.ended, 0, farewell_ms);
+        if (log.ended.load(.acquire) != 0) log.thread.join() else log.thread.detach();
+        log.letGo();
+    }
+
+    fn letGo(log: *LogFile) void {
+        if (log.holders.fetchSub(1, .acq_rel) == 1) log.free();
+    }
+
+    fn free(log: *LogFile) void {
+        sys.close(log.fd);
+        log.gpa.free(log.ring);
+        log.gpa.free(log.path);
+        log.gpa.destroy(log);
+    }
+
+    fn ringBell(log: *LogFile) void {
+        _ = log.bell.fetchAdd(1, .release);
+        sys.wakeAll(&log.bell);
+    }
+
+    // ---- The thread's side
+
+    fn run(log: *LogFile) void {
+        var gathered = false;
+        while (true) {
+            const wish = log.wish.swap(.none, .acquire);
+            if (wish == .none) {
+                const waiting = log.pending();
+                if (waiting == 0) {
+                    log.sleep(.idle, null);
+                    continue;
+                }
+                if (!gathered and waiting < log.ring.len / 4) {
+                    log.sleep(.gathering, gather_ms);
+                    gathered = true;
+                    continue;
+                }
+            }
+            gathered = false;
+            const works = log.writeAll();
+            if (wish == .close) break;
+            if (wish == .reopen) log.openAgain();
+            if (!works) log.sleep(.stuck, retry_ms);
+        }
+        log.ended.store(1, .release);
+        sys.wakeAll(&log.ended);
+        log.letGo();
+    }
+
+    fn pending(log: *const LogFile) u64 {
+        return log.head.load(.acquire) - log.tail.load(.monotonic);
+    }
+
+    /// Sleeps until the bell, or for a time; not if there was something new already.
+    fn sleep(log: *LogFile, mood: Mood, timeout_ms: ?u32) void {
+        const heard = log.bell.load(.acquire);
+        _ = log.mood.swap(@backingInt(mood), .acq_rel);
+        defer _ = log.mood.swap(@backingInt(Mood.busy), .acq_rel);
+        if (log.wish.load(.acquire) != .none) return;
+        if (mood == .idle and log.pending() > 0) return;
+        sys.sleepOn(&log.bell, heard, timeout_ms);
+    }
+
+    /// Writes what is there; false if the file does not take it.
+    fn writeAll(log: *LogFile) bool {
+        var waited = false;
+        while (log.pending() > 0) {
+            const tail = log.tail.load(.monotonic);
+            const index: usize = @intCast(tail & (log.ring.len - 1));
+            const len: usize = @intCast(log.pending());
+            const first = @min(len, log.ring.len - index);
+            const slices = [2]sys.Slice{
+                .{ .base = log.ring.ptr + index, .len = first },
+                .{ .base = log.ring.ptr, .len = len - first },
+            };
+            switch (sys.write(log.fd, &slices)) {
+                .done => |count| {
+                    log.tail.store(tail + count, .release);
+                    log.errno.store(0, .monotonic);
+                    waited = false;
+                },
+                .blocked => {
+                    if (waited) return false;
+                    waited = true;
+                    sys.waitWritable(log.fd, retry_ms);
+                },
+                .failed => |code| {
+                    log.errno.store(sys.number(code), .monotonic);
+                    return false;
+                },
+            }
+        }
+        return true;
+    }
+
+    fn openAgain(log: *LogFile) void {
+        switch (sys.openAppend(log.path)) {
+            .done => |fd| {
+                sys.close(log.fd);
+                log.fd = @intCast(fd);
+            },
+            .blocked => unreachable,
+            // The old file serves until somebody asks again.
+            .failed => |code| log.reopen_errno.store(sys.number(code), .monotonic),
+        }
+    }
+};
+
+const testing = std.testing;
+const linux = std.os.linux;
+
+fn line(log: *LogFile, text: []const u8) void {
+    if (!log.reserve(text.len)) return;
+    // In two pieces, as real lines come.
+    log.put(text[0 .. text.len / 2]);
+    log.put(text[text.len / 2 ..]);
+    log.commit();
+    log.announce();
+}
+
+fn contents(fd: sys.Fd, buffer: []u8) []const u8 {
+    var at: usize = 0;
+    while (true) switch (sys.readFileAt(fd, buffer[at..], at)) {
+        .done => |count| if (count == 0) return buffer[0..at] else {
+            at += count;
+        },
+        else => unreachable,
+    };
+}
+
+test "many more lines than the ring holds arrive whole and in order" {
+    const memory: sys.Fd = @intCast(linux.memfd_create("log", 0));
+    defer sys.close(memory);
+    var errno: u16 = 0;
+    const log: *LogFile = try .open(testing.allocator, .{ .fd = memory }, 4096, &errno);
+    var expected: std.ArrayList(u8) = .empty;
+    defer expected.deinit(testing.allocator);
+    for (0..2000) |i| {
+        var buffer: [64]u8 = undefined;
+        const text = try std.fmt.bufPrint(&buffer, "line {d} {s}\n", .{ i, "xxxxxxxxxxxxxxxxxxxx"[0 .. i % 20] });
+        const dropped = log.dropped;
+        line(log, text);
+        if (log.dropped == dropped) try expected.appendSlice(testing.allocator, text) else try std.Thread.yield();
+    }
+    log.close();
+    const buffer = try testing.allocator.alloc(u8, 128 * 1024);
+    defer testing.allocator.free(buffer);
+    try testing.expectEqualStrings(expected.items, contents(memory, buffer));
+    try testing.expect(expected.items.len >= 4000);
+}
+
+test "a reader that does not read costs lines, never time" {
+    var ends: [2]sys.Fd = undefined;
+    try testing.expectEqual(.SUCCESS, linux.errno(linux.pipe2(&ends, .{ .NONBLOCK = true })));
+    defer sys.close(ends[0]);
+    var errno: u16 = 0;
+    const log: *LogFile = try .open(testing.allocator, .{ .fd = ends[1] }, 4096, &errno);
+    sys.close(ends[1]);
+    const text: [1000]u8 = @splat('x');
+    // A pipe holds 64 KiB, the ring 4 KiB.
+    for (0..100_000) |_| {
+        line(log, &text);
+        if (log.dropped > 0) break;
+    }
+    const news = log.news().?;
+    try testing.expect(news.dropped > 0);
+    try testing.expectEqual(null, log.news());
+    log.close();
+}
+
+test "after reopen, lines go to a new file of the same name" {
+    var tmp = testing.tmpDir(.{});
+    defer tmp.cleanup();
+    var path_buffer: [256]u8 = undefined;
+    const path = try std.fmt.bufPrint(&path_buffer, ".zig-cache/tmp/{s}/access.log", .{tmp.sub_path});
+    var errno: u16 = 0;
+    const log: *LogFile = try .open(testing.allocator, .{ .path = path }, 4096, &errno);
+    line(log, "first\n");
+    try tmp.dir.rename("access.log", tmp.dir, "access.log.1", testing.io);
+    log.reopen();
+    while (true) if (tmp.dir.access(testing.io, "access.log", .{})) |_| break else |_| try std.Thread.yield();
+    line(log, "second\n");
+    log.close();
+    var buffer: [64]u8 = undefined;
+    try testing.expectEqualStrings("first\n", try tmp.dir.readFile(testing.io, "access.log.1", &buffer));
+    try testing.expectEqualStrings("second\n", try tmp.dir.readFile(testing.io, "access.log", &buffer));
+    try testing.expectError(error.CannotOpen, LogFile.open(testing.allocator, .{ .path = "/no/such/folder/log" }, 4096, &errno));
+    try testing.expectEqual(@backingInt(linux.E.NOENT), errno);
+}

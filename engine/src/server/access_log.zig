@@ -1,0 +1,292 @@
+//! The access log of one worker: one line for each request that was answered, written when it ends.
+//!
+//! What is known of a request is kept as text when it begins, in a buffer of the worker's pool; its end adds the rest. Lines go to a file
+//! by a thread of its own (io.LogFile), or are gathered for a host that has a place for them which is no file.
+//! Refuses to know: connections and exchanges (worker/access.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const io = @import("io");
+const date = @import("protocol").http.date;
+const format_file = @import("access_log/format.zig");
+const decimal = @import("response.zig").decimal;
+const line = @import("access_log/line.zig");
+const Pool = @import("pool.zig").Pool;
+
+pub const Fault = format_file.Fault;
+pub const Format = format_file.Format;
+pub const Subject = line.Subject;
+
+/// Where lines go.
+pub const Target = union(enum) {
+    file: io.LogTarget,
+    /// To the host, after each round.
+    host,
+};
+
+/// How to open a log.
+pub const Options = struct {
+    target: Target,
+    /// A preset's name or a format, see access_log/format.zig.
+    format: []const u8 = "clf",
+    /// Bound on what waits for a slow file; what is beyond it is dropped.
+    bytes_max: u32,
+};
+
+/// A request that has begun.
+pub const Entry = struct {
+    kept: line.Kept,
+    wall_seconds: u64,
+    micros: u64,
+};
+
+/// How a request ended.
+pub const Outcome = struct {
+    /// 0: it was not answered.
+    status: u16,
+    body_bytes: u64,
+    end: enum { cut_short, goes_on, closes },
+    /// When, by the clock of Entry.micros. Looked at if the format is timed.
+    micros: u64 = 0,
+};
+
+/// A log that is open.
+pub const AccessLog = struct {
+    gpa: std.mem.Allocator,
+    format: Format,
+    sink: Sink,
+    process: u32,
+    stamp: Stamp = .{},
+    /// Lines that found no room with the host, since it was told.
+    host_dropped: u64 = 0,
+
+    const Sink = union(enum) {
+        file: *io.LogFile,
+        host: struct { lines: std.ArrayList(u8), bytes_max: u32 },
+    };
+
+    pub const OpenError = Format.Error || error{ CannotOpen, CannotStartThread };
+
+    /// After BadFormat `fault` tells what is wrong, after CannotOpen `errno`.
+    pub fn open(gpa: std.mem.Allocator, options: Options, fault: *Fault, errno: *u16) OpenError!AccessLog {
+        var format: Format = try .compile(gpa, options.format, fault);
+        errdefer format.deinit();
+        return .{
+            .gpa = gpa,
+            .format = format,
+            .sink = switch (options.target) {
+                .file => |target| .{ .file = try .open(gpa, target, options.bytes_max, errno) },
+                .host => .{ .host = .{ .lines = .empty, .bytes_max = options.bytes_max } },
+            },
+            .process = @intCast(std.os.linux.getpid()),
+        };
+    }
+
+    /// Writes what is left.
+    pub fn close(log: *AccessLog) void {
+        switch (log.sink) {
+            .file => |file| file.close(),
+            .host => |*host| host.lines.deinit(log.gpa),
+        }
+        log.format.deinit();
+        log.* = undefined;
+    }
+
+    /// Keeps what is known of a request; null without memory. `micros` is looked at if the format is timed.
+    pub fn begin(log: *AccessLog, pool: *Pool, subject: *const Subject, wall_seconds: u64, micros: u64) ?Entry {
+        const kept = line.keep(&log.format, pool, subject, log.process) catch {
+            log.host_dropped += 1;
+            return null;
+        };
+        return .{ .kept = kept, .wall_seconds = wall_seconds, .micros = micros };
+    }
+
+    /// Writes the line of a request, and gives back what it held.
+    pub fn end(log: *AccessLog, pool: *Pool, entry: Entry, outcome: *const Outcome) void {
+        defer pool.give(entry.kept.buffer);
+        const len_max = entry.kept.len + log.format.rest_bytes_max;
+        switch (log.sink) {
+            .file => |file| if (file.reserve(len_max)) {
+                log.write(file, &entry, outcome);
+                file.commit();
+            },
+            .host => |*host| if (host.lines.items.len + len_max <= host.bytes_max and
+                if (host.lines.ensureUnusedCapacity(log.gpa, len_max)) true else |_| false)
+            {
+                log.write(Gathered{ .lines = &host.lines }, &entry, outcome);
+            } else {
+                log.host_dropped += 1;
+            },
+        }
+    }
+
+    const Gathered = struct {
+        lines: *std.ArrayList(u8),
+
+        fn put(sink: Gathered, bytes: []const u8) void {
+            sink.lines.appendSliceAssumeCapacity(bytes);
+        }
+    };
+
+    fn write(log: *AccessLog, sink: anytype, entry: *const Entry, outcome: *const Outcome) void {
+        var kept = entry.kept.runs();
+        var buffer: [format_file.late_bytes_max]u8 = undefined;
+        for (log.format.ops) |op| sink.put(switch (op) {
+            .kept => kept.next(),
+            .text => |text| text,
+            .late => |late| log.value(late, entry, outcome, &buffer),
+        });
+    }
+
+    fn value(log: *AccessLog, late: format_file.Late, entry: *const Entry, outcome: *const Outcome, buffer: *[format_file.late_bytes_max]u8) []const u8 {
+        const micros = outcome.micros -| entry.micros;
+        return switch (late) {
+            .time => log.stamp.at(entry.wall_seconds).common(),
+            .time_iso => log.stamp.at(entry.wall_seconds).iso(),
+            .status => if (outcome.status == 0) (if (log.format.json) "null" else "-") else decimal(outcome.status, buffer[0..20]),
+            .bytes => decimal(outcome.body_bytes, buffer[0..20]),
+            .bytes_or_dash => if (outcome.body_bytes == 0) "-" else decimal(outcome.body_bytes, buffer[0..20]),
+            .microseconds => decimal(micros, buffer[0..20]),
+            .whole_seconds => decimal(micros / std.time.us_per_s, buffer[0..20]),
+            .seconds => std.fmt.bufPrint(buffer, "{d}.{d:0>6}", .{ micros / std.time.us_per_s, micros % std.time.us_per_s }) catch unreachable,
+            .milliseconds => std.fmt.bufPrint(buffer, "{d}.{d:0>3}", .{ micros / std.time.us_per_ms, micros % std.time.us_per_ms }) catch unreachable,
+            .connection => switch (outcome.end) {
+                .cut_short => "X",
+                .goes_on => "+",
+                .closes => "-",
+            },
+        };
+    }
+
+    /// After lines were written: their thread may have to be woken. Once a round.
+    pub fn announce(log: *AccessLog) void {
+        switch (log.sink) {
+            .file => |file| file.announce(),
+            .host => {},
+        }
+    }
+
+    /// Lines for the host, until `taken`. Empty when they go to a file.
+    pub fn gathered(log: *const AccessLog) []const u8 {
+        return switch (log.sink) {
+            .file => "",
+            .host => |*host| host.lines.items,
+        };
+    }
+
+    /// The host has them.
+    pub fn taken(log: *AccessLog) void {
+        log.sink.host.lines.clearRetainingCapacity();
+    }
+
+    /// Somebody has moved the file away.
+    pub fn reopen(log: *AccessLog) void {
+        switch (log.sink) {
+            .file => |file| file.reopen(),
+            .host => {},
+        }
+    }
+
+    /// What the server's own log should say about the file, or null.
+    pub fn news(log: *AccessLog, buffer: []u8) ?[]const u8 {
+        const dropped = log.host_dropped;
+        log.host_dropped = 0;
+        const told: @TypeOf(io.LogFile.news(undefined).?) = switch (log.sink) {
+            .file => |file| file.news() orelse .{ .errno = 0, .reopen_errno = 0, .dropped = 0 },
+            .host => .{ .errno = 0, .reopen_errno = 0, .dropped = 0 },
+        };
+        var writer: std.Io.Writer = .fixed(buffer);
+        writer.writeAll("Access log:") catch {};
+        const start = writer.end;
+        if (told.errno != 0) writer.print(" it cannot be written ({s});", .{errnoName(told.errno)}) catch {};
+        if (told.reopen_errno != 0) writer.print(" it cannot be opened again ({s}), the old file goes on;", .{errnoName(told.reopen_errno)}) catch {};
+        if (told.dropped + dropped > 0) writer.print(" {d} lines were dropped;", .{told.dropped + dropped}) catch {};
+        if (writer.end == start) return null;
+        return std.mem.trimEnd(u8, writer.buffered(), ";");
+    }
+
+    fn errnoName(errno: u16) []const u8 {
+        return std.enums.tagName(std.os.linux.E, @as(std.os.linux.E, @fromBackingInt(errno))) orelse "unknown error";
+    }
+};
+
+/// Local time as text, made anew when the second changes.
+const Stamp = struct {
+    seconds: ?u64 = null,
+    text: [28]u8 = undefined,
+    iso_text: [25]u8 = undefined,
+
+    fn at(stamp: *Stamp, seconds: u64) *const Stamp {
+        if (stamp.seconds == seconds) return stamp;
+        stamp.seconds = seconds;
+        const offset = io.zone.offsetSeconds(seconds);
+        const local: u64 = @intCast(@max(@as(i64, @intCast(seconds)) + offset, 0));
+        const day = date.civil(local / std.time.s_per_day);
+        const second = local % std.time.s_per_day;
+        const sign: u8 = if (offset < 0) '-' else '+';
+        const minutes = @abs(offset) / std.time.s_per_min;
+        const clock = .{ second / std.time.s_per_hour, second / std.time.s_per_min % 60, second % 60 };
+        _ = std.fmt.bufPrint(&stamp.text, "[{d:0>2}/{s}/{d:0>4}:{d:0>2}:{d:0>2}:{d:0>2} {c}{d:0>2}{d:0>2}]", .{
+            day.day, date.month_names[day.month - 1], day.year, clock[0], clock[1], clock[2], sign, minutes / 60, minutes % 60,
+        }) catch unreachable;
+        _ = std.fmt.bufPrint(&stamp.iso_text, "{d:0>4}-{d:0>2}-{d:0>2}T{d:0>2}:{d:0>2}:{d:0>2}{c}{d:0>2}:{d:0>2}", .{
+            day.year, day.month, day.day, clock[0], clock[1], clock[2], sign, minutes / 60, minutes % 60,
+        }) catch unreachable;
+        return stamp;
+    }
+
+    fn common(stamp: *const Stamp) []const u8 {
+        return &stamp.text;
+    }
+
+    fn iso(stamp: *const Stamp) []const u8 {
+        return &stamp.iso_text;
+    }
+};
+
+test {
+    _ = format_file;
+    _ = line;
+}
+
+const testing = std.testing;
+
+test "a line in each preset" {
+    const cases = [_]struct { []const u8, []const u8 }{
+        .{ "clf", "192.0.2.1 - - [14/Nov/2023:22:13:20 +0000] \"GARBAGE\" 400 12\n" },
+        .{ "combined", "192.0.2.1 - - [14/Nov/2023:22:13:20 +0000] \"GARBAGE\" 400 12 \"-\" \"-\"\n" },
+        .{ "tiny", "- - 400 1500.042ms\n" },
+        .{ "%s %B %D %d %T %X %{iso}t", "400 12 1500042 1.500042 1 - 2023-11-14T22:13:20+00:00\n" },
+    };
+    for (cases) |case| {
+        var pool: Pool = .init(testing.allocator);
+        defer pool.deinit();
+        var fault: Fault = .{};
+        var errno: u16 = 0;
+        var log: AccessLog = try .open(testing.allocator, .{ .target = .host, .format = case[0], .bytes_max = 4096 }, &fault, &errno);
+        defer log.close();
+        const subject: Subject = .{ .peer = "192.0.2.1", .local_port = 80, .connection = 1, .request = 1, .head = null, .raw = "GARBAGE\r\n" };
+        const entry = log.begin(&pool, &subject, 1_700_000_000, 5).?;
+        log.end(&pool, entry, &.{ .status = 400, .body_bytes = 12, .end = .closes, .micros = 1_500_047 });
+        try testing.expectEqualStrings(case[1], log.gathered());
+        log.taken();
+        const unanswered = log.begin(&pool, &subject, 1_700_000_000, 5).?;
+        log.end(&pool, unanswered, &.{ .status = 0, .body_bytes = 0, .end = .cut_short });
+        try testing.expect(std.mem.find(u8, log.gathered(), " - ") != null or std.mem.startsWith(u8, log.gathered(), "- 0 "));
+    }
+}
+
+test "a host that does not take its lines loses some, and hears how many" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var fault: Fault = .{};
+    var errno: u16 = 0;
+    var log: AccessLog = try .open(testing.allocator, .{ .target = .host, .bytes_max = 1000 }, &fault, &errno);
+    defer log.close();
+    const subject: Subject = .{ .peer = "::1", .local_port = 80, .connection = 1, .request = 1, .head = null };
+    for (0..100) |_| log.end(&pool, log.begin(&pool, &subject, 0, 0).?, &.{ .status = 400, .body_bytes = 0, .end = .closes });
+    try testing.expect(log.gathered().len <= 1000);
+    var buffer: [128]u8 = undefined;
+    const news = log.news(&buffer).?;
+    try testing.expect(std.mem.endsWith(u8, news, " lines were dropped"));
+    try testing.expectEqual(null, log.news(&buffer));
+}

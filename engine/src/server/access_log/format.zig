@@ -1,0 +1,294 @@
+//! The format of access log lines: presets and Apache's percent atoms, compiled once into what is kept of a request when it begins and
+//! what is written when it ends.
+//!
+//!     %h  client address ("unix" for a Unix socket)      %s  status; "-": there was no answer
+//!     %l  %u  always "-"                                 %b  bytes of response body; "-" for none
+//!     %t  [time when the request came, local time]       %B  the same with 0 for none
+//!     %r  request line                                   %d  seconds until the end, with microseconds
+//!     %m  method                                         %D  microseconds until the end
+//!     %U  path as received                               %T  whole seconds until the end
+//!     %q  query as received, with its "?"                %X  "X": cut short; "+": the connection goes on; "-": it ends
+//!     %H  protocol, "HTTP/1.1"                           %L  the request's id: "connection-request"
+//!     %p  port that was connected to                     %P  process id
+//!     %{Name}i  a request header                         %%  a percent sign
+//!     %{iso}t  the time as in RFC 3339                   %{ms}T %{us}T %{s}T  time until the end in that unit
+//!
+//! A format that starts with "{" is JSON: values are escaped as its strings need it, and what is missing is empty instead of "-".
+//! Refuses to know: requests, files, time.
+const std = @import("std");
+const assert = std.debug.assert;
+const http = @import("protocol").http;
+
+/// What is known when the request begins.
+pub const Early = union(enum) {
+    text: []const u8,
+    peer,
+    request_line,
+    method,
+    path,
+    query,
+    protocol,
+    local_port,
+    id,
+    process,
+    header: Header,
+
+    /// A request header by its name, and by its number if it has one.
+    pub const Header = struct { id: http.header.Id, name: []const u8 };
+};
+
+/// What is known when it ends. The longest takes `late_bytes_max`.
+pub const Late = enum { time, time_iso, status, bytes, bytes_or_dash, seconds, milliseconds, microseconds, whole_seconds, connection };
+
+/// "[21/Nov/2026:07:09:37 +0000]" has 28.
+pub const late_bytes_max = 32;
+
+/// One step of writing a line.
+pub const Op = union(enum) {
+    /// The next run that was kept.
+    kept,
+    text: []const u8,
+    late: Late,
+};
+
+pub const presets = [_]struct { name: []const u8, format: []const u8 }{
+    .{ .name = "clf", .format = common },
+    .{ .name = "combined", .format = common ++ " \"%{Referer}i\" \"%{User-Agent}i\"" },
+    .{ .name = "common", .format = common },
+    .{ .name = "tiny", .format = "%m %U%q %s %{ms}Tms" },
+    .{ .name = "json", .format = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\",\"method\":\"%m\",\"path\":\"%U\"," ++
+        "\"query\":\"%q\",\"protocol\":\"%H\",\"status\":%s,\"bytes\":%B,\"duration_us\":%D," ++
+        "\"referer\":\"%{Referer}i\",\"user_agent\":\"%{User-Agent}i\"}" },
+};
+
+const common = "%h %l %u %t \"%r\" %s %b";
+
+/// What is wrong with a format.
+pub const Fault = struct {
+    /// Of the atom, in the format.
+    at: usize = 0,
+    /// The atom as far as it was read.
+    atom: []const u8 = "",
+    reason: [:0]const u8 = "",
+};
+
+/// A compiled format.
+pub const Format = struct {
+    arena: std.heap.ArenaAllocator,
+    /// In the order in which they are kept.
+    runs: []const []const Early,
+    ops: []const Op,
+    json: bool,
+    /// Some atom tells how long a request took.
+    timed: bool,
+    /// Bound on what `ops` add to the kept runs.
+    rest_bytes_max: usize,
+
+    /// Why a format cannot be compiled.
+    pub const Error = error{ OutOfMemory, BadFormat };
+
+    /// Compiles a preset's name or a format, which is copied. After BadFormat, `fault` tells what is wrong, in slices of `text`.
+    pub fn compile(gpa: std.mem.Allocator, text: []const u8, fault: *Fault) Error!Format {
+        var arena: std.heap.ArenaAllocator = .init(gpa);
+        errdefer arena.deinit();
+        const source = for (presets) |preset| {
+            if (std.mem.eql(u8, preset.name, text)) break preset.format;
+        } else text;
+        var compiler: Compiler = .{ .arena = arena.allocator(), .json = std.mem.startsWith(u8, source, "{") };
+        try compiler.read(source, fault);
+        try compiler.addText("\n");
+        try compiler.endRun();
+        return .{
+            .runs = compiler.runs.items,
+            .ops = compiler.ops.items,
+            .json = compiler.json,
+            .timed = compiler.timed,
+            .rest_bytes_max = compiler.rest_bytes_max,
+            .arena = arena,
+        };
+    }
+
+    pub fn deinit(format: *Format) void {
+        format.arena.deinit();
+        format.* = undefined;
+    }
+};
+
+const Compiler = struct {
+    arena: std.mem.Allocator,
+    json: bool,
+    timed: bool = false,
+    rest_bytes_max: usize = 0,
+    runs: std.ArrayList([]const Early) = .empty,
+    ops: std.ArrayList(Op) = .empty,
+    /// What was read since the last late atom.
+    run: std.ArrayList(Early) = .empty,
+
+    fn read(c: *Compiler, source: []const u8, fault: *Fault) Format.Error!void {
+        if (source.len == 0) return bad(fault, 0, "", "is empty");
+        var at: usize = 0;
+        while (at < source.len) {
+            const next = std.mem.findScalarPos(u8, source, at, '%') orelse source.len;
+            for (source[at..next]) |byte| if (byte < ' ' and byte != '\t' or byte == 0x7f) {
+                return bad(fault, at, source[at..next], "has a control byte");
+            };
+            try c.addText(source[at..next]);
+            if (next == source.len) return;
+            at = try c.atom(source, next, fault);
+        }
+    }
+
+    /// Reads the atom at `at`; the index behind it.
+    fn atom(c: *Compiler, source: []const u8, at: usize, fault: *Fault) Format.Error!usize {
+        var end = at + 1;
+        var argument: []const u8 = "";
+        if (end < source.len and source[end] == '{') {
+            const close = std.mem.findScalarPos(u8, source, end, '}') orelse return bad(fault, at, source[at..], "lacks its \"}\"");
+            argument = source[end + 1 .. close];
+            end = close + 1;
+        } else if (end < source.len and source[end] == '>') end += 1; // Apache's "the last status", which is the only one here
+        if (end == source.len) return bad(fault, at, source[at..], "lacks its letter");
+        const whole = source[at .. end + 1];
+        if (argument.len > 0 or std.mem.findScalar(u8, whole, '{') != null) {
+            try c.withArgument(source[end], argument, at, whole, fault);
+        } else try c.plain(source[end], at, whole, fault);
+        return end + 1;
+    }
+
+    fn plain(c: *Compiler, letter: u8, at: usize, whole: []const u8, fault: *Fault) Format.Error!void {
+        switch (letter) {
+            '%' => try c.addText("%"),
+            'h' => try c.early(.peer),
+            'l', 'u' => try c.addText(if (c.json) "" else "-"),
+            'r' => try c.early(.request_line),
+            'm' => try c.early(.method),
+            'U' => try c.early(.path),
+            'q' => try c.early(.query),
+            'H' => try c.early(.protocol),
+            'p' => try c.early(.local_port),
+            'L' => try c.early(.id),
+            'P' => try c.early(.process),
+            't' => try c.late(.time),
+            's' => try c.late(.status),
+            'b' => try c.late(.bytes_or_dash),
+            'B' => try c.late(.bytes),
+            'd' => try c.late(.seconds),
+            'D' => try c.late(.microseconds),
+            'T' => try c.late(.whole_seconds),
+            'X' => try c.late(.connection),
+            else => return bad(fault, at, whole, "is none of %h %l %u %t %r %m %U %q %H %p %s %b %B %d %D %T %X %L %P %{Name}i %%"),
+        }
+    }
+
+    fn withArgument(c: *Compiler, letter: u8, argument: []const u8, at: usize, whole: []const u8, fault: *Fault) Format.Error!void {
+        switch (letter) {
+            'i' => {
+                if (!http.syntax.isToken(argument)) return bad(fault, at, whole, "does not name a header");
+                try c.early(.{ .header = .{ .id = .fromName(argument), .name = try c.arena.dupe(u8, argument) } });
+            },
+            't' => {
+                if (!std.mem.eql(u8, argument, "iso")) return bad(fault, at, whole, "is not %{iso}t");
+                try c.late(.time_iso);
+            },
+            'T' => {
+                const units = .{ .{ "s", Late.whole_seconds }, .{ "ms", Late.milliseconds }, .{ "us", Late.microseconds } };
+                inline for (units) |unit| if (std.mem.eql(u8, argument, unit[0])) return c.late(unit[1]);
+                return bad(fault, at, whole, "is none of %{s}T %{ms}T %{us}T");
+            },
+            else => return bad(fault, at, whole, "is none of %{Name}i %{iso}t %{s}T %{ms}T %{us}T"),
+        }
+    }
+
+    fn addText(c: *Compiler, text: []const u8) Format.Error!void {
+        if (text.len == 0) return;
+        if (c.run.items.len > 0) switch (c.run.items[c.run.items.len - 1]) {
+            .text => |*before| {
+                before.* = try std.mem.concat(c.arena, u8, &.{ before.*, text });
+                return;
+            },
+            else => {},
+        };
+        try c.run.append(c.arena, .{ .text = try c.arena.dupe(u8, text) });
+    }
+
+    fn early(c: *Compiler, what: Early) Format.Error!void {
+        try c.run.append(c.arena, what);
+    }
+
+    fn late(c: *Compiler, what: Late) Format.Error!void {
+        try c.endRun();
+        try c.ops.append(c.arena, .{ .late = what });
+        c.rest_bytes_max += late_bytes_max;
+        switch (what) {
+            .seconds, .milliseconds, .microseconds, .whole_seconds => c.timed = true,
+            .time, .time_iso, .status, .bytes, .bytes_or_dash, .connection => {},
+        }
+    }
+
+    /// A run of nothing but text is not worth keeping with every request.
+    fn endRun(c: *Compiler) Format.Error!void {
+        const run = c.run.items;
+        if (run.len == 0) return;
+        if (run.len == 1 and run[0] == .text) {
+            c.rest_bytes_max += run[0].text.len;
+            try c.ops.append(c.arena, .{ .text = run[0].text });
+        } else {
+            try c.runs.append(c.arena, run);
+            try c.ops.append(c.arena, .kept);
+        }
+        c.run = .empty;
+    }
+
+    fn bad(fault: *Fault, at: usize, text: []const u8, reason: [:0]const u8) error{BadFormat} {
+        fault.* = .{ .at = at, .atom = text, .reason = reason };
+        return error.BadFormat;
+    }
+};
+
+const testing = std.testing;
+
+test "the common format keeps two runs, and what ends a request comes between" {
+    var fault: Fault = .{};
+    var format: Format = try .compile(testing.allocator, "clf", &fault);
+    defer format.deinit();
+    try testing.expectEqual(2, format.runs.len);
+    try testing.expectEqualStrings(" - - ", format.runs[0][1].text);
+    const tags = [_]std.meta.Tag(Op){ .kept, .late, .kept, .late, .text, .late, .text };
+    try testing.expectEqual(tags.len, format.ops.len);
+    for (tags, format.ops) |tag, op| try testing.expectEqual(tag, std.meta.activeTag(op));
+    try testing.expect(!format.timed and !format.json);
+}
+
+test "every preset compiles; those with durations want a clock, json is JSON" {
+    for (presets) |preset| {
+        var fault: Fault = .{};
+        var format: Format = try .compile(testing.allocator, preset.name, &fault);
+        defer format.deinit();
+        const timed = std.mem.eql(u8, preset.name, "tiny") or std.mem.eql(u8, preset.name, "json");
+        try testing.expectEqual(timed, format.timed);
+        try testing.expectEqual(std.mem.eql(u8, preset.name, "json"), format.json);
+    }
+}
+
+test "what is wrong is named with its place" {
+    const cases = [_]struct { []const u8, usize, []const u8, []const u8 }{
+        .{ "", 0, "", "is empty" },
+        .{ "%h %z", 3, "%z", "is none of" },
+        .{ "ab%", 2, "%", "lacks its letter" },
+        .{ "%{Referer", 0, "%{Referer", "lacks its \"}\"" },
+        .{ "%{Referer}", 0, "%{Referer}", "lacks its letter" },
+        .{ "%{}i", 0, "%{}i", "does not name a header" },
+        .{ "%{a b}i", 0, "%{a b}i", "does not name a header" },
+        .{ "x %{ns}T", 2, "%{ns}T", "is none of %{s}T" },
+        .{ "%{%Y}t", 0, "%{%Y}t", "is not %{iso}t" },
+        .{ "%{X}o", 0, "%{X}o", "is none of %{Name}i" },
+        .{ "a\nb", 0, "a\nb", "has a control byte" },
+    };
+    for (cases) |case| {
+        var fault: Fault = .{};
+        try testing.expectError(error.BadFormat, Format.compile(testing.allocator, case[0], &fault));
+        try testing.expectEqual(case[1], fault.at);
+        try testing.expectEqualStrings(case[2], fault.atom);
+        try testing.expect(std.mem.find(u8, fault.reason, case[3]) != null);
+    }
+}

@@ -1,0 +1,254 @@
+//! One line of the access log: what is kept of a request when it begins, and the values that its end adds.
+//! Nothing that a client sends can break a line, end a quoted value or reach a terminal as a control byte: such bytes are escaped.
+//! Refuses to know: formats as text, files, what time it is.
+const std = @import("std");
+const assert = std.debug.assert;
+const protocol = @import("protocol");
+const http1 = protocol.http1;
+const Pool = @import("../pool.zig").Pool;
+const format_file = @import("format.zig");
+const Early = format_file.Early;
+const Format = format_file.Format;
+
+/// What a line is about. Everything is only read.
+pub const Subject = struct {
+    /// Numeric address; empty for a Unix socket.
+    peer: []const u8,
+    local_port: u16,
+    /// The connection's number and the request's number within it.
+    connection: u32,
+    request: u32,
+    /// Null: the head could not be read.
+    head: ?*const http1.Head,
+    /// In place of a head: its first bytes.
+    raw: []const u8 = "",
+};
+
+/// The runs of a format, filled in for one request: each as its length and its bytes. `buffer` is from a worker's pool.
+pub const Kept = struct {
+    buffer: Pool.Buffer,
+    len: u32,
+
+    /// Walks the runs.
+    pub const Reader = struct {
+        rest: []const u8,
+
+        /// The next run; there are as many as the format has.
+        pub fn next(reader: *Reader) []const u8 {
+            const len = std.mem.readInt(u32, reader.rest[0..4], .native);
+            const run = reader.rest[4..][0..len];
+            reader.rest = reader.rest[4 + len ..];
+            return run;
+        }
+    };
+
+    /// From the first on.
+    pub fn runs(kept: *const Kept) Reader {
+        return .{ .rest = kept.buffer[0..kept.len] };
+    }
+};
+
+/// Fills in a format's runs for a request.
+pub fn keep(format: *const Format, pool: *Pool, subject: *const Subject, process: u32) error{OutOfMemory}!Kept {
+    var text: Text = .{ .pool = pool, .buffer = try pool.take(Pool.size_min), .json = format.json };
+    errdefer pool.give(text.buffer);
+    for (format.runs) |run| {
+        const start = text.len;
+        try text.put(&@as([4]u8, @splat(0)));
+        for (run) |early| try text.add(early, subject, process);
+        std.mem.writeInt(u32, text.buffer[start..][0..4], @intCast(text.len - start - 4), .native);
+    }
+    return .{ .buffer = text.buffer, .len = @intCast(text.len) };
+}
+
+/// Bytes shown of a request line that could not be read.
+const raw_bytes_max = 256;
+
+/// A growing text in a buffer of the pool.
+const Text = struct {
+    pool: *Pool,
+    buffer: Pool.Buffer,
+    len: usize = 0,
+    json: bool,
+
+    fn add(text: *Text, early: Early, subject: *const Subject, process: u32) error{OutOfMemory}!void {
+        switch (early) {
+            .text => |bytes| try text.put(bytes),
+            .peer => try text.put(if (subject.peer.len > 0) subject.peer else "unix"),
+            .local_port => try text.number("{d}", .{subject.local_port}),
+            .id => try text.number("{d}-{d}", .{ subject.connection, subject.request }),
+            .process => try text.number("{d}", .{process}),
+            else => if (subject.head) |head| try text.ofHead(early, head) else try text.withoutHead(early, subject.raw),
+        }
+    }
+
+    fn withoutHead(text: *Text, early: Early, raw: []const u8) error{OutOfMemory}!void {
+        if (early == .query) return; // there is no "?"
+        if (early != .request_line) return text.value("");
+        const line = std.mem.sliceTo(raw[0..@min(raw.len, raw_bytes_max)], '\n');
+        try text.value(std.mem.trimEnd(u8, line, "\r"));
+    }
+
+    fn ofHead(text: *Text, early: Early, head: *const http1.Head) error{OutOfMemory}!void {
+        switch (early) {
+            .request_line => {
+                // Method and version are made of harmless bytes.
+                try text.put(head.method_text.of(head.text));
+                try text.put(" ");
+                try text.escaped(head.target.of(head.text));
+                try text.put(" ");
+                try text.put(versionText(head));
+            },
+            .method => try text.put(head.method_text.of(head.text)),
+            .path => try text.value(head.path.of(head.text)),
+            .query => if (queryOf(head)) |query| {
+                try text.put("?");
+                try text.escaped(query);
+            },
+            .protocol => try text.put(versionText(head)),
+            .header => |header| try text.value(findHeader(head, header) orelse ""),
+            .text, .peer, .local_port, .id, .process => unreachable,
+        }
+    }
+
+    /// A value that a client chose; what is empty shows as "-".
+    fn value(text: *Text, bytes: []const u8) error{OutOfMemory}!void {
+        if (bytes.len == 0 and !text.json) return text.put("-");
+        try text.escaped(bytes);
+    }
+
+    fn escaped(text: *Text, bytes: []const u8) error{OutOfMemory}!void {
+        var rest = bytes;
+        while (true) {
+            const harmless = harmlessLen(rest);
+            try text.put(rest[0..harmless]);
+            if (harmless == rest.len) return;
+            try text.escape(rest[harmless]);
+            rest = rest[harmless + 1 ..];
+        }
+    }
+
+    fn escape(text: *Text, byte: u8) error{OutOfMemory}!void {
+        if (!text.json) return text.number("\\x{x:0>2}", .{byte});
+        // A byte that is not ASCII may be half a character: shown as the code point of that number, the line is valid in any case.
+        if (byte == '"' or byte == '\\') try text.put(&.{ '\\', byte }) else try text.number("\\u{x:0>4}", .{byte});
+    }
+
+    fn number(text: *Text, comptime format: []const u8, arguments: anytype) error{OutOfMemory}!void {
+        var buffer: [24]u8 = undefined;
+        try text.put(std.fmt.bufPrint(&buffer, format, arguments) catch unreachable); // two u32 and a dash at the most
+    }
+
+    fn put(text: *Text, bytes: []const u8) error{OutOfMemory}!void {
+        if (text.len + bytes.len > text.buffer.len) {
+            const larger = try text.pool.take(@max(text.len + bytes.len, 2 * text.buffer.len));
+            @memcpy(larger[0..text.len], text.buffer[0..text.len]);
+            text.pool.give(text.buffer);
+            text.buffer = larger;
+        }
+        @memcpy(text.buffer[text.len..][0..bytes.len], bytes);
+        text.len += bytes.len;
+    }
+};
+
+fn versionText(head: *const http1.Head) []const u8 {
+    return switch (head.version) {
+        .http_1_0 => "HTTP/1.0",
+        .http_1_1 => "HTTP/1.1",
+        .http_2 => "HTTP/2",
+    };
+}
+
+fn queryOf(head: *const http1.Head) ?[]const u8 {
+    const query = head.query.of(head.text);
+    if (query.len > 0) return query;
+    return if (std.mem.endsWith(u8, head.target.of(head.text), "?")) "" else null;
+}
+
+fn findHeader(head: *const http1.Head, wanted: Early.Header) ?[]const u8 {
+    for (head.fields) |field| {
+        if (field.id != wanted.id) continue;
+        if (wanted.id == .other and !std.ascii.eqlIgnoreCase(field.name(head.text), wanted.name)) continue;
+        return field.value(head.text);
+    }
+    return null;
+}
+
+/// Bytes up to the first that has to be escaped: control bytes, what is not ASCII, the quote and the backslash.
+fn harmlessLen(bytes: []const u8) usize {
+    const width = 16;
+    const Block = @Vector(width, u8);
+    var at: usize = 0;
+    while (at + width <= bytes.len) : (at += width) {
+        const block: Block = bytes[at..][0..width].*;
+        const control = block < @as(Block, @splat(' '));
+        const beyond = block > @as(Block, @splat('~'));
+        const quote = block == @as(Block, @splat('"'));
+        const backslash = block == @as(Block, @splat('\\'));
+        if (@reduce(.Or, control | beyond | quote | backslash)) break;
+    }
+    while (at < bytes.len and isHarmless(bytes[at])) at += 1;
+    return at;
+}
+
+fn isHarmless(byte: u8) bool {
+    return byte >= ' ' and byte <= '~' and byte != '"' and byte != '\\';
+}
+
+const testing = std.testing;
+
+fn expectKept(expected: []const u8, format_text: []const u8, subject: *const Subject) !void {
+    var fault: format_file.Fault = .{};
+    var format: Format = try .compile(testing.allocator, format_text, &fault);
+    defer format.deinit();
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    const kept = try keep(&format, &pool, subject, 42);
+    defer pool.give(kept.buffer);
+    var runs = kept.runs();
+    try testing.expectEqualStrings(expected, runs.next());
+}
+
+const test_limits: http1.Limits = .{
+    .request_line_bytes_max = 4096,
+    .head_bytes_max = 8192,
+    .header_count_max = 8,
+    .body_bytes_max = 0,
+    .trailer_bytes_max = 64,
+    .chunk_line_bytes_max = 32,
+};
+
+fn subjectOf(head: *http1.Head, text: []const u8) !Subject {
+    var session: http1.Session = .init(&test_limits);
+    const step = session.feed(text, head);
+    try testing.expectEqual(.request, std.meta.activeTag(step.event));
+    return .{ .peer = "192.0.2.1", .local_port = 80, .connection = 17, .request = 3, .head = head };
+}
+
+test "what is known of a request" {
+    var storage: [8]protocol.http.FieldSpan = undefined;
+    var head: http1.Head = .{ .storage = &storage };
+    const subject = try subjectOf(&head, "GET /a%20b?q=\xc3\xa4\\ HTTP/1.1\r\nHost: h\r\nreferer: a\"b\tc\r\nX-Own: own\r\nX-Own: 2\r\n\r\n");
+    try expectKept("192.0.2.1 17-3 42 80\n", "%h %L %P %p", &subject);
+    try expectKept("\"GET /a%20b?q=\\xc3\\xa4\\x5c HTTP/1.1\"\n", "\"%r\"", &subject);
+    try expectKept("GET /a%20b ?q=\\xc3\\xa4\\x5c HTTP/1.1\n", "%m %U %q %H", &subject);
+    try expectKept("a\\x22b\\x09c own - 100%\n", "%{Referer}i %{x-own}i %{X-None}i 100%%", &subject);
+    try expectKept("{\"a\\\"b\\u0009c\",\"?q=\\u00c3\\u00a4\\\\\",\"\"}\n", "{\"%{Referer}i\",\"%q\",\"%{X-None}i\"}", &subject);
+}
+
+test "without a head there are its first bytes, and dashes" {
+    const subject: Subject = .{ .peer = "", .local_port = 0, .connection = 1, .request = 0, .head = null, .raw = "\x16\x03\x01 GET\r\nX: y\r\n" };
+    try expectKept("unix \"\\x16\\x03\\x01 GET\" - -\n", "%h \"%r\" %m %{Host}i", &subject);
+    const long: [1000]u8 = @splat('x');
+    const endless: Subject = .{ .peer = "::1", .local_port = 0, .connection = 1, .request = 0, .head = null, .raw = &long };
+    try expectKept(long[0..raw_bytes_max] ++ "::1\n", "%r%h", &endless);
+}
+
+test "a long line grows out of its first buffer" {
+    var storage: [8]protocol.http.FieldSpan = undefined;
+    var head: http1.Head = .{ .storage = &storage };
+    const target: [1000]u8 = @splat('\x80');
+    const subject = try subjectOf(&head, "GET /" ++ target ++ " HTTP/1.1\r\nHost: h\r\n\r\n");
+    const escaped: [4000]u8 = @bitCast(@as([1000][4]u8, @splat("\\x80".*)));
+    try expectKept("/" ++ escaped ++ "\n", "%U", &subject);
+}

@@ -1,0 +1,107 @@
+//! The part of a worker that keeps the access log: what it is told of requests, and when its news reach the host.
+const std = @import("std");
+const http1 = @import("protocol").http1;
+const access_log = @import("../access_log.zig");
+const AccessLog = access_log.AccessLog;
+const Connection = @import("../connection.zig").Connection;
+const Exchange = @import("../exchange.zig").Exchange;
+
+/// The part for a worker type.
+pub fn Access(comptime W: type) type {
+    return struct {
+        const Peer = W.Peer;
+
+        pub const SetError = AccessLog.OpenError || error{
+            /// Requests are being served: they were begun under another log, or none.
+            OutOfOrder,
+        };
+
+        /// From now on every answered request gets a line; null: none does. `fault` and `errno` as in AccessLog.open.
+        pub fn setAccessLog(w: *W, options: ?access_log.Options, fault: *access_log.Fault, errno: *u16) SetError!void {
+            if (w.exchanges.count > 0) return error.OutOfOrder;
+            const fresh: ?AccessLog = if (options) |o| try .open(w.gpa, o, fault, errno) else null;
+            if (w.access) |*log| log.close();
+            w.access = fresh;
+        }
+
+        /// The file of the access log was moved away: lines go to a new one of that name.
+        pub fn reopenAccessLog(w: *W) void {
+            if (w.access) |*log| log.reopen();
+        }
+
+        /// A request whose head is in `w.head` begins.
+        pub fn noteBegin(w: *W, exchange: *Exchange) void {
+            const log = if (w.access) |*log| log else return;
+            const subject = subjectOf(exchange.connection, &w.head, "");
+            exchange.log = log.begin(&w.pool, &subject, w.wall_seconds, clock(w, log));
+        }
+
+        /// An exchange ends, whatever the way: the one hook on the way of every request.
+        pub fn noteEnd(w: *W, exchange: *Exchange) void {
+            const entry = exchange.log orelse return;
+            exchange.log = null;
+            const log = if (w.access) |*log| log else unreachable; // it does not change while there are exchanges
+            const connection = exchange.connection;
+            // An exchange that is ended from outside leaves its connection in farewell, with what the peer did not take.
+            const left = if (connection.phase == .farewell) connection.outbox.bytes else 0;
+            const cut_short = exchange.openWebSocket() == null and (!exchange.ended or (left > 0 and !exchange.refused));
+            log.end(&w.pool, entry, &.{
+                .status = exchange.status,
+                .body_bytes = exchange.body_bytes -| (if (cut_short) left else 0),
+                .end = if (cut_short) .cut_short else if (connection.session.persist and connection.phase == .exchange) .goes_on else .closes,
+                .micros = clock(w, log),
+            });
+        }
+
+        /// A request is refused before it became an exchange; `raw` are its first bytes.
+        pub fn noteRefusal(w: *W, connection: *Connection, refusal: http1.Refusal, raw: []const u8) void {
+            const log = if (w.access) |*log| log else return;
+            connection.request_count +%= 1;
+            const subject = subjectOf(connection, null, raw);
+            const micros = clock(w, log);
+            const entry = log.begin(&w.pool, &subject, w.wall_seconds, micros) orelse return;
+            log.end(&w.pool, entry, &.{
+                .status = refusal.status,
+                .body_bytes = http1.refusalBodyBytes(refusal),
+                .end = .closes,
+                .micros = micros,
+            });
+        }
+
+        fn subjectOf(connection: *const Connection, head: ?*const http1.Head, raw: []const u8) access_log.Subject {
+            return .{
+                .peer = connection.peer_text.slice(),
+                .local_port = connection.local_port,
+                .connection = connection.number,
+                .request = connection.request_count,
+                .head = head,
+                .raw = raw,
+            };
+        }
+
+        fn clock(w: *const W, log: *const AccessLog) u64 {
+            return if (log.format.timed) w.io.micros() else 0;
+        }
+
+        /// Once a round: wakes the log's thread, hands gathered lines to a host that wants them, tells of trouble.
+        pub fn settleAccessLog(w: *W) void {
+            const log = if (w.access) |*log| log else return;
+            log.announce();
+            if (@hasDecl(W.HostType, "lines")) {
+                const lines = log.gathered();
+                if (lines.len > 0) {
+                    w.host.lines(w, lines);
+                    log.taken();
+                }
+            }
+            if (w.now -| w.access_told_at < news_ms and w.access_told_at != 0) return;
+            var buffer: [256]u8 = undefined;
+            const news = log.news(&buffer) orelse return;
+            w.access_told_at = w.now;
+            w.host.notice(w, .warn, news);
+        }
+
+        /// Between two reports of trouble with the log.
+        const news_ms = 1000;
+    };
+}

@@ -1,0 +1,140 @@
+package PAGI::Server::CommandLine;
+
+use strict;
+use warnings;
+
+use Getopt::Long ();
+use PAGI::Server::Options;
+use PAGI::Server::Options::Type;
+
+# Every problem is thrown as a reference to its text: the caller is told of it, not of a line of this file.
+sub parse {
+    my ($class, @arguments) = @_;
+    my (%given, @problems);
+    my $parser = Getopt::Long::Parser->new(config => [qw(bundling no_auto_abbrev no_ignore_case permute)]);
+    my %flags =
+        map { _specification($_) => _taker(\%given, $_) } grep { defined flag($_) } PAGI::Server::Options::all();
+    $flags{'no-access-log'} = sub { $given{access_log} = undef };
+    {
+        local $SIG{__WARN__} = sub { push @problems, $_[0] };
+        $parser->getoptionsfromarray(\@arguments, %flags) or die \_readable(@problems, 'wrong command line');
+    }
+    return (\%given, @arguments);
+}
+
+# The long flag of an option without its dashes; undef if it has none.
+sub flag {
+    my ($option) = @_;
+    return length $option->{flag} ? $option->{flag} : undef if defined $option->{flag};
+    return $option->{name} =~ tr/_/-/r;
+}
+
+# The same as it is typed.
+sub typed {
+    my ($option) = @_;
+    my $flag = flag($option);
+    return length $flag > 1 ? "--$flag" : "-$flag";
+}
+
+sub _specification {
+    my ($option) = @_;
+    my $names    = join '|', grep { defined } flag($option), $option->{short};
+    return $names    if $option->{type} eq 'flag';
+    return "$names!" if $option->{type} eq 'boolean';
+    return "$names=s";
+}
+
+sub _taker {
+    my ($given, $option) = @_;
+    my $name = $option->{name};
+    return sub { push @{ $given->{$name} }, "$_[1]" }
+        if $option->{many};
+    return sub { $given->{$name} = "$_[1]" };
+}
+
+sub _readable {
+    my ($problem) = @_;
+    $problem =~ s/\s+\z//;
+    return "unknown option '" . (length $1 > 1 ? '--' : '-') . "$1'" if $problem =~ /\AUnknown option: (.+)\z/;
+    $problem =~ s/\AOption (\S+)/'option ' . (length $1 > 1 ? '--' : '-') . $1/e;
+    return lcfirst $problem;
+}
+
+# Words become values, and are checked.
+sub values_of {
+    my ($class, $given, $place) = @_;
+    my %values;
+    for my $name (sort keys %$given) {
+        my $option = PAGI::Server::Options::find($name);
+        my @values = map { _value($option, $_, $place) } $option->{many} ? @{ $given->{$name} } : $given->{$name};
+        $values{$name} = $option->{many} ? \@values : $values[0];
+    }
+    return \%values;
+}
+
+sub _value {
+    my ($option, $text, $place) = @_;
+    my $named = $place ? "$place: option '$option->{name}'" : 'option ' . typed($option);
+    # The application is a name here, and no code yet.
+    return $text if $option->{type} eq 'code' || !defined $text;
+    my $value   = PAGI::Server::Options::Type::parse($option, $text);
+    my $problem = PAGI::Server::Options::Type::problem($option, $value);
+    die \"$named $problem" if defined $problem;
+    return $value;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::CommandLine - the flags of pagi-server
+
+=head1 SYNOPSIS
+
+    my ($given, @words) = PAGI::Server::CommandLine->parse(@ARGV);
+    my $options = PAGI::Server::CommandLine->values_of($given);
+
+=head1 DESCRIPTION
+
+The flags are made from L<PAGI::Server::Options::Table>. Problems are thrown as a reference to a text.
+
+=head1 METHODS
+
+=head2 parse
+
+    my ($given, @words) = PAGI::Server::CommandLine->parse('app.pl', '--port', 8080);
+    # { port => '8080' }, 'app.pl'
+
+The words of each option that is there, and the words that belong to none.
+
+=head2 values_of
+
+    my $options = PAGI::Server::CommandLine->values_of($given);
+    my $options = PAGI::Server::CommandLine->values_of($given, 'app.conf line 3');
+
+Turns words into values. The second argument says where they were written, for messages.
+
+=head1 FUNCTIONS
+
+=head2 flag
+
+    my $flag = PAGI::Server::CommandLine::flag($option);    # 'max-connections', or 'e'
+
+An option's flag without dashes; undef if it has none.
+
+=head2 typed
+
+    my $flag = PAGI::Server::CommandLine::typed($option);    # '--max-connections', or '-e'
+
+The same with its dashes.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

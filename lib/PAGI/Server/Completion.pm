@@ -1,0 +1,138 @@
+package PAGI::Server::Completion;
+
+use strict;
+use warnings;
+
+use PAGI::Server::CommandLine;
+use PAGI::Server::Options;
+use PAGI::Server::Options::Type;
+
+sub script {
+    my ($class, $shell) = @_;
+    return $shell eq 'zsh' ? _zsh() : _bash();
+}
+
+# Each option as the flags that are typed for it, and the row itself.
+sub _flags {
+    my @list;
+    for my $option (PAGI::Server::Options::all()) {
+        my $flag  = PAGI::Server::CommandLine::flag($option) or next;
+        my @typed = (PAGI::Server::CommandLine::typed($option), map { "-$_" } grep { defined } $option->{short});
+        push @typed, "--no-$flag" if $option->{type} eq 'boolean' || $option->{name} eq 'access_log';
+        push @list,  [ $option, @typed ];
+    }
+    return @list;
+}
+
+# The name of an option's value says what a shell may offer for it.
+sub _takes {
+    my ($option, $what) = @_;
+    return ($option->{arg} // '') =~ /\b$what\b/;
+}
+
+sub _words_behind {
+    my ($option) = @_;
+    return join ' ', @{ $option->{of} } if $option->{type} eq 'choice';
+    return 'clf combined common tiny json' if $option->{type} eq 'format';
+    return;
+}
+
+sub _bash {
+    my (@all, @cases);
+    for my $entry (_flags()) {
+        my ($option, @typed) = @$entry;
+        push @all, @typed;
+        next if PAGI::Server::Options::Type::is_switch($option);
+        my $pattern = join '|', grep { !/\A--no-/ } @typed;
+        my $words   = _words_behind($option);
+        my $offer =
+              defined $words               ? qq{COMPREPLY=(\$(compgen -W '$words' -- "\$word"))}
+            : _takes($option, 'DIRECTORY') ? 'COMPREPLY=($(compgen -d -- "$word"))'
+            : _takes($option, 'FILE')      ? 'COMPREPLY=($(compgen -f -- "$word"))'
+            :                                'COMPREPLY=()';
+        push @cases, "        $pattern) $offer; return ;;\n";
+    }
+    my $flags = join ' ', @all;
+    return <<"SCRIPT";
+# bash completion for pagi-server
+_pagi_server() {
+    local word="\${COMP_WORDS[COMP_CWORD]}" before="\${COMP_WORDS[COMP_CWORD-1]}"
+    case "\$before" in
+@{[ join '', @cases ]}    esac
+    if [[ "\$word" == -* ]]; then
+        COMPREPLY=(\$(compgen -W '$flags' -- "\$word"))
+    else
+        COMPREPLY=(\$(compgen -f -- "\$word"))
+    fi
+}
+complete -o filenames -F _pagi_server pagi-server
+SCRIPT
+}
+
+sub _zsh {
+    my @lines;
+    for my $entry (_flags()) {
+        my ($option, @typed) = @$entry;
+        my $about = _first_sentence($option->{about});
+        my $words = _words_behind($option);
+        my $behind =
+              PAGI::Server::Options::Type::is_switch($option) ? ''
+            : defined $words                                  ? ":$option->{name}:($words)"
+            : _takes($option, 'DIRECTORY')                    ? ":$option->{name}:_directories"
+            : _takes($option, 'FILE')                         ? ":$option->{name}:_files"
+            :                                                   ":$option->{name}: ";
+        for my $flag (@typed) {
+            my $value = $flag =~ /\A--no-/ ? '' : $behind;
+            push @lines, "    '" . ($option->{many} ? '*' : '') . "$flag\[$about]$value'";
+        }
+    }
+    my $lines = join " \\\n", @lines;
+    return <<"SCRIPT";
+#compdef pagi-server
+# zsh completion for pagi-server
+_pagi_server() {
+    _arguments -s \\
+$lines \\
+    '*:file:_files'
+}
+if [ "\$funcstack[1]" = _pagi_server ]; then _pagi_server "\$@"; else compdef _pagi_server pagi-server; fi
+SCRIPT
+}
+
+# Without POD, quotes and brackets, which mean something to the shell.
+sub _first_sentence {
+    my ($pod) = @_;
+    $pod =~ s/[A-Z]<+ ?(?:([^|<>]*)\|)?([^<>]*?) ?>+/defined $1 ? $1 : $2/ge;
+    my ($sentence) = $pod =~ /\A(.*?)(?:[.:](?:\s|\z)|\z)/s;
+    $sentence =~ tr/'[]:\\//d;
+    return $sentence;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Completion - shell completion for pagi-server
+
+=head1 SYNOPSIS
+
+    print PAGI::Server::Completion->script('bash');
+
+=head1 METHODS
+
+=head2 script
+
+    my $script = PAGI::Server::Completion->script('zsh');
+
+A script for C<bash> or C<zsh>, made from L<PAGI::Server::Options::Table>.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

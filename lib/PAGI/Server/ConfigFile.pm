@@ -1,0 +1,95 @@
+package PAGI::Server::ConfigFile;
+
+use strict;
+use warnings;
+
+use PAGI::Server::CommandLine;
+use PAGI::Server::Options;
+
+# What makes no sense in a file: it would read itself, or end before anything happens.
+my %NOT_HERE = map { $_ => 1 } qw(config check completion future_xs version help);
+
+# An option is known here by its name and by its flag, with dashes or underscores.
+my %NAMES;
+for my $option (grep { !$NOT_HERE{ $_->{name} } } PAGI::Server::Options::all()) {
+    my $flag = PAGI::Server::CommandLine::flag($option) or next;
+    $NAMES{$_} = $option for $option->{name}, $flag =~ tr/-/_/r;
+}
+
+# Problems are thrown as a reference to their text, like those of the command line.
+sub read {
+    my ($class, $path) = @_;
+    open my $in, '<:encoding(UTF-8)', $path or die \"cannot read the configuration file '$path': $!";
+    my (%values, %line_of);
+    while (my $line = <$in>) {
+        my $place = "$path line $.";
+        my ($name, $text) = _setting($line, $place) or next;
+        my $option = $NAMES{ $name =~ tr/-/_/r } or die \"$place: there is no option '$name'";
+        my $key    = $option->{name};
+        die \"$place: option '$name' is already set on line $line_of{$key}" if $line_of{$key} && !$option->{many};
+        $line_of{$key} = $.;
+        my $word  = $key eq 'access_log' && $text eq 'off' ? undef : $text;
+        my $value = PAGI::Server::CommandLine->values_of({ $key => $option->{many} ? [$word] : $word }, $place)->{$key};
+        if ($option->{many}) { push @{ $values{$key} }, @$value }
+        else                 { $values{$key} = $value }
+    }
+    close $in or die \"cannot read the configuration file '$path': $!";
+    return \%values;
+}
+
+# The name and the value of a line; nothing if it has none.
+sub _setting {
+    my ($line, $place) = @_;
+    $line =~ s/\A\s+|\s+\z//g;
+    return if $line eq '' || $line =~ /\A#/;
+    my ($name, $text) = $line =~ /\A([\w-]+)\s*=\s*(.*)\z/s
+        or die \"$place: expected 'option = value', not '$line'";
+    if ($text =~ /\A(["'])(.*)\1\s*(?:#.*)?\z/s) {
+        $text = $2;
+    }
+    else {
+        $text =~ s/(?:\A|\s+)#.*\z//s;
+    }
+    die \"$place: option '$name' has no value" if !length $text;
+    return ($name, $text);
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::ConfigFile - the configuration file of pagi-server
+
+=head1 SYNOPSIS
+
+    my $options = PAGI::Server::ConfigFile->read('/etc/app.conf');
+
+=head1 DESCRIPTION
+
+Lines of C<option = value>. Names are those of L<PAGI::Server>'s options or of C<pagi-server>'s flags; dashes
+and underscores are the same. A value may be in quotes, C<#> begins a comment. C<access_log = off> means none.
+
+    # production
+    app             = /srv/app/app.pl
+    host            = ::
+    max-connections = 5000
+    access-log      = /var/log/app.log
+
+=head1 METHODS
+
+=head2 read
+
+    my $options = PAGI::Server::ConfigFile->read($path);
+
+The values, checked. A problem is thrown as a reference to a text that names file and line.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

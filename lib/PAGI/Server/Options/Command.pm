@@ -1,0 +1,246 @@
+package PAGI::Server::Options::Command;
+
+use strict;
+use warnings;
+
+# The flags of pagi-server that are no keys of the constructor; the columns are those of PAGI::Server::Options::Table.
+my @SECTIONS = (
+    [
+        'Application' => (
+            {
+                name  => 'code',
+                flag  => 'e',
+                type  => 'string',
+                arg   => 'CODE',
+                about => 'Code that gives the application.',
+            },
+            {
+                name  => 'module',
+                flag  => 'M',
+                type  => 'string',
+                many  => 1,
+                arg   => 'MODULE',
+                about => 'Load a module first; C<-MModule=a,b> imports.',
+            },
+            {
+                name  => 'lib',
+                short => 'I',
+                type  => 'string',
+                many  => 1,
+                arg   => 'DIRECTORY',
+                about => 'Look for modules there first.',
+            },
+            {
+                name  => 'env',
+                short => 'E',
+                type  => 'word',
+                arg   => 'MODE',
+                shown => 'PAGI_ENV; else development on a terminal, production otherwise',
+                about => 'Becomes C<PAGI_ENV>. C<development> checks events and wraps the application in'
+                    . ' C<PAGI::Middleware::Lint> if that is installed; C<production> writes no access log unless'
+                    . ' C<--access-log> is given; C<none> does neither.',
+            },
+            {
+                name    => 'default_middleware',
+                type    => 'boolean',
+                default => 1,
+                about   => 'Whether C<development> may wrap the application.',
+            },
+            {
+                name  => 'server',
+                short => 's',
+                type  => 'class',
+                arg   => 'CLASS',
+                shown => 'PAGI::Server',
+                about =>
+                    'Another server class: it gets C<app>, C<host>, C<port>, C<quiet> and whatever else was given, and its'
+                    . ' C<run> is called.',
+            },
+            {
+                name  => 'future_xs',
+                type  => 'flag',
+                about => 'Insist on L<Future::XS>: fail if it is not installed.',
+            },
+        )
+    ],
+    [
+        'TLS' => (
+            {
+                name  => 'ssl_cert',
+                type  => 'string',
+                arg   => 'FILE',
+                about => 'Speak TLS with this certificate (PEM). Files are loaded again when they change, and on HUP.',
+            },
+            {
+                name  => 'ssl_key',
+                type  => 'string',
+                arg   => 'FILE',
+                about => 'Its key.',
+            },
+            {
+                name  => 'ssl_chain',
+                type  => 'string',
+                arg   => 'FILE',
+                about => "Intermediate certificates that are not in the certificate's file.",
+            },
+            {
+                name  => 'ssl_key_password_file',
+                type  => 'string',
+                arg   => 'FILE',
+                about => 'The first line opens an encrypted key.',
+            },
+            {
+                name  => 'ssl_sni',
+                type  => 'string',
+                many  => 1,
+                arg   => 'CERT,KEY[,CHAIN]',
+                about => 'A further certificate, for clients that ask for one of its names.',
+            },
+            {
+                name  => 'ssl_ca',
+                type  => 'string',
+                arg   => 'FILE',
+                about => 'Authorities that client certificates are verified against.',
+            },
+            {
+                name  => 'ssl_verify_client',
+                type  => 'flag',
+                about => 'Clients have to show a certificate that verifies.',
+            },
+            {
+                name  => 'ssl_request_client',
+                type  => 'flag',
+                about => 'Clients are asked for a certificate and may come without.',
+            },
+            {
+                name  => 'ssl_min_version',
+                type  => 'string',
+                arg   => 'VERSION',
+                shown => 'TLSv1_2',
+                about => 'C<TLSv1_2> or C<TLSv1_3>.',
+            },
+            {
+                name  => 'ssl_ciphers',
+                type  => 'string',
+                arg   => 'LIST',
+                about => "Ciphers of TLS 1.2, in OpenSSL's notation.",
+            },
+            {
+                name  => 'ssl_ciphersuites',
+                type  => 'string',
+                arg   => 'LIST',
+                about => 'Ciphers of TLS 1.3.',
+            },
+            {
+                name  => 'ssl_session_timeout',
+                type  => 'string',
+                arg   => 'SECONDS',
+                shown => '7200',
+                about => 'How long a ticket shortens handshakes.',
+            },
+        )
+    ],
+    [
+        'Processes' => (
+            {
+                name  => 'daemonize',
+                short => 'D',
+                type  => 'flag',
+                about => 'Go on in the background once the server listens. Relative paths keep their meaning.',
+            },
+            {
+                name  => 'pid',
+                type  => 'string',
+                arg   => 'FILE',
+                about =>
+                    'Keep the process id there. The file is locked, so that a second start fails, and removed at the end.',
+            },
+            {
+                name  => 'user',
+                type  => 'string',
+                arg   => 'USER',
+                about =>
+                    'Become this user when the server has bound its addresses and opened its log; supplementary groups go.',
+            },
+            {
+                name  => 'group',
+                type  => 'string',
+                arg   => 'GROUP',
+                shown => q{the user's},
+                about => 'And this group.',
+            },
+        )
+    ],
+    [
+        'Other' => (
+            {
+                name  => 'config',
+                short => 'c',
+                type  => 'string',
+                arg   => 'FILE',
+                about => 'Read options from a file, see L</CONFIGURATION FILE>. The command line wins.',
+            },
+            {
+                name  => 'check',
+                type  => 'flag',
+                about => 'Load the application and the configuration, print what would run, and exit.',
+            },
+            {
+                name  => 'completion',
+                type  => 'choice',
+                of    => [qw(bash zsh)],
+                about => 'Print a completion script for that shell: C<eval "$(pagi-server --completion bash)">.',
+            },
+            {
+                name  => 'version',
+                short => 'v',
+                type  => 'flag',
+                about => 'Print versions.',
+            },
+            {
+                name  => 'help',
+                short => 'h',
+                type  => 'flag',
+                about => 'Print this.',
+            },
+        )
+    ],
+);
+
+sub sections { return @SECTIONS }
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Options::Command - the options of pagi-server alone as data
+
+=head1 SYNOPSIS
+
+    for my $section (PAGI::Server::Options::Command::sections()) {
+        my ($title, @options) = @$section;
+        print "$title: @{[ map { $_->{name} } @options ]}\n";
+    }
+
+=head1 DESCRIPTION
+
+L<PAGI::Server::Options> joins this table with L<PAGI::Server::Options::Table>, section by section.
+
+=head1 FUNCTIONS
+
+=head2 sections
+
+    my @sections = PAGI::Server::Options::Command::sections();
+
+Array references with a title and the options that belong under it.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,494 @@
+package PAGI::Server::Options::Table;
+
+use strict;
+use warnings;
+
+# The keys of PAGI::Server->new, in the order of the manual. The constructor, the flags of pagi-server, the names
+# in its configuration files, the shell completion and the manual's lists are all made from this table and from
+# PAGI::Server::Options::Command, which has the same columns.
+#
+#   name    key of PAGI::Server->new; underscores are dashes in the flag and either in a file
+#   flag    the flag's name if it is another one; '' if there is none
+#   short   a one-letter flag
+#   type    see PAGI::Server::Options::Type
+#   default, min, max   unless `engine` names the engine's limit that has them; `scale`: how many of the
+#           engine's units one unit of the option has
+#   of      the choices
+#   many    may be given several times on the command line and in a file
+#   live    a running server takes a change over at once
+#   missing why it cannot be switched on, when what it needs does not exist yet
+#   shown   the default in the manual if it is no plain value
+#   arg     the value's name in the manual
+#   about   the manual's text, in POD; `about_command` for the command if that needs another one
+my @SECTIONS = (
+    [
+        'Application' => (
+            {
+                name          => 'app',
+                type          => 'code',
+                flag          => 'app',
+                short         => 'a',
+                arg           => 'FILE|MODULE',
+                shown         => 'required',
+                about         => 'The application, a code reference.',
+                about_command =>
+                    'The application: a file that ends with a code reference, or a module with C<new> and C<to_app>. It can be'
+                    . ' named without the flag as well. C<key=value> words behind it are given to C<new>.',
+            },
+            {
+                name  => 'loop_type',
+                flag  => 'loop',
+                short => 'l',
+                type  => 'class',
+                arg   => 'TYPE',
+                shown => 'Peregrine where there is epoll',
+                about => 'For L<run|PAGI::Server/run>: the event loop, C<Epoll> for C<IO::Async::Loop::Epoll>.'
+                    . ' The environment variable C<IO_ASYNC_LOOP> names another default.',
+            },
+            {
+                name    => 'lifespan_mode',
+                flag    => 'lifespan',
+                type    => 'choice',
+                of      => [qw(auto on off)],
+                default => 'auto',
+                about   =>
+                    'C<auto>: the application may decline the lifespan protocol. C<on>: if it declines, the start fails.'
+                    . ' C<off>: it is not asked.',
+            },
+            {
+                name    => 'lifespan_startup_timeout',
+                type    => 'seconds',
+                default => 30,
+                min     => 0,
+                max     => 86_400,
+                about   => "How long the application's startup may take. 0: no limit.",
+            },
+            {
+                name    => 'extensions',
+                flag    => '',
+                type    => 'hash',
+                default => {},
+                shown   => '{}',
+                about   =>
+                    'Advertised to the application in C<< $scope->{extensions} >>. C<< { fullflush => {} } >> makes'
+                    . ' C<http.fullflush> events work.',
+            },
+            {
+                name  => 'validate_events',
+                type  => 'boolean',
+                shown => '1 if PAGI_ENV is development',
+                about =>
+                    'Each event that the application sends is checked in every detail, see L<PAGI::Server::EventCheck>. What the'
+                    . ' server cannot act on always fails; this finds what it could live with, but another server might not. It costs'
+                    . ' a few microseconds an event.',
+            },
+            {
+                name  => 'on_error',
+                flag  => '',
+                type  => 'code',
+                live  => 1,
+                shown => 'none',
+                about =>
+                    'Called with an exception and the scope of the request (undef if it was not in one) when the application'
+                    . ' or a callback dies.',
+            },
+        )
+    ],
+    [
+        'Listening' => (
+            {
+                name    => 'host',
+                short   => 'o',
+                type    => 'string',
+                default => '127.0.0.1',
+                arg     => 'HOST',
+                about   =>
+                    'An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all interfaces. A name is'
+                    . ' listened to on all of its addresses.',
+            },
+            {
+                name    => 'port',
+                short   => 'p',
+                type    => 'integer',
+                default => 5000,
+                min     => 0,
+                max     => 65_535,
+                about   => '0 takes a free one.',
+            },
+            {
+                name    => 'listener_backlog',
+                short   => 'b',
+                type    => 'integer',
+                default => 2048,
+                min     => 1,
+                max     => 65_535,
+                about   => 'Connections that the kernel keeps waiting while the process is busy.',
+            },
+            {
+                name    => 'reuseport',
+                type    => 'boolean',
+                default => 0,
+                about   =>
+                    'Other servers of the same user may listen at the same address, and the kernel spreads connections'
+                    . ' over them (SO_REUSEPORT).',
+            },
+            {
+                name    => 'http2',
+                type    => 'boolean',
+                default => 0,
+                missing => 'HTTP/2 is not there yet',
+                about   => 'HTTP/2. Not there yet: only 0 is taken.',
+            },
+        )
+    ],
+    [
+        'TLS' => (
+            {
+                name  => 'ssl',
+                flag  => '',
+                type  => 'tls',
+                shown => 'none',
+                about =>
+                    'Speak TLS on all addresses: a hash reference, see L<TLS|PAGI::Server/TLS>. The files are loaded by the'
+                    . ' constructor, which dies with a message that names the file or value when something is wrong with it.',
+            },
+            {
+                name    => 'disable_tls',
+                type    => 'boolean',
+                default => 0,
+                about   =>
+                    'C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A warning says so.',
+            },
+        )
+    ],
+    [
+        'Limits' => (
+            {
+                name   => 'max_connections',
+                type   => 'integer',
+                engine => 'connections_max',
+                live   => 1,
+                about  =>
+                    'Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows, less 50. One more is'
+                    . ' answered with 503 and C<Retry-After>.',
+            },
+            {
+                name   => 'max_request_line_size',
+                type   => 'integer',
+                engine => 'request_line_bytes_max',
+                live   => 1,
+                about  => 'Bytes of a request line (414 above it).',
+            },
+            {
+                name   => 'max_header_size',
+                type   => 'integer',
+                engine => 'head_bytes_max',
+                live   => 1,
+                about  => 'Bytes of a request head (431).',
+            },
+            {
+                name   => 'max_header_count',
+                type   => 'integer',
+                engine => 'header_count_max',
+                live   => 1,
+                about  => 'Fields in a request head (431). A running server can lower it, not raise it.',
+            },
+            {
+                name   => 'max_trailer_size',
+                type   => 'integer',
+                engine => 'trailer_bytes_max',
+                live   => 1,
+                about  => 'Bytes of the trailers of a chunked request (431).',
+            },
+            {
+                name   => 'max_body_size',
+                type   => 'integer',
+                engine => 'body_bytes_max',
+                live   => 1,
+                about  => 'Bytes of a request body (413). 0: no limit.',
+            },
+            {
+                name   => 'max_receive_queue',
+                type   => 'integer',
+                engine => 'queue_messages_max',
+                live   => 1,
+                about  =>
+                    'Messages of one WebSocket that wait for the application. One more closes it with 1008 and C<Message queue'
+                    . ' overflow>; the application gets those that it has, then a C<websocket.disconnect> with C<queue_overflow>.',
+            },
+            {
+                name   => 'max_receive_queue_size',
+                type   => 'integer',
+                engine => 'queue_bytes_max',
+                live   => 1,
+                about  =>
+                    'Bytes of such messages. From there on the peer is not read: it waits, until the application has taken half.',
+            },
+            {
+                name   => 'max_ws_frame_size',
+                type   => 'integer',
+                engine => 'frame_bytes_max',
+                live   => 1,
+                about  => 'Bytes of one WebSocket frame. A larger one closes the WebSocket with 1009.',
+            },
+            {
+                name   => 'max_ws_message_size',
+                type   => 'integer',
+                engine => 'message_bytes_max',
+                live   => 1,
+                about  => 'Bytes of one WebSocket message over all its frames and after inflation (1009).',
+            },
+            {
+                name   => 'ws_per_message_deflate',
+                type   => 'boolean',
+                engine => 'deflate',
+                live   => 1,
+                about  =>
+                    'WebSocket messages are compressed with clients that offer it (permessage-deflate, RFC 7692). Every message is'
+                    . ' compressed by itself, without context takeover: so an idle WebSocket holds no memory for it, and the size of a'
+                    . ' message tells nothing about another. Turn it off where messages mix secrets with text that an attacker may choose.',
+            },
+            {
+                name   => 'ws_deflate_min_size',
+                type   => 'integer',
+                engine => 'deflate_bytes_min',
+                live   => 1,
+                about  => 'Bytes from which on a message is compressed; one that does not shrink goes out as it is.',
+            },
+            {
+                name   => 'write_high_watermark',
+                type   => 'integer',
+                engine => 'write_high_bytes',
+                live   => 1,
+                about  => 'Bytes of output waiting for the peer from which on C<$send> returns a pending Future...',
+            },
+            {
+                name   => 'write_low_watermark',
+                type   => 'integer',
+                engine => 'write_low_bytes',
+                live   => 1,
+                about  => '... which resolves when the queue has fallen below this.',
+            },
+            {
+                name    => 'sync_file_threshold',
+                type    => 'integer',
+                default => 65_536,
+                min     => 0,
+                max     => 1 << 30,
+                about   => 'Taken for compatibility; files of every size are sent by the kernel.',
+            },
+        )
+    ],
+    [
+        'Times, in seconds' => (
+            {
+                name   => 'timeout',
+                type   => 'seconds',
+                engine => 'idle_ms',
+                scale  => 1000,
+                live   => 1,
+                about  =>
+                    'How long a connection may wait without a request. It never ends a request that is running. 0: no limit.',
+            },
+            {
+                name   => 'header_timeout',
+                type   => 'seconds',
+                engine => 'head_ms',
+                scale  => 1000,
+                live   => 1,
+                about  =>
+                    'From the first byte of a request head to its end (408). A byte now and then does not extend it.',
+            },
+            {
+                name   => 'body_timeout',
+                type   => 'seconds',
+                engine => 'body_ms',
+                scale  => 1000,
+                live   => 1,
+                about  => 'How long a request body that the application waits for may stall (408). 0: no limit.',
+            },
+            {
+                name   => 'min_body_rate',
+                type   => 'integer',
+                engine => 'body_rate_min',
+                live   => 1,
+                about  => 'So many bytes of body extend C<body_timeout> by a second; a trickle does not.',
+            },
+            {
+                name   => 'write_timeout',
+                type   => 'seconds',
+                engine => 'write_ms',
+                scale  => 1000,
+                live   => 1,
+                about  => 'How long a peer may not take its response. 0: no limit.',
+            },
+            {
+                name   => 'min_write_rate',
+                type   => 'integer',
+                engine => 'write_rate_min',
+                live   => 1,
+                about  => 'So many bytes that it takes extend C<write_timeout> by a second.',
+            },
+            {
+                name   => 'request_timeout',
+                type   => 'seconds',
+                engine => 'request_idle_ms',
+                scale  => 1000,
+                live   => 1,
+                about  =>
+                    'How long a request may go without a byte in or out, an application that works in silence included.'
+                    . ' 0: no limit.',
+            },
+            {
+                name   => 'ws_idle_timeout',
+                type   => 'seconds',
+                engine => 'websocket_idle_ms',
+                scale  => 1000,
+                live   => 1,
+                about  =>
+                    'How long a WebSocket may pass without a byte in either direction. C<websocket.keepalive> is the better way to find'
+                    . ' peers that are gone. 0: no limit.',
+            },
+            {
+                name   => 'sse_idle_timeout',
+                type   => 'seconds',
+                engine => 'stream_idle_ms',
+                scale  => 1000,
+                live   => 1,
+                about  =>
+                    'How long an event stream may pass without a byte sent, comments of C<sse.keepalive> included. 0: no limit.',
+            },
+            {
+                name    => 'shutdown_timeout',
+                type    => 'seconds',
+                default => 30,
+                min     => 0,
+                max     => 86_400,
+                live    => 1,
+                about   => "How long requests in flight, and then the application's lifespan shutdown, may take.",
+            },
+        )
+    ],
+    [
+        'Logs' => (
+            {
+                name    => 'access_log',
+                type    => 'log',
+                default => \*STDERR,
+                shown   => '\*STDERR',
+                arg     => 'FILE',
+                about   =>
+                    'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output, a file handle, an'
+                    . ' object with C<print>, or undef for none; C<--no-access-log> on the command line.',
+            },
+            {
+                name    => 'access_log_format',
+                type    => 'format',
+                default => 'clf',
+                arg     => 'FORMAT',
+                about   =>
+                    'C<clf>, C<combined>, C<common>, C<tiny>, C<json>, or L<percent atoms|PAGI::Server/ACCESS LOG>.',
+            },
+            {
+                name   => 'access_log_buffer',
+                type   => 'integer',
+                engine => 'access_log_bytes',
+                about  =>
+                    'Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped, and the drops are reported.',
+            },
+            {
+                name    => 'log_level',
+                type    => 'choice',
+                of      => [qw(error warn info debug)],
+                default => 'info',
+                live    => 1,
+                about   => 'The least important level that the server logs. Messages go through C<warn>.',
+            },
+            {
+                name    => 'log_format',
+                type    => 'choice',
+                of      => [qw(text json)],
+                default => 'text',
+                live    => 1,
+                about   => 'C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>.',
+            },
+            {
+                name    => 'quiet',
+                short   => 'q',
+                type    => 'boolean',
+                default => 0,
+                live    => 1,
+                about   => 'Log errors only.',
+            },
+        )
+    ],
+    [
+        'Processes' => (
+            {
+                name    => 'workers',
+                short   => 'w',
+                type    => 'integer',
+                default => 0,
+                min     => 0,
+                max     => 1024,
+                missing => 'several worker processes are not there yet',
+                about   => 'Worker processes. Not there yet: only 0, one process, is taken.',
+            },
+            {
+                name    => 'max_requests',
+                type    => 'integer',
+                default => 0,
+                min     => 0,
+                max     => 1_000_000_000,
+                about   =>
+                    'Requests after which a worker process is replaced; 0: never. Without workers it has no effect.',
+            },
+            {
+                name    => 'heartbeat_timeout',
+                type    => 'seconds',
+                default => 50,
+                min     => 0,
+                max     => 86_400,
+                about   => 'How long a worker process may be silent; 0: for ever. Without workers it has no effect.',
+            },
+        )
+    ],
+);
+
+sub sections { return @SECTIONS }
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Options::Table - the options of PAGI::Server and pagi-server as data
+
+=head1 SYNOPSIS
+
+    for my $section (PAGI::Server::Options::Table::sections()) {
+        my ($title, @options) = @$section;
+        print "$title: @{[ map { $_->{name} } @options ]}\n";
+    }
+
+=head1 DESCRIPTION
+
+What the keys of an option mean is written at the head of the table. L<PAGI::Server::Options> reads it.
+
+=head1 FUNCTIONS
+
+=head2 sections
+
+    my @sections = PAGI::Server::Options::Table::sections();
+
+Array references with a title and the options that belong under it.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

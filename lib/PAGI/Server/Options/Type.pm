@@ -1,0 +1,143 @@
+package PAGI::Server::Options::Type;
+
+use strict;
+use warnings;
+
+use PAGI::Server::AccessLog;
+use Scalar::Util qw(looks_like_number reftype);
+
+sub _in_range {
+    my ($option, $value) = @_;
+    return $value >= $option->{min} && $value <= $option->{max};
+}
+
+sub _is_text {
+    my ($value) = @_;
+    return defined $value && !ref $value && length $value;
+}
+
+sub _is_reference {
+    my ($value, $type) = @_;
+    return ref $value && reftype($value) eq $type;
+}
+
+sub _boolean {
+    my ($text) = @_;
+    return 1 if $text =~ /\A(?:1|yes|true|on)\z/i;
+    return 0 if $text =~ /\A(?:0|no|false|off)\z/i;
+    return $text;
+}
+
+# Per type: what is allowed, in words; whether a value is; how a word of a command line becomes one (as it is,
+# if there is nothing here).
+my %TYPES = (
+    string  => { words => sub { 'a string that is not empty' }, allows => sub { _is_text($_[1]) } },
+    word    => { words => sub { 'a word' }, allows => sub { _is_text($_[1]) && $_[1] =~ /\A[\w-]+\z/ } },
+    boolean =>
+        { words => sub { '0 or 1' }, allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ }, parse => \&_boolean },
+    flag =>
+        { words => sub { '0 or 1' }, allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ }, parse => \&_boolean },
+    integer => {
+        words  => sub { "an integer from $_[0]{min} to $_[0]{max}" },
+        allows => sub { _is_text($_[1]) && $_[1] =~ /\A[0-9]+\z/ && _in_range(@_) },
+    },
+    seconds => {
+        words  => sub { "a number of seconds from $_[0]{min} to $_[0]{max}" },
+        allows => sub { _is_text($_[1]) && looks_like_number($_[1]) && _in_range(@_) },
+    },
+    choice => {
+        words  => sub { 'one of ' . join ' ', @{ $_[0]{of} } },
+        allows => sub {
+            my ($option, $value) = @_;
+            return _is_text($value) && grep { $_ eq $value } @{ $option->{of} };
+        },
+    },
+    class => {
+        words  => sub { q{the name of a class} },
+        allows => sub { !defined $_[1] || _is_text($_[1]) && $_[1] =~ /\A[A-Za-z_]\w*(?:::\w+)*\z/ },
+    },
+    code => { words => sub { 'a code reference' }, allows => sub { _is_reference($_[1], 'CODE') } },
+    hash => { words => sub { 'a hash reference' }, allows => sub { _is_reference($_[1], 'HASH') } },
+    tls  => {
+        words  => sub { 'a hash reference or undef' },
+        allows => sub { !defined $_[1] || _is_reference($_[1], 'HASH') },
+    },
+    log => {
+        words  => sub { 'a path, "-" for standard output, an open file handle, or undef' },
+        allows => sub { PAGI::Server::AccessLog::is_target($_[1]) },
+    },
+    format => {
+        words  => sub { 'clf, combined, common, tiny, json, or made of percent atoms' },
+        allows => sub { _is_text($_[1]) && !defined PAGI::Server::AccessLog::format_problem($_[1]) },
+        why    => sub { _is_text($_[1]) ? PAGI::Server::AccessLog::format_problem($_[1]) : undef },
+    },
+);
+
+sub problem {
+    my ($option, $value) = @_;
+    my $type  = $TYPES{ $option->{type} };
+    my $shown = defined $value ? "'$value'" : 'undef';
+    if ($type->{allows}->($option, $value)) {
+        return if !$option->{missing} || !$value;
+        return "cannot be $shown: $option->{missing}";
+    }
+    my $why = $type->{why} ? $type->{why}->($option, $value) : undef;
+    return "must be ${\$type->{words}->($option)}, not $shown" . (defined $why ? " ($why)" : '');
+}
+
+sub parse {
+    my ($option, $text) = @_;
+    my $parse = $TYPES{ $option->{type} }{parse};
+    return $parse ? $parse->($text) : $text;
+}
+
+sub is_switch {
+    my ($option) = @_;
+    return $option->{type} eq 'boolean' || $option->{type} eq 'flag';
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Options::Type - what values an option may have
+
+=head1 SYNOPSIS
+
+    my $problem = PAGI::Server::Options::Type::problem($option, $value);
+
+=head1 DESCRIPTION
+
+An option is a row of L<PAGI::Server::Options::Table>.
+
+=head1 FUNCTIONS
+
+=head2 problem
+
+    my $problem = PAGI::Server::Options::Type::problem($option, 70_000);
+    # must be an integer from 0 to 65535, not '70000'
+
+What is wrong with a value, as the end of a sentence; nothing if it is allowed.
+
+=head2 parse
+
+    my $value = PAGI::Server::Options::Type::parse($option, 'yes');    # 1
+
+The value that a word of a command line or a configuration file stands for. It may still not be allowed.
+
+=head2 is_switch
+
+    say 'no value needed' if PAGI::Server::Options::Type::is_switch($option);
+
+Whether the option's flag stands alone.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

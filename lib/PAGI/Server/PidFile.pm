@@ -1,0 +1,104 @@
+package PAGI::Server::PidFile;
+
+use strict;
+use warnings;
+
+use Errno qw(EACCES);
+use Fcntl qw(:flock O_CREAT O_NOFOLLOW O_RDWR);
+use File::Spec;
+
+# Whoever removes the file may do so between our opening and our locking it: then there is a new one.
+use constant ATTEMPTS => 10;
+
+sub create {
+    my ($class, $path) = @_;
+    my $absolute = File::Spec->rel2abs($path);
+    for (1 .. ATTEMPTS) {
+        sysopen my $handle, $absolute, O_RDWR | O_CREAT | O_NOFOLLOW, oct 644
+            or die "Error: Cannot write the pid file $path: $!\n";
+        if (!flock $handle, LOCK_EX | LOCK_NB) {
+            my $pid = readline $handle;
+            $pid = defined $pid && $pid =~ /\A([0-9]+)/ ? "process $1" : 'another process';
+            die "Error: $path belongs to $pid, which is running\n";
+        }
+        next if !_is_same($handle, $absolute);
+        my $self = bless { path => $absolute, handle => $handle, pid => $$ }, $class;
+        $self->_write("$$\n") or die "Error: Cannot write the pid file $path: $!\n";
+        return $self;
+    }
+    die "Error: Cannot lock the pid file $path\n";
+}
+
+sub _is_same {
+    my ($handle, $path) = @_;
+    my @here  = stat $handle;
+    my @there = stat $path or return 0;
+    return $here[0] == $there[0] && $here[1] == $there[1];
+}
+
+sub _write {
+    my ($self, $text) = @_;
+    my $handle = $self->{handle};
+    truncate $handle, 0 or return 0;
+    sysseek $handle, 0, 0 or return 0;
+    return length $text ? syswrite $handle, $text : 1;
+}
+
+# By the process that made it only, while it still has the lock. One that may not remove it any more empties it.
+sub remove {
+    my ($self) = @_;
+    my $handle = $self->{handle} or return;
+    return if $self->{pid} != $$;
+    # A process that has given up its rights may not be allowed to look; by its lock the file is still its own.
+    my $hidden = !stat $self->{path} && $! == EACCES;
+    if ($hidden || _is_same($handle, $self->{path})) { unlink $self->{path} or $self->_write('') }
+    delete $self->{handle};
+    return;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    local ($!, $@, $?);
+    $self->remove;
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::PidFile - a locked file with the process id
+
+=head1 SYNOPSIS
+
+    my $file = PAGI::Server::PidFile->create('/run/app.pid');
+
+=head1 DESCRIPTION
+
+The file is locked as long as the object lives, and removed with it, by the process that made it and by no fork of
+it. A file that a dead process left behind has no lock and is taken over.
+
+=head1 METHODS
+
+=head2 create
+
+    my $file = PAGI::Server::PidFile->create($path);
+
+Dies with a readable message when the file cannot be written, or belongs to a process that runs.
+
+=head2 remove
+
+    $file->remove;
+
+Removes the file. One in a folder that the process may no longer write to is emptied.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,122 @@
+package PAGI::Server::Process;
+
+use strict;
+use warnings;
+
+use POSIX ();
+
+# ---- Users --------------------------------------------------------------------------------------
+
+# What --user and --group mean, as { uid, gid }; nothing if neither is given. Problems are thrown as a reference
+# to their text.
+sub identity {
+    my ($class, $user, $group) = @_;
+    return if !defined $user && !defined $group;
+    my %to = (uid => $>, gid => $) + 0);
+    if (defined $user) {
+        my @entry = $user =~ /\A[0-9]+\z/ ? getpwuid $user : getpwnam $user;
+        die \"option --user: there is no user '$user'" if !@entry;
+        @to{qw(uid gid name)} = @entry[ 2, 3, 0 ];
+    }
+    if (defined $group) {
+        my @entry = $group =~ /\A[0-9]+\z/ ? getgrgid $group : getgrnam $group;
+        die \"option --group: there is no group '$group'" if !@entry;
+        $to{gid} = $entry[2];
+    }
+    my $other = $to{uid} != $> || $to{gid} != $) + 0;
+    die \'options --user and --group need a start as root' if $other && $> != 0;
+    return \%to;
+}
+
+# For good: afterwards nothing of what the process was is left.
+sub become {
+    my ($class, $to)  = @_;
+    my ($uid,   $gid) = @{$to}{qw(uid gid)};
+    return if $> != 0;
+    $! = 0;
+    $) = "$gid $gid";    # the effective group, and this one as the only supplementary one
+    POSIX::setgid($gid) or die "Cannot become group $gid: $!\n";
+    POSIX::setuid($uid) or die "Cannot become user $uid: $!\n";
+    my %groups = map { $_ => 1 } split ' ', "$( $)";
+    die "Cannot become user $uid and group $gid\n"
+        if $< != $uid || $> != $uid || join(' ', keys %groups) ne $gid || $uid != 0 && POSIX::setuid(0);
+    return;
+}
+
+# ---- Going on in the background -----------------------------------------------------------------
+
+# The way to the process in front, which ends when this is closed: not before a last word was printed.
+my $FRONT;
+
+# Returns in the background process, with a function to call when all is well. The one in front waits for that
+# call, and ends with it; until then both have the same standard error.
+sub daemonize {
+    my ($class) = @_;
+    pipe my $reader, my $writer or die "Cannot go to the background: $!\n";
+    my $pid = fork;
+    die "Cannot go to the background: $!\n" if !defined $pid;
+    if ($pid) {
+        close $writer;
+        my $line = readline $reader;
+        waitpid $pid, 0;
+        POSIX::_exit(defined $line ? 0 : 1);
+    }
+    close $reader;
+    $FRONT = $writer;
+    POSIX::setsid();
+    my $again = fork;
+    die "Cannot go to the background: $!\n" if !defined $again;
+    POSIX::_exit(0)                         if $again;
+    open STDIN, '<', '/dev/null' or die "Cannot open /dev/null: $!\n";
+    return sub {
+        open STDOUT, '>', '/dev/null' or die "Cannot open /dev/null: $!\n";
+        open STDERR, '>', '/dev/null' or die "Cannot open /dev/null: $!\n";
+        syswrite $FRONT, "well\n";
+        close $FRONT;
+    };
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Process - what pagi-server does to its process
+
+=head1 SYNOPSIS
+
+    my $to = PAGI::Server::Process->identity('www-data', undef);
+    PAGI::Server::Process->become($to) if $to;
+
+=head1 METHODS
+
+=head2 identity
+
+    my $to = PAGI::Server::Process->identity($user, $group);
+
+Looks names or numbers up. Throws a reference to a text when there is no such user or group, or when the process may
+not become it.
+
+=head2 become
+
+    PAGI::Server::Process->become($to);
+
+Changes user and group for good and clears the supplementary groups. Dies unless all of it worked.
+
+=head2 daemonize
+
+    my $ready = PAGI::Server::Process->daemonize;
+    $ready->();
+
+Goes on in the background, in a session of its own. The process in front ends with status 0 when C<$ready> is called,
+and with 1 when that does not happen. The working directory stays as it is.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,111 @@
+# The manual's lists of options, made from PAGI::Server::Options::Table: in the POD of PAGI::Server (keys of the
+# constructor) and of bin/pagi-server (flags). Each list lies between two =for lines of its file.
+package Manual;
+use v5.36;
+use PAGI::Server::CommandLine;
+use PAGI::Server::Options;
+use PAGI::Server::Options::Type;
+
+my %LISTS = (
+    'lib/PAGI/Server.pm' => \&_keys,
+    'bin/pagi-server'    => \&_flags,
+);
+my $BEGIN = "=for comment The list is made by script/manual from PAGI::Server::Options::Table.\n\n";
+my $END   = "=for comment End of the list.\n";
+
+sub files () { sort keys %LISTS }
+
+# The text of a file as it should be.
+sub renewed ($file) {
+    open my $in, '<', $file or die "$file: $!\n";
+    my $text = do { local $/; <$in> };
+    my $list = $LISTS{$file}->();
+    $text =~ s/\Q$BEGIN\E.*?(?=\Q$END\E)/$BEGIN$list/s or die "$file has no place for the list\n";
+    return $text;
+}
+
+sub _keys () {
+    my $text = '';
+    for my $section (PAGI::Server::Options::sections()) {
+        my ($title, @options) = @$section;
+        @options = grep { !$_->{only} } @options or next;
+        $text .= "=head3 $title\n\n=over\n\n";
+        for my $option (@options) {
+            my $default = _default($option);
+            $text .= "=item $option->{name}" . (defined $default ? " => $default" : '') . "\n\n";
+            $text .= _filled(join ' ', $option->{about}, _range($option), _flag_of($option));
+        }
+        $text .= "=back\n\n";
+    }
+    return $text;
+}
+
+sub _flags () {
+    my $text = '';
+    for my $section (PAGI::Server::Options::sections()) {
+        my ($title, @options) = @$section;
+        @options = grep { defined PAGI::Server::CommandLine::flag($_) } @options or next;
+        $text .= "=head2 $title\n\n=over 4\n\n";
+        for my $option (@options) {
+            my @sentences = ($option->{about_command} // $option->{about}, _range($option), _default_sentence($option));
+            push @sentences, 'May be repeated.' if $option->{many};
+            $text .= '=item ' . _typed($option) . "\n\n" . _filled(join ' ', @sentences);
+        }
+        $text .= "=back\n\n";
+    }
+    return $text;
+}
+
+sub _typed ($option) {
+    my $typed = join ', ', map { "B<$_>" } defined $option->{short} ? "-$option->{short}" : (),
+        PAGI::Server::CommandLine::typed($option);
+    my $flag = PAGI::Server::CommandLine::flag($option);
+    $typed .= ' ' . _argument($option) unless PAGI::Server::Options::Type::is_switch($option);
+    $typed .= ", B<--no-$flag>" if $option->{type} eq 'boolean' || $option->{name} eq 'access_log';
+    return $typed;
+}
+
+sub _argument ($option) {
+    return $option->{arg} if defined $option->{arg};
+    return join '|', @{ $option->{of} } if $option->{type} eq 'choice';
+    return $option->{type} eq 'seconds' ? 'SECONDS' : 'NUMBER';
+}
+
+sub _default ($option) {
+    return $option->{shown} // $option->{default};
+}
+
+sub _default_sentence ($option) {
+    my $default = _default($option);
+    return ''                   if !defined $default            || $option->{name} eq 'app';
+    return "Default: $default." if $option->{type} ne 'boolean' || defined $option->{shown};
+    return $default ? 'On by default.' : '';
+}
+
+sub _range ($option) {
+    if ($option->{type} eq 'choice') {
+        return '' if $option->{about} =~ /\AC<$option->{of}[0]>/;
+        return 'One of ' . join(', ', map { "C<$_>" } @{ $option->{of} }) . '.';
+    }
+    return defined $option->{min} && $option->{type} ne 'boolean' ? "From $option->{min} to $option->{max}." : '';
+}
+
+sub _flag_of ($option) {
+    return '' unless defined PAGI::Server::CommandLine::flag($option);
+    return 'B<' . PAGI::Server::CommandLine::typed($option) . '>';
+}
+
+# A paragraph in lines of a hundred bytes.
+sub _filled ($text) {
+    my ($line, $filled) = ('', '');
+    for my $word (split ' ', $text) {
+        if (length($line) + length($word) > 99 && length $line) {
+            $filled .= "$line\n";
+            $line = '';
+        }
+        $line .= (length $line ? ' ' : '') . $word;
+    }
+    return "$filled$line\n\n";
+}
+
+1;

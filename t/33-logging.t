@@ -1,0 +1,124 @@
+# The server's own messages: levels, JSON, repetition, whom they are about; on_error; request_timeout; the banner.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Future::AsyncAwait;
+use IO::Async::Loop;
+use JSON::PP ();
+use PAGI::Server;
+use PAGI::Server::Log;
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use Time::HiRes qw(time);
+
+my $app = async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no lifespan\n"               if $scope->{type} ne 'http';
+    die "at once on $scope->{path}\n" if $scope->{path} =~ m{\A/die};
+    if ($scope->{path} eq '/later') {
+        await IO::Async::Loop->new->delay_future(after => 0.01);
+        die "later\n";
+    }
+    await IO::Async::Loop->new->delay_future(after => 5) if $scope->{path} eq '/slow';
+    await $send->({ type => 'http.response.start', status => 200 });
+    await $send->({ type => 'http.response.body',  body   => 'well' });
+};
+
+sub lines_of {
+    my ($code, %options) = @_;
+    my @lines;
+    local $SIG{__WARN__} = sub { push @lines, @_ };
+    $code->(PAGI::Server::Log->new(%options));
+    return @lines;
+}
+
+subtest 'levels and formats' => sub {
+    my $all = sub { my ($log) = @_; $log->$_("a $_") for qw(error warn info debug) };
+    is_deeply([ lines_of($all) ], [ "a error\n", "a warn\n", "a info\n" ],    'info is the default');
+    is_deeply([ lines_of($all, level => 'warn', quiet => 1) ], ["a error\n"], 'quiet leaves errors');
+    my ($line) = lines_of(sub { $_[0]->warn("tab\tand \x{e4}\n") }, format => 'json');
+    my $message = JSON::PP::decode_json($line);
+    like($message->{time}, qr/\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d\z/, 'JSON has the time');
+    is_deeply(
+        [ @{$message}{qw(level message pid)} ],
+        [ 'warn', "tab\tand \x{e4}", $$ ],
+        '... level, message and process'
+    );
+    like($line, qr/\A\{[ -~]+\}\n\z/, '... in one line of ASCII');
+};
+
+subtest 'repetition' => sub {
+    my @lines = lines_of(sub {
+        my ($log) = @_;
+        $log->error("connection $_ failed") for 1 .. 50;
+        $log->error('something else');
+        $log->flush;
+    });
+    is(scalar(grep { /failed/ } @lines),
+        11, 'of fifty messages that differ in a number ten are written, and how many more');
+    is($lines[-1], "(40 more like this) connection 50 failed\n", '... with the last one');
+    ok((grep { /else/ } @lines), 'another one is written');
+    my @words = map { tr/0-9/a-j/r } 1 .. 1000;
+    @lines = lines_of(sub { my ($log) = @_; $log->error($_) for @words; $log->flush });
+    is(scalar @lines, 1000, 'many kinds of messages are no repetition');
+};
+
+subtest 'whom it is about, and on_error' => sub {
+    my @heard;
+    my $loop   = IO::Async::Loop->new;
+    my $server = PAGI::Server->new(
+        app        => $app,
+        port       => 0,
+        access_log => undef,
+        log_level  => 'error',
+        on_error   => sub { push @heard, [@_] },
+    );
+    $loop->add($server);
+    my @lines;
+    local $SIG{__WARN__} = sub { push @lines, @_ };
+    $server->listen->get;
+    for my $path ('/die', '/later') {
+        my $client = TestClient->new($server->port)->send("GET $path HTTP/1.1\r\nHost: h\r\n\r\n");
+        my $end    = time + 10;
+        my $before = @heard;
+        $loop->loop_once(0.1) while @heard == $before && time < $end;
+    }
+    is_deeply([ map { $_->[0] } @heard ], [ "at once on /die\n", "later\n" ], 'on_error gets the exception');
+    is_deeply([ map { "$_->[1]{type} $_->[1]{path}" } @heard ], [ 'http /die', 'http /later' ], '... and the scope');
+    like(
+        $lines[0],
+        qr/\APAGI: connection 1 \(127\.0\.0\.1:\d+\): the application died before its response had started: at once on/,
+        'the line names connection and peer'
+    );
+    like($lines[1], qr/\APAGI: connection 2 \(127\.0\.0\.1:\d+\): .*: later/, '... also of one that died later');
+    $server->shutdown->get;
+    $loop->remove($server);
+};
+
+subtest 'request_timeout' => sub {
+    my $server = TestServer->start(app => $app, request_timeout => 0.2);
+    my $client = TestClient->new($server->port)->send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    is($client->rest, '', 'a request on which nothing moves ends without an answer');
+    ok($server->wait_for_log(qr/connection 1 \(127\.0\.0\.1\): Request stall timeout \(200 ms\) - closing connection/),
+        '... and is logged');
+    is(get($server->port, '/')->{body}, 'well', 'others are served');
+    is($server->stop,                   0,      'the server ends well');
+};
+
+subtest 'the banner' => sub {
+    my $server = TestServer->start(app => $app, access_log => undef, max_connections => 77, loop_type => 'Poll');
+    my ($details) = $server->log =~ m{PAGI Server listening on http://127\.0\.0\.1:\d+/ \((.*)\)$}m;
+    ok($details, 'is there');
+    like($details, qr/\bmax_conn: 77\b/, '... with the limit');
+    like($details, qr/\bloop: \w+/,      '... the loop');
+    like(
+        $details,
+        qr/\bhttp2: off, tls: \w+, future_xs: \w+, sendfile: \w+, access_log: off, Peregrine [\d.]+, Perl 5\.\d+/,
+        '... and what is on'
+    );
+    is($server->stop, 0, 'the server ends well');
+};
+
+done_testing;

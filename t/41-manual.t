@@ -1,0 +1,43 @@
+# The manual's lists of options are those of the one table, and each option has what the table promises.
+use v5.36;
+use lib 'script/lib';
+use Manual;
+use Peregrine;
+use PAGI::Server::CommandLine;
+use PAGI::Server::Options;
+use Test::More;
+
+for my $file (Manual::files()) {
+    open my $in, '<', $file or die "$file: $!";
+    my $text = do { local $/; <$in> };
+    ok($text eq Manual::renewed($file), "$file has the options of the table") or diag 'run script/manual';
+}
+
+my %engine = map { $_->{name} => $_ } Peregrine::options();
+my (%flags, %missing);
+for my $option (PAGI::Server::Options::all()) {
+    my $name = $option->{name};
+    like($option->{about}, qr/\w.*\.\z/s, "$name is explained");
+    for my $flag (grep { defined } PAGI::Server::CommandLine::flag($option), $option->{short}) {
+        ok(!$flags{$flag}++, "... and the flag $flag is its own");
+    }
+    next if $option->{only};
+    if (my $limit = $option->{engine} && $engine{ $option->{engine} }) {
+        is($option->{default} * $option->{scale}, $limit->{default}, "... and has the engine's default");
+    }
+    next if !defined $option->{default};
+    is(eval { PAGI::Server::Options::check($name, $option->{default}); 1 }, 1, '... and its default is allowed')
+        or diag $@;
+}
+
+# Every option of the contract is there, or its absence is known.
+my @contract = qw(
+    app host port listener_backlog reuseport workers extensions max_connections max_header_size max_header_count
+    max_body_size max_receive_queue max_ws_frame_size max_requests sync_file_threshold write_high_watermark
+    write_low_watermark timeout request_timeout ws_idle_timeout sse_idle_timeout shutdown_timeout heartbeat_timeout
+    lifespan_startup_timeout access_log access_log_format log_level quiet loop_type lifespan_mode validate_events
+    on_error http2
+);
+ok(PAGI::Server::Options::is_known($_), "$_ is an option") for @contract;
+
+done_testing;

@@ -1,0 +1,154 @@
+# pagi-server's configuration file, --check and shell completion.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp ();
+use PAGI::Server::Completion;
+use PAGI::Server::ConfigFile;
+use PAGI::Server::Options;
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+
+my $directory = File::Temp->newdir;
+my $app       = 'examples/pagi/hello/app.pl';
+
+sub write_file {
+    my ($name, $text) = @_;
+    my $path = "$directory/$name";
+    open my $out, '>', $path or die "$path: $!";
+    print {$out} $text;
+    close $out or die "$path: $!";
+    return $path;
+}
+
+sub run_command { return TestServer->finish(@_) }
+
+sub problem_of {
+    my ($text) = @_;
+    my $path = write_file('wrong.conf', $text);
+    return '' if eval { PAGI::Server::ConfigFile->read($path); 1 };
+    my $problem = ref $@ ? ${$@} : $@;
+    $problem =~ s/\Q$directory\E\///g;
+    return $problem;
+}
+
+subtest 'what a file can say' => sub {
+    my $path = write_file('all.conf', <<'CONF');
+# a comment
+app = "/srv/my app.pl"   # in quotes
+host = ::1
+max-connections = 100
+max_header_size=4096
+
+timeout = 2.5
+quiet = yes
+reuseport = off
+lifespan = on
+loop = Epoll
+lib = /a
+lib = '/b # c'
+access-log-format = "%h \"%r\" # %s"
+access-log = off
+CONF
+    is_deeply(
+        PAGI::Server::ConfigFile->read($path),
+        {
+            app               => '/srv/my app.pl',
+            host              => '::1',
+            max_connections   => 100,
+            max_header_size   => 4096,
+            timeout           => 2.5,
+            quiet             => 1,
+            reuseport         => 0,
+            lifespan_mode     => 'on',
+            loop_type         => 'Epoll',
+            lib               => [ '/a', '/b # c' ],
+            access_log_format => '%h \"%r\" # %s',
+            access_log        => undef,
+        },
+        'is read'
+    );
+};
+
+subtest 'what is wrong in a file' => sub {
+    my @cases = (
+        [ "port = http\n",     qr/\Awrong\.conf line 1: option 'port' must be an integer from 0 to 65535, not 'http'/ ],
+        [ "\n# c\nprot = 1\n", qr/\Awrong\.conf line 3: there is no option 'prot'/ ],
+        [ "port 80\n",         qr/\Awrong\.conf line 1: expected 'option = value', not 'port 80'/ ],
+        [ "port = 1\nport = 2\n", qr/\Awrong\.conf line 2: option 'port' is already set on line 1/ ],
+        [ "port = # none\n",      qr/\Awrong\.conf line 1: option 'port' has no value/ ],
+        [ "quiet = maybe\n",      qr/\Awrong\.conf line 1: option 'quiet' must be 0 or 1, not 'maybe'/ ],
+        [ "config = x\n",         qr/\Awrong\.conf line 1: there is no option 'config'/ ],
+        [ "on_error = x\n",       qr/\Awrong\.conf line 1: there is no option 'on_error'/ ],
+        [
+            "access_log_format = %z\n",
+            qr/line 1: option 'access_log_format' must be clf.*not '%z' \('%z' at 0 is none of/
+        ],
+        [ "workers = 4\n", qr/line 1: option 'workers' cannot be '4': several worker processes are not there yet/ ],
+    );
+    like(problem_of($_->[0]), $_->[1], $_->[0] =~ s/\n/; /gr) for @cases;
+    my ($status, undef, $error) = run_command('-c', '/no/such/file');
+    is($status, 2, 'a file that is not there: status 2');
+    like($error, qr{cannot read the configuration file '/no/such/file': No such file}, '... and it is named');
+};
+
+subtest 'the command line wins' => sub {
+    my $other  = write_file('other.pl',    'sub { die }');
+    my $file   = write_file('server.conf', "app = $other\nport = 1\naccess-log = $directory/log\nlog-level = error\n");
+    my $server = TestServer->command('-c', $file, '--log-level', 'info', $app);
+    is(get($server->port, '/')->{body}, "Hello, World!", 'over application, port and level');
+    is($server->stop,                   0,               '... and the server ends well');
+    ok(-s "$directory/log", '... and what it did not say comes from the file');
+};
+
+subtest '--check' => sub {
+    my $file = write_file('check.conf', "port = 8123\ntimeout = 5\n");
+    local $ENV{PAGI_ENV} = 'none';
+    my ($status, $out, $error) = run_command('--check', '-c', $file, '--max-connections', 7, '--no-access-log', $app);
+    is($status, 0,        'a good configuration: status 0') or diag $error;
+    is($out,    <<"TEXT", '... and what would run');
+# PAGI::Server would run:
+env = none
+app = $app
+port = 8123
+max_connections = 7
+timeout = 5
+access_log = off
+# connections: at most 7
+TEXT
+    my $again = write_file('again.conf', $out);
+    is((run_command('--check', '-c', $again))[1], $out, '... in the words of a configuration file');
+    ($status, undef, $error) = run_command('--check', 'no/such/app.pl');
+    is($status, 1, 'an application that cannot be loaded: status 1');
+    like($error, qr/App file not found/, '... and why');
+    is((run_command('--check', '--port', 'x', $app))[0], 2, 'a wrong option: status 2');
+};
+
+subtest 'completion' => sub {
+    my ($status, $script) = run_command('--completion', 'bash');
+    is($status, 0, 'there is a script for bash');
+    my $complete = sub {
+        my (@words) = @_;
+        my $list    = join ' ', map { "'$_'" } @words;
+        my $ask     = "COMP_WORDS=($list); COMP_CWORD=$#words; _pagi_server; printf '%s\\n' \"\${COMPREPLY[@]}\"";
+        open my $bash, '-|', 'bash', '-c', "$script\n$ask" or die "bash: $!";
+        chomp(my @offers = <$bash>);
+        close $bash or die 'bash failed';
+        return @offers;
+    };
+    is_deeply([ $complete->('pagi-server', '--max-h') ],        [qw(--max-header-size --max-header-count)], 'flags');
+    is_deeply([ $complete->('pagi-server', '--lifespan', '') ], [qw(auto on off)],                          'choices');
+    is_deeply([ $complete->('pagi-server', '--no-ac') ],        [qw(--no-access-log)], 'negations');
+    is_deeply([ $complete->('pagi-server', '-c', 'cpan') ],     [qw(cpanfile)],        'files');
+    my $zsh = PAGI::Server::Completion->script('zsh');
+    for my $option (PAGI::Server::Options::all()) {
+        my $flag  = PAGI::Server::CommandLine::flag($option) or next;
+        my $typed = PAGI::Server::CommandLine::typed($option);
+        like($zsh, qr/^    '\*?\Q$typed\E\[[^\[\]']+\](?::[^']*)?'/m, "zsh knows $typed");
+    }
+    is((run_command('--completion', 'fish'))[0], 2, 'another shell is a mistake');
+};
+
+done_testing;

@@ -1,0 +1,162 @@
+# What pagi-server does to its process: pid file, background, user and group.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Cwd        qw(getcwd);
+use File::Temp ();
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use Time::HiRes qw(sleep time);
+
+my $directory = File::Temp->newdir;
+chmod oct(755), "$directory" or die $!;
+
+sub write_file {
+    my ($name, $text) = @_;
+    open my $out, '>', "$directory/$name" or die "$name: $!";
+    print {$out} $text;
+    close $out or die "$name: $!";
+    return "$directory/$name";
+}
+
+sub content {
+    my ($path) = @_;
+    open my $in, '<', $path or return '';
+    local $/;
+    my $text = <$in>;
+    return defined $text ? $text : '';
+}
+
+sub wait_for {
+    my ($what) = @_;
+    my $end = time + 10;
+    sleep 0.02 while !$what->() && time < $end;
+    return $what->();
+}
+
+sub free_port {
+    require IO::Socket::IP;
+    return IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => 0, Listen => 1)->sockport;
+}
+
+# Tells who it is and where it is.
+my $who = write_file('who.pl', <<'APP');
+use Cwd ();
+sub {
+    my ($scope, $receive, $send) = @_;
+    die "no lifespan\n" if $scope->{type} ne 'http';
+    my $ppid = getppid;
+    open my $in, '<', '/proc/self/status' or die;
+    my ($groups) = map { /^Groups:\s*(.*?)\s*$/ ? $1 : () } <$in>;
+    my $text = join ' ', "$</$>", $( + 0, "[$groups]", Cwd::getcwd(), -t STDERR ? 'tty' : 'none', $$;
+    $send->({ type => 'http.response.start', status => 200 });
+    return $send->({ type => 'http.response.body', body => $text });
+}
+APP
+
+subtest 'the pid file' => sub {
+    my $path   = "$directory/server.pid";
+    my $server = TestServer->command('--pid', $path, $who);
+    is(content($path), $server->pid . "\n", 'has the process id');
+    my ($status, undef, $error) = TestServer->finish('--port', 0, '--pid', $path, $who);
+    is($status, 1, 'a second start fails');
+    like(
+        $error,
+        qr/\AError: \Q$path\E belongs to process ${\$server->pid}, which is running/,
+        '... and says whose it is'
+    );
+    is(content($path), $server->pid . "\n", '... and leaves the file alone');
+    is($server->stop,  0,                   'the server ends well');
+    ok(!-e $path, '... and removes the file');
+    write_file('server.pid', "1\n");
+    my $next = TestServer->command('--pid', $path, $who);
+    is(content($path), $next->pid . "\n", 'a file that nobody holds is taken over');
+    is($next->stop,    0,                 '... and the server ends well');
+
+    my $forking = write_file('forking.pl', <<'APP');
+sub {
+    my ($scope, $receive, $send) = @_;
+    die "no lifespan\n" if $scope->{type} ne 'http';
+    my $pid = fork;
+    exit 0 if !$pid;
+    waitpid $pid, 0;
+    $send->({ type => 'http.response.start', status => 200 });
+    return $send->({ type => 'http.response.body', body => $? });
+}
+APP
+    my $parent = TestServer->command('--pid', $path, '--access-log', "$directory/forked.log", $forking);
+    is(get($parent->port, '/')->{body},                '0',                 'a fork of the server ends well');
+    is(content($path),                                 $parent->pid . "\n", '... and does not take the file with it');
+    is(get($parent->port, '/')->{body},                '0',                 '... and the server goes on');
+    is($parent->stop,                                  0,                   '... and ends well');
+    is(() = content("$directory/forked.log") =~ /\n/g, 2, '... with each line of its access log once');
+    ($status, undef, $error) = TestServer->finish('--port', 0, '--pid', "$directory/no/such/file", $who);
+    is($status, 1, 'a file that cannot be written fails');
+    like($error, qr{Error: Cannot write the pid file .*no/such/file: No such file}, '... and is named');
+};
+
+subtest 'in the background' => sub {
+    my $port  = free_port();
+    my $here  = getcwd();
+    my $start = sub {
+        chdir $directory or die $!;
+        local @INC = map { m{\A/} || ref ? $_ : "$here/$_" } @INC;
+        my @result = TestServer->finish_at(
+            "$here/bin/pagi-server", '--port',     $port,          '--daemonize',
+            '--pid',                 'daemon.pid', '--access-log', 'daemon.log',
+            @_
+        );
+        chdir $here or die $!;
+        return @result;
+    };
+    my ($status, undef, $error) = $start->('who.pl');
+    is($status, 0, 'the command ends well when the server listens') or diag $error;
+    my ($pid) = content("$directory/daemon.pid") =~ /\A(\d+)\n\z/;
+    ok($pid, 'the pid file is there');
+    my @told = split ' ', get($port, '/')->{body};
+    is($told[-1], $pid,         'that process serves');
+    is($told[-3], "$directory", '... in the same directory');
+    is($told[-2], 'none',       '... without a terminal');
+    ($status, undef, $error) = $start->('who.pl');
+    is($status, 1, 'a second start fails in front');
+    like($error, qr/belongs to process $pid/, '... with its reason');
+    kill TERM => $pid;
+    ok(wait_for(sub { !-e "$directory/daemon.pid" }), 'TERM ends it, and its pid file goes');
+    like(content("$directory/daemon.log"), qr{"GET / HTTP/1.1" 200}, 'its access log is where a relative path says');
+    my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, Listen => 1) or die "port $port: $@";
+    ($status, undef, $error) = $start->('who.pl');
+    is($status, 1, 'a server that cannot listen fails in front');
+    like($error, qr/Error: Port $port is already in use/, '... with its reason');
+};
+
+subtest 'user and group' => sub {
+    my ($status, undef, $error) = TestServer->finish('--user', 'no-such-user', $who);
+    is($status, 2, 'an unknown user is a mistake');
+    like($error, qr/option --user: there is no user 'no-such-user'/, '... and is named');
+    ($status, undef, $error) = TestServer->finish('--group', 'no-such-group', $who);
+    like($error, qr/option --group: there is no group 'no-such-group'/, 'and so is a group');
+    plan skip_all => 'only root can become somebody else' if $> != 0;
+    my ($uid, $gid) = (getpwnam 'nobody')[ 2, 3 ];
+    plan skip_all => 'there is no user nobody' if !$uid;
+    mkdir "$directory/private" or die $!;
+    chmod oct(700), "$directory/private" or die $!;
+    my $port   = 81;
+    my $server = TestServer->command('--user', 'nobody', '--access-log', "$directory/private/log", '--pid',
+        "$directory/private/pid", $who);
+    my @told = split ' ', get($server->port, '/')->{body};
+    is($told[0],      "$uid/$uid", 'the application runs as that user');
+    is($told[1],      $gid,        '... and in its group');
+    is($told[2],      "[$gid]",    '... without other groups');
+    is($server->stop, 0,           'the server ends well');
+    like(content("$directory/private/log"), qr/"GET/, 'its log was opened before');
+    is(content("$directory/private/pid"), '', 'its pid file names nobody any more');
+    my $other = TestServer->command('--group', 'nogroup', $who);
+    @told = split ' ', get($other->port, '/')->{body};
+    is($told[0],     '0/0',                      'a group alone changes the group only');
+    is($told[1],     scalar getgrnam('nogroup'), '... to that one');
+    is($other->stop, 0,                          '... and the server ends well');
+};
+
+done_testing;
