@@ -595,9 +595,10 @@ Where there is a flag of L<pagi-server> with the same meaning, it is named.
 
 The application, a code reference. B<--app>
 
-=item loop_type => the best that is installed
+=item loop_type => Peregrine where there is epoll
 
-For L<run|PAGI::Server/run>: the event loop, C<Epoll> for C<IO::Async::Loop::Epoll>. B<--loop>
+For L<run|PAGI::Server/run>: the event loop, C<Epoll> for C<IO::Async::Loop::Epoll>. The environment
+variable C<IO_ASYNC_LOOP> names another default. B<--loop>
 
 =item lifespan_mode => auto
 
