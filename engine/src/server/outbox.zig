@@ -26,9 +26,10 @@ pub const Outbox = struct {
     bytes: usize = 0,
 
     const node_bytes = std.mem.alignForward(usize, @sizeOf(Node), Pool.alignment.toByteUnits());
-    /// A hello with its head fits into the smallest block; larger output doubles up to 64 KiB a block.
+    /// A hello with its head fits into the smallest block; larger output takes up to 16 KiB a block:
+    /// a slow peer then holds little more than what it has not read, as a block goes back only when all of it is sent.
     const block_min = 1024;
-    const block_max = 64 * 1024;
+    const block_max = 16 * 1024;
 
     /// Whether there is nothing to send.
     pub fn isEmpty(outbox: *const Outbox) bool {
@@ -41,7 +42,9 @@ pub const Outbox = struct {
             const node = outbox.last.?;
             return node.buffer[node.content.bytes.end..];
         }
-        const node = try outbox.push(pool, len);
+        // Behind unsent output large blocks waste less of themselves at their ends, and a long queue is few system calls.
+        const smallest: usize = if (outbox.first == null) block_min else block_max;
+        const node = try outbox.push(pool, @max(len + node_bytes, smallest));
         return node.buffer[node_bytes..];
     }
 
@@ -83,9 +86,9 @@ pub const Outbox = struct {
         errdefer chain.deinit(pool);
         var rest = bytes[room..];
         while (rest.len > 0) {
-            const space = try chain.reserve(pool, @min(rest.len, block_max - node_bytes));
-            const part = @min(space.len, rest.len);
-            @memcpy(space[0..part], rest[0..part]);
+            const node = try chain.push(pool, @max(@min(rest.len + node_bytes, block_max), block_min));
+            const part = @min(node.buffer.len - node_bytes, rest.len);
+            @memcpy(node.buffer[node_bytes..][0..part], rest[0..part]);
             chain.commit(part);
             rest = rest[part..];
         }
@@ -108,7 +111,7 @@ pub const Outbox = struct {
 
     /// Queues a file range; the outbox's user owns the descriptor again once the range is at the front and sent.
     pub fn appendFile(outbox: *Outbox, pool: *Pool, range: FileRange) error{OutOfMemory}!void {
-        const node = try outbox.push(pool, 0);
+        const node = try outbox.push(pool, node_bytes);
         node.content = .{ .file = range };
     }
 
@@ -178,10 +181,9 @@ pub const Outbox = struct {
         };
     }
 
-    fn push(outbox: *Outbox, pool: *Pool, len: usize) error{OutOfMemory}!*Node {
-        // A connection whose peer is slow gets larger blocks, so that a long queue is few system calls.
-        const smallest: usize = if (outbox.first == null) block_min else 4 * block_min;
-        const buffer = try pool.take(@max(len + node_bytes, smallest));
+    /// A block of at least so many bytes, its header among them.
+    fn push(outbox: *Outbox, pool: *Pool, bytes: usize) error{OutOfMemory}!*Node {
+        const buffer = try pool.take(bytes);
         const node: *Node = @ptrCast(buffer.ptr);
         node.* = .{ .next = null, .buffer = buffer, .content = .{ .bytes = .{ .start = node_bytes, .end = node_bytes } } };
         if (outbox.last) |last| last.next = node else outbox.first = node;
