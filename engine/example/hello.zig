@@ -1,4 +1,4 @@
-//! The smallest server: `hello PORT [THREADS [CERTIFICATE KEY]]`. With a certificate and its key (PEM files) it speaks TLS.
+//! The smallest server: `hello PORT [THREADS [uring | CERTIFICATE KEY]]`. With a certificate and its key (PEM files) it speaks TLS.
 const std = @import("std");
 const per = @import("peregrine");
 
@@ -24,13 +24,14 @@ const Handler = struct {
 pub fn main(init: std.process.Init) !void {
     const args = try init.minimal.args.toSlice(init.arena.allocator());
     if (args.len < 2) {
-        std.debug.print("usage: hello PORT [THREADS [CERTIFICATE KEY]]\n", .{});
+        std.debug.print("usage: hello PORT [THREADS [uring | CERTIFICATE KEY]]\n", .{});
         std.process.exit(2);
     }
     const port = try std.fmt.parseInt(u16, args[1], 10);
     const threads = if (args.len > 2) try std.fmt.parseInt(usize, args[2], 10) else 1;
     var config: per.ServerConfig = .{ .ip = "127.0.0.1", .worker_thread_count = threads };
     var pair: [1]per.tls.CertificateFiles = undefined;
+    if (args.len == 4 and std.mem.eql(u8, args[3], "uring")) config.io = .uring;
     if (args.len > 4) {
         pair[0] = .{ .cert_file = args[3], .key_file = args[4] };
         config.tls = .{ .certificates = &pair };

@@ -343,7 +343,7 @@ test "defect 16: failing to accept is not the end" {
 const Server = per.Server(Probe);
 
 fn listenerFd(server: *Server) i32 {
-    return server.units[0].worker.io.listeners.items[0].fd;
+    return server.units[0].worker.io.listenerFd(0);
 }
 
 /// Sends a request and reads until the server closes.

@@ -11,6 +11,8 @@ const std = @import("std");
 const io = @import("io.zig");
 const socket_room = @import("socket.zig");
 const sys = @import("sys.zig");
+const transfer = @import("transfer.zig");
+const Queue = @import("queue.zig").Queue(Entry);
 const assert = std.debug.assert;
 
 const Address = io.Address;
@@ -271,30 +273,17 @@ pub const Epoll = struct {
         assert(!entry.flags.send_shut);
         const total: usize = @intCast(@min(len, self.options.send_file_bytes_max));
         if (total == 0) return .{ .sent = 0 };
-        var sent: usize = 0;
-        // A short count may mean a full socket, the end of the file or nothing at all. Only a refusal makes sure that the kernel will
-        // report room, so go on until there is one.
-        while (sent < total) switch (sys.sendFile(@intCast(indexOf(socket)), file, offset + sent, total - sent)) {
-            .done => |count| {
-                if (count == 0 and sent == 0) return .end_of_file;
-                if (count == 0) break;
-                sent += count;
+        const result = transfer.sendFile(@intCast(indexOf(socket)), file, offset, total);
+        if (result.full) if (self.awaitRoom(socket)) |errno| return .{ .failed = errno };
+        switch (result.outcome) {
+            .sent => |count| if (!result.full and count < len) {
+                entry.flags.sent_due = true;
+                self.endTurn(indexOf(socket));
             },
-            .blocked => {
-                if (self.awaitRoom(socket)) |errno| return .{ .failed = errno };
-                return if (sent == 0) .blocked else .{ .sent = sent };
-            },
-            .failed => |code| {
-                if (!sys.isFileFault(code)) return .{ .failed = self.fail(socket, sys.number(code)) };
-                if (sent == 0) return .{ .file_failed = sys.number(code) };
-                break;
-            },
-        };
-        if (sent < len) {
-            entry.flags.sent_due = true;
-            self.endTurn(indexOf(socket));
+            .failed => |errno| _ = self.fail(socket, errno),
+            .blocked, .end_of_file, .file_failed => {},
         }
-        return .{ .sent = sent };
+        return result.outcome;
     }
 
     /// Closes with a reset, so that the peer cannot take what it has for the whole. Like `close` otherwise.
@@ -462,7 +451,7 @@ pub const Epoll = struct {
         }
         if (entry.flags.sent_due) {
             entry.flags.sent_due = false;
-            return .{ .sent = .{ .token = entry.token, .bytes = 0 } };
+            return .{ .sent = .{ .token = entry.token } };
         }
         const reads = entry.phase == .open and !entry.flags.paused;
         if (reads) return if (entry.flags.readable) self.receive(index) else null;
@@ -640,47 +629,7 @@ const Entry = struct {
     }
 };
 
-/// First in, first out; linked through the entries, so that it never allocates and holds each socket once.
-const Queue = struct {
-    head: u32 = 0,
-    tail: u32 = 0,
-    count: u32 = 0,
-
-    fn push(self: *Queue, entries: []Entry, index: u32) void {
-        const entry = &entries[index];
-        if (entry.flags.queued) return;
-        entry.flags.queued = true;
-        if (self.count == 0) self.head = index else entries[self.tail].next = index;
-        self.tail = index;
-        self.count += 1;
-    }
-
-    fn pop(self: *Queue, entries: []Entry) u32 {
-        assert(self.count > 0);
-        const index = self.head;
-        assert(entries[index].flags.queued);
-        entries[index].flags.queued = false;
-        self.head = entries[index].next;
-        self.count -= 1;
-        return index;
-    }
-};
-
 const testing = std.testing;
-
-test "the queue keeps the order and holds each socket once" {
-    const vacant: Entry = .{ .token = 0, .generation = 0, .phase = .vacant, .next = 0, .flags = .{} };
-    var entries: [4]Entry = @splat(vacant);
-    var queue: Queue = .{};
-    for (0..3) |_| {
-        for ([_]u32{ 2, 0, 2, 3, 0 }) |index| queue.push(&entries, index);
-        try testing.expectEqual(@as(u32, 3), queue.count);
-        try testing.expectEqual(@as(u32, 2), queue.pop(&entries));
-        queue.push(&entries, 2);
-        for ([_]u32{ 0, 3, 2 }) |index| try testing.expectEqual(index, queue.pop(&entries));
-        try testing.expectEqual(@as(u32, 0), queue.count);
-    }
-}
 
 test "a report about an earlier owner of a descriptor is ignored" {
     var epoll: Epoll = try .init(testing.allocator, .{});

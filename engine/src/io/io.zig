@@ -1,8 +1,8 @@
 //! Room `io`: sockets become a handful of events. Imports std and speaks to the kernel.
 //! Refuses to know: HTTP, TLS, connections, who may have which deadline.
 //!
-//! The contract of an io. `Epoll` and `Sim` keep it (contract_test.zig runs one suite against both), and its verbs are meant for
-//! kernels that report readiness (epoll, kqueue) and for kernels that report completion (io_uring) alike.
+//! The contract of an io. `Epoll`, `Uring` and `Sim` keep it (contract_test.zig runs one suite against all of them): its verbs fit
+//! kernels that report readiness (epoll, kqueue) and kernels that report completion (io_uring) alike.
 //!
 //! One thread owns an io and calls it; only `wake` may come from elsewhere. Create it after fork. The caller's loop:
 //!
@@ -23,7 +23,8 @@
 //!   delivered yet: they are lost, and nobody could be answered anyway.
 //! - `send` answers at once. `sent` less than everything, or `blocked`: a `sent` event follows when there is room again. `failed`:
 //!   an `ended` reset follows, so that a caller may clean up in one place; one that closes at once hears nothing more.
-//!   Under a completion kernel `blocked` means "submitted": the slices' bytes must neither move nor change until `sent`.
+//!   Under a completion kernel what was sent, and what was closed, reaches the peer with the next `wait` or `alarm`. The slices' bytes are
+//!   free again when `send` returns, under all kernels.
 //! - A host loop (IO::Async, EV) watches `fd()`: readable exactly when `wait(0)` has something to deliver. Before going back to the host,
 //!   either call `next` until null or call `alarm`; both see to it that undelivered events keep `fd()` readable.
 //! - SIGPIPE: `send` never raises it, `sendFile` may; a process that uses `sendFile` has to ignore that signal.
@@ -46,13 +47,14 @@ pub const Address = socket.Address;
 pub const ListenOptions = socket.ListenOptions;
 pub const ListenError = socket.ListenError;
 pub const Epoll = @import("epoll.zig").Epoll;
+pub const Uring = @import("uring.zig").Uring;
 pub const Sim = @import("sim.zig").Sim;
 /// The far end of a simulated connection.
 pub const SimPeer = @import("sim.zig").Peer;
 
 /// The io of this platform.
 pub const Native = switch (builtin.os.tag) {
-    .linux => Epoll,
+    .linux => @import("native.zig").Native,
     else => @compileError("room io has no backend for this system yet; see epoll.zig for what one has to do"),
 };
 
@@ -65,7 +67,7 @@ pub const Socket = enum(i32) {
     _,
 };
 
-/// A piece of memory to send. It is borrowed for the duration of `send`; see the contract for completion kernels.
+/// A piece of memory to send. It is borrowed for the duration of `send`.
 pub const Slice = sys.Slice;
 
 /// The most slices that one `send` takes.
@@ -88,9 +90,8 @@ pub const Event = union(enum) {
     received: struct { token: Token, bytes: []u8 },
     /// The peer will send nothing more. `errno` is 0 for eof.
     ended: struct { token: Token, how: Ended, errno: u16 },
-    /// After a send that was cut short: there is room again. `bytes` counts what the kernel took meanwhile of what was submitted to it;
-    /// it is always 0 under a readiness kernel, which means "try again".
-    sent: struct { token: Token, bytes: usize },
+    /// After a send that was cut short: there is room again.
+    sent: struct { token: Token },
     /// Somebody called `wake`; any number of calls may become one event.
     woken,
 };
@@ -120,8 +121,18 @@ pub const SendResult = union(enum) {
 /// Why a `wait` may fail. Under epoll it never does.
 pub const WaitError = error{SystemResources};
 
+/// Which io a server runs on.
+pub const Backend = enum {
+    /// What this system has always had: epoll.
+    native,
+    /// io_uring, if the kernel has it and nobody forbids it; otherwise `native`.
+    uring,
+};
+
 /// Limits of an io.
 pub const Options = struct {
+    /// Asked of `Native` only.
+    backend: Backend = .native,
     /// One shared buffer per io; the most that one `received` carries. 64 KiB: a bulk sender costs few system calls, and the
     /// buffer still fits the second cache level.
     receive_buffer_bytes: u32 = 64 * 1024,
@@ -140,7 +151,10 @@ test {
     _ = socket;
     _ = zone;
     _ = @import("log_file.zig");
+    _ = @import("queue.zig");
     _ = @import("epoll.zig");
+    _ = @import("uring.zig");
+    _ = @import("native.zig");
     _ = @import("sim.zig");
     _ = @import("contract_test.zig");
 }

@@ -445,7 +445,7 @@ pub const Sim = struct {
         if (slot.phase == .dying) return slot.end(.reset, slot.phase.dying);
         if (self.hasRoomAgain(slot)) {
             slot.stall = .none;
-            return .{ .sent = .{ .token = slot.token, .bytes = 0 } };
+            return .{ .sent = .{ .token = slot.token } };
         }
         const link = &self.links.items[slot.link];
         const there = link.to_us.unread();

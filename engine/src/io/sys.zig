@@ -198,6 +198,13 @@ pub fn getsockname(fd: Fd, address: *sockaddr.storage, length: *socklen_t) Resou
     if (code != .SUCCESS) return resourceError(code);
 }
 
+/// The address that a connected socket has on the other side.
+pub fn getpeername(fd: Fd, address: *sockaddr.storage, length: *socklen_t) ResourceError!void {
+    length.* = @sizeOf(sockaddr.storage);
+    const code = linux.errno(linux.getpeername(fd, @ptrCast(address), length));
+    if (code != .SUCCESS) return resourceError(code);
+}
+
 // --- options ---------------------------------------------------------------------------------------------------------------
 
 /// Socket options that carry one integer.

@@ -17,9 +17,10 @@ pub fn Acceptor(comptime Receiver: type) type {
         /// When accepting goes on; 0: it is not paused.
         resume_at: u64 = 0,
 
-        pub fn init(gpa: std.mem.Allocator, receiver: *Receiver, pause_ms: u32) !Self {
+        pub fn init(gpa: std.mem.Allocator, receiver: *Receiver, backend: io.Backend, pause_ms: u32) !Self {
             // It receives nothing but connections.
-            return .{ .io = try .init(gpa, .{ .receive_buffer_bytes = 1 }), .receiver = receiver, .pause_ms = pause_ms };
+            const native: io.Native = try .init(gpa, .{ .receive_buffer_bytes = 1, .backend = backend });
+            return .{ .io = native, .receiver = receiver, .pause_ms = pause_ms };
         }
 
         pub fn deinit(self: *Self) void {
@@ -33,8 +34,8 @@ pub fn Acceptor(comptime Receiver: type) type {
 
         /// Shares the listeners of another acceptor, under the same numbers.
         pub fn share(self: *Self, other: *const Self) !void {
-            for (other.io.listeners.items) |listener| {
-                const fd = try io.file.duplicate(listener.fd);
+            for (0..other.io.listenerCount()) |id| {
+                const fd = try io.file.duplicate(other.io.listenerFd(@intCast(id)));
                 errdefer io.file.close(fd);
                 _ = try self.io.adoptListener(fd);
             }
@@ -48,7 +49,7 @@ pub fn Acceptor(comptime Receiver: type) type {
 
         /// One round of accepting.
         pub fn round(self: *Self, timeout_ms: i32) void {
-            // Under epoll waiting never fails.
+            // Under a kernel waiting never fails.
             _ = self.io.wait(if (self.resume_at == 0) timeout_ms else @intCast(self.pause_ms)) catch return;
             while (self.io.next()) |event| switch (event) {
                 .accepted => |accepted| {
@@ -70,7 +71,7 @@ pub fn Acceptor(comptime Receiver: type) type {
         fn tryResume(self: *Self) void {
             if (self.resume_at == 0 or self.io.now() < self.resume_at) return;
             self.resume_at = 0;
-            for (0..self.io.listeners.items.len) |id| self.io.resumeAccept(@intCast(id)) catch {
+            for (0..self.io.listenerCount()) |id| self.io.resumeAccept(@intCast(id)) catch {
                 self.resume_at = self.io.now() + self.pause_ms;
             };
         }

@@ -117,7 +117,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the workers. `start` makes them run.
         /// `gpa` has to be safe for threads if there are several. On an error everything is undone.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
-            return initOn(gpa, port_number, config, .{});
+            return initOn(gpa, port_number, config, if (Io == io.Native) .{ .backend = config.io } else .{});
         }
 
         /// The same, with options of the io.
@@ -141,6 +141,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             try self.open();
             if (self.tls) |context| try self.secure(context);
             if (Io == io.Native) {
+                if (units[0].worker.io.refusal) |reason| log.warn("io_uring cannot be used here, epoll is: {t}", .{reason});
                 if (!config.tcp_nodelay) self.gatherPackets();
                 signals.ignorePipe();
                 if (config.handle_signals) try self.hearSignals();
@@ -217,7 +218,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 self.gpa.free(acceptors);
             }
             for (acceptors) |*acceptor| {
-                acceptor.* = try .init(self.gpa, self, self.config.limits.accept_pause_ms);
+                acceptor.* = try .init(self.gpa, self, self.config.io, self.config.limits.accept_pause_ms);
                 ready += 1;
                 if (ready > 1) {
                     try acceptor.share(&acceptors[0]);
@@ -256,7 +257,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                     const shared = address.* == .unix and number > 0;
                     if (shared) {
                         if (Io != io.Native) unreachable;
-                        const fd = try io.file.duplicate(self.units[0].worker.io.listeners.items[listener].fd);
+                        const fd = try io.file.duplicate(self.units[0].worker.io.listenerFd(@intCast(listener)));
                         errdefer io.file.close(fd);
                         _ = try unit.worker.adoptListener(fd);
                         continue;
@@ -271,17 +272,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         /// Accepted sockets inherit it: small packets wait for more (Nagle's algorithm).
         fn gatherPackets(self: *Self) void {
-            for (self.units) |*unit| clearNoDelay(&unit.worker.io);
-            for (self.acceptors) |*acceptor| clearNoDelay(&acceptor.io);
-        }
-
-        fn clearNoDelay(native: *io.Native) void {
-            const linux = std.os.linux;
-            const off: c_int = 0;
-            for (native.listeners.items) |listener| {
-                // A Unix socket has no such option, and no such delay.
-                _ = linux.setsockopt(listener.fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&off), @sizeOf(c_int));
-            }
+            for (self.units) |*unit| unit.worker.io.gatherPackets();
+            for (self.acceptors) |*acceptor| acceptor.io.gatherPackets();
         }
 
         fn hearSignals(self: *Self) !void {

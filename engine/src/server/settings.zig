@@ -22,6 +22,9 @@ pub const ServerConfig = struct {
     /// kernel spreads connections by a hash (SO_REUSEPORT), so a second server of the same user shares the port instead of being told
     /// that it is taken. A single worker accepts for itself in any case and does not share its port.
     accept_thread_count: usize = 1,
+    /// What the threads wait with. `.uring`: io_uring where the kernel has it (Linux 6.1) and nobody forbids it, as many sandboxes do; a line in
+    /// the log says so if not. It pays with many small requests on busy connections.
+    io: io.Backend = .native,
     /// Worker thread n runs on the nth of the cores that the process may use, and on no other.
     cpu_affinity: bool = false,
     /// Small packets leave at once (TCP_NODELAY).

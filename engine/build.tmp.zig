@@ -1,0 +1,235 @@
+//! The engine's rooms as Zig modules: what a room may import is listed here and nowhere else, so that the compiler refuses an
+//! arrow that ARCHITECTURE.md does not draw.
+//!
+//!     zig build test        unit, wire and contract tests
+//!     zig build test-tls    the TLS room's tests (needs OpenSSL)
+//!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
+//!     zig build sim         the simulated histories and the fuzz corpus alone
+//!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
+//!     zig build examples    the example servers; zig build run-counter (and so on) runs one
+//!     zig build docs        the manual of the package's declarations, in zig-out/docs/
+//!     zig build bench       the yardstick and micro-benchmarks
+//!
+//! `zig build example-hello`, `bench-yardstick` and so on build one program.
+const std = @import("std");
+
+pub fn build(b: *std.Build) void {
+    const target = b.standardTargetOptions(.{});
+    const optimize = b.standardOptimizeOption(.{ .preferred_optimize_mode = .safe });
+    const with_tls = tlsWanted(b, target);
+    const rooms: Rooms = .create(b, .{ .target = target, .optimize = optimize, .tls = with_tls });
+    b.modules.put(b.graph.arena, "peregrine", rooms.peregrine) catch @panic("OOM");
+
+    const test_step = b.step("test", "Run the engine's tests");
+    inline for (.{ "protocol", "io", "server", "static", "peregrine" }) |name| {
+        const tests = b.addTest(.{ .name = name, .root_module = @field(rooms, name) });
+        test_step.dependOn(&runOf(b, tests).step);
+    }
+
+    {
+        const t = b.addTest(.{ .name = "io-only", .root_module = rooms.io });
+        b.step("test-io", "x").dependOn(&runOf(b, t).step);
+        const m = b.createModule(.{ .root_source_file = b.path("test/backends_test.zig"), .target = target, .optimize = optimize });
+        m.addImport("peregrine", rooms.peregrine);
+        m.addImport("protocol", rooms.protocol);
+        b.step("test-backends", "x").dependOn(&runOf(b, b.addTest(.{ .name = "backends", .root_module = m })).step);
+    }
+    inline for (.{ "native", "static", "websocket", "websocket_sim", "compression", "defects", "repeat", "backends" }) |name| {
+        const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
+        module.addImport("peregrine", rooms.peregrine);
+        module.addImport("protocol", rooms.protocol); // for clients of their own
+        test_step.dependOn(&runOf(b, b.addTest(.{ .name = name, .root_module = module })).step);
+    }
+
+    inline for (.{ .{ "wire-http1", "test/wire/http1/http1_test.zig" }, .{ "wire-websocket", "test/wire/websocket/wire.zig" } }) |wire| {
+        const module = b.createModule(.{ .root_source_file = b.path(wire[1]), .target = target, .optimize = optimize });
+        module.addImport("protocol", rooms.protocol);
+        test_step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);
+    }
+
+    const many = manyCases(b, target);
+    test_step.dependOn(&many.step);
+    b.step("sim", "Run the worker over the simulated network, and the fuzz corpus").dependOn(&many.step);
+    addFuzz(b, target);
+
+    const consumer = b.addSystemCommand(&.{ b.graph.zig_exe, "build" });
+    consumer.setCwd(b.path("test/consumer"));
+    b.step("consumer", "Build and run a project that uses the package from a path").dependOn(&consumer.step);
+
+    const manual = b.addLibrary(.{ .name = "peregrine", .root_module = rooms.peregrine });
+    const pages = b.addInstallDirectory(.{ .source_dir = manual.getEmittedDocs(), .install_dir = .prefix, .install_subdir = "docs" });
+    b.step("docs", "Write the manual of the package's declarations").dependOn(&pages.step);
+
+    addTlsTests(b, target, optimize, rooms, with_tls);
+    addAbi(b, target, optimize, rooms);
+    addPrograms(b, "examples", "Build the example servers", "example", &.{ "hello", "counter", "basic", "dirserver", "fileserver", "websocket" }, target, optimize, rooms);
+    addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{"yardstick"}, target, optimize, rooms);
+}
+
+/// A test's run, never answered from the cache: script/test counts what really ran.
+fn runOf(b: *std.Build, tests: *std.Build.Step.Compile) *std.Build.Step.Run {
+    const run = b.addRunArtifact(tests);
+    run.has_side_effects = true;
+    return run;
+}
+
+const Rooms = struct {
+    protocol: *std.Build.Module,
+    io: *std.Build.Module,
+    tls: *std.Build.Module,
+    server: *std.Build.Module,
+    static: *std.Build.Module,
+    peregrine: *std.Build.Module,
+
+    fn create(b: *std.Build, how: How) Rooms {
+        const protocol = room(b, "src/protocol/protocol.zig", how);
+        const io = room(b, "src/io/io.zig", how);
+        const tls = tlsRoom(b, how);
+        const server = room(b, "src/server/server.zig", how);
+        server.addImport("protocol", protocol);
+        server.addImport("io", io);
+        server.addImport("tls", tls);
+        const static = room(b, "src/static/static.zig", how);
+        static.addImport("server", server);
+        static.addImport("protocol", protocol);
+        const peregrine = room(b, "src/peregrine.zig", how);
+        peregrine.addImport("server", server);
+        peregrine.addImport("static", static);
+        peregrine.addImport("protocol", protocol);
+        peregrine.addImport("io", io);
+        peregrine.addImport("tls", tls);
+        return .{ .protocol = protocol, .io = io, .tls = tls, .server = server, .static = static, .peregrine = peregrine };
+    }
+
+    /// What all rooms of a program are compiled for.
+    const How = struct {
+        target: std.Build.ResolvedTarget,
+        optimize: std.builtin.Optimize,
+        tls: bool = false,
+        /// The code counts what runs, for a fuzzer.
+        coverage: bool = false,
+    };
+
+    fn room(b: *std.Build, path: []const u8, how: How) *std.Build.Module {
+        return b.createModule(.{
+            .root_source_file = b.path(path),
+            .target = how.target,
+            .optimize = how.optimize,
+            // Position-independent, because all of it may end up in a Perl module's shared object.
+            .pic = true,
+            .fuzz = how.coverage,
+        });
+    }
+};
+
+/// The tests with thousands of cases, optimised with all checks; in one program, since that is what takes long to compile.
+fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Run {
+    const how: Rooms.How = .{ .target = target, .optimize = .safe };
+    const rooms: Rooms = .create(b, how);
+    const module = Rooms.room(b, "test/many_cases.zig", how);
+    module.addImport("protocol", rooms.protocol);
+    module.addImport("peregrine", rooms.peregrine);
+    const run = runOf(b, b.addTest(.{ .name = "many-cases", .root_module = module }));
+    run.setCwd(b.path("."));
+    return run;
+}
+
+/// The fuzz targets as a library for libFuzzer: checked, optimised, and counting what runs.
+fn addFuzz(b: *std.Build, target: std.Build.ResolvedTarget) void {
+    const how: Rooms.How = .{ .target = target, .optimize = .safe, .coverage = true };
+    const rooms: Rooms = .create(b, how);
+    const module = Rooms.room(b, "test/fuzz/libfuzzer.zig", how);
+    module.link_libc = true;
+    module.addImport("protocol", rooms.protocol);
+    module.addImport("peregrine", rooms.peregrine);
+    const library = b.addLibrary(.{ .name = "fuzz", .linkage = .static, .root_module = module });
+    library.bundle_compiler_rt = true;
+    b.step("fuzz", "Build the fuzz targets for libFuzzer").dependOn(&b.addInstallArtifact(library, .{}).step);
+}
+
+/// With OpenSSL or without: as -Dtls says, else whether this machine has the library to link with.
+fn tlsWanted(b: *std.Build, target: std.Build.ResolvedTarget) bool {
+    const wanted = b.option(bool, "tls", "TLS by OpenSSL 3 (default: if its library is found)");
+    return wanted orelse (target.query.isNative() and findsLibrary(b, "libssl.so"));
+}
+
+fn findsLibrary(b: *std.Build, name: []const u8) bool {
+    const io = b.graph.io;
+    for ([_][]const u8{ "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib" }) |folder| {
+        const path = b.pathJoin(&.{ folder, name });
+        std.Io.Dir.accessAbsolute(io, path, .{}) catch continue;
+        return true;
+    }
+    return false;
+}
+
+/// The room `tls`. Without OpenSSL it has the same names and says so when it is asked for more.
+fn tlsRoom(b: *std.Build, how: Rooms.How) *std.Build.Module {
+    const options = b.addOptions();
+    options.addOption(bool, "enabled", how.tls);
+    const tls = Rooms.room(b, "src/tls/tls.zig", how);
+    tls.addOptions("tls_options", options);
+    if (how.tls) {
+        tls.link_libc = true;
+        tls.linkSystemLibrary("ssl", .{});
+        tls.linkSystemLibrary("crypto", .{});
+    }
+    return tls;
+}
+
+fn addTlsTests(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms, enabled: bool) void {
+    const step = b.step("test-tls", "Run the tests of the TLS room");
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls", .root_module = rooms.tls })).step);
+    if (!enabled) return;
+    const scenarios = b.createModule(.{ .root_source_file = b.path("test/tls/tls_test.zig"), .target = target, .optimize = optimize });
+    scenarios.addImport("tls", rooms.tls);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-scenarios", .root_module = scenarios })).step);
+    const server = b.createModule(.{ .root_source_file = b.path("test/tls/server_test.zig"), .target = target, .optimize = optimize });
+    server.addImport("peregrine", rooms.peregrine);
+    server.addImport("tls", rooms.tls);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-server", .root_module = server })).step);
+}
+
+fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms) void {
+    const module = b.createModule(.{
+        .root_source_file = b.path("src/abi/abi.zig"),
+        .target = target,
+        .optimize = optimize,
+        .link_libc = true,
+        .pic = true,
+    });
+    module.addImport("peregrine", rooms.peregrine);
+    const library = b.addLibrary(.{ .name = "peregrine", .linkage = .static, .root_module = module });
+    library.bundle_compiler_rt = true;
+    const step = b.step("abi", "Build the static library and install peregrine.h");
+    step.dependOn(&b.addInstallArtifact(library, .{}).step);
+    step.dependOn(&b.addInstallHeaderFile(b.path("include/peregrine.h"), "peregrine.h").step);
+}
+
+fn addPrograms(
+    b: *std.Build,
+    step_name: []const u8,
+    description: []const u8,
+    comptime folder: []const u8,
+    comptime names: []const []const u8,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
+    rooms: Rooms,
+) void {
+    const step = b.step(step_name, description);
+    inline for (names) |name| {
+        const module = b.createModule(.{
+            .root_source_file = b.path(folder ++ "/" ++ name ++ ".zig"),
+            .target = target,
+            .optimize = optimize,
+        });
+        module.addImport("peregrine", rooms.peregrine);
+        const program = b.addExecutable(.{ .name = name, .root_module = module });
+        const install = &b.addInstallArtifact(program, .{}).step;
+        step.dependOn(install);
+        b.step(folder ++ "-" ++ name, "Build " ++ folder ++ "/" ++ name ++ ".zig").dependOn(install);
+        const run = b.addRunArtifact(program);
+        run.addPassthruArgs();
+        b.step("run-" ++ name, "Run " ++ folder ++ "/" ++ name ++ ".zig").dependOn(&run.step);
+    }
+}

@@ -1,0 +1,28 @@
+//! Job: sending from a file to a socket as far as it goes at once; the same for all ios that call the kernel themselves.
+//! Refuses to know: events, and who waits for room.
+const io = @import("io.zig");
+const sys = @import("sys.zig");
+
+/// What became of a `sendFile`. `full`: the kernel has no room, and will tell when it has.
+pub const Sent = struct { outcome: io.SendResult, full: bool = false };
+
+/// Sends `total` bytes of a file from `offset` on, as far as they go.
+pub fn sendFile(socket: sys.Fd, file: sys.Fd, offset: u64, total: usize) Sent {
+    var sent: usize = 0;
+    // A short count may mean a full socket, the end of the file or nothing at all. Only a refusal makes sure that the kernel will
+    // report room, so go on until there is one.
+    while (sent < total) switch (sys.sendFile(socket, file, offset + sent, total - sent)) {
+        .done => |count| {
+            if (count == 0 and sent == 0) return .{ .outcome = .end_of_file };
+            if (count == 0) break;
+            sent += count;
+        },
+        .blocked => return .{ .outcome = if (sent == 0) .blocked else .{ .sent = sent }, .full = true },
+        .failed => |code| {
+            if (!sys.isFileFault(code)) return .{ .outcome = .{ .failed = sys.number(code) } };
+            if (sent == 0) return .{ .outcome = .{ .file_failed = sys.number(code) } };
+            break;
+        },
+    };
+    return .{ .outcome = .{ .sent = sent } };
+}

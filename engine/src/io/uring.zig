@@ -1,0 +1,731 @@
+//! Job: the io contract (see io.zig) on Linux io_uring: what the program asks for and what the kernel has done meanwhile change hands in one system
+//! call a round.
+//! Refuses to know: what the bytes mean, deadlines, how many connections are too many. The rings themselves are uring/ring.zig's.
+//!
+//! - Listeners and sockets are armed once and then report by themselves (multishot). Bytes come in buffers that all sockets share; what comes
+//!   while a socket is paused, or faster than its owner reads, waits in `pieces`, and soon the kernel is told to stop.
+//! - A send of up to a block is copied and counts as sent; the kernel takes it with the next `wait` or `alarm`, however long the peer takes.
+//!   Until then the next send is `blocked`. Larger ones go out at once, as under epoll.
+//! - Descriptors are closed by the ring too, behind everything that was asked for before: a number is not used again within a round.
+const std = @import("std");
+const linux = std.os.linux;
+const io = @import("io.zig");
+const socket_room = @import("socket.zig");
+const sys = @import("sys.zig");
+const blocks_room = @import("uring/blocks.zig");
+const completion_room = @import("uring/completion.zig");
+const pieces_room = @import("uring/pieces.zig");
+const ring_room = @import("uring/ring.zig");
+const transfer = @import("transfer.zig");
+const Entry = @import("uring/entry.zig").Entry;
+const Queue = @import("queue.zig").Queue(Entry);
+const assert = std.debug.assert;
+
+const Address = io.Address;
+const Event = io.Event;
+const Label = ring_room.Label;
+const Listener = @import("uring/listener.zig").Listener;
+const SendResult = io.SendResult;
+const Slice = io.Slice;
+const Socket = io.Socket;
+const Token = io.Token;
+
+/// What one buffer takes: most requests fit.
+const buffer_bytes_max = 8 * 1024;
+const buffers_count = 128;
+/// What is left to send when a socket is closed may take so long.
+const farewell_ms = 10_000;
+
+/// The io of Linux kernels from 6.1 on, if nobody forbids it. One thread owns it: the one that waits first; only `wake` may be called from others.
+pub const Uring = struct {
+    gpa: std.mem.Allocator,
+    options: Options,
+    ring: ring_room.Ring,
+    buffers: pieces_room.Buffers,
+    blocks: blocks_room.Blocks,
+    waker: sys.Fd,
+    waker_armed: bool = false,
+    /// What a host's alarm is armed for; the kernel reads it. It may be earlier than the last alarm: see `alarm`.
+    timer: linux.kernel_timespec = undefined,
+    timer_at_ms: ?u64 = null,
+
+    completions: []ring_room.Completion,
+    /// Indexed by descriptor. Grows, never shrinks.
+    entries: std.ArrayList(Entry) = .empty,
+    listeners: std.ArrayList(Listener) = .empty,
+    /// Sockets that found no buffer.
+    starved: std.ArrayList(u32) = .empty,
+
+    /// Sockets that may have something to deliver.
+    ready: Queue = .{},
+    /// How many of `ready` belong to this round.
+    round_left: u32 = 0,
+    /// The socket that `next` is at. It is not in `ready`.
+    current: ?u32 = null,
+    /// What the last event lent to the caller.
+    lent: ?*pieces_room.Piece = null,
+    /// The listener that `next` is at, in this round.
+    accept_cursor: u32 = 0,
+    in_round: bool = false,
+    /// The listeners are closed: this may be the last round, so that nothing may wait for another.
+    leaving: bool = false,
+    woken_due: bool = false,
+    /// Something follows as soon as the kernel has taken what it was asked to send, which it does not report.
+    follows: bool = false,
+    /// A host loop watches `fd()`.
+    host_watches: bool = false,
+    /// Something was asked for that keeps `fd()` readable, and is not reported yet.
+    knocked: bool = false,
+    /// Set by `wake`, from any thread.
+    wake_requested: std.atomic.Value(bool) = .init(false),
+
+    pub const Options = io.Options;
+
+    /// Pieces of one socket that wait before the kernel is told to receive no more.
+    pub const pieces_max = 16;
+
+    /// Why there are no rings.
+    pub const InitError = error{OutOfMemory} || ring_room.Ring.InitError;
+
+    /// Creates the rings and the buffers. Do this after fork.
+    pub fn init(gpa: std.mem.Allocator, options: Options) InitError!Uring {
+        assert(options.receive_buffer_bytes > 0 and options.events_per_wait > 0);
+        assert(options.accepts_per_wait > 0 and options.send_file_bytes_max > 0);
+        const completions = try gpa.alloc(ring_room.Completion, options.events_per_wait);
+        errdefer gpa.free(completions);
+        const waker = try sys.eventFd();
+        errdefer sys.close(waker);
+        var ring: ring_room.Ring = try .init();
+        errdefer ring.deinit();
+        const each = @min(options.receive_buffer_bytes, buffer_bytes_max);
+        const buffers: pieces_room.Buffers = try .init(gpa, ring.plumbing.fd, buffers_count, each);
+        return .{
+            .gpa = gpa,
+            .options = options,
+            .ring = ring,
+            .buffers = buffers,
+            .blocks = .{ .gpa = gpa },
+            .waker = waker,
+            .completions = completions,
+        };
+    }
+
+    /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No thread may call `wake` any more.
+    pub fn deinit(self: *Uring) void {
+        self.giveBack();
+        self.ring.abandon();
+        for (self.listeners.items) |*listener| listener.deinit(self.gpa);
+        for (self.entries.items, 0..) |*entry, index| {
+            self.buffers.drop(&entry.pieces);
+            if (entry.phase != .vacant) sys.close(@intCast(index));
+        }
+        for (self.blocks.all.items) |block| if (block.orphaned) sys.close(@intCast(block.index));
+        self.ring.deinit();
+        self.buffers.deinit();
+        self.blocks.deinit();
+        sys.close(self.waker);
+        self.listeners.deinit(self.gpa);
+        self.entries.deinit(self.gpa);
+        self.starved.deinit(self.gpa);
+        self.gpa.free(self.completions);
+        self.* = undefined;
+    }
+
+    /// A descriptor that a host loop may watch for reading. It stays the io's own.
+    pub fn fd(self: *Uring) i32 {
+        self.host_watches = true;
+        if (!self.in_round) self.keepReadable();
+        return self.ring.plumbing.fd;
+    }
+
+    /// Milliseconds of the monotonic clock.
+    pub fn now(_: *const Uring) u64 {
+        return sys.monotonicMs();
+    }
+
+    /// Seconds since 1970 (UTC), up to one kernel tick (1 to 10 ms) late.
+    pub fn wallSeconds(_: *const Uring) u64 {
+        return sys.wallSeconds();
+    }
+
+    // --- listeners -------------------------------------------------------------------------------------------------------
+
+    /// Why an address cannot be listened at.
+    pub const ListenError = error{OutOfMemory} || io.ListenError;
+
+    /// Listens at an address and begins to accept. Returns the listener's id, which events name it by.
+    pub fn listen(self: *Uring, address: Address, options: io.ListenOptions) ListenError!u32 {
+        const listener = try socket_room.listenSocket(&address, options);
+        errdefer sys.close(listener);
+        return self.addListener(listener);
+    }
+
+    /// Takes over a socket that listens already. From success on the io closes it. Several ios may share one.
+    pub fn adoptListener(self: *Uring, listener: sys.Fd) ListenError!u32 {
+        try sys.setNonblockCloexec(listener);
+        socket_room.inheritNoDelay(listener);
+        return self.addListener(listener);
+    }
+
+    fn addListener(self: *Uring, listener: sys.Fd) ListenError!u32 {
+        const address = try socket_room.localAddress(listener);
+        try self.listeners.append(self.gpa, .{ .fd = listener, .address = address });
+        return @intCast(self.listeners.items.len - 1);
+    }
+
+    /// Where a listener listens; after listening at port 0, with the real port.
+    pub fn listenerAddress(self: *const Uring, id: u32) Address {
+        return self.listeners.items[id].address;
+    }
+
+    /// Accepts no more for now. What the kernel accepted already waits here.
+    pub fn pauseAccept(self: *Uring, id: u32) void {
+        self.listeners.items[id].pause(&self.ring, id);
+    }
+
+    /// Accepts again. Does nothing unless it is paused.
+    pub fn resumeAccept(self: *Uring, id: u32) error{}!void {
+        self.listeners.items[id].unpause();
+    }
+
+    /// Closes all listeners for good; their ids stay taken. What nobody has taken is reset. Connections live on.
+    pub fn closeListeners(self: *Uring) void {
+        for (self.listeners.items, 0..) |*listener, id| listener.close(&self.ring, @intCast(id));
+        self.leaving = true;
+        // The kernel lets go of a listener when it gets to say so.
+        if (self.ring.enabled) self.ring.wait(0);
+    }
+
+    // --- sockets ---------------------------------------------------------------------------------------------------------
+
+    /// Why a socket cannot be looked after.
+    pub const AddError = error{OutOfMemory};
+
+    /// Begins to deliver the events of an accepted socket, with this token. After an error the socket is still the caller's to close.
+    pub fn add(self: *Uring, socket: Socket, token: Token) AddError!void {
+        const index = indexOf(socket);
+        if (index >= self.entries.items.len) {
+            try self.entries.appendNTimes(self.gpa, .{}, index + 1 - self.entries.items.len);
+        }
+        try self.starved.ensureTotalCapacity(self.gpa, self.entries.items.len);
+        const entry = &self.entries.items[index];
+        assert(entry.phase == .vacant and entry.pieces.count == 0);
+        entry.* = .{
+            .token = token,
+            .generation = entry.generation,
+            .phase = .open,
+            .next = entry.next,
+            .flags = .{ .queued = entry.flags.queued, .starved = entry.flags.starved },
+        };
+        self.armReceive(index);
+    }
+
+    /// Lets the kernel receive for a socket, unless it does already.
+    pub fn armReceive(self: *Uring, index: u32) void {
+        const entry = &self.entries.items[index];
+        assert(entry.phase == .open and entry.end == .none);
+        if (entry.flags.receives) return;
+        entry.flags.receives = true;
+        entry.flags.stopping = false;
+        self.ring.receive(@intCast(index), pieces_room.Buffers.group, entry.label(index, .receive));
+    }
+
+    /// Tells the kernel to receive no more. Pieces that are on their way still come.
+    pub fn stopReceiving(self: *Uring, index: u32) void {
+        const entry = &self.entries.items[index];
+        if (!entry.flags.receives or entry.flags.stopping) return;
+        entry.flags.stopping = true;
+        self.ring.cancel(entry.label(index, .receive));
+    }
+
+    /// Closes a socket, added or not. None of its events is delivered from now on.
+    pub fn close(self: *Uring, socket: Socket) void {
+        const index = indexOf(socket);
+        const block = if (self.isAdded(index)) self.forget(index) else null;
+        // What was sent counts as sent, so the descriptor stays until then.
+        if (block) |busy| self.orphan(busy, self.now() + farewell_ms) else self.ring.close(@intCast(index));
+        self.expedite();
+    }
+
+    fn orphan(self: *Uring, block: *blocks_room.Block, until_ms: u64) void {
+        self.blocks.orphan(block, until_ms);
+        self.follows = true;
+    }
+
+    fn isAdded(self: *const Uring, index: u32) bool {
+        return index < self.entries.items.len and self.entries.items[index].phase != .vacant;
+    }
+
+    /// Ends everything that is under way for a socket, since each operation would keep it open, except for what it is sending.
+    fn forget(self: *Uring, index: u32) ?*blocks_room.Block {
+        const entry = &self.entries.items[index];
+        if (entry.flags.receives) self.ring.cancel(entry.label(index, .receive));
+        if (entry.flags.awaits_room) self.ring.cancel(entry.label(index, .room));
+        if (entry.flags.watches_trouble) self.ring.cancel(entry.label(index, .trouble));
+        if (entry.flags.attached) self.ring.detach(@intCast(index));
+        self.buffers.drop(&entry.pieces);
+        if (self.current == index) self.current = null;
+        defer entry.* = .{
+            .generation = entry.generation +% 1,
+            .next = entry.next,
+            .flags = .{ .queued = entry.flags.queued, .starved = entry.flags.starved },
+        };
+        return entry.block;
+    }
+
+    /// Delivers no bytes of a socket until `resumeReading`. The kernel is told when bytes come all the same.
+    pub fn pause(self: *Uring, socket: Socket) void {
+        const entry = self.entryOf(socket);
+        entry.flags.paused = true;
+        if (entry.pieces.count > 0) self.holdBack(indexOf(socket));
+    }
+
+    /// A paused socket has got bytes: they must not keep buffers from others, and no more shall come.
+    pub fn holdBack(self: *Uring, index: u32) void {
+        const entry = &self.entries.items[index];
+        self.stopReceiving(index);
+        self.buffers.keep(&entry.pieces) catch {
+            _ = self.die(index, sys.number(.NOMEM));
+        };
+    }
+
+    /// Delivers again, first what came meanwhile.
+    pub fn resumeReading(self: *Uring, socket: Socket) void {
+        const entry = self.entryOf(socket);
+        if (!entry.flags.paused) return;
+        entry.flags.paused = false;
+        if (entry.pieces.count > 0 or entry.end != .none or !entry.flags.receives) self.enqueue(indexOf(socket));
+    }
+
+    /// Sends slices in order. What fits into a block goes out with the next `wait` or `alarm`, and counts as sent.
+    pub fn send(self: *Uring, socket: Socket, slices: []const Slice, more: bool) SendResult {
+        const index = indexOf(socket);
+        const entry = self.entryOf(socket);
+        if (entry.deathErrno()) |errno| return .{ .failed = errno };
+        assert(!entry.flags.send_shut);
+        var total: usize = 0;
+        for (slices) |piece| total += piece.len;
+        if (total == 0) return .{ .sent = 0 };
+        if (entry.isSending()) return self.postpone(entry);
+        if (total <= blocks_room.block_bytes) if (self.blocks.take(slices, index)) |block| {
+            entry.block = block;
+            // Worth it for a connection that lasts.
+            if (entry.flags.has_sent and !entry.flags.attached) entry.flags.attached = self.ring.attach(@intCast(index));
+            entry.flags.has_sent = true;
+            self.ring.send(@intCast(index), entry.flags.attached, block.rest(), sendLabel(block));
+            self.expedite();
+            return .{ .sent = total };
+        };
+        switch (sys.send(@intCast(index), slices, more)) {
+            .done => |count| {
+                if (count < total) self.awaitRoom(index);
+                return .{ .sent = count };
+            },
+            .blocked => {
+                self.awaitRoom(index);
+                return .blocked;
+            },
+            .failed => |code| return .{ .failed = self.die(index, sys.number(code)) },
+        }
+    }
+
+    /// What was sent before goes first.
+    fn postpone(self: *Uring, entry: *Entry) SendResult {
+        entry.flags.blocked = true;
+        self.follows = true;
+        return .blocked;
+    }
+
+    /// Sends `len` bytes of a file from `offset` on, as far as they go at once, and at most `send_file_bytes_max` of them. May raise SIGPIPE.
+    pub fn sendFile(self: *Uring, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
+        const index = indexOf(socket);
+        const entry = self.entryOf(socket);
+        if (entry.deathErrno()) |errno| return .{ .failed = errno };
+        assert(!entry.flags.send_shut);
+        if (entry.isSending()) return self.postpone(entry);
+        const total: usize = @intCast(@min(len, self.options.send_file_bytes_max));
+        if (total == 0) return .{ .sent = 0 };
+        const result = transfer.sendFile(@intCast(index), file, offset, total);
+        if (result.full) self.awaitRoom(index);
+        switch (result.outcome) {
+            .sent => |count| if (!result.full and count < len) {
+                entry.flags.sent_due = true;
+                self.endTurn(index);
+            },
+            .failed => |errno| _ = self.die(index, errno),
+            .blocked, .end_of_file, .file_failed => {},
+        }
+        return result.outcome;
+    }
+
+    /// Closes with a reset. Like `close` otherwise.
+    pub fn reset(self: *Uring, socket: Socket) void {
+        sys.resetOnClose(@backingInt(socket));
+        const index = indexOf(socket);
+        const block = if (self.isAdded(index)) self.forget(index) else null;
+        // It need not arrive; and a descriptor must not be closed twice.
+        if (block) |busy| self.orphan(busy, 0) else self.ring.close(@intCast(index));
+        self.expedite();
+    }
+
+    /// Makes the kernel ask a silent peer whether it is still there.
+    pub fn probe(_: *Uring, socket: Socket) void {
+        sys.probePeer(@backingInt(socket));
+    }
+
+    /// The address that the peer connected to; null if the kernel does not tell.
+    pub fn localAddress(_: *Uring, socket: Socket) ?Address {
+        return socket_room.localAddress(@backingInt(socket)) catch null;
+    }
+
+    /// Ends our sending side behind what was sent. Nothing may be sent afterwards.
+    pub fn shutdownSend(self: *Uring, socket: Socket) void {
+        const entry = self.entryOf(socket);
+        entry.flags.send_shut = true;
+        entry.flags.blocked = false;
+        entry.flags.sent_due = false;
+        // ... with the block, if there is one.
+        if (entry.block == null) sys.shutdownSend(@intCast(indexOf(socket))) else self.follows = true;
+    }
+
+    fn awaitRoom(self: *Uring, index: u32) void {
+        const entry = &self.entries.items[index];
+        entry.flags.blocked = true;
+        if (entry.flags.awaits_room) return;
+        entry.flags.awaits_room = true;
+        self.ring.poll(@intCast(index), .room, entry.label(index, .room));
+        self.expedite();
+    }
+
+    /// A connection is dead: `next` will say so. Returns the errno.
+    pub fn die(self: *Uring, index: u32, errno: u16) u16 {
+        self.entries.items[index].phase = .{ .dying = errno };
+        self.enqueue(index);
+        return errno;
+    }
+
+    // --- waking ----------------------------------------------------------------------------------------------------------
+
+    /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is on its way already.
+    pub fn wake(self: *Uring) void {
+        if (!self.wake_requested.swap(true, .acq_rel)) sys.eventRaise(self.waker);
+    }
+
+    /// For host loops, as the last call before control goes back: what was asked for goes out, and `fd()` becomes readable when the monotonic
+    /// clock reaches `at_ms` (null: no need), or at once if events were left undelivered.
+    /// A time that moved back costs nothing: the timer fires at the earlier time, and the next alarm sets the new one.
+    pub fn alarm(self: *Uring, at_ms: ?u64) error{}!void {
+        self.in_round = false;
+        if (at_ms) |at| if (self.timer_at_ms == null or self.timer_at_ms.? > at) {
+            self.timer = .{ .sec = @intCast(at / std.time.ms_per_s), .nsec = @intCast(at % std.time.ms_per_s * std.time.ns_per_ms) };
+            self.timer_at_ms = at;
+            self.ring.timer(&self.timer, .{ .index = 0, .kind = .timer });
+        };
+        self.keepReadable();
+        self.ring.submit();
+    }
+
+    /// Outside a round a host may be about to sleep on `fd()`: what was asked for goes out, and what is left over shows.
+    fn keepReadable(self: *Uring) void {
+        if (!self.host_watches) return;
+        if (!self.knocked and (self.follows or self.hasLeftovers())) {
+            self.knocked = true;
+            self.ring.knock(.{ .index = 0, .kind = .knock });
+        }
+        self.ring.submit();
+    }
+
+    /// What was asked for goes out at once, unless a `wait` will follow and take it along.
+    fn expedite(self: *Uring) void {
+        if (self.leaving and self.ring.enabled) self.ring.submit() else if (!self.in_round) self.keepReadable();
+    }
+
+    /// True if `next` would have something to look at without asking the kernel.
+    fn hasLeftovers(self: *const Uring) bool {
+        if (self.woken_due or self.current != null or self.ready.count > 0) return true;
+        for (self.listeners.items) |*listener| if (listener.hasNews()) return true;
+        return false;
+    }
+
+    // --- rounds ----------------------------------------------------------------------------------------------------------
+
+    /// Begins a round: hands over what was asked for and waits at most `timeout_ms` (-1: for ever; not at all if something is left over).
+    /// Returns about how many things `next` will look at. 0 is possible before the time is over.
+    pub fn wait(self: *Uring, timeout_ms: i32) io.WaitError!usize {
+        self.giveBack();
+        self.in_round = true;
+        if (self.current) |index| {
+            self.current = null;
+            self.enqueue(index);
+        }
+        if (!self.waker_armed) {
+            self.waker_armed = true;
+            self.ring.poll(self.waker, .readable, .{ .index = 0, .kind = .waker });
+        }
+        for (self.listeners.items, 0..) |*listener, id| listener.begin(&self.ring, @intCast(id), self.options.accepts_per_wait);
+        if (self.starved.items.len > 0) completion_room.feedStarved(self);
+        if (self.blocks.orphans > 0) self.hurryOrphans();
+        self.ring.wait(if (self.follows or self.hasLeftovers()) 0 else timeout_ms);
+        while (true) {
+            const completions = self.ring.take(self.completions);
+            for (completions) |completion| completion_room.note(self, completion);
+            if (completions.len < self.completions.len) break;
+        }
+        if (self.ring.isHandedOver()) completion_room.noteAsked(self);
+        self.round_left = self.ready.count;
+        self.accept_cursor = 0;
+        var count: usize = self.round_left + @intFromBool(self.woken_due);
+        for (self.listeners.items) |*listener| count += @intFromBool(listener.hasNews());
+        return count;
+    }
+
+    /// What closed sockets left to send does not get all the time in the world.
+    fn hurryOrphans(self: *Uring) void {
+        const time = self.now();
+        for (self.blocks.all.items) |block| if (block.state == .patient and block.until_ms <= time) {
+            block.until_ms = blocks_room.never;
+            self.ring.cancel(sendLabel(block));
+        };
+    }
+
+    /// The next event of this round, or null at its end.
+    pub fn next(self: *Uring) ?Event {
+        self.giveBack();
+        if (self.woken_due) {
+            self.woken_due = false;
+            return .woken;
+        }
+        while (true) {
+            if (self.current) |index| {
+                if (self.visit(index)) |event| return event;
+                self.current = null;
+            }
+            if (self.round_left == 0) break;
+            self.round_left -= 1;
+            self.current = self.ready.pop(self.entries.items);
+        }
+        while (self.accept_cursor < self.listeners.items.len) : (self.accept_cursor += 1) {
+            if (self.listeners.items[self.accept_cursor].next(self.accept_cursor)) |event| return event;
+        }
+        self.in_round = false;
+        self.keepReadable();
+        return null;
+    }
+
+    /// One thing that this socket has to say, or null.
+    fn visit(self: *Uring, index: u32) ?Event {
+        const entry = &self.entries.items[index];
+        switch (entry.phase) {
+            .vacant, .dead => return null,
+            .dying => |errno| return entry.finish(.reset, errno),
+            .open, .eof => {},
+        }
+        if (entry.flags.sent_due) {
+            entry.flags.sent_due = false;
+            return .{ .sent = .{ .token = entry.token } };
+        }
+        if (entry.phase == .eof or entry.flags.paused) {
+            if (entry.end == .reset) return entry.finish(.reset, entry.end.reset);
+            self.watchTrouble(index);
+            return null;
+        }
+        if (entry.pieces.pop()) |piece| {
+            self.lent = piece;
+            if (entry.pieces.count > 0) self.endTurn(index);
+            return .{ .received = .{ .token = entry.token, .bytes = piece.bytes } };
+        }
+        switch (entry.end) {
+            .none => if (!entry.flags.starved) self.armReceive(index),
+            .eof => {
+                entry.end = .none;
+                const event = entry.finish(.eof, 0);
+                self.watchTrouble(index);
+                return event;
+            },
+            .reset => |errno| return entry.finish(.reset, errno),
+        }
+        return null;
+    }
+
+    /// Lets the kernel tell of the end of a connection that is not being read.
+    fn watchTrouble(self: *Uring, index: u32) void {
+        const entry = &self.entries.items[index];
+        if (entry.flags.watches_trouble or (entry.flags.receives and !entry.flags.stopping)) return;
+        entry.flags.watches_trouble = true;
+        self.ring.poll(@intCast(index), .trouble, entry.label(index, .trouble));
+    }
+
+    /// The bytes of the last event are the kernel's again.
+    fn giveBack(self: *Uring) void {
+        const piece = self.lent orelse return;
+        self.lent = null;
+        self.buffers.give(piece);
+    }
+
+    /// Puts a socket into the queue, once.
+    pub fn enqueue(self: *Uring, index: u32) void {
+        if (self.current != index) self.ready.push(self.entries.items, index);
+        if (!self.in_round) self.keepReadable();
+    }
+
+    /// Lets a socket wait for the next round with the rest of what it has to say.
+    fn endTurn(self: *Uring, index: u32) void {
+        if (self.current == index) self.current = null;
+        self.enqueue(index);
+    }
+
+    fn entryOf(self: *Uring, socket: Socket) *Entry {
+        const entry = &self.entries.items[indexOf(socket)];
+        assert(entry.phase != .vacant);
+        return entry;
+    }
+
+    /// The name of a block's send.
+    pub fn sendLabel(block: *const blocks_room.Block) Label {
+        return .{ .index = block.id, .kind = .send };
+    }
+
+    fn indexOf(socket: Socket) u32 {
+        assert(socket != .none);
+        return @intCast(@backingInt(socket));
+    }
+};
+
+test {
+    _ = ring_room;
+    _ = pieces_room;
+    _ = blocks_room;
+}
+
+const testing = std.testing;
+
+/// An io with one added socket, and the other end of it.
+const Bench = struct {
+    uring: Uring,
+    socket: Socket,
+    peer: sys.Fd,
+
+    fn init(bench: *Bench) !void {
+        bench.uring = Uring.init(testing.allocator, .{}) catch |err| switch (err) {
+            error.AccessDenied, error.Unsupported => return error.SkipZigTest,
+            else => return err,
+        };
+        errdefer bench.uring.deinit();
+        var pair: [2]sys.Fd = undefined;
+        try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)));
+        try sys.setNonblockCloexec(pair[0]);
+        bench.socket = @fromBackingInt(pair[0]);
+        bench.peer = pair[1];
+        try bench.uring.add(bench.socket, 7);
+    }
+
+    fn deinit(bench: *Bench) void {
+        sys.close(bench.peer);
+        bench.uring.deinit();
+    }
+
+    /// Reads in a thread of its own until the end, and wakes the io then.
+    fn readToEnd(bench: *Bench, total: *usize) void {
+        var buffer: [64 * 1024]u8 = undefined;
+        while (true) switch (sys.receive(bench.peer, &buffer)) {
+            .done => |count| {
+                total.* += count;
+                if (count == 0) return bench.uring.wake();
+            },
+            .blocked, .failed => return,
+        };
+    }
+
+    /// What the peer has got at the end. Rounds sleep as long as they like meanwhile: whoever is owed something must not sleep over it.
+    fn bytesToEnd(bench: *Bench) !usize {
+        const started = bench.uring.now();
+        var total: usize = 0;
+        const thread: std.Thread = try .spawn(.{}, readToEnd, .{ bench, &total });
+        defer thread.join();
+        while (true) {
+            _ = try bench.uring.wait(10_000);
+            try testing.expect(bench.uring.now() - started < 5_000);
+            while (bench.uring.next()) |event| if (event == .woken) return total;
+        }
+    }
+};
+
+test "a send behind a send is told when it may try again, without a sleep" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.deinit();
+    try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("one")}, false));
+    try testing.expectEqual(SendResult.blocked, bench.uring.send(bench.socket, &.{io.slice("two")}, false));
+    const started = bench.uring.now();
+    var sents: usize = 0;
+    while (sents == 0) {
+        _ = try bench.uring.wait(10_000);
+        while (bench.uring.next()) |event| sents += @intFromBool(event == .sent);
+    }
+    try testing.expect(bench.uring.now() - started < 5_000);
+    try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("two")}, false));
+    try bench.uring.alarm(null);
+    var buffer: [10]u8 = undefined;
+    try testing.expectEqual(sys.Moved{ .done = 6 }, sys.receive(bench.peer, &buffer));
+}
+
+test "what was sent arrives before the end, however soon that was asked for" {
+    for ([_]bool{ false, true }) |closes| {
+        var bench: Bench = undefined;
+        try bench.init();
+        defer bench.deinit();
+        try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("one")}, false));
+        if (closes) bench.uring.close(bench.socket) else bench.uring.shutdownSend(bench.socket);
+        try testing.expectEqual(3, try bench.bytesToEnd());
+    }
+}
+
+test "a full socket gets the rest later, and is closed when it has" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.deinit();
+    var total: usize = 0;
+    const piece: [10_000]u8 = @splat('p');
+    while (total < 10_000_000) {
+        switch (bench.uring.send(bench.socket, &.{io.slice(&piece)}, false)) {
+            .sent => |count| total += count,
+            .blocked => {},
+            else => return error.TestUnexpectedResult,
+        }
+        _ = try bench.uring.wait(0);
+        while (bench.uring.next()) |event| try testing.expect(event == .sent);
+        const entry = bench.uring.entryOf(bench.socket);
+        if (entry.block != null and entry.block.?.state == .patient) break;
+    } else return error.NeverFull;
+    bench.uring.close(bench.socket);
+    try testing.expectEqual(1, bench.uring.blocks.orphans);
+    try testing.expectEqual(total, try bench.bytesToEnd());
+    try testing.expectEqual(0, bench.uring.blocks.orphans);
+}
+
+test "paused sockets keep no buffer from others, however much they were sent" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.deinit();
+    const piece: [1000]u8 = @splat('p');
+    try sys.setNonblockCloexec(bench.peer);
+    bench.uring.pause(bench.socket);
+    var sent: usize = 0;
+    for (0..200) |_| {
+        switch (sys.send(bench.peer, &.{io.slice(&piece)}, false)) {
+            .done => |count| sent += count,
+            .blocked => break,
+            .failed => return error.TestUnexpectedResult,
+        }
+        _ = try bench.uring.wait(0);
+        try testing.expectEqual(null, bench.uring.next());
+        try testing.expectEqual(0, bench.uring.buffers.held);
+    }
+    bench.uring.resumeReading(bench.socket);
+    var got: usize = 0;
+    while (got < sent) {
+        _ = try bench.uring.wait(1000);
+        while (bench.uring.next()) |event| got += event.received.bytes.len;
+    }
+    try testing.expectEqual(sent, got);
+}

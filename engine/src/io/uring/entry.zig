@@ -1,0 +1,99 @@
+//! Job: what `Uring` knows about one descriptor.
+//! Refuses to know: the ring.
+const std = @import("std");
+const io = @import("../io.zig");
+const sys = @import("../sys.zig");
+const Block = @import("blocks.zig").Block;
+const Label = @import("ring.zig").Label;
+const Pieces = @import("pieces.zig").Pieces;
+
+/// One descriptor.
+pub const Entry = struct {
+    token: io.Token = 0,
+    /// The next in the queue, if `flags.queued` and not the last.
+    next: u32 = 0,
+    /// Counts closes, so that completions for an earlier owner of this number are recognised.
+    generation: u28 = 0,
+    phase: Phase = .vacant,
+    flags: Flags = .{},
+    /// What came and was not delivered.
+    pieces: Pieces = .{},
+    /// What comes behind the pieces.
+    end: End = .none,
+    /// What the kernel is sending.
+    block: ?*Block = null,
+
+    /// How far it is.
+    pub const Phase = union(enum) {
+        /// Not added.
+        vacant,
+        open,
+        /// The peer's end was delivered.
+        eof,
+        /// It died with this errno; not yet delivered.
+        dying: u16,
+        /// The reset was delivered.
+        dead,
+    };
+
+    /// How the peer stopped sending.
+    pub const End = union(enum) { none, eof, reset: u16 };
+
+    /// What is the case beside that.
+    pub const Flags = packed struct(u16) {
+        /// In the queue.
+        queued: bool = false,
+        /// The caller wants no bytes for now.
+        paused: bool = false,
+        /// The kernel receives for us.
+        receives: bool = false,
+        /// ... but was told to stop.
+        stopping: bool = false,
+        /// It found no buffer, and waits in `Uring.starved`.
+        starved: bool = false,
+        /// A send was refused or cut short.
+        blocked: bool = false,
+        /// The kernel will tell when there is room.
+        awaits_room: bool = false,
+        /// A `sent` event is to be delivered.
+        sent_due: bool = false,
+        /// Our sending side is ended, or will be as soon as the block is sent.
+        send_shut: bool = false,
+        /// The kernel will tell of errors.
+        watches_trouble: bool = false,
+        /// Something was sent.
+        has_sent: bool = false,
+        /// The kernel has it in its table.
+        attached: bool = false,
+        _: u4 = 0,
+    };
+
+    /// The name of one of its operations.
+    pub fn label(entry: *const Entry, index: u32, kind: Label.Kind) Label {
+        return .{ .index = index, .generation = entry.generation, .kind = kind };
+    }
+
+    /// Whether the next send has to wait.
+    pub fn isSending(entry: *const Entry) bool {
+        return entry.block != null or entry.flags.awaits_room;
+    }
+
+    /// Why nothing can be sent, or null if it can.
+    pub fn deathErrno(entry: *const Entry) ?u16 {
+        return switch (entry.phase) {
+            .vacant => unreachable,
+            .open, .eof => null,
+            .dying => |errno| errno,
+            .dead => sys.number(.PIPE),
+        };
+    }
+
+    /// Turns to the phase after this end, and makes the event that says so.
+    pub fn finish(entry: *Entry, how: io.Ended, errno: u16) io.Event {
+        entry.phase = switch (how) {
+            .eof => .eof,
+            .reset => .dead,
+        };
+        return .{ .ended = .{ .token = entry.token, .how = how, .errno = errno } };
+    }
+};

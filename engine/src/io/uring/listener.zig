@@ -1,0 +1,119 @@
+//! Job: one listening socket of `Uring`: the kernel accepts by itself, and what it accepted waits here for its round.
+//! Refuses to know: what becomes of connections.
+const std = @import("std");
+const linux = std.os.linux;
+const io = @import("../io.zig");
+const sys = @import("../sys.zig");
+const Label = @import("ring.zig").Label;
+const Ring = @import("ring.zig").Ring;
+
+/// A listening socket.
+pub const Listener = struct {
+    fd: sys.Fd,
+    address: io.Address,
+    state: enum { watched, paused, closed } = .watched,
+    /// The kernel accepts.
+    armed: bool = false,
+    /// Accepted and not delivered, oldest first, from `held_at` on.
+    held: std.ArrayList(sys.Fd) = .empty,
+    held_at: usize = 0,
+    /// Accepting failed; delivered behind what is held.
+    failure: ?linux.E = null,
+    /// How many it may still deliver in this round.
+    budget: u16 = 0,
+
+    fn label(id: u32) Label {
+        return .{ .index = id, .kind = .accept };
+    }
+
+    /// A round begins.
+    pub fn begin(listener: *Listener, ring: *Ring, id: u32, budget: u16) void {
+        listener.budget = budget;
+        if (listener.state != .watched or listener.armed or listener.failure != null) return;
+        listener.armed = true;
+        ring.accept(listener.fd, label(id));
+    }
+
+    /// A completion of the kernel's.
+    pub fn note(listener: *Listener, gpa: std.mem.Allocator, result: i32, code: linux.E, more: bool) void {
+        if (!more) listener.armed = false;
+        if (result >= 0) {
+            if (listener.state == .closed) return refuse(result);
+            return listener.held.append(gpa, result) catch refuse(result);
+        }
+        if (code == .CANCELED or sys.isTransientAccept(code)) return;
+        listener.failure = code;
+    }
+
+    /// As if it had never been accepted.
+    fn refuse(fd: sys.Fd) void {
+        sys.resetOnClose(fd);
+        sys.close(fd);
+    }
+
+    /// Whether `next` has something to deliver, in this round or the next.
+    pub fn hasNews(listener: *const Listener) bool {
+        return listener.state == .watched and (listener.held_at < listener.held.items.len or listener.failure != null);
+    }
+
+    /// One connection, or the failure behind them all. A failure pauses accepting.
+    pub fn next(listener: *Listener, id: u32) ?io.Event {
+        while (listener.state == .watched and listener.budget > 0 and listener.held_at < listener.held.items.len) {
+            listener.budget -= 1;
+            const fd = listener.held.items[listener.held_at];
+            listener.held_at += 1;
+            if (listener.held_at == listener.held.items.len) {
+                listener.held.clearRetainingCapacity();
+                listener.held_at = 0;
+            }
+            var storage: sys.sockaddr.storage = undefined;
+            var length: sys.socklen_t = undefined;
+            sys.getpeername(fd, &storage, &length) catch {
+                sys.close(fd); // it has gone already
+                continue;
+            };
+            const peer = io.Address.fromSystem(&storage, length).?;
+            return .{ .accepted = .{ .listener = id, .socket = @fromBackingInt(fd), .peer = peer } };
+        }
+        if (listener.state != .watched or listener.budget == 0) return null;
+        const code = listener.failure orelse return null;
+        listener.failure = null;
+        listener.state = .paused;
+        return .{ .accept_failed = .{ .listener = id, .exhausted = sys.isExhaustion(code), .errno = sys.number(code) } };
+    }
+
+    /// Accepts no more for now; does nothing unless it accepts.
+    pub fn pause(listener: *Listener, ring: *Ring, id: u32) void {
+        if (listener.state != .watched) return;
+        listener.state = .paused;
+        if (listener.armed) ring.cancel(label(id));
+    }
+
+    /// Accepts again; does nothing unless it is paused.
+    pub fn unpause(listener: *Listener) void {
+        if (listener.state == .paused) listener.state = .watched;
+    }
+
+    /// Closes it for good.
+    pub fn close(listener: *Listener, ring: *Ring, id: u32) void {
+        if (listener.state == .closed) return;
+        if (listener.armed and listener.state == .watched) ring.cancel(label(id));
+        listener.dropHeld();
+        listener.state = .closed;
+        ring.close(listener.fd);
+    }
+
+    /// Closes it without the ring, and frees what it holds.
+    pub fn deinit(listener: *Listener, gpa: std.mem.Allocator) void {
+        listener.dropHeld();
+        if (listener.state != .closed) sys.close(listener.fd);
+        listener.held.deinit(gpa);
+    }
+
+    fn dropHeld(listener: *Listener) void {
+        for (listener.held.items[listener.held_at..]) |fd| refuse(fd);
+        listener.held.clearRetainingCapacity();
+        listener.held_at = 0;
+        listener.failure = null;
+    }
+};
