@@ -343,7 +343,7 @@ test "defect 16: failing to accept is not the end" {
 const Server = per.Server(Probe);
 
 fn listenerFd(server: *Server) i32 {
-    return server.units[0].worker.io.listenerFd(0);
+    return server.running.native.units[0].worker.io.listeners.items[0].fd;
 }
 
 /// Sends a request and reads until the server closes.
@@ -434,10 +434,10 @@ test "defect 19: a connection goes to the worker that has the fewest" {
     var fds: [30]i32 = undefined;
     for (&fds) |*fd| fd.* = try hold(server.port());
     try rounds(server);
-    for (server.units) |*unit| try testing.expectEqual(10, unit.worker.peers.count);
+    for (server.running.native.units) |*unit| try testing.expectEqual(10, unit.worker.peers.count);
     for (fds) |fd| _ = linux.close(fd);
     try rounds(server);
-    for (server.units) |*unit| try testing.expectEqual(0, unit.worker.peers.count);
+    for (server.running.native.units) |*unit| try testing.expectEqual(0, unit.worker.peers.count);
     // Those that went do not count any more.
     for (fds[0..4]) |*fd| fd.* = try hold(server.port());
     defer for (fds[0..4]) |fd| {
@@ -445,7 +445,7 @@ test "defect 19: a connection goes to the worker that has the fewest" {
     };
     try rounds(server);
     var most: u32 = 0;
-    for (server.units) |*unit| most = @max(most, unit.worker.peers.count);
+    for (server.running.native.units) |*unit| most = @max(most, unit.worker.peers.count);
     try testing.expectEqual(2, most);
 }
 

@@ -47,14 +47,16 @@ pub const Address = socket.Address;
 pub const ListenOptions = socket.ListenOptions;
 pub const ListenError = socket.ListenError;
 pub const Epoll = @import("epoll.zig").Epoll;
-pub const Uring = @import("uring.zig").Uring;
+/// Whether this system may have io_uring at all.
+pub const has_rings = builtin.os.tag == .linux;
+pub const Uring = if (has_rings) @import("uring.zig").Uring else @compileError("io_uring is Linux's");
 pub const Sim = @import("sim.zig").Sim;
 /// The far end of a simulated connection.
 pub const SimPeer = @import("sim.zig").Peer;
 
 /// The io of this platform.
 pub const Native = switch (builtin.os.tag) {
-    .linux => @import("native.zig").Native,
+    .linux => Epoll,
     else => @compileError("room io has no backend for this system yet; see epoll.zig for what one has to do"),
 };
 
@@ -131,8 +133,6 @@ pub const Backend = enum {
 
 /// Limits of an io.
 pub const Options = struct {
-    /// Asked of `Native` only.
-    backend: Backend = .native,
     /// One shared buffer per io; the most that one `received` carries. 64 KiB: a bulk sender costs few system calls, and the
     /// buffer still fits the second cache level.
     receive_buffer_bytes: u32 = 64 * 1024,
@@ -154,7 +154,6 @@ test {
     _ = @import("queue.zig");
     _ = @import("epoll.zig");
     _ = @import("uring.zig");
-    _ = @import("native.zig");
     _ = @import("sim.zig");
     _ = @import("contract_test.zig");
 }

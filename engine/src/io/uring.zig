@@ -110,6 +110,12 @@ pub const Uring = struct {
         };
     }
 
+    /// Finds out whether `init` would work, and leaves nothing behind.
+    pub fn rehearse(gpa: std.mem.Allocator) InitError!void {
+        var uring: Uring = try .init(gpa, .{});
+        uring.deinit();
+    }
+
     /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No thread may call `wake` any more.
     pub fn deinit(self: *Uring) void {
         self.giveBack();
@@ -141,6 +147,11 @@ pub const Uring = struct {
     /// Milliseconds of the monotonic clock.
     pub fn now(_: *const Uring) u64 {
         return sys.monotonicMs();
+    }
+
+    /// The same clock in microseconds.
+    pub fn micros(_: *const Uring) u64 {
+        return sys.monotonicUs();
     }
 
     /// Seconds since 1970 (UTC), up to one kernel tick (1 to 10 ms) late.
@@ -464,7 +475,7 @@ pub const Uring = struct {
         }
         for (self.listeners.items, 0..) |*listener, id| listener.begin(&self.ring, @intCast(id), self.options.accepts_per_wait);
         if (self.starved.items.len > 0) completion_room.feedStarved(self);
-        if (self.blocks.orphans > 0) self.hurryOrphans();
+        if (self.blocks.orphans > 0) completion_room.hurryOrphans(self);
         self.ring.wait(if (self.follows or self.hasLeftovers()) 0 else timeout_ms);
         while (true) {
             const completions = self.ring.take(self.completions);
@@ -477,15 +488,6 @@ pub const Uring = struct {
         var count: usize = self.round_left + @intFromBool(self.woken_due);
         for (self.listeners.items) |*listener| count += @intFromBool(listener.hasNews());
         return count;
-    }
-
-    /// What closed sockets left to send does not get all the time in the world.
-    fn hurryOrphans(self: *Uring) void {
-        const time = self.now();
-        for (self.blocks.all.items) |block| if (block.state == .patient and block.until_ms <= time) {
-            block.until_ms = blocks_room.never;
-            self.ring.cancel(sendLabel(block));
-        };
     }
 
     /// The next event of this round, or null at its end.

@@ -5,11 +5,11 @@ const io = @import("io");
 
 /// Accepts with one io. `Receiver` has `connected(*Receiver, listener: usize, io.Socket, peer: io.Address) bool`, which takes the socket
 /// over unless it answers false, and `isStopping(*Receiver) bool`.
-pub fn Acceptor(comptime Receiver: type) type {
+pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
     return struct {
         const Self = @This();
 
-        io: io.Native,
+        io: Io,
         receiver: *Receiver,
         /// Pause after descriptors ran out, in milliseconds.
         pause_ms: u32,
@@ -17,10 +17,9 @@ pub fn Acceptor(comptime Receiver: type) type {
         /// When accepting goes on; 0: it is not paused.
         resume_at: u64 = 0,
 
-        pub fn init(gpa: std.mem.Allocator, receiver: *Receiver, backend: io.Backend, pause_ms: u32) !Self {
+        pub fn init(gpa: std.mem.Allocator, receiver: *Receiver, pause_ms: u32) !Self {
             // It receives nothing but connections.
-            const native: io.Native = try .init(gpa, .{ .receive_buffer_bytes = 1, .backend = backend });
-            return .{ .io = native, .receiver = receiver, .pause_ms = pause_ms };
+            return .{ .io = try .init(gpa, .{ .receive_buffer_bytes = 1 }), .receiver = receiver, .pause_ms = pause_ms };
         }
 
         pub fn deinit(self: *Self) void {
@@ -34,8 +33,8 @@ pub fn Acceptor(comptime Receiver: type) type {
 
         /// Shares the listeners of another acceptor, under the same numbers.
         pub fn share(self: *Self, other: *const Self) !void {
-            for (0..other.io.listenerCount()) |id| {
-                const fd = try io.file.duplicate(other.io.listenerFd(@intCast(id)));
+            for (other.io.listeners.items) |listener| {
+                const fd = try io.file.duplicate(listener.fd);
                 errdefer io.file.close(fd);
                 _ = try self.io.adoptListener(fd);
             }
@@ -71,7 +70,7 @@ pub fn Acceptor(comptime Receiver: type) type {
         fn tryResume(self: *Self) void {
             if (self.resume_at == 0 or self.io.now() < self.resume_at) return;
             self.resume_at = 0;
-            for (0..self.io.listenerCount()) |id| self.io.resumeAccept(@intCast(id)) catch {
+            for (0..self.io.listeners.items.len) |id| self.io.resumeAccept(@intCast(id)) catch {
                 self.resume_at = self.io.now() + self.pause_ms;
             };
         }

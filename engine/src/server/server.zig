@@ -43,17 +43,16 @@ pub const Simulation = @import("simulation.zig").Simulation;
 
 const log = std.log.scoped(.peregrine);
 
-/// A server for `Handler`; see handler.zig for what a handler has to have.
-pub fn Server(comptime Handler: type) type {
-    return ServerOn(io.Native, Handler);
-}
+pub const Server = @import("backend.zig").Server;
 
-/// The same over another io: `ServerOn(io.Sim, Handler)` is for tests without sockets, see simulation.zig.
+/// A server over one io: `ServerOn(io.Sim, Handler)` is for tests without sockets, see simulation.zig.
 pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
     return struct {
         const Self = @This();
         const Host = NativeHost(Io, Handler);
         const ServerWorker = Worker(Io, Host);
+        /// Sockets are the kernel's.
+        const is_real = Io != io.Sim;
 
         gpa: std.mem.Allocator,
         config: ServerConfig,
@@ -64,7 +63,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Null: no place speaks TLS.
         tls: ?*tls.Context = null,
         /// Empty: each worker accepts for itself.
-        acceptors: []Acceptor(Self) = &.{},
+        acceptors: []Acceptor(Io, Self) = &.{},
         /// Where the search for the least busy worker begins, so that equals take turns.
         turn: std.atomic.Value(usize) = .init(0),
         /// The units from here on do not exist yet.
@@ -117,7 +116,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the workers. `start` makes them run.
         /// `gpa` has to be safe for threads if there are several. On an error everything is undone.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
-            return initOn(gpa, port_number, config, if (Io == io.Native) .{ .backend = config.io } else .{});
+            return initOn(gpa, port_number, config, .{});
         }
 
         /// The same, with options of the io.
@@ -140,8 +139,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             for (units) |*unit| try self.initUnit(unit, limits, io_options);
             try self.open();
             if (self.tls) |context| try self.secure(context);
-            if (Io == io.Native) {
-                if (units[0].worker.io.refusal) |reason| log.warn("io_uring cannot be used here, epoll is: {t}", .{reason});
+            if (is_real) {
                 if (!config.tcp_nodelay) self.gatherPackets();
                 signals.ignorePipe();
                 if (config.handle_signals) try self.hearSignals();
@@ -202,7 +200,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         }
 
         fn open(self: *Self) !void {
-            if (Io != io.Native or self.units.len == 1 or self.config.accept_thread_count == 0) return self.listen();
+            if (!is_real or self.units.len == 1 or self.config.accept_thread_count == 0) return self.listen();
             for (self.units) |*unit| for (self.addresses) |address| {
                 _ = try unit.worker.noteListener(address);
             };
@@ -211,14 +209,14 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         /// The first one listens, the others share its listeners.
         fn openAcceptors(self: *Self) !void {
-            const acceptors = try self.gpa.alloc(Acceptor(Self), self.config.accept_thread_count);
+            const acceptors = try self.gpa.alloc(Acceptor(Io, Self), self.config.accept_thread_count);
             var ready: usize = 0;
             errdefer {
                 for (acceptors[0..ready]) |*acceptor| acceptor.deinit();
                 self.gpa.free(acceptors);
             }
             for (acceptors) |*acceptor| {
-                acceptor.* = try .init(self.gpa, self, self.config.io, self.config.limits.accept_pause_ms);
+                acceptor.* = try .init(self.gpa, self, self.config.limits.accept_pause_ms);
                 ready += 1;
                 if (ready > 1) {
                     try acceptor.share(&acceptors[0]);
@@ -256,8 +254,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 for (self.addresses, 0..) |*address, listener| {
                     const shared = address.* == .unix and number > 0;
                     if (shared) {
-                        if (Io != io.Native) unreachable;
-                        const fd = try io.file.duplicate(self.units[0].worker.io.listenerFd(@intCast(listener)));
+                        if (!is_real) unreachable;
+                        const fd = try io.file.duplicate(self.units[0].worker.io.listeners.items[listener].fd);
                         errdefer io.file.close(fd);
                         _ = try unit.worker.adoptListener(fd);
                         continue;
@@ -272,8 +270,17 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         /// Accepted sockets inherit it: small packets wait for more (Nagle's algorithm).
         fn gatherPackets(self: *Self) void {
-            for (self.units) |*unit| unit.worker.io.gatherPackets();
-            for (self.acceptors) |*acceptor| acceptor.io.gatherPackets();
+            for (self.units) |*unit| clearNoDelay(&unit.worker.io);
+            for (self.acceptors) |*acceptor| clearNoDelay(&acceptor.io);
+        }
+
+        fn clearNoDelay(owner: *Io) void {
+            const linux = std.os.linux;
+            const off: c_int = 0;
+            for (owner.listeners.items) |listener| {
+                // A Unix socket has no such option, and no such delay.
+                _ = linux.setsockopt(listener.fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&off), @sizeOf(c_int));
+            }
         }
 
         fn hearSignals(self: *Self) !void {
@@ -303,7 +310,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             const own = @intFromBool(self.acceptors.len == 0);
             for (self.units[own..]) |*unit| unit.thread = try .spawn(options, serve, .{ self, unit });
             if (self.acceptors.len > 0) {
-                for (self.acceptors[1..]) |*acceptor| acceptor.thread = try .spawn(options, Acceptor(Self).run, .{acceptor});
+                for (self.acceptors[1..]) |*acceptor| acceptor.thread = try .spawn(options, Acceptor(Io, Self).run, .{acceptor});
                 self.acceptors[0].run();
             } else self.serve(&self.units[0]);
             self.join();
@@ -419,7 +426,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             self.closeAcceptors();
             for (self.units[0..self.ready]) |*unit| self.deinitUnit(unit);
             if (self.tls) |context| context.deinit();
-            if (Io == io.Native) self.removeSocketFiles();
+            if (is_real) self.removeSocketFiles();
             self.handler.deinit();
             self.gpa.free(self.addresses);
             self.gpa.free(self.units);

@@ -2,7 +2,8 @@
 //! Refuses to know: events; they are made of what is noted here when it is the socket's turn.
 const linux = @import("std").os.linux;
 const sys = @import("../sys.zig");
-const Block = @import("blocks.zig").Block;
+const blocks_room = @import("blocks.zig");
+const Block = blocks_room.Block;
 const Completion = @import("ring.zig").Completion;
 const Entry = @import("entry.zig").Entry;
 const Label = @import("ring.zig").Label;
@@ -109,6 +110,15 @@ fn noteRoom(uring: *Uring, index: u32) void {
     entry.flags.blocked = false;
     entry.flags.sent_due = true;
     uring.enqueue(index);
+}
+
+/// What closed sockets left to send does not get all the time in the world.
+pub fn hurryOrphans(uring: *Uring) void {
+    const time = uring.now();
+    for (uring.blocks.all.items) |block| if (block.state == .patient and block.until_ms <= time) {
+        block.until_ms = blocks_room.never;
+        uring.ring.cancel(Uring.sendLabel(block));
+    };
 }
 
 /// Buffers are free again: those that found none get their turn.
