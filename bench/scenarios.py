@@ -150,6 +150,7 @@ class Goal:
 
 GOALS = (
     Goal("keepalive/zig", "cpu_us", 1.05, "keepalive/yardstick"),
+    Goal("keepalive/uring", "cpu_us", 0.95, "keepalive/zig"),
     Goal("keepalive/pagi", "cpu_us", 2.2, "keepalive/yardstick"),
     Goal("keepalive/pagi", "cpu_us", 0.65, "keepalive/granian"),
     Goal("pipeline/zig", "cpu_us", 0.15, "pipeline/nginx"),

@@ -44,6 +44,7 @@ YARDSTICK = Server(
 ZIG = Server(
     "zig", "Peregrine, Zig handler", ("@STATE@/bin/hello", "@PORT@"), build=_zig("engine", "example-hello", "--release=safe")
 )
+URING = replace(ZIG, name="uring", title="Peregrine, Zig handler, io_uring", command=("@STATE@/bin/hello", "@PORT@", "1", "uring"))
 ZIG_BENCH = replace(ZIG, command=("@STATE@/bin/peregrine", "@PORT@"), build=_zig("bench", "peregrine", ""))
 ZIG_BODY = replace(ZIG_BENCH, path="/body", proof=_BODY)
 DIRSERVER = Server(
@@ -125,4 +126,4 @@ STARMAN = Server(
     files=("hello.psgi",),
     version=("perl", "-MStarman", "-e", "print Starman->VERSION"),
 )
-HELLOS = (YARDSTICK, ZIG, PAGI, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)
+HELLOS = (YARDSTICK, ZIG, URING, PAGI, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)

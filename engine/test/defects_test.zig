@@ -341,9 +341,15 @@ test "defect 16: failing to accept is not the end" {
 // ---- On loopback
 
 const Server = per.Server(Probe);
+const Backend = per.io.Backend;
+
+/// Where the kernel has no io_uring, the second is the first again.
+const backends = [_]Backend{ .native, .uring };
 
 fn listenerFd(server: *Server) i32 {
-    return server.running.native.units[0].worker.io.listeners.items[0].fd;
+    return switch (server.running) {
+        inline else => |running| running.units[0].worker.io.listeners.items[0].fd,
+    };
 }
 
 /// Sends a request and reads until the server closes.
@@ -378,8 +384,8 @@ fn milliseconds(count: u32) void {
 }
 
 test "defect 17: small packets leave at once unless told otherwise, and descriptors are closed on exec" {
-    for ([_]bool{ true, false }) |no_delay| {
-        const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1, .tcp_nodelay = no_delay });
+    for (backends) |backend| for ([_]bool{ true, false }) |no_delay| {
+        const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1, .tcp_nodelay = no_delay, .io = backend });
         defer server.deinit();
         const fd = listenerFd(server);
         var value: c_int = 0;
@@ -387,24 +393,23 @@ test "defect 17: small packets leave at once unless told otherwise, and descript
         _ = linux.getsockopt(fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&value), &len);
         try testing.expectEqual(no_delay, value != 0); // what it accepts inherits it
         try testing.expect(linux.fcntl(fd, linux.F.GETFD, 0) & linux.FD_CLOEXEC != 0);
-    }
+    };
 }
 
 test "defect 18: any number of accept threads works, 0 and 1 included" {
-    for ([_]usize{ 0, 1, 2 }) |accepting| {
-        for ([_]usize{ 1, 3 }) |working| {
-            const server: *Server = try .init(std.heap.smp_allocator, 0, .{
-                .ip = "127.0.0.1",
-                .worker_thread_count = working,
-                .accept_thread_count = accepting,
-            });
-            const port = server.port();
-            const thread = try std.Thread.spawn(.{}, runServer, .{server});
-            for (0..20) |_| try expectServed(port);
-            server.shutdown();
-            thread.join();
-        }
-    }
+    for (backends) |backend| for ([_]usize{ 0, 1, 2 }) |accepting| for ([_]usize{ 1, 3 }) |working| {
+        const server: *Server = try .init(std.heap.smp_allocator, 0, .{
+            .ip = "127.0.0.1",
+            .worker_thread_count = working,
+            .accept_thread_count = accepting,
+            .io = backend,
+        });
+        const port = server.port();
+        const thread = try std.Thread.spawn(.{}, runServer, .{server});
+        for (0..20) |_| try expectServed(port);
+        server.shutdown();
+        thread.join();
+    };
 }
 
 test "defect 19: a request that takes long does not stall the others of its thread" {
@@ -429,24 +434,35 @@ fn hold(port: u16) !i32 {
 }
 
 test "defect 19: a connection goes to the worker that has the fewest" {
-    const server: *Server = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 3 });
-    defer server.deinit();
-    var fds: [30]i32 = undefined;
-    for (&fds) |*fd| fd.* = try hold(server.port());
-    try rounds(server);
-    for (server.running.native.units) |*unit| try testing.expectEqual(10, unit.worker.peers.count);
-    for (fds) |fd| _ = linux.close(fd);
-    try rounds(server);
-    for (server.running.native.units) |*unit| try testing.expectEqual(0, unit.worker.peers.count);
-    // Those that went do not count any more.
-    for (fds[0..4]) |*fd| fd.* = try hold(server.port());
-    defer for (fds[0..4]) |fd| {
-        _ = linux.close(fd);
-    };
-    try rounds(server);
-    var most: u32 = 0;
-    for (server.running.native.units) |*unit| most = @max(most, unit.worker.peers.count);
-    try testing.expectEqual(2, most);
+    for (backends) |backend| {
+        const server: *Server = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 3, .io = backend });
+        defer server.deinit();
+        var fds: [30]i32 = undefined;
+        for (&fds) |*fd| fd.* = try hold(server.port());
+        try rounds(server);
+        try testing.expectEqual([_]u32{ 10, 10, 10 }, loads(server));
+        for (fds) |fd| _ = linux.close(fd);
+        try rounds(server);
+        try testing.expectEqual([_]u32{ 0, 0, 0 }, loads(server));
+        // Those that went do not count any more.
+        for (fds[0..4]) |*fd| fd.* = try hold(server.port());
+        defer for (fds[0..4]) |fd| {
+            _ = linux.close(fd);
+        };
+        try rounds(server);
+        try testing.expectEqual(2, std.mem.max(u32, &loads(server)));
+    }
+}
+
+/// How many connections each of three workers has.
+fn loads(server: *Server) [3]u32 {
+    var counts: [3]u32 = undefined;
+    switch (server.running) {
+        inline else => |running| for (running.units, &counts) |*unit, *count| {
+            count.* = unit.worker.peers.count;
+        },
+    }
+    return counts;
 }
 
 /// All threads' work in this one, until nothing is left to do.
@@ -458,24 +474,26 @@ fn rounds(server: *Server) !void {
 }
 
 test "defect 20: an idle server sleeps" {
-    const server: *Server = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 2 });
-    const thread = try std.Thread.spawn(.{}, runServer, .{server});
-    try expectServed(server.port());
-    milliseconds(20);
-    const before = std.posix.getrusage(linux.rusage.SELF);
-    milliseconds(300);
-    const after = std.posix.getrusage(linux.rusage.SELF);
-    // Timers of a lingering connection may fire; a poll of a millisecond would be hundreds.
-    try testing.expect(after.nvcsw - before.nvcsw < 30);
-    server.shutdown();
-    thread.join();
+    for (backends) |backend| {
+        const server: *Server = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 2, .io = backend });
+        const thread = try std.Thread.spawn(.{}, runServer, .{server});
+        try expectServed(server.port());
+        milliseconds(20);
+        const before = std.posix.getrusage(linux.rusage.SELF);
+        milliseconds(300);
+        const after = std.posix.getrusage(linux.rusage.SELF);
+        // Timers of a lingering connection may fire; a poll of a millisecond would be hundreds.
+        try testing.expect(after.nvcsw - before.nvcsw < 30);
+        server.shutdown();
+        thread.join();
+    }
 }
 
 test "defect 21: several servers in one process stop by one signal, each after what it has at hand" {
-    var servers: [2]*Server = undefined;
-    var threads: [2]std.Thread = undefined;
-    for (&servers, &threads) |*server, *thread| {
-        server.* = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 2 });
+    var servers: [backends.len]*Server = undefined;
+    var threads: [backends.len]std.Thread = undefined;
+    for (backends, &servers, &threads) |backend, *server, *thread| {
+        server.* = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 2, .io = backend });
         thread.* = try .spawn(.{}, runServer, .{server.*});
     }
     for (servers) |server| try expectServed(server.port());
@@ -515,18 +533,19 @@ test "defect 21: a stop does not wait for ever" {
     b.handler().detached.?.drop();
 }
 
-fn createAndFree(allocator: std.mem.Allocator) !void {
+fn createAndFree(allocator: std.mem.Allocator, backend: Backend) !void {
     const server: *Server = try .init(allocator, 0, .{
         .ip = "127.0.0.1",
         .worker_thread_count = 2,
         .accept_thread_count = 2,
         .listeners = &.{.{ .unix = "\x00peregrine-defects" }},
+        .io = backend,
     });
     server.deinit();
 }
 
 test "defect 21: a server that cannot be created leaks nothing, on real sockets with acceptors" {
-    try testing.checkAllAllocationFailures(gpa, createAndFree, .{});
+    for (backends) |backend| try testing.checkAllAllocationFailures(gpa, createAndFree, .{backend});
     // A port that is taken.
     const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1 });
     defer server.deinit();

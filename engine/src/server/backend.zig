@@ -26,23 +26,26 @@ pub fn Server(comptime Handler: type) type {
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
             const self = try gpa.create(Self);
             errdefer gpa.destroy(self);
-            self.* = .{ .gpa = gpa, .running = switch (choose(gpa, config.io)) {
+            self.* = .{ .gpa = gpa, .running = switch (try choose(gpa, config.io)) {
                 .native => .{ .native = try .init(gpa, port_number, config) },
                 .uring => if (io.has_rings) .{ .uring = try .init(gpa, port_number, config) } else unreachable,
             } };
             return self;
         }
 
-        /// What was asked for, if it can be had.
-        fn choose(gpa: std.mem.Allocator, wanted: io.Backend) io.Backend {
+        /// What was asked for, unless the kernel refuses.
+        fn choose(gpa: std.mem.Allocator, wanted: io.Backend) !io.Backend {
             if (wanted == .native) return .native;
             if (!io.has_rings) {
                 log.warn("this system has no io_uring: serving with its native io", .{});
                 return .native;
             }
-            io.Uring.rehearse(gpa) catch |err| {
-                log.warn("io_uring cannot be used here, so that epoll is: {t}", .{err});
-                return .native;
+            io.Uring.rehearse(gpa) catch |err| switch (err) {
+                error.AccessDenied, error.Unsupported => {
+                    log.warn("io_uring cannot be used here, epoll is instead: {t}", .{err});
+                    return .native;
+                },
+                else => return err,
             };
             return .uring;
         }
