@@ -30,8 +30,8 @@ const Slice = io.Slice;
 const Socket = io.Socket;
 const Token = io.Token;
 
-/// What one buffer takes: most requests fit.
-const buffer_bytes_max = 8 * 1024;
+/// What one buffer takes: most requests fit. No power of two, for the reason that `blocks.zig` gives.
+const buffer_bytes_max = 8 * 1024 + 192;
 const buffers_count = 128;
 /// What is left to send when a socket is closed may take so long.
 const farewell_ms = 10_000;

@@ -8,6 +8,9 @@ const assert = std.debug.assert;
 pub const block_bytes = 16 * 1024;
 /// More blocks than this are not handed out; sends then go out at once.
 const blocks_max = 1024;
+/// Blocks that are allocated together. Their length is no power of two, so that the first bytes of each, mostly the only ones, do not compete
+/// for the same lines of the processor's cache.
+const chunk_blocks = 8;
 /// No time at all.
 pub const never = std.math.maxInt(u64);
 
@@ -53,7 +56,11 @@ pub const Blocks = struct {
 
     /// The kernel must be done with all of them.
     pub fn deinit(blocks: *Blocks) void {
-        for (blocks.all.items) |block| blocks.gpa.destroy(block);
+        var id: usize = 0;
+        while (id < blocks.all.items.len) : (id += chunk_blocks) {
+            const chunk: *[chunk_blocks]Block = @ptrCast(blocks.all.items[id]);
+            blocks.gpa.destroy(chunk);
+        }
         blocks.all.deinit(blocks.gpa);
         blocks.free.deinit(blocks.gpa);
         blocks.asked.deinit(blocks.gpa);
@@ -61,11 +68,9 @@ pub const Blocks = struct {
 
     /// A block with these bytes in it, to be asked for, or null: there is none to be had.
     pub fn take(blocks: *Blocks, slices: []const Slice, index: u32) ?*Block {
-        const block = blocks.free.pop() orelse blocks.create() catch return null;
-        blocks.asked.append(blocks.gpa, block) catch {
-            blocks.free.appendAssumeCapacity(block);
-            return null;
-        };
+        if (blocks.free.items.len == 0) blocks.create() catch return null;
+        blocks.asked.append(blocks.gpa, blocks.free.items[blocks.free.items.len - 1]) catch return null;
+        const block = blocks.free.pop().?;
         block.state = .asked;
         block.index = index;
         block.len = 0;
@@ -77,14 +82,18 @@ pub const Blocks = struct {
         return block;
     }
 
-    fn create(blocks: *Blocks) error{OutOfMemory}!*Block {
-        if (blocks.all.items.len == blocks_max) return error.OutOfMemory;
-        try blocks.all.ensureUnusedCapacity(blocks.gpa, 1);
-        try blocks.free.ensureTotalCapacity(blocks.gpa, blocks.all.items.len + 1);
-        const block = try blocks.gpa.create(Block);
-        block.* = .{ .id = @intCast(blocks.all.items.len) };
-        blocks.all.appendAssumeCapacity(block);
-        return block;
+    fn create(blocks: *Blocks) error{OutOfMemory}!void {
+        const first = blocks.all.items.len;
+        if (first == blocks_max) return error.OutOfMemory;
+        try blocks.all.ensureUnusedCapacity(blocks.gpa, chunk_blocks);
+        // Room for all of them to come back.
+        try blocks.free.ensureTotalCapacity(blocks.gpa, first + chunk_blocks);
+        const chunk = try blocks.gpa.create([chunk_blocks]Block);
+        for (chunk, first..) |*block, id| {
+            block.* = .{ .id = @intCast(id) };
+            blocks.all.appendAssumeCapacity(block);
+            blocks.free.appendAssumeCapacity(block);
+        }
     }
 
     /// The kernel is done with it.
