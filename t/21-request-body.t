@@ -6,6 +6,7 @@ use lib 't/lib';
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
+use IO::Select;
 use JSON::PP ();
 use Test::More;
 use TestClient qw(get post exchange);
@@ -113,7 +114,8 @@ my %handlers = (
     },
 );
 
-my $server = TestServer->start(app => sub { $_[0]{type} eq 'http' ? $handlers{ $_[0]{path} }->(@_) : die "no\n" });
+my $app    = sub { $_[0]{type} eq 'http' ? $handlers{ $_[0]{path} }->(@_) : die "no\n" };
+my $server = TestServer->start(app => $app);
 my $port   = $server->port;
 
 sub collected { return $json->decode($_[0]{body}) }
@@ -130,6 +132,23 @@ subtest 'bodies' => sub {
     is($large->{length}, length $bytes,           'two million bytes arrive');
     is($large->{sum},    unpack('%32C*', $bytes), '... unchanged');
     cmp_ok($large->{count}, '>', 4, '... in pieces');
+};
+
+# Every $receive used to begin the waiting anew.
+subtest 'a trickle does not keep body_timeout from passing' => sub {
+    my $impatient = TestServer->start(body_timeout => 0.5, app => $app);
+    for my $framing ("Content-Length: 1000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n3e8\r\n") {
+        my $client = TestClient->new($impatient->port);
+        $client->send("POST /gone HTTP/1.1\r\nHost: h\r\n$framing");
+        my $sent = 0;
+        while ($sent < 200) {
+            last if IO::Select->new($client->socket)->can_read(0.05);
+            $client->send('x');
+            $sent++;
+        }
+        is($client->response->{status}, 408, "408 before the body was complete ($sent bytes)");
+    }
+    is($impatient->stop, 0, '... and the server goes on');
 };
 
 subtest 'as it arrives' => sub {

@@ -234,6 +234,16 @@ my %handlers = (
         await $send->({ type => 'http.response.body', fh => $fh, %range });
         close $fh;
     },
+    '/unreadable' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my $connection = $scope->{'pagi.connection'};
+        $connection->on_disconnect(sub { print STDERR "unreadable: on_disconnect $_[0]\n" });
+        $connection->on_complete(sub { print STDERR "unreadable: on_complete\n" });
+        open my $fh, '>>', $path or die $!;
+        await start($send);
+        my $sent = await $send->({ type => 'http.response.body', fh => $fh, offset => 0 })->else_done('failed');
+        print STDERR "unreadable: $sent\n" if $sent;
+    },
     '/recover' => async sub {
         my ($scope, $receive, $send) = @_;
         await start($send);
@@ -382,6 +392,12 @@ subtest 'files' => sub {
     ok(get($port, '/handle')->{body} eq substr($content, 14), 'a handle from where it stands');
     is(get($port, '/handle?offset=7&length=7')->{body}, "100001\n", 'a handle from an offset');
     is(get($port, '/recover')->{body}, 'instead', 'after a file that cannot be opened, the application can go on');
+    my $client = TestClient->new($port)->send("GET /unreadable HTTP/1.1\r\nHost: h\r\n\r\n");
+    unlike($client->rest, qr/\r\n0\r\n/, 'what cannot be read to its end is cut short');
+    ok($server->wait_for_log(qr/unreadable: on_disconnect server_error/), '... which the application is told');
+    ok($server->wait_for_log(qr/unreadable: failed/),                     '... by its $send, too');
+    like($server->log, qr/The file of a response could not be read: 700000 bytes are missing/, '... and the log');
+    unlike($server->log, qr/unreadable: on_complete/, '... and it is not complete');
 };
 
 subtest 'Futures' => sub {

@@ -90,8 +90,10 @@ SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code) {
         SV *future = px_future_pending(aTHX_ worker);
         if (!exchange->senders) exchange->senders = newAV();
         av_push(exchange->senders, newSVsv(future));
-        px_transport_high(aTHX_ exchange);
-        if (worker->engine) (void)peregrine_flush(worker->engine, exchange->ticket);
+        if (!worker->engine) return future;
+        /* What waits may be a file, which is no memory of ours. */
+        if (peregrine_buffered(worker->engine, exchange->ticket) >= worker->high_water) px_transport_high(aTHX_ exchange);
+        (void)peregrine_flush(worker->engine, exchange->ticket);
         px_worker_wake(worker);
         return future;
     }

@@ -210,3 +210,19 @@ void px_future_resolve_all(pTHX_ px_worker *worker, AV **futures) {
     }
     SvREFCNT_dec((SV *)list);
 }
+
+/* Fails a list of Futures with the same message, oldest first, and empties it. */
+void px_future_fail_all(pTHX_ px_worker *worker, AV **futures, const char *message) {
+    AV *list = *futures;
+    if (!list) return;
+    *futures = NULL;
+    sv_2mortal((SV *)list);
+    for (SSize_t i = 0; i <= av_top_index(list); i++) {
+        SV **future = av_fetch(list, i, 0);
+        SV *failure = NULL, *error = NULL;
+        if (!future || px_future_look(aTHX_ worker->cx, *future, &failure) != PX_FUTURE_PENDING) continue;
+        SV *text = newSVpvn_flags(message, strlen(message), SVs_TEMP);
+        SvREFCNT_dec(px_call(aTHX_ *future, "fail", text, newSVpvs_flags("pagi", SVs_TEMP), &error));
+        if (error) px_worker_tell(aTHX_ worker, "_callback_died", error, NULL);
+    }
+}

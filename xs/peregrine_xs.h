@@ -416,6 +416,7 @@ bool px_future_is_plain(const px_context *cx, const SV *object);
 SV *px_future_done(pTHX_ px_worker *worker, SV *value);
 SV *px_future_pending(pTHX_ px_worker *worker);
 SV *px_future_failed(pTHX_ px_worker *worker, SV *message);
+void px_future_fail_all(pTHX_ px_worker *worker, AV **futures, const char *message);
 SV *px_future_invalid(pTHX_ px_worker *worker, const char *format, ...);
 px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure);
 void px_future_resolve(pTHX_ px_worker *worker, SV *future, SV *value);

@@ -775,8 +775,8 @@ How long a request body that the application waits for may stall (408). 0: no li
 
 =item min_body_rate => 500
 
-So many bytes of body extend C<body_timeout> by a second; a trickle does not. From 1 to 1073741824.
-B<--min-body-rate>
+So many bytes of body pay for a second of C<body_timeout>: a trickle does not keep it from passing.
+From 1 to 1073741824. B<--min-body-rate>
 
 =item write_timeout => 30
 
@@ -784,7 +784,7 @@ How long a peer may not take its response. 0: no limit. From 0 to 86400. B<--wri
 
 =item min_write_rate => 500
 
-So many bytes that it takes extend C<write_timeout> by a second. From 1 to 1073741824.
+So many bytes that it takes pay for a second of C<write_timeout>. From 1 to 1073741824.
 B<--min-write-rate>
 
 =item request_timeout => 0

@@ -38,11 +38,11 @@ pub const Config = struct {
     idle_ms: u32 = 60_000,
     /// A request body that is being waited for may stall so long...
     body_ms: u32 = 30_000,
-    /// ...and each so many bytes per second extend it by a second, so that trickling does not.
+    /// ...and each so many bytes pay for a second of what has passed, so that trickling does not.
     body_rate_min: u32 = 500,
     /// Output that the peer does not take may stall so long...
     write_ms: u32 = 30_000,
-    /// ...and each so many bytes per second that it takes extend it by a second.
+    /// ...and each so many bytes that it takes pay for a second of what has passed.
     write_rate_min: u32 = 500,
     /// After a final answer: how long the peer may take to read it and close, before the socket goes.
     linger_ms: u32 = 2_000,
@@ -114,9 +114,9 @@ pub const Config = struct {
         .head_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From the first byte of a request head to its end (408)" },
         .idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A connection without a request; 0: no limit" },
         .body_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "How long a request body may stall (408); 0: no limit" },
-        .body_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Request body bytes per second that extend body_ms" },
+        .body_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Request body bytes that pay for a second of body_ms" },
         .write_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "How long a peer may not take its response; 0: no limit" },
-        .write_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Response bytes per second that extend write_ms" },
+        .write_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Response bytes that pay for a second of write_ms" },
         .linger_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to read a last answer before the socket goes" },
         .accept_pause_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Pause of accepting after descriptors ran out" },
         .access_log_bytes = Rule{ .min = 4096, .max = gib, .unit = .bytes, .summary = "Access log lines that wait for a slow file; more are dropped" },

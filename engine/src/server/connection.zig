@@ -136,7 +136,7 @@ pub const Connection = struct {
         };
         return switch (connection.output) {
             .open => reading,
-            .blocked => |stall| @min(reading, stall.deadline(config.write_ms, config.write_rate_min)),
+            .blocked => |stall| @min(reading, stall.deadline(config.write_ms)),
         };
     }
 
@@ -164,7 +164,7 @@ pub const Connection = struct {
         if (now < connection.deadline(config)) return .not_yet;
         switch (connection.output) {
             .open => {},
-            .blocked => |stall| if (now >= stall.deadline(config.write_ms, config.write_rate_min)) return .write_stalled,
+            .blocked => |stall| if (now >= stall.deadline(config.write_ms)) return .write_stalled,
         }
         return switch (connection.phase) {
             .head => .refuse,
@@ -226,7 +226,7 @@ test "a blocked output has its own deadline, moved by what the peer takes" {
         .output = .{ .blocked = .begin(0) },
     };
     try std.testing.expectEqual(.write_stalled, connection.overdue(1000, &config));
-    connection.output.blocked.progress(200);
-    try std.testing.expectEqual(.not_yet, connection.overdue(2999, &config));
-    try std.testing.expectEqual(.write_stalled, connection.overdue(3000, &config));
+    connection.output.blocked.progress(50, config.write_rate_min, 800);
+    try std.testing.expectEqual(.not_yet, connection.overdue(1499, &config));
+    try std.testing.expectEqual(.write_stalled, connection.overdue(1500, &config));
 }

@@ -57,6 +57,8 @@ pub const Exchange = struct {
     status: u16 = 0,
     /// Content that was queued.
     body_bytes: u64 = 0,
+    /// A file range is the last piece of the body: only sending it shows whether it can be read.
+    ends_with_file: bool = false,
     /// The engine answers in place of the host.
     refused: bool = false,
     /// What the access log keeps of the request.
@@ -78,7 +80,7 @@ pub const Exchange = struct {
         /// Bytes are on their way and somebody waits for them.
         wanted: Stall,
         /// Bytes are on their way and nobody asked for them: the peer waits.
-        unwanted,
+        unwanted: Stall.Paused,
         complete,
     };
 
@@ -112,8 +114,8 @@ pub const Exchange = struct {
         switch (exchange.input) {
             .complete => return false,
             .wanted => {},
-            .unwanted => {
-                exchange.input = .{ .wanted = .begin(now) };
+            .unwanted => |paused| {
+                exchange.input = .{ .wanted = paused.proceed(now) };
                 exchange.delivered = false;
             },
         }
@@ -121,8 +123,20 @@ pub const Exchange = struct {
     }
 
     /// For hosts that pull: what was asked for has been given.
-    pub fn pieceDelivered(exchange: *Exchange) void {
-        if (exchange.input == .wanted and exchange.delivered) exchange.input = .unwanted;
+    pub fn pieceDelivered(exchange: *Exchange, now: u64) void {
+        switch (exchange.input) {
+            .wanted => |stall| if (exchange.delivered) {
+                exchange.input = .{ .unwanted = stall.pause(now) };
+            },
+            .unwanted, .complete => {},
+        }
+    }
+
+    /// Whether the response is complete and what is left of it cannot fail: it is with the kernel, or leaves with this round.
+    pub fn isSettled(exchange: *const Exchange) bool {
+        const connection = exchange.connection;
+        if (!exchange.ended or connection.output != .open) return false;
+        return !exchange.ends_with_file or connection.outbox.isEmpty();
     }
 
     /// When its peer, or its host, has had its time.
@@ -130,7 +144,7 @@ pub const Exchange = struct {
         const quiet = if (exchange.idle_ms == 0) Timer.never else exchange.active_at + exchange.idle_ms;
         const idle = if (exchange.openWebSocket()) |websocket| @min(quiet, websocket.deadline()) else @min(quiet, exchange.repeatAt());
         return switch (exchange.input) {
-            .wanted => |stall| @min(idle, stall.deadline(config.body_ms, config.body_rate_min)),
+            .wanted => |stall| @min(idle, stall.deadline(config.body_ms)),
             .unwanted, .complete => idle,
         };
     }
@@ -144,7 +158,7 @@ pub const Exchange = struct {
     /// Whether the request's body has stalled for too long.
     pub fn bodyOverdue(exchange: *const Exchange, now: u64, config: *const Config) bool {
         return switch (exchange.input) {
-            .wanted => |stall| now >= stall.deadline(config.body_ms, config.body_rate_min),
+            .wanted => |stall| now >= stall.deadline(config.body_ms),
             .unwanted, .complete => false,
         };
     }
@@ -267,6 +281,7 @@ pub const Exchange = struct {
             exchange.body_bytes += range.len;
         }
         try connection.outbox.append(pool, tail[0..tail_len]);
+        exchange.ends_with_file = plan.payload;
         exchange.ended = true;
         return if (plan.payload) .queued else .not_needed;
     }

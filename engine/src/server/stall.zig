@@ -1,34 +1,66 @@
-//! A deadline by rate: waiting for a peer may last a fixed time, and every byte that it moves earns it a little more. A peer that
-//! trickles earns next to nothing, a slow honest one is never cut.
+//! A deadline by rate: waiting for a peer may last a fixed time, and every byte that it moves pays for some of what has passed. A peer
+//! that trickles pays next to nothing, a slow honest one is never cut, and nobody pays ahead.
 const std = @import("std");
 const Timer = @import("timer.zig").Timer;
 
-/// A deadline by rate: every byte that the peer moves earns it a little more time.
+/// A deadline by rate: every byte that the peer moves pays for some of the time that has passed.
 pub const Stall = struct {
+    /// Since when the peer is waited for, less what it has paid for. Never in the future: a burst buys no patience for later.
     since: u64,
-    bytes: u64 = 0,
+    /// Thousandths of bytes that were too few for a millisecond.
+    change: u64 = 0,
 
     /// The waiting starts.
     pub fn begin(now: u64) Stall {
         return .{ .since = now };
     }
 
-    /// The peer moved so many bytes.
-    pub fn progress(stall: *Stall, bytes: u64) void {
-        stall.bytes += bytes;
+    /// The peer moved so many bytes: a second for each `rate` of them.
+    pub fn progress(stall: *Stall, bytes: u64, rate: u32, now: u64) void {
+        const paid = bytes * 1000 + stall.change;
+        stall.since += paid / rate;
+        stall.change = paid % rate;
+        if (stall.since >= now) stall.* = .begin(now);
     }
 
-    /// When patience ends: `limit_ms` (0: never) after the start plus a second for each `rate` bytes.
-    pub fn deadline(stall: Stall, limit_ms: u32, rate: u32) u64 {
-        if (limit_ms == 0) return Timer.never;
-        return stall.since + limit_ms + stall.bytes * 1000 / rate;
+    /// When patience ends: `limit_ms` (0: never) after the start, which progress has moved.
+    pub fn deadline(stall: Stall, limit_ms: u32) u64 {
+        return if (limit_ms == 0) Timer.never else stall.since + limit_ms;
     }
+
+    /// Nobody waits for the peer for a while.
+    pub fn pause(stall: Stall, now: u64) Paused {
+        return .{ .spent_ms = now -| stall.since };
+    }
+
+    /// The time that the peer has used up of its patience, while nobody waits for it.
+    pub const Paused = struct {
+        spent_ms: u64 = 0,
+
+        /// It is waited for again.
+        pub fn proceed(paused: Paused, now: u64) Stall {
+            return .{ .since = now -| paused.spent_ms };
+        }
+    };
 };
 
-test "bytes earn time in proportion, no bytes earn none" {
+test "bytes pay in proportion for what has passed, no bytes pay nothing" {
     var stall: Stall = .begin(1000);
-    try std.testing.expectEqual(1500, stall.deadline(500, 100));
-    stall.progress(50);
-    try std.testing.expectEqual(2000, stall.deadline(500, 100));
-    try std.testing.expectEqual(Timer.never, stall.deadline(0, 100));
+    try std.testing.expectEqual(1500, stall.deadline(500));
+    stall.progress(20, 100, 1300);
+    try std.testing.expectEqual(1700, stall.deadline(500));
+    for (0..100) |_| stall.progress(1, 100_000, 1300);
+    try std.testing.expectEqual(1701, stall.deadline(500));
+    try std.testing.expectEqual(Timer.never, stall.deadline(0));
+}
+
+test "a burst buys no patience for later" {
+    var stall: Stall = .begin(1000);
+    stall.progress(1 << 40, 100, 1300);
+    try std.testing.expectEqual(1800, stall.deadline(500));
+}
+
+test "time in which nobody waits is the peer's, and what it used up before is not given back" {
+    const paused = Stall.begin(1000).pause(1300);
+    try std.testing.expectEqual(5000 - 300 + 500, paused.proceed(5000).deadline(500));
 }

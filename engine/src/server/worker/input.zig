@@ -40,7 +40,7 @@ pub fn Input(comptime W: type) type {
                 connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
             }
             if (W.pull) switch (connection.phase) {
-                .exchange => |exchange| exchange.pieceDelivered(),
+                .exchange => |exchange| exchange.pieceDelivered(w.now),
                 else => {},
             };
             if (W.pull and connection.phase == .exchange and w.host.waiting()) {
@@ -113,7 +113,7 @@ pub fn Input(comptime W: type) type {
         fn bodyPiece(w: *W, peer: *Peer, piece: []const u8) void {
             switch (peer.connection.phase) {
                 .exchange => |exchange| {
-                    exchange.input.wanted.progress(piece.len);
+                    exchange.input.wanted.progress(piece.len, w.config.body_rate_min, w.now);
                     exchange.active_at = w.now;
                     exchange.delivered = true;
                     w.host.body(w, exchange, piece);

@@ -27,7 +27,7 @@ pub fn Output(comptime W: type) type {
             accepted,
             /// The response is complete and out of our hands: the exchange is gone.
             done,
-            /// Accepted, but the high-water mark is reached: `drained` or, after the end, `finished` follows.
+            /// Accepted, but the high-water mark is reached, or a file has yet to be sent: `drained` or, after the end, `finished` follows.
             blocked,
         };
 
@@ -129,7 +129,7 @@ pub fn Output(comptime W: type) type {
             if (connection.output == .open and much) {
                 if (!w.flush(peer)) return .accepted; // the peer is gone, which the host was told
             }
-            if (exchange.ended and connection.output == .open) {
+            if (exchange.isSettled()) {
                 complete(w, peer, exchange);
                 if (w.pumping != peer) {
                     if (connection.input.isEmpty() and connection.isFlushed()) w.settle(peer) else w.cork(peer);
@@ -137,7 +137,7 @@ pub fn Output(comptime W: type) type {
                 return .done;
             }
             if (connection.output == .open) w.cork(peer);
-            if (connection.queuedBytes() < w.config.write_high_bytes) return .accepted;
+            if (!exchange.ends_with_file and connection.queuedBytes() < w.config.write_high_bytes) return .accepted;
             exchange.above_high = true;
             return .blocked;
         }
@@ -239,16 +239,30 @@ pub fn Output(comptime W: type) type {
                     return .waits;
                 },
                 .failed => _ = sendFailed(w, peer),
-                .end_of_file, .file_failed => w.fail(peer, .server_error),
+                .end_of_file => fileFailed(w, peer, range, "ended before all of its bytes were sent"),
+                .file_failed => fileFailed(w, peer, range, "could not be read"),
             }
             return .lost;
+        }
+
+        /// The rest of a response is not to be had: the peer sees it cut short.
+        fn fileFailed(w: *W, peer: *Peer, range: *const FileRange, comptime what: []const u8) void {
+            const connection = &peer.connection;
+            var buffer: [160]u8 = undefined;
+            const text = "connection {d} ({s}): The file of a response " ++ what ++ ": {d} bytes are missing - closing connection";
+            w.say(.err, &buffer, text, .{ connection.number, connection.peer_text.slice(), range.len });
+            switch (connection.phase) {
+                .exchange => |exchange| exchange.body_bytes -|= range.len,
+                else => {},
+            }
+            w.fail(peer, .server_error);
         }
 
         /// The kernel took so many bytes of the outbox.
         pub fn took(w: *W, peer: *Peer, len: usize) void {
             switch (peer.connection.output) {
                 .open => {},
-                .blocked => |*stall| stall.progress(len),
+                .blocked => |*stall| stall.progress(len, w.config.write_rate_min, w.now),
             }
             switch (peer.connection.phase) {
                 .exchange => |exchange| exchange.active_at = w.now,
@@ -274,7 +288,7 @@ pub fn Output(comptime W: type) type {
                 .closed => return,
                 .exchange => |exchange| {
                     if (exchange.ended) {
-                        if (connection.output == .open) {
+                        if (exchange.isSettled()) {
                             w.host.finished(w, exchange);
                             complete(w, peer, exchange);
                             if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);

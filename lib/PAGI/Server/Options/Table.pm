@@ -312,7 +312,8 @@ my @SECTIONS = (
                 type   => 'integer',
                 engine => 'body_rate_min',
                 live   => 1,
-                about  => 'So many bytes of body extend C<body_timeout> by a second; a trickle does not.',
+                about  =>
+                    'So many bytes of body pay for a second of C<body_timeout>: a trickle does not keep it from passing.',
             },
             {
                 name   => 'write_timeout',
@@ -327,7 +328,7 @@ my @SECTIONS = (
                 type   => 'integer',
                 engine => 'write_rate_min',
                 live   => 1,
-                about  => 'So many bytes that it takes extend C<write_timeout> by a second.',
+                about  => 'So many bytes that it takes pay for a second of C<write_timeout>.',
             },
             {
                 name   => 'request_timeout',
