@@ -191,6 +191,26 @@ PPCODE:
     mPUSHu(at);
     mPUSHp(reason, strlen(reason));
 
+int
+open_unix(path, backlog, mode, uid, gid)
+    const char *path
+    int backlog
+    IV mode
+    IV uid
+    IV gid
+PREINIT:
+    peregrine_unix_socket wanted;
+CODE:
+    wanted.size = sizeof(wanted);
+    wanted.backlog = backlog;
+    wanted.path = path;
+    wanted.mode = mode;
+    wanted.uid = uid;
+    wanted.gid = gid;
+    RETVAL = peregrine_open_unix(&wanted);
+OUTPUT:
+    RETVAL
+
 MODULE = Peregrine  PACKAGE = Peregrine::Worker
 
 SV *

@@ -229,7 +229,7 @@ bool px_scope_refresh(pTHX_ px_exchange *exchange, const peregrine_request *requ
     px_context *cx = worker->cx;
     SV **slots = exchange->scope.slots;
     const bool has_client = request->peer[0] != '\0';
-    if (has_client != (slots[PX_SLOT_CLIENT] != NULL) || request->local[0] == '/') return false;
+    if (has_client != (slots[PX_SLOT_CLIENT] != NULL) || request->local_port == 0) return false;
     if ((worker->state != NULL) != (slots[PX_SLOT_STATE] != NULL)) return false;
     if (worker->state) refer_to(aTHX_ slots[PX_SLOT_STATE], (SV *)newHVhv(worker->state));
     if (worker->extensions || request->secure)

@@ -229,7 +229,7 @@ static void add_containers(pTHX_ px_exchange *exchange, const peregrine_request 
     add(aTHX_ exchange, PX_SLOT_HEADERS, PX_KEY(cx, HEADERS), newRV_noinc((SV *)px_scope_headers(aTHX_ cx, request, lasting)));
     if (request->peer[0])
         add(aTHX_ exchange, PX_SLOT_CLIENT, PX_KEY(cx, CLIENT), address(aTHX_ request->peer, newSViv(request->peer_port), lasting));
-    SV *port = request->local[0] == '/' ? newSV(0) : newSViv(request->local_port);
+    SV *port = request->local_port ? newSViv(request->local_port) : newSV(0); /* a Unix socket has none */
     add(aTHX_ exchange, PX_SLOT_SERVER, PX_KEY(cx, SERVER), address(aTHX_ request->local, port, lasting));
     if (worker->state) add(aTHX_ exchange, PX_SLOT_STATE, PX_KEY(cx, STATE), newRV_noinc((SV *)newHVhv(worker->state)));
     add(aTHX_ exchange, PX_SLOT_EXTENSIONS, PX_KEY(cx, EXTENSIONS), newRV_noinc((SV *)px_scope_extensions(aTHX_ exchange, request)));

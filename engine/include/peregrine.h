@@ -82,8 +82,23 @@ int peregrine_worker_get(const peregrine_worker *worker, const char *name, int64
 
 enum { PEREGRINE_REUSE_PORT = 1, PEREGRINE_V6_ONLY = 2 };
 
-/* Listens on a numeric IPv4 or IPv6 address, or on a Unix path when `address` starts with '/'. Returns the listener's number >= 0. */
+/* Listens on a numeric IPv4 or IPv6 address, or on a Unix path when `address` starts with '/' (a stale file is replaced, the caller removes
+ * the file in the end). Returns the listener's number >= 0. */
 int peregrine_listen(peregrine_worker *worker, const char *address, uint16_t port, int backlog, uint32_t flags);
+
+/* A Unix socket that is to listen */
+typedef struct peregrine_unix_socket {
+    uint32_t size;
+    int32_t backlog;
+    const char *path;
+    int64_t mode;     /* permission bits of its file; -1: what the umask leaves */
+    int64_t uid, gid; /* its owner; -1: the process's */
+} peregrine_unix_socket;
+
+/* Makes a listening Unix socket for peregrine_listen_fd(), for processes that share it or give up rights before they serve. A socket file at
+ * which nobody listens is replaced; errno EADDRINUSE: somebody does, or the file is no socket. Returns the descriptor. The caller removes
+ * the file in the end. */
+int peregrine_open_unix(const peregrine_unix_socket *wanted);
 /* Takes over a listening socket (inherited, or shared with other processes) and its descriptor. */
 int peregrine_listen_fd(peregrine_worker *worker, int fd);
 /* The bound address ("127.0.0.1", "::1", "/path") and port (0 for Unix) of a listener; returns the text's length. */
@@ -270,7 +285,7 @@ typedef struct peregrine_request {
     uint16_t peer_port, local_port;
     uint32_t connection; /* its number, for logs */
     const char *peer;    /* numeric address without a port; "" for Unix sockets. NUL-terminated, like `local` */
-    const char *local;   /* the address or Unix path that was connected to */
+    const char *local;   /* the address or Unix path ("@name": an abstract one) that was connected to; local_port is 0 then */
     int64_t body_length; /* Content-Length; -1: chunked; 0: none */
 } peregrine_request;
 

@@ -538,7 +538,7 @@ fn createAndFree(allocator: std.mem.Allocator, backend: Backend) !void {
         .ip = "127.0.0.1",
         .worker_thread_count = 2,
         .accept_thread_count = 2,
-        .listeners = &.{.{ .unix = "\x00peregrine-defects" }},
+        .listeners = &.{.{ .unix = .{ .path = "\x00peregrine-defects" } }},
         .io = backend,
     });
     server.deinit();

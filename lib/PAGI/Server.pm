@@ -19,10 +19,12 @@ use PAGI::Server::AccessLog;
 use PAGI::Server::Connection;
 use PAGI::Server::EventCheck;
 use PAGI::Server::Future;
+use PAGI::Server::Inherited;
 use PAGI::Server::Lifespan;
 use PAGI::Server::Listener;
 use PAGI::Server::Log;
 use PAGI::Server::Options;
+use PAGI::Server::Place;
 use PAGI::Server::TLS;
 use PAGI::Server::Transport;
 
@@ -45,13 +47,18 @@ sub configure {
         $given{$name} = $value;
     }
     my %options = (%{ $self->{options} }, %given);
-    eval { PAGI::Server::Options::check_together(\%options); 1 } or croak _without_newline($@);
+    my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);
+    eval { PAGI::Server::Options::check_together(\%options, \%named); 1 } or croak _without_newline($@);
+    my @places = eval { PAGI::Server::Place->all(\%options) };
+    croak 'PAGI::Server: ' . _without_newline($@) if !@places;
     $self->SUPER::configure(%params);
     $self->{log} ||= PAGI::Server::Log->new;
     $self->{log}->set(level => $options{log_level}, format => $options{log_format}, quiet => $options{quiet});
     my @reloaded = $self->_load_certificates(\%options, \%given);
-    $self->{options} = \%options;
+    @{$self}{qw(options named)} = (\%options, \%named);
     delete @given{@reloaded};
+    $self->_choose_places(\@places, \%options)
+        if !$self->{places} || grep { /\A(?:host|port|listen|socket.*|disable_tls)\z/ } keys %given;
     $self->_configure_worker(\%given) if $self->{worker};
     return;
 }
@@ -71,6 +78,17 @@ sub _load_certificates {
     croak _without_newline($@) if $ssl && !$tls;
     $self->{tls} = $tls;
     return $live ? 'ssl' : ();
+}
+
+# A place may have certificates of its own.
+sub _choose_places {
+    my ($self, $places, $options) = @_;
+    for my $place (grep { ref $_->{ssl} && !$options->{disable_tls} } @$places) {
+        $place->{tls} = eval { PAGI::Server::TLS->new($place->{ssl}) }
+            or croak _without_newline($@ =~ s/option 'ssl'/option 'listen': '$place->{name}'/r);
+    }
+    $self->{places} = $places;
+    return;
 }
 
 sub _without_newline {
@@ -123,18 +141,8 @@ sub open_listeners {
     my ($self) = @_;
     return $self if $self->{worker};
     my $options = $self->{options};
-    my @opened  = eval {
-        PAGI::Server::Listener->open_all(
-            host      => $options->{host},
-            port      => $options->{port},
-            backlog   => $options->{listener_backlog},
-            reuseport => $options->{reuseport},
-        );
-    };
-    die ref $@ ? Future::Exception->new($@->{message}, 'listen', @{$@}{qw(errno host port)}) : $@ if !@opened;
+    $self->{listeners} = $self->_open_places;
     $self->{worker}    = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
-    $self->{opened}    = \@opened;
-    $self->{listeners} = [ map { { type => 'tcp', host => $_->{host}, port => $_->{port} } } @opened ];
     PAGI::Server::AccessLog->start(
         $self->{worker},
         target => $options->{access_log},
@@ -143,16 +151,41 @@ sub open_listeners {
     return $self;
 }
 
+# Sockets that whoever started the process has bound already are used where a place asks for them; all of them, if
+# nobody said where to listen.
+sub _open_places {
+    my ($self)    = @_;
+    my $options   = $self->{options};
+    my $inherited = $self->{inherited} //= eval { PAGI::Server::Inherited->from_environment };
+    die Future::Exception->new("Cannot use inherited sockets: $@", 'listen', 0) if $@;
+    my $places = $self->{places};
+    if ($inherited && !grep { $self->{named}{$_} } qw(host port socket listen)) {
+        $places = [ map { PAGI::Server::Place->new("fd:$_") } $inherited->descriptors ];
+    }
+    my @opened = eval {
+        PAGI::Server::Listener->open_all(
+            $places,
+            backlog   => $options->{listener_backlog},
+            reuseport => $options->{reuseport},
+            inherited => $inherited,
+        );
+    };
+    die ref $@ ? Future::Exception->new($@->{message}, 'listen', @{$@}{qw(errno host port)}) : $@ if !@opened;
+    $self->{log}->warn("PAGI: nothing is to listen on the inherited descriptor $_: it is closed")
+        for $inherited ? $inherited->close_rest : ();
+    return \@opened;
+}
+
 sub _start {
     my ($self) = @_;
     $self->open_listeners;
     my $worker = $self->{worker};
     $worker->attach($self->_attachment);
-    for my $listener (@{ delete $self->{opened} }) {
+    for my $listener (@{ $self->{listeners} }) {
         my $number = $self->_hand_over($listener);
-        $worker->secure($number, $self->{tls}->engine) if $self->{tls};
+        my $tls    = $listener->{tls} = $self->_tls_for($listener) or next;
+        $worker->secure($number, $tls->engine);
     }
-    $self->{scheme} = $self->{tls} ? 'https' : 'http';
     $self->_watch;
     $self->_attach_signals;
     $self->{running} = 1;
@@ -191,13 +224,22 @@ sub _advertised {
 # The engine closes the descriptor that it gets, Perl the one that it has. Returns the listener's number.
 sub _hand_over {
     my ($self, $listener) = @_;
-    my $descriptor = POSIX::dup(fileno $listener->{socket});
+    my $socket     = delete $listener->{socket};
+    my $descriptor = POSIX::dup(fileno $socket);
     my $code       = defined $descriptor ? $self->{worker}->listen_fd($descriptor) : -1;
     return $code if $code >= 0;
     my $reason = "$!";
     POSIX::close($descriptor) if defined $descriptor;
-    die Future::Exception->new("Cannot listen on $listener->{host}: $reason\n",
-        'listen', $! + 0, @{$listener}{qw(host port)});
+    die Future::Exception->new('Cannot listen on ' . $listener->url('tcp') . ": $reason\n", 'listen', $! + 0);
+}
+
+# What a listener speaks TLS with: its own certificates, or those of the server if it is no Unix socket.
+sub _tls_for {
+    my ($self, $listener) = @_;
+    my $place = $listener->{place};
+    return               if $self->{options}{disable_tls};
+    return $place->{tls} if $place->{tls};
+    return $place->{ssl} // $listener->{type} eq 'tcp' ? $self->{tls} : undef;
 }
 
 sub _watch {
@@ -220,7 +262,7 @@ sub _attach_signals {
     }
     $on{USR1} = sub { $weak && $weak->{worker} && $weak->{worker}->reopen_access_log };
     $on{HUP}  = sub { $weak && $weak->_reload_certificates }
-        if $self->{tls};
+        if grep { $_->{tls} } @{ $self->{listeners} };
     $self->{signals} = { map { $_ => $loop->attach_signal($_ => $on{$_}) } keys %on };
     return;
 }
@@ -235,13 +277,16 @@ sub _stop_by_signal {
 
 sub _reload_certificates {
     my ($self) = @_;
-    if (eval { $self->{tls}->reload }) {
-        $self->{log}->info('PAGI: the certificate files are loaded again');
-        return;
+    my %all = map { $_ => $_ } grep { defined } map { $_->{tls} } @{ $self->{listeners} };
+    for my $tls (values %all) {
+        if (eval { $tls->reload }) {
+            $self->{log}->info('PAGI: the certificate files are loaded again');
+            next;
+        }
+        my $error = _without_newline($@);
+        $error =~ s/\APAGI::Server: //;
+        $self->{log}->error("PAGI: the certificate files cannot be used, the old ones stay: $error");
     }
-    my $error = _without_newline($@);
-    $error =~ s/\APAGI::Server: //;
-    $self->{log}->error("PAGI: the certificate files cannot be used, the old ones stay: $error");
     return;
 }
 
@@ -262,15 +307,16 @@ sub _banner {
     );
     my $details = join ', ', @parts;
     for my $listener (@{ $self->{listeners} }) {
-        my $host = $listener->{host} =~ /:/ ? "[$listener->{host}]" : $listener->{host};
-        $self->{log}->info("PAGI Server listening on $self->{scheme}://$host:$listener->{port}/ ($details)");
+        my $url = $listener->url($listener->{tls} ? 'https' : 'http');
+        $url .= ' with TLS' if $listener->{tls} && $listener->{type} eq 'unix';
+        $self->{log}->info("PAGI Server listening on $url ($details)");
     }
     return;
 }
 
 sub _tls_state {
     my ($self) = @_;
-    return 'on' if $self->{tls};
+    return 'on' if grep { $_->{tls} } @{ $self->{listeners} };
     return $self->{options}{ssl} ? 'disabled' : Peregrine::has_tls() ? 'off' : 'not built in';
 }
 
@@ -298,6 +344,7 @@ sub _drain {
     my $timer;
     $timer = $loop->watch_time(after => $self->{options}{shutdown_timeout}, code => sub { $self->_cut });
     $self->{worker}->drain;
+    $self->_remove_socket_files;
     return $stopped->on_ready(sub { $loop->unwatch_time($timer) });
 }
 
@@ -314,13 +361,20 @@ sub _close_worker {
     my $signals = delete $self->{signals} || {};
     my $handle  = delete $self->{handle};
     $self->{log}->flush if $self->{log};
-    delete @{$self}{qw(opened listeners)};
+    $self->_remove_socket_files;
+    delete $self->{listeners};
     my $worker = delete $self->{worker} or return;
     if ($loop) {
         $loop->detach_signal($_ => $signals->{$_}) for keys %$signals;
         $loop->unwatch_io(handle => $handle, on_read_ready => 1) if $handle;
     }
     $worker->close;
+    return;
+}
+
+sub _remove_socket_files {
+    my ($self) = @_;
+    $_->remove_file for @{ $self->{listeners} || [] };
     return;
 }
 
@@ -413,18 +467,20 @@ sub _access_lines {
 # ---- Questions ----------------------------------------------------------------------------------
 
 sub port {
-    my ($self) = @_;
-    my $listeners = $self->{listeners};
-    return $listeners && @$listeners ? $listeners->[0]{port} : $self->{options}{port};
+    my ($self)  = @_;
+    my ($first) = grep { defined $_->{port} } @{ $self->{listeners} || $self->{places} };
+    return $first ? $first->{port} : undef;
+}
+
+sub socket_path {
+    my ($self)  = @_;
+    my ($first) = grep { defined $_->{path} } @{ $self->{listeners} || $self->{places} };
+    return $first ? $first->{path} : undef;
 }
 
 sub listeners {
     my ($self) = @_;
-    return [
-        map {
-            { %$_ }
-        } @{ $self->{listeners} || [] }
-    ];
+    return [ map { $_->facts } @{ $self->{listeners} || [] } ];
 }
 
 sub has_tls   { return Peregrine::has_tls() ? 1 : 0 }
@@ -640,6 +696,29 @@ listened to on all of its addresses. B<--host>
 =item port => 5000
 
 0 takes a free one. From 0 to 65535. B<--port>
+
+=item socket => none
+
+The path of a Unix socket, in place of C<host> and C<port>. A socket file at which nobody listens is
+replaced; the file is removed at the end. B<--socket>
+
+=item socket_mode => what the umask leaves
+
+Permissions of the file of each Unix socket: C<0660>. Who may write to it may connect.
+B<--socket-mode>
+
+=item socket_owner => the process's
+
+Owner of the file of each Unix socket, a name or a number. B<--socket-owner>
+
+=item socket_group => the process's
+
+Its group. B<--socket-group>
+
+=item listen => none
+
+Several places to listen at, each with settings of its own, see L<PAGI::Server/LISTENERS>: an array
+reference, in place of C<host>, C<port> and C<socket>. B<--listen>
 
 =item listener_backlog => 2048
 
@@ -867,6 +946,70 @@ How long a worker process may be silent; 0: for ever. Without workers it has no 
 
 =for comment End of the list.
 
+=head1 LISTENERS
+
+A server listens at one host and port, at a Unix socket (C<socket>), or at any number of places (C<listen>):
+
+    my $server = PAGI::Server->new(
+        app    => $app,
+        ssl    => \%ssl,
+        listen => [
+            '0.0.0.0:443',
+            '[::]:443',
+            '127.0.0.1:8080,plain',
+            { socket => '/run/app/app.sock', socket_mode => '0660', socket_group => 'www-data' },
+        ],
+    );
+
+    pagi-server --listen 0.0.0.0:8080 --listen /run/app/app.sock,mode=0660,group=www-data app.pl
+
+A place is a hash reference, or a word: an address, perhaps with settings behind it.
+
+    HOST:PORT, [IPV6]:PORT    { host => 'HOST', port => PORT }
+    /path, ./path, unix:path  { socket => 'path' }
+    fd:NUMBER                 { fd => NUMBER }, a socket that listens already
+
+    ,plain                    ssl => 0: no TLS here
+    ,tls                      ssl => 1: TLS with the certificates of the option ssl
+    ,cert=FILE,key=FILE       ssl => { cert_file => 'FILE', key_file => 'FILE' }: certificates of its own
+    ,mode=0660                socket_mode => '0660'
+    ,owner=USER               socket_owner => 'USER'
+    ,group=GROUP              socket_group => 'GROUP'
+
+Without a word about TLS, places with a port speak it if the server has the option C<ssl>, and Unix sockets do not.
+
+=head2 Unix sockets
+
+A socket file at which nobody listens, left by a server that was killed, is replaced; while somebody listens there, and when it
+is another kind of file, the start fails. Whoever may write to the file may connect. The file is removed at
+shutdown, unless another server's file has taken its place. In scopes C<server> is C<[$path, undef]>, and
+there is no C<client>.
+
+=head2 Sockets from systemd and Server::Starter
+
+When the process was given listening sockets (C<LISTEN_FDS> or C<SERVER_STARTER_PORT>), it listens on all of
+them, if no place is named. Otherwise a socket that is bound where a place asks for is used for it, and the
+others are closed, with a warning. Ports below 1024 need no rights that way, and connections wait in the socket while
+the server is started again:
+
+    # /etc/systemd/system/app.socket
+    [Socket]
+    ListenStream=80
+    ListenStream=/run/app.sock
+    SocketMode=0660
+    SocketGroup=www-data
+
+    [Install]
+    WantedBy=sockets.target
+
+    # /etc/systemd/system/app.service
+    [Unit]
+    Requires=app.socket
+
+    [Service]
+    User=app
+    ExecStart=/usr/bin/pagi-server -E production /srv/app/app.pl
+
 =head1 ACCESS LOG
 
 Every answered request has a line, those included that were refused before the application heard of them; it is
@@ -996,13 +1139,20 @@ runs the application's lifespan shutdown. Returns a Future that never fails.
 
     my $port = $server->port;
 
-The port that the server listens on; useful with C<< port => 0 >>.
+The (first) port that the server listens on; useful with C<< port => 0 >>. Undef if it has Unix sockets only.
+
+=head2 socket_path
+
+    my $path = $server->socket_path;
+
+The path of the (first) Unix socket, or undef.
 
 =head2 listeners
 
-    print "$_->{host}:$_->{port}\n" for @{ $server->listeners };
+    print $_->{path} // "$_->{host}:$_->{port}", "\n" for @{ $server->listeners };
 
-All addresses that the server listens on, as hash references with C<type> (C<tcp>), C<host> and C<port>.
+All places that the server listens at, as hash references with C<type> (C<tcp>), C<host> and C<port>, or
+C<type> (C<unix>), C<path> and C<socket_mode> (permission bits; undef if the socket was inherited).
 
 =head2 is_running
 

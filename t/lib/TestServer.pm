@@ -52,14 +52,14 @@ sub _child {
         require PAGI::Server;
         my $limits = delete $options->{limits} || {};
         my $loop   = IO::Async::Loop->new;
-        my $server = PAGI::Server->new(port => 0, %$options);
+        my $server = PAGI::Server->new((grep { $options->{$_} } qw(socket listen)) ? () : (port => 0), %$options);
         $loop->add($server);
         $server->listen->get;
         for my $name (keys %$limits) {
             $server->{worker}->set($name => $limits->{$name}) >= 0 or die "no limit $name\n";
         }
         $writer->autoflush(1);
-        print {$writer} $server->port, "\n";
+        print {$writer} $server->port // $server->socket_path, "\n";
         $loop->run;
         1;
     };
@@ -67,21 +67,29 @@ sub _child {
     POSIX::_exit($ok ? 0 : 1);
 }
 
-# Runs bin/pagi-server with arguments; the port is read from its banner.
+# Runs bin/pagi-server with arguments, at a free port unless they say where; the port, or the path of a Unix socket, is read
+# from its banner.
 sub command {
     my ($class, @arguments) = @_;
+    my @port = (grep { /\A--(?:socket|listen)\b/ } @arguments) ? () : ('--port', 0);
+    my $self = $class->spawn($^X, (map { "-I$_" } @INC), 'bin/pagi-server', @port, @arguments);
+    my $port = $self->wait_for_log(qr{listening on (?:https?://\S+:(?=\d)|unix:)([^\s/]+(?=/ )|/\S+)});
+    $self->{port} = $port or die 'pagi-server did not start: ' . $self->log;
+    return $self;
+}
+
+# Runs any command that serves.
+sub spawn {
+    my ($class, @command) = @_;
     my $log = File::Temp->new;
     my $pid = _fork();
     if (!$pid) {
         open STDERR, '>&', $log or die "stderr: $!";
         open STDOUT, '>&', $log or die "stdout: $!";
-        exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '--port', 0, @arguments or POSIX::_exit(127);
+        exec @command or POSIX::_exit(127);
     }
-    my $self = bless { pid => $pid, log => $log }, $class;
     $RUNNING{$pid} = 1;
-    my $port = $self->wait_for_log(qr{listening on https?://\S+:(\d+)/});
-    $self->{port} = $port or die 'pagi-server did not start: ' . $self->log;
-    return $self;
+    return bless { pid => $pid, log => $log }, $class;
 }
 
 # Runs bin/pagi-server to its end: exit status, standard output, standard error.

@@ -177,6 +177,10 @@ export fn peregrine_access_log_fault(format: [*:0]const u8, at: *usize, len: *us
     return null;
 }
 
+comptime {
+    _ = @import("listeners.zig");
+}
+
 const flag_reuse_port = 1;
 const flag_v6_only = 2;
 

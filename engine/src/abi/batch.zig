@@ -61,11 +61,11 @@ pub const Batch = struct {
         event.len = joined.len;
     }
 
-    /// A head that outlives the buffer it was parsed from: one piece of memory for the struct, the field spans and all texts.
-    pub fn keepHead(batch: *Batch, head: *const peregrine.Head, exchange: *const peregrine.Exchange) error{OutOfMemory}!*types.Request {
+    /// A head that outlives the buffer it was parsed from: one piece of memory for the struct, the field spans and all texts. `local`: what
+    /// was connected to.
+    pub fn keepHead(batch: *Batch, head: *const peregrine.Head, exchange: *const peregrine.Exchange, local: []const u8) error{OutOfMemory}!*types.Request {
         const connection = exchange.connection;
         const peer = connection.peer_text.slice();
-        const local = connection.local_text.slice();
         const spans_bytes = std.mem.sliceAsBytes(head.fields);
         const size = @sizeOf(types.Request) + spans_bytes.len + head.text.len + peer.len + local.len + 2;
         comptime std.debug.assert(@alignOf(peregrine.FieldSpan) <= @alignOf(types.Request));

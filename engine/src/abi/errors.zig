@@ -86,16 +86,13 @@ pub fn setErrnoOf(err: anyerror) void {
     setErrno(switch (err) {
         error.OutOfMemory, error.SystemResources => .NOMEM,
         error.AddressInUse => .ADDRINUSE,
-        error.AddressNotAvailable => .ADDRNOTAVAIL,
+        error.AddressUnavailable => .ADDRNOTAVAIL,
         error.AccessDenied, error.PermissionDenied => .ACCES,
-        error.ProcessFdQuotaExceeded => .MFILE,
-        error.SystemFdQuotaExceeded => .NFILE,
-        error.FileNotFound => .NOENT,
-        error.NotDir => .NOTDIR,
-        error.NameTooLong => .NAMETOOLONG,
-        error.AddressFamilyNotSupported => .AFNOSUPPORT,
-        error.NotASocket => .NOTSOCK,
-        error.InvalidArgument => .INVAL,
+        error.ProcessDescriptorsExhausted => .MFILE,
+        error.SystemDescriptorsExhausted => .NFILE,
+        error.PathUnusable => .NOENT,
+        error.FamilyUnsupported => .AFNOSUPPORT,
+        error.NotListening => .NOTSOCK,
         else => .IO,
     });
 }

@@ -36,11 +36,11 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        host.addRequest(exchange, head) catch worker.abort(exchange);
+        host.addRequest(exchange, head, worker.localText(exchange.connection)) catch worker.abort(exchange);
     }
 
-    fn addRequest(host: *Host, exchange: *Exchange, head: *const peregrine.Head) error{OutOfMemory}!void {
-        const kept = try host.filling.keepHead(head, exchange);
+    fn addRequest(host: *Host, exchange: *Exchange, head: *const peregrine.Head, local: []const u8) error{OutOfMemory}!void {
+        const kept = try host.filling.keepHead(head, exchange, local);
         const event = try host.filling.add(eventOf(.request, exchange));
         event.request = kept;
         if (exchange.inputComplete()) event.flags |= types.flag_last;
@@ -57,11 +57,11 @@ pub const Host = struct {
 
     /// Trailers get an event of their own: a request event keeps its own head.
     pub fn trailers(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        host.addTrailers(exchange, head) catch worker.abort(exchange);
+        host.addTrailers(exchange, head, worker.localText(exchange.connection)) catch worker.abort(exchange);
     }
 
-    fn addTrailers(host: *Host, exchange: *Exchange, head: *const peregrine.Head) error{OutOfMemory}!void {
-        const kept = try host.filling.keepHead(head, exchange);
+    fn addTrailers(host: *Host, exchange: *Exchange, head: *const peregrine.Head, local: []const u8) error{OutOfMemory}!void {
+        const kept = try host.filling.keepHead(head, exchange, local);
         const event = try host.filling.add(eventOf(.body, exchange));
         event.request = kept;
         event.flags |= types.flag_trailers;

@@ -118,6 +118,16 @@ pub const Response = extern struct {
     body_len: usize,
 };
 
+/// `peregrine_unix_socket`.
+pub const UnixSocket = extern struct {
+    size: u32,
+    backlog: i32,
+    path: [*:0]const u8,
+    mode: i64,
+    uid: i64,
+    gid: i64,
+};
+
 /// `peregrine_access_log`.
 pub const AccessLog = extern struct {
     size: u32,

@@ -46,6 +46,14 @@ pub const zone = @import("zone.zig");
 pub const Address = socket.Address;
 pub const ListenOptions = socket.ListenOptions;
 pub const ListenError = socket.ListenError;
+/// A listening socket that belongs to no io yet.
+pub const listenSocket = socket.listenSocket;
+/// Where a socket that listens already does so; an error for a descriptor that is no such socket.
+pub const listeningAddress = socket.listeningAddress;
+/// Mode and owner of the file of a unix socket.
+pub const SocketAccess = @import("socket_file.zig").Access;
+/// The file of a unix socket that listens, to be removed in the end.
+pub const SocketFile = @import("socket_file.zig").SocketFile;
 pub const Epoll = @import("epoll.zig").Epoll;
 /// Whether this system may have io_uring at all.
 pub const has_rings = builtin.os.tag == .linux;
@@ -149,6 +157,7 @@ test {
     _ = sys;
     _ = file;
     _ = socket;
+    _ = @import("socket_file.zig");
     _ = zone;
     _ = @import("log_file.zig");
     _ = @import("queue.zig");

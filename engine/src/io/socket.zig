@@ -3,6 +3,7 @@
 //! IPv6 in text follows RFC 5952, with brackets around it before a port (RFC 3986, 3.2.2).
 
 const std = @import("std");
+const socket_file = @import("socket_file.zig");
 const sys = @import("sys.zig");
 const linux = std.os.linux;
 const assert = std.debug.assert;
@@ -203,31 +204,31 @@ pub const ListenOptions = struct {
     v6_only: bool = false,
     /// A socket file at whose other end nobody listens is what a dead server left behind: remove it, then bind. Unix only.
     replace_stale: bool = true,
+    /// Mode and owner of a socket file. Unix only.
+    access: socket_file.Access = .{},
 };
 
 pub const ListenError = sys.SocketError || sys.BindError || sys.OptionError;
 
 /// A listening socket, non-blocking and closed on exec. TCP sockets that it accepts inherit TCP_NODELAY from it (Linux does
 /// that), which saves one system call per connection. The caller closes it; the file of a unix socket stays (several processes may share
-/// it), the caller unlinks it.
+/// it), the caller removes it: see `SocketFile`.
 pub fn listenSocket(address: *const Address, options: ListenOptions) ListenError!sys.Fd {
     const fd = try sys.socket(address.family());
     errdefer sys.close(fd);
-    switch (address.*) {
-        .v4, .v6 => {
-            try sys.setOption(fd, .reuse_address, 1);
-            if (options.reuse_port) try sys.setOption(fd, .reuse_port, 1);
-            if (address.* == .v6) try sys.setOption(fd, .v6_only, @intFromBool(options.v6_only));
-        },
-        .unix => {},
+    if (address.* == .unix and address.unix.buffer[0] != 0) {
+        try socket_file.listen(fd, &address.unix, options.backlog, options.access, options.replace_stale);
+        return fd;
     }
-    inheritNoDelay(fd);
+    if (address.* != .unix) {
+        try sys.setOption(fd, .reuse_address, 1);
+        if (options.reuse_port) try sys.setOption(fd, .reuse_port, 1);
+        if (address.* == .v6) try sys.setOption(fd, .v6_only, @intFromBool(options.v6_only));
+        inheritNoDelay(fd);
+    }
     var storage: sys.sockaddr.storage = undefined;
     const length = address.toSystem(&storage);
-    sys.bind(fd, @ptrCast(&storage), length) catch |err| {
-        if (err != error.AddressInUse or !options.replace_stale or !removeStale(address)) return err;
-        try sys.bind(fd, @ptrCast(&storage), length);
-    };
+    try sys.bind(fd, @ptrCast(&storage), length);
     try sys.listen(fd, options.backlog);
     return fd;
 }
@@ -240,41 +241,18 @@ pub fn inheritNoDelay(listener: sys.Fd) void {
     };
 }
 
+/// The address of a socket that came from elsewhere and listens already.
+pub fn listeningAddress(fd: sys.Fd) (sys.SocketError || error{NotListening})!Address {
+    const listens = sys.getOption(fd, .accept_conn) catch return error.NotListening;
+    return if (listens != 0) localAddress(fd) else error.NotListening;
+}
+
 /// The address on our side of a socket; after listening at port 0, the real port.
 pub fn localAddress(fd: sys.Fd) sys.SocketError!Address {
     var storage: sys.sockaddr.storage = undefined;
     var length: sys.socklen_t = undefined;
     try sys.getsockname(fd, &storage, &length);
     return Address.fromSystem(&storage, length) orelse error.FamilyUnsupported;
-}
-
-/// Removes the file of a unix socket if nobody listens there. True if the way is free now.
-fn removeStale(address: *const Address) bool {
-    if (address.* != .unix) return false;
-    const path = address.unix.path();
-    if (path.len == 0 or path[0] == 0) return false;
-    const probe = sys.socket(linux.AF.UNIX) catch return false;
-    defer sys.close(probe);
-    var storage: sys.sockaddr.storage = undefined;
-    const length = address.toSystem(&storage);
-    // An ordinary file refuses just like a socket whose owner is gone: look before removing anything.
-    sys.connect(probe, @ptrCast(&storage), length) catch |err| switch (err) {
-        error.Refused => return isSocketFile(path) and unlink(path),
-        else => return false,
-    };
-    return false;
-}
-
-fn isSocketFile(path: []const u8) bool {
-    const terminated = std.posix.toPosixPath(path) catch return false;
-    var status: linux.Statx = undefined;
-    const rc = linux.statx(linux.AT.FDCWD, &terminated, linux.AT.SYMLINK_NOFOLLOW, .{ .TYPE = true }, &status);
-    return linux.errno(rc) == .SUCCESS and linux.S.ISSOCK(status.mode);
-}
-
-fn unlink(path: []const u8) bool {
-    const terminated = std.posix.toPosixPath(path) catch return false;
-    return linux.errno(linux.unlink(&terminated)) == .SUCCESS;
 }
 
 const testing = std.testing;
@@ -346,24 +324,4 @@ test "a listening socket learns its port; the same port twice is refused, unless
     defer sys.close(shared);
     const again = try listenSocket(&try localAddress(shared), .{ .reuse_port = true });
     defer sys.close(again);
-}
-
-test "a stale unix socket is replaced, a live one and a plain file are not" {
-    var name_buffer: [64]u8 = undefined;
-    const path = try std.fmt.bufPrint(&name_buffer, "/tmp/peregrine-io-{d}.sock", .{linux.getpid()});
-    const address: Address = try .unixPath(path);
-    const first = try listenSocket(&address, .{});
-    defer _ = unlink(path);
-    try testing.expectError(error.AddressInUse, listenSocket(&address, .{}));
-    sys.close(first);
-    try testing.expectError(error.AddressInUse, listenSocket(&address, .{ .replace_stale = false }));
-    const second = try listenSocket(&address, .{});
-    sys.close(second);
-
-    try testing.expect(unlink(path));
-    const terminated = try std.posix.toPosixPath(path);
-    const file = linux.openat(linux.AT.FDCWD, &terminated, .{ .ACCMODE = .WRONLY, .CREAT = true }, 0o600);
-    try testing.expectEqual(linux.E.SUCCESS, linux.errno(file));
-    sys.close(@intCast(file));
-    try testing.expectError(error.AddressInUse, listenSocket(&address, .{}));
 }

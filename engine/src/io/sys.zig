@@ -213,12 +213,14 @@ pub const Option = enum {
     reuse_port,
     v6_only,
     no_delay,
+    /// Whether it listens; to be read only.
+    accept_conn,
     send_buffer_bytes,
     receive_buffer_bytes,
 
     fn level(option: Option) i32 {
         return switch (option) {
-            .reuse_address, .reuse_port, .send_buffer_bytes, .receive_buffer_bytes => linux.SOL.SOCKET,
+            .reuse_address, .reuse_port, .accept_conn, .send_buffer_bytes, .receive_buffer_bytes => linux.SOL.SOCKET,
             .v6_only => linux.SOL.IPV6,
             .no_delay => linux.IPPROTO.TCP,
         };
@@ -230,6 +232,7 @@ pub const Option = enum {
             .reuse_port => linux.SO.REUSEPORT,
             .v6_only => linux.IPV6.V6ONLY,
             .no_delay => linux.TCP.NODELAY,
+            .accept_conn => linux.SO.ACCEPTCONN,
             .send_buffer_bytes => linux.SO.SNDBUF,
             .receive_buffer_bytes => linux.SO.RCVBUF,
         };

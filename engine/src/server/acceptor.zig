@@ -31,6 +31,11 @@ pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
             return self.io.listenerAddress(try self.io.listen(address, options));
         }
 
+        /// Takes over a socket that listens already; its address.
+        pub fn adopt(self: *Self, fd: i32) !io.Address {
+            return self.io.listenerAddress(try self.io.adoptListener(fd));
+        }
+
         /// Shares the listeners of another acceptor, under the same numbers.
         pub fn share(self: *Self, other: *const Self) !void {
             for (other.io.listeners.items) |listener| {

@@ -36,13 +36,16 @@ pub const Connection = struct {
     listener: u32,
     peer_port: u16 = 0,
     local_port: u16 = 0,
-    peer_text: Text = .{},
-    local_text: Text = .{},
+    /// Both are empty for Unix sockets.
+    peer_text: Text = .empty,
+    local_text: Text = .empty,
 
     /// A numeric address (at most "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255"); empty for Unix sockets.
     pub const Text = struct {
-        len: u8 = 0,
-        bytes: [46:0]u8 = undefined,
+        len: u8,
+        bytes: [46:0]u8,
+
+        pub const empty: Text = .{ .len = 0, .bytes = @splat(0) };
 
         /// Keeps a copy, cut at the longest address.
         pub fn set(text: *Text, value: []const u8) void {

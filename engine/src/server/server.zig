@@ -60,6 +60,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Where the server listens, with real ports.
         addresses: []io.Address,
         units: []Unit,
+        /// Of the Unix sockets that it has made.
+        files: std.ArrayList(io.SocketFile) = .empty,
         /// Null: no place speaks TLS.
         tls: ?*tls.Context = null,
         /// Empty: each worker accepts for itself.
@@ -137,6 +139,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             if (config.tls) |wanted| self.tls = try loadCertificates(gpa, wanted);
             errdefer if (self.tls) |context| context.deinit();
             for (units) |*unit| try self.initUnit(unit, limits, io_options);
+            errdefer self.removeFiles();
+            try self.files.ensureTotalCapacity(gpa, addresses.len);
             try self.open();
             if (self.tls) |context| try self.secure(context);
             if (is_real) {
@@ -220,11 +224,21 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 ready += 1;
                 if (ready > 1) {
                     try acceptor.share(&acceptors[0]);
-                } else for (self.addresses) |*address| {
-                    address.* = try acceptor.listen(address.*, .{ .backlog = self.config.backlog });
+                } else for (self.addresses, 0..) |*address, number| {
+                    address.* = if (self.config.inheritedDescriptor(number)) |fd|
+                        try acceptor.adopt(fd)
+                    else
+                        try acceptor.listen(address.*, self.config.listenOptions(number, false));
+                    self.noteFile(number);
                 }
             }
             self.acceptors = acceptors;
+        }
+
+        /// Remembers the file of a Unix socket that this server has made, and will remove.
+        fn noteFile(self: *Self, number: usize) void {
+            if (!is_real or self.config.inheritedDescriptor(number) != null) return;
+            if (io.SocketFile.of(&self.addresses[number])) |file| self.files.appendAssumeCapacity(file);
         }
 
         /// For an acceptor: gives the connection to the worker that has the fewest.
@@ -252,7 +266,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         fn listen(self: *Self) !void {
             for (self.units, 0..) |*unit, number| {
                 for (self.addresses, 0..) |*address, listener| {
-                    const shared = address.* == .unix and number > 0;
+                    const inherited = self.config.inheritedDescriptor(listener);
+                    const shared = number > 0 and (address.* == .unix or inherited != null);
                     if (shared) {
                         if (!is_real) unreachable;
                         const fd = try io.file.duplicate(self.units[0].worker.io.listeners.items[listener].fd);
@@ -260,12 +275,21 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                         _ = try unit.worker.adoptListener(fd);
                         continue;
                     }
-                    const options: io.ListenOptions = .{ .backlog = self.config.backlog, .reuse_port = self.units.len > 1 };
-                    const id = try unit.worker.listen(address.*, options);
+                    const id = if (inherited) |fd|
+                        try self.adopt(unit, fd)
+                    else
+                        try unit.worker.listen(address.*, self.config.listenOptions(listener, self.units.len > 1));
+                    if (number > 0) continue;
                     // Port 0 has become a real one, which the others share.
-                    if (number == 0) address.* = unit.worker.listenerAddress(id);
+                    address.* = unit.worker.listenerAddress(id);
+                    self.noteFile(listener);
                 }
             }
+        }
+
+        fn adopt(_: *Self, unit: *Unit, fd: i32) !u32 {
+            if (!is_real) return error.InvalidAddress; // a simulated network inherits nothing
+            return unit.worker.adoptListener(fd);
         }
 
         /// Accepted sockets inherit it: small packets wait for more (Nagle's algorithm).
@@ -426,11 +450,16 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             self.closeAcceptors();
             for (self.units[0..self.ready]) |*unit| self.deinitUnit(unit);
             if (self.tls) |context| context.deinit();
-            if (is_real) self.removeSocketFiles();
+            self.removeFiles();
             self.handler.deinit();
             self.gpa.free(self.addresses);
             self.gpa.free(self.units);
             self.gpa.destroy(self);
+        }
+
+        fn removeFiles(self: *Self) void {
+            for (self.files.items) |*file| file.remove();
+            self.files.deinit(self.gpa);
         }
 
         fn closeAcceptors(self: *Self) void {
@@ -451,16 +480,6 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             unit.host.deinit();
             unit.worker.deinit();
             unit.inbox.release();
-        }
-
-        fn removeSocketFiles(self: *Self) void {
-            for (self.addresses) |*address| switch (address.*) {
-                .unix => |*unix| if (unix.path()[0] != 0) {
-                    const path = std.posix.toPosixPath(unix.path()) catch continue;
-                    _ = std.os.linux.unlink(&path);
-                },
-                .v4, .v6 => {},
-            };
         }
     };
 }

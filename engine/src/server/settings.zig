@@ -64,8 +64,11 @@ pub const ServerConfig = struct {
     pub const Place = union(enum) {
         /// Numeric address and port (0: any free one). `plain`: no TLS here, whatever `tls` says.
         ip: struct { address: []const u8, port: u16, plain: bool = false },
-        /// Path of a Unix socket. The file is created, and removed when the server is gone. A leading NUL byte: an abstract socket.
-        unix: []const u8,
+        /// A Unix socket. The file is created, and removed when the server is gone; one that nobody listens at is replaced. A path with a
+        /// leading NUL byte: an abstract socket. `access`: the file's mode and owner.
+        unix: struct { path: []const u8, access: io.SocketAccess = .{} },
+        /// A socket that listens already, inherited from whoever started the program: systemd begins with 3. The server closes it.
+        inherited: struct { descriptor: i32, plain: bool = false },
     };
 
     /// What ALPN agrees to: what the workers speak.
@@ -74,12 +77,34 @@ pub const ServerConfig = struct {
     /// Whether the place with this number (that of `ip` and the port first, then `listeners`) speaks TLS.
     pub fn isSecure(config: *const ServerConfig, number: usize) bool {
         if (config.tls == null) return false;
-        const own = @intFromBool(config.ip.len > 0);
-        if (number < own) return true;
-        return switch (config.listeners[number - own]) {
+        return switch (config.placeAt(number) orelse return true) {
             .ip => |ip| !ip.plain,
             .unix => false,
+            .inherited => |inherited| !inherited.plain,
         };
+    }
+
+    /// The place with this number; null for that of the port.
+    fn placeAt(config: *const ServerConfig, number: usize) ?Place {
+        const own = @intFromBool(config.ip.len > 0);
+        return if (number < own) null else config.listeners[number - own];
+    }
+
+    /// The descriptor of the place with this number, if it is inherited.
+    pub fn inheritedDescriptor(config: *const ServerConfig, number: usize) ?i32 {
+        return switch (config.placeAt(number) orelse return null) {
+            .inherited => |inherited| inherited.descriptor,
+            .ip, .unix => null,
+        };
+    }
+
+    /// How to listen at the place with this number.
+    pub fn listenOptions(config: *const ServerConfig, number: usize, reuse_port: bool) io.ListenOptions {
+        const access: io.SocketAccess = if (config.placeAt(number)) |there| switch (there) {
+            .unix => |unix| unix.access,
+            .ip, .inherited => .{},
+        } else .{};
+        return .{ .backlog = config.backlog, .reuse_port = reuse_port, .access = access };
     }
 
     /// The limits of each worker. `streams`: the handler takes bodies in pieces.
@@ -109,7 +134,8 @@ pub const ServerConfig = struct {
         if (config.ip.len > 0) try list.append(gpa, try .parse(config.ip, port));
         for (config.listeners) |place| try list.append(gpa, switch (place) {
             .ip => |ip| try .parse(ip.address, ip.port),
-            .unix => |path| try .unixPath(path),
+            .unix => |unix| try .unixPath(unix.path),
+            .inherited => |inherited| io.listeningAddress(inherited.descriptor) catch return error.InvalidAddress,
         });
         if (list.items.len == 0) return error.NowhereToListen;
         return list.toOwnedSlice(gpa);
@@ -118,7 +144,7 @@ pub const ServerConfig = struct {
 
 test "addresses in order, and none is an error" {
     const gpa = std.testing.allocator;
-    const config: ServerConfig = .{ .listeners = &.{ .{ .ip = .{ .address = "::1", .port = 9 } }, .{ .unix = "/tmp/x" } } };
+    const config: ServerConfig = .{ .listeners = &.{ .{ .ip = .{ .address = "::1", .port = 9 } }, .{ .unix = .{ .path = "/tmp/x" } } } };
     const list = try config.addresses(gpa, 80);
     defer gpa.free(list);
     try std.testing.expectEqual(3, list.len);
@@ -127,13 +153,15 @@ test "addresses in order, and none is an error" {
     try std.testing.expectEqual(null, list[2].port());
     try std.testing.expectError(error.NowhereToListen, (ServerConfig{ .ip = "" }).addresses(gpa, 80));
     try std.testing.expectError(error.InvalidAddress, (ServerConfig{ .ip = "localhost" }).addresses(gpa, 80));
+    const no_socket: ServerConfig = .{ .ip = "", .listeners = &.{.{ .inherited = .{ .descriptor = 0 } }} };
+    try std.testing.expectError(error.InvalidAddress, no_socket.addresses(gpa, 80));
 }
 
 test "addresses speak TLS, except plain ones and Unix sockets" {
     var config: ServerConfig = .{ .listeners = &.{
         .{ .ip = .{ .address = "::1", .port = 9 } },
         .{ .ip = .{ .address = "::1", .port = 10, .plain = true } },
-        .{ .unix = "/tmp/x" },
+        .{ .unix = .{ .path = "/tmp/x" } },
     } };
     for (0..4) |number| try std.testing.expect(!config.isSecure(number));
     config.tls = .{ .certificates = &.{} };

@@ -96,7 +96,21 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         };
 
         /// `id`: the io's name for it; null if somebody else accepts there. `tls`: what its connections speak TLS with.
-        const Listener = struct { id: ?u32, address: io_room.Address, tls: ?*tls.Context = null };
+        const Listener = struct {
+            id: ?u32,
+            address: io_room.Address,
+            tls: ?*tls.Context = null,
+
+            /// The path of a Unix socket, "@name" for an abstract one; empty for the others.
+            path: io_room.Address.Unix = .{ .buffer = undefined, .length = 0 },
+
+            fn at(id: ?u32, address: io_room.Address) Listener {
+                var listener: Listener = .{ .id = id, .address = address };
+                if (address == .unix) listener.path = address.unix;
+                if (listener.path.length > 0 and listener.path.buffer[0] == 0) listener.path.buffer[0] = '@';
+                return listener;
+            }
+        };
 
         comptime {
             // All that an idle keep-alive connection holds: it has no buffer (test/sim/sim_test.zig).
@@ -178,19 +192,25 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         fn addListener(w: *Self, id: u32) u32 {
-            w.listeners.appendAssumeCapacity(.{ .id = id, .address = w.io.listenerAddress(id) });
+            w.listeners.appendAssumeCapacity(.at(id, w.io.listenerAddress(id)));
             return @intCast(w.listeners.items.len - 1);
         }
 
         /// A place where somebody else accepts; its number, for `adopt`.
         pub fn noteListener(w: *Self, address: io_room.Address) error{OutOfMemory}!u32 {
-            try w.listeners.append(w.gpa, .{ .id = null, .address = address });
+            try w.listeners.append(w.gpa, .at(null, address));
             return @intCast(w.listeners.items.len - 1);
         }
 
         /// The bound address, with the real port after port 0.
         pub fn listenerAddress(w: *Self, listener: u32) io_room.Address {
             return w.listeners.items[listener].address;
+        }
+
+        /// What a connection's peer connected to: a numeric address, or the path of a Unix socket. Valid until the worker listens elsewhere.
+        pub fn localText(w: *const Self, connection: *const Connection) []const u8 {
+            const text = connection.local_text.slice();
+            return if (text.len > 0) text else w.listeners.items[connection.listener].path.path();
         }
 
         // ---- What hosts call

@@ -5,21 +5,51 @@ use warnings;
 
 use Errno  qw(EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT);
 use Socket qw(
-    AF_INET6 AI_PASSIVE IPPROTO_IPV6 IPV6_V6ONLY NI_NUMERICHOST NI_NUMERICSERV SOCK_CLOEXEC
+    AF_INET6 AF_UNIX AI_PASSIVE IPPROTO_IPV6 IPV6_V6ONLY NI_NUMERICHOST NI_NUMERICSERV SOCK_CLOEXEC
     SOCK_NONBLOCK SOCK_STREAM SOL_SOCKET SO_REUSEADDR SO_REUSEPORT getaddrinfo getnameinfo pack_sockaddr_in
-    pack_sockaddr_in6 unpack_sockaddr_in unpack_sockaddr_in6
+    pack_sockaddr_in6 pack_sockaddr_un sockaddr_family unpack_sockaddr_in unpack_sockaddr_in6 unpack_sockaddr_un
 );
+
+use PAGI::Server::Inherited;
+use Peregrine;
 
 # How often a port that is free on one family but taken on the other is given up for another one.
 use constant PORT_ATTEMPTS => 8;
 
+my %OPEN = (tcp => \&_open_tcp, unix => \&_open_unix, inherited => \&_open_inherited);
+
 sub open_all {
-    my ($class, %args) = @_;
-    my @addresses = _resolve(@args{qw(host port)});
-    my $attempts  = $args{port} == 0 && @addresses > 1 ? PORT_ATTEMPTS : 1;
+    my ($class, $places, %args) = @_;
+    my @opened;
+    for my $place (@$places) {
+        my @new = eval { $OPEN{ $place->{kind} }->($place, \%args) };
+        if (!@new) {
+            my $error = $@;
+            $_->remove_file for @opened;
+            die $error;
+        }
+        push @opened, map { bless { %$_, place => $place }, $class } @new;
+    }
+    return @opened;
+}
+
+# What a failure is about is { host, port } or { path }.
+sub _failure {
+    my ($about, $reason, $errno) = @_;
+    my $where = defined $about->{path} ? "unix:$about->{path}" : "$about->{host} port $about->{port}";
+    return { message => "Cannot listen on $where: $reason\n", errno => $errno || 0, %$about };
+}
+
+# ---- TCP ------------------------------------------------------------------------------------------
+
+sub _open_tcp {
+    my ($place, $args) = @_;
+    my %about     = (host => $place->{host}, port => $place->{port});
+    my @addresses = _resolve(\%about);
+    my $attempts  = $place->{port} == 0 && @addresses > 1 ? PORT_ATTEMPTS : 1;
     my $error;
     for (1 .. $attempts) {
-        my @listeners = eval { _open_on(\@addresses, \%args) };
+        my @listeners = eval { _open_on(\@addresses, \%about, $args) };
         return @listeners if @listeners;
         $error = $@;
         last if !ref $error || $error->{errno} != EADDRINUSE;
@@ -27,18 +57,12 @@ sub open_all {
     die $error;
 }
 
-sub _failure {
-    my ($args, $reason, $errno) = @_;
-    my $message = "Cannot listen on $args->{host} port $args->{port}: $reason\n";
-    return { message => $message, errno => $errno || 0, host => $args->{host}, port => $args->{port} };
-}
-
 # All addresses of a host, each once, in the resolver's order.
 sub _resolve {
-    my ($host, $port) = @_;
-    my $name = $host =~ /\A\[(.*)\]\z/s ? $1 : $host;
-    my ($error, @found) = getaddrinfo($name, $port, { socktype => SOCK_STREAM, flags => AI_PASSIVE });
-    die _failure({ host => $host, port => $port }, "$error") if $error;
+    my ($about) = @_;
+    my $name = $about->{host} =~ /\A\[(.*)\]\z/s ? $1 : $about->{host};
+    my ($error, @found) = getaddrinfo($name, $about->{port}, { socktype => SOCK_STREAM, flags => AI_PASSIVE });
+    die _failure($about, "$error") if $error;
     my %seen;
     return grep { !$seen{ $_->{addr} }++ } @found;
 }
@@ -55,6 +79,9 @@ sub _with_port {
 
 sub _open_one {
     my ($address, $port, $v6_only, $args) = @_;
+    my $there     = _with_port($address, $port);
+    my $inherited = $args->{inherited} && $args->{inherited}->take($there);
+    return $inherited if $inherited;
     socket(my $socket, $address->{family}, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) or return;
     setsockopt($socket, SOL_SOCKET, SO_REUSEADDR, 1)                                      or return;
     if ($args->{reuseport}) {
@@ -63,31 +90,102 @@ sub _open_one {
     if ($v6_only && $address->{family} == AF_INET6) {
         setsockopt($socket, IPPROTO_IPV6, IPV6_V6ONLY, 1) or return;
     }
-    bind($socket, _with_port($address, $port)) or return;
-    listen($socket, $args->{backlog})          or return;
+    bind($socket, $there)             or return;
+    listen($socket, $args->{backlog}) or return;
     return $socket;
 }
 
 # One socket per address, all on the same port. A family or address that this machine does not have is
 # passed over as long as another one works.
 sub _open_on {
-    my ($addresses, $args) = @_;
-    my ($host,      $port) = @{$args}{qw(host port)};
-    my ($chosen, $reason, @listeners) = ($port);
+    my ($addresses, $about,  $args)      = @_;
+    my ($chosen,    $reason, @listeners) = ($about->{port});
     for my $address (@$addresses) {
         my $socket = _open_one($address, $chosen, @$addresses > 1, $args);
         if (!$socket) {
-            my $failure = _failure({ host => $host, port => $port }, "$!", $! + 0);
+            my $failure = _failure($about, "$!", $! + 0);
             die $failure if $! != EADDRNOTAVAIL && $! != EAFNOSUPPORT;
             $reason ||= $failure;
             next;
         }
-        my ($error, $ip, $bound) = getnameinfo(getsockname($socket), NI_NUMERICHOST | NI_NUMERICSERV);
-        $chosen ||= $bound;
-        push @listeners, { socket => $socket, host => $ip, port => $bound + 0 };
+        my $listener = _described($socket);
+        $chosen ||= $listener->{port};
+        push @listeners, $listener;
     }
-    die $reason || _failure({ host => $host, port => $port }, 'the host has no address') if !@listeners;
+    die $reason || _failure($about, 'the host has no address') if !@listeners;
     return @listeners;
+}
+
+# What a listening socket is bound to.
+sub _described {
+    my ($socket) = @_;
+    my $address = getsockname $socket;
+    if (sockaddr_family($address) == AF_UNIX) {
+        my $path = unpack_sockaddr_un($address);
+        return { socket => $socket, type => 'unix', path => $path =~ s/\A\0/@/r };
+    }
+    my ($error, $ip, $port) = getnameinfo($address, NI_NUMERICHOST | NI_NUMERICSERV);
+    return { socket => $socket, type => 'tcp', host => $ip, port => $port + 0 };
+}
+
+# ---- Unix sockets ---------------------------------------------------------------------------------
+
+sub _open_unix {
+    my ($place, $args) = @_;
+    my $path      = $place->{path};
+    my $inherited = $args->{inherited} && $args->{inherited}->take(pack_sockaddr_un($path));
+    return { %{ _described($inherited) }, path => $path } if $inherited;
+    my $descriptor = Peregrine::open_unix($path, $args->{backlog}, map { $place->{$_} // -1 } qw(mode uid gid));
+    if ($descriptor < 0) {
+        my $errno  = $! + 0;
+        my $reason = $errno == EADDRINUSE ? 'another process listens there, or the file is not a socket' : "$!";
+        die _failure({ path => $path }, $reason, $errno);
+    }
+    open my $socket, '+<&=', $descriptor or die _failure({ path => $path }, "$!", $! + 0);
+    my ($device, $inode, $mode) = stat $path;
+    return {
+        socket      => $socket,
+        type        => 'unix',
+        path        => $path,
+        socket_mode => $mode & oct '7777',
+        file        => "$device:$inode",
+        pid         => $$,
+    };
+}
+
+# By the process that made the file, while it is the same one.
+sub remove_file {
+    my ($self) = @_;
+    my $file = delete $self->{file};
+    return if !defined $file || $self->{pid} != $$;
+    my ($device, $inode) = lstat $self->{path} or return;
+    unlink $self->{path} if "$device:$inode" eq $file;
+    return;
+}
+
+# ---- Inherited sockets ----------------------------------------------------------------------------
+
+sub _open_inherited {
+    my ($place) = @_;
+    my $handle = eval { PAGI::Server::Inherited->handle($place->{descriptor}) };
+    return _described($handle) if $handle;
+    my $reason = $@;
+    $reason =~ s/\s+\z//;
+    die { message => "Cannot listen on $place->{name}: $reason\n", errno => 0, host => $place->{name} };
+}
+
+# ---- Telling --------------------------------------------------------------------------------------
+
+sub facts {
+    my ($self) = @_;
+    return { map { $_ => $self->{$_} } qw(type), $self->{type} eq 'unix' ? qw(path socket_mode) : qw(host port) };
+}
+
+sub url {
+    my ($self, $scheme) = @_;
+    return "unix:$self->{path}" if $self->{type} eq 'unix';
+    my $host = $self->{host} =~ /:/ ? "[$self->{host}]" : $self->{host};
+    return "$scheme://$host:$self->{port}/";
 }
 
 1;
@@ -98,12 +196,13 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::Listener - listening sockets for a host and a port
+PAGI::Server::Listener - listening sockets for the places that were asked for
 
 =head1 SYNOPSIS
 
-    my @listeners = PAGI::Server::Listener->open_all(host => 'localhost', port => 0, backlog => 2048);
-    print "$_->{host} $_->{port}\n" for @listeners;
+    my @places    = PAGI::Server::Place->new('localhost:0');
+    my @listeners = PAGI::Server::Listener->open_all(\@places, backlog => 2048);
+    print $_->url('http'), "\n" for @listeners;
 
 =head1 DESCRIPTION
 
@@ -111,14 +210,31 @@ A host is an IPv4 address, an IPv6 address (C<::1>, or C<[::1]>) or a name. A na
 every address that it has: C<localhost> on C<127.0.0.1> and C<::1> where both exist. With port 0 all of
 them share one free port. C<::> alone takes IPv4 connections too, where the system allows that.
 
+A Unix socket takes the place of a socket file at which nobody listens; any other file stays.
+
 =head1 METHODS
 
 =head2 open_all
 
-    my @listeners = PAGI::Server::Listener->open_all(host => '::1', port => 5000, backlog => 128);
+    my @listeners = PAGI::Server::Listener->open_all(\@places, backlog => 128, reuseport => 0, inherited => $inherited);
 
-Returns one hash reference per socket, with C<socket>, C<host> (numeric) and C<port>. Dies with a hash
-reference that has C<message>, C<errno> (0: the name was not found), C<host> and C<port>.
+Returns one object per socket, with C<socket>, C<type>, C<place>, and C<host> (numeric) and C<port>, or C<path>. A
+socket among C<inherited> (a L<PAGI::Server::Inherited>) that is bound where a place asks for is used as it is. Dies with a
+hash reference that has C<message>, C<errno> (0: no fault of the system), and C<host> and C<port>, or C<path>.
+
+=head2 remove_file
+
+    $listener->remove_file;
+
+Removes the file of a Unix socket that C<open_all> has made, if it is still the same one.
+
+=head2 facts
+
+    my $facts = $listener->facts;    # { type => 'tcp', host => '127.0.0.1', port => 5000 }
+
+=head2 url
+
+    my $url = $listener->url('https');    # https://127.0.0.1:5000/, or unix:/run/app.sock
 
 =head1 LICENSE
 

@@ -79,7 +79,11 @@ sub engine_limits {
 }
 
 sub check_together {
-    my ($options) = @_;
+    my ($options, $named) = @_;
+    for my $pair ([qw(socket host)], [qw(socket port)], map { [ 'listen', $_ ] } qw(host port socket)) {
+        die "PAGI::Server: Cannot specify both '$pair->[0]' and '$pair->[1]' options\n"
+            if 2 == grep { $named->{$_} } @$pair;
+    }
     my ($low, $high) = @{$options}{qw(write_low_watermark write_high_watermark)};
     return if $low <= $high;
     die "PAGI::Server: option 'write_low_watermark' ($low) must not be above 'write_high_watermark' ($high)\n";
@@ -159,9 +163,9 @@ Dies unless the value is allowed.
 
 =head2 check_together
 
-    PAGI::Server::Options::check_together(\%options);
+    PAGI::Server::Options::check_together(\%options, { host => 1 });
 
-Dies when options contradict each other.
+Dies when options contradict each other. The second argument has the names of those that are no defaults.
 
 =head2 engine_limits
 

@@ -116,6 +116,48 @@ my @SECTIONS = (
                 about   => '0 takes a free one.',
             },
             {
+                name  => 'socket',
+                type  => 'string',
+                arg   => 'FILE',
+                shown => 'none',
+                about =>
+                    'The path of a Unix socket, in place of C<host> and C<port>. A socket file at which nobody listens is replaced;'
+                    . ' the file is removed at the end.',
+            },
+            {
+                name  => 'socket_mode',
+                type  => 'mode',
+                arg   => 'MODE',
+                shown => 'what the umask leaves',
+                about => 'Permissions of the file of each Unix socket: C<0660>. Who may write to it may connect.',
+            },
+            {
+                name  => 'socket_owner',
+                type  => 'string',
+                arg   => 'USER',
+                shown => q{the process's},
+                about => 'Owner of the file of each Unix socket, a name or a number.',
+            },
+            {
+                name  => 'socket_group',
+                type  => 'string',
+                arg   => 'GROUP',
+                shown => q{the process's},
+                about => 'Its group.',
+            },
+            {
+                name  => 'listen',
+                type  => 'listen',
+                many  => 1,
+                arg   => 'ADDRESS[,SETTING...]',
+                shown => 'none',
+                about => 'Several places to listen at, each with settings of its own, see'
+                    . ' L<PAGI::Server/LISTENERS>: an array reference, in place of C<host>, C<port> and C<socket>.',
+                about_command =>
+                    'Listen there, in place of C<--host>, C<--port> and C<--socket>: C<HOST:PORT>, C<[::1]:PORT>,'
+                    . ' C</path>, or C<fd:NUMBER> for an inherited socket. Settings: see L<PAGI::Server/LISTENERS>.',
+            },
+            {
                 name    => 'listener_backlog',
                 short   => 'b',
                 type    => 'integer',

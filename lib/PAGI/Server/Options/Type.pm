@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use PAGI::Server::AccessLog;
+use PAGI::Server::Place;
 use Scalar::Util qw(looks_like_number reftype);
 
 sub _in_range {
@@ -29,7 +30,7 @@ sub _boolean {
 }
 
 # Per type: what is allowed, in words; whether a value is; how a word of a command line becomes one (as it is,
-# if there is nothing here).
+# if there is nothing here). Or a function that says what is wrong with a value.
 my %TYPES = (
     string  => { words => sub { 'a string that is not empty' }, allows => sub { _is_text($_[1]) } },
     word    => { words => sub { 'a word' }, allows => sub { _is_text($_[1]) && $_[1] =~ /\A[\w-]+\z/ } },
@@ -62,7 +63,15 @@ my %TYPES = (
         words  => sub { 'a hash reference or undef' },
         allows => sub { !defined $_[1] || _is_reference($_[1], 'HASH') },
     },
-    log => {
+    mode => {
+        words  => sub { 'an octal mode from 0000 to 0777' },
+        allows => sub {
+            my (undef, $value) = @_;
+            return defined eval { PAGI::Server::Place::mode($value) };
+        },
+    },
+    listen => { complaint => \&PAGI::Server::Place::problem },
+    log    => {
         words  => sub { 'a path, "-" for standard output, an open file handle, or undef' },
         allows => sub { PAGI::Server::AccessLog::is_target($_[1]) },
     },
@@ -75,7 +84,8 @@ my %TYPES = (
 
 sub problem {
     my ($option, $value) = @_;
-    my $type  = $TYPES{ $option->{type} };
+    my $type = $TYPES{ $option->{type} };
+    return $type->{complaint}->($value) if $type->{complaint};
     my $shown = defined $value ? "'$value'" : 'undef';
     if ($type->{allows}->($option, $value)) {
         return if !$option->{missing} || !$value;

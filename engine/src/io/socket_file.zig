@@ -1,0 +1,182 @@
+//! Job: the file of a unix socket: making it, in place of what a dead server left, with a mode and an owner; removing it if it is still ours.
+//! Refuses to know: what is served there; abstract sockets, which have no file.
+
+const std = @import("std");
+const sys = @import("sys.zig");
+const Address = @import("socket.zig").Address;
+const linux = std.os.linux;
+
+/// Who may connect to a unix socket: the kernel asks for write permission on its file.
+pub const Access = struct {
+    /// Permission bits; null: what the umask leaves.
+    mode: ?u12 = null,
+    /// The file's owner, where the process may give it away; null: the process's.
+    uid: ?u32 = null,
+    gid: ?u32 = null,
+
+    fn isDefault(access: Access) bool {
+        return access.mode == null and access.uid == null and access.gid == null;
+    }
+};
+
+pub const ListenError = sys.SocketError || sys.BindError;
+
+/// Binds `fd` to a path and listens there. Until it listens nobody can connect, so mode and owner are in time. `replace_stale`: a socket file
+/// at whose other end nobody listens is removed first.
+pub fn listen(fd: sys.Fd, unix: *const Address.Unix, backlog: u31, access: Access, replace_stale: bool) ListenError!void {
+    const path = std.posix.toPosixPath(unix.path()) catch return error.PathUnusable;
+    // Two servers that start at once must not take each other's new file, where nobody listens yet, for a stale one.
+    const turn: Turn = .take(unix.path());
+    defer turn.end();
+    const place: Address = .{ .unix = unix.* };
+    var storage: sys.sockaddr.storage = undefined;
+    const length = place.toSystem(&storage);
+    sys.bind(fd, @ptrCast(&storage), length) catch |err| {
+        if (err != error.AddressInUse or !replace_stale or !isStale(&path, &storage, length)) return err;
+        if (linux.errno(linux.unlink(&path)) != .SUCCESS) return error.AccessDenied;
+        try sys.bind(fd, @ptrCast(&storage), length);
+    };
+    errdefer _ = linux.unlink(&path);
+    try grant(&path, access);
+    try sys.listen(fd, backlog);
+}
+
+/// An ordinary file refuses just like a socket whose owner is gone: only a socket is stale.
+fn isStale(path: [*:0]const u8, storage: *const sys.sockaddr.storage, length: sys.socklen_t) bool {
+    const probe = sys.socket(linux.AF.UNIX) catch return false;
+    defer sys.close(probe);
+    sys.connect(probe, @ptrCast(storage), length) catch |err| switch (err) {
+        error.Refused => return statusOf(path) != null,
+        else => return false,
+    };
+    return false;
+}
+
+fn grant(path: [*:0]const u8, access: Access) error{ AccessDenied, PathUnusable }!void {
+    if (access.isDefault()) return;
+    const unchanged = std.math.maxInt(u32);
+    if (access.uid != null or access.gid != null) {
+        try allowed(linux.lchown(path, access.uid orelse unchanged, access.gid orelse unchanged));
+    }
+    if (access.mode) |mode| try allowed(linux.chmod(path, mode));
+}
+
+fn allowed(rc: usize) error{ AccessDenied, PathUnusable }!void {
+    return switch (linux.errno(rc)) {
+        .SUCCESS => {},
+        .PERM, .ACCES => error.AccessDenied,
+        else => error.PathUnusable,
+    };
+}
+
+/// What the file at a path is, if it is a socket.
+fn statusOf(path: [*:0]const u8) ?linux.Statx {
+    var status: linux.Statx = undefined;
+    const rc = linux.statx(linux.AT.FDCWD, path, linux.AT.SYMLINK_NOFOLLOW, .{ .TYPE = true, .INO = true }, &status);
+    return if (linux.errno(rc) == .SUCCESS and linux.S.ISSOCK(status.mode)) status else null;
+}
+
+/// One server's turn to make a socket file in a directory.
+const Turn = struct {
+    directory: ?sys.Fd,
+
+    const exclusive = 2;
+    const at_once = 4;
+    const attempts = 100;
+    const pause: linux.timespec = .{ .sec = 0, .nsec = 5 * std.time.ns_per_ms };
+
+    /// Whoever may read a directory may lock it for as long as he likes: after half a second it goes on without.
+    fn take(path: []const u8) Turn {
+        const name = std.posix.toPosixPath(std.fs.path.dirname(path) orelse ".") catch return .{ .directory = null };
+        const rc = linux.openat(linux.AT.FDCWD, &name, .{ .ACCMODE = .RDONLY, .DIRECTORY = true, .CLOEXEC = true }, 0);
+        if (linux.errno(rc) != .SUCCESS) return .{ .directory = null };
+        const directory: sys.Fd = @intCast(rc);
+        for (0..attempts) |_| {
+            if (linux.errno(linux.flock(directory, exclusive | at_once)) != .AGAIN) break;
+            _ = linux.nanosleep(&pause, null);
+        }
+        return .{ .directory = directory };
+    }
+
+    fn end(turn: Turn) void {
+        if (turn.directory) |directory| sys.close(directory);
+    }
+};
+
+/// Tells a socket file from another one that has come to its path since.
+pub const SocketFile = struct {
+    unix: Address.Unix,
+    inode: u64,
+    device: [2]u32,
+
+    /// The file at an address where a socket listens; null if there is none.
+    pub fn of(address: *const Address) ?SocketFile {
+        if (address.* != .unix or address.unix.length == 0 or address.unix.buffer[0] == 0) return null;
+        const path = std.posix.toPosixPath(address.unix.path()) catch return null;
+        const status = statusOf(&path) orelse return null;
+        return .{ .unix = address.unix, .inode = status.ino, .device = .{ status.dev_major, status.dev_minor } };
+    }
+
+    /// Removes it, unless somebody else's socket has taken its place.
+    pub fn remove(file: *const SocketFile) void {
+        const now: SocketFile = of(&.{ .unix = file.unix }) orelse return;
+        if (now.inode != file.inode or !std.meta.eql(now.device, file.device)) return;
+        const path = std.posix.toPosixPath(file.unix.path()) catch return;
+        _ = linux.unlink(&path);
+    }
+};
+
+const testing = std.testing;
+const listenSocket = @import("socket.zig").listenSocket;
+
+fn testPlace(buffer: *[64]u8) !Address {
+    return .unixPath(try std.fmt.bufPrint(buffer, "/tmp/peregrine-io-{d}.sock", .{linux.getpid()}));
+}
+
+test "a stale unix socket is replaced, a live one and a plain file are not" {
+    var buffer: [64]u8 = undefined;
+    const address = try testPlace(&buffer);
+    const path = try std.posix.toPosixPath(address.unix.path());
+    const first = try listenSocket(&address, .{});
+    defer _ = linux.unlink(&path);
+    try testing.expectError(error.AddressInUse, listenSocket(&address, .{}));
+    sys.close(first);
+    try testing.expectError(error.AddressInUse, listenSocket(&address, .{ .replace_stale = false }));
+    const second = try listenSocket(&address, .{});
+    sys.close(second);
+
+    try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.unlink(&path)));
+    const plain = linux.openat(linux.AT.FDCWD, &path, .{ .ACCMODE = .WRONLY, .CREAT = true }, 0o600);
+    try testing.expectEqual(linux.E.SUCCESS, linux.errno(plain));
+    sys.close(@intCast(plain));
+    try testing.expectError(error.AddressInUse, listenSocket(&address, .{}));
+    try testing.expectEqual(null, SocketFile.of(&address));
+}
+
+test "the mode is the wanted one; a file is removed by its owner only" {
+    var buffer: [64]u8 = undefined;
+    const address = try testPlace(&buffer);
+    const path = try std.posix.toPosixPath(address.unix.path());
+    const first = try listenSocket(&address, .{ .access = .{ .mode = 0o620, .uid = linux.getuid() } });
+    try testing.expectEqual(0o620, statusOf(&path).?.mode & 0o7777);
+    const file = SocketFile.of(&address).?;
+    sys.close(first);
+    // Somebody else starts there: the other file must not get the number of the first one, so that one stays for now.
+    const kept = try std.posix.toPosixPath("/tmp/peregrine-io-kept.sock");
+    try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.rename(&path, &kept)));
+    defer _ = linux.unlink(&kept);
+    const second = try listenSocket(&address, .{});
+    defer sys.close(second);
+    file.remove();
+    try testing.expect(statusOf(&path) != null);
+    SocketFile.of(&address).?.remove();
+    try testing.expectEqual(null, statusOf(&path));
+}
+
+test "a directory that is not there, and an abstract socket" {
+    try testing.expectError(error.PathUnusable, listenSocket(&try .unixPath("/nonexistent/x.sock"), .{}));
+    const abstract: Address = try .unixPath("\x00peregrine-socket-file");
+    const fd = try listenSocket(&abstract, .{});
+    defer sys.close(fd);
+    try testing.expectEqual(null, SocketFile.of(&abstract));
+}

@@ -1,0 +1,137 @@
+//! Where a server listens: Unix sockets and inherited descriptors, on real sockets, with one worker that is polled from here.
+const std = @import("std");
+const per = @import("peregrine");
+const io = per.io;
+const linux = std.os.linux;
+const testing = std.testing;
+
+const Where = struct {
+    gpa: std.mem.Allocator,
+    const Self = @This();
+
+    pub fn init(gpa: std.mem.Allocator) !*Self {
+        const self = try gpa.create(Self);
+        self.gpa = gpa;
+        return self;
+    }
+
+    pub fn deinit(self: *Self) void {
+        self.gpa.destroy(self);
+    }
+
+    pub fn handleRequest(_: *Self, request: *per.Request, response: *per.Response) void {
+        const text = std.fmt.allocPrint(request.arena, "peer {s}", .{if (request.peer.len == 0) "none" else request.peer}) catch unreachable;
+        _ = response.setBody(text) catch unreachable;
+    }
+};
+const Server = per.Server(Where);
+
+/// A bare client on any kind of address.
+const Client = struct {
+    fd: i32,
+
+    fn connect(address: *const io.Address) !Client {
+        const rc = linux.socket(address.family(), linux.SOCK.STREAM | linux.SOCK.NONBLOCK, 0);
+        try testing.expectEqual(linux.E.SUCCESS, linux.errno(rc));
+        const client: Client = .{ .fd = @intCast(rc) };
+        errdefer client.close();
+        var storage: std.c.sockaddr.storage = undefined;
+        const length = address.toSystem(@ptrCast(&storage));
+        return switch (linux.errno(linux.connect(client.fd, @ptrCast(&storage), length))) {
+            .SUCCESS, .INPROGRESS => client,
+            else => error.Refused,
+        };
+    }
+
+    fn close(client: Client) void {
+        _ = linux.close(client.fd);
+    }
+
+    /// Sends a request and polls the server until the answer ends so.
+    fn expectAnswer(client: Client, server: *Server, ending: []const u8) !void {
+        const request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        var buffer: [1024]u8 = undefined;
+        var len: usize = 0;
+        var sent = false;
+        for (0..200) |_| {
+            _ = try server.poll(5);
+            if (!sent) sent = linux.errno(linux.write(client.fd, request, request.len)) == .SUCCESS;
+            const rc = linux.read(client.fd, buffer[len..].ptr, buffer.len - len);
+            if (linux.errno(rc) == .SUCCESS) len += rc;
+            if (std.mem.endsWith(u8, buffer[0..len], ending)) return;
+        }
+        try testing.expectEqualStrings(ending, buffer[0..len]);
+    }
+};
+
+fn pathOf(buffer: *[64]u8, name: []const u8) ![]const u8 {
+    return std.fmt.bufPrint(buffer, "/tmp/peregrine-{s}-{d}.sock", .{ name, linux.getpid() });
+}
+
+fn modeOf(path: []const u8) !?u16 {
+    const terminated = try std.posix.toPosixPath(path);
+    var status: linux.Statx = undefined;
+    const rc = linux.statx(linux.AT.FDCWD, &terminated, linux.AT.SYMLINK_NOFOLLOW, .{ .MODE = true }, &status);
+    return if (linux.errno(rc) == .SUCCESS) status.mode & 0o7777 else null;
+}
+
+test "a Unix socket beside a port: its file has the wanted mode and goes with the server" {
+    var buffer: [64]u8 = undefined;
+    const path = try pathOf(&buffer, "listeners");
+    const server: *Server = try .init(testing.allocator, 0, .{
+        .ip = "127.0.0.1",
+        .worker_thread_count = 1,
+        .listeners = &.{.{ .unix = .{ .path = path, .access = .{ .mode = 0o620 } } }},
+    });
+    {
+        defer server.deinit();
+        try testing.expectEqual(0o620, try modeOf(path));
+        const over_unix: Client = try .connect(&try .unixPath(path));
+        defer over_unix.close();
+        try over_unix.expectAnswer(server, "\r\n\r\npeer none");
+        const over_tcp: Client = try .connect(&try .parse("127.0.0.1", server.port()));
+        defer over_tcp.close();
+        try over_tcp.expectAnswer(server, "\r\n\r\npeer 127.0.0.1");
+    }
+    try testing.expectEqual(null, try modeOf(path));
+}
+
+test "the file of another server stays, also when the start fails half way" {
+    var buffer: [64]u8 = undefined;
+    const path = try pathOf(&buffer, "first");
+    const place: []const per.ServerConfig.Place = &.{.{ .unix = .{ .path = path } }};
+    const first: *Server = try .init(testing.allocator, 0, .{ .ip = "", .worker_thread_count = 1, .listeners = place });
+    defer first.deinit();
+    var other_buffer: [64]u8 = undefined;
+    const other = try pathOf(&other_buffer, "second");
+    try testing.expectError(error.AddressInUse, Server.init(testing.allocator, 0, .{
+        .ip = "",
+        .worker_thread_count = 1,
+        .listeners = &.{ .{ .unix = .{ .path = other } }, .{ .unix = .{ .path = path } } },
+    }));
+    try testing.expect(try modeOf(path) != null);
+    try testing.expectEqual(null, try modeOf(other));
+}
+
+test "an inherited socket is served, by all workers, and its file is not ours to remove" {
+    var buffer: [64]u8 = undefined;
+    const path = try pathOf(&buffer, "inherited");
+    const address: io.Address = try .unixPath(path);
+    for ([_]usize{ 1, 2 }) |workers| for ([_]usize{ 0, 1 }) |acceptors| {
+        const descriptor = try io.listenSocket(&address, .{});
+        const file = io.SocketFile.of(&address).?;
+        defer file.remove();
+        const server: *Server = try .init(testing.allocator, 0, .{
+            .ip = "",
+            .worker_thread_count = workers,
+            .accept_thread_count = acceptors,
+            .listeners = &.{.{ .inherited = .{ .descriptor = descriptor } }},
+        });
+        defer server.deinit();
+        const client: Client = try .connect(&address);
+        defer client.close();
+        // With several workers only a round without waiting makes sense.
+        if (workers == 1) try client.expectAnswer(server, "\r\n\r\npeer none");
+    };
+    try testing.expectEqual(null, try modeOf(path));
+}

@@ -1,0 +1,262 @@
+package PAGI::Server::Place;
+
+use strict;
+use warnings;
+
+use File::Spec;
+
+use constant {
+    PATH_LENGTH_MAX => 107,      # of the kernel's 108 bytes one is for a NUL
+    PORT_MAX        => 65_535,
+    ALLOWED         => 'HOST:PORT, a path or fd:NUMBER, perhaps with settings, or a hash reference',
+};
+
+# The keys of a place, by kind.
+my @SOCKET_KEYS = qw(socket_mode socket_owner socket_group);
+my %KEYS        = (tcp => [qw(host port)], unix => [ 'socket', @SOCKET_KEYS ], inherited => ['fd']);
+my @COMMON_KEYS = qw(ssl);
+
+# Settings behind an address: key, and what the word means.
+my %SETTINGS = (
+    plain => sub { $_[0]{ssl} = 0 },
+    tls   => sub { $_[0]{ssl} ||= 1 },
+    cert  => sub { _ssl($_[0])->{cert_file} = $_[1] },
+    key   => sub { _ssl($_[0])->{key_file}  = $_[1] },
+    mode  => sub { $_[0]{socket_mode}       = $_[1] },
+    owner => sub { $_[0]{socket_owner}      = $_[1] },
+    group => sub { $_[0]{socket_group}      = $_[1] },
+);
+my %TAKES_VALUE = map { $_ => 1 } qw(cert key mode owner group);
+
+sub all {
+    my ($class, $options) = @_;
+    my $listen = $options->{listen};
+    my @wanted = defined $listen ? (ref $listen eq 'ARRAY' ? @$listen : $listen) : _single($options);
+    my @places = map { $class->new($_) } @wanted;
+    for my $place (@places) {
+        $place->_fill_in($options);
+        die "'$place->{name}' is to speak TLS, but there is no option 'ssl'\n"
+            if $place->{ssl} && !ref $place->{ssl} && !$options->{ssl};
+    }
+    my ($useless) = grep { defined $options->{$_} } @SOCKET_KEYS;
+    die "option '$useless' is given, but no Unix socket\n" if $useless && !grep { $_->{kind} eq 'unix' } @places;
+    return @places;
+}
+
+sub _single {
+    my ($options) = @_;
+    return { socket => $options->{socket} } if defined $options->{socket};
+    return { map { $_ => $options->{$_} } qw(host port) };
+}
+
+# What holds for all Unix sockets that say nothing else.
+sub _fill_in {
+    my ($self, $options) = @_;
+    return if $self->{kind} ne 'unix';
+    $self->{mode} //= mode($options->{socket_mode}) if defined $options->{socket_mode};
+    $self->{uid}  //= user($options->{socket_owner});
+    $self->{gid}  //= group($options->{socket_group});
+    return;
+}
+
+# What is wrong with a value of the option `listen`, or nothing.
+sub problem {
+    my ($value) = @_;
+    my @wanted = ref $value eq 'ARRAY' ? @$value : $value;
+    return 'must name at least one address' if !@wanted;
+    for my $wanted (@wanted) {
+        next if eval { __PACKAGE__->new($wanted); 1 };
+        my $reason = $@;
+        $reason =~ s/\s+\z//;
+        return $reason;
+    }
+    return;
+}
+
+sub new {
+    my ($class, $wanted) = @_;
+    die 'must be ' . ALLOWED . ", or an array reference of these, not undef\n" if !defined $wanted;
+    my $name = ref $wanted ? _named($wanted) : $wanted;
+    my $self = eval { _checked(ref $wanted ? $wanted : _read($wanted)) };
+    return bless { %$self, name => $name }, $class if $self;
+    my $reason = $@;
+    $reason =~ s/\s+\z//;
+    die "cannot have '$name': $reason\n";
+}
+
+# A hash reference in words, for messages.
+sub _named {
+    my ($wanted) = @_;
+    return "$wanted" if ref $wanted ne 'HASH';
+    return join ', ', map { "$_ => " . (ref $wanted->{$_} ? '...' : $wanted->{$_} // 'undef') } sort keys %$wanted;
+}
+
+# ---- A place in one word: an address, perhaps with settings behind it -----------------------------
+
+sub _read {
+    my ($text) = @_;
+    my ($address, @settings) = split /,/, $text, -1;
+    my $place = _address($address // '');
+    for my $setting (@settings) {
+        my ($key, $value) = split /=/, $setting, 2;
+        my $set = $SETTINGS{ $key // '' }
+            or die "there is no setting '" . ($key // '') . "'; there are " . join(' ', sort keys %SETTINGS) . "\n";
+        die "setting '$key' needs a value\n"  if $TAKES_VALUE{$key}  && (!defined $value || !length $value);
+        die "setting '$key' takes no value\n" if !$TAKES_VALUE{$key} && defined $value;
+        $set->($place, $value);
+    }
+    return $place;
+}
+
+sub _address {
+    my ($text) = @_;
+    return { socket => $1 }             if $text =~ /\Aunix:(.+)\z/s;
+    return { socket => $text }          if $text =~ m{\A[./]};
+    return { fd     => $1 }             if $text =~ /\Afd:(.*)\z/s;
+    return { host   => $1, port => $2 } if $text =~ /\A\[([^\]]+)\]:(.*)\z/s || $text =~ /\A([^:]*):([^:]*)\z/;
+    die "an IPv6 address needs brackets: [::1]:5000\n" if $text =~ /:/;
+    die 'it must be ' . ALLOWED . "\n"                 if $text =~ /\A[0-9]*\z/;
+    return { socket => $text };
+}
+
+sub _ssl {
+    my ($place) = @_;
+    return ref $place->{ssl} ? $place->{ssl} : ($place->{ssl} = {});
+}
+
+# ---- A place as a hash reference -------------------------------------------------------------------
+
+sub _checked {
+    my ($wanted) = @_;
+    die 'it must be ' . ALLOWED . "\n" if ref $wanted ne 'HASH';
+    my %given = map { $_ => $wanted->{$_} } grep { defined $wanted->{$_} } keys %$wanted;
+    my @kinds = grep {
+        my $kind = $_;
+        grep { exists $given{$_} } @{ $KEYS{$kind} }
+    } sort keys %KEYS;
+    die "it needs host and port, a socket, or fd\n"                         if !@kinds;
+    die "it cannot have both $KEYS{$kinds[0]}[0] and $KEYS{$kinds[1]}[0]\n" if @kinds > 1;
+    my %known = map { $_ => 1 } @{ $KEYS{ $kinds[0] } }, @COMMON_KEYS;
+    for my $key (sort keys %given) {
+        die "there is no key '$key' here; there are " . join(' ', sort keys %known) . "\n" if !$known{$key};
+    }
+    my $ssl = $given{ssl};
+    die "ssl must be a hash reference, 0 or 1\n" if defined $ssl && ref $ssl ne 'HASH' && $ssl !~ /\A[01]\z/;
+    my %check = (tcp => \&_tcp, unix => \&_unix, inherited => \&_inherited);
+    return { kind => $kinds[0], ssl => $ssl, $check{ $kinds[0] }->(\%given) };
+}
+
+sub _tcp {
+    my ($given) = @_;
+    for my $key (qw(host port)) {
+        die "$key is missing\n" if !defined $given->{$key} || !length $given->{$key};
+    }
+    die "the port must be an integer from 0 to ${\PORT_MAX}, not '$given->{port}'\n"
+        if $given->{port} !~ /\A[0-9]{1,5}\z/ || $given->{port} > PORT_MAX;
+    return (host => $given->{host}, port => $given->{port} + 0);
+}
+
+sub _unix {
+    my ($given) = @_;
+    my $path = $given->{socket};
+    die "the path of a Unix socket is missing\n" if !defined $path || ref $path || !length $path || $path =~ /\0/;
+    my $absolute = File::Spec->rel2abs($path);
+    die "the path of a Unix socket may have ${\PATH_LENGTH_MAX} bytes, and '$absolute' has ${\length $absolute}\n"
+        if length $absolute > PATH_LENGTH_MAX;
+    return (
+        path => $absolute,
+        mode => defined $given->{socket_mode} ? mode($given->{socket_mode}) : undef,
+        uid  => user($given->{socket_owner}),
+        gid  => group($given->{socket_group}),
+    );
+}
+
+sub _inherited {
+    my ($given) = @_;
+    die "fd must be the number of a descriptor, not '$given->{fd}'\n" if $given->{fd} !~ /\A[0-9]{1,9}\z/;
+    return (descriptor => $given->{fd} + 0);
+}
+
+# ---- Values -----------------------------------------------------------------------------------------
+
+# Permission bits: '0660', or the number that Perl makes of 0660.
+sub mode {
+    my ($value) = @_;
+    return oct $value if defined $value && !ref $value && $value =~ /\A0[0-7]{1,4}\z/ && oct $value <= oct '0777';
+    return $value + 0 if defined $value && !ref $value && $value =~ /\A(?:0|[1-9][0-9]{0,2})\z/ && $value <= oct '0777';
+    die "socket_mode must be an octal mode from 0000 to 0777, not '" . ($value // 'undef') . "'\n";
+}
+
+sub user {
+    my ($value) = @_;
+    return _number($value, 'user', sub { scalar getpwnam $_[0] });
+}
+
+sub group {
+    my ($value) = @_;
+    return _number($value, 'group', sub { scalar getgrnam $_[0] });
+}
+
+sub _number {
+    my ($value, $what, $find) = @_;
+    return $value if !defined $value || $value =~ /\A[0-9]{1,9}\z/;
+    return $find->($value) // die "there is no $what '$value'\n";
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Place - one place to listen at
+
+=head1 SYNOPSIS
+
+    my $place = PAGI::Server::Place->new('127.0.0.1:5000');
+    my $other = PAGI::Server::Place->new({ socket => '/run/app.sock', socket_mode => '0660' });
+
+=head1 DESCRIPTION
+
+What the options C<host>, C<port>, C<socket> and C<listen> ask for, checked; see L<PAGI::Server/LISTENERS>.
+
+An object has C<kind> (C<tcp>, C<unix> or C<inherited>), C<name> (as it was given), C<ssl>, and, by kind, C<host>
+and C<port>; C<path>, C<mode>, C<uid> and C<gid>; C<descriptor>.
+
+=head1 METHODS
+
+=head2 all
+
+    my @places = PAGI::Server::Place->all(\%options);
+
+All places that the options of a server ask for. Dies with a text when they make no sense together.
+
+=head2 new
+
+    my $place = PAGI::Server::Place->new($wanted);
+
+Dies with a text, the end of a sentence about the option, when it cannot be.
+
+=head1 FUNCTIONS
+
+=head2 problem
+
+    my $problem = PAGI::Server::Place::problem($value);
+
+What is wrong with a value of the option C<listen>, or nothing.
+
+=head2 mode, user, group
+
+    my $bits = PAGI::Server::Place::mode('0660');
+    my $uid  = PAGI::Server::Place::user('www-data');
+
+Numbers for what was given; die with a text if there are none.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

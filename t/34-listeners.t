@@ -1,0 +1,273 @@
+# Where a server listens: Unix sockets, several places at once, sockets that somebody else has bound.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Certificates;
+use Fcntl      qw(F_SETFD);
+use File::Temp ();
+use Future;
+use Future::AsyncAwait;
+use IO::Socket::IP   ();
+use IO::Socket::UNIX ();
+use PAGI::Server;
+use Socket qw(SOCK_STREAM);
+use Test::More;
+use TestServer;
+
+my $directory = File::Temp->newdir;
+my $app_file  = "$directory/app.pl";
+my $app_code  = <<'APP';
+sub {
+    my ($scope, $receive, $send) = @_;
+    die "no\n" if $scope->{type} ne 'http';
+    my $body = join ' ', $scope->{scheme}, map({ $_ // 'undef' } @{ $scope->{server} }),
+        exists $scope->{client} ? $scope->{client}[0] : 'nobody';
+    $send->({ type => 'http.response.start', status => 200, headers => [] });
+    return $send->({ type => 'http.response.body', body => $body });
+}
+APP
+{
+    open my $out, '>', $app_file or die $!;
+    print {$out} $app_code;
+}
+my $app = eval $app_code or die $@;
+
+sub curl {
+    my (@arguments) = @_;
+    open my $out, '-|', 'curl', '--silent', '--show-error', '--max-time', 10, @arguments or die "curl: $!";
+    local $/;
+    return scalar <$out>;
+}
+
+sub refused {
+    my (%options) = @_;
+    return eval { PAGI::Server->new(app => $app, %options); 1 } ? '' : $@;
+}
+
+subtest 'options' => sub {
+    my @wrong = (
+        [ { socket => '/tmp/x', port => 1 },       qr/Cannot specify both 'socket' and 'port' options/ ],
+        [ { socket => '/tmp/x', host => '::' },    qr/Cannot specify both 'socket' and 'host' options/ ],
+        [ { listen => ['/tmp/x'], host => '::' },  qr/Cannot specify both 'listen' and 'host' options/ ],
+        [ { listen => ['/tmp/x'], socket => 'y' }, qr/Cannot specify both 'listen' and 'socket' options/ ],
+        [ { listen => [] },              qr/option 'listen' must name at least one address/ ],
+        [ { listen => undef },           qr/option 'listen' must be HOST:PORT, .*, not undef/ ],
+        [ { listen => {} },              qr/option 'listen' cannot have '': it needs host and port, a socket, or fd/ ],
+        [ { listen => [ \1 ] },          qr/it must be HOST:PORT, a path or fd:NUMBER/ ],
+        [ { listen => ['5000'] },        qr/cannot have '5000': it must be HOST:PORT/ ],
+        [ { listen => [':5000'] },       qr/cannot have ':5000': host is missing/ ],
+        [ { listen => ['h:'] },          qr/cannot have 'h:': port is missing/ ],
+        [ { listen => ['h:70000'] },     qr/the port must be an integer from 0 to 65535, not '70000'/ ],
+        [ { listen => ['::1:80'] },      qr/an IPv6 address needs brackets/ ],
+        [ { listen => ['fd:x'] },        qr/fd must be the number of a descriptor, not 'x'/ ],
+        [ { listen => ['h:1,loud'] },    qr/there is no setting 'loud'; there are cert group key mode/ ],
+        [ { listen => ['h:1,mode'] },    qr/setting 'mode' needs a value/ ],
+        [ { listen => ['h:1,plain=1'] }, qr/setting 'plain' takes no value/ ],
+        [ { listen => ['h:1,mode=0600'] }, qr/there is no key 'socket_mode' here|cannot have both/ ],
+        [ { listen => ['/x,mode=0888'] },  qr/socket_mode must be an octal mode from 0000 to 0777, not '0888'/ ],
+        [ { listen => ['/x,owner=no-such-user'] },                     qr/there is no user 'no-such-user'/ ],
+        [ { listen => [ { host => 'h' } ] },                           qr/cannot have 'host => h': port is missing/ ],
+        [ { listen => [ { host => 'h', port => 1, socket => 'x' } ] }, qr/it cannot have both/ ],
+        [
+            { listen => [ { socket => '/x', bogus => 1 } ] },
+            qr/there is no key 'bogus' here; there are socket socket_gr/
+        ],
+        [ { listen => [ { socket => '/' . 'x' x 107 } ] }, qr/may have 107 bytes, and '\/x+' has 108/ ],
+        [ { listen => ['h:1,tls'] },                  qr/'h:1,tls' is to speak TLS, but there is no option 'ssl'/ ],
+        [ { listen => ['h:1,cert=/none,key=/none'] }, qr/SSL certificate file not found: \/none/ ],
+        [ { socket_mode => 660 },    qr/option 'socket_mode' must be an octal mode from 0000 to 0777, not '660'/ ],
+        [ { socket_mode => '0600' }, qr/option 'socket_mode' is given, but no Unix socket/ ],
+        [ { socket      => '/x', socket_group => 'no-such-group' }, qr/there is no group 'no-such-group'/ ],
+    );
+    for my $case (@wrong) {
+        my ($options, $says) = @$case;
+        like(refused(%$options), $says, "$says");
+    }
+    is(
+        refused(listen => [ '/a:b', 'x:1', '[::1]:2', { host => 'h', port => 3, ssl => 0 }, 'fd:3', './x', 'unix:y' ]),
+        '',
+        'good ones'
+    );
+    is(PAGI::Server->new(app => $app, socket => 'x')->port, undef, 'a Unix socket has no port');
+    my ($status, undef, $error) = TestServer->finish('--listen', 'h:x', $app_file);
+    is($status, 2, 'a wrong flag');
+    like(
+        $error,
+        qr/option --listen cannot have 'h:x': the port must be an integer from 0 to 65535, not 'x'/,
+        '... is explained'
+    );
+};
+
+subtest 'a Unix socket' => sub {
+    my $path   = "$directory/one.sock";
+    my $server = TestServer->command('--socket', $path, '--socket-mode', '0620', $app_file);
+    is($server->port,                             $path,                     'the banner names it');
+    is((stat $path)[2] & oct 7777,                oct 620,                   'its mode is the wanted one');
+    is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody", 'scope has the path, and no client');
+
+    my ($status, undef, $error) = TestServer->finish('--socket', $path, $app_file);
+    is($status, 1, 'a second server does not start');
+    like($error, qr/Cannot listen on unix:\Q$path\E: another process listens there/, '... and says why');
+    is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody", '... the first one goes on');
+
+    $server->signal('KILL')->wait;
+    ok(-S $path, 'a server that is killed leaves its file');
+    $server = TestServer->command('--socket', $path, $app_file);
+    is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody", '... which the next one replaces');
+    is($server->stop,                             0,                         'TERM');
+    ok(!-e $path, '... removes the file');
+
+    $server = TestServer->command('--socket', $path, $app_file);
+    rename $path, "$path.old" or die $!;
+    my $other = IO::Socket::UNIX->new(Type => SOCK_STREAM, Local => $path, Listen => 1) or die $!;
+    $server->stop;
+    ok(-S $path, "a file that is another one's stays");
+    close $other;
+
+    open my $plain, '>', "$directory/plain" or die $!;
+    ($status, undef, $error) = TestServer->finish('--socket', "$directory/plain", $app_file);
+    is($status, 1, 'a file that is no socket');
+    like($error, qr/not a socket/, '... is refused');
+    ok(-f "$directory/plain", '... and stays');
+    ($status, undef, $error) = TestServer->finish('--socket', "$directory/none/x", $app_file);
+    like($error, qr{Cannot listen on unix:\S+/none/x: No such file or directory}, 'a directory that is not there');
+};
+
+subtest 'several places' => sub {
+    my $certificates = Certificates->new->authority("server");
+    my ($cert, $key) = map { $certificates->path($_) } qw(server.pem server.key);
+    my @paths  = map { "$directory/many$_.sock" } 1, 2;
+    my $server = TestServer->command(
+        '--listen', '127.0.0.1:0',   '--listen',   '127.0.0.1:0,plain', '--listen',  "$paths[0],mode=0600",
+        '--listen', "$paths[1],tls", '--ssl-cert', $cert,               '--ssl-key', $key,
+        $app_file
+    );
+    $server->wait_for_log(qr/unix:\Q$paths[1]\E/);
+    my @ports = $server->log =~ m{listening on https?://127\.0\.0\.1:(\d+)/}g;
+    is(@ports,                                             2, 'the banner names all');
+    is(curl('--insecure', "https://127.0.0.1:$ports[0]/"), "https 127.0.0.1 $ports[0] 127.0.0.1", 'TLS by default');
+    is(curl("http://127.0.0.1:$ports[1]/"), "http 127.0.0.1 $ports[1] 127.0.0.1",    'none where none is wanted');
+    is(curl('--unix-socket', $paths[0], 'http://h/'), "http $paths[0] undef nobody", 'a Unix socket does not speak it');
+    is(
+        curl('--insecure', '--unix-socket', $paths[1], 'https://h/'),
+        "https $paths[1] undef nobody",
+        '... unless asked for'
+    );
+    like($server->log, qr/unix:\Q$paths[1]\E with TLS/, '... as the banner says');
+    is($server->stop,        0, 'it stops');
+    is((grep { -e } @paths), 0, '... and removes the files');
+
+    my @own = ("127.0.0.1:0,cert=$cert,key=$key", '127.0.0.1:0');
+    $server = TestServer->command((map { ('--listen', $_) } @own), $app_file);
+    $server->wait_for_log(qr{listening on http://});
+    my ($secure) = $server->log =~ m{listening on https://127\.0\.0\.1:(\d+)/};
+    like(curl('--insecure', "https://127.0.0.1:$secure/"), qr/\Ahttps /, 'certificates of its own');
+    $server->signal('HUP');
+    ok($server->wait_for_log(qr/certificate files are loaded again/), '... are loaded again on HUP');
+
+    my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1);
+    my ($status, undef, $error) =
+        TestServer->finish('--listen', $paths[0], '--listen', '127.0.0.1:' . $taken->sockport, $app_file);
+    is($status, 1, 'one place that is taken');
+    like($error, qr/Port \d+ is already in use/, '... is named');
+    ok(!-e $paths[0], '... and the other one is given up');
+};
+
+# Runs the command with listening sockets as descriptors from 3 on, as systemd does.
+sub inheriting {
+    my ($sockets, $environment, @arguments) = @_;
+    local %ENV = (%ENV, %$environment);
+    fcntl $_, F_SETFD, 0 for @$sockets;
+    my $starter = q{
+        use POSIX ();
+        my $count = shift;
+        my @high  = map { POSIX::dup2($_, 100 + $_); 100 + $_ } splice @ARGV, 0, $count;
+        POSIX::dup2($high[$_], 3 + $_) for 0 .. $#high;
+        POSIX::close($_) for @high;
+        $ENV{LISTEN_PID} = $$;
+        exec @ARGV;
+    };
+    my @descriptors = map { fileno $_ } @$sockets;
+    my @command     = ($^X, (map { "-I$_" } @INC), 'bin/pagi-server', @arguments);
+    return TestServer->spawn($^X, '-e', $starter, scalar @descriptors, @descriptors, @command);
+}
+
+subtest 'inherited sockets' => sub {
+    my $tcp    = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 5) or die $@;
+    my $path   = "$directory/inherited.sock";
+    my $unix   = IO::Socket::UNIX->new(Type => SOCK_STREAM, Local => $path, Listen => 5) or die $!;
+    my $port   = $tcp->sockport;
+    my $server = inheriting([ $tcp, $unix ], { LISTEN_FDS => 2, LISTEN_FDNAMES => 'a:b' }, $app_file);
+    ok($server->wait_for_log(qr/unix:\Q$path\E/), 'all that systemd passes are used');
+    is(curl("http://127.0.0.1:$port/"),           "http 127.0.0.1 $port 127.0.0.1", '... a TCP one');
+    is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody",        '... and a Unix one');
+    is($server->stop,                             0,                                'it stops');
+    ok(-S $path, '... and leaves the file to whoever made it');
+
+    $server = inheriting([$tcp], { LISTEN_FDS => 1 },
+        '--listen', "127.0.0.1:$port", '--listen', "$directory/own.sock", $app_file);
+    ok($server->wait_for_log(qr/unix:/), 'one that is bound where a place asks for is used');
+    is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... and serves');
+    unlike($server->log, qr/is closed/, '... without a complaint');
+    $server->stop;
+
+    $server = inheriting([ $tcp, $unix ], { LISTEN_FDS => 2 }, '--port', $port, $app_file);
+    ok($server->wait_for_log(qr/listening on/), 'one that nobody asks for');
+    like(
+        $server->log,
+        qr/nothing is to listen on the inherited descriptor 4: it is closed/,
+        '... is closed with a warning'
+    );
+    $server->stop;
+
+    $server = inheriting([$tcp], {}, '--listen', 'fd:3', $app_file);
+    ok($server->wait_for_log(qr{listening on http://127\.0\.0\.1:$port/}), 'fd:3');
+    is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... serves');
+    $server->stop;
+
+    $server = inheriting([ $tcp, $unix ], { SERVER_STARTER_PORT => "127.0.0.1:$port=3;$path=4" }, $app_file);
+    ok($server->wait_for_log(qr/unix:\Q$path\E/), 'Server::Starter');
+    is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... serves');
+    $server->stop;
+
+    $server = inheriting([], {}, '--listen', 'fd:9', $app_file);
+    ok($server->wait, 'a descriptor that is none');
+    like($server->log, qr/Cannot listen on fd:9: descriptor 9 cannot be used/, '... is named');
+    local $ENV{LISTEN_PID} = 1;
+    local $ENV{LISTEN_FDS} = 1;
+    my ($status, $out) = TestServer->finish('--check', $app_file);
+    is($status, 0, 'sockets for another process are left alone');
+};
+
+subtest 'embedded' => sub {
+    require IO::Async::Loop;
+    my $path   = "$directory/embedded.sock";
+    my $loop   = IO::Async::Loop->new;
+    my $server = PAGI::Server->new(
+        app        => $app,
+        listen     => [ $path, { host => '127.0.0.1', port => 0 } ],
+        quiet      => 1,
+        access_log => undef,
+    );
+    $loop->add($server);
+    $server->listen->get;
+    is($server->socket_path, $path, 'socket_path');
+    cmp_ok($server->port, '>', 0, 'port');
+    is_deeply(
+        $server->listeners,
+        [
+            { type => 'unix', path => $path,       socket_mode => (stat $path)[2] & oct 7777 },
+            { type => 'tcp',  host => '127.0.0.1', port        => $server->port },
+        ],
+        'listeners'
+    );
+    $server->shutdown->get;
+    ok(!-e $path, 'shutdown removes the file');
+    $server->listen->get;
+    ok(-S $path, 'another start makes it again');
+    $loop->remove($server);
+    ok(!-e $path, 'removing the server removes the file');
+};
+
+done_testing;
