@@ -33,7 +33,7 @@ pub fn build(b: *std.Build) void {
         test_step.dependOn(&runOf(b, b.addTest(.{ .name = name, .root_module = module })).step);
     }
 
-    inline for (.{ .{ "wire-http1", "test/wire/http1/http1_test.zig" }, .{ "wire-websocket", "test/wire/websocket/wire.zig" } }) |wire| {
+    inline for (.{ .{ "wire-http1", "test/wire/http1/http1_test.zig" }, .{ "wire-websocket", "test/wire/websocket/wire.zig" }, .{ "wire-proxy", "test/wire/proxy/proxy_test.zig" } }) |wire| {
         const module = b.createModule(.{ .root_source_file = b.path(wire[1]), .target = target, .optimize = optimize });
         module.addImport("protocol", rooms.protocol);
         test_step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);

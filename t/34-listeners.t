@@ -61,7 +61,7 @@ subtest 'options' => sub {
         [ { listen => ['h:70000'] },     qr/the port must be an integer from 0 to 65535, not '70000'/ ],
         [ { listen => ['::1:80'] },      qr/an IPv6 address needs brackets/ ],
         [ { listen => ['fd:x'] },        qr/fd must be the number of a descriptor, not 'x'/ ],
-        [ { listen => ['h:1,loud'] },    qr/there is no setting 'loud'; there are cert group key mode/ ],
+        [ { listen => ['h:1,loud'] },    qr/there is no setting 'loud'; there are cert direct group key mode/ ],
         [ { listen => ['h:1,mode'] },    qr/setting 'mode' needs a value/ ],
         [ { listen => ['h:1,plain=1'] }, qr/setting 'plain' takes no value/ ],
         [ { listen => ['h:1,mode=0600'] }, qr/there is no key 'socket_mode' here|cannot have both/ ],
@@ -71,7 +71,7 @@ subtest 'options' => sub {
         [ { listen => [ { host => 'h', port => 1, socket => 'x' } ] }, qr/it cannot have both/ ],
         [
             { listen => [ { socket => '/x', bogus => 1 } ] },
-            qr/there is no key 'bogus' here; there are socket socket_gr/
+            qr/there is no key 'bogus' here; there are proxy_protocol socket socket_gr/
         ],
         [ { listen => [ { socket => '/' . 'x' x 107 } ] }, qr/may have 107 bytes, and '\/x+' has 108/ ],
         [ { listen => ['h:1,tls'] },                  qr/'h:1,tls' is to speak TLS, but there is no option 'ssl'/ ],

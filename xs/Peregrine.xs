@@ -191,6 +191,19 @@ PPCODE:
     mPUSHu(at);
     mPUSHp(reason, strlen(reason));
 
+void
+networks_fault(networks)
+    const char *networks
+PREINIT:
+    size_t at, len;
+    const char *reason;
+PPCODE:
+    reason = peregrine_networks_fault(networks, &at, &len);
+    if (!reason) XSRETURN_EMPTY;
+    EXTEND(SP, 2);
+    mPUSHp(networks + at, len);
+    mPUSHp(reason, strlen(reason));
+
 int
 open_unix(path, backlog, mode, uid, gid)
     const char *path
@@ -310,6 +323,16 @@ secure(self, listener, tls)
     SV *tls
 CODE:
     RETVAL = peregrine_listener_tls(open_worker(aTHX_ self)->engine, listener, tls_of(aTHX_ tls));
+OUTPUT:
+    RETVAL
+
+int
+proxies(self, listener, networks)
+    SV *self
+    int listener
+    const char *networks
+CODE:
+    RETVAL = peregrine_listener_proxies(open_worker(aTHX_ self)->engine, listener, networks);
 OUTPUT:
     RETVAL
 

@@ -46,7 +46,7 @@ enum {
     PEREGRINE_E_UNKNOWN = -11,          /* no option of that name */
     PEREGRINE_E_RANGE = -12,            /* value out of the option's range */
     PEREGRINE_E_SYSTEM = -13,           /* a system call failed; errno is set */
-    PEREGRINE_E_ADDRESS = -14,          /* not a numeric address */
+    PEREGRINE_E_ADDRESS = -14,          /* not a numeric address, or not a list of networks */
     PEREGRINE_E_CLOSE_CODE = -15,       /* not a close code that may be sent (RFC 6455 7.4) */
     PEREGRINE_E_UTF8 = -16,             /* text that is not UTF-8 */
     PEREGRINE_E_NOT_WEBSOCKET = -17,    /* the exchange is not an open WebSocket, or not a WebSocket handshake */
@@ -101,6 +101,12 @@ typedef struct peregrine_unix_socket {
 int peregrine_open_unix(const peregrine_unix_socket *wanted);
 /* Takes over a listening socket (inherited, or shared with other processes) and its descriptor. */
 int peregrine_listen_fd(peregrine_worker *worker, int fd);
+/* Connections that come in at this listener from now on begin with a header of the PROXY protocol (version 1 or 2), which says whose they are;
+ * it precedes TLS. `proxies` are the networks from where they come, separated by commas or blanks ("10.0.0.0/8, fd00::/8, unix"); other peers
+ * are cut. NULL: no header. PEREGRINE_E_ADDRESS: see peregrine_networks_fault(). */
+int peregrine_listener_proxies(peregrine_worker *worker, int listener, const char *proxies);
+/* What is wrong with a list of networks, as the end of a sentence about its `len` bytes from `at` on; NULL: nothing. */
+const char *peregrine_networks_fault(const char *networks, size_t *at, size_t *len);
 /* The bound address ("127.0.0.1", "::1", "/path") and port (0 for Unix) of a listener; returns the text's length. */
 int peregrine_listener_address(peregrine_worker *worker, int listener, char *text, size_t capacity, uint16_t *port);
 

@@ -42,6 +42,8 @@ pub const Worker = server.Worker;
 pub const Exchange = server.Exchange;
 pub const Start = server.Start;
 pub const Config = server.Config;
+/// Lists of networks, for `Worker.proxyListener`.
+pub const Networks = server.Networks;
 /// The access log of one worker: `Worker.setAccessLog`.
 pub const AccessLogFault = server.AccessLogFault;
 pub const AccessLogFormat = server.AccessLogFormat;

@@ -58,7 +58,7 @@ sub configure {
     @{$self}{qw(options named)} = (\%options, \%named);
     delete @given{@reloaded};
     $self->_choose_places(\@places, \%options)
-        if !$self->{places} || grep { /\A(?:host|port|listen|socket.*|disable_tls)\z/ } keys %given;
+        if !$self->{places} || grep { /\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/ } keys %given;
     $self->_configure_worker(\%given) if $self->{worker};
     return;
 }
@@ -160,7 +160,7 @@ sub _open_places {
     die Future::Exception->new("Cannot use inherited sockets: $@", 'listen', 0) if $@;
     my $places = $self->{places};
     if ($inherited && !grep { $self->{named}{$_} } qw(host port socket listen)) {
-        $places = [ map { PAGI::Server::Place->new("fd:$_") } $inherited->descriptors ];
+        $places = [ map { PAGI::Server::Place->new("fd:$_")->with_defaults($options) } $inherited->descriptors ];
     }
     my @opened = eval {
         PAGI::Server::Listener->open_all(
@@ -182,8 +182,10 @@ sub _start {
     my $worker = $self->{worker};
     $worker->attach($self->_attachment);
     for my $listener (@{ $self->{listeners} }) {
-        my $number = $self->_hand_over($listener);
-        my $tls    = $listener->{tls} = $self->_tls_for($listener) or next;
+        my $number  = $self->_hand_over($listener);
+        my $proxies = $listener->{place}{proxies};
+        $worker->proxies($number, $proxies) if $proxies;
+        my $tls = $listener->{tls} = $self->_tls_for($listener) or next;
         $worker->secure($number, $tls->engine);
     }
     $self->_watch;
@@ -308,7 +310,8 @@ sub _banner {
     my $details = join ', ', @parts;
     for my $listener (@{ $self->{listeners} }) {
         my $url = $listener->url($listener->{tls} ? 'https' : 'http');
-        $url .= ' with TLS' if $listener->{tls} && $listener->{type} eq 'unix';
+        $url .= ' with TLS'              if $listener->{tls} && $listener->{type} eq 'unix';
+        $url .= ' behind PROXY protocol' if $listener->{place}{proxies};
         $self->{log}->info("PAGI Server listening on $url ($details)");
     }
     return;
@@ -720,6 +723,16 @@ Its group. B<--socket-group>
 Several places to listen at, each with settings of its own, see L<PAGI::Server/LISTENERS>: an array
 reference, in place of C<host>, C<port> and C<socket>. B<--listen>
 
+=item proxy_protocol => none
+
+Connections begin with a header of the PROXY protocol, version 1 or 2, and come from these networks,
+see L<PAGI::Server/PROXY protocol>: C<10.0.0.0/8>, C<::1>, C<unix> for peers on Unix sockets; an
+array reference, or a string with commas. B<--proxy-protocol>
+
+=item proxy_timeout => 5
+
+From accepting such a connection to the end of that header. From 0.001 to 86400. B<--proxy-timeout>
+
 =item listener_backlog => 2048
 
 Connections that the kernel keeps waiting while the process is busy. From 1 to 65535.
@@ -972,6 +985,8 @@ A place is a hash reference, or a word: an address, perhaps with settings behind
     ,plain                    ssl => 0: no TLS here
     ,tls                      ssl => 1: TLS with the certificates of the option ssl
     ,cert=FILE,key=FILE       ssl => { cert_file => 'FILE', key_file => 'FILE' }: certificates of its own
+    ,proxy=NETWORK            proxy_protocol => ['NETWORK']; may be repeated
+    ,direct                   proxy_protocol => []: no header, whatever the option proxy_protocol says
     ,mode=0660                socket_mode => '0660'
     ,owner=USER               socket_owner => 'USER'
     ,group=GROUP              socket_group => 'GROUP'
@@ -984,6 +999,18 @@ A socket file at which nobody listens, left by a server that was killed, is repl
 is another kind of file, the start fails. Whoever may write to the file may connect. The file is removed at
 shutdown, unless another server's file has taken its place. In scopes C<server> is C<[$path, undef]>, and
 there is no C<client>.
+
+=head2 PROXY protocol
+
+A proxy that passes TCP connections on (HAProxy, nginx's C<stream>, a load balancer) can say whose they are, by a header before
+everything else, TLS included. C<proxy_protocol>, of the server or of a place, names the networks from where it connects:
+
+    pagi-server --listen 0.0.0.0:8443,proxy=10.0.0.0/8 --listen 127.0.0.1:8080 app.pl
+
+Then every connection there has to begin with a header, version 1 or 2, and to come from one of these networks; whatever else
+comes is closed, with a line in the log. C<client> and C<server> in scopes, and the access log, have the addresses from the header;
+where it has none (C<UNKNOWN>, C<LOCAL> of health checks, Unix sockets) those of the connection. Its further fields are
+skipped. It has to be there within C<proxy_timeout>.
 
 =head2 Sockets from systemd and Server::Starter
 

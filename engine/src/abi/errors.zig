@@ -56,7 +56,7 @@ pub fn text(number: c_int) [*:0]const u8 {
         Code.unknown => "no option of that name",
         Code.range => "value out of range",
         Code.system => "a system call failed",
-        Code.address => "not a numeric address",
+        Code.address => "not a numeric address, or not a list of networks",
         Code.close_code => "close code may not be sent (RFC 6455 section 7.4)",
         Code.close_reason => "close reason is over 123 bytes",
         Code.utf8 => "text is not UTF-8",

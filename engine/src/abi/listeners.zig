@@ -1,10 +1,13 @@
-//! The part of the C door that makes listening sockets without a worker, for processes that share them or give up rights before they serve.
+//! The part of the C door about listeners: sockets that are made without a worker, and whom a worker believes what they say about clients.
 const std = @import("std");
 const peregrine = @import("peregrine");
+const Door = @import("abi.zig").Door;
 const errors = @import("errors.zig");
 const types = @import("types.zig");
 const Code = types.Code;
 const io = peregrine.io;
+const Networks = peregrine.Networks;
+const gpa = std.heap.c_allocator;
 
 export fn peregrine_open_unix(wanted: *const types.UnixSocket) callconv(.c) c_int {
     const address = io.Address.unixPath(std.mem.span(wanted.path)) catch return Code.address;
@@ -24,4 +27,35 @@ export fn peregrine_open_unix(wanted: *const types.UnixSocket) callconv(.c) c_in
 fn optional(comptime T: type, value: i64) error{OutOfRange}!?T {
     if (value < 0) return null;
     return std.math.cast(T, value) orelse error.OutOfRange;
+}
+
+export fn peregrine_listener_proxies(door: *Door, listener: c_int, proxies: ?[*:0]const u8) callconv(.c) c_int {
+    const number = std.math.cast(u32, listener) orelse return Code.range;
+    if (number >= door.worker.listeners.items.len) return Code.range;
+    const networks: ?Networks = if (proxies) |text| parse(text) catch |err| return codeOf(err) else null;
+    door.worker.proxyListener(number, networks);
+    return Code.ok;
+}
+
+export fn peregrine_networks_fault(text: [*:0]const u8, at: *usize, len: *usize) callconv(.c) ?[*:0]const u8 {
+    var fault: Networks.Fault = .{};
+    var networks = Networks.parse(gpa, std.mem.span(text), &fault) catch |err| {
+        at.* = fault.at;
+        len.* = fault.len;
+        return if (err == error.BadNetwork) fault.reason.ptr else "cannot be checked: out of memory";
+    };
+    networks.deinit();
+    return null;
+}
+
+fn parse(text: [*:0]const u8) Networks.ParseError!Networks {
+    var fault: Networks.Fault = .{};
+    return Networks.parse(gpa, std.mem.span(text), &fault);
+}
+
+fn codeOf(err: Networks.ParseError) c_int {
+    return switch (err) {
+        error.OutOfMemory => Code.memory,
+        error.BadNetwork => Code.address,
+    };
 }

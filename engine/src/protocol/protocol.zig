@@ -13,6 +13,8 @@ pub const http = struct {
     pub const FieldSpan = header.FieldSpan;
 };
 pub const http1 = @import("http1/session.zig");
+/// The header that proxies put before a connection.
+pub const proxy = @import("proxy/header.zig");
 pub const websocket = @import("websocket/session.zig");
 
 test {

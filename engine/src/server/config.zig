@@ -30,6 +30,8 @@ pub const Config = struct {
     write_high_bytes: u32 = 64 * 1024,
     /// Queued output below which a waiting sender may go on.
     write_low_bytes: u32 = 16 * 1024,
+    /// The header of the PROXY protocol, from accepting on. Absolute; a proxy sends it at once, and a lost packet is sent again within 3 s.
+    proxy_ms: u32 = 5_000,
     /// A TLS handshake, from the first byte on. Absolute: it is two flights of the peer's.
     handshake_ms: u32 = 10_000,
     /// From the first byte of a request head to its end. Absolute: a byte now and then does not extend it.
@@ -110,6 +112,7 @@ pub const Config = struct {
         .receive_bytes = Rule{ .min = 4096, .max = 1 << 20, .unit = .bytes, .summary = "Bytes received from one connection before others get their turn" },
         .write_high_bytes = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Queued output at which a sender has to wait" },
         .write_low_bytes = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Queued output below which a waiting sender goes on" },
+        .proxy_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From accepting a proxy's connection to the end of its PROXY header" },
         .handshake_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From accepting a TLS connection to the end of its handshake" },
         .head_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From the first byte of a request head to its end (408)" },
         .idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A connection without a request; 0: no limit" },

@@ -62,6 +62,9 @@ pub const Connection = struct {
 
     /// Where it stands between two requests or within one.
     pub const Phase = union(enum) {
+        /// The proxy that brings the connection has yet to say whose it is. Nothing is parsed but that; `rest`: bytes of the header that
+        /// are still to come, when its addresses are known.
+        proxy_header: struct { since: u64, rest: ?u16 = null },
         /// TLS is being negotiated. Nothing is parsed, and the outbox is empty.
         handshake: struct { since: u64 },
         /// No request. `since` is when the last one ended, or when the peer connected.
@@ -106,7 +109,7 @@ pub const Connection = struct {
             .idle, .head, .draining => true,
             // A peer that asks for pongs and does not read them waits, or it could fill our memory.
             .exchange => |exchange| exchange.wantsInput() and connection.queuedBytes() < flood_bytes,
-            .handshake, .farewell, .lingering, .closed => false,
+            .proxy_header, .handshake, .farewell, .lingering, .closed => false,
         };
     }
 
@@ -119,7 +122,7 @@ pub const Connection = struct {
         // TLS answers some messages by itself.
         if (connection.tunnel) |tunnel| if (tunnel.wire.bytes >= flood_bytes) return false;
         return switch (connection.phase) {
-            .handshake, .idle, .head, .draining, .farewell, .lingering => true,
+            .proxy_header, .handshake, .idle, .head, .draining, .farewell, .lingering => true,
             .exchange => |exchange| connection.wantsInput() or
                 (connection.input.isEmpty() and exchange.inputComplete()),
             .closed => false,
@@ -129,6 +132,7 @@ pub const Connection = struct {
     /// When the peer has had its time; `Timer.never` while it is not the one who is waited for.
     pub fn deadline(connection: *const Connection, config: *const Config) u64 {
         const reading = switch (connection.phase) {
+            .proxy_header => |header| header.since + config.proxy_ms,
             .handshake => |handshake| handshake.since + config.handshake_ms,
             .idle => |idle| after(idle.since, config.idle_ms),
             .head => |head| head.since + config.head_ms,
@@ -179,7 +183,7 @@ pub const Connection = struct {
                 .repeat
             else
                 .exchange_idle,
-            .handshake, .idle, .draining, .farewell, .lingering, .closed => .close,
+            .proxy_header, .handshake, .idle, .draining, .farewell, .lingering, .closed => .close,
         };
     }
 

@@ -15,6 +15,7 @@ pub const AccessLogFault = @import("access_log.zig").Fault;
 pub const AccessLogFormat = @import("access_log.zig").Format;
 pub const AccessLogOptions = @import("access_log.zig").Options;
 pub const Config = @import("config.zig").Config;
+pub const Networks = @import("networks.zig").Networks;
 pub const Exchange = @import("exchange.zig").Exchange;
 pub const Start = @import("exchange.zig").Start;
 pub const StartError = @import("exchange.zig").StartError;
@@ -142,6 +143,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             errdefer self.removeFiles();
             try self.files.ensureTotalCapacity(gpa, addresses.len);
             try self.open();
+            for (units) |*unit| try self.believeProxies(unit);
             if (self.tls) |context| try self.secure(context);
             if (is_real) {
                 if (!config.tcp_nodelay) self.gatherPackets();
@@ -165,6 +167,22 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         fn secure(self: *Self, context: *tls.Context) error{OutOfMemory}!void {
             for (self.units) |*unit| for (0..self.addresses.len) |number| {
                 if (self.config.isSecure(number)) try unit.worker.secureListener(@intCast(number), context);
+            };
+        }
+
+        /// Reads the lists of trusted proxies; what is wrong with one goes to the log.
+        fn believeProxies(self: *Self, unit: *Unit) !void {
+            for (0..self.addresses.len) |number| {
+                const text = self.config.proxiesAt(number) orelse continue;
+                unit.worker.proxyListener(@intCast(number), try self.networks(text));
+            }
+        }
+
+        fn networks(self: *Self, text: []const u8) Networks.ParseError!Networks {
+            var fault: Networks.Fault = .{};
+            return Networks.parse(self.gpa, text, &fault) catch |err| {
+                if (err == error.BadNetwork) log.err("\"{s}\" {s}", .{ text[fault.at..][0..fault.len], fault.reason });
+                return err;
             };
         }
 
@@ -499,6 +517,7 @@ test {
     _ = @import("input.zig");
     _ = @import("native.zig");
     _ = @import("native_ws.zig");
+    _ = @import("networks.zig");
     _ = @import("outbox.zig");
     _ = @import("pool.zig");
     _ = @import("query.zig");

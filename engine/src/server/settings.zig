@@ -62,13 +62,15 @@ pub const ServerConfig = struct {
 
     /// Where to listen.
     pub const Place = union(enum) {
-        /// Numeric address and port (0: any free one). `plain`: no TLS here, whatever `tls` says.
-        ip: struct { address: []const u8, port: u16, plain: bool = false },
+        /// Numeric address and port (0: any free one). `plain`: no TLS here, whatever `tls` says. `proxies`: connections begin with a header
+        /// of the PROXY protocol (version 1 or 2), which says whose they are, and come from these networks ("10.0.0.0/8, fd00::/8, unix");
+        /// other peers are cut.
+        ip: struct { address: []const u8, port: u16, plain: bool = false, proxies: ?[]const u8 = null },
         /// A Unix socket. The file is created, and removed when the server is gone; one that nobody listens at is replaced. A path with a
         /// leading NUL byte: an abstract socket. `access`: the file's mode and owner.
-        unix: struct { path: []const u8, access: io.SocketAccess = .{} },
+        unix: struct { path: []const u8, access: io.SocketAccess = .{}, proxies: ?[]const u8 = null },
         /// A socket that listens already, inherited from whoever started the program: systemd begins with 3. The server closes it.
-        inherited: struct { descriptor: i32, plain: bool = false },
+        inherited: struct { descriptor: i32, plain: bool = false, proxies: ?[]const u8 = null },
     };
 
     /// What ALPN agrees to: what the workers speak.
@@ -88,6 +90,13 @@ pub const ServerConfig = struct {
     fn placeAt(config: *const ServerConfig, number: usize) ?Place {
         const own = @intFromBool(config.ip.len > 0);
         return if (number < own) null else config.listeners[number - own];
+    }
+
+    /// Who brings connections to the place with this number; null: they come by themselves.
+    pub fn proxiesAt(config: *const ServerConfig, number: usize) ?[]const u8 {
+        return switch (config.placeAt(number) orelse return null) {
+            inline else => |place| place.proxies,
+        };
     }
 
     /// The descriptor of the place with this number, if it is inherited.

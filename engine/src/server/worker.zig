@@ -1,5 +1,5 @@
 //! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, access, input, output, repeat, secure, websocket.
+//! Its parts lie in `worker/`: accept, access, input, output, proxied, repeat, secure, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
@@ -32,6 +32,7 @@ const Compression = @import("compression.zig").Compression;
 const Connection = @import("connection.zig").Connection;
 const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
+const Networks = @import("networks.zig").Networks;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const slab = @import("slab.zig");
@@ -80,6 +81,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         scratch: secure.Scratch = .{},
         handshake_failures: u32 = 0,
         handshake_failure_at: u64 = 0,
+        headers_refused: u32 = 0,
+        header_refused_at: u64 = 0,
         connections_max: u32,
         numbers: u32 = 0,
         rejected_at: u64 = 0,
@@ -100,7 +103,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             id: ?u32,
             address: io_room.Address,
             tls: ?*tls.Context = null,
-
+            /// Who brings connections, with a header before them.
+            proxies: ?Networks = null,
             /// The path of a Unix socket, "@name" for an abstract one; empty for the others.
             path: io_room.Address.Unix = .{ .buffer = undefined, .length = 0 },
 
@@ -157,6 +161,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.gpa.free(w.head.storage);
             w.corked.deinit(w.gpa);
             w.corked_spare.deinit(w.gpa);
+            for (w.listeners.items) |*listener| if (listener.proxies) |*proxies| proxies.deinit();
             w.listeners.deinit(w.gpa);
             w.scratch.deinit(w.gpa);
             w.peers.deinit();
@@ -219,11 +224,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const accepting = @import("worker/accept.zig").Accept(Self);
         const input = @import("worker/input.zig").Input(Self);
         const output = @import("worker/output.zig").Output(Self);
+        const proxied = @import("worker/proxied.zig").Proxied(Self);
         const secure = @import("worker/secure.zig").Secure(Self);
         const live = @import("worker/websocket.zig").Live(Self);
         const repeating = @import("worker/repeat.zig").Repeating(Self);
 
         pub const secureListener = secure.secureListener;
+        pub const proxyListener = proxied.proxyListener;
         pub const adopt = accepting.adopt;
 
         pub const AccessLogError = access_part.SetError;
@@ -258,6 +265,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- What the parts call of each other
 
+        pub const begin = accepting.begin;
+        pub const noteClient = accepting.noteClient;
+        pub const noteServer = accepting.noteServer;
+        pub const expectHeader = proxied.expectHeader;
+        pub const receiveHeader = proxied.receiveHeader;
+        pub const receive = input.receive;
         pub const pump = input.pump;
         pub const refuse = input.refuse;
         pub const noteBegin = access_part.noteBegin;
@@ -481,7 +494,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             var it = w.peers.iterator();
             while (it.next()) |peer| switch (peer.connection.phase) {
                 .idle => w.settle(peer),
-                .handshake => w.close(peer),
+                .proxy_header, .handshake => w.close(peer),
                 .exchange => |exchange| {
                     peer.connection.session.closeAfterResponse();
                     if (exchange.openWebSocket() != null) live.goAway(w, exchange);

@@ -17,6 +17,8 @@ pub const Target = enum {
     utf8,
     /// DEFLATE in pieces, against the standard library's; and what we compress ourselves.
     inflate,
+    /// The header of the PROXY protocol, against a second parser that sees all of it.
+    proxy,
     /// Bytes into a whole server over a simulated network.
     connection,
 
@@ -35,5 +37,6 @@ const rooms = struct {
     const websocket = @import("websocket.zig");
     const utf8 = @import("utf8.zig");
     const inflate = @import("inflate.zig");
+    const proxy = @import("proxy.zig");
     const connection = @import("connection.zig");
 };

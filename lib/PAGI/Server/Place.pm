@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use File::Spec;
+use Peregrine;
 
 use constant {
     PATH_LENGTH_MAX => 107,      # of the kernel's 108 bytes one is for a NUL
@@ -14,27 +15,28 @@ use constant {
 # The keys of a place, by kind.
 my @SOCKET_KEYS = qw(socket_mode socket_owner socket_group);
 my %KEYS        = (tcp => [qw(host port)], unix => [ 'socket', @SOCKET_KEYS ], inherited => ['fd']);
-my @COMMON_KEYS = qw(ssl);
+my @COMMON_KEYS = qw(ssl proxy_protocol);
 
 # Settings behind an address: key, and what the word means.
 my %SETTINGS = (
-    plain => sub { $_[0]{ssl} = 0 },
-    tls   => sub { $_[0]{ssl} ||= 1 },
-    cert  => sub { _ssl($_[0])->{cert_file} = $_[1] },
-    key   => sub { _ssl($_[0])->{key_file}  = $_[1] },
-    mode  => sub { $_[0]{socket_mode}       = $_[1] },
-    owner => sub { $_[0]{socket_owner}      = $_[1] },
-    group => sub { $_[0]{socket_group}      = $_[1] },
+    plain  => sub { $_[0]{ssl}            = 0 },
+    direct => sub { $_[0]{proxy_protocol} = [] },
+    proxy  => sub { push @{ $_[0]{proxy_protocol} }, $_[1] },
+    tls    => sub { $_[0]{ssl} ||= 1 },
+    cert   => sub { _ssl($_[0])->{cert_file} = $_[1] },
+    key    => sub { _ssl($_[0])->{key_file}  = $_[1] },
+    mode   => sub { $_[0]{socket_mode}       = $_[1] },
+    owner  => sub { $_[0]{socket_owner}      = $_[1] },
+    group  => sub { $_[0]{socket_group}      = $_[1] },
 );
-my %TAKES_VALUE = map { $_ => 1 } qw(cert key mode owner group);
+my %TAKES_VALUE = map { $_ => 1 } qw(cert key mode owner group proxy);
 
 sub all {
     my ($class, $options) = @_;
     my $listen = $options->{listen};
     my @wanted = defined $listen ? (ref $listen eq 'ARRAY' ? @$listen : $listen) : _single($options);
-    my @places = map { $class->new($_) } @wanted;
+    my @places = map { $class->new($_)->with_defaults($options) } @wanted;
     for my $place (@places) {
-        $place->_fill_in($options);
         die "'$place->{name}' is to speak TLS, but there is no option 'ssl'\n"
             if $place->{ssl} && !ref $place->{ssl} && !$options->{ssl};
     }
@@ -49,14 +51,14 @@ sub _single {
     return { map { $_ => $options->{$_} } qw(host port) };
 }
 
-# What holds for all Unix sockets that say nothing else.
-sub _fill_in {
+sub with_defaults {
     my ($self, $options) = @_;
-    return if $self->{kind} ne 'unix';
+    $self->{proxies} //= networks($options->{proxy_protocol});
+    return $self if $self->{kind} ne 'unix';
     $self->{mode} //= mode($options->{socket_mode}) if defined $options->{socket_mode};
     $self->{uid}  //= user($options->{socket_owner});
     $self->{gid}  //= group($options->{socket_group});
-    return;
+    return $self;
 }
 
 # What is wrong with a value of the option `listen`, or nothing.
@@ -142,8 +144,11 @@ sub _checked {
     }
     my $ssl = $given{ssl};
     die "ssl must be a hash reference, 0 or 1\n" if defined $ssl && ref $ssl ne 'HASH' && $ssl !~ /\A[01]\z/;
-    my %check = (tcp => \&_tcp, unix => \&_unix, inherited => \&_inherited);
-    return { kind => $kinds[0], ssl => $ssl, $check{ $kinds[0] }->(\%given) };
+    my %check   = (tcp => \&_tcp, unix => \&_unix, inherited => \&_inherited);
+    my $proxies = $given{proxy_protocol};
+    my $problem = defined $proxies && networks_problem($proxies);
+    die "proxy_protocol $problem\n" if $problem;
+    return { kind => $kinds[0], ssl => $ssl, proxies => networks($proxies), $check{ $kinds[0] }->(\%given) };
 }
 
 sub _tcp {
@@ -187,6 +192,27 @@ sub mode {
     die "socket_mode must be an octal mode from 0000 to 0777, not '" . ($value // 'undef') . "'\n";
 }
 
+# Networks as the engine reads them: a list as one string; undef if nothing is said about them.
+sub networks {
+    my ($value) = @_;
+    return ref $value ? join ',', @$value : $value || undef;
+}
+
+# What is wrong with a list of networks, or nothing.
+sub networks_problem {
+    my ($value) = @_;
+    my $allowed = q{networks like '10.0.0.0/8' or '::1', or 'unix'};
+    return "must be a list of $allowed, not " . (defined $value ? "'$value'" : 'undef')
+        if !defined $value || ref $value && ref $value ne 'ARRAY';
+    for my $text (ref $value ? @$value : $value) {
+        return "must be a list of $allowed, and has an element that is none"
+            if !defined $text || ref $text || $text =~ /\0/;
+        my ($network, $reason) = Peregrine::networks_fault($text) or next;
+        return "must be a list of $allowed: '$network' $reason";
+    }
+    return;
+}
+
 sub user {
     my ($value) = @_;
     return _number($value, 'user', sub { scalar getpwnam $_[0] });
@@ -222,8 +248,8 @@ PAGI::Server::Place - one place to listen at
 
 What the options C<host>, C<port>, C<socket> and C<listen> ask for, checked; see L<PAGI::Server/LISTENERS>.
 
-An object has C<kind> (C<tcp>, C<unix> or C<inherited>), C<name> (as it was given), C<ssl>, and, by kind, C<host>
-and C<port>; C<path>, C<mode>, C<uid> and C<gid>; C<descriptor>.
+An object has C<kind> (C<tcp>, C<unix> or C<inherited>), C<name> (as it was given), C<ssl>, C<proxies> (networks, one
+string), and, by kind, C<host> and C<port>; C<path>, C<mode>, C<uid> and C<gid>; C<descriptor>.
 
 =head1 METHODS
 
@@ -239,7 +265,20 @@ All places that the options of a server ask for. Dies with a text when they make
 
 Dies with a text, the end of a sentence about the option, when it cannot be.
 
+=head2 with_defaults
+
+    $place->with_defaults(\%options);
+
+Takes what the place says nothing about from the options of the server; returns the place.
+
 =head1 FUNCTIONS
+
+=head2 networks, networks_problem
+
+    my $text    = PAGI::Server::Place::networks([ '10.0.0.0/8', 'unix' ]);    # '10.0.0.0/8,unix'
+    my $problem = PAGI::Server::Place::networks_problem('10.0.0.1/8');
+
+A list of networks as one string, and what is wrong with it.
 
 =head2 problem
 

@@ -22,7 +22,7 @@ my @EVERYBODY = qw(std builtin);                        # and what build.zig tel
 # What the code (not the comments) of a room must not mention.
 my %MUST_NOT = (
     protocol => [
-        qr/\bstd\.(?:os|posix|heap|log|Thread|fs|net|process|debug\.print|time(?!\.epoch)|Io(?!\.(?:Reader|Writer)))\b/,
+        qr/\bstd\.(?:os|posix|heap|log|Thread|fs|net|process|debug\.print|time(?!\.epoch)|Io(?!\.(?:Reader|Writer|net\.Ip[46]Address)))\b/,
         'allocators, clocks, descriptors, logs'
     ],
     io => [ qr/http/i, 'HTTP' ],

@@ -1,6 +1,7 @@
 //! The part of a worker that lets connections in: slots, addresses, and the 503 for those that find no room.
 const io_room = @import("io");
 const http1 = @import("protocol").http1;
+const Connection = @import("../connection.zig").Connection;
 const Ticket = @import("../slab.zig").Ticket;
 const Tunnel = @import("../tunnel.zig").Tunnel;
 
@@ -12,13 +13,22 @@ pub fn Accept(comptime W: type) type {
         /// Takes over a connected socket (non-blocking, closed on exec) that came in at the listener with this number.
         pub fn adopt(w: *W, listener: u32, socket: io_room.Socket, from: io_room.Address) void {
             if (w.stopping != .no) return w.io.close(socket);
-            const context = w.listeners.items[listener].tls;
-            if (context) |tls| w.refreshCertificates(tls);
-            const over = w.peers.count >= w.connections_max;
             // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are cut.
-            if (over and w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(w, listener, socket);
-            const peer = open(w, listener, socket, from) catch return rejectBluntly(w, listener, socket);
+            if (w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(w, listener, socket);
+            const peer = open(w, listener, socket) catch return rejectBluntly(w, listener, socket);
+            noteClient(w, peer, &from);
+            const bound = &w.listeners.items[listener].address;
+            noteServer(w, peer, &(if (bound.isWildcard()) w.io.localAddress(socket) orelse bound.* else bound.*));
+            if (w.listeners.items[listener].proxies) |*proxies| return w.expectHeader(peer, proxies, &from);
+            begin(w, peer);
+        }
+
+        /// A connection may speak: its client is known.
+        pub fn begin(w: *W, peer: *Peer) void {
+            const context = w.listeners.items[peer.connection.listener].tls;
+            const over = w.peers.count > w.connections_max;
             if (context) |tls| {
+                w.refreshCertificates(tls);
                 peer.connection.tunnel = Tunnel.create(w.gpa, tls, over) catch return w.close(peer);
                 peer.connection.phase = .{ .handshake = .{ .since = w.now } };
             } else if (over) return reject(w, peer);
@@ -26,7 +36,8 @@ pub fn Accept(comptime W: type) type {
             w.arm(peer);
         }
 
-        fn open(w: *W, listener: u32, socket: io_room.Socket, from: io_room.Address) !*Peer {
+        /// A slot for a socket; its addresses are still to be noted.
+        fn open(w: *W, listener: u32, socket: io_room.Socket) !*Peer {
             const room = w.peers.count + 1;
             try w.corked.ensureTotalCapacity(w.gpa, room);
             try w.corked_spare.ensureTotalCapacity(w.gpa, room);
@@ -44,23 +55,24 @@ pub fn Accept(comptime W: type) type {
                     .listener = listener,
                 },
             };
-            noteAddresses(w, slot.item, &from);
             return slot.item;
         }
 
-        fn noteAddresses(w: *W, peer: *Peer, from: *const io_room.Address) void {
-            const connection = &peer.connection;
+        /// Whose connection it is.
+        pub fn noteClient(_: *W, peer: *Peer, client: *const io_room.Address) void {
+            note(&peer.connection.peer_text, &peer.connection.peer_port, client);
+        }
+
+        /// What it was made to.
+        pub fn noteServer(_: *W, peer: *Peer, server: *const io_room.Address) void {
+            note(&peer.connection.local_text, &peer.connection.local_port, server);
+        }
+
+        fn note(text: *Connection.Text, number: *u16, address: *const io_room.Address) void {
+            const port = address.port() orelse return;
             var buffer: [io_room.Address.text_bytes_max]u8 = undefined;
-            if (from.port()) |port| {
-                connection.peer_port = port;
-                connection.peer_text.set(from.hostText(&buffer));
-            }
-            const bound = &w.listeners.items[connection.listener].address;
-            const local = if (bound.isWildcard()) w.io.localAddress(peer.socket) orelse bound.* else bound.*;
-            if (local.port()) |port| {
-                connection.local_port = port;
-                connection.local_text.set(local.hostText(&buffer));
-            }
+            number.* = port;
+            text.set(address.hostText(&buffer));
         }
 
         /// The worker's number of a listener of the io.
@@ -87,7 +99,7 @@ pub fn Accept(comptime W: type) type {
         fn rejectBluntly(w: *W, listener: u32, socket: io_room.Socket) void {
             noteRejected(w);
             // There is no word before a handshake.
-            if (w.listeners.items[listener].tls != null) return w.io.close(socket);
+            if (w.listeners.items[listener].tls != null or w.listeners.items[listener].proxies != null) return w.io.close(socket);
             var space: [http1.refusal_bytes_max]u8 = undefined;
             // No connection has this token, so whatever the io reports of the socket finds nobody.
             const nobody = @backingInt(Ticket.none);

@@ -15,6 +15,7 @@ pub fn Input(comptime W: type) type {
             switch (peer.connection.phase) {
                 .farewell, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
                 .idle, .head, .exchange, .draining => w.pump(peer, bytes),
+                .proxy_header => w.receiveHeader(peer, bytes),
                 .handshake, .closed => unreachable,
             }
         }
@@ -89,7 +90,7 @@ pub fn Input(comptime W: type) type {
             return switch (connection.phase) {
                 .farewell, .lingering, .closed => unread.len, // nobody will look at the rest
                 .idle, .head, .exchange, .draining => used,
-                .handshake => unreachable,
+                .proxy_header, .handshake => unreachable,
             };
         }
 
@@ -183,7 +184,7 @@ pub fn Input(comptime W: type) type {
             if (connection.peer_ended) return;
             connection.peer_ended = true;
             switch (connection.phase) {
-                .handshake, .head, .draining, .lingering => w.close(peer),
+                .proxy_header, .handshake, .head, .draining, .lingering => w.close(peer),
                 .idle, .farewell => w.settle(peer),
                 .exchange => |exchange| {
                     // Its last word was read, and its answer comes with the next round.

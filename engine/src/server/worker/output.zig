@@ -310,7 +310,7 @@ pub fn Output(comptime W: type) type {
                     connection.phase = .farewell;
                 },
                 .head => if (connection.peer_ended) return w.close(peer),
-                .handshake, .draining, .lingering => {},
+                .proxy_header, .handshake, .draining, .lingering => {},
             }
             w.arm(peer);
         }

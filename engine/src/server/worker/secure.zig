@@ -64,7 +64,7 @@ pub fn Secure(comptime W: type) type {
             switch (peer.connection.phase) {
                 .farewell, .lingering => return, // see Input.receive
                 .handshake, .idle, .head, .exchange, .draining => {},
-                .closed => unreachable,
+                .proxy_header, .closed => unreachable,
             }
             const ticket = peer.connection.ticket;
             var rest = ciphertext;
@@ -80,7 +80,7 @@ pub fn Secure(comptime W: type) type {
                         switch (peer.connection.phase) {
                             .idle, .head, .exchange, .draining => w.pump(peer, w.scratch.opened[0..len]),
                             .farewell, .lingering => {},
-                            .handshake, .closed => unreachable,
+                            .proxy_header, .handshake, .closed => unreachable,
                         }
                         // Whatever the host did with it, the connection may be gone.
                         if (w.peers.get(ticket) == null) return;

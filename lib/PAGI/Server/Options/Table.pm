@@ -158,6 +158,25 @@ my @SECTIONS = (
                     . ' C</path>, or C<fd:NUMBER> for an inherited socket. Settings: see L<PAGI::Server/LISTENERS>.',
             },
             {
+                name  => 'proxy_protocol',
+                type  => 'networks',
+                many  => 1,
+                arg   => 'NETWORK',
+                shown => 'none',
+                about =>
+                    'Connections begin with a header of the PROXY protocol, version 1 or 2, and come from these networks, see'
+                    . ' L<PAGI::Server/PROXY protocol>: C<10.0.0.0/8>, C<::1>, C<unix> for peers on Unix sockets; an array'
+                    . ' reference, or a string with commas.',
+            },
+            {
+                name   => 'proxy_timeout',
+                type   => 'seconds',
+                engine => 'proxy_ms',
+                scale  => 1000,
+                live   => 1,
+                about  => 'From accepting such a connection to the end of that header.',
+            },
+            {
                 name    => 'listener_backlog',
                 short   => 'b',
                 type    => 'integer',

@@ -70,8 +70,9 @@ my %TYPES = (
             return defined eval { PAGI::Server::Place::mode($value) };
         },
     },
-    listen => { complaint => \&PAGI::Server::Place::problem },
-    log    => {
+    listen   => { complaint => \&PAGI::Server::Place::problem },
+    networks => { complaint => \&PAGI::Server::Place::networks_problem },
+    log      => {
         words  => sub { 'a path, "-" for standard output, an open file handle, or undef' },
         allows => sub { PAGI::Server::AccessLog::is_target($_[1]) },
     },

@@ -1,0 +1,160 @@
+//! The header that a proxy puts before everything else of a connection, to say whose it is: the PROXY protocol, versions 1 and 2
+//! (haproxy.org, doc/proxy-protocol.txt).
+//! Refuses to know: who may say so; what comes behind it.
+const std = @import("std");
+
+/// The most bytes that `parse` wants to see at once: the longest line of version 1. (Of version 2 the addresses, which are shorter; what
+/// else its header has is `Header.rest`, to be skipped unseen.)
+pub const bytes_max = 107;
+
+/// An end of the connection that the proxy has taken.
+pub const Endpoint = struct {
+    address: union(enum) { v4: [4]u8, v6: [16]u8 },
+    port: u16,
+};
+
+/// What a header says.
+pub const Header = struct {
+    /// Its bytes.
+    len: u16,
+    /// Bytes behind these that belong to it and are not needed (TLVs, addresses of other families).
+    rest: u16 = 0,
+    /// Whose connection it is, and what it was made to. Null: the proxy speaks for itself (LOCAL, as in health checks), or does not know
+    /// (UNKNOWN, UNSPEC, Unix sockets): then the addresses of the connection at hand count.
+    ends: ?Ends = null,
+
+    /// The two ends of the connection that the proxy has taken.
+    pub const Ends = struct { source: Endpoint, destination: Endpoint };
+};
+
+/// What the first bytes of a connection are.
+pub const Verdict = union(enum) {
+    /// The beginning of a header, fewer than `bytes_max`: show them again, with more.
+    need_more,
+    header: Header,
+    /// No header; why, as the end of a sentence.
+    malformed: []const u8,
+};
+
+/// Looks at the first bytes of a connection.
+pub fn parse(bytes: []const u8) Verdict {
+    if (bytes.len == 0) return .need_more;
+    return switch (bytes[0]) {
+        signature_v1[0] => parseLine(bytes),
+        signature_v2[0] => parseBinary(bytes),
+        else => no_header,
+    };
+}
+
+const no_header: Verdict = .{ .malformed = "there is no header" };
+
+// ---- Version 1: a line of text
+
+const signature_v1 = "PROXY ";
+
+fn parseLine(bytes: []const u8) Verdict {
+    if (!begins(bytes, signature_v1)) return no_header;
+    const seen = bytes[0..@min(bytes.len, bytes_max)];
+    const end = std.mem.findScalar(u8, seen, '\n') orelse {
+        return if (bytes.len < bytes_max) .need_more else .{ .malformed = "the line of version 1 does not end" };
+    };
+    if (end < signature_v1.len or seen[end - 1] != '\r') return .{ .malformed = "the line of version 1 does not end with CR LF" };
+    const ends = parseWords(seen[signature_v1.len .. end - 1]) catch return .{ .malformed = "the line of version 1 has no valid addresses" };
+    return .{ .header = .{ .len = @intCast(end + 1), .ends = ends } };
+}
+
+fn parseWords(line: []const u8) error{Malformed}!?Header.Ends {
+    var words = std.mem.splitScalar(u8, line, ' ');
+    const family = words.first();
+    // What follows it is to be ignored.
+    if (std.mem.eql(u8, family, "UNKNOWN")) return null;
+    const is_v4 = std.mem.eql(u8, family, "TCP4");
+    if (!is_v4 and !std.mem.eql(u8, family, "TCP6")) return error.Malformed;
+    var ends: Header.Ends = undefined;
+    inline for (.{ "source", "destination" }) |name| {
+        @field(ends, name).address = try parseAddress(words.next() orelse return error.Malformed, is_v4);
+    }
+    inline for (.{ "source", "destination" }) |name| {
+        @field(ends, name).port = try parsePort(words.next() orelse return error.Malformed);
+    }
+    return if (words.next() == null) ends else error.Malformed;
+}
+
+fn parseAddress(text: []const u8, is_v4: bool) error{Malformed}!@FieldType(Endpoint, "address") {
+    if (is_v4) {
+        const v4 = std.Io.net.Ip4Address.parse(text, 0) catch return error.Malformed;
+        return .{ .v4 = v4.bytes };
+    }
+    return switch (std.Io.net.Ip6Address.Unresolved.parse(text)) {
+        .success => |v6| if (v6.interface_name == null) .{ .v6 = v6.bytes } else error.Malformed,
+        else => error.Malformed,
+    };
+}
+
+fn parsePort(text: []const u8) error{Malformed}!u16 {
+    if (text.len == 0 or text.len > 1 and text[0] == '0') return error.Malformed;
+    var port: u32 = 0;
+    for (text) |byte| {
+        if (!std.ascii.isDigit(byte)) return error.Malformed;
+        port = port * 10 + (byte - '0');
+        if (port > std.math.maxInt(u16)) return error.Malformed;
+    }
+    return @intCast(port);
+}
+
+// ---- Version 2: binary
+
+const signature_v2 = "\r\n\r\n\x00\r\nQUIT\n";
+/// Signature, version and command, family and transport, length of what follows.
+const fixed_bytes = signature_v2.len + 4;
+
+fn parseBinary(bytes: []const u8) Verdict {
+    if (!begins(bytes, signature_v2)) return no_header;
+    if (bytes.len > signature_v2.len and (bytes[12] >> 4 != 2 or bytes[12] & 0xf > 1)) {
+        return .{ .malformed = "version 2 has an unknown version or command" };
+    }
+    if (bytes.len > signature_v2.len + 1 and (bytes[13] >> 4 > 3 or bytes[13] & 0xf > 2)) {
+        return .{ .malformed = "version 2 has an unknown address family or transport" };
+    }
+    if (bytes.len < fixed_bytes) return .need_more;
+    const len = std.mem.readInt(u16, bytes[14..16], .big);
+    const proxied = bytes[12] & 0xf == 1;
+    return switch (bytes[13]) {
+        0x11 => if (proxied) withAddresses(bytes, len, "v4", 4) else ownEnds(len),
+        0x21 => if (proxied) withAddresses(bytes, len, "v6", 16) else ownEnds(len),
+        else => ownEnds(len),
+    };
+}
+
+fn ownEnds(len: u16) Verdict {
+    return .{ .header = .{ .len = fixed_bytes, .rest = len } };
+}
+
+/// TCP over an address family: two addresses, two ports.
+fn withAddresses(bytes: []const u8, len: u16, comptime family: []const u8, comptime size: usize) Verdict {
+    const block_bytes: u16 = 2 * size + 4;
+    comptime std.debug.assert(fixed_bytes + block_bytes <= bytes_max);
+    if (len < block_bytes) return .{ .malformed = "version 2 is too short for its addresses" };
+    if (bytes.len < fixed_bytes + block_bytes) return .need_more;
+    const block = bytes[fixed_bytes..][0..block_bytes];
+    return .{ .header = .{
+        .len = fixed_bytes + block_bytes,
+        .rest = len - block_bytes,
+        .ends = .{
+            .source = .{
+                .address = @unionInit(@FieldType(Endpoint, "address"), family, block[0..size].*),
+                .port = std.mem.readInt(u16, block[2 * size ..][0..2], .big),
+            },
+            .destination = .{
+                .address = @unionInit(@FieldType(Endpoint, "address"), family, block[size..][0..size].*),
+                .port = std.mem.readInt(u16, block[2 * size + 2 ..][0..2], .big),
+            },
+        },
+    } };
+}
+
+/// Whether the bytes are the beginning of a text, or the text of theirs.
+fn begins(bytes: []const u8, text: []const u8) bool {
+    const len = @min(bytes.len, text.len);
+    return std.mem.eql(u8, bytes[0..len], text[0..len]);
+}

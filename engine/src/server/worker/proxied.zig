@@ -1,0 +1,87 @@
+//! The part of a worker that hears from proxies whose connections they bring: the header of the PROXY protocol, before TLS and everything
+//! else. Connections at other listeners never come here.
+const proxy = @import("protocol").proxy;
+const io_room = @import("io");
+const Networks = @import("../networks.zig").Networks;
+
+/// The methods of a worker that serve connections with a header before them.
+pub fn Proxied(comptime W: type) type {
+    return struct {
+        const Peer = W.Peer;
+
+        /// Connections that come in at this listener from now on have to begin with a header, and to come from one of `proxies`: whoever else
+        /// connects is cut, because who may connect may say anything. Null: no header. The worker takes the list over.
+        pub fn proxyListener(w: *W, listener: u32, proxies: ?Networks) void {
+            const slot = &w.listeners.items[listener].proxies;
+            if (slot.*) |*before| before.deinit();
+            slot.* = proxies;
+        }
+
+        /// A connection has come in from such a place.
+        pub fn expectHeader(w: *W, peer: *Peer, proxies: *const Networks, from: *const io_room.Address) void {
+            if (!proxies.contains(from)) return cut(w, peer, "the peer is none of the trusted proxies");
+            peer.connection.phase = .{ .proxy_header = .{ .since = w.now } };
+            w.arm(peer);
+        }
+
+        /// Bytes came of a connection whose header is not complete.
+        pub fn receiveHeader(w: *W, peer: *Peer, bytes: []u8) void {
+            const connection = &peer.connection;
+            const phase = &connection.phase.proxy_header;
+            var unread = bytes;
+            if (phase.rest == null) {
+                const held = connection.input.unread();
+                var space: [proxy.bytes_max]u8 = undefined;
+                const added = @min(bytes.len, space.len - held.len);
+                @memcpy(space[0..held.len], held);
+                @memcpy(space[held.len..][0..added], bytes[0..added]);
+                switch (proxy.parse(space[0 .. held.len + added])) {
+                    // Had there been more bytes than room, it would not need more.
+                    .need_more => return connection.input.append(&w.pool, bytes) catch w.close(peer),
+                    .malformed => |why| return cut(w, peer, why),
+                    .header => |header| {
+                        unread = bytes[header.len - held.len ..];
+                        connection.input.deinit(&w.pool);
+                        phase.rest = header.rest;
+                        if (header.ends) |ends| {
+                            w.noteClient(peer, &addressOf(ends.source));
+                            w.noteServer(peer, &addressOf(ends.destination));
+                        }
+                    },
+                }
+            }
+            const skipped = @min(unread.len, phase.rest.?);
+            phase.rest.? -= @intCast(skipped);
+            if (phase.rest.? > 0) return;
+            const ticket = connection.ticket;
+            connection.phase = .{ .idle = .{ .since = w.now } };
+            w.begin(peer);
+            if (skipped == unread.len) return;
+            // It may have been one too many.
+            if (w.peers.get(ticket)) |still| w.receive(still, unread[skipped..]);
+        }
+
+        fn addressOf(end: proxy.Endpoint) io_room.Address {
+            return switch (end.address) {
+                .v4 => |bytes| .{ .v4 = .{ .bytes = bytes, .port = end.port } },
+                .v6 => |bytes| .{ .v6 = .{ .bytes = bytes, .port = end.port } },
+            };
+        }
+
+        /// Nothing can be answered before a header. One line a second, with the number of those that it stands for.
+        fn cut(w: *W, peer: *Peer, reason: []const u8) void {
+            const connection = &peer.connection;
+            w.headers_refused += 1;
+            if (w.now -| w.header_refused_at >= 1000 or w.header_refused_at == 0) {
+                w.header_refused_at = w.now;
+                var buffer: [256]u8 = undefined;
+                const from = connection.peer_text.slice();
+                w.say(.warn, &buffer, "PROXY protocol: {s} (connection {d} of {s} port {d}; {d} since the last report)", .{
+                    reason, connection.number, if (from.len > 0) from else "unix", connection.peer_port, w.headers_refused,
+                });
+                w.headers_refused = 0;
+            }
+            w.close(peer);
+        }
+    };
+}
