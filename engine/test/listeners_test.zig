@@ -47,6 +47,15 @@ const Client = struct {
         _ = linux.close(client.fd);
     }
 
+    fn send(client: Client, bytes: []const u8) !void {
+        for (0..200) |_| {
+            const rc = linux.write(client.fd, bytes.ptr, bytes.len);
+            if (linux.errno(rc) == .SUCCESS) return testing.expectEqual(bytes.len, rc);
+            _ = linux.poll(@constCast(&[_]linux.pollfd{.{ .fd = client.fd, .events = linux.POLL.OUT, .revents = 0 }}), 1, 5);
+        }
+        return error.Blocked;
+    }
+
     /// Sends a request and polls the server until the answer ends so.
     fn expectAnswer(client: Client, server: *Server, ending: []const u8) !void {
         const request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -57,7 +66,13 @@ const Client = struct {
             _ = try server.poll(5);
             if (!sent) sent = linux.errno(linux.write(client.fd, request, request.len)) == .SUCCESS;
             const rc = linux.read(client.fd, buffer[len..].ptr, buffer.len - len);
-            if (linux.errno(rc) == .SUCCESS) len += rc;
+            switch (linux.errno(rc)) {
+                .SUCCESS => if (rc == 0) return error.Closed else {
+                    len += rc;
+                },
+                .CONNRESET => return error.Closed,
+                else => {},
+            }
             if (std.mem.endsWith(u8, buffer[0..len], ending)) return;
         }
         try testing.expectEqualStrings(ending, buffer[0..len]);
@@ -75,12 +90,13 @@ fn modeOf(path: []const u8) !?u16 {
     return if (linux.errno(rc) == .SUCCESS) status.mode & 0o7777 else null;
 }
 
-test "a Unix socket beside a port: its file has the wanted mode and goes with the server" {
+fn expectUnixSocket(backend: io.Backend) !void {
     var buffer: [64]u8 = undefined;
     const path = try pathOf(&buffer, "listeners");
     const server: *Server = try .init(testing.allocator, 0, .{
         .ip = "127.0.0.1",
         .worker_thread_count = 1,
+        .io = backend,
         .listeners = &.{.{ .unix = .{ .path = path, .access = .{ .mode = 0o620 } } }},
     });
     {
@@ -94,6 +110,36 @@ test "a Unix socket beside a port: its file has the wanted mode and goes with th
         try over_tcp.expectAnswer(server, "\r\n\r\npeer 127.0.0.1");
     }
     try testing.expectEqual(null, try modeOf(path));
+}
+
+test "a Unix socket beside a port, on every io: its file has the wanted mode and goes with the server" {
+    try expectUnixSocket(.native);
+    try expectUnixSocket(.uring);
+}
+
+test "a proxy says whose connection it is; nobody else may, and a list of proxies is checked" {
+    const port: u16 = 0;
+    var config: per.ServerConfig = .{
+        .ip = "",
+        .worker_thread_count = 1,
+        .listeners = &.{.{ .ip = .{ .address = "127.0.0.1", .port = port, .proxies = "127.0.0.0/8" } }},
+    };
+    const server: *Server = try .init(testing.allocator, 0, config);
+    defer server.deinit();
+    const client: Client = try .connect(&try .parse("127.0.0.1", server.port()));
+    defer client.close();
+    try client.send("PROXY TCP6 2001:db8::7 ::1 1 2\r\n");
+    try client.expectAnswer(server, "\r\n\r\npeer 2001:db8::7");
+
+    config.listeners = &.{.{ .ip = .{ .address = "127.0.0.1", .port = port, .proxies = "10.0.0.0/8, unix" } }};
+    const strict: *Server = try .init(testing.allocator, 0, config);
+    defer strict.deinit();
+    const stranger: Client = try .connect(&try .parse("127.0.0.1", strict.port()));
+    defer stranger.close();
+    testing.log_level = .err; // the log is told of it
+    defer testing.log_level = .warn;
+    try stranger.send("PROXY TCP6 2001:db8::7 ::1 1 2\r\n");
+    try testing.expectError(error.Closed, stranger.expectAnswer(strict, "peer 2001:db8::7"));
 }
 
 test "the file of another server stays, also when the start fails half way" {
