@@ -5,10 +5,13 @@
 //!     zig build run-hello   (and the other examples of engine/example)
 const std = @import("std");
 
+/// What to compile for by default: see there.
+pub const thisMachine = @import("engine").thisMachine;
+
 pub fn build(b: *std.Build) void {
     const optimize = b.standardOptimizeOption(.{});
     const engine = b.dependency("engine", .{
-        .target = b.standardTargetOptions(.{}),
+        .target = b.standardTargetOptions(.{ .default_target = thisMachine() }),
         // The engine ships with its safety checks on: whatever a program that uses it is optimised for, these stay.
         .release = optimize != .debug,
     });

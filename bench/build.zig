@@ -7,7 +7,7 @@
 const std = @import("std");
 
 pub fn build(b: *std.Build) void {
-    const target = b.standardTargetOptions(.{});
+    const target = b.standardTargetOptions(.{ .default_target = @import("peregrine").thisMachine() });
     const load = b.createModule(.{ .root_source_file = b.path("load/main.zig"), .target = target, .optimize = .fast });
     const load_program = install(b, "load", "Build the load generator", load);
     // The engine as it ships: with its safety checks.
