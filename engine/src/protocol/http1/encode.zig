@@ -72,9 +72,12 @@ pub const Writer = struct {
     /// Appends a Content-Length field.
     pub fn putLength(writer: *Writer, length: u64) void {
         var digits: [syntax.decimal_bytes_max]u8 = undefined;
-        writer.put(length_prefix);
-        writer.put(syntax.decimal(length, &digits));
-        writer.put("\r\n");
+        const text = syntax.decimal(length, &digits);
+        const line = writer.buffer[writer.len..][0 .. length_prefix.len + text.len + "\r\n".len];
+        line[0..length_prefix.len].* = length_prefix.*;
+        for (line[length_prefix.len..][0..text.len], text) |*byte, digit| byte.* = digit;
+        line[line.len - 2 ..][0..2].* = "\r\n".*;
+        writer.len += line.len;
     }
 
     inline fn putField(writer: *Writer, name: []const u8, value: []const u8) void {

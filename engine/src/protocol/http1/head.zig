@@ -154,6 +154,7 @@ fn plainRequestLine(bytes: []const u8, line_max: usize, head: *Head) ?usize {
         if (std.mem.startsWith(u8, bytes, start ++ "/")) break .{ method, start.len };
     } else return null;
     const window = bytes[0..@min(bytes.len, line_max)];
+    if (at > window.len) return null;
     const path_end = syntax.find(.path_mark, window, at);
     var end = path_end;
     if (end < window.len and window[end] == '?') {
@@ -375,3 +376,113 @@ test "garbage is refused at its first illegal byte" {
         try std.testing.expectEqual(400, parser.parse(text, &test_limits, &head).refused.status);
     }
 }
+
+/// A head put together at random from what parsers trip over.
+fn randomHead(random: std.Random, buffer: []u8) []const u8 {
+    const pieces = [_][]const u8{
+        "GET ",             "POST ",         "HEAD ",            "G",      "/",                    "/a/b%20c",                                                               "?q=1&r", "%",    "#",    "*",
+        "http://h:1/p",     " HTTP/1.1\r\n", " HTTP/1.0",        "\r\n",   "\r\n",                 "\r\n\r\n",                                                               "\r",     "\n",   "\t",   " ",
+        "Host: a",          "host:b:80 ",    "X-Y_z: a:b: ",     "a\x80",  ": ",                   ":",                                                                      "\x00",   "\x7f", "\xff", "v",
+        "Content-Length: ", "0",
+        "é",
+        "Accept:*/*",       "cookie",        "Connection:close", "[::1]:", "xxxxxxxxxxxxxxxxxxxx", "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy",
+    };
+    var len: usize = 0;
+    if (random.uintLessThan(u8, 4) != 0) {
+        const start = "GET / HTTP/1.1\r\nHost: a\r\n";
+        @memcpy(buffer[0..start.len], start);
+        len = start.len;
+    }
+    for (0..random.uintLessThan(usize, 30)) |_| {
+        const piece = pieces[random.uintLessThan(usize, pieces.len)];
+        if (buffer.len - len < piece.len) break;
+        @memcpy(buffer[len..][0..piece.len], piece);
+        len += piece.len;
+    }
+    return buffer[0..len];
+}
+
+test "the short way of a request line says what the long way says" {
+    var prng: std.Random.DefaultPrng = .init(21);
+    const random = prng.random();
+    var buffer: [400]u8 = undefined;
+    var taken: usize = 0;
+    for (0..random_heads) |_| {
+        const text = randomHead(random, &buffer);
+        var limits = test_limits;
+        limits.request_line_bytes_max = random.intRangeAtMost(u32, 1, 64);
+        var short: Head = .{ .storage = &.{} };
+        const end = plainRequestLine(text, limits.request_line_bytes_max, &short) orelse {
+            // Nothing is left behind that the long way would not overwrite.
+            try std.testing.expectEqual(Head{ .storage = &.{} }, short);
+            continue;
+        };
+        taken += 1;
+        var long: Head = .{ .storage = &.{} };
+        var parser: Parser = .{};
+        try std.testing.expectEqual(Outcome{ .complete = end }, parser.requestLine(text, &limits, &long));
+        try std.testing.expectEqual(long, short);
+    }
+    try std.testing.expect(taken > random_heads / 4);
+}
+
+/// The scalar twin of Fields.parse: the same answer, one byte at a time, from the start of the section.
+fn fieldsTwin(at: u32, bytes: []const u8, bytes_max: usize, storage: []FieldSpan, count: *usize) Outcome {
+    const window = bytes[0..@min(bytes.len, bytes_max)];
+    const short: Outcome = if (bytes.len >= bytes_max) tooLarge("header section too large") else .incomplete;
+    var start: usize = at;
+    while (start < window.len) {
+        if (window[start] != '\r' and count.* == storage.len) return tooLarge("too many fields");
+        const end = syntax.findScalar(.control, window, start);
+        if (end == window.len) return short;
+        if (window[end] != '\r') return illegalByte(window[end]);
+        if (end + 1 == window.len) return short;
+        if (window[end + 1] != '\n') return illegalByte('\r');
+        if (end == start) return .{ .complete = end + 2 };
+        const line = window[start..end];
+        if (line[0] == ' ' or line[0] == '\t') return bad("folded field line");
+        const colon = syntax.findScalar(.colon, line, 0);
+        if (colon == line.len) return bad("field line without colon");
+        for (line[0..colon]) |byte| if (!syntax.isTokenByte(byte)) return bad("malformed field name");
+        if (colon == 0) return bad("malformed field name");
+        const value = std.mem.trim(u8, line[colon + 1 ..], " \t");
+        storage[count.*] = .{
+            .name_at = @intCast(start),
+            .name_len = @intCast(colon),
+            .value_at = @intCast(@intFromPtr(value.ptr) - @intFromPtr(bytes.ptr)),
+            .value_len = @intCast(value.len),
+            .id = .fromName(line[0..colon]),
+        };
+        count.* += 1;
+        start = end + 2;
+    }
+    return short;
+}
+
+test "fields and their scalar twin agree on random heads, whole and in two pieces" {
+    var prng: std.Random.DefaultPrng = .init(22);
+    const random = prng.random();
+    var buffer: [400]u8 = undefined;
+    for (0..random_heads) |_| {
+        const text = randomHead(random, &buffer);
+        const at = random.uintAtMost(u32, @min(text.len, 20));
+        const max = at + random.uintAtMost(usize, 300);
+        var spans: [3][6]FieldSpan = undefined;
+        const room = random.uintAtMost(usize, 6);
+        var count: usize = 0;
+        const expected = fieldsTwin(at, text, max, spans[0][0..room], &count);
+        var fields: Fields = .init(at);
+        try std.testing.expectEqualDeep(expected, fields.parse(text, max, spans[1][0..room]));
+        try std.testing.expectEqual(count, fields.count);
+        for (spans[0][0..count], spans[1][0..count]) |twin, span| try std.testing.expectEqual(twin, span);
+
+        var pieces: Fields = .init(at);
+        const cut = random.intRangeAtMost(usize, at, text.len);
+        const first = pieces.parse(text[0..cut], max, spans[2][0..room]);
+        const second = if (first == .incomplete) pieces.parse(text, max, spans[2][0..room]) else first;
+        try std.testing.expectEqualDeep(expected, second);
+    }
+}
+
+/// How many heads the random tests try.
+const random_heads = 20_000;

@@ -5,6 +5,7 @@
 //! costs more than the loop itself. Here 64 bytes at a time become two words of marks, and the lines fall out of the words by
 //! counting zeros: 8 fields of a browser in 1,300 instructions instead of 3,200.
 const std = @import("std");
+const assert = std.debug.assert;
 const syntax = @import("../http/syntax.zig");
 
 /// What is special about 64 bytes; bit 0 is the first byte. Bits behind the last byte are 0.
@@ -78,25 +79,27 @@ pub const Lines = struct {
         return .{ .text = text, .base = at, .marks = .of(text, at) };
     }
 
-    /// Where the line ends that `from` lies in.
+    /// Where the line ends that `from` lies in. `from` never goes back.
     pub inline fn next(lines: *Lines, from: usize) Line {
-        var at = from;
+        assert(from >= lines.base);
+        // Windows follow each other at a fixed distance, whatever the lines are: then the processor can load ahead of them.
+        while (from - lines.base >= Marks.window_bytes) lines.advance();
+        var live = @as(u64, std.math.maxInt(u64)) << @truncate(from - lines.base);
         var colon: usize = lines.text.len;
         while (true) {
-            var passed = at -% lines.base;
-            if (passed >= Marks.window_bytes) {
-                lines.base = at;
-                lines.marks = .of(lines.text, at);
-                passed = 0;
-            }
-            const live = @as(u64, std.math.maxInt(u64)) << @truncate(passed);
             const colons = lines.marks.colons & live;
             if (colons != 0 and colon == lines.text.len) colon = lines.base + @ctz(colons);
             const controls = lines.marks.controls & live;
             if (controls != 0) return .{ .end = lines.base + @ctz(controls), .colon = colon };
-            at = lines.base + Marks.window_bytes;
-            if (at >= lines.text.len) return .{ .end = lines.text.len, .colon = colon };
+            if (lines.text.len - lines.base <= Marks.window_bytes) return .{ .end = lines.text.len, .colon = colon };
+            lines.advance();
+            live = std.math.maxInt(u64);
         }
+    }
+
+    inline fn advance(lines: *Lines) void {
+        lines.base += Marks.window_bytes;
+        lines.marks = .of(lines.text, lines.base);
     }
 };
 
