@@ -442,7 +442,7 @@ pub const Epoll = struct {
     }
 
     /// One thing that this socket has to say, or null.
-    fn visit(self: *Epoll, index: u32) ?Event {
+    inline fn visit(self: *Epoll, index: u32) ?Event {
         const entry = &self.entries.items[index];
         switch (entry.phase) {
             .vacant, .dead => return null,
@@ -463,7 +463,7 @@ pub const Epoll = struct {
         return null;
     }
 
-    fn receive(self: *Epoll, index: u32) ?Event {
+    inline fn receive(self: *Epoll, index: u32) ?Event {
         const entry = &self.entries.items[index];
         assert(entry.phase == .open and entry.flags.readable and !entry.flags.paused);
         switch (sys.receive(@intCast(index), self.buffer)) {
@@ -475,6 +475,8 @@ pub const Epoll = struct {
                     // Less than we had room for: drained, the next byte is a new edge (man 7 epoll). Only an end that was reported
                     // already would not be reported again, so then read on.
                     entry.flags.readable = false;
+                    // It has nothing more to say, unless something happens to it from now on: that queues it again.
+                    self.current = null;
                 }
                 return .{ .received = .{ .token = entry.token, .bytes = self.buffer[0..count] } };
             },

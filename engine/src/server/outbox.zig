@@ -115,6 +115,16 @@ pub const Outbox = struct {
         node.content = .{ .file = range };
     }
 
+    /// All that is queued, if it is bytes in one block; null otherwise.
+    pub fn only(outbox: *const Outbox) ?[]const u8 {
+        const node = outbox.first orelse return null;
+        if (node.next != null) return null;
+        return switch (node.content) {
+            .bytes => |span| if (span.start < span.end) node.buffer[span.start..span.end] else null,
+            .file => null,
+        };
+    }
+
     /// What to send next.
     pub const Front = union(enum) { nothing, bytes: usize, file: *FileRange };
 

@@ -183,6 +183,20 @@ pub fn Output(comptime W: type) type {
         pub fn flush(w: *W, peer: *Peer) bool {
             if (peer.connection.tunnel) |tunnel| return w.flushSecure(peer, tunnel);
             const outbox = &peer.connection.outbox;
+            // Nearly every response is one block: no need to gather slices.
+            if (outbox.only()) |bytes| switch (sendSlices(w, peer, &.{io_room.slice(bytes)}, bytes.len)) {
+                .sent => {
+                    peer.connection.output = .open;
+                    return true;
+                },
+                .waits => return true,
+                .lost => return false,
+            };
+            return flushAll(w, peer);
+        }
+
+        fn flushAll(w: *W, peer: *Peer) bool {
+            const outbox = &peer.connection.outbox;
             var slices: [io_room.slices_max][]const u8 = undefined;
             var borrowed: [io_room.slices_max]io_room.Slice = undefined;
             while (true) switch (outbox.front(&slices)) {
@@ -193,21 +207,10 @@ pub fn Output(comptime W: type) type {
                         slice.* = io_room.slice(bytes);
                         total += bytes.len;
                     }
-                    switch (w.io.send(peer.socket, borrowed[0..count], false)) {
-                        .sent => |len| {
-                            took(w, peer, len);
-                            outbox.consume(&w.pool, len);
-                            if (len < total) {
-                                block(w, peer);
-                                return true;
-                            }
-                        },
-                        .blocked => {
-                            block(w, peer);
-                            return true;
-                        },
-                        .failed => return sendFailed(w, peer),
-                        .end_of_file, .file_failed => unreachable,
+                    switch (sendSlices(w, peer, borrowed[0..count], total)) {
+                        .sent => {},
+                        .waits => return true,
+                        .lost => return false,
                     }
                 },
                 .file => |range| switch (flushFile(w, peer, range)) {
@@ -220,8 +223,32 @@ pub fn Output(comptime W: type) type {
             return true;
         }
 
+        const Progress = enum { sent, waits, lost };
+
+        /// Sends the bytes at the front, `total` of them.
+        fn sendSlices(w: *W, peer: *Peer, slices: []const io_room.Slice, total: usize) Progress {
+            switch (w.io.send(peer.socket, slices, false)) {
+                .sent => |len| {
+                    took(w, peer, len);
+                    peer.connection.outbox.consume(&w.pool, len);
+                    if (len == total) return .sent;
+                    block(w, peer);
+                    return .waits;
+                },
+                .blocked => {
+                    block(w, peer);
+                    return .waits;
+                },
+                .failed => {
+                    _ = sendFailed(w, peer);
+                    return .lost;
+                },
+                .end_of_file, .file_failed => unreachable,
+            }
+        }
+
         /// Sends from the file at the front.
-        fn flushFile(w: *W, peer: *Peer, range: *FileRange) enum { sent, waits, lost } {
+        fn flushFile(w: *W, peer: *Peer, range: *FileRange) Progress {
             switch (w.io.sendFile(peer.socket, range.fd, range.offset, range.len)) {
                 .sent => |len| {
                     took(w, peer, len);
