@@ -48,6 +48,8 @@ pub fn Input(comptime W: type) type {
                 // The host sees the event at once; what it answers goes out together with what is queued.
                 if (!connection.outbox.isEmpty()) w.cork(peer);
                 w.arm(peer);
+            } else if (!W.pull and connection.phase == .idle and !connection.outbox.isEmpty()) {
+                w.cork(peer); // a whole answer goes out with a few others'
             } else if (w.flush(peer)) w.settle(peer);
         }
 
