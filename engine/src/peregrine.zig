@@ -19,6 +19,7 @@ pub const Response = server.Response;
 pub const Header = server.Header;
 pub const Status = server.Status;
 pub const FileBody = server.FileBody;
+pub const SharedBody = server.SharedBody;
 pub const Flow = server.Flow;
 /// An answer that comes later, from any thread.
 pub const Detached = server.Detached;

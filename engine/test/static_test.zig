@@ -175,8 +175,20 @@ test "a small file is answered from memory once it has rested, and never when it
     try fixture.write("f.txt.gz", "zip");
     try testing.io.sleep(.fromMilliseconds(2100), .awake);
     const dir = fixture.simulation.handler().dir;
-    for (0..3) |_| {
-        try testing.expectEqualStrings("first", (try fixture.ask("GET /f.txt", "")).body);
+    var head_buffer: [500]u8 = undefined;
+    var first_head: []const u8 = "";
+    for (0..3) |turn| {
+        const plain = try fixture.ask("GET /f.txt", "");
+        try testing.expectEqualStrings("first", plain.body);
+        if (turn == 0) {
+            @memcpy(head_buffer[0..plain.head.len], plain.head);
+            first_head = head_buffer[0..plain.head.len];
+        } else try testing.expectEqualStrings(first_head, plain.head);
+        try testing.expectEqual(304, (try fixture.askWith("/f.txt", "If-None-Match", plain.header("ETag").?)).status);
+        const head = try fixture.ask("HEAD /f.txt", "");
+        try testing.expectEqualStrings("", head.body);
+        try expectHeader("5", head, "Content-Length");
+        try testing.expectEqualStrings("first", (try fixture.ask("GET /f.txt", "Accept-Encoding: br\r\n")).body);
         try testing.expectEqualStrings("zip", (try fixture.ask("GET /f.txt", "Accept-Encoding: gzip\r\n")).body);
         try testing.expectEqualStrings("irs", (try fixture.ask("GET /f.txt", "Range: bytes=1-3\r\n")).body);
         var kept: usize = 0;

@@ -80,6 +80,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             const call = slot.item;
             call.begin(slot.ticket, exchange, head, &worker.pool);
             call.host = host;
+            call.request.round_us = worker.round_us;
             call.response.link = &link;
             call.response.body_bytes_max = host.response_bytes_max;
             exchange.user = call;
@@ -310,6 +311,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .lines = &response.lines,
                 .body = switch (response.body) {
                     .bytes => |bytes| bytes,
+                    .shared => |shared| shared.bytes,
                     .none, .blocks, .file => "",
                 },
                 .end = response.body != .blocks and response.body != .file,
@@ -344,7 +346,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .body => switch (call.response.body) {
                     .blocks => |*blocks| try worker.writeBlocks(exchange, blocks, true),
                     .file => |file| worker.writeFile(exchange, file.fd, file.offset, file.len) catch return error.TooShort,
-                    .none, .bytes => unreachable,
+                    .none, .bytes, .shared => unreachable,
                 },
             };
             call.response.state = .ended;
@@ -431,6 +433,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .lines = &response.lines,
                 .body = switch (response.body) {
                     .bytes => |bytes| bytes,
+                    .shared => |shared| shared.bytes,
                     .none, .blocks => "",
                     .file => return error.OutOfOrder,
                 },
@@ -444,7 +447,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .blocks => |*blocks| if (call.exchange) |same| {
                     _ = host.noteFlow(call, try host.worker.writeBlocks(same, blocks, false));
                 },
-                .none, .bytes, .file => {},
+                .none, .bytes, .shared, .file => {},
             }
             response.dropBody();
         }

@@ -25,6 +25,8 @@ pub const Request = struct {
     peer: []const u8,
     /// The peer's port; 0 over a Unix socket.
     peer_port: u16,
+    /// When the round of its worker's loop began in which the request was read, in microseconds of the monotonic clock.
+    round_us: u64,
     /// Memory that lives as long as the request. Costs no heap allocation after warm-up; nothing needs to be freed.
     arena: std.mem.Allocator,
     /// The handler's own: kept between the hooks that are called for one request.

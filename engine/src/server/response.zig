@@ -57,6 +57,13 @@ pub const FileBody = struct {
     ownership: enum { borrowed, owned } = .owned,
 };
 
+/// Bytes that several responses have as their body: kept unchanged by somebody who is told when a response has no more use for them.
+pub const SharedBody = struct {
+    bytes: []const u8,
+    holder: *anyopaque,
+    release: *const fn (holder: *anyopaque) void,
+};
+
 /// Why a body is not taken.
 pub const BodyError = error{
     OutOfMemory,
@@ -141,6 +148,7 @@ pub const Response = struct {
         bytes: []const u8,
         /// In blocks of the worker's pool.
         blocks: Outbox,
+        shared: SharedBody,
         file: FileBody,
 
         /// Its size in bytes.
@@ -149,6 +157,7 @@ pub const Response = struct {
                 .none => 0,
                 .bytes => |bytes| bytes.len,
                 .blocks => |blocks| blocks.bytes,
+                .shared => |shared| shared.bytes.len,
                 .file => |file| file.len,
             };
         }
@@ -183,6 +192,14 @@ pub const Response = struct {
         response.body = .{ .bytes = bytes };
     }
 
+    /// Replaces the body by bytes that others use as well. They are copied once, when the response is sent. On an error they stay the caller's
+    /// to release.
+    pub fn setBodyShared(response: *Response, shared: SharedBody) error{AlreadyStarted}!void {
+        if (response.state != .collecting) return error.AlreadyStarted;
+        response.dropBody();
+        response.body = .{ .shared = shared };
+    }
+
     /// Replaces the body by a range of a file, which the kernel sends without a copy. On an error the descriptor stays the caller's.
     pub fn setFile(response: *Response, file: FileBody) error{AlreadyStarted}!void {
         if (response.state != .collecting) return error.AlreadyStarted;
@@ -202,6 +219,17 @@ pub const Response = struct {
         defer response.arena.shrink(room.len - lines.text.len);
         lines.add(name, value, room[before..]) catch return error.InvalidHeader;
         response.count += 1;
+    }
+
+    /// Adds headers that another response had, as they lay there: `lines.text`, `count` of them, without a Content-Length and a Date.
+    pub fn addWritten(response: *Response, text: []const u8, count: u16) HeaderError!void {
+        if (response.state != .collecting) return error.AlreadyStarted;
+        if (count > headers_max - response.count) return error.HeadersFull;
+        const before = response.lines.text.len;
+        const room = try response.arena.extended(response.lines.text, text.len);
+        @memcpy(room[before..], text);
+        response.lines.text = room;
+        response.count += count;
     }
 
     /// Adds a header that was made before.
@@ -265,6 +293,7 @@ pub const Response = struct {
         switch (response.body) {
             .none, .bytes => {},
             .blocks => |*blocks| blocks.deinit(response.arena.pool),
+            .shared => |shared| shared.release(shared.holder),
             .file => |file| if (file.ownership == .owned) @import("io").file.close(file.fd),
         }
         response.body = .none;

@@ -32,6 +32,7 @@ pub const Flow = @import("response.zig").Flow;
 pub const HeaderError = @import("response.zig").HeaderError;
 pub const SendError = @import("response.zig").SendError;
 pub const SetBodyError = @import("response.zig").BodyError;
+pub const SharedBody = @import("response.zig").SharedBody;
 pub const decimal = @import("response.zig").decimal;
 pub const Header = @import("response.zig").Header;
 pub const Request = @import("request.zig").Request;

@@ -65,6 +65,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pool: Pool,
         wheel: timer.Wheel,
         now: u64,
+        /// When this round began, by the same clock in microseconds; no two rounds have the same.
+        round_us: u64,
         wall_seconds: u64,
         date: types.DateCache,
         /// Scratch for the head that is being parsed.
@@ -143,6 +145,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .pool = .init(gpa),
                 .wheel = .init(now),
                 .now = now,
+                .round_us = now * std.time.us_per_ms,
                 .wall_seconds = wall_seconds,
                 .date = .init(wall_seconds),
                 .head = .{ .storage = storage },
@@ -305,7 +308,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn poll(w: *Self, timeout_ms: i32) !void {
             w.uncork();
             _ = try w.io.wait(w.patience(timeout_ms));
-            w.now = w.io.now();
+            const micros = w.io.micros();
+            w.round_us = @max(micros, w.round_us + 1);
+            w.now = micros / std.time.us_per_ms;
             w.wall_seconds = w.io.wallSeconds();
             w.date.update(w.wall_seconds);
             while (w.io.next()) |event| {

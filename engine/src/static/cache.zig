@@ -1,6 +1,5 @@
-//! Small files that were served lately, with their contents. Whoever asks has looked at the file just now and says what it saw: an entry
-//! that is not of exactly that file in that state is no answer, so nothing here is ever out of date. Bounded: one entry per slot of a
-//! fixed table, each of at most `entry_bytes_max`.
+//! Small files that were served lately, with their contents and headers. Who asks looks at the file as well, and an entry that is not of
+//! exactly that file in that state is no answer. Bounded: one entry per slot of a fixed table, each of at most `entry_bytes_max`.
 //! Refuses to know: how files are found.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -10,21 +9,49 @@ const Identity = @import("files.zig").Identity;
 pub const entry_bytes_max = 16 * 1024;
 const slot_count = 256;
 
-/// A file's contents in a certain state. Does not change; freed by its last holder.
+/// A file's contents in a certain state. Does not change once it is known; freed by its last holder.
 pub const Entry = struct {
+    cache: *Cache,
     references: std.atomic.Value(u32),
     identity: Identity,
+    /// When the round of a worker's loop began in which the file was last seen to be in this state (Request.round_us).
+    seen_us: std.atomic.Value(u64),
+    key_len: u32,
     name_len: u32,
-    /// The name, then the contents.
+    /// Key, name, NUL, contents.
     memory: []u8,
+    /// What a whole answer had as headers, in wire form, and how many; empty if there was none yet.
+    lines: []const u8 = "",
+    line_count: u16 = 0,
+    /// Clients that accept codings may get another file.
+    varies: bool = false,
 
-    fn name(entry: *const Entry) []const u8 {
-        return entry.memory[0..entry.name_len];
+    fn key(entry: *const Entry) []const u8 {
+        return entry.memory[0..entry.key_len];
     }
 
-    /// The content.
-    pub fn bytes(entry: *const Entry) []const u8 {
-        return entry.memory[entry.name_len..];
+    /// The file, below the folder.
+    pub fn name(entry: *const Entry) [*:0]const u8 {
+        return entry.memory[entry.key_len..][0..entry.name_len :0];
+    }
+
+    /// The content. Whoever has created the entry fills it.
+    pub fn bytes(entry: *const Entry) []u8 {
+        return entry.memory[entry.key_len + entry.name_len + 1 ..];
+    }
+
+    /// One holder less.
+    pub fn release(entry: *Entry) void {
+        if (entry.references.fetchSub(1, .acq_rel) > 1) return;
+        const gpa = entry.cache.gpa;
+        gpa.free(entry.lines);
+        gpa.free(entry.memory);
+        gpa.destroy(entry);
+    }
+
+    /// One holder more.
+    pub fn retain(entry: *Entry) void {
+        _ = entry.references.fetchAdd(1, .monotonic);
     }
 };
 
@@ -35,57 +62,55 @@ pub const Cache = struct {
     slots: [slot_count]?*Entry = @splat(null),
 
     pub fn deinit(cache: *Cache) void {
-        for (&cache.slots) |*slot| if (slot.*) |entry| cache.release(entry);
+        for (&cache.slots) |*slot| if (slot.*) |entry| entry.release();
         cache.* = undefined;
     }
 
-    /// The entry of a file in this very state, held for the caller until `release`; null if there is none.
-    pub fn get(cache: *Cache, name: []const u8, identity: Identity) ?*Entry {
-        const slot = cache.slotOf(name);
+    /// The entry of a key, of whatever state, held for the caller until its `release`; null if there is none.
+    pub fn get(cache: *Cache, key: []const u8) ?*Entry {
+        const slot = cache.slotOf(key);
         cache.lock();
         defer cache.unlock();
         const entry = slot.* orelse return null;
-        if (!std.meta.eql(entry.identity, identity) or !std.mem.eql(u8, entry.name(), name)) return null;
-        _ = entry.references.fetchAdd(1, .monotonic);
+        if (!std.mem.eql(u8, entry.key(), key)) return null;
+        entry.retain();
         return entry;
     }
 
-    /// A fresh entry with room for a file's contents, for the caller to fill and then `put` or `release`.
-    pub fn create(cache: *Cache, name: []const u8, identity: Identity) error{OutOfMemory}!*Entry {
+    /// A fresh entry with room for a file's contents, for the caller to fill, to `put` and to release.
+    pub fn create(cache: *Cache, key: []const u8, name: []const u8, identity: Identity, round_us: u64) error{OutOfMemory}!*Entry {
         assert(identity.size <= entry_bytes_max);
         const entry = try cache.gpa.create(Entry);
         errdefer cache.gpa.destroy(entry);
-        const memory = try cache.gpa.alloc(u8, name.len + @as(usize, @intCast(identity.size)));
-        @memcpy(memory[0..name.len], name);
-        entry.* = .{ .references = .init(1), .identity = identity, .name_len = @intCast(name.len), .memory = memory };
+        const memory = try cache.gpa.alloc(u8, key.len + name.len + 1 + @as(usize, @intCast(identity.size)));
+        @memcpy(memory[0..key.len], key);
+        @memcpy(memory[key.len..][0..name.len], name);
+        memory[key.len + name.len] = 0;
+        entry.* = .{
+            .cache = cache,
+            .references = .init(1),
+            .identity = identity,
+            .seen_us = .init(round_us),
+            .key_len = @intCast(key.len),
+            .name_len = @intCast(name.len),
+            .memory = memory,
+        };
         return entry;
-    }
-
-    /// Where `create` wants the contents.
-    pub fn space(entry: *Entry) []u8 {
-        return entry.memory[entry.name_len..];
     }
 
     /// Makes a filled entry known. The caller still holds it.
     pub fn put(cache: *Cache, entry: *Entry) void {
-        _ = entry.references.fetchAdd(1, .monotonic);
-        const slot = cache.slotOf(entry.name());
+        entry.retain();
+        const slot = cache.slotOf(entry.key());
         cache.lock();
         const before = slot.*;
         slot.* = entry;
         cache.unlock();
-        if (before) |old| cache.release(old);
+        if (before) |old| old.release();
     }
 
-    /// One holder less.
-    pub fn release(cache: *Cache, entry: *Entry) void {
-        if (entry.references.fetchSub(1, .acq_rel) > 1) return;
-        cache.gpa.free(entry.memory);
-        cache.gpa.destroy(entry);
-    }
-
-    fn slotOf(cache: *Cache, name: []const u8) *?*Entry {
-        return &cache.slots[std.hash.Wyhash.hash(0, name) % slot_count];
+    fn slotOf(cache: *Cache, key: []const u8) *?*Entry {
+        return &cache.slots[std.hash.Wyhash.hash(0, key) % slot_count];
     }
 
     /// Held for a look at one slot.
@@ -104,41 +129,41 @@ fn stateOf(size: u64, modified_ns: i128) Identity {
     return .{ .device = 1, .inode = 2, .size = size, .modified_ns = modified_ns, .changed_ns = modified_ns };
 }
 
-test "an entry answers for its own state only, and lives as long as somebody holds it" {
+test "an entry lives as long as somebody holds it, and the newest one of a key is found" {
     var cache: Cache = .{ .gpa = testing.allocator };
     defer cache.deinit();
-    const first = try cache.create("a", stateOf(3, 100));
-    @memcpy(Cache.space(first), "one");
+    const first = try cache.create("/a", "a", stateOf(3, 100), 1);
+    @memcpy(first.bytes(), "one");
+    first.lines = try testing.allocator.dupe(u8, "X: 1\r\n");
     cache.put(first);
-    cache.release(first);
-    try testing.expectEqual(null, cache.get("a", stateOf(3, 101)));
-    try testing.expectEqual(null, cache.get("a", stateOf(4, 100)));
-    try testing.expectEqual(null, cache.get("b", stateOf(3, 100)));
-    const held = cache.get("a", stateOf(3, 100)).?;
-    const second = try cache.create("a", stateOf(3, 101));
-    @memcpy(Cache.space(second), "two");
+    first.release();
+    try testing.expectEqual(null, cache.get("/b"));
+    const held = cache.get("/a").?;
+    const second = try cache.create("/a", "a", stateOf(3, 101), 1);
+    @memcpy(second.bytes(), "two");
     cache.put(second);
-    cache.release(second);
+    second.release();
     try testing.expectEqualStrings("one", held.bytes());
-    cache.release(held);
-    try testing.expectEqual(null, cache.get("a", stateOf(3, 100)));
-    const now = cache.get("a", stateOf(3, 101)).?;
-    defer cache.release(now);
+    held.release();
+    const now = cache.get("/a").?;
+    defer now.release();
     try testing.expectEqualStrings("two", now.bytes());
+    try testing.expectEqualStrings("a", std.mem.span(now.name()));
+    try testing.expectEqual(stateOf(3, 101), now.identity);
 }
 
-test "many names in few slots" {
+test "many keys in few slots" {
     var cache: Cache = .{ .gpa = testing.allocator };
     defer cache.deinit();
     for (0..1000) |i| {
         var buffer: [8]u8 = undefined;
-        const name = try std.fmt.bufPrint(&buffer, "{d}", .{i});
-        const entry = try cache.create(name, stateOf(8, @intCast(i)));
-        std.mem.writeInt(u64, Cache.space(entry)[0..8], i, .little);
+        const key = try std.fmt.bufPrint(&buffer, "/{d}", .{i});
+        const entry = try cache.create(key, key[1..], stateOf(8, @intCast(i)), 0);
+        std.mem.writeInt(u64, entry.bytes()[0..8], i, .little);
         cache.put(entry);
-        cache.release(entry);
-        const found = cache.get(name, stateOf(8, @intCast(i))).?;
-        defer cache.release(found);
+        entry.release();
+        const found = cache.get(key).?;
+        defer found.release();
         try testing.expectEqual(i, std.mem.readInt(u64, found.bytes()[0..8], .little));
     }
 }

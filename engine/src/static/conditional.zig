@@ -20,6 +20,12 @@ pub const Fields = struct {
     if_modified_since: ?[]const u8 = null,
     if_unmodified_since: ?[]const u8 = null,
     if_range: ?[]const u8 = null,
+
+    /// Whether none was sent.
+    pub fn isEmpty(fields: *const Fields) bool {
+        inline for (@typeInfo(Fields).@"struct".field_names) |name| if (@field(fields, name) != null) return false;
+        return true;
+    }
 };
 
 /// What the conditions of a request come to.

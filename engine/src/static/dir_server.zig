@@ -1,5 +1,5 @@
-//! Answers requests with the files of a folder, as they are now: each request looks at its file, and only a small one that has not changed
-//! since it was read is answered from memory (cache.zig). Nothing outside the folder is ever opened: names are cleaned here (path.zig),
+//! Answers requests with the files of a folder, as they are now: each round of a worker's loop looks at the files that it serves, and only a
+//! small one that has not changed since it was read is answered from memory (cache.zig). Nothing outside the folder is ever opened: names are cleaned here (path.zig),
 //! and the kernel refuses links that lead out.
 //! Refuses to know: what is in the files.
 const std = @import("std");
@@ -9,6 +9,7 @@ const files = @import("files.zig");
 const path_file = @import("path.zig");
 const representation = @import("representation.zig");
 const Cache = @import("cache.zig").Cache;
+const Entry = @import("cache.zig").Entry;
 const entry_bytes_max = @import("cache.zig").entry_bytes_max;
 const Accepted = @import("encoding.zig").Accepted;
 const Coding = @import("encoding.zig").Coding;
@@ -64,6 +65,54 @@ pub const DirServer = struct {
             response.status = .method_not_allowed;
             return response.addNewHeader("Allow", "GET, HEAD");
         }
+        if (!try self.serveKnown(request, response)) try self.serveFound(request, response);
+    }
+
+    /// Answers as the last time, if the file is known and the request asks for all of it; false if not, and then nothing was said.
+    fn serveKnown(self: *DirServer, request: *const server.Request, response: *server.Response) representation.Error!bool {
+        const entry = self.cache.get(request.getPath()) orelse return false;
+        errdefer entry.release();
+        if (entry.lines.len == 0 or !asksForAll(request, response, entry.varies) or !self.isCurrent(entry, request.round_us)) {
+            entry.release();
+            return false;
+        }
+        try response.addWritten(entry.lines, entry.line_count);
+        try response.setBodyShared(sharedBody(entry));
+        return true;
+    }
+
+    /// Whether the answer depends on nothing but the file, and the response has only what we give it.
+    fn asksForAll(request: *const server.Request, response: *const server.Response, varies: bool) bool {
+        if (request.method != .GET or response.count > 0) return false;
+        for (request.head.fields) |field| switch (field.id) {
+            .if_match, .if_none_match, .if_modified_since, .if_unmodified_since, .if_range, .range => return false,
+            .accept_encoding => if (varies) return false,
+            else => {},
+        };
+        return true;
+    }
+
+    /// Whether a file is still in the state that was read. One look per round is enough for all requests that came with it.
+    fn isCurrent(self: *const DirServer, entry: *Entry, round_us: u64) bool {
+        if (entry.seen_us.load(.acquire) >= round_us) return true;
+        const status = files.look(self.root, entry.name()) catch return false;
+        if (status.kind != .regular or !std.meta.eql(status.identity, entry.identity)) return false;
+        entry.seen_us.store(round_us, .release);
+        return true;
+    }
+
+    fn sharedBody(entry: *Entry) server.SharedBody {
+        const release = struct {
+            fn release(holder: *anyopaque) void {
+                const held: *Entry = @ptrCast(@alignCast(holder));
+                held.release();
+            }
+        }.release;
+        return .{ .bytes = entry.bytes(), .holder = entry, .release = release };
+    }
+
+    /// Answers with a file that has to be found first, or says that there is none.
+    fn serveFound(self: *DirServer, request: *const server.Request, response: *server.Response) representation.Error!void {
         var buffer: [path_file.bytes_max]u8 = undefined;
         const found = self.find(request, &buffer) catch |err| {
             response.status = switch (err) {
@@ -76,7 +125,7 @@ pub const DirServer = struct {
         const varies = self.config.precompressed and mime.isCompressible();
         const about: representation.About = .{ .mime = mime, .varies = varies, .cache_control = self.config.cache_control };
         if (varies) if (try self.serveSibling(request, response, found, about)) return;
-        if (!try self.give(request, response, found, about)) response.status = .not_found;
+        if (!try self.give(request, response, found, request.getPath(), about)) response.status = .not_found;
     }
 
     /// A name, and what was seen there.
@@ -117,46 +166,71 @@ pub const DirServer = struct {
             if (status.kind != .regular or status.identity.modified_ns < found.identity.modified_ns) continue;
             var coded = about;
             coded.coding = coding;
-            if (try self.give(request, response, .{ .name = name, .identity = status.identity }, coded)) return true;
+            // No path begins like this, so that no other entry has the key.
+            const key = name.slice();
+            if (try self.give(request, response, .{ .name = name, .identity = status.identity }, key, coded)) return true;
         }
         return false;
     }
 
-    /// Answers with a file that was found, from memory or from where it is. False: it cannot be opened, because it lies outside the folder or
-    /// is gone; then nothing was said.
+    /// Answers with a file that was found, from memory, where it has the name `key`, or from where it is. False: it cannot be opened, because
+    /// it lies outside the folder or is gone; then nothing was said.
     fn give(
         self: *DirServer,
         request: *const server.Request,
         response: *server.Response,
         found: Found,
+        key: []const u8,
         about: representation.About,
     ) representation.Error!bool {
         var name = found.name;
-        if (self.cache.get(name.slice(), found.identity)) |entry| {
-            defer self.cache.release(entry);
-            try representation.answer(request, response, entry.identity, .{ .memory = entry.bytes() }, about);
-            return true;
+        const whole = about.coding == null and asksForAll(request, response, about.varies);
+        if (self.cache.get(key)) |entry| {
+            if (std.meta.eql(entry.identity, found.identity) and (entry.lines.len > 0 or !whole)) {
+                try representation.answer(request, response, entry.identity, .{ .memory = sharedBody(entry) }, about);
+                return true;
+            }
+            entry.release();
         }
         const file = files.openBelow(self.root, name.terminated()) catch return false;
         if (file.status.kind != .regular) {
             file.close();
             return false;
         }
-        if (file.status.identity.size <= entry_bytes_max) self.remember(name.slice(), file);
-        try representation.answer(request, response, file.status.identity, .{ .file = file.fd }, about);
+        const entry = self.read(key, name.slice(), file, request.round_us) orelse {
+            try representation.answer(request, response, file.status.identity, .{ .file = file.fd }, about);
+            return true;
+        };
+        defer entry.release();
+        file.close();
+        entry.retain();
+        try representation.answer(request, response, entry.identity, .{ .memory = sharedBody(entry) }, about);
+        entry.varies = about.varies;
+        if (whole) if (self.allocator.dupe(u8, response.lines.text)) |lines| {
+            entry.lines = lines;
+            entry.line_count = response.count;
+        } else |_| {};
+        self.cache.put(entry);
         return true;
     }
 
-    /// Keeps a small file for the next request. A file that changes while it is read is not kept, and neither is one without memory for it.
-    fn remember(self: *DirServer, name: []const u8, file: files.File) void {
+    /// Reads a small file for this request and later ones; null if it is not small, if it changes meanwhile, or if there is no memory for it.
+    fn read(self: *DirServer, key: []const u8, name: []const u8, file: files.File, round_us: u64) ?*Entry {
         const identity = file.status.identity;
-        const entry = self.cache.create(name, identity) catch return;
-        defer self.cache.release(entry);
-        const bytes = files.readAll(file.fd, Cache.space(entry), 0) orelse return;
-        const after = files.lookAt(file.fd) catch return;
+        if (identity.size > entry_bytes_max) return null;
+        const entry = self.cache.create(key, name, identity, round_us) catch return null;
+        if (isWhole(entry, file)) return entry;
+        entry.release();
+        return null;
+    }
+
+    fn isWhole(entry: *Entry, file: files.File) bool {
+        const identity = entry.identity;
+        const bytes = files.readAll(file.fd, entry.bytes(), 0) orelse return false;
+        const after = files.lookAt(file.fd) catch return false;
         // Changed just now means that it may change again within the same tick of the kernel's clock, and nobody would see it.
         const settled = identity.changed_ns < (@as(i128, files.now()) - 1) * std.time.ns_per_s;
-        if (bytes.len == identity.size and std.meta.eql(after.identity, identity) and settled) self.cache.put(entry);
+        return bytes.len == identity.size and std.meta.eql(after.identity, identity) and settled;
     }
 
     /// A name that grows at its end.

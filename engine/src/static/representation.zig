@@ -32,8 +32,8 @@ const read_bytes_max = Response.small_bytes;
 pub const Source = union(enum) {
     /// Taken over: closed at once, or when it was sent.
     file: files.Fd,
-    /// The whole contents; copied.
-    memory: []const u8,
+    /// The whole contents. Taken over likewise.
+    memory: server.SharedBody,
 };
 
 /// Answers GET or HEAD with a regular file. With a null request it is served whole.
@@ -49,7 +49,7 @@ pub fn answer(
         .file => |fd| if (!taken) {
             _ = std.os.linux.close(fd);
         },
-        .memory => {},
+        .memory => |shared| if (!taken) shared.release(shared.holder),
     };
     var etag_buffer: [etag_bytes_max]u8 = undefined;
     const validators: conditional.Validators = .{
@@ -68,7 +68,12 @@ pub fn answer(
         return response.addNewHeader("Content-Length", server.decimal(part.len, &digits));
     }
     switch (source) {
-        .memory => |bytes| _ = try response.setBody(bytes[@intCast(part.offset)..][0..@intCast(part.len)]),
+        .memory => |shared| {
+            var wanted = shared;
+            wanted.bytes = shared.bytes[@intCast(part.offset)..][0..@intCast(part.len)];
+            try response.setBodyShared(wanted);
+            taken = true;
+        },
         .file => |fd| if (part.len > read_bytes_max) {
             try response.setFile(.{ .fd = fd, .offset = part.offset, .len = part.len });
             taken = true;
@@ -86,7 +91,7 @@ pub fn answer(
 fn choosePart(request: *const Request, response: *Response, validators: conditional.Validators, size: u64) Error!?Range.Part {
     const whole: Range.Part = .{ .offset = 0, .len = size };
     const fields = conditionsOf(request);
-    const now = files.now();
+    const now = if (fields.isEmpty()) 0 else files.now(); // a system call on some machines, and nobody needs it
     switch (conditional.evaluate(fields, validators, now)) {
         .proceed => {},
         .not_modified => {
