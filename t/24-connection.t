@@ -72,6 +72,29 @@ my %handlers = (
         await Future->wait_any($connection->disconnect_future, later(5));
         say_line('the race is over, connected=', $connection->is_connected ? 1 : 0);
     },
+    '/races' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my $connection = $scope->{'pagi.connection'};
+        for my $round (1 .. 3) {
+            await Future->wait_any($connection->disconnect_future, later(0.01));
+        }
+        say_line('ready for the fourth race');
+        my $future = $connection->disconnect_future;
+        say_line('the fourth race is won by ',
+            await Future->wait_any($future, later(5)->then(sub { Future->done('the timer') })));
+        $future = $connection->disconnect_future;
+        say_line('a fifth one would be won by ', $future->get, ' at once');
+    },
+    '/cancelled' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my $connection = $scope->{'pagi.connection'};
+        await Future->wait_any($connection->disconnect_future, later(0.01));
+        my $left = Future->new;
+        $connection->on_disconnect(sub { $left->done });
+        say_line('ready to leave a cancelled one');
+        await $left;
+        say_line('after a cancelled one: ', $connection->disconnect_future->get);
+    },
     '/keep' => async sub {
         my ($scope, $receive, $send) = @_;
         push @kept_all, [ @{$scope}{qw(pagi.connection pagi.transport path)}, $receive, $send ];
@@ -171,6 +194,16 @@ subtest 'disconnect' => sub {
     select undef, undef, undef, 0.1;
     $client->reset;
     ok($server->wait_for_log(qr/^the race is over, connected=0$/m), 'the Future can be raced against');
+    $client = request('/races');
+    $server->wait_for_log(qr/^ready for the fourth race$/m);
+    $client->reset;
+    ok($server->wait_for_log(qr/^the fourth race is won by (?:client_closed|read_error)$/m), '... again after it has lost');
+    ok($server->wait_for_log(qr/^a fifth one would be won by (?:client_closed|read_error) at once$/m), '... and when it has won');
+    $client = request('/cancelled');
+    $server->wait_for_log(qr/^ready to leave a cancelled one$/m);
+    $client->reset;
+    ok($server->wait_for_log(qr/^after a cancelled one: (?:client_closed|read_error)$/m),
+        'the Future after the disconnect is resolved, even if the one before it was cancelled');
 };
 
 unlike($server->log, qr/must not happen/, 'never both kinds of callback');

@@ -53,11 +53,19 @@ SV *px_connection_reason(pTHX_ const px_exchange *exchange) {
     return exchange->end == PX_END_DISCONNECTED ? sv_2mortal(reason_text(aTHX_ exchange)) : &PL_sv_undef;
 }
 
-/* A new reference to the Future that resolves with the reason of an abnormal end; the same one each time. */
+static bool is_cancelled(pTHX_ px_exchange *exchange, SV *future) {
+    SV *failure = NULL;
+    return px_future_look(aTHX_ exchange->worker->cx, future, &failure) == PX_FUTURE_CANCELLED;
+}
+
+/* A new reference to the Future that resolves with the reason of an abnormal end: the same one each time, until somebody cancels it, as
+ * Future->wait_any does with the losers of a race. Then the next caller gets another one. */
 SV *px_connection_disconnect_future(pTHX_ px_exchange *exchange) {
-    if (exchange->end == PX_END_DISCONNECTED && !exchange->disconnect_future)
-        return px_future_done(aTHX_ exchange->worker, reason_text(aTHX_ exchange));
-    if (!exchange->disconnect_future) exchange->disconnect_future = px_future_pending(aTHX_ exchange->worker);
+    SV *kept = exchange->disconnect_future;
+    if (kept && !is_cancelled(aTHX_ exchange, kept)) return newSVsv(kept);
+    if (exchange->end == PX_END_DISCONNECTED) return px_future_done(aTHX_ exchange->worker, reason_text(aTHX_ exchange));
+    exchange->disconnect_future = px_future_pending(aTHX_ exchange->worker);
+    SvREFCNT_dec(kept);
     return newSVsv(exchange->disconnect_future);
 }
 
