@@ -423,17 +423,41 @@ unlike(
     'nothing else died'
 ) or diag $server->log;
 
+async sub large_flush {
+    my ($scope, $send) = @_;
+    my ($path, $transport) = @{$scope}{qw(path pagi.transport)};
+    my $sent    = body($send, 'x' x 9_000_000, 1);
+    my $flushed = $send->({ type => 'http.fullflush' });
+    print STDERR "$path: a flush that waits, ready=", ($flushed->is_ready ? 1 : 0), ' some=',
+        ($transport->buffered_amount ? 1 : 0), "\n";
+    await $flushed;
+    print STDERR "$path: flushed, queued=", $transport->buffered_amount, "\n";
+    return await body($send, 'end');
+}
+
 my $flush = TestServer->start(
     extensions => { fullflush => {} },
     app        => async sub {
         my ($scope, $receive, $send) = @_;
         die "no\n" if $scope->{type} ne 'http';
         await start($send);
+        return await large_flush($scope, $send) if $scope->{path} ne '/';
         await body($send, 'x', 1);
         await $send->({ type => 'http.fullflush' });
         await body($send, 'y');
     },
 );
 is(get($flush->port, '/')->{body}, 'xy', 'fullflush works where it is advertised');
+
+subtest 'fullflush waits for the kernel' => sub {
+    my $client = TestClient->new($flush->port, receive_buffer => 65_536)->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+    ok($flush->wait_for_log(qr/^\/large: a flush that waits, ready=0 some=1$/m), 'with megabytes queued it is pending');
+    is(length $client->response->{body}, 9_000_003, 'the client takes it all');
+    ok($flush->wait_for_log(qr/^\/large: flushed, queued=0$/m), '... and then nothing is queued');
+    $client = TestClient->new($flush->port, receive_buffer => 65_536)->send("GET /gone HTTP/1.1\r\nHost: h\r\n\r\n");
+    $flush->wait_for_log(qr/^\/gone: a flush that waits/m);
+    $client->reset;
+    ok($flush->wait_for_log(qr/^\/gone: flushed, queued=0$/m), 'it resolves when the client is gone');
+};
 
 done_testing;

@@ -161,6 +161,7 @@ static void clear_request(pTHX_ px_exchange *exchange) {
     clear(aTHX_ & exchange->receiver);
     clear(aTHX_ (SV **)&exchange->receivers);
     clear(aTHX_ (SV **)&exchange->senders);
+    clear(aTHX_ (SV **)&exchange->flushers);
     clear(aTHX_ & exchange->app_future);
     clear(aTHX_ (SV **)&exchange->app_scope);
     clear(aTHX_ & exchange->disconnect_future);
@@ -278,9 +279,9 @@ static void wait_for_app(pTHX_ px_exchange *exchange, SV *future) {
  * anything or keeps a handle. Then its parts serve the next request of the batch while they are still in the processor's cache. */
 static bool unobserved(const px_exchange *exchange) {
     return !exchange->app_running && exchange->ticket_live && !exchange->named && exchange->response == PX_RESPONSE_COMPLETE &&
-           exchange->end == PX_END_OPEN && !exchange->senders && !exchange->receiver && !exchange->disconnect_future &&
-           !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water && !exchange->on_drain &&
-           recyclable(exchange);
+           exchange->end == PX_END_OPEN && !exchange->senders && !exchange->flushers && !exchange->receiver &&
+           !exchange->disconnect_future && !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water &&
+           !exchange->on_drain && recyclable(exchange);
 }
 
 /* Calls the application with its scope, $receive and $send, and looks at the Future that it returns. */
@@ -384,6 +385,7 @@ void px_exchange_disconnect(pTHX_ px_exchange *exchange, uint32_t reason) {
     exchange->reason = reason;
     px_connection_disconnected(aTHX_ exchange);
     px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
+    px_future_resolve_all(aTHX_ exchange->worker, &exchange->flushers);
     px_receive_serve(aTHX_ exchange);
     px_exchange_unhold(aTHX_ exchange);
 }
@@ -395,6 +397,7 @@ void px_exchange_complete(pTHX_ px_exchange *exchange) {
     exchange->end = PX_END_COMPLETED;
     px_connection_completed(aTHX_ exchange);
     px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
+    px_future_resolve_all(aTHX_ exchange->worker, &exchange->flushers);
     px_receive_serve(aTHX_ exchange);
     px_exchange_unhold(aTHX_ exchange);
 }

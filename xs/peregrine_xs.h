@@ -341,6 +341,7 @@ struct px_exchange {
     SV *receiver;   /* the pending Future of $receive that has waited longest (the object itself), or NULL */
     AV *receivers;  /* the others, oldest first, or NULL */
     AV *senders;    /* pending Futures of $send, or NULL */
+    AV *flushers;   /* those of http.fullflush, or NULL */
     SV *app_future; /* the application's pending Future, or NULL */
     HV *app_scope;  /* what the application was called with, until it is done */
     uint32_t connection_number; /* for messages */

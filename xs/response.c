@@ -200,7 +200,7 @@ void px_response_cut(pTHX_ px_exchange *exchange) {
     px_exchange_ticket_gone(aTHX_ exchange);
 }
 
-/* http.fullflush: what is queued goes to the kernel now. */
+/* http.fullflush: what is queued goes to the kernel now, or as soon as that has room. */
 SV *px_response_flush(pTHX_ px_exchange *exchange, HV *event) {
     static const char type[] = "http.fullflush";
     px_worker *worker = exchange->worker;
@@ -208,7 +208,13 @@ SV *px_response_flush(pTHX_ px_exchange *exchange, HV *event) {
     if (!worker->extensions || !hv_exists_ent(worker->extensions, PX_KEY(worker->cx, FULLFLUSH), 0))
         return px_future_invalid(aTHX_ worker, "%s: the server does not advertise the extension fullflush", type);
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    return px_event_outcome(aTHX_ exchange, type, peregrine_flush(worker->engine, exchange->ticket));
+    const int code = peregrine_flush(worker->engine, exchange->ticket);
+    if (code != PEREGRINE_BLOCKED) return px_event_outcome(aTHX_ exchange, type, code);
+    SV *future = px_future_pending(aTHX_ worker);
+    if (!exchange->flushers) exchange->flushers = newAV();
+    av_push(exchange->flushers, newSVsv(future));
+    px_worker_wake(worker);
+    return future;
 }
 
 /* The application is done: a response that it did not start is made for it, one that it did not end is cut. */

@@ -190,6 +190,7 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
         px_transport_drained(aTHX_ exchange);
         px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
         break;
+    case PEREGRINE_FLUSHED: px_future_resolve_all(aTHX_ exchange->worker, &exchange->flushers); break;
     case PEREGRINE_FINISHED:
         px_exchange_complete(aTHX_ exchange);
         px_exchange_ticket_gone(aTHX_ exchange);

@@ -234,7 +234,8 @@ enum peregrine_event_kind {
     PEREGRINE_CLOSED = 8,       /* the WebSocket ended: `code` is its close code, `bytes` the peer's reason, `reason` ours; ticket gone */
     PEREGRINE_STOPPED = 9,      /* after peregrine_drain()/peregrine_cut(): no connection is left */
     PEREGRINE_NOTICE = 10,      /* something for the log: `code` is a peregrine_level, `bytes` the text */
-    PEREGRINE_LINES = 11        /* `bytes` are whole lines of an access log that has neither path nor descriptor */
+    PEREGRINE_LINES = 11,       /* `bytes` are whole lines of an access log that has neither path nor descriptor */
+    PEREGRINE_FLUSHED = 12      /* everything queued is with the kernel, after peregrine_flush() said PEREGRINE_BLOCKED */
 };
 
 /* Event flags */
@@ -363,7 +364,8 @@ int peregrine_repeat(peregrine_worker *worker, peregrine_ticket ticket, uint32_t
 int peregrine_inform(peregrine_worker *worker, peregrine_ticket ticket, uint16_t status, const peregrine_field *fields, size_t count);
 /* Asks for the next piece of the request body: one PEREGRINE_BODY event follows (soon if bytes are there). Sends `100 Continue` when due. */
 int peregrine_read(peregrine_worker *worker, peregrine_ticket ticket);
-/* Hands all queued output to the kernel now. */
+/* Hands queued output to the kernel now. PEREGRINE_BLOCKED if it does not take everything: PEREGRINE_FLUSHED will follow, or the
+ * exchange's end. */
 int peregrine_flush(peregrine_worker *worker, peregrine_ticket ticket);
 /* Ends the exchange by cutting its connection, so that the peer sees a truncated response. No event follows. */
 int peregrine_abort(peregrine_worker *worker, peregrine_ticket ticket);

@@ -626,7 +626,8 @@ the engine, without any Perl, and left out while the client has not taken what w
 
 =item http.fullflush
 
-Works in C<sse> scopes as well, where the extension is advertised.
+Its Future resolves when the kernel has taken everything that was sent before, or the client is gone. Works in C<sse>
+scopes as well, where the extension is advertised.
 
 =item The end of a request
 

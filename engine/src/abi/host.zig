@@ -83,6 +83,11 @@ pub const Host = struct {
         host.tell(eventOf(.drained, exchange));
     }
 
+    /// Becomes PEREGRINE_FLUSHED.
+    pub fn flushed(host: *Host, _: anytype, exchange: *Exchange) void {
+        host.tell(eventOf(.flushed, exchange));
+    }
+
     /// Becomes PEREGRINE_FINISHED.
     pub fn finished(host: *Host, _: anytype, exchange: *Exchange) void {
         host.tell(eventOf(.finished, exchange));

@@ -54,6 +54,7 @@ pub const Kind = enum(u16) {
     stopped = 9,
     notice = 10,
     lines = 11,
+    flushed = 12,
 };
 
 pub const flag_last = 1;

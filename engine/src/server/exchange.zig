@@ -51,6 +51,8 @@ pub const Exchange = struct {
     input: Body = .complete,
     /// The output reached the high-water mark and has not come back below the low one.
     above_high: bool = false,
+    /// The host is told when nothing is queued any more.
+    flushing: bool = false,
     /// The response is complete, part of it is still queued.
     ended: bool = false,
     /// Of the response; 0: it has not started.

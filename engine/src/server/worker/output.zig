@@ -88,6 +88,15 @@ pub fn Output(comptime W: type) type {
             w.settle(peer);
         }
 
+        /// The same; true if the kernel took everything, or the exchange is over. Otherwise `flushed` or its end follows.
+        pub fn flushAll(w: *W, exchange: *Exchange) bool {
+            const ticket = exchange.ticket;
+            w.flushNow(exchange);
+            const left = w.exchanges.get(ticket) orelse return true;
+            left.flushing = !left.connection.isFlushed();
+            return !left.flushing;
+        }
+
         /// Asks for the next piece of the request body. Says `100 Continue` when the peer waits for it.
         pub fn read(w: *W, exchange: *Exchange) error{OutOfMemory}!void {
             const peer = peerOfExchange(exchange);
@@ -321,10 +330,7 @@ pub fn Output(comptime W: type) type {
                             if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
                             return w.settle(peer);
                         }
-                    } else if (exchange.above_high and connection.queuedBytes() < w.config.write_low_bytes) {
-                        exchange.above_high = false;
-                        w.host.drained(w, exchange);
-                    }
+                    } else tellProgress(w, exchange);
                     if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
                 },
                 .farewell => if (connection.isFlushed()) {
@@ -340,6 +346,19 @@ pub fn Output(comptime W: type) type {
                 .proxy_header, .handshake, .draining, .lingering => {},
             }
             w.arm(peer);
+        }
+
+        /// Tells the host that the queue is short again, or empty. The exchange may be over afterwards.
+        fn tellProgress(w: *W, exchange: *Exchange) void {
+            const connection = exchange.connection;
+            if (exchange.flushing and connection.isFlushed()) {
+                exchange.flushing = false;
+                if (@hasDecl(W.HostType, "flushed")) w.host.flushed(w, exchange);
+            }
+            if (exchange.above_high and connection.queuedBytes() < w.config.write_low_bytes) {
+                exchange.above_high = false;
+                w.host.drained(w, exchange);
+            }
         }
 
         /// Everything is sent: ends our sending side, and gives the peer time to read before the socket goes.
