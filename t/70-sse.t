@@ -267,6 +267,15 @@ my %handlers = (
         my $last = $receive->();
         print STDERR 'receive after the response: ', $last->state, "\n";
     },
+    '/decline-and-receive' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await decline($send, 404, 'no');
+        await IO::Async::Loop->new->delay_future(after => 0.05) if $scope->{query_string} eq 'late';
+        print STDERR "declined, receives $scope->{query_string}\n";
+        await $receive->();
+        await $receive->();
+        print STDERR "received after the response\n";
+    },
     '/type' => async sub {
         my ($scope, $receive, $send) = @_;
         my $prefix = $scope->{type} eq 'sse' ? 'sse.http' : 'http';
@@ -439,6 +448,12 @@ subtest 'a response instead' => sub {
         'no sse.disconnect follows: what waits for it is cancelled'
     );
     unlike($server->log, qr/^receive after the response: done/m, '... always');
+    for my $when (qw(early late)) {
+        my $client = TestClient->new($port)
+            ->send("GET /decline-and-receive?$when HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n");
+        is($client->response->{body}, 'no', "an application that waits for the next event, $when, has answered");
+        ok($server->wait_for_log(qr/^declined, receives $when$/m), '... and waits');
+    }
 };
 
 is($server->stop, 0, 'the server ends well');

@@ -130,6 +130,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, pere
     exchange->reading = false;
     exchange->trailers_due = false;
     exchange->above = false;
+    exchange->let_go = false;
     exchange->request = PX_REQUEST_MORE;
     exchange->response = PX_RESPONSE_NONE;
     exchange->end = PX_END_OPEN;

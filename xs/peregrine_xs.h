@@ -295,7 +295,6 @@ typedef struct px_socket {
     px_socket_state state;
     bool connect_told; /* websocket.connect was given */
     bool paused;       /* the peer is not read */
-    bool let_go;       /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
     uint16_t close_code; /* how it ended; 0: not known, or not yet */
     SV *close_reason;
     AV *offered; /* subprotocols, until the handshake is answered; NULL: none */
@@ -326,6 +325,7 @@ struct px_exchange {
     bool reading;      /* a peregrine_read() is unanswered */
     bool trailers_due; /* the response promised trailers */
     bool above;        /* queued output reached the high-water mark */
+    bool let_go;       /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
     px_request_state request;
     px_response_state response;
     px_end_state end;

@@ -64,6 +64,7 @@ void px_receive_serve(pTHX_ px_exchange *exchange) {
 /* Cancels those who wait for what will never come. */
 void px_receive_cancel(pTHX_ px_exchange *exchange) {
     SV *future;
+    exchange->let_go = true;
     while ((future = first_waiting(aTHX_ exchange))) {
         forget_first(aTHX_ exchange);
         SvREFCNT_dec(px_call(aTHX_ future, "cancel", NULL, NULL, NULL));

@@ -220,7 +220,8 @@ SV *px_response_flush(pTHX_ px_exchange *exchange, HV *event) {
 /* The application is done: a response that it did not start is made for it, one that it did not end is cut. */
 void px_response_returned(pTHX_ px_exchange *exchange, SV *failure) {
     if (exchange->response == PX_RESPONSE_COMPLETE) {
-        if (failure) px_exchange_tell(aTHX_ exchange, "_app_died", failure, "after its response was complete");
+        const bool died = failure && !exchange->let_go;
+        if (died) px_exchange_tell(aTHX_ exchange, "_app_died", failure, "after its response was complete");
         return;
     }
     if (exchange->end != PX_END_OPEN || exchange->gone) return; /* the client left first: nobody's error */

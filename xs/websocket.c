@@ -127,9 +127,7 @@ static SV *websocket_next(pTHX_ px_exchange *exchange) {
 
 /* After a denial response there is nothing to wait for: there was no WebSocket, and no websocket.disconnect tells of its end. */
 static void websocket_want(pTHX_ px_exchange *exchange) {
-    if (exchange->end != PX_END_COMPLETED) return;
-    exchange->socket.let_go = true;
-    px_receive_cancel(aTHX_ exchange);
+    if (exchange->end == PX_END_COMPLETED) px_receive_cancel(aTHX_ exchange);
 }
 
 /* MESSAGE */
@@ -343,7 +341,7 @@ static void close_for_app(pTHX_ px_exchange *exchange, uint16_t code) {
 static void websocket_returned(pTHX_ px_exchange *exchange, SV *failure) {
     drop_messages(aTHX_ exchange);
     if (exchange->end != PX_END_OPEN || exchange->gone) {
-        if (!exchange->socket.let_go) report(aTHX_ exchange, failure, "after its WebSocket had ended", NULL);
+        if (!exchange->let_go) report(aTHX_ exchange, failure, "after its WebSocket had ended", NULL);
         return;
     }
     switch (exchange->socket.state) {

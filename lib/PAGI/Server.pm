@@ -621,7 +621,8 @@ C<websocket.keepalive> are sent by the engine, without any Perl.
 A client of a stream that stops sending has left: the stream ends with C<client_closed>. (Before the
 application has answered it counts as a client that may still read, and can be declined.) A stream that the
 application has closed ends with the reason that it gave with C<sse.close>, or C<x-closed>. After a declined
-request nothing follows, so a C<$receive> that waits is cancelled. Comments of C<sse.keepalive> are sent by
+request nothing follows, so a C<$receive> that waits is cancelled, and nothing is logged when the application ends with
+it. Comments of C<sse.keepalive> are sent by
 the engine, without any Perl, and left out while the client has not taken what was sent before.
 
 =item http.fullflush
