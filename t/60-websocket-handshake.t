@@ -70,6 +70,7 @@ my %handlers = (
         await deny($send, 401, [ 'www-authenticate', 'Bearer' ], [ 'content-type', 'text/x' ]);
         for my $type (qw(accept send close keepalive)) { await try_event($send, $type) }
         await deny($send, 402) if $scope->{query_string} eq 'twice';
+        await try_event($send, 'http.response.body', file => $0);
         await $send->(event('http.response.body', body => 'not ', more => 1));
         await $send->(event('http.response.body', body => 'you'));
         await try_event($send, 'http.response.body', body => 'more');
@@ -248,6 +249,8 @@ subtest 'denial' => sub {
         qr/^http\.response\.body: websocket\.http\.response\.body: the response has not been started with websocket\.http\.response\.start/m,
         'a body needs its start'
     );
+    like($log, qr/^http\.response\.body: websocket\.http\.response\.body: only body can be sent, not file /m,
+        '... and cannot be a file');
     like($log, qr/^$_: websocket\.$_: the handshake is being answered with a response/m, "no $_ then")
         for qw(accept send close keepalive);
     like(

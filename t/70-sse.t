@@ -276,6 +276,15 @@ my %handlers = (
         await $receive->();
         print STDERR "received after the response\n";
     },
+    '/decline-with-file' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await $send->({ type => 'sse.http.response.start', status => 404 });
+        my $failure = $send->({ type => 'sse.http.response.body', file => '/no/such/file' })->failure // 'none';
+        print STDERR "declined with no file: $failure";
+        return await $send->({ type => 'sse.http.response.body', file => $0, length => 10 }) if $scope->{query_string};
+        open my $fh, '<', $0 or die "$0: $!";
+        await $send->({ type => 'sse.http.response.body', fh => $fh, offset => 2, length => 8 });
+    },
     '/type' => async sub {
         my ($scope, $receive, $send) = @_;
         my $prefix = $scope->{type} eq 'sse' ? 'sse.http' : 'http';
@@ -448,6 +457,13 @@ subtest 'a response instead' => sub {
         'no sse.disconnect follows: what waits for it is cancelled'
     );
     unlike($server->log, qr/^receive after the response: done/m, '... always');
+    for my $query ('', 'path') {
+        my $client = TestClient->new($port)
+            ->send("GET /decline-with-file?$query HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n");
+        is($client->response->{body}, $query ? '# Event st' : 'Event st', 'the body may be a file');
+    }
+    ok($server->wait_for_log(qr{^declined with no file: sse\.http\.response\.body: file '/no/such/file' cannot be opened}m),
+        '... that can be opened');
     for my $when (qw(early late)) {
         my $client = TestClient->new($port)
             ->send("GET /decline-and-receive?$when HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n");

@@ -11,7 +11,7 @@ static SV *send_start(pTHX_ px_exchange *exchange, HV *event) {
 }
 
 static SV *send_body(pTHX_ px_exchange *exchange, HV *event) {
-    return px_response_body(aTHX_ exchange, "http.response.body", event, false);
+    return px_response_body(aTHX_ exchange, "http.response.body", event, true);
 }
 
 static const px_send_event http_sends[] = {

@@ -472,7 +472,7 @@ void px_receive_cancel(pTHX_ px_exchange *exchange);
 
 /* response.c */
 SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead);
-SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead);
+SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, bool files);
 SV *px_response_trailers(pTHX_ px_exchange *exchange, HV *event);
 void px_response_refuse(pTHX_ px_exchange *exchange, uint16_t status, const char *text, uint32_t reason);
 void px_response_backstop(pTHX_ px_exchange *exchange);

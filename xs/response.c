@@ -120,8 +120,8 @@ static SV *send_handle(pTHX_ px_exchange *exchange, const char *type, HV *event,
     return send_range(aTHX_ exchange, type, event, fd, position > 0 ? (IV)position : 0);
 }
 
-/* Sends the next piece of the body, which may be a file or a file handle unless the response stands `instead` of something else. */
-SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead) {
+/* Sends the next piece of the body; `files`: which may be a file or a file handle. */
+SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, bool files) {
     px_worker *worker = exchange->worker;
     px_context *cx = worker->cx;
     SV *failed = body_out_of_order(aTHX_ exchange, type);
@@ -132,9 +132,10 @@ SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, b
     failed = px_event_flag(aTHX_ worker, type, PX_KEY(cx, MORE), more, &goes_on);
     if (failed) return failed;
     const size_t looked_at = 1 + (body != NULL) + (more != NULL);
-    if (!instead && HvTOTALKEYS(event) > looked_at) {
+    if (HvTOTALKEYS(event) > looked_at) {
         SV *file = px_fetch(aTHX_ event, PX_KEY(cx, FILE));
         SV *fh = px_fetch(aTHX_ event, PX_KEY(cx, FH));
+        if (!files && (file || fh)) return px_future_invalid(aTHX_ worker, "%s: only body can be sent, not %s", type, file ? "file" : "fh");
         if ((body != NULL) + (file != NULL) + (fh != NULL) > 1)
             return px_future_invalid(aTHX_ worker, "%s: only one of body, file and fh may be given", type);
         if (file) return send_file(aTHX_ exchange, type, event, file);

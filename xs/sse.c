@@ -277,6 +277,7 @@ static SV *send_response_start(pTHX_ px_exchange *exchange, HV *event) {
     return future;
 }
 
+/* "Structured exactly like http.response.body", files and handles included. */
 static SV *send_response_body(pTHX_ px_exchange *exchange, HV *event) {
     static const char type[] = "sse.http.response.body";
     SV *failed = stream_was_started(aTHX_ exchange, type);

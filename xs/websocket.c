@@ -305,10 +305,11 @@ static SV *send_denial_start(pTHX_ px_exchange *exchange, HV *event) {
     return future;
 }
 
+/* "Only the body form applies." */
 static SV *send_denial_body(pTHX_ px_exchange *exchange, HV *event) {
     static const char type[] = "websocket.http.response.body";
     SV *failed = exchange->socket.state == PX_SOCKET_DENYING ? NULL : not_connecting(aTHX_ exchange, type);
-    return failed ? failed : px_response_body(aTHX_ exchange, type, event, true);
+    return failed ? failed : px_response_body(aTHX_ exchange, type, event, false);
 }
 
 static const px_send_event websocket_sends[] = {

@@ -625,6 +625,11 @@ request nothing follows, so a C<$receive> that waits is cancelled, and nothing i
 it. Comments of C<sse.keepalive> are sent by
 the engine, without any Perl, and left out while the client has not taken what was sent before.
 
+=item Files in other responses
+
+C<sse.http.response.body> takes C<file> and C<fh> like C<http.response.body>. C<websocket.http.response.body> takes
+C<body> only, and fails with the others.
+
 =item http.fullflush
 
 Its Future resolves when the kernel has taken everything that was sent before, or the client is gone. Works in C<sse>

@@ -57,17 +57,19 @@ sub _headers {
     return;
 }
 
+my %BODY = (
+    body   => \&_bytes,
+    file   => \&_path,
+    fh     => \&_handle,
+    offset => \&_count,
+    length => \&_count,
+    more   => \&_flag,
+);
+
 # The fields of each event. Others are let through, as PAGI::Spec asks for. An undefined one counts as absent.
 my %EVENTS = (
-    'http.response.start' => { status => \&_status, headers => \&_headers, trailers => \&_flag },
-    'http.response.body'  => {
-        body   => \&_bytes,
-        file   => \&_path,
-        fh     => \&_handle,
-        offset => \&_count,
-        length => \&_count,
-        more   => \&_flag,
-    },
+    'http.response.start'           => { status => \&_status, headers => \&_headers, trailers => \&_flag },
+    'http.response.body'            => \%BODY,
     'http.response.trailers'        => { headers => \&_headers },
     'http.fullflush'                => {},
     'sse.start'                     => { status      => \&_status, headers => \&_headers },
@@ -76,7 +78,7 @@ my %EVENTS = (
     'sse.keepalive'                 => { interval    => \&_seconds, comment => \&_text },
     'sse.close'                     => { reason      => \&_text },
     'sse.http.response.start'       => { status      => \&_status,     headers => \&_headers },
-    'sse.http.response.body'        => { body        => \&_bytes,      more    => \&_flag },
+    'sse.http.response.body'        => \%BODY,
     'websocket.accept'              => { subprotocol => \&_bytes,      headers => \&_headers },
     'websocket.send'                => { text        => \&_text,       bytes   => \&_bytes },
     'websocket.close'               => { code        => \&_close_code, reason  => \&_text },
@@ -100,7 +102,11 @@ my %REQUIRED = (
 );
 
 # Of these, an event has one at most.
-my %EXCLUSIVE = ('http.response.body' => [qw(body file fh)], 'websocket.send' => [qw(text bytes)]);
+my %EXCLUSIVE = (
+    'http.response.body'     => [qw(body file fh)],
+    'sse.http.response.body' => [qw(body file fh)],
+    'websocket.send'         => [qw(text bytes)],
+);
 
 sub problem {
     my ($event) = @_;
