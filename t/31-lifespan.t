@@ -203,4 +203,42 @@ subtest 'later' => sub {
     }
 };
 
+subtest 'an exception in the event loop' => sub {
+    my $code = <<'CODE';
+async sub {
+    my ($scope, $receive, $send) = @_;
+    my $loop = IO::Async::Loop->new;
+    $loop->watch_time(after => 0.1, code => sub { die "a timer dies\n" });
+    await $receive->();
+    await $send->({ type => 'lifespan.startup.complete' });
+    await $receive->();
+    $loop->watch_time(after => 0, code => sub { die "another one\n" });
+    await $loop->delay_future(after => 0.1);
+    print STDERR "shutdown seen\n";
+    await $send->({ type => 'lifespan.shutdown.complete' });
+}
+CODE
+    my ($status, undef, $error) =
+        TestServer->finish('--port', 0, '-MFuture::AsyncAwait', '-MIO::Async::Loop', '-e', $code);
+    is($status, 1, 'it ends the process with status 1');
+    like($error, qr/^PAGI: an exception in the event loop, the server shuts down: a timer dies$/m, '... and is logged');
+    like($error, qr/^PAGI: an exception in the event loop while the server shuts down: another one$/m, '... as others are');
+    like($error, qr/^shutdown seen$/m, '... after the lifespan shutdown');
+    unlike($error, qr/starting server/, '... not as a failed start');
+    my $endless = <<'CODE';
+async sub {
+    my ($scope, $receive, $send) = @_;
+    my $loop = IO::Async::Loop->new;
+    my $again; $again = sub { $loop->watch_time(after => 0.01, code => $again); die "again\n" };
+    await $receive->();
+    $loop->watch_time(after => 0, code => $again);
+    await $send->({ type => 'lifespan.startup.complete' });
+    await Future->new;
+}
+CODE
+    ($status, undef, $error) =
+        TestServer->finish('--port', 0, '-MFuture::AsyncAwait', '-MIO::Async::Loop', '-e', $endless);
+    is($status, 1, 'exceptions without end, and an application that does not answer: the process ends all the same');
+};
+
 done_testing;

@@ -512,8 +512,31 @@ sub run {
     my ($self) = @_;
     my $loop = $self->loop || $self->own_loop;
     $self->listen->get;
-    $loop->run;
+    my $exception = $self->run_loop;
+    die $exception if defined $exception;
     return;
+}
+
+# So often may callbacks of the loop die while a server that one of them ended shuts down.
+use constant EXCEPTIONS_MAX => 10;
+
+# Runs the server's loop until it is stopped. An exception of somebody's callback in it, a timer's for instance, ends the server in order;
+# it is returned.
+sub run_loop {
+    my ($self) = @_;
+    my $loop = $self->loop;
+    return if eval { $loop->run; 1 };
+    my $exception = $@;
+    $self->{log}->error("PAGI: an exception in the event loop, the server shuts down: $exception");
+    my $stopped = $self->shutdown;
+    $stopped->on_ready(sub { $loop->stop });
+    for (my $count = 1; !$stopped->is_ready && $count <= EXCEPTIONS_MAX;) {
+        next if eval { $loop->run; 1 };
+        $count++;
+        $self->{log}->error("PAGI: an exception in the event loop while the server shuts down: $@");
+    }
+    $self->_close_worker($loop);
+    return $exception;
 }
 
 # Lets IO::Async choose our loop, whose timers are cheap, where nobody asks for another one. To be called before an application is
@@ -1226,7 +1249,17 @@ Whether this build can do that.
     PAGI::Server->new(app => $app)->run;
 
 Makes a loop unless the server is in one, listens, and runs the loop until a signal stops the server. Dies
-when it cannot listen.
+when it cannot listen, and as L</run_loop> says.
+
+=head2 run_loop
+
+    my $exception = $server->run_loop;
+
+Runs the loop of a server that listens. What a callback in the loop throws, a timer of the application for instance, goes
+through C<IO::Async::Loop>'s C<run> and would end the process as it is; here it is logged, the server shuts down
+as L</shutdown> does, lifespan included, and the exception is returned. L</run> dies with it, and L<pagi-server> exits with
+status 1. (What an application, its Futures, or the callbacks of C<pagi.connection> and C<pagi.transport> throw concerns one
+request and never gets that far.) A program that runs the loop itself gets the exception from C<< $loop->run >>.
 
 =head1 SEE ALSO
 

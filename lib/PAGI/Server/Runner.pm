@@ -158,14 +158,11 @@ sub _serve {
     my $identity = PAGI::Server::Process->identity($options->{user}, $options->{group});
     my $ready    = $options->{daemonize}   ? PAGI::Server::Process->daemonize               : sub { };
     my $pid_file = defined $options->{pid} ? PAGI::Server::PidFile->create($options->{pid}) : undef;
-    my $ok       = eval {
-        if ($server->isa('PAGI::Server')) { _run_here($server, $identity, $ready) }
-        else                              { _run_there($server, $identity, $ready) }
-        1;
-    };
-    my $error = $@;
+    my $run      = $server->isa('PAGI::Server') ? \&_run_here : \&_run_there;
+    my $status   = eval { $run->($server, $identity, $ready) };
+    my $error    = $@;
     $pid_file->remove if $pid_file;
-    return OK         if $ok;
+    return $status    if defined $status;
     die 'Error: ' . _start_problem($error) . "\n";
 }
 
@@ -179,8 +176,7 @@ sub _run_here {
     }
     $server->listen->get;
     $ready->();
-    $loop->run;
-    return;
+    return defined $server->run_loop ? FAILED : OK;
 }
 
 # A server of another class can only be told to run.
@@ -189,7 +185,7 @@ sub _run_there {
     PAGI::Server::Process->become($identity) if $identity;
     $ready->();
     $server->run;
-    return;
+    return OK;
 }
 
 sub _start_problem {
@@ -286,8 +282,8 @@ startup comes first.
 
     my $status = PAGI::Server::Runner->run('app.pl', '--port', 8080);
 
-Returns the exit status: 0 after a stop by TERM or INT, 1 when the application cannot be loaded or the server
-cannot start, 2 when the command line or the configuration file is wrong. Problems are written to standard error.
+Returns the exit status: 0 after a stop by TERM or INT, 1 when the application cannot be loaded, the server
+cannot start, or an exception in the event loop ended it, 2 when the command line or the configuration file is wrong. Problems are written to standard error.
 
 =head1 LICENSE
 
