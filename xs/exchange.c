@@ -378,12 +378,18 @@ void px_exchange_lost(px_exchange *exchange) {
     if (!exchange->named) exchange->worker->lost++;
 }
 
+/* A stream or WebSocket was quiet for too long: that is worth a line in the log, as long as the application is there with its scope. */
+static void report_idle(pTHX_ px_exchange *exchange) {
+    px_exchange_tell(aTHX_ exchange, "_idle_timeout", &PL_sv_undef, exchange->kind->name);
+}
+
 /* The request ended before its response was delivered. Order of effects: PAGI::Spec::Www, State Transition Order. */
 void px_exchange_disconnect(pTHX_ px_exchange *exchange, uint32_t reason) {
     if (exchange->end != PX_END_OPEN) return;
     px_exchange_hold(exchange);
     exchange->end = PX_END_DISCONNECTED;
     exchange->reason = reason;
+    if (reason == PEREGRINE_IDLE_TIMEOUT) report_idle(aTHX_ exchange);
     px_connection_disconnected(aTHX_ exchange);
     px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
     px_future_resolve_all(aTHX_ exchange->worker, &exchange->flushers);

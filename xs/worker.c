@@ -155,12 +155,6 @@ void px_worker_wake(px_worker *worker) {
     peregrine_wake(worker->engine);
 }
 
-/* A stream or WebSocket was quiet for too long: that is worth a line in the log. */
-static void report_idle(pTHX_ px_exchange *exchange, uint32_t reason) {
-    if (reason != PEREGRINE_IDLE_TIMEOUT) return;
-    px_exchange_tell(aTHX_ exchange, "_idle_timeout", &PL_sv_undef, exchange->kind->name);
-}
-
 /* The exchange that an event is about, or NULL. An event of the batch that brought its REQUEST was made before we could leave our pointer
  * with the ticket; and if it is the last one, the engine has forgotten the ticket by now. */
 static px_exchange *exchange_of(const px_worker *worker, const peregrine_event *event) {
@@ -180,12 +174,7 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     switch (event->kind) {
     case PEREGRINE_BODY:
     case PEREGRINE_MESSAGE: exchange->kind->body(aTHX_ exchange, event); break;
-    case PEREGRINE_CLOSED: {
-        const uint32_t reason = event->reason;
-        exchange->kind->closed(aTHX_ exchange, event);
-        report_idle(aTHX_ exchange, reason);
-        break;
-    }
+    case PEREGRINE_CLOSED: exchange->kind->closed(aTHX_ exchange, event); break;
     case PEREGRINE_DRAINED:
         px_transport_drained(aTHX_ exchange);
         px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
@@ -201,7 +190,6 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
             px_future_fail_all(aTHX_ worker, &exchange->senders, "the response could not be sent to its end; the server's log says why");
         px_exchange_disconnect(aTHX_ exchange, code);
         px_exchange_ticket_gone(aTHX_ exchange);
-        report_idle(aTHX_ exchange, code);
         break;
     case PEREGRINE_HALF_CLOSED:
         if (exchange->kind->half_closed) exchange->kind->half_closed(aTHX_ exchange);

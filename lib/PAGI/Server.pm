@@ -447,8 +447,8 @@ sub _place {
     my ($about) = @_;
     my (undef, $scope, $connection) = @{ $about || [] } or return '';
     return '' if !$connection;
-    my $client = $scope && ref $scope->{client} ? join ':', @{ $scope->{client} } : 'unix';
-    return "connection $connection ($client): ";
+    my $client = !$scope ? '' : ref $scope->{client} ? join ':', @{ $scope->{client} } : 'unix';
+    return "connection $connection" . ($client && " ($client)") . ': ';
 }
 
 sub _report {
