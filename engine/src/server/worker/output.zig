@@ -201,10 +201,11 @@ pub fn Output(comptime W: type) type {
                 .waits => return true,
                 .lost => return false,
             };
-            return flushAll(w, peer);
+            return flushBlocks(w, peer);
         }
 
-        fn flushAll(w: *W, peer: *Peer) bool {
+        /// The same for any number of blocks, and for files.
+        fn flushBlocks(w: *W, peer: *Peer) bool {
             const outbox = &peer.connection.outbox;
             var slices: [io_room.slices_max][]const u8 = undefined;
             var borrowed: [io_room.slices_max]io_room.Slice = undefined;
