@@ -1,0 +1,65 @@
+"""Checks what TLS costs on this machine; exits 1 when a goal is missed. Without a CHECK all are made, one after the other."""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+
+import servers
+import start
+from article.check import Settings
+from measure import Cores
+from process import CannotRun
+
+from .costs import handshakes, idle, keepalive
+
+CHECKS = {function.__name__: function for function in (keepalive, handshakes, idle)}
+HANDSHAKES = replace(servers.ZIG, build=("sh", "-c", 'cd engine && "$PEREGRINE_ZIG" build bench-handshakes --release=safe --prefix @STATE@'))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="script/bench-tls", description=__doc__)
+    parser.add_argument("check", nargs="*", metavar="CHECK", help=", ".join(CHECKS))
+    parser.add_argument("--short", action="store_true", help="fewer and shorter rounds: a look whether it works")
+    options = parser.parse_args()
+    for name in options.check:
+        if name not in CHECKS:
+            parser.error(f"there is no check {name!r}; known: {', '.join(CHECKS)}")
+    for server in (servers.PAGI, servers.ZIG, HANDSHAKES):
+        trouble = start.built(server)
+        if trouble:
+            sys.exit(f"bench-tls: {trouble}")
+    cores = sorted(os.sched_getaffinity(0))
+    settings = Settings(Cores(cores[0], cores[-1]), options.short)
+    with tempfile.TemporaryDirectory(prefix="peregrine-tls-") as folder:
+        for name, key in (("ecdsa", ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")), ("rsa", ("-newkey", "rsa:2048"))):
+            make_certificate(folder, name, key)
+        missed = sum(not checked(CHECKS[name], name, settings, folder) for name in options.check or CHECKS)
+    print(f"{missed} missed" if missed else "all met")
+    return 1 if missed else 0
+
+
+def make_certificate(folder, name, key):
+    files = ("-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.pem")
+    command = ("openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost", *key, *files)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+def checked(check, name, settings, folder):
+    """Whether all goals of a check are met; prints them."""
+    print(f"{name}: {check.__doc__}", flush=True)
+    try:
+        findings = check(settings, folder)
+    except (CannotRun, OSError, RuntimeError, ValueError, subprocess.SubprocessError, statistics.StatisticsError) as error:
+        print(f"  MISSED  {error}", flush=True)
+        return False
+    for finding in findings:
+        print(f"  {'met' if finding.met else 'MISSED':6}  {finding.what}: {finding.measured} (goal: {finding.goal})", flush=True)
+    return all(finding.met for finding in findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
