@@ -151,22 +151,25 @@ pub fn Secure(comptime W: type) type {
             const connection = &peer.connection;
             var left: usize = turn_bytes_max;
             while (true) {
-                if (!tunnel.wire.isEmpty()) switch (sendWire(w, peer, tunnel)) {
+                // What is due goes in one system call: the end of a response, and the goodbye behind it.
+                while (left > 0 and tunnel.wire.bytes < seal_bytes) {
+                    const sealed = seal(w, peer, tunnel) catch |err| {
+                        w.fail(peer, if (err == error.TlsFailed) .write_error else .server_error);
+                        return false;
+                    };
+                    left -|= sealed orelse break;
+                }
+                if (tunnel.wire.isEmpty()) break;
+                switch (sendWire(w, peer, tunnel)) {
                     .sent => {},
                     .waits => return true,
                     .lost => return false,
-                };
-                if (left == 0) {
-                    // It goes on in the next round, when the others had their turn.
-                    w.block(peer);
-                    w.cork(peer);
-                    return true;
                 }
-                const sealed = seal(w, peer, tunnel) catch |err| {
-                    w.fail(peer, if (err == error.TlsFailed) .write_error else .server_error);
-                    return false;
-                };
-                left -|= sealed orelse break;
+                if (left > 0) continue;
+                // It goes on in the next round, when the others had their turn.
+                w.block(peer);
+                w.cork(peer);
+                return true;
             }
             connection.output = .open;
             return true;
