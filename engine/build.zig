@@ -26,7 +26,7 @@ pub fn build(b: *std.Build) void {
         test_step.dependOn(&runOf(b, tests).step);
     }
 
-    inline for (.{ "native", "static", "websocket", "websocket_sim", "compression", "defects", "access_log", "repeat", "backends", "listeners" }) |name| {
+    inline for (.{ "native", "static", "websocket", "websocket_sim", "compression", "defects", "access_log", "repeat", "backends", "listeners", "guards" }) |name| {
         const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
         module.addImport("peregrine", rooms.peregrine);
         module.addImport("protocol", rooms.protocol); // for clients of their own

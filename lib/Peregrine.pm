@@ -132,6 +132,13 @@ lines. Returns a negative code if that cannot be; C<$!> tells more. Not while re
 
 Opens the path of the access log again: the file was moved away.
 
+=head2 health_path
+
+    $worker->health_path('/healthz');
+
+GET and HEAD requests for this path are answered by the engine with 200, also while Perl is busy and when the limit of
+connections is reached. An empty path: none are. Returns a negative code if it is no path.
+
 =head2 fd
 
     my $descriptor = $worker->fd;

@@ -296,6 +296,15 @@ CODE:
     peregrine_access_log_reopen(open_worker(aTHX_ self)->engine);
 
 int
+health_path(self, path)
+    SV *self
+    const char *path
+CODE:
+    RETVAL = peregrine_health_path(open_worker(aTHX_ self)->engine, path);
+OUTPUT:
+    RETVAL
+
+int
 listen(self, address, port, backlog, flags = 0)
     SV *self
     const char *address

@@ -46,7 +46,7 @@ enum {
     PEREGRINE_E_UNKNOWN = -11,          /* no option of that name */
     PEREGRINE_E_RANGE = -12,            /* value out of the option's range */
     PEREGRINE_E_SYSTEM = -13,           /* a system call failed; errno is set */
-    PEREGRINE_E_ADDRESS = -14,          /* not a numeric address, or not a list of networks */
+    PEREGRINE_E_ADDRESS = -14,          /* not a numeric address, not a path, or not a list of networks */
     PEREGRINE_E_CLOSE_CODE = -15,       /* not a close code that may be sent (RFC 6455 7.4) */
     PEREGRINE_E_UTF8 = -16,             /* text that is not UTF-8 */
     PEREGRINE_E_NOT_WEBSOCKET = -17,    /* the exchange is not an open WebSocket, or not a WebSocket handshake */
@@ -120,6 +120,11 @@ void peregrine_wake(peregrine_worker *worker);
 void peregrine_drain(peregrine_worker *worker);
 /* Cuts every connection now: an ABORTED event (server_shutdown) each, then PEREGRINE_STOPPED. */
 void peregrine_cut(peregrine_worker *worker);
+
+/* Requests with GET or HEAD for this path are answered by the engine (200, "ok", and the connection closes), also when the limit of
+ * connections is reached, and by a thread of the engine's own while the host is busy with the last batch. They are in no log. "": none is;
+ * PEREGRINE_E_ADDRESS: not a path, which begins with '/' and has no '?' in it. To be called before the first poll. */
+int peregrine_health_path(peregrine_worker *worker, const char *path);
 
 typedef struct peregrine_stats {
     uint32_t size;

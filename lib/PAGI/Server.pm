@@ -188,6 +188,7 @@ sub _start {
         my $tls = $listener->{tls} = $self->_tls_for($listener) or next;
         $worker->secure($number, $tls->engine);
     }
+    $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
     $self->_watch;
     $self->_attach_signals;
     $self->{running} = 1;
@@ -773,6 +774,13 @@ B<--listener-backlog>
 Other servers of the same user may listen at the same address, and the kernel spreads connections
 over them (SO_REUSEPORT). B<--reuseport>
 
+=item health_path => none
+
+GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine with 200
+and C<ok>, whatever the application does: also when it does not come back to the event loop, and
+when C<max_connections> is reached. The connection closes after the answer. They are not in the
+access log. 503 while the server stops. B<--health-path>
+
 =item http2 => 0
 
 HTTP/2. Not there yet: only 0 is taken. B<--http2>
@@ -804,6 +812,18 @@ so. B<--disable-tls>
 
 Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows, less 50. One
 more is answered with 503 and C<Retry-After>. From 0 to 10000000. B<--max-connections>
+
+=item max_connections_per_address => 0
+
+Connections that one client address may have open; of an IPv6 address its first 64 bits count. One
+more is answered with 429 and C<Retry-After>, over TLS closed before the handshake. 0: no limit. A
+proxy in front of the server is one address. From 0 to 10000000. B<--max-connections-per-address>
+
+=item max_connection_rate_per_address => 0
+
+New connections per second of one client address, on average; a second's worth may come at once.
+What is beyond it is answered in the same way. 0: no limit. From 0 to 1000000.
+B<--max-connection-rate-per-address>
 
 =item max_request_line_size => 8192
 

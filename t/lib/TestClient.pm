@@ -19,6 +19,7 @@ sub new {
         PeerHost => $options{host} || '127.0.0.1',
         PeerPort => $port,
         Timeout  => 5,
+        $options{local} ? (LocalHost => $options{local}) : (),
     ) or die "connect to port $port: $@";
     $socket->blocking(1);
     setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack('i', 1);    # each send leaves at once

@@ -133,6 +133,13 @@ export fn peregrine_worker_get(door: *const Door, name: [*:0]const u8, value: *i
     return Code.ok;
 }
 
+export fn peregrine_health_path(door: *Door, path: [*:0]const u8) callconv(.c) c_int {
+    door.worker.setHealthPath(std.mem.span(path)) catch return Code.address;
+    // The first round starts what answers while C is busy.
+    door.worker.io.wake();
+    return Code.ok;
+}
+
 export fn peregrine_access_log_open(door: *Door, wanted: ?*const types.AccessLog) callconv(.c) c_int {
     const asked = wanted orelse {
         door.closeAccessLog() catch return Code.out_of_order;

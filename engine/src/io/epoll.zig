@@ -161,6 +161,17 @@ pub const Epoll = struct {
         return self.listeners.items[id].address;
     }
 
+    /// A listener's descriptor. It stays the io's own; a duplicate may be given to another io.
+    pub fn listenerDescriptor(self: *const Epoll, id: u32) sys.Fd {
+        return self.listeners.items[id].fd;
+    }
+
+    /// Whether a connection waits at this listener, accepted by nobody. False once it is closed.
+    pub fn isKnockedAt(self: *const Epoll, id: u32) bool {
+        const listener = &self.listeners.items[id];
+        return listener.state != .closed and sys.isReadable(listener.fd);
+    }
+
     /// Accepts no more for now; the kernel goes on queueing up to the backlog. Does nothing if it is paused already or closed.
     pub fn pauseAccept(self: *Epoll, id: u32) void {
         const listener = &self.listeners.items[id];
@@ -221,17 +232,25 @@ pub const Epoll = struct {
     /// Closes a socket, added or not. None of its events is delivered from now on.
     pub fn close(self: *Epoll, socket: Socket) void {
         const index = indexOf(socket);
-        if (index < self.entries.items.len) {
-            const entry = &self.entries.items[index];
-            if (entry.phase != .vacant) {
-                entry.phase = .vacant;
-                // If a child process of ours inherited the descriptor, the watch survives the close: its reports are recognised
-                // by their age.
-                entry.generation +%= 1;
-                entry.flags = .{ .queued = entry.flags.queued };
-            }
-        }
+        if (index < self.entries.items.len) self.vacate(index);
         sys.close(@intCast(index));
+    }
+
+    /// Gives an added socket back to the caller, open and with what it has to say unsaid: another io may add it.
+    pub fn release(self: *Epoll, socket: Socket) void {
+        const index = indexOf(socket);
+        assert(self.entries.items[index].phase != .vacant);
+        sys.epollDelete(self.epoll, @intCast(index)) catch unreachable; // it is watched
+        self.vacate(index);
+    }
+
+    fn vacate(self: *Epoll, index: u32) void {
+        const entry = &self.entries.items[index];
+        if (entry.phase == .vacant) return;
+        entry.phase = .vacant;
+        // If a child process of ours inherited the descriptor, the watch survives a close: its reports are recognised by their age.
+        entry.generation +%= 1;
+        entry.flags = .{ .queued = entry.flags.queued };
     }
 
     /// Reads nothing more from a socket until `resumeReading`; the kernel's buffer fills and slows the peer down. No system call.
@@ -684,4 +703,31 @@ test "an adopted listener is taken over" {
     try epoll.resumeAccept(id);
     epoll.closeListeners();
     try epoll.resumeAccept(id);
+}
+
+test "a knock is heard; a released socket is another io's, with what it has to say" {
+    var first: Epoll = try .init(testing.allocator, .{});
+    defer first.deinit();
+    var second: Epoll = try .init(testing.allocator, .{});
+    defer second.deinit();
+    const id = try first.listen(try .parse("127.0.0.1", 0), .{});
+    try testing.expect(!first.isKnockedAt(id));
+    const address = first.listenerAddress(id);
+    const client = try sys.socket(address.family());
+    defer sys.close(client);
+    var storage: sys.sockaddr.storage = undefined;
+    const length = address.toSystem(&storage);
+    sys.connect(client, @ptrCast(&storage), length) catch |err| try testing.expectEqual(error.Pending, err);
+    _ = try first.wait(5000);
+    try testing.expect(first.isKnockedAt(id));
+    const socket = first.next().?.accepted.socket;
+    try testing.expect(!first.isKnockedAt(id));
+    try first.add(socket, 1);
+    try testing.expectEqual(sys.Moved{ .done = 2 }, sys.send(client, &.{io.slice("hi")}, false));
+    first.release(socket);
+    try testing.expectEqual(null, first.next());
+    try second.add(socket, 2);
+    defer second.close(socket);
+    _ = try second.wait(5000);
+    try testing.expectEqualStrings("hi", second.next().?.received.bytes);
 }

@@ -41,6 +41,8 @@ pub const file = @import("file.zig");
 /// Lines to a file, written by a thread of its own.
 pub const LogFile = @import("log_file.zig").LogFile;
 pub const LogTarget = @import("log_file.zig").Target;
+/// Threads of the engine's own.
+pub const thread = @import("thread.zig");
 /// How far local time is ahead of UTC.
 pub const zone = @import("zone.zig");
 pub const Address = socket.Address;

@@ -6,6 +6,7 @@
 //! What a full disk took of a line stays there; the rest follows when there is room again, so that no byte is lost or written twice.
 const std = @import("std");
 const sys = @import("sys.zig");
+const thread = @import("thread.zig");
 const assert = std.debug.assert;
 const Atomic = std.atomic.Value;
 
@@ -36,8 +37,6 @@ const gather_ms = 500;
 const retry_ms = 1000;
 /// How long `close` waits for a file that does not take what is left.
 const farewell_ms = 2000;
-/// Address space, not memory; libc puts the variables of each thread there as well.
-const stack_bytes = 1024 * 1024;
 
 /// A file and its thread. `open` makes one, `close` ends both.
 pub const LogFile = struct {
@@ -108,18 +107,8 @@ pub const LogFile = struct {
         };
         errdefer sys.close(fd);
         log.* = .{ .gpa = gpa, .ring = ring, .fd = fd, .path = path, .thread = undefined, .pid = std.os.linux.getpid() };
-        log.thread = try startThread(log);
+        log.thread = try thread.spawn(run, .{log});
         return log;
-    }
-
-    /// The thread gets no signal: a host language's handlers must not run in it.
-    fn startThread(log: *LogFile) error{CannotStartThread}!std.Thread {
-        const posix = std.posix;
-        const all = posix.sigfillset();
-        var before: posix.sigset_t = undefined;
-        posix.sigprocmask(posix.SIG.SETMASK, &all, &before);
-        defer posix.sigprocmask(posix.SIG.SETMASK, &before, null);
-        return std.Thread.spawn(.{ .stack_size = stack_bytes }, run, .{log}) catch error.CannotStartThread;
     }
 
     // ---- The writer's side

@@ -114,6 +114,13 @@ pub fn close(fd: Fd) void {
     assert(linux.errno(linux.close(fd)) != .BADF);
 }
 
+/// Whether reading or accepting would find something now.
+pub fn isReadable(fd: Fd) bool {
+    var wanted: [1]linux.pollfd = .{.{ .fd = fd, .events = linux.POLL.IN, .revents = 0 }};
+    const rc = linux.poll(&wanted, 1, 0);
+    return linux.errno(rc) == .SUCCESS and rc > 0;
+}
+
 /// Makes a descriptor that came from elsewhere behave like ours: non-blocking, closed on exec.
 pub fn setNonblockCloexec(fd: Fd) UnexpectedError!void {
     const status = linux.fcntl(fd, linux.F.GETFL, 0);

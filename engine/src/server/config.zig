@@ -8,6 +8,11 @@ pub const Config = struct {
     connections_max: u32 = 0,
     /// Descriptors kept free for files, logs and databases when `connections_max` is automatic.
     descriptors_reserved: u32 = 50,
+    /// Connections that one client address may have open (IPv6: its first 64 bits); 0: no limit, because a proxy or the NAT of a university
+    /// stands for many.
+    address_connections_max: u32 = 0,
+    /// New connections per second of one client address, on average; a second's worth may come at once. 0: no limit, for the same reason.
+    address_rate_max: u32 = 0,
     /// The request line. 8 KiB is what browsers, proxies and RFC 9112 section 3 (8,000 octets) agree on.
     request_line_bytes_max: u32 = 8192,
     /// The whole request head. Large cookies fit; a head is held in memory while it is incomplete.
@@ -52,7 +57,7 @@ pub const Config = struct {
     accept_pause_ms: u32 = 100,
     /// Access log lines that wait for a slow disk or pipe; more are dropped. Ten thousand lines: a stall of a third of a second at full load.
     access_log_bytes: u32 = 1024 * 1024,
-    /// `Retry-After` of the 503 that a connection over the limit gets, in seconds.
+    /// `Retry-After` of the 503 or 429 that a connection over a limit gets, in seconds.
     retry_after_s: u32 = 5,
     /// One WebSocket frame's payload.
     frame_bytes_max: u32 = 65_536,
@@ -101,6 +106,8 @@ pub const Config = struct {
     pub const rules = .{
         .connections_max = Rule{ .max = 10_000_000, .unit = .count, .summary = "Connections open at once; 0: what the descriptor limit leaves" },
         .descriptors_reserved = Rule{ .max = 1_000_000, .unit = .count, .summary = "Descriptors kept free when connections_max is automatic" },
+        .address_connections_max = Rule{ .max = 10_000_000, .unit = .count, .summary = "Connections open at once per client address (429); 0: no limit" },
+        .address_rate_max = Rule{ .max = 1_000_000, .unit = .count, .summary = "New connections per second per client address (429); 0: no limit" },
         .request_line_bytes_max = Rule{ .min = 64, .max = 1 << 20, .unit = .bytes, .summary = "Longest request line (414)" },
         .head_bytes_max = Rule{ .min = 64, .max = 1 << 20, .unit = .bytes, .summary = "Largest request head (431)" },
         .header_count_max = Rule{ .min = 1, .max = 10_000, .unit = .count, .summary = "Most header fields in a request (431)" },
@@ -123,7 +130,7 @@ pub const Config = struct {
         .linger_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to read a last answer before the socket goes" },
         .accept_pause_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Pause of accepting after descriptors ran out" },
         .access_log_bytes = Rule{ .min = 4096, .max = gib, .unit = .bytes, .summary = "Access log lines that wait for a slow file; more are dropped" },
-        .retry_after_s = Rule{ .max = 86_400, .unit = .seconds, .summary = "Retry-After of the 503 over the connection limit" },
+        .retry_after_s = Rule{ .max = 86_400, .unit = .seconds, .summary = "Retry-After of the 503 or 429 over a limit of connections" },
         .frame_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket frame (close code 1009)" },
         .message_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket message, inflated (close code 1009)" },
         .close_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to answer a WebSocket close" },

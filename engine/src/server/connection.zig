@@ -28,6 +28,8 @@ pub const Connection = struct {
     peer_ended: bool = false,
     /// In the worker's list of connections with output or input to look at before it waits again.
     corked: bool = false,
+    /// It came in over the limit of connections: the health path is all that it may ask for.
+    surplus: bool = false,
     paused: bool = false,
     /// Its number, for logs: counts up per worker.
     number: u32,
@@ -134,8 +136,8 @@ pub const Connection = struct {
         const reading = switch (connection.phase) {
             .proxy_header => |header| header.since + config.proxy_ms,
             .handshake => |handshake| handshake.since + config.handshake_ms,
-            .idle => |idle| after(idle.since, config.idle_ms),
-            .head => |head| head.since + config.head_ms,
+            .idle => |idle| if (connection.surplus) idle.since + config.linger_ms else after(idle.since, config.idle_ms),
+            .head => |head| head.since + if (connection.surplus) @min(config.linger_ms, config.head_ms) else config.head_ms,
             .exchange => |exchange| exchange.deadline(config),
             .draining => |draining| after(draining.since, config.body_ms),
             .lingering => |lingering| lingering.since + config.linger_ms,
@@ -152,6 +154,8 @@ pub const Connection = struct {
         not_yet,
         /// Nothing is owed to anybody: close.
         close,
+        /// It came in over the limit of connections and has not said what for: say 503, then close.
+        turn_away,
         /// Half a request head: say 408, then close.
         refuse,
         /// The request's body does not come.
@@ -174,7 +178,8 @@ pub const Connection = struct {
             .blocked => |stall| if (now >= stall.deadline(config.write_ms)) return .write_stalled,
         }
         return switch (connection.phase) {
-            .head => .refuse,
+            .idle => if (connection.surplus) .turn_away else .close,
+            .head => if (connection.surplus) .turn_away else .refuse,
             .exchange => |exchange| if (exchange.bodyOverdue(now, config))
                 .body_stalled
             else if (exchange.openWebSocket() != null and now >= exchange.openWebSocket().?.deadline())
@@ -183,7 +188,7 @@ pub const Connection = struct {
                 .repeat
             else
                 .exchange_idle,
-            .proxy_header, .handshake, .idle, .draining, .farewell, .lingering, .closed => .close,
+            .proxy_header, .handshake, .draining, .farewell, .lingering, .closed => .close,
         };
     }
 

@@ -141,6 +141,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             if (config.tls) |wanted| self.tls = try loadCertificates(gpa, wanted);
             errdefer if (self.tls) |context| context.deinit();
             for (units) |*unit| try self.initUnit(unit, limits, io_options);
+            for (units) |*unit| try self.equip(unit);
             errdefer self.removeFiles();
             try self.files.ensureTotalCapacity(gpa, addresses.len);
             try self.open();
@@ -199,6 +200,12 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 .inbox = inbox,
             };
             self.ready += 1;
+        }
+
+        /// What a unit gets once it can be freed as a whole.
+        fn equip(self: *Self, unit: *Unit) !void {
+            unit.worker.useAdmission(self.units[0].worker.admission);
+            if (self.config.health_path) |path| try unit.worker.setHealthPath(path);
             if (self.config.access_log) |wanted| try openAccessLog(&unit.worker, wanted);
         }
 
@@ -506,6 +513,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 test {
     _ = @import("access_log.zig");
     _ = @import("acceptor.zig");
+    _ = @import("admission.zig");
     _ = @import("arena.zig");
     _ = @import("call.zig");
     _ = @import("compression.zig");
@@ -514,6 +522,7 @@ test {
     _ = @import("detached.zig");
     _ = @import("exchange.zig");
     _ = @import("handler.zig");
+    _ = @import("health.zig");
     _ = @import("inbox.zig");
     _ = @import("input.zig");
     _ = @import("native.zig");

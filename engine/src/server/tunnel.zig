@@ -2,6 +2,7 @@
 //! outbox as ever; what of it is due is sealed into `wire` (worker/secure.zig).
 //! Refuses to know: sockets, deadlines.
 const std = @import("std");
+const assert = std.debug.assert;
 const tls = @import("tls");
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
@@ -12,24 +13,28 @@ pub const Tunnel = struct {
     session: tls.Session,
     /// Ciphertext that is not with the kernel yet.
     wire: Outbox = .{},
-    /// It came in over the limit of connections: after the handshake it is told so.
-    surplus: bool,
     /// No close_notify is owed any more: it is said, or the peer must see that it did not get everything.
     silent: bool = false,
     /// The client's certificate, once somebody has asked for it.
     peer: ?tls.Peer = null,
 
     /// A tunnel for a new connection.
-    pub fn create(gpa: std.mem.Allocator, context: *tls.Context, surplus: bool) error{OutOfMemory}!*Tunnel {
+    pub fn create(gpa: std.mem.Allocator, context: *tls.Context) error{OutOfMemory}!*Tunnel {
         const tunnel = try gpa.create(Tunnel);
         errdefer gpa.destroy(tunnel);
-        tunnel.* = .{ .gpa = gpa, .session = try .init(context), .surplus = surplus };
+        tunnel.* = .{ .gpa = gpa, .session = try .init(context) };
         return tunnel;
     }
 
     /// Frees everything without a word to the peer.
     pub fn destroy(tunnel: *Tunnel, pool: *Pool) void {
         tunnel.wire.deinit(pool);
+        tunnel.discard();
+    }
+
+    /// The same for one that has nothing on its way, and so no memory of a pool.
+    pub fn discard(tunnel: *Tunnel) void {
+        assert(tunnel.wire.isEmpty());
         if (tunnel.peer) |*peer| peer.deinit();
         tunnel.session.deinit();
         tunnel.gpa.destroy(tunnel);

@@ -1,5 +1,5 @@
 //! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, access, input, output, proxied, repeat, secure, websocket.
+//! Its parts lie in `worker/`: accept, access, health, input, output, proxied, repeat, secure, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
@@ -27,15 +27,19 @@ const protocol = @import("protocol");
 const http1 = protocol.http1;
 const io_room = @import("io");
 const AccessLog = @import("access_log.zig").AccessLog;
+const admission_file = @import("admission.zig");
+const Admission = admission_file.Admission;
 const tls = @import("tls");
 const Config = @import("config.zig").Config;
 const Compression = @import("compression.zig").Compression;
 const Connection = @import("connection.zig").Connection;
 const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
+const Health = @import("health.zig").Health;
 const Networks = @import("networks.zig").Networks;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
+const Porter = @import("porter.zig").Porter;
 const slab = @import("slab.zig");
 const Ticket = slab.Ticket;
 const timer = @import("timer.zig");
@@ -51,6 +55,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
     return struct {
         const Self = @This();
         pub const HostType = Host;
+        pub const IoType = Io;
         pub const pull = Host.demand == .pull;
         pub const IoOptions = if (@hasDecl(Io, "Options")) Io.Options else io_room.Options;
 
@@ -87,8 +92,17 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         headers_refused: u32 = 0,
         header_refused_at: u64 = 0,
         connections_max: u32,
+        admission: *Admission,
         numbers: u32 = 0,
         rejected_at: u64 = 0,
+        /// Connections over the limit of their address since the last report of them.
+        unwelcome: u32 = 0,
+        unwelcome_at: u64 = 0,
+        health: Health = .{},
+        /// Answers the health path while this worker is busy.
+        porter: ?*Porter = null,
+        /// The next round starts one.
+        porter_wanted: bool = false,
         access: ?AccessLog = null,
         /// When the host last heard of trouble with the access log.
         access_told_at: u64 = 0,
@@ -99,6 +113,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             connection: Connection,
             socket: io_room.Socket,
             timer: timer.Timer = .{},
+            seat: admission_file.Seat = .{},
         };
 
         /// `id`: the io's name for it; null if somebody else accepts there. `tls`: what its connections speak TLS with.
@@ -130,6 +145,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             options.receive_buffer_bytes = config.receive_bytes;
             var io = try Io.init(gpa, options);
             errdefer io.deinit();
+            const admission: *Admission = try .create(gpa);
+            errdefer admission.release();
             const storage = try gpa.alloc(protocol.http.FieldSpan, config.header_count_max);
             const now = io.now();
             const wall_seconds = io.wallSeconds();
@@ -154,11 +171,21 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .corked_spare = .empty,
                 .listeners = .empty,
                 .connections_max = types.connectionsMax(&config),
+                .admission = admission,
             };
+        }
+
+        /// Counts the connections per client address together with other workers of the same server. Before the first connection.
+        pub fn useAdmission(w: *Self, shared: *Admission) void {
+            assert(w.peers.count == 0);
+            const before = w.admission;
+            w.admission = shared.retain();
+            before.release();
         }
 
         /// Closes every connection without a word and frees everything.
         pub fn deinit(w: *Self) void {
+            if (w.porter) |porter| porter.close();
             var it = w.peers.iterator();
             while (it.next()) |peer| w.release(peer);
             if (w.access) |*log| log.close();
@@ -173,6 +200,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.websockets.deinit();
             w.compression.deinit();
             w.pool.deinit();
+            w.admission.release();
             w.io.deinit();
             w.* = undefined;
         }
@@ -224,6 +252,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- What hosts call
 
+        const health_part = @import("worker/health.zig").HealthPart(Self);
         const access_part = @import("worker/access.zig").Access(Self);
         const accepting = @import("worker/accept.zig").Accept(Self);
         const input = @import("worker/input.zig").Input(Self);
@@ -236,6 +265,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const secureListener = secure.secureListener;
         pub const proxyListener = proxied.proxyListener;
         pub const adopt = accepting.adopt;
+
+        pub const setHealthPath = health_part.setHealthPath;
 
         pub const AccessLogError = access_part.SetError;
         pub const setAccessLog = access_part.setAccessLog;
@@ -270,6 +301,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- What the parts call of each other
 
+        pub const admit = accepting.admit;
         pub const begin = accepting.begin;
         pub const noteClient = accepting.noteClient;
         pub const noteServer = accepting.noteServer;
@@ -278,6 +310,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const receive = input.receive;
         pub const pump = input.pump;
         pub const refuse = input.refuse;
+        pub const sayLast = input.sayLast;
+        pub const intercept = health_part.intercept;
+        pub const divert = health_part.divert;
+        pub const openPeer = accepting.open;
+        pub const reject = accepting.reject;
         pub const noteBegin = access_part.noteBegin;
         pub const noteEnd = access_part.noteEnd;
         pub const noteRefusal = access_part.noteRefusal;
@@ -319,6 +356,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 w.dispatch(event);
                 if (!pull and w.corked.items.len >= answers_together) w.uncork();
             }
+            health_part.attend(w);
             w.expire();
             access_part.settleAccessLog(w);
             w.checkStopped();
@@ -347,7 +385,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             switch (event) {
                 .accepted => |accepted| w.adopt(accepting.listenerNumber(w, accepted.listener), accepted.socket, accepted.peer),
                 .accept_failed => |failure| accepting.acceptFailed(w, failure.exhausted, failure.errno),
-                .received => |received| if (w.peerOf(received.token)) |peer| input.receive(w, peer, received.bytes),
+                .received => |received| if (w.peerOf(received.token)) |peer| {
+                    input.receive(w, peer, received.bytes);
+                    health_part.depart(w);
+                },
                 .ended => |ended| if (w.peerOf(ended.token)) |peer| input.peerEnded(w, peer, ended.how),
                 .sent => |sent| if (w.peerOf(sent.token)) |peer| output.writable(w, peer),
                 .woken => {},
@@ -393,6 +434,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 switch (connection.overdue(w.now, &w.config)) {
                     .not_yet => w.arm(peer),
                     .close => w.close(peer),
+                    .turn_away => accepting.reject(w, peer),
                     .refuse => input.refuseUnread(w, peer, .{ .status = 408, .detail = "The request head took too long." }, connection.input.unread()),
                     .body_stalled => w.bodyStalled(peer, connection.phase.exchange),
                     .write_stalled => w.fail(peer, .write_timeout),
@@ -486,6 +528,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             connection.input.deinit(&w.pool);
             w.dropOutput(&connection.outbox);
             if (connection.tunnel) |tunnel| tunnel.destroy(&w.pool);
+            w.admission.leave(peer.seat);
             w.peers.remove(connection.ticket);
         }
 
@@ -503,6 +546,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Stops accepting, closes idle connections; the rest finish what they are at and close then. `stopped` follows.
         pub fn drain(w: *Self) void {
             if (w.stopping != .no) return;
+            health_part.dismiss(w);
             w.stopping = .draining;
             w.io.closeListeners();
             var it = w.peers.iterator();
@@ -537,7 +581,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             stats.exchanges = w.exchanges.count;
             stats.connections_max = w.connections_max;
             stats.memory_bytes = w.peers.memoryBytes() + w.exchanges.memoryBytes() + w.websockets.memoryBytes() +
-                w.compression.memoryBytes() + w.pool.memoryBytes();
+                w.compression.memoryBytes() + w.pool.memoryBytes() + w.admission.memoryBytes();
             stats.allocations = w.pool.allocations + w.peers.chunks.items.len + w.exchanges.chunks.items.len;
             return stats;
         }

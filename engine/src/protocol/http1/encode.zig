@@ -242,6 +242,21 @@ pub fn refusalResponse(refusal: event.Refusal, date_text: ?*const [date.bytes_le
     return writer.len;
 }
 
+/// Writes a complete response that says no more than that somebody answers; then the connection closes. `with_content`: the method is not
+/// HEAD. `out` holds at least refusal_bytes_max bytes. The result is the number of bytes written.
+pub fn aliveResponse(date_text: *const [date.bytes_len]u8, with_content: bool, out: []u8) usize {
+    assert(out.len >= refusal_bytes_max);
+    const text = "ok\n";
+    var writer: Writer = .{ .buffer = out };
+    writer.putStatus(200);
+    writer.putDate(date_text);
+    writer.put("Content-Type: text/plain\r\nCache-Control: no-store\r\n" ++ connection_close);
+    writer.putLength(text.len);
+    writer.put("\r\n");
+    if (with_content) writer.put(text);
+    return writer.len;
+}
+
 /// Bytes of content in a refusal's response.
 pub fn refusalBodyBytes(refusal: event.Refusal) usize {
     return refusal.detail.len + "\n".len;

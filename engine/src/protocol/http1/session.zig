@@ -101,6 +101,7 @@ pub const refusalBodyBytes = encode.refusalBodyBytes;
 
 /// A complete response for requests that no application sees; the connection closes after it. See encode.zig.
 pub const refusalResponse = encode.refusalResponse;
+pub const aliveResponse = encode.aliveResponse;
 
 const last_chunk = "0\r\n";
 

@@ -1,4 +1,5 @@
-//! The part of a worker that lets connections in: slots, addresses, and the 503 for those that find no room.
+//! The part of a worker that lets connections in: slots, addresses, the 503 for those that find no room, and the 429 for those whose
+//! address has too many (admission.zig).
 const io_room = @import("io");
 const http1 = @import("protocol").http1;
 const Connection = @import("../connection.zig").Connection;
@@ -20,24 +21,70 @@ pub fn Accept(comptime W: type) type {
             const bound = &w.listeners.items[listener].address;
             noteServer(w, peer, &(if (bound.isWildcard()) w.io.localAddress(socket) orelse bound.* else bound.*));
             if (w.listeners.items[listener].proxies) |*proxies| return w.expectHeader(peer, proxies, &from);
-            begin(w, peer);
+            if (admit(w, peer, &from)) begin(w, peer);
         }
 
-        /// A connection may speak: its client is known.
+        /// A connection may speak.
         pub fn begin(w: *W, peer: *Peer) void {
             const context = w.listeners.items[peer.connection.listener].tls;
             const over = w.peers.count > w.connections_max;
             if (context) |tls| {
                 w.refreshCertificates(tls);
-                peer.connection.tunnel = Tunnel.create(w.gpa, tls, over) catch return w.close(peer);
+                peer.connection.tunnel = Tunnel.create(w.gpa, tls) catch return w.close(peer);
                 peer.connection.phase = .{ .handshake = .{ .since = w.now } };
-            } else if (over) return reject(w, peer);
+            } else if (over and !w.health.isSet()) return reject(w, peer);
+            peer.connection.surplus = over;
             if (!over) w.stats.accepted += 1;
             w.arm(peer);
         }
 
-        /// A slot for a socket; its addresses are still to be noted.
-        fn open(w: *W, listener: u32, socket: io_room.Socket) !*Peer {
+        /// The client is known, from the kernel or from the proxy that brings it: counts its connection. False: its address has too many, or
+        /// opens them too fast; it was told so, and `peer` may be gone.
+        pub fn admit(w: *W, peer: *Peer, client: *const io_room.Address) bool {
+            peer.seat = w.admission.enter(client, w.now, &w.config);
+            if (peer.seat.verdict == .welcome) return true;
+            noteUnwelcome(w, peer);
+            // There is no word before a handshake, and to pay for one is what the limit is there to save.
+            if (w.listeners.items[peer.connection.listener].tls != null) w.close(peer) else turnAway(w, peer);
+            return false;
+        }
+
+        /// 429, not 503: it is this client who has to slow down (RFC 6585 section 4), and a proxy must not take the server for broken.
+        fn turnAway(w: *W, peer: *Peer) void {
+            const fast = peer.seat.verdict == .too_fast;
+            const refusal: http1.Refusal = .{
+                .status = 429,
+                .detail = if (fast) "Your address opens connections too fast." else "Your address has too many open connections.",
+            };
+            var space: [http1.refusal_bytes_max]u8 = undefined;
+            // A rate allows the next one within a second.
+            const len = http1.refusalResponse(refusal, w.date.text(), if (fast) 1 else w.config.retry_after_s, &space);
+            peer.connection.outbox.append(&w.pool, space[0..len]) catch return w.close(peer);
+            const polite = peer.seat.isCounted();
+            peer.connection.phase = .farewell;
+            if (!w.flush(peer)) return;
+            if (polite) w.settle(peer) else w.close(peer);
+        }
+
+        fn noteUnwelcome(w: *W, peer: *const Peer) void {
+            w.stats.rejected += 1;
+            w.unwelcome += 1;
+            if (w.now -| w.unwelcome_at < 1000 and w.unwelcome_at != 0) return;
+            w.unwelcome_at = w.now;
+            var buffer: [192]u8 = undefined;
+            const why, const limit, const unit = switch (peer.seat.verdict) {
+                .too_fast => .{ "opens connections too fast", w.config.address_rate_max, " a second" },
+                .too_many, .welcome => .{ "has too many open connections", w.config.address_connections_max, "" },
+            };
+            const connection = &peer.connection;
+            w.say(.warn, &buffer, "Connection {d} rejected: {s} {s} (limit {d}{s}; {d} rejected since the last report)", .{
+                connection.number, connection.peer_text.slice(), why, limit, unit, w.unwelcome,
+            });
+            w.unwelcome = 0;
+        }
+
+        /// A slot for a socket; its addresses are still to be noted. On an error the socket is the caller's.
+        pub fn open(w: *W, listener: u32, socket: io_room.Socket) !*Peer {
             const room = w.peers.count + 1;
             try w.corked.ensureTotalCapacity(w.gpa, room);
             try w.corked_spare.ensureTotalCapacity(w.gpa, room);
@@ -83,7 +130,8 @@ pub fn Accept(comptime W: type) type {
             unreachable; // the io only names listeners that it was given
         }
 
-        fn reject(w: *W, peer: *Peer) void {
+        /// Says 503 to a connection over the limit, and closes it in order.
+        pub fn reject(w: *W, peer: *Peer) void {
             queueRejection(w, peer) catch return w.close(peer);
             if (w.flush(peer)) w.settle(peer);
         }

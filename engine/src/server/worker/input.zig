@@ -25,6 +25,7 @@ pub fn Input(comptime W: type) type {
         pub fn pump(w: *W, peer: *Peer, received: ?[]u8) void {
             const connection = &peer.connection;
             assert(w.pumping == null);
+            if (received) |bytes| if (w.divert(peer, bytes)) return;
             var unread = received orelse connection.input.unread();
             const held = received == null or !connection.input.isEmpty();
             if (received != null and held) {
@@ -98,6 +99,7 @@ pub fn Input(comptime W: type) type {
 
         fn begin(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
+            if (w.intercept(peer)) return;
             const slot = w.exchanges.add() catch return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, "");
             const exchange = slot.item;
             exchange.* = .{ .ticket = slot.ticket, .connection = connection, .active_at = w.now, .idle_ms = w.config.request_idle_ms };
@@ -167,7 +169,12 @@ pub fn Input(comptime W: type) type {
         pub fn refuse(w: *W, peer: *Peer, refusal: http1.Refusal) void {
             var space: [http1.refusal_bytes_max]u8 = undefined;
             const len = http1.refusalResponse(refusal, w.date.text(), null, &space);
-            peer.connection.outbox.append(&w.pool, space[0..len]) catch return w.close(peer);
+            w.sayLast(peer, space[0..len]);
+        }
+
+        /// Queues a whole response of the engine's own, and closes the connection in order.
+        pub fn sayLast(w: *W, peer: *Peer, response: []const u8) void {
+            peer.connection.outbox.append(&w.pool, response) catch return w.close(peer);
             bidFarewell(w, peer);
         }
 

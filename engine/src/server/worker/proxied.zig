@@ -44,8 +44,10 @@ pub fn Proxied(comptime W: type) type {
                         connection.input.deinit(&w.pool);
                         phase.rest = header.rest;
                         if (header.ends) |ends| {
-                            w.noteClient(peer, &addressOf(ends.source));
+                            const client = addressOf(ends.source);
+                            w.noteClient(peer, &client);
                             w.noteServer(peer, &addressOf(ends.destination));
+                            if (!w.admit(peer, &client)) return;
                         }
                     },
                 }

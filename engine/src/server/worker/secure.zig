@@ -73,7 +73,7 @@ pub fn Secure(comptime W: type) type {
                 const received = tunnel.session.receive(rest, w.scratch.opened, sink.interface());
                 rest = rest[received.consumed..];
                 if (peer.connection.phase == .handshake and tunnel.session.isHandshakeDone()) {
-                    established(w, peer, tunnel) catch return w.close(peer);
+                    established(w, peer) catch return w.close(peer);
                 }
                 switch (received.event) {
                     .plaintext => |len| {
@@ -98,9 +98,9 @@ pub fn Secure(comptime W: type) type {
             if (w.flush(peer)) w.settle(peer);
         }
 
-        fn established(w: *W, peer: *Peer, tunnel: *Tunnel) error{OutOfMemory}!void {
+        fn established(w: *W, peer: *Peer) error{OutOfMemory}!void {
             peer.connection.phase = .{ .idle = .{ .since = w.now } };
-            if (tunnel.surplus) try w.queueRejection(peer);
+            if (peer.connection.surplus and !w.health.isSet()) try w.queueRejection(peer);
         }
 
         /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands.

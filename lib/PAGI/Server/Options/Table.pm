@@ -194,6 +194,16 @@ my @SECTIONS = (
                     . ' over them (SO_REUSEPORT).',
             },
             {
+                name  => 'health_path',
+                type  => 'target',
+                arg   => 'PATH',
+                shown => 'none',
+                about =>
+                    'GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine with 200 and C<ok>, whatever'
+                    . ' the application does: also when it does not come back to the event loop, and when C<max_connections> is reached. The'
+                    . ' connection closes after the answer. They are not in the access log. 503 while the server stops.',
+            },
+            {
                 name    => 'http2',
                 type    => 'boolean',
                 default => 0,
@@ -232,6 +242,25 @@ my @SECTIONS = (
                 about  =>
                     'Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows, less 50. One more is'
                     . ' answered with 503 and C<Retry-After>.',
+            },
+            {
+                name   => 'max_connections_per_address',
+                type   => 'integer',
+                engine => 'address_connections_max',
+                live   => 1,
+                about  =>
+                    'Connections that one client address may have open; of an IPv6 address its first 64 bits count. One more is'
+                    . ' answered with 429 and C<Retry-After>, over TLS closed before the handshake. 0: no limit. A proxy in front of'
+                    . ' the server is one address.',
+            },
+            {
+                name   => 'max_connection_rate_per_address',
+                type   => 'integer',
+                engine => 'address_rate_max',
+                live   => 1,
+                about  =>
+                    'New connections per second of one client address, on average; a second\'s worth may come at once. What is'
+                    . ' beyond it is answered in the same way. 0: no limit.',
             },
             {
                 name   => 'max_request_line_size',

@@ -32,8 +32,14 @@ sub _boolean {
 # Per type: what is allowed, in words; whether a value is; how a word of a command line becomes one (as it is,
 # if there is nothing here). Or a function that says what is wrong with a value.
 my %TYPES = (
-    string  => { words => sub { 'a string that is not empty' }, allows => sub { _is_text($_[1]) } },
-    word    => { words => sub { 'a word' }, allows => sub { _is_text($_[1]) && $_[1] =~ /\A[\w-]+\z/ } },
+    string => { words => sub { 'a string that is not empty' }, allows => sub { _is_text($_[1]) } },
+    word   => { words => sub { 'a word' }, allows => sub { _is_text($_[1]) && $_[1] =~ /\A[\w-]+\z/ } },
+    target => {
+        words => sub {
+            q{a path that begins with "/", without "?" and "#", of at most 255 visible ASCII characters, or undef};
+        },
+        allows => sub { !defined $_[1] || _is_text($_[1]) && $_[1] =~ m{\A/[!-~]{0,254}\z} && $_[1] !~ /[?#]/ },
+    },
     boolean =>
         { words => sub { '0 or 1' }, allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ }, parse => \&_boolean },
     flag =>

@@ -1,0 +1,16 @@
+//! Threads beside a host's own.
+//! Refuses to know: what they do.
+const std = @import("std");
+
+/// Address space, not memory; libc puts the variables of each thread there as well.
+const stack_bytes = 1024 * 1024;
+
+/// Starts a thread that gets no signal: a host language's handlers must not run in it.
+pub fn spawn(comptime function: anytype, arguments: anytype) error{CannotStartThread}!std.Thread {
+    const posix = std.posix;
+    const all = posix.sigfillset();
+    var before: posix.sigset_t = undefined;
+    posix.sigprocmask(posix.SIG.SETMASK, &all, &before);
+    defer posix.sigprocmask(posix.SIG.SETMASK, &before, null);
+    return std.Thread.spawn(.{ .stack_size = stack_bytes }, function, arguments) catch error.CannotStartThread;
+}

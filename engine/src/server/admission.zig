@@ -1,0 +1,382 @@
+//! Who may come in: how many connections a client address has open, and how fast it opens new ones.
+//! An address is an IPv4 address, or the first 64 bits of an IPv6 address: that is what one subscriber gets, and can choose from freely.
+//! Refuses to know: sockets, what a refused client is told.
+//!
+//! One table may serve several workers, so it has a lock; nobody takes it while both limits are off. Every connection that was counted in
+//! has a record in the table, and so has an address without one until its rate allowance is full again, at most a second; of these there
+//! are no more than `idle_max`, the oldest are forgotten. 48 bytes a record.
+const std = @import("std");
+const assert = std.debug.assert;
+const io = @import("io");
+const Config = @import("config.zig").Config;
+
+/// The place of one connection in the table; given back by `leave`.
+pub const Seat = struct {
+    record: u32 = none,
+    verdict: Verdict = .welcome,
+
+    /// Whether the connection counts: not if limits were off, or so many of its kind were refused that nobody waits for them.
+    pub fn isCounted(seat: Seat) bool {
+        return seat.record != none;
+    }
+};
+
+/// What a new connection may expect.
+pub const Verdict = enum {
+    welcome,
+    /// Its address has as many connections open as it may.
+    too_many,
+    /// Its address opens them faster than it may.
+    too_fast,
+};
+
+const none = std.math.maxInt(u32);
+
+/// Connections per client address.
+pub const Admission = struct {
+    gpa: std.mem.Allocator,
+    holders: std.atomic.Value(u32) = .init(1),
+    lock: std.atomic.Value(bool) = .init(false),
+    records: std.ArrayList(Record) = .empty,
+    /// First record of each chain; the length is a power of two.
+    heads: []u32 = &.{},
+    /// Vacant records, chained by `next`.
+    vacant: u32 = none,
+    count: u32 = 0,
+    /// Records without a connection, in the order in which they lost their last one.
+    oldest: u32 = none,
+    newest: u32 = none,
+    idle_count: u32 = 0,
+    /// Nobody outside can choose addresses that fall into one chain.
+    seed: u64,
+
+    /// Addresses without a connection that are remembered: 3 MiB.
+    const idle_max = 65_536;
+    /// The rate allowance is what comes in within this time.
+    const window_us = std.time.us_per_s;
+    /// Refused clients of one address that are given time to read why; the others are cut, or refusing would cost what it should save.
+    const polite_max = 8;
+
+    const Record = struct {
+        key: u64,
+        /// The next of its chain.
+        next: u32,
+        older: u32 = none,
+        newer: u32 = none,
+        open: u32 = 0,
+        /// Connections that were refused and are being told so.
+        refused: u32 = 0,
+        idle: bool = false,
+        /// When the rate allowance is full again, in microseconds.
+        full_at: u64 = 0,
+    };
+
+    /// A table with one holder. `gpa` has to be safe for threads if several workers share it.
+    pub fn create(gpa: std.mem.Allocator) error{OutOfMemory}!*Admission {
+        const admission = try gpa.create(Admission);
+        var seed: u64 = undefined;
+        // Without randomness addresses are only easier to make collide.
+        if (std.os.linux.errno(std.os.linux.getrandom(@ptrCast(&seed), @sizeOf(u64), 0)) != .SUCCESS) seed = @intFromPtr(admission);
+        admission.* = .{ .gpa = gpa, .seed = seed };
+        return admission;
+    }
+
+    /// One more worker uses it.
+    pub fn retain(admission: *Admission) *Admission {
+        _ = admission.holders.fetchAdd(1, .monotonic);
+        return admission;
+    }
+
+    /// One less; the last one frees it.
+    pub fn release(admission: *Admission) void {
+        if (admission.holders.fetchSub(1, .acq_rel) > 1) return;
+        admission.records.deinit(admission.gpa);
+        admission.gpa.free(admission.heads);
+        admission.gpa.destroy(admission);
+    }
+
+    /// A connection of this address has come. A Unix socket's peer has no address and is always welcome.
+    pub fn enter(admission: *Admission, address: *const io.Address, now_ms: u64, config: *const Config) Seat {
+        if (config.address_connections_max == 0 and config.address_rate_max == 0) return .{};
+        const key = keyOf(address) orelse return .{};
+        admission.acquire();
+        defer admission.lock.store(false, .release);
+        const now = now_ms * std.time.us_per_ms;
+        admission.forget(now);
+        // Out of memory: letting somebody in uncounted is better than letting nobody in.
+        const index = admission.find(key) orelse admission.add(key) catch return .{};
+        const record = &admission.records.items[index];
+        const verdict = judge(record, now, config);
+        if (verdict == .welcome) {
+            admission.wake(index);
+            record.open += 1;
+        } else if (record.refused < polite_max) {
+            admission.wake(index);
+            record.refused += 1;
+        } else return .{ .record = none, .verdict = verdict };
+        return .{ .record = index, .verdict = verdict };
+    }
+
+    /// The connection is gone.
+    pub fn leave(admission: *Admission, seat: Seat) void {
+        if (seat.record == none) return;
+        admission.acquire();
+        defer admission.lock.store(false, .release);
+        const record = &admission.records.items[seat.record];
+        const place = if (seat.verdict == .welcome) &record.open else &record.refused;
+        place.* -= 1;
+        if (record.open == 0 and record.refused == 0) admission.sleep(seat.record);
+    }
+
+    /// Bytes held.
+    pub fn memoryBytes(admission: *Admission) usize {
+        admission.acquire();
+        defer admission.lock.store(false, .release);
+        return admission.records.capacity * @sizeOf(Record) + admission.heads.len * @sizeOf(u32);
+    }
+
+    fn judge(record: *Record, now: u64, config: *const Config) Verdict {
+        if (config.address_connections_max > 0 and record.open >= config.address_connections_max) return .too_many;
+        if (config.address_rate_max == 0) return .welcome;
+        // A bucket of one second's worth, as one number: each connection moves the time when it is full again.
+        const each = @max(window_us / config.address_rate_max, 1);
+        const full_at = @max(record.full_at, now) + each;
+        if (full_at - now > @max(window_us, each)) return .too_fast;
+        record.full_at = full_at;
+        return .welcome;
+    }
+
+    /// IPv4 gets the part of the space where IPv6 has multicast, from which nobody connects.
+    fn keyOf(address: *const io.Address) ?u64 {
+        const mapped: [12]u8 = @as([10]u8, @splat(0)) ++ .{ 0xFF, 0xFF };
+        switch (address.*) {
+            .v4 => |v4| return v4Key(&v4.bytes),
+            .v6 => |v6| {
+                if (std.mem.startsWith(u8, &v6.bytes, &mapped)) return v4Key(v6.bytes[12..16]);
+                return std.mem.readInt(u64, v6.bytes[0..8], .big);
+            },
+            .unix => return null,
+        }
+    }
+
+    fn v4Key(bytes: *const [4]u8) u64 {
+        return 0xFFFF_FFFF_0000_0000 | @as(u64, std.mem.readInt(u32, bytes, .big));
+    }
+
+    // ---- The table
+
+    fn chain(admission: *const Admission, key: u64) *u32 {
+        const hash = std.hash.Wyhash.hash(admission.seed, std.mem.asBytes(&key));
+        return &admission.heads[@intCast(hash & (admission.heads.len - 1))];
+    }
+
+    fn find(admission: *const Admission, key: u64) ?u32 {
+        if (admission.heads.len == 0) return null;
+        var index = admission.chain(key).*;
+        while (index != none) : (index = admission.records.items[index].next) {
+            if (admission.records.items[index].key == key) return index;
+        }
+        return null;
+    }
+
+    fn add(admission: *Admission, key: u64) error{OutOfMemory}!u32 {
+        if (admission.count >= admission.heads.len) try admission.grow();
+        const index = if (admission.vacant != none) admission.vacant else fresh: {
+            try admission.records.append(admission.gpa, undefined);
+            break :fresh @as(u32, @intCast(admission.records.items.len - 1));
+        };
+        const record = &admission.records.items[index];
+        if (index == admission.vacant) admission.vacant = record.next;
+        const head = admission.chain(key);
+        record.* = .{ .key = key, .next = head.* };
+        head.* = index;
+        admission.count += 1;
+        return index;
+    }
+
+    fn grow(admission: *Admission) error{OutOfMemory}!void {
+        const heads = try admission.gpa.alloc(u32, @max(admission.heads.len * 2, 64));
+        @memset(heads, none);
+        const before = admission.heads;
+        admission.heads = heads;
+        for (before) |first| {
+            var index = first;
+            while (index != none) {
+                const record = &admission.records.items[index];
+                const following = record.next;
+                const head = admission.chain(record.key);
+                record.next = head.*;
+                head.* = index;
+                index = following;
+            }
+        }
+        admission.gpa.free(before);
+    }
+
+    fn remove(admission: *Admission, index: u32) void {
+        const record = &admission.records.items[index];
+        assert(record.open == 0 and record.refused == 0 and !record.idle);
+        var link = admission.chain(record.key);
+        while (link.* != index) link = &admission.records.items[link.*].next;
+        link.* = record.next;
+        record.next = admission.vacant;
+        admission.vacant = index;
+        admission.count -= 1;
+    }
+
+    // ---- Records without a connection
+
+    /// Removes those that say nothing any more, and the oldest if there are too many. Two at a time keep up with one new one.
+    fn forget(admission: *Admission, now: u64) void {
+        for (0..2) |_| {
+            const index = admission.oldest;
+            if (index == none) return;
+            if (admission.records.items[index].full_at > now and admission.idle_count <= idle_max) return;
+            admission.wake(index);
+            admission.remove(index);
+        }
+    }
+
+    /// Its last connection is gone.
+    fn sleep(admission: *Admission, index: u32) void {
+        const record = &admission.records.items[index];
+        record.idle = true;
+        record.older = admission.newest;
+        record.newer = none;
+        if (admission.newest == none) admission.oldest = index else admission.records.items[admission.newest].newer = index;
+        admission.newest = index;
+        admission.idle_count += 1;
+    }
+
+    /// Takes it out of the idle ones, if it is there.
+    fn wake(admission: *Admission, index: u32) void {
+        const record = &admission.records.items[index];
+        if (!record.idle) return;
+        record.idle = false;
+        if (record.older == none) admission.oldest = record.newer else admission.records.items[record.older].newer = record.newer;
+        if (record.newer == none) admission.newest = record.older else admission.records.items[record.newer].older = record.older;
+        admission.idle_count -= 1;
+    }
+
+    fn acquire(admission: *Admission) void {
+        var tries: u32 = 0;
+        while (admission.lock.swap(true, .acquire)) : (tries +%= 1) {
+            // It is held for some hundred nanoseconds, unless its holder was interrupted.
+            if (tries % 64 == 63) std.Thread.yield() catch {};
+            std.atomic.spinLoopHint();
+        }
+    }
+};
+
+const testing = std.testing;
+
+fn addressOf(text: []const u8) io.Address {
+    return io.Address.parse(text, 1234) catch unreachable;
+}
+
+test "an address may have so many connections open, and others are not concerned" {
+    const admission: *Admission = try .create(testing.allocator);
+    defer admission.release();
+    const config: Config = .{ .address_connections_max = 2 };
+    const one = addressOf("192.0.2.1");
+    const other = addressOf("192.0.2.2");
+    const first = admission.enter(&one, 5, &config);
+    try testing.expectEqual(.welcome, first.verdict);
+    try testing.expectEqual(.welcome, admission.enter(&one, 5, &config).verdict);
+    try testing.expectEqual(.too_many, admission.enter(&one, 5, &config).verdict);
+    try testing.expectEqual(.welcome, admission.enter(&other, 5, &config).verdict);
+    admission.leave(first);
+    try testing.expectEqual(.welcome, admission.enter(&one, 5, &config).verdict);
+    try testing.expectEqual(.too_many, admission.enter(&one, 5, &config).verdict);
+}
+
+test "an IPv6 client is its /64, an IPv4 client behind IPv6 is itself" {
+    const admission: *Admission = try .create(testing.allocator);
+    defer admission.release();
+    const config: Config = .{ .address_connections_max = 1 };
+    try testing.expectEqual(.welcome, admission.enter(&addressOf("2001:db8:0:1::1"), 0, &config).verdict);
+    try testing.expectEqual(.too_many, admission.enter(&addressOf("2001:db8:0:1:ffff::2"), 0, &config).verdict);
+    try testing.expectEqual(.welcome, admission.enter(&addressOf("2001:db8:0:2::1"), 0, &config).verdict);
+    try testing.expectEqual(.welcome, admission.enter(&addressOf("::1"), 0, &config).verdict);
+    try testing.expectEqual(.welcome, admission.enter(&addressOf("::ffff:192.0.2.1"), 0, &config).verdict);
+    try testing.expectEqual(.too_many, admission.enter(&addressOf("192.0.2.1"), 0, &config).verdict);
+    try testing.expectEqual(.welcome, admission.enter(&addressOf("::ffff:192.0.2.2"), 0, &config).verdict);
+}
+
+test "new connections at a rate: a second's worth at once, then one by one" {
+    const admission: *Admission = try .create(testing.allocator);
+    defer admission.release();
+    const config: Config = .{ .address_rate_max = 10 };
+    const one = addressOf("192.0.2.1");
+    for (0..10) |_| {
+        const seat = admission.enter(&one, 1000, &config);
+        try testing.expectEqual(.welcome, seat.verdict);
+        admission.leave(seat);
+    }
+    try testing.expectEqual(.too_fast, admission.enter(&one, 1000, &config).verdict);
+    try testing.expectEqual(.too_fast, admission.enter(&one, 1099, &config).verdict);
+    try testing.expectEqual(.welcome, admission.enter(&one, 1100, &config).verdict);
+    try testing.expectEqual(.too_fast, admission.enter(&one, 1100, &config).verdict);
+    try testing.expectEqual(.welcome, admission.enter(&addressOf("192.0.2.2"), 1100, &config).verdict);
+    for (0..10) |_| try testing.expectEqual(.welcome, admission.enter(&one, 2200, &config).verdict);
+    try testing.expectEqual(.too_fast, admission.enter(&one, 2200, &config).verdict);
+}
+
+test "one a second is possible" {
+    const admission: *Admission = try .create(testing.allocator);
+    defer admission.release();
+    const config: Config = .{ .address_rate_max = 1 };
+    const one = addressOf("192.0.2.1");
+    try testing.expectEqual(.welcome, admission.enter(&one, 0, &config).verdict);
+    try testing.expectEqual(.too_fast, admission.enter(&one, 999, &config).verdict);
+    try testing.expectEqual(.welcome, admission.enter(&one, 1000, &config).verdict);
+}
+
+test "only some of the refused get a seat" {
+    const admission: *Admission = try .create(testing.allocator);
+    defer admission.release();
+    const config: Config = .{ .address_connections_max = 1 };
+    const one = addressOf("192.0.2.1");
+    const guest = admission.enter(&one, 0, &config);
+    var seats: [Admission.polite_max]Seat = undefined;
+    for (&seats) |*seat| seat.* = admission.enter(&one, 0, &config);
+    for (seats) |seat| try testing.expect(seat.record != none);
+    const cut = admission.enter(&one, 0, &config);
+    try testing.expectEqual(.too_many, cut.verdict);
+    try testing.expectEqual(none, cut.record);
+    for (seats) |seat| admission.leave(seat);
+    admission.leave(cut);
+    admission.leave(guest);
+    try testing.expectEqual(1, admission.idle_count);
+}
+
+test "memory is bounded: 300,000 addresses that come and go, and a thousand that stay" {
+    const admission: *Admission = try .create(testing.allocator);
+    defer admission.release();
+    const config: Config = .{ .address_rate_max = 5, .address_connections_max = 5 };
+    var kept: [1000]Seat = undefined;
+    for (&kept, 0..) |*seat, n| {
+        const address: io.Address = .{ .v4 = .{ .bytes = .{ 10, 0, @intCast(n >> 8), @truncate(n) }, .port = 1 } };
+        seat.* = admission.enter(&address, 0, &config);
+    }
+    for (0..300_000) |n| {
+        var bytes: [16]u8 = @splat(0x20);
+        std.mem.writeInt(u32, bytes[4..8], @intCast(n), .big);
+        const address: io.Address = .{ .v6 = .{ .bytes = bytes, .port = 1 } };
+        // So many within a second that time alone forgets none.
+        admission.leave(admission.enter(&address, n / 1_000_000, &config));
+    }
+    try testing.expect(admission.idle_count <= Admission.idle_max + 1);
+    try testing.expect(admission.memoryBytes() < 16 * 1024 * 1024);
+    for (kept, 0..) |seat, n| {
+        const address: io.Address = .{ .v4 = .{ .bytes = .{ 10, 0, @intCast(n >> 8), @truncate(n) }, .port = 1 } };
+        try testing.expectEqual(seat.record, admission.find(Admission.keyOf(&address).?).?);
+        admission.leave(seat);
+    }
+    // A second later the first that comes sweeps, two at a time.
+    for (0..100_000) |n| {
+        const address: io.Address = .{ .v4 = .{ .bytes = .{ 11, 0, 0, @truncate(n) }, .port = 1 } };
+        admission.leave(admission.enter(&address, 10_000 + n, &config));
+    }
+    try testing.expect(admission.count <= 256 + 1);
+}

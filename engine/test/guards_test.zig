@@ -1,0 +1,194 @@
+//! Who comes in and what the engine answers by itself, over the simulated network: limits per client address, the health path.
+const std = @import("std");
+const per = @import("peregrine");
+const testing = std.testing;
+const gpa = testing.allocator;
+
+/// Answers everything with "handled".
+const Answering = struct {
+    allocator: std.mem.Allocator,
+
+    pub fn init(allocator: std.mem.Allocator) !*Answering {
+        const self = try allocator.create(Answering);
+        self.* = .{ .allocator = allocator };
+        return self;
+    }
+
+    pub fn deinit(self: *Answering) void {
+        self.allocator.destroy(self);
+    }
+
+    pub fn handleRequest(_: *Answering, _: *per.Request, response: *per.Response) void {
+        _ = response.setBody("handled") catch unreachable; // far below the limit
+    }
+};
+
+const Bench = per.Simulation(Answering);
+
+fn expectPart(text: []const u8, part: []const u8) !void {
+    if (std.mem.find(u8, text, part) != null) return;
+    std.debug.print("no \"{s}\" in:\n{s}\n", .{ part, text });
+    return error.TestUnexpectedResult;
+}
+
+const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+const health = "GET /health HTTP/1.1\r\nHost: h\r\n\r\n";
+
+test "the health path is answered without the handler, however the network cuts" {
+    for (0..20) |seed| {
+        var bench: Bench = try .init(gpa, .{ .health_path = "/health" }, .{ .seed = seed });
+        defer bench.deinit();
+        const answer = try bench.exchange(health);
+        try expectPart(answer, "HTTP/1.1 200 OK\r\n");
+        try expectPart(answer, "\r\nConnection: close\r\n");
+        try testing.expect(std.mem.endsWith(u8, answer, "\r\n\r\nok\n"));
+        const head = try bench.exchange("HEAD /health?x HTTP/1.1\r\nHost: h\r\n\r\n");
+        try expectPart(head, "\r\nContent-Length: 3\r\n");
+        try testing.expect(std.mem.endsWith(u8, head, "\r\n\r\n"));
+        try expectPart(try bench.exchange("POST /health HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"), "handled");
+        try expectPart(try bench.exchange("GET /healthy HTTP/1.1\r\nHost: h\r\n\r\n"), "handled");
+    }
+    try testing.expectError(error.BadPath, Bench.init(gpa, .{ .health_path = "health" }, .{ .seed = 1 }));
+}
+
+test "over the limit of connections only the health path is answered, and silence ends" {
+    var bench: Bench = try .init(gpa, .{ .health_path = "/health", .limits = .{ .connections_max = 1, .linger_ms = 500 } }, .{ .seed = 3 });
+    defer bench.deinit();
+    const first = try bench.connect();
+    try first.send(get);
+    try bench.settle();
+    try expectPart(first.text(), "handled");
+    try expectPart(try bench.exchange(health), "HTTP/1.1 200 OK\r\n");
+    try expectPart(try bench.exchange(get), "HTTP/1.1 503 ");
+    const silent = try bench.connect();
+    const slow = try bench.connect();
+    try slow.send("GET /hea");
+    try bench.settle();
+    try testing.expectEqualStrings("", silent.text());
+    try bench.advance(600);
+    try expectPart(silent.text(), "HTTP/1.1 503 ");
+    try expectPart(slow.text(), "HTTP/1.1 503 ");
+    try bench.advance(600);
+    try testing.expectEqual(1, bench.worker().peers.count);
+    try first.send(get);
+    try bench.settle();
+    try testing.expectEqual(2, std.mem.count(u8, first.text(), "handled"));
+}
+
+test "a client address may have so many connections, and the place of one that left is free" {
+    // The simulated clients have IPv6 addresses of one /64.
+    var bench: Bench = try .init(gpa, .{ .ip = "::1", .limits = .{ .address_connections_max = 2, .linger_ms = 100 } }, .{ .seed = 4 });
+    defer bench.deinit();
+    const first = try bench.connect();
+    try first.send(get);
+    const second = try bench.connect();
+    try second.send(get);
+    try bench.settle();
+    for (0..20) |_| {
+        const answer = try bench.exchange("");
+        try expectPart(answer, "HTTP/1.1 429 Too Many Requests\r\n");
+        try expectPart(answer, "\r\nRetry-After: 5\r\n");
+        try expectPart(answer, "\r\nConnection: close\r\n");
+    }
+    try testing.expectEqual(20, bench.worker().stats.rejected);
+    first.peer.reset();
+    try bench.advance(1000);
+    try testing.expectEqual(1, bench.worker().peers.count);
+    try expectPart(try bench.exchange(get), "handled");
+}
+
+test "new connections per second" {
+    var bench: Bench = try .init(gpa, .{ .ip = "::1", .limits = .{ .address_rate_max = 2 } }, .{ .seed = 5 });
+    defer bench.deinit();
+    for (0..2) |_| try expectPart(try bench.exchange(get), "handled");
+    const refused = try bench.exchange("");
+    try expectPart(refused, "HTTP/1.1 429 ");
+    try expectPart(refused, "\r\nRetry-After: 1\r\n");
+    try bench.advance(1100);
+    for (0..2) |_| try expectPart(try bench.exchange(get), "handled");
+}
+
+/// Blocks its thread as long as it is told to.
+const Blocking = struct {
+    allocator: std.mem.Allocator,
+
+    var blocked: std.atomic.Value(bool) = .init(false);
+    var asked: std.atomic.Value(bool) = .init(false);
+
+    pub fn init(allocator: std.mem.Allocator) !*Blocking {
+        const self = try allocator.create(Blocking);
+        self.* = .{ .allocator = allocator };
+        return self;
+    }
+
+    pub fn deinit(self: *Blocking) void {
+        self.allocator.destroy(self);
+    }
+
+    pub fn handleRequest(_: *Blocking, _: *per.Request, response: *per.Response) void {
+        asked.store(true, .release);
+        while (blocked.load(.acquire)) std.Thread.yield() catch {};
+        _ = response.setBody("handled") catch unreachable; // far below the limit
+    }
+};
+
+test "while the only worker is held, the health path is answered and others wait" {
+    const Server = per.Server(Blocking);
+    const server = try Server.init(std.heap.smp_allocator, 0, .{
+        .ip = "127.0.0.1",
+        .worker_thread_count = 1,
+        .health_path = "/health",
+        .handle_signals = false,
+    });
+    const port = server.port();
+    const thread = try std.Thread.spawn(.{}, Server.start, .{server});
+    Blocking.blocked.store(true, .release);
+    const holder = try Client.connect(port);
+    try holder.send(get);
+    while (!Blocking.asked.load(.acquire)) std.Thread.yield() catch {};
+    const other = try Client.connect(port);
+    try other.send(get);
+    const asking = try Client.connect(port);
+    try asking.send(health);
+    var space: [512]u8 = undefined;
+    try testing.expect(std.mem.endsWith(u8, try asking.read(&space), "\r\n\r\nok\n"));
+    try testing.expect(Blocking.blocked.swap(false, .acq_rel));
+    try expectPart(try holder.read(&space), "handled");
+    try expectPart(try other.read(&space), "handled");
+    for ([_]Client{ holder, other, asking }) |client| client.close();
+    server.shutdown();
+    thread.join();
+}
+
+/// A blocking client over a real socket.
+const Client = struct {
+    fd: i32,
+
+    const linux = std.os.linux;
+
+    fn connect(port: u16) !Client {
+        const rc = linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.CLOEXEC, 0);
+        if (linux.errno(rc) != .SUCCESS) return error.Failed;
+        const client: Client = .{ .fd = @intCast(rc) };
+        const patience: linux.timeval = .{ .sec = 20, .usec = 0 };
+        _ = linux.setsockopt(client.fd, linux.SOL.SOCKET, linux.SO.RCVTIMEO, @ptrCast(&patience), @sizeOf(linux.timeval));
+        const address: linux.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, port), .addr = @bitCast([4]u8{ 127, 0, 0, 1 }) };
+        if (linux.errno(linux.connect(client.fd, @ptrCast(&address), @sizeOf(linux.sockaddr.in))) != .SUCCESS) return error.Failed;
+        return client;
+    }
+
+    fn send(client: Client, text: []const u8) !void {
+        if (linux.write(client.fd, text.ptr, text.len) != text.len) return error.Failed;
+    }
+
+    /// What comes with the next read; all of these answers are one packet.
+    fn read(client: Client, space: []u8) ![]const u8 {
+        const rc = linux.read(client.fd, space.ptr, space.len);
+        if (linux.errno(rc) != .SUCCESS) return error.Failed;
+        return space[0..rc];
+    }
+
+    fn close(client: Client) void {
+        _ = linux.close(client.fd);
+    }
+};

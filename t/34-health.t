@@ -1,0 +1,182 @@
+# The health path: answered by the engine, whatever the application is at, and however many connections there are.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp ();
+use Future::AsyncAwait;
+use IO::Async::Loop;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+use Certificates;
+use PAGI::Server;
+use TestClient qw(exchange get post);
+use TestServer;
+
+async sub app {
+    my ($scope, $receive, $send) = @_;
+    die "unsupported\n" if $scope->{type} ne 'http';
+    my ($text, $event) = ('');
+    do { $event = await $receive->(); $text .= $event->{body} } while $event->{more};
+    # Not the loop's sleep: nothing else happens in the process meanwhile.
+    sleep $scope->{query_string} if $scope->{path} eq '/block';
+    my $body = "app: $scope->{method} $scope->{path} $text";
+    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    await $send->({ type => 'http.response.body', body => $body });
+    return;
+}
+
+sub start { return TestServer->start(app => \&app, quiet => 1, access_log => undef, health_path => '/health', @_) }
+
+sub is_alive {
+    my ($response, $name) = @_;
+    is($response && $response->{status}, 200,    "$name: answered");
+    is($response && $response->{body},   "ok\n", '... by the engine');
+    return;
+}
+
+# Runs while a request holds the process for two seconds, and says whether it still did at the end.
+sub while_busy {
+    my ($server, $code, %tls) = @_;
+    my $busy = TestClient->new($server->port, %tls);
+    $busy->send("GET /block?2 HTTP/1.1\r\nHost: h\r\n\r\n");
+    sleep 0.3;
+    my $result = $code->();
+    my $early  = $busy->some(0);
+    is($early,                  '',                 'while the application is still busy');
+    is($busy->response->{body}, 'app: GET /block ', '... and it comes to its end');
+    return $result;
+}
+
+subtest 'bad values' => sub {
+    for my $bad ('health', '/a b', '/a?b', "/a\n", '', '/' . 'x' x 255, []) {
+        my $ok = eval { PAGI::Server->new(app => \&app, health_path => $bad); 1 };
+        ok(!$ok, 'refused: ' . substr $bad, 0, 20);
+        like($@, qr/option 'health_path' must be a path that begins with/, '... with the option and what is allowed');
+    }
+    ok(eval { PAGI::Server->new(app => \&app, health_path => undef); 1 }, 'undef: none');
+};
+
+subtest 'an idle server' => sub {
+    my $log    = File::Temp->new;
+    my $server = start(access_log => $log->filename);
+    my $got    = get($server->port, '/health');
+    is_alive($got, 'GET');
+    is($got->{header}{connection},      'close',    '... and closes, so that each check is a connection of its own');
+    is($got->{header}{'cache-control'}, 'no-store', '... and no cache answers the next one');
+    my $head = exchange($server->port, "HEAD /health HTTP/1.1\r\nHost: h\r\n\r\n", head => 1);
+    is($head->{status},                   200, 'HEAD');
+    is($head->{header}{'content-length'}, 3,   '... with the length that GET has');
+    is_alive(get($server->port, '/health?verbose=1'),                 'with a query');
+    is_alive(exchange($server->port, "GET /health HTTP/1.0\r\n\r\n"), 'HTTP/1.0');
+    is(get($server->port, '/healthy')->{body},      'app: GET /healthy ',  'another path is the application\'s');
+    is(post($server->port, '/health', 'x')->{body}, 'app: POST /health x', '... and another method');
+    my $pipelined = TestClient->new($server->port);
+    $pipelined->send("GET /one HTTP/1.1\r\nHost: h\r\n\r\nGET /health HTTP/1.1\r\nHost: h\r\n\r\n");
+    is($pipelined->response->{body}, 'app: GET /one ', 'behind another request: the first answer');
+    is($pipelined->response->{body}, "ok\n",           '... and then its own');
+    $server->stop;
+    my $lines = do { local (@ARGV, $/) = $log->filename; <> };
+    unlike($lines, qr/"(?:GET|HEAD) \/health[ ?]/, 'not in the access log');
+    is(() = $lines =~ /\n/g, 3, '... where the others are');
+};
+
+subtest 'Perl is busy' => sub {
+    my $server = start();
+    while_busy(
+        $server,
+        sub {
+            is_alive(get($server->port, '/health'), 'GET');
+            is_alive(get($server->port, '/health'), 'again');
+            my $slow = TestClient->new($server->port);
+            for my $piece ('GE', 'T /hea', "lth HTTP/1.1\r\nHo", "st: h\r\n\r\n") { $slow->send($piece); sleep 0.05 }
+            is_alive($slow->response, 'in pieces');
+            return;
+        }
+    );
+    is_alive(get($server->port, '/health'), 'afterwards');
+};
+
+subtest 'other connections wait for Perl, and lose nothing' => sub {
+    my $server  = start();
+    my $clients = while_busy(
+        $server,
+        sub {
+            my @clients = map { TestClient->new($server->port) } 1 .. 5;
+            $clients[0]->send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+            $clients[1]->send("POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc");
+            $clients[2]->send("GET /hea");
+            $clients[3]->send("GET /d1 HTTP/1.1\r\nHost: h\r\n\r\nGET /d2 HTTP/1.1\r\nHost: h\r\n\r\n");
+            is_alive(get($server->port, '/health'), 'behind them in the queue');
+            $clients[1]->send('def');
+            $clients[2]->send("vy HTTP/1.1\r\nHost: h\r\n\r\n");
+            return \@clients;
+        }
+    );
+    is($clients->[0]->response->{body}, 'app: GET /a ',        'a request that came meanwhile');
+    is($clients->[1]->response->{body}, 'app: POST /b abcdef', 'one with a body in two pieces');
+    is($clients->[2]->response->{body}, 'app: GET /heavy ',    'one that could have been a health check for a while');
+    is($clients->[3]->response->{body}, 'app: GET /d1 ',       'pipelined ones');
+    is($clients->[3]->response->{body}, 'app: GET /d2 ',       '... both');
+    $clients->[4]->send("GET /e HTTP/1.1\r\nHost: h\r\n\r\n");
+    is($clients->[4]->response->{body}, 'app: GET /e ', 'one that said nothing at first');
+    $clients->[0]->send("GET /again HTTP/1.1\r\nHost: h\r\n\r\n");
+    is($clients->[0]->response->{body}, 'app: GET /again ', 'they live on');
+    is($server->stop,                   0,                  'and the server stops in order');
+};
+
+subtest 'over TLS' => sub {
+    plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
+    my $files  = Certificates->new->authority('ca')->issue('server', subject => '/CN=localhost');
+    my $server = start(ssl => { $files->pair('server') });
+    my %tls    = (tls => {});
+    my $ask    = sub {
+        my ($path) = @_;
+        return TestClient->new($server->port, %tls)->send("GET $path HTTP/1.1\r\nHost: h\r\n\r\n");
+    };
+    is_alive($ask->('/health')->response, 'idle');
+    my $other = while_busy(
+        $server,
+        sub {
+            is_alive($ask->('/health')->response, 'busy');
+            return $ask->('/other');
+        },
+        %tls
+    );
+    is($other->response->{body}, 'app: GET /other ', 'another request, whose handshake was made meanwhile');
+    $other->send("GET /more HTTP/1.1\r\nHost: h\r\n\r\n");
+    is($other->response->{body}, 'app: GET /more ', '... and the next one');
+};
+
+subtest 'at capacity' => sub {
+    my $server = start(max_connections => 2, timeout => 60);
+    my @held   = map { TestClient->new($server->port) } 1 .. 2;
+    is(exchange($server->port, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")->{status}, 503, 'no room for a request');
+    is_alive(get($server->port, '/health'), 'the health path');
+    my $silent = TestClient->new($server->port);
+    like($silent->rest, qr{\AHTTP/1\.1 503 }, 'whoever says nothing is turned away in time');
+};
+
+subtest 'stopping' => sub {
+    my $server = start();
+    my $kept   = TestClient->new($server->port);
+    my $busy   = TestClient->new($server->port);
+    $busy->send("GET /block?1 HTTP/1.1\r\nHost: h\r\n\r\n");
+    sleep 0.3;
+    $server->signal('TERM');
+    is($busy->response->{body}, 'app: GET /block ', 'what was running is answered');
+    is($server->wait,           0,                  'and the thread does not keep the process');
+};
+
+subtest 'from the command line' => sub {
+    my $app = File::Temp->new(SUFFIX => '.pl');
+    print {$app} 'async sub app { my ($scope, $receive, $send) = @_; die if $scope->{type} ne "http";'
+        . ' $send->({ type => "http.response.start", status => 404 }); await $send->({ type => "http.response.body", body => "" }) }'
+        . ' \&app';
+    close $app or die $!;
+    my $server = TestServer->command('-M', 'Future::AsyncAwait', '--health-path', '/up', $app->filename);
+    is_alive(get($server->port, '/up'), '--health-path');
+};
+
+done_testing;
