@@ -48,6 +48,13 @@ and C<max>. This list is the only place where those defaults are written down.
 
 What is wrong with a format of the access log: the piece of it, its offset, and the end of a sentence about it. The empty
 list if nothing is.
+
+=head2 take_buffered
+
+    my $bytes = Peregrine::take_buffered($handle);
+
+What perl has read from a handle already and given to nobody; it is taken out of the handle. Never reads more.
+
 =head2 has_tls
 
     die 'built without TLS' if !Peregrine::has_tls();

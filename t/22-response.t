@@ -424,7 +424,7 @@ unlike(
 ) or diag $server->log;
 
 async sub large_flush {
-    my ($scope, $send) = @_;
+    my ($scope, $send)     = @_;
     my ($path, $transport) = @{$scope}{qw(path pagi.transport)};
     my $sent    = body($send, 'x' x 9_000_000, 1);
     my $flushed = $send->({ type => 'http.fullflush' });
@@ -450,7 +450,8 @@ my $flush = TestServer->start(
 is(get($flush->port, '/')->{body}, 'xy', 'fullflush works where it is advertised');
 
 subtest 'fullflush waits for the kernel' => sub {
-    my $client = TestClient->new($flush->port, receive_buffer => 65_536)->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $client =
+        TestClient->new($flush->port, receive_buffer => 65_536)->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
     ok($flush->wait_for_log(qr/^\/large: a flush that waits, ready=0 some=1$/m), 'with megabytes queued it is pending');
     is(length $client->response->{body}, 9_000_003, 'the client takes it all');
     ok($flush->wait_for_log(qr/^\/large: flushed, queued=0$/m), '... and then nothing is queued');

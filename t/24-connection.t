@@ -197,13 +197,17 @@ subtest 'disconnect' => sub {
     $client = request('/races');
     $server->wait_for_log(qr/^ready for the fourth race$/m);
     $client->reset;
-    ok($server->wait_for_log(qr/^the fourth race is won by (?:client_closed|read_error)$/m), '... again after it has lost');
-    ok($server->wait_for_log(qr/^a fifth one would be won by (?:client_closed|read_error) at once$/m), '... and when it has won');
+    ok($server->wait_for_log(qr/^the fourth race is won by (?:client_closed|read_error)$/m),
+        '... again after it has lost');
+    ok($server->wait_for_log(qr/^a fifth one would be won by (?:client_closed|read_error) at once$/m),
+        '... and when it has won');
     $client = request('/cancelled');
     $server->wait_for_log(qr/^ready to leave a cancelled one$/m);
     $client->reset;
-    ok($server->wait_for_log(qr/^after a cancelled one: (?:client_closed|read_error)$/m),
-        'the Future after the disconnect is resolved, even if the one before it was cancelled');
+    ok(
+        $server->wait_for_log(qr/^after a cancelled one: (?:client_closed|read_error)$/m),
+        'the Future after the disconnect is resolved, even if the one before it was cancelled'
+    );
 };
 
 unlike($server->log, qr/must not happen/, 'never both kinds of callback');

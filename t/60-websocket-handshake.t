@@ -249,8 +249,11 @@ subtest 'denial' => sub {
         qr/^http\.response\.body: websocket\.http\.response\.body: the response has not been started with websocket\.http\.response\.start/m,
         'a body needs its start'
     );
-    like($log, qr/^http\.response\.body: websocket\.http\.response\.body: only body can be sent, not file /m,
-        '... and cannot be a file');
+    like(
+        $log,
+        qr/^http\.response\.body: websocket\.http\.response\.body: only body can be sent, not file /m,
+        '... and cannot be a file'
+    );
     like($log, qr/^$_: websocket\.$_: the handshake is being answered with a response/m, "no $_ then")
         for qw(accept send close keepalive);
     like(

@@ -462,8 +462,11 @@ subtest 'a response instead' => sub {
             ->send("GET /decline-with-file?$query HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n");
         is($client->response->{body}, $query ? '# Event st' : 'Event st', 'the body may be a file');
     }
-    ok($server->wait_for_log(qr{^declined with no file: sse\.http\.response\.body: file '/no/such/file' cannot be opened}m),
-        '... that can be opened');
+    ok(
+        $server->wait_for_log(
+            qr{^declined with no file: sse\.http\.response\.body: file '/no/such/file' cannot be opened}m),
+        '... that can be opened'
+    );
     for my $when (qw(early late)) {
         my $client = TestClient->new($port)
             ->send("GET /decline-and-receive?$when HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n");

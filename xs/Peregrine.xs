@@ -144,6 +144,21 @@ CODE:
 OUTPUT:
     RETVAL
 
+SV *
+take_buffered(handle)
+    PerlIO *handle
+PREINIT:
+    SSize_t count;
+CODE:
+    count = handle && PerlIO_fast_gets(handle) ? PerlIO_get_cnt(handle) : 0;
+    RETVAL = newSV(count > 0 ? (STRLEN)count + 1 : 1);
+    SvPVCLEAR(RETVAL);
+    count = count > 0 ? PerlIO_read(handle, SvPVX(RETVAL), (Size_t)count) : 0;
+    SvCUR_set(RETVAL, count > 0 ? (STRLEN)count : 0);
+    *SvEND(RETVAL) = '\0';
+OUTPUT:
+    RETVAL
+
 bool
 has_tls()
 CODE:

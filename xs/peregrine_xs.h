@@ -324,6 +324,7 @@ struct px_exchange {
     bool app_running;
     bool reading;      /* a peregrine_read() is unanswered */
     bool trailers_due; /* the response promised trailers */
+    bool head_only;    /* the method is HEAD: no content is sent */
     bool above;        /* queued output reached the high-water mark */
     bool let_go;       /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
     px_request_state request;

@@ -5,6 +5,7 @@
 #include "peregrine_xs.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Starts the response. `instead`: it takes the place of what the scope is for, so that the connection closes after it. */
@@ -78,46 +79,97 @@ static SV *send_bytes(pTHX_ px_exchange *exchange, const char *type, SV *body, b
     return px_event_outcome(aTHX_ exchange, type, code);
 }
 
-/* Hands a range of an open file to the engine, which has its own descriptor from then on. */
-static SV *send_range(pTHX_ px_exchange *exchange, const char *type, HV *event, int fd, IV from) {
-    px_worker *worker = exchange->worker;
+/* A part of a file; length < 0: to its end. */
+typedef struct px_range {
+    IV offset, length;
+    bool from_offset; /* or else from where a handle stands */
+} px_range;
+
+static SV *read_range(pTHX_ px_worker *worker, const char *type, HV *event, px_range *range) {
     px_context *cx = worker->cx;
-    IV offset = 0, length = -1;
-    bool given, bounded;
-    SV *failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, OFFSET), IV_MAX, &offset, &given);
+    bool bounded;
+    SV *failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, OFFSET), IV_MAX, &range->offset, &range->from_offset);
     if (failed) return failed;
-    failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, LENGTH), IV_MAX, &length, &bounded);
+    failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, LENGTH), IV_MAX, &range->length, &bounded);
     if (failed) return failed;
-    if (!given) offset = from;
-    if (!bounded) length = -1;
+    if (!range->from_offset) range->offset = 0;
+    if (!bounded) range->length = -1;
+    return NULL;
+}
+
+/* Whether the kernel can send from there: a file of which it says the right size. Those of /proc have none. */
+static bool is_sized_file(int fd) {
+    struct stat about;
+    char probe;
+    if (fstat(fd, &about) < 0 || !S_ISREG(about.st_mode)) return false;
+    return about.st_size > 0 || pread(fd, &probe, 1, 0) <= 0;
+}
+
+/* Hands a range of an open file to the engine, which has its own descriptor from then on. */
+static SV *send_range(pTHX_ px_exchange *exchange, const char *type, int fd, const px_range *range) {
+    px_worker *worker = exchange->worker;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    const int code = peregrine_write_file(worker->engine, exchange->ticket, fd, (uint64_t)offset, (int64_t)length);
+    const int code = peregrine_write_file(worker->engine, exchange->ticket, fd, (uint64_t)range->offset, (int64_t)range->length);
     if (code == PEREGRINE_E_SYSTEM) return px_future_invalid(aTHX_ worker, "%s: the file cannot be sent: %s", type, Strerror(errno));
     if (code >= 0) exchange->response = exchange->trailers_due ? PX_RESPONSE_TRAILERS_DUE : PX_RESPONSE_COMPLETE;
     return px_event_outcome(aTHX_ exchange, type, code);
 }
 
-static SV *send_file(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *file) {
+/* Has the server read what the kernel cannot send (PAGI::Server::HandleBody), and send it with $send until the peer is gone. */
+static SV *send_by_reading(pTHX_ px_exchange *exchange, HV *event) {
+    px_worker *worker = exchange->worker;
+    if (!worker->engine || !worker->server || !exchange->send) return px_future_done(aTHX_ worker, NULL);
+    AV *means = newAV();
+    SV *error = NULL;
+    av_push(means, newRV_inc((SV *)exchange->send));
+    av_push(means, px_connection_disconnect_future(aTHX_ exchange));
+    SV *server = sv_2mortal(newRV_inc(worker->server));
+    SV *future = px_call(aTHX_ server, "_send_by_reading", sv_2mortal(newRV_inc((SV *)event)), sv_2mortal(newRV_noinc((SV *)means)), &error);
+    return future ? future : px_future_failed(aTHX_ worker, newSVsv(error));
+}
+
+static SV *send_file(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *file, const px_range *range) {
     px_worker *worker = exchange->worker;
     if (SvROK(file) && !SvAMAGIC(file)) return px_future_invalid(aTHX_ worker, "%s: file must be a path", type);
     STRLEN len;
     const char *path = SvPV_nomg_const(file, len);
     const int fd = memchr(path, 0, len) ? (errno = ENOENT, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return px_future_invalid(aTHX_ worker, "%s: file '%" SVf "' cannot be opened: %s", type, SVfARG(file), Strerror(errno));
-    SV *future = send_range(aTHX_ exchange, type, event, fd, 0);
+    SV *future = is_sized_file(fd) ? send_range(aTHX_ exchange, type, fd, range) : send_by_reading(aTHX_ exchange, event);
     close(fd);
     return future;
 }
 
-/* A handle is read from where it stands unless `offset` says otherwise; it must be backed by a descriptor that can seek. */
-static SV *send_handle(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *fh) {
+/* The IO behind a handle, or NULL. */
+static IO *io_of(pTHX_ SV *fh) {
+    SV *glob = SvROK(fh) ? SvRV(fh) : fh;
+    if (SvTYPE(glob) == SVt_PVIO) return (IO *)glob;
+    return isGV_with_GP(glob) ? GvIO((GV *)glob) : NULL;
+}
+
+/* A handle is read from where it stands unless `offset` says otherwise. */
+static SV *send_handle(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *fh, px_range *range) {
     px_worker *worker = exchange->worker;
-    IO *io = SvROK(fh) || isGV_with_GP(fh) ? sv_2io(fh) : NULL;
+    IO *io = io_of(aTHX_ fh);
+    const bool tied = io && SvRMAGICAL((SV *)io) && mg_find((SV *)io, PERL_MAGIC_tiedscalar);
     PerlIO *handle = io ? IoIFP(io) : NULL;
-    const int fd = handle ? PerlIO_fileno(handle) : -1;
-    if (fd < 0) return px_future_invalid(aTHX_ worker, "%s: fh must be an open file handle", type);
-    const Off_t position = PerlIO_tell(handle);
-    return send_range(aTHX_ exchange, type, event, fd, position > 0 ? (IV)position : 0);
+    if (!handle && !tied) return px_future_invalid(aTHX_ worker, "%s: fh must be an open file handle", type);
+    const int fd = tied ? -1 : PerlIO_fileno(handle);
+    if (fd >= 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY)
+        return px_future_invalid(aTHX_ worker, "%s: fh must be open for reading, not for writing only", type);
+    if (fd < 0 || !is_sized_file(fd)) return send_by_reading(aTHX_ exchange, event);
+    const Off_t position = range->from_offset ? 0 : PerlIO_tell(handle);
+    if (position > 0) range->offset = (IV)position;
+    return send_range(aTHX_ exchange, type, fd, range);
+}
+
+/* Sends what a file or a handle has as the last piece of the body. */
+static SV *send_content(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *file, SV *fh) {
+    px_range range;
+    SV *failed = read_range(aTHX_ exchange->worker, type, event, &range);
+    if (failed) return failed;
+    if (exchange->head_only) return send_bytes(aTHX_ exchange, type, NULL, false);
+    return file ? send_file(aTHX_ exchange, type, event, file, &range) : send_handle(aTHX_ exchange, type, event, fh, &range);
 }
 
 /* Sends the next piece of the body; `files`: which may be a file or a file handle. */
@@ -138,8 +190,7 @@ SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, b
         if (!files && (file || fh)) return px_future_invalid(aTHX_ worker, "%s: only body can be sent, not %s", type, file ? "file" : "fh");
         if ((body != NULL) + (file != NULL) + (fh != NULL) > 1)
             return px_future_invalid(aTHX_ worker, "%s: only one of body, file and fh may be given", type);
-        if (file) return send_file(aTHX_ exchange, type, event, file);
-        if (fh) return send_handle(aTHX_ exchange, type, event, fh);
+        if (file || fh) return send_content(aTHX_ exchange, type, event, file, fh);
     }
     return send_bytes(aTHX_ exchange, type, body, goes_on);
 }

@@ -210,12 +210,17 @@ static const px_kind *kind_of(const peregrine_event *event) {
     return event->flags & PEREGRINE_EVENT_STREAM ? &px_sse_kind : &px_http_kind;
 }
 
+static bool is_head(const peregrine_request *request) {
+    return request->method.len == 4 && memcmp(request->text + request->method.at, "HEAD", 4) == 0;
+}
+
 /* Opens an exchange and calls the application. */
 static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange *exchange = px_exchange_open(aTHX_ worker, kind_of(event), event->ticket);
     if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
     if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
     exchange->connection_number = event->request->connection;
+    exchange->head_only = is_head(event->request);
     HV *scope = px_scope_build(aTHX_ exchange, event->request);
     px_exchange_call_app(aTHX_ exchange, scope);
 }

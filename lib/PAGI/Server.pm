@@ -19,6 +19,7 @@ use PAGI::Server::AccessLog;
 use PAGI::Server::Connection;
 use PAGI::Server::EventCheck;
 use PAGI::Server::Future;
+use PAGI::Server::HandleBody;
 use PAGI::Server::Inherited;
 use PAGI::Server::Lifespan;
 use PAGI::Server::Listener;
@@ -461,6 +462,13 @@ sub _report {
     return;
 }
 
+# A body that the engine cannot send by itself.
+sub _send_by_reading {
+    my ($self, $event, $means) = @_;
+    my ($send, $gone) = @$means;
+    return PAGI::Server::HandleBody->send($event, loop => $self->loop, send => $send, gone => $gone);
+}
+
 # Lines of an access log whose handle has no descriptor.
 sub _access_lines {
     my ($self, $lines) = @_;
@@ -626,9 +634,17 @@ had any.
 They are served in the order of the calls. One that was cancelled gets nothing: what arrives goes to the
 next.
 
-=item Position of a file handle
+=item Files and file handles
 
-A C<http.response.body> event with C<fh> and without C<offset> sends from where the handle stands.
+A C<http.response.body> event with C<fh> and without C<offset> sends from where the handle stands. What is sent are the bytes
+of the descriptor: layers of the handle (C<:encoding>, C<:crlf>) do not change them.
+
+Files are sent by the kernel. Pipes, sockets, devices, files without a size such as those in F</proc>, in-memory and tied handles
+are read in pieces of 64 KiB at most, as fast as the client takes them. Pipes, sockets and character devices are waited for
+in the event loop, so that they may be quiet; tied handles block the process as long as their C<READ> does. These Futures resolve
+when the handle is at its end, C<length> is reached, or the client has gone. C<offset> needs a handle that can seek. Directories,
+handles for writing only, and objects that are no file handles fail with a message that says so. For HEAD, nothing
+is opened or read.
 
 =item WebSockets
 

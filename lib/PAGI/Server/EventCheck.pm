@@ -23,7 +23,8 @@ sub _path { return _is_string($_[0]) && $_[0] =~ m{\A/}           ? () : 'an abs
 sub _flag { return !ref $_[0] && $_[0] =~ /\A[01]?\z/             ? () : '0 or 1' }
 
 sub _handle {
-    return defined eval { fileno $_[0] } ? () : 'an open file handle';
+    my ($handle) = @_;
+    return defined eval { tied *$handle || fileno $handle } ? () : 'an open file handle';
 }
 
 sub _seconds {
@@ -72,12 +73,12 @@ my %EVENTS = (
     'http.response.body'            => \%BODY,
     'http.response.trailers'        => { headers => \&_headers },
     'http.fullflush'                => {},
-    'sse.start'                     => { status      => \&_status, headers => \&_headers },
-    'sse.send'                      => { data        => \&_text,   event => \&_line, id => \&_line, retry => \&_count },
-    'sse.comment'                   => { comment     => \&_text },
-    'sse.keepalive'                 => { interval    => \&_seconds, comment => \&_text },
-    'sse.close'                     => { reason      => \&_text },
-    'sse.http.response.start'       => { status      => \&_status,     headers => \&_headers },
+    'sse.start'                     => { status   => \&_status, headers => \&_headers },
+    'sse.send'                      => { data     => \&_text,   event   => \&_line, id => \&_line, retry => \&_count },
+    'sse.comment'                   => { comment  => \&_text },
+    'sse.keepalive'                 => { interval => \&_seconds, comment => \&_text },
+    'sse.close'                     => { reason   => \&_text },
+    'sse.http.response.start'       => { status   => \&_status, headers => \&_headers },
     'sse.http.response.body'        => \%BODY,
     'websocket.accept'              => { subprotocol => \&_bytes,      headers => \&_headers },
     'websocket.send'                => { text        => \&_text,       bytes   => \&_bytes },

@@ -156,9 +156,9 @@ sub _serve {
     my $options = $self->{options};
     _load_future_io();
     my $identity = PAGI::Server::Process->identity($options->{user}, $options->{group});
-    my $ready    = $options->{daemonize}   ? PAGI::Server::Process->daemonize               : sub { };
-    my $pid_file = defined $options->{pid} ? PAGI::Server::PidFile->create($options->{pid}) : undef;
-    my $run      = $server->isa('PAGI::Server') ? \&_run_here : \&_run_there;
+    my $ready    = $options->{daemonize}        ? PAGI::Server::Process->daemonize               : sub { };
+    my $pid_file = defined $options->{pid}      ? PAGI::Server::PidFile->create($options->{pid}) : undef;
+    my $run      = $server->isa('PAGI::Server') ? \&_run_here                                    : \&_run_there;
     my $status   = eval { $run->($server, $identity, $ready) };
     my $error    = $@;
     $pid_file->remove if $pid_file;

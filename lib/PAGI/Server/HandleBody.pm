@@ -1,0 +1,182 @@
+package PAGI::Server::HandleBody;
+
+# What the kernel cannot send by itself, as it can a file: pipes, sockets, devices, files without a size as those in /proc, handles that
+# exist in Perl only. They are read piece by piece, as fast as the client takes the pieces.
+
+use strict;
+use warnings;
+
+use Errno qw(EAGAIN EINTR);
+use Fcntl qw(O_NONBLOCK O_RDONLY SEEK_SET);
+use Future;
+use Future::AsyncAwait;
+use Peregrine;
+
+use constant {
+    PIECE_BYTES => 65_536,
+    PIECES_MAX  => 16,       # in a row, if neither handle nor client makes us wait
+};
+
+sub send {
+    my ($class, $event, %args) = @_;
+    my $self   = bless { %args, type => $event->{type}, left => $event->{length} }, $class;
+    my $future = $self->_send($event);
+    $future->retain if !$future->is_ready;
+    return $future;
+}
+
+async sub _send {
+    my ($self, $event) = @_;
+    $self->_open($event);
+    $self->_seek($event->{offset}) if $event->{offset};
+    $self->{gone}->on_ready(sub { $self->{over} = 1; $self->_wake });
+    my $pieces = 0;
+    while (!$self->{over} && length(my $piece = await $self->_piece)) {
+        await $self->{send}->({ type => $self->{type}, body => $piece, more => 1 });
+        await $self->{loop}->later if ++$pieces % PIECES_MAX == 0;
+    }
+    return await $self->{send}->({ type => $self->{type}, body => '' });
+}
+
+# ---- The handle ---------------------------------------------------------------------------------
+
+sub _open {
+    my ($self, $event) = @_;
+    my $fh = $event->{fh};
+    if (defined $event->{file}) {
+        $self->{name} = "file '$event->{file}'";
+        sysopen $fh, $event->{file}, O_RDONLY | O_NONBLOCK or $self->_fail('cannot be opened');
+    }
+    else {
+        $self->{name} = 'fh';
+    }
+    my $number = tied *$fh ? -1 : fileno $fh;
+    $self->{kind} = _kind($fh, $number);
+    $self->_fail('cannot be sent', 'it cannot be read') if $self->{kind} eq 'a directory';
+    $self->{waits} = $self->{kind} =~ /pipe|socket|character/;
+    return @{$self}{qw(read handle)} = (\&_read_perl, $fh) if $number < 0;
+
+    # A descriptor of our own: the layers of the handle do not change what we read, and the loop may know the other one.
+    open my $own, '<&', $number or $self->_fail('cannot be sent');
+    binmode $own;
+    sysseek $own, tell $fh, SEEK_SET if !$self->{waits};
+    $self->{ahead} = Peregrine::take_buffered($fh) if $self->{waits};
+    return @{$self}{qw(read handle)} = (\&_read_descriptor, $own);
+}
+
+sub _kind {
+    my ($fh, $number) = @_;
+    return 'a tied handle'      if tied *$fh;
+    return 'an in-memory file'  if $number < 0;
+    return 'a pipe'             if -p $fh;
+    return 'a socket'           if -S _;
+    return 'a character device' if -c _;
+    return 'a directory'        if -d _;
+    return 'a block device'     if -b _;
+    return 'a file without a size';
+}
+
+sub _seek {
+    my ($self, $offset) = @_;
+    my $handle = $self->{handle};
+    $! = 0;
+    my $ok =
+        eval { $self->{read} == \&_read_perl ? seek $handle, $offset, SEEK_SET : sysseek $handle, $offset, SEEK_SET };
+    $self->_fail("cannot begin at offset $offset", $@ || $!) if !$ok;
+    return;
+}
+
+# ---- Reading ------------------------------------------------------------------------------------
+
+# The next piece, empty at the end.
+async sub _piece {
+    my ($self) = @_;
+    my $left   = $self->{left};
+    my $size   = defined $left && $left < PIECE_BYTES ? $left : PIECE_BYTES;
+    return '' if !$size;
+    my $piece = length($self->{ahead} // '') ? substr $self->{ahead}, 0, $size, '' : undef;
+    while (!defined $piece && !$self->{over}) {
+        await $self->_readable                 if $self->{waits};
+        $piece = $self->{read}->($self, $size) if !$self->{over};
+    }
+    $self->{left} -= length $piece if defined $left && defined $piece;
+    return $piece // '';
+}
+
+# What is there, at most so much; undef if there is nothing yet.
+sub _read_descriptor {
+    my ($self, $size) = @_;
+    my $piece = '';
+    my $count = sysread $self->{handle}, $piece, $size;
+    return $piece                  if defined $count;
+    $self->_fail('cannot be read') if $! != EAGAIN && $! != EINTR;
+    return;
+}
+
+# Blocks as long as the handle does.
+sub _read_perl {
+    my ($self, $size) = @_;
+    $! = 0;
+    my $piece = '';
+    my $count = eval { read $self->{handle}, $piece, $size };
+    $self->_fail('cannot be read', $@ || $!) if !defined $count;
+    return $piece;
+}
+
+sub _readable {
+    my ($self) = @_;
+    my ($loop, $handle) = @{$self}{qw(loop handle)};
+    my $readable = $self->{readable} = $loop->new_future;
+    $loop->watch_io(handle => $handle, on_read_ready => sub { $self->_wake });
+    return $readable->on_ready(sub { $loop->unwatch_io(handle => $handle, on_read_ready => 1) });
+}
+
+sub _wake {
+    my ($self) = @_;
+    my $readable = delete $self->{readable};
+    $readable->done if $readable && !$readable->is_ready;
+    return;
+}
+
+sub _fail {
+    my ($self, $what, $reason) = @_;
+    $reason = "$!" if !defined $reason;
+    my $kind = $self->{kind} ? " ($self->{kind})" : '';
+    $reason =~ s/\s+\z//;
+    die "$self->{type}: $self->{name}$kind $what: $reason\n";
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::HandleBody - response bodies from pipes, sockets, devices and handles of Perl's own
+
+=head1 SYNOPSIS
+
+    my $future = PAGI::Server::HandleBody->send($event, loop => $loop, send => $send, gone => $gone);
+
+=head1 DESCRIPTION
+
+Files are sent by the engine. What else an application may give as C<file> or C<fh> is read here, in pieces of 64 KiB at most, each sent
+before the next one is read.
+
+=head1 METHODS
+
+=head2 send
+
+    my $future = PAGI::Server::HandleBody->send($event, loop => $loop, send => $send, gone => $gone);
+
+Sends what the C<file> or C<fh> of an event gives as the rest of a body, with C<$send>, until C<$gone> is ready. The Future fails with a
+message that says what kind of handle it was; if nothing has been sent by then, the response is as it was before.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
