@@ -357,7 +357,7 @@ export fn peregrine_read(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
 
 export fn peregrine_flush(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
     const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return Code.gone;
-    return if (door.worker.flushAll(exchange)) Code.ok else Code.blocked;
+    return if (door.worker.flushWhole(exchange)) Code.ok else Code.blocked;
 }
 
 export fn peregrine_abort(door: *Door, ticket: types.Ticket) callconv(.c) c_int {

@@ -9,7 +9,7 @@
 //!     fn trailers(host, worker, *Exchange, *const http1.Head) void      the fields behind a chunked body, before bodyEnd
 //!     fn bodyEnd(host, worker, *Exchange) void
 //!     fn drained(host, worker, *Exchange) void                          output fell below the low-water mark
-//!     fn flushed(host, worker, *Exchange) void                          optional: all was sent, after a flushAll() that could not do it at once
+//!     fn flushed(host, worker, *Exchange) void                          optional: all was sent, after a flushWhole() that could not do it at once
 //!     fn finished(host, worker, *Exchange) void                         the rest of an ended response was sent; the ticket dies with the call
 //!     fn aborted(host, worker, *Exchange, Reason) void                  it will not be sent; the ticket dies with the call
 //!     fn message(host, worker, *Exchange, kind, []const u8) void        a whole WebSocket message
@@ -283,7 +283,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const writeFile = output.writeFile;
         pub const end = output.end;
         pub const flushNow = output.flushNow;
-        pub const flushAll = output.flushAll;
+        pub const flushWhole = output.flushWhole;
         pub const read = output.read;
         pub const buffered = output.buffered;
         pub const abort = output.abort;

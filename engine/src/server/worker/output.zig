@@ -89,7 +89,7 @@ pub fn Output(comptime W: type) type {
         }
 
         /// The same; true if the kernel took everything, or the exchange is over. Otherwise `flushed` or its end follows.
-        pub fn flushAll(w: *W, exchange: *Exchange) bool {
+        pub fn flushWhole(w: *W, exchange: *Exchange) bool {
             const ticket = exchange.ticket;
             w.flushNow(exchange);
             const left = w.exchanges.get(ticket) orelse return true;
