@@ -50,9 +50,15 @@ my %mistakes = (
     'status a list'   => [ early => { type => 'http.response.start', status => [200] }, qr/status must be an integer/ ],
     'status a float'  => [ early => { type => 'http.response.start', status => 200.5 }, qr/status must be an integer/ ],
     'status negative' => [ early => { type => 'http.response.start', status => -200 },  qr/status must be an integer/ ],
-    'status 100'   => [ early => { type => 'http.response.start', status => 100 }, qr/status must be from 200 to 599/ ],
-    'status 999'   => [ early => { type => 'http.response.start', status => 999 }, qr/status must be from 200 to 599/ ],
-    'status 70000' => [ early => { type => 'http.response.start', status => 70_000 }, qr/status must be an integer/ ],
+    'status abc'      => [
+        early => { type => 'http.response.start', status => 'abc' },
+        qr/status must be an integer from 200 to 599, not 'abc'/
+    ],
+    'status 100' =>
+        [ early => { type => 'http.response.start', status => 100 }, qr/status must be an integer from 200 to 599/ ],
+    'status 999' =>
+        [ early => { type => 'http.response.start', status => 999 }, qr/status must be an integer from 200 to 599/ ],
+    'status 70000'   => [ early => { type => 'http.response.start', status => 70_000 }, qr/status must be an integer/ ],
     'headers a hash' =>
         [ early => { type => 'http.response.start', status => 200, headers => {} }, qr/headers must be an array/ ],
     'headers flat' => [
@@ -143,6 +149,10 @@ my %mistakes = (
     'trailers unpromised' =>
         [ late => { type => 'http.response.trailers', headers => [] }, qr/did not promise trailers/ ],
 );
+
+package Overloaded {
+    use overload '""' => sub { ${ $_[0] } }
+}
 
 my %handlers = (
     '/mistake' => async sub {
@@ -254,6 +264,11 @@ my %handlers = (
         await start($send);
         eval { await $send->({ type => 'http.response.body', file => '/no/such/file' }); 1 }
             or await body($send, 'instead');
+    },
+    '/status-object' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await $send->({ type => 'http.response.start', status => bless \(my $text = '203'), 'Overloaded' });
+        await body($send, 'x');
     },
     '/chain' => sub {
         my ($scope, $receive, $send) = @_;
@@ -374,6 +389,7 @@ subtest 'statuses' => sub {
         is($response->{status}, $status, "status $status");
         is($response->{body},   'body',  '... with its body');
     }
+    is(get($port, '/status-object')->{status}, 203, 'an object that gives a string counts as that');
     for my $status (204, 304) {
         my $client   = TestClient->new($port)->send("GET /status?$status HTTP/1.1\r\nHost: h\r\n\r\n");
         my $response = $client->response;

@@ -40,6 +40,11 @@ subtest 'levels and formats' => sub {
     is_deeply([ lines_of($all, level => 'warn', quiet => 1) ], ["a error\n"], 'quiet leaves errors');
     my ($line) = lines_of(sub { $_[0]->warn("tab\tand \x{e4}\n") }, format => 'json');
     my $message = JSON::PP::decode_json($line);
+    is_deeply(
+        [ lines_of(sub { $_[0]->warn("wide \x{263a}"); $_[0]->warn("bytes \xe4") }) ],
+        [ "wide \xe2\x98\xba\n", "bytes \xe4\n" ],
+        'characters are written as UTF-8'
+    );
     like($message->{time}, qr/\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d\z/, 'JSON has the time');
     is_deeply(
         [ @{$message}{qw(level message pid)} ],

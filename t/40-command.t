@@ -120,6 +120,11 @@ subtest 'flags' => sub {
 };
 
 subtest 'wrong command lines' => sub {
+    fails(
+        'a large limit',
+        2, qr/--max-body-size must be an integer from 0 to 1125899906842624, not 'x'/,
+        '--max-body-size', 'x', 'app.pl'
+    );
     fails('an unknown flag',        2, qr/unknown option '--bogus'/,           '--bogus', $file);
     fails('an unknown short flag',  2, qr/unknown option '-z'/,                '-z',      $file);
     fails('an abbreviated flag',    2, qr/unknown option '--quie'/,            '--quie',  $file);
@@ -156,6 +161,14 @@ subtest 'applications that do not load' => sub {
         1,
         qr/to_app died: on purpose/,
         write_file('provider3.pl', 'package P; sub to_app { die "on purpose\n" } bless {}')
+    );
+    fails('one that exits', 1, qr/Error loading \S+exits\.pl: it called exit\(0\)/, write_file('exits.pl', 'exit 0'));
+    fails('code that exits', 1, qr/Error loading the code of -e: it called exit\(0\)/, '-e', 'exit');
+    fails(
+        'a wide message',
+        1,
+        qr/\AError loading \S+wide\.pl: \xe2\x98\xba\n\z/,
+        write_file('wide.pl', 'die "\x{263a}\n"')
     );
     fails('bad code',        1, qr/Error loading the code of -e: .*syntax error at -e line 1/s, '-e', 'sub {;');
     fails('no module',       1, qr/Module not found: No::Such::Module/,                        'No::Such::Module');

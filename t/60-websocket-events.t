@@ -44,8 +44,8 @@ my @accepts = (
 # For a handshake that is denied, and for one that is closed.
 my @denials = (
     [ {}, qr/\Awebsocket\.http\.response\.start: status is missing/ ],
-    [ { status => 'no' }, qr/\Awebsocket\.http\.response\.start: status must be an integer from 0 to 999, not 'no'/ ],
-    [ { status => 101 },  qr/\Awebsocket\.http\.response\.start: status must be from 200 to 599, not 101/ ],
+    [ { status => 'no' }, qr/\Awebsocket\.http\.response\.start: status must be an integer from 200 to 599, not 'no'/ ],
+    [ { status => 101 }, qr/\Awebsocket\.http\.response\.start: status must be an integer from 200 to 599, not '101'/ ],
     [ { status => 401, headers => 1 }, qr/\Awebsocket\.http\.response\.start: headers must be an array reference/ ],
 );
 

@@ -70,8 +70,10 @@ my %mistakes = (
     'no fullflush'  => [ early => { type => 'http.fullflush' }, qr/does not advertise the extension fullflush/ ],
     'status a word' =>
         [ early => { type => 'sse.start', status => 'fine' }, qr/sse\.start: status must be an integer.*'fine'/ ],
-    'status 99' =>
-        [ early => { type => 'sse.start', status => 99 }, qr/sse\.start: status must be from 200 to 599, not 99/ ],
+    'status 99' => [
+        early => { type => 'sse.start', status => 99 },
+        qr/sse\.start: status must be an integer from 200 to 599, not '99'/
+    ],
     'headers a hash' => [ early => { type => 'sse.start', headers => {} }, qr/sse\.start: headers must be an array/ ],
     'CR LF in a header' =>
         [ early => { type => 'sse.start', headers => [ [ 'x-a', "a\r\nb" ] ] }, qr/sse\.start: headers\[0\] \(.*x-a/ ],

@@ -4,6 +4,7 @@ use warnings;
 
 use lib 't/lib';
 use File::Temp ();
+use JSON::PP   ();
 use Future;
 use Future::AsyncAwait;
 use Test::More;
@@ -167,6 +168,21 @@ subtest 'files' => sub {
     );
 };
 
+is(
+    problem('http.response.start', status => 200, headers => [ [ 'a', 'b' ], [ 'X-Up', 'b' ] ]),
+    q{http.response.start: headers must be a list whose names are strings in lower case, not 'X-Up' in headers[1]},
+    'the header in question is named'
+);
+is(
+    problem('http.response.start', status => 200, headers => [ bless [ 'a', 'b' ], 'Pair' ]),
+    'http.response.start: headers must be an array reference of [name, value] pairs, each an array reference of two,'
+        . ' not an object of Pair in headers[0]',
+    '... a blessed one, too'
+);
+is(problem('http.response.body', body => '', more => $_), undef, 'booleans of JSON are flags')
+    for JSON::PP::true(), JSON::PP::false();
+
+is(problem('websocket.send'),         'websocket.send: one of text and bytes must be given', 'a message has a payload');
 is(problem('no.such.event', x => []), undef, 'what is not known here is nothing to complain of');
 
 # Each case sends a wrong event, then what it takes to answer.
@@ -195,7 +211,7 @@ my $app = async sub {
 };
 
 my $expected =
-    qr/\Ahttp\.response\.start: headers must be a list whose names are strings in lower case, not ARRAY reference at \S+72-validation\.t line \d+\.\nhttp\.response\.body: more must be 0 or 1, not 'yes' at \S+ line \d+\.\n\z/;
+    qr/\Ahttp\.response\.start: headers must be a list whose names are strings in lower case, not .X-Upper. in headers\[0\] at \S+72-validation\.t line \d+\.\nhttp\.response\.body: more must be 0 or 1, not 'yes' at \S+ line \d+\.\n\z/;
 
 subtest 'on by option' => sub {
     my $server = TestServer->start(app => $app, validate_events => 1);

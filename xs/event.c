@@ -136,20 +136,37 @@ SV *px_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value,
     return px_future_invalid(aTHX_ worker, "%s: %s must be 0 or 1, not a reference", type, SvPVX_const(key));
 }
 
-/* Reads an integer field within a range; *found says whether it is there. Returns NULL or a failed Future. */
-SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found) {
+/* An overloaded object counts as the string that it gives. */
+static SV *plain_value(pTHX_ SV *value) {
+    if (!SvROK(value) || !SvAMAGIC(value)) return value;
+    STRLEN len;
+    const char *text = SvPV_nomg_const(value, len);
+    return newSVpvn_flags(text, len, SVs_TEMP | (SvUTF8(value) ? SVf_UTF8 : 0));
+}
+
+static SV *read_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV min, IV max, IV *number, bool *found) {
     SV *value = px_fetch(aTHX_ event, key);
     *found = value != NULL;
     if (!value) return NULL;
-    if (SvIOK(value) && !SvIsUV(value) && SvIVX(value) >= 0 && SvIVX(value) <= max && !SvNOK(value)) {
+    if (SvIOK(value) && !SvIsUV(value) && SvIVX(value) >= min && SvIVX(value) <= max && !SvNOK(value)) {
         *number = SvIVX(value);
         return NULL;
     }
-    const bool reference = SvROK(value) && !SvAMAGIC(value);
-    const I32 looks = reference ? 0 : looks_like_number(value);
+    value = plain_value(aTHX_ value);
+    const I32 looks = SvROK(value) ? 0 : looks_like_number(value);
     *number = looks ? SvIV_nomg(value) : -1;
-    if (!looks || *number < 0 || *number > max || (NV)*number != SvNV_nomg(value))
-        return px_future_invalid(aTHX_ worker, "%s: %s must be an integer from 0 to %" IVdf ", not '%" SVf "'", type, SvPVX_const(key), max,
-                                 SVfARG(value));
+    if (!looks || *number < min || *number > max || (NV)*number != SvNV_nomg(value))
+        return px_future_invalid(aTHX_ worker, "%s: %s must be an integer from %" IVdf " to %" IVdf ", not '%" SVf "'", type,
+                                 SvPVX_const(key), min, max, SVfARG(value));
     return NULL;
+}
+
+/* Reads an integer field from 0 to `max`; *found says whether it is there. Returns NULL or a failed Future. */
+SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found) {
+    return read_integer(aTHX_ worker, type, event, key, 0, max, number, found);
+}
+
+/* The same for the status of a final response. */
+SV *px_event_status(pTHX_ px_worker *worker, const char *type, HV *event, IV *status, bool *found) {
+    return read_integer(aTHX_ worker, type, event, PX_KEY(worker->cx, STATUS), 200, 599, status, found);
 }

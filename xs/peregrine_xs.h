@@ -458,6 +458,7 @@ const char *px_event_bytes(pTHX_ SV **slot, const char **bytes, size_t *len);
 SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields);
 SV *px_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value, bool *flag);
 SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found);
+SV *px_event_status(pTHX_ px_worker *worker, const char *type, HV *event, IV *status, bool *found);
 const char *px_event_text(pTHX_ SV **slot, const char **bytes, size_t *len);
 #define PX_SECONDS_MAX 1000000 /* intervals that fit into the engine's milliseconds */
 SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found);

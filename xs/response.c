@@ -16,7 +16,7 @@ SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, 
 
     IV status;
     bool found;
-    SV *failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, STATUS), 999, &status, &found);
+    SV *failed = px_event_status(aTHX_ worker, type, event, &status, &found);
     if (failed) return failed;
     if (!found) return px_future_invalid(aTHX_ worker, "%s: status is missing", type);
     SV *headers = px_fetch(aTHX_ event, PX_KEY(cx, HEADERS));
@@ -38,8 +38,6 @@ SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, 
         .field_count = fields.count,
     };
     const int code = peregrine_respond(worker->engine, exchange->ticket, &response);
-    if (code == PEREGRINE_E_STATUS)
-        return px_future_invalid(aTHX_ worker, "%s: status must be from 200 to 599, not %" IVdf, type, status);
     if (code >= 0) {
         exchange->response = PX_RESPONSE_STARTED;
         exchange->trailers_due = promised;

@@ -117,7 +117,7 @@ static SV *start_out_of_order(pTHX_ px_exchange *exchange, const char *type) {
 
 static SV *read_status(pTHX_ px_worker *worker, const char *type, HV *event, IV *status) {
     bool found;
-    SV *failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(worker->cx, STATUS), 999, status, &found);
+    SV *failed = px_event_status(aTHX_ worker, type, event, status, &found);
     if (!failed && !found) *status = 200;
     return failed;
 }
@@ -154,8 +154,6 @@ static SV *send_start(pTHX_ px_exchange *exchange, HV *event) {
         .field_count = fields.count,
     };
     const int code = peregrine_respond(worker->engine, exchange->ticket, &response);
-    if (code == PEREGRINE_E_STATUS)
-        return px_future_invalid(aTHX_ worker, "%s: status must be from 200 to 599, not %" IVdf, type, status);
     if (code >= 0) stream_started(aTHX_ exchange, status);
     SV *future = px_event_field_outcome(aTHX_ exchange, type, code, &fields);
     if (exchange->stream.peer_ended) hang_up(aTHX_ exchange, PEREGRINE_CLIENT_CLOSED);

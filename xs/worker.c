@@ -139,7 +139,8 @@ void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *
             return;
         }
     }
-    warn("PAGI: %s: %" SVf, method, SVfARG(error ? error : first ? first : &PL_sv_no));
+    if (error) warn("PAGI: the server's %s died: %" SVf, method, SVfARG(error));
+    else if (first && SvOK(first)) warn("PAGI: the server was removed and cannot be told of: %" SVf, SVfARG(first));
 }
 
 /* Output or a wish has been handed to the engine: outside of a dispatch nobody polls soon, so make the host loop do it. */

@@ -860,7 +860,7 @@ Bytes of the trailers of a chunked request (431). From 0 to 1048576. B<--max-tra
 
 =item max_body_size => 10000000
 
-Bytes of a request body (413). 0: no limit. From 0 to 1.12589990684262e+15. B<--max-body-size>
+Bytes of a request body (413). 0: no limit. From 0 to 1125899906842624. B<--max-body-size>
 
 =item max_receive_queue => 1000
 

@@ -6,8 +6,28 @@ use warnings;
 use File::Spec   ();
 use Scalar::Util qw(blessed reftype);
 
+# What is being loaded: code that calls exit meanwhile ends the process, which then looks like a server that did what it should.
+my $loading;
+
+END {
+    if (defined $loading) {
+        print STDERR "Error loading $loading: it called exit($?)\n";
+        $? ||= 1;
+    }
+}
+
 sub load {
     my ($class, %args) = @_;
+    $loading = defined $args{code} ? 'the code of -e' : $args{app};
+    my $app   = eval { _load(%args) };
+    my $error = $@;
+    undef $loading;
+    return $app if $app;
+    die $error;
+}
+
+sub _load {
+    my (%args) = @_;
     _load_module(_import_parts($_)) for @{ $args{modules} || [] };
     my ($value, $origin);
     if (defined $args{code}) {

@@ -6,7 +6,8 @@ use warnings;
 use overload     ();
 use Scalar::Util qw(blessed looks_like_number);
 
-# A check returns nothing for a good value, otherwise what is allowed: the end of "field must be ...".
+# A check returns nothing for a good value, otherwise what is allowed: the end of "field must be ...". For a list also the part that is not,
+# and its index.
 
 sub _is_string { return !ref $_[0] || blessed $_[0] && overload::Method($_[0], '""') }
 
@@ -20,7 +21,13 @@ sub _bytes {
 sub _text { return _is_string($_[0])                              ? () : 'a string' }
 sub _line { return _is_string($_[0]) && $_[0] !~ /[\x00\x0a\x0d]/ ? () : 'a string without line ends and NULs' }
 sub _path { return _is_string($_[0]) && $_[0] =~ m{\A/}           ? () : 'an absolute path' }
-sub _flag { return !ref $_[0] && $_[0] =~ /\A[01]?\z/             ? () : '0 or 1' }
+
+# Those of JSON modules, which can be had as numbers, are flags as well.
+sub _flag {
+    my ($value)  = @_;
+    my $is_plain = !ref $value || blessed $value && overload::Overloaded($value);
+    return $is_plain && $value =~ /\A[01]?\z/ ? () : '0 or 1';
+}
 
 sub _handle {
     my ($handle) = @_;
@@ -46,13 +53,14 @@ sub _close_code {
 sub _headers {
     my ($list) = @_;
     return 'an array reference of [name, value] pairs' if ref $list ne 'ARRAY';
-    for my $pair (@$list) {
-        return 'an array reference of [name, value] pairs, each an array reference of two'
+    for my $index (0 .. $#$list) {
+        my $pair = $list->[$index];
+        return ('an array reference of [name, value] pairs, each an array reference of two', $pair, $index)
             if ref $pair ne 'ARRAY' || @$pair != 2;
         my ($name, $value) = @$pair;
-        return 'a list whose names are strings in lower case'
+        return ('a list whose names are strings in lower case', $name, $index)
             if !defined $name || ref $name || $name !~ /\A[^A-Z\x00-\x20\x7f-\x{10ffff}]+\z/;
-        return "a list whose values are byte strings without CR, LF and NUL (that of $name is not)"
+        return ("a list whose values are byte strings without CR, LF and NUL (that of $name is not)", $value, $index)
             if !defined $value || _bytes($value) || $value =~ /[\x00\x0a\x0d]/;
     }
     return;
@@ -117,17 +125,22 @@ sub problem {
         return "$type: $name is missing" if !defined $event->{$name};
     }
     my @given = grep { defined $event->{$_} } @{ $EXCLUSIVE{$type} || [] };
-    return "$type: only one of @given may be given" if @given > 1;
+    return "$type: only one of @given may be given"     if @given > 1;
+    return "$type: one of text and bytes must be given" if !@given && $type eq 'websocket.send';
     for my $name (sort grep { defined $event->{$_} } keys %$fields) {
-        my $allowed = $fields->{$name}->($event->{$name});
-        return "$type: $name must be $allowed, not " . _shown($event->{$name}) if defined $allowed;
+        my ($allowed, $part, $index) = $fields->{$name}->($event->{$name});
+        next                                                                   if !defined $allowed;
+        return "$type: $name must be $allowed, not " . _shown($event->{$name}) if !defined $index;
+        return "$type: $name must be $allowed, not " . _shown($part) . " in ${name}[$index]";
     }
     return;
 }
 
 sub _shown {
     my ($value) = @_;
-    return ref($value) . ' reference' if ref $value;
+    return 'undef'                      if !defined $value;
+    return 'an object of ' . ref $value if blessed $value;
+    return ref($value) . ' reference'   if ref $value;
     my $text = length $value > 64 ? substr($value, 0, 64) . '...' : "$value";
     $text =~ s/([^\x20-\x7e])/sprintf '\\x{%x}', ord $1/ge;
     return "'$text'";

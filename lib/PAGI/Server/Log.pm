@@ -72,8 +72,15 @@ sub flush {
 
 sub _print {
     my ($self, $level, $text) = @_;
-    CORE::warn($self->{json} ? _json($level, $text) : "$text\n");
+    CORE::warn($self->{json} ? _json($level, $text) : bytes_of("$text\n"));
     return;
+}
+
+# Characters become UTF-8; bytes stay as they are.
+sub bytes_of {
+    my ($text) = @_;
+    utf8::encode($text) if utf8::is_utf8($text);
+    return $text;
 }
 
 sub _json {
@@ -159,6 +166,14 @@ Tells what has been held back.
     $log->ranked(2, 'out of file descriptors');
 
 The same with the engine's number for a level: 1 is C<error>, 4 is C<debug>.
+
+=head1 FUNCTIONS
+
+=head2 bytes_of
+
+    print STDERR PAGI::Server::Log::bytes_of($text);
+
+A text as it is written: characters as UTF-8.
 
 =head1 LICENSE
 

@@ -18,7 +18,8 @@ for my $option (grep { $_->{engine} } @ALL) {
     my $limit = $ENGINE{ $option->{engine} }
         or die "PAGI::Server: the engine has no limit '$option->{engine}' for option '$option->{name}'\n";
     my $scale = $option->{scale} ||= 1;
-    $option->{$_} = $limit->{$_} / $scale for qw(default min max);
+    # An integer stays one, however large: divided, it would be printed with an exponent.
+    $option->{$_} = $limit->{$_} % $scale ? $limit->{$_} / $scale : int($limit->{$_} / $scale) for qw(default min max);
 }
 
 # Both tables, section by section: first what the constructor has, then what only the command has.

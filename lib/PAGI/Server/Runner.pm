@@ -12,6 +12,7 @@ use PAGI::Server::AppLoader;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Completion;
 use PAGI::Server::ConfigFile;
+use PAGI::Server::Log;
 use PAGI::Server::Options;
 use PAGI::Server::PidFile;
 use PAGI::Server::Process;
@@ -38,14 +39,14 @@ sub run {
 sub _failed {
     my ($self, $error) = @_;
     $error =~ s/\s+\z//;
-    print STDERR "$error\n";
+    print STDERR PAGI::Server::Log::bytes_of("$error\n");
     return FAILED;
 }
 
 sub _misused {
     my ($self, $problem) = @_;
     $problem =~ s/\s+\z//;
-    print STDERR "${\PROGRAM}: $problem\nTry '${\PROGRAM} --help'.\n";
+    print STDERR PAGI::Server::Log::bytes_of("${\PROGRAM}: $problem\nTry '${\PROGRAM} --help'.\n");
     return MISUSED;
 }
 
