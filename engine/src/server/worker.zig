@@ -340,8 +340,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         // ---- The loop
 
         /// A push host answers at once, and so many of its answers are sent together: receiving and sending in turn, kernel and host would
-        /// evict each other's code with every request (3 % of a hello). No more, since the first one waits for the last one's handler.
-        const answers_together = 8;
+        /// evict each other's code with every request (1 to 2 % of a hello). No more, since the first one waits for the last one's handler.
+        const answers_together = 16;
 
         /// One round: sends what is due, reads what came, runs deadlines. Waits up to `timeout_ms` (-1: without bound) if there is nothing to do.
         pub fn poll(w: *Self, timeout_ms: i32) !void {

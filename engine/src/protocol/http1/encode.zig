@@ -64,9 +64,11 @@ pub const Writer = struct {
 
     /// Appends a Date field.
     pub inline fn putDate(writer: *Writer, text: *const [date.bytes_len]u8) void {
-        writer.put(date_prefix);
-        writer.put(text);
-        writer.put("\r\n");
+        const line = writer.buffer[writer.len..][0 .. date_prefix.len + date.bytes_len + "\r\n".len];
+        line[0..date_prefix.len].* = date_prefix.*;
+        line[date_prefix.len..][0..date.bytes_len].* = text.*;
+        line[line.len - 2 ..][0..2].* = "\r\n".*;
+        writer.len += line.len;
     }
 
     /// Appends a Content-Length field.

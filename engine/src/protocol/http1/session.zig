@@ -325,7 +325,8 @@ pub const Session = struct {
         // Each put checks that it fits.
         var writer: encode.Writer = .{ .buffer = out };
         writer.putStatus(code);
-        encode.putFields(&writer, fields, policy, found) catch |err| {
+        // A native response has its fields in wire form.
+        if (fields.len > 0) encode.putFields(&writer, fields, policy, found) catch |err| {
             s.noteBadField(found.bad_field);
             return err;
         };
