@@ -80,7 +80,7 @@ sub answer {
 my $server = TestServer->start(
     app               => $app,
     proxy_protocol    => [ '127.0.0.0/8', 'unix' ],
-    proxy_timeout     => 0.5,
+    proxy_timeout     => 2,
     access_log        => $log,
     access_log_format => '%h %s',
 );

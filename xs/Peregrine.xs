@@ -360,6 +360,16 @@ CODE:
 OUTPUT:
     RETVAL
 
+int
+trusted_proxies(self, networks, header)
+    SV *self
+    const char *networks
+    int header
+CODE:
+    RETVAL = peregrine_trusted_proxies(open_worker(aTHX_ self)->engine, networks, header);
+OUTPUT:
+    RETVAL
+
 void
 listener_address(self, listener)
     SV *self

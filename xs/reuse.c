@@ -232,7 +232,7 @@ bool px_scope_refresh(pTHX_ px_exchange *exchange, const peregrine_request *requ
     if (has_client != (slots[PX_SLOT_CLIENT] != NULL) || request->local_port == 0) return false;
     if ((worker->state != NULL) != (slots[PX_SLOT_STATE] != NULL)) return false;
     if (worker->state) refer_to(aTHX_ slots[PX_SLOT_STATE], (SV *)newHVhv(worker->state));
-    if (worker->extensions || request->secure)
+    if (worker->extensions || request->tls)
         refer_to(aTHX_ slots[PX_SLOT_EXTENSIONS], (SV *)px_scope_extensions(aTHX_ exchange, request));
     if (!refresh_headers(aTHX_ cx, slots[PX_SLOT_HEADERS], request))
         refer_to(aTHX_ slots[PX_SLOT_HEADERS], (SV *)px_scope_headers(aTHX_ cx, request, false));

@@ -242,8 +242,8 @@ static void add_containers(pTHX_ px_exchange *exchange, const peregrine_request 
 HV *px_scope_extensions(pTHX_ px_exchange *exchange, const peregrine_request *request) {
     const px_worker *worker = exchange->worker;
     HV *extensions = worker->extensions ? newHVhv(worker->extensions) : newHV();
-    exchange->scope.secure = request->secure;
-    if (request->secure) px_tls_extend(aTHX_ exchange, extensions);
+    exchange->scope.secure = request->tls;
+    if (request->tls) px_tls_extend(aTHX_ exchange, extensions);
     return extensions;
 }
 

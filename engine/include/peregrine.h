@@ -105,6 +105,14 @@ int peregrine_listen_fd(peregrine_worker *worker, int fd);
  * it precedes TLS. `proxies` are the networks from where they come, separated by commas or blanks ("10.0.0.0/8, fd00::/8, unix"); other peers
  * are cut. NULL: no header. PEREGRINE_E_ADDRESS: see peregrine_networks_fault(). */
 int peregrine_listener_proxies(peregrine_worker *worker, int listener, const char *proxies);
+/* Where trusted proxies say whom they have a request from */
+enum {
+    PEREGRINE_X_FORWARDED = 0, /* X-Forwarded-For and X-Forwarded-Proto */
+    PEREGRINE_FORWARDED = 1    /* Forwarded (RFC 7239) */
+};
+/* Requests on connections that come in from these networks from now on have the client (peer, peer_port, secure) that their fields name:
+ * the rightmost address that is in none of the networks. NULL: no proxy is believed, as in the beginning. */
+int peregrine_trusted_proxies(peregrine_worker *worker, const char *proxies, int header);
 /* What is wrong with a list of networks, as the end of a sentence about its `len` bytes from `at` on; NULL: nothing. */
 const char *peregrine_networks_fault(const char *networks, size_t *at, size_t *len);
 /* The bound address ("127.0.0.1", "::1", "/path") and port (0 for Unix) of a listener; returns the text's length. */
@@ -292,11 +300,13 @@ typedef struct peregrine_request {
     peregrine_span method, target, path, query, authority;
     uint8_t method_id; /* 0: any other token */
     uint8_t version;   /* 10, 11, 20 */
-    uint8_t secure;    /* came over TLS */
+    uint8_t secure;    /* the client speaks TLS: with us, or with a trusted proxy that says so */
     uint8_t has_query; /* the target has a '?' (the query itself may be empty) */
     uint16_t peer_port, local_port;
     uint32_t connection; /* its number, for logs */
-    const char *peer;    /* numeric address without a port; "" for Unix sockets. NUL-terminated, like `local` */
+    uint8_t tls;         /* the connection speaks TLS: see peregrine_tls_info_of() */
+    uint8_t reserved[3];
+    const char *peer;    /* the client's numeric address without a port; "" for Unix sockets, and with trailers. NUL-terminated, like `local` */
     const char *local;   /* the address or Unix path ("@name": an abstract one) that was connected to; local_port is 0 then */
     int64_t body_length; /* Content-Length; -1: chunked; 0: none */
 } peregrine_request;

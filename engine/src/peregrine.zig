@@ -43,8 +43,11 @@ pub const Worker = server.Worker;
 pub const Exchange = server.Exchange;
 pub const Start = server.Start;
 pub const Config = server.Config;
-/// Lists of networks, for `Worker.proxyListener`.
+/// Lists of networks, for `Worker.proxyListener` and, in a `Trust`, `Worker.trustProxies`.
 pub const Networks = server.Networks;
+pub const Trust = server.Trust;
+pub const ForwardedHeader = server.ForwardedHeader;
+pub const Client = server.Client;
 /// The access log of one worker: `Worker.setAccessLog`.
 pub const AccessLogFault = server.AccessLogFault;
 pub const AccessLogFormat = server.AccessLogFormat;

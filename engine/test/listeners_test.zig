@@ -20,7 +20,10 @@ const Where = struct {
     }
 
     pub fn handleRequest(_: *Self, request: *per.Request, response: *per.Response) void {
-        const text = std.fmt.allocPrint(request.arena, "peer {s}", .{if (request.peer.len == 0) "none" else request.peer}) catch unreachable;
+        const text = std.fmt.allocPrint(request.arena, "peer {s}{s}", .{
+            if (request.peer.len == 0) "none" else request.peer,
+            if (request.isSecure()) " secure" else "",
+        }) catch unreachable;
         _ = response.setBody(text) catch unreachable;
     }
 };
@@ -58,13 +61,19 @@ const Client = struct {
 
     /// Sends a request and polls the server until the answer ends so.
     fn expectAnswer(client: Client, server: *Server, ending: []const u8) !void {
-        const request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        return client.expectAnswerTo(server, "", ending);
+    }
+
+    /// The same with these lines in the request's head.
+    fn expectAnswerTo(client: Client, server: *Server, lines: []const u8, ending: []const u8) !void {
+        var head: [256]u8 = undefined;
+        const request = try std.fmt.bufPrint(&head, "GET / HTTP/1.1\r\nHost: h\r\n{s}\r\n", .{lines});
         var buffer: [1024]u8 = undefined;
         var len: usize = 0;
         var sent = false;
         for (0..200) |_| {
             _ = try server.poll(5);
-            if (!sent) sent = linux.errno(linux.write(client.fd, request, request.len)) == .SUCCESS;
+            if (!sent) sent = linux.errno(linux.write(client.fd, request.ptr, request.len)) == .SUCCESS;
             const rc = linux.read(client.fd, buffer[len..].ptr, buffer.len - len);
             switch (linux.errno(rc)) {
                 .SUCCESS => if (rc == 0) return error.Closed else {
@@ -140,6 +149,44 @@ test "a proxy says whose connection it is; nobody else may, and a list of proxie
     defer testing.log_level = .warn;
     try stranger.send("PROXY TCP6 2001:db8::7 ::1 1 2\r\n");
     try testing.expectError(error.Closed, stranger.expectAnswer(strict, "peer 2001:db8::7"));
+}
+
+test "a trusted proxy says whose request it is, each time anew; over a Unix socket, too" {
+    var buffer: [64]u8 = undefined;
+    const path = try pathOf(&buffer, "trusted");
+    var config: per.ServerConfig = .{
+        .ip = "127.0.0.1",
+        .worker_thread_count = 1,
+        .listeners = &.{.{ .unix = .{ .path = path } }},
+        .trusted_proxies = "127.0.0.0/8, 10.0.0.0/8, unix",
+    };
+    const server: *Server = try .init(testing.allocator, 0, config);
+    defer server.deinit();
+    for ([_]io.Address{ try .parse("127.0.0.1", server.port()), try .unixPath(path) }) |address| {
+        const own = if (address == .unix) "peer none" else "peer 127.0.0.1";
+        const client: Client = try .connect(&address);
+        defer client.close();
+        try client.expectAnswerTo(server, "X-Forwarded-For: 198.51.100.9, 2001:db8::7\r\nX-Forwarded-For: 10.0.0.1\r\n", "peer 2001:db8::7");
+        try client.expectAnswer(server, own);
+        try client.expectAnswerTo(server, "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n", "peer 192.0.2.1 secure");
+        try client.expectAnswerTo(server, "Forwarded: for=192.0.2.1\r\n", own);
+    }
+
+    config.listeners = &.{};
+    config.forwarded_header = .forwarded;
+    const modern: *Server = try .init(testing.allocator, 0, config);
+    defer modern.deinit();
+    const client: Client = try .connect(&try .parse("127.0.0.1", modern.port()));
+    defer client.close();
+    try client.expectAnswerTo(modern, "Forwarded: for=\"[2001:db8::7]:80\";proto=https, for=10.0.0.1\r\n", "peer 2001:db8::7 secure");
+    try client.expectAnswerTo(modern, "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n", "peer 127.0.0.1");
+
+    config.trusted_proxies = "10.0.0.0/8";
+    const strict: *Server = try .init(testing.allocator, 0, config);
+    defer strict.deinit();
+    const stranger: Client = try .connect(&try .parse("127.0.0.1", strict.port()));
+    defer stranger.close();
+    try stranger.expectAnswerTo(strict, "Forwarded: for=192.0.2.1;proto=https\r\n", "peer 127.0.0.1");
 }
 
 test "the file of another server stays, also when the start fails half way" {

@@ -182,6 +182,7 @@ sub _start {
     $self->open_listeners;
     my $worker = $self->{worker};
     $worker->attach($self->_attachment);
+    $self->_trust_proxies;
     for my $listener (@{ $self->{listeners} }) {
         my $number  = $self->_hand_over($listener);
         my $proxies = $listener->{place}{proxies};
@@ -194,6 +195,15 @@ sub _start {
     $self->_attach_signals;
     $self->{running} = 1;
     $self->_banner;
+    return;
+}
+
+# Before the first connection comes: it is then that a peer is found trustworthy.
+sub _trust_proxies {
+    my ($self)   = @_;
+    my $options  = $self->{options};
+    my $networks = PAGI::Server::Place::networks($options->{trusted_proxies}) // return;
+    $self->{worker}->trusted_proxies($networks, $options->{forwarded_header} eq 'forwarded' ? 1 : 0);
     return;
 }
 
@@ -780,6 +790,16 @@ array reference, or a string with commas. B<--proxy-protocol>
 
 From accepting such a connection to the end of that header. From 0.001 to 86400. B<--proxy-timeout>
 
+=item trusted_proxies => none
+
+Proxies that are believed what they say about clients in header fields, see L<PAGI::Server/Trusted
+proxies>: networks as above. B<--trusted-proxies>
+
+=item forwarded_header => x-forwarded
+
+The fields in which they say it: C<x-forwarded> for C<X-Forwarded-For> and C<X-Forwarded-Proto>,
+C<forwarded> for C<Forwarded> (RFC 7239). One of C<x-forwarded>, C<forwarded>. B<--forwarded-header>
+
 =item listener_backlog => 2048
 
 Connections that the kernel keeps waiting while the process is busy. From 1 to 65535.
@@ -1077,6 +1097,33 @@ Then every connection there has to begin with a header, version 1 or 2, and to c
 comes is closed, with a line in the log. C<client> and C<server> in scopes, and the access log, have the addresses from the header;
 where it has none (C<UNKNOWN>, C<LOCAL> of health checks, Unix sockets) those of the connection. Its further fields are
 skipped. It has to be there within C<proxy_timeout>.
+
+=head2 Trusted proxies
+
+A proxy that passes requests on (nginx, Caddy, a load balancer) says in header fields whose they are. Anybody can send such fields, so
+nobody is believed until C<trusted_proxies> names the networks from where the proxies connect; C<unix> are peers on Unix sockets:
+
+    pagi-server --trusted-proxies 10.0.0.0/8 --trusted-proxies unix app.pl
+
+Then C<client> in scopes and C<%h> in the access log are the rightmost address in C<X-Forwarded-For> that is not in these networks: the
+last one that a trusted proxy has seen itself. What stands to the left of it is the client's word. If all are in these
+networks, it is the leftmost. An element that is no address (malformed, C<unknown>, C<_name>) hides what stands to the left of
+it: C<client> is the proxy that passed it on then. The port is 0, unless the proxy tells it (C<192.0.2.1:4711>, C<[2001:db8::1]:4711>).
+Several fields of a name are one list.
+
+C<scheme> is what C<X-Forwarded-Proto> says, C<http> or C<https> (C<ws> or C<wss> for WebSockets); of several words the last one
+counts. The C<tls> extension still tells of the connection.
+
+With C<< forwarded_header => 'forwarded' >> both are read from C<Forwarded> (RFC 7239): C<for> and C<proto> of the element that names
+the client. Only the fields that are chosen count, because a proxy that does not know the others passes them on as the client has written
+them. The proxy has to set or to remove both C<X-Forwarded-For> and C<X-Forwarded-Proto>, or C<Forwarded>:
+
+    # nginx
+    proxy_set_header X-Forwarded-For   $proxy_add_x_forwarded_for;
+    proxy_set_header X-Forwarded-Proto $scheme;
+
+C<headers> are left as they came, C<host> included. Together with C<proxy_protocol> it is the address of the PROXY header that has to
+be trusted. Requests that are refused before their fields are read have the proxy's address in the access log; on Unix sockets, C<unix>.
 
 =head2 Sockets from systemd and Server::Starter
 

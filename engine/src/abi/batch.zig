@@ -63,9 +63,9 @@ pub const Batch = struct {
 
     /// A head that outlives the buffer it was parsed from: one piece of memory for the struct, the field spans and all texts. `local`: what
     /// was connected to.
-    pub fn keepHead(batch: *Batch, head: *const peregrine.Head, exchange: *const peregrine.Exchange, local: []const u8) error{OutOfMemory}!*types.Request {
+    pub fn keepHead(batch: *Batch, head: *const peregrine.Head, exchange: *const peregrine.Exchange, client: *const peregrine.Client, local: []const u8) error{OutOfMemory}!*types.Request {
         const connection = exchange.connection;
-        const peer = connection.peer_text.slice();
+        const peer = client.address;
         const spans_bytes = std.mem.sliceAsBytes(head.fields);
         const size = @sizeOf(types.Request) + spans_bytes.len + head.text.len + peer.len + local.len + 2;
         comptime std.debug.assert(@alignOf(peregrine.FieldSpan) <= @alignOf(types.Request));
@@ -87,11 +87,12 @@ pub const Batch = struct {
             .authority = span(head.authority),
             .method_id = methodNumber(head.method),
             .version = @backingInt(head.version),
-            .secure = @intFromBool(connection.tunnel != null),
+            .secure = @intFromBool(client.secure),
             .has_query = @intFromBool(head.path.len < head.target.len),
-            .peer_port = connection.peer_port,
+            .peer_port = client.port,
             .local_port = connection.local_port,
             .connection = connection.number,
+            .tls = @intFromBool(connection.tunnel != null),
             .peer = placeZ(&rest, peer),
             .local = placeZ(&rest, local),
             .body_length = switch (head.body) {

@@ -4,6 +4,7 @@ const std = @import("std");
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const types = @import("types.zig");
+const Client = peregrine.Client;
 const Exchange = peregrine.Exchange;
 
 /// The host of a worker that C polls. Its calls are described in server/worker.zig.
@@ -36,11 +37,11 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        host.addRequest(exchange, head, worker.localText(exchange.connection)) catch worker.abort(exchange);
+        host.addRequest(exchange, head, &worker.client, worker.localText(exchange.connection)) catch worker.abort(exchange);
     }
 
-    fn addRequest(host: *Host, exchange: *Exchange, head: *const peregrine.Head, local: []const u8) error{OutOfMemory}!void {
-        const kept = try host.filling.keepHead(head, exchange, local);
+    fn addRequest(host: *Host, exchange: *Exchange, head: *const peregrine.Head, client: *const Client, local: []const u8) error{OutOfMemory}!void {
+        const kept = try host.filling.keepHead(head, exchange, client, local);
         const event = try host.filling.add(eventOf(.request, exchange));
         event.request = kept;
         if (exchange.inputComplete()) event.flags |= types.flag_last;
@@ -61,7 +62,8 @@ pub const Host = struct {
     }
 
     fn addTrailers(host: *Host, exchange: *Exchange, head: *const peregrine.Head, local: []const u8) error{OutOfMemory}!void {
-        const kept = try host.filling.keepHead(head, exchange, local);
+        // Who asks was told with the request.
+        const kept = try host.filling.keepHead(head, exchange, &.nobody, local);
         const event = try host.filling.add(eventOf(.body, exchange));
         event.request = kept;
         event.flags |= types.flag_trailers;

@@ -37,6 +37,20 @@ export fn peregrine_listener_proxies(door: *Door, listener: c_int, proxies: ?[*:
     return Code.ok;
 }
 
+export fn peregrine_trusted_proxies(door: *Door, proxies: ?[*:0]const u8, header: c_int) callconv(.c) c_int {
+    const known: peregrine.ForwardedHeader = switch (header) {
+        0 => .x_forwarded,
+        1 => .forwarded,
+        else => return Code.range,
+    };
+    const text = proxies orelse {
+        door.worker.trustProxies(null);
+        return Code.ok;
+    };
+    door.worker.trustProxies(.{ .networks = parse(text) catch |err| return codeOf(err), .header = known });
+    return Code.ok;
+}
+
 export fn peregrine_networks_fault(text: [*:0]const u8, at: *usize, len: *usize) callconv(.c) ?[*:0]const u8 {
     var fault: Networks.Fault = .{};
     var networks = Networks.parse(gpa, std.mem.span(text), &fault) catch |err| {

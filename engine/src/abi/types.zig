@@ -89,6 +89,8 @@ pub const Request = extern struct {
     peer_port: u16,
     local_port: u16,
     connection: u32,
+    tls: u8,
+    reserved: [3]u8 = @splat(0),
     peer: [*:0]const u8,
     local: [*:0]const u8,
     body_length: i64,

@@ -13,8 +13,8 @@ pub const http = struct {
     pub const FieldSpan = header.FieldSpan;
 };
 pub const http1 = @import("http1/session.zig");
-/// The header that proxies put before a connection.
-pub const proxy = @import("proxy/header.zig");
+/// What proxies say: the header before a connection, and fields of requests.
+pub const proxy = @import("proxy/proxy.zig");
 pub const websocket = @import("websocket/session.zig");
 
 test {

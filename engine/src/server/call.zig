@@ -6,6 +6,8 @@ const protocol = @import("protocol");
 const http1 = protocol.http1;
 const FieldSpan = protocol.http.FieldSpan;
 const Arena = @import("arena.zig").Arena;
+const Client = @import("client.zig").Client;
+const Connection = @import("connection.zig").Connection;
 const Exchange = @import("exchange.zig").Exchange;
 const Input = @import("input.zig").Input;
 const Link = @import("response.zig").Link;
@@ -32,6 +34,8 @@ pub const Call = struct {
     /// The head's copy for requests that outlive the first call of their handler. Its spans lie in the arena.
     kept_head: http1.Head,
     trailer_head: http1.Head,
+    /// The client's address, if a proxy has named it.
+    client_text: Connection.Text,
     /// Parts of a detached answer that wait for a slow client.
     parked: Queue,
 
@@ -58,8 +62,8 @@ pub const Call = struct {
         detached,
     };
 
-    /// Ready for a request. `head` is borrowed until `keepHead`.
-    pub fn begin(call: *Call, ticket: Ticket, exchange: *Exchange, head: *const http1.Head, pool: *Pool) void {
+    /// Ready for a request. `head` is borrowed until `keepHead`, `client` during the call only.
+    pub fn begin(call: *Call, ticket: Ticket, exchange: *Exchange, head: *const http1.Head, client: *const Client, pool: *Pool) void {
         call.ticket = ticket;
         call.exchange = exchange;
         call.arena.begin(pool);
@@ -69,7 +73,12 @@ pub const Call = struct {
         call.request.arena = call.arena.allocator();
         call.request.begin(head);
         call.request.peer = exchange.connection.peer_text.slice();
-        call.request.peer_port = exchange.connection.peer_port;
+        if (client.address.ptr != call.request.peer.ptr) {
+            call.client_text.set(client.address);
+            call.request.peer = call.client_text.slice();
+        }
+        call.request.peer_port = client.port;
+        call.request.secure = client.secure;
         call.request.tunnel = exchange.connection.tunnel;
         call.response.arena = &call.arena;
         call.response.begin();

@@ -36,6 +36,8 @@ pub const Connection = struct {
     /// Requests that have come, those that were refused included.
     request_count: u32 = 0,
     listener: u32,
+    /// The peer is a trusted proxy: what its requests say about their clients is believed.
+    trusted: bool = false,
     peer_port: u16 = 0,
     local_port: u16 = 0,
     /// Both are empty for Unix sockets.

@@ -78,7 +78,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             assert(worker == host.worker);
             const slot = host.calls.add() catch return worker.abort(exchange);
             const call = slot.item;
-            call.begin(slot.ticket, exchange, head, &worker.pool);
+            call.begin(slot.ticket, exchange, head, &worker.client, &worker.pool);
             call.host = host;
             call.request.round_us = worker.round_us;
             call.response.link = &link;

@@ -21,17 +21,19 @@ pub const Request = struct {
     body: []const u8,
     /// What the last `parseQuery` found; empty before.
     query: std.StringHashMap([]const u8),
-    /// The peer's numeric address; empty over a Unix socket.
+    /// The client's numeric address: that of the connection, or what a trusted proxy says; empty over a Unix socket.
     peer: []const u8,
-    /// The peer's port; 0 over a Unix socket.
+    /// Its port; 0 over a Unix socket, and where a proxy does not tell.
     peer_port: u16,
+    /// See `isSecure`.
+    secure: bool,
     /// When the round of its worker's loop began in which the request was read, in microseconds of the monotonic clock.
     round_us: u64,
     /// Memory that lives as long as the request. Costs no heap allocation after warm-up; nothing needs to be freed.
     arena: std.mem.Allocator,
     /// The handler's own: kept between the hooks that are called for one request.
     context: ?*anyopaque,
-    /// See `isSecure` and `security`.
+    /// See `security`.
     tunnel: ?*Tunnel,
     /// The parsed head, for whoever wants more than the functions below.
     head: *const http1.Head,
@@ -43,9 +45,9 @@ pub const Request = struct {
         return request.head.method_text.of(request.head.text);
     }
 
-    /// Whether it came over TLS.
+    /// Whether the client speaks TLS: with us, or with a trusted proxy that says so.
     pub fn isSecure(request: *const Request) bool {
-        return request.tunnel != null;
+        return request.secure;
     }
 
     /// What TLS has agreed on: version, cipher suite, server name and more; null without TLS.

@@ -16,6 +16,9 @@ pub const AccessLogFormat = @import("access_log.zig").Format;
 pub const AccessLogOptions = @import("access_log.zig").Options;
 pub const Config = @import("config.zig").Config;
 pub const Networks = @import("networks.zig").Networks;
+pub const ForwardedHeader = @import("client.zig").ForwardedHeader;
+pub const Client = @import("client.zig").Client;
+pub const Trust = @import("client.zig").Trust;
 pub const Exchange = @import("exchange.zig").Exchange;
 pub const Start = @import("exchange.zig").Start;
 pub const StartError = @import("exchange.zig").StartError;
@@ -174,6 +177,9 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         /// Reads the lists of trusted proxies; what is wrong with one goes to the log.
         fn believeProxies(self: *Self, unit: *Unit) !void {
+            if (self.config.trusted_proxies) |text| {
+                unit.worker.trustProxies(.{ .networks = try self.networks(text), .header = self.config.forwarded_header });
+            }
             for (0..self.addresses.len) |number| {
                 const text = self.config.proxiesAt(number) orelse continue;
                 unit.worker.proxyListener(@intCast(number), try self.networks(text));
@@ -528,6 +534,7 @@ test {
     _ = @import("native.zig");
     _ = @import("native_ws.zig");
     _ = @import("networks.zig");
+    _ = @import("client.zig");
     _ = @import("outbox.zig");
     _ = @import("pool.zig");
     _ = @import("query.zig");

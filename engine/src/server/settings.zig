@@ -4,6 +4,7 @@ const std = @import("std");
 const io = @import("io");
 const tls = @import("tls");
 const Config = @import("config.zig").Config;
+const ForwardedHeader = @import("client.zig").ForwardedHeader;
 
 /// All fields have defaults that suit a server on the open internet.
 pub const ServerConfig = struct {
@@ -53,6 +54,10 @@ pub const ServerConfig = struct {
     health_path: ?[]const u8 = null,
     /// Writes a line for each request that was answered.
     access_log: ?AccessLog = null,
+    /// Proxies that are believed what they say about clients in header fields: networks, "10.0.0.0/8, fd00::/8, unix". Null: none.
+    trusted_proxies: ?[]const u8 = null,
+    /// The fields that these proxies set; the others are a client's word.
+    forwarded_header: ForwardedHeader = .x_forwarded,
     /// Limits and deadlines of each worker.
     limits: Config = .{},
 

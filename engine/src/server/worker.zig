@@ -30,6 +30,9 @@ const AccessLog = @import("access_log.zig").AccessLog;
 const admission_file = @import("admission.zig");
 const Admission = admission_file.Admission;
 const tls = @import("tls");
+const client_file = @import("client.zig");
+const Client = client_file.Client;
+const Trust = client_file.Trust;
 const Config = @import("config.zig").Config;
 const Compression = @import("compression.zig").Compression;
 const Connection = @import("connection.zig").Connection;
@@ -77,6 +80,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         date: types.DateCache,
         /// Scratch for the head that is being parsed.
         head: http1.Head,
+        /// Who asks: of the request that begins now. `client_text`: its address, if a proxy has named it.
+        client: Client = .nobody,
+        client_text: Connection.Text = .empty,
+        /// Which proxies are believed what they say about clients in header fields; null: none.
+        trust: ?Trust = null,
         /// Connections to look at before the next wait: queued output, or input that may go on.
         corked: std.ArrayList(Ticket),
         corked_spare: std.ArrayList(Ticket),
@@ -194,6 +202,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.corked_spare.deinit(w.gpa);
             for (w.listeners.items) |*listener| if (listener.proxies) |*proxies| proxies.deinit();
             w.listeners.deinit(w.gpa);
+            w.trustProxies(null);
             w.scratch.deinit(w.gpa);
             w.peers.deinit();
             w.exchanges.deinit();
@@ -242,6 +251,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// The bound address, with the real port after port 0.
         pub fn listenerAddress(w: *Self, listener: u32) io_room.Address {
             return w.listeners.items[listener].address;
+        }
+
+        /// Believes these proxies, when they connect from now on, what they say about clients in header fields; null: none. The worker takes
+        /// the list over.
+        pub fn trustProxies(w: *Self, trust: ?Trust) void {
+            if (w.trust) |*before| before.networks.deinit();
+            w.trust = trust;
         }
 
         /// What a connection's peer connected to: a numeric address, or the path of a Unix socket. Valid until the worker listens elsewhere.

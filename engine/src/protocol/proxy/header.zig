@@ -2,16 +2,12 @@
 //! (haproxy.org, doc/proxy-protocol.txt).
 //! Refuses to know: who may say so; what comes behind it.
 const std = @import("std");
+const endpoint = @import("endpoint.zig");
+const Endpoint = endpoint.Endpoint;
 
 /// The most bytes that `parse` wants to see at once: the longest line of version 1. (Of version 2 the addresses, which are shorter; what
 /// else its header has is `Header.rest`, to be skipped unseen.)
 pub const bytes_max = 107;
-
-/// An end of the connection that the proxy has taken.
-pub const Endpoint = struct {
-    address: union(enum) { v4: [4]u8, v6: [16]u8 },
-    port: u16,
-};
 
 /// What a header says.
 pub const Header = struct {
@@ -72,34 +68,13 @@ fn parseWords(line: []const u8) error{Malformed}!?Header.Ends {
     if (!is_v4 and !std.mem.eql(u8, family, "TCP6")) return error.Malformed;
     var ends: Header.Ends = undefined;
     inline for (.{ "source", "destination" }) |name| {
-        @field(ends, name).address = try parseAddress(words.next() orelse return error.Malformed, is_v4);
+        const text = words.next() orelse return error.Malformed;
+        @field(ends, name).address = try if (is_v4) endpoint.parseV4(text) else endpoint.parseV6(text);
     }
     inline for (.{ "source", "destination" }) |name| {
-        @field(ends, name).port = try parsePort(words.next() orelse return error.Malformed);
+        @field(ends, name).port = try endpoint.parsePort(words.next() orelse return error.Malformed);
     }
     return if (words.next() == null) ends else error.Malformed;
-}
-
-fn parseAddress(text: []const u8, is_v4: bool) error{Malformed}!@FieldType(Endpoint, "address") {
-    if (is_v4) {
-        const v4 = std.Io.net.Ip4Address.parse(text, 0) catch return error.Malformed;
-        return .{ .v4 = v4.bytes };
-    }
-    return switch (std.Io.net.Ip6Address.Unresolved.parse(text)) {
-        .success => |v6| if (v6.interface_name == null) .{ .v6 = v6.bytes } else error.Malformed,
-        else => error.Malformed,
-    };
-}
-
-fn parsePort(text: []const u8) error{Malformed}!u16 {
-    if (text.len == 0 or text.len > 1 and text[0] == '0') return error.Malformed;
-    var port: u32 = 0;
-    for (text) |byte| {
-        if (!std.ascii.isDigit(byte)) return error.Malformed;
-        port = port * 10 + (byte - '0');
-        if (port > std.math.maxInt(u16)) return error.Malformed;
-    }
-    return @intCast(port);
 }
 
 // ---- Version 2: binary
@@ -142,11 +117,11 @@ fn withAddresses(bytes: []const u8, len: u16, comptime family: []const u8, compt
         .rest = len - block_bytes,
         .ends = .{
             .source = .{
-                .address = @unionInit(@FieldType(Endpoint, "address"), family, block[0..size].*),
+                .address = @unionInit(endpoint.Address, family, block[0..size].*),
                 .port = std.mem.readInt(u16, block[2 * size ..][0..2], .big),
             },
             .destination = .{
-                .address = @unionInit(@FieldType(Endpoint, "address"), family, block[size..][0..size].*),
+                .address = @unionInit(endpoint.Address, family, block[size..][0..size].*),
                 .port = std.mem.readInt(u16, block[2 * size + 2 ..][0..2], .big),
             },
         },

@@ -106,7 +106,8 @@ pub fn Accept(comptime W: type) type {
         }
 
         /// Whose connection it is.
-        pub fn noteClient(_: *W, peer: *Peer, client: *const io_room.Address) void {
+        pub fn noteClient(w: *W, peer: *Peer, client: *const io_room.Address) void {
+            peer.connection.trusted = if (w.trust) |*trust| trust.networks.contains(client) else false;
             note(&peer.connection.peer_text, &peer.connection.peer_port, client);
         }
 

@@ -29,10 +29,10 @@ pub fn Access(comptime W: type) type {
             if (w.access) |*log| log.reopen();
         }
 
-        /// A request whose head is in `w.head` begins.
+        /// A request whose head is in `w.head` and whose client is `w.client` begins.
         pub fn noteBegin(w: *W, exchange: *Exchange) void {
             const log = if (w.access) |*log| log else return;
-            const subject = subjectOf(exchange.connection, &w.head, "");
+            const subject = subjectOf(exchange.connection, w.client.address, &w.head, "");
             exchange.log = log.begin(&w.pool, &subject, w.wall_seconds, clock(w, log));
         }
 
@@ -57,7 +57,7 @@ pub fn Access(comptime W: type) type {
         pub fn noteRefusal(w: *W, connection: *Connection, refusal: http1.Refusal, raw: []const u8) void {
             const log = if (w.access) |*log| log else return;
             connection.request_count +%= 1;
-            const subject = subjectOf(connection, null, raw);
+            const subject = subjectOf(connection, connection.peer_text.slice(), null, raw);
             const micros = clock(w, log);
             const entry = log.begin(&w.pool, &subject, w.wall_seconds, micros) orelse return;
             log.end(&w.pool, entry, &.{
@@ -68,9 +68,9 @@ pub fn Access(comptime W: type) type {
             });
         }
 
-        fn subjectOf(connection: *const Connection, head: ?*const http1.Head, raw: []const u8) access_log.Subject {
+        fn subjectOf(connection: *const Connection, peer: []const u8, head: ?*const http1.Head, raw: []const u8) access_log.Subject {
             return .{
-                .peer = connection.peer_text.slice(),
+                .peer = peer,
                 .local_port = connection.local_port,
                 .connection = connection.number,
                 .request = connection.request_count,

@@ -107,6 +107,7 @@ pub fn Input(comptime W: type) type {
             connection.phase = .{ .exchange = exchange };
             connection.request_count +%= 1;
             w.stats.requests += 1;
+            w.client = .of(connection, &w.trust, &w.head, &w.client_text);
             w.noteBegin(exchange);
             if (w.head.upgrade) {
                 if (w.noteHandshake(exchange)) |refusal| return w.refuseHandshake(peer, exchange, refusal);

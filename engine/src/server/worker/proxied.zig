@@ -2,6 +2,7 @@
 //! else. Connections at other listeners never come here.
 const proxy = @import("protocol").proxy;
 const io_room = @import("io");
+const addressOf = @import("../client.zig").addressOf;
 const Networks = @import("../networks.zig").Networks;
 
 /// The methods of a worker that serve connections with a header before them.
@@ -61,13 +62,6 @@ pub fn Proxied(comptime W: type) type {
             if (skipped == unread.len) return;
             // It may have been one too many.
             if (w.peers.get(ticket)) |still| w.receive(still, unread[skipped..]);
-        }
-
-        fn addressOf(end: proxy.Endpoint) io_room.Address {
-            return switch (end.address) {
-                .v4 => |bytes| .{ .v4 = .{ .bytes = bytes, .port = end.port } },
-                .v6 => |bytes| .{ .v6 = .{ .bytes = bytes, .port = end.port } },
-            };
         }
 
         /// Nothing can be answered before a header. One line a second, with the number of those that it stands for.

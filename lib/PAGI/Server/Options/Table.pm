@@ -177,6 +177,25 @@ my @SECTIONS = (
                 about  => 'From accepting such a connection to the end of that header.',
             },
             {
+                name  => 'trusted_proxies',
+                type  => 'networks',
+                many  => 1,
+                arg   => 'NETWORK',
+                shown => 'none',
+                about => 'Proxies that are believed what they say about clients in header fields, see'
+                    . ' L<PAGI::Server/Trusted proxies>: networks as above.',
+            },
+            {
+                name    => 'forwarded_header',
+                type    => 'choice',
+                default => 'x-forwarded',
+                of      => [qw(x-forwarded forwarded)],
+                arg     => 'NAME',
+                about   =>
+                    'The fields in which they say it: C<x-forwarded> for C<X-Forwarded-For> and C<X-Forwarded-Proto>,'
+                    . ' C<forwarded> for C<Forwarded> (RFC 7239).',
+            },
+            {
                 name    => 'listener_backlog',
                 short   => 'b',
                 type    => 'integer',

@@ -1,0 +1,39 @@
+//! Addresses as proxies write them.
+//! Refuses to know: where they stand (header.zig, forwarded.zig).
+const std = @import("std");
+
+/// An IP address.
+pub const Address = union(enum) { v4: [4]u8, v6: [16]u8 };
+
+/// An end of a connection that a proxy has taken.
+pub const Endpoint = struct {
+    address: Address,
+    /// 0: it is not told.
+    port: u16 = 0,
+};
+
+/// "192.0.2.1".
+pub fn parseV4(text: []const u8) error{Malformed}!Address {
+    const v4 = std.Io.net.Ip4Address.parse(text, 0) catch return error.Malformed;
+    return .{ .v4 = v4.bytes };
+}
+
+/// "2001:db8::1". An address with the name of an interface is good on one machine only.
+pub fn parseV6(text: []const u8) error{Malformed}!Address {
+    return switch (std.Io.net.Ip6Address.Unresolved.parse(text)) {
+        .success => |v6| if (v6.interface_name == null) .{ .v6 = v6.bytes } else error.Malformed,
+        else => error.Malformed,
+    };
+}
+
+/// "443".
+pub fn parsePort(text: []const u8) error{Malformed}!u16 {
+    if (text.len == 0 or text.len > 1 and text[0] == '0') return error.Malformed;
+    var port: u32 = 0;
+    for (text) |byte| {
+        if (!std.ascii.isDigit(byte)) return error.Malformed;
+        port = port * 10 + (byte - '0');
+        if (port > std.math.maxInt(u16)) return error.Malformed;
+    }
+    return @intCast(port);
+}

@@ -1,0 +1,20 @@
+//! What proxies say about those whose connections and requests they bring.
+const endpoint = @import("endpoint.zig");
+const header = @import("header.zig");
+
+/// In header fields: Forwarded, X-Forwarded-For.
+pub const forwarded = @import("forwarded.zig");
+pub const Address = endpoint.Address;
+pub const Endpoint = endpoint.Endpoint;
+
+/// Before everything else of a connection: the PROXY protocol.
+pub const Header = header.Header;
+pub const Verdict = header.Verdict;
+pub const bytes_max = header.bytes_max;
+pub const parse = header.parse;
+
+test {
+    _ = endpoint;
+    _ = header;
+    _ = forwarded;
+}

@@ -1,0 +1,87 @@
+//! Whose request it is: that of the connection's peer, or of whom a trusted proxy names.
+//! Refuses to know: who asks for it, and where it is kept.
+const std = @import("std");
+const http1 = @import("protocol").http1;
+const proxy = @import("protocol").proxy;
+const io = @import("io");
+const Connection = @import("connection.zig").Connection;
+const Networks = @import("networks.zig").Networks;
+
+/// Where proxies say whom they have a request from. A proxy passes on what it does not know, so the other fields are a client's word.
+pub const ForwardedHeader = enum {
+    /// X-Forwarded-For and X-Forwarded-Proto.
+    x_forwarded,
+    /// Forwarded (RFC 7239).
+    forwarded,
+};
+
+/// Which proxies are believed, and where they say it.
+pub const Trust = struct { networks: Networks, header: ForwardedHeader };
+
+/// Who asks.
+pub const Client = struct {
+    /// Numeric; empty if the peer is on a Unix socket. With a NUL behind it for C.
+    address: [:0]const u8,
+    /// 0: a Unix socket, or a proxy that does not tell.
+    port: u16,
+    /// It speaks TLS, with us or with a proxy that says so.
+    secure: bool,
+
+    pub const nobody: Client = .{ .address = "", .port = 0, .secure = false };
+
+    /// The client of a request that came over a connection. `text` holds an address that a proxy has named.
+    pub fn of(connection: *const Connection, trust: *const ?Trust, head: *const http1.Head, text: *Connection.Text) Client {
+        var client: Client = .{
+            .address = connection.peer_text.slice(),
+            .port = connection.peer_port,
+            .secure = connection.tunnel != null,
+        };
+        if (connection.trusted) if (trust.*) |*believed| client.believe(&follow(believed, head), text);
+        return client;
+    }
+
+    fn believe(client: *Client, trail: *const Trail, text: *Connection.Text) void {
+        if (trail.secure) |secure| client.secure = secure;
+        const named = trail.client orelse return;
+        var buffer: [io.Address.text_bytes_max]u8 = undefined;
+        text.set(addressOf(named).hostText(&buffer));
+        client.address = text.slice();
+        client.port = named.port;
+    }
+};
+
+const Trail = proxy.forwarded.Trail;
+
+/// What the fields of a request say; several fields of a name are one list (RFC 9110 section 5.3).
+fn follow(trust: *const Trust, head: *const http1.Head) Trail {
+    var trail: Trail = .{};
+    var secure: ?bool = null;
+    for (head.fields) |field| {
+        switch (trust.header) {
+            .x_forwarded => switch (field.id) {
+                .x_forwarded_for => add(&trail, trust, proxy.forwarded.ForHops.init(field.value(head.text))),
+                .x_forwarded_proto => secure = proxy.forwarded.lastProto(field.value(head.text)),
+                else => {},
+            },
+            .forwarded => if (field.id == .forwarded) add(&trail, trust, proxy.forwarded.Hops.init(field.value(head.text))),
+        }
+    }
+    if (trust.header == .x_forwarded) trail.secure = secure;
+    return trail;
+}
+
+fn add(trail: *Trail, trust: *const Trust, hops: anytype) void {
+    var it = hops;
+    while (it.next()) |hop| trail.add(hop, switch (hop.from) {
+        .address => |address| trust.networks.contains(&addressOf(address)),
+        .hidden, .malformed => false,
+    });
+}
+
+/// An address that a proxy has told.
+pub fn addressOf(end: proxy.Endpoint) io.Address {
+    return switch (end.address) {
+        .v4 => |bytes| .{ .v4 = .{ .bytes = bytes, .port = end.port } },
+        .v6 => |bytes| .{ .v6 = .{ .bytes = bytes, .port = end.port } },
+    };
+}
