@@ -19,6 +19,8 @@ pub const Target = enum {
     inflate,
     /// The header of the PROXY protocol, against a second parser that sees all of it.
     proxy,
+    /// Fields in which proxies name clients: nothing that a client writes hides what its proxy adds.
+    forwarded,
     /// Bytes into a whole server over a simulated network.
     connection,
 
@@ -38,5 +40,6 @@ const rooms = struct {
     const utf8 = @import("utf8.zig");
     const inflate = @import("inflate.zig");
     const proxy = @import("proxy.zig");
+    const forwarded = @import("forwarded.zig");
     const connection = @import("connection.zig");
 };
