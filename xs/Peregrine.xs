@@ -193,30 +193,19 @@ PPCODE:
     }
 
 void
-access_log_fault(format)
-    const char *format
+access_log_fault(text)
+    const char *text
+ALIAS:
+    networks_fault = 1
 PREINIT:
     size_t at, len;
     const char *reason;
 PPCODE:
-    reason = peregrine_access_log_fault(format, &at, &len);
+    reason = ix ? peregrine_networks_fault(text, &at, &len) : peregrine_access_log_fault(text, &at, &len);
     if (!reason) XSRETURN_EMPTY;
     EXTEND(SP, 3);
-    mPUSHp(format + at, len);
+    mPUSHp(text + at, len);
     mPUSHu(at);
-    mPUSHp(reason, strlen(reason));
-
-void
-networks_fault(networks)
-    const char *networks
-PREINIT:
-    size_t at, len;
-    const char *reason;
-PPCODE:
-    reason = peregrine_networks_fault(networks, &at, &len);
-    if (!reason) XSRETURN_EMPTY;
-    EXTEND(SP, 2);
-    mPUSHp(networks + at, len);
     mPUSHp(reason, strlen(reason));
 
 int

@@ -207,7 +207,7 @@ sub networks_problem {
     for my $text (ref $value ? @$value : $value) {
         return "must be a list of $allowed, and has an element that is none"
             if !defined $text || ref $text || $text =~ /\0/;
-        my ($network, $reason) = Peregrine::networks_fault($text) or next;
+        my ($network, undef, $reason) = Peregrine::networks_fault($text) or next;
         return "must be a list of $allowed: '$network' $reason";
     }
     return;
