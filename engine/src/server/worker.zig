@@ -253,13 +253,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return w.listeners.items[listener].address;
         }
 
-        /// Believes these proxies, when they connect from now on, what they say about clients in header fields; null: none. The worker takes
-        /// the list over.
-        pub fn trustProxies(w: *Self, trust: ?Trust) void {
-            if (w.trust) |*before| before.networks.deinit();
-            w.trust = trust;
-        }
-
         /// What a connection's peer connected to: a numeric address, or the path of a Unix socket. Valid until the worker listens elsewhere.
         pub fn localText(w: *const Self, connection: *const Connection) []const u8 {
             const text = connection.local_text.slice();
@@ -280,6 +273,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         pub const secureListener = secure.secureListener;
         pub const proxyListener = proxied.proxyListener;
+        pub const trustProxies = proxied.trustProxies;
         pub const adopt = accepting.adopt;
 
         pub const setHealthPath = health_part.setHealthPath;

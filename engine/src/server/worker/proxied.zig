@@ -1,8 +1,9 @@
 //! The part of a worker that hears from proxies whose connections they bring: the header of the PROXY protocol, before TLS and everything
-//! else. Connections at other listeners never come here.
+//! else. Connections at other listeners never come here. (What proxies say in header fields: client.zig.)
 const proxy = @import("protocol").proxy;
 const io_room = @import("io");
 const addressOf = @import("../client.zig").addressOf;
+const Trust = @import("../client.zig").Trust;
 const Networks = @import("../networks.zig").Networks;
 
 /// The methods of a worker that serve connections with a header before them.
@@ -16,6 +17,13 @@ pub fn Proxied(comptime W: type) type {
             const slot = &w.listeners.items[listener].proxies;
             if (slot.*) |*before| before.deinit();
             slot.* = proxies;
+        }
+
+        /// Believes these proxies, when they connect from now on, what they say about clients in header fields; null: none. The worker takes
+        /// the list over.
+        pub fn trustProxies(w: *W, trust: ?Trust) void {
+            if (w.trust) |*before| before.networks.deinit();
+            w.trust = trust;
         }
 
         /// A connection has come in from such a place.
