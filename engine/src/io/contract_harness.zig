@@ -9,6 +9,8 @@ const linux = std.os.linux;
 const testing = std.testing;
 
 const Epoll = io.Epoll;
+/// kqueue's logic on this kernel.
+const Kqueue = @import("kqueue.zig").KqueueOver(@import("kqueue/shim.zig").Shim);
 const Sim = io.Sim;
 const Socket = io.Socket;
 
@@ -21,6 +23,9 @@ pub const Setup = struct {
 };
 
 const Kind = enum { v4, v6, unix };
+
+/// How many unix addresses the tests have had.
+var places: u32 = 0;
 
 /// An io of the kernel's, with real sockets at the other end.
 fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
@@ -103,10 +108,11 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
             self.io.deinit();
         }
 
-        /// An abstract unix address leaves no file behind.
+        /// An abstract unix address leaves no file behind. Each is a new one: io_uring gives one back a little later.
         fn place() !io.Address {
             var buffer: [64]u8 = undefined;
-            return .unixPath(try std.fmt.bufPrint(&buffer, "\x00peregrine-io-test-{d}", .{linux.getpid()}));
+            places += 1;
+            return .unixPath(try std.fmt.bufPrint(&buffer, "\x00peregrine-io-test-{d}-{d}", .{ linux.getpid(), places }));
         }
 
         pub fn listen(self: *Harness) !u32 {
@@ -246,7 +252,7 @@ fn SimHarness(comptime seed: u64) type {
 
 /// Runs one test against every io.
 pub fn everywhere(comptime case: anytype) !void {
-    inline for (.{ Epoll, io.Uring }) |Backend| inline for (.{ .v4, .v6, .unix }) |kind| {
+    inline for (.{ Epoll, io.Uring, Kqueue }) |Backend| inline for (.{ .v4, .v6, .unix }) |kind| {
         on(KernelHarness(Backend, kind), case) catch |err| if (err != error.SkipZigTest) return err;
     };
     inline for (0..8) |seed| try on(SimHarness(seed), case);

@@ -1,5 +1,5 @@
-//! Job: one suite of tests for the io contract (io.zig), run against every io there is: epoll over IPv4, IPv6 and unix sockets, and
-//! the simulation with a number of seeds. See contract_harness.zig for how.
+//! Job: one suite of tests for the io contract (io.zig), run against every io there is: epoll, io_uring and (over a stand-in for its
+//! kernel) kqueue, each with IPv4, IPv6 and unix sockets, and the simulation with a number of seeds. See contract_harness.zig for how.
 //! Refuses to know: how an io does it. What only one of them can do is tested at the foot of its own file.
 
 const std = @import("std");

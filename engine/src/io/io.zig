@@ -163,7 +163,9 @@ test {
     _ = zone;
     _ = @import("log_file.zig");
     _ = @import("queue.zig");
+    _ = @import("readiness.zig");
     _ = @import("epoll.zig");
+    _ = @import("kqueue.zig");
     _ = @import("uring.zig");
     _ = @import("sim.zig");
     _ = @import("contract_test.zig");

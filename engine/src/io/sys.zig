@@ -46,13 +46,19 @@ pub const ResourceError = error{
     SystemResources,
 } || UnexpectedError;
 
-fn resourceError(code: E) ResourceError {
+/// Sorts the errno of a call that sets something up.
+pub fn resourceError(code: E) ResourceError {
     return switch (code) {
         .MFILE => error.ProcessDescriptorsExhausted,
         .NFILE => error.SystemDescriptorsExhausted,
         .NOMEM, .NOBUFS, .NOSPC => error.SystemResources,
         else => error.Unexpected,
     };
+}
+
+/// The process that this is.
+pub fn processId() std.posix.pid_t {
+    return linux.getpid();
 }
 
 /// The number behind an errno.

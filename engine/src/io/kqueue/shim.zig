@@ -1,0 +1,119 @@
+//! Job: as much of kqueue as kqueue.zig uses, made of epoll, an eventfd and a timerfd: test code, which lets the contract tests run
+//! kqueue.zig on Linux.
+//! Refuses to know: how the BSDs do it. Sockets' and listeners' filters are kept by epoll, so that closing one forgets them here, too.
+const std = @import("std");
+const sys = @import("../sys.zig");
+const assert = std.debug.assert;
+
+/// A kqueue on Linux.
+pub const Shim = struct {
+    epoll: sys.Fd,
+    event: sys.Fd,
+    timer: sys.Fd,
+    timer_udata: u64 = 0,
+
+    /// `struct kevent`, as FreeBSD and macOS have it.
+    pub const Event = extern struct { ident: usize, filter: i16, flags: u16, fflags: u32, data: i64, udata: usize };
+
+    /// What is to be done with a filter; EOF comes back.
+    pub const EV = struct {
+        pub const ADD = 0x1;
+        pub const DELETE = 0x2;
+        pub const ONESHOT = 0x10;
+        pub const CLEAR = 0x20;
+        pub const EOF = 0x8000;
+    };
+
+    /// What is watched.
+    pub const EVFILT = struct {
+        pub const READ = -1;
+        pub const WRITE = -2;
+        pub const TIMER = -7;
+        pub const USER = -10;
+    };
+
+    /// What a filter of its own wants.
+    pub const NOTE = struct {
+        pub const TRIGGER = 0x01000000;
+    };
+
+    /// A new one.
+    pub fn open() sys.ResourceError!Shim {
+        const epoll = try sys.epollCreate();
+        errdefer sys.close(epoll);
+        const event = try sys.eventFd();
+        errdefer sys.close(event);
+        const timer = try sys.timerFd();
+        return .{ .epoll = epoll, .event = event, .timer = timer };
+    }
+
+    /// Frees it.
+    pub fn close(shim: *const Shim, _: bool) void {
+        for ([_]sys.Fd{ shim.timer, shim.event, shim.epoll }) |own| sys.close(own);
+    }
+
+    /// What a host loop watches.
+    pub fn fd(shim: *const Shim) sys.Fd {
+        return shim.epoll;
+    }
+
+    /// Strict about what it was not made for.
+    pub fn change(shim: *Shim, event: *const Event) sys.ResourceError!void {
+        const ident: sys.Fd = @intCast(event.ident);
+        switch (event.filter) {
+            EVFILT.READ => switch (event.flags) {
+                EV.ADD => try sys.epollAdd(shim.epoll, ident, sys.Ready.in, event.udata),
+                EV.ADD | EV.CLEAR => try sys.epollAdd(shim.epoll, ident, reading, event.udata),
+                EV.DELETE => try sys.epollDelete(shim.epoll, ident),
+                else => unreachable,
+            },
+            EVFILT.WRITE => {
+                assert(event.flags == EV.ADD | EV.CLEAR);
+                try sys.epollModify(shim.epoll, ident, reading | sys.Ready.out, event.udata);
+            },
+            EVFILT.USER => if (event.fflags == NOTE.TRIGGER) sys.eventRaise(shim.event) else {
+                assert(event.flags == EV.ADD | EV.CLEAR);
+                try sys.epollAdd(shim.epoll, shim.event, sys.Ready.in | sys.Ready.edge, event.udata);
+            },
+            EVFILT.TIMER => {
+                assert(event.flags == EV.ADD | EV.ONESHOT);
+                if (shim.timer_udata == 0) try sys.epollAdd(shim.epoll, shim.timer, sys.Ready.in | sys.Ready.edge, event.udata);
+                shim.timer_udata = event.udata;
+                sys.timerArm(shim.timer, sys.monotonicMs() + @as(u64, @intCast(event.data)));
+            },
+            else => unreachable,
+        }
+    }
+
+    const reading = sys.Ready.in | sys.Ready.peer_shut | sys.Ready.edge;
+
+    /// What epoll reports once may be two events here.
+    pub fn wait(shim: *const Shim, events: []Event, timeout_ms: i32) []const Event {
+        var buffer: [64]sys.EpollEvent = undefined;
+        assert(events.len >= 2);
+        const reports = sys.epollWait(shim.epoll, buffer[0..@min(buffer.len, events.len / 2)], timeout_ms);
+        var count: usize = 0;
+        for (reports) |report| {
+            const ends = report.events & (sys.Ready.peer_shut | sys.Ready.hung_up | sys.Ready.failed) != 0;
+            var event: Event = .{
+                .ident = 0, // nobody looks at it
+                .filter = if (report.data.u64 == shim.timer_udata) EVFILT.TIMER else EVFILT.READ,
+                .flags = if (ends) EV.EOF else 0,
+                // The BSDs tell the error itself, which here could not be asked for without taking it.
+                .fflags = if (report.events & sys.Ready.failed != 0) sys.number(.CONNRESET) else 0,
+                .data = 0,
+                .udata = report.data.u64,
+            };
+            if (ends or report.events & sys.Ready.in != 0) {
+                events[count] = event;
+                count += 1;
+            }
+            if (report.events & sys.Ready.out != 0) {
+                event.filter = EVFILT.WRITE;
+                events[count] = event;
+                count += 1;
+            }
+        }
+        return events[0..count];
+    }
+};

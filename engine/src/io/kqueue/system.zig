@@ -1,0 +1,66 @@
+//! Job: the kqueue of the system itself (man 2 kqueue).
+//! Refuses to know: what is watched.
+const std = @import("std");
+const c = std.c;
+const sys = @import("../sys.zig");
+const assert = std.debug.assert;
+
+/// A kqueue of the kernel's.
+pub const System = struct {
+    queue: sys.Fd,
+
+    pub const Event = c.Kevent;
+    pub const EV = c.EV;
+    pub const EVFILT = c.EVFILT;
+    pub const NOTE = c.NOTE;
+
+    /// A new kqueue, closed on exec.
+    pub fn open() sys.ResourceError!System {
+        const rc = c.kqueue();
+        if (rc < 0) return sys.resourceError(c.errno(rc));
+        // A fork inherits no kqueue, but an exec without a fork would.
+        _ = c.fcntl(rc, c.F.SETFD, @as(c_int, c.FD_CLOEXEC));
+        return .{ .queue = rc };
+    }
+
+    /// Frees it. In a fork there is nothing to free, and the number may be somebody else's.
+    pub fn close(system: *const System, forked: bool) void {
+        if (!forked) sys.close(system.queue);
+    }
+
+    /// What a host loop watches.
+    pub fn fd(system: *const System) sys.Fd {
+        return system.queue;
+    }
+
+    /// Adds, changes or removes one filter. Safe from any thread.
+    pub fn change(system: *const System, event: *const Event) sys.ResourceError!void {
+        while (true) {
+            // Without room for events, an error is the call's own.
+            const rc = c.kevent(system.queue, @ptrCast(event), 1, @ptrCast(@constCast(event)), 0, null);
+            switch (c.errno(rc)) {
+                .SUCCESS => return,
+                .INTR => continue,
+                else => |code| return sys.resourceError(code),
+            }
+        }
+    }
+
+    /// Waits at most `timeout_ms` (-1: for ever) and fills `events`. A signal ends the wait early with nothing.
+    pub fn wait(system: *const System, events: []Event, timeout_ms: i32) []const Event {
+        const timeout: c.timespec = .{
+            .sec = @divFloor(timeout_ms, std.time.ms_per_s),
+            .nsec = @as(isize, @mod(timeout_ms, std.time.ms_per_s)) * std.time.ns_per_ms,
+        };
+        const rc = c.kevent(system.queue, events.ptr, 0, events.ptr, @intCast(events.len), if (timeout_ms < 0) null else &timeout);
+        return switch (c.errno(rc)) {
+            .SUCCESS => events[0..@intCast(rc)],
+            .INTR => events[0..0],
+            else => unreachable, // our own fault
+        };
+    }
+
+    comptime {
+        assert(@sizeOf(usize) == @sizeOf(u64)); // `udata` carries a whole label
+    }
+};
