@@ -6,6 +6,7 @@
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build sim         the simulated histories and the fuzz corpus alone
 //!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
+//!     zig build elsewhere   compile the package with an example for macOS and FreeBSD
 //!     zig build examples    the example servers; zig build run-counter (and so on) runs one
 //!     zig build docs        the manual of the package's declarations, in zig-out/docs/
 //!     zig build bench       the yardstick and micro-benchmarks
@@ -52,9 +53,10 @@ pub fn build(b: *std.Build) void {
     const pages = b.addInstallDirectory(.{ .source_dir = manual.getEmittedDocs(), .install_dir = .prefix, .install_subdir = "docs" });
     b.step("docs", "Write the manual of the package's declarations").dependOn(&pages.step);
 
+    addElsewhere(b);
     addTlsTests(b, target, optimize, rooms, with_tls);
     addAbi(b, target, optimize, rooms);
-    addPrograms(b, "examples", "Build the example servers", "example", &.{ "hello", "counter", "basic", "dirserver", "fileserver", "websocket" }, target, optimize, rooms);
+    addPrograms(b, "examples", "Build the example servers", "example", &examples, target, optimize, rooms);
     addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{ "yardstick", "handshakes" }, target, optimize, rooms);
 }
 
@@ -124,6 +126,8 @@ const Rooms = struct {
             .root_source_file = b.path(path),
             .target = how.target,
             .optimize = how.optimize,
+            // Linux's system calls need none; elsewhere libc is the only door to them.
+            .link_libc = if (how.target.result.os.tag == .linux) null else true,
             // Position-independent, because all of it may end up in a Perl module's shared object.
             .pic = true,
             .fuzz = how.coverage,
@@ -142,6 +146,29 @@ fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Ru
     run.setCwd(b.path("."));
     return run;
 }
+
+/// The package on the systems with kqueue, without TLS: all examples are checked there, and one of them is linked, too.
+fn addElsewhere(b: *std.Build) void {
+    const step = b.step("elsewhere", "Compile the package and its examples for macOS and FreeBSD");
+    for ([_]std.Target.Query{
+        .{ .cpu_arch = .aarch64, .os_tag = .macos },
+        .{ .cpu_arch = .x86_64, .os_tag = .freebsd },
+    }) |query| {
+        const how: Rooms.How = .{ .target = b.resolveTargetQuery(query), .optimize = .debug };
+        const rooms: Rooms = .create(b, how);
+        for (examples) |name| {
+            const module = Rooms.room(b, b.fmt("example/{s}.zig", .{name}), how);
+            module.strip = true; // takes half as long
+            module.addImport("peregrine", rooms.peregrine);
+            const program = b.addExecutable(.{ .name = b.fmt("{s}-{t}", .{ name, query.os_tag.? }), .root_module = module });
+            step.dependOn(&program.step);
+            // Nobody runs it; asking for its file is what makes it more than checked.
+            if (std.mem.eql(u8, name, "dirserver")) _ = program.getEmittedBin();
+        }
+    }
+}
+
+const examples = [_][]const u8{ "hello", "counter", "basic", "dirserver", "fileserver", "websocket" };
 
 /// The fuzz targets as a library for libFuzzer: checked, optimised, and counting what runs.
 fn addFuzz(b: *std.Build, target: std.Build.ResolvedTarget) void {

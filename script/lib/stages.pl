@@ -90,7 +90,7 @@ sub zig_tests ($folder, @steps) {
     return (passed => $passed // 0, failed => $failed, skipped => $skipped // 0);
 }
 
-sub engine (@) { return counted(zig_tests('engine', 'test', 'test-tls')) }
+sub engine (@) { return counted(zig_tests('engine', 'test', 'test-tls', 'elsewhere')) }
 
 sub c_example (@) { return counted(run_tap('script/lib/c_example.t')) }
 

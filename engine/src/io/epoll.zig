@@ -9,6 +9,7 @@ const io = @import("io.zig");
 const readiness = @import("readiness.zig");
 const socket_room = @import("socket.zig");
 const sys = @import("sys.zig");
+const watch = @import("sys/epoll.zig");
 const Label = readiness.Label;
 
 /// The io of Linux.
@@ -19,17 +20,17 @@ const Poller = struct {
     waker: sys.Fd,
     /// Created when a host loop asks for its first alarm.
     timer: ?sys.Fd = null,
-    reports: []sys.EpollEvent,
+    reports: []watch.EpollEvent,
 
     pub fn init(gpa: std.mem.Allocator, reports_max: u16) Epoll.InitError!Poller {
-        const reports = try gpa.alloc(sys.EpollEvent, reports_max);
+        const reports = try gpa.alloc(watch.EpollEvent, reports_max);
         errdefer gpa.free(reports);
-        const epoll = try sys.epollCreate();
+        const epoll = try watch.epollCreate();
         errdefer sys.close(epoll);
-        const waker = try sys.eventFd();
+        const waker = try watch.eventFd();
         errdefer sys.close(waker);
         const label: Label = .{ .kind = .waker, .index = 0, .generation = 0 };
-        try sys.epollAdd(epoll, waker, sys.Ready.in | sys.Ready.edge, @bitCast(label));
+        try watch.epollAdd(epoll, waker, watch.Ready.in | watch.Ready.edge, @bitCast(label));
         return .{ .epoll = epoll, .waker = waker, .reports = reports };
     }
 
@@ -48,65 +49,65 @@ const Poller = struct {
 
     /// Exclusive: a listener may be shared, and a connection shall wake one of those who wait.
     pub fn watchListener(poller: *Poller, listener: sys.Fd, label: Label) sys.ResourceError!void {
-        return sys.epollAdd(poller.epoll, listener, sys.Ready.in | sys.Ready.exclusive, @bitCast(label));
+        return watch.epollAdd(poller.epoll, listener, watch.Ready.in | watch.Ready.exclusive, @bitCast(label));
     }
 
     /// An exclusive watch cannot be modified, only removed.
     pub fn unwatchListener(poller: *Poller, listener: sys.Fd) void {
-        sys.epollDelete(poller.epoll, listener) catch unreachable;
+        watch.epollDelete(poller.epoll, listener) catch unreachable;
     }
 
     /// What every socket is watched for from the start.
-    const watched = sys.Ready.in | sys.Ready.peer_shut | sys.Ready.edge;
+    const watched = watch.Ready.in | watch.Ready.peer_shut | watch.Ready.edge;
 
     /// Tells of bytes and of the end, once for each edge.
     pub fn watchSocket(poller: *Poller, socket: sys.Fd, label: Label) sys.ResourceError!void {
-        return sys.epollAdd(poller.epoll, socket, watched, @bitCast(label));
+        return watch.epollAdd(poller.epoll, socket, watched, @bitCast(label));
     }
 
     /// Tells of room to send, too.
     pub fn watchRoom(poller: *Poller, socket: sys.Fd, label: Label) sys.ResourceError!void {
-        return sys.epollModify(poller.epoll, socket, watched | sys.Ready.out, @bitCast(label));
+        return watch.epollModify(poller.epoll, socket, watched | watch.Ready.out, @bitCast(label));
     }
 
     /// Tells of nothing further.
     pub fn unwatchSocket(poller: *Poller, socket: sys.Fd, _: bool) void {
-        sys.epollDelete(poller.epoll, socket) catch unreachable; // it is watched
+        watch.epollDelete(poller.epoll, socket) catch unreachable; // it is watched
     }
 
     /// Waits at most `timeout_ms` (-1: for ever). A signal ends the wait early with nothing.
-    pub fn wait(poller: *Poller, timeout_ms: i32) []const sys.EpollEvent {
-        return sys.epollWait(poller.epoll, poller.reports, timeout_ms);
+    pub fn wait(poller: *Poller, timeout_ms: i32) []const watch.EpollEvent {
+        return watch.epollWait(poller.epoll, poller.reports, timeout_ms);
     }
 
     /// What a report says.
-    pub inline fn notice(report: *const sys.EpollEvent) readiness.Notice {
-        const ending = sys.Ready.peer_shut | sys.Ready.hung_up | sys.Ready.failed;
+    pub inline fn notice(report: *const watch.EpollEvent) readiness.Notice {
+        const ending = watch.Ready.peer_shut | watch.Ready.hung_up | watch.Ready.failed;
         const events = report.events;
         return .{
             .label = @bitCast(report.data.u64),
-            .readable = events & (sys.Ready.in | ending) != 0,
+            .readable = events & (watch.Ready.in | ending) != 0,
             .ending = events & ending != 0,
-            .failed = events & sys.Ready.failed != 0,
-            .room = events & (sys.Ready.out | sys.Ready.failed) != 0,
+            .failed = events & watch.Ready.failed != 0,
+            .room = events & (watch.Ready.out | watch.Ready.failed) != 0,
         };
     }
 
     /// Makes the waker report. From any thread.
     pub fn ring(poller: *const Poller) void {
-        sys.eventRaise(poller.waker);
+        watch.eventRaise(poller.waker);
     }
 
     /// Makes the timer report once the monotonic clock is there.
     pub fn arm(poller: *Poller, at_ms: u64) sys.ResourceError!void {
         if (poller.timer == null) {
-            const timer = try sys.timerFd();
+            const timer = try watch.timerFd();
             errdefer sys.close(timer);
             const label: Label = .{ .kind = .timer, .index = 0, .generation = 0 };
-            try sys.epollAdd(poller.epoll, timer, sys.Ready.in | sys.Ready.edge, @bitCast(label));
+            try watch.epollAdd(poller.epoll, timer, watch.Ready.in | watch.Ready.edge, @bitCast(label));
             poller.timer = timer;
         }
-        sys.timerArm(poller.timer.?, at_ms);
+        watch.timerArm(poller.timer.?, at_ms);
     }
 };
 

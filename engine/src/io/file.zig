@@ -1,6 +1,5 @@
 //! What a server needs of open files: their size, their bytes, a descriptor of one's own, and its end. Sending them is `sendFile`'s.
 const std = @import("std");
-const linux = std.os.linux;
 const sys = @import("sys.zig");
 
 /// What may be wrong with a descriptor, or with asking for another one.
@@ -8,11 +7,8 @@ pub const Error = error{ DescriptorsExhausted, NotAFile };
 
 /// Bytes in the file behind `fd`; NotAFile if it has no size (a pipe, a socket, a closed descriptor).
 pub fn size(fd: sys.Fd) Error!u64 {
-    var info: linux.Statx = undefined;
-    const rc = linux.statx(fd, "", linux.AT.EMPTY_PATH, .{ .TYPE = true, .SIZE = true }, &info);
-    if (linux.errno(rc) != .SUCCESS) return error.NotAFile;
-    if (!linux.S.ISREG(info.mode)) return error.NotAFile;
-    return info.size;
+    const found = sys.look(fd) orelse return error.NotAFile;
+    return if (found.kind == .regular) found.size else error.NotAFile;
 }
 
 /// A descriptor of our own for the same open file, closed on exec.
@@ -36,6 +32,8 @@ pub fn read(fd: sys.Fd, buffer: []u8, offset: u64) error{Unreadable}!usize {
 pub fn close(fd: sys.Fd) void {
     sys.close(fd);
 }
+
+const linux = std.os.linux;
 
 test "size and duplicate of a regular file; neither of a pipe" {
     const rc = linux.memfd_create("peregrine-test", 0);

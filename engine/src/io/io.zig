@@ -1,7 +1,7 @@
 //! Room `io`: sockets become a handful of events. Imports std and speaks to the kernel.
 //! Refuses to know: HTTP, TLS, connections, who may have which deadline.
 //!
-//! The contract of an io. `Epoll`, `Uring` and `Sim` keep it (contract_test.zig runs one suite against all of them): its verbs fit
+//! The contract of an io. `Epoll`, `Kqueue`, `Uring` and `Sim` keep it (contract_test.zig runs one suite against all of them): its verbs fit
 //! kernels that report readiness (epoll, kqueue) and kernels that report completion (io_uring) alike.
 //!
 //! One thread owns an io and calls it; only `wake` may come from elsewhere. Create it after fork. The caller's loop:
@@ -43,6 +43,12 @@ pub const LogFile = @import("log_file.zig").LogFile;
 pub const LogTarget = @import("log_file.zig").Target;
 /// Threads of the engine's own.
 pub const thread = @import("thread.zig");
+/// The process that this is.
+pub const processId = sys.processId;
+/// A number that nobody can guess; null if the kernel has none.
+pub const randomSeed = sys.randomSeed;
+/// Lets the sockets that a listener will accept gather small packets.
+pub const inheritDelay = socket.inheritDelay;
 /// How far local time is ahead of UTC.
 pub const zone = @import("zone.zig");
 pub const Address = socket.Address;
@@ -57,9 +63,13 @@ pub const SocketAccess = @import("socket_file.zig").Access;
 /// The file of a unix socket that listens, to be removed in the end.
 pub const SocketFile = @import("socket_file.zig").SocketFile;
 pub const Epoll = @import("epoll.zig").Epoll;
+pub const Kqueue = @import("kqueue.zig").Kqueue;
 /// Whether this system may have io_uring at all.
 pub const has_rings = builtin.os.tag == .linux;
 pub const Uring = if (has_rings) @import("uring.zig").Uring else @compileError("io_uring is Linux's");
+/// Whether the kernel spreads connections over listeners that share an address (`ListenOptions.reuse_port`). macOS gives them all to one:
+/// there, threads share one listener instead.
+pub const spreads_connections = !builtin.os.tag.isDarwin();
 pub const Sim = @import("sim.zig").Sim;
 /// The far end of a simulated connection.
 pub const SimPeer = @import("sim.zig").Peer;
@@ -67,13 +77,14 @@ pub const SimPeer = @import("sim.zig").Peer;
 /// The io of this platform.
 pub const Native = switch (builtin.os.tag) {
     .linux => Epoll,
-    else => @compileError("room io has no backend for this system yet; see epoll.zig for what one has to do"),
+    .freebsd, .macos => Kqueue,
+    else => @compileError("room io has no backend for this system yet; see readiness.zig for what one has to do"),
 };
 
 /// Chosen by the caller of `add`, given back with every event of that socket.
 pub const Token = u64;
 
-/// Names a socket: the kernel's descriptor under `Epoll`, an index under `Sim`.
+/// Names a socket: the kernel's descriptor, or an index under `Sim`.
 pub const Socket = enum(i32) {
     none = -1,
     _,
@@ -130,12 +141,12 @@ pub const SendResult = union(enum) {
     file_failed: u16,
 };
 
-/// Why a `wait` may fail. Under epoll it never does.
+/// Why a `wait` may fail. Under epoll and kqueue it never does.
 pub const WaitError = error{SystemResources};
 
 /// Which io a server runs on.
 pub const Backend = enum {
-    /// What this system has always had: epoll.
+    /// What this system has always had: epoll, or kqueue.
     native,
     /// io_uring, if the kernel has it and nobody forbids it; otherwise `native`.
     uring,

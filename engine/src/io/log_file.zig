@@ -48,7 +48,7 @@ pub const LogFile = struct {
     path: [:0]const u8,
     thread: std.Thread,
     /// The process that the thread belongs to: a fork has none.
-    pid: std.os.linux.pid_t,
+    pid: std.posix.pid_t,
 
     // The writer's own. Positions count up for ever; the ring's index is their low part.
     at: u64 = 0,
@@ -106,7 +106,7 @@ pub const LogFile = struct {
             },
         };
         errdefer sys.close(fd);
-        log.* = .{ .gpa = gpa, .ring = ring, .fd = fd, .path = path, .thread = undefined, .pid = std.os.linux.getpid() };
+        log.* = .{ .gpa = gpa, .ring = ring, .fd = fd, .path = path, .thread = undefined, .pid = sys.processId() };
         log.thread = try thread.spawn(run, .{log});
         return log;
     }
@@ -170,7 +170,7 @@ pub const LogFile = struct {
     /// Writes what is left and ends the thread. A file that takes nothing is given some time, then the thread is left to itself.
     pub fn close(log: *LogFile) void {
         // In a fork there is no thread, and what is left is the parent's to write.
-        if (std.os.linux.getpid() != log.pid) return log.free();
+        if (sys.processId() != log.pid) return log.free();
         log.wish.store(.close, .release);
         log.ringBell();
         sys.sleepOn(&log.ended, 0, farewell_ms);

@@ -608,7 +608,7 @@ const Slot = struct {
     /// A send was cut short; the `sent` event is so many rounds away, and room is needed too.
     const Stall = union(enum) { none, rounds: u8 };
 
-    fn fail(self: *Slot, code: std.os.linux.E) u16 {
+    fn fail(self: *Slot, code: sys.E) u16 {
         self.phase = .{ .dying = sys.number(code) };
         return self.phase.dying;
     }

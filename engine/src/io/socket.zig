@@ -5,7 +5,6 @@
 const std = @import("std");
 const socket_file = @import("socket_file.zig");
 const sys = @import("sys.zig");
-const linux = std.os.linux;
 const assert = std.debug.assert;
 
 /// Where a socket listens, or who is at its other end.
@@ -21,7 +20,7 @@ pub const Address = union(enum) {
     pub const V6 = struct { bytes: [16]u8, port: u16, scope: u32 = 0 };
 
     /// The path of a unix socket. Empty for a peer that has none, which is the rule for clients. A leading NUL byte names an
-    /// abstract socket, which lives in no directory.
+    /// abstract socket (Linux), which lives in no directory.
     pub const Unix = struct {
         buffer: [path_bytes_max]u8,
         length: u8,
@@ -32,8 +31,8 @@ pub const Address = union(enum) {
         }
     };
 
-    /// The longest path of a unix socket: one byte of the kernel's 108 stays for a NUL.
-    pub const path_bytes_max = 107;
+    /// The longest path of a unix socket: one byte of the kernel's 108 (104 on a BSD) stays for a NUL.
+    pub const path_bytes_max = @typeInfo(@FieldType(sys.sockaddr.un, "path")).array.len - 1;
 
     /// Enough for the text of any address.
     pub const text_bytes_max = "unix:".len + path_bytes_max;
@@ -136,9 +135,9 @@ pub const Address = union(enum) {
     /// The address family, as `socket` wants it.
     pub fn family(self: *const Address) u32 {
         return switch (self.*) {
-            .v4 => linux.AF.INET,
-            .v6 => linux.AF.INET6,
-            .unix => linux.AF.UNIX,
+            .v4 => sys.AF.INET,
+            .v6 => sys.AF.INET6,
+            .unix => sys.AF.UNIX,
         };
     }
 
@@ -158,7 +157,7 @@ pub const Address = union(enum) {
             },
             .unix => |*unix| {
                 const un: *sys.sockaddr.un = @ptrCast(storage);
-                un.family = linux.AF.UNIX;
+                un.family = sys.AF.UNIX;
                 @memcpy(un.path[0..unix.length], unix.path());
                 // The NUL ends a path, but in an abstract name it would count.
                 const abstract = unix.length > 0 and unix.buffer[0] == 0;
@@ -170,15 +169,15 @@ pub const Address = union(enum) {
     /// Reads an address from the kernel. Null: a family that is none of ours, so the descriptor is none of ours either.
     pub fn fromSystem(storage: *const sys.sockaddr.storage, length: sys.socklen_t) ?Address {
         switch (storage.family) {
-            linux.AF.INET => {
+            sys.AF.INET => {
                 const in: *const sys.sockaddr.in = @ptrCast(storage);
                 return .{ .v4 = .{ .bytes = @bitCast(in.addr), .port = std.mem.bigToNative(u16, in.port) } };
             },
-            linux.AF.INET6 => {
+            sys.AF.INET6 => {
                 const in6: *const sys.sockaddr.in6 = @ptrCast(storage);
                 return .{ .v6 = .{ .bytes = in6.addr, .port = std.mem.bigToNative(u16, in6.port), .scope = in6.scope_id } };
             },
-            linux.AF.UNIX => {
+            sys.AF.UNIX => {
                 const un: *const sys.sockaddr.un = @ptrCast(storage);
                 const given = un.path[0..@min(length -| unix_path_offset, path_bytes_max)];
                 const abstract = given.len > 0 and given[0] == 0;
@@ -210,9 +209,9 @@ pub const ListenOptions = struct {
 
 pub const ListenError = sys.SocketError || sys.BindError || sys.OptionError;
 
-/// A listening socket, non-blocking and closed on exec. TCP sockets that it accepts inherit TCP_NODELAY from it (Linux does
-/// that), which saves one system call per connection. The caller closes it; the file of a unix socket stays (several processes may share
-/// it), the caller removes it: see `SocketFile`.
+/// A listening socket, non-blocking and closed on exec. TCP sockets that it accepts inherit TCP_NODELAY from it (Linux, FreeBSD and macOS
+/// do that), which saves one system call per connection. The caller closes it; the file of a unix socket stays (several processes may
+/// share it), the caller removes it: see `SocketFile`.
 pub fn listenSocket(address: *const Address, options: ListenOptions) ListenError!sys.Fd {
     const fd = try sys.socket(address.family());
     errdefer sys.close(fd);
@@ -243,8 +242,16 @@ pub fn inheritNoDelay(listener: sys.Fd) void {
 
 /// The address of a socket that came from elsewhere and listens already.
 pub fn listeningAddress(fd: sys.Fd) (sys.SocketError || error{NotListening})!Address {
-    const listens = sys.getOption(fd, .accept_conn) catch return error.NotListening;
+    const listens = sys.getOption(fd, .accept_conn) catch |err| switch (err) {
+        error.OptionUnsupported => 1, // macOS does not tell; accepting will
+        else => return error.NotListening,
+    };
     return if (listens != 0) localAddress(fd) else error.NotListening;
+}
+
+/// The opposite of `inheritNoDelay`: small packets wait for more (Nagle's algorithm).
+pub fn inheritDelay(listener: sys.Fd) void {
+    sys.setOption(listener, .no_delay, 0) catch {}; // a Unix socket has no such option, and no such delay
 }
 
 /// The address on our side of a socket; after listening at port 0, the real port.
@@ -256,6 +263,7 @@ pub fn localAddress(fd: sys.Fd) sys.SocketError!Address {
 }
 
 const testing = std.testing;
+const linux = std.os.linux;
 
 fn expectText(expected: []const u8, address: Address) !void {
     var buffer: [Address.text_bytes_max]u8 = undefined;

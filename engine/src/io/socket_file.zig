@@ -4,7 +4,6 @@
 const std = @import("std");
 const sys = @import("sys.zig");
 const Address = @import("socket.zig").Address;
-const linux = std.os.linux;
 
 /// Who may connect to a unix socket: the kernel asks for write permission on its file.
 pub const Access = struct {
@@ -33,17 +32,17 @@ pub fn listen(fd: sys.Fd, unix: *const Address.Unix, backlog: u31, access: Acces
     const length = place.toSystem(&storage);
     sys.bind(fd, @ptrCast(&storage), length) catch |err| {
         if (err != error.AddressInUse or !replace_stale or !isStale(&path, &storage, length)) return err;
-        if (linux.errno(linux.unlink(&path)) != .SUCCESS) return error.AccessDenied;
+        if (!sys.unlink(&path)) return error.AccessDenied;
         try sys.bind(fd, @ptrCast(&storage), length);
     };
-    errdefer _ = linux.unlink(&path);
+    errdefer _ = sys.unlink(&path);
     try grant(&path, access);
     try sys.listen(fd, backlog);
 }
 
 /// An ordinary file refuses just like a socket whose owner is gone: only a socket is stale.
 fn isStale(path: [*:0]const u8, storage: *const sys.sockaddr.storage, length: sys.socklen_t) bool {
-    const probe = sys.socket(linux.AF.UNIX) catch return false;
+    const probe = sys.socket(sys.AF.UNIX) catch return false;
     defer sys.close(probe);
     sys.connect(probe, @ptrCast(storage), length) catch |err| switch (err) {
         error.Refused => return statusOf(path) != null,
@@ -52,48 +51,35 @@ fn isStale(path: [*:0]const u8, storage: *const sys.sockaddr.storage, length: sy
     return false;
 }
 
-fn grant(path: [*:0]const u8, access: Access) error{ AccessDenied, PathUnusable }!void {
+fn grant(path: [*:0]const u8, access: Access) sys.GrantError!void {
     if (access.isDefault()) return;
-    const unchanged = std.math.maxInt(u32);
-    if (access.uid != null or access.gid != null) {
-        try allowed(linux.lchown(path, access.uid orelse unchanged, access.gid orelse unchanged));
-    }
-    if (access.mode) |mode| try allowed(linux.chmod(path, mode));
-}
-
-fn allowed(rc: usize) error{ AccessDenied, PathUnusable }!void {
-    return switch (linux.errno(rc)) {
-        .SUCCESS => {},
-        .PERM, .ACCES => error.AccessDenied,
-        else => error.PathUnusable,
-    };
+    if (access.uid != null or access.gid != null) try sys.setOwner(path, access.uid, access.gid);
+    if (access.mode) |mode| try sys.setMode(path, mode);
 }
 
 /// What the file at a path is, if it is a socket.
-fn statusOf(path: [*:0]const u8) ?linux.Statx {
-    var status: linux.Statx = undefined;
-    const rc = linux.statx(linux.AT.FDCWD, path, linux.AT.SYMLINK_NOFOLLOW, .{ .TYPE = true, .INO = true }, &status);
-    return if (linux.errno(rc) == .SUCCESS and linux.S.ISSOCK(status.mode)) status else null;
+fn statusOf(path: [*:0]const u8) ?sys.Look {
+    const found = sys.lookFor(path) orelse return null;
+    return if (found.kind == .socket) found else null;
 }
 
 /// One server's turn to make a socket file in a directory.
 const Turn = struct {
     directory: ?sys.Fd,
 
-    const exclusive = 2;
-    const at_once = 4;
     const attempts = 100;
-    const pause: linux.timespec = .{ .sec = 0, .nsec = 5 * std.time.ns_per_ms };
+    const pause_ms = 5;
 
     /// Whoever may read a directory may lock it for as long as he likes: after half a second it goes on without.
     fn take(path: []const u8) Turn {
         const name = std.posix.toPosixPath(std.fs.path.dirname(path) orelse ".") catch return .{ .directory = null };
-        const rc = linux.openat(linux.AT.FDCWD, &name, .{ .ACCMODE = .RDONLY, .DIRECTORY = true, .CLOEXEC = true }, 0);
-        if (linux.errno(rc) != .SUCCESS) return .{ .directory = null };
-        const directory: sys.Fd = @intCast(rc);
+        const directory: sys.Fd = switch (sys.openFolder(&name)) {
+            .done => |fd| @intCast(fd),
+            .blocked, .failed => return .{ .directory = null },
+        };
         for (0..attempts) |_| {
-            if (linux.errno(linux.flock(directory, exclusive | at_once)) != .AGAIN) break;
-            _ = linux.nanosleep(&pause, null);
+            if (sys.lock(directory) != .blocked) break;
+            sys.sleep(pause_ms);
         }
         return .{ .directory = directory };
     }
@@ -107,26 +93,27 @@ const Turn = struct {
 pub const SocketFile = struct {
     unix: Address.Unix,
     inode: u64,
-    device: [2]u32,
+    device: u64,
 
     /// The file at an address where a socket listens; null if there is none.
     pub fn of(address: *const Address) ?SocketFile {
         if (address.* != .unix or address.unix.length == 0 or address.unix.buffer[0] == 0) return null;
         const path = std.posix.toPosixPath(address.unix.path()) catch return null;
         const status = statusOf(&path) orelse return null;
-        return .{ .unix = address.unix, .inode = status.ino, .device = .{ status.dev_major, status.dev_minor } };
+        return .{ .unix = address.unix, .inode = status.inode, .device = status.device };
     }
 
     /// Removes it, unless somebody else's socket has taken its place.
     pub fn remove(file: *const SocketFile) void {
         const now: SocketFile = of(&.{ .unix = file.unix }) orelse return;
-        if (now.inode != file.inode or !std.meta.eql(now.device, file.device)) return;
+        if (now.inode != file.inode or now.device != file.device) return;
         const path = std.posix.toPosixPath(file.unix.path()) catch return;
-        _ = linux.unlink(&path);
+        _ = sys.unlink(&path);
     }
 };
 
 const testing = std.testing;
+const linux = std.os.linux;
 const listenSocket = @import("socket.zig").listenSocket;
 
 fn testPlace(buffer: *[64]u8) !Address {
@@ -158,7 +145,7 @@ test "the mode is the wanted one; a file is removed by its owner only" {
     const address = try testPlace(&buffer);
     const path = try std.posix.toPosixPath(address.unix.path());
     const first = try listenSocket(&address, .{ .access = .{ .mode = 0o620, .uid = linux.getuid() } });
-    try testing.expectEqual(0o620, statusOf(&path).?.mode & 0o7777);
+    try testing.expectEqual(0o620, statusOf(&path).?.mode);
     const file = SocketFile.of(&address).?;
     sys.close(first);
     // Somebody else starts there: the other file must not get the number of the first one, so that one stays for now.

@@ -1,23 +1,32 @@
-//! Job: the Linux system calls that room `io` needs, each as a small typed function.
+//! Job: the system calls that room `io` needs, each as a small typed function: Linux's own, or those of a BSD's libc (FreeBSD, macOS).
 //! Setting something up answers with a Zig error set, because a caller may want to name the cause. Moving bytes answers with a
 //! value (`Moved`), because a full buffer or a dead peer is a normal day there and the errno must survive.
 //! Refuses to know: events, readiness, addresses in text form. Nothing here retries, except after EINTR.
-//! Follows the Linux man pages, section 2. SIGPIPE: every send carries MSG_NOSIGNAL; `sendfile` cannot, see there.
+//! Follows the man pages, section 2. Where the systems differ, sys/linux.zig and sys/bsd.zig have the same names.
+//! SIGPIPE: no send raises it; `sendFile` may, see there.
 
 const std = @import("std");
 const builtin = @import("builtin");
-const linux = std.os.linux;
-const E = linux.E;
+const is_linux = builtin.os.tag == .linux;
+/// Without libc in between, where that is possible.
+const system = if (is_linux) std.os.linux else std.c;
+const here = if (is_linux) @import("sys/linux.zig") else @import("sys/bsd.zig");
 const assert = std.debug.assert;
 
+/// The kernel's reasons.
+pub const E = system.E;
+/// Which reason a call gave.
+pub const errno = if (is_linux) std.os.linux.errno else std.c.errno;
 /// A kernel file descriptor.
-pub const Fd = linux.fd_t;
+pub const Fd = system.fd_t;
 /// A piece of memory to send: `base` and `len`, laid out as the kernel wants it.
 pub const Slice = std.posix.iovec_const;
-/// A piece of memory to receive into.
-pub const sockaddr = linux.sockaddr;
+/// Address families.
+pub const AF = system.AF;
+/// A socket's address.
+pub const sockaddr = system.sockaddr;
 /// The length of a socket address.
-pub const socklen_t = linux.socklen_t;
+pub const socklen_t = system.socklen_t;
 
 /// The most slices that one `send` takes. Far below IOV_MAX on purpose: the caller lays them out on its stack for every send, and what a
 /// connection has queued is few blocks.
@@ -32,6 +41,21 @@ pub const Moved = union(enum) {
     /// The errno. What it means for the socket is for the caller to decide.
     failed: E,
 };
+
+/// What a system call says, as a value.
+pub fn moved(rc: anytype) Moved {
+    return switch (errno(rc)) {
+        .SUCCESS => .{ .done = @intCast(rc) },
+        .AGAIN => .blocked,
+        else => |code| .{ .failed = code },
+    };
+}
+
+/// What a call says that makes a descriptor: it never has to be asked again.
+pub fn made(rc: anytype) Moved {
+    const code = errno(rc);
+    return if (code == .SUCCESS) .{ .done = @intCast(rc) } else .{ .failed = code };
+}
 
 /// Any errno that a caller is not expected to tell apart.
 pub const UnexpectedError = error{Unexpected};
@@ -58,8 +82,11 @@ pub fn resourceError(code: E) ResourceError {
 
 /// The process that this is.
 pub fn processId() std.posix.pid_t {
-    return linux.getpid();
+    return system.getpid();
 }
+
+/// A number that nobody can guess; null if the kernel has none.
+pub const randomSeed = here.randomSeed;
 
 /// The number behind an errno.
 pub fn number(code: E) u16 {
@@ -68,18 +95,14 @@ pub fn number(code: E) u16 {
 
 /// True if `accept` failed because of that one connection, or of a packet that was waiting for it (man 2 accept): the next one may
 /// well succeed.
-pub fn isTransientAccept(code: E) bool {
-    return switch (code) {
-        .CONNABORTED, .PROTO, .PERM => true,
-        .NETDOWN, .NOPROTOOPT, .HOSTDOWN, .NONET, .HOSTUNREACH, .OPNOTSUPP, .NETUNREACH => true,
-        else => false,
-    };
-}
+pub const isTransientAccept = here.isTransientAccept;
 
 /// True if a `sendFile` failed because of the file and not because of the socket.
 pub fn isFileFault(code: E) bool {
     return switch (code) {
         .IO, .INVAL, .OVERFLOW, .BADF, .SPIPE, .ISDIR, .NOMEM => true,
+        // What a BSD says of something that is no regular file.
+        .OPNOTSUPP => !is_linux,
         else => false,
     };
 }
@@ -102,39 +125,124 @@ pub const SocketError = error{
     AccessDenied,
 } || ResourceError;
 
-/// A new stream socket of an address family (`linux.AF`): non-blocking, closed on exec.
+/// A new stream socket of an address family (`AF`): non-blocking, closed on exec.
 pub fn socket(family: u32) SocketError!Fd {
-    const rc = linux.socket(family, linux.SOCK.STREAM | linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC, 0);
-    return switch (linux.errno(rc)) {
-        .SUCCESS => @intCast(rc),
-        .AFNOSUPPORT => error.FamilyUnsupported,
-        .ACCES, .PERM => error.AccessDenied,
-        else => |code| resourceError(code),
+    return switch (here.socket(family)) {
+        .done => |fd| @intCast(fd),
+        .blocked => unreachable,
+        .failed => |code| switch (code) {
+            .AFNOSUPPORT => error.FamilyUnsupported,
+            .ACCES, .PERM => error.AccessDenied,
+            else => resourceError(code),
+        },
     };
 }
 
-/// Gives a descriptor back. Never repeated: on Linux the descriptor is gone even after EINTR.
+/// Gives a descriptor back. Never repeated: the descriptor is gone even after EINTR.
 pub fn close(fd: Fd) void {
     assert(fd >= 0);
     // EBADF means that somebody else closed what is ours: from then on every descriptor is suspect.
-    assert(linux.errno(linux.close(fd)) != .BADF);
+    assert(errno(system.close(fd)) != .BADF);
 }
 
 /// Whether reading or accepting would find something now.
 pub fn isReadable(fd: Fd) bool {
-    var wanted: [1]linux.pollfd = .{.{ .fd = fd, .events = linux.POLL.IN, .revents = 0 }};
-    const rc = linux.poll(&wanted, 1, 0);
-    return linux.errno(rc) == .SUCCESS and rc > 0;
+    var wanted: [1]system.pollfd = .{.{ .fd = fd, .events = system.POLL.IN, .revents = 0 }};
+    const rc = system.poll(&wanted, 1, 0);
+    return errno(rc) == .SUCCESS and rc > 0;
 }
 
 /// Makes a descriptor that came from elsewhere behave like ours: non-blocking, closed on exec.
 pub fn setNonblockCloexec(fd: Fd) UnexpectedError!void {
-    const status = linux.fcntl(fd, linux.F.GETFL, 0);
-    if (linux.errno(status) != .SUCCESS) return error.Unexpected;
-    const nonblock: usize = linux.SOCK.NONBLOCK; // the same bit as O_NONBLOCK on Linux
-    if (linux.errno(linux.fcntl(fd, linux.F.SETFL, status | nonblock)) != .SUCCESS) return error.Unexpected;
-    const fd_cloexec = 1;
-    if (linux.errno(linux.fcntl(fd, linux.F.SETFD, fd_cloexec)) != .SUCCESS) return error.Unexpected;
+    const status = control(fd, system.F.GETFL, 0) orelse return error.Unexpected;
+    const nonblock: u32 = @bitCast(system.O{ .NONBLOCK = true });
+    _ = control(fd, system.F.SETFL, status | nonblock) orelse return error.Unexpected;
+    _ = control(fd, system.F.SETFD, system.FD_CLOEXEC) orelse return error.Unexpected;
+}
+
+/// man 2 fcntl, for commands with a number. Null if it failed.
+fn control(fd: Fd, command: i32, argument: u32) ?u32 {
+    const rc = if (is_linux) system.fcntl(fd, command, argument) else system.fcntl(fd, command, @as(c_int, @bitCast(argument)));
+    return if (errno(rc) == .SUCCESS) @intCast(rc) else null;
+}
+
+/// What the system says of a file.
+pub const Look = struct {
+    kind: enum { regular, socket, other },
+    /// Permission bits.
+    mode: u12,
+    size: u64,
+    inode: u64,
+    device: u64,
+};
+
+/// Looks at an open file. Null: it is none.
+pub fn look(fd: Fd) ?Look {
+    var info: here.Info = undefined;
+    return if (errno(here.look(fd, &info)) == .SUCCESS) described(&info) else null;
+}
+
+/// Looks at a name; a link is not followed. Null: there is none.
+pub fn lookFor(path: [*:0]const u8) ?Look {
+    var info: here.Info = undefined;
+    return if (errno(here.lookFor(path, &info)) == .SUCCESS) described(&info) else null;
+}
+
+fn described(info: *const here.Info) Look {
+    const S = system.S;
+    return .{
+        .kind = if (S.ISREG(info.mode)) .regular else if (S.ISSOCK(info.mode)) .socket else .other,
+        .mode = @truncate(info.mode),
+        .size = @intCast(info.size),
+        .inode = info.ino,
+        .device = here.deviceOf(info),
+    };
+}
+
+/// Why a file cannot be given away.
+pub const GrantError = error{ AccessDenied, PathUnusable };
+
+/// Gives a file to somebody; null: that stays. A link is not followed.
+pub fn setOwner(path: [*:0]const u8, uid: ?u32, gid: ?u32) GrantError!void {
+    const unchanged = std.math.maxInt(u32);
+    return granted(system.fchownat(system.AT.FDCWD, path, uid orelse unchanged, gid orelse unchanged, system.AT.SYMLINK_NOFOLLOW));
+}
+
+/// Sets the permission bits of a file.
+pub fn setMode(path: [*:0]const u8, mode: u12) GrantError!void {
+    return granted(system.chmod(path, mode));
+}
+
+fn granted(rc: anytype) GrantError!void {
+    return switch (errno(rc)) {
+        .SUCCESS => {},
+        .PERM, .ACCES => error.AccessDenied,
+        else => error.PathUnusable,
+    };
+}
+
+/// Opens a folder, closed on exec.
+pub fn openFolder(path: [*:0]const u8) Moved {
+    const mode: c_uint = 0;
+    return made(system.open(path, .{ .ACCMODE = .RDONLY, .DIRECTORY = true, .CLOEXEC = true }, mode));
+}
+
+/// Locks an open file or folder for whoever opened it, until it is closed (man 2 flock). `.blocked`: somebody else has.
+pub fn lock(fd: Fd) Moved {
+    const exclusive = 2;
+    const at_once = 4;
+    return moved(system.flock(fd, exclusive | at_once));
+}
+
+/// Lets time pass; a signal may end that early.
+pub fn sleep(ms: u31) void {
+    var none: [0]system.pollfd = .{};
+    _ = system.poll(&none, 0, ms);
+}
+
+/// Removes the name of a file. True if it is gone now.
+pub fn unlink(path: [*:0]const u8) bool {
+    return errno(system.unlink(path)) == .SUCCESS;
 }
 
 // --- listening and connecting ----------------------------------------------------------------------------------------------
@@ -153,7 +261,7 @@ pub const BindError = error{
 
 /// Gives a socket its own address.
 pub fn bind(fd: Fd, address: *const sockaddr, length: socklen_t) BindError!void {
-    return switch (linux.errno(linux.bind(fd, address, length))) {
+    return switch (errno(system.bind(fd, address, length))) {
         .SUCCESS => {},
         .ADDRINUSE => error.AddressInUse,
         .ADDRNOTAVAIL => error.AddressUnavailable,
@@ -165,7 +273,7 @@ pub fn bind(fd: Fd, address: *const sockaddr, length: socklen_t) BindError!void 
 
 /// Starts to queue connections, `backlog` of them; the kernel caps that at net.core.somaxconn.
 pub fn listen(fd: Fd, backlog: u31) BindError!void {
-    return switch (linux.errno(linux.listen(fd, backlog))) {
+    return switch (errno(system.listen(fd, backlog))) {
         .SUCCESS => {},
         .ADDRINUSE => error.AddressInUse,
         else => |code| resourceError(code),
@@ -182,7 +290,7 @@ pub const ConnectError = error{
 
 /// Begins a connection.
 pub fn connect(fd: Fd, address: *const sockaddr, length: socklen_t) ConnectError!void {
-    return switch (linux.errno(linux.connect(fd, address, length))) {
+    return switch (errno(system.connect(fd, address, length))) {
         .SUCCESS => {},
         .CONNREFUSED, .NOENT => error.Refused,
         .INPROGRESS, .AGAIN => error.Pending,
@@ -194,27 +302,24 @@ pub fn connect(fd: Fd, address: *const sockaddr, length: socklen_t) ConnectError
 pub fn accept(listener: Fd, peer: *sockaddr.storage, length: *socklen_t) Moved {
     while (true) {
         length.* = @sizeOf(sockaddr.storage);
-        const rc = linux.accept4(listener, @ptrCast(peer), length, linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC);
-        return switch (linux.errno(rc)) {
-            .SUCCESS => .{ .done = rc },
-            .AGAIN => .blocked,
-            .INTR => continue,
-            else => |code| .{ .failed = code },
-        };
+        switch (here.accept(listener, peer, length)) {
+            .failed => |code| if (code != .INTR) return .{ .failed = code },
+            else => |outcome| return outcome,
+        }
     }
 }
 
 /// The address that a socket has on our side.
 pub fn getsockname(fd: Fd, address: *sockaddr.storage, length: *socklen_t) ResourceError!void {
     length.* = @sizeOf(sockaddr.storage);
-    const code = linux.errno(linux.getsockname(fd, @ptrCast(address), length));
+    const code = errno(system.getsockname(fd, @ptrCast(address), length));
     if (code != .SUCCESS) return resourceError(code);
 }
 
 /// The address that a connected socket has on the other side.
 pub fn getpeername(fd: Fd, address: *sockaddr.storage, length: *socklen_t) ResourceError!void {
     length.* = @sizeOf(sockaddr.storage);
-    const code = linux.errno(linux.getpeername(fd, @ptrCast(address), length));
+    const code = errno(system.getpeername(fd, @ptrCast(address), length));
     if (code != .SUCCESS) return resourceError(code);
 }
 
@@ -233,21 +338,21 @@ pub const Option = enum {
 
     fn level(option: Option) i32 {
         return switch (option) {
-            .reuse_address, .reuse_port, .accept_conn, .send_buffer_bytes, .receive_buffer_bytes => linux.SOL.SOCKET,
-            .v6_only => linux.SOL.IPV6,
-            .no_delay => linux.IPPROTO.TCP,
+            .reuse_address, .reuse_port, .accept_conn, .send_buffer_bytes, .receive_buffer_bytes => system.SOL.SOCKET,
+            .v6_only => system.IPPROTO.IPV6,
+            .no_delay => system.IPPROTO.TCP,
         };
     }
 
     fn name(option: Option) u32 {
         return switch (option) {
-            .reuse_address => linux.SO.REUSEADDR,
-            .reuse_port => linux.SO.REUSEPORT,
-            .v6_only => linux.IPV6.V6ONLY,
-            .no_delay => linux.TCP.NODELAY,
-            .accept_conn => linux.SO.ACCEPTCONN,
-            .send_buffer_bytes => linux.SO.SNDBUF,
-            .receive_buffer_bytes => linux.SO.RCVBUF,
+            .reuse_address => system.SO.REUSEADDR,
+            .reuse_port => here.reuse_port,
+            .v6_only => here.v6_only,
+            .no_delay => system.TCP.NODELAY,
+            .accept_conn => here.accept_conn,
+            .send_buffer_bytes => system.SO.SNDBUF,
+            .receive_buffer_bytes => system.SO.RCVBUF,
         };
     }
 };
@@ -261,7 +366,7 @@ pub const OptionError = error{
 /// Sets an option.
 pub fn setOption(fd: Fd, option: Option, value: c_int) OptionError!void {
     const bytes = std.mem.asBytes(&value);
-    return switch (linux.errno(linux.setsockopt(fd, option.level(), option.name(), bytes, bytes.len))) {
+    return switch (errno(system.setsockopt(fd, option.level(), option.name(), bytes, bytes.len))) {
         .SUCCESS => {},
         .NOPROTOOPT, .OPNOTSUPP => error.OptionUnsupported,
         else => |code| resourceError(code),
@@ -275,14 +380,14 @@ pub fn getOption(fd: Fd, option: Option) OptionError!c_int {
 
 /// Takes the error that waits on a socket, which clears it (SO_ERROR). `.SUCCESS` means that there is none.
 pub fn takeError(fd: Fd) E {
-    const value = getInteger(fd, linux.SOL.SOCKET, linux.SO.ERROR) catch return .BADF;
+    const value = getInteger(fd, system.SOL.SOCKET, system.SO.ERROR) catch return .BADF;
     return @fromBackingInt(@intCast(value));
 }
 
 fn getInteger(fd: Fd, level: i32, name: u32) OptionError!c_int {
     var value: c_int = 0;
     var length: socklen_t = @sizeOf(c_int);
-    return switch (linux.errno(linux.getsockopt(fd, level, name, std.mem.asBytes(&value), &length))) {
+    return switch (errno(system.getsockopt(fd, level, name, std.mem.asBytes(&value), &length))) {
         .SUCCESS => value,
         .NOPROTOOPT, .OPNOTSUPP => error.OptionUnsupported,
         else => |code| resourceError(code),
@@ -295,9 +400,9 @@ fn getInteger(fd: Fd, level: i32, name: u32) OptionError!c_int {
 pub fn receive(fd: Fd, buffer: []u8) Moved {
     assert(buffer.len > 0); // a receive of nothing would look like the end of the stream
     while (true) {
-        const rc = linux.recvfrom(fd, buffer.ptr, buffer.len, 0, null, null);
-        return switch (linux.errno(rc)) {
-            .SUCCESS => .{ .done = rc },
+        const rc = system.recvfrom(fd, buffer.ptr, buffer.len, 0, null, null);
+        return switch (errno(rc)) {
+            .SUCCESS => .{ .done = @intCast(rc) },
             .AGAIN => .blocked,
             .INTR => continue,
             else => |code| .{ .failed = code },
@@ -306,15 +411,15 @@ pub fn receive(fd: Fd, buffer: []u8) Moved {
 }
 
 /// Sends slices, in order, as far as the kernel takes them. `more` promises that further bytes follow at once (MSG_MORE), so
-/// that TCP waits for a full segment. Never raises SIGPIPE.
+/// that TCP waits for a full segment; the BSDs have no such promise. Never raises SIGPIPE.
 pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
     assert(slices.len > 0 and slices.len <= slices_max);
-    const flags: u32 = linux.MSG.NOSIGNAL | @as(u32, if (more) linux.MSG.MORE else 0);
-    const message: linux.msghdr_const = .{
+    const flags: u32 = here.no_signal | @as(u32, if (more) here.more else 0);
+    const message: system.msghdr_const = .{
         .name = null,
         .namelen = 0,
         .iov = slices.ptr,
-        .iovlen = slices.len,
+        .iovlen = @intCast(slices.len),
         .control = null,
         .controllen = 0,
         .flags = 0,
@@ -322,11 +427,11 @@ pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
     while (true) {
         // For one slice, the kernel has no message header to fetch: 1 to 2 % of a small answer.
         const rc = if (slices.len == 1)
-            linux.sendto(fd, slices[0].base, slices[0].len, flags, null, 0)
+            system.sendto(fd, slices[0].base, slices[0].len, flags, null, 0)
         else
-            linux.sendmsg(fd, &message, flags);
-        return switch (linux.errno(rc)) {
-            .SUCCESS => .{ .done = rc },
+            system.sendmsg(fd, &message, flags);
+        return switch (errno(rc)) {
+            .SUCCESS => .{ .done = @intCast(rc) },
             .AGAIN => .blocked,
             .INTR => continue,
             else => |code| .{ .failed = code },
@@ -335,27 +440,21 @@ pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
 }
 
 /// Sends a range of a file without copying it through this process. `done = 0` means that the file ends at `offset`. The file's
-/// own position stays. Unlike `send` this raises SIGPIPE when the peer is gone: the process has to ignore that signal.
+/// own position stays. Unlike `send` this may raise SIGPIPE when the peer is gone: the process has to ignore that signal.
 pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) Moved {
     assert(length > 0);
-    var position: linux.off_t = @intCast(offset);
-    while (true) {
-        const rc = linux.sendfile(fd, file, &position, length);
-        return switch (linux.errno(rc)) {
-            .SUCCESS => .{ .done = rc },
-            .AGAIN => .blocked,
-            .INTR => continue,
-            else => |code| .{ .failed = code },
-        };
-    }
+    while (true) switch (here.sendFile(fd, file, offset, length)) {
+        .failed => |code| if (code != .INTR) return .{ .failed = code },
+        else => |outcome| return outcome,
+    };
 }
 
 /// Reads a file at an offset. `done = 0` is its end.
 pub fn readFileAt(file: Fd, buffer: []u8, offset: u64) Moved {
     while (true) {
-        const rc = linux.pread(file, buffer.ptr, buffer.len, @intCast(offset));
-        return switch (linux.errno(rc)) {
-            .SUCCESS => .{ .done = rc },
+        const rc = system.pread(file, buffer.ptr, buffer.len, @intCast(offset));
+        return switch (errno(rc)) {
+            .SUCCESS => .{ .done = @intCast(rc) },
             .INTR => continue,
             else => |code| .{ .failed = code },
         };
@@ -367,150 +466,51 @@ pub fn resetOnClose(fd: Fd) void {
     const linger = extern struct { onoff: c_int, seconds: c_int };
     const value: linger = .{ .onoff = 1, .seconds = 0 };
     // Best effort: without it the peer sees an orderly close.
-    _ = linux.setsockopt(fd, linux.SOL.SOCKET, linux.SO.LINGER, @ptrCast(&value), @sizeOf(linger));
+    _ = system.setsockopt(fd, system.SOL.SOCKET, system.SO.LINGER, @ptrCast(&value), @sizeOf(linger));
 }
 
 /// Keep-alive probes after 15 s of silence, each 5 s, three times. Does nothing for sockets that are not TCP.
 pub fn probePeer(fd: Fd) void {
     const settings = [_]struct { i32, u32, c_int }{
-        .{ linux.SOL.SOCKET, linux.SO.KEEPALIVE, 1 },
-        .{ linux.IPPROTO.TCP, linux.TCP.KEEPIDLE, 15 },
-        .{ linux.IPPROTO.TCP, linux.TCP.KEEPINTVL, 5 },
-        .{ linux.IPPROTO.TCP, linux.TCP.KEEPCNT, 3 },
+        .{ system.SOL.SOCKET, system.SO.KEEPALIVE, 1 },
+        .{ system.IPPROTO.TCP, here.keep_idle, 15 },
+        .{ system.IPPROTO.TCP, system.TCP.KEEPINTVL, 5 },
+        .{ system.IPPROTO.TCP, system.TCP.KEEPCNT, 3 },
     };
     for (settings) |setting| {
         const level, const name, const value = setting;
-        _ = linux.setsockopt(fd, level, name, @ptrCast(&value), @sizeOf(c_int));
+        _ = system.setsockopt(fd, level, name, @ptrCast(&value), @sizeOf(c_int));
     }
 }
 
 /// Ends our sending side: the peer reads what was sent and then the end of the stream. A socket that is already dead is fine.
 pub fn shutdownSend(fd: Fd) void {
     const shut_wr = 1;
-    assert(linux.errno(linux.shutdown(fd, shut_wr)) != .BADF);
-}
-
-// --- waiting -----------------------------------------------------------------------------------------------------------------
-
-/// One report of the kernel: `events` is a set of `Ready` bits, `data` is what `epollAdd` gave.
-pub const EpollEvent = linux.epoll_event;
-
-/// Bits of `EpollEvent.events`.
-pub const Ready = struct {
-    pub const in = linux.EPOLL.IN;
-    pub const out = linux.EPOLL.OUT;
-    pub const peer_shut = linux.EPOLL.RDHUP;
-    pub const hung_up = linux.EPOLL.HUP;
-    pub const failed = linux.EPOLL.ERR;
-    pub const edge = linux.EPOLL.ET;
-    pub const exclusive = linux.EPOLL.EXCLUSIVE;
-};
-
-/// A new epoll instance, closed on exec.
-pub fn epollCreate() ResourceError!Fd {
-    const rc = linux.epoll_create1(linux.EPOLL.CLOEXEC);
-    const code = linux.errno(rc);
-    return if (code == .SUCCESS) @intCast(rc) else resourceError(code);
-}
-
-/// Watches a descriptor for `Ready` bits; `data` comes back with each report.
-pub fn epollAdd(epoll: Fd, fd: Fd, events: u32, data: u64) ResourceError!void {
-    return epollControl(epoll, linux.EPOLL.CTL_ADD, fd, events, data);
-}
-
-/// Changes what is watched. The kernel looks again at once, so that nothing that is already true gets lost.
-pub fn epollModify(epoll: Fd, fd: Fd, events: u32, data: u64) ResourceError!void {
-    return epollControl(epoll, linux.EPOLL.CTL_MOD, fd, events, data);
-}
-
-/// Stops watching.
-pub fn epollDelete(epoll: Fd, fd: Fd) ResourceError!void {
-    return epollControl(epoll, linux.EPOLL.CTL_DEL, fd, 0, 0);
-}
-
-fn epollControl(epoll: Fd, operation: u32, fd: Fd, events: u32, data: u64) ResourceError!void {
-    var event: EpollEvent = .{ .events = events, .data = .{ .u64 = data } };
-    const code = linux.errno(linux.epoll_ctl(epoll, operation, fd, &event));
-    if (code != .SUCCESS) return resourceError(code);
-}
-
-/// Waits at most `timeout_ms` (-1: for ever) and fills `buffer`. A signal ends the wait early with nothing: a host language may
-/// want to run its handler.
-pub fn epollWait(epoll: Fd, buffer: []EpollEvent, timeout_ms: i32) []EpollEvent {
-    const rc = linux.epoll_wait(epoll, buffer.ptr, @intCast(buffer.len), timeout_ms);
-    return switch (linux.errno(rc)) {
-        .SUCCESS => buffer[0..rc],
-        .INTR => buffer[0..0],
-        else => unreachable, // EBADF, EFAULT, EINVAL: our own fault
-    };
-}
-
-/// A new event counter, non-blocking and closed on exec.
-pub fn eventFd() ResourceError!Fd {
-    const rc = linux.eventfd(0, linux.EFD.CLOEXEC | linux.EFD.NONBLOCK);
-    const code = linux.errno(rc);
-    return if (code == .SUCCESS) @intCast(rc) else resourceError(code);
-}
-
-/// Adds one to an event counter. Safe from any thread and from a signal handler.
-pub fn eventRaise(fd: Fd) void {
-    const one: u64 = 1;
-    while (true) {
-        switch (linux.errno(linux.write(fd, std.mem.asBytes(&one), @sizeOf(u64)))) {
-            .SUCCESS => return,
-            .INTR => continue,
-            else => |code| {
-                assert(code == .AGAIN); // the counter is full, after 2^64 - 2 raises
-                return;
-            },
-        }
-    }
-}
-
-/// A new timer on the monotonic clock, non-blocking and closed on exec.
-pub fn timerFd() ResourceError!Fd {
-    const rc = linux.timerfd_create(.MONOTONIC, .{ .NONBLOCK = true, .CLOEXEC = true });
-    const code = linux.errno(rc);
-    return if (code == .SUCCESS) @intCast(rc) else resourceError(code);
-}
-
-/// Lets a timer fire once, when `monotonicMs` reaches `at_ms`. A time that has passed fires at once.
-pub fn timerArm(fd: Fd, at_ms: u64) void {
-    const once: linux.itimerspec = .{
-        .it_interval = .{ .sec = 0, .nsec = 0 },
-        .it_value = .{
-            .sec = @intCast(at_ms / std.time.ms_per_s),
-            // All zero would disarm the timer instead.
-            .nsec = @intCast(@max(1, at_ms % std.time.ms_per_s * std.time.ns_per_ms)),
-        },
-    };
-    assert(linux.errno(linux.timerfd_settime(fd, .{ .ABSTIME = true }, &once, null)) == .SUCCESS);
+    assert(errno(system.shutdown(fd, shut_wr)) != .BADF);
 }
 
 // --- log files and the threads that write them -----------------------------------------------------------------------------------
 
 /// A descriptor of one's own for the same open file, closed on exec.
 pub fn duplicate(fd: Fd) Moved {
-    const rc = linux.fcntl(fd, linux.F.DUPFD_CLOEXEC, 0);
-    const code = linux.errno(rc);
-    return if (code == .SUCCESS) .{ .done = rc } else .{ .failed = code };
+    const rc = if (is_linux) system.fcntl(fd, system.F.DUPFD_CLOEXEC, 0) else system.fcntl(fd, system.F.DUPFD_CLOEXEC, @as(c_int, 0));
+    return made(rc);
 }
 
 /// Opens a file to append to; it is created if it is missing. The errno if that fails. A FIFO without a reader fails (ENXIO) instead of
 /// waiting for one.
 pub fn openAppend(path: [*:0]const u8) Moved {
-    const flags: linux.O = .{ .ACCMODE = .WRONLY, .APPEND = true, .CREAT = true, .CLOEXEC = true, .NOCTTY = true, .NONBLOCK = true };
-    const rc = linux.open(path, flags, 0o666);
-    const code = linux.errno(rc);
-    return if (code == .SUCCESS) .{ .done = rc } else .{ .failed = code };
+    const flags: system.O = .{ .ACCMODE = .WRONLY, .APPEND = true, .CREAT = true, .CLOEXEC = true, .NOCTTY = true, .NONBLOCK = true };
+    const mode: c_uint = 0o666;
+    return made(system.open(path, flags, mode));
 }
 
 /// Writes to a file, a pipe or a terminal; may wait for it if the descriptor is not non-blocking. Raises SIGPIPE unless that is blocked.
 pub fn write(fd: Fd, slices: []const Slice) Moved {
     while (true) {
-        const rc = linux.writev(fd, slices.ptr, slices.len);
-        switch (linux.errno(rc)) {
-            .SUCCESS => return .{ .done = rc },
+        const rc = system.writev(fd, slices.ptr, @intCast(slices.len));
+        switch (errno(rc)) {
+            .SUCCESS => return .{ .done = @intCast(rc) },
             .INTR => continue,
             .AGAIN => return .blocked,
             else => |code| return .{ .failed = code },
@@ -520,23 +520,14 @@ pub fn write(fd: Fd, slices: []const Slice) Moved {
 
 /// Waits until a descriptor takes bytes again, at most `timeout_ms`.
 pub fn waitWritable(fd: Fd, timeout_ms: i32) void {
-    var watched = [1]linux.pollfd{.{ .fd = fd, .events = linux.POLL.OUT, .revents = 0 }};
-    _ = linux.poll(&watched, 1, timeout_ms);
+    var watched = [1]system.pollfd{.{ .fd = fd, .events = system.POLL.OUT, .revents = 0 }};
+    _ = system.poll(&watched, 1, timeout_ms);
 }
 
 /// Sleeps until `wakeAll` of the same word, at most `timeout_ms` (null: no bound), and not at all if the word is no longer `expected`.
-pub fn sleepOn(word: *const std.atomic.Value(u32), expected: u32, timeout_ms: ?u32) void {
-    const time: linux.timespec = if (timeout_ms) |ms| .{
-        .sec = ms / std.time.ms_per_s,
-        .nsec = @as(isize, ms % std.time.ms_per_s) * std.time.ns_per_ms,
-    } else undefined;
-    _ = linux.futex_4arg(&word.raw, .{ .cmd = .WAIT, .private = true }, expected, if (timeout_ms != null) &time else null);
-}
-
+pub const sleepOn = here.sleepOn;
 /// Wakes whoever sleeps on a word.
-pub fn wakeAll(word: *const std.atomic.Value(u32)) void {
-    _ = linux.futex_3arg(&word.raw, .{ .cmd = .WAKE, .private = true }, std.math.maxInt(i32));
-}
+pub const wakeAll = here.wakeAll;
 
 // --- clocks ------------------------------------------------------------------------------------------------------------------
 
@@ -555,20 +546,22 @@ pub fn monotonicUs() u64 {
 
 /// Seconds since 1970 (UTC). The coarse clock: up to one tick (1 to 10 ms) late, which a date in whole seconds can bear.
 pub fn wallSeconds() u64 {
-    return @intCast(clock(.REALTIME_COARSE).sec);
+    return @intCast(clock(here.coarse_clock).sec);
 }
 
-fn clock(which: linux.clockid_t) linux.timespec {
-    var time: linux.timespec = undefined;
-    if (builtin.link_libc) {
+fn clock(which: system.clockid_t) system.timespec {
+    var time: system.timespec = undefined;
+    if (is_linux and builtin.link_libc) {
         // In a shared object with libc nobody hands std the auxiliary vector, so it cannot find the vDSO and would do a system
         // call each time; libc can.
         assert(std.c.clock_gettime(@fromBackingInt(@intCast(@backingInt(which))), &time) == 0);
     } else {
-        assert(linux.errno(linux.clock_gettime(which, &time)) == .SUCCESS);
+        assert(errno(system.clock_gettime(which, &time)) == .SUCCESS);
     }
     return time;
 }
+
+const linux = std.os.linux;
 
 test "clocks go forward" {
     const first = monotonicMs();

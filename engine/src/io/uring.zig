@@ -12,6 +12,7 @@ const linux = std.os.linux;
 const io = @import("io.zig");
 const socket_room = @import("socket.zig");
 const sys = @import("sys.zig");
+const watch = @import("sys/epoll.zig");
 const blocks_room = @import("uring/blocks.zig");
 const completion_room = @import("uring/completion.zig");
 const pieces_room = @import("uring/pieces.zig");
@@ -93,7 +94,7 @@ pub const Uring = struct {
         assert(options.accepts_per_wait > 0 and options.send_file_bytes_max > 0);
         const completions = try gpa.alloc(ring_room.Completion, options.events_per_wait);
         errdefer gpa.free(completions);
-        const waker = try sys.eventFd();
+        const waker = try watch.eventFd();
         errdefer sys.close(waker);
         var ring: ring_room.Ring = try .init();
         errdefer ring.deinit();
@@ -419,7 +420,7 @@ pub const Uring = struct {
 
     /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is on its way already.
     pub fn wake(self: *Uring) void {
-        if (!self.wake_requested.swap(true, .acq_rel)) sys.eventRaise(self.waker);
+        if (!self.wake_requested.swap(true, .acq_rel)) watch.eventRaise(self.waker);
     }
 
     /// For host loops, as the last call before control goes back: what was asked for goes out, and `fd()` becomes readable when the monotonic

@@ -77,7 +77,7 @@ pub const AccessLog = struct {
                 .file => |target| .{ .file = try .open(gpa, target, options.bytes_max, errno) },
                 .host => .{ .host = .{ .lines = .empty, .bytes_max = options.bytes_max } },
             },
-            .process = @intCast(std.os.linux.getpid()),
+            .process = @intCast(io.processId()),
         };
     }
 
@@ -205,7 +205,7 @@ pub const AccessLog = struct {
     }
 
     fn errnoName(errno: u16) []const u8 {
-        return std.enums.tagName(std.os.linux.E, @as(std.os.linux.E, @fromBackingInt(errno))) orelse "unknown error";
+        return std.enums.tagName(std.posix.E, @as(std.posix.E, @fromBackingInt(errno))) orelse "unknown error";
     }
 };
 

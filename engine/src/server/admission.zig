@@ -74,10 +74,8 @@ pub const Admission = struct {
     /// A table with one holder. `gpa` has to be safe for threads if several workers share it.
     pub fn create(gpa: std.mem.Allocator) error{OutOfMemory}!*Admission {
         const admission = try gpa.create(Admission);
-        var seed: u64 = undefined;
         // Without randomness addresses are only easier to make collide.
-        if (std.os.linux.errno(std.os.linux.getrandom(@ptrCast(&seed), @sizeOf(u64), 0)) != .SUCCESS) seed = @intFromPtr(admission);
-        admission.* = .{ .gpa = gpa, .seed = seed };
+        admission.* = .{ .gpa = gpa, .seed = io.randomSeed() orelse @intFromPtr(admission) };
         return admission;
     }
 

@@ -13,13 +13,13 @@ pub fn Server(comptime Handler: type) type {
     return struct {
         const Self = @This();
         const Native = ServerOn(io.Native, Handler);
-        const Rings = if (io.has_rings) ServerOn(io.Uring, Handler) else noreturn;
+        const Rings = if (io.has_rings) *ServerOn(io.Uring, Handler) else noreturn;
 
         gpa: std.mem.Allocator,
         running: Running,
 
         /// The one that was created.
-        pub const Running = union(io.Backend) { native: *Native, uring: *Rings };
+        pub const Running = union(io.Backend) { native: *Native, uring: Rings };
 
         /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the workers. `start` makes them run.
         /// `gpa` has to be safe for threads if there are several. On an error everything is undone.
@@ -28,7 +28,7 @@ pub fn Server(comptime Handler: type) type {
             errdefer gpa.destroy(self);
             self.* = .{ .gpa = gpa, .running = switch (try choose(gpa, config.io)) {
                 .native => .{ .native = try .init(gpa, port_number, config) },
-                .uring => if (io.has_rings) .{ .uring = try .init(gpa, port_number, config) } else unreachable,
+                .uring => if (io.has_rings) .{ .uring = try ServerOn(io.Uring, Handler).init(gpa, port_number, config) } else unreachable,
             } };
             return self;
         }

@@ -38,7 +38,7 @@ pub const Porter = struct {
     host: Host,
     thread: std.Thread,
     /// The process that the thread belongs to: a fork has none.
-    pid: std.os.linux.pid_t,
+    pid: std.posix.pid_t,
     /// Rings at the worker.
     waker: Waker,
 
@@ -59,7 +59,7 @@ pub const Porter = struct {
     accepts: Atomic(bool) = .init(false),
     stopping: Atomic(bool) = .init(false),
 
-    const Inner = Worker(io.Epoll, Host);
+    const Inner = Worker(io.Native, Host);
 
     /// Where the worker listens.
     pub const Door = struct {
@@ -97,7 +97,7 @@ pub const Porter = struct {
             .inner = undefined,
             .host = .{ .porter = porter },
             .thread = undefined,
-            .pid = std.os.linux.getpid(),
+            .pid = io.processId(),
             .waker = waker,
         };
         var own = config;
@@ -137,7 +137,7 @@ pub const Porter = struct {
     pub fn stop(porter: *Porter) void {
         if (porter.stopping.swap(true, .release)) return;
         // A fork has the memory, not the thread.
-        if (porter.pid != std.os.linux.getpid()) return;
+        if (porter.pid != io.processId()) return;
         porter.inner.io.wake();
         porter.thread.join();
         porter.inner.deinit();
@@ -146,7 +146,7 @@ pub const Porter = struct {
     /// Stops, and frees everything.
     pub fn close(porter: *Porter) void {
         porter.stop();
-        if (porter.pid != std.os.linux.getpid()) return;
+        if (porter.pid != io.processId()) return;
         var mail = porter.take();
         while (mail.next()) |parcel| switch (parcel.content) {
             .guest => |*guest| {

@@ -1,6 +1,7 @@
 //! Room `server`: connections, exchanges and workers; joins `protocol` and `io`. Here: the server for Zig handlers, one worker per thread.
 //! Refuses to know: C, Perl.
 const std = @import("std");
+const builtin = @import("builtin");
 const io = @import("io");
 const tls = @import("tls");
 const signals = @import("signals.zig");
@@ -299,7 +300,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             for (self.units, 0..) |*unit, number| {
                 for (self.addresses, 0..) |*address, listener| {
                     const inherited = self.config.inheritedDescriptor(listener);
-                    const shared = number > 0 and (address.* == .unix or inherited != null);
+                    const spread = address.* != .unix and inherited == null and (io.spreads_connections or !is_real);
+                    const shared = number > 0 and !spread;
                     if (shared) {
                         if (!is_real) unreachable;
                         const fd = try io.file.duplicate(self.units[0].worker.io.listeners.items[listener].fd);
@@ -331,12 +333,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         }
 
         fn clearNoDelay(owner: *Io) void {
-            const linux = std.os.linux;
-            const off: c_int = 0;
-            for (owner.listeners.items) |listener| {
-                // A Unix socket has no such option, and no such delay.
-                _ = linux.setsockopt(listener.fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&off), @sizeOf(c_int));
-            }
+            for (owner.listeners.items) |listener| io.inheritDelay(listener.fd);
         }
 
         fn hearSignals(self: *Self) !void {
@@ -455,7 +452,9 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             }
         }
 
+        /// Elsewhere than on Linux, the kernel's choice will do.
         fn pin(index: usize) void {
+            if (builtin.os.tag != .linux) return;
             const linux = std.os.linux;
             var allowed: linux.cpu_set_t = undefined;
             if (linux.errno(linux.sched_getaffinity(0, @sizeOf(linux.cpu_set_t), &allowed)) != .SUCCESS) return;

@@ -54,7 +54,7 @@ pub const DirServer = struct {
 
     pub fn deinit(self: *DirServer) void {
         self.cache.deinit();
-        _ = std.os.linux.close(self.root);
+        files.closeFd(self.root);
         self.allocator.destroy(self);
     }
 

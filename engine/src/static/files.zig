@@ -1,10 +1,13 @@
-//! The system calls about files that this room needs (man 2 openat2, statx, pread). A missing file is an ordinary answer here, so
+//! The system calls about files that this room needs; where the systems differ, files/linux.zig and files/bsd.zig have the same names. A missing file is an ordinary answer here, so
 //! failures are few and coarse.
 //! Refuses to know: HTTP.
 const std = @import("std");
-const linux = std.os.linux;
+const is_linux = @import("builtin").os.tag == .linux;
+const system = if (is_linux) std.os.linux else std.c;
+const here = if (is_linux) @import("files/linux.zig") else @import("files/bsd.zig");
+const errno = if (is_linux) std.os.linux.errno else std.c.errno;
 
-pub const Fd = linux.fd_t;
+pub const Fd = system.fd_t;
 
 /// Why a file or folder cannot be opened.
 pub const OpenError = error{
@@ -46,27 +49,29 @@ pub const File = struct {
 
     /// Gives the descriptor back.
     pub fn close(file: File) void {
-        _ = linux.close(file.fd);
+        closeFd(file.fd);
     }
 };
 
+/// Gives a descriptor back.
+pub fn closeFd(fd: Fd) void {
+    _ = system.close(fd);
+}
+
+/// Without O_NONBLOCK a named pipe would wait for its writer.
+const reading: system.O = .{ .ACCMODE = .RDONLY, .CLOEXEC = true, .NONBLOCK = true, .NOCTTY = true };
+const no_mode: c_uint = 0;
+
 /// Opens a folder by its path, as a root for `openBelow`.
 pub fn openRoot(path: [*:0]const u8) OpenError!Fd {
-    const rc = linux.openat(linux.AT.FDCWD, path, .{ .ACCMODE = .RDONLY, .DIRECTORY = true, .CLOEXEC = true, .PATH = true }, 0);
-    return @intCast(try checked(rc));
+    return @intCast(try checked(system.openat(system.AT.FDCWD, path, here.root_flags, no_mode)));
 }
 
 /// Opens a name below a root for reading. The kernel sees to it that no link leads out of the root.
 pub fn openBelow(root: Fd, name: [*:0]const u8) OpenError!File {
-    const how: OpenHow = .{
-        // Without O_NONBLOCK a named pipe would wait for its writer.
-        .flags = @as(u32, @bitCast(linux.O{ .ACCMODE = .RDONLY, .CLOEXEC = true, .NONBLOCK = true, .NOCTTY = true })),
-        .resolve = resolve_beneath | resolve_no_magic_links,
-    };
     while (true) {
-        const rc = linux.syscall4(.openat2, @bitCast(@as(isize, root)), @intFromPtr(name), @intFromPtr(&how), @sizeOf(OpenHow));
-        // EAGAIN: something was renamed while the kernel looked, so it cannot vouch for the result.
-        switch (linux.errno(rc)) {
+        const rc = here.openBelow(root, name, reading);
+        switch (errno(rc)) {
             .INTR, .AGAIN => continue,
             else => return describe(@intCast(try checked(rc))),
         }
@@ -75,17 +80,11 @@ pub fn openBelow(root: Fd, name: [*:0]const u8) OpenError!File {
 
 /// Opens a file by its path, wherever links lead.
 pub fn open(path: [*:0]const u8) OpenError!File {
-    const rc = linux.openat(linux.AT.FDCWD, path, .{ .ACCMODE = .RDONLY, .CLOEXEC = true, .NONBLOCK = true, .NOCTTY = true }, 0);
-    return describe(@intCast(try checked(rc)));
+    return describe(@intCast(try checked(system.openat(system.AT.FDCWD, path, reading, no_mode))));
 }
 
-/// struct open_how of man 2 openat2.
-const OpenHow = extern struct { flags: u64, mode: u64 = 0, resolve: u64 };
-const resolve_no_magic_links = 0x02;
-const resolve_beneath = 0x08;
-
-fn checked(rc: usize) OpenError!usize {
-    return switch (linux.errno(rc)) {
+fn checked(rc: anytype) OpenError!@TypeOf(rc) {
+    return switch (errno(rc)) {
         .SUCCESS => rc,
         .MFILE, .NFILE, .NOMEM => error.Exhausted,
         else => error.NotFound,
@@ -93,38 +92,32 @@ fn checked(rc: usize) OpenError!usize {
 }
 
 fn describe(fd: Fd) OpenError!File {
-    errdefer _ = linux.close(fd);
+    errdefer closeFd(fd);
     return .{ .fd = fd, .status = try lookAt(fd) };
 }
 
 /// Looks at a name below a root without opening it. Follows links wherever they lead: good for comparing with what `openBelow` has
 /// opened, not for deciding what may be served.
 pub fn look(root: Fd, name: [*:0]const u8) OpenError!Status {
-    return statusOf(root, name, 0);
+    return statusOf(root, name);
 }
 
 /// Looks at an open file again.
 pub fn lookAt(fd: Fd) OpenError!Status {
-    return statusOf(fd, "", linux.AT.EMPTY_PATH);
+    return statusOf(fd, null);
 }
 
-fn statusOf(fd: Fd, name: [*:0]const u8, flags: u32) OpenError!Status {
-    var info: linux.Statx = undefined;
-    const wanted: linux.STATX = .{ .TYPE = true, .INO = true, .SIZE = true, .MTIME = true, .CTIME = true };
-    _ = try checked(linux.statx(fd, name, flags, wanted, &info));
+fn statusOf(fd: Fd, name: ?[*:0]const u8) OpenError!Status {
+    var info: here.Info = undefined;
+    _ = try checked(here.look(fd, name, &info));
     return .{
-        .kind = if (linux.S.ISREG(info.mode)) .regular else if (linux.S.ISDIR(info.mode)) .folder else .other,
-        .identity = .{
-            .device = @as(u64, info.dev_major) << 32 | info.dev_minor,
-            .inode = info.ino,
-            .size = info.size,
-            .modified_ns = nanoseconds(info.mtime),
-            .changed_ns = nanoseconds(info.ctime),
-        },
+        .kind = if (system.S.ISREG(info.mode)) .regular else if (system.S.ISDIR(info.mode)) .folder else .other,
+        .identity = here.identity(&info),
     };
 }
 
-fn nanoseconds(time: linux.statx_timestamp) i128 {
+/// A time as the kernel tells it, in one number.
+pub fn nanoseconds(time: anytype) i128 {
     return @as(i128, time.sec) * std.time.ns_per_s + time.nsec;
 }
 
@@ -132,22 +125,22 @@ fn nanoseconds(time: linux.statx_timestamp) i128 {
 pub fn readAll(fd: Fd, buffer: []u8, offset: u64) ?[]u8 {
     var filled: usize = 0;
     while (filled < buffer.len) {
-        const rc = linux.pread(fd, buffer.ptr + filled, buffer.len - filled, @intCast(offset + filled));
-        switch (linux.errno(rc)) {
+        const rc = system.pread(fd, buffer.ptr + filled, buffer.len - filled, @intCast(offset + filled));
+        switch (errno(rc)) {
             .SUCCESS => {},
             .INTR => continue,
             else => return null,
         }
         if (rc == 0) break;
-        filled += rc;
+        filled += @intCast(rc);
     }
     return buffer[0..filled];
 }
 
 /// Seconds since 1970.
 pub fn now() u64 {
-    var time: linux.timespec = undefined;
-    _ = linux.clock_gettime(.REALTIME_COARSE, &time);
+    var time: system.timespec = undefined;
+    _ = system.clock_gettime(here.coarse_clock, &time);
     return @intCast(@max(time.sec, 0));
 }
 
@@ -167,7 +160,7 @@ test "nothing is opened outside the root, whatever links say" {
     var path_buffer: [200]u8 = undefined;
     const path = try std.fmt.bufPrintSentinel(&path_buffer, ".zig-cache/tmp/{s}/root", .{tmp.sub_path}, 0);
     const root = try openRoot(path);
-    defer _ = linux.close(root);
+    defer closeFd(root);
     const file = try openBelow(root, "file");
     defer file.close();
     try testing.expectEqual(5, file.status.identity.size);

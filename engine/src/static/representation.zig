@@ -47,7 +47,7 @@ pub fn answer(
     var taken = false;
     defer switch (source) {
         .file => |fd| if (!taken) {
-            _ = std.os.linux.close(fd);
+            files.closeFd(fd);
         },
         .memory => |shared| if (!taken) shared.release(shared.holder),
     };

@@ -1,7 +1,7 @@
 //! A server's configuration as it was given, kept so that changed files can be loaded again: the values, and how the files looked.
 //! Refuses to know: what is in the files, clocks.
 const std = @import("std");
-const linux = std.os.linux;
+const builtin = @import("builtin");
 const tls = @import("tls.zig");
 
 /// A copy of a configuration that owns all it points to.
@@ -77,21 +77,50 @@ pub const Look = struct {
     }
 
     fn add(look: *Look, path: [:0]const u8) void {
-        var status: linux.Statx = undefined;
-        const wanted: linux.STATX = .{ .MTIME = true, .CTIME = true, .INO = true, .SIZE = true };
-        const errno = linux.errno(linux.statx(linux.AT.FDCWD, path, 0, wanted, &status));
-        look.hash.update(std.mem.asBytes(&errno));
-        if (errno != .SUCCESS) return;
-        // The change time too: a renamed file keeps its own modification time, and permissions count.
-        for ([_]linux.statx_timestamp{ status.mtime, status.ctime }) |time| {
-            look.hash.update(std.mem.asBytes(&time.sec));
-            look.hash.update(std.mem.asBytes(&time.nsec));
-        }
-        look.hash.update(std.mem.asBytes(&status.ino));
-        look.hash.update(std.mem.asBytes(&status.size));
-        look.newest_s = @max(look.newest_s, status.ctime.sec);
+        const status = statusOf(path);
+        const times = [_]i64{ status.modified_s, status.modified_ns, status.changed_s, status.changed_ns };
+        inline for (.{ status.errno, status.inode, status.size, times }) |part| look.hash.update(std.mem.asBytes(&part));
+        look.newest_s = @max(look.newest_s, status.changed_s);
     }
 };
+
+/// What counts of a file. The change time too: a renamed file keeps its own modification time, and permissions count.
+const Status = struct {
+    errno: u32 = 0,
+    inode: u64 = 0,
+    size: u64 = 0,
+    modified_s: i64 = 0,
+    modified_ns: i64 = 0,
+    changed_s: i64 = 0,
+    changed_ns: i64 = 0,
+
+    fn of(errno: u32, inode: u64, size: u64, modified: anytype, changed: @TypeOf(modified)) Status {
+        return .{
+            .errno = errno,
+            .inode = inode,
+            .size = size,
+            .modified_s = modified.sec,
+            .modified_ns = modified.nsec,
+            .changed_s = changed.sec,
+            .changed_ns = changed.nsec,
+        };
+    }
+};
+
+fn statusOf(path: [:0]const u8) Status {
+    if (builtin.os.tag == .linux) {
+        const linux = std.os.linux;
+        var info: linux.Statx = undefined;
+        const wanted: linux.STATX = .{ .MTIME = true, .CTIME = true, .INO = true, .SIZE = true };
+        const errno = linux.errno(linux.statx(linux.AT.FDCWD, path, 0, wanted, &info));
+        if (errno != .SUCCESS) return .{ .errno = @backingInt(errno) };
+        return .of(0, info.ino, info.size, info.mtime, info.ctime);
+    }
+    var info: std.c.Stat = undefined;
+    const errno = std.c.errno(std.c.fstatat(std.c.AT.FDCWD, path, &info, 0));
+    if (errno != .SUCCESS) return .{ .errno = @backingInt(errno) };
+    return .of(0, info.ino, @intCast(info.size), info.mtime(), info.ctime());
+}
 
 test "a look changes with a file, and comes back with nothing" {
     const testing = std.testing;

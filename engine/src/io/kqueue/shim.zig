@@ -3,6 +3,7 @@
 //! Refuses to know: how the BSDs do it. Sockets' and listeners' filters are kept by epoll, so that closing one forgets them here, too.
 const std = @import("std");
 const sys = @import("../sys.zig");
+const watch = @import("../sys/epoll.zig");
 const assert = std.debug.assert;
 
 /// A kqueue on Linux.
@@ -39,11 +40,11 @@ pub const Shim = struct {
 
     /// A new one.
     pub fn open() sys.ResourceError!Shim {
-        const epoll = try sys.epollCreate();
+        const epoll = try watch.epollCreate();
         errdefer sys.close(epoll);
-        const event = try sys.eventFd();
+        const event = try watch.eventFd();
         errdefer sys.close(event);
-        const timer = try sys.timerFd();
+        const timer = try watch.timerFd();
         return .{ .epoll = epoll, .event = event, .timer = timer };
     }
 
@@ -62,53 +63,54 @@ pub const Shim = struct {
         const ident: sys.Fd = @intCast(event.ident);
         switch (event.filter) {
             EVFILT.READ => switch (event.flags) {
-                EV.ADD => try sys.epollAdd(shim.epoll, ident, sys.Ready.in, event.udata),
-                EV.ADD | EV.CLEAR => try sys.epollAdd(shim.epoll, ident, reading, event.udata),
-                EV.DELETE => try sys.epollDelete(shim.epoll, ident),
+                EV.ADD => try watch.epollAdd(shim.epoll, ident, watch.Ready.in, event.udata),
+                EV.ADD | EV.CLEAR => try watch.epollAdd(shim.epoll, ident, reading, event.udata),
+                EV.DELETE => try watch.epollDelete(shim.epoll, ident),
                 else => unreachable,
             },
-            EVFILT.WRITE => {
-                assert(event.flags == EV.ADD | EV.CLEAR);
-                try sys.epollModify(shim.epoll, ident, reading | sys.Ready.out, event.udata);
+            EVFILT.WRITE => switch (event.flags) {
+                EV.ADD | EV.CLEAR => try watch.epollModify(shim.epoll, ident, reading | watch.Ready.out, event.udata),
+                EV.DELETE => try watch.epollModify(shim.epoll, ident, reading, event.udata),
+                else => unreachable,
             },
-            EVFILT.USER => if (event.fflags == NOTE.TRIGGER) sys.eventRaise(shim.event) else {
+            EVFILT.USER => if (event.fflags == NOTE.TRIGGER) watch.eventRaise(shim.event) else {
                 assert(event.flags == EV.ADD | EV.CLEAR);
-                try sys.epollAdd(shim.epoll, shim.event, sys.Ready.in | sys.Ready.edge, event.udata);
+                try watch.epollAdd(shim.epoll, shim.event, watch.Ready.in | watch.Ready.edge, event.udata);
             },
             EVFILT.TIMER => {
                 assert(event.flags == EV.ADD | EV.ONESHOT);
-                if (shim.timer_udata == 0) try sys.epollAdd(shim.epoll, shim.timer, sys.Ready.in | sys.Ready.edge, event.udata);
+                if (shim.timer_udata == 0) try watch.epollAdd(shim.epoll, shim.timer, watch.Ready.in | watch.Ready.edge, event.udata);
                 shim.timer_udata = event.udata;
-                sys.timerArm(shim.timer, sys.monotonicMs() + @as(u64, @intCast(event.data)));
+                watch.timerArm(shim.timer, sys.monotonicMs() + @as(u64, @intCast(event.data)));
             },
             else => unreachable,
         }
     }
 
-    const reading = sys.Ready.in | sys.Ready.peer_shut | sys.Ready.edge;
+    const reading = watch.Ready.in | watch.Ready.peer_shut | watch.Ready.edge;
 
     /// What epoll reports once may be two events here.
     pub fn wait(shim: *const Shim, events: []Event, timeout_ms: i32) []const Event {
-        var buffer: [64]sys.EpollEvent = undefined;
+        var buffer: [64]watch.EpollEvent = undefined;
         assert(events.len >= 2);
-        const reports = sys.epollWait(shim.epoll, buffer[0..@min(buffer.len, events.len / 2)], timeout_ms);
+        const reports = watch.epollWait(shim.epoll, buffer[0..@min(buffer.len, events.len / 2)], timeout_ms);
         var count: usize = 0;
         for (reports) |report| {
-            const ends = report.events & (sys.Ready.peer_shut | sys.Ready.hung_up | sys.Ready.failed) != 0;
+            const ends = report.events & (watch.Ready.peer_shut | watch.Ready.hung_up | watch.Ready.failed) != 0;
             var event: Event = .{
                 .ident = 0, // nobody looks at it
                 .filter = if (report.data.u64 == shim.timer_udata) EVFILT.TIMER else EVFILT.READ,
                 .flags = if (ends) EV.EOF else 0,
                 // The BSDs tell the error itself, which here could not be asked for without taking it.
-                .fflags = if (report.events & sys.Ready.failed != 0) sys.number(.CONNRESET) else 0,
+                .fflags = if (report.events & watch.Ready.failed != 0) sys.number(.CONNRESET) else 0,
                 .data = 0,
                 .udata = report.data.u64,
             };
-            if (ends or report.events & sys.Ready.in != 0) {
+            if (ends or report.events & watch.Ready.in != 0) {
                 events[count] = event;
                 count += 1;
             }
-            if (report.events & sys.Ready.out != 0) {
+            if (report.events & watch.Ready.out != 0) {
                 event.filter = EVFILT.WRITE;
                 events[count] = event;
                 count += 1;

@@ -1,0 +1,137 @@
+//! Job: those calls of sys.zig that FreeBSD and macOS have in their own way.
+//! Refuses to know: what sys.zig makes of them.
+const std = @import("std");
+const builtin = @import("builtin");
+const c = std.c;
+const sys = @import("../sys.zig");
+const Fd = sys.Fd;
+
+const is_mac = builtin.os.tag.isDarwin();
+
+/// Several sockets may listen at one address. FreeBSD spreads the connections only under a name of its own; macOS never does, see
+/// `io.spreads_connections`.
+pub const reuse_port = if (is_mac) c.SO.REUSEPORT else c.SO.REUSEPORT_LB;
+/// An IPv6 socket leaves IPv4 alone (netinet6/in6.h).
+pub const v6_only = 27;
+/// man 3 arc4random.
+pub fn randomSeed() ?u64 {
+    var seed: u64 = undefined;
+    c.arc4random_buf(@ptrCast(&seed), @sizeOf(u64));
+    return seed;
+}
+
+/// Whether a socket listens.
+pub const accept_conn = 0x0002;
+/// A send raises no SIGPIPE. On macOS that is an option of the socket.
+pub const no_signal = if (is_mac) 0 else c.MSG.NOSIGNAL;
+/// There is no way to say that further bytes follow at once.
+pub const more = 0;
+/// Seconds of silence until the first probe.
+pub const keep_idle = if (is_mac) c.TCP.KEEPALIVE else c.TCP.KEEPIDLE;
+/// The wall clock.
+pub const coarse_clock: c.clockid_t = .REALTIME;
+
+/// man 2 socket.
+pub fn socket(family: u32) sys.Moved {
+    if (!is_mac) return sys.made(c.socket(family, c.SOCK.STREAM | c.SOCK.NONBLOCK | c.SOCK.CLOEXEC, 0));
+    return adopted(sys.made(c.socket(family, c.SOCK.STREAM, 0)));
+}
+
+/// man 2 accept, accept4.
+pub fn accept(listener: Fd, peer: *sys.sockaddr.storage, length: *sys.socklen_t) sys.Moved {
+    const accepted = if (is_mac)
+        adopted(sys.moved(c.accept(listener, @ptrCast(peer), length)))
+    else
+        sys.moved(c.accept4(listener, @ptrCast(peer), length, c.SOCK.NONBLOCK | c.SOCK.CLOEXEC));
+    // A peer that is gone already may have left no address.
+    if (accepted == .done and length.* == 0) {
+        sys.close(@intCast(accepted.done));
+        return .{ .failed = .CONNABORTED };
+    }
+    return accepted;
+}
+
+/// Gives a new socket of macOS what the others have from birth.
+fn adopted(new: sys.Moved) sys.Moved {
+    if (new != .done) return new;
+    const fd: Fd = @intCast(new.done);
+    const on: c_int = 1;
+    // An accepted socket whose peer is gone takes no options (EINVAL); nobody will send to it either.
+    _ = c.setsockopt(fd, c.SOL.SOCKET, c.SO.NOSIGPIPE, &on, @sizeOf(c_int));
+    sys.setNonblockCloexec(fd) catch {
+        const code = c.errno(-1);
+        sys.close(fd);
+        return .{ .failed = code };
+    };
+    return new;
+}
+
+/// The errors of accept that concern one connection.
+pub fn isTransientAccept(code: sys.E) bool {
+    return switch (code) {
+        .CONNABORTED, .PERM => true,
+        else => false,
+    };
+}
+
+/// man 2 sendfile. What went out before an interruption or a full socket counts as sent.
+pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
+    var sent: c.off_t = if (is_mac) @intCast(length) else 0;
+    const rc = if (is_mac)
+        c.sendfile(file, fd, @intCast(offset), &sent, null, 0)
+    else
+        c.sendfile(file, fd, @intCast(offset), length, null, &sent, 0);
+    const code = c.errno(rc);
+    switch (code) {
+        .SUCCESS => {},
+        .AGAIN => if (sent == 0) return .blocked,
+        .INTR => if (sent == 0) return .{ .failed = .INTR },
+        else => return .{ .failed = code },
+    }
+    return .{ .done = @intCast(sent) };
+}
+
+/// What the kernel tells of a file (man 2 fstat).
+pub const Info = c.Stat;
+
+/// On which device it is.
+pub fn deviceOf(info: *const Info) u64 {
+    return if (is_mac) @as(u32, @bitCast(info.dev)) else info.dev;
+}
+
+/// Of an open file.
+pub fn look(fd: Fd, info: *Info) c_int {
+    return c.fstat(fd, info);
+}
+
+/// Of a name; a link is not followed.
+pub fn lookFor(path: [*:0]const u8, info: *Info) c_int {
+    return c.fstatat(c.AT.FDCWD, path, info, c.AT.SYMLINK_NOFOLLOW);
+}
+
+/// What `_umtx_op` of FreeBSD and `__ulock_wait2` of macOS do like a futex.
+pub fn sleepOn(word: *const std.atomic.Value(u32), expected: u32, timeout_ms: ?u32) void {
+    if (is_mac) {
+        const bound: u64 = if (timeout_ms) |ms| @max(1, @as(u64, ms) * std.time.ns_per_ms) else 0;
+        _ = c.__ulock_wait2(.{ .op = .COMPARE_AND_WAIT, .NO_ERRNO = true }, &word.raw, expected, bound, 0);
+        return;
+    }
+    const ms = timeout_ms orelse 0;
+    const bound: c.timespec = .{
+        .sec = ms / std.time.ms_per_s,
+        .nsec = @as(isize, ms % std.time.ms_per_s) * std.time.ns_per_ms,
+    };
+    const operation = @backingInt(c.UMTX_OP.WAIT_UINT_PRIVATE);
+    // In place of the clock, the size of a plain timespec: then it counts from now.
+    const size: usize, const at: usize = if (timeout_ms == null) .{ 0, 0 } else .{ @sizeOf(c.timespec), @intFromPtr(&bound) };
+    _ = c._umtx_op(@intFromPtr(&word.raw), operation, expected, size, at);
+}
+
+/// Wakes whoever sleeps on a word.
+pub fn wakeAll(word: *const std.atomic.Value(u32)) void {
+    if (is_mac) {
+        _ = c.__ulock_wake(.{ .op = .COMPARE_AND_WAIT, .NO_ERRNO = true, .WAKE_ALL = true }, &word.raw, 0);
+        return;
+    }
+    _ = c._umtx_op(@intFromPtr(&word.raw), @backingInt(c.UMTX_OP.WAKE_PRIVATE), std.math.maxInt(c_int), 0, 0);
+}

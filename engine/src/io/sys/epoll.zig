@@ -1,0 +1,104 @@
+//! Job: Linux's epoll, eventfd and timerfd, each call as a small typed function; see sys.zig for the manner.
+//! Refuses to know: what is watched.
+const std = @import("std");
+const linux = std.os.linux;
+const sys = @import("../sys.zig");
+const Fd = sys.Fd;
+const ResourceError = sys.ResourceError;
+const resourceError = sys.resourceError;
+const assert = std.debug.assert;
+
+/// One report of the kernel: `events` is a set of `Ready` bits, `data` is what `epollAdd` gave.
+pub const EpollEvent = linux.epoll_event;
+
+/// Bits of `EpollEvent.events`.
+pub const Ready = struct {
+    pub const in = linux.EPOLL.IN;
+    pub const out = linux.EPOLL.OUT;
+    pub const peer_shut = linux.EPOLL.RDHUP;
+    pub const hung_up = linux.EPOLL.HUP;
+    pub const failed = linux.EPOLL.ERR;
+    pub const edge = linux.EPOLL.ET;
+    pub const exclusive = linux.EPOLL.EXCLUSIVE;
+};
+
+/// A new epoll instance, closed on exec.
+pub fn epollCreate() ResourceError!Fd {
+    const rc = linux.epoll_create1(linux.EPOLL.CLOEXEC);
+    const code = linux.errno(rc);
+    return if (code == .SUCCESS) @intCast(rc) else resourceError(code);
+}
+
+/// Watches a descriptor for `Ready` bits; `data` comes back with each report.
+pub fn epollAdd(epoll: Fd, fd: Fd, events: u32, data: u64) ResourceError!void {
+    return epollControl(epoll, linux.EPOLL.CTL_ADD, fd, events, data);
+}
+
+/// Changes what is watched. The kernel looks again at once, so that nothing that is already true gets lost.
+pub fn epollModify(epoll: Fd, fd: Fd, events: u32, data: u64) ResourceError!void {
+    return epollControl(epoll, linux.EPOLL.CTL_MOD, fd, events, data);
+}
+
+/// Stops watching.
+pub fn epollDelete(epoll: Fd, fd: Fd) ResourceError!void {
+    return epollControl(epoll, linux.EPOLL.CTL_DEL, fd, 0, 0);
+}
+
+fn epollControl(epoll: Fd, operation: u32, fd: Fd, events: u32, data: u64) ResourceError!void {
+    var event: EpollEvent = .{ .events = events, .data = .{ .u64 = data } };
+    const code = linux.errno(linux.epoll_ctl(epoll, operation, fd, &event));
+    if (code != .SUCCESS) return resourceError(code);
+}
+
+/// Waits at most `timeout_ms` (-1: for ever) and fills `buffer`. A signal ends the wait early with nothing: a host language may
+/// want to run its handler.
+pub fn epollWait(epoll: Fd, buffer: []EpollEvent, timeout_ms: i32) []EpollEvent {
+    const rc = linux.epoll_wait(epoll, buffer.ptr, @intCast(buffer.len), timeout_ms);
+    return switch (linux.errno(rc)) {
+        .SUCCESS => buffer[0..rc],
+        .INTR => buffer[0..0],
+        else => unreachable, // EBADF, EFAULT, EINVAL: our own fault
+    };
+}
+
+/// A new event counter, non-blocking and closed on exec.
+pub fn eventFd() ResourceError!Fd {
+    const rc = linux.eventfd(0, linux.EFD.CLOEXEC | linux.EFD.NONBLOCK);
+    const code = linux.errno(rc);
+    return if (code == .SUCCESS) @intCast(rc) else resourceError(code);
+}
+
+/// Adds one to an event counter. Safe from any thread and from a signal handler.
+pub fn eventRaise(fd: Fd) void {
+    const one: u64 = 1;
+    while (true) {
+        switch (linux.errno(linux.write(fd, std.mem.asBytes(&one), @sizeOf(u64)))) {
+            .SUCCESS => return,
+            .INTR => continue,
+            else => |code| {
+                assert(code == .AGAIN); // the counter is full, after 2^64 - 2 raises
+                return;
+            },
+        }
+    }
+}
+
+/// A new timer on the monotonic clock, non-blocking and closed on exec.
+pub fn timerFd() ResourceError!Fd {
+    const rc = linux.timerfd_create(.MONOTONIC, .{ .NONBLOCK = true, .CLOEXEC = true });
+    const code = linux.errno(rc);
+    return if (code == .SUCCESS) @intCast(rc) else resourceError(code);
+}
+
+/// Lets a timer fire once, when `monotonicMs` reaches `at_ms`. A time that has passed fires at once.
+pub fn timerArm(fd: Fd, at_ms: u64) void {
+    const once: linux.itimerspec = .{
+        .it_interval = .{ .sec = 0, .nsec = 0 },
+        .it_value = .{
+            .sec = @intCast(at_ms / std.time.ms_per_s),
+            // All zero would disarm the timer instead.
+            .nsec = @intCast(@max(1, at_ms % std.time.ms_per_s * std.time.ns_per_ms)),
+        },
+    };
+    assert(linux.errno(linux.timerfd_settime(fd, .{ .ABSTIME = true }, &once, null)) == .SUCCESS);
+}

@@ -1,0 +1,86 @@
+//! Job: those calls of sys.zig that Linux has in its own way.
+//! Refuses to know: what sys.zig makes of them.
+const std = @import("std");
+const linux = std.os.linux;
+const sys = @import("../sys.zig");
+const Fd = sys.Fd;
+
+/// Several sockets may listen at one address; the kernel spreads the connections.
+pub const reuse_port = linux.SO.REUSEPORT;
+/// An IPv6 socket leaves IPv4 alone.
+pub const v6_only = linux.IPV6.V6ONLY;
+/// man 2 getrandom.
+pub fn randomSeed() ?u64 {
+    var seed: u64 = undefined;
+    return if (linux.errno(linux.getrandom(@ptrCast(&seed), @sizeOf(u64), 0)) == .SUCCESS) seed else null;
+}
+
+/// Whether a socket listens.
+pub const accept_conn = linux.SO.ACCEPTCONN;
+/// A send raises no SIGPIPE.
+pub const no_signal = linux.MSG.NOSIGNAL;
+/// Further bytes follow at once.
+pub const more = linux.MSG.MORE;
+/// Seconds of silence until the first probe.
+pub const keep_idle = linux.TCP.KEEPIDLE;
+/// The wall clock, up to one tick late.
+pub const coarse_clock: linux.clockid_t = .REALTIME_COARSE;
+
+const ours = linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC;
+
+/// man 2 socket.
+pub fn socket(family: u32) sys.Moved {
+    return sys.made(linux.socket(family, linux.SOCK.STREAM | ours, 0));
+}
+
+/// man 2 accept4.
+pub fn accept(listener: Fd, peer: *sys.sockaddr.storage, length: *sys.socklen_t) sys.Moved {
+    return sys.moved(linux.accept4(listener, @ptrCast(peer), length, ours));
+}
+
+/// The errors of man 2 accept that concern one connection.
+pub fn isTransientAccept(code: sys.E) bool {
+    return switch (code) {
+        .CONNABORTED, .PROTO, .PERM => true,
+        .NETDOWN, .NOPROTOOPT, .HOSTDOWN, .NONET, .HOSTUNREACH, .OPNOTSUPP, .NETUNREACH => true,
+        else => false,
+    };
+}
+
+/// man 2 sendfile.
+pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
+    var position: linux.off_t = @intCast(offset);
+    return sys.moved(linux.sendfile(fd, file, &position, length));
+}
+
+/// What the kernel tells of a file (man 2 statx).
+pub const Info = linux.Statx;
+
+/// On which device it is.
+pub fn deviceOf(info: *const Info) u64 {
+    return @as(u64, info.dev_major) << 32 | info.dev_minor;
+}
+
+/// Of an open file.
+pub fn look(fd: Fd, info: *Info) usize {
+    return linux.statx(fd, "", linux.AT.EMPTY_PATH, .{ .TYPE = true, .MODE = true, .SIZE = true, .INO = true }, info);
+}
+
+/// Of a name; a link is not followed.
+pub fn lookFor(path: [*:0]const u8, info: *Info) usize {
+    return linux.statx(linux.AT.FDCWD, path, linux.AT.SYMLINK_NOFOLLOW, .{ .TYPE = true, .MODE = true, .SIZE = true, .INO = true }, info);
+}
+
+/// man 2 futex.
+pub fn sleepOn(word: *const std.atomic.Value(u32), expected: u32, timeout_ms: ?u32) void {
+    const time: linux.timespec = if (timeout_ms) |ms| .{
+        .sec = ms / std.time.ms_per_s,
+        .nsec = @as(isize, ms % std.time.ms_per_s) * std.time.ns_per_ms,
+    } else undefined;
+    _ = linux.futex_4arg(&word.raw, .{ .cmd = .WAIT, .private = true }, expected, if (timeout_ms != null) &time else null);
+}
+
+/// man 2 futex.
+pub fn wakeAll(word: *const std.atomic.Value(u32)) void {
+    _ = linux.futex_3arg(&word.raw, .{ .cmd = .WAKE, .private = true }, std.math.maxInt(i32));
+}
