@@ -10,11 +10,13 @@ import resource
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 
 START_S = 20  # for the first answer
 STOP_S = 5  # from TERM to KILL
+SETTLE_S = 5  # for the server to see that connections are gone
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -58,10 +60,19 @@ def descriptors_max():
     return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
 
-class Process:
-    """One server. `log` takes what the server prints; `descriptors` is its limit, by default as many as are allowed."""
+def any_certificate():
+    """A TLS context that believes every certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
-    def __init__(self, command, core, cwd, port, log, descriptors=None):
+
+class Process:
+    """One server. `log` takes what the server prints; `descriptors` is its limit, by default as many as are allowed; `tls` is what
+    its port speaks."""
+
+    def __init__(self, command, core, cwd, port, log, descriptors=None, tls=False):
         if not shutil.which(command[0]):
             raise NotInstalled(f"{os.path.basename(command[0])} is not installed")
         limit = descriptors or descriptors_max()
@@ -72,6 +83,7 @@ class Process:
 
         self.port = port
         self.log = log
+        self.tls = tls
         with open(log, "wb") as output:
             self.child = subprocess.Popen(
                 command,
@@ -104,7 +116,10 @@ class Process:
 
     def get(self, path):
         """(status, body) of one request on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+        if self.tls:
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=2, context=any_certificate())
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -119,6 +134,17 @@ class Process:
 
     def alive(self):
         return self.child.poll() is None
+
+    def descriptors(self):
+        """How many the server has open; children that it may have are not counted."""
+        return len(os.listdir(f"/proc/{self.child.pid}/fd"))
+
+    def settled_descriptors(self, wanted):
+        """How many are open when they are so few, or have had their time."""
+        deadline = time.monotonic() + SETTLE_S
+        while self.descriptors() > wanted and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return self.descriptors()
 
     def cpu_seconds(self):
         """CPU time of all threads of all its processes. Those that ended meanwhile are not counted."""

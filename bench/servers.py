@@ -32,7 +32,8 @@ def _zig(folder, step, mode):
 
 
 _VENV = "@STATE@/venv/bin"
-_PAGI = ("perl", "-I@ROOT@/blib/lib", "-I@ROOT@/blib/arch", "@ROOT@/bin/pagi-server", "--no-access-log", "--quiet")
+_PERL = ("perl", "-I@ROOT@/blib/lib", "-I@ROOT@/blib/arch", "@ROOT@/bin/pagi-server", "--quiet")
+PAGI_COMMAND = (*_PERL, "--no-access-log")  # before where it listens and the application
 _BODY = b"x" * BODY_BYTES
 
 YARDSTICK = Server(
@@ -59,10 +60,16 @@ DIRSERVER = Server(
 PAGI = Server(
     "pagi",
     "Peregrine, PAGI application",
-    (*_PAGI, "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
+    (*PAGI_COMMAND, "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
     build=("script/build",),
 )
-PAGI_WEBSOCKET = replace(PAGI, command=(*_PAGI, "--port", "@PORT@", "@WORK@/echo.pagi.pl"), files=("echo.pagi.pl",), proof=None)
+PAGI_LOG = replace(
+    PAGI,
+    name="pagi-log",
+    title="Peregrine, PAGI application, access log",
+    command=(*_PERL, "--access-log", "@WORK@/access.log", "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
+)
+PAGI_WEBSOCKET = replace(PAGI, command=(*PAGI_COMMAND, "--port", "@PORT@", "@WORK@/echo.pagi.pl"), files=("echo.pagi.pl",), proof=None)
 NGINX = Server(
     "nginx",
     "nginx, `return 200`",
@@ -126,4 +133,4 @@ STARMAN = Server(
     files=("hello.psgi",),
     version=("perl", "-MStarman", "-e", "print Starman->VERSION"),
 )
-HELLOS = (YARDSTICK, ZIG, URING, PAGI, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)
+HELLOS = (YARDSTICK, ZIG, URING, PAGI, PAGI_LOG, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)

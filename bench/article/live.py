@@ -1,12 +1,8 @@
 """Connections that are open for long: WebSockets that say nothing, and subscribers of events."""
 
-import os
-
 import measure
+from check import Finding, at_least, at_most, exactly, serving
 from generator import Generator
-from servers import ROOT
-
-from .check import Finding, at_least, at_most, exactly, serving
 
 SOCKETS = 10_000
 SUBSCRIBERS = 1000
@@ -15,7 +11,7 @@ EVENTS_PER_S = 10
 
 def websockets_10000(settings):
     """10,000 idle WebSockets in one process: at most 10 KiB of RSS each, less than 1 % of a core, and all alive."""
-    with serving(settings, os.path.join(ROOT, "bench", "peers", "echo.pagi.pl")) as process:
+    with serving(settings, "peers/echo.pagi.pl") as process:
         before = process.rss_bytes()
         with Generator("echo", settings.cores.load, port=process.port, connections=SOCKETS, bytes=64) as load:
             idle_s = settings.seconds(20, 3)
@@ -32,7 +28,7 @@ def websockets_10000(settings):
 def subscribers_1000(settings):
     """1,000 subscribers of 10 events per second: within 25 % of one core, and nobody misses an event."""
     seconds = settings.seconds(20, 3)
-    with serving(settings, "ticker.pl") as process:
+    with serving(settings, "article/ticker.pl") as process:
         with Generator("subscribe", settings.cores.load, port=process.port, connections=SUBSCRIBERS) as load:
             load.run(1)
             before = process.cpu_seconds()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from .check import at_least, exactly, serving
+from check import at_least, exactly, serving
 
 DESCRIPTORS = 512  # the server's limit
 RESERVED = 100  # at most, for what is no connection
@@ -14,7 +14,7 @@ PATIENCE_S = 30
 
 def overload(settings):
     """800 clients and 512 descriptors: a clean 503 with Retry-After for each excess one; those within, and those after, are served."""
-    with serving(settings, "streams.pl", descriptors=DESCRIPTORS) as process:
+    with serving(settings, "article/streams.pl", descriptors=DESCRIPTORS) as process:
         answers = asyncio.run(_wave(process.port, WAVE))
         later = asyncio.run(_wave(process.port, AFTER))
         alive = process.alive()

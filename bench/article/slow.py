@@ -3,7 +3,7 @@
 import socket
 import time
 
-from .check import Finding, at_most, serving
+from check import Finding, at_most, serving
 
 MIB = 1 << 20
 RATE = MIB  # bytes per second that a client reads
@@ -25,7 +25,7 @@ def slow_200(settings):
 def _pull(settings, clients, growth):
     size = settings.seconds(50, 4) * MIB
     path = f"/{size // MIB}"
-    with serving(settings, "large.pl", "/1") as process:
+    with serving(settings, "article/large.pl", "/1") as process:
         process.get("/20")  # whatever the first responses load is loaded
         before = process.rss_bytes()
         seconds, most, whole = _read_slowly(process, path, clients, size)

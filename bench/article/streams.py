@@ -1,8 +1,7 @@
 """Many responses of two seconds at once, in one process: a server that waits for anybody falls behind the arithmetic."""
 
+from check import at_least, at_most, exactly, note, serving
 from generator import Generator
-
-from .check import at_least, at_most, exactly, note, serving
 
 RESPONSE_S = 2
 BODY_BYTES = 10 * 1024
@@ -22,7 +21,7 @@ def streams_2500(settings):
 def _streams(settings, connections, part):
     # Ten rounds, the last of which begins before the time is up.
     seconds = settings.seconds(9.5, 1.5) * RESPONSE_S
-    with serving(settings, "streams.pl") as process:
+    with serving(settings, "article/streams.pl") as process:
         with Generator("streams", settings.cores.load, port=process.port, connections=connections, bytes=BODY_BYTES) as load:
             before = process.cpu_seconds()
             result = load.run(seconds)

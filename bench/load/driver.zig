@@ -178,15 +178,10 @@ pub fn Driver(comptime Load: type) type {
 
         /// The input's end is the end of the program, as is the caller's.
         fn obey(driver: *Self) !void {
-            var buffer: [64]u8 = undefined;
-            const line = switch (net.read(0, &buffer)) {
-                .bytes => |bytes| std.mem.trimEnd(u8, bytes, "\n"),
-                .nothing => return,
-                .ended => std.process.exit(0),
-            };
-            if (driver.running or driver.opened < driver.peers.len) return fatal("'{s}' came too early", .{line});
-            if (!std.mem.startsWith(u8, line, "run ")) return fatal("unknown command '{s}'", .{line});
-            const seconds = std.fmt.parseFloat(f64, line[4..]) catch return fatal("'{s}' is no number of seconds", .{line[4..]});
+            const command = net.read(0, &driver.input);
+            if (command == .nothing) return;
+            const seconds = try commandOf(command) orelse std.process.exit(0);
+            if (driver.running or driver.opened < driver.peers.len) return fatal("a run was commanded too early", .{});
             try driver.run(@trunc(seconds * std.time.ns_per_s));
         }
 
@@ -214,12 +209,27 @@ pub fn Driver(comptime Load: type) type {
     };
 }
 
-fn secondsSince(before: u64) f64 {
+/// Waits for `run SECONDS` on the standard input: the seconds, null at the end of the input.
+pub fn commanded() !?f64 {
+    var buffer: [64]u8 = undefined;
+    while (true) {
+        const command = net.read(0, &buffer);
+        if (command != .nothing) return commandOf(command);
+    }
+}
+
+fn commandOf(read: net.Received) !?f64 {
+    const line = if (read == .ended) return null else std.mem.trimEnd(u8, read.bytes, "\n");
+    if (!std.mem.startsWith(u8, line, "run ")) return fatal("unknown command '{s}'", .{line});
+    return std.fmt.parseFloat(f64, line[4..]) catch fatal("'{s}' is no number of seconds", .{line[4..]});
+}
+
+pub fn secondsSince(before: u64) f64 {
     return @as(f64, @floatFromInt(net.now() - before)) / std.time.ns_per_s;
 }
 
 /// To standard output, at once. A caller that is gone is noticed by the input's end.
-fn print(comptime format: []const u8, args: anytype) void {
+pub fn print(comptime format: []const u8, args: anytype) void {
     var buffer: [256]u8 = undefined;
     const text = std.fmt.bufPrint(&buffer, format, args) catch unreachable;
     _ = linux.write(1, text.ptr, text.len);

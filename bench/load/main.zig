@@ -1,4 +1,4 @@
-//! The load generator: `load KIND option=value...`, where KIND is echo, rate, streams or subscribe. Opens its connections to 127.0.0.1,
+//! The load generator: `load KIND option=value...`, where KIND is churn, echo, rate, streams or subscribe. Opens its connections to 127.0.0.1,
 //! prints READY, and does `run SECONDS` for each such line on standard input, answered by a line `RESULT name=number...`. It ends when the
 //! input does, so the connections are open (and idle) for as long as the caller wants.
 //! Refuses to know: which server it talks to, and what the numbers mean.
@@ -6,6 +6,7 @@ const std = @import("std");
 const Driver = @import("driver.zig").Driver;
 
 const kinds = .{
+    .churn = @import("churn.zig"),
     .echo = @import("echo.zig").Echo,
     .rate = @import("rate.zig").Rate,
     .streams = @import("streams.zig").Streams,
@@ -20,7 +21,8 @@ pub fn main(init: std.process.Init) !void {
         if (std.mem.eql(u8, args[1], name)) {
             const Load = @field(kinds, name);
             const options = parse(Load.Options, args[2..]);
-            Driver(Load).drive(arena, &options) catch |err| {
+            const drive = if (@hasDecl(Load, "drive")) Load.drive else Driver(Load).drive;
+            drive(arena, &options) catch |err| {
                 if (err != error.Fatal) std.debug.print("load: {t}\n", .{err});
                 std.process.exit(1);
             };
@@ -37,7 +39,7 @@ fn parse(comptime Options: type, args: []const [:0]const u8) Options {
         const value = argument[equals + 1 ..];
         inline for (@typeInfo(Options).@"struct".field_names) |name| {
             if (std.mem.eql(u8, argument[0..equals], name)) {
-                @field(options, name) = number(@TypeOf(@field(options, name)), value) orelse misused("{s}: '{s}' is no number", .{ name, value });
+                @field(options, name) = number(@TypeOf(@field(options, name)), value) orelse misused("{s} cannot be '{s}'", .{ name, value });
                 continue :next;
             }
         }
@@ -48,6 +50,7 @@ fn parse(comptime Options: type, args: []const [:0]const u8) Options {
 }
 
 fn number(comptime T: type, text: []const u8) ?T {
+    if (@typeInfo(T) == .@"enum") return std.meta.stringToEnum(T, text);
     return switch (T) {
         []const u8 => text,
         f64 => std.fmt.parseFloat(f64, text) catch null,
@@ -56,7 +59,7 @@ fn number(comptime T: type, text: []const u8) ?T {
 }
 
 fn misused(comptime format: []const u8, args: anytype) noreturn {
-    std.debug.print("load: " ++ format ++ "\nusage: load echo|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] [bytes=N] [rate=N]\n", args);
+    std.debug.print("load: " ++ format ++ "\nusage: load churn|echo|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] [bytes=N] [rate=N] [seed=N] [sample=HEX] [manner=garbage|leave] [rest=MS]\n", args);
     std.process.exit(2);
 }
 

@@ -62,6 +62,18 @@ pub fn close(fd: Fd) void {
     _ = linux.close(fd);
 }
 
+/// Nothing more will be written; the other direction stays.
+pub fn endWriting(fd: Fd) void {
+    _ = linux.shutdown(fd, linux.SHUT.WR);
+}
+
+/// The peer sees a reset.
+pub fn closeWithReset(fd: Fd) void {
+    const at_once: linux.linger = .{ .onoff = 1, .linger = 0 };
+    _ = linux.setsockopt(fd, linux.SOL.SOCKET, linux.SO.LINGER, std.mem.asBytes(&at_once), @sizeOf(linux.linger));
+    close(fd);
+}
+
 /// An epoll; a watched descriptor is named by a number of the caller's.
 pub const Poll = struct {
     fd: Fd,

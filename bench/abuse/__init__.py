@@ -1,0 +1,1 @@
+"""What happens to good clients while bad ones do their worst, as checks that can fail: script/abuse."""
