@@ -74,16 +74,16 @@ def main(program, about, checks, seed=None):
     if trouble:
         sys.exit(f"{os.path.basename(program)}: {trouble}")
     settings = Settings(Cores(cores[0], cores[-1]), options.short, getattr(options, "seed", 0))
-    missed = sum(not _checked(checks[name], name, settings) for name in options.check or checks)
+    missed = sum(not checked(checks[name], name, settings) for name in options.check or checks)
     print(f"{missed} missed" if missed else "all met")
     return 1 if missed else 0
 
 
-def _checked(check, name, settings):
-    """Whether all goals of a check are met; prints them."""
+def checked(check, name, settings, *more):
+    """Whether all goals of a check, called with the settings and what else it takes, are met; prints them."""
     print(f"{name}: {check.__doc__}", flush=True)
     try:
-        findings = check(settings)
+        findings = check(settings, *more)
     except (CannotRun, OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         print(f"  MISSED  {error}", flush=True)
         return False

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -10,9 +9,8 @@ from dataclasses import replace
 
 import servers
 import start
-from article.check import Settings
+from check import Settings, checked
 from measure import Cores
-from process import CannotRun
 
 from .costs import handshakes, idle, keepalive
 
@@ -46,19 +44,6 @@ def make_certificate(folder, name, key):
     files = ("-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.pem")
     command = ("openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost", *key, *files)
     subprocess.run(command, check=True, capture_output=True, timeout=60)
-
-
-def checked(check, name, settings, folder):
-    """Whether all goals of a check are met; prints them."""
-    print(f"{name}: {check.__doc__}", flush=True)
-    try:
-        findings = check(settings, folder)
-    except (CannotRun, OSError, RuntimeError, ValueError, subprocess.SubprocessError, statistics.StatisticsError) as error:
-        print(f"  MISSED  {error}", flush=True)
-        return False
-    for finding in findings:
-        print(f"  {'met' if finding.met else 'MISSED':6}  {finding.what}: {finding.measured} (goal: {finding.goal})", flush=True)
-    return all(finding.met for finding in findings)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import time
 import servers
 import start
 import wrk
-from article.check import at_least, at_most
+from check import at_least, at_most
 from process import Process, free_port
 
 ROUNDS = 7
