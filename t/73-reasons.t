@@ -175,6 +175,10 @@ subtest 'write_timeout' => sub {
     ok($server->wait_for_log(qr/^deaf is held up$/m), 'a client does not read');
     ends('deaf', 'write_timeout');
     ok($server->wait_for_log(qr/^deaf goes on$/m), '... and the pending $send resolves');
+    # A plain close would leave megabytes in the kernel for as long as the client likes.
+    my $ends = sprintf ':%04X 0100007F:%04X', $port, $client->socket->sockport;
+    open my $sockets, '<', '/proc/net/tcp' or die "/proc/net/tcp: $!";
+    is(scalar(grep { /\Q$ends\E/ } <$sockets>), 0, '... and the kernel keeps nothing of it');
 };
 
 subtest 'client_timeout' => sub {

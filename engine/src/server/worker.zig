@@ -297,6 +297,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const read = output.read;
         pub const buffered = output.buffered;
         pub const abort = output.abort;
+        pub const sever = output.sever;
         pub const setRepeat = repeating.setRepeat;
 
         pub const AcceptError = live.AcceptError;
@@ -447,7 +448,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .turn_away => accepting.reject(w, peer),
                     .refuse => input.refuseUnread(w, peer, .{ .status = 408, .detail = "The request head took too long." }, connection.input.unread()),
                     .body_stalled => w.bodyStalled(peer, connection.phase.exchange),
-                    .write_stalled => w.fail(peer, .write_timeout),
+                    .write_stalled => w.sever(peer, .write_timeout),
                     .websocket => live.websocketDue(w, peer, connection.phase.exchange),
                     .repeat => repeating.repeatDue(w, peer, connection.phase.exchange),
                     .exchange_idle => w.exchangeIdle(peer, connection.phase.exchange),

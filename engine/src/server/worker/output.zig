@@ -6,6 +6,7 @@ const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
 const FileRange = @import("../outbox.zig").FileRange;
 const Outbox = @import("../outbox.zig").Outbox;
+const Reason = @import("../types.zig").Reason;
 const Ticket = @import("../slab.zig").Ticket;
 
 /// The methods of a worker that answer and send.
@@ -118,9 +119,16 @@ pub fn Output(comptime W: type) type {
             peer.connection.phase = .farewell;
             if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
             if (peer.connection.output == .open and !w.flush(peer)) return;
+            sever(w, peer, .server_error);
+        }
+
+        /// Gives a connection up with a reset: what the kernel holds for it is thrown away, or a peer that does not read would keep
+        /// megabytes of it for as long as it likes.
+        pub fn sever(w: *W, peer: *Peer, reason: Reason) void {
+            if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
             w.io.reset(peer.socket);
             peer.socket = .none;
-            w.close(peer);
+            w.fail(peer, reason);
         }
 
         /// The connection of an exchange.
