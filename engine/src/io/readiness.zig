@@ -269,7 +269,7 @@ pub fn Readiness(comptime Poller: type) type {
         /// Sends slices in order, as far as they go at once. `more`: further bytes follow at once, do not send a small packet yet.
         pub fn send(self: *Self, socket: Socket, slices: []const Slice, more: bool) SendResult {
             const entry = self.entryOf(socket);
-            if (entry.deathErrno()) |errno| return .{ .failed = errno };
+            if (entry.phase.deathErrno()) |errno| return .{ .failed = errno };
             assert(!entry.flags.send_shut);
             var total: usize = 0;
             for (slices) |piece| total += piece.len;
@@ -289,7 +289,7 @@ pub fn Readiness(comptime Poller: type) type {
         /// SIGPIPE.
         pub fn sendFile(self: *Self, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
             const entry = self.entryOf(socket);
-            if (entry.deathErrno()) |errno| return .{ .failed = errno };
+            if (entry.phase.deathErrno()) |errno| return .{ .failed = errno };
             assert(!entry.flags.send_shut);
             const total: usize = @intCast(@min(len, self.options.send_file_bytes_max));
             if (total == 0) return .{ .sent = 0 };

@@ -313,7 +313,7 @@ pub const Uring = struct {
     pub fn send(self: *Uring, socket: Socket, slices: []const Slice, more: bool) SendResult {
         const index = indexOf(socket);
         const entry = self.entryOf(socket);
-        if (entry.deathErrno()) |errno| return .{ .failed = errno };
+        if (entry.phase.deathErrno()) |errno| return .{ .failed = errno };
         assert(!entry.flags.send_shut);
         var total: usize = 0;
         for (slices) |piece| total += piece.len;
@@ -352,7 +352,7 @@ pub const Uring = struct {
     pub fn sendFile(self: *Uring, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
         const index = indexOf(socket);
         const entry = self.entryOf(socket);
-        if (entry.deathErrno()) |errno| return .{ .failed = errno };
+        if (entry.phase.deathErrno()) |errno| return .{ .failed = errno };
         assert(!entry.flags.send_shut);
         if (entry.isSending()) return self.postpone(entry);
         const total: usize = @intCast(@min(len, self.options.send_file_bytes_max));

@@ -2,7 +2,7 @@
 //! Refuses to know: the kernel.
 const std = @import("std");
 const io = @import("../io.zig");
-const sys = @import("../sys.zig");
+const Phase = @import("../phase.zig").Phase;
 const assert = std.debug.assert;
 
 /// What the kernel gives back with a report: whom it concerns.
@@ -21,19 +21,6 @@ pub const Entry = struct {
     generation: u30,
     phase: Phase,
     flags: Flags,
-
-    /// How far a connection is.
-    pub const Phase = union(enum) {
-        /// Not added.
-        vacant,
-        open,
-        /// The peer's end was delivered.
-        eof,
-        /// A send failed with this errno; not yet delivered.
-        dying: u16,
-        /// The reset was delivered.
-        dead,
-    };
 
     /// What is known beside that.
     pub const Flags = packed struct(u16) {
@@ -63,22 +50,9 @@ pub const Entry = struct {
         return .{ .kind = .socket, .index = index, .generation = self.generation };
     }
 
-    /// Why nothing can be sent, or null if it can.
-    pub fn deathErrno(self: *const Entry) ?u16 {
-        return switch (self.phase) {
-            .vacant => unreachable,
-            .open, .eof => null,
-            .dying => |errno| errno,
-            .dead => sys.number(.PIPE),
-        };
-    }
-
     /// Turns to the phase after this end, and makes the event that says so.
     pub fn end(self: *Entry, how: io.Ended, errno: u16) io.Event {
-        self.phase = switch (how) {
-            .eof => .eof,
-            .reset => .dead,
-        };
+        self.phase = .after(how);
         self.flags.readable = false;
         return .{ .ended = .{ .token = self.token, .how = how, .errno = errno } };
     }

@@ -95,7 +95,7 @@ fn finishBlock(uring: *Uring, block: *Block, errno: u16) void {
     if (orphaned) return uring.ring.close(@intCast(index));
     const entry = &uring.entries.items[index];
     entry.block = null;
-    if (entry.deathErrno() != null) return;
+    if (entry.phase.deathErrno() != null) return;
     if (errno != 0) {
         _ = uring.die(index, errno);
     } else if (entry.flags.send_shut) {

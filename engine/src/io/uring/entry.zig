@@ -1,8 +1,7 @@
 //! Job: what `Uring` knows about one descriptor.
 //! Refuses to know: the ring.
-const std = @import("std");
 const io = @import("../io.zig");
-const sys = @import("../sys.zig");
+const Phase = @import("../phase.zig").Phase;
 const Block = @import("blocks.zig").Block;
 const Label = @import("ring.zig").Label;
 const Pieces = @import("pieces.zig").Pieces;
@@ -22,19 +21,6 @@ pub const Entry = struct {
     end: End = .none,
     /// What the kernel is sending.
     block: ?*Block = null,
-
-    /// How far it is.
-    pub const Phase = union(enum) {
-        /// Not added.
-        vacant,
-        open,
-        /// The peer's end was delivered.
-        eof,
-        /// It died with this errno; not yet delivered.
-        dying: u16,
-        /// The reset was delivered.
-        dead,
-    };
 
     /// How the peer stopped sending.
     pub const End = union(enum) { none, eof, reset: u16 };
@@ -78,22 +64,9 @@ pub const Entry = struct {
         return entry.block != null or entry.flags.awaits_room;
     }
 
-    /// Why nothing can be sent, or null if it can.
-    pub fn deathErrno(entry: *const Entry) ?u16 {
-        return switch (entry.phase) {
-            .vacant => unreachable,
-            .open, .eof => null,
-            .dying => |errno| errno,
-            .dead => sys.number(.PIPE),
-        };
-    }
-
     /// Turns to the phase after this end, and makes the event that says so.
     pub fn finish(entry: *Entry, how: io.Ended, errno: u16) io.Event {
-        entry.phase = switch (how) {
-            .eof => .eof,
-            .reset => .dead,
-        };
+        entry.phase = .after(how);
         return .{ .ended = .{ .token = entry.token, .how = how, .errno = errno } };
     }
 };
