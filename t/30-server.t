@@ -13,6 +13,7 @@ use Socket ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
+use TestTools   qw(refused);
 use Time::HiRes qw(time);
 
 my $app = async sub {
@@ -23,11 +24,6 @@ my $app = async sub {
     await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
 };
-
-sub refused {
-    my (%options) = @_;
-    return eval { PAGI::Server->new(%options); 1 } ? '' : $@;
-}
 
 sub has_ipv6 {
     my $socket = IO::Socket::IP->new(LocalHost => '::1', Listen => 1, LocalPort => 0);

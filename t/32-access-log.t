@@ -12,6 +12,7 @@ use POSIX ();
 use Test::More;
 use TestClient qw(exchange get post);
 use TestServer;
+use TestTools   qw(content wait_for);
 use Time::HiRes qw(sleep time);
 
 my $directory = File::Temp->newdir;
@@ -30,14 +31,6 @@ my $app = async sub {
     await $send->({ type => 'http.response.body', body => $path eq '/missing' ? '' : 'hello' });
 };
 
-sub content {
-    my ($path) = @_;
-    open my $in, '<', $path or return '';
-    local $/;
-    my $text = <$in>;
-    return defined $text ? $text : '';
-}
-
 # The log of a server that answered what the code asks of it, complete.
 sub log_of {
     my ($format, $ask, %options) = @_;
@@ -48,13 +41,6 @@ sub log_of {
     my $text = content($path);
     unlink $path or diag "$path: $!";
     return $text;
-}
-
-sub wait_for {
-    my ($what) = @_;
-    my $end = time + 10;
-    sleep 0.02 while !$what->() && time < $end;
-    return $what->();
 }
 
 my $time = qr{\[\d\d/[A-Z][a-z][a-z]/\d{4}:\d\d:\d\d:\d\d [-+]\d{4}\]};

@@ -14,6 +14,7 @@ use PAGI::Server;
 use Socket qw(SOCK_STREAM);
 use Test::More;
 use TestServer;
+use TestTools qw(refused);
 
 my $directory = File::Temp->newdir;
 my $app_file  = "$directory/app.pl";
@@ -38,11 +39,6 @@ sub curl {
     open my $out, '-|', 'curl', '--silent', '--show-error', '--max-time', 10, @arguments or die "curl: $!";
     local $/;
     return scalar <$out>;
-}
-
-sub refused {
-    my (%options) = @_;
-    return eval { PAGI::Server->new(app => $app, %options); 1 } ? '' : $@;
 }
 
 subtest 'options' => sub {
@@ -82,10 +78,13 @@ subtest 'options' => sub {
     );
     for my $case (@wrong) {
         my ($options, $says) = @$case;
-        like(refused(%$options), $says, "$says");
+        like(refused(app => $app, %$options), $says, "$says");
     }
     is(
-        refused(listen => [ '/a:b', 'x:1', '[::1]:2', { host => 'h', port => 3, ssl => 0 }, 'fd:3', './x', 'unix:y' ]),
+        refused(
+            app    => $app,
+            listen => [ '/a:b', 'x:1', '[::1]:2', { host => 'h', port => 3, ssl => 0 }, 'fd:3', './x', 'unix:y' ]
+        ),
         '',
         'good ones'
     );

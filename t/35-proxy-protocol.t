@@ -13,6 +13,7 @@ use Socket qw(SOCK_STREAM);
 use Test::More;
 use TestClient;
 use TestServer;
+use TestTools qw(refused);
 
 my $directory = File::Temp->newdir;
 my $log       = "$directory/access.log";
@@ -37,28 +38,31 @@ sub binary {
 }
 my $v4 = pack 'C4 C4 n n', 192, 0, 2, 1, 198, 51, 100, 2, 1234, 443;
 
-sub refused {
-    my (%options) = @_;
-    return eval { PAGI::Server->new(app => $app, %options); 1 } ? '' : $@;
-}
-
 subtest 'options' => sub {
     my $allowed = q{option 'proxy_protocol' must be a list of networks like '10.0.0.0/8' or '::1', or 'unix'};
-    like(refused(proxy_protocol => 'here'), qr/$allowed: 'here' is no IPv4 or IPv6 address/, 'a name');
+    like(refused(app => $app, proxy_protocol => 'here'), qr/$allowed: 'here' is no IPv4 or IPv6 address/, 'a name');
     like(
-        refused(proxy_protocol => ['10.0.0.1/8']),
+        refused(app => $app, proxy_protocol => ['10.0.0.1/8']),
         qr/$allowed: '10\.0\.0\.1\/8' has bits beyond its prefix/,
         'host bits'
     );
-    like(refused(proxy_protocol => [ '::1', '::/130' ]), qr/'::\/130' has no valid prefix length/, 'a long prefix');
-    like(refused(proxy_protocol => {}),                  qr/$allowed, not 'HASH/,                  'a hash');
-    like(refused(proxy_timeout  => 0), qr/option 'proxy_timeout' must be a number of seconds from 0\.001/, 'no time');
     like(
-        refused(listen => ['h:1,proxy=x']),
+        refused(app => $app, proxy_protocol => [ '::1', '::/130' ]),
+        qr/'::\/130' has no valid prefix length/,
+        'a long prefix'
+    );
+    like(refused(app => $app, proxy_protocol => {}), qr/$allowed, not 'HASH/, 'a hash');
+    like(
+        refused(app => $app, proxy_timeout => 0),
+        qr/option 'proxy_timeout' must be a number of seconds from 0\.001/,
+        'no time'
+    );
+    like(
+        refused(app => $app, listen => ['h:1,proxy=x']),
         qr/cannot have 'h:1,proxy=x': proxy_protocol must be .*'x' is no/,
         'of a place'
     );
-    is(refused(proxy_protocol => '10.0.0.0/8,unix'), '', 'a string');
+    is(refused(app => $app, proxy_protocol => '10.0.0.0/8,unix'), '', 'a string');
     my ($status, undef, $error) = TestServer->finish('--proxy-protocol', '1.2.3', '-e', 'sub {}');
     is($status, 2, 'a flag');
     like($error, qr/option --proxy-protocol must be .*: '1\.2\.3' is no IPv4/, '... is explained');

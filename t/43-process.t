@@ -8,6 +8,7 @@ use File::Temp ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
+use TestTools   qw(content wait_for);
 use Time::HiRes qw(sleep time);
 
 my $directory = File::Temp->newdir;
@@ -19,21 +20,6 @@ sub write_file {
     print {$out} $text;
     close $out or die "$name: $!";
     return "$directory/$name";
-}
-
-sub content {
-    my ($path) = @_;
-    open my $in, '<', $path or return '';
-    local $/;
-    my $text = <$in>;
-    return defined $text ? $text : '';
-}
-
-sub wait_for {
-    my ($what) = @_;
-    my $end = time + 10;
-    sleep 0.02 while !$what->() && time < $end;
-    return $what->();
 }
 
 sub free_port {

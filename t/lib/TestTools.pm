@@ -1,0 +1,37 @@
+package TestTools;
+
+# What several tests need beside a server and a client.
+
+use strict;
+use warnings;
+
+use Exporter    qw(import);
+use Time::HiRes qw(sleep time);
+
+our @EXPORT_OK = qw(content refused wait_for);
+
+# What a file holds; nothing if it is not there.
+sub content {
+    my ($path) = @_;
+    open my $in, '<', $path or return '';
+    local $/;
+    my $text = <$in>;
+    return defined $text ? $text : '';
+}
+
+# Why PAGI::Server takes no such options; an empty string if it takes them.
+sub refused {
+    my (%options) = @_;
+    require PAGI::Server;
+    return eval { PAGI::Server->new(%options); 1 } ? '' : $@;
+}
+
+# What a code reference answers, as soon as that is true, after ten seconds in any case.
+sub wait_for {
+    my ($what) = @_;
+    my $end = time + 10;
+    sleep 0.02 while !$what->() && time < $end;
+    return $what->();
+}
+
+1;
