@@ -3,6 +3,7 @@
 //!
 //!     zig build test        unit, wire and contract tests
 //!     zig build test-tls    the TLS room's tests (needs OpenSSL)
+//!     zig build test-programs  those of them that speak to the kernel, in zig-out/bin/, for script/test-kernel to run
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build sim         the simulated histories and the fuzz corpus alone
 //!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
@@ -22,16 +23,20 @@ pub fn build(b: *std.Build) void {
     b.modules.put(b.graph.arena, "peregrine", rooms.peregrine) catch @panic("OOM");
 
     const test_step = b.step("test", "Run the engine's tests");
+    const programs = b.step("test-programs", "Build the tests that speak to the kernel");
     inline for (.{ "protocol", "io", "server", "static", "peregrine" }) |name| {
         const tests = b.addTest(.{ .name = name, .root_module = @field(rooms, name) });
         test_step.dependOn(&runOf(b, tests).step);
+        if (comptime std.mem.eql(u8, name, "io")) programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
     }
 
     inline for (.{ "native", "static", "websocket", "websocket_sim", "compression", "defects", "access_log", "repeat", "backends", "listeners", "guards" }) |name| {
         const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
         module.addImport("peregrine", rooms.peregrine);
         module.addImport("protocol", rooms.protocol); // for clients of their own
-        test_step.dependOn(&runOf(b, b.addTest(.{ .name = name, .root_module = module })).step);
+        const tests = b.addTest(.{ .name = name, .root_module = module });
+        test_step.dependOn(&runOf(b, tests).step);
+        programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
     }
 
     inline for (.{ .{ "wire-http1", "test/wire/http1/http1_test.zig" }, .{ "wire-websocket", "test/wire/websocket/wire.zig" }, .{ "wire-proxy", "test/wire/proxy/proxy_test.zig" } }) |wire| {

@@ -12,7 +12,7 @@ use POSIX ();
 use Test::More;
 use TestClient qw(exchange get post);
 use TestServer;
-use TestTools   qw(content wait_for);
+use TestTools   qw(content patience wait_for);
 use Time::HiRes qw(sleep time);
 
 my $directory = File::Temp->newdir;
@@ -143,7 +143,7 @@ subtest 'where it goes' => sub {
     $loop->add($server);
     $server->listen->get;
     my $client = TestClient->new($server->port)->send("GET /memory HTTP/1.1\r\nHost: h\r\n\r\n");
-    my $end    = time + 10;
+    my $end    = time + patience(10);
     $loop->loop_once(0.1) while !length $memory && time < $end;
     is($memory, "/memory\n", 'a handle without a descriptor gets whole lines');
     $server->shutdown->get;

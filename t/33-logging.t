@@ -11,6 +11,7 @@ use PAGI::Server::Log;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
+use TestTools   qw(patience);
 use Time::HiRes qw(time);
 
 my $app = async sub {
@@ -86,7 +87,7 @@ subtest 'whom it is about, and on_error' => sub {
     $server->listen->get;
     for my $path ('/die', '/later') {
         my $client = TestClient->new($server->port)->send("GET $path HTTP/1.1\r\nHost: h\r\n\r\n");
-        my $end    = time + 10;
+        my $end    = time + patience(10);
         my $before = @heard;
         $loop->loop_once(0.1) while @heard == $before && time < $end;
     }

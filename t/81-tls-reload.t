@@ -13,6 +13,7 @@ use Certificates;
 use PAGI::Server;
 use TestClient;
 use TestServer;
+use TestTools qw(patience);
 
 plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
 
@@ -47,7 +48,7 @@ sub shown_by {
 # Connects until that certificate is shown; whether it came.
 sub comes {
     my ($port, $name) = @_;
-    my $end = time + 10;
+    my $end = time + patience(10);
     while (time < $end) {
         return 1 if shown_by($port) eq $name;
         sleep 0.1;

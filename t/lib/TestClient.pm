@@ -9,6 +9,7 @@ use Exporter       qw(import);
 use IO::Select     ();
 use IO::Socket::IP ();
 use Socket         qw(IPPROTO_TCP SOL_SOCKET SO_LINGER SO_RCVBUF TCP_NODELAY);
+use TestTools      qw(patience);
 use Time::HiRes    qw(time);
 
 our @EXPORT_OK = qw(get post exchange);
@@ -18,14 +19,14 @@ sub new {
     my $socket = IO::Socket::IP->new(
         PeerHost => $options{host} || '127.0.0.1',
         PeerPort => $port,
-        Timeout  => 5,
+        Timeout  => patience(5),
         $options{local} ? (LocalHost => $options{local}) : (),
     ) or die "connect to port $port: $@";
     $socket->blocking(1);
     setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack('i', 1);    # each send leaves at once
     setsockopt $socket, SOL_SOCKET, SO_RCVBUF, pack('i', $options{receive_buffer}) if $options{receive_buffer};
     _start_tls($socket, $options{tls}) if $options{tls};
-    my $self = bless { socket => $socket, buffer => '', timeout => $options{timeout} || 10 }, $class;
+    my $self = bless { socket => $socket, buffer => '', timeout => $options{timeout} || patience(10) }, $class;
     $self->{tls} = $options{tls} ? 1 : 0;
     return $self;
 }
@@ -34,7 +35,7 @@ sub new {
 sub _start_tls {
     my ($socket, $tls) = @_;
     require IO::Socket::SSL;
-    IO::Socket::SSL->start_SSL($socket, SSL_verify_mode => 0, Timeout => 5, %$tls)
+    IO::Socket::SSL->start_SSL($socket, SSL_verify_mode => 0, Timeout => patience(5), %$tls)
         or die "TLS: $IO::Socket::SSL::SSL_ERROR\n";
     return;
 }

@@ -10,12 +10,13 @@ use Carp        qw(croak);
 use POSIX       qw(WNOHANG);
 use File::Temp  ();
 use IO::Handle  ();
+use TestTools   qw(patience);
 use Time::HiRes qw(sleep time);
 
 my %RUNNING;
 
 # A test that takes longer than this is broken.
-alarm 240;
+alarm patience(240);
 
 # Options are those of PAGI::Server, and `limits`: limits of the engine that have no option, by their names there.
 sub start {
@@ -30,7 +31,7 @@ sub start {
     close $writer;
     my $self = bless { pid => $pid, log => $log, reader => $reader }, $class;
     $RUNNING{$pid} = 1;
-    $self->{port} = $self->_read_line(10) or die 'the server did not start: ' . $self->log;
+    $self->{port} = $self->_read_line(patience(10)) or die 'the server did not start: ' . $self->log;
     return $self;
 }
 
@@ -44,7 +45,7 @@ sub _fork {
 sub _child {
     my ($writer, $log, $options) = @_;
     %RUNNING = ();
-    alarm 240;
+    alarm patience(240);
     open STDERR, '>&', $log or die "stderr: $!";
     STDERR->autoflush(1);
     my $ok = eval {
@@ -106,7 +107,7 @@ sub finish_at {
     if (!$pid) {
         open STDOUT, '>&', $out or die $!;
         open STDERR, '>&', $err or die $!;
-        alarm 20;
+        alarm patience(20);
         exec $^X, (map { "-I$_" } @INC), $command, @arguments or die $!;
     }
     waitpid $pid, 0;
@@ -130,7 +131,7 @@ sub log {
 # The first capture of a pattern once the log matches, or undef after some seconds.
 sub wait_for_log {
     my ($self, $pattern, $seconds) = @_;
-    my $end = time + ($seconds || 10);
+    my $end = time + ($seconds || patience(10));
     while (time < $end) {
         return defined $1 ? $1 : 1 if $self->log =~ $pattern;
         last                       if waitpid($self->{pid}, WNOHANG) == $self->{pid} && $self->_reaped($?);
@@ -165,7 +166,7 @@ sub signal {
 # Waits for the child's end; the wait status, or undef if it had to be killed.
 sub wait {
     my ($self, $seconds) = @_;
-    my $end = time + ($seconds || 10);
+    my $end = time + ($seconds || patience(10));
     while (!defined $self->{status}) {
         my $pid = waitpid $self->{pid}, WNOHANG;
         last               if $pid < 0;

@@ -8,7 +8,14 @@ use warnings;
 use Exporter    qw(import);
 use Time::HiRes qw(sleep time);
 
-our @EXPORT_OK = qw(content refused wait_for);
+our @EXPORT_OK = qw(content patience refused wait_for);
+
+# How long a test waits for what should come at once, in seconds. Where programs run much slower than here, as under script/vm,
+# PEREGRINE_PATIENCE says how many times as long.
+sub patience {
+    my ($seconds) = @_;
+    return $seconds * ($ENV{PEREGRINE_PATIENCE} || 1);
+}
 
 # What a file holds; nothing if it is not there.
 sub content {
@@ -26,10 +33,10 @@ sub refused {
     return eval { PAGI::Server->new(%options); 1 } ? '' : $@;
 }
 
-# What a code reference answers, as soon as that is true, after ten seconds in any case.
+# What a code reference answers, as soon as that is true, after some seconds in any case.
 sub wait_for {
     my ($what) = @_;
-    my $end = time + 10;
+    my $end = time + patience(10);
     sleep 0.02 while !$what->() && time < $end;
     return $what->();
 }
