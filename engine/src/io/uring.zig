@@ -4,8 +4,8 @@
 //!
 //! - Listeners and sockets are armed once and then report by themselves (multishot). Bytes come in buffers that all sockets share; what comes
 //!   while a socket is paused, or faster than its owner reads, waits in `pieces`, and soon the kernel is told to stop.
-//! - A send of up to a block is copied and counts as sent; the kernel takes it with the next `wait` or `alarm`, however long the peer takes.
-//!   Until then the next send is `blocked`. Larger ones go out at once, as under epoll.
+//! - A short send is copied and counts as sent; the kernel takes it with the next `wait` or `alarm`, however long the peer takes. Until then
+//!   the next send is `blocked`. Larger ones go out at once, as under epoll.
 //! - Descriptors are closed by the ring too, behind everything that was asked for before: a number is not used again within a round.
 const std = @import("std");
 const linux = std.os.linux;
@@ -13,29 +13,24 @@ const io = @import("io.zig");
 const socket_room = @import("socket.zig");
 const sys = @import("sys.zig");
 const watch = @import("sys/epoll.zig");
-const blocks_room = @import("uring/blocks.zig");
 const completion_room = @import("uring/completion.zig");
 const pieces_room = @import("uring/pieces.zig");
 const ring_room = @import("uring/ring.zig");
-const transfer = @import("transfer.zig");
+const sending = @import("uring/sending.zig");
 const Entry = @import("uring/entry.zig").Entry;
 const Queue = @import("queue.zig").Queue(Entry);
 const assert = std.debug.assert;
 
 const Address = io.Address;
 const Event = io.Event;
-const Label = ring_room.Label;
 const Listener = @import("uring/listener.zig").Listener;
-const SendResult = io.SendResult;
-const Slice = io.Slice;
+const Outgoing = @import("uring/outgoing.zig").Outgoing;
 const Socket = io.Socket;
 const Token = io.Token;
 
 /// What one buffer takes: most requests fit. No power of two, for the reason that `blocks.zig` gives.
 const buffer_bytes_max = 8 * 1024 + 192;
 const buffers_count = 128;
-/// What is left to send when a socket is closed may take so long.
-const farewell_ms = 10_000;
 
 /// The io of Linux kernels from 6.1 on, if nobody forbids it. One thread owns it: the one that waits first; only `wake` may be called from others.
 pub const Uring = struct {
@@ -43,7 +38,7 @@ pub const Uring = struct {
     options: Options,
     ring: ring_room.Ring,
     buffers: pieces_room.Buffers,
-    blocks: blocks_room.Blocks,
+    outgoing: Outgoing,
     waker: sys.Fd,
     waker_armed: bool = false,
     /// What a host's alarm is armed for; the kernel reads it. It may be earlier than the last alarm: see `alarm`.
@@ -51,6 +46,9 @@ pub const Uring = struct {
     timer_at_ms: ?u64 = null,
 
     completions: []ring_room.Completion,
+    /// Those from `noted` up to `kept` are about bytes that came, and not looked at yet.
+    kept: usize = 0,
+    noted: usize = 0,
     /// Indexed by descriptor. Grows, never shrinks.
     entries: std.ArrayList(Entry) = .empty,
     listeners: std.ArrayList(Listener) = .empty,
@@ -59,6 +57,8 @@ pub const Uring = struct {
 
     /// Sockets that may have something to deliver.
     ready: Queue = .{},
+    /// Counts rounds, so that each socket gets its turn once in each.
+    round: u32 = 0,
     /// How many of `ready` belong to this round.
     round_left: u32 = 0,
     /// The socket that `next` is at. It is not in `ready`.
@@ -94,6 +94,8 @@ pub const Uring = struct {
         assert(options.accepts_per_wait > 0 and options.send_file_bytes_max > 0);
         const completions = try gpa.alloc(ring_room.Completion, options.events_per_wait);
         errdefer gpa.free(completions);
+        var outgoing: Outgoing = try .init(gpa);
+        errdefer outgoing.deinit();
         const waker = try watch.eventFd();
         errdefer sys.close(waker);
         var ring: ring_room.Ring = try .init();
@@ -105,7 +107,7 @@ pub const Uring = struct {
             .options = options,
             .ring = ring,
             .buffers = buffers,
-            .blocks = .{ .gpa = gpa },
+            .outgoing = outgoing,
             .waker = waker,
             .completions = completions,
         };
@@ -126,10 +128,11 @@ pub const Uring = struct {
             self.buffers.drop(&entry.pieces);
             if (entry.phase != .vacant) sys.close(@intCast(index));
         }
-        for (self.blocks.all.items) |block| if (block.orphaned) sys.close(@intCast(block.index));
+        for (self.outgoing.current()) |sent| if (sent.fate == .orphaned) sys.close(@intCast(sent.index));
+        for (self.outgoing.blocks.items) |each| if (each) |block| if (block.orphaned) sys.close(@intCast(block.index));
         self.ring.deinit();
         self.buffers.deinit();
-        self.blocks.deinit();
+        self.outgoing.deinit();
         sys.close(self.waker);
         self.listeners.deinit(self.gpa);
         self.entries.deinit(self.gpa);
@@ -250,26 +253,14 @@ pub const Uring = struct {
         self.ring.cancel(entry.label(index, .receive));
     }
 
-    /// Closes a socket, added or not. None of its events is delivered from now on.
-    pub fn close(self: *Uring, socket: Socket) void {
-        const index = indexOf(socket);
-        const block = if (self.isAdded(index)) self.forget(index) else null;
-        // What was sent counts as sent, so the descriptor stays until then.
-        if (block) |busy| self.orphan(busy, self.now() + farewell_ms) else self.ring.close(@intCast(index));
-        self.expedite();
-    }
-
-    fn orphan(self: *Uring, block: *blocks_room.Block, until_ms: u64) void {
-        self.blocks.orphan(block, until_ms);
-        self.follows = true;
-    }
-
-    fn isAdded(self: *const Uring, index: u32) bool {
-        return index < self.entries.items.len and self.entries.items[index].phase != .vacant;
-    }
+    pub const close = sending.close;
+    pub const reset = sending.reset;
+    pub const send = sending.send;
+    pub const sendFile = sending.sendFile;
+    pub const shutdownSend = sending.shutdownSend;
 
     /// Ends everything that is under way for a socket, since each operation would keep it open, except for what it is sending.
-    fn forget(self: *Uring, index: u32) ?*blocks_room.Block {
+    pub fn vacate(self: *Uring, index: u32) void {
         const entry = &self.entries.items[index];
         if (entry.flags.receives) self.ring.cancel(entry.label(index, .receive));
         if (entry.flags.awaits_room) self.ring.cancel(entry.label(index, .room));
@@ -277,12 +268,11 @@ pub const Uring = struct {
         if (entry.flags.attached) self.ring.detach(@intCast(index));
         self.buffers.drop(&entry.pieces);
         if (self.current == index) self.current = null;
-        defer entry.* = .{
+        entry.* = .{
             .generation = entry.generation +% 1,
             .next = entry.next,
             .flags = .{ .queued = entry.flags.queued, .starved = entry.flags.starved },
         };
-        return entry.block;
     }
 
     /// Delivers no bytes of a socket until `resumeReading`. The kernel is told when bytes come all the same.
@@ -309,77 +299,6 @@ pub const Uring = struct {
         if (entry.pieces.count > 0 or entry.end != .none or !entry.flags.receives) self.enqueue(indexOf(socket));
     }
 
-    /// Sends slices in order. What fits into a block goes out with the next `wait` or `alarm`, and counts as sent.
-    pub fn send(self: *Uring, socket: Socket, slices: []const Slice, more: bool) SendResult {
-        const index = indexOf(socket);
-        const entry = self.entryOf(socket);
-        if (entry.phase.deathErrno()) |errno| return .{ .failed = errno };
-        assert(!entry.flags.send_shut);
-        var total: usize = 0;
-        for (slices) |piece| total += piece.len;
-        if (total == 0) return .{ .sent = 0 };
-        if (entry.isSending()) return self.postpone(entry);
-        if (total <= blocks_room.block_bytes) if (self.blocks.take(slices, index)) |block| {
-            entry.block = block;
-            // Worth it for a connection that lasts.
-            if (entry.flags.has_sent and !entry.flags.attached) entry.flags.attached = self.ring.attach(@intCast(index));
-            entry.flags.has_sent = true;
-            self.ring.send(@intCast(index), entry.flags.attached, block.rest(), sendLabel(block));
-            self.expedite();
-            return .{ .sent = total };
-        };
-        switch (sys.send(@intCast(index), slices, more)) {
-            .done => |count| {
-                if (count < total) self.awaitRoom(index);
-                return .{ .sent = count };
-            },
-            .blocked => {
-                self.awaitRoom(index);
-                return .blocked;
-            },
-            .failed => |code| return .{ .failed = self.die(index, sys.number(code)) },
-        }
-    }
-
-    /// What was sent before goes first.
-    fn postpone(self: *Uring, entry: *Entry) SendResult {
-        entry.flags.blocked = true;
-        self.follows = true;
-        return .blocked;
-    }
-
-    /// Sends `len` bytes of a file from `offset` on, as far as they go at once, and at most `send_file_bytes_max` of them. May raise SIGPIPE.
-    pub fn sendFile(self: *Uring, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
-        const index = indexOf(socket);
-        const entry = self.entryOf(socket);
-        if (entry.phase.deathErrno()) |errno| return .{ .failed = errno };
-        assert(!entry.flags.send_shut);
-        if (entry.isSending()) return self.postpone(entry);
-        const total: usize = @intCast(@min(len, self.options.send_file_bytes_max));
-        if (total == 0) return .{ .sent = 0 };
-        const result = transfer.sendFile(@intCast(index), file, offset, total);
-        if (result.full) self.awaitRoom(index);
-        switch (result.outcome) {
-            .sent => |count| if (!result.full and count < len) {
-                entry.flags.sent_due = true;
-                self.endTurn(index);
-            },
-            .failed => |errno| _ = self.die(index, errno),
-            .blocked, .end_of_file, .file_failed => {},
-        }
-        return result.outcome;
-    }
-
-    /// Closes with a reset. Like `close` otherwise.
-    pub fn reset(self: *Uring, socket: Socket) void {
-        sys.resetOnClose(@backingInt(socket));
-        const index = indexOf(socket);
-        const block = if (self.isAdded(index)) self.forget(index) else null;
-        // It need not arrive; and a descriptor must not be closed twice.
-        if (block) |busy| self.orphan(busy, 0) else self.ring.close(@intCast(index));
-        self.expedite();
-    }
-
     /// Makes the kernel ask a silent peer whether it is still there.
     pub fn probe(_: *Uring, socket: Socket) void {
         sys.probePeer(@backingInt(socket));
@@ -388,25 +307,6 @@ pub const Uring = struct {
     /// The address that the peer connected to; null if the kernel does not tell.
     pub fn localAddress(_: *Uring, socket: Socket) ?Address {
         return socket_room.localAddress(@backingInt(socket)) catch null;
-    }
-
-    /// Ends our sending side behind what was sent. Nothing may be sent afterwards.
-    pub fn shutdownSend(self: *Uring, socket: Socket) void {
-        const entry = self.entryOf(socket);
-        entry.flags.send_shut = true;
-        entry.flags.blocked = false;
-        entry.flags.sent_due = false;
-        // ... with the block, if there is one.
-        if (entry.block == null) sys.shutdownSend(@intCast(indexOf(socket))) else self.follows = true;
-    }
-
-    fn awaitRoom(self: *Uring, index: u32) void {
-        const entry = &self.entries.items[index];
-        entry.flags.blocked = true;
-        if (entry.flags.awaits_room) return;
-        entry.flags.awaits_room = true;
-        self.ring.poll(@intCast(index), .room, entry.label(index, .room));
-        self.expedite();
     }
 
     /// A connection is dead: `next` will say so. Returns the errno.
@@ -448,13 +348,13 @@ pub const Uring = struct {
     }
 
     /// What was asked for goes out at once, unless a `wait` will follow and take it along.
-    fn expedite(self: *Uring) void {
+    pub fn expedite(self: *Uring) void {
         if (self.leaving and self.ring.enabled) self.ring.submit() else if (!self.in_round) self.keepReadable();
     }
 
     /// True if `next` would have something to look at without asking the kernel.
     fn hasLeftovers(self: *const Uring) bool {
-        if (self.woken_due or self.current != null or self.ready.count > 0) return true;
+        if (self.woken_due or self.current != null or self.ready.count > 0 or self.noted < self.kept) return true;
         for (self.listeners.items) |*listener| if (listener.hasNews()) return true;
         return false;
     }
@@ -466,6 +366,7 @@ pub const Uring = struct {
     pub fn wait(self: *Uring, timeout_ms: i32) io.WaitError!usize {
         self.giveBack();
         self.in_round = true;
+        for (self.completions[self.noted..self.kept]) |completion| completion_room.note(self, completion);
         if (self.current) |index| {
             self.current = null;
             self.enqueue(index);
@@ -476,19 +377,36 @@ pub const Uring = struct {
         }
         for (self.listeners.items, 0..) |*listener, id| listener.begin(&self.ring, @intCast(id), self.options.accepts_per_wait);
         if (self.starved.items.len > 0) completion_room.feedStarved(self);
-        if (self.blocks.orphans > 0) completion_room.hurryOrphans(self);
+        if (self.outgoing.orphans > 0) sending.hurryOrphans(self);
         self.ring.wait(if (self.follows or self.hasLeftovers()) 0 else timeout_ms);
-        while (true) {
-            const completions = self.ring.take(self.completions);
-            for (completions) |completion| completion_room.note(self, completion);
-            if (completions.len < self.completions.len) break;
-        }
-        if (self.ring.isHandedOver()) completion_room.noteAsked(self);
+        self.takeCompletions();
+        if (self.ring.isHandedOver()) sending.noteTaken(self);
+        self.round +%= 1;
         self.round_left = self.ready.count;
         self.accept_cursor = 0;
-        var count: usize = self.round_left + @intFromBool(self.woken_due);
+        var count: usize = self.kept + self.round_left + @intFromBool(self.woken_due);
         for (self.listeners.items) |*listener| count += @intFromBool(listener.hasNews());
         return count;
+    }
+
+    /// Takes note of what the kernel says, but for bytes that came: `next` can mostly hand them on without more ado.
+    fn takeCompletions(self: *Uring) void {
+        self.kept = 0;
+        self.noted = 0;
+        while (true) {
+            const completions = self.ring.take(self.completions[self.kept..]);
+            const all = completions.len < self.completions.len - self.kept;
+            for (completions) |completion| {
+                if (completion_room.mayWait(completion)) {
+                    self.completions[self.kept] = completion;
+                    self.kept += 1;
+                } else completion_room.note(self, completion);
+            }
+            if (all) return;
+            if (self.kept < self.completions.len) continue;
+            for (self.completions) |completion| completion_room.note(self, completion);
+            self.kept = 0;
+        }
     }
 
     /// The next event of this round, or null at its end.
@@ -502,6 +420,15 @@ pub const Uring = struct {
             if (self.current) |index| {
                 if (self.visit(index)) |event| return event;
                 self.current = null;
+            }
+            if (self.noted < self.kept) {
+                const completion = self.completions[self.noted];
+                self.noted += 1;
+                const event = completion_room.deliver(self, completion);
+                // What it left to the queue belongs to this round.
+                if (self.noted == self.kept) self.round_left = self.ready.count;
+                if (event) |received| return received;
+                continue;
             }
             if (self.round_left == 0) break;
             self.round_left -= 1;
@@ -530,6 +457,10 @@ pub const Uring = struct {
         if (entry.phase == .eof or entry.flags.paused) {
             if (entry.end == .reset) return entry.finish(.reset, entry.end.reset);
             self.watchTrouble(index);
+            return null;
+        }
+        if (entry.pieces.count > 0 and entry.round == self.round) {
+            self.endTurn(index);
             return null;
         }
         if (entry.pieces.pop()) |piece| {
@@ -572,163 +503,25 @@ pub const Uring = struct {
     }
 
     /// Lets a socket wait for the next round with the rest of what it has to say.
-    fn endTurn(self: *Uring, index: u32) void {
+    pub fn endTurn(self: *Uring, index: u32) void {
         if (self.current == index) self.current = null;
         self.enqueue(index);
     }
 
-    fn entryOf(self: *Uring, socket: Socket) *Entry {
+    /// What is known about an added socket.
+    pub fn entryOf(self: *Uring, socket: Socket) *Entry {
         const entry = &self.entries.items[indexOf(socket)];
         assert(entry.phase != .vacant);
         return entry;
     }
 
-    /// The name of a block's send.
-    pub fn sendLabel(block: *const blocks_room.Block) Label {
-        return .{ .index = block.id, .kind = .send };
-    }
-
-    fn indexOf(socket: Socket) u32 {
+    /// The place of a socket's entry.
+    pub fn indexOf(socket: Socket) u32 {
         assert(socket != .none);
         return @intCast(@backingInt(socket));
     }
 };
 
 test {
-    _ = ring_room;
-    _ = pieces_room;
-    _ = blocks_room;
-}
-
-const testing = std.testing;
-
-/// An io with one added socket, and the other end of it.
-const Bench = struct {
-    uring: Uring,
-    socket: Socket,
-    peer: sys.Fd,
-
-    fn init(bench: *Bench) !void {
-        bench.uring = Uring.init(testing.allocator, .{}) catch |err| switch (err) {
-            error.AccessDenied, error.Unsupported => return error.SkipZigTest,
-            else => return err,
-        };
-        errdefer bench.uring.deinit();
-        var pair: [2]sys.Fd = undefined;
-        try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)));
-        try sys.setNonblockCloexec(pair[0]);
-        bench.socket = @fromBackingInt(pair[0]);
-        bench.peer = pair[1];
-        try bench.uring.add(bench.socket, 7);
-    }
-
-    fn deinit(bench: *Bench) void {
-        sys.close(bench.peer);
-        bench.uring.deinit();
-    }
-
-    /// Reads in a thread of its own until the end, and wakes the io then.
-    fn readToEnd(bench: *Bench, total: *usize) void {
-        var buffer: [64 * 1024]u8 = undefined;
-        while (true) switch (sys.receive(bench.peer, &buffer)) {
-            .done => |count| {
-                total.* += count;
-                if (count == 0) return bench.uring.wake();
-            },
-            .blocked, .failed => return,
-        };
-    }
-
-    /// What the peer has got at the end. Rounds sleep as long as they like meanwhile: whoever is owed something must not sleep over it.
-    fn bytesToEnd(bench: *Bench) !usize {
-        const started = bench.uring.now();
-        var total: usize = 0;
-        const thread: std.Thread = try .spawn(.{}, readToEnd, .{ bench, &total });
-        defer thread.join();
-        while (true) {
-            _ = try bench.uring.wait(10_000);
-            try testing.expect(bench.uring.now() - started < 5_000);
-            while (bench.uring.next()) |event| if (event == .woken) return total;
-        }
-    }
-};
-
-test "a send behind a send is told when it may try again, without a sleep" {
-    var bench: Bench = undefined;
-    try bench.init();
-    defer bench.deinit();
-    try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("one")}, false));
-    try testing.expectEqual(SendResult.blocked, bench.uring.send(bench.socket, &.{io.slice("two")}, false));
-    const started = bench.uring.now();
-    var sents: usize = 0;
-    while (sents == 0) {
-        _ = try bench.uring.wait(10_000);
-        while (bench.uring.next()) |event| sents += @intFromBool(event == .sent);
-    }
-    try testing.expect(bench.uring.now() - started < 5_000);
-    try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("two")}, false));
-    try bench.uring.alarm(null);
-    var buffer: [10]u8 = undefined;
-    try testing.expectEqual(sys.Moved{ .done = 6 }, sys.receive(bench.peer, &buffer));
-}
-
-test "what was sent arrives before the end, however soon that was asked for" {
-    for ([_]bool{ false, true }) |closes| {
-        var bench: Bench = undefined;
-        try bench.init();
-        defer bench.deinit();
-        try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("one")}, false));
-        if (closes) bench.uring.close(bench.socket) else bench.uring.shutdownSend(bench.socket);
-        try testing.expectEqual(3, try bench.bytesToEnd());
-    }
-}
-
-test "a full socket gets the rest later, and is closed when it has" {
-    var bench: Bench = undefined;
-    try bench.init();
-    defer bench.deinit();
-    var total: usize = 0;
-    const piece: [10_000]u8 = @splat('p');
-    while (total < 10_000_000) {
-        switch (bench.uring.send(bench.socket, &.{io.slice(&piece)}, false)) {
-            .sent => |count| total += count,
-            .blocked => {},
-            else => return error.TestUnexpectedResult,
-        }
-        _ = try bench.uring.wait(0);
-        while (bench.uring.next()) |event| try testing.expect(event == .sent);
-        const entry = bench.uring.entryOf(bench.socket);
-        if (entry.block != null and entry.block.?.state == .patient) break;
-    } else return error.NeverFull;
-    bench.uring.close(bench.socket);
-    try testing.expectEqual(1, bench.uring.blocks.orphans);
-    try testing.expectEqual(total, try bench.bytesToEnd());
-    try testing.expectEqual(0, bench.uring.blocks.orphans);
-}
-
-test "paused sockets keep no buffer from others, however much they were sent" {
-    var bench: Bench = undefined;
-    try bench.init();
-    defer bench.deinit();
-    const piece: [1000]u8 = @splat('p');
-    try sys.setNonblockCloexec(bench.peer);
-    bench.uring.pause(bench.socket);
-    var sent: usize = 0;
-    for (0..200) |_| {
-        switch (sys.send(bench.peer, &.{io.slice(&piece)}, false)) {
-            .done => |count| sent += count,
-            .blocked => break,
-            .failed => return error.TestUnexpectedResult,
-        }
-        _ = try bench.uring.wait(0);
-        try testing.expectEqual(null, bench.uring.next());
-        try testing.expectEqual(0, bench.uring.buffers.held);
-    }
-    bench.uring.resumeReading(bench.socket);
-    var got: usize = 0;
-    while (got < sent) {
-        _ = try bench.uring.wait(1000);
-        while (bench.uring.next()) |event| got += event.received.bytes.len;
-    }
-    try testing.expectEqual(sent, got);
+    _ = @import("uring/uring_test.zig");
 }

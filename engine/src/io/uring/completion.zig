@@ -1,9 +1,9 @@
 //! Job: what the kernel's completions mean for the sockets and listeners of a `Uring`.
 //! Refuses to know: events; they are made of what is noted here when it is the socket's turn.
 const linux = @import("std").os.linux;
+const io = @import("../io.zig");
 const sys = @import("../sys.zig");
-const blocks_room = @import("blocks.zig");
-const Block = blocks_room.Block;
+const sending = @import("sending.zig");
 const Completion = @import("ring.zig").Completion;
 const Entry = @import("entry.zig").Entry;
 const Label = @import("ring.zig").Label;
@@ -23,10 +23,11 @@ pub fn note(uring: *Uring, completion: Completion) void {
         },
         .accept => uring.listeners.items[label.index].note(uring.gpa, completion.res, completion.err(), more),
         .receive => noteReceived(uring, label, completion, more),
-        .send => noteSent(uring, label.index, completion),
+        .send => sending.noteCutShort(uring, @intCast(label.index), completion),
+        .block => sending.noteBlock(uring, label.index, completion),
         .room => if (entryFor(uring, label)) |entry| {
             entry.flags.awaits_room = false;
-            noteRoom(uring, label.index);
+            sending.noteRoom(uring, label.index);
         },
         .trouble => if (entryFor(uring, label)) |entry| {
             if (!more) entry.flags.watches_trouble = false;
@@ -38,6 +39,29 @@ pub fn note(uring: *Uring, completion: Completion) void {
             uring.enqueue(label.index);
         },
     }
+}
+
+/// Whether a completion may wait for its turn: those whose order matters to a socket's bytes. The others matter to sends of this round.
+pub fn mayWait(completion: Completion) bool {
+    const label: Label = @bitCast(completion.user_data);
+    return label.kind == .receive or label.kind == .trouble;
+}
+
+/// Like `note`, but what makes an event at once is not kept first: bytes of a socket that has nothing else to say.
+pub fn deliver(uring: *Uring, completion: Completion) ?io.Event {
+    const label: Label = @bitCast(completion.user_data);
+    const entry = &uring.entries.items[label.index];
+    const plain = label.kind == .receive and completion.res > 0 and completion.flags & linux.IORING_CQE_F_MORE != 0 and
+        entry.generation == label.generation and entry.phase == .open and entry.pieces.count == 0 and entry.round != uring.round and
+        !entry.flags.paused and !entry.flags.queued;
+    if (!plain) {
+        note(uring, completion);
+        return null;
+    }
+    const piece = uring.buffers.take(completion.buffer_id() catch unreachable, @intCast(completion.res));
+    uring.lent = piece;
+    entry.round = uring.round;
+    return .{ .received = .{ .token = entry.token, .bytes = piece.bytes } };
 }
 
 fn noteReceived(uring: *Uring, label: Label, completion: Completion, more: bool) void {
@@ -66,59 +90,6 @@ fn noteReceived(uring: *Uring, label: Label, completion: Completion, more: bool)
         }
     }
     uring.enqueue(label.index);
-}
-
-/// The kernel is done with the blocks that it was given, except for those that it had something to say about.
-pub fn noteAsked(uring: *Uring) void {
-    for (uring.blocks.asked.items) |block| {
-        if (block.state == .asked) finishBlock(uring, block, 0);
-    }
-    uring.blocks.asked.clearRetainingCapacity();
-    uring.follows = false;
-}
-
-/// It has not taken all of a block, or is done with one that it had no room for.
-fn noteSent(uring: *Uring, id: u32, completion: Completion) void {
-    const block = uring.blocks.all.items[id];
-    block.done += @intCast(@max(completion.res, 0));
-    const code = completion.err();
-    if (code != .SUCCESS and code != .AGAIN) return finishBlock(uring, block, sys.number(code));
-    if (block.done == block.len) return finishBlock(uring, block, 0);
-    block.state = .patient;
-    uring.ring.sendPatiently(@intCast(block.index), block.rest(), Uring.sendLabel(block));
-}
-
-fn finishBlock(uring: *Uring, block: *Block, errno: u16) void {
-    const index = block.index;
-    const orphaned = block.orphaned;
-    uring.blocks.give(block);
-    if (orphaned) return uring.ring.close(@intCast(index));
-    const entry = &uring.entries.items[index];
-    entry.block = null;
-    if (entry.phase.deathErrno() != null) return;
-    if (errno != 0) {
-        _ = uring.die(index, errno);
-    } else if (entry.flags.send_shut) {
-        sys.shutdownSend(@intCast(index));
-    } else noteRoom(uring, index);
-}
-
-/// A send that was refused may be tried again.
-fn noteRoom(uring: *Uring, index: u32) void {
-    const entry = &uring.entries.items[index];
-    if (!entry.flags.blocked or entry.isSending()) return;
-    entry.flags.blocked = false;
-    entry.flags.sent_due = true;
-    uring.enqueue(index);
-}
-
-/// What closed sockets left to send does not get all the time in the world.
-pub fn hurryOrphans(uring: *Uring) void {
-    const time = uring.now();
-    for (uring.blocks.all.items) |block| if (block.state == .patient and block.until_ms <= time) {
-        block.until_ms = blocks_room.never;
-        uring.ring.cancel(Uring.sendLabel(block));
-    };
 }
 
 /// Buffers are free again: those that found none get their turn.

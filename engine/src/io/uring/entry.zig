@@ -1,8 +1,9 @@
 //! Job: what `Uring` knows about one descriptor.
 //! Refuses to know: the ring.
+const assert = @import("std").debug.assert;
 const io = @import("../io.zig");
 const Phase = @import("../phase.zig").Phase;
-const Block = @import("blocks.zig").Block;
+const Block = @import("outgoing.zig").Block;
 const Label = @import("ring.zig").Label;
 const Pieces = @import("pieces.zig").Pieces;
 
@@ -19,8 +20,17 @@ pub const Entry = struct {
     pieces: Pieces = .{},
     /// What comes behind the pieces.
     end: End = .none,
-    /// What the kernel is sending.
+    /// What the kernel goes on sending when it has room.
     block: ?*Block = null,
+    /// Which send of the batch is its own, if that is (see `Outgoing.holds`).
+    send: u16 = 0,
+    /// The round in which it last delivered bytes.
+    round: u32 = 0,
+
+    comptime {
+        // A line of the processor's cache.
+        assert(@sizeOf(Entry) <= 64);
+    }
 
     /// How the peer stopped sending.
     pub const End = union(enum) { none, eof, reset: u16 };
@@ -57,11 +67,6 @@ pub const Entry = struct {
     /// The name of one of its operations.
     pub fn label(entry: *const Entry, index: u32, kind: Label.Kind) Label {
         return .{ .index = index, .generation = entry.generation, .kind = kind };
-    }
-
-    /// Whether the next send has to wait.
-    pub fn isSending(entry: *const Entry) bool {
-        return entry.block != null or entry.flags.awaits_room;
     }
 
     /// Turns to the phase after this end, and makes the event that says so.

@@ -20,7 +20,10 @@ pub const Label = packed struct(u64) {
         none,
         accept,
         receive,
+        /// The kernel has not taken all of a send.
         send,
+        /// The rest of a send.
+        block,
         /// There is room to send.
         room,
         /// An error or hang-up on a socket that is not being read.
@@ -77,6 +80,8 @@ pub const Ring = struct {
             else => error.Unexpected,
         };
         var ring: Ring = .{ .plumbing = plumbing };
+        // The kernel reads operations by way of a list of their places, which is the same for ever.
+        for (ring.plumbing.sq.array, 0..) |*place, number| place.* = @intCast(number);
         // Without it everything works, only slower.
         if (ring.plumbing.register_files_sparse(identity.len)) ring.table_len = identity.len else |_| {}
         return ring;
@@ -220,13 +225,13 @@ pub const Ring = struct {
     /// Hands over what was asked for, and does not look at what has happened.
     pub fn submit(ring: *Ring) void {
         if (ring.orphaned) return;
-        const count = ring.plumbing.flush_sq();
+        const count = ring.show();
         if (count > 0) ring.enter(count, 0, 0, 0, 0);
     }
 
     /// Hands over what was asked for, and waits for a completion, at most `timeout_ms` (-1: for ever). A signal ends it early.
     pub fn wait(ring: *Ring, timeout_ms: i32) void {
-        const count = ring.plumbing.flush_sq();
+        const count = ring.show();
         const idle = timeout_ms != 0 and ring.plumbing.cq_ready() == 0;
         var time: linux.kernel_timespec = .{
             .sec = @divTrunc(@max(timeout_ms, 0), std.time.ms_per_s),
@@ -240,6 +245,16 @@ pub const Ring = struct {
         };
         const flags: u32 = linux.IORING_ENTER_GETEVENTS | linux.IORING_ENTER_EXT_ARG;
         ring.enter(count, @intFromBool(idle), flags, @intFromPtr(&argument), @sizeOf(linux.io_uring_getevents_arg));
+    }
+
+    /// Lets the kernel see what was asked for; how many operations it has not taken.
+    fn show(ring: *Ring) u32 {
+        const sq = &ring.plumbing.sq;
+        if (sq.sqe_head != sq.sqe_tail) {
+            sq.sqe_head = sq.sqe_tail;
+            @atomicStore(u32, sq.tail, sq.sqe_tail, .release);
+        }
+        return ring.plumbing.sq_ready();
     }
 
     fn enter(ring: *Ring, count: u32, wanted: u32, flags: u32, argument: usize, size: usize) void {

@@ -1,0 +1,147 @@
+//! Job: what the contract suite cannot see of a `Uring`: sends behind sends, ends behind sends, buffers that paused sockets hold.
+const std = @import("std");
+const linux = std.os.linux;
+const io = @import("../io.zig");
+const sys = @import("../sys.zig");
+const SendResult = io.SendResult;
+const Socket = io.Socket;
+const outgoing_room = @import("outgoing.zig");
+const Uring = @import("../uring.zig").Uring;
+const testing = std.testing;
+
+test {
+    _ = @import("ring.zig");
+    _ = @import("pieces.zig");
+    _ = @import("outgoing.zig");
+}
+
+/// An io with one added socket, and the other end of it.
+const Bench = struct {
+    uring: Uring,
+    socket: Socket,
+    peer: sys.Fd,
+
+    fn init(bench: *Bench) !void {
+        bench.uring = Uring.init(testing.allocator, .{}) catch |err| switch (err) {
+            error.AccessDenied, error.Unsupported => return error.SkipZigTest,
+            else => return err,
+        };
+        errdefer bench.uring.deinit();
+        var pair: [2]sys.Fd = undefined;
+        try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)));
+        try sys.setNonblockCloexec(pair[0]);
+        bench.socket = @fromBackingInt(pair[0]);
+        bench.peer = pair[1];
+        try bench.uring.add(bench.socket, 7);
+    }
+
+    fn deinit(bench: *Bench) void {
+        sys.close(bench.peer);
+        bench.uring.deinit();
+    }
+
+    /// Reads in a thread of its own until the end, and wakes the io then.
+    fn readToEnd(bench: *Bench, total: *usize) void {
+        var buffer: [64 * 1024]u8 = undefined;
+        while (true) switch (sys.receive(bench.peer, &buffer)) {
+            .done => |count| {
+                total.* += count;
+                if (count == 0) return bench.uring.wake();
+            },
+            .blocked, .failed => return,
+        };
+    }
+
+    /// What the peer has got at the end. Rounds sleep as long as they like meanwhile: whoever is owed something must not sleep over it.
+    fn bytesToEnd(bench: *Bench) !usize {
+        const started = bench.uring.now();
+        var total: usize = 0;
+        const thread: std.Thread = try .spawn(.{}, readToEnd, .{ bench, &total });
+        defer thread.join();
+        while (true) {
+            _ = try bench.uring.wait(10_000);
+            try testing.expect(bench.uring.now() - started < 5_000);
+            while (bench.uring.next()) |event| if (event == .woken) return total;
+        }
+    }
+};
+
+test "a send behind a send is told when it may try again, without a sleep" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.deinit();
+    try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("one")}, false));
+    try testing.expectEqual(SendResult.blocked, bench.uring.send(bench.socket, &.{io.slice("two")}, false));
+    const started = bench.uring.now();
+    var sents: usize = 0;
+    while (sents == 0) {
+        _ = try bench.uring.wait(10_000);
+        while (bench.uring.next()) |event| sents += @intFromBool(event == .sent);
+    }
+    try testing.expect(bench.uring.now() - started < 5_000);
+    try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("two")}, false));
+    try bench.uring.alarm(null);
+    var buffer: [10]u8 = undefined;
+    try testing.expectEqual(sys.Moved{ .done = 6 }, sys.receive(bench.peer, &buffer));
+}
+
+test "what was sent arrives before the end, however soon that was asked for" {
+    for ([_]bool{ false, true }) |closes| {
+        var bench: Bench = undefined;
+        try bench.init();
+        defer bench.deinit();
+        try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("one")}, false));
+        if (closes) bench.uring.close(bench.socket) else bench.uring.shutdownSend(bench.socket);
+        try testing.expectEqual(3, try bench.bytesToEnd());
+    }
+}
+
+test "a full socket gets the rest later, and is closed when it has" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.deinit();
+    var total: usize = 0;
+    const piece: [outgoing_room.copy_bytes_max]u8 = @splat('p');
+    while (total < 10_000_000) {
+        switch (bench.uring.send(bench.socket, &.{io.slice(&piece)}, false)) {
+            .sent => |count| total += count,
+            .blocked => {},
+            else => return error.TestUnexpectedResult,
+        }
+        _ = try bench.uring.wait(0);
+        while (bench.uring.next()) |event| try testing.expect(event == .sent);
+        const entry = bench.uring.entryOf(bench.socket);
+        if (entry.block != null) break;
+    } else return error.NeverFull;
+    bench.uring.close(bench.socket);
+    try testing.expectEqual(1, bench.uring.outgoing.orphans);
+    try testing.expectEqual(total, try bench.bytesToEnd());
+    try testing.expectEqual(0, bench.uring.outgoing.orphans);
+}
+
+test "paused sockets keep no buffer from others, however much they were sent" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.deinit();
+    const piece: [1000]u8 = @splat('p');
+    try sys.setNonblockCloexec(bench.peer);
+    bench.uring.pause(bench.socket);
+    var sent: usize = 0;
+    for (0..200) |_| {
+        switch (sys.send(bench.peer, &.{io.slice(&piece)}, false)) {
+            .done => |count| sent += count,
+            .blocked => break,
+            .failed => return error.TestUnexpectedResult,
+        }
+        _ = try bench.uring.wait(0);
+        try testing.expectEqual(null, bench.uring.next());
+        try testing.expectEqual(0, bench.uring.buffers.held);
+    }
+    bench.uring.resumeReading(bench.socket);
+    var got: usize = 0;
+    while (got < sent) {
+        _ = try bench.uring.wait(1000);
+        while (bench.uring.next()) |event| got += event.received.bytes.len;
+    }
+    try testing.expectEqual(sent, got);
+}
