@@ -6,6 +6,7 @@
 //! What a full disk took of a line stays there; the rest follows when there is room again, so that no byte is lost or written twice.
 const std = @import("std");
 const sys = @import("sys.zig");
+const log_calls = @import("sys/log.zig");
 const thread = @import("thread.zig");
 const assert = std.debug.assert;
 const Atomic = std.atomic.Value;
@@ -95,7 +96,7 @@ pub const LogFile = struct {
         errdefer gpa.free(ring);
         const opened = switch (target) {
             .fd => |fd| sys.duplicate(fd),
-            .path => sys.openAppend(path),
+            .path => log_calls.openAppend(path),
         };
         const fd: sys.Fd = switch (opened) {
             .done => |fd| @intCast(fd),
@@ -173,7 +174,7 @@ pub const LogFile = struct {
         if (sys.processId() != log.pid) return log.free();
         log.wish.store(.close, .release);
         log.ringBell();
-        sys.sleepOn(&log.ended, 0, farewell_ms);
+        log_calls.sleepOn(&log.ended, 0, farewell_ms);
         if (log.ended.load(.acquire) != 0) log.thread.join() else log.thread.detach();
         log.letGo();
     }
@@ -191,7 +192,7 @@ pub const LogFile = struct {
 
     fn ringBell(log: *LogFile) void {
         _ = log.bell.fetchAdd(1, .release);
-        sys.wakeAll(&log.bell);
+        log_calls.wakeAll(&log.bell);
     }
 
     // ---- The thread's side
@@ -219,7 +220,7 @@ pub const LogFile = struct {
             if (!works) log.sleep(.stuck, retry_ms);
         }
         log.ended.store(1, .release);
-        sys.wakeAll(&log.ended);
+        log_calls.wakeAll(&log.ended);
         log.letGo();
     }
 
@@ -234,7 +235,7 @@ pub const LogFile = struct {
         defer _ = log.mood.swap(@backingInt(Mood.busy), .acq_rel);
         if (log.wish.load(.acquire) != .none) return;
         if (mood == .idle and log.pending() > 0) return;
-        sys.sleepOn(&log.bell, heard, timeout_ms);
+        log_calls.sleepOn(&log.bell, heard, timeout_ms);
     }
 
     /// Writes what is there; false if the file does not take it.
@@ -249,7 +250,7 @@ pub const LogFile = struct {
                 .{ .base = log.ring.ptr + index, .len = first },
                 .{ .base = log.ring.ptr, .len = len - first },
             };
-            switch (sys.write(log.fd, &slices)) {
+            switch (log_calls.write(log.fd, &slices)) {
                 .done => |count| {
                     log.tail.store(tail + count, .release);
                     log.errno.store(0, .monotonic);
@@ -258,7 +259,7 @@ pub const LogFile = struct {
                 .blocked => {
                     if (waited) return false;
                     waited = true;
-                    sys.waitWritable(log.fd, retry_ms);
+                    log_calls.waitWritable(log.fd, retry_ms);
                 },
                 .failed => |code| {
                     log.errno.store(sys.number(code), .monotonic);
@@ -270,7 +271,7 @@ pub const LogFile = struct {
     }
 
     fn openAgain(log: *LogFile) void {
-        switch (sys.openAppend(log.path)) {
+        switch (log_calls.openAppend(log.path)) {
             .done => |fd| {
                 sys.close(log.fd);
                 log.fd = @intCast(fd);

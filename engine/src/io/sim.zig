@@ -8,7 +8,11 @@
 const std = @import("std");
 const io = @import("io.zig");
 const sys = @import("sys.zig");
+const Link = @import("sim/link.zig").Link;
 const assert = std.debug.assert;
+
+/// The other end of a connection, in the hands of a test.
+pub const Peer = @import("sim/peer.zig").Peer;
 
 const Address = io.Address;
 const Event = io.Event;
@@ -488,7 +492,8 @@ pub const Sim = struct {
         return null;
     }
 
-    fn breakLink(self: *Sim, link: *Link) void {
+    /// Resets a connection. What is on its way may get lost.
+    pub fn breakLink(self: *Sim, link: *Link) void {
         link.peers = .reset;
         if (link.ours == .open) link.ours = .reset;
         if (self.chance(500)) link.to_us.clear();
@@ -514,70 +519,6 @@ pub const Sim = struct {
     fn between(self: *Sim, low: usize, high: usize) usize {
         // A fixed width, so that a seed means the same on every machine.
         return @intCast(self.random.random().intRangeAtMost(u64, low, high));
-    }
-};
-
-/// The other end of a connection, in the hands of a test. Valid as long as the `Sim`.
-pub const Peer = struct {
-    sim: *Sim,
-    index: u32,
-
-    /// Sends bytes, as many as the window has room for, and returns how many; 0 also when the connection is gone.
-    pub fn write(self: Peer, bytes: []const u8) error{OutOfMemory}!usize {
-        const link = self.endpoint();
-        assert(link.peers != .shut);
-        if (link.peers == .reset or link.ours == .reset) return 0;
-        if (link.closed) {
-            link.ours = .reset;
-            return 0;
-        }
-        const count = @min(bytes.len, self.sim.options.window_bytes - link.to_us.unread().len);
-        const room = try link.to_us.reserve(self.sim.gpa, count);
-        @memcpy(room, bytes[0..count]);
-        link.to_us.commit(count);
-        return count;
-    }
-
-    /// What arrived since the last read, in order. Valid until the next read of this peer.
-    pub fn read(self: Peer) []const u8 {
-        const link = self.endpoint();
-        link.lent.clear();
-        std.mem.swap(Pipe, &link.lent, &link.to_peer);
-        return link.lent.unread();
-    }
-
-    /// Ends this peer's sending side; it can still read.
-    pub fn shutdown(self: Peer) void {
-        const link = self.endpoint();
-        if (link.peers == .open) link.peers = .shut;
-    }
-
-    /// Closes this peer's socket, as a client does that goes away: we see its end, and a reset once we send. With unread bytes: `reset`.
-    pub fn close(self: Peer) void {
-        const link = self.endpoint();
-        if (link.to_peer.unread().len > 0) return self.reset();
-        self.shutdown();
-        link.gone = true;
-    }
-
-    /// Kills the connection. What is on the way to us may get lost.
-    pub fn reset(self: Peer) void {
-        self.sim.breakLink(self.endpoint());
-    }
-
-    /// How the connection ended for this peer; null while there may be more to read.
-    pub fn ended(self: Peer) ?io.Ended {
-        const link = self.endpoint();
-        if (link.to_peer.unread().len > 0) return null;
-        return switch (link.ours) {
-            .open => null,
-            .shut => .eof,
-            .reset => .reset,
-        };
-    }
-
-    fn endpoint(self: Peer) *Link {
-        return &self.sim.links.items[self.index];
     }
 };
 
@@ -622,154 +563,6 @@ const Slot = struct {
     }
 };
 
-/// A connection: two pipes, and how far each side's sending went.
-const Link = struct {
-    address: Address,
-    to_us: Pipe = .{},
-    to_peer: Pipe = .{},
-    /// What the peer's last read gave out.
-    lent: Pipe = .{},
-    peers: Side = .open,
-    ours: Side = .open,
-    /// Our side closed its socket.
-    closed: bool = false,
-    /// The peer closed its socket: whatever we send is answered with a reset.
-    gone: bool = false,
-
-    const Side = enum { open, shut, reset };
-
-    fn deinit(self: *Link, gpa: std.mem.Allocator) void {
-        self.to_us.deinit(gpa);
-        self.to_peer.deinit(gpa);
-        self.lent.deinit(gpa);
-    }
-};
-
-/// Bytes in order.
-const Pipe = struct {
-    list: std.ArrayList(u8) = .empty,
-    head: usize = 0,
-
-    fn unread(self: *const Pipe) []const u8 {
-        return self.list.items[self.head..];
-    }
-
-    /// Room for exactly `count` bytes at the end; they count after `commit`.
-    fn reserve(self: *Pipe, gpa: std.mem.Allocator, count: usize) error{OutOfMemory}![]u8 {
-        self.list.replaceRangeAssumeCapacity(0, self.head, &.{});
-        self.head = 0;
-        try self.list.ensureUnusedCapacity(gpa, count);
-        return self.list.unusedCapacitySlice()[0..count];
-    }
-
-    fn commit(self: *Pipe, count: usize) void {
-        self.list.items.len += count;
-    }
-
-    fn consume(self: *Pipe, count: usize) void {
-        assert(count <= self.unread().len);
-        self.head += count;
-    }
-
-    fn clear(self: *Pipe) void {
-        self.list.clearRetainingCapacity();
-        self.head = 0;
-    }
-
-    fn deinit(self: *Pipe, gpa: std.mem.Allocator) void {
-        self.list.deinit(gpa);
-        self.* = .{};
-    }
-};
-
-const testing = std.testing;
-
-/// Runs an echo over a rough network and returns a digest of everything that happened.
-fn history(seed: u64) !u64 {
-    var sim: Sim = try .init(testing.allocator, .{
-        .seed = seed,
-        .window_bytes = 300,
-        .reset_permille = 2,
-        .accept_failure_permille = 100,
-    });
-    defer sim.deinit();
-    const listener = try sim.listen(try .parse("127.0.0.1", 0), .{});
-    var peers: [5]Peer = undefined;
-    for (&peers) |*peer| peer.* = try sim.connect(listener);
-    var sockets: [5]Socket = undefined;
-    var accepted: usize = 0;
-    var digest: std.hash.Fnv1a_64 = .init();
-    for (0..400) |round| {
-        for (&peers) |peer| {
-            if (round < 300) _ = try peer.write("how is the weather over there?") else if (round == 300) peer.shutdown();
-            digest.update(peer.read());
-        }
-        try sim.resumeAccept(listener);
-        digest.update(std.mem.asBytes(&try sim.wait(-1)));
-        while (sim.next()) |event| {
-            digest.update(@tagName(event));
-            switch (event) {
-                .accepted => |one| {
-                    sockets[accepted] = one.socket;
-                    try sim.add(one.socket, accepted);
-                    accepted += 1;
-                },
-                .received => |some| {
-                    digest.update(std.mem.asBytes(&some.token));
-                    _ = sim.send(sockets[some.token], &.{io.slice(some.bytes)}, false);
-                },
-                .ended => |end| digest.update(std.mem.asBytes(&end.token)),
-                else => {},
-            }
-        }
-    }
-    try testing.expectEqual(peers.len, accepted);
-    return digest.final();
-}
-
-test "a seed replays its history, another seed has another" {
-    const first = try history(1);
-    try testing.expectEqual(first, try history(1));
-    try testing.expect(first != try history(2));
-}
-
-test "resets and accept failures come by themselves when asked for" {
-    var sim: Sim = try .init(testing.allocator, .{ .seed = 7, .reset_permille = 100, .accept_failure_permille = 500 });
-    defer sim.deinit();
-    const listener = try sim.listen(try .parse("::1", 0), .{});
-    var failures: usize = 0;
-    var resets: usize = 0;
-    for (0..20) |_| _ = try sim.connect(listener);
-    for (0..1000) |_| {
-        try sim.resumeAccept(listener);
-        _ = try sim.wait(0);
-        while (sim.next()) |event| switch (event) {
-            .accepted => |one| try sim.add(one.socket, 0),
-            .accept_failed => |failed| {
-                try testing.expect(failed.exhausted);
-                failures += 1;
-            },
-            .ended => |end| {
-                try testing.expectEqual(io.Ended.reset, end.how);
-                resets += 1;
-            },
-            else => return error.TestUnexpectedResult,
-        };
-    }
-    try testing.expectEqual(@as(usize, 20), resets);
-    try testing.expect(failures > 0);
-}
-
-test "closing with unread bytes resets the peer" {
-    var sim: Sim = try .init(testing.allocator, .{ .late_permille = 0 });
-    defer sim.deinit();
-    const listener = try sim.listen(try .parse("127.0.0.1", 80), .{});
-    try testing.expectError(error.AddressInUse, sim.listen(try .parse("127.0.0.1", 80), .{}));
-    for ([_]?[]const u8{ "unread", null }, [_]io.Ended{ .reset, .eof }) |bytes, end| {
-        const peer = try sim.connect(listener);
-        if (bytes) |some| try testing.expectEqual(some.len, try peer.write(some));
-        _ = try sim.wait(0);
-        sim.close(sim.next().?.accepted.socket);
-        try testing.expectEqual(@as(?io.Ended, end), peer.ended());
-    }
+test {
+    _ = @import("sim/sim_test.zig");
 }

@@ -145,6 +145,12 @@ pub fn close(fd: Fd) void {
     assert(errno(system.close(fd)) != .BADF);
 }
 
+/// A descriptor of one's own for the same open file, closed on exec.
+pub fn duplicate(fd: Fd) Moved {
+    const rc = if (is_linux) system.fcntl(fd, system.F.DUPFD_CLOEXEC, 0) else system.fcntl(fd, system.F.DUPFD_CLOEXEC, @as(c_int, 0));
+    return made(rc);
+}
+
 /// Whether reading or accepting would find something now.
 pub fn isReadable(fd: Fd) bool {
     var wanted: [1]system.pollfd = .{.{ .fd = fd, .events = system.POLL.IN, .revents = 0 }};
@@ -488,46 +494,6 @@ pub fn shutdownSend(fd: Fd) void {
     const shut_wr = 1;
     assert(errno(system.shutdown(fd, shut_wr)) != .BADF);
 }
-
-// --- log files and the threads that write them -----------------------------------------------------------------------------------
-
-/// A descriptor of one's own for the same open file, closed on exec.
-pub fn duplicate(fd: Fd) Moved {
-    const rc = if (is_linux) system.fcntl(fd, system.F.DUPFD_CLOEXEC, 0) else system.fcntl(fd, system.F.DUPFD_CLOEXEC, @as(c_int, 0));
-    return made(rc);
-}
-
-/// Opens a file to append to; it is created if it is missing. The errno if that fails. A FIFO without a reader fails (ENXIO) instead of
-/// waiting for one.
-pub fn openAppend(path: [*:0]const u8) Moved {
-    const flags: system.O = .{ .ACCMODE = .WRONLY, .APPEND = true, .CREAT = true, .CLOEXEC = true, .NOCTTY = true, .NONBLOCK = true };
-    const mode: c_uint = 0o666;
-    return made(system.open(path, flags, mode));
-}
-
-/// Writes to a file, a pipe or a terminal; may wait for it if the descriptor is not non-blocking. Raises SIGPIPE unless that is blocked.
-pub fn write(fd: Fd, slices: []const Slice) Moved {
-    while (true) {
-        const rc = system.writev(fd, slices.ptr, @intCast(slices.len));
-        switch (errno(rc)) {
-            .SUCCESS => return .{ .done = @intCast(rc) },
-            .INTR => continue,
-            .AGAIN => return .blocked,
-            else => |code| return .{ .failed = code },
-        }
-    }
-}
-
-/// Waits until a descriptor takes bytes again, at most `timeout_ms`.
-pub fn waitWritable(fd: Fd, timeout_ms: i32) void {
-    var watched = [1]system.pollfd{.{ .fd = fd, .events = system.POLL.OUT, .revents = 0 }};
-    _ = system.poll(&watched, 1, timeout_ms);
-}
-
-/// Sleeps until `wakeAll` of the same word, at most `timeout_ms` (null: no bound), and not at all if the word is no longer `expected`.
-pub const sleepOn = here.sleepOn;
-/// Wakes whoever sleeps on a word.
-pub const wakeAll = here.wakeAll;
 
 // --- clocks ------------------------------------------------------------------------------------------------------------------
 
