@@ -145,3 +145,44 @@ test "paused sockets keep no buffer from others, however much they were sent" {
     }
     try testing.expectEqual(sent, got);
 }
+
+test "what does not fit into the batch goes out at once, and all of it arrives" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.deinit();
+    const answer: [outgoing_room.copy_bytes_max]u8 = @splat('a');
+    var peers: [6]sys.Fd = undefined;
+    for (&peers, 0..) |*peer, token| {
+        var pair: [2]sys.Fd = undefined;
+        try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)));
+        try sys.setNonblockCloexec(pair[0]);
+        peer.* = pair[1];
+        try bench.uring.add(@fromBackingInt(pair[0]), token);
+        try testing.expectEqual(SendResult{ .sent = answer.len }, bench.uring.send(@fromBackingInt(pair[0]), &.{io.slice(&answer)}, false));
+    }
+    const together = bench.uring.outgoing.current().len;
+    try testing.expect(together > 1 and together < peers.len);
+    _ = try bench.uring.wait(0);
+    try testing.expectEqual(0, bench.uring.outgoing.current().len);
+    var buffer: [answer.len + 1]u8 = undefined;
+    for (peers) |peer| {
+        try testing.expectEqual(sys.Moved{ .done = answer.len }, sys.receive(peer, &buffer));
+        sys.close(peer);
+    }
+}
+
+test "a socket that is reset behind a send is closed once" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.deinit();
+    try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("one")}, false));
+    bench.uring.reset(bench.socket);
+    try bench.uring.alarm(null);
+    // The number is free again: its next owner keeps it.
+    const next_owner = try sys.socket(linux.AF.UNIX);
+    defer sys.close(next_owner);
+    try testing.expectEqual(@as(sys.Fd, @backingInt(bench.socket)), next_owner);
+    _ = try bench.uring.wait(0);
+    try bench.uring.alarm(null);
+    try testing.expect(sys.look(next_owner) != null);
+}
