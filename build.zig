@@ -14,6 +14,8 @@ pub fn build(b: *std.Build) void {
         .target = b.standardTargetOptions(.{ .default_target = thisMachine() }),
         // The engine ships with its safety checks on: whatever a program that uses it is optimised for, these stay.
         .release = optimize != .debug,
+        // Unless it asks for something else by name.
+        .unchecked = b.option(bool, "unchecked", "Leave the engine's safety checks out of optimised builds") orelse false,
     });
     b.modules.put(b.graph.arena, "peregrine", engine.module("peregrine")) catch @panic("OOM");
     for (engine.builder.top_level_steps.keys(), engine.builder.top_level_steps.values()) |name, step| {

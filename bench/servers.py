@@ -26,9 +26,9 @@ class Server:
     proof: bytes | None = b"ello"  # ...with this in its body; None: with anything
 
 
-def _zig(folder, step, mode):
+def _zig(folder, step, mode, prefix="@STATE@"):
     """Builds one program with its package's build file."""
-    return ("sh", "-c", f'cd {folder} && "$PEREGRINE_ZIG" build {step} {mode} --prefix @STATE@')
+    return ("sh", "-c", f'cd {folder} && "$PEREGRINE_ZIG" build {step} {mode} --prefix {prefix}')
 
 
 _VENV = "@STATE@/venv/bin"
@@ -44,6 +44,13 @@ YARDSTICK = Server(
 )
 ZIG = Server(
     "zig", "Peregrine, Zig handler", ("@STATE@/bin/hello", "@PORT@"), build=_zig("engine", "example-hello", "--release=safe")
+)
+ZIG_UNCHECKED = replace(
+    ZIG,
+    name="zig-unchecked",
+    title="Peregrine, Zig handler, built with -Dunchecked",
+    command=("@STATE@/unchecked/bin/hello", "@PORT@"),
+    build=_zig("engine", "example-hello", "--release=safe -Dunchecked", "@STATE@/unchecked"),
 )
 URING = replace(ZIG, name="uring", title="Peregrine, Zig handler, io_uring", command=("@STATE@/bin/hello", "@PORT@", "1", "uring"))
 ZIG_BENCH = replace(ZIG, command=("@STATE@/bin/peregrine", "@PORT@"), build=_zig("bench", "peregrine", ""))
@@ -133,4 +140,4 @@ STARMAN = Server(
     files=("hello.psgi",),
     version=("perl", "-MStarman", "-e", "print Starman->VERSION"),
 )
-HELLOS = (YARDSTICK, ZIG, URING, PAGI, PAGI_LOG, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)
+HELLOS = (YARDSTICK, ZIG, ZIG_UNCHECKED, URING, PAGI, PAGI_LOG, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)

@@ -61,10 +61,11 @@ pub const Arena = struct {
     }
 
     /// So many bytes that live until `reset`, at any address.
-    pub fn space(arena: *Arena, len: usize) error{OutOfMemory}![]u8 {
+    pub inline fn space(arena: *Arena, len: usize) error{OutOfMemory}![]u8 {
         if (len > arena.memory.len - arena.at) try arena.grow(len, .@"1");
-        defer arena.at += len;
-        return arena.memory[arena.at..][0..len];
+        const start = arena.at;
+        arena.at += len;
+        return arena.memory[start..arena.at];
     }
 
     /// `memory` with `len` more bytes behind it: where it is if it is the newest allocation and there is room, or else elsewhere.
@@ -99,7 +100,7 @@ pub const Arena = struct {
         return alignment.forward(base + arena.at) - base;
     }
 
-    fn grow(arena: *Arena, len: usize, alignment: Alignment) error{OutOfMemory}!void {
+    noinline fn grow(arena: *Arena, len: usize, alignment: Alignment) error{OutOfMemory}!void {
         const doubled = if (arena.block) |block| @min(block.buffer.len * 2, block_max) else block_min;
         const needed = std.math.add(usize, len, @sizeOf(Block) + alignment.toByteUnits()) catch return error.OutOfMemory;
         const buffer = try arena.pool.take(@max(doubled, needed));

@@ -68,7 +68,7 @@ pub const Exchange = struct {
     /// The host has been given something since it last asked: with a host that pulls, the peer waits until it asks again.
     delivered: bool = true,
     /// The request is a WebSocket handshake, or became a WebSocket.
-    websocket: ?struct { ticket: Ticket, item: *WebSocket } = null,
+    websocket: ?*WebSocket = null,
     /// No byte in either direction for so long ends the exchange; 0: no limit.
     idle_ms: u32 = 0,
     /// What that is called: a request stalls, a stream or WebSocket is idle.
@@ -108,7 +108,7 @@ pub const Exchange = struct {
     /// The WebSocket once it was accepted, until the exchange ends.
     pub fn openWebSocket(exchange: *const Exchange) ?*WebSocket {
         const websocket = exchange.websocket orelse return null;
-        return if (websocket.item.state == .handshake) null else websocket.item;
+        return if (websocket.state == .handshake) null else websocket;
     }
 
     /// Asks for the next piece of the body; false when it is complete.

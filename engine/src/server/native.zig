@@ -282,7 +282,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             if (call.exchange) |exchange| exchange.user = null;
             while (call.parked.pop()) |parked| host.inbox.free(parked);
             call.end();
-            host.calls.remove(call.ticket);
+            host.calls.remove(call);
         }
 
         // ---- Whole answers
@@ -331,7 +331,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         const Last = union(enum) { start: *const Start, bytes: []const u8, body };
 
         /// The last command of an exchange: it may be gone afterwards, so the call lets go of it first. On an error it is the call's again.
-        fn finish(host: *Self, call: *Call, last: Last) SendError!void {
+        inline fn finish(host: *Self, call: *Call, last: Last) SendError!void {
             const exchange = call.exchange orelse return error.Closed;
             const worker = host.worker;
             call.exchange = null;

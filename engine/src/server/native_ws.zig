@@ -12,7 +12,6 @@ const Flow = @import("response.zig").Flow;
 const Inbox = @import("inbox.zig").Inbox;
 const Message = @import("inbox.zig").Message;
 const Slab = @import("slab.zig").Slab;
-const Ticket = @import("slab.zig").Ticket;
 
 const log = std.log.scoped(.peregrine);
 
@@ -40,7 +39,6 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
 
         const Entry = struct {
             socket: ws.WebSocket,
-            ticket: Ticket,
             sockets: *Self,
             /// Null once it has ended.
             exchange: ?*Exchange,
@@ -67,13 +65,12 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         pub fn open(self: *Self, exchange: *Exchange, inbox: *Inbox, subprotocol: ?[]const u8, fields: []const Field) OpenError!void {
             if (!wanted) return error.NoHooks;
             const slot = try self.table.add();
-            errdefer self.table.remove(slot.ticket);
+            errdefer self.table.remove(slot.item);
             const id = try registry.add(.{ .inbox = inbox, .ticket = exchange.ticket });
             errdefer registry.remove(id);
             const entry = slot.item;
             entry.* = .{
                 .socket = .{ .id = id, .link = &link },
-                .ticket = slot.ticket,
                 .sockets = self,
                 .exchange = exchange,
             };
@@ -177,7 +174,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         fn release(self: *Self, entry: *Entry) void {
             if (entry.exchange) |exchange| exchange.user = null;
             registry.remove(entry.socket.id);
-            self.table.remove(entry.ticket);
+            self.table.remove(entry);
         }
 
         /// The client does not take what it is sent.

@@ -49,7 +49,7 @@ pub const Outbox = struct {
     }
 
     /// Makes the first `len` bytes of the last `reserve` part of the output.
-    pub fn commit(outbox: *Outbox, len: usize) void {
+    pub inline fn commit(outbox: *Outbox, len: usize) void {
         const span = &outbox.last.?.content.bytes;
         span.end += @intCast(len);
         assert(span.end <= outbox.last.?.buffer.len);
@@ -152,6 +152,8 @@ pub const Outbox = struct {
         var rest = len;
         assert(rest <= outbox.bytes);
         outbox.bytes -= rest;
+        // Nearly always: one block, sent as a whole.
+        if (outbox.bytes == 0 and outbox.first == outbox.last and len > 0) return outbox.pop(pool);
         while (outbox.first) |node| {
             const span = switch (node.content) {
                 .bytes => |*span| span,

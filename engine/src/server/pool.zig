@@ -38,21 +38,19 @@ pub const Pool = struct {
 
     /// A buffer of at least `bytes`; its length is what `give` wants back.
     pub fn take(pool: *Pool, bytes: usize) error{OutOfMemory}!Buffer {
-        if (bytes > size_max) {
-            const buffer = try pool.gpa.alignedAlloc(u8, alignment, bytes);
-            pool.allocations += 1;
-            pool.taken_bytes += buffer.len;
-            return buffer;
-        }
+        if (bytes > size_max) return pool.allocate(bytes);
         const class = classOf(bytes);
-        if (pool.free[class]) |link| {
-            pool.free[class] = link.next;
-            const buffer = bufferOf(link, class);
-            pool.kept_bytes -= buffer.len;
-            pool.taken_bytes += buffer.len;
-            return buffer;
-        }
-        const buffer = try pool.gpa.alignedAlloc(u8, alignment, sizeOf(class));
+        const link = pool.free[class] orelse return pool.allocate(sizeOf(class));
+        pool.free[class] = link.next;
+        const buffer = bufferOf(link, class);
+        pool.kept_bytes -= buffer.len;
+        pool.taken_bytes += buffer.len;
+        return buffer;
+    }
+
+    noinline fn allocate(pool: *Pool, bytes: usize) error{OutOfMemory}!Buffer {
+        @branchHint(.cold);
+        const buffer = try pool.gpa.alignedAlloc(u8, alignment, bytes);
         pool.allocations += 1;
         pool.taken_bytes += buffer.len;
         return buffer;
@@ -62,8 +60,7 @@ pub const Pool = struct {
     pub fn give(pool: *Pool, buffer: Buffer) void {
         pool.taken_bytes -= buffer.len;
         if (buffer.len > size_max or pool.kept_bytes + buffer.len > keep_bytes_max) {
-            pool.gpa.free(buffer);
-            return;
+            return pool.discard(buffer);
         }
         const class = classOf(buffer.len);
         assert(sizeOf(class) == buffer.len);
@@ -71,6 +68,11 @@ pub const Pool = struct {
         link.next = pool.free[class];
         pool.free[class] = link;
         pool.kept_bytes += buffer.len;
+    }
+
+    noinline fn discard(pool: *Pool, buffer: Buffer) void {
+        @branchHint(.cold);
+        pool.gpa.free(buffer);
     }
 
     /// Bytes in buffers, taken or kept.

@@ -289,9 +289,17 @@ pub const Response = struct {
     }
 
     /// For the server: gives back what the body holds.
-    pub fn dropBody(response: *Response) void {
+    pub inline fn dropBody(response: *Response) void {
         switch (response.body) {
-            .none, .bytes => {},
+            .none => {},
+            .bytes => response.body = .none,
+            .blocks, .shared, .file => response.releaseBody(),
+        }
+    }
+
+    noinline fn releaseBody(response: *Response) void {
+        switch (response.body) {
+            .none, .bytes => unreachable,
             .blocks => |*blocks| blocks.deinit(response.arena.pool),
             .shared => |shared| shared.release(shared.holder),
             .file => |file| if (file.ownership == .owned) @import("io").file.close(file.fd),

@@ -30,15 +30,15 @@ pub fn Slab(comptime T: type) type {
 
         const Slot = struct {
             /// Odd while in use; grows by one at every add and remove, so an old ticket never fits again (until 2^31 reuses of one slot).
-            generation: u32 = 0,
-            next_free: u32 = none,
-            item: T = undefined,
+            generation: u32,
+            number: u32,
+            next_free: ?*Slot,
+            item: T,
         };
-        const none = std.math.maxInt(u32);
 
         gpa: std.mem.Allocator,
         chunks: std.ArrayList(*[chunk_items]Slot) = .empty,
-        free: u32 = none,
+        free: ?*Slot = null,
         count: u32 = 0,
 
         pub fn init(gpa: std.mem.Allocator) Self {
@@ -52,15 +52,14 @@ pub fn Slab(comptime T: type) type {
         }
 
         /// A fresh slot. Valid until `remove`.
-        pub fn add(self: *Self) error{OutOfMemory}!struct { ticket: Ticket, item: *T } {
-            if (self.free == none) try self.grow();
-            const number = self.free;
-            const slot = self.slotAt(number);
+        pub inline fn add(self: *Self) error{OutOfMemory}!struct { ticket: Ticket, item: *T } {
+            if (self.free == null) try self.grow();
+            const slot = self.free.?;
             self.free = slot.next_free;
             slot.generation +%= 1;
             assert(slot.generation & 1 == 1);
             self.count += 1;
-            return .{ .ticket = .of(number, slot.generation), .item = &slot.item };
+            return .{ .ticket = .of(slot.number, slot.generation), .item = &slot.item };
         }
 
         /// The item, or null when the ticket is stale or never was.
@@ -69,12 +68,13 @@ pub fn Slab(comptime T: type) type {
             return &slot.item;
         }
 
-        /// Gives the slot back; the ticket is stale from now on.
-        pub fn remove(self: *Self, ticket: Ticket) void {
-            const slot = self.slotOf(ticket).?;
+        /// Gives an item's slot back; its ticket is stale from now on.
+        pub fn remove(self: *Self, item: *T) void {
+            const slot: *Slot = @alignCast(@fieldParentPtr("item", item));
+            assert(slot.generation & 1 == 1);
             slot.generation +%= 1;
             slot.next_free = self.free;
-            self.free = ticket.slot();
+            self.free = slot;
             self.count -= 1;
         }
 
@@ -115,16 +115,18 @@ pub fn Slab(comptime T: type) type {
             return &self.chunks.items[number / chunk_items][number % chunk_items];
         }
 
-        fn grow(self: *Self) error{OutOfMemory}!void {
+        noinline fn grow(self: *Self) error{OutOfMemory}!void {
+            @branchHint(.cold);
             try self.chunks.ensureUnusedCapacity(self.gpa, 1);
             const chunk = try self.gpa.create([chunk_items]Slot);
             const first: u32 = @intCast(self.chunks.items.len * chunk_items);
             for (chunk, 0..) |*slot, i| {
                 slot.generation = 0;
-                slot.next_free = if (i + 1 < chunk_items) first + @as(u32, @intCast(i)) + 1 else none;
+                slot.number = first + @as(u32, @intCast(i));
+                slot.next_free = if (i + 1 < chunk_items) &chunk[i + 1] else null;
             }
             self.chunks.appendAssumeCapacity(chunk);
-            self.free = first;
+            self.free = &chunk[0];
         }
     };
 }
@@ -134,7 +136,7 @@ test "a removed item's ticket stays stale when its slot is used again" {
     defer slab.deinit();
     const first = try slab.add();
     first.item.* = 1;
-    slab.remove(first.ticket);
+    slab.remove(first.item);
     const second = try slab.add();
     second.item.* = 2;
     try std.testing.expectEqual(first.ticket.slot(), second.ticket.slot());

@@ -540,7 +540,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.dropOutput(&connection.outbox);
             if (connection.tunnel) |tunnel| tunnel.destroy(&w.pool);
             w.admission.leave(peer.seat);
-            w.peers.remove(connection.ticket);
+            w.peers.remove(peer);
         }
 
         /// Forgets what is queued.

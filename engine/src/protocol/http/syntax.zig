@@ -174,7 +174,7 @@ pub fn parseDecimal(text: []const u8) DecimalError!u64 {
         for (text) |byte| {
             const digit = byte -% '0';
             if (digit > 9) return error.NotANumber;
-            value = value * 10 + digit;
+            value = value *% 10 +% digit;
         }
         return value;
     }
@@ -202,6 +202,14 @@ pub fn decimal(number: u64, buffer: *[decimal_bytes_max]u8) []const u8 {
         rest /= 10;
         if (rest == 0) return buffer[at..];
     }
+}
+
+/// How many digits a number has.
+pub inline fn decimalSize(number: u64) usize {
+    var size: usize = 1;
+    var power: u64 = 10;
+    while (number >= power and size < decimal_bytes_max) : (size += 1) power *|= 10;
+    return size;
 }
 
 /// So many digits cannot overflow 64 bits.
@@ -348,6 +356,15 @@ test "decimal, both ways" {
     for ([_]u64{ 0, 9, 10, 6150, std.math.maxInt(u64) }) |number| {
         try std.testing.expectEqual(number, try parseDecimal(decimal(number, &buffer)));
     }
+    var power: u64 = 1;
+    for (1..decimal_bytes_max) |size| {
+        try std.testing.expectEqual(size, decimalSize(power));
+        try std.testing.expectEqual(size, decimalSize(power *| 10 - 1));
+        power *|= 10;
+    }
+    try std.testing.expectEqual(1, decimalSize(0));
+    try std.testing.expectEqual(20, decimalSize(power));
+    try std.testing.expectEqual(20, decimalSize(std.math.maxInt(u64)));
     try std.testing.expectEqual(0, try parseDecimal("0"));
     try std.testing.expectEqual(7, try parseDecimal("007"));
     try std.testing.expectEqual(std.math.maxInt(u64), try parseDecimal("18446744073709551615"));

@@ -113,6 +113,7 @@ pub fn isAuthority(text: []const u8) bool {
         return isPortSuffix(text[close + 1 ..]);
     }
     var at = syntax.find(.host_rare, text, 0);
+    if (at == text.len or text[at] == ':') return isPortSuffix(text[at..]); // nearly every host
     while (true) {
         while (at < text.len and name_bytes[text[at]]) at += 1;
         if (at == text.len or text[at] != '%') return isPortSuffix(text[at..]);

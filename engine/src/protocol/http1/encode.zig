@@ -73,11 +73,15 @@ pub const Writer = struct {
 
     /// Appends a Content-Length field.
     pub fn putLength(writer: *Writer, length: u64) void {
-        var digits: [syntax.decimal_bytes_max]u8 = undefined;
-        const text = syntax.decimal(length, &digits);
-        const line = writer.buffer[writer.len..][0 .. length_prefix.len + text.len + "\r\n".len];
+        const digits = syntax.decimalSize(length);
+        const line = writer.buffer[writer.len..][0 .. length_prefix.len + digits + "\r\n".len];
         line[0..length_prefix.len].* = length_prefix.*;
-        for (line[length_prefix.len..][0..text.len], text) |*byte, digit| byte.* = digit;
+        var rest = length;
+        var at = length_prefix.len + digits;
+        while (at > length_prefix.len) : (rest /= 10) {
+            at -= 1;
+            line[at] = '0' + @as(u8, @truncate(rest % 10));
+        }
         line[line.len - 2 ..][0..2].* = "\r\n".*;
         writer.len += line.len;
     }
@@ -123,14 +127,17 @@ pub const Found = struct {
 /// found.bad_field names the culprit.
 pub fn putFields(writer: *Writer, fields: []const Field, policy: Policy, found: *Found) FieldError!void {
     for (fields, 0..) |field, index| {
-        const name = field.name();
-        const value = field.value();
-        const id: header.Id = .fromName(name);
         errdefer found.bad_field = index;
-        if (id == .other and !syntax.isToken(name)) return error.InvalidFieldName;
-        if (!syntax.isFieldValue(value)) return error.InvalidFieldValue;
-        if (id == .other or try passes(id, value, policy, found)) writer.putField(name, value);
+        if (try goesOut(field.name(), field.value(), policy, found)) writer.putField(field.name(), field.value());
     }
+}
+
+/// Checks a field; whether it is written.
+inline fn goesOut(name: []const u8, value: []const u8, policy: Policy, found: *Found) FieldError!bool {
+    const id: header.Id = .fromName(name);
+    if (id == .other and !syntax.isToken(name)) return error.InvalidFieldName;
+    if (!syntax.isFieldValue(value)) return error.InvalidFieldValue;
+    return id == .other or try passes(id, value, policy, found);
 }
 
 fn passes(id: header.Id, value: []const u8, policy: Policy, found: *Found) FieldError!bool {
@@ -173,11 +180,12 @@ pub const Lines = struct {
     }
 
     /// Adds a field. `room` lies directly behind `text`, unless that is empty, and holds at least sizeOf(name, value) bytes. After an
-    /// error nothing has changed but found.bad_field.
+    /// error nothing has changed.
     pub fn add(lines: *Lines, name: []const u8, value: []const u8, room: []u8) FieldError!void {
         assert(lines.text.len == 0 or lines.text.ptr + lines.text.len == room.ptr);
+        if (!try goesOut(name, value, .head_without_length, &lines.found)) return;
         var writer: Writer = .{ .buffer = room };
-        try putFields(&writer, &.{.init(name, value)}, .head_without_length, &lines.found);
+        writer.putField(name, value);
         const start = room.ptr - lines.text.len;
         lines.text = start[0 .. lines.text.len + writer.len];
     }

@@ -278,7 +278,6 @@ pub const Session = struct {
             .chunked => .chunked,
             .until_close => .until_close,
         };
-        s.invariants();
         return writer.len;
     }
 
@@ -314,7 +313,7 @@ pub const Session = struct {
     }
 
     /// Status line and the application's fields, as the policy lets them out.
-    fn openHead(
+    inline fn openHead(
         s: *Session,
         code: u16,
         fields: []const Field,
@@ -368,13 +367,12 @@ pub const Session = struct {
     /// Writes the last piece of content, framing included, and ends the response: what `body` and `end` say, in one go; the result
     /// is the number of bytes. `out` holds at least body_prefix_bytes_max + content.len + 2 + endSize(&.{}) bytes. After an error
     /// the response cannot go on.
-    pub fn finish(s: *Session, content_bytes: []const u8, out: []u8) (BodyError || EndError)!usize {
+    pub inline fn finish(s: *Session, content_bytes: []const u8, out: []u8) (BodyError || EndError)!usize {
         var writer: encode.Writer = .{ .buffer = out };
         if (s.output == .counted and s.output.counted == content_bytes.len) {
             // Nearly every response: nothing but the content.
             writer.put(content_bytes);
             s.output = .ended;
-            s.invariants();
             return writer.len;
         }
         var prefix: [body_prefix_bytes_max]u8 = undefined;

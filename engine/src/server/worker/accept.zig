@@ -89,7 +89,7 @@ pub fn Accept(comptime W: type) type {
             try w.corked.ensureTotalCapacity(w.gpa, room);
             try w.corked_spare.ensureTotalCapacity(w.gpa, room);
             const slot = try w.peers.add();
-            errdefer w.peers.remove(slot.ticket);
+            errdefer w.peers.remove(slot.item);
             try w.io.add(socket, @backingInt(slot.ticket));
             w.numbers +%= 1;
             slot.item.* = .{

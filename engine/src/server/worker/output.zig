@@ -183,11 +183,11 @@ pub fn Output(comptime W: type) type {
         pub fn forget(w: *W, exchange: *Exchange) void {
             w.noteEnd(exchange);
             if (exchange.websocket) |websocket| {
-                websocket.item.deinit(&w.pool, w.compression.gpa);
-                w.websockets.remove(websocket.ticket);
+                websocket.deinit(&w.pool, w.compression.gpa);
+                w.websockets.remove(websocket);
             }
             if (exchange.repeat) |repeat| repeat.destroy(w.gpa);
-            w.exchanges.remove(exchange.ticket);
+            w.exchanges.remove(exchange);
         }
 
         /// The kernel has room again.

@@ -27,7 +27,7 @@ pub fn Live(comptime W: type) type {
                 .accepted => |accepted| {
                     const slot = w.websockets.add() catch return .{ .status = 503, .reason = "Out of memory." };
                     slot.item.* = .init(accepted.key, head.text, head.fields, &w.config);
-                    exchange.websocket = .{ .ticket = slot.ticket, .item = slot.item };
+                    exchange.websocket = slot.item;
                     return null;
                 },
             }
@@ -50,9 +50,9 @@ pub fn Live(comptime W: type) type {
         /// Completes the handshake. `fields` are sent besides those that the protocol needs.
         pub fn acceptWebSocket(w: *W, exchange: *Exchange, subprotocol: ?[]const u8, fields: []const Field) AcceptError!void {
             const websocket = exchange.websocket orelse return error.NotWebSocket;
-            if (websocket.item.state != .handshake) return error.OutOfOrder;
-            try exchange.switchProtocols(&w.pool, websocket.item, subprotocol, fields);
-            websocket.item.state = .open;
+            if (websocket.state != .handshake) return error.OutOfOrder;
+            try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields);
+            websocket.state = .open;
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
