@@ -73,7 +73,8 @@ SCENARIOS = (
         "Hello, 64 connections, latency at 70 % load",
         "An open loop: requests are due at random times, at 70 % of the rate that each server's CPU time per request under full load"
         " allows one core, and latency counts from when a request was due. `late` is what the load generator itself added, on the"
-        " average.",
+        " average. When it finds that it was stopped for a millisecond or longer, by its machine and not by the server, responses are set"
+        " aside until the server has nothing left to do.",
         (s.ZIG, s.NGINX, s.H2O),
         measure.latency,
         (
@@ -85,6 +86,7 @@ SCENARIOS = (
             Column("p99_us", "p99 µs", ".0f"),
             Column("p999_us", "p99.9 µs", ".0f", spread=True),
             Column("late_us", "late µs", ".1f"),
+            Column("aside_permille", "set aside %", ".1f", 10),
             _ERRORS,
         ),
     ),

@@ -9,6 +9,10 @@ const Opening = @import("driver.zig").Opening;
 
 /// Requests that may be due and wait for a free connection. More means that the server does not keep up at all.
 const waiting_max = 1 << 18;
+/// Who looks at its clock so late has been stopped itself, by its machine or by whoever else is on its core. What waited meanwhile, and the
+/// crowd that follows, says nothing about the server: it is set aside until the server has nothing left to do.
+const stopped_ns = std.time.ns_per_ms;
+
 /// After the run, for what is under way.
 const grace_ns = 2 * std.time.ns_per_s;
 
@@ -33,6 +37,8 @@ pub const Rate = struct {
         p99_us: f64,
         p999_us: f64,
         max_us: f64,
+        /// Responses set aside because this program was stopped, in permille of all.
+        aside_permille: f64,
         /// How late this program sent a request that was due while a connection was free, on the average: what it adds itself.
         late_us: f64,
     };
@@ -48,6 +54,8 @@ pub const Rate = struct {
     under_way: usize = 0,
     latency: Histogram = .{},
     late: Histogram = .{},
+    setting_aside: bool = false,
+    aside: u64 = 0,
 
     pub fn init(arena: std.mem.Allocator, options: *const Options) !Rate {
         if (!(options.rate > 0)) return error.NoRate;
@@ -71,6 +79,8 @@ pub const Rate = struct {
         load.until = until;
         load.latency = .{};
         load.late = .{};
+        load.setting_aside = false;
+        load.aside = 0;
         load.next_at = now + load.gap();
     }
 
@@ -78,7 +88,13 @@ pub const Rate = struct {
         return @trunc(load.random.random().floatExp(f64) * std.time.ns_per_s / load.options.rate);
     }
 
+    /// `tick` asks to come again when the next request is due. Long after that nobody has looked, which only we can have been the reason of.
+    fn look(load: *Rate, now: u64) void {
+        if (now > load.next_at +| stopped_ns and now <= load.until) load.setting_aside = true;
+    }
+
     pub fn tick(load: *Rate, driver: *Driver, now: u64) !?u64 {
+        load.look(now);
         while (load.next_at <= @min(now, load.until)) : (load.next_at += load.gap()) {
             load.waiting.push(load.next_at) catch return error.ServerDoesNotKeepUp;
             if (load.free.count > 0) load.late.add(now - load.next_at);
@@ -96,6 +112,7 @@ pub const Rate = struct {
     }
 
     pub fn received(load: *Rate, _: *Driver, peer: *Driver.Peer, bytes: []const u8, now: u64) !void {
+        load.look(now);
         var rest = bytes;
         while (rest.len > 0) {
             const step = try peer.http.feed(rest);
@@ -103,8 +120,9 @@ pub const Rate = struct {
             if (!step.complete) continue;
             if (peer.http.status != 200) return error.Status;
             if (!peer.state.under_way) return error.Unasked;
-            load.latency.add(now - peer.state.due_at);
+            if (load.setting_aside) load.aside += 1 else load.latency.add(now - peer.state.due_at);
             load.lost(peer);
+            if (load.under_way == 0 and load.waiting.count == 0 and load.next_at > now) load.setting_aside = false;
             load.free.push(peer) catch unreachable;
         }
     }
@@ -119,7 +137,7 @@ pub const Rate = struct {
         const unanswered = load.under_way + load.waiting.count;
         load.waiting = .{ .items = load.waiting.items };
         return .{
-            .responses = load.latency.count,
+            .responses = load.latency.count + load.aside,
             .unanswered = unanswered,
             .mean_us = load.latency.mean() / 1000,
             .deviation_us = load.latency.deviation() / 1000,
@@ -127,6 +145,7 @@ pub const Rate = struct {
             .p99_us = load.latency.permille(990) / 1000,
             .p999_us = load.latency.permille(999) / 1000,
             .max_us = @as(f64, @floatFromInt(load.latency.max)) / 1000,
+            .aside_permille = 1000 * @as(f64, @floatFromInt(load.aside)) / @as(f64, @floatFromInt(@max(load.latency.count + load.aside, 1))),
             .late_us = load.late.mean() / 1000,
         };
     }
@@ -165,4 +184,15 @@ test "a ring gives back in order, and refuses what it cannot hold" {
     }
     for (0..3) |_| try ring.push(0);
     try std.testing.expectError(error.Full, ring.push(0));
+}
+
+test "what comes after a stop is set aside, until nothing is under way" {
+    const options: Rate.Options = .{};
+    var load: Rate = .{ .options = &options, .get = "", .waiting = .{ .items = &.{} }, .free = .{ .items = &.{} } };
+    load.until = 100 * stopped_ns;
+    load.next_at = 10 * stopped_ns;
+    load.look(11 * stopped_ns);
+    try std.testing.expect(!load.setting_aside);
+    load.look(11 * stopped_ns + 1);
+    try std.testing.expect(load.setting_aside);
 }
