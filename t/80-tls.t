@@ -132,7 +132,7 @@ subtest 'requests in both directions' => sub {
 };
 
 subtest 'HTTP without TLS' => sub {
-    my $server = start({}, limits => { handshake_ms => 500 });
+    my $server = start({}, tls_handshake_timeout => 0.5);
     my $got    = TestClient::get($server->port, '/');
     is($got->{status}, 400, 'HTTP without TLS is refused');
     like($got->{body}, qr/https/, '... in words');

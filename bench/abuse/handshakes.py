@@ -12,19 +12,19 @@ from generator import Generator
 from . import tls
 from .normal import Normal
 
-DEADLINE_S = 10  # the server's own, which has no option
 GRACE_S = 2  # beyond the deadline
 STALLED_PER_S = 200  # as they come
 REST_MS = 500  # from leaving to coming back
 
 
 def handshakes(settings):
-    """500 TLS handshakes that stall, 500 that are left and come back after 0.5 s: good clients are answered, who stalls is gone in 10 s."""
-    half = settings.seconds(500, 100)
+    """500 TLS handshakes that stall (--tls-handshake-timeout 10), 500 that are left and come back: good clients are answered, the bad are gone."""
+    half, deadline_s = settings.seconds(500, 100), settings.seconds(10, 2)
     hello = tls.client_hello()
     with tempfile.TemporaryDirectory(prefix="peregrine-abuse-") as folder:
         place = f"127.0.0.1:@PORT@,{tls.certificate(folder, 'server')}"
-        with serving(settings, "abuse/app.pl", arguments=("--listen", place), tls=True) as process:
+        arguments = ("--listen", place, "--tls-handshake-timeout", str(deadline_s))
+        with serving(settings, "abuse/app.pl", arguments=arguments, tls=True) as process:
             before = process.descriptors()
             with (
                 Normal(process.port, settings.cores.load, tls=True) as normal,
@@ -39,14 +39,14 @@ def handshakes(settings):
                     sample=hello.hex(),
                 ) as load,
             ):
-                seconds = half / STALLED_PER_S + DEADLINE_S + GRACE_S
+                seconds = half / STALLED_PER_S + deadline_s + GRACE_S
                 load.begin(seconds)
-                stalled, last_s = _stall(process.port, half, hello, settings.seed, DEADLINE_S + GRACE_S)
+                stalled, last_s = _stall(process.port, half, hello, settings.seed, deadline_s + GRACE_S)
                 left = load.end(seconds)
             after = process.settled_descriptors(before)
     return [
         exactly("stalled handshakes that the server did not end", stalled, 0),
-        at_most("the last one of them", last_s, DEADLINE_S + GRACE_S, "s"),
+        at_most("the last one of them", last_s, deadline_s + GRACE_S, "s"),
         note("handshakes left in the middle", f"{left['finished'] / left['seconds']:,.0f} /s, {left['answered']:,.0f} after the server's part"),
         *normal.findings(),
         at_most("descriptors afterwards, more than before", after - before, 0, "", ",d"),

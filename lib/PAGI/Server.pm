@@ -946,6 +946,11 @@ limit. From 0 to 86400. B<--timeout>
 From the first byte of a request head to its end (408). A byte now and then does not extend it. From
 0.001 to 86400. B<--header-timeout>
 
+=item tls_handshake_timeout => 10
+
+From accepting a TLS connection to the end of its handshake. A byte now and then does not extend it.
+From 0.001 to 86400. B<--tls-handshake-timeout>
+
 =item body_timeout => 30
 
 How long a request body that the application waits for may stall (408). 0: no limit. From 0 to

@@ -39,6 +39,8 @@ pub const Config = struct {
     proxy_ms: u32 = 5_000,
     /// A TLS handshake, from the first byte on. Absolute: it is two flights of the peer's.
     handshake_ms: u32 = 10_000,
+    /// Steps of TLS handshakes in one round, after all that established connections want: about as many milliseconds.
+    handshakes_pass_max: u16 = 4,
     /// From the first byte of a request head to its end. Absolute: a byte now and then does not extend it.
     head_ms: u32 = 10_000,
     /// A connection without a request: before the first one and between two.
@@ -121,6 +123,7 @@ pub const Config = struct {
         .write_low_bytes = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Queued output below which a waiting sender goes on" },
         .proxy_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From accepting a proxy's connection to the end of its PROXY header" },
         .handshake_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From accepting a TLS connection to the end of its handshake" },
+        .handshakes_pass_max = Rule{ .min = 1, .max = 10_000, .unit = .count, .summary = "Steps of TLS handshakes before established connections get their turn" },
         .head_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From the first byte of a request head to its end (408)" },
         .idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A connection without a request; 0: no limit" },
         .body_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "How long a request body may stall (408); 0: no limit" },

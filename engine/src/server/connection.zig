@@ -69,7 +69,7 @@ pub const Connection = struct {
         /// The proxy that brings the connection has yet to say whose it is. Nothing is parsed but that; `rest`: bytes of the header that
         /// are still to come, when its addresses are known.
         proxy_header: struct { since: u64, rest: ?u16 = null },
-        /// TLS is being negotiated. Nothing is parsed, and the outbox is empty.
+        /// TLS is being negotiated. Nothing is parsed, and the outbox is empty; the input is ciphertext that waits for its turn.
         handshake: struct { since: u64 },
         /// No request. `since` is when the last one ended, or when the peer connected.
         idle: struct { since: u64 },
@@ -120,13 +120,18 @@ pub const Connection = struct {
     /// Far above the high-water mark that hosts keep to: only answers that the engine owes by itself get there.
     const flood_bytes = 1024 * 1024;
 
+    /// Longer than the messages that a client sends in one go during a handshake, its certificate aside.
+    const flight_bytes = 16 * 1024;
+
     /// Should the socket be read? While an exchange waits for its application one receive is taken, so that the end of the peer is seen;
     /// no more, or the peer could fill our memory.
     pub fn wantsReceive(connection: *const Connection) bool {
         // TLS answers some messages by itself.
         if (connection.tunnel) |tunnel| if (tunnel.wire.bytes >= flood_bytes) return false;
         return switch (connection.phase) {
-            .proxy_header, .handshake, .idle, .head, .draining, .farewell, .lingering => true,
+            .proxy_header, .idle, .head, .draining, .farewell, .lingering => true,
+            // What its session has not looked at yet may be more than a flight.
+            .handshake => connection.input.unread().len < flight_bytes,
             .exchange => |exchange| connection.wantsInput() or
                 (connection.input.isEmpty() and exchange.inputComplete()),
             .closed => false,

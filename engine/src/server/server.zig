@@ -527,6 +527,7 @@ test {
     _ = @import("detached.zig");
     _ = @import("exchange.zig");
     _ = @import("handler.zig");
+    _ = @import("handshakes.zig");
     _ = @import("health.zig");
     _ = @import("inbox.zig");
     _ = @import("input.zig");

@@ -4,6 +4,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const tls = @import("tls");
+const Handshakes = @import("handshakes.zig").Handshakes;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 
@@ -13,6 +14,8 @@ pub const Tunnel = struct {
     session: tls.Session,
     /// Ciphertext that is not with the kernel yet.
     wire: Outbox = .{},
+    /// Its handshake's place in the worker's line.
+    place: Handshakes.Place = .{},
     /// No close_notify is owed any more: it is said, or the peer must see that it did not get everything.
     silent: bool = false,
     /// The client's certificate, once somebody has asked for it.
@@ -35,6 +38,7 @@ pub const Tunnel = struct {
     /// The same for one that has nothing on its way, and so no memory of a pool.
     pub fn discard(tunnel: *Tunnel) void {
         assert(tunnel.wire.isEmpty());
+        assert(!tunnel.place.waits);
         if (tunnel.peer) |*peer| peer.deinit();
         tunnel.session.deinit();
         tunnel.gpa.destroy(tunnel);

@@ -1,5 +1,5 @@
 //! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, access, health, input, output, proxied, repeat, secure, websocket.
+//! Its parts lie in `worker/`: accept, access, handshakes, health, input, output, proxied, repeat, secure, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
@@ -38,8 +38,9 @@ const Compression = @import("compression.zig").Compression;
 const Connection = @import("connection.zig").Connection;
 const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
+const Handshakes = @import("handshakes.zig").Handshakes;
 const Health = @import("health.zig").Health;
-const Networks = @import("networks.zig").Networks;
+const Listener = @import("listener.zig").Listener;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const Porter = @import("porter.zig").Porter;
@@ -95,6 +96,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         accept_at: u64 = 0,
         listeners: std.ArrayList(Listener),
         scratch: secure.Scratch = .{},
+        handshakes: Handshakes = .{},
         handshake_failures: u32 = 0,
         handshake_failure_at: u64 = 0,
         headers_refused: u32 = 0,
@@ -122,24 +124,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             socket: io_room.Socket,
             timer: timer.Timer = .{},
             seat: admission_file.Seat = .{},
-        };
-
-        /// `id`: the io's name for it; null if somebody else accepts there. `tls`: what its connections speak TLS with.
-        const Listener = struct {
-            id: ?u32,
-            address: io_room.Address,
-            tls: ?*tls.Context = null,
-            /// Who brings connections, with a header before them.
-            proxies: ?Networks = null,
-            /// The path of a Unix socket, "@name" for an abstract one; empty for the others.
-            path: io_room.Address.Unix = .{ .buffer = undefined, .length = 0 },
-
-            fn at(id: ?u32, address: io_room.Address) Listener {
-                var listener: Listener = .{ .id = id, .address = address };
-                if (address == .unix) listener.path = address.unix;
-                if (listener.path.length > 0 and listener.path.buffer[0] == 0) listener.path.buffer[0] = '@';
-                return listener;
-            }
         };
 
         comptime {
@@ -268,6 +252,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const output = @import("worker/output.zig").Output(Self);
         const proxied = @import("worker/proxied.zig").Proxied(Self);
         const secure = @import("worker/secure.zig").Secure(Self);
+        const shaking = @import("worker/handshakes.zig").Shaking(Self);
         const live = @import("worker/websocket.zig").Live(Self);
         const repeating = @import("worker/repeat.zig").Repeating(Self);
 
@@ -324,6 +309,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const sayLast = input.sayLast;
         pub const intercept = health_part.intercept;
         pub const divert = health_part.divert;
+        pub const depart = health_part.depart;
         pub const openPeer = accepting.open;
         pub const reject = accepting.reject;
         pub const noteBegin = access_part.noteBegin;
@@ -341,6 +327,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const block = output.block;
         pub const sendFailed = output.sendFailed;
         pub const receiveSecure = secure.receive;
+        pub const unseal = secure.unseal;
+        pub const receiveHandshake = shaking.receive;
         pub const flushSecure = secure.flush;
         pub const sayGoodbye = secure.sayGoodbye;
         pub const refreshCertificates = secure.refresh;
@@ -367,6 +355,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 w.dispatch(event);
                 if (!pull and w.corked.items.len >= answers_together) w.uncork();
             }
+            shaking.advance(w);
             health_part.attend(w);
             w.expire();
             access_part.settleAccessLog(w);
@@ -375,15 +364,19 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Makes `fd` readable when the next deadline comes: for hosts that wait elsewhere. Cheap when nothing has changed.
         pub fn armAlarm(w: *Self) !void {
-            const urgent = w.corked.items.len > 0 or w.host.waiting();
-            try w.io.alarm(if (urgent) w.now else w.nextDeadline());
+            try w.io.alarm(if (w.isUrgent()) w.now else w.nextDeadline());
         }
 
         fn patience(w: *Self, timeout_ms: i32) i32 {
-            if (timeout_ms == 0 or w.corked.items.len > 0 or w.host.waiting()) return 0;
+            if (timeout_ms == 0 or w.isUrgent()) return 0;
             const due = w.nextDeadline() orelse return timeout_ms;
             const left: i32 = @intCast(@min(due -| w.io.now(), std.math.maxInt(i32)));
             return if (timeout_ms < 0) left else @min(left, timeout_ms);
+        }
+
+        /// Is there something to do that waits for nobody?
+        fn isUrgent(w: *const Self) bool {
+            return w.corked.items.len > 0 or w.host.waiting() or !w.handshakes.isEmpty();
         }
 
         fn nextDeadline(w: *const Self) ?u64 {
@@ -398,7 +391,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .accept_failed => |failure| accepting.acceptFailed(w, failure.exhausted, failure.errno),
                 .received => |received| if (w.peerOf(received.token)) |peer| {
                     input.receive(w, peer, received.bytes);
-                    health_part.depart(w);
+                    w.depart();
                 },
                 .ended => |ended| if (w.peerOf(ended.token)) |peer| input.peerEnded(w, peer, ended.how),
                 .sent => |sent| if (w.peerOf(sent.token)) |peer| output.writable(w, peer),
@@ -538,7 +531,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.wheel.remove(&peer.timer);
             connection.input.deinit(&w.pool);
             w.dropOutput(&connection.outbox);
-            if (connection.tunnel) |tunnel| tunnel.destroy(&w.pool);
+            if (connection.tunnel) |tunnel| {
+                w.handshakes.remove(&tunnel.place);
+                tunnel.destroy(&w.pool);
+            }
             w.admission.leave(peer.seat);
             w.peers.remove(peer);
         }

@@ -248,6 +248,87 @@ test "a handshake has its deadline, whoever trickles it" {
     try testing.expectEqual(.closed, client.event);
 }
 
+/// What a client says first.
+fn hello(context: *tls.Context) ![]const u8 {
+    var link: Client = .{ .wire = undefined, .session = try .initClient(context, "localhost", null) };
+    defer link.deinit();
+    var window: [1]u8 = undefined;
+    _ = link.session.receive("", &window, link.sink());
+    return link.outgoing.toOwnedSlice(gpa);
+}
+
+fn answered(flood: []const *Simulation.Client) usize {
+    var count: usize = 0;
+    for (flood) |client| count += @intFromBool(client.text().len > 0);
+    return count;
+}
+
+test "in a flood of handshakes the established connections are served, then the newcomers, and then everybody" {
+    for (0..seeds) |seed| {
+        var config = secure();
+        config.limits.handshakes_pass_max = 1;
+        var scene: Scene = try .init(config, trusting, .{
+            .seed = seed,
+            .short_read_permille = 0,
+            .block_permille = 0,
+            .partial_send_permille = 0,
+        });
+        defer scene.deinit();
+        var established = try scene.connect();
+        defer established.deinit();
+        try established.settle();
+        const greeting = try hello(scene.context);
+        defer gpa.free(greeting);
+        var flood: [60]*Simulation.Client = undefined;
+        for (&flood) |*client| {
+            client.* = try scene.simulation.connect();
+            try client.*.send(greeting);
+        }
+        // The flood is in the house.
+        for (0..flood.len) |_| if (try scene.simulation.step() and answered(&flood) >= 5) break;
+        const before = answered(&flood);
+        try testing.expect(before < 10);
+        established.wire.clear();
+        established.read = 0;
+        try established.session.write("GET /size/1 HTTP/1.1\r\nHost: h\r\n\r\n", established.sink());
+        try established.wire.send(established.outgoing.items);
+        const newcomer = try scene.simulation.connect();
+        try newcomer.send(greeting);
+        while (established.wire.text().len == 0) _ = try scene.simulation.step();
+        try testing.expect(answered(&flood) < before + 10);
+        while (newcomer.text().len == 0) _ = try scene.simulation.step();
+        try testing.expect(answered(&flood) < before + 20);
+        try scene.simulation.settle();
+        try testing.expectEqual(flood.len, answered(&flood));
+    }
+}
+
+test "what a handshake that waits for its turn has sent is bounded, and goes with its connection" {
+    var config = secure();
+    config.limits.handshakes_pass_max = 1;
+    var scene: Scene = try .init(config, trusting, .{ .window_bytes = 1 << 20, .late_permille = 0, .reset_permille = 0 });
+    defer scene.deinit();
+    const greeting = try hello(scene.context);
+    defer gpa.free(greeting);
+    var flood: [20]*Simulation.Client = undefined;
+    const flight = try pattern(500_000);
+    defer gpa.free(flight);
+    for (&flood) |*client| {
+        client.* = try scene.simulation.connect();
+        try client.*.send(greeting);
+        try client.*.send(flight);
+    }
+    const worker = scene.simulation.worker();
+    while (worker.handshakes.isEmpty()) _ = try scene.simulation.step();
+    for (0..3) |_| _ = try scene.simulation.step();
+    try testing.expect(worker.pool.taken_bytes <= flood.len * (64 + 32) * 1024);
+    for (flood) |client| client.close();
+    try scene.simulation.settle();
+    try testing.expect(worker.handshakes.isEmpty());
+    try testing.expectEqual(0, worker.statistics().connections);
+    try testing.expectEqual(0, worker.pool.taken_bytes);
+}
+
 test "one connection too many finishes its handshake and is told so" {
     testing.log_level = .err;
     var config = secure();

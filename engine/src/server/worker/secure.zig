@@ -61,6 +61,12 @@ pub fn Secure(comptime W: type) type {
 
         /// Ciphertext has come.
         pub fn receive(w: *W, peer: *Peer, tunnel: *Tunnel, ciphertext: []const u8) void {
+            if (peer.connection.phase == .handshake) return w.receiveHandshake(peer, tunnel, ciphertext);
+            unseal(w, peer, tunnel, ciphertext);
+        }
+
+        /// Gives ciphertext to the session, and acts on what it says.
+        pub fn unseal(w: *W, peer: *Peer, tunnel: *Tunnel, ciphertext: []const u8) void {
             switch (peer.connection.phase) {
                 .farewell, .lingering => return, // see Input.receive
                 .handshake, .idle, .head, .exchange, .draining => {},

@@ -409,6 +409,15 @@ my @SECTIONS = (
                     'From the first byte of a request head to its end (408). A byte now and then does not extend it.',
             },
             {
+                name   => 'tls_handshake_timeout',
+                type   => 'seconds',
+                engine => 'handshake_ms',
+                scale  => 1000,
+                live   => 1,
+                about  =>
+                    'From accepting a TLS connection to the end of its handshake. A byte now and then does not extend it.',
+            },
+            {
                 name   => 'body_timeout',
                 type   => 'seconds',
                 engine => 'body_ms',

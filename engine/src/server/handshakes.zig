@@ -1,0 +1,127 @@
+//! TLS handshakes that can go on: whose turn is next, and how many of them one round of the loop takes.
+//! Refuses to know: sockets, sessions, what a step does.
+//!
+//! A step costs up to a millisecond, a thousand times what reading a request costs, and whoever connects can ask for one. So established
+//! connections come first in each round, and then few steps; the rest waits for the next round.
+const std = @import("std");
+const assert = std.debug.assert;
+const Config = @import("config.zig").Config;
+const Ticket = @import("slab.zig").Ticket;
+
+/// Connections whose handshake can go on.
+pub const Handshakes = struct {
+    /// The oldest first.
+    line: std.DoublyLinkedList = .{},
+    from_the_end: bool = false,
+    /// When the last round left somebody waiting, in microseconds.
+    left_at: ?u64 = null,
+
+    /// A place in the line, part of what waits.
+    pub const Place = struct {
+        node: std.DoublyLinkedList.Node = .{},
+        ticket: Ticket = .none,
+        waits: bool = false,
+    };
+
+    /// Whether nobody waits.
+    pub fn isEmpty(handshakes: *const Handshakes) bool {
+        return handshakes.line.first == null;
+    }
+
+    /// Lines up; who waits already keeps its place.
+    pub fn add(handshakes: *Handshakes, place: *Place, ticket: Ticket) void {
+        if (place.waits) return assert(place.ticket == ticket);
+        place.ticket = ticket;
+        place.waits = true;
+        handshakes.line.append(&place.node);
+    }
+
+    /// Leaves the line, if it is in it.
+    pub fn remove(handshakes: *Handshakes, place: *Place) void {
+        if (!place.waits) return;
+        place.waits = false;
+        handshakes.line.remove(&place.node);
+    }
+
+    /// Whose turn it is, taken out of the line. By turns the newest and the oldest: behind a flood a newcomer would wait for all of it, and
+    /// yet nobody waits for ever.
+    fn next(handshakes: *Handshakes) ?Ticket {
+        const newest = handshakes.from_the_end;
+        const node = (if (newest) handshakes.line.last else handshakes.line.first) orelse return null;
+        handshakes.from_the_end = !newest;
+        const place: *Place = @fieldParentPtr("node", node);
+        handshakes.remove(place);
+        return place.ticket;
+    }
+
+    /// What one round may do.
+    pub const Round = struct {
+        steps_left: u32,
+        ends_at: u64,
+
+        /// Longer than any round is lengthened by handshakes: a tenth of what people notice.
+        const longest_us = 10_000;
+
+        /// Whose turn it is; null when the round has done its part.
+        pub fn next(round: *Round, handshakes: *Handshakes, now_us: u64) ?Ticket {
+            if (round.steps_left == 0 and now_us >= round.ends_at) return null;
+            round.steps_left -|= 1;
+            return handshakes.next();
+        }
+    };
+
+    /// A round is at its handshakes. It takes a few; if some were left by the last one, it goes on for as long as everything else has taken
+    /// since, so that a host which is slow with established connections leaves half of the time to those that are about to be.
+    pub fn begin(handshakes: *Handshakes, now_us: u64, config: *const Config) Round {
+        const others_us = if (handshakes.left_at) |left_at| now_us -| left_at else 0;
+        return .{ .steps_left = config.handshakes_pass_max, .ends_at = now_us + @min(others_us, Round.longest_us) };
+    }
+
+    /// The round's handshakes are done.
+    pub fn end(handshakes: *Handshakes, now_us: u64) void {
+        handshakes.left_at = if (handshakes.isEmpty()) null else now_us;
+    }
+};
+
+fn testTicket(number: u64) Ticket {
+    return @fromBackingInt(number);
+}
+
+test "the oldest and the newest by turns, nobody twice, and who leaves is forgotten" {
+    const config: Config = .{ .handshakes_pass_max = 5 };
+    var handshakes: Handshakes = .{};
+    var places: [6]Handshakes.Place = @splat(.{});
+    for (&places, 1..) |*place, number| handshakes.add(place, testTicket(number));
+    handshakes.add(&places[0], testTicket(1));
+    handshakes.remove(&places[4]);
+    handshakes.remove(&places[4]);
+    var round = handshakes.begin(1000, &config);
+    for ([_]u64{ 1, 6, 2, 4, 3 }) |expected| try std.testing.expectEqual(testTicket(expected), round.next(&handshakes, 1000).?);
+    try std.testing.expect(handshakes.isEmpty());
+    try std.testing.expectEqual(null, round.next(&handshakes, 1000));
+}
+
+test "a round takes a few, and more if everything else takes long" {
+    const config: Config = .{ .handshakes_pass_max = 2 };
+    var handshakes: Handshakes = .{};
+    var places: [9]Handshakes.Place = @splat(.{});
+    for (&places, 1..) |*place, number| handshakes.add(place, testTicket(number));
+    var round = handshakes.begin(1000, &config);
+    for (0..2) |_| try std.testing.expect(round.next(&handshakes, 9_000_000) != null);
+    try std.testing.expectEqual(null, round.next(&handshakes, 1000));
+    handshakes.end(2000);
+    // 400 us were everybody else's.
+    round = handshakes.begin(2400, &config);
+    for ([_]u64{ 2400, 2500, 2700 }) |now_us| try std.testing.expect(round.next(&handshakes, now_us) != null);
+    try std.testing.expectEqual(null, round.next(&handshakes, 2800));
+    handshakes.end(2800);
+    // However long a host was busy, those who are established do not wait long for the others.
+    round = handshakes.begin(9_000_000, &config);
+    for (0..3) |_| try std.testing.expect(round.next(&handshakes, 9_009_999) != null);
+    try std.testing.expectEqual(null, round.next(&handshakes, 9_010_000));
+    handshakes.remove(&places[4]);
+    handshakes.end(9_010_000);
+    try std.testing.expectEqual(null, handshakes.left_at);
+    round = handshakes.begin(9_900_000, &config);
+    try std.testing.expectEqual(9_900_000, round.ends_at);
+}

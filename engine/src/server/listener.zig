@@ -1,0 +1,26 @@
+//! A place where connections come in, as a worker knows it.
+//! Refuses to know: how it is listened to.
+const io = @import("io");
+const tls = @import("tls");
+const Networks = @import("networks.zig").Networks;
+
+/// A place where connections come in.
+pub const Listener = struct {
+    /// The io's name for it; null if somebody else accepts there.
+    id: ?u32,
+    address: io.Address,
+    /// What its connections speak TLS with.
+    tls: ?*tls.Context = null,
+    /// Who brings connections, with a header before them.
+    proxies: ?Networks = null,
+    /// The path of a Unix socket, "@name" for an abstract one; empty for the others.
+    path: io.Address.Unix = .{ .buffer = undefined, .length = 0 },
+
+    /// Of that name and address.
+    pub fn at(id: ?u32, address: io.Address) Listener {
+        var listener: Listener = .{ .id = id, .address = address };
+        if (address == .unix) listener.path = address.unix;
+        if (listener.path.length > 0 and listener.path.buffer[0] == 0) listener.path.buffer[0] = '@';
+        return listener;
+    }
+};
