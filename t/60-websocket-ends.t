@@ -7,6 +7,7 @@ use Future::AsyncAwait;
 use IO::Async::Loop;
 use JSON::PP ();
 use Test::More;
+use TestClient;
 use TestServer;
 use TestWebSocket;
 
@@ -212,24 +213,37 @@ is(seen($server, '/closing?mute'), '1006 client_timeout', '... as the applicatio
 
 subtest 'shutdown' => sub {
     my $polite = TestWebSocket->open($port, '/open?polite');
+    my $late   = TestClient->new($port)->send("GET /before?late HTTP/1.1\r\nHost: h\r\n");
     my $early  = TestWebSocket->start($port, '/asleep?early');
     ok($server->wait_for_log(qr/^early is here$/m), 'a handshake is unanswered');
     $server->signal('TERM');
     is($polite->next,                    'close 1001',           'an open WebSocket is told: 1001');
     is($polite->close_frame(1001)->next, 'end',                  '... its answer ends the connection');
     is(seen($server, '/open?polite'),    '1001 server_shutdown', '... as the application sees');
-    is($early->answer->{status},         101,                    'a handshake that is accepted only now');
-    is($early->next,                     'close 1001',           '... is told at once');
-    $early->close_frame(1001);
+    is($early->answer->{status},         503, 'a handshake that is not accepted yet is refused at once');
+    ok($server->wait_for_log(qr/^asleep\?early: websocket\.connect websocket\.disconnect, 3 events do nothing$/m),
+        '... as the application sees');
+    $late->send(
+        join "\r\n",
+        'Upgrade: websocket',
+        'Connection: upgrade',
+        'Sec-WebSocket-Version: 13',
+        'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+        '', ''
+    );
+    is($late->response->{status}, 503, '... and so is one that comes only now');
+    $_->close for $early, $late;
     is($server->wait, 0, 'the server ends well');
+    unlike($server->log, qr/^late is here$/m, '... and the application has not heard of the latter');
 
-    my $hasty  = TestServer->start(app => $app, shutdown_timeout => 0.2);
-    my $open   = TestWebSocket->open($hasty->port, '/open?cut');
-    my $asleep = TestWebSocket->start($hasty->port, '/before?cut');
+    my $hasty = TestServer->start(app => $app, shutdown_timeout => 0.2);
+    my $open  = TestWebSocket->open($hasty->port, '/open?cut');
+    my $asked = TestWebSocket->start($hasty->port, '/before?cut');
     ok($hasty->wait_for_log(qr/^cut is here$/m), 'a handshake is unanswered');
-    is($hasty->stop, 0, 'the time for shutdown is up');
+    is($hasty->stop,               0,                      'the time for shutdown is up');
     is(seen($hasty, '/open?cut'),  '1006 server_shutdown', 'an open WebSocket is cut');
-    is(seen($hasty, 'before?cut'), '1006 server_shutdown', '... and an unanswered handshake');
+    is(seen($hasty, 'before?cut'), '1006 server_shutdown', '... and what was not accepted has ended the same way');
+    is($asked->answer->{status},   503,                    '... with an answer');
 };
 
 unlike($server->log, qr/application (?:died|ended)|callback died|panic/, 'nothing died') or diag $server->log;

@@ -42,7 +42,7 @@ def garbage(settings):
             # What the first of them load is loaded.
             with Normal(process.port, settings.cores.load):
                 for kind in kinds:
-                    _said(settings, *kind, max(each // 10, 5 * AT_ONCE), settings.seed)
+                    _said(settings, *kind, max(each // 4, 5 * AT_ONCE), settings.seed)
             process.settled_descriptors(open_before)
             rss_before = process.rss_bytes()
             with Normal(process.port, settings.cores.load) as normal:

@@ -100,11 +100,16 @@ sub _without_newline {
 
 sub _configure_worker {
     my ($self, $given) = @_;
-    my @later = grep { !PAGI::Server::Options::is_live($_) } sort keys %$given;
+    my @later = grep { !PAGI::Server::Options::is_live($_) || !$self->_takes_over($_, $given) } sort keys %$given;
     $self->{log}->warn("PAGI: the running server keeps its @later until it is started again") if @later;
-    my $limits = PAGI::Server::Options::engine_limits($given);
-    $self->{worker}->set($_ => $limits->{$_}) for keys %$limits;
     return;
+}
+
+# Tells the engine of a limit that has changed. False: it has memory for the old one only.
+sub _takes_over {
+    my ($self, $name, $given) = @_;
+    my $limits = PAGI::Server::Options::engine_limits({ $name => $given->{$name} });
+    return !grep { $self->{worker}->set($_ => $limits->{$_}) < 0 } keys %$limits;
 }
 
 # ---- Start --------------------------------------------------------------------------------------
@@ -662,9 +667,9 @@ An application that returns closes its WebSocket with 1000, one that dies with 1
 both are answered with 500. After C<websocket.close> and after the end, what is sent does nothing. After a
 handshake was refused with C<websocket.close>, C<$receive> gives C<websocket.disconnect> with 1006; after a denial
 response nothing follows, so a C<$receive> that waits is cancelled. Too large a frame or message closes with
-1009. At shutdown, peers are told 1001, and the application gets C<server_shutdown>. A C<subprotocol> that the
-client did not offer, and C<headers> that belong to the handshake (C<Upgrade>, C<Sec-WebSocket-*>), fail. Pings of
-C<websocket.keepalive> are sent by the engine, without any Perl.
+1009. At shutdown, peers are told 1001, those that were not accepted yet get a 503, and the application gets
+C<server_shutdown>. A C<subprotocol> that the client did not offer, and C<headers> that belong to the handshake
+(C<Upgrade>, C<Sec-WebSocket-*>), fail. Pings of C<websocket.keepalive> are sent by the engine, without any Perl.
 
 =item The end of an event stream
 

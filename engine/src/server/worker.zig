@@ -562,7 +562,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .proxy_header, .handshake => w.close(peer),
                 .exchange => |exchange| {
                     peer.connection.session.closeAfterResponse();
-                    if (exchange.openWebSocket() != null) live.goAway(w, exchange);
+                    if (exchange.websocket != null) live.goAway(w, exchange);
                 },
                 else => {},
             };

@@ -58,6 +58,7 @@ sub _run {
     my $options = PAGI::Server::CommandLine->values_of($given);
     return $self->_print(PAGI::Server::Completion->script($options->{completion})) if defined $options->{completion};
     my $file = defined $options->{config} ? PAGI::Server::ConfigFile->read($options->{config}) : {};
+    _choose_places($file, $options);
     $self->{options} = { %$file, %$options };
     $self->_choose_app($options, @words);
     $self->_choose_mode;
@@ -91,6 +92,21 @@ sub _choose_app {
     for my $word (@words) {
         die \"unexpected argument '$word'" if $word !~ /\A(\w+)=(.*)\z/s;
         push @{ $self->{arguments} }, $1 => $2;
+    }
+    return;
+}
+
+# What is typed wins over the file: one kind of place over the other kinds as well.
+sub _choose_places {
+    my ($file, $typed) = @_;
+    my @kinds   = ([qw(host port)], ['socket'], ['listen']);
+    my @choices = grep {
+        grep { exists $typed->{$_} }
+            @$_
+    } @kinds;
+    return if !@choices;
+    for my $kind (@kinds) {
+        delete @{$file}{@$kind} if !grep { $_ == $kind } @choices;
     }
     return;
 }

@@ -1,5 +1,6 @@
 //! The part of a worker that carries WebSockets: handshake, messages, keep-alive, the end.
 const handshake = @import("protocol").websocket.handshake;
+const http1 = @import("protocol").http1;
 const Field = @import("protocol").http.Field;
 const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
@@ -25,6 +26,7 @@ pub fn Live(comptime W: type) type {
                 .not_websocket => return null,
                 .refused => |refusal| return refusal,
                 .accepted => |accepted| {
+                    if (w.stopping != .no) return stopping;
                     const slot = w.websockets.add() catch return .{ .status = 503, .reason = "Out of memory." };
                     slot.item.* = .init(accepted.key, head.text, head.fields, &w.config);
                     exchange.websocket = slot.item;
@@ -32,6 +34,8 @@ pub fn Live(comptime W: type) type {
                 },
             }
         }
+
+        const stopping: handshake.Refusal = .{ .status = 503, .reason = "The server is stopping." };
 
         /// The host never hears of it.
         pub fn refuseHandshake(w: *W, peer: *Peer, exchange: *Exchange, refusal: handshake.Refusal) void {
@@ -57,16 +61,26 @@ pub fn Live(comptime W: type) type {
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
             w.cork(W.peerOfExchange(exchange));
-            if (w.stopping != .no) goAway(w, exchange);
         }
 
-        /// Closes an open WebSocket because the worker stops.
+        /// The worker stops: closes an open WebSocket, and refuses one that the host has not accepted, since it would be closed at once. The
+        /// host is told that it is over, as it is of those that are open.
         pub fn goAway(w: *W, exchange: *Exchange) void {
-            const websocket = exchange.openWebSocket().?;
+            const websocket = exchange.openWebSocket() orelse return turnDown(w, exchange);
             if (!websocket.isOpen()) return;
             if (closeWebSocket(w, exchange, websocket_file.code_going_away, "")) {
                 websocket.state.closing.why = .server_shutdown;
             } else |_| w.fail(W.peerOfExchange(exchange), .server_shutdown);
+        }
+
+        fn turnDown(w: *W, exchange: *Exchange) void {
+            // The host is about to refuse it in its own words.
+            if (exchange.connection.session.responseStarted()) return;
+            const peer = W.peerOfExchange(exchange);
+            const refusal: http1.Refusal = .{ .status = stopping.status, .detail = stopping.reason };
+            exchange.noteRefusal(refusal);
+            w.endExchange(exchange, .server_shutdown);
+            w.refuse(peer, refusal);
         }
 
         pub const SendError = websocket_file.SendError;

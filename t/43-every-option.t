@@ -1,0 +1,178 @@
+# Every option of the table, each from constructor, configure, command line and configuration file: a good value arrives, a bad one is
+# refused by an error that names the option, the value and what is allowed.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp ();
+use IO::Async::Loop;
+use PAGI::Server;
+use PAGI::Server::CommandLine;
+use PAGI::Server::ConfigFile;
+use PAGI::Server::Options;
+use Test::More;
+use TestTools qw(refused);
+
+my $directory = File::Temp->newdir;
+my $app       = sub { die "no\n" };
+
+# By type: a good value, and one that cannot be. What has a range or a list of choices has them from there.
+my %SAMPLES = (
+    code     => [ $app,         'word' ],
+    class    => [ 'Poll',       'a b' ],
+    hash     => [ { x => {} },  'word' ],
+    boolean  => [ 1,            'maybe' ],
+    flag     => [ 1,            'maybe' ],
+    string   => [ 'word',       '' ],
+    word     => [ 'word',       'two words' ],
+    mode     => [ '0660',       '0999' ],
+    listen   => [ '[::1]:8080', '127.0.0.1:99999' ],
+    networks => [ '10.0.0.0/8', '10.0.0.0/33' ],
+    target   => [ '/alive',     'alive' ],
+    tls      => [ undef,        'word' ],
+    log      => [ '-',          [] ],
+    format   => [ 'tiny',       '%z' ],
+    integer  => [],
+    seconds  => [],
+    choice   => [],
+);
+
+# Where the sample of the type does not do: what it contradicts, or what does not exist yet.
+my %GOOD = (
+    socket_owner         => $<,
+    socket_group         => 0 + $(,
+    disable_tls          => 0,
+    http2                => 0,
+    workers              => 0,
+    max_header_count     => 50,
+    write_high_watermark => 20_000,
+);
+
+# What another option has to be for this one.
+my %WITH = map { $_ => { socket => '/tmp/x' } } qw(socket_mode socket_owner socket_group);
+
+sub is_switch { return $_[0]{type} =~ /\A(?:boolean|flag)\z/ }
+
+# A good value and a bad one.
+sub samples {
+    my ($option) = @_;
+    my ($good, $bad) = @{ $SAMPLES{ $option->{type} } or BAIL_OUT("no sample of type $option->{type}") };
+    ($good, $bad) = ($option->{of}[-1], 'none of them') if $option->{type} eq 'choice';
+    ($good, $bad) = ($option->{min} || 1, $option->{max} + 1) if $option->{type} =~ /\A(?:integer|seconds)\z/;
+    return ($GOOD{ $option->{name} } // $good, $bad);
+}
+
+# What is allowed, in the words of an error.
+sub allowed {
+    my ($option) = @_;
+    return qr/must be one of @{ $option->{of} }/ if $option->{of};
+    return qr/must be \w/                        if is_switch($option) || !defined $option->{max};
+    return qr/must be .* from \Q$option->{min}\E to \Q$option->{max}\E/;
+}
+
+sub says_why {
+    my ($text, $option, $bad, $how) = @_;
+    my @names  = ($option->{name}, grep { defined } PAGI::Server::CommandLine::flag($option));
+    my ($name) = grep { $text =~ /option (?:'|--?)\Q$_\E\b/ } @names;
+    my $shown  = ref $bad ? '' : $bad;
+    my $ok     = $name && $text =~ /\Q$shown\E/ && $text =~ allowed($option);
+    return ok($ok, "... a bad one is refused $how") || diag $text;
+}
+
+sub read_as_file {
+    my ($line) = @_;
+    my $path = "$directory/options.conf";
+    open my $out, '>', $path or die "$path: $!";
+    print {$out} "$line\n";
+    close $out or die "$path: $!";
+    return PAGI::Server::ConfigFile->read($path);
+}
+
+# A value from the command line or a file, or what is wrong with it.
+sub value_of {
+    my ($name, $read) = @_;
+    my $values = eval { $read->() } or return (undef, ref $@ ? ${$@} : $@);
+    my $value  = $values->{$name};
+    return (ref $value eq 'ARRAY' ? $value->[0] : $value, '');
+}
+
+sub from_command_line {
+    my ($option, $word) = @_;
+    my $typed = PAGI::Server::CommandLine::typed($option);
+    return value_of(
+        $option->{name},
+        sub {
+            my ($given) = PAGI::Server::CommandLine->parse(is_switch($option) ? $typed : ($typed, $word));
+            return PAGI::Server::CommandLine->values_of($given);
+        }
+    );
+}
+
+my @all = PAGI::Server::Options::all();
+for my $option (@all) {
+    my $name = $option->{name};
+    my ($good, $bad) = samples($option);
+    subtest $name => sub {
+        if (!$option->{only}) {
+            my %with = (app => $app, quiet => 1, %{ $WITH{$name} || {} });
+            is(refused(%with, $name => $good), '', 'the constructor takes a good value');
+            says_why(refused(%with, $name => $bad), $option, $bad, 'by the constructor');
+            my $server = PAGI::Server->new(%with);
+            ok(eval { $server->configure($name => $good);      1 }, 'configure takes a good value') or diag $@;
+            says_why(eval { $server->configure($name => $bad); 1 } ? '' : $@, $option, $bad, 'by configure');
+        }
+        return if !defined PAGI::Server::CommandLine::flag($option);
+        my ($value, $problem) = from_command_line($option, $good // '');
+        if (!$option->{missing} && $option->{type} ne 'code') {
+            is($value, is_switch($option) ? 1 : $good, 'the command line takes it') or diag $problem;
+        }
+        if (!is_switch($option) && $option->{type} ne 'code' && !ref $bad && length $bad) {
+            says_why((from_command_line($option, $bad))[1], $option, $bad, 'from the command line');
+        }
+        my $in_file = $name !~ /\A(?:config|check|completion|future_xs|version|help)\z/;
+        if (!$in_file) {
+            like(
+                (value_of($name, sub { read_as_file("$name = x") }))[1],
+                qr/there is no option '$name'/,
+                'no file has it'
+            );
+            return;
+        }
+        is((value_of($name, sub { read_as_file("$name = $good") }))[0], $good, 'a file has it')
+            if $option->{type} ne 'code';
+        if ($option->{type} ne 'code' && !ref $bad && length $bad) {
+            $problem = (value_of($name, sub { read_as_file("\n$name = $bad") }))[1];
+            like($problem, qr/options\.conf line 2: /, '... and a bad one is refused by file and line');
+            says_why($problem, $option, $bad, 'from a file');
+        }
+    };
+}
+
+subtest 'a running server' => sub {
+    my $loop = IO::Async::Loop->new;
+    my @said;
+    local $SIG{__WARN__} = sub { push @said, @_ };
+    my $server = PAGI::Server->new(app => $app, port => 0, access_log => undef, log_level => 'warn');
+    $loop->add($server);
+    $server->listen->get;
+    for my $option (grep { $_->{live} && !$_->{only} } @all) {
+        my $name = $option->{name};
+        my ($good) = samples($option);
+        ok(eval { $server->configure($name => $good); 1 }, "takes $name over") or diag $@;
+        # A level of the log or its silence would hide what is said of the others.
+        $server->configure(quiet => 0, log_level => 'warn', log_format => 'text');
+    }
+    is("@said", '', '... without a word') or diag @said;
+    $server->configure(max_header_count => 10_000);
+    like("@said", qr/the running server keeps its max_header_count until/, 'what it cannot have now is said');
+    @said = ();
+    $server->configure(listener_backlog => 7, sync_file_threshold => 1);
+    like(
+        "@said",
+        qr/the running server keeps its listener_backlog sync_file_threshold until/,
+        '... and what it never can'
+    );
+    $server->shutdown->get;
+};
+
+done_testing;
