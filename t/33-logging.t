@@ -3,9 +3,11 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use File::Temp ();
 use Future::AsyncAwait;
 use IO::Async::Loop;
-use JSON::PP ();
+use IO::Socket::UNIX ();
+use JSON::PP         ();
 use PAGI::Server;
 use PAGI::Server::Log;
 use Test::More;
@@ -23,8 +25,10 @@ my $app = async sub {
         die "later\n";
     }
     await IO::Async::Loop->new->delay_future(after => 5) if $scope->{path} eq '/slow';
-    await $send->({ type => 'http.response.start', status => 200 });
-    await $send->({ type => 'http.response.body',  body   => 'well' });
+    my @headers =
+        $scope->{path} eq '/fields' ? ([ connection => 'keep-alive' ], [ 'transfer-encoding' => 'chunked' ]) : ();
+    await $send->({ type => 'http.response.start', status => 200, headers => \@headers });
+    await $send->({ type => 'http.response.body', body => 'well' });
 };
 
 sub lines_of {
@@ -125,6 +129,29 @@ subtest 'the banner' => sub {
         '... and what is on'
     );
     is($server->stop, 0, 'the server ends well');
+};
+
+subtest 'fields that are not sent, and a client without an address' => sub {
+    my $directory = File::Temp->newdir;
+    my $server    = TestServer->start(app => $app, socket => "$directory/s", quiet => 0);
+    my $request   = "GET /fields HTTP/1.1\r\nHost: h\r\n";
+    my $client    = IO::Socket::UNIX->new(Peer => "$directory/s") or die "$directory/s: $!";
+    print {$client} "$request\r\n${request}Connection: close\r\n\r\n";
+    my $answers = do { local $/; <$client> };
+    is(scalar(() = $answers =~ m{^HTTP/1\.1 200 }mg), 2, 'two answers');
+    unlike(
+        $answers,
+        qr/^(?:connection: keep-alive|transfer-encoding: chunked)\r$/m,
+        '... without what the server decides on'
+    ) or diag $answers;
+    is($server->stop, 0, 'the server ends well');
+    my @lines = grep { /are left out/ } split /\n/, $server->log;
+    is(scalar @lines, 1, 'one line is enough for a minute');
+    like(
+        $lines[0],
+        qr/connection \d+ \(unix\): .*Connection, Transfer-Encoding.*\(1 responses since/,
+        '... and says whose it was'
+    );
 };
 
 done_testing;

@@ -103,6 +103,25 @@ subtest 'the command line wins' => sub {
     ok(-s "$directory/log", '... and what it did not say comes from the file');
 };
 
+subtest 'a place that is typed wins over another kind of place' => sub {
+    my @in_file =
+        ("host = ::1\nport = 1\n", "socket = $directory/file.sock\n", "listen = 127.0.0.1:1\nlisten = fd:3\n");
+    my @typed = ([ '--port', 8123 ], [ '--socket', "$directory/typed.sock" ], [ '--listen', '127.0.0.1:8124' ]);
+    my @shown = ('port = 8123', "socket = $directory/typed.sock", 'listen = 127.0.0.1:8124');
+    for my $text (@in_file) {
+        my $file = write_file('place.conf', $text);
+        for my $which (0 .. $#typed) {
+            my ($status, $out, $error) = run_command('--check', '-c', $file, @{ $typed[$which] }, $app);
+            is($status, 0, "@{$typed[$which]} over " . $text =~ tr/\n/;/r) or diag $error;
+            my @places = grep { /\A(?:port|socket|listen) =/ } split /\n/, $out;
+            is_deeply(\@places, [ $shown[$which] ], '... and nothing else');
+        }
+    }
+    my ($status, undef, $error) = run_command('--check', '--port', 1, '--socket', 's', $app);
+    is($status, 2, 'two kinds that are typed contradict each other');
+    like($error, qr/Cannot specify both/, '... and it is said');
+};
+
 subtest '--check' => sub {
     my $file = write_file('check.conf', "port = 8123\ntimeout = 5\n");
     local $ENV{PAGI_ENV} = 'none';

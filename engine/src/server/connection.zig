@@ -86,6 +86,11 @@ pub const Connection = struct {
         closed,
     };
 
+    /// The peer's address as logs name it.
+    pub fn peerName(connection: *const Connection) []const u8 {
+        return if (connection.peer_text.len > 0) connection.peer_text.slice() else "unix";
+    }
+
     /// The open WebSocket of this connection, if it is one.
     pub fn websocket(connection: *const Connection) ?*WebSocket {
         return switch (connection.phase) {

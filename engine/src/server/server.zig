@@ -546,6 +546,7 @@ test {
     _ = @import("simulation.zig");
     _ = @import("signals.zig");
     _ = @import("slab.zig");
+    _ = @import("sparse.zig");
     _ = @import("stall.zig");
     _ = @import("status.zig");
     _ = @import("timer.zig");

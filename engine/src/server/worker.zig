@@ -45,6 +45,7 @@ const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const Porter = @import("porter.zig").Porter;
 const slab = @import("slab.zig");
+const Sparse = @import("sparse.zig").Sparse;
 const Ticket = slab.Ticket;
 const timer = @import("timer.zig");
 const types = @import("types.zig");
@@ -97,17 +98,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         listeners: std.ArrayList(Listener),
         scratch: secure.Scratch = .{},
         handshakes: Handshakes = .{},
-        handshake_failures: u32 = 0,
-        handshake_failure_at: u64 = 0,
-        headers_refused: u32 = 0,
-        header_refused_at: u64 = 0,
+        /// What is told now and then only.
+        troubles: struct { handshake: Sparse = .{}, header: Sparse = .{}, full: Sparse = .{}, unwelcome: Sparse = .{}, fields: Sparse = .{} } = .{},
         connections_max: u32,
         admission: *Admission,
         numbers: u32 = 0,
-        rejected_at: u64 = 0,
-        /// Connections over the limit of their address since the last report of them.
-        unwelcome: u32 = 0,
-        unwelcome_at: u64 = 0,
         health: Health = .{},
         /// Answers the health path while this worker is busy.
         porter: ?*Porter = null,
@@ -461,7 +456,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (exchange.idle_reason == .client_timeout) {
                 var buffer: [128]u8 = undefined;
                 const text = "connection {d} ({s}): Request stall timeout ({d} ms) - closing connection";
-                w.say(.warn, &buffer, text, .{ peer.connection.number, peer.connection.peer_text.slice(), exchange.idle_ms });
+                w.say(.warn, &buffer, text, .{ peer.connection.number, peer.connection.peerName(), exchange.idle_ms });
             }
             w.fail(peer, exchange.idle_reason);
         }
@@ -481,6 +476,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn say(w: *Self, level: Level, buffer: []u8, comptime format: []const u8, arguments: anytype) void {
             w.host.notice(w, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
         }
+
+        /// So often at most, about what peers can do by the thousand.
+        pub const trouble_pause_ms = 1000;
 
         /// The connection is lost: its exchange, if any, is aborted.
         pub fn fail(w: *Self, peer: *Peer, reason: Reason) void {

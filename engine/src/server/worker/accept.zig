@@ -68,9 +68,7 @@ pub fn Accept(comptime W: type) type {
 
         fn noteUnwelcome(w: *W, peer: *const Peer) void {
             w.stats.rejected += 1;
-            w.unwelcome += 1;
-            if (w.now -| w.unwelcome_at < 1000 and w.unwelcome_at != 0) return;
-            w.unwelcome_at = w.now;
+            const count = w.troubles.unwelcome.again(w.now, W.trouble_pause_ms) orelse return;
             var buffer: [192]u8 = undefined;
             const why, const limit, const unit = switch (peer.seat.verdict) {
                 .too_fast => .{ "opens connections too fast", w.config.address_rate_max, " a second" },
@@ -78,9 +76,8 @@ pub fn Accept(comptime W: type) type {
             };
             const connection = &peer.connection;
             w.say(.warn, &buffer, "Connection {d} rejected: {s} {s} (limit {d}{s}; {d} rejected since the last report)", .{
-                connection.number, connection.peer_text.slice(), why, limit, unit, w.unwelcome,
+                connection.number, connection.peerName(), why, limit, unit, count,
             });
-            w.unwelcome = 0;
         }
 
         /// A slot for a socket; its addresses are still to be noted. On an error the socket is the caller's.
@@ -165,8 +162,7 @@ pub fn Accept(comptime W: type) type {
 
         fn noteRejected(w: *W) void {
             w.stats.rejected += 1;
-            if (w.now -| w.rejected_at < 1000 and w.rejected_at != 0) return;
-            w.rejected_at = w.now;
+            if (w.troubles.full.again(w.now, W.trouble_pause_ms) == null) return;
             var buffer: [96]u8 = undefined;
             w.say(.warn, &buffer, "Connection rejected: at capacity ({d}/{d})", .{ w.peers.count, w.connections_max });
         }

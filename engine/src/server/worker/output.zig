@@ -35,7 +35,19 @@ pub fn Output(comptime W: type) type {
         /// Starts the response. Everything about framing is decided here, from the fields.
         pub fn start(w: *W, exchange: *Exchange, response: exchange_file.Start) exchange_file.StartError!Outcome {
             try exchange.start(&w.pool, response, w.date.text());
+            if (exchange.connection.session.dropped_hop_field) noteDropped(w, exchange.connection);
             return w.queued(exchange);
+        }
+
+        /// Once a minute: an application that does it does it with every response.
+        const dropped_pause_ms = 60_000;
+
+        fn noteDropped(w: *W, connection: *const Connection) void {
+            const count = w.troubles.fields.again(w.now, dropped_pause_ms) orelse return;
+            var buffer: [256]u8 = undefined;
+            const text = "connection {d} ({s}): The response has fields that are the server's to send (Connection, Transfer-Encoding and " ++
+                "the like): they are left out ({d} responses since the last report)";
+            w.say(.warn, &buffer, text, .{ connection.number, connection.peerName(), count });
         }
 
         /// Sends the next piece of the body, the last one with `last`.
@@ -295,7 +307,7 @@ pub fn Output(comptime W: type) type {
             const connection = &peer.connection;
             var buffer: [160]u8 = undefined;
             const text = "connection {d} ({s}): The file of a response " ++ what ++ ": {d} bytes are missing - closing connection";
-            w.say(.err, &buffer, text, .{ connection.number, connection.peer_text.slice(), range.len });
+            w.say(.err, &buffer, text, .{ connection.number, connection.peerName(), range.len });
             switch (connection.phase) {
                 .exchange => |exchange| exchange.body_bytes -|= range.len,
                 else => {},

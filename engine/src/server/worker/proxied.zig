@@ -75,15 +75,11 @@ pub fn Proxied(comptime W: type) type {
         /// Nothing can be answered before a header. One line a second, with the number of those that it stands for.
         fn cut(w: *W, peer: *Peer, reason: []const u8) void {
             const connection = &peer.connection;
-            w.headers_refused += 1;
-            if (w.now -| w.header_refused_at >= 1000 or w.header_refused_at == 0) {
-                w.header_refused_at = w.now;
+            if (w.troubles.header.again(w.now, W.trouble_pause_ms)) |count| {
                 var buffer: [256]u8 = undefined;
-                const from = connection.peer_text.slice();
                 w.say(.warn, &buffer, "PROXY protocol: {s} (connection {d} of {s} port {d}; {d} since the last report)", .{
-                    reason, connection.number, if (from.len > 0) from else "unix", connection.peer_port, w.headers_refused,
+                    reason, connection.number, connection.peerName(), connection.peer_port, count,
                 });
-                w.headers_refused = 0;
             }
             w.close(peer);
         }

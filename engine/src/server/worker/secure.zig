@@ -140,14 +140,11 @@ pub fn Secure(comptime W: type) type {
 
         /// Scanners fail by the thousand: one line a second, with the number of those that it stands for.
         fn noteFailure(w: *W, peer: *Peer, reason: []const u8) void {
-            w.handshake_failures += 1;
-            if (w.now -| w.handshake_failure_at < 1000 and w.handshake_failure_at != 0) return;
-            w.handshake_failure_at = w.now;
+            const count = w.troubles.handshake.again(w.now, W.trouble_pause_ms) orelse return;
             var buffer: [256]u8 = undefined;
             w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {s} port {d}; {d} since the last report)", .{
-                reason, peer.connection.number, peer.connection.peer_text.slice(), peer.connection.peer_port, w.handshake_failures,
+                reason, peer.connection.number, peer.connection.peerName(), peer.connection.peer_port, count,
             });
-            w.handshake_failures = 0;
         }
 
         // ---- Out
