@@ -3,9 +3,11 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use File::Temp ();
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
+use PAGI::Server::HandleBody;
 use Socket qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 use Symbol qw(gensym);
 use Test::More;
@@ -194,6 +196,42 @@ subtest 'its end' => sub {
     $client->rest;
     ok($server->wait_for_log(qr/fh \(a tied handle\) cannot be read: no more of this/),
         'a failure in the middle is the application\'s');
+};
+
+subtest 'disable_sendfile' => sub {
+    my $file = File::Temp->new;
+    print {$file} $large;
+    $file->flush;
+    my %begun = (before => sub { my $fh = opened('<', "$file"); seek $fh, 6, 0; return $fh });
+    my @cases = (
+        [ 'a file',       $large,                     sub { return file => "$file" } ],
+        [ 'a part of it', substr($large, 7, 100_000), sub { return file => "$file", offset => 7, length => 100_000 } ],
+        [ 'a handle from where it is',   substr($large, 6), sub { return fh => $begun{before}->() } ],
+        [ 'a handle from its beginning', $large, sub { return fh   => $begun{before}->(), offset => 0 } ],
+        [ 'nothing beyond the end',      '',     sub { return file => "$file",            offset => 10_000_000 } ],
+    );
+    my $read = \&PAGI::Server::HandleBody::send;
+    no warnings 'redefine';
+    local *PAGI::Server::HandleBody::send = sub { say_line('it is read'); goto $read };
+
+    for my $disabled (0, 1) {
+        my $files = TestServer->start(
+            disable_sendfile => $disabled,
+            app              => async sub {
+                my ($scope, $receive, $send) = @_;
+                die "no lifespan\n" if $scope->{type} ne 'http';
+                await $send->({ type => 'http.response.start', status => 200 });
+                await $send->({ type => 'http.response.body',  $cases[ $scope->{query_string} ][2]->() });
+            }
+        );
+        for my $case (0 .. $#cases) {
+            ok(get($files->port, "/?$case")->{body} eq $cases[$case][1],
+                "$cases[$case][0], disable_sendfile $disabled");
+        }
+        is($files->stop,                                 0,                  'the server ends well');
+        is(scalar(() = $files->log =~ /^it is read$/mg), $disabled * @cases, '... and has read what it had to');
+        like($files->log, $disabled ? qr/sendfile: disabled/ : qr/sendfile: on/, '... as the banner says');
+    }
 };
 
 my $client = request('HEAD /missing');

@@ -236,6 +236,7 @@ struct px_worker {
     HV *extensions; /* advertised, or NULL */
     SV *check;      /* function that says what is wrong with an event, or NULL: no check beyond what is needed */
     SV *loop;       /* for our Futures */
+    bool reads_files; /* and sends what it read, in place of sendfile(2) */
     px_tls_common tls[PX_TLS_COMMON_MAX];
     UV tls_serial;
     size_t high_water, low_water;

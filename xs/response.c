@@ -95,10 +95,11 @@ static SV *read_range(pTHX_ px_worker *worker, const char *type, HV *event, px_r
     return NULL;
 }
 
-/* Whether the kernel can send from there: a file of which it says the right size. Those of /proc have none. */
-static bool is_sized_file(int fd) {
+/* Whether the kernel is to send from there: a file of which it says the right size. Those of /proc have none. */
+static bool kernel_sends(const px_worker *worker, int fd) {
     struct stat about;
     char probe;
+    if (worker->reads_files) return false;
     if (fstat(fd, &about) < 0 || !S_ISREG(about.st_mode)) return false;
     return about.st_size > 0 || pread(fd, &probe, 1, 0) <= 0;
 }
@@ -133,7 +134,7 @@ static SV *send_file(pTHX_ px_exchange *exchange, const char *type, HV *event, S
     const char *path = SvPV_nomg_const(file, len);
     const int fd = memchr(path, 0, len) ? (errno = ENOENT, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return px_future_invalid(aTHX_ worker, "%s: file '%" SVf "' cannot be opened: %s", type, SVfARG(file), Strerror(errno));
-    SV *future = is_sized_file(fd) ? send_range(aTHX_ exchange, type, fd, range) : send_by_reading(aTHX_ exchange, event);
+    SV *future = kernel_sends(worker, fd) ? send_range(aTHX_ exchange, type, fd, range) : send_by_reading(aTHX_ exchange, event);
     close(fd);
     return future;
 }
@@ -155,7 +156,7 @@ static SV *send_handle(pTHX_ px_exchange *exchange, const char *type, HV *event,
     const int fd = tied ? -1 : PerlIO_fileno(handle);
     if (fd >= 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY)
         return px_future_invalid(aTHX_ worker, "%s: fh must be open for reading, not for writing only", type);
-    if (fd < 0 || !is_sized_file(fd)) return send_by_reading(aTHX_ exchange, event);
+    if (fd < 0 || !kernel_sends(worker, fd)) return send_by_reading(aTHX_ exchange, event);
     const Off_t position = range->from_offset ? 0 : PerlIO_tell(handle);
     if (position > 0) range->offset = (IV)position;
     return send_range(aTHX_ exchange, type, fd, range);

@@ -55,12 +55,13 @@ static void replace(pTHX_ SV **slot, SV *value) {
     SvREFCNT_dec(old);
 }
 
-/* Settings: app, server, loop, state, extensions, check. */
+/* Settings: app, server, loop, state, extensions, check, reads_files. */
 void px_worker_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *app = setting(aTHX_ settings, "app");
     SV *server = setting(aTHX_ settings, "server");
     SV *loop = setting(aTHX_ settings, "loop");
     SV *check = setting(aTHX_ settings, "check");
+    SV *reads_files = setting(aTHX_ settings, "reads_files");
     if (!app || !SvROK(app) || SvTYPE(SvRV(app)) != SVt_PVCV) croak("Peregrine::Worker: app must be a code reference");
     if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
     replace(aTHX_ & worker->app, newSVsv(app));
@@ -69,6 +70,7 @@ void px_worker_attach(pTHX_ px_worker *worker, HV *settings) {
     replace(aTHX_ (SV **)&worker->state, (SV *)hash_setting(aTHX_ settings, "state"));
     replace(aTHX_ (SV **)&worker->extensions, (SV *)hash_setting(aTHX_ settings, "extensions"));
     replace(aTHX_ & worker->check, check ? newSVsv(check) : NULL);
+    worker->reads_files = reads_files && SvTRUE(reads_files);
 }
 
 static void trim_pool(pTHX_ px_worker *worker, int keep) {

@@ -217,12 +217,13 @@ sub _attachment {
     my $options  = $self->{options};
     my $lifespan = $self->{lifespan};
     return {
-        app        => $options->{app},
-        server     => $self,
-        loop       => $self->loop,
-        state      => $lifespan->is_supported ? $lifespan->state : undef,
-        extensions => _advertised($options->{extensions}),
-        check      => $self->_validates_events ? \&PAGI::Server::EventCheck::problem : undef,
+        app         => $options->{app},
+        server      => $self,
+        loop        => $self->loop,
+        state       => $lifespan->is_supported ? $lifespan->state : undef,
+        extensions  => _advertised($options->{extensions}),
+        check       => $self->_validates_events ? \&PAGI::Server::EventCheck::problem : undef,
+        reads_files => $options->{disable_sendfile},
     };
 }
 
@@ -318,8 +319,8 @@ sub _banner {
         'max_conn: ' . $self->effective_max_connections,
         'http2: off',
         'tls: ' . $self->_tls_state,
-        'future_xs: ' . (Future->isa('Future::XS') || $INC{'Future/XS.pm'} ? 'on' : 'off'),
-        'sendfile: on',
+        'future_xs: ' . (Future->isa('Future::XS') || $INC{'Future/XS.pm'} ? 'on'       : 'off'),
+        'sendfile: ' .  ($self->{options}{disable_sendfile}                ? 'disabled' : 'on'),
         'access_log: ' . PAGI::Server::AccessLog::describe($self->{options}{access_log}),
         "Peregrine $Peregrine::VERSION",
         sprintf('Perl %vd', $^V),
@@ -930,9 +931,14 @@ Bytes of output waiting for the peer from which on C<$send> returns a pending Fu
 ... which resolves when the queue has fallen below this. From 1 to 1073741824.
 B<--write-low-watermark>
 
+=item disable_sendfile => 0
+
+Files are read and sent piece by piece, as what is no file: for file systems from which
+C<sendfile(2)> does not work. B<--disable-sendfile>
+
 =item sync_file_threshold => 65536
 
-Taken for compatibility; files of every size are sent by the kernel. From 0 to 1073741824.
+Taken for compatibility; no file is sent by other means for its size. From 0 to 1073741824.
 B<--sync-file-threshold>
 
 =back

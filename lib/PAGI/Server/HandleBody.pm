@@ -1,6 +1,6 @@
 package PAGI::Server::HandleBody;
 
-# What the kernel cannot send by itself, as it can a file: pipes, sockets, devices, files without a size as those in /proc, handles that
+# What the kernel cannot send by itself, or is not to, as it can a file: pipes, sockets, devices, files without a size as those in /proc, handles that
 # exist in Perl only. They are read piece by piece, as fast as the client takes the pieces.
 
 use strict;
@@ -28,7 +28,7 @@ sub send {
 async sub _send {
     my ($self, $event) = @_;
     $self->_open($event);
-    $self->_seek($event->{offset}) if $event->{offset};
+    $self->_seek($event->{offset}) if $event->{offset} || defined $event->{offset} && $self->{kind} eq 'a file';
     $self->{gone}->on_ready(sub { $self->{over} = 1; $self->_wake });
     my $pieces = 0;
     while (!$self->{over} && length(my $piece = await $self->_piece)) {
@@ -73,7 +73,7 @@ sub _kind {
     return 'a character device' if -c _;
     return 'a directory'        if -d _;
     return 'a block device'     if -b _;
-    return 'a file without a size';
+    return 'a file';
 }
 
 sub _seek {

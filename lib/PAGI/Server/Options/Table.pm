@@ -379,12 +379,20 @@ my @SECTIONS = (
                 about  => '... which resolves when the queue has fallen below this.',
             },
             {
+                name    => 'disable_sendfile',
+                type    => 'boolean',
+                default => 0,
+                about   =>
+                    'Files are read and sent piece by piece, as what is no file: for file systems from which C<sendfile(2)> does'
+                    . ' not work.',
+            },
+            {
                 name    => 'sync_file_threshold',
                 type    => 'integer',
                 default => 65_536,
                 min     => 0,
                 max     => 1 << 30,
-                about   => 'Taken for compatibility; files of every size are sent by the kernel.',
+                about   => 'Taken for compatibility; no file is sent by other means for its size.',
             },
         )
     ],
