@@ -116,11 +116,9 @@ pub const Exchange = struct {
         switch (exchange.input) {
             .complete => return false,
             .wanted => {},
-            .unwanted => |paused| {
-                exchange.input = .{ .wanted = paused.proceed(now) };
-                exchange.delivered = false;
-            },
+            .unwanted => |paused| exchange.input = .{ .wanted = paused.proceed(now) },
         }
+        exchange.delivered = false;
         return true;
     }
 

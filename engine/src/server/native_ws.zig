@@ -74,12 +74,17 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
                 .sockets = self,
                 .exchange = exchange,
             };
-            try self.worker.acceptWebSocket(exchange, subprotocol, fields);
+            const before = exchange.user;
+            errdefer exchange.user = before;
             exchange.user = entry;
-            if (self.options.ping_ms > 0) {
+            // A server that stops says goodbye at once, and may fail at that.
+            entry.busy = true;
+            try self.worker.acceptWebSocket(exchange, subprotocol, fields);
+            if (entry.exchange != null and self.options.ping_ms > 0) {
                 self.worker.setKeepalive(exchange, self.options.ping_ms, self.options.ping_ms) catch unreachable; // it is one now
             }
-            if (@hasDecl(Handler, "handleWSConn")) self.call(entry, .handleWSConn, .{});
+            if (@hasDecl(Handler, "handleWSConn")) self.invoke(entry, .handleWSConn, .{});
+            self.unbusy(entry);
         }
 
         /// Calls `handleWSFrame`.

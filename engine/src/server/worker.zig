@@ -20,7 +20,7 @@
 //!     fn lines(host, worker, []const u8) void                           optional: access log lines, if the log's target is the host
 //!     fn waiting(host) bool                                             events lie ready that the host has to look at before it waits
 //!
-//! A host may answer inside these calls or at any later time, by exchange or by ticket. Nothing here calls a host outside `poll`, `cut` and `drain`.
+//! A host may answer inside these calls or at any later time, by exchange or by ticket, and `drain`, but not `cut`. What may be gone then: worker/output.zig.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");

@@ -1,4 +1,6 @@
 //! The part of a worker that answers: what hosts call to respond, and the way of queued bytes to the kernel.
+//! A peer that turns out to be gone while its host sends ends its exchange there and then (`aborted`, `closed`), and with it the connection.
+//! So whoever calls the host, or sends, holds neither across the call, unless `pumping` keeps the connection: it looks them up again by ticket.
 const io_room = @import("io");
 const Field = @import("protocol").http.Field;
 const Connection = @import("../connection.zig").Connection;
@@ -351,7 +353,7 @@ pub fn Output(comptime W: type) type {
                             if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
                             return w.settle(peer);
                         }
-                    } else tellProgress(w, exchange);
+                    } else if (!tellProgress(w, exchange)) return;
                     if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
                 },
                 .farewell => if (connection.isFlushed()) {
@@ -369,17 +371,30 @@ pub fn Output(comptime W: type) type {
             w.arm(peer);
         }
 
-        /// Tells the host that the queue is short again, or empty. The exchange may be over afterwards.
-        fn tellProgress(w: *W, exchange: *Exchange) void {
+        /// Tells the host that the queue is short again, or empty. The exchange may be over afterwards. False: the connection is, since the
+        /// host sent more and the peer was gone.
+        fn tellProgress(w: *W, exchange: *Exchange) bool {
             const connection = exchange.connection;
+            const name = connection.ticket;
             if (exchange.flushing and connection.isFlushed()) {
                 exchange.flushing = false;
-                if (@hasDecl(W.HostType, "flushed")) w.host.flushed(w, exchange);
+                if (@hasDecl(W.HostType, "flushed")) {
+                    const ticket = exchange.ticket;
+                    w.host.flushed(w, exchange);
+                    if (find(w, ticket) == null) return isOpen(w, name);
+                }
             }
             if (exchange.above_high and connection.queuedBytes() < w.config.write_low_bytes) {
                 exchange.above_high = false;
                 w.host.drained(w, exchange);
+                return isOpen(w, name);
             }
+            return true;
+        }
+
+        fn isOpen(w: *W, name: Ticket) bool {
+            const peer = w.peers.get(name) orelse return false;
+            return peer.connection.phase != .closed;
         }
 
         /// Everything is sent: ends our sending side, and gives the peer time to read before the socket goes.
