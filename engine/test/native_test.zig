@@ -559,3 +559,11 @@ fn initAndDeinit(allocator: std.mem.Allocator) !void {
 test "a server that cannot be created leaks nothing, whatever fails" {
     try testing.checkAllAllocationFailures(gpa, initAndDeinit, .{});
 }
+
+test "a limit outside of its range: no server, instead of one that falls over its first client" {
+    testing.log_level = .err;
+    for ([_]per.Config{ .{ .body_rate_min = 0 }, .{ .receive_bytes = 0 }, .{ .pipeline_pass_max = 0 }, .{ .deflate_server_window_bits = 99 } }) |limits| {
+        try testing.expectError(error.OutOfRange, per.Simulation(Echo).init(gpa, .{ .limits = limits }, .{}));
+        try testing.expectError(error.OutOfRange, per.Server(Echo).init(gpa, 0, .{ .limits = limits }));
+    }
+}

@@ -194,8 +194,19 @@ pub const Config = struct {
         return error.UnknownOption;
     }
 
+    /// The first option that lies outside its range, with its value in place of the default; null: none does.
+    pub fn outOfRange(config: *const Config) ?Option {
+        inline for (names) |field| {
+            const rule: Rule = @field(rules, field);
+            const value = number(@field(config, field));
+            if (value < rule.min or value > rule.max) return .{ .name = field, .rule = rule, .default = value };
+        }
+        return null;
+    }
+
+    /// More than any range allows stays so.
     fn number(value: anytype) i64 {
-        return if (@TypeOf(value) == bool) @intFromBool(value) else @intCast(value);
+        return if (@TypeOf(value) == bool) @intFromBool(value) else std.math.lossyCast(i64, value);
     }
 };
 
@@ -223,4 +234,23 @@ test "set refuses unknown names and values out of range, and changes nothing the
     try std.testing.expect(!config.deflate);
     try std.testing.expectError(error.OutOfRange, config.set("deflate", 2));
     try std.testing.expectEqual(0, try config.get("deflate"));
+}
+
+test "a value out of its range is found, in whatever field it was put" {
+    try std.testing.expectEqual(null, (Config{}).outOfRange());
+    inline for (Config.names) |name| {
+        const rule: Config.Rule = @field(Config.rules, name);
+        inline for (.{ rule.min - 1, rule.max + 1 }) |value| {
+            var config: Config = .{};
+            const place = &@field(config, name);
+            if (@TypeOf(place.*) != bool) if (std.math.cast(@TypeOf(place.*), value)) |fits| {
+                place.* = fits;
+                const fault = config.outOfRange().?;
+                try std.testing.expectEqualStrings(name, fault.name);
+                try std.testing.expectEqual(value, fault.default);
+            };
+        }
+    }
+    const huge: Config = .{ .body_bytes_max = std.math.maxInt(u64) };
+    try std.testing.expectEqualStrings("body_bytes_max", huge.outOfRange().?.name);
 }

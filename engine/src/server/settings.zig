@@ -4,6 +4,7 @@ const std = @import("std");
 const io = @import("io");
 const tls = @import("tls");
 const Config = @import("config.zig").Config;
+const Fault = @import("fault.zig").Fault;
 const ForwardedHeader = @import("client.zig").ForwardedHeader;
 
 /// All fields have defaults that suit a server on the open internet.
@@ -58,7 +59,7 @@ pub const ServerConfig = struct {
     trusted_proxies: ?[]const u8 = null,
     /// The fields that these proxies set; the others are a client's word.
     forwarded_header: ForwardedHeader = .x_forwarded,
-    /// Limits and deadlines of each worker.
+    /// Limits and deadlines of each worker. `init` refuses values outside of their ranges (`Config.rules`) with `error.OutOfRange`.
     limits: Config = .{},
 
     /// Where the access log goes, and what it says.
@@ -129,7 +130,7 @@ pub const ServerConfig = struct {
     pub fn workerLimits(config: *const ServerConfig, streams: bool) Config {
         var limits = config.limits;
         if (!streams) limits.body_bytes_max = lower(limits.body_bytes_max, config.request_buffer_size);
-        const message_bytes: u32 = @intCast(@min(config.websocket_buffer_size, std.math.maxInt(u32)));
+        const message_bytes: u32 = @intCast(std.math.clamp(config.websocket_buffer_size, 1, std.math.maxInt(u32)));
         limits.message_bytes_max = @min(limits.message_bytes_max, message_bytes);
         limits.frame_bytes_max = @min(limits.frame_bytes_max, message_bytes);
         return limits;
@@ -142,37 +143,93 @@ pub const ServerConfig = struct {
         return if (limit == 0) most else @min(limit, most);
     }
 
+    /// Refuses limits that no worker could keep to; `fault` says which one.
+    pub fn check(config: *const ServerConfig, fault: *Fault) error{OutOfRange}!void {
+        const option = config.limits.outOfRange() orelse return;
+        const rule = option.rule;
+        fault.say("limits.{s} is {d}, outside of its range: {d} to {d} ({t})", .{ option.name, option.default, rule.min, rule.max, rule.unit });
+        return error.OutOfRange;
+    }
+
     /// Why there is nowhere to listen.
     pub const AddressError = error{ OutOfMemory, InvalidAddress, NowhereToListen };
 
-    /// All places, that of the port first. The caller frees them.
-    pub fn addresses(config: *const ServerConfig, gpa: std.mem.Allocator, port: u16) AddressError![]io.Address {
+    /// All places, that of the port first. The caller frees them. On an error `fault` says which place is none.
+    pub fn addresses(config: *const ServerConfig, gpa: std.mem.Allocator, port: u16, fault: *Fault) AddressError![]io.Address {
         var list: std.ArrayList(io.Address) = .empty;
         errdefer list.deinit(gpa);
-        if (config.ip.len > 0) try list.append(gpa, try .parse(config.ip, port));
-        for (config.listeners) |place| try list.append(gpa, switch (place) {
-            .ip => |ip| try .parse(ip.address, ip.port),
-            .unix => |unix| try .unixPath(unix.path),
-            .inherited => |inherited| io.listeningAddress(inherited.descriptor) catch return error.InvalidAddress,
+        if (config.ip.len > 0) try list.append(gpa, try numeric("ip", .{}, config.ip, port, fault));
+        for (config.listeners, 0..) |place, number| try list.append(gpa, switch (place) {
+            .ip => |ip| try numeric("listeners[{d}].ip", .{number}, ip.address, ip.port, fault),
+            .unix => |unix| io.Address.unixPath(unix.path) catch |err| {
+                fault.say("listeners[{d}].unix: a path has 1 to {d} bytes, \"{s}\" has {d}", .{ number, io.Address.path_bytes_max, unix.path, unix.path.len });
+                return err;
+            },
+            .inherited => |inherited| io.listeningAddress(inherited.descriptor) catch {
+                fault.say("listeners[{d}].inherited: descriptor {d} is no socket that listens", .{ number, inherited.descriptor });
+                return error.InvalidAddress;
+            },
         });
-        if (list.items.len == 0) return error.NowhereToListen;
-        return list.toOwnedSlice(gpa);
+        if (list.items.len > 0) return list.toOwnedSlice(gpa);
+        fault.say("there is nowhere to listen: ip and listeners are empty", .{});
+        return error.NowhereToListen;
+    }
+
+    fn numeric(comptime name: []const u8, numbers: anytype, text: []const u8, port: u16, fault: *Fault) error{InvalidAddress}!io.Address {
+        return io.Address.parse(text, port) catch |err| {
+            fault.say(name ++ ": \"{s}\" is no numeric IPv4 or IPv6 address", numbers ++ .{text});
+            return err;
+        };
     }
 };
 
-test "addresses in order, and none is an error" {
+test "addresses in order" {
     const gpa = std.testing.allocator;
     const config: ServerConfig = .{ .listeners = &.{ .{ .ip = .{ .address = "::1", .port = 9 } }, .{ .unix = .{ .path = "/tmp/x" } } } };
-    const list = try config.addresses(gpa, 80);
+    var fault: Fault = .{};
+    const list = try config.addresses(gpa, 80, &fault);
     defer gpa.free(list);
     try std.testing.expectEqual(3, list.len);
     try std.testing.expectEqual(80, list[0].port().?);
     try std.testing.expectEqual(9, list[1].port().?);
     try std.testing.expectEqual(null, list[2].port());
-    try std.testing.expectError(error.NowhereToListen, (ServerConfig{ .ip = "" }).addresses(gpa, 80));
-    try std.testing.expectError(error.InvalidAddress, (ServerConfig{ .ip = "localhost" }).addresses(gpa, 80));
-    const no_socket: ServerConfig = .{ .ip = "", .listeners = &.{.{ .inherited = .{ .descriptor = 0 } }} };
-    try std.testing.expectError(error.InvalidAddress, no_socket.addresses(gpa, 80));
+    try std.testing.expectEqualStrings("", fault.text());
+}
+
+test "no address, no limit that could be kept: the fault names field, value and what is allowed" {
+    const most = io.Address.path_bytes_max;
+    const long: [most + 1]u8 = @splat('p');
+    for ([_]struct { anyerror, []const u8, ServerConfig }{
+        .{ error.NowhereToListen, "there is nowhere to listen: ip and listeners are empty", .{ .ip = "" } },
+        .{ error.InvalidAddress, "ip: \"localhost\" is no numeric IPv4 or IPv6 address", .{ .ip = "localhost" } },
+        .{ error.InvalidAddress, "listeners[1].ip: \"1.2.3\" is no numeric IPv4 or IPv6 address", .{ .listeners = &.{
+            .{ .unix = .{ .path = "/tmp/x" } }, .{ .ip = .{ .address = "1.2.3", .port = 1 } },
+        } } },
+        .{
+            error.InvalidAddress,
+            std.fmt.comptimePrint("listeners[0].unix: a path has 1 to {d} bytes, \"{s}\" has {d}", .{ most, long, most + 1 }),
+            .{ .listeners = &.{.{ .unix = .{ .path = &long } }} },
+        },
+        .{ error.InvalidAddress, "listeners[0].inherited: descriptor 0 is no socket that listens", .{
+            .ip = "",
+            .listeners = &.{.{ .inherited = .{ .descriptor = 0 } }},
+        } },
+        .{ error.OutOfRange, "limits.body_rate_min is 0, outside of its range: 1 to 1073741824 (bytes_per_second)", .{
+            .limits = .{ .body_rate_min = 0 },
+        } },
+        .{ error.OutOfRange, "limits.deflate_server_window_bits is 99, outside of its range: 8 to 15 (bits)", .{
+            .limits = .{ .deflate_server_window_bits = 99 },
+        } },
+    }) |case| {
+        var fault: Fault = .{};
+        try std.testing.expectError(case[0], attempt(&case[2], &fault));
+        try std.testing.expectEqualStrings(case[1], fault.text());
+    }
+}
+
+fn attempt(config: *const ServerConfig, fault: *Fault) !void {
+    try config.check(fault);
+    std.testing.allocator.free(try config.addresses(std.testing.allocator, 80, fault));
 }
 
 test "addresses speak TLS, except plain ones and Unix sockets" {
@@ -196,4 +253,5 @@ test "buffer sizes become limits, and never raise one" {
     try std.testing.expectEqual(10, small.workerLimits(false).body_bytes_max);
     try std.testing.expectEqual(20, small.workerLimits(false).message_bytes_max);
     try std.testing.expectEqual(32 * 1024, small.workerLimits(false).frame_bytes_max);
+    try std.testing.expectEqual(null, (ServerConfig{ .websocket_buffer_size = 0, .request_buffer_size = 0 }).workerLimits(false).outOfRange());
 }

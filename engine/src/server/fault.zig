@@ -1,0 +1,28 @@
+//! What is wrong with a configuration, in words. Refuses to know: who reads them.
+const std = @import("std");
+
+/// One sentence, filled in by whoever finds the fault. Cut where it is longer than anybody would read.
+pub const Fault = struct {
+    buffer: [320]u8 = undefined,
+    len: usize = 0,
+
+    /// Writes the sentence.
+    pub fn say(fault: *Fault, comptime format: []const u8, arguments: anytype) void {
+        var writer: std.Io.Writer = .fixed(&fault.buffer);
+        writer.print(format, arguments) catch {}; // what fits is there
+        fault.len = writer.end;
+    }
+
+    /// The sentence; empty if there was no fault.
+    pub fn text(fault: *const Fault) []const u8 {
+        return fault.buffer[0..fault.len];
+    }
+};
+
+test "a sentence that is too long is cut" {
+    var fault: Fault = .{};
+    try std.testing.expectEqualStrings("", fault.text());
+    const long: [1000]u8 = @splat('x');
+    fault.say("{s}", .{long});
+    try std.testing.expectEqualStrings(long[0..fault.buffer.len], fault.text());
+}
