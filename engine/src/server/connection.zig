@@ -134,7 +134,9 @@ pub const Connection = struct {
         // TLS answers some messages by itself.
         if (connection.tunnel) |tunnel| if (tunnel.wire.bytes >= flood_bytes) return false;
         return switch (connection.phase) {
-            .proxy_header, .idle, .head, .draining, .farewell, .lingering => true,
+            .proxy_header, .head, .draining, .farewell, .lingering => true,
+            // Requests that are there already come first: the end of the peer behind them must not be seen before.
+            .idle => !connection.corked or connection.input.isEmpty(),
             // What its session has not looked at yet may be more than a flight.
             .handshake => connection.input.unread().len < flight_bytes,
             .exchange => |exchange| connection.wantsInput() or
