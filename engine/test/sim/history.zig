@@ -20,6 +20,8 @@ const Scene = struct {
     /// The clock moves by less than this in each round; 0: it stands still, and no deadline comes.
     jump_ms: u64,
     config: per.Config,
+    /// See Host.meddling_permille.
+    meddling_permille: u16,
 
     fn draw(seed: u64, random: std.Random) Scene {
         const rough = random.boolean();
@@ -41,12 +43,13 @@ const Scene = struct {
                 .write_low_bytes = 2_000,
                 .pipeline_pass_max = random.intRangeAtMost(u16, 1, 5),
             },
+            .meddling_permille = if (random.uintLessThan(u8, 4) == 0) random.intRangeAtMost(u16, 1, 300) else 0,
         };
     }
 
     /// Whether every connection lasts as long as its client wants.
     fn calm(scene: *const Scene) bool {
-        return scene.network.reset_permille == 0 and scene.jump_ms == 0;
+        return scene.network.reset_permille == 0 and scene.jump_ms == 0 and scene.meddling_permille == 0;
     }
 };
 
@@ -84,6 +87,10 @@ pub fn run(seed: u64) !void {
     defer for (actors) |*actor| switch (actor.*) {
         inline else => |*one| one.deinit(),
     };
+    var ends: [clients_max]per.io.SimPeer = undefined;
+    for (actors, ends[0..actors.len]) |*actor, *end| end.* = actor.client().peer;
+    host.clients = ends[0..actors.len];
+    host.meddling_permille = scene.meddling_permille;
 
     var rounds: usize = 0;
     while (try goOn(actors, random)) : (rounds += 1) {
@@ -99,7 +106,9 @@ pub fn run(seed: u64) !void {
         const left = actor.client().manners.leaves_after != null;
         faithful = faithful and !left;
         switch (actor.*) {
-            inline else => |*one| try one.check(left or !scene.calm()),
+            .socket => |*one| try one.check(left or !scene.calm()),
+            // A worker that stops adds to its answers that the connection closes.
+            .http => |*one| if (!host.has_stopped) try one.check(left or !scene.calm()),
         }
     }
     try settle(worker, &host, scene.jump_ms);

@@ -1,5 +1,6 @@
 //! A host that answers late, in pieces and out of turn: when `step` is called, not when asked. What it answers stands in the request's
-//! target, "/MODE/ID/SIZE"; WebSocket messages it sends back.
+//! target, "/MODE/ID/SIZE"; WebSocket messages it sends back. In some histories it also acts inside the worker's calls: it answers there, cuts
+//! exchanges, stops the worker, and clients go while it is at it.
 const std = @import("std");
 const per = @import("peregrine");
 const assert = std.debug.assert;
@@ -63,6 +64,12 @@ pub const Host = struct {
     closed_count: usize = 0,
     stopped_seen: bool = false,
     fresh: bool = false,
+    /// Calls out of 1000 in which it does something, and the clients that may go then.
+    meddling_permille: u16 = 0,
+    clients: []const per.io.SimPeer = &.{},
+    meddling: bool = false,
+    /// It stopped the worker while the clients were at it.
+    has_stopped: bool = false,
 
     pub fn deinit(host: *Host) void {
         for (host.jobs.items) |*job| job.deinit(host.gpa);
@@ -81,11 +88,34 @@ pub const Host = struct {
         host.jobs.items.len -= 1;
     }
 
+    /// Inside a call of the worker's: something happens of which the worker knows nothing when the call returns.
+    fn meddle(host: *Host, worker: *Worker) void {
+        if (host.meddling or host.random.uintLessThan(u16, 1000) >= host.meddling_permille) return;
+        host.meddling = true;
+        defer host.meddling = false;
+        switch (host.random.uintLessThan(u8, 16)) {
+            0 => {
+                host.has_stopped = true;
+                worker.drain();
+            },
+            1...3 => if (host.jobs.items.len > 0) {
+                const job = host.jobs.items[host.random.uintLessThan(usize, host.jobs.items.len)];
+                const exchange = worker.find(job.ticket) orelse return;
+                host.drop(job.ticket);
+                worker.abort(exchange);
+            },
+            4...5 => host.clients[host.random.uintLessThan(usize, host.clients.len)].reset(),
+            6 => for (host.clients) |client| client.reset(),
+            else => {},
+        }
+        if (host.random.uintLessThan(u8, 4) > 0) host.step(worker) catch unreachable;
+    }
+
     pub fn waiting(host: *const Host) bool {
         return host.fresh;
     }
 
-    pub fn request(host: *Host, _: *Worker, exchange: *per.Exchange, head: *const per.Head) void {
+    pub fn request(host: *Host, worker: *Worker, exchange: *per.Exchange, head: *const per.Head) void {
         var parts = std.mem.tokenizeScalar(u8, head.target.of(head.text), '/');
         host.jobs.append(host.gpa, .{
             .ticket = exchange.ticket,
@@ -95,49 +125,59 @@ pub const Host = struct {
             .body_complete = exchange.inputComplete(),
         }) catch unreachable;
         host.fresh = true;
+        host.meddle(worker);
     }
 
-    pub fn body(host: *Host, _: *Worker, exchange: *per.Exchange, bytes: []const u8) void {
+    pub fn body(host: *Host, worker: *Worker, exchange: *per.Exchange, bytes: []const u8) void {
         const job = host.find(exchange.ticket);
         job.body.appendSlice(host.gpa, bytes) catch unreachable;
         job.body_asked = false;
+        host.meddle(worker);
     }
 
     pub fn trailers(_: *Host, _: *Worker, _: *per.Exchange, _: *const per.Head) void {}
 
-    pub fn bodyEnd(host: *Host, _: *Worker, exchange: *per.Exchange) void {
+    pub fn bodyEnd(host: *Host, worker: *Worker, exchange: *per.Exchange) void {
         host.find(exchange.ticket).body_complete = true;
+        host.meddle(worker);
     }
 
-    pub fn drained(host: *Host, _: *Worker, exchange: *per.Exchange) void {
+    pub fn drained(host: *Host, worker: *Worker, exchange: *per.Exchange) void {
         const job = host.find(exchange.ticket);
         assert(job.blocked);
         job.blocked = false;
+        host.meddle(worker);
     }
 
-    pub fn finished(host: *Host, _: *Worker, exchange: *per.Exchange) void {
+    pub fn finished(host: *Host, worker: *Worker, exchange: *per.Exchange) void {
         host.finished_count += 1;
         host.drop(exchange.ticket);
+        host.meddle(worker);
     }
 
-    pub fn aborted(host: *Host, _: *Worker, exchange: *per.Exchange, _: per.Reason) void {
+    pub fn aborted(host: *Host, worker: *Worker, exchange: *per.Exchange, _: per.Reason) void {
         host.aborted_count += 1;
         host.drop(exchange.ticket);
+        host.meddle(worker);
     }
 
-    pub fn message(host: *Host, _: *Worker, exchange: *per.Exchange, kind: per.WebSocketKind, bytes: []const u8) void {
+    pub fn message(host: *Host, worker: *Worker, exchange: *per.Exchange, kind: per.WebSocketKind, bytes: []const u8) void {
         const job = host.find(exchange.ticket);
         const copy = host.gpa.dupe(u8, bytes) catch unreachable;
         job.messages.append(host.gpa, .{ .kind = kind, .bytes = copy }) catch unreachable;
         host.fresh = true;
+        host.meddle(worker);
     }
 
-    pub fn closed(host: *Host, _: *Worker, exchange: *per.Exchange, _: per.WebSocketClose, _: ?per.Reason) void {
+    pub fn closed(host: *Host, worker: *Worker, exchange: *per.Exchange, _: per.WebSocketClose, _: ?per.Reason) void {
         host.closed_count += 1;
         host.drop(exchange.ticket);
+        host.meddle(worker);
     }
 
-    pub fn halfClosed(_: *Host, _: *Worker, _: *per.Exchange) void {}
+    pub fn halfClosed(host: *Host, worker: *Worker, _: *per.Exchange) void {
+        host.meddle(worker);
+    }
 
     pub fn stopped(host: *Host, _: *Worker) void {
         host.stopped_seen = true;
@@ -155,6 +195,8 @@ pub const Host = struct {
         while (i < host.jobs.items.len) {
             const ticket = host.jobs.items[i].ticket;
             if (host.random.uintLessThan(u8, 4) > 0) try host.advance(worker, &host.jobs.items[i]);
+            // Not at the end of the round: the worker sees at once who is gone.
+            if (host.meddling) if (worker.find(ticket)) |exchange| worker.flushNow(exchange);
             // The job may be gone, and another one in its place.
             if (i < host.jobs.items.len and host.jobs.items[i].ticket == ticket) i += 1;
         }
