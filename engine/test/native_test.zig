@@ -390,6 +390,33 @@ test "detached answers, whole and streamed, in any order" {
     }
 }
 
+const Forgetful = Handler(struct { waiting: ?per.Detached = null }, struct {
+    fn request(state: anytype, _: *per.Request, response: *per.Response) !void {
+        response.status = .not_found;
+        try response.addNewHeader("X-Before", "dropped");
+        _ = try response.setBody("dropped");
+        state.waiting = try response.detach();
+    }
+});
+
+test "what was set before detach is dropped, whichever way the answer comes" {
+    for ([_]bool{ false, true }) |streamed| {
+        var simulation: per.Simulation(Forgetful) = try .init(gpa, .{}, .{ .seed = 1 });
+        defer simulation.deinit();
+        const client = try simulation.connect();
+        try client.send(get);
+        try simulation.settle();
+        const detached = simulation.handler().state.waiting.?;
+        if (streamed) {
+            try detached.start(.{});
+            try detached.end();
+        } else try detached.answer(.{});
+        try simulation.settle();
+        try expectStart(client.text(), "HTTP/1.1 200 OK\r\n");
+        try testing.expectEqual(null, std.mem.find(u8, client.text(), "dropped"));
+    }
+}
+
 test "a detached answer to a client that is gone, and to a server that is gone" {
     var simulation: per.Simulation(Later) = try .init(gpa, .{}, .{ .seed = 1 });
     var running = true;

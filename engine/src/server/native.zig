@@ -475,6 +475,10 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             try call.keepHead();
             const inbox = hostOf(call).inbox;
             inbox.retain();
+            if (response.state == .collecting) {
+                response.dropBody();
+                response.begin();
+            }
             call.custody = .detached;
             return .{ .inbox = inbox, .ticket = exchange.ticket };
         }
