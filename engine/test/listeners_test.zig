@@ -228,3 +228,20 @@ test "an inherited socket is served, by all workers, and its file is not ours to
     };
     try testing.expectEqual(null, try modeOf(path));
 }
+
+test "the thread that called start may use all its cores again afterwards" {
+    const server: *Server = try .init(testing.allocator, 0, .{
+        .ip = "127.0.0.1",
+        .worker_thread_count = 1,
+        .accept_thread_count = 0,
+        .cpu_affinity = true,
+        .handle_signals = false,
+    });
+    var before: linux.cpu_set_t = undefined;
+    try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.sched_getaffinity(0, @sizeOf(linux.cpu_set_t), &before)));
+    server.shutdown();
+    try server.start();
+    var after: linux.cpu_set_t = undefined;
+    try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.sched_getaffinity(0, @sizeOf(linux.cpu_set_t), &after)));
+    try testing.expectEqual(linux.CPU_COUNT(before), linux.CPU_COUNT(after));
+}

@@ -401,7 +401,9 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         }
 
         fn serve(self: *Self, unit: *Unit) void {
-            if (self.config.cpu_affinity) pin(self.indexOf(unit));
+            const before = if (self.config.cpu_affinity) pin(self.indexOf(unit)) else null;
+            // The thread may be the caller's of `start`, who has other plans for it.
+            defer if (before) |cores| restrict(&cores);
             while (!unit.host.ended) {
                 self.round(unit, -1) catch |err| {
                     log.err("a worker stops, and the server with it: {t}", .{err});
@@ -463,26 +465,34 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             }
         }
 
-        /// Elsewhere than on Linux, the kernel's choice will do.
-        fn pin(index: usize) void {
-            if (builtin.os.tag != .linux) return;
+        const Cores = if (builtin.os.tag == .linux) std.os.linux.cpu_set_t else void;
+
+        /// Binds this thread to the core with this index among those that it may use; those, or null if nothing has changed. Elsewhere than
+        /// on Linux, the kernel's choice will do.
+        fn pin(index: usize) ?Cores {
+            if (builtin.os.tag != .linux) return null;
             const linux = std.os.linux;
-            var allowed: linux.cpu_set_t = undefined;
-            if (linux.errno(linux.sched_getaffinity(0, @sizeOf(linux.cpu_set_t), &allowed)) != .SUCCESS) return;
+            var allowed: Cores = undefined;
+            if (linux.errno(linux.sched_getaffinity(0, @sizeOf(Cores), &allowed)) != .SUCCESS) return null;
             var wanted = index % @max(linux.CPU_COUNT(allowed), 1);
-            for (0..@bitSizeOf(linux.cpu_set_t)) |core| {
+            for (0..@bitSizeOf(Cores)) |core| {
                 const bit = @as(usize, 1) << @intCast(core % @bitSizeOf(usize));
                 if (allowed[core / @bitSizeOf(usize)] & bit == 0) continue;
                 if (wanted > 0) {
                     wanted -= 1;
                     continue;
                 }
-                var set: linux.cpu_set_t = @splat(0);
+                var set: Cores = @splat(0);
                 set[core / @bitSizeOf(usize)] = bit;
-                // Where that is not allowed the kernel's choice will do.
-                linux.sched_setaffinity(0, &set) catch {};
-                return;
+                restrict(&set);
+                return allowed;
             }
+            return null;
+        }
+
+        /// Where that is not allowed the kernel's choice will do.
+        fn restrict(cores: *const Cores) void {
+            if (builtin.os.tag == .linux) std.os.linux.sched_setaffinity(0, cores) catch {};
         }
 
         /// Frees a server that was never started; `start` does it otherwise. Connections are cut.
