@@ -190,6 +190,7 @@ test "a small file is answered from memory once it has rested, and never when it
         try expectHeader("5", head, "Content-Length");
         try testing.expectEqualStrings("first", (try fixture.ask("GET /f.txt", "Accept-Encoding: br\r\n")).body);
         try testing.expectEqualStrings("zip", (try fixture.ask("GET /f.txt", "Accept-Encoding: gzip\r\n")).body);
+        try testing.expectEqualStrings("zip", (try fixture.ask("GET /f.txt", "Accept-Encoding: br\r\nAccept-Encoding: gzip\r\n")).body);
         try testing.expectEqualStrings("irs", (try fixture.ask("GET /f.txt", "Range: bytes=1-3\r\n")).body);
         var kept: usize = 0;
         for (dir.cache.slots) |slot| kept += @intFromBool(slot != null);
@@ -241,6 +242,13 @@ test "conditional requests" {
     const get = try fixture.ask("GET /f.txt", "");
     try expectHeader("max-age=60", get, "Cache-Control");
     const tag = get.header("ETag").?;
+    // A list may come in several lines.
+    const second_line = try std.mem.concat(gpa, u8, &.{ "\"other\"\r\nIf-None-Match: ", tag });
+    defer gpa.free(second_line);
+    try testing.expectEqual(304, (try fixture.askWith("/f.txt", "If-None-Match", second_line)).status);
+    const match = try std.mem.concat(gpa, u8, &.{ "\"other\"\r\nIf-Match: ", tag });
+    defer gpa.free(match);
+    try testing.expectEqual(200, (try fixture.askWith("/f.txt", "If-Match", match)).status);
     const same = try fixture.askWith("/f.txt", "If-None-Match", tag);
     try testing.expectEqual(304, same.status);
     try testing.expectEqualStrings("", same.body);

@@ -79,6 +79,19 @@ pub const Request = struct {
         return find(request.head, name);
     }
 
+    /// The values of all headers of that name as one list (RFC 9110 section 5.3): several lines are joined, with memory of the arena. Not
+    /// for headers that are no lists.
+    pub fn findList(request: *const Request, name: []const u8) error{OutOfMemory}!?[]const u8 {
+        const text = request.head.text;
+        var list: ?[]const u8 = null;
+        for (request.head.fields) |span| {
+            if (span.name_len != name.len or !std.ascii.eqlIgnoreCase(span.name(text), name)) continue;
+            const value = span.value(text);
+            list = if (list) |before| try std.mem.concat(request.arena, u8, &.{ before, ", ", value }) else value;
+        }
+        return list;
+    }
+
     /// The value of the first trailer field of that name, compared without case; known when the body is complete.
     pub fn findTrailer(request: *const Request, name: []const u8) ?[]const u8 {
         return find(request.trailers orelse return null, name);

@@ -158,7 +158,7 @@ pub const DirServer = struct {
         found: Found,
         about: representation.About,
     ) representation.Error!bool {
-        const accepted: Accepted = .init(request.findHeader("accept-encoding") orelse return false);
+        const accepted: Accepted = .init(try request.findList("accept-encoding") orelse return false);
         for (accepted.slice()) |coding| {
             var name = found.name;
             name.append(coding.suffix());

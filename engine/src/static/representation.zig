@@ -90,7 +90,7 @@ pub fn answer(
 /// The bytes that are to be sent; null if the answer is a status without them.
 fn choosePart(request: *const Request, response: *Response, validators: conditional.Validators, size: u64) Error!?Range.Part {
     const whole: Range.Part = .{ .offset = 0, .len = size };
-    const fields = conditionsOf(request);
+    const fields = try conditionsOf(request);
     const now = if (fields.isEmpty()) 0 else files.now(); // a system call on some machines, and nobody needs it
     switch (conditional.evaluate(fields, validators, now)) {
         .proceed => {},
@@ -162,19 +162,24 @@ fn addContentRange(response: *Response, part: ?Range.Part, size: u64) Error!void
     try response.addNewHeader("Content-Range", text);
 }
 
-fn conditionsOf(request: *const Request) conditional.Fields {
+fn conditionsOf(request: *const Request) error{OutOfMemory}!conditional.Fields {
     var fields: conditional.Fields = .{};
     const head = request.head;
-    for (head.fields) |span| {
-        const place: *?[]const u8 = switch (span.id) {
-            .if_match => &fields.if_match,
-            .if_none_match => &fields.if_none_match,
-            .if_modified_since => &fields.if_modified_since,
-            .if_unmodified_since => &fields.if_unmodified_since,
-            .if_range => &fields.if_range,
-            else => continue,
-        };
-        if (place.* == null) place.* = span.value(head.text);
-    }
+    for (head.fields) |span| switch (span.id) {
+        .if_match => if (fields.if_match == null) {
+            fields.if_match = try request.findList("if-match");
+        },
+        .if_none_match => if (fields.if_none_match == null) {
+            fields.if_none_match = try request.findList("if-none-match");
+        },
+        .if_modified_since => keepFirst(&fields.if_modified_since, span.value(head.text)),
+        .if_unmodified_since => keepFirst(&fields.if_unmodified_since, span.value(head.text)),
+        .if_range => keepFirst(&fields.if_range, span.value(head.text)),
+        else => {},
+    };
     return fields;
+}
+
+fn keepFirst(place: *?[]const u8, value: []const u8) void {
+    if (place.* == null) place.* = value;
 }
