@@ -201,6 +201,7 @@ subtest 'inherited sockets' => sub {
     ok($server->wait_for_log(qr/unix:\Q$path\E/), 'all that systemd passes are used');
     is(curl("http://127.0.0.1:$port/"),           "http 127.0.0.1 $port 127.0.0.1", '... a TCP one');
     is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody",        '... and a Unix one');
+    unlike($server->log, qr/is closed/, '... without a complaint');
     is($server->stop,                             0,                                'it stops');
     ok(-S $path, '... and leaves the file to whoever made it');
 
@@ -220,8 +221,14 @@ subtest 'inherited sockets' => sub {
     );
     $server->stop;
 
-    $server = inheriting([$tcp], {}, '--listen', 'fd:3', $app_file);
+    $server = inheriting([ $tcp, $unix ], { LISTEN_FDS => 2 }, '--listen', 'fd:3', $app_file);
     ok($server->wait_for_log(qr{listening on http://127\.0\.0\.1:$port/}), 'fd:3');
+    is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... serves');
+    is_deeply([ $server->log =~ /inherited descriptor (\d+): it is closed/g ], [4], '... and only the other one is closed');
+    $server->stop;
+
+    $server = inheriting([$tcp], {}, '--listen', 'fd:3', $app_file);
+    ok($server->wait_for_log(qr{listening on http://127\.0\.0\.1:$port/}), 'fd:3 that no variable tells of');
     is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... serves');
     $server->stop;
 

@@ -54,6 +54,12 @@ sub take {
     return;
 }
 
+sub keep {
+    my ($self, $descriptor) = @_;
+    $self->{taken}{$descriptor} = 1;
+    return;
+}
+
 sub close_rest {
     my ($self) = @_;
     my @rest = grep { !$self->{taken}{$_} } $self->descriptors;
@@ -106,6 +112,12 @@ The handle for a descriptor; dies with a text unless it is a listening socket. I
     my $handle = $inherited->take($address);
 
 The handle of the socket that is bound to this address (as C<getsockname> gives it), or nothing.
+
+=head2 keep
+
+    $inherited->keep(3);
+
+This one is taken as well, by its number.
 
 =head2 close_rest
 

@@ -166,9 +166,11 @@ sub remove_file {
 # ---- Inherited sockets ----------------------------------------------------------------------------
 
 sub _open_inherited {
-    my ($place) = @_;
-    my $handle = eval { PAGI::Server::Inherited->handle($place->{descriptor}) };
-    return _described($handle) if $handle;
+    my ($place, $args) = @_;
+    my $descriptor = $place->{descriptor};
+    my $handle     = eval { PAGI::Server::Inherited->handle($descriptor) };
+    $args->{inherited}->keep($descriptor) if $handle && $args->{inherited};
+    return _described($handle)            if $handle;
     my $reason = $@;
     $reason =~ s/\s+\z//;
     die { message => "Cannot listen on $place->{name}: $reason\n", errno => 0, host => $place->{name} };
