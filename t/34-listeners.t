@@ -14,6 +14,7 @@ use PAGI::Server;
 use Socket qw(SOCK_STREAM);
 use Test::More;
 use TestServer;
+use TestTools   qw(content wait_for);
 use TestTools qw(refused);
 
 my $directory = File::Temp->newdir;
@@ -226,6 +227,14 @@ subtest 'inherited sockets' => sub {
     is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... serves');
     is_deeply([ $server->log =~ /inherited descriptor (\d+): it is closed/g ], [4], '... and only the other one is closed');
     $server->stop;
+
+    my $pid_file = "$directory/inherited.pid";
+    $server = inheriting([$tcp], { LISTEN_FDS => 1 }, '--daemonize', '--pid', $pid_file, $app_file);
+    is($server->wait, 0, 'in the background') or diag $server->log;
+    is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... it serves as well');
+    my ($pid) = content($pid_file) =~ /(\d+)/;
+    kill TERM => $pid if $pid;
+    ok(wait_for(sub { !-e $pid_file }), '... until it is stopped');
 
     $server = inheriting([$tcp], {}, '--listen', 'fd:3', $app_file);
     ok($server->wait_for_log(qr{listening on http://127\.0\.0\.1:$port/}), 'fd:3 that no variable tells of');

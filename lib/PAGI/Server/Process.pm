@@ -52,6 +52,7 @@ my $FRONT;
 # call, and ends with it; until then both have the same standard error.
 sub daemonize {
     my ($class) = @_;
+    my $sockets_are_ours = ($ENV{LISTEN_PID} // '') eq $$;
     pipe my $reader, my $writer or die "Cannot go to the background: $!\n";
     my $pid = fork;
     die "Cannot go to the background: $!\n" if !defined $pid;
@@ -67,6 +68,8 @@ sub daemonize {
     my $again = fork;
     die "Cannot go to the background: $!\n" if !defined $again;
     POSIX::_exit(0)                         if $again;
+    # What systemd passed to the process in front is for the one that serves.
+    $ENV{LISTEN_PID} = $$ if $sockets_are_ours;
     open STDIN, '<', '/dev/null' or die "Cannot open /dev/null: $!\n";
     return sub {
         open STDOUT, '>', '/dev/null' or die "Cannot open /dev/null: $!\n";
@@ -112,7 +115,8 @@ Changes user and group for good and clears the supplementary groups. Dies unless
     $ready->();
 
 Goes on in the background, in a session of its own. The process in front ends with status 0 when C<$ready> is called,
-and with 1 when that does not happen. The working directory stays as it is.
+and with 1 when that does not happen. The working directory stays as it is, and sockets that systemd has passed
+(C<LISTEN_PID>) are the new process's.
 
 =head1 LICENSE
 
