@@ -72,8 +72,18 @@ sub flush {
 
 sub _print {
     my ($self, $level, $text) = @_;
-    CORE::warn($self->{json} ? _json($level, $text) : bytes_of("$text\n"));
+    CORE::warn($self->{json} ? _json($level, $text) : _visible(bytes_of($text)) . "\n");
     return;
+}
+
+# An exception may have a peer's words in it: they must neither look like another message nor command a terminal.
+# Further lines, those of a stack trace for instance, stand in from the first. C2 is how C1 controls begin in UTF-8.
+sub _visible {
+    my ($bytes) = @_;
+    $bytes =~ s/([\x00-\x08\x0b-\x1f\x7f])/sprintf '\\x%02x', ord $1/ge;
+    $bytes =~ s/\xc2([\x80-\x9f])/sprintf '\\x{%02x}', ord $1/ge;
+    $bytes =~ s/\n/\n    /g;
+    return $bytes;
 }
 
 # Characters become UTF-8; bytes stay as they are.
@@ -121,7 +131,8 @@ PAGI::Server::Log - the server's own messages
 
 Messages go through Perl's C<warn>, so that C<$SIG{__WARN__}> and whoever collects standard error sees
 them. Of messages that differ in nothing but numbers, ten are written in ten seconds; the others are counted, and
-the count follows with the next message, or at the end.
+the count follows with the next message, or at the end. Control characters are escaped, and further lines of a message are
+indented, so that nothing in it looks like another message.
 
 =head1 METHODS
 
