@@ -117,6 +117,58 @@ subtest 'in the background' => sub {
     like($error, qr/Error: Port $port is already in use/, '... with its reason');
 };
 
+subtest 'an error log' => sub {
+    my $dying = write_file('dying.pl', <<'APP');
+sub {
+    my ($scope) = @_;
+    die "no lifespan\n" if $scope->{type} ne 'http';
+    warn "a warning\n";
+    die "on purpose for $scope->{path}\n";
+}
+APP
+    my ($path, $pid_file, $port) = ("$directory/error.log", "$directory/errors.pid", free_port());
+    my @command = ('--port', $port, '--daemonize', '--pid', $pid_file, $dying);
+    my ($status, undef, $error) = TestServer->finish('--error-log', $path, @command);
+    is($status, 0,  'a server in the background') or diag $error;
+    is($error,  '', '... has nothing to say in front');
+    like(content($path), qr/listening on/, '... says it in the log');
+    get($port, '/before');
+    ok(wait_for(sub { content($path) =~ m{on purpose for /before} }), 'an exception is there');
+    like(content($path), qr/^a warning$/m, '... and a warning of the application');
+    rename $path, "$path.1" or die $!;
+    my ($pid) = content($pid_file) =~ /(\d+)/;
+    kill USR1 => $pid;
+    ok(wait_for(sub { -e $path }), 'after USR1 there is a new file');
+    get($port, '/after');
+    ok(wait_for(sub { content($path) =~ m{on purpose for /after} }), '... for what comes after');
+    unlike(content("$path.1"), qr{/after}, '... only');
+    kill TERM => $pid;
+    ok(wait_for(sub { !-e $pid_file }), 'TERM ends it');
+
+    my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, ReuseAddr => 1, Listen => 1) or die "port $port: $@";
+    ($status, undef, $error) = TestServer->finish('--error-log', $path, @command);
+    is($status, 1, 'a server that cannot start');
+    like($_, qr/Error: Port $port is already in use/, '... tells it in front and in the log') for $error, content($path);
+    close $taken;
+
+    ($status, undef, $error) = TestServer->finish(@command);
+    like($error, qr/\APAGI: --daemonize without --error-log: nobody will be told of what goes wrong$/m, 'without one');
+    kill TERM => content($pid_file) =~ /(\d+)/;
+    ok(wait_for(sub { !-e $pid_file }), '... it runs');
+
+    ($status, undef, $error) = TestServer->finish('--error-log', "$directory/no/error.log", @command);
+    is($status, 1, 'a log that cannot be written');
+    like($error, qr{Error: Cannot write the error log .*/no/error\.log: No such file}, '... is named');
+
+    my $front = TestServer->spawn($^X, (map { "-I$_" } @INC), 'bin/pagi-server', '-E', 'development', '--port', $port,
+        '--error-log', "$directory/front.log", $who);
+    ok(wait_for(sub { content("$directory/front.log") =~ /listening/ }), 'a server in front');
+    get($port, '/');
+    ok(wait_for(sub { content("$directory/front.log") =~ m{"GET / } }), '... has its access log there, too');
+    is($front->stop, 0,  'it ends well');
+    is($front->log,  '', '... and has said nothing elsewhere');
+};
+
 subtest 'user and group' => sub {
     my ($status, undef, $error) = TestServer->finish('--user', 'no-such-user', $who);
     is($status, 2, 'an unknown user is a mistake');

@@ -51,7 +51,7 @@ my $FRONT;
 # Returns in the background process, with a function to call when all is well. The one in front waits for that
 # call, and ends with it; until then both have the same standard error.
 sub daemonize {
-    my ($class) = @_;
+    my ($class, $errors) = @_;
     my $sockets_are_ours = ($ENV{LISTEN_PID} // '') eq $$;
     pipe my $reader, my $writer or die "Cannot go to the background: $!\n";
     my $pid = fork;
@@ -73,7 +73,8 @@ sub daemonize {
     open STDIN, '<', '/dev/null' or die "Cannot open /dev/null: $!\n";
     return sub {
         open STDOUT, '>', '/dev/null' or die "Cannot open /dev/null: $!\n";
-        open STDERR, '>', '/dev/null' or die "Cannot open /dev/null: $!\n";
+        if   ($errors) { $errors->settle }
+        else           { open STDERR, '>', '/dev/null' or die "Cannot open /dev/null: $!\n" }
         syswrite $FRONT, "well\n";
         close $FRONT;
     };
@@ -111,12 +112,12 @@ Changes user and group for good and clears the supplementary groups. Dies unless
 
 =head2 daemonize
 
-    my $ready = PAGI::Server::Process->daemonize;
+    my $ready = PAGI::Server::Process->daemonize($error_log);
     $ready->();
 
 Goes on in the background, in a session of its own. The process in front ends with status 0 when C<$ready> is called,
 and with 1 when that does not happen. The working directory stays as it is, and sockets that systemd has passed
-(C<LISTEN_PID>) are the new process's.
+(C<LISTEN_PID>) are the new process's. Standard error is the L<PAGI::Server::ErrorLog> then, F</dev/null> without one.
 
 =head1 LICENSE
 

@@ -12,6 +12,7 @@ use PAGI::Server::AppLoader;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Completion;
 use PAGI::Server::ConfigFile;
+use PAGI::Server::ErrorLog;
 use PAGI::Server::Log;
 use PAGI::Server::Options;
 use PAGI::Server::PidFile;
@@ -119,7 +120,9 @@ sub _choose_mode {
     $ENV{PAGI_ENV} = $self->{mode} = $mode;
     # A daemon has no standard error to write to.
     my $silent = $mode eq 'production' || $options->{daemonize};
-    $options->{access_log} = undef if $silent && !exists $options->{access_log};
+    return if exists $options->{access_log};
+    # Its name is what the engine needs to open it anew.
+    $options->{access_log} = $silent ? undef : $options->{error_log} if $silent || defined $options->{error_log};
     return;
 }
 
@@ -173,32 +176,65 @@ sub _serve {
     my $options = $self->{options};
     _load_future_io();
     my $identity = PAGI::Server::Process->identity($options->{user}, $options->{group});
-    my $ready    = $options->{daemonize}        ? PAGI::Server::Process->daemonize               : sub { };
+    my $errors   = defined $options->{error_log} ? PAGI::Server::ErrorLog->create($options->{error_log}) : undef;
+    my $ready    = $self->_choose_front($errors);
     my $pid_file = defined $options->{pid}      ? PAGI::Server::PidFile->create($options->{pid}) : undef;
     my $run      = $server->isa('PAGI::Server') ? \&_run_here                                    : \&_run_there;
-    my $status   = eval { $run->($server, $identity, $ready) };
-    my $error    = $@;
+    $errors->take_over if $errors;
+    my $status = eval { $self->$run($server, $identity, $ready, $errors) };
+    my $error  = $@;
     $pid_file->remove if $pid_file;
     return $status    if defined $status;
-    die 'Error: ' . _start_problem($error) . "\n";
+    $error = 'Error: ' . _start_problem($error) . "\n";
+    # Whoever waits for the start is told as well as whoever reads the log.
+    print STDERR PAGI::Server::Log::bytes_of($error) if $errors;
+    $errors->let_go                                  if $errors;
+    die $error;
+}
+
+# Goes to the background if it is to. Returns what is to be called when the server has started.
+sub _choose_front {
+    my ($self, $errors) = @_;
+    return sub { $errors->settle if $errors }
+        if !$self->{options}{daemonize};
+    $self->_log->warn('PAGI: --daemonize without --error-log: nobody will be told of what goes wrong') if !$errors;
+    return PAGI::Server::Process->daemonize($errors);
+}
+
+sub _log {
+    my ($self) = @_;
+    my $options = $self->{options};
+    return PAGI::Server::Log->new(
+        level  => $options->{log_level},
+        format => $options->{log_format},
+        quiet  => $options->{quiet}
+    );
 }
 
 # What needs rights comes before they are given up, what the application does comes after.
 sub _run_here {
-    my ($server, $identity, $ready) = @_;
+    my ($self, $server, $identity, $ready, $errors) = @_;
     my $loop = $server->own_loop;
     if ($identity) {
         $server->open_listeners;
         PAGI::Server::Process->become($identity);
     }
     $server->listen->get;
+    $loop->attach_signal(USR1 => sub { $self->_reopen($errors) }) if $errors;
     $ready->();
     return defined $server->run_loop ? FAILED : OK;
 }
 
+sub _reopen {
+    my ($self, $errors) = @_;
+    my $problem = $errors->reopen;
+    $self->_log->error("PAGI: $problem") if defined $problem;
+    return;
+}
+
 # A server of another class can only be told to run.
 sub _run_there {
-    my ($server, $identity, $ready) = @_;
+    my ($self, $server, $identity, $ready) = @_;
     PAGI::Server::Process->become($identity) if $identity;
     $ready->();
     $server->run;

@@ -141,6 +141,18 @@ my @SECTIONS = (
         )
     ],
     [
+        'Logs' => (
+            {
+                name  => 'error_log',
+                type  => 'string',
+                arg   => 'FILE',
+                about =>
+                    'What would go to standard error once the server starts goes there: its messages, warnings of the application. Opened'
+                    . ' anew on USR1. A server in the background has no other place for them.',
+            },
+        )
+    ],
+    [
         'Processes' => (
             {
                 name  => 'daemonize',
