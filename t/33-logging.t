@@ -63,10 +63,7 @@ subtest 'what a peer put into a message' => sub {
     my $forged = "bad: /a\nPAGI: fake line\e[31m\r\x{7f}\tend";
     is_deeply(
         [ lines_of(sub { $_[0]->error("PAGI: $forged"); $_[0]->error("csi \x{9b}31m \x{263a}") }) ],
-        [
-            "PAGI: bad: /a\n    PAGI: fake line\\x1b[31m\\x0d\\x7f\tend\n",
-            "csi \\x{9b}31m \xe2\x98\xba\n"
-        ],
+        [ "PAGI: bad: /a\n    PAGI: fake line\\x1b[31m\\x0d\\x7f\tend\n", "csi \\x{9b}31m \xe2\x98\xba\n" ],
         'neither looks like another message nor reaches the terminal'
     );
     my $server = TestServer->start(app => $app, access_log => undef);

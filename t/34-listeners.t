@@ -14,7 +14,7 @@ use PAGI::Server;
 use Socket qw(SOCK_STREAM);
 use Test::More;
 use TestServer;
-use TestTools   qw(content wait_for);
+use TestTools qw(content wait_for);
 use TestTools qw(refused);
 
 my $directory = File::Temp->newdir;
@@ -203,7 +203,7 @@ subtest 'inherited sockets' => sub {
     is(curl("http://127.0.0.1:$port/"),           "http 127.0.0.1 $port 127.0.0.1", '... a TCP one');
     is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody",        '... and a Unix one');
     unlike($server->log, qr/is closed/, '... without a complaint');
-    is($server->stop,                             0,                                'it stops');
+    is($server->stop, 0, 'it stops');
     ok(-S $path, '... and leaves the file to whoever made it');
 
     $server = inheriting([$tcp], { LISTEN_FDS => 1 },
@@ -225,12 +225,13 @@ subtest 'inherited sockets' => sub {
     $server = inheriting([ $tcp, $unix ], { LISTEN_FDS => 2 }, '--listen', 'fd:3', $app_file);
     ok($server->wait_for_log(qr{listening on http://127\.0\.0\.1:$port/}), 'fd:3');
     is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... serves');
-    is_deeply([ $server->log =~ /inherited descriptor (\d+): it is closed/g ], [4], '... and only the other one is closed');
+    is_deeply([ $server->log =~ /inherited descriptor (\d+): it is closed/g ],
+        [4], '... and only the other one is closed');
     $server->stop;
 
     my $pid_file = "$directory/inherited.pid";
     $server = inheriting([$tcp], { LISTEN_FDS => 1 }, '--daemonize', '--pid', $pid_file, $app_file);
-    is($server->wait, 0, 'in the background') or diag $server->log;
+    is($server->wait,                   0,                                'in the background') or diag $server->log;
     is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... it serves as well');
     my ($pid) = content($pid_file) =~ /(\d+)/;
     kill TERM => $pid if $pid;

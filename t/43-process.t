@@ -145,10 +145,12 @@ APP
     kill TERM => $pid;
     ok(wait_for(sub { !-e $pid_file }), 'TERM ends it');
 
-    my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, ReuseAddr => 1, Listen => 1) or die "port $port: $@";
+    my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, ReuseAddr => 1, Listen => 1)
+        or die "port $port: $@";
     ($status, undef, $error) = TestServer->finish('--error-log', $path, @command);
     is($status, 1, 'a server that cannot start');
-    like($_, qr/Error: Port $port is already in use/, '... tells it in front and in the log') for $error, content($path);
+    like($_, qr/Error: Port $port is already in use/, '... tells it in front and in the log')
+        for $error, content($path);
     close $taken;
 
     ($status, undef, $error) = TestServer->finish(@command);
@@ -160,8 +162,8 @@ APP
     is($status, 1, 'a log that cannot be written');
     like($error, qr{Error: Cannot write the error log .*/no/error\.log: No such file}, '... is named');
 
-    my $front = TestServer->spawn($^X, (map { "-I$_" } @INC), 'bin/pagi-server', '-E', 'development', '--port', $port,
-        '--error-log', "$directory/front.log", $who);
+    my $front = TestServer->spawn($^X, (map { "-I$_" } @INC),
+        'bin/pagi-server', '-E', 'development', '--port', $port, '--error-log', "$directory/front.log", $who);
     ok(wait_for(sub { content("$directory/front.log") =~ /listening/ }), 'a server in front');
     get($port, '/');
     ok(wait_for(sub { content("$directory/front.log") =~ m{"GET / } }), '... has its access log there, too');

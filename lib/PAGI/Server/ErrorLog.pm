@@ -50,7 +50,8 @@ sub settle {
 
 sub reopen {
     my ($self) = @_;
-    my $handle = $self->_append or return "the error log $self->{path} cannot be opened again, the old file goes on: $!";
+    my $handle = $self->_append
+        or return "the error log $self->{path} cannot be opened again, the old file goes on: $!";
     $self->{handle} = $handle;
     $self->_replace;
     return;
