@@ -3,6 +3,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Certificates;
 use Cwd        qw(getcwd);
 use File::Temp ();
 use Test::More;
@@ -192,6 +193,41 @@ subtest 'user and group' => sub {
     is($server->stop, 0,           'the server ends well');
     like(content("$directory/private/log"), qr/"GET/, 'its log was opened before');
     is(content("$directory/private/pid"), '', 'its pid file names nobody any more');
+    my $certificates = Certificates->new->authority('site');
+    chmod oct(755), $certificates->path('')         or die $!;
+    chmod oct(600), $certificates->path('site.key') or die $!;
+    $server = TestServer->spawn(
+        $^X, (map { "-I$_" } @INC),
+        'bin/pagi-server',               '--user',
+        'nobody',                        '--listen',
+        '127.0.0.1:0,tls',               '--listen',
+        "$directory/owned.sock",         '--ssl-cert',
+        $certificates->path('site.pem'), '--ssl-key',
+        $certificates->path('site.key'), '--access-log',
+        "$directory/owned.access.log",   '--error-log',
+        "$directory/owned.error.log",    $who
+    );
+    ok(wait_for(sub { content("$directory/owned.error.log") =~ /cannot be read/ }),
+        'a server that can read less than before');
+    is((stat "$directory/$_")[4], $uid, "$_ belongs to the user") for qw(owned.sock owned.access.log owned.error.log);
+    my $said = content("$directory/owned.error.log");
+    like(
+        $said,
+        qr/SSL key file cannot be read now: \S+site.key: Permission denied: a renewed/,
+        'a key for root is told of'
+    );
+    unlike($said, qr/site\.pem/, '... and a certificate for all is not');
+    rename "$directory/owned.$_", "$directory/owned.$_.1" or die $! for qw(access.log error.log);
+
+    for my $name (qw(access.log error.log)) {
+        open my $made, '>', "$directory/owned.$name" or die $!;
+        chown $uid, -1, $made or die $!;
+    }
+    $server->signal('USR1');
+    $server->signal('HUP');
+    ok(wait_for(sub { content("$directory/owned.error.log") =~ /certificate/ }),
+        'files that were made for it are taken on USR1');
+    is($server->stop, 0, 'the server ends well');
     my $other = TestServer->command('--group', 'nogroup', $who);
     @told = split ' ', get($other->port, '/')->{body};
     is($told[0],     '0/0',                      'a group alone changes the group only');

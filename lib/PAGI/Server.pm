@@ -144,15 +144,16 @@ sub _give_up {
 
 # Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
 sub open_listeners {
-    my ($self) = @_;
+    my ($self, %owner) = @_;
     return $self if $self->{worker};
     my $options = $self->{options};
-    $self->{listeners} = $self->_open_places;
+    $self->{listeners} = $self->_open_places(\%owner);
     $self->{worker}    = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
     PAGI::Server::AccessLog->start(
         $self->{worker},
         target => $options->{access_log},
-        format => $options->{access_log_format}
+        format => $options->{access_log_format},
+        owner  => $owner{uid},
     );
     return $self;
 }
@@ -160,7 +161,7 @@ sub open_listeners {
 # Sockets that whoever started the process has bound already are used where a place asks for them; all of them, if
 # nobody said where to listen.
 sub _open_places {
-    my ($self)    = @_;
+    my ($self, $owner) = @_;
     my $options   = $self->{options};
     my $inherited = $self->{inherited} //= eval { PAGI::Server::Inherited->from_environment };
     die Future::Exception->new("Cannot use inherited sockets: $@", 'listen', 0) if $@;
@@ -174,6 +175,7 @@ sub _open_places {
             backlog   => $options->{listener_backlog},
             reuseport => $options->{reuseport},
             inherited => $inherited,
+            owner     => $owner,
         );
     };
     die ref $@ ? Future::Exception->new($@->{message}, 'listen', @{$@}{qw(errno host port)}) : $@ if !@opened;
@@ -196,6 +198,7 @@ sub _start {
         $worker->secure($number, $tls->engine);
     }
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
+    $self->_warn_of_unreadable_certificates;
     $self->_watch;
     $self->_attach_signals;
     $self->{running} = 1;
@@ -260,6 +263,17 @@ sub _tls_for {
     return               if $self->{options}{disable_tls};
     return $place->{tls} if $place->{tls};
     return $place->{ssl} // $listener->{type} eq 'tcp' ? $self->{tls} : undef;
+}
+
+# They were read when the server was made, perhaps with rights that the process has given up.
+sub _warn_of_unreadable_certificates {
+    my ($self) = @_;
+    my %problems = map {
+        map { $_ => 1 }
+            $_->{tls}->unreadable
+    } grep { $_->{tls} } @{ $self->{listeners} };
+    $self->{log}->warn("PAGI: $_: a renewed certificate will not be loaded") for sort keys %problems;
+    return;
 }
 
 sub _watch {
@@ -1326,10 +1340,11 @@ The limit in force, the automatic one included.
 
 =head2 open_listeners
 
-    $server->open_listeners;
+    $server->open_listeners(uid => $uid, gid => $gid);
 
 Binds the addresses and opens the access log, without accepting anything: for programs that give up rights before
-L</listen>, which does it otherwise. Dies when that fails.
+L</listen>, which does it otherwise. Dies when that fails. C<uid> and C<gid>, both optional, are who the process is
+going to be: Unix sockets without C<socket_owner> and C<socket_group> and the file of the log will belong to them.
 
 =head2 own_loop
 

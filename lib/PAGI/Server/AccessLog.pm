@@ -3,6 +3,7 @@ package PAGI::Server::AccessLog;
 use strict;
 use warnings;
 
+use PAGI::Server::Process;
 use Peregrine;
 use Scalar::Util qw(blessed openhandle);
 
@@ -30,10 +31,19 @@ sub start {
     if    (ref $target || ref \$target eq 'GLOB') { $descriptor = _descriptor($target) }
     elsif ($target eq '-')                        { $descriptor = fileno STDOUT }
     else                                          { $path       = $target }
+    _give($path, $args{owner}) if defined $path && defined $args{owner};
     my $code = $worker->open_access_log($path, $descriptor, $args{format});
     return if $code >= 0;
     my $name = defined $path ? "'$path'" : 'the handle';
     die "PAGI::Server: option 'access_log': cannot write to $name: $!\n";
+}
+
+# A file that cannot be opened is the engine's to complain of.
+sub _give {
+    my ($path, $owner) = @_;
+    open my $file, '>>', $path or return;
+    PAGI::Server::Process->give($file, $owner);
+    return;
 }
 
 # A handle of another kind (a scalar, a tied handle, a logger) is given its lines by Perl.

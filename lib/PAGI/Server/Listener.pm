@@ -135,7 +135,8 @@ sub _open_unix {
     my $path      = $place->{path};
     my $inherited = $args->{inherited} && $args->{inherited}->take(pack_sockaddr_un($path));
     return { %{ _described($inherited) }, path => $path } if $inherited;
-    my $descriptor = Peregrine::open_unix($path, $args->{backlog}, map { $place->{$_} // -1 } qw(mode uid gid));
+    my $descriptor = Peregrine::open_unix($path, $args->{backlog},
+        map { $place->{$_} // $args->{owner}{$_} // -1 } qw(mode uid gid));
     if ($descriptor < 0) {
         my $errno  = $! + 0;
         my $reason = $errno == EADDRINUSE ? 'another process listens there, or the file is not a socket' : "$!";

@@ -43,6 +43,14 @@ sub become {
     return;
 }
 
+sub give {
+    my ($class, $handle, $uid) = @_;
+    my @status = stat $handle or return;
+    return if !-f _ || $status[4] == $uid;
+    chown $uid, -1, $handle or die "Cannot give a log file to user $uid: $!\n";
+    return;
+}
+
 # ---- Going on in the background -----------------------------------------------------------------
 
 # The way to the process in front, which ends when this is closed: not before a last word was printed.
@@ -109,6 +117,13 @@ not become it.
     PAGI::Server::Process->become($to);
 
 Changes user and group for good and clears the supplementary groups. Dies unless all of it worked.
+
+=head2 give
+
+    PAGI::Server::Process->give($handle, $uid);
+
+A file that is open, a log, belongs to that user from now on; its group stays. Nothing if it is no regular file. Dies when that
+fails.
 
 =head2 daemonize
 

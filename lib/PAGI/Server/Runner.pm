@@ -216,7 +216,8 @@ sub _run_here {
     my ($self, $server, $identity, $ready, $errors) = @_;
     my $loop = $server->own_loop;
     if ($identity) {
-        $server->open_listeners;
+        $server->open_listeners(%$identity{qw(uid gid)});
+        PAGI::Server::Process->give($errors->handle, $identity->{uid}) if $errors;
         PAGI::Server::Process->become($identity);
     }
     $server->listen->get;

@@ -37,7 +37,29 @@ sub _load {
     my ($self, $ssl, $load) = @_;
     my %given;    # absolute path => as it was given
     my $config = $self->_config($ssl, \%given);
-    return _in_words(\%given, sub { $load->($config) });
+    _in_words(\%given, sub { $load->($config) });
+    $self->{files} = _files($config);
+    return 1;
+}
+
+# By path, in words.
+sub _files {
+    my ($config) = @_;
+    my %kinds    = (cert_file => 'certificate', key_file => 'key', chain_file => 'chain');
+    my @found    = map {
+        my $certificate = $_;
+        map { [ $certificate->{$_} => "SSL $kinds{$_} file" ] } keys %kinds
+    } @{ $config->{certificates} };
+    return { map { @$_ } grep { defined $_->[0] } @found, [ $config->{ca_file} => 'SSL CA file' ] };
+}
+
+sub unreadable {
+    my ($self) = @_;
+    my @problems;
+    for my $path (sort keys %{ $self->{files} }) {
+        open my $file, '<', $path or push @problems, "$self->{files}{$path} cannot be read now: $path: $!";
+    }
+    return @problems;
 }
 
 # Runs the code; dies with the engine's words, in which paths look as they were given.
@@ -222,6 +244,12 @@ same files again. Dies as C<new> does, and then nothing has changed.
     $worker->secure($listener, $tls->engine);
 
 The L<Peregrine/TLS> object.
+
+=head2 unreadable
+
+    warn "$_\n" for $tls->unreadable;
+
+What the process cannot read any more of the files that it will load again when they change, in words.
 
 =head1 FUNCTIONS
 
