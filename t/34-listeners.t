@@ -71,6 +71,9 @@ subtest 'options' => sub {
             qr/there is no key 'bogus' here; there are proxy_protocol socket socket_gr/
         ],
         [ { listen => [ { socket => '/' . 'x' x 107 } ] }, qr/may have 107 bytes, and '\/x+' has 108/ ],
+        [ { listen => ['h:1,cert=/c,key=/k,plain'] },      qr/settings 'plain' and 'cert' contradict each other/ ],
+        [ { listen => ['h:1,proxy=::1,direct'] },          qr/settings 'direct' and 'proxy' contradict each other/ ],
+        [ { listen => ['h:1,tls,tls'] },                   qr/setting 'tls' is given twice/ ],
         [ { listen => ['h:1,tls'] },                  qr/'h:1,tls' is to speak TLS, but there is no option 'ssl'/ ],
         [ { listen => ['h:1,cert=/none,key=/none'] }, qr/SSL certificate file not found: \/none/ ],
         [ { socket_mode => 660 },    qr/option 'socket_mode' must be an octal mode from 0000 to 0777, not '660'/ ],

@@ -274,7 +274,14 @@ subtest 'without TLS' => sub {
     ok($server->wait_for_log(qr/TLS is disabled/), 'disable_tls warns');
     my $scope = $json->decode(TestClient::get($server->port, '/scope')->{body});
     is($scope->{scheme}, 'http', '... and serves plain HTTP');
-    ok(!exists $scope->{extensions}{tls}, '... without the tls extension');
+    my $place = TestServer->start(
+        app         => \&app,
+        quiet       => 0,
+        disable_tls => 1,
+        listen      => '127.0.0.1:0,cert=/nowhere,key=/nowhere'
+    );
+    ok($place->wait_for_log(qr/TLS is disabled/), '... also of one place with certificates of its own');
+    ok(!exists $scope->{extensions}{tls},         '... without the tls extension');
     my $liar = TestServer->start(app => \&app, quiet => 1, extensions => { tls => {}, fullflush => {} });
     is_deeply(
         $json->decode(TestClient::get($liar->port, '/scope')->{body})->{extensions},

@@ -70,10 +70,7 @@ sub _load_certificates {
     my ($self, $options, $given) = @_;
     return if !exists $given->{ssl} && !exists $given->{disable_tls};
     my $ssl = $options->{ssl};
-    if ($ssl && $options->{disable_tls}) {
-        $self->{log}->warn('PAGI: TLS is disabled by disable_tls: connections will not be encrypted');
-        $ssl = undef;
-    }
+    $ssl = undef if $options->{disable_tls};
     my $live = $self->{worker} && $self->{tls} && $ssl;
     my $tls  = eval { $live ? $self->{tls}->reload($ssl) && $self->{tls} : $ssl && PAGI::Server::TLS->new($ssl); };
     croak _without_newline($@) if $ssl && !$tls;
@@ -84,6 +81,8 @@ sub _load_certificates {
 # A place may have certificates of its own.
 sub _choose_places {
     my ($self, $places, $options) = @_;
+    $self->{log}->warn('PAGI: TLS is disabled by disable_tls: connections will not be encrypted')
+        if $options->{disable_tls} && ($options->{ssl} || grep { $_->{ssl} } @$places);
     for my $place (grep { ref $_->{ssl} && !$options->{disable_tls} } @$places) {
         $place->{tls} = eval { PAGI::Server::TLS->new($place->{ssl}) }
             or croak _without_newline($@ =~ s/option 'ssl'/option 'listen': '$place->{name}'/r);

@@ -31,6 +31,9 @@ my %SETTINGS = (
 );
 my %TAKES_VALUE = map { $_ => 1 } qw(cert key mode owner group proxy);
 
+# Settings that the first one contradicts.
+my %CONTRADICTS = (plain => [qw(tls cert key)], direct => ['proxy']);
+
 sub all {
     my ($class, $options) = @_;
     my $listen = $options->{listen};
@@ -99,13 +102,19 @@ sub _read {
     my ($text) = @_;
     my ($address, @settings) = split /,/, $text, -1;
     my $place = _address($address // '');
+    my %count;
     for my $setting (@settings) {
         my ($key, $value) = split /=/, $setting, 2;
         my $set = $SETTINGS{ $key // '' }
             or die "there is no setting '" . ($key // '') . "'; there are " . join(' ', sort keys %SETTINGS) . "\n";
         die "setting '$key' needs a value\n"  if $TAKES_VALUE{$key}  && (!defined $value || !length $value);
         die "setting '$key' takes no value\n" if !$TAKES_VALUE{$key} && defined $value;
+        die "setting '$key' is given twice\n" if $count{$key}++      && $key ne 'proxy';
         $set->($place, $value);
+    }
+    for my $key (grep { $count{$_} } sort keys %CONTRADICTS) {
+        my ($other) = grep { $count{$_} } @{ $CONTRADICTS{$key} } or next;
+        die "settings '$key' and '$other' contradict each other\n";
     }
     return $place;
 }
