@@ -18,8 +18,9 @@ use Time::HiRes qw(time);
 
 my $app = async sub {
     my ($scope, $receive, $send) = @_;
-    die "no\n"                                             if $scope->{type} ne 'http';
+    die "no\n" if $scope->{type} ne 'http';
     await IO::Async::Loop->new->delay_future(after => 0.5) if $scope->{path} eq '/slow';
+    await IO::Async::Loop->new->delay_future(after => 60)  if $scope->{path} eq '/for-ever';
     my $body = "served on $scope->{server}[0] for $scope->{client}[0]";
     await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
@@ -181,18 +182,49 @@ subtest 'stopping with a request in flight' => sub {
     my $client = TestClient->new($server->port)->send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
     my $idle   = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     is($idle->response->{status}, 200, 'another connection is idle');
-    $server->signal('TERM');
+    $server->signal('QUIT');
     is($idle->rest, '', '... and closed at once');
     my $response = $client->response;
     is($response->{status},             200,     'the request in flight is answered');
     is($response->{header}{connection}, 'close', '... with a word that it was the last');
     is($server->wait,                   0,       'then the server ends');
+    like(
+        $server->log,
+        qr/^PAGI: SIGQUIT: the server stops\nPAGI: requests in flight: 1, which have 30 seconds\n.*^PAGI: the server has stopped$/ms,
+        '... and has told so'
+    );
+
+    my $hasty = TestServer->start(app => $app);
+    my $held  = TestClient->new($hasty->port)->send("GET /for-ever HTTP/1.1\r\nHost: h\r\n\r\n");
+    select undef, undef, undef, 0.1;
+    $hasty->signal('TERM');
+    ok($hasty->wait_for_log(qr/in flight: 1/), 'a server that waits for a request');
+    $hasty->signal('TERM');
+    ok(defined $held->rest, '... cuts it at the second signal');
+    is($hasty->wait, 0, '... and ends');
+    like($hasty->log, qr/PAGI: SIGTERM again: force-closing 1 active connections/, '... with a word');
+
+    my $tardy = TestServer->start(
+        app => async sub {
+            my ($scope, $receive, $send) = @_;
+            die if $scope->{type} ne 'lifespan';
+            await $receive->();
+            await $send->({ type => 'lifespan.startup.complete' });
+            await $receive->();
+            print STDERR "tardy\n";
+            await IO::Async::Loop->new->delay_future(after => 60);
+        }
+    );
+    $tardy->signal('INT');
+    ok($tardy->wait_for_log(qr/tardy/), 'a server that waits for the shutdown of its application');
+    $tardy->signal('INT');
+    is($tardy->wait, 0, '... ends at the second signal');
 
     my $stubborn = TestServer->start(app => $app, shutdown_timeout => 0.2);
     my $cut      = TestClient->new($stubborn->port)->send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
     select undef, undef, undef, 0.1;
     my $start = time;
-    $stubborn->signal('INT')->signal('INT');
+    $stubborn->signal('INT');
     ok(defined $cut->rest, 'what takes too long is cut');
     cmp_ok(time - $start, '<', 0.45, '... in time');
     is($stubborn->wait, 0, '... and the server ends all the same');

@@ -288,8 +288,10 @@ sub _attach_signals {
     my ($self) = @_;
     weaken(my $weak = $self);
     my $loop = $self->loop;
-    my $stop = sub { $weak && $weak->_stop_by_signal };
-    my %on   = (TERM => $stop, INT => $stop);
+    my %on;
+    for my $name (qw(TERM INT QUIT)) {
+        $on{$name} = sub { $weak && $weak->_stop_by_signal($name) };
+    }
     for my $name (qw(HUP USR2)) {
         $on{$name} = sub { $weak && $weak->{log}->warn("PAGI: SIG$name only works in multi-worker mode") };
     }
@@ -301,10 +303,20 @@ sub _attach_signals {
 }
 
 sub _stop_by_signal {
-    my ($self) = @_;
-    return if $self->{stopping_by_signal}++;
+    my ($self, $name) = @_;
     my $loop = $self->loop;
+    return $self->_hurry($name) if $self->{stopping_by_signal}++;
+    $self->{log}->info("PAGI: SIG$name: the server stops");
     $self->shutdown->on_ready(sub { $loop->stop });
+    return;
+}
+
+# Whoever signals again does not want to wait: first for requests, then for the application's shutdown.
+sub _hurry {
+    my ($self, $name) = @_;
+    return $self->_cut("SIG$name again") if $self->{stopped};
+    $self->{log}->warn("PAGI: SIG$name again: not waiting for the application's shutdown");
+    $self->loop->stop;
     return;
 }
 
@@ -365,6 +377,7 @@ sub shutdown {
         $self->_drain->then(sub { $self->{lifespan}->shutdown($self->{options}{shutdown_timeout}) },)->on_ready(sub {
         $self->_close_worker($self->loop);
         delete @{$self}{qw(starting stopping lifespan stopping_by_signal)};
+        $self->{log}->info('PAGI: the server has stopped');
         });
     $self->{stopping} = $stopping if !$stopping->is_ready;
     return $stopping;
@@ -376,16 +389,20 @@ sub _drain {
     my $loop    = $self->loop;
     my $stopped = $self->{stopped} = $loop->new_future;
     my $timer;
-    $timer = $loop->watch_time(after => $self->{options}{shutdown_timeout}, code => sub { $self->_cut });
+    $timer =
+        $loop->watch_time(after => $self->{options}{shutdown_timeout}, code => sub { $self->_cut('Shutdown timeout') });
     $self->{worker}->drain;
     $self->_remove_socket_files;
+    my $count = $self->{worker}->stats->{exchanges};
+    $self->{log}->info("PAGI: requests in flight: $count, which have $self->{options}{shutdown_timeout} seconds")
+        if $count;
     return $stopped->on_ready(sub { $loop->unwatch_time($timer) });
 }
 
 sub _cut {
-    my ($self) = @_;
+    my ($self, $why) = @_;
     my $count = $self->connection_count;
-    $self->{log}->warn("PAGI: Shutdown timeout: force-closing $count active connections");
+    $self->{log}->warn("PAGI: $why: force-closing $count active connections");
     $self->{worker}->cut;
     return;
 }
@@ -1294,7 +1311,8 @@ Runs the application's lifespan startup, then listens. Returns a Future that res
 it accepts connections, and fails if it cannot. When the server is listening already, the same Future comes
 back. The server must have been added to a loop.
 
-While it runs, TERM and INT shut the server down and then stop the loop; HUP loads the certificates again, USR1
+While it runs, TERM, INT and QUIT shut the server down and then stop the loop; a second signal cuts the requests in flight, the next
+one does not wait for the application's shutdown either. HUP loads the certificates again, USR1
 opens the access log anew.
 
 =head2 shutdown
