@@ -70,6 +70,8 @@ CONF
         },
         'is read'
     );
+    my $marked = write_file('marked.conf', "\xef\xbb\xbfhost = h\n");
+    is_deeply(PAGI::Server::ConfigFile->read($marked), { host => 'h' }, 'a byte order mark is no part of it');
 };
 
 subtest 'what is wrong in a file' => sub {
@@ -88,8 +90,12 @@ subtest 'what is wrong in a file' => sub {
         ],
         [ "workers = 4\n", qr/line 1: option 'workers' cannot be '4': several worker processes are not there yet/ ],
     );
-    like(problem_of($_->[0]), $_->[1], $_->[0] =~ s/\n/; /gr) for @cases;
-    my ($status, undef, $error) = run_command('-c', '/no/such/file');
+    like(problem_of($_->[0]),              $_->[1], $_->[0] =~ s/\n/; /gr) for @cases;
+    like(problem_of("# \xe4\nhost = h\n"), qr/\Awrong\.conf line 1: this is not UTF-8\z/, 'another encoding');
+    my ($status, undef, $error) = run_command('-c', 'one', '-c', 'two');
+    is($status, 2, 'two files: status 2');
+    like($error, qr/\Apagi-server: option --config is given twice$/m, '... and why');
+    ($status, undef, $error) = run_command('-c', '/no/such/file');
     is($status, 2, 'a file that is not there: status 2');
     like($error, qr{cannot read the configuration file '/no/such/file': No such file}, '... and it is named');
 };

@@ -47,6 +47,8 @@ sub _specification {
 sub _taker {
     my ($given, $option) = @_;
     my $name = $option->{name};
+    return sub { $given->{$name} = defined $given->{$name} ? die "option --config is given twice\n" : "$_[1]" }
+        if $name eq 'config';
     return sub { push @{ $given->{$name} }, "$_[1]" }
         if $option->{many};
     return sub { $given->{$name} = "$_[1]" };

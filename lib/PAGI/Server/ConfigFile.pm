@@ -19,10 +19,12 @@ for my $option (grep { !$NOT_HERE{ $_->{name} } } PAGI::Server::Options::all()) 
 # Problems are thrown as a reference to their text, like those of the command line.
 sub read {
     my ($class, $path) = @_;
-    open my $in, '<:encoding(UTF-8)', $path or die \"cannot read the configuration file '$path': $!";
+    open my $in, '<:raw', $path or die \"cannot read the configuration file '$path': $!";
     my (%values, %line_of);
     while (my $line = <$in>) {
         my $place = "$path line $.";
+        utf8::decode($line) or die \"$place: this is not UTF-8";
+        $line =~ s/\A\x{feff}// if $. == 1;    # a byte order mark
         my ($name, $text) = _setting($line, $place) or next;
         my $option = $NAMES{ $name =~ tr/-/_/r } or die \"$place: there is no option '$name'";
         my $key    = $option->{name};
