@@ -117,6 +117,13 @@ subtest 'whom it is about, and on_error' => sub {
         'the line names connection and peer'
     );
     like($lines[1], qr/\APAGI: connection 2 \(127\.0\.0\.1:\d+\): .*: later/, '... also of one that died later');
+    $server->configure(on_error => undef);
+    my $count  = @lines;
+    my $client = TestClient->new($server->port)->send("GET /die HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $end    = time + 10;
+    $loop->loop_once(0.1) while @lines == $count && time < $end;
+    is(@lines - $count, 1, 'without on_error an exception is logged');
+    is(scalar @heard,   2, '... and that is all');
     $server->shutdown->get;
     $loop->remove($server);
 };

@@ -295,15 +295,19 @@ subtest 'what cannot be used is an error of the constructor' => sub {
     $files->write('locked.pem', $files->read('localhost.pem'));
     my $missing = $files->path('missing.pem');
     my @cases   = (
-        [ { cert_file     => $missing },                      qr/SSL certificate file not found: \Q$missing\E/ ],
-        [ { key_file      => $missing },                      qr/SSL key file not found: \Q$missing\E/ ],
-        [ { ca_file       => $missing },                      qr/SSL CA file not found: \Q$missing\E/ ],
-        [ { chain_file    => $missing },                      qr/SSL chain file not found: \Q$missing\E/ ],
-        [ { cert_file     => 'missing.pem' },                 qr/SSL certificate file not found: missing\.pem/ ],
-        [ { cert_file     => $files->path('text.pem') },      qr/holds no PEM certificate: \S+text\.pem/ ],
-        [ { key_file      => $files->path('text.pem') },      qr/holds no PEM private key: \S+text\.pem/ ],
-        [ { key_file      => $files->path('client.key') },    qr/does not match the certificate: key \S+client\.key/ ],
-        [ { key_file      => $files->path('encrypted.key') }, qr/encrypted and no key_password/ ],
+        [ { cert_file  => $missing },                      qr/SSL certificate file not found: \Q$missing\E/ ],
+        [ { key_file   => $missing },                      qr/SSL key file not found: \Q$missing\E/ ],
+        [ { ca_file    => $missing },                      qr/SSL CA file not found: \Q$missing\E/ ],
+        [ { chain_file => $missing },                      qr/SSL chain file not found: \Q$missing\E/ ],
+        [ { cert_file  => 'missing.pem' },                 qr/SSL certificate file not found: missing\.pem/ ],
+        [ { cert_file  => $files->path('text.pem') },      qr/holds no PEM certificate: \S+text\.pem/ ],
+        [ { key_file   => $files->path('text.pem') },      qr/holds no PEM private key: \S+text\.pem/ ],
+        [ { key_file   => $files->path('client.key') },    qr/does not match the certificate: key \S+client\.key/ ],
+        [ { key_file   => $files->path('encrypted.key') }, qr/encrypted and no key_password/ ],
+        [
+            { key_file => $files->path('encrypted.key'), key_password => sub { die "vault\n" } },
+            qr/option 'ssl': key_password died: vault/
+        ],
         [ { key_file      => $files->path('encrypted.key'), key_password => 'wrong' }, qr/key_password does not open/ ],
         [ { min_version   => 'SSLv3' },                  qr/min_version must be one of TLSv1_2 TLSv1_3, not 'SSLv3'/ ],
         [ { verify_client => 'maybe' },                  qr/verify_client must be one of .*, not 'maybe'/ ],

@@ -117,11 +117,17 @@ sub _certificate {
     for my $key (qw(cert_file key_file)) {
         _die("$where needs a $key") if !defined $files->{$key} || ref $files->{$key} || !length $files->{$key};
     }
-    my $password = $files->{key_password};
     return {
-        key_password => ref $password eq 'CODE' ? $password->() : $password,
+        key_password => _password($files->{key_password}, $where),
         map { $_ => _path($files->{$_}, $given) } qw(cert_file key_file chain_file),
     };
+}
+
+sub _password {
+    my ($password, $where) = @_;
+    return $password if ref $password ne 'CODE';
+    my $told = eval { [ scalar $password->() ] } or return _die("$where: key_password died: $@");
+    return $told->[0];
 }
 
 # A server may change its directory before it reads the files again. What is not given stays undef.

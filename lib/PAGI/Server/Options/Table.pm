@@ -14,6 +14,7 @@ use warnings;
 #   default, min, max   unless `engine` names the engine's limit that has them; `scale`: how many of the
 #           engine's units one unit of the option has
 #   of      the choices
+#   optional  undef is allowed as well
 #   many    may be given several times on the command line and in a file
 #   live    a running server takes a change over at once
 #   missing why it cannot be switched on, when what it needs does not exist yet
@@ -83,12 +84,13 @@ my @SECTIONS = (
                     . ' a few microseconds an event.',
             },
             {
-                name  => 'on_error',
-                flag  => '',
-                type  => 'code',
-                live  => 1,
-                shown => 'none',
-                about =>
+                name     => 'on_error',
+                flag     => '',
+                type     => 'code',
+                optional => 1,
+                live     => 1,
+                shown    => 'none',
+                about    =>
                     'Called with an exception and the scope of the request (undef if it was not in one) when the application'
                     . ' or a callback dies.',
             },

@@ -63,7 +63,10 @@ my %TYPES = (
         words  => sub { q{the name of a class} },
         allows => sub { !defined $_[1] || _is_text($_[1]) && $_[1] =~ /\A[A-Za-z_]\w*(?:::\w+)*\z/ },
     },
-    code => { words => sub { 'a code reference' }, allows => sub { _is_reference($_[1], 'CODE') } },
+    code => {
+        words  => sub { 'a code reference' . ($_[0]{optional} ? ' or undef' : '') },
+        allows => sub { _is_reference($_[1], 'CODE') || $_[0]{optional} && !defined $_[1] },
+    },
     hash => { words => sub { 'a hash reference' }, allows => sub { _is_reference($_[1], 'HASH') } },
     tls  => {
         words  => sub { 'a hash reference or undef' },
