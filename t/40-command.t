@@ -188,6 +188,11 @@ subtest 'a server that cannot start' => sub {
         '--quiet', '--host', 'no-such-host.invalid', $file
     );
     fails(
+        'a log that cannot be written',
+        1, qr{\AError: option 'access_log': cannot write to '/no/such/log': No such file}m,
+        '--quiet', '--port', 0, '--access-log', '/no/such/log', $file
+    );
+    fails(
         'a failed startup',
         1,    qr/Error: starting server: Lifespan startup failed: broken/,
         '-e', 'sub { $_[2]->({ type => "lifespan.startup.failed", message => "broken" }) }'

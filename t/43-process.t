@@ -172,6 +172,29 @@ APP
     is($front->log,  '', '... and has said nothing elsewhere');
 };
 
+subtest 'an application that goes elsewhere' => sub {
+    my $here    = getcwd();
+    my $moving  = write_file('moving.pl', 'chdir "/" or die; do "' . "$directory/who.pl" . '"');
+    my @command = ("$here/bin/pagi-server", '--pid', 'moved.pid', qw(--access-log moved.log --error-log moved.err));
+    chdir $directory or die $!;
+    my $port   = free_port();
+    my $server = TestServer->spawn($^X, (map { m{\A/} || ref ? "-I$_" : "-I$here/$_" } @INC),
+        @command, '--port', $port, 'moving.pl');
+    chdir $here or die $!;
+    ok(wait_for(sub { content("$directory/moved.err") =~ /listening/ }),
+        'the error log is where the command was started');
+    is(content("$directory/moved.pid"), $server->pid . "\n", '... and so is the pid file');
+    my @told = split ' ', get($port, '/')->{body};
+    is($told[-3], '/', '... though the application has gone');
+    like(
+        content("/proc/${\$server->pid}/cmdline"),
+        qr/\Apagi-server --pid moved\.pid .*moving\.pl/,
+        'ps shows what runs'
+    );
+    is($server->stop, 0, 'the server ends well');
+    like(content("$directory/moved.log"), qr/"GET/, 'the access log is there, too');
+};
+
 subtest 'user and group' => sub {
     my ($status, undef, $error) = TestServer->finish('--user', 'no-such-user', $who);
     is($status, 2, 'an unknown user is a mistake');

@@ -45,7 +45,7 @@ sub configure {
     for my $name (grep { PAGI::Server::Options::is_known($_) } keys %params) {
         my $value = delete $params{$name};
         eval { PAGI::Server::Options::check($name, $value); 1 } or croak _without_newline($@);
-        $given{$name} = $value;
+        $given{$name} = $name eq 'access_log' ? PAGI::Server::AccessLog::located($value) : $value;
     }
     my %options = (%{ $self->{options} }, %given);
     my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);

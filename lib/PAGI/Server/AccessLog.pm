@@ -3,6 +3,7 @@ package PAGI::Server::AccessLog;
 use strict;
 use warnings;
 
+use File::Spec;
 use PAGI::Server::Process;
 use Peregrine;
 use Scalar::Util qw(blessed openhandle);
@@ -15,6 +16,12 @@ sub is_target {
     return 1 if !defined $target;
     return length $target ? 1 : 0 if !ref $target && ref \$target ne 'GLOB';
     return defined openhandle($target) || blessed $target && $target->can('print') ? 1 : 0;
+}
+
+sub located {
+    my ($target) = @_;
+    return $target if !defined $target || ref $target || ref \$target eq 'GLOB' || $target eq '-';
+    return File::Spec->rel2abs($target);
 }
 
 sub format_problem {
@@ -94,6 +101,12 @@ The engine writes the access log (L<PAGI::Server/ACCESS LOG>); here is decided w
     my $ok = PAGI::Server::AccessLog::is_target($value);
 
 Whether a value can be a log: a path, C<->, a file handle, an object with C<print>, or undef for none.
+
+=head2 located
+
+    my $target = PAGI::Server::AccessLog::located('app.log');
+
+A path as an absolute one, whatever the working directory will be when the log is opened; any other target as it is.
 
 =head2 format_problem
 

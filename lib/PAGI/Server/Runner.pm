@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use Errno        qw(EACCES EADDRINUSE);
+use File::Spec   ();
 use Pod::Usage   ();
 use Scalar::Util qw(blessed);
 
@@ -61,9 +62,11 @@ sub _run {
     my $file = defined $options->{config} ? PAGI::Server::ConfigFile->read($options->{config}) : {};
     _choose_places($file, $options);
     $self->{options} = { %$file, %$options };
+    $self->{title}   = join ' ', PROGRAM, @arguments;
+    $self->_locate_files;
     $self->_choose_app($options, @words);
     $self->_choose_mode;
-    my $server = $self->_server($self->_load_app);
+    my $server = $self->_server;
     return $self->_check($server) if $self->{options}{check};
     return $self->_serve($server);
 }
@@ -112,6 +115,14 @@ sub _choose_places {
     return;
 }
 
+# The application may go to another directory when it is loaded: what a relative path means is settled before.
+sub _locate_files {
+    my ($self) = @_;
+    my $options = $self->{options};
+    $options->{$_} = File::Spec->rel2abs($options->{$_}) for grep { defined $options->{$_} } qw(pid error_log);
+    return;
+}
+
 # The mode decides what else is on by default.
 sub _choose_mode {
     my ($self)  = @_;
@@ -150,7 +161,7 @@ sub _wrapped {
 }
 
 sub _server {
-    my ($self, $app) = @_;
+    my ($self)     = @_;
     my $options    = $self->{options};
     my %for_server = map { $_ => $options->{$_} } grep { PAGI::Server::Options::is_known($_) } keys %$options;
     my $ssl        = eval { PAGI::Server::TLS::from_options($options) };
@@ -159,10 +170,16 @@ sub _server {
     my $class = $options->{server};
     if (defined $class) {
         eval "require $class; 1" or die "Error: Cannot load the server class $class: $@";
-        return $class->new(host => '127.0.0.1', port => 5000, quiet => 0, %for_server, app => $app);
+        return $class->new(host => '127.0.0.1', port => 5000, quiet => 0, %for_server, app => $self->_load_app);
     }
-    my $server = eval { PAGI::Server->new(%for_server, app => $app) };
-    return $server if $server;
+    # Its files are found where the command was started, and its mistakes before any code of the application runs.
+    my $server = eval {
+        PAGI::Server->new(%for_server, app => sub { });
+    };
+    if ($server) {
+        $server->configure(app => $self->_load_app);
+        return $server;
+    }
     my $problem = $@;
     $problem =~ s/\APAGI::Server: //;
     $problem =~ s/ at \S+ line \d+\.?\s*\z//;
@@ -175,6 +192,7 @@ sub _serve {
     my ($self, $server) = @_;
     my $options = $self->{options};
     _load_future_io();
+    $0 = $self->{title};    # what ps shows: loading a file may have made it the path of this program
     my $identity = PAGI::Server::Process->identity($options->{user}, $options->{group});
     my $errors   = defined $options->{error_log} ? PAGI::Server::ErrorLog->create($options->{error_log}) : undef;
     my $ready    = $self->_choose_front($errors);
@@ -250,6 +268,7 @@ sub _start_problem {
         return "Permission denied to bind to port $port" if defined $port && $errno == EACCES;
         return _line($error->message);
     }
+    return _line($error) if $error =~ s/\APAGI::Server: (?=option )//;
     return _line("starting server: $error");
 }
 
