@@ -88,6 +88,10 @@ subtest 'what is wrong in a file' => sub {
             "access_log_format = %z\n",
             qr/line 1: option 'access_log_format' must be clf.*not '%z' \('%z' at 0 is none of/
         ],
+        [
+            "access_log_format = combned\n",
+            qr/line 1: option 'access_log_format' must be clf, combined.*not 'combned' \(it has no percent atom/
+        ],
         [ "workers = 4\n", qr/line 1: option 'workers' cannot be '4': several worker processes are not there yet/ ],
     );
     like(problem_of($_->[0]),              $_->[1], $_->[0] =~ s/\n/; /gr) for @cases;

@@ -56,7 +56,7 @@ pub const presets = [_]struct { name: []const u8, format: []const u8 }{
     .{ .name = "combined", .format = common ++ " \"%{Referer}i\" \"%{User-Agent}i\"" },
     .{ .name = "common", .format = common },
     .{ .name = "tiny", .format = "%m %U%q %s %{ms}Tms" },
-    .{ .name = "json", .format = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\",\"method\":\"%m\",\"path\":\"%U\"," ++
+    .{ .name = "json", .format = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\",\"request\":\"%r\",\"method\":\"%m\",\"path\":\"%U\"," ++
         "\"query\":\"%q\",\"protocol\":\"%H\",\"status\":%s,\"bytes\":%B,\"duration_us\":%D," ++
         "\"referer\":\"%{Referer}i\",\"user_agent\":\"%{User-Agent}i\"}" },
 };
@@ -96,6 +96,8 @@ pub const Format = struct {
         } else text;
         var compiler: Compiler = .{ .arena = arena.allocator(), .json = std.mem.startsWith(u8, source, "{") };
         try compiler.read(source, fault);
+        // Nobody wants the same line for every request: it is a preset's name with a typo.
+        if (compiler.atoms == 0) return Compiler.bad(fault, 0, "", "has no percent atom and is none of clf combined common tiny json");
         try compiler.addText("\n");
         try compiler.endRun();
         return .{
@@ -118,6 +120,8 @@ const Compiler = struct {
     arena: std.mem.Allocator,
     json: bool,
     timed: bool = false,
+    /// Those that stand for something.
+    atoms: usize = 0,
     rest_bytes_max: usize = 0,
     runs: std.ArrayList([]const Early) = .empty,
     ops: std.ArrayList(Op) = .empty,
@@ -149,6 +153,7 @@ const Compiler = struct {
         } else if (end < source.len and source[end] == '>') end += 1; // Apache's "the last status", which is the only one here
         if (end == source.len) return bad(fault, at, source[at..], "lacks its letter");
         const whole = source[at .. end + 1];
+        if (source[end] != '%') c.atoms += 1;
         if (argument.len > 0 or std.mem.findScalar(u8, whole, '{') != null) {
             try c.withArgument(source[end], argument, at, whole, fault);
         } else try c.plain(source[end], at, whole, fault);
@@ -283,6 +288,8 @@ test "what is wrong is named with its place" {
         .{ "%{%Y}t", 0, "%{%Y}t", "is not %{iso}t" },
         .{ "%{X}o", 0, "%{X}o", "is none of %{Name}i" },
         .{ "a\nb", 0, "a\nb", "has a control byte" },
+        .{ "combned", 0, "", "has no percent atom" },
+        .{ "100%%", 0, "", "has no percent atom" },
     };
     for (cases) |case| {
         var fault: Fault = .{};
