@@ -46,9 +46,14 @@ const Bench = struct {
     memory: i32,
 
     fn init(format: []const u8, limits: per.Config) !Bench {
+        return initAt("127.0.0.1", format, limits);
+    }
+
+    fn initAt(ip: []const u8, format: []const u8, limits: per.Config) !Bench {
         const memory: i32 = @intCast(linux.memfd_create("access", 0));
         errdefer per.io.file.close(memory);
         return .{ .simulation = try .init(gpa, .{
+            .ip = ip,
             .access_log = .{ .target = .{ .fd = memory }, .format = format },
             .limits = limits,
         }, .{ .seed = 1, .window_bytes = 100_000, .short_read_permille = 0 }), .memory = memory };
@@ -92,9 +97,42 @@ test "what the parser refuses has a line as well, and cannot break it" {
     try bench.expectLog("GET\\x01/ HTTP/1.1|- 400 -\n" ++
         "\\x16\\x03\\x01\\x02\\x00\\x01|- 400 -\n" ++
         "GET /xyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy HTTP/1.1|- 414 -\n" ++
-        "GET / HTTP/1.1|- 413 -\n" ++
+        "GET / HTTP/1.1|GET 413 -\n" ++
         "POST /p HTTP/1.1|POST 413 -\n" ++
-        "GET /slow HTTP/1.1|- 408 -\n");
+        "GET /slow HTTP/1.1|GET 408 -\n");
+}
+
+test "a refused request is described as far as it can be read, and its time is that since its first byte" {
+    var bench: Bench = try .init("%h %m %U%q %H %{X-A}i %s %T", .{ .body_bytes_max = 10, .head_ms = 3000 });
+    const simulation = &bench.simulation;
+    _ = try simulation.exchange("POST /a?b=c HTTP/1.0\r\nX-A: told\r\nContent-Length: 11\r\n\r\n");
+    _ = try simulation.exchange("GET /bad HTTP/1.1\r\nX-A: told\r\nno colon\r\nHost: h\r\n\r\n");
+    const slow = try simulation.connect();
+    try slow.send("\r\nGET /slow HTTP/1.1\r\nX-A: told\r\nX-B");
+    try simulation.settle();
+    try slow.send(": x");
+    try simulation.advance(3100);
+    try bench.expectLog("10.0.0.0 POST /a?b=c HTTP/1.0 told 413 0\n" ++
+        "10.0.0.1 GET /bad HTTP/1.1 told 400 0\n" ++
+        "10.0.0.2 GET /slow HTTP/1.1 told 408 3\n");
+}
+
+test "whoever is turned away at the door has a line" {
+    var bench: Bench = try .init("%r %s %L", .{ .connections_max = 1, .descriptors_reserved = 4 });
+    const held = try bench.simulation.connect();
+    try held.send("GET /held HTTP/1.1\r\nHost: h\r\n\r\n");
+    try bench.simulation.settle();
+    // With a slot to read its 503 in; the third one has none.
+    for (0..3) |_| _ = try bench.simulation.connect();
+    try bench.simulation.settle();
+    try bench.expectLog("GET /held HTTP/1.1 200 1-1\n- 503 2-1\n- 503 3-1\n- 503 4-1\n");
+
+    // The simulated clients with IPv6 addresses have those of one /64.
+    bench = try .initAt("::1", "%r %s %L", .{ .address_connections_max = 1 });
+    _ = try bench.simulation.connect();
+    _ = try bench.simulation.connect();
+    try bench.simulation.settle();
+    try bench.expectLog("- 429 2-1\n");
 }
 
 test "a response that the client does not take is cut short, and only what it took counts" {

@@ -1198,7 +1198,8 @@ the server is started again:
 
 =head1 ACCESS LOG
 
-Every answered request has a line, those included that were refused before the application heard of them; it is
+Every answered request has a line, those included that were refused before the application heard of them, with as
+much of them as can be read and the time since their first byte, and connections that were turned away with a 503 or 429; it is
 written when the response, the event stream or the WebSocket has ended. The engine writes it by a thread of its
 own: lines are in the file within a second, and a disk that is slow or full costs lines, never time. On USR1 a log with
 a path is opened anew, for rotation.
@@ -1208,7 +1209,7 @@ C<access_log_format> is one of
     clf, common   %h %l %u %t "%r" %s %b
     combined      %h %l %u %t "%r" %s %b "%{Referer}i" "%{User-Agent}i"
     tiny          %m %U%q %s %{ms}Tms
-    json          an object with time, id, pid, client, method, path, query, protocol, status, bytes,
+    json          an object with time, id, pid, client, request, method, path, query, protocol, status, bytes,
                   duration_us, referer and user_agent
 
 or made of these atoms:

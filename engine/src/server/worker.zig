@@ -310,6 +310,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteBegin = access_part.noteBegin;
         pub const noteEnd = access_part.noteEnd;
         pub const noteRefusal = access_part.noteRefusal;
+        pub const noteTurnedAway = access_part.noteTurnedAway;
         pub const peerEnded = input.peerEnded;
         pub const queueRejection = accepting.queueRejection;
         pub const peerOfExchange = output.peerOfExchange;
@@ -433,7 +434,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 switch (connection.overdue(w.now, &w.config)) {
                     .not_yet => w.arm(peer),
                     .close => w.close(peer),
-                    .turn_away => accepting.reject(w, peer),
+                    .turn_away => accepting.reject(w, peer, connection.input.unread()),
                     .refuse => input.refuseUnread(w, peer, .{ .status = 408, .detail = "The request head took too long." }, connection.input.unread()),
                     .body_stalled => w.bodyStalled(peer, connection.phase.exchange),
                     .write_stalled => w.sever(peer, .write_timeout),

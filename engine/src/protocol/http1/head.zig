@@ -146,6 +146,17 @@ pub const Parser = struct {
     }
 };
 
+/// Fills `head` with what can be told of a request that was refused, or is not complete, for those who keep a log: `bytes` begin with its
+/// request line. False: not even that can be read, and `head` is scratch.
+pub fn glimpse(bytes: []const u8, limits: *const Limits, head: *Head) bool {
+    var parser: Parser = .{};
+    _ = parser.parse(bytes, limits, head);
+    if (parser.place != .fields) return false;
+    head.text = bytes;
+    head.fields = head.storage[0..parser.place.fields.count];
+    return true;
+}
+
 /// What nearly every request line is, in few steps: a common method, a path without anything encoded, perhaps a query, HTTP/1.1, and
 /// all of it there. The index behind its end; null sends everything else the long way, which says the same of this one.
 fn plainRequestLine(bytes: []const u8, line_max: usize, head: *Head) ?usize {

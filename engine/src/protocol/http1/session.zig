@@ -21,6 +21,7 @@ pub const BodyKind = framing.BodyKind;
 pub const Lines = encode.Lines;
 pub const Event = event.Event;
 pub const Head = head_room.Head;
+pub const glimpse = head_room.glimpse;
 pub const Limits = framing.Limits;
 pub const Refusal = event.Refusal;
 pub const Span = @import("../http/target.zig").Span;

@@ -15,8 +15,8 @@ pub fn Accept(comptime W: type) type {
         pub fn adopt(w: *W, listener: u32, socket: io_room.Socket, from: io_room.Address) void {
             if (w.stopping != .no) return w.io.close(socket);
             // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are cut.
-            if (w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(w, listener, socket);
-            const peer = open(w, listener, socket) catch return rejectBluntly(w, listener, socket);
+            if (w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(w, listener, socket, &from);
+            const peer = open(w, listener, socket) catch return rejectBluntly(w, listener, socket, &from);
             noteClient(w, peer, &from);
             const bound = &w.listeners.items[listener].address;
             noteServer(w, peer, &(if (bound.isWildcard()) w.io.localAddress(socket) orelse bound.* else bound.*));
@@ -32,7 +32,7 @@ pub fn Accept(comptime W: type) type {
                 w.refreshCertificates(tls);
                 peer.connection.tunnel = Tunnel.create(w.gpa, tls) catch return w.close(peer);
                 peer.connection.phase = .{ .handshake = .{ .since = w.now } };
-            } else if (over and !w.health.isSet()) return reject(w, peer);
+            } else if (over and !w.health.isSet()) return reject(w, peer, "");
             peer.connection.surplus = over;
             if (!over) w.stats.accepted += 1;
             w.arm(peer);
@@ -60,6 +60,7 @@ pub fn Accept(comptime W: type) type {
             // A rate allows the next one within a second.
             const len = http1.refusalResponse(refusal, w.date.text(), if (fast) 1 else w.config.retry_after_s, &space);
             peer.connection.outbox.append(&w.pool, space[0..len]) catch return w.close(peer);
+            w.noteRefusal(&peer.connection, refusal, "");
             const polite = peer.seat.isCounted();
             peer.connection.phase = .farewell;
             if (!w.flush(peer)) return;
@@ -129,24 +130,28 @@ pub fn Accept(comptime W: type) type {
             unreachable; // the io only names listeners that it was given
         }
 
-        /// Says 503 to a connection over the limit, and closes it in order.
-        pub fn reject(w: *W, peer: *Peer) void {
-            queueRejection(w, peer) catch return w.close(peer);
+        /// Says 503 to a connection over the limit, and closes it in order. `raw`: what has come of its request.
+        pub fn reject(w: *W, peer: *Peer, raw: []const u8) void {
+            queueRejection(w, peer, raw) catch return w.close(peer);
             if (w.flush(peer)) w.settle(peer);
         }
 
         /// The connection gets a 503 and ends; the caller flushes.
-        pub fn queueRejection(w: *W, peer: *Peer) error{OutOfMemory}!void {
+        pub fn queueRejection(w: *W, peer: *Peer, raw: []const u8) error{OutOfMemory}!void {
             noteRejected(w);
             var space: [http1.refusal_bytes_max]u8 = undefined;
             try peer.connection.outbox.append(&w.pool, rejection(w, &space));
+            w.noteRefusal(&peer.connection, at_capacity, raw);
             peer.connection.phase = .farewell;
         }
 
-        fn rejectBluntly(w: *W, listener: u32, socket: io_room.Socket) void {
+        fn rejectBluntly(w: *W, listener: u32, socket: io_room.Socket, from: *const io_room.Address) void {
             noteRejected(w);
+            const place = &w.listeners.items[listener];
             // There is no word before a handshake.
-            if (w.listeners.items[listener].tls != null or w.listeners.items[listener].proxies != null) return w.io.close(socket);
+            if (place.tls != null or place.proxies != null) return w.io.close(socket);
+            w.numbers +%= 1;
+            w.noteTurnedAway(from, place.address.port() orelse 0, w.numbers, at_capacity);
             var space: [http1.refusal_bytes_max]u8 = undefined;
             // No connection has this token, so whatever the io reports of the socket finds nobody.
             const nobody = @backingInt(Ticket.none);
@@ -156,9 +161,10 @@ pub fn Accept(comptime W: type) type {
             w.io.close(socket);
         }
 
+        const at_capacity: http1.Refusal = .{ .status = 503, .detail = "The server is at capacity." };
+
         fn rejection(w: *W, space: *[http1.refusal_bytes_max]u8) []const u8 {
-            const refusal: http1.Refusal = .{ .status = 503, .detail = "The server is at capacity." };
-            return space[0..http1.refusalResponse(refusal, w.date.text(), w.config.retry_after_s, space)];
+            return space[0..http1.refusalResponse(at_capacity, w.date.text(), w.config.retry_after_s, space)];
         }
 
         fn noteRejected(w: *W) void {

@@ -1,6 +1,7 @@
 //! The part of a worker that keeps the access log: what it is told of requests, and when its news reach the host.
 const std = @import("std");
 const http1 = @import("protocol").http1;
+const io_room = @import("io");
 const access_log = @import("../access_log.zig");
 const AccessLog = access_log.AccessLog;
 const Connection = @import("../connection.zig").Connection;
@@ -53,13 +54,35 @@ pub fn Access(comptime W: type) type {
             });
         }
 
-        /// A request is refused before it became an exchange; `raw` are its first bytes.
+        /// A request is refused before it became an exchange; `raw`: what has come of it, from its request line on. Nothing may have come.
+        /// Its time is that since its first byte. Spoils `w.head` and `w.client`.
         pub fn noteRefusal(w: *W, connection: *Connection, refusal: http1.Refusal, raw: []const u8) void {
             const log = if (w.access) |*log| log else return;
             connection.request_count +%= 1;
-            const subject = subjectOf(connection, connection.peer_text.slice(), null, raw);
+            var subject = subjectOf(connection, connection.peer_text.slice(), null, raw);
+            if (http1.glimpse(raw, &w.limits, &w.head)) {
+                w.client = .of(connection, &w.trust, &w.head, &w.client_text);
+                subject.peer = w.client.address;
+                subject.head = &w.head;
+            }
+            writeRefusal(w, log, &subject, refusal, switch (connection.phase) {
+                .head => |head| w.now -| head.since,
+                else => 0,
+            });
+        }
+
+        /// A socket is refused before it became a connection, in words.
+        pub fn noteTurnedAway(w: *W, client: *const io_room.Address, local_port: u16, number: u32, refusal: http1.Refusal) void {
+            const log = if (w.access) |*log| log else return;
+            var buffer: [io_room.Address.text_bytes_max]u8 = undefined;
+            const peer = if (client.port() == null) "" else client.hostText(&buffer);
+            writeRefusal(w, log, &.{ .peer = peer, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, 0);
+        }
+
+        fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: http1.Refusal, waited_ms: u64) void {
             const micros = clock(w, log);
-            const entry = log.begin(&w.pool, &subject, w.wall_seconds, micros) orelse return;
+            const begun_us = micros -| waited_ms * std.time.us_per_ms;
+            const entry = log.begin(&w.pool, subject, w.wall_seconds -| waited_ms / std.time.ms_per_s, begun_us) orelse return;
             log.end(&w.pool, entry, &.{
                 .status = refusal.status,
                 .body_bytes = http1.refusalBodyBytes(refusal),

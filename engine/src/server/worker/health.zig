@@ -29,7 +29,7 @@ pub fn HealthPart(comptime W: type) type {
                 return true;
             }
             if (!peer.connection.surplus) return false;
-            w.queueRejection(peer) catch w.close(peer);
+            w.queueRejection(peer, w.head.text) catch w.close(peer);
             return true;
         }
 
@@ -113,7 +113,7 @@ pub fn HealthPart(comptime W: type) type {
             peer.connection.session = own.session;
             peer.connection.phase = own.phase;
             peer.seat = guest.seat;
-            if (over) return w.reject(peer);
+            if (over) return w.reject(peer, guest.bytes);
             w.stats.accepted += 1;
             w.pump(peer, guest.bytes);
         }

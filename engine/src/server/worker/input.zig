@@ -100,7 +100,7 @@ pub fn Input(comptime W: type) type {
         fn begin(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
             if (w.intercept(peer)) return;
-            const slot = w.exchanges.add() catch return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, "");
+            const slot = w.exchanges.add() catch return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, w.head.text);
             const exchange = slot.item;
             exchange.* = .{ .ticket = slot.ticket, .connection = connection, .active_at = w.now, .idle_ms = w.config.request_idle_ms };
             if (!connection.session.inputComplete()) exchange.input = .{ .wanted = .begin(w.now) };

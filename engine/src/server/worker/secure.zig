@@ -93,7 +93,7 @@ pub fn Secure(comptime W: type) type {
                     },
                     .want_more => break,
                     .closed => return w.peerEnded(peer, .eof),
-                    .plain_http => return answerPlain(w, peer, tunnel),
+                    .plain_http => return answerPlain(w, peer, tunnel, ciphertext),
                     .failed => |reason| return failed(w, peer, tunnel, reason),
                 }
             }
@@ -106,16 +106,18 @@ pub fn Secure(comptime W: type) type {
 
         fn established(w: *W, peer: *Peer) error{OutOfMemory}!void {
             peer.connection.phase = .{ .idle = .{ .since = w.now } };
-            if (peer.connection.surplus and !w.health.isSet()) try w.queueRejection(peer);
+            if (peer.connection.surplus and !w.health.isSet()) try w.queueRejection(peer, "");
         }
 
-        /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands.
-        fn answerPlain(w: *W, peer: *Peer, tunnel: *Tunnel) void {
+        /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands. Its first byte shows that, so that
+        /// `plaintext` begins with its request.
+        fn answerPlain(w: *W, peer: *Peer, tunnel: *Tunnel, plaintext: []const u8) void {
             var space: [http1.refusal_bytes_max]u8 = undefined;
             const refusal: http1.Refusal = .{ .status = 400, .detail = "This port speaks TLS: use https, not http." };
             const len = http1.refusalResponse(refusal, w.date.text(), null, &space);
             w.stats.refused += 1;
             tunnel.wire.append(&w.pool, space[0..len]) catch return w.close(peer);
+            w.noteRefusal(&peer.connection, refusal, plaintext);
             bidFarewell(w, peer, tunnel);
         }
 
