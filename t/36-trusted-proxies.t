@@ -104,6 +104,8 @@ subtest 'X-Forwarded-For' => sub {
         [ '... with a port',          [ $for . '192.0.2.1:4711' ],                           'http 192.0.2.1 4711' ],
         [ 'IPv6',                     [ $for . '2001:DB8:0::1' ],                            'http 2001:db8::1 0' ],
         [ '... with a port',          [ $for . '[2001:db8::1]:80' ],                         'http 2001:db8::1 80' ],
+        [ 'IPv4 in IPv6',             [ $for . '::ffff:192.0.2.1' ],                         'http 192.0.2.1 0' ],
+        [ '... that is trusted',      [ $for . '192.0.2.1, ::ffff:10.2.3.4' ],               'http 192.0.2.1 0' ],
         [ 'the rightmost',            [ $for . '198.51.100.1, 192.0.2.1' ],                  'http 192.0.2.1 0' ],
         [ '... that is not trusted',  [ $for . '198.51.100.1, 192.0.2.1,10.1.1.1,fd00::1' ], 'http 192.0.2.1 0' ],
         [ 'of several fields',        [ $for . '192.0.2.1', $for . '10.0.0.1' ],             'http 192.0.2.1 0' ],
@@ -151,7 +153,7 @@ subtest 'X-Forwarded-For' => sub {
     ok($lines{"192.0.2.77 200\n"}, 'the access log has the client');
     ok($lines{"192.0.2.66 101\n"}, '... of a WebSocket');
     ok($lines{"127.0.0.1 200\n"},  '... or the proxy, if it says nothing');
-    ok($lines{"127.0.0.1 400\n"},  '... or is refused');
+    ok($lines{"192.0.2.55 400\n"}, '... also of a request that is refused');
 };
 
 subtest 'Forwarded' => sub {

@@ -71,6 +71,18 @@ pub const Address = union(enum) {
         };
     }
 
+    /// The IPv4 address that one of ::ffff:0:0/96 stands for, which is what an IPv6 socket calls an IPv4 peer (RFC 4291, 2.5.5.2); others
+    /// as they are.
+    pub fn unmapped(self: *const Address) Address {
+        switch (self.*) {
+            .v4, .unix => {},
+            .v6 => |v6| if (std.mem.startsWith(u8, &v6.bytes, &v4_prefix)) return .{ .v4 = .{ .bytes = v6.bytes[v4_prefix.len..].*, .port = v6.port } },
+        }
+        return self.*;
+    }
+
+    const v4_prefix: [12]u8 = @as([10]u8, @splat(0)) ++ .{ 0xff, 0xff };
+
     /// The port, or null for a unix socket.
     pub fn port(self: *const Address) ?u16 {
         return switch (self.*) {
@@ -199,7 +211,7 @@ pub const ListenOptions = struct {
     backlog: u31 = 4096,
     /// Several sockets may listen at one address and the kernel spreads the connections (SO_REUSEPORT). IP only.
     reuse_port: bool = false,
-    /// An IPv6 socket at "::" leaves IPv4 alone. Off: it serves both, and IPv4 peers look like "::ffff:1.2.3.4".
+    /// An IPv6 socket at "::" leaves IPv4 alone. Off: it serves both, and IPv4 peers look like "::ffff:1.2.3.4": see Address.unmapped.
     v6_only: bool = false,
     /// A socket file at whose other end nobody listens is what a dead server left behind: remove it, then bind. Unix only.
     replace_stale: bool = true,
@@ -274,6 +286,17 @@ fn expectText(expected: []const u8, address: Address) !void {
     const back = Address.fromSystem(&storage, length).?;
     try testing.expect(back.eql(&address));
     try testing.expectEqualStrings(expected, back.text(&buffer));
+}
+
+test "an IPv4 address in an IPv6 one" {
+    for ([_][2][]const u8{ .{ "::ffff:192.0.2.1", "192.0.2.1" }, .{ "192.0.2.1", "192.0.2.1" }, .{ "::fffe:c000:201", "::fffe:c000:201" }, .{ "::1", "::1" } }) |case| {
+        var buffer: [Address.text_bytes_max]u8 = undefined;
+        const address: Address = try .parse(case[0], 80);
+        try testing.expectEqualStrings(case[1], address.unmapped().hostText(&buffer));
+        try testing.expectEqual(80, address.unmapped().port());
+    }
+    const path: Address = try .unixPath("/x");
+    try testing.expect(path.unmapped().eql(&path));
 }
 
 test "addresses in text" {

@@ -146,19 +146,11 @@ pub const Admission = struct {
 
     /// IPv4 gets the part of the space where IPv6 has multicast, from which nobody connects.
     fn keyOf(address: *const io.Address) ?u64 {
-        const mapped: [12]u8 = @as([10]u8, @splat(0)) ++ .{ 0xFF, 0xFF };
-        switch (address.*) {
-            .v4 => |v4| return v4Key(&v4.bytes),
-            .v6 => |v6| {
-                if (std.mem.startsWith(u8, &v6.bytes, &mapped)) return v4Key(v6.bytes[12..16]);
-                return std.mem.readInt(u64, v6.bytes[0..8], .big);
-            },
-            .unix => return null,
-        }
-    }
-
-    fn v4Key(bytes: *const [4]u8) u64 {
-        return 0xFFFF_FFFF_0000_0000 | @as(u64, std.mem.readInt(u32, bytes, .big));
+        return switch (address.unmapped()) {
+            .v4 => |v4| 0xFFFF_FFFF_0000_0000 | @as(u64, std.mem.readInt(u32, &v4.bytes, .big)),
+            .v6 => |v6| std.mem.readInt(u64, v6.bytes[0..8], .big),
+            .unix => null,
+        };
     }
 
     // ---- The table

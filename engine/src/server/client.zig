@@ -44,7 +44,7 @@ pub const Client = struct {
         if (trail.secure) |secure| client.secure = secure;
         const named = trail.client orelse return;
         var buffer: [io.Address.text_bytes_max]u8 = undefined;
-        text.set(addressOf(named).hostText(&buffer));
+        text.set(addressOf(named).unmapped().hostText(&buffer));
         client.address = text.slice();
         client.port = named.port;
     }
