@@ -3,6 +3,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Certificates;
 use Fcntl      qw(O_NONBLOCK O_RDONLY);
 use File::Temp ();
 use Future::AsyncAwait;
@@ -115,8 +116,14 @@ GET /2 200 5 +
 GET /3 200 5 +
 - - 400 23 -
 - - 400 23 -
-- - 413 18 -
+POST /large 413 18 -
 LOG
+    SKIP: {
+        skip 'built without TLS', 2 if !PAGI::Server->has_tls;
+        my $files = Certificates->new->authority('ca')->issue('server', subject => '/CN=localhost');
+        $text = log_of('%U %s', sub { get($_[0], '/plain') }, ssl => { $files->pair('server') });
+        is($text, "/plain 400\n", 'plain HTTP at a TLS port');
+    }
     $text = log_of('"%r" %s', sub { exchange($_[0], "GET /\e[31m\"x HTTP/1.1\r\n\r\n") });
     is($text, qq{"GET /\\x1b[31m\\x22x HTTP/1.1" 400\n}, 'a request line that was refused is shown, and harmless');
 };
@@ -183,6 +190,17 @@ subtest 'rotation' => sub {
     is(content($path),     "/after\n",  '... the new one what came after');
 };
 
+subtest 'a disk that is full' => sub {
+    my $server = TestServer->start(app => $app, access_log => '/dev/full', access_log_format => '%U');
+    get($server->port, '/') for 1 .. 3;
+    is($server->stop, 0, 'the server ends well');
+    like(
+        $server->log,
+        qr{Access log '/dev/full': it cannot be written \(no space left on device\); 3 lines were dropped$}m,
+        '... and says how many lines were lost, where and why'
+    );
+};
+
 subtest 'a log that nobody reads' => sub {
     my $path = "$directory/fifo";
     POSIX::mkfifo($path, oct 600) or die "mkfifo: $!";
@@ -200,7 +218,7 @@ subtest 'a log that nobody reads' => sub {
         $count++ if $client->response->{status} == 200;
     }
     is($count, 100, 'costs no answer');
-    ok($server->wait_for_log(qr/Access log: \d+ lines were dropped/), '... but lines, which are counted');
+    ok($server->wait_for_log(qr/Access log '\Q$path\E': \d+ lines were dropped/), '... but lines, which are counted');
     is($server->stop, 0, 'the server ends well');
 };
 

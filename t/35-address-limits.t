@@ -56,7 +56,7 @@ subtest 'open connections' => sub {
     is_refused(from('127.0.0.1', $server), 5, 'still one more') for 1 .. 20;
     ok(
         $server->wait_for_log(
-            qr/Connection \d+ rejected: 127\.0\.0\.1 has too many open connections \(limit 3; 1 rejected/),
+            qr/Connection \d+ rejected: 127\.0\.0\.1 has too many open connections \(limit 3\)$/m),
         'a line in the log'
     );
     my $lines = () = $server->log =~ /rejected:/g;
@@ -65,6 +65,12 @@ subtest 'open connections' => sub {
     sleep 0.2;
     is_welcome(from('127.0.0.1', $server), 'after one has closed');
     is(scalar(grep { ask($_)->{status} == 200 } @open[ 1, 2 ]), 2, 'those that were there are served on');
+    is($server->stop, 0, 'the server ends well');
+    my $log  = $server->log;
+    my $told = 0;
+    $told += length $1 ? $1 : 1
+        while $log =~ /(?|^PAGI: ()Connection \d+ rejected:|; (\d+) more since|^PAGI: (\d+) more connections)/mg;
+    is($told, 21, '... and what is left over is told at the end');
 };
 
 subtest 'a flood of refused connections does not hold the place of others' => sub {

@@ -41,6 +41,9 @@ pub const file = @import("file.zig");
 /// Lines to a file, written by a thread of its own.
 pub const LogFile = @import("log_file.zig").LogFile;
 pub const LogTarget = @import("log_file.zig").Target;
+pub const LogNews = @import("log_file.zig").News;
+/// What an errno means, in words.
+pub const failureText = @import("failure.zig").text;
 /// Threads of the engine's own.
 pub const thread = @import("thread.zig");
 /// The process that this is.
@@ -173,6 +176,7 @@ test {
     _ = @import("socket_file.zig");
     _ = zone;
     _ = @import("log_file.zig");
+    _ = @import("failure.zig");
     _ = @import("queue.zig");
     _ = @import("readiness.zig");
     _ = @import("epoll.zig");

@@ -22,11 +22,11 @@ pub const Target = union(enum) {
 /// What is new about the state of the file.
 pub const News = struct {
     /// The errno of the last attempt to write; 0: it works.
-    errno: u16,
+    errno: u16 = 0,
     /// The errno of an attempt to open it again, after which the old one goes on; 0: none failed.
-    reopen_errno: u16,
+    reopen_errno: u16 = 0,
     /// Lines dropped since the last news.
-    dropped: u64,
+    dropped: u64 = 0,
 };
 
 /// Why a log cannot be opened.
@@ -168,15 +168,33 @@ pub const LogFile = struct {
         return .{ .errno = errno, .reopen_errno = log.reopen_errno.swap(0, .monotonic), .dropped = log.dropped };
     }
 
-    /// Writes what is left and ends the thread. A file that takes nothing is given some time, then the thread is left to itself.
-    pub fn close(log: *LogFile) void {
+    /// Writes what is left and ends the thread. A file that takes nothing is given some time, then the thread is left to itself. What is new
+    /// then; lines that were not written count as dropped.
+    pub fn close(log: *LogFile) News {
         // In a fork there is no thread, and what is left is the parent's to write.
-        if (sys.processId() != log.pid) return log.free();
+        if (sys.processId() != log.pid) {
+            log.free();
+            return .{};
+        }
         log.wish.store(.close, .release);
         log.ringBell();
         log_calls.sleepOn(&log.ended, 0, farewell_ms);
         if (log.ended.load(.acquire) != 0) log.thread.join() else log.thread.detach();
+        const lost = log.linesPending();
+        var told = log.news() orelse News{};
+        // Why, even if it was told before.
+        if (lost > 0) told.errno = log.errno.load(.monotonic);
+        told.dropped += lost;
         log.letGo();
+        return told;
+    }
+
+    /// Lines of which not every byte is written.
+    fn linesPending(log: *const LogFile) u64 {
+        var count: u64 = 0;
+        var at = log.tail.load(.monotonic);
+        while (at != log.at) : (at += 1) count += @intFromBool(log.ring[@intCast(at & (log.ring.len - 1))] == '\n');
+        return count;
     }
 
     fn letGo(log: *LogFile) void {
@@ -319,7 +337,7 @@ test "many more lines than the ring holds arrive whole and in order" {
         line(log, text);
         if (log.dropped == dropped) try expected.appendSlice(testing.allocator, text) else try std.Thread.yield();
     }
-    log.close();
+    _ = log.close();
     const buffer = try testing.allocator.alloc(u8, 128 * 1024);
     defer testing.allocator.free(buffer);
     try testing.expectEqualStrings(expected.items, contents(memory, buffer));
@@ -342,7 +360,16 @@ test "a reader that does not read costs lines, never time" {
     const news = log.news().?;
     try testing.expect(news.dropped > 0);
     try testing.expectEqual(null, log.news());
-    log.close();
+    _ = log.close();
+}
+
+test "lines that are left at the end are counted" {
+    var errno: u16 = 0;
+    const log: *LogFile = try .open(testing.allocator, .{ .path = "/dev/full" }, 4096, &errno);
+    for (0..3) |_| line(log, "lost\n");
+    const news = log.close();
+    try testing.expectEqual(3, news.dropped);
+    try testing.expectEqual(@backingInt(linux.E.NOSPC), news.errno);
 }
 
 test "after reopen, lines go to a new file of the same name" {
@@ -357,7 +384,7 @@ test "after reopen, lines go to a new file of the same name" {
     log.reopen();
     while (true) if (tmp.dir.access(testing.io, "access.log", .{})) |_| break else |_| try std.Thread.yield();
     line(log, "second\n");
-    log.close();
+    try testing.expectEqual(0, log.close().dropped);
     var buffer: [64]u8 = undefined;
     try testing.expectEqualStrings("first\n", try tmp.dir.readFile(testing.io, "access.log.1", &buffer));
     try testing.expectEqualStrings("second\n", try tmp.dir.readFile(testing.io, "access.log", &buffer));

@@ -32,6 +32,16 @@ pub const Options = struct {
     bytes_max: u32,
 };
 
+/// A longer path has its end shown.
+const path_bytes_shown = 200;
+
+fn tail(path: []const u8) []const u8 {
+    return path[path.len -| path_bytes_shown..];
+}
+
+/// Enough for what `news` and `close` say.
+pub const news_bytes_max = 256 + path_bytes_shown;
+
 /// A request that has begun.
 pub const Entry = struct {
     kept: line.Kept,
@@ -81,14 +91,24 @@ pub const AccessLog = struct {
         };
     }
 
-    /// Writes what is left.
-    pub fn close(log: *AccessLog) void {
-        switch (log.sink) {
-            .file => |file| file.close(),
-            .host => |*host| host.lines.deinit(log.gpa),
-        }
+    /// Writes what is left. What the server's own log should say about that, or null.
+    pub fn close(log: *AccessLog, buffer: []u8) ?[]const u8 {
+        const text = switch (log.sink) {
+            .file => |file| text: {
+                var path: [path_bytes_shown]u8 = undefined;
+                const shown = tail(file.path);
+                @memcpy(path[0..shown.len], shown);
+                const len = shown.len;
+                break :text log.newsText(file.close(), buffer, path[0..len]);
+            },
+            .host => |*host| text: {
+                host.lines.deinit(log.gpa);
+                break :text log.newsText(.{}, buffer, "");
+            },
+        };
         log.format.deinit();
         log.* = undefined;
+        return text;
     }
 
     /// Keeps what is known of a request; null without memory. `micros` is looked at if the format is timed.
@@ -188,24 +208,25 @@ pub const AccessLog = struct {
 
     /// What the server's own log should say about the file, or null.
     pub fn news(log: *AccessLog, buffer: []u8) ?[]const u8 {
+        return switch (log.sink) {
+            .file => |file| log.newsText(file.news() orelse .{}, buffer, tail(file.path)),
+            .host => log.newsText(.{}, buffer, ""),
+        };
+    }
+
+    fn newsText(log: *AccessLog, told: io.LogNews, buffer: []u8, path: []const u8) ?[]const u8 {
         const dropped = log.host_dropped;
         log.host_dropped = 0;
-        const told: @TypeOf(io.LogFile.news(undefined).?) = switch (log.sink) {
-            .file => |file| file.news() orelse .{ .errno = 0, .reopen_errno = 0, .dropped = 0 },
-            .host => .{ .errno = 0, .reopen_errno = 0, .dropped = 0 },
-        };
         var writer: std.Io.Writer = .fixed(buffer);
-        writer.writeAll("Access log:") catch {};
+        writer.writeAll("Access log") catch {};
+        if (path.len > 0) writer.print(" '{s}'", .{path}) catch {};
+        writer.writeAll(":") catch {};
         const start = writer.end;
-        if (told.errno != 0) writer.print(" it cannot be written ({s});", .{errnoName(told.errno)}) catch {};
-        if (told.reopen_errno != 0) writer.print(" it cannot be opened again ({s}), the old file goes on;", .{errnoName(told.reopen_errno)}) catch {};
+        if (told.errno != 0) writer.print(" it cannot be written ({s});", .{io.failureText(told.errno)}) catch {};
+        if (told.reopen_errno != 0) writer.print(" it cannot be opened again ({s}), the old file goes on;", .{io.failureText(told.reopen_errno)}) catch {};
         if (told.dropped + dropped > 0) writer.print(" {d} lines were dropped;", .{told.dropped + dropped}) catch {};
         if (writer.end == start) return null;
         return std.mem.trimEnd(u8, writer.buffered(), ";");
-    }
-
-    fn errnoName(errno: u16) []const u8 {
-        return std.enums.tagName(std.posix.E, @as(std.posix.E, @fromBackingInt(errno))) orelse "unknown error";
     }
 };
 
@@ -263,7 +284,10 @@ test "a line in each preset" {
         var fault: Fault = .{};
         var errno: u16 = 0;
         var log: AccessLog = try .open(testing.allocator, .{ .target = .host, .format = case[0], .bytes_max = 4096 }, &fault, &errno);
-        defer log.close();
+        defer {
+            var space: [news_bytes_max]u8 = undefined;
+            _ = log.close(&space);
+        }
         const subject: Subject = .{ .peer = "192.0.2.1", .local_port = 80, .connection = 1, .request = 1, .head = null, .raw = "GARBAGE\r\n" };
         const entry = log.begin(&pool, &subject, 1_700_000_000, 5).?;
         log.end(&pool, entry, &.{ .status = 400, .body_bytes = 12, .end = .closes, .micros = 1_500_047 });
@@ -281,7 +305,10 @@ test "a host that does not take its lines loses some, and hears how many" {
     var fault: Fault = .{};
     var errno: u16 = 0;
     var log: AccessLog = try .open(testing.allocator, .{ .target = .host, .bytes_max = 1000 }, &fault, &errno);
-    defer log.close();
+    defer {
+        var space: [news_bytes_max]u8 = undefined;
+        _ = log.close(&space);
+    }
     const subject: Subject = .{ .peer = "::1", .local_port = 80, .connection = 1, .request = 1, .head = null };
     for (0..100) |_| log.end(&pool, log.begin(&pool, &subject, 0, 0).?, &.{ .status = 400, .body_bytes = 0, .end = .closes });
     try testing.expect(log.gathered().len <= 1000);

@@ -237,7 +237,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             };
             worker.setAccessLog(options, &fault, &errno) catch |err| {
                 if (err == error.BadFormat) complain("access log: \"{s}\" at {d} {s}", .{ fault.atom, fault.at, fault.reason });
-                if (err == error.CannotOpen) complain("access log: cannot be opened (errno {d})", .{errno});
+                if (err == error.CannotOpen) complain("access log: cannot be opened ({s})", .{io.failureText(errno)});
                 return err;
             };
         }
@@ -568,7 +568,6 @@ test {
     _ = @import("simulation.zig");
     _ = @import("signals.zig");
     _ = @import("slab.zig");
-    _ = @import("sparse.zig");
     _ = @import("stall.zig");
     _ = @import("status.zig");
     _ = @import("timer.zig");

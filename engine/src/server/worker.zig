@@ -26,7 +26,8 @@ const assert = std.debug.assert;
 const protocol = @import("protocol");
 const http1 = protocol.http1;
 const io_room = @import("io");
-const AccessLog = @import("access_log.zig").AccessLog;
+const access_log = @import("access_log.zig");
+const AccessLog = access_log.AccessLog;
 const admission_file = @import("admission.zig");
 const Admission = admission_file.Admission;
 const tls = @import("tls");
@@ -45,8 +46,8 @@ const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const Porter = @import("porter.zig").Porter;
 const slab = @import("slab.zig");
-const Sparse = @import("sparse.zig").Sparse;
 const Ticket = slab.Ticket;
+const Troubles = @import("tally.zig").Troubles;
 const timer = @import("timer.zig");
 const types = @import("types.zig");
 const websocket_file = @import("websocket.zig");
@@ -99,7 +100,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         scratch: secure.Scratch = .{},
         handshakes: Handshakes = .{},
         /// What is told now and then only.
-        troubles: struct { handshake: Sparse = .{}, header: Sparse = .{}, full: Sparse = .{}, unwelcome: Sparse = .{}, fields: Sparse = .{} } = .{},
+        troubles: Troubles = .{},
         connections_max: u32,
         admission: *Admission,
         numbers: u32 = 0,
@@ -175,7 +176,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (w.porter) |porter| porter.close();
             var it = w.peers.iterator();
             while (it.next()) |peer| w.release(peer);
-            if (w.access) |*log| log.close();
+            var buffer: [access_log.news_bytes_max]u8 = undefined;
+            if (w.access) |*log| _ = log.close(&buffer);
             w.gpa.free(w.head.storage);
             w.corked.deinit(w.gpa);
             w.corked_spare.deinit(w.gpa);
@@ -478,9 +480,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.host.notice(w, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
         }
 
-        /// So often at most, about what peers can do by the thousand.
-        pub const trouble_pause_ms = 1000;
-
         /// The connection is lost: its exchange, if any, is aborted.
         pub fn fail(w: *Self, peer: *Peer, reason: Reason) void {
             switch (peer.connection.phase) {
@@ -577,6 +576,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         fn checkStopped(w: *Self) void {
             if (w.stopping != .draining or w.peers.count > 0) return;
             w.stopping = .stopped;
+            accepting.tellRest(w);
+            access_part.endAccessLog(w);
             w.host.stopped(w);
         }
 

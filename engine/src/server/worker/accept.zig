@@ -3,6 +3,7 @@
 const io_room = @import("io");
 const http1 = @import("protocol").http1;
 const Connection = @import("../connection.zig").Connection;
+const Level = @import("../types.zig").Level;
 const Ticket = @import("../slab.zig").Ticket;
 const Tunnel = @import("../tunnel.zig").Tunnel;
 
@@ -69,15 +70,15 @@ pub fn Accept(comptime W: type) type {
 
         fn noteUnwelcome(w: *W, peer: *const Peer) void {
             w.stats.rejected += 1;
-            const count = w.troubles.unwelcome.again(w.now, W.trouble_pause_ms) orelse return;
+            const others = w.troubles.unwelcome.add(w.now) orelse return;
             var buffer: [192]u8 = undefined;
             const why, const limit, const unit = switch (peer.seat.verdict) {
                 .too_fast => .{ "opens connections too fast", w.config.address_rate_max, " a second" },
                 .too_many, .welcome => .{ "has too many open connections", w.config.address_connections_max, "" },
             };
             const connection = &peer.connection;
-            w.say(.warn, &buffer, "Connection {d} rejected: {s} {s} (limit {d}{s}; {d} rejected since the last report)", .{
-                connection.number, connection.peerName(), why, limit, unit, count,
+            w.say(.warn, &buffer, "Connection {d} rejected: {s} {s} (limit {d}{s}){f}", .{
+                connection.number, connection.peerName(), why, limit, unit, others,
             });
         }
 
@@ -119,7 +120,8 @@ pub fn Accept(comptime W: type) type {
             const port = address.port() orelse return;
             var buffer: [io_room.Address.text_bytes_max]u8 = undefined;
             number.* = port;
-            text.set(address.hostText(&buffer));
+            // Nobody cares that an IPv4 peer came to a socket that serves both.
+            text.set(address.unmapped().hostText(&buffer));
         }
 
         /// The worker's number of a listener of the io.
@@ -138,7 +140,7 @@ pub fn Accept(comptime W: type) type {
 
         /// The connection gets a 503 and ends; the caller flushes.
         pub fn queueRejection(w: *W, peer: *Peer, raw: []const u8) error{OutOfMemory}!void {
-            noteRejected(w);
+            noteRejected(w, peer.connection.number, peer.connection.peer_text.slice());
             var space: [http1.refusal_bytes_max]u8 = undefined;
             try peer.connection.outbox.append(&w.pool, rejection(w, &space));
             w.noteRefusal(&peer.connection, at_capacity, raw);
@@ -146,12 +148,14 @@ pub fn Accept(comptime W: type) type {
         }
 
         fn rejectBluntly(w: *W, listener: u32, socket: io_room.Socket, from: *const io_room.Address) void {
-            noteRejected(w);
+            w.numbers +%= 1;
+            var buffer: [io_room.Address.text_bytes_max]u8 = undefined;
+            const client = if (from.port() == null) "" else from.unmapped().hostText(&buffer);
+            noteRejected(w, w.numbers, client);
             const place = &w.listeners.items[listener];
             // There is no word before a handshake.
             if (place.tls != null or place.proxies != null) return w.io.close(socket);
-            w.numbers +%= 1;
-            w.noteTurnedAway(from, place.address.port() orelse 0, w.numbers, at_capacity);
+            w.noteTurnedAway(client, place.address.port() orelse 0, w.numbers, at_capacity);
             var space: [http1.refusal_bytes_max]u8 = undefined;
             // No connection has this token, so whatever the io reports of the socket finds nobody.
             const nobody = @backingInt(Ticket.none);
@@ -167,11 +171,27 @@ pub fn Accept(comptime W: type) type {
             return space[0..http1.refusalResponse(at_capacity, w.date.text(), w.config.retry_after_s, space)];
         }
 
-        fn noteRejected(w: *W) void {
+        fn noteRejected(w: *W, number: u32, client: []const u8) void {
             w.stats.rejected += 1;
-            if (w.troubles.full.again(w.now, W.trouble_pause_ms) == null) return;
-            var buffer: [96]u8 = undefined;
-            w.say(.warn, &buffer, "Connection rejected: at capacity ({d}/{d})", .{ w.peers.count, w.connections_max });
+            const others = w.troubles.full.add(w.now) orelse return;
+            var buffer: [160]u8 = undefined;
+            const from = if (client.len > 0) client else "unix";
+            w.say(.warn, &buffer, "Connection {d} ({s}) rejected: at capacity ({d}/{d}){f}", .{ number, from, w.peers.count, w.connections_max, others });
+        }
+
+        /// The worker ends: what the last reports did not tell.
+        pub fn tellRest(w: *W) void {
+            inline for (.{
+                .{ Level.warn, &w.troubles.full, "connections were rejected: at capacity" },
+                .{ Level.warn, &w.troubles.unwelcome, "connections were rejected: their addresses had too many" },
+                .{ Level.warn, &w.troubles.header, "connections were closed: PROXY protocol" },
+                .{ Level.info, &w.troubles.handshake, "TLS handshakes failed" },
+            }) |rest| {
+                const level, const tally, const what = rest;
+                const count = tally.take().count;
+                var buffer: [128]u8 = undefined;
+                if (count > 0) w.say(level, &buffer, "{d} more " ++ what, .{count});
+            }
         }
 
         /// The io has paused accepting: it goes on after a pause.
@@ -180,11 +200,8 @@ pub fn Accept(comptime W: type) type {
             w.accept_at = w.now + w.config.accept_pause_ms;
             if (!first) return;
             var buffer: [128]u8 = undefined;
-            if (exhausted) {
-                w.say(.warn, &buffer, "Accepting pauses: out of descriptors or memory (errno {d})", .{errno});
-            } else {
-                w.say(.warn, &buffer, "Accepting pauses: errno {d}", .{errno});
-            }
+            const hint = if (exhausted) ": the process is out of descriptors or memory" else "";
+            w.say(.warn, &buffer, "Accepting pauses{s} ({s})", .{ hint, io_room.failureText(errno) });
         }
     };
 }

@@ -1,7 +1,6 @@
 //! The part of a worker that keeps the access log: what it is told of requests, and when its news reach the host.
 const std = @import("std");
 const http1 = @import("protocol").http1;
-const io_room = @import("io");
 const access_log = @import("../access_log.zig");
 const AccessLog = access_log.AccessLog;
 const Connection = @import("../connection.zig").Connection;
@@ -21,7 +20,8 @@ pub fn Access(comptime W: type) type {
         pub fn setAccessLog(w: *W, options: ?access_log.Options, fault: *access_log.Fault, errno: *u16) SetError!void {
             if (w.exchanges.count > 0) return error.OutOfOrder;
             const fresh: ?AccessLog = if (options) |o| try .open(w.gpa, o, fault, errno) else null;
-            if (w.access) |*log| log.close();
+            var buffer: [access_log.news_bytes_max]u8 = undefined;
+            if (w.access) |*log| _ = log.close(&buffer);
             w.access = fresh;
         }
 
@@ -72,11 +72,9 @@ pub fn Access(comptime W: type) type {
         }
 
         /// A socket is refused before it became a connection, in words.
-        pub fn noteTurnedAway(w: *W, client: *const io_room.Address, local_port: u16, number: u32, refusal: http1.Refusal) void {
+        pub fn noteTurnedAway(w: *W, client: []const u8, local_port: u16, number: u32, refusal: http1.Refusal) void {
             const log = if (w.access) |*log| log else return;
-            var buffer: [io_room.Address.text_bytes_max]u8 = undefined;
-            const peer = if (client.port() == null) "" else client.hostText(&buffer);
-            writeRefusal(w, log, &.{ .peer = peer, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, 0);
+            writeRefusal(w, log, &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, 0);
         }
 
         fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: http1.Refusal, waited_ms: u64) void {
@@ -118,10 +116,19 @@ pub fn Access(comptime W: type) type {
                 }
             }
             if (w.now -| w.access_told_at < news_ms and w.access_told_at != 0) return;
-            var buffer: [256]u8 = undefined;
+            var buffer: [access_log.news_bytes_max]u8 = undefined;
             const news = log.news(&buffer) orelse return;
             w.access_told_at = w.now;
             w.host.notice(w, .warn, news);
+        }
+
+        /// The last request has ended: writes what is left, and tells what could not be written.
+        pub fn endAccessLog(w: *W) void {
+            const log = if (w.access) |*log| log else return;
+            var buffer: [access_log.news_bytes_max]u8 = undefined;
+            const news = log.close(&buffer);
+            w.access = null;
+            if (news) |text| w.host.notice(w, .warn, text);
         }
 
         /// Between two reports of trouble with the log.

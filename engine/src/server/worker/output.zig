@@ -41,15 +41,12 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// Once a minute: an application that does it does it with every response.
-        const dropped_pause_ms = 60_000;
-
         fn noteDropped(w: *W, connection: *const Connection) void {
-            const count = w.troubles.fields.again(w.now, dropped_pause_ms) orelse return;
+            const others = w.troubles.fields.add(w.now) orelse return;
             var buffer: [256]u8 = undefined;
             const text = "connection {d} ({s}): The response has fields that are the server's to send (Connection, Transfer-Encoding and " ++
-                "the like): they are left out ({d} responses since the last report)";
-            w.say(.warn, &buffer, text, .{ connection.number, connection.peerName(), count });
+                "the like): they are left out{f}";
+            w.say(.warn, &buffer, text, .{ connection.number, connection.peerName(), others });
         }
 
         /// Sends the next piece of the body, the last one with `last`.

@@ -75,10 +75,10 @@ pub fn Proxied(comptime W: type) type {
         /// Nothing can be answered before a header. One line a second, with the number of those that it stands for.
         fn cut(w: *W, peer: *Peer, reason: []const u8) void {
             const connection = &peer.connection;
-            if (w.troubles.header.again(w.now, W.trouble_pause_ms)) |count| {
+            if (w.troubles.header.add(w.now)) |others| {
                 var buffer: [256]u8 = undefined;
-                w.say(.warn, &buffer, "PROXY protocol: {s} (connection {d} of {s} port {d}; {d} since the last report)", .{
-                    reason, connection.number, connection.peerName(), connection.peer_port, count,
+                w.say(.warn, &buffer, "PROXY protocol: {s} (connection {d} of {s} port {d}){f}", .{
+                    reason, connection.number, connection.peerName(), connection.peer_port, others,
                 });
             }
             w.close(peer);

@@ -142,10 +142,10 @@ pub fn Secure(comptime W: type) type {
 
         /// Scanners fail by the thousand: one line a second, with the number of those that it stands for.
         fn noteFailure(w: *W, peer: *Peer, reason: []const u8) void {
-            const count = w.troubles.handshake.again(w.now, W.trouble_pause_ms) orelse return;
+            const others = w.troubles.handshake.add(w.now) orelse return;
             var buffer: [256]u8 = undefined;
-            w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {s} port {d}; {d} since the last report)", .{
-                reason, peer.connection.number, peer.connection.peerName(), peer.connection.peer_port, count,
+            w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {s} port {d}){f}", .{
+                reason, peer.connection.number, peer.connection.peerName(), peer.connection.peer_port, others,
             });
         }
 

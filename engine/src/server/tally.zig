@@ -1,0 +1,63 @@
+//! Counts what may happen by the thousand, scanners' handshakes for instance, so that one line a second tells of it.
+//! Refuses to know: who is told, and in which words.
+const std = @import("std");
+
+/// How many have happened that no report has told of.
+pub const Tally = struct {
+    untold: u32 = 0,
+    told_at: ?u64 = null,
+    /// Between two reports.
+    pause_ms: u32 = 1000,
+
+    /// One more. What its report has to say of the others, or null if it is one of those that the next report tells of.
+    pub fn add(tally: *Tally, now: u64) ?Others {
+        if (tally.told_at) |at| if (now -| at < tally.pause_ms) {
+            tally.untold += 1;
+            return null;
+        };
+        tally.told_at = now;
+        return tally.take();
+    }
+
+    /// Those that are left over.
+    pub fn take(tally: *Tally) Others {
+        defer tally.untold = 0;
+        return .{ .count = tally.untold };
+    }
+};
+
+/// What a worker tells of now and then only.
+pub const Troubles = struct {
+    /// TLS handshakes that failed.
+    handshake: Tally = .{},
+    /// Headers of the PROXY protocol that were refused.
+    header: Tally = .{},
+    /// Connections over the limit.
+    full: Tally = .{},
+    /// Connections over the limit of their address.
+    unwelcome: Tally = .{},
+    /// Responses with fields that are the server's to send: an application that does it does it with every response.
+    fields: Tally = .{ .pause_ms = 60_000 },
+};
+
+/// Prints itself as the end of a report about one of them; nothing if there are no others.
+pub const Others = struct {
+    count: u32,
+
+    pub fn format(others: Others, writer: *std.Io.Writer) std.Io.Writer.Error!void {
+        if (others.count > 0) try writer.print("; {d} more since the last report", .{others.count});
+    }
+};
+
+test "one report a second, and none is forgotten" {
+    const testing = std.testing;
+    var tally: Tally = .{};
+    try testing.expectEqual(0, tally.add(0).?.count);
+    for (1..1000) |now| try testing.expectEqual(null, tally.add(now));
+    try testing.expectEqual(999, tally.add(1000).?.count);
+    try testing.expectEqual(null, tally.add(1001));
+    try testing.expectEqual(1, tally.take().count);
+    try testing.expectEqual(0, tally.take().count);
+    try testing.expectFmt("x; 3 more since the last report", "x{f}", .{Others{ .count = 3 }});
+    try testing.expectFmt("x", "x{f}", .{Others{ .count = 0 }});
+}
