@@ -50,6 +50,7 @@ sub configure {
     my %options = (%{ $self->{options} }, %given);
     my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);
     eval { PAGI::Server::Options::check_together(\%options, \%named); 1 } or croak _without_newline($@);
+    $self->_check_raised(\%given) if $self->{worker};
     my @places = eval { PAGI::Server::Place->all(\%options) };
     croak 'PAGI::Server: ' . _without_newline($@) if !@places;
     $self->SUPER::configure(%params);
@@ -61,6 +62,16 @@ sub configure {
     $self->_choose_places(\@places, \%options)
         if !$self->{places} || grep { /\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/ } keys %given;
     $self->_configure_worker(\%given) if $self->{worker};
+    return;
+}
+
+# The engine's worker has room for so many fields as it was made with.
+sub _check_raised {
+    my ($self, $given) = @_;
+    my $name = 'max_header_count';
+    my $made = $self->{header_count} // $self->{options}{$name};
+    croak "PAGI::Server: option '$name' cannot be raised above $made while the server runs, not to $given->{$name}"
+        if defined $given->{$name} && $given->{$name} > $made;
     return;
 }
 
@@ -148,6 +159,7 @@ sub open_listeners {
     my $options = $self->{options};
     $self->{listeners} = $self->_open_places(\%owner);
     $self->{worker}    = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
+    $self->{header_count} = $options->{max_header_count};
     PAGI::Server::AccessLog->start(
         $self->{worker},
         target => $options->{access_log},
@@ -202,6 +214,23 @@ sub _start {
     $self->_attach_signals;
     $self->{running} = 1;
     $self->_banner;
+    $self->_check_descriptors;
+    return;
+}
+
+# Descriptors that the engine keeps for other things than connections, and few connections for a server.
+use constant { DESCRIPTORS_RESERVED => 50, CONNECTIONS_FEW => 100 };
+
+# Whoever runs into the limit on open files later sees connections wait, and no reason.
+sub _check_descriptors {
+    my ($self) = @_;
+    my $files  = POSIX::sysconf(POSIX::_SC_OPEN_MAX()) // return;
+    my $room   = $files > DESCRIPTORS_RESERVED ? $files - DESCRIPTORS_RESERVED : 1;
+    my $wanted = $self->{options}{max_connections};
+    my $limit  = "the limit on open files (ulimit -n: $files)";
+    $self->{log}->warn("PAGI: max_connections is $wanted, but $limit leaves room for $room") if $wanted > $room;
+    $self->{log}->warn("PAGI: $limit leaves room for $room connections")
+        if !$wanted && $room < CONNECTIONS_FEW;
     return;
 }
 
@@ -1301,8 +1330,9 @@ open keep what they have. If the new files cannot be used, an error is logged an
 
     $server->configure(timeout => 10, quiet => 1);
 
-Changes options. Limits, times, logging and, if it speaks TLS, the certificates apply to a running server at
-once; the others when it is started again, and it says so.
+Changes options. Limits, times, the level and format of messages and, if it speaks TLS, the certificates apply to a running
+server at once; the others, the access log among them, when it is started again, and it says so. C<max_header_count> of
+a running server cannot be raised above what it was started with.
 
 =head2 listen
 
