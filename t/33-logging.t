@@ -73,6 +73,23 @@ subtest 'what a peer put into a message' => sub {
     $server->stop;
 };
 
+subtest 'JSON for all that the command writes' => sub {
+    my ($status, undef, $error) = TestServer->finish('--log-format', 'json', '-e', 'warn "by the way\n"; die "no good\n"');
+    is($status, 1, 'an application that cannot be loaded');
+    my @messages = map { JSON::PP::decode_json($_) } split /\n/, $error;
+    is_deeply([ map { $_->{level} } @messages ], [qw(warn error)], 'its warning and its end are objects');
+    is($messages[0]{message}, 'by the way', '... with their text');
+    like($messages[1]{message}, qr/no good/, '... both');
+    ($status, undef, $error) = TestServer->finish('--log-format', 'json');
+    is($status, 2, 'a misuse');
+    like(JSON::PP::decode_json($error)->{message}, qr/no application/, '... is one as well');
+    my $server = TestServer->command('--log-format', 'json', '--no-access-log', '-e', 'sub { warn "in passing" ; die }');
+    get($server->port, '/');
+    is($server->stop, 0, 'a server that runs ends well');
+    my @levels = map { JSON::PP::decode_json($_)->{level} } split /\n/, $server->log;
+    ok((grep { $_ eq 'warn' } @levels) && (grep { $_ eq 'error' } @levels), '... and has written nothing else');
+};
+
 subtest 'repetition' => sub {
     my @lines = lines_of(sub {
         my ($log) = @_;

@@ -70,8 +70,28 @@ sub flush {
     return;
 }
 
+# The warning in hand is one of ours.
+our $PRINTING = 0;
+
+# Makes the warnings of others lines of the same kind, unless somebody looks after them already.
+sub adopt_warnings {
+    my ($class) = @_;
+    return if $SIG{__WARN__};
+    $SIG{__WARN__} = sub {    ## no critic (RequireLocalizedPunctuationVars): for as long as the program runs
+        my ($text) = @_;
+        print STDERR $PRINTING ? $text : $class->json_line(warn => $text =~ s/\s+\z//r);
+    };
+    return;
+}
+
+sub json_line {
+    my (undef, $level, $text) = @_;
+    return _json($level, $text);
+}
+
 sub _print {
     my ($self, $level, $text) = @_;
+    local $PRINTING = 1;
     CORE::warn($self->{json} ? _json($level, $text) : _visible(bytes_of($text)) . "\n");
     return;
 }
@@ -155,6 +175,18 @@ Changes all of that.
     $log->flush;
 
 Tells what has been held back.
+
+=head2 adopt_warnings
+
+    PAGI::Server::Log->adopt_warnings;
+
+Makes warnings that do not come from here JSON objects of level C<warn>, unless C<$SIG{__WARN__}> is set.
+
+=head2 json_line
+
+    print STDERR PAGI::Server::Log->json_line(error => 'the application cannot be loaded');
+
+A message as it is written in JSON.
 
 =head2 error
 

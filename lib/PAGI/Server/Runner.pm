@@ -41,15 +41,25 @@ sub run {
 sub _failed {
     my ($self, $error) = @_;
     $error =~ s/\s+\z//;
-    print STDERR PAGI::Server::Log::bytes_of("$error\n");
+    print STDERR $self->_writes_json
+        ? PAGI::Server::Log->json_line(error => $error)
+        : PAGI::Server::Log::bytes_of("$error\n");
     return FAILED;
 }
 
 sub _misused {
     my ($self, $problem) = @_;
     $problem =~ s/\s+\z//;
-    print STDERR PAGI::Server::Log::bytes_of("${\PROGRAM}: $problem\nTry '${\PROGRAM} --help'.\n");
+    print STDERR $self->_writes_json
+        ? PAGI::Server::Log->json_line(error => "${\PROGRAM}: $problem")
+        : PAGI::Server::Log::bytes_of("${\PROGRAM}: $problem\nTry '${\PROGRAM} --help'.\n");
     return MISUSED;
+}
+
+# A mistake in the options themselves comes before anybody knows.
+sub _writes_json {
+    my ($self) = @_;
+    return (($self->{options} || {})->{log_format} || '') eq 'json';
 }
 
 sub _run {
@@ -64,6 +74,7 @@ sub _run {
     $self->{options} = { %$file, %$options };
     $self->{title}   = join ' ', PROGRAM, @arguments;
     $self->_locate_files;
+    PAGI::Server::Log->adopt_warnings if $self->_writes_json;
     $self->_choose_app($options, @words);
     $self->_choose_mode;
     my $server = $self->_server;
