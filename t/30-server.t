@@ -256,28 +256,39 @@ subtest 'limits' => sub {
 };
 
 subtest 'max_header_count of a running server' => sub {
-    my $loop   = IO::Async::Loop->new;
-    my $server = PAGI::Server->new(app => sub { die }, port => 0, quiet => 1, access_log => undef, max_header_count => 50);
+    my $loop = IO::Async::Loop->new;
+    my $server =
+        PAGI::Server->new(app => sub { die }, port => 0, quiet => 1, access_log => undef, max_header_count => 50);
     $loop->add($server);
     $server->configure(max_header_count => 60);
     $server->listen->get;
     $server->configure(max_header_count => 20);
     $server->configure(max_header_count => 60);
     ok(!eval { $server->configure(max_header_count => 61); 1 }, 'cannot be raised above what it started with');
-    like($@, qr/option 'max_header_count' cannot be raised above 60 while the server runs, not to 61 at /, '... and says so');
+    like(
+        $@,
+        qr/option 'max_header_count' cannot be raised above 60 while the server runs, not to 61 at /,
+        '... and says so'
+    );
     $server->shutdown->get;
     $loop->remove($server);
 };
 
 subtest 'few descriptors' => sub {
     for my $case (
-        [ '-n 64', '--max-connections 500', qr/max_connections is 500, but the limit on open files \(ulimit -n: 64\) leaves room for 14$/ ],
-        [ '-n 64', '--max-connections 10',  undef ],
-        [ '-n 90', '',                      qr/the limit on open files \(ulimit -n: 90\) leaves room for 40 connections$/ ],
-    ) {
+        [
+            '-n 64',
+            '--max-connections 500',
+            qr/max_connections is 500, but the limit on open files \(ulimit -n: 64\) leaves room for 14$/
+        ],
+        [ '-n 64', '--max-connections 10', undef ],
+        [ '-n 90', '', qr/the limit on open files \(ulimit -n: 90\) leaves room for 40 connections$/ ],
+        )
+    {
         my ($limit, $options, $expected) = @$case;
         my $include = join ' ', map { "-I'$_'" } @INC;
-        my $command = "ulimit $limit; exec '$^X' $include bin/pagi-server --no-access-log $options -p 0 -e 'sub { die }' 2>&1";
+        my $command =
+            "ulimit $limit; exec '$^X' $include bin/pagi-server --no-access-log $options -p 0 -e 'sub { die }' 2>&1";
         my $pid = open my $out, '-|', 'sh', '-c', $command or die "sh: $!";
         my @lines;
         while (my $line = <$out>) {

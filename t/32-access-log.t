@@ -118,7 +118,7 @@ GET /3 200 5 +
 - - 400 23 -
 POST /large 413 18 -
 LOG
-    SKIP: {
+SKIP: {
         skip 'built without TLS', 2 if !PAGI::Server->has_tls;
         my $files = Certificates->new->authority('ca')->issue('server', subject => '/CN=localhost');
         $text = log_of('%U %s', sub { get($_[0], '/plain') }, ssl => { $files->pair('server') });

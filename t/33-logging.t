@@ -74,7 +74,8 @@ subtest 'what a peer put into a message' => sub {
 };
 
 subtest 'JSON for all that the command writes' => sub {
-    my ($status, undef, $error) = TestServer->finish('--log-format', 'json', '-e', 'warn "by the way\n"; die "no good\n"');
+    my ($status, undef, $error) =
+        TestServer->finish('--log-format', 'json', '-e', 'warn "by the way\n"; die "no good\n"');
     is($status, 1, 'an application that cannot be loaded');
     my @messages = map { JSON::PP::decode_json($_) } split /\n/, $error;
     is_deeply([ map { $_->{level} } @messages ], [qw(warn error)], 'its warning and its end are objects');
@@ -83,7 +84,8 @@ subtest 'JSON for all that the command writes' => sub {
     ($status, undef, $error) = TestServer->finish('--log-format', 'json');
     is($status, 2, 'a misuse');
     like(JSON::PP::decode_json($error)->{message}, qr/no application/, '... is one as well');
-    my $server = TestServer->command('--log-format', 'json', '--no-access-log', '-e', 'sub { warn "in passing" ; die }');
+    my $server =
+        TestServer->command('--log-format', 'json', '--no-access-log', '-e', 'sub { warn "in passing" ; die }');
     get($server->port, '/');
     is($server->stop, 0, 'a server that runs ends well');
     my @levels = map { JSON::PP::decode_json($_)->{level} } split /\n/, $server->log;

@@ -54,18 +54,15 @@ subtest 'open connections' => sub {
     like($refused->{body}, qr/too many open connections/, '... and why');
     is_welcome(from('127.0.0.2', $server), 'another address');
     is_refused(from('127.0.0.1', $server), 5, 'still one more') for 1 .. 20;
-    ok(
-        $server->wait_for_log(
-            qr/Connection \d+ rejected: 127\.0\.0\.1 has too many open connections \(limit 3\)$/m),
-        'a line in the log'
-    );
+    ok($server->wait_for_log(qr/Connection \d+ rejected: 127\.0\.0\.1 has too many open connections \(limit 3\)$/m),
+        'a line in the log');
     my $lines = () = $server->log =~ /rejected:/g;
     cmp_ok($lines, '<', 10, '... but not one for each');
     undef $open[0];
     sleep 0.2;
     is_welcome(from('127.0.0.1', $server), 'after one has closed');
     is(scalar(grep { ask($_)->{status} == 200 } @open[ 1, 2 ]), 2, 'those that were there are served on');
-    is($server->stop, 0, 'the server ends well');
+    is($server->stop,                                           0, 'the server ends well');
     my $log  = $server->log;
     my $told = 0;
     $told += length $1 ? $1 : 1

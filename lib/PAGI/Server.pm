@@ -157,8 +157,8 @@ sub open_listeners {
     my ($self, %owner) = @_;
     return $self if $self->{worker};
     my $options = $self->{options};
-    $self->{listeners} = $self->_open_places(\%owner);
-    $self->{worker}    = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
+    $self->{listeners}    = $self->_open_places(\%owner);
+    $self->{worker}       = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
     $self->{header_count} = $options->{max_header_count};
     PAGI::Server::AccessLog->start(
         $self->{worker},

@@ -77,7 +77,7 @@ our $PRINTING = 0;
 sub adopt_warnings {
     my ($class) = @_;
     return if $SIG{__WARN__};
-    $SIG{__WARN__} = sub {    ## no critic (RequireLocalizedPunctuationVars): for as long as the program runs
+    $SIG{__WARN__} = sub {
         my ($text) = @_;
         print STDERR $PRINTING ? $text : $class->json_line(warn => $text =~ s/\s+\z//r);
     };
