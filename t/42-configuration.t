@@ -169,13 +169,18 @@ subtest 'completion' => sub {
     };
     is_deeply([ $complete->('pagi-server', '--max-h') ],        [qw(--max-header-size --max-header-count)], 'flags');
     is_deeply([ $complete->('pagi-server', '--lifespan', '') ], [qw(auto on off)],                          'choices');
-    is_deeply([ $complete->('pagi-server', '--no-ac') ],        [qw(--no-access-log)], 'negations');
-    is_deeply([ $complete->('pagi-server', '-c', 'cpan') ],     [qw(cpanfile)],        'files');
+    is_deeply([ $complete->('pagi-server', '--log-level', '=') ],      [qw(error warn info debug)], '... behind =');
+    is_deeply([ $complete->('pagi-server', '--log-level', '=', 'd') ], ['debug'],     '... and the start of one');
+    is_deeply([ $complete->('pagi-server', '--loop', 'Pe') ],          ['Peregrine'], 'usual values');
+    is_deeply([ $complete->('pagi-server', '--user', 'roo') ],         ['root'],      'users');
+    is_deeply([ $complete->('pagi-server', '--no-ac') ],               [qw(--no-access-log)], 'negations');
+    is_deeply([ $complete->('pagi-server', '-c', 'cpan') ],            [qw(cpanfile)],        'files');
     my $zsh = PAGI::Server::Completion->script('zsh');
+
     for my $option (PAGI::Server::Options::all()) {
         my $flag  = PAGI::Server::CommandLine::flag($option) or next;
         my $typed = PAGI::Server::CommandLine::typed($option);
-        like($zsh, qr/^    '\*?\Q$typed\E\[[^\[\]']+\](?::[^']*)?'/m, "zsh knows $typed");
+        like($zsh, qr/^    '\*?\Q$typed\E=?\[[^\[\]']+\](?::[^']*)?'/m, "zsh knows $typed");
     }
     is((run_command('--completion', 'fish'))[0], 2, 'another shell is a mistake');
 };

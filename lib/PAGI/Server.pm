@@ -209,7 +209,7 @@ sub _start {
         $worker->secure($number, $tls->engine);
     }
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
-    $self->_warn_of_unreadable_certificates;
+    PAGI::Server::TLS->tell_unreadable($self->{log}, $self->_tls_in_use);
     $self->_watch;
     $self->_attach_signals;
     $self->{running} = 1;
@@ -293,15 +293,10 @@ sub _tls_for {
     return $place->{ssl} // $listener->{type} eq 'tcp' ? $self->{tls} : undef;
 }
 
-# They were read when the server was made, perhaps with rights that the process has given up.
-sub _warn_of_unreadable_certificates {
+# What its listeners speak TLS with; one object may serve several.
+sub _tls_in_use {
     my ($self) = @_;
-    my %problems = map {
-        map { $_ => 1 }
-            $_->{tls}->unreadable
-    } grep { $_->{tls} } @{ $self->{listeners} };
-    $self->{log}->warn("PAGI: $_: a renewed certificate will not be loaded") for sort keys %problems;
-    return;
+    return map { $_->{tls} // () } @{ $self->{listeners} };
 }
 
 sub _watch {
@@ -325,8 +320,8 @@ sub _attach_signals {
         $on{$name} = sub { $weak && $weak->{log}->warn("PAGI: SIG$name only works in multi-worker mode") };
     }
     $on{USR1} = sub { $weak && $weak->{worker} && $weak->{worker}->reopen_access_log };
-    $on{HUP}  = sub { $weak && $weak->_reload_certificates }
-        if grep { $_->{tls} } @{ $self->{listeners} };
+    $on{HUP}  = sub { $weak && PAGI::Server::TLS->reload_all($weak->{log}, $weak->_tls_in_use) }
+        if $self->_tls_in_use;
     $self->{signals} = { map { $_ => $loop->attach_signal($_ => $on{$_}) } keys %on };
     return;
 }
@@ -346,21 +341,6 @@ sub _hurry {
     return $self->_cut("SIG$name again") if $self->{stopped};
     $self->{log}->warn("PAGI: SIG$name again: not waiting for the application's shutdown");
     $self->loop->stop;
-    return;
-}
-
-sub _reload_certificates {
-    my ($self) = @_;
-    my %all = map { $_ => $_ } grep { defined } map { $_->{tls} } @{ $self->{listeners} };
-    for my $tls (values %all) {
-        if (eval { $tls->reload }) {
-            $self->{log}->info('PAGI: the certificate files are loaded again');
-            next;
-        }
-        my $error = _without_newline($@);
-        $error =~ s/\APAGI::Server: //;
-        $self->{log}->error("PAGI: the certificate files cannot be used, the old ones stay: $error");
-    }
     return;
 }
 
@@ -391,7 +371,7 @@ sub _banner {
 
 sub _tls_state {
     my ($self) = @_;
-    return 'on' if grep { $_->{tls} } @{ $self->{listeners} };
+    return 'on' if $self->_tls_in_use;
     return $self->{options}{ssl} ? 'disabled' : Peregrine::has_tls() ? 'off' : 'not built in';
 }
 
@@ -880,7 +860,8 @@ over them (SO_REUSEPORT). B<--reuseport>
 GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine with 200
 and C<ok>, whatever the application does: also when it does not come back to the event loop, and
 when C<max_connections> is reached. The connection closes after the answer. They are not in the
-access log. 503 while the server stops. B<--health-path>
+access log. 503 while the server stops, on connections that were open before; new ones are refused
+then. B<--health-path>
 
 =item http2 => 0
 

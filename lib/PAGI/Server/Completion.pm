@@ -32,7 +32,8 @@ sub _takes {
 
 sub _words_behind {
     my ($option) = @_;
-    return join ' ', @{ $option->{of} } if $option->{type} eq 'choice';
+    my $values = $option->{offer} || $option->{of};
+    return join ' ', @$values if $values;
     return 'clf combined common tiny json' if $option->{type} eq 'format';
     return;
 }
@@ -48,6 +49,8 @@ sub _bash {
         my $offer =
               defined $words               ? qq{COMPREPLY=(\$(compgen -W '$words' -- "\$word"))}
             : _takes($option, 'DIRECTORY') ? 'COMPREPLY=($(compgen -d -- "$word"))'
+            : _takes($option, 'USER')      ? 'COMPREPLY=($(compgen -u -- "$word"))'
+            : _takes($option, 'GROUP')     ? 'COMPREPLY=($(compgen -g -- "$word"))'
             : _takes($option, 'FILE')      ? 'COMPREPLY=($(compgen -f -- "$word"))'
             :                                'COMPREPLY=()';
         push @cases, "        $pattern) $offer; return ;;\n";
@@ -57,6 +60,8 @@ sub _bash {
 # bash completion for pagi-server
 _pagi_server() {
     local word="\${COMP_WORDS[COMP_CWORD]}" before="\${COMP_WORDS[COMP_CWORD-1]}"
+    # --flag=value comes as three words.
+    if [[ "\$word" == = ]]; then word=; elif [[ "\$before" == = ]]; then before="\${COMP_WORDS[COMP_CWORD-2]}"; fi
     case "\$before" in
 @{[ join '', @cases ]}    esac
     if [[ "\$word" == -* ]]; then
@@ -79,11 +84,14 @@ sub _zsh {
               PAGI::Server::Options::Type::is_switch($option) ? ''
             : defined $words                                  ? ":$option->{name}:($words)"
             : _takes($option, 'DIRECTORY')                    ? ":$option->{name}:_directories"
+            : _takes($option, 'USER')                         ? ":$option->{name}:_users"
+            : _takes($option, 'GROUP')                        ? ":$option->{name}:_groups"
             : _takes($option, 'FILE')                         ? ":$option->{name}:_files"
             :                                                   ":$option->{name}: ";
         for my $flag (@typed) {
-            my $value = $flag =~ /\A--no-/ ? '' : $behind;
-            push @lines, "    '" . ($option->{many} ? '*' : '') . "$flag\[$about]$value'";
+            my $value = $flag           =~ /\A--no-/ ? ''  : $behind;
+            my $equal = $value && $flag =~ /\A--/    ? '=' : '';
+            push @lines, "    '" . ($option->{many} ? '*' : '') . "$flag$equal\[$about]$value'";
         }
     }
     my $lines = join " \\\n", @lines;

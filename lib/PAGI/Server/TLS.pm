@@ -31,6 +31,31 @@ sub reload {
     return _in_words({}, sub { $self->{engine}->reload });
 }
 
+sub reload_all {
+    my ($class, $log, @all) = @_;
+    my %each = map { $_ => $_ } @all;
+    for my $tls (values %each) {
+        if (eval { $tls->reload }) {
+            $log->info('PAGI: the certificate files are loaded again');
+            next;
+        }
+        my $error = $@ =~ s/\APAGI::Server: //r;
+        $log->error("PAGI: the certificate files cannot be used, the old ones stay: $error");
+    }
+    return;
+}
+
+# They were read when the server was made, perhaps with rights that the process has given up.
+sub tell_unreadable {
+    my ($class, $log, @all) = @_;
+    my %problems = map {
+        map { $_ => 1 }
+            $_->_unreadable
+    } @all;
+    $log->warn("PAGI: $_: a renewed certificate will not be loaded") for sort keys %problems;
+    return;
+}
+
 sub engine { return $_[0]{engine} }
 
 sub _load {
@@ -53,7 +78,7 @@ sub _files {
     return { map { @$_ } grep { defined $_->[0] } @found, [ $config->{ca_file} => 'SSL CA file' ] };
 }
 
-sub unreadable {
+sub _unreadable {
     my ($self) = @_;
     my @problems;
     for my $path (sort keys %{ $self->{files} }) {
@@ -251,11 +276,17 @@ same files again. Dies as C<new> does, and then nothing has changed.
 
 The L<Peregrine/TLS> object.
 
-=head2 unreadable
+=head2 reload_all
 
-    warn "$_\n" for $tls->unreadable;
+    PAGI::Server::TLS->reload_all($log, @all);
 
-What the process cannot read any more of the files that it will load again when they change, in words.
+Reads the files of all of them again, each once, and tells the log whether they could be used.
+
+=head2 tell_unreadable
+
+    PAGI::Server::TLS->tell_unreadable($log, @all);
+
+Warns of files that the process cannot read any more and so will not load again when they change.
 
 =head1 FUNCTIONS
 

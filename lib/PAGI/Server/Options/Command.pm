@@ -35,6 +35,7 @@ my @SECTIONS = (
                 short => 'E',
                 type  => 'word',
                 arg   => 'MODE',
+                offer => [qw(development production none)],
                 shown => 'PAGI_ENV; else development on a terminal, production otherwise',
                 about => 'Becomes C<PAGI_ENV>. C<development> checks events and wraps the application in'
                     . ' C<PAGI::Middleware::Lint> if that is installed; C<production> writes no access log unless'
@@ -114,10 +115,11 @@ my @SECTIONS = (
             },
             {
                 name  => 'ssl_min_version',
-                type  => 'string',
+                type  => 'choice',
+                of    => [qw(TLSv1_2 TLSv1_3)],
                 arg   => 'VERSION',
                 shown => 'TLSv1_2',
-                about => 'C<TLSv1_2> or C<TLSv1_3>.',
+                about => 'The oldest version that is spoken.',
             },
             {
                 name  => 'ssl_ciphers',

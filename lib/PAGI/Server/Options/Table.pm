@@ -15,6 +15,7 @@ use warnings;
 #           engine's units one unit of the option has
 #   of      the choices
 #   optional  undef is allowed as well
+#   offer   values that a shell's completion suggests, where others are allowed as well
 #   many    may be given several times on the command line and in a file
 #   live    a running server takes a change over at once
 #   missing why it cannot be switched on, when what it needs does not exist yet
@@ -42,6 +43,7 @@ my @SECTIONS = (
                 short => 'l',
                 type  => 'class',
                 arg   => 'TYPE',
+                offer => [qw(Peregrine Epoll Poll Select)],
                 shown => 'Peregrine where there is epoll',
                 about => 'For L<run|PAGI::Server/run>: the event loop, C<Epoll> for C<IO::Async::Loop::Epoll>.'
                     . ' The environment variable C<IO_ASYNC_LOOP> names another default.',
@@ -222,7 +224,8 @@ my @SECTIONS = (
                 about =>
                     'GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine with 200 and C<ok>, whatever'
                     . ' the application does: also when it does not come back to the event loop, and when C<max_connections> is reached. The'
-                    . ' connection closes after the answer. They are not in the access log. 503 while the server stops.',
+                    . ' connection closes after the answer. They are not in the access log. 503 while the server'
+                    . ' stops, on connections that were open before; new ones are refused then.',
             },
             {
                 name    => 'http2',
