@@ -249,8 +249,8 @@ sub _run_here {
         PAGI::Server::Process->give($errors->handle, $identity->{uid}) if $errors;
         PAGI::Server::Process->become($identity);
     }
-    $server->listen->get;
     $loop->attach_signal(USR1 => sub { $self->_reopen($errors) }) if $errors;
+    $server->listen->get;
     $ready->();
     return defined $server->run_loop ? FAILED : OK;
 }
