@@ -247,8 +247,7 @@ subtest 'user and group' => sub {
         chown $uid, -1, $made or die $!;
     }
     $server->signal('USR1');
-    $server->signal('HUP');
-    ok(wait_for(sub { content("$directory/owned.error.log") =~ /certificate/ }),
+    ok(wait_for(sub { $server->signal('HUP'); content("$directory/owned.error.log") =~ /certificate/ }),
         'files that were made for it are taken on USR1');
     is($server->stop, 0, 'the server ends well');
     my $other = TestServer->command('--group', 'nogroup', $who);
