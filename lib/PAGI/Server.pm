@@ -16,6 +16,7 @@ use POSIX        ();
 use Scalar::Util qw(weaken);
 
 use PAGI::Server::AccessLog;
+use PAGI::Server::Banner;
 use PAGI::Server::Connection;
 use PAGI::Server::EventCheck;
 use PAGI::Server::Future;
@@ -213,24 +214,13 @@ sub _start {
     $self->_watch;
     $self->_attach_signals;
     $self->{running} = 1;
-    $self->_banner;
-    $self->_check_descriptors;
-    return;
-}
-
-# Descriptors that the engine keeps for other things than connections, and few connections for a server.
-use constant { DESCRIPTORS_RESERVED => 50, CONNECTIONS_FEW => 100 };
-
-# Whoever runs into the limit on open files later sees connections wait, and no reason.
-sub _check_descriptors {
-    my ($self) = @_;
-    my $files  = POSIX::sysconf(POSIX::_SC_OPEN_MAX()) // return;
-    my $room   = $files > DESCRIPTORS_RESERVED ? $files - DESCRIPTORS_RESERVED : 1;
-    my $wanted = $self->{options}{max_connections};
-    my $limit  = "the limit on open files (ulimit -n: $files)";
-    $self->{log}->warn("PAGI: max_connections is $wanted, but $limit leaves room for $room") if $wanted > $room;
-    $self->{log}->warn("PAGI: $limit leaves room for $room connections")
-        if !$wanted && $room < CONNECTIONS_FEW;
+    PAGI::Server::Banner->tell(
+        $self->{log},
+        loop            => $self->loop,
+        options         => $self->{options},
+        listeners       => $self->{listeners},
+        connections_max => $self->effective_max_connections,
+    );
     return;
 }
 
@@ -342,37 +332,6 @@ sub _hurry {
     $self->{log}->warn("PAGI: SIG$name again: not waiting for the application's shutdown");
     $self->loop->stop;
     return;
-}
-
-sub _banner {
-    my ($self) = @_;
-    my $loop = ref $self->loop;
-    $loop =~ s/\AIO::Async::Loop:://;
-    my @parts = (
-        "loop: $loop",
-        'max_conn: ' . $self->effective_max_connections,
-        'http2: off',
-        'tls: ' . $self->_tls_state,
-        'future_xs: ' . (Future->isa('Future::XS') || $INC{'Future/XS.pm'} ? 'on'       : 'off'),
-        'sendfile: ' .  ($self->{options}{disable_sendfile}                ? 'disabled' : 'on'),
-        'access_log: ' . PAGI::Server::AccessLog::describe($self->{options}{access_log}),
-        "Peregrine $Peregrine::VERSION",
-        sprintf('Perl %vd', $^V),
-    );
-    my $details = join ', ', @parts;
-    for my $listener (@{ $self->{listeners} }) {
-        my $url = $listener->url($listener->{tls} ? 'https' : 'http');
-        $url .= ' with TLS'              if $listener->{tls} && $listener->{type} eq 'unix';
-        $url .= ' behind PROXY protocol' if $listener->{place}{proxies};
-        $self->{log}->info("PAGI Server listening on $url ($details)");
-    }
-    return;
-}
-
-sub _tls_state {
-    my ($self) = @_;
-    return 'on' if $self->_tls_in_use;
-    return $self->{options}{ssl} ? 'disabled' : Peregrine::has_tls() ? 'off' : 'not built in';
 }
 
 # ---- Stop ---------------------------------------------------------------------------------------

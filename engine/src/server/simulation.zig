@@ -81,7 +81,7 @@ pub fn Simulation(comptime Handler: type) type {
             return client.text();
         }
 
-        /// One round of the server, and of all clients reading. Whether anything came in or went out.
+        /// One round of the server, and of all clients reading. Whether anything came in or went out, or will with the next round.
         pub fn step(self: *Self) !bool {
             if (self.running) self.running = try self.server.poll(0);
             var moved = false;
@@ -91,7 +91,7 @@ pub fn Simulation(comptime Handler: type) type {
                 moved = moved or bytes.len > 0;
                 try client.received.appendSlice(self.gpa, bytes);
             }
-            return moved or self.network().readable();
+            return moved or self.network().readable() or (self.running and self.worker().corked.items.len > 0);
         }
 
         /// Runs until nothing happens any more without time passing or a client sending.

@@ -44,6 +44,7 @@ pub const Troubles = struct {
 pub const Others = struct {
     count: u32,
 
+    /// For `{f}`.
     pub fn format(others: Others, writer: *std.Io.Writer) std.Io.Writer.Error!void {
         if (others.count > 0) try writer.print("; {d} more since the last report", .{others.count});
     }

@@ -1,0 +1,92 @@
+package PAGI::Server::Banner;
+
+use strict;
+use warnings;
+
+use Future;
+use Peregrine;
+use POSIX ();
+
+use PAGI::Server::AccessLog;
+
+# Descriptors that the engine keeps for other things than connections, and few connections for a server.
+use constant { DESCRIPTORS_RESERVED => 50, CONNECTIONS_FEW => 100 };
+
+# Facts: loop, options, listeners, connections_max.
+sub tell {
+    my ($class, $log, %facts) = @_;
+    my $details = join ', ', _details(%facts);
+    for my $listener (@{ $facts{listeners} }) {
+        my $url = $listener->url($listener->{tls} ? 'https' : 'http');
+        $url .= ' with TLS'              if $listener->{tls} && $listener->{type} eq 'unix';
+        $url .= ' behind PROXY protocol' if $listener->{place}{proxies};
+        $log->info("PAGI Server listening on $url ($details)");
+    }
+    _check_descriptors($log, $facts{options}{max_connections});
+    return;
+}
+
+sub _details {
+    my (%facts) = @_;
+    my $options = $facts{options};
+    my $loop    = ref $facts{loop};
+    $loop =~ s/\AIO::Async::Loop:://;
+    return (
+        "loop: $loop",
+        "max_conn: $facts{connections_max}",
+        'http2: off',
+        'tls: ' . _tls_state($options, $facts{listeners}),
+        'future_xs: ' . (Future->isa('Future::XS') || $INC{'Future/XS.pm'} ? 'on'       : 'off'),
+        'sendfile: ' .  ($options->{disable_sendfile}                      ? 'disabled' : 'on'),
+        'access_log: ' . PAGI::Server::AccessLog::describe($options->{access_log}),
+        "Peregrine $Peregrine::VERSION",
+        sprintf('Perl %vd', $^V),
+    );
+}
+
+sub _tls_state {
+    my ($options, $listeners) = @_;
+    return 'on' if grep { $_->{tls} } @$listeners;
+    return $options->{ssl} ? 'disabled' : Peregrine::has_tls() ? 'off' : 'not built in';
+}
+
+# Whoever runs into the limit on open files later sees connections wait, and no reason.
+sub _check_descriptors {
+    my ($log, $wanted) = @_;
+    my $files = POSIX::sysconf(POSIX::_SC_OPEN_MAX()) // return;
+    my $room  = $files > DESCRIPTORS_RESERVED ? $files - DESCRIPTORS_RESERVED : 1;
+    my $limit = "the limit on open files (ulimit -n: $files)";
+    $log->warn("PAGI: max_connections is $wanted, but $limit leaves room for $room") if $wanted > $room;
+    $log->warn("PAGI: $limit leaves room for $room connections") if !$wanted && $room < CONNECTIONS_FEW;
+    return;
+}
+
+1;
+
+__END__
+
+=encoding utf-8
+
+=head1 NAME
+
+PAGI::Server::Banner - what a server says of itself when it starts
+
+=head1 DESCRIPTION
+
+Part of L<PAGI::Server>: a line for each listener with what is on and off, and a warning if the limit on open files is short of what the
+server is to hold.
+
+=head1 METHODS
+
+=head2 tell
+
+    PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners, connections_max => $count);
+
+C<$log> is a L<PAGI::Server::Log>, the listeners are L<PAGI::Server::Listener>s.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
