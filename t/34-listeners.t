@@ -48,21 +48,21 @@ subtest 'options' => sub {
         [ { socket => '/tmp/x', host => '::' },    qr/Cannot specify both 'socket' and 'host' options/ ],
         [ { listen => ['/tmp/x'], host => '::' },  qr/Cannot specify both 'listen' and 'host' options/ ],
         [ { listen => ['/tmp/x'], socket => 'y' }, qr/Cannot specify both 'listen' and 'socket' options/ ],
-        [ { listen => [] },              qr/option 'listen' must name at least one address/ ],
-        [ { listen => undef },           qr/option 'listen' must be HOST:PORT, .*, not undef/ ],
-        [ { listen => {} },              qr/option 'listen' cannot have '': it needs host and port, a socket, or fd/ ],
-        [ { listen => [ \1 ] },          qr{it must be HOST:PORT, /path, } ],
-        [ { listen => ['5000'] },        qr/cannot have '5000': it must be HOST:PORT/ ],
-        [ { listen => [':5000'] },       qr/cannot have ':5000': host is missing/ ],
-        [ { listen => ['h:'] },          qr/cannot have 'h:': port is missing/ ],
-        [ { listen => ['h:70000'] },     qr/the port must be an integer from 0 to 65535, not '70000'/ ],
-        [ { listen => ['::1:80'] },      qr/an IPv6 address needs brackets/ ],
-        [ { listen => ['localhost'] },   qr/cannot have 'localhost': it must be HOST:PORT, \/path/ ],
-        [ { listen => ['@abstract'] },   qr/cannot have '\@abstract': it must be HOST:PORT, \/path/ ],
-        [ { listen => ['fd:x'] },        qr/fd must be the number of a descriptor, not 'x'/ ],
-        [ { listen => ['h:1,loud'] },    qr/there is no setting 'loud'; there are cert direct group key mode/ ],
-        [ { listen => ['h:1,mode'] },    qr/setting 'mode' needs a value/ ],
-        [ { listen => ['h:1,plain=1'] }, qr/setting 'plain' takes no value/ ],
+        [ { listen => [] },            qr/option 'listen' must name at least one address/ ],
+        [ { listen => undef },         qr/option 'listen' must be HOST:PORT, .*, not undef/ ],
+        [ { listen => {} },            qr/option 'listen' cannot have '': it needs host and port, a socket, or fd/ ],
+        [ { listen => [ \1 ] },        qr{it must be HOST:PORT, /path, } ],
+        [ { listen => ['5000'] },      qr/cannot have '5000': it must be HOST:PORT/ ],
+        [ { listen => [':5000'] },     qr/cannot have ':5000': host is missing/ ],
+        [ { listen => ['h:'] },        qr/cannot have 'h:': port is missing/ ],
+        [ { listen => ['h:70000'] },   qr/the port must be an integer from 0 to 65535, not '70000'/ ],
+        [ { listen => ['::1:80'] },    qr/an IPv6 address needs brackets/ ],
+        [ { listen => ['localhost'] }, qr/cannot have 'localhost': it must be HOST:PORT, \/path/ ],
+        [ { listen => ['@abstract'] }, qr/cannot have '\@abstract': it must be HOST:PORT, \/path/ ],
+        [ { listen => ['fd:x'] },      qr/fd must be the number of a descriptor, not 'x'/ ],
+        [ { listen => ['h:1,loud'] },  qr/there is no setting 'loud'; there are ca cert chain direct group key mode/ ],
+        [ { listen => ['h:1,mode'] },  qr/setting 'mode' needs a value/ ],
+        [ { listen => ['h:1,plain=1'] },   qr/setting 'plain' takes no value/ ],
         [ { listen => ['h:1,mode=0600'] }, qr/there is no key 'socket_mode' here|cannot have both/ ],
         [ { listen => ['/x,mode=0888'] },  qr/socket_mode must be an octal mode from 0000 to 0777, not '0888'/ ],
         [ { listen => ['/x,owner=no-such-user'] },                     qr/there is no user 'no-such-user'/ ],
@@ -74,6 +74,8 @@ subtest 'options' => sub {
         ],
         [ { listen => [ { socket => '/' . 'x' x 107 } ] }, qr/may have 107 bytes, and '\/x+' has 108/ ],
         [ { listen => ['h:1,cert=/c,key=/k,plain'] },      qr/settings 'plain' and 'cert' contradict each other/ ],
+        [ { listen => ['h:1,verify=require,plain'] },      qr/settings 'plain' and 'verify' contradict each other/ ],
+        [ { listen => ['h:1,ca=/ca'] },                    qr/option 'listen': 'h:1,ca=\/ca' needs a cert_file/ ],
         [ { listen => ['h:1,proxy=::1,direct'] },          qr/settings 'direct' and 'proxy' contradict each other/ ],
         [ { listen => ['h:1,tls,tls'] },                   qr/setting 'tls' is given twice/ ],
         [ { listen => ['h:1,tls'] },                  qr/'h:1,tls' is to speak TLS, but there is no option 'ssl'/ ],
@@ -170,6 +172,17 @@ subtest 'several places' => sub {
     like(curl('--insecure', "https://127.0.0.1:$secure/"), qr/\Ahttps /, 'certificates of its own');
     $server->signal('HUP');
     ok($server->wait_for_log(qr/certificate files are loaded again/), '... are loaded again on HUP');
+
+    $certificates->authority('ca')->issue('client', extensions => ['extendedKeyUsage=clientAuth']);
+    my $ca = $certificates->path('ca.pem');
+    $certificates->write('tickets', 'x' x 80);
+    my $strict =
+        "127.0.0.1:0,cert=$cert,key=$key,chain=$ca,ca=$ca,verify=require,tickets=" . $certificates->path('tickets');
+    $server = TestServer->command('--listen', $strict, $app_file);
+    my $url  = 'https://127.0.0.1:' . $server->port . '/';
+    my @name = map { $certificates->path("client.$_") } qw(pem key);
+    is(curl('--insecure', $url), '', 'a place that verifies clients refuses one without a certificate');
+    like(curl('--insecure', '--cert', $name[0], '--key', $name[1], $url), qr/\Ahttps /, '... and serves one with it');
 
     my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1);
     my ($status, undef, $error) =

@@ -99,6 +99,8 @@ subtest 'flags' => sub {
     like(serves('--no-access-log', 'from a file', '--no-access-log', $file),  qr/listening/,  '... is accepted');
     is(serves('--env', 'staging', '-E', 'staging', '-e', answering('$ENV{PAGI_ENV}')) =~ /error/i,
         '', '... sets PAGI_ENV');
+    serves('--extension', 'fullflush x', '--extension', 'fullflush', '--extension', 'x',
+        '-e', answering('join " ", sort keys %{ $_[0]{extensions} }'));
     my $log = "$directory/access.log";
     serves('--access-log', 'from a file', '--access-log', $log, $file);
     open my $in, '<', $log or die $!;

@@ -236,8 +236,8 @@ sub s_client {
 
 subtest 'sessions are resumed' => sub {
     my $keys   = join '', map { chr } 1 .. 80;
-    my $server = start({ ticket_keys => $keys });
-    my $other  = start({ ticket_keys => $keys });
+    my $server = start({ ticket_keys      => $keys });
+    my $other  = start({ ticket_keys_file => $files->write('tickets', $keys)->path('tickets') });
     my $lonely = start({});
     my $kept   = $files->path('session');
     for my $version (qw(-tls1_2 -tls1_3)) {
@@ -318,8 +318,13 @@ subtest 'what cannot be used is an error of the constructor' => sub {
         [ { cert_file     => undef },                    qr/needs a cert_file/ ],
         [ { certificates  => 'x' },                      qr/certificates must be an array reference/ ],
         [ { certificates  => [ { cert_file => 'x' } ] }, qr/certificate 2 needs a key_file/ ],
-        [ { session_timeout => 0 },                      qr/session_timeout must be an integer from 1/ ],
-        [ { ticket_keys     => 'short' },                qr/ticket_keys must be 80 random bytes, not 5/ ],
+        [ { session_timeout  => 0 },                                 qr/session_timeout must be an integer from 1/ ],
+        [ { ticket_keys      => 'short' },                           qr/ticket_keys must be 80 random bytes, not 5/ ],
+        [ { ticket_keys      => 'x' x 80, ticket_keys_file => 'x' }, qr/ticket_keys and ticket_keys_file contradict/ ],
+        [ { ticket_keys_file => $missing },         qr/ticket_keys_file \Q$missing\E cannot be opened: No such/ ],
+        [ { ticket_keys_file => $files->path('') }, qr/ticket_keys_file \S+ cannot be read: Is a directory/ ],
+        [ { ticket_keys_file => $files->path('text.pem') }, qr/text\.pem must hold 80 random bytes, not \d+/ ],
+        [ { ticket_keys_file => $files->path('ca.pem') },   qr/ca\.pem must hold 80 random bytes, not more/ ],
     );
     if ($> != 0) {
         chmod 0, $files->path('locked.pem');

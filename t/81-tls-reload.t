@@ -204,6 +204,7 @@ subtest 'flags' => sub {
         "min-version must be one of .*'1'"       => [ @pair,        '--ssl-min-version', '1' ],
         'needs ca_file'                          => [ @pair,        '--ssl-verify-client' ],
         '--ssl-sni must be CERT,KEY'             => [ @pair,        '--ssl-sni',               'x' ],
+        'ticket_keys_file /nowhere cannot be op' => [ @pair,        '--ssl-ticket-keys',       '/nowhere' ],
         '--ssl-key-password-file: /nowhere: No ' => [ @pair,        '--ssl-key-password-file', '/nowhere' ],
     );
 

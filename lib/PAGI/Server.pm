@@ -1086,6 +1086,10 @@ A place is a hash reference, or a word: an address, perhaps with settings behind
     ,plain                    ssl => 0: no TLS here
     ,tls                      ssl => 1: TLS with the certificates of the option ssl
     ,cert=FILE,key=FILE       ssl => { cert_file => 'FILE', key_file => 'FILE' }: certificates of its own
+    ,chain=FILE               ... with chain_file => 'FILE'
+    ,ca=FILE                  ... with ca_file => 'FILE'
+    ,verify=require           ... with verify_client => 'require', or request
+    ,tickets=FILE             ... with ticket_keys_file => 'FILE'
     ,proxy=NETWORK            proxy_protocol => ['NETWORK']; may be repeated
     ,direct                   proxy_protocol => []: no header, whatever the option proxy_protocol says
     ,mode=0660                socket_mode => '0660'
@@ -1257,6 +1261,10 @@ Seconds for which a ticket shortens handshakes. Default: 7200.
 
 80 random bytes that seal tickets, for processes that are not forked from the same one. By default they are
 made up.
+
+=item ticket_keys_file
+
+A file that holds them, read by the constructor.
 
 =back
 

@@ -23,16 +23,28 @@ my %SETTINGS = (
     direct => sub { $_[0]{proxy_protocol} = [] },
     proxy  => sub { push @{ $_[0]{proxy_protocol} }, $_[1] },
     tls    => sub { $_[0]{ssl} ||= 1 },
-    cert   => sub { _ssl($_[0])->{cert_file} = $_[1] },
-    key    => sub { _ssl($_[0])->{key_file}  = $_[1] },
-    mode   => sub { $_[0]{socket_mode}       = $_[1] },
-    owner  => sub { $_[0]{socket_owner}      = $_[1] },
-    group  => sub { $_[0]{socket_group}      = $_[1] },
+    mode   => sub { $_[0]{socket_mode}  = $_[1] },
+    owner  => sub { $_[0]{socket_owner} = $_[1] },
+    group  => sub { $_[0]{socket_group} = $_[1] },
 );
-my %TAKES_VALUE = map { $_ => 1 } qw(cert key mode owner group proxy);
+
+# Those that are keys of a place's own `ssl`.
+my %SSL_SETTINGS = (
+    cert    => 'cert_file',
+    key     => 'key_file',
+    chain   => 'chain_file',
+    ca      => 'ca_file',
+    verify  => 'verify_client',
+    tickets => 'ticket_keys_file',
+);
+for my $setting (keys %SSL_SETTINGS) {
+    my $key = $SSL_SETTINGS{$setting};
+    $SETTINGS{$setting} = sub { _ssl($_[0])->{$key} = $_[1] };
+}
+my %TAKES_VALUE = map { $_ => 1 } qw(mode owner group proxy), keys %SSL_SETTINGS;
 
 # Settings that the first one contradicts.
-my %CONTRADICTS = (plain => [qw(tls cert key)], direct => ['proxy']);
+my %CONTRADICTS = (plain => [ 'tls', sort keys %SSL_SETTINGS ], direct => ['proxy']);
 
 sub all {
     my ($class, $options) = @_;

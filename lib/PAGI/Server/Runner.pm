@@ -177,8 +177,10 @@ sub _server {
     my %for_server = map { $_ => $options->{$_} } grep { PAGI::Server::Options::is_known($_) } keys %$options;
     my $ssl        = eval { PAGI::Server::TLS::from_options($options) };
     die \_line($@) if $@;
-    $for_server{ssl} = $ssl if $ssl;
+    $for_server{ssl}        = $ssl                                            if $ssl;
+    $for_server{extensions} = { map { $_ => {} } @{ $options->{extension} } } if $options->{extension};
     my $class = $options->{server};
+
     if (defined $class) {
         eval "require $class; 1" or die "Error: Cannot load the server class $class: $@";
         return $class->new(host => '127.0.0.1', port => 5000, quiet => 0, %for_server, app => $self->_load_app);

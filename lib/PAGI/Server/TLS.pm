@@ -9,8 +9,10 @@ use Peregrine;
 
 # The keys of one certificate, and those of the policy that all of them share.
 my @CERTIFICATE = qw(cert_file key_file chain_file key_password);
-my @POLICY      = qw(ca_file verify_client min_version cipher_list cipher_suites session_timeout ticket_keys);
-my %KNOWN       = map { $_ => 1 } @CERTIFICATE, @POLICY, 'certificates';
+my @POLICY      = qw(
+    ca_file verify_client min_version cipher_list cipher_suites session_timeout ticket_keys ticket_keys_file
+);
+my %KNOWN = map { $_ => 1 } @CERTIFICATE, @POLICY, 'certificates';
 
 my %VERIFY      = (0 => 0, none => 0, request => 1, 1 => 2, require => 2);
 my %MIN_VERSION = (TLSv1_2 => 0x0303, TLSv1_3 => 0x0304);
@@ -122,7 +124,7 @@ sub _config {
         cipher_list     => $ssl{cipher_list},
         cipher_suites   => $ssl{cipher_suites},
         session_timeout => _session_timeout($ssl{session_timeout}),
-        ticket_keys     => $self->_ticket_keys($ssl{ticket_keys}),
+        ticket_keys     => $self->_ticket_keys(@ssl{qw(ticket_keys ticket_keys_file)}),
     };
 }
 
@@ -178,10 +180,24 @@ sub _session_timeout {
 
 # Whoever shares the keys opens the tickets: all processes that were forked from this one do.
 sub _ticket_keys {
-    my ($self, $keys) = @_;
-    return $self->{ticket_keys} if !defined $keys;
-    return $keys                if length $keys == TICKET_KEYS_LENGTH;
+    my ($self, $keys, $path) = @_;
+    return $self->{ticket_keys}                                                  if !defined $keys && !defined $path;
+    return _keys_of($path)                                                       if !defined $keys;
+    _die("option 'ssl': ticket_keys and ticket_keys_file contradict each other") if defined $path;
+    return $keys                                                                 if length $keys == TICKET_KEYS_LENGTH;
     return _die("option 'ssl': ticket_keys must be ${\TICKET_KEYS_LENGTH} random bytes, not ${\length $keys}");
+}
+
+sub _keys_of {
+    my ($path) = @_;
+    my $about = "option 'ssl': ticket_keys_file $path";
+    open my $file, '<:raw', $path or return _die("$about cannot be opened: $!");
+    # One byte more shows a file that is too long, and a device does not fill the memory.
+    my $length = read $file, my $keys, TICKET_KEYS_LENGTH + 1;
+    return _die("$about cannot be read: $!") if !defined $length;
+    return $keys                             if $length == TICKET_KEYS_LENGTH;
+    my $found = $length < TICKET_KEYS_LENGTH ? $length : 'more';
+    return _die("$about must hold ${\TICKET_KEYS_LENGTH} random bytes, not $found");
 }
 
 sub _random_keys {
@@ -202,6 +218,7 @@ my %KEY = (
     ssl_ciphers         => 'cipher_list',
     ssl_ciphersuites    => 'cipher_suites',
     ssl_session_timeout => 'session_timeout',
+    ssl_ticket_keys     => 'ticket_keys_file',
 );
 
 sub from_options {

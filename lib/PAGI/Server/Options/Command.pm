@@ -58,6 +58,14 @@ my @SECTIONS = (
                     . ' C<run> is called.',
             },
             {
+                name  => 'extension',
+                type  => 'string',
+                many  => 1,
+                arg   => 'NAME',
+                offer => ['fullflush'],
+                about => 'Advertise an extension to the application: C<fullflush> makes C<http.fullflush> events work.',
+            },
+            {
                 name  => 'future_xs',
                 type  => 'flag',
                 about => 'Insist on L<Future::XS>: fail if it is not installed.',
@@ -139,6 +147,14 @@ my @SECTIONS = (
                 arg   => 'SECONDS',
                 shown => '7200',
                 about => 'How long a ticket shortens handshakes.',
+            },
+            {
+                name  => 'ssl_ticket_keys',
+                type  => 'string',
+                arg   => 'FILE',
+                shown => 'made up',
+                about =>
+                    'A file of 80 random bytes that seal tickets: servers that share it take over one another\'s sessions.',
             },
         )
     ],
