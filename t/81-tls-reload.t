@@ -198,14 +198,15 @@ subtest 'flags' => sub {
     is($server->stop, 0, 'stops');
 
     my %wrong = (
-        'must be given together'                 => [ '--ssl-cert', 'x' ],
-        'SSL certificate file not found: x'      => [ '--ssl-cert', 'x',                 '--ssl-key', 'y' ],
-        'unknown cipher RUBBISH'                 => [ @pair,        '--ssl-ciphers',     'RUBBISH' ],
-        "min-version must be one of .*'1'"       => [ @pair,        '--ssl-min-version', '1' ],
-        'needs ca_file'                          => [ @pair,        '--ssl-verify-client' ],
-        '--ssl-sni must be CERT,KEY'             => [ @pair,        '--ssl-sni',               'x' ],
-        'ticket_keys_file /nowhere cannot be op' => [ @pair,        '--ssl-ticket-keys',       '/nowhere' ],
-        '--ssl-key-password-file: /nowhere: No ' => [ @pair,        '--ssl-key-password-file', '/nowhere' ],
+        'must be given together'                  => [ '--ssl-cert', 'x' ],
+        'SSL certificate file not found: x'       => [ '--ssl-cert', 'x',                 '--ssl-key', 'y' ],
+        'unknown cipher RUBBISH'                  => [ @pair,        '--ssl-ciphers',     'RUBBISH' ],
+        "min-version must be one of .*'1'"        => [ @pair,        '--ssl-min-version', '1' ],
+        '--ssl-verify-client needs --ssl-ca:'     => [ @pair,        '--ssl-verify-client' ],
+        '--ssl-session-timeout must be an integ'  => [ @pair,        '--ssl-session-timeout',   0 ],
+        '--ssl-sni must be CERT,KEY'              => [ @pair,        '--ssl-sni',               'x' ],
+        '--ssl-ticket-keys /nowhere cannot be op' => [ @pair,        '--ssl-ticket-keys',       '/nowhere' ],
+        '--ssl-key-password-file: /nowhere: No '  => [ @pair,        '--ssl-key-password-file', '/nowhere' ],
     );
 
     for my $message (sort keys %wrong) {
@@ -220,6 +221,42 @@ subtest 'flags' => sub {
         is($? >> 8, 2, "status of: $message");
         like($files->read('out'), qr/\Apagi-server: .*$message/, '... and the message');
     }
+};
+
+# Whoever has written a file wants to know the line.
+subtest 'a configuration file' => sub {
+    my @pair  = ('ssl-cert = ' . $files->path('first.pem'), 'ssl-key = ' . $files->path('first.key'));
+    my $at    = $files->path('pagi.conf');
+    my @wrong = (
+        [
+            "$pair[0]\n# the wrong one\nssl-key = " . $files->path('second.key'),
+            "lines 1, 3: SSL key file does not match"
+        ],
+        [ "$pair[0]\n",                                    'line 1: options --ssl-cert and --ssl-key must be' ],
+        [ "\n$pair[0]\nssl_key = /nowhere\n",              'line 3: SSL key file not found: /nowhere' ],
+        [ "$pair[0]\n$pair[1]\nssl-ciphers = RUBBISH\n",   'line 3: --ssl-ciphers: unknown cipher RUBBISH' ],
+        [ "$pair[0]\n$pair[1]\nssl-session-timeout = 0\n", 'line 3: --ssl-session-timeout must be an integer' ],
+        [
+            "write_high_watermark = 7\n\nwrite_low_watermark = 8\n",
+            q{lines 1, 3: option 'write_low_watermark' (8) must}
+        ],
+        [
+            "listen = 127.0.0.1:1\nlisten = 127.0.0.1:2,cert=/c,key=/k\n",
+            q{line 2: option 'listen': '127.0.0.1:2,cert=/c,key=/k': SSL certificate file not found: /c}
+        ],
+    );
+    for my $case (@wrong) {
+        my ($text, $message) = @$case;
+        $files->write('pagi.conf', $text);
+        my ($status, undef, $error) = TestServer->finish('-c', $at, '--check', '-e', 'sub { }');
+        is($status, 2, "status of: $message");
+        like($error, qr/\Apagi-server: \Q$at $message\E/, '... and the message');
+    }
+    $files->write('pagi.conf', "write_high_watermark = 70000\nwrite_low_watermark = 7\n");
+    my (undef, undef, $error) =
+        TestServer->finish('-c', $at, '--write-high-watermark', 6, '--write-low-watermark', 8, '--check', '-e',
+        'sub { }');
+    like($error, qr/\Apagi-server: option 'write_low/, 'what is typed is in no file');
 };
 
 done_testing;

@@ -96,8 +96,7 @@ sub _choose_places {
     $self->{log}->warn('PAGI: TLS is disabled by disable_tls: connections will not be encrypted')
         if $options->{disable_tls} && ($options->{ssl} || grep { $_->{ssl} } @$places);
     for my $place (grep { ref $_->{ssl} && !$options->{disable_tls} } @$places) {
-        $place->{tls} = eval { PAGI::Server::TLS->new($place->{ssl}) }
-            or croak _without_newline($@ =~ s/option 'ssl'/option 'listen': '$place->{name}'/r);
+        $place->{tls} = eval { PAGI::Server::TLS->for_place($place) } or croak _without_newline($@);
     }
     $self->{places} = $places;
     return;

@@ -18,7 +18,7 @@ for my $option (grep { !$NOT_HERE{ $_->{name} } } PAGI::Server::Options::all()) 
 
 # Problems are thrown as a reference to their text, like those of the command line.
 sub read {
-    my ($class, $path) = @_;
+    my ($class, $path, $noted) = @_;
     open my $in, '<:raw', $path or die \"cannot read the configuration file '$path': $!";
     my (%values, %line_of);
     while (my $line = <$in>) {
@@ -30,6 +30,7 @@ sub read {
         my $key    = $option->{name};
         die \"$place: option '$name' is already set on line $line_of{$key}" if $line_of{$key} && !$option->{many};
         $line_of{$key} = $.;
+        push @$noted, { option => $option, text => $text, line => $. };
         my $word  = $key eq 'access_log' && $text eq 'off' ? undef : $text;
         my $value = PAGI::Server::CommandLine->values_of({ $key => $option->{many} ? [$word] : $word }, $place)->{$key};
         if ($option->{many}) { push @{ $values{$key} }, @$value }
@@ -37,6 +38,23 @@ sub read {
     }
     close $in or die \"cannot read the configuration file '$path': $!";
     return \%values;
+}
+
+# What is wrong may be found out later, when all values are there.
+sub located {
+    my ($class, $problem, $path, @noted) = @_;
+    my @lines = map { $_->{line} } grep { _is_about($problem, $_) } @noted;
+    return $problem if !@lines;
+    return "$path line" . (@lines > 1 ? 's ' : ' ') . join(', ', @lines) . ": $problem";
+}
+
+# A problem names the option, or, where files do not belong together, the file.
+sub _is_about {
+    my ($problem, $setting) = @_;
+    my ($option,  $text)    = @{$setting}{qw(option text)};
+    my $names = join '|', map { quotemeta } "'$option->{name}'", PAGI::Server::CommandLine::typed($option);
+    return $problem =~ /(?:$names)(?![\w-])/ && (!$option->{many} || index($problem, $text) >= 0)
+        || $option->{name} =~ /\Assl_/ && grep { $problem =~ m{(?<![\w/.-])\Q$_\E(?![\w/-])} } split /,/, $text;
 }
 
 # The name and the value of a line; nothing if it has none.
@@ -86,8 +104,16 @@ and underscores are the same. A value may be in quotes, C<#> begins a comment. C
 =head2 read
 
     my $options = PAGI::Server::ConfigFile->read($path);
+    my $options = PAGI::Server::ConfigFile->read($path, \my @noted);
 
-The values, checked. A problem is thrown as a reference to a text that names file and line.
+The values, checked. A problem is thrown as a reference to a text that names file and line. The second argument gets a hash
+reference for each setting, with C<option> (a row of the table), C<text> and C<line>.
+
+=head2 located
+
+    die \PAGI::Server::ConfigFile->located($problem, $path, @noted);
+
+A problem that only shows when all options are known, with file and lines if it is about settings from there.
 
 =head1 LICENSE
 

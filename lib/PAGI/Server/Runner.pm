@@ -69,8 +69,11 @@ sub _run {
     return $self->_version if $given->{version};
     my $options = PAGI::Server::CommandLine->values_of($given);
     return $self->_print(PAGI::Server::Completion->script($options->{completion})) if defined $options->{completion};
-    my $file = defined $options->{config} ? PAGI::Server::ConfigFile->read($options->{config}) : {};
+    my @noted;
+    my $file = defined $options->{config} ? PAGI::Server::ConfigFile->read($options->{config}, \@noted) : {};
     _choose_places($file, $options);
+    $self->{noted} =
+        [ grep { my $name = $_->{option}{name}; exists $file->{$name} && !exists $options->{$name} } @noted ];
     $self->{options} = { %$file, %$options };
     $self->{title}   = join ' ', PROGRAM, @arguments;
     $self->_locate_files;
@@ -176,7 +179,7 @@ sub _server {
     my $options    = $self->{options};
     my %for_server = map { $_ => $options->{$_} } grep { PAGI::Server::Options::is_known($_) } keys %$options;
     my $ssl        = eval { PAGI::Server::TLS::from_options($options) };
-    die \_line($@) if $@;
+    die \$self->_located(_line($@)) if $@;
     $for_server{ssl}        = $ssl                                            if $ssl;
     $for_server{extensions} = { map { $_ => {} } @{ $options->{extension} } } if $options->{extension};
     my $class = $options->{server};
@@ -196,7 +199,13 @@ sub _server {
     my $problem = $@;
     $problem =~ s/\APAGI::Server: //;
     $problem =~ s/ at \S+ line \d+\.?\s*\z//;
-    die \$problem;
+    $problem = PAGI::Server::TLS::in_flags($problem, $options) if $ssl && $problem !~ /\Aoption 'listen'/;
+    die \$self->_located($problem);
+}
+
+sub _located {
+    my ($self, $problem) = @_;
+    return PAGI::Server::ConfigFile->located($problem, $self->{options}{config}, @{ $self->{noted} });
 }
 
 # ---- Running ------------------------------------------------------------------------------------

@@ -27,6 +27,17 @@ sub new {
     return $self;
 }
 
+# With certificates of its own. Not every message names the option.
+sub for_place {
+    my ($class, $place) = @_;
+    my $tls = eval { $class->new($place->{ssl}) };
+    return $tls if $tls;
+    my $about = "option 'listen': '$place->{name}'";
+    my $error = $@;
+    $error =~ s/option 'ssl'/$about/ or $error =~ s/\APAGI::Server: \K/$about: /;
+    die $error;
+}
+
 sub reload {
     my ($self, $ssl) = @_;
     return $self->_load($ssl, sub { $self->{engine}->reload($_[0]) }) if $ssl;
@@ -234,6 +245,17 @@ sub from_options {
     return \%ssl;
 }
 
+# Flags where the text has keys of the option `ssl`, which nobody has typed. Paths may hold the same words.
+sub in_flags {
+    my ($text, $options) = @_;
+    my %flag = reverse %KEY;
+    $flag{verify_client} = $options->{ssl_verify_client} ? 'ssl_verify_client' : 'ssl_request_client';
+    $flag{key_password}  = 'ssl_key_password_file';
+    my $keys = join '|', map { quotemeta } sort keys %flag;
+    $text =~ s{(?:option 'ssl': |SSL )?(?<![\w/.-])($keys)(?![\w/.-])}{'--' . $flag{$1} =~ tr/_/-/r}ge;
+    return $text;
+}
+
 sub _sni {
     my ($value) = @_;
     my ($cert, $key, $chain, @rest) = split /,/, $value, -1;
@@ -279,6 +301,12 @@ files. See L<PAGI::Server/TLS> for the keys.
 
 Loads the files. Dies with a message that names the file or value that is wrong.
 
+=head2 for_place
+
+    my $tls = PAGI::Server::TLS->for_place($place);
+
+The same for the C<ssl> of a L<PAGI::Server::Place>, which messages name.
+
 =head2 reload
 
     $tls->reload(\%ssl);
@@ -313,6 +341,13 @@ Warns of files that the process cannot read any more and so will not load again 
 
 The option C<ssl> that the options of C<pagi-server> mean; nothing if they mean none. Dies with a message when they
 contradict each other.
+
+=head2 in_flags
+
+    my $text = PAGI::Server::TLS::in_flags('SSL verify_client needs ca_file', $options);
+    # --ssl-verify-client needs --ssl-ca
+
+A message about that option in the words of C<pagi-server>.
 
 =head1 LICENSE
 
