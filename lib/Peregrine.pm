@@ -229,6 +229,12 @@ Loads the files. Only the certificates are required. Dies with a message that na
 Uses something else for the connections that come from now on; without an argument, reads the same files again.
 Dies as C<new> does, and then nothing has changed.
 
+=head2 validity
+
+    my $times = $tls->validity(0);    # [ $not_before, $not_after ]
+
+When the certificate with that number is good, in seconds since 1970; undef if there is none, or if its dates cannot be read.
+
 =head1 LICENSE
 
 This library is free software; you can redistribute it and/or modify it under the same terms as Perl

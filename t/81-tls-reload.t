@@ -223,6 +223,35 @@ subtest 'flags' => sub {
     }
 };
 
+subtest 'dates' => sub {
+    my $day   = 86_400;
+    my $dates = Certificates->new->authority('ca')->issue('old')->issue('new')->issue('good');
+    my ($past, $future) = (1_700_000_000, time + 9 * $day);
+    my $date = qr/\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC/;
+    $dates->date('old', $past - $day, $past)->date('new', $future, $future + $day);
+    my @pair   = ('--ssl-cert', $dates->path('old.pem'), '--ssl-key', $dates->path('old.key'));
+    my $place  = '127.0.0.1:0,cert=' . $dates->path('new.pem') . ',key=' . $dates->path('new.key');
+    my @listen = ('--listen', $place, '--listen', '127.0.0.1:0');
+    my @app    = ('-e', 'sub { die }');
+    my $old    = qr/PAGI: SSL certificate file \S+old\.pem has expired on 2023-11-14 22:13:20 UTC$/m;
+    my $new    = qr/PAGI: SSL certificate file \S+new\.pem is not valid before $date$/m;
+    my ($status, undef, $error) = TestServer->finish('--check', @pair, @listen, @app);
+    is($status, 0, '--check passes') or diag $error;
+    like($error, $old, '... and tells of an old certificate');
+    like($error, $new, '... and of one for later');
+    my $server = TestServer->command(@pair, @listen, @app);
+    ok($server->wait_for_log($_), 'a start tells as well') for $old, $new;
+    $server->stop;
+
+    $dates->write('site.pem', $dates->read('good.pem'))->write('site.key', $dates->read('good.key'));
+    $server = TestServer->command('--ssl-cert', $dates->path('site.pem'), '--ssl-key', $dates->path('site.key'), @app);
+    unlike($server->log, qr/SSL certificate file/, 'a good one is not mentioned');
+    $dates->replace('site.key', 'old.key')->replace('site.pem', 'old.pem');
+    $server->signal('HUP');
+    ok($server->wait_for_log(qr/site\.pem has expired on $date/), 'what HUP loads is looked at, too');
+    $server->stop;
+};
+
 # Whoever has written a file wants to know the line.
 subtest 'a configuration file' => sub {
     my @pair  = ('ssl-cert = ' . $files->path('first.pem'), 'ssl-key = ' . $files->path('first.key'));

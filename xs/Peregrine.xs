@@ -483,6 +483,15 @@ reload(self, config = NULL)
 CODE:
     px_tls_reload(aTHX_ tls_of(aTHX_ self), config ? hash_argument(aTHX_ config, "TLS configuration") : NULL);
 
+SV *
+validity(self, number)
+    SV *self
+    U32 number
+CODE:
+    RETVAL = px_tls_validity(aTHX_ tls_of(aTHX_ self), number);
+OUTPUT:
+    RETVAL
+
 MODULE = Peregrine  PACKAGE = PAGI::Server::Future
 
 void

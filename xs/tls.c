@@ -85,6 +85,16 @@ void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash) {
     if (peregrine_tls_reload(tls, hash ? &config : NULL, error, sizeof(error)) < 0) croak("%s\n", error);
 }
 
+/* An array of two times, or undef. */
+SV *px_tls_validity(pTHX_ peregrine_tls *tls, uint32_t number) {
+    int64_t not_before, not_after;
+    if (peregrine_tls_validity(tls, number, &not_before, &not_after) < 0) return newSV(0);
+    AV *times = newAV();
+    av_push(times, newSVnv((NV)not_before));
+    av_push(times, newSVnv((NV)not_after));
+    return newRV_noinc((SV *)times);
+}
+
 /* ---- Scope ---------------------------------------------------------------------------------------------------------------------------- */
 
 static SV *value_of(pTHX_ peregrine_text value) {

@@ -205,6 +205,9 @@ peregrine_tls *peregrine_tls_new(const peregrine_tls_config *config, char *error
 /* Replaces everything for the connections that come from now on; NULL: the same files are read again. On PEREGRINE_E_TLS nothing has changed.
  * Not needed when the files change: that is seen when the next connection comes, at most a second later, and a PEREGRINE_NOTICE tells. */
 int peregrine_tls_reload(peregrine_tls *tls, const peregrine_tls_config *config, char *error, size_t capacity);
+/* When the certificate with this number (0: the first) is good, in seconds since 1970. PEREGRINE_E_RANGE: there is none, or its dates cannot be
+ * read. */
+int peregrine_tls_validity(peregrine_tls *tls, uint32_t number, int64_t *not_before_s, int64_t *not_after_s);
 /* Gives it back. Workers whose listeners use it keep it for as long as they live. */
 void peregrine_tls_free(peregrine_tls *tls);
 /* Connections that come in at this listener from now on speak TLS. */

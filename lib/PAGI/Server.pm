@@ -90,6 +90,11 @@ sub _load_certificates {
     return $live ? 'ssl' : ();
 }
 
+sub certificates {
+    my ($self) = @_;
+    return grep { defined } $self->{tls}, map { $_->{tls} } @{ $self->{places} };
+}
+
 # A place may have certificates of its own.
 sub _choose_places {
     my ($self, $places, $options) = @_;
@@ -209,7 +214,7 @@ sub _start {
         $worker->secure($number, $tls->engine);
     }
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
-    PAGI::Server::TLS->tell_unreadable($self->{log}, $self->_tls_in_use);
+    PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
     $self->_watch;
     $self->_attach_signals;
     $self->{running} = 1;
@@ -1271,6 +1276,9 @@ The files are loaded again when they change: the server looks when a connection 
 most. HUP makes it load them at once, and C<configure(ssl =E<gt> {...})> gives it others. Connections that are
 open keep what they have. If the new files cannot be used, an error is logged and the old certificates stay.
 
+A warning names certificates that have expired or are not valid yet, with the date: at the start, on HUP, and in
+C<pagi-server --check>. They are used all the same.
+
 =head1 METHODS
 
 =head2 configure
@@ -1346,6 +1354,12 @@ going to be: Unix sockets without C<socket_owner> and C<socket_group> and the fi
     my $loop = $server->own_loop;
 
 Makes a loop of the type C<loop_type> and adds the server to it.
+
+=head2 certificates
+
+    PAGI::Server::TLS->tell_outdated($log, $server->certificates);
+
+The L<PAGI::Server::TLS> objects of C<ssl> and of the places that have their own.
 
 =head2 has_tls, has_http2
 

@@ -7,6 +7,7 @@ use warnings;
 
 use File::Copy qw(copy);
 use File::Temp ();
+use POSIX      ();
 
 sub new {
     my ($class) = @_;
@@ -100,6 +101,35 @@ sub issue {
         -CAkey   => $self->path("$by.key"),
         -extfile => $self->path("$name.ext"),
         -out     => $self->path("$name.pem"),
+    );
+}
+
+# The certificate of that name again, good between two points in time, which are seconds since 1970.
+sub date {
+    my ($self, $name, @times) = @_;
+    my ($from, $to) = map { POSIX::strftime('%Y%m%d%H%M%SZ', gmtime $_) } @times;
+    $self->write('ca.txt', '')->write('ca.serial', "01\n")->write('ca.conf', <<"CONF");
+[ca]
+default_ca = here
+[here]
+database = ${\$self->path('ca.txt')}
+serial = ${\$self->path('ca.serial')}
+new_certs_dir = ${\$self->path('')}
+policy = any
+default_md = sha256
+[any]
+commonName = supplied
+CONF
+    return $self->_openssl(
+        qw(ca -batch -notext -config),
+        $self->path('ca.conf'),
+        -startdate => $from,
+        -enddate   => $to,
+        -in        => $self->path("$name.csr"),
+        -extfile   => $self->path("$name.ext"),
+        -cert      => $self->path('ca.pem'),
+        -keyfile   => $self->path('ca.key'),
+        -out       => $self->path("$name.pem"),
     );
 }
 

@@ -68,6 +68,13 @@ fn reload(context: *tls.Context, config: ?*const types.TlsConfig, diagnostic: *t
     return context.reload(try configOf(arena.allocator(), given, diagnostic), diagnostic);
 }
 
+export fn peregrine_tls_validity(certificates: *Certificates, number: u32, not_before_s: *i64, not_after_s: *i64) callconv(.c) c_int {
+    const validity = certificates.context.validity(number) orelse return Code.range;
+    not_before_s.* = validity.not_before_s;
+    not_after_s.* = validity.not_after_s;
+    return Code.ok;
+}
+
 export fn peregrine_tls_free(certificates: ?*Certificates) callconv(.c) void {
     if (certificates) |c| c.release();
 }

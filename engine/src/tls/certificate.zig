@@ -4,6 +4,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");
+const retained = @import("retained.zig");
 const tls = @import("tls.zig");
 
 const FileError = error{ OutOfMemory, InvalidFile };
@@ -70,6 +71,7 @@ pub const Chain = struct {
         }
         c.ERR_clear_error();
         if (chain.count() == 0) {
+            if (isDirectory(role, path, diagnostic)) return error.InvalidFile;
             diagnostic.set("{s} holds no PEM certificate: {s}", .{ role, path });
             return error.InvalidFile;
         }
@@ -143,6 +145,24 @@ fn appendName(arena: std.mem.Allocator, names: *std.ArrayList([]const u8), value
     try names.append(arena, try std.ascii.allocLowerString(arena, text));
 }
 
+/// When `certificate` is good (RFC 5280 §4.1.2.5); null if its dates cannot be read.
+pub fn validity(certificate: *c.X509) ?tls.Validity {
+    const epoch = c.ASN1_TIME_set(null, 0) orelse return null;
+    defer c.ASN1_STRING_free(epoch);
+    return .{
+        .not_before_s = secondsBetween(epoch, c.X509_get0_notBefore(certificate)) orelse return null,
+        .not_after_s = secondsBetween(epoch, c.X509_get0_notAfter(certificate)) orelse return null,
+    };
+}
+
+fn secondsBetween(from: *const c.ASN1_STRING, to: *const c.ASN1_STRING) ?i64 {
+    defer c.ERR_clear_error();
+    var days: c_int = undefined;
+    var seconds: c_int = undefined;
+    if (c.ASN1_TIME_diff(&days, &seconds, from, to) != 1) return null;
+    return @as(i64, days) * std.time.s_per_day + seconds;
+}
+
 /// `certificate` as PEM text, owned by `gpa`.
 pub fn toPem(gpa: std.mem.Allocator, certificate: *c.X509) error{OutOfMemory}![]u8 {
     const memory = c.BIO_new(c.BIO_s_mem()) orelse return error.OutOfMemory;
@@ -189,6 +209,14 @@ fn openFile(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) F
     return error.InvalidFile;
 }
 
+/// Whether that is why nothing could be read: a directory can be opened like a file.
+fn isDirectory(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) bool {
+    if (!retained.statusOf(path).directory) return false;
+    c.ERR_clear_error();
+    diagnostic.set("{s} is a directory: {s}", .{ role, path });
+    return true;
+}
+
 fn systemText(code: c_ulong, number: c_int) []const u8 {
     if (code & c.ERR_SYSTEM_FLAG == 0) return "no reason given";
     return switch (@as(std.posix.E, @fromBackingInt(@intCast(number)))) {
@@ -210,6 +238,7 @@ fn loadKey(files: tls.CertificateFiles, diagnostic: *tls.Diagnostic) tls.Context
         c.ERR_clear_error();
         return key;
     }
+    if (isDirectory("SSL key file", files.key_file, diagnostic)) return error.InvalidFile;
     const why = reason();
     if (password.asked) {
         if (files.key_password == null) {
@@ -239,7 +268,7 @@ const Password = struct {
     }
 };
 
-test "a missing file, a path through a file, and a file without PEM are told apart" {
+test "a missing file, a path through a file, a directory, and a file without PEM are told apart" {
     var tmp = std.testing.tmpDir(.{});
     defer tmp.cleanup();
     try tmp.dir.writeFile(std.testing.io, .{ .sub_path = "words.txt", .data = "no certificate here\n" });
@@ -248,6 +277,7 @@ test "a missing file, a path through a file, and a file without PEM are told apa
     const cases = [_]struct { []const u8, []const u8 }{
         .{ "absent.pem", "CA file not found: " },
         .{ "words.txt/x.pem", "CA file not readable: " },
+        .{ "", "CA file is a directory: " },
         .{ "words.txt", "CA file holds no PEM certificate: " },
     };
     for (cases) |case| {

@@ -4,6 +4,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");
 const tls = @import("tls.zig");
+const certificate = @import("certificate.zig");
 const Generation = @import("generation.zig").Generation;
 const Retained = @import("retained.zig").Retained;
 
@@ -122,6 +123,14 @@ pub const Context = struct {
         if (!settled) return false;
         try context.load(number, diagnostic);
         return true;
+    }
+
+    /// When the certificate with this number in the configuration is good; null if there is none, or if its dates cannot be read.
+    pub fn validity(context: *Context, index: usize) ?tls.Validity {
+        const generation = acquire(context);
+        defer generation.release();
+        const leaves = generation.leaves.items;
+        return if (index < leaves.len) certificate.validity(leaves[index].certificate) else null;
     }
 
     fn load(context: *Context, number: u64, diagnostic: *tls.Diagnostic) tls.ContextError!void {

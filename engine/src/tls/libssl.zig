@@ -110,6 +110,8 @@ pub extern fn PEM_read_bio_PrivateKey(bio: *BIO, into: ?*?*EVP_PKEY, password: ?
 pub extern fn PEM_write_bio_X509(bio: *BIO, certificate: *const X509) c_int;
 
 pub extern fn X509_free(certificate: ?*X509) void;
+pub extern fn X509_get0_notAfter(certificate: *const X509) *const ASN1_STRING;
+pub extern fn X509_get0_notBefore(certificate: *const X509) *const ASN1_STRING;
 pub extern fn X509_check_private_key(certificate: *const X509, key: *const EVP_PKEY) c_int;
 pub extern fn X509_digest(certificate: *const X509, kind: *const EVP_MD, out: [*]u8, out_len: *c_uint) c_int;
 pub extern fn X509_get_ext_d2i(certificate: *const X509, nid: c_int, critical: ?*c_int, index: ?*c_int) ?*anyopaque;
@@ -124,6 +126,10 @@ pub extern fn X509_VERIFY_PARAM_set1_ip_asc(param: *X509_VERIFY_PARAM, address: 
 
 pub extern fn GENERAL_NAMES_free(names: ?*GENERAL_NAMES) void;
 pub extern fn GENERAL_NAME_get0_value(name: *const GENERAL_NAME, kind: *c_int) ?*anyopaque;
+pub extern fn ASN1_STRING_free(string: *ASN1_STRING) void;
+/// A time is a string in OpenSSL's eyes, too.
+pub extern fn ASN1_TIME_set(into: ?*ASN1_STRING, seconds: c_long) ?*ASN1_STRING;
+pub extern fn ASN1_TIME_diff(days: *c_int, seconds: *c_int, from: *const ASN1_STRING, to: *const ASN1_STRING) c_int;
 pub extern fn ASN1_STRING_get0_data(string: *const ASN1_STRING) [*]const u8;
 pub extern fn ASN1_STRING_length(string: *const ASN1_STRING) c_int;
 

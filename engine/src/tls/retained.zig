@@ -85,7 +85,9 @@ pub const Look = struct {
 };
 
 /// What counts of a file. The change time too: a renamed file keeps its own modification time, and permissions count.
-const Status = struct {
+pub const Status = struct {
+    /// Can be opened like a file, and holds nothing.
+    directory: bool = false,
     errno: u32 = 0,
     inode: u64 = 0,
     size: u64 = 0,
@@ -94,9 +96,9 @@ const Status = struct {
     changed_s: i64 = 0,
     changed_ns: i64 = 0,
 
-    fn of(errno: u32, inode: u64, size: u64, modified: anytype, changed: @TypeOf(modified)) Status {
+    fn of(directory: bool, inode: u64, size: u64, modified: anytype, changed: @TypeOf(modified)) Status {
         return .{
-            .errno = errno,
+            .directory = directory,
             .inode = inode,
             .size = size,
             .modified_s = modified.sec,
@@ -107,19 +109,20 @@ const Status = struct {
     }
 };
 
-fn statusOf(path: [:0]const u8) Status {
+/// How the file at `path` looks now.
+pub fn statusOf(path: [:0]const u8) Status {
     if (builtin.os.tag == .linux) {
         const linux = std.os.linux;
         var info: linux.Statx = undefined;
-        const wanted: linux.STATX = .{ .MTIME = true, .CTIME = true, .INO = true, .SIZE = true };
+        const wanted: linux.STATX = .{ .MTIME = true, .CTIME = true, .TYPE = true, .INO = true, .SIZE = true };
         const errno = linux.errno(linux.statx(linux.AT.FDCWD, path, 0, wanted, &info));
         if (errno != .SUCCESS) return .{ .errno = @backingInt(errno) };
-        return .of(0, info.ino, info.size, info.mtime, info.ctime);
+        return .of(linux.S.ISDIR(info.mode), info.ino, info.size, info.mtime, info.ctime);
     }
     var info: std.c.Stat = undefined;
     const errno = std.c.errno(std.c.fstatat(std.c.AT.FDCWD, path, &info, 0));
     if (errno != .SUCCESS) return .{ .errno = @backingInt(errno) };
-    return .of(0, info.ino, @intCast(info.size), info.mtime(), info.ctime());
+    return .of(std.c.S.ISDIR(info.mode), info.ino, @intCast(info.size), info.mtime(), info.ctime());
 }
 
 test "a look changes with a file, and comes back with nothing" {

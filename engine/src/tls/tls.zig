@@ -42,6 +42,12 @@ pub const CertificateFiles = struct {
     key_password: ?[]const u8 = null,
 };
 
+/// From when until when a certificate is good, in seconds since 1970.
+pub const Validity = struct {
+    not_before_s: i64,
+    not_after_s: i64,
+};
+
 /// What a server asks of its clients.
 pub const ClientVerification = enum {
     /// No certificate is asked for.

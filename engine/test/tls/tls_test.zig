@@ -463,6 +463,17 @@ test "sessions begin on several threads while the context is reloaded" {
     try testing.expect(!failed.load(.monotonic));
 }
 
+test "a certificate tells when it is good" {
+    var diagnostic: tls.Diagnostic = .{};
+    const context: *tls.Context = try .init(gpa, .{ .certificates = &.{files("server")} }, &diagnostic);
+    defer context.deinit();
+    const validity = context.validity(0).?;
+    try testing.expect(validity.not_before_s > 1_700_000_000);
+    try testing.expectEqual(0, @mod(validity.not_after_s - validity.not_before_s, std.time.s_per_day));
+    try testing.expect(validity.not_after_s > validity.not_before_s);
+    try testing.expectEqual(null, context.validity(1));
+}
+
 test "a configuration that cannot work is refused with the file or value in words" {
     const good = files("server");
     const Case = struct { tls.ServerConfig, tls.ContextError, []const []const u8 };

@@ -312,6 +312,7 @@ sub _check {
     my ($self, $server) = @_;
     my $options = $self->{options};
     PAGI::Server::Process->identity($options->{user}, $options->{group});
+    PAGI::Server::TLS->tell_outdated($self->_log, $server->certificates) if $server->isa('PAGI::Server');
     my @lines = ('# ' . ref($server) . ' would run:', 'env = ' . $self->{mode});
     for my $option (PAGI::Server::Options::all()) {
         my $name = $option->{name};

@@ -5,6 +5,7 @@ use warnings;
 
 use Carp qw(croak);
 use File::Spec;
+use POSIX ();
 use Peregrine;
 
 # The keys of one certificate, and those of the policy that all of them share.
@@ -50,6 +51,7 @@ sub reload_all {
     for my $tls (values %each) {
         if (eval { $tls->reload }) {
             $log->info('PAGI: the certificate files are loaded again');
+            $class->tell_outdated($log, $tls);
             next;
         }
         my $error = $@ =~ s/\APAGI::Server: //r;
@@ -69,6 +71,17 @@ sub tell_unreadable {
     return;
 }
 
+# Clients would refuse them, and who runs the server is the last to know.
+sub tell_outdated {
+    my ($class, $log, @all) = @_;
+    my %problems = map {
+        map { $_ => 1 }
+            $_->_outdated
+    } @all;
+    $log->warn("PAGI: $_") for sort keys %problems;
+    return;
+}
+
 sub engine { return $_[0]{engine} }
 
 sub _load {
@@ -77,6 +90,7 @@ sub _load {
     my $config = $self->_config($ssl, \%given);
     _in_words(\%given, sub { $load->($config) });
     $self->{files} = _files($config);
+    $self->{shown} = [ map { $_->{cert_file} } @{ $config->{certificates} } ];
     return 1;
 }
 
@@ -98,6 +112,23 @@ sub _unreadable {
         open my $file, '<', $path or push @problems, "$self->{files}{$path} cannot be read now: $path: $!";
     }
     return @problems;
+}
+
+sub _outdated {
+    my ($self) = @_;
+    my ($now, @problems) = time;
+    for my $number (0 .. $#{ $self->{shown} }) {
+        my ($not_before, $not_after) = @{ $self->{engine}->validity($number) // next };
+        my $about = "SSL certificate file $self->{shown}[$number]";
+        push @problems, "$about has expired on " . _date($not_after)       if $now > $not_after;
+        push @problems, "$about is not valid before " . _date($not_before) if $now < $not_before;
+    }
+    return @problems;
+}
+
+sub _date {
+    my ($seconds) = @_;
+    return POSIX::strftime('%Y-%m-%d %H:%M:%S UTC', gmtime $seconds);
 }
 
 # Runs the code; dies with the engine's words, in which paths look as they were given.
@@ -332,6 +363,12 @@ Reads the files of all of them again, each once, and tells the log whether they 
     PAGI::Server::TLS->tell_unreadable($log, @all);
 
 Warns of files that the process cannot read any more and so will not load again when they change.
+
+=head2 tell_outdated
+
+    PAGI::Server::TLS->tell_outdated($log, @all);
+
+Warns of certificates that have expired or are not valid yet, with the date.
 
 =head1 FUNCTIONS
 
