@@ -32,7 +32,10 @@ pub fn build(b: *std.Build) void {
         if (comptime std.mem.eql(u8, name, "io")) programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
     }
 
-    inline for (.{ "native", "hooks", "static", "websocket", "websocket_sim", "compression", "defects", "access_log", "repeat", "backends", "listeners", "guards" }) |name| {
+    inline for (.{
+        "native", "hooks", "static", "websocket", "websocket_sim", "compression", "defects", "acceptors", "access_log", "repeat", "backends", "listeners",
+        "guards",
+    }) |name| {
         const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
         module.addImport("peregrine", rooms.peregrine);
         module.addImport("protocol", rooms.protocol); // for clients of their own

@@ -1,9 +1,10 @@
 //! Twenty-eight mistakes of an earlier Peregrine, each as a test of the right behaviour. The numbers are those of the list that the
 //! project was started with. Most run on the simulated network; what is about sockets and threads runs on loopback.
-//! 22 to 25 are in websocket_test.zig, 26 has its details in static_test.zig, 28 is that all examples
-//! build, and a project that uses the package (`zig build examples consumer`).
+//! What acceptors have to do with 16, 17 and 19 is in acceptors_test.zig, 22 to 25 are in websocket_test.zig, 26 has its details in
+//! static_test.zig, 28 is that all examples build, and a project that uses the package (`zig build examples consumer`).
 const std = @import("std");
 const per = @import("peregrine");
+const loopback = @import("loopback.zig");
 const linux = std.os.linux;
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -354,10 +355,8 @@ fn listenerFd(server: *Server) i32 {
 
 /// Sends a request and reads until the server closes.
 fn ask(port: u16, request: []const u8, buffer: []u8) ![]u8 {
-    const fd: i32 = @intCast(linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.CLOEXEC, 0));
+    const fd = try loopback.connect(port);
     defer _ = linux.close(fd);
-    const address: linux.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, port), .addr = @bitCast([4]u8{ 127, 0, 0, 1 }) };
-    if (linux.errno(linux.connect(fd, @ptrCast(&address), @sizeOf(linux.sockaddr.in))) != .SUCCESS) return error.NotConnected;
     if (linux.write(fd, request.ptr, request.len) != request.len) return error.NotSent;
     var len: usize = 0;
     while (len < buffer.len) {
@@ -422,55 +421,6 @@ test "defect 19: a request that takes long does not stall the others of its thre
     try b.handler().detached.?.answer(.{ .body = "at last" });
     try b.settle();
     try testing.expect(std.mem.endsWith(u8, slow.text(), "at last"));
-}
-
-/// Connects and stays.
-fn hold(port: u16) !i32 {
-    const fd: i32 = @intCast(linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.CLOEXEC, 0));
-    errdefer _ = linux.close(fd);
-    const address: linux.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, port), .addr = @bitCast([4]u8{ 127, 0, 0, 1 }) };
-    if (linux.errno(linux.connect(fd, @ptrCast(&address), @sizeOf(linux.sockaddr.in))) != .SUCCESS) return error.NotConnected;
-    return fd;
-}
-
-test "defect 19: a connection goes to the worker that has the fewest" {
-    for (backends) |backend| {
-        const server: *Server = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 3, .io = backend });
-        defer server.deinit();
-        var fds: [30]i32 = undefined;
-        for (&fds) |*fd| fd.* = try hold(server.port());
-        try rounds(server);
-        try testing.expectEqual([_]u32{ 10, 10, 10 }, loads(server));
-        for (fds) |fd| _ = linux.close(fd);
-        try rounds(server);
-        try testing.expectEqual([_]u32{ 0, 0, 0 }, loads(server));
-        // Those that went do not count any more.
-        for (fds[0..4]) |*fd| fd.* = try hold(server.port());
-        defer for (fds[0..4]) |fd| {
-            _ = linux.close(fd);
-        };
-        try rounds(server);
-        try testing.expectEqual(2, std.mem.max(u32, &loads(server)));
-    }
-}
-
-/// How many connections each of three workers has.
-fn loads(server: *Server) [3]u32 {
-    var counts: [3]u32 = undefined;
-    switch (server.running) {
-        inline else => |running| for (running.units, &counts) |*unit, *count| {
-            count.* = unit.worker.peers.count;
-        },
-    }
-    return counts;
-}
-
-/// All threads' work in this one, until nothing is left to do.
-fn rounds(server: *Server) !void {
-    for (0..50) |_| {
-        _ = try server.poll(0);
-        milliseconds(1);
-    }
 }
 
 test "defect 20: an idle server sleeps" {
