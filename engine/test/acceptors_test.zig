@@ -3,6 +3,7 @@
 const std = @import("std");
 const per = @import("peregrine");
 const loopback = @import("loopback.zig");
+const refuse = @import("refusal.zig").refuse;
 const linux = std.os.linux;
 const testing = std.testing;
 
@@ -153,5 +154,41 @@ test "what is accepted sends small packets at once unless told otherwise, and is
             try testing.expectEqual(no_delay, value != 0);
             try testing.expect(linux.fcntl(fd, linux.F.GETFD, 0) & linux.FD_CLOEXEC != 0);
         }
+    };
+}
+
+/// Whether accepting pauses, in a worker or an acceptor.
+fn isPaused(server: *Server) bool {
+    switch (server.running) {
+        inline else => |running| {
+            for (running.units) |*unit| if (unit.worker.accept_at != 0) return true;
+            for (running.acceptors) |*acceptor| if (acceptor.resume_at != 0) return true;
+        },
+    }
+    return false;
+}
+
+fn pollWithoutAccept(server: *Server, code: linux.E, paused: *bool) void {
+    refuse(.accept4, code) catch unreachable;
+    for (0..10) |_| {
+        round(server) catch unreachable;
+        paused.* = paused.* or isPaused(server);
+    }
+}
+
+test "a client that went before it was accepted does not make the next one wait; running out of something does" {
+    testing.log_level = .err; // the warning belongs there
+    inline for (.{ .{ .CONNABORTED, false }, .{ .MFILE, true } }) |case| for ([_]usize{ 0, 1 }) |acceptors| {
+        // Under io_uring the kernel accepts by itself; src/io/uring/listener.zig has that test.
+        const server = try create(.{ .io = .native, .acceptors = acceptors });
+        defer server.deinit();
+        const client = try loopback.connect(server.port());
+        defer _ = linux.close(client);
+        var paused = false;
+        const thread: std.Thread = try .spawn(.{}, pollWithoutAccept, .{ server, case[0], &paused });
+        thread.join();
+        try testing.expectEqual(0, total(server));
+        try testing.expectEqual(case[1], paused);
+        try expectTotal(server, 1);
     };
 }

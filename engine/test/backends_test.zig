@@ -2,6 +2,7 @@
 //! and afterwards no descriptor is left. What one io promises is in src/io/contract_test.zig; this is about all of it together.
 const std = @import("std");
 const per = @import("peregrine");
+const refuse = @import("refusal.zig").refuse;
 const websocket = @import("protocol").websocket;
 const linux = std.os.linux;
 const testing = std.testing;
@@ -325,21 +326,6 @@ test "every backend serves every kind of client, and leaves no descriptor behind
     }
 }
 
-/// Makes io_uring_setup fail with EPERM for this thread, as sandboxes do.
-fn forbidRings() !void {
-    const Instruction = extern struct { code: u16, on_true: u8 = 0, on_false: u8 = 0, k: u32 };
-    const load_word, const jump_if_equal, const ret = .{ 0x20, 0x15, 0x06 };
-    const filter = [_]Instruction{
-        .{ .code = load_word, .k = @offsetOf(linux.SECCOMP.data, "nr") },
-        .{ .code = jump_if_equal, .on_false = 1, .k = @intCast(@backingInt(linux.SYS.io_uring_setup)) },
-        .{ .code = ret, .k = linux.SECCOMP.RET.ERRNO | @as(u32, @backingInt(linux.E.PERM)) },
-        .{ .code = ret, .k = linux.SECCOMP.RET.ALLOW },
-    };
-    const program: extern struct { len: u16, filter: [*]const Instruction } = .{ .len = filter.len, .filter = &filter };
-    try testing.expectEqual(0, linux.prctl(@backingInt(linux.PR.SET_NO_NEW_PRIVS), 1, 0, 0, 0));
-    try testing.expectEqual(0, linux.seccomp(linux.SECCOMP.SET_MODE_FILTER, 0, &program));
-}
-
 fn attendAndSay(port: u16, failed: *std.atomic.Value(bool), done: *std.atomic.Value(bool)) void {
     attend(port, small, failed);
     done.store(true, .release);
@@ -353,7 +339,7 @@ fn serveWithoutRings(failed: *std.atomic.Value(bool)) void {
 }
 
 fn tryWithoutRings() !void {
-    try forbidRings();
+    try refuse(.io_uring_setup, .PERM);
     const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1, .io = .uring, .handle_signals = false });
     defer server.deinit();
     try testing.expectEqual(.native, server.backend());

@@ -117,3 +117,14 @@ pub const Listener = struct {
         listener.failure = null;
     }
 };
+
+test "a client that went before it was accepted is no failure, running out of descriptors is one" {
+    const gpa = std.testing.allocator;
+    var listener: Listener = .{ .fd = -1, .address = try .parse("127.0.0.1", 0), .state = .watched, .budget = 1 };
+    defer listener.held.deinit(gpa);
+    listener.note(gpa, -1, .CONNABORTED, true);
+    try std.testing.expectEqual(null, listener.next(0));
+    listener.note(gpa, -1, .MFILE, false);
+    try std.testing.expect(listener.next(0).?.accept_failed.exhausted);
+    try std.testing.expectEqual(.paused, listener.state);
+}

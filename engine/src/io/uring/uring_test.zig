@@ -10,6 +10,7 @@ const Uring = @import("../uring.zig").Uring;
 const testing = std.testing;
 
 test {
+    _ = @import("listener.zig");
     _ = @import("ring.zig");
     _ = @import("pieces.zig");
     _ = @import("outgoing.zig");
