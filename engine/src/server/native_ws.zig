@@ -53,7 +53,10 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
 
         pub fn deinit(self: *Self) void {
             var entries = self.table.iterator();
-            while (entries.next()) |entry| self.release(entry);
+            while (entries.next()) |entry| {
+                registry.remove(entry.socket.id);
+                self.release(entry);
+            }
             self.table.deinit();
         }
 
@@ -172,13 +175,13 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
 
         fn bury(self: *Self, entry: *Entry) void {
             // From here on the number finds nobody, so the handler cannot send to it by mistake.
+            registry.remove(entry.socket.id);
             if (@hasDecl(Handler, "handleWSDisconn")) self.invoke(entry, .handleWSDisconn, .{});
             self.release(entry);
         }
 
         fn release(self: *Self, entry: *Entry) void {
             if (entry.exchange) |exchange| exchange.user = null;
-            registry.remove(entry.socket.id);
             self.table.remove(entry);
         }
 
