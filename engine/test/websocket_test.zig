@@ -36,6 +36,7 @@ const ByNumber = struct {
     opened: usize = 0,
     ended: usize = 0,
     last: std.posix.socket_t = 0,
+    drained: std.posix.socket_t = 0,
 
     pub fn init(allocator: std.mem.Allocator) !*ByNumber {
         const self = try allocator.create(ByNumber);
@@ -71,6 +72,10 @@ const ByNumber = struct {
         var buffer: [70_000]u8 = undefined;
         const text = std.fmt.bufPrint(&buffer, "echo: {s}", .{message.getPayload()}) catch unreachable;
         per.ws.writer.writeMessage(fd, text, message.opcode == .binary) catch unreachable;
+    }
+
+    pub fn handleWSDrain(self: *ByNumber, fd: std.posix.socket_t) void {
+        self.drained = fd;
     }
 };
 
@@ -305,6 +310,23 @@ test "a slow reader: .wait, then handleWSDrain; what is too much cuts it" {
         try simulation.settle();
     } else return error.NeverCut;
     try testing.expectEqual(1, simulation.handler().sockets.items.len);
+}
+
+test "handleWSDrain may take the number, too" {
+    var simulation: per.Simulation(ByNumber) = try .init(gpa, .{ .websocket_buffer_size = 60_000 }, .{ .seed = 6 });
+    defer simulation.deinit();
+    const slow = try opened(&simulation);
+    slow.paused = true;
+    var space: [60_000]u8 = undefined;
+    const large: [50_000]u8 = @splat('z');
+    for (0..4) |_| {
+        try slow.send(frame(&space, text_frame, &large));
+        try simulation.settle();
+    }
+    try testing.expectEqual(0, simulation.handler().drained);
+    slow.paused = false;
+    try simulation.settle();
+    try testing.expectEqual(simulation.handler().last, simulation.handler().drained);
 }
 
 test "a client that answers no pings is gone, and a stop says good-bye" {

@@ -30,7 +30,7 @@ const Hook = struct {
     name: []const u8,
     /// Types of the parameters behind `self`.
     parameters: []const type,
-    /// How to write the parameters, behind `self`.
+    /// How a program writes the parameters, behind `self`; `per` is the package.
     text: []const u8,
     required: bool = false,
     /// The first of the parameters may be the number of the WebSocket instead.
@@ -41,25 +41,25 @@ const hooks = [_]Hook{
     .{
         .name = "handleRequest",
         .parameters = &.{ *Request, *Response },
-        .text = "request: *Request, response: *Response",
+        .text = "request: *per.Request, response: *per.Response",
         .required = true,
     },
     .{
         .name = "handleBody",
         .parameters = &.{ *Request, *Response, []const u8, bool },
-        .text = "request: *Request, response: *Response, piece: []const u8, last: bool",
+        .text = "request: *per.Request, response: *per.Response, piece: []const u8, last: bool",
     },
-    .{ .name = "handleDrain", .parameters = &.{ *Request, *Response }, .text = "request: *Request, response: *Response" },
-    .{ .name = "handleAbort", .parameters = &.{ *Request, Reason }, .text = "request: *Request, reason: Reason" },
-    .{ .name = "handleWSConn", .parameters = &.{*ws.WebSocket}, .text = "socket: *ws.WebSocket", .by_number = true },
+    .{ .name = "handleDrain", .parameters = &.{ *Request, *Response }, .text = "request: *per.Request, response: *per.Response" },
+    .{ .name = "handleAbort", .parameters = &.{ *Request, Reason }, .text = "request: *per.Request, reason: per.Reason" },
+    .{ .name = "handleWSConn", .parameters = &.{*ws.WebSocket}, .text = "socket: *per.ws.WebSocket", .by_number = true },
     .{
         .name = "handleWSFrame",
         .parameters = &.{ *ws.WebSocket, *ws.Frame },
-        .text = "socket: *ws.WebSocket, frame: *ws.Frame",
+        .text = "socket: *per.ws.WebSocket, frame: *per.ws.Frame",
         .by_number = true,
     },
-    .{ .name = "handleWSDrain", .parameters = &.{*ws.WebSocket}, .text = "socket: *ws.WebSocket" },
-    .{ .name = "handleWSDisconn", .parameters = &.{*ws.WebSocket}, .text = "socket: *ws.WebSocket", .by_number = true },
+    .{ .name = "handleWSDrain", .parameters = &.{*ws.WebSocket}, .text = "socket: *per.ws.WebSocket", .by_number = true },
+    .{ .name = "handleWSDisconn", .parameters = &.{*ws.WebSocket}, .text = "socket: *per.ws.WebSocket", .by_number = true },
 };
 
 /// Stops compilation if `Handler` does not keep the contract.
@@ -83,7 +83,8 @@ pub fn fault(comptime Handler: type) ?[]const u8 {
         }
     };
     for (@typeInfo(Handler).@"struct".decl_names) |declared| {
-        if (std.mem.startsWith(u8, declared, "handle") and !isHook(declared)) {
+        const looks_like_one = std.mem.startsWith(u8, declared, "handle") and @typeInfo(@TypeOf(@field(Handler, declared))) == .@"fn";
+        if (looks_like_one and !isHook(declared)) {
             return name ++ "." ++ declared ++ " is no hook of a handler, so nobody would call it; hooks are " ++ hookNames() ++
                 ". Something else of that name should not be pub";
         }
@@ -184,6 +185,11 @@ test "a complete handler has no fault, and may take self as const" {
         pub fn handleAbort(_: *Self, _: *Request, _: Reason) void {}
         pub fn handleWSConn(_: *Self, _: std.posix.socket_t) void {}
         pub fn handleWSFrame(_: *Self, _: *ws.WebSocket, _: *ws.Frame) void {}
+        pub fn handleWSDrain(_: *Self, _: std.posix.socket_t) void {}
+        pub fn handleWSDisconn(_: *Self, _: *ws.WebSocket) void {}
+        // No functions, so nobody takes them for hooks.
+        pub const handled_max = 5;
+        pub const handles = struct {};
     };
     try testing.expectEqual(null, comptime fault(Complete));
 }
@@ -196,7 +202,7 @@ test "what is missing or misspelled is named, with what to write" {
         pub const init = Plain(Self).init;
         pub const deinit = Plain(Self).deinit;
     };
-    try expectFault(NoRequest, "request: *Request, response: *Response) void`");
+    try expectFault(NoRequest, ", request: *per.Request, response: *per.Response) void`");
     const Typo = struct {
         const Self = @This();
         pub const init = Plain(Self).init;
@@ -220,6 +226,14 @@ test "what is missing or misspelled is named, with what to write" {
         pub fn handleWSConn(_: *Self, _: *ws.WebSocket) void {}
     };
     try expectFault(Deaf, "needs handleWSFrame as well");
+    const Frameless = struct {
+        const Self = @This();
+        pub const init = Plain(Self).init;
+        pub const deinit = Plain(Self).deinit;
+        pub const handleRequest = Plain(Self).handleRequest;
+        pub fn handleWSFrame(_: *Self, _: *ws.WebSocket) void {}
+    };
+    try expectFault(Frameless, ", socket: *per.ws.WebSocket, frame: *per.ws.Frame) void`");
     const Value = struct {
         const Self = @This();
         pub fn init(_: std.mem.Allocator) Self {

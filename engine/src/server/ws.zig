@@ -2,7 +2,7 @@
 //!
 //!     pub fn handleWSConn(self, socket) void                     it is open
 //!     pub fn handleWSFrame(self, socket, frame: *ws.Frame) void  a whole message came
-//!     pub fn handleWSDrain(self, socket: *ws.WebSocket) void     after `.wait`: there is room again
+//!     pub fn handleWSDrain(self, socket) void                    after `.wait`: there is room again
 //!     pub fn handleWSDisconn(self, socket) void                  it has ended; the last call
 //!
 //! where `socket` is a `*ws.WebSocket`, or, in the older shape, its number: a `std.posix.socket_t` that is no descriptor and is never somebody
