@@ -229,6 +229,36 @@ test "an inherited socket is served, by all workers, and its file is not ours to
     try testing.expectEqual(null, try modeOf(path));
 }
 
+test "what a configuration points at may go when the server is made" {
+    var path_buffer: [64]u8 = undefined;
+    const path = try pathOf(&path_buffer, "borrowed");
+    var ip = "127.0.0.1".*;
+    var unix_buffer: [64]u8 = undefined;
+    const unix = unix_buffer[0..path.len];
+    @memcpy(unix, path);
+    var health = "/health".*;
+    var trusted = "127.0.0.0/8".*;
+    var places = [_]per.ServerConfig.Place{.{ .unix = .{ .path = unix } }};
+    const server: *Server = try .init(testing.allocator, 0, .{
+        .ip = &ip,
+        .worker_thread_count = 1,
+        .listeners = &places,
+        .health_path = &health,
+        .trusted_proxies = &trusted,
+    });
+    for ([_][]u8{ &ip, unix, &health, &trusted, std.mem.asBytes(&places) }) |bytes| @memset(bytes, 0xaa);
+    {
+        defer server.deinit();
+        const over_unix: Client = try .connect(&try .unixPath(path));
+        defer over_unix.close();
+        try over_unix.expectAnswer(server, "peer none");
+        const over_tcp: Client = try .connect(&try .parse("127.0.0.1", server.port()));
+        defer over_tcp.close();
+        try over_tcp.expectAnswerTo(server, "X-Forwarded-For: 192.0.2.1\r\n", "peer 192.0.2.1");
+    }
+    try testing.expectEqual(null, try modeOf(path));
+}
+
 test "the thread that called start may use all its cores again afterwards" {
     const server: *Server = try .init(testing.allocator, 0, .{
         .ip = "127.0.0.1",

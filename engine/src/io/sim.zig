@@ -89,6 +89,7 @@ pub const Sim = struct {
         };
     }
 
+    /// Frees the network, and what is still connected.
     pub fn deinit(self: *Sim) void {
         for (self.links.items) |*link| link.deinit(self.gpa);
         for (self.listeners.items) |*listener| listener.backlog.deinit(self.gpa);

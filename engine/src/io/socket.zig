@@ -219,6 +219,7 @@ pub const ListenOptions = struct {
     access: socket_file.Access = .{},
 };
 
+/// Why nothing listens.
 pub const ListenError = sys.SocketError || sys.BindError || sys.OptionError;
 
 /// A listening socket, non-blocking and closed on exec. TCP sockets that it accepts inherit TCP_NODELAY from it (Linux, FreeBSD and macOS

@@ -18,6 +18,7 @@ pub const Access = struct {
     }
 };
 
+/// Why nothing listens at a path.
 pub const ListenError = sys.SocketError || sys.BindError;
 
 /// Binds `fd` to a path and listens there. Until it listens nobody can connect, so mode and owner are in time. `replace_stale`: a socket file

@@ -74,6 +74,7 @@ pub const AccessLog = struct {
         host: struct { lines: std.ArrayList(u8), bytes_max: u32 },
     };
 
+    /// Why a log cannot be opened.
     pub const OpenError = Format.Error || error{ CannotOpen, CannotStartThread };
 
     /// After BadFormat `fault` tells what is wrong, after CannotOpen `errno`.

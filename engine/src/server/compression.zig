@@ -111,6 +111,7 @@ pub const Compression = struct {
         return bytes;
     }
 
+    /// Why a message cannot be inflated.
     pub const InflateError = deflate.InflateError || error{OutOfMemory};
 
     /// Inflates a whole message. No more than `limit` bytes come out, and at no time is more than twice that held. The caller gives the

@@ -99,6 +99,7 @@ pub const Config = struct {
 
     /// Range, unit and one line for a manual.
     pub const Rule = struct { min: i64 = 0, max: i64, unit: Unit, summary: []const u8 };
+    /// What an option counts.
     pub const Unit = enum { count, bytes, milliseconds, seconds, bytes_per_second, bits, boolean };
 
     const day_ms = 24 * 60 * 60 * 1000;

@@ -29,6 +29,7 @@ pub const Detached = struct {
         headers: []const Header = &.{},
     };
 
+    /// Why a part of an answer was not taken.
     pub const Error = PostError || error{HeadersFull};
 
     /// The most headers that a detached answer may have.

@@ -39,7 +39,9 @@ pub const Start = struct {
 const chunk_bytes = http1.body_prefix_bytes_max + "\r\n".len;
 const tail_bytes = http1.endSize(&.{});
 
+/// Why a response does not begin. Nothing was queued.
 pub const StartError = http1.StartError || http1.BodyError || http1.EndError || error{OutOfMemory};
+/// Why a piece of a body is not taken.
 pub const BodyError = http1.BodyError || http1.EndError || error{OutOfMemory};
 
 /// One request and its response. Lies in a slab of its worker; its ticket is its name for everybody else.
@@ -297,6 +299,7 @@ pub const Exchange = struct {
         exchange.ended = true;
     }
 
+    /// Why a 101 is not queued.
     pub const SwitchError = StartError || error{ReservedField};
 
     /// Queues the 101 that completes a WebSocket handshake. On an error nothing has changed.

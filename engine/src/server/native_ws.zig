@@ -62,6 +62,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
 
         // ---- What the host passes on
 
+        /// Why a WebSocket does not open.
         pub const OpenError = Worker.AcceptError || error{NoHooks};
 
         /// Completes the handshake of an exchange and tells the handler. On an error the request can still be answered.

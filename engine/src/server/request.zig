@@ -12,6 +12,7 @@ const Tunnel = @import("tunnel.zig").Tunnel;
 pub const Request = struct {
     /// `.other` for a method without a name of its own; then see `methodText`.
     method: protocol.http.Method,
+    /// Of the protocol, as the request line has it.
     version: http1.Version,
     /// The client allows the connection to be used again. Informative: the server manages connections.
     keep_alive: bool,

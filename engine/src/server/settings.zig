@@ -7,7 +7,7 @@ const Config = @import("config.zig").Config;
 const Fault = @import("fault.zig").Fault;
 const ForwardedHeader = @import("client.zig").ForwardedHeader;
 
-/// All fields have defaults that suit a server on the open internet.
+/// All fields have defaults that suit a server on the open internet. What `init` needs later of slices it copies: they may go when it returns.
 pub const ServerConfig = struct {
     /// Numeric IPv4 or IPv6 address to listen at, together with the server's port; "::" serves both families. Empty: only `listeners`.
     ip: []const u8 = "0.0.0.0",

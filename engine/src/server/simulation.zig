@@ -22,6 +22,7 @@ pub fn Simulation(comptime Handler: type) type {
         clients: std.ArrayList(*Client) = .empty,
         running: bool = true,
 
+        /// The server that is tested.
         pub const Server = server_file.ServerOn(io.Sim, Handler);
 
         /// Rounds in which nothing happens before the network counts as quiet: more than any delay that it makes up.

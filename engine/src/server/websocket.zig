@@ -14,6 +14,7 @@ const Pool = @import("pool.zig").Pool;
 const Reason = @import("types.zig").Reason;
 const Timer = @import("timer.zig").Timer;
 
+/// Of a message.
 pub const Kind = ws.Kind;
 
 /// How a WebSocket ended. `reason` is the peer's text.
@@ -21,10 +22,12 @@ pub const Close = struct { code: u16, reason: []const u8 };
 
 /// Stands for "the peer went without a close frame" (RFC 6455 section 7.4.1).
 pub const code_abnormal = 1006;
+/// Stands for "the server stops" (RFC 6455 section 7.4.1).
 pub const code_going_away = 1001;
 
 /// Why a message is not sent. Nothing was queued.
 pub const SendError = error{ OutOfMemory, NotUtf8, NotOpen };
+/// Why a close frame is not sent.
 pub const CloseError = ws.Session.CloseError || error{OutOfMemory};
 
 /// An exchange after a WebSocket handshake: messages, pings, the end.

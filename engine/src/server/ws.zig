@@ -18,8 +18,11 @@ const Response = @import("response.zig").Response;
 const registry = @import("registry.zig");
 const websocket = @import("websocket.zig");
 
+/// Names a WebSocket for all threads. No descriptor, and never somebody else's.
 pub const Id = registry.Id;
+/// Of a message: text or binary.
 pub const Kind = websocket.Kind;
+/// Of a frame, as RFC 6455 section 5.2 numbers them. A handler sees `.text` and `.binary`.
 pub const Opcode = protocol.websocket.frame.Opcode;
 
 /// A whole message. Frames of the wire are put together by the engine, control frames are its own business.
@@ -38,10 +41,12 @@ pub const Frame = struct {
     }
 };
 
+/// Why a message was not sent. Nothing was queued.
 pub const SendError = websocket.SendError || error{
     /// The client is slow, and `response_body_buffer_size` bytes wait for it already.
     Full,
 };
+/// Why the closing handshake did not begin.
 pub const CloseError = websocket.CloseError || error{NotOpen};
 
 /// The way from a WebSocket to its exchange. A host fills it in.
@@ -79,6 +84,7 @@ pub const WebSocket = struct {
 
 /// What a handler calls to answer a handshake.
 pub const upgrader = struct {
+    /// Why a request does not become a WebSocket.
     pub const Error = error{
         /// The request is no WebSocket handshake. (A malformed one never reaches a handler: the engine has answered it.)
         NoValidUpgradeHeader,
@@ -101,6 +107,7 @@ pub const upgrader = struct {
 
 /// For any thread, the owner's as well: messages by number.
 pub const writer = struct {
+    /// Why a message from any thread was not taken.
     pub const Error = PostError || error{
         /// It has ended.
         NotOpen,

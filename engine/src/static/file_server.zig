@@ -35,6 +35,7 @@ pub const FileServer = struct {
         return self;
     }
 
+    /// Frees it. Answers that are still being sent have a file of their own.
     pub fn deinit(self: *FileServer) void {
         self.allocator.free(self.path);
         self.allocator.destroy(self);

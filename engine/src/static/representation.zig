@@ -23,6 +23,7 @@ pub const About = struct {
     cache_control: ?[]const u8 = null,
 };
 
+/// Why a representation cannot be put into a response.
 pub const Error = server.HeaderError || server.SetBodyError;
 
 /// Files up to this many bytes are read and leave in one write with their head; larger ones are left to the kernel.

@@ -117,6 +117,9 @@ sub _functions ($source) {
     return @findings;
 }
 
+# What declares a type or a set of errors.
+my $DECLARED = qr/(?:extern |packed )?(?:struct|union|enum|opaque)\b|.*(?:error\{|\|\| )/;
+
 # What a room offers to others says what it is for: functions, types and errors, but not init and deinit (their kind is known), not what only
 # passes another name on, and not what stands beside a documented neighbour in a list.
 sub _documented ($source) {
@@ -129,8 +132,7 @@ sub _documented ($source) {
             my $is_list = $before =~ /^\s*pub const\b/;
             if (!$testing && $before !~ m{^\s*///}) {
                 my ($function) = $line =~ /^\s*pub (?:inline |export |noinline )*fn (\w+)/;
-                my ($constant) =
-                    $line =~ /^\s*pub const (\w+).* = (?:(?:extern |packed )?(?:struct|union|enum|opaque)\b|error\{)/;
+                my ($constant) = $line =~ /^\s*pub const (\w+).* = (?:$DECLARED)/;
                 push @findings, $source->at($number, "pub fn $function without a doc comment")
                     if defined $function && $function !~ /\A(?:de)?init\z/;
                 push @findings, $source->at($number, "pub const $constant without a doc comment")

@@ -11,6 +11,7 @@ pub fn Access(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
 
+        /// Why there is no such log.
         pub const SetError = AccessLog.OpenError || error{
             /// Requests are being served: they were begun under another log, or none.
             OutOfOrder,

@@ -22,6 +22,7 @@ pub fn Output(comptime W: type) type {
             return if (exchange.ended) null else exchange;
         }
 
+        /// Why a file is not sent.
         pub const FileError = exchange_file.BodyError || io_room.file.Error;
 
         /// What became of a part of a response.

@@ -49,6 +49,7 @@ pub fn Live(comptime W: type) type {
             }) catch w.abort(exchange);
         }
 
+        /// Why a handshake is not completed.
         pub const AcceptError = Exchange.SwitchError || error{NotWebSocket};
 
         /// Completes the handshake. `fields` are sent besides those that the protocol needs.
@@ -93,6 +94,7 @@ pub fn Live(comptime W: type) type {
             return w.queued(exchange);
         }
 
+        /// Why the closing handshake does not begin.
         pub const CloseError = websocket_file.CloseError || error{NotWebSocket};
 
         /// Starts the closing handshake; `closed` follows when the peer has answered or has had its time.
