@@ -175,6 +175,7 @@ test {
     _ = socket;
     _ = @import("socket_file.zig");
     _ = zone;
+    _ = @import("kernel_tls.zig");
     _ = @import("log_file.zig");
     _ = @import("failure.zig");
     _ = @import("queue.zig");

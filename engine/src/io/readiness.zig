@@ -17,6 +17,7 @@ const std = @import("std");
 const io = @import("io.zig");
 const socket_room = @import("socket.zig");
 const sys = @import("sys.zig");
+const kernel_tls = @import("kernel_tls.zig");
 const transfer = @import("transfer.zig");
 const Entry = @import("readiness/entry.zig").Entry;
 /// Whom a report concerns.
@@ -304,6 +305,29 @@ pub fn Readiness(comptime Poller: type) type {
                 .blocked, .end_of_file, .file_failed => {},
             }
             return result.outcome;
+        }
+
+        /// Whether `sealInKernel` may succeed: whether the kernel makes TLS records.
+        pub fn canSealInKernel(_: *const Self) bool {
+            return kernel_tls.isOffered();
+        }
+
+        /// The kernel makes TLS records with these keys of everything that is sent from now on, files included. False: it does not, and
+        /// nothing has changed. Do not `shutdownSend` such a socket: the end would overtake records that wait for room.
+        pub fn sealInKernel(self: *Self, socket: Socket, keys: []const u8) bool {
+            if (self.entryOf(socket).phase.deathErrno() != null) return false;
+            return kernel_tls.seal(@backingInt(socket), keys);
+        }
+
+        /// After `sealInKernel`: sends a record of this kind (RFC 8446 section 5.1), as a whole or, if `blocked`, not at all.
+        pub fn sendRecord(self: *Self, socket: Socket, kind: u8, bytes: []const u8) SendResult {
+            if (self.entryOf(socket).phase.deathErrno()) |errno| return .{ .failed = errno };
+            return switch (kernel_tls.sendRecord(@backingInt(socket), kind, bytes)) {
+                // A part of a message under a kind of its own has no second part that would be known for one.
+                .done => |count| if (count == bytes.len) .{ .sent = count } else .{ .failed = self.fail(socket, sys.number(.MSGSIZE)) },
+                .blocked => if (self.awaitRoom(socket)) |errno| .{ .failed = errno } else .blocked,
+                .failed => |code| .{ .failed = self.fail(socket, sys.number(code)) },
+            };
         }
 
         /// Closes with a reset, so that the peer cannot take what it has for the whole. Like `close` otherwise.

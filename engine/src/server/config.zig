@@ -83,6 +83,9 @@ pub const Config = struct {
     /// Compress WebSocket messages (permessage-deflate, RFC 7692) for clients that offer it, as browsers do. On, because with what follows
     /// it costs an idle WebSocket nothing, and a message that is not worth it nothing either.
     deflate: bool = true,
+    /// TLS records are made by the kernel (Linux), where it has that: files then go from the page cache to the network without a stop in
+    /// this process. On, because what the kernel refuses for a connection is sealed here, as ever.
+    ktls: bool = true,
     /// Messages of fewer bytes go out as they are. What fits one packet either way arrives no sooner for being smaller, and without
     /// context takeover short messages hardly shrink. With it, 100 is a good value.
     deflate_bytes_min: u32 = 1024,
@@ -143,6 +146,7 @@ pub const Config = struct {
         .queue_messages_max = Rule{ .min = 1, .max = 10_000_000, .unit = .count, .summary = "WebSocket messages that wait for the application (close code 1008)" },
         .queue_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Bytes of waiting WebSocket messages at which the peer has to wait" },
         .stream_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "An event stream on which nothing moves; 0: no limit" },
+        .ktls = Rule{ .max = 1, .unit = .boolean, .summary = "Let the kernel seal what goes out over TLS, where it can" },
         .deflate = Rule{ .max = 1, .unit = .boolean, .summary = "Compress WebSocket messages for clients that offer it (permessage-deflate)" },
         .deflate_bytes_min = Rule{ .max = gib, .unit = .bytes, .summary = "Smallest WebSocket message that is compressed" },
         .deflate_server_takeover = Rule{ .max = 1, .unit = .boolean, .summary = "Keep what was sent as history for compressing (memory per WebSocket)" },

@@ -320,6 +320,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const nextRequest = output.nextRequest;
         pub const forget = output.forget;
         pub const flush = output.flush;
+        pub const flushPlain = output.flushPlain;
         pub const settle = output.settle;
         pub const took = output.took;
         pub const block = output.block;

@@ -49,6 +49,11 @@ pub const BIO_FLAGS_RWS = 7;
 pub const BIO_FLAGS_SHOULD_RETRY = 8;
 pub const BIO_CTRL_INFO = 3;
 pub const BIO_CTRL_FLUSH = 11;
+// bio.h names these in a comment only: the calls behind them are OpenSSL's own. They have been the same since 3.0.
+pub const BIO_CTRL_SET_KTLS = 72;
+pub const BIO_CTRL_GET_KTLS_SEND = 73;
+pub const BIO_CTRL_SET_KTLS_TX_SEND_CTRL_MSG = 74;
+pub const BIO_CTRL_CLEAR_KTLS_TX_CTRL_MSG = 75;
 
 pub const BioRead = fn (bio: *BIO, buffer: [*]u8, len: c_int) callconv(.c) c_int;
 pub const BioWrite = fn (bio: *BIO, bytes: [*]const u8, len: c_int) callconv(.c) c_int;
@@ -135,6 +140,7 @@ pub extern fn ASN1_STRING_length(string: *const ASN1_STRING) c_int;
 
 // ---- Contexts
 
+pub const SSL_OP_ENABLE_KTLS: u64 = 1 << 3;
 pub const SSL_OP_IGNORE_UNEXPECTED_EOF: u64 = 1 << 7;
 pub const SSL_OP_NO_COMPRESSION: u64 = 1 << 17;
 pub const SSL_OP_ALLOW_UNSAFE_LEGACY_RENEGOTIATION: u64 = 1 << 18;
@@ -235,10 +241,12 @@ pub fn SSL_CTX_set_max_proto_version(context: *SSL_CTX, version: u16) c_long {
 
 pub const SSL_ERROR_WANT_READ = 2;
 pub const SSL_ERROR_ZERO_RETURN = 6;
+pub const SSL_KEY_UPDATE_NONE = -1;
 pub const SSL_SENT_SHUTDOWN = 1;
 pub const SSL_RECEIVED_SHUTDOWN = 2;
 
 pub extern fn SSL_new(context: *SSL_CTX) ?*SSL;
+pub extern fn SSL_set_options(ssl: *SSL, options: u64) u64;
 pub extern fn SSL_free(ssl: ?*SSL) void;
 pub extern fn SSL_set_bio(ssl: *SSL, reading: *BIO, writing: *BIO) void;
 pub extern fn SSL_get_rbio(ssl: *const SSL) *BIO;
@@ -248,6 +256,7 @@ pub extern fn SSL_do_handshake(ssl: *SSL) c_int;
 pub extern fn SSL_read_ex(ssl: *SSL, buffer: [*]u8, len: usize, read: *usize) c_int;
 pub extern fn SSL_write_ex(ssl: *SSL, bytes: [*]const u8, len: usize, written: *usize) c_int;
 pub extern fn SSL_has_pending(ssl: *const SSL) c_int;
+pub extern fn SSL_get_key_update_type(ssl: *const SSL) c_int;
 pub extern fn SSL_shutdown(ssl: *SSL) c_int;
 pub extern fn SSL_set_shutdown(ssl: *SSL, mode: c_int) void;
 pub extern fn SSL_get_shutdown(ssl: *const SSL) c_int;

@@ -16,6 +16,7 @@ pub const Session = struct {
     ssl: *c.SSL,
     generation: *Generation,
     state: State,
+    kernel: transport.Kernel = .{},
 
     const State = union(enum) {
         /// A server's: nothing has come yet, so it may not even be TLS.
@@ -78,6 +79,19 @@ pub const Session = struct {
         session.* = undefined;
     }
 
+    /// Before anything is received: lets the sink have the keys of what is written, once there are any, if it wants them
+    /// (`tls.Sink.Kernel`). OpenSSL may not offer them for every cipher.
+    pub fn offerKeys(session: *Session) void {
+        assert(session.state == .greeting);
+        _ = c.SSL_set_options(session.ssl, c.SSL_OP_ENABLE_KTLS);
+    }
+
+    /// Whether the sink has taken the keys: then it is not `write` that seals application data. What the session has to say itself
+    /// (alerts, tickets) comes as records of their kinds.
+    pub fn isSealedByKernel(session: *const Session) bool {
+        return session.kernel.seals;
+    }
+
     /// Takes ciphertext, advances the handshake, and decrypts into `plaintext` (at least one byte; 16 KiB never splits a record).
     /// Answers go to `sink`: send them whatever the event is. All slices are borrowed for the call only.
     /// After `.plaintext` call again, with what is left of the input if anything, until the answer is something else;
@@ -96,7 +110,7 @@ pub const Session = struct {
             .closed => return .{ .consumed = ciphertext.len, .event = .closed },
             .failed => |reason| return .{ .consumed = ciphertext.len, .event = .{ .failed = reason } },
         }
-        var transfer: transport.Transfer = .{ .input = ciphertext, .sink = sink };
+        var transfer: transport.Transfer = .{ .input = ciphertext, .sink = sink, .kernel = &session.kernel };
         transport.lend(session.ssl, &transfer);
         defer transport.lend(session.ssl, null);
         const event = session.handshake(&transfer) orelse session.decrypt(&transfer, plaintext);
@@ -134,6 +148,11 @@ pub const Session = struct {
             if (filled == 0) return event;
             break;
         }
+        if (session.kernel.seals and c.SSL_get_key_update_type(session.ssl) != c.SSL_KEY_UPDATE_NONE) {
+            // RFC 8446 §4.6.3 wants them before any more data, and neither OpenSSL 3.0 nor Linux before 6.14 can do that here.
+            const event = session.fail("the peer asks for new keys, and the kernel that seals cannot change them");
+            if (filled == 0) return event;
+        }
         return if (filled > 0) .{ .plaintext = filled } else .want_more;
     }
 
@@ -160,12 +179,13 @@ pub const Session = struct {
     /// Encrypts all of `plaintext` into `sink`, in records of up to 16 KiB. Not before the handshake is done, nor after `shutdown`;
     /// the peer's close_notify does not matter. Ciphertext is 22 to 29 bytes longer per record: bound the outbox by offering less.
     pub fn write(session: *Session, plaintext: []const u8, sink: tls.Sink) tls.WriteError!void {
+        assert(!session.kernel.seals);
         switch (session.state) {
             .greeting, .handshaking => unreachable,
             .open, .closed => assert(c.SSL_get_shutdown(session.ssl) & c.SSL_SENT_SHUTDOWN == 0),
             .failed => return error.TlsFailed,
         }
-        var transfer: transport.Transfer = .{ .input = "", .sink = sink };
+        var transfer: transport.Transfer = .{ .input = "", .sink = sink, .kernel = &session.kernel };
         transport.lend(session.ssl, &transfer);
         defer transport.lend(session.ssl, null);
         var rest = plaintext;
@@ -190,7 +210,7 @@ pub const Session = struct {
             .greeting, .handshaking, .failed => return,
             .open, .closed => if (c.SSL_get_shutdown(session.ssl) & c.SSL_SENT_SHUTDOWN != 0) return,
         }
-        var transfer: transport.Transfer = .{ .input = "", .sink = sink };
+        var transfer: transport.Transfer = .{ .input = "", .sink = sink, .kernel = &session.kernel };
         transport.lend(session.ssl, &transfer);
         defer transport.lend(session.ssl, null);
         c.ERR_clear_error();

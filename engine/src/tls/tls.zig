@@ -150,6 +150,17 @@ pub const Diagnostic = struct {
 pub const Sink = struct {
     context: *anyopaque,
     appendFn: *const fn (context: *anyopaque, bytes: []const u8) Error!void,
+    /// Null: the session seals everything itself.
+    kernel: ?*const Kernel = null,
+
+    /// How a sink has records sealed behind it, by the kernel; see `Session.offerKeys`.
+    pub const Kernel = struct {
+        /// Whether all that goes to the peer after what the sink was given so far gets sealed with these keys (a struct
+        /// `tls12_crypto_info_*` of linux/tls.h). Borrowed for the call, and secret.
+        takeKeys: *const fn (context: *anyopaque, keys: []const u8) bool,
+        /// After that, instead of `append`: takes a copy of the plaintext of one record of this kind (RFC 8446 §5.1).
+        record: *const fn (context: *anyopaque, kind: u8, plaintext: []const u8) Error!void,
+    };
 
     /// A sink takes all the bytes or fails the session.
     pub const Error = error{OutOfMemory};

@@ -14,6 +14,18 @@ pub const Transfer = struct {
     sink: tls.Sink,
     /// The sink refused bytes: the stream has a hole, so the session cannot go on.
     sink_failed: bool = false,
+    /// The session's.
+    kernel: *Kernel,
+};
+
+/// What a session knows of the kernel that may seal for it.
+pub const Kernel = struct {
+    /// The sink has taken the keys: what OpenSSL writes is plaintext from then on.
+    seals: bool = false,
+    /// Of which kind are the records that OpenSSL writes.
+    kind: u8 = application_data,
+
+    const application_data = 23;
 };
 
 /// The table of functions behind every session's BIO; free it with `BIO_meth_free` after the last session.
@@ -69,19 +81,47 @@ fn write(bio: *c.BIO, bytes: [*]const u8, bytes_len: c_int) callconv(.c) c_int {
     c.BIO_clear_flags(bio, c.BIO_FLAGS_RWS | c.BIO_FLAGS_SHOULD_RETRY);
     // Nothing may follow a hole in the stream.
     if (transfer.sink_failed) return -1;
-    transfer.sink.append(bytes[0..@intCast(bytes_len)]) catch {
+    put(transfer, bytes[0..@intCast(bytes_len)]) catch {
         transfer.sink_failed = true;
         return -1;
     };
     return bytes_len;
 }
 
+fn put(transfer: *Transfer, bytes: []const u8) tls.Sink.Error!void {
+    const kernel = transfer.kernel;
+    if (!kernel.seals) return transfer.sink.append(bytes);
+    // A long message may come in pieces, all of the kind that was announced.
+    return transfer.sink.kernel.?.record(transfer.sink.context, kernel.kind, bytes);
+}
+
 fn control(bio: *c.BIO, command: c_int, number: c_long, pointer: ?*anyopaque) callconv(.c) c_long {
-    _ = bio;
-    _ = number;
-    _ = pointer;
-    // A flush has nothing to do; 0 is "not supported" for everything else (end of file, kernel TLS, ...).
-    return if (command == c.BIO_CTRL_FLUSH) 1 else 0;
+    switch (command) {
+        // Nothing to do.
+        c.BIO_CTRL_FLUSH => return 1,
+        // `number` is 0 for the keys of what comes in.
+        c.BIO_CTRL_SET_KTLS => return @intFromBool(number != 0 and giveKeys(transferOf(bio), pointer.?)),
+        c.BIO_CTRL_GET_KTLS_SEND => return @intFromBool(transferOf(bio).kernel.seals),
+        c.BIO_CTRL_SET_KTLS_TX_SEND_CTRL_MSG => transferOf(bio).kernel.kind = @intCast(number),
+        c.BIO_CTRL_CLEAR_KTLS_TX_CTRL_MSG => transferOf(bio).kernel.kind = Kernel.application_data,
+        // "Not supported": end of file and others.
+        else => return 0,
+    }
+    return 1;
+}
+
+fn giveKeys(transfer: *Transfer, pointer: *const anyopaque) bool {
+    assert(!transfer.kernel.seals);
+    const sealer = transfer.sink.kernel orelse return false;
+    const info: [*]const u8 = @ptrCast(pointer);
+    // `struct tls_crypto_info` of linux/tls.h: version and cipher. What follows has the size that the cipher gives it.
+    const bytes_len: usize = switch (std.mem.readInt(u16, info[2..4], @import("builtin").cpu.arch.endian())) {
+        51, 53 => 40, // AES-128-GCM, AES-128-CCM
+        52, 54 => 56, // AES-256-GCM, ChaCha20-Poly1305
+        else => return false,
+    };
+    transfer.kernel.seals = !transfer.sink_failed and sealer.takeKeys(transfer.sink.context, info[0..bytes_len]);
+    return transfer.kernel.seals;
 }
 
 const TestSink = struct {
@@ -104,7 +144,8 @@ test "the BIO reads the lent slice, asks for more, and stops writing at a hole" 
     c.BIO_set_init(bio, 1);
 
     var out: TestSink = .{};
-    var transfer: Transfer = .{ .input = "abcde", .sink = .{ .context = &out, .appendFn = TestSink.append } };
+    var kernel: Kernel = .{};
+    var transfer: Transfer = .{ .kernel = &kernel, .input = "abcde", .sink = .{ .context = &out, .appendFn = TestSink.append } };
     c.BIO_set_data(bio, &transfer);
     var buffer: [3]u8 = undefined;
     try std.testing.expectEqual(3, c.BIO_read(bio, &buffer, 3));

@@ -715,3 +715,7 @@ fn loadOnce(allocator: std.mem.Allocator, config: tls.ServerConfig) !void {
 test "the certificates are removed (keep this test last)" {
     certificates.remove();
 }
+
+test {
+    _ = @import("kernel_test.zig");
+}

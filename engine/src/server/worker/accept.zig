@@ -31,7 +31,9 @@ pub fn Accept(comptime W: type) type {
             const over = w.peers.count > w.connections_max;
             if (context) |tls| {
                 w.refreshCertificates(tls);
-                peer.connection.tunnel = Tunnel.create(w.gpa, tls) catch return w.close(peer);
+                const tunnel = Tunnel.create(w.gpa, tls) catch return w.close(peer);
+                if (w.scratch.kernel_seals) tunnel.session.offerKeys();
+                peer.connection.tunnel = tunnel;
                 peer.connection.phase = .{ .handshake = .{ .since = w.now } };
             } else if (over and !w.health.isSet()) return reject(w, peer, "");
             peer.connection.surplus = over;

@@ -211,6 +211,11 @@ pub fn Output(comptime W: type) type {
         /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the connection is lost, and `peer` with it.
         pub fn flush(w: *W, peer: *Peer) bool {
             if (peer.connection.tunnel) |tunnel| return w.flushSecure(peer, tunnel);
+            return flushPlain(w, peer);
+        }
+
+        /// The same without a look at TLS.
+        pub fn flushPlain(w: *W, peer: *Peer) bool {
             const outbox = &peer.connection.outbox;
             // Nearly every response is one block: no need to gather slices.
             if (outbox.only()) |bytes| switch (sendSlices(w, peer, &.{io_room.slice(bytes)}, bytes.len)) {
@@ -400,7 +405,9 @@ pub fn Output(comptime W: type) type {
             const connection = &peer.connection;
             connection.input.deinit(&w.pool);
             if (connection.peer_ended) return w.close(peer);
-            w.io.shutdownSend(peer.socket);
+            // Where the kernel makes TLS records, the end would overtake one that waits for room; close_notify has said it already.
+            const by_kernel = if (connection.tunnel) |tunnel| tunnel.session.isSealedByKernel() else false;
+            if (!by_kernel) w.io.shutdownSend(peer.socket);
             connection.phase = .{ .lingering = .{ .since = w.now } };
             w.arm(peer);
         }

@@ -13,6 +13,7 @@ const Tunnel = @import("../tunnel.zig").Tunnel;
 pub fn Secure(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
+        const kernel_may_seal = @hasDecl(W.IoType, "sealInKernel");
 
         /// Plaintext that is sealed in one go: four records. What a slow peer makes us hold in ciphertext is little more.
         const seal_bytes = 4 * tls.record_plaintext_bytes_max;
@@ -25,6 +26,8 @@ pub fn Secure(comptime W: type) type {
             opened: []u8 = &.{},
             /// Plaintext that is gathered to fill records. Not the same: answers are sealed while a request is being read.
             gathered: []u8 = &.{},
+            /// Connections let the kernel seal what they send.
+            kernel_seals: bool = false,
 
             fn ensure(scratch: *Scratch, gpa: std.mem.Allocator, receive_bytes: usize) error{OutOfMemory}!void {
                 if (scratch.opened.len > 0) return;
@@ -44,6 +47,7 @@ pub fn Secure(comptime W: type) type {
         pub fn secureListener(w: *W, listener: u32, context: *tls.Context) error{OutOfMemory}!void {
             try w.scratch.ensure(w.gpa, w.config.receive_bytes);
             w.listeners.items[listener].tls = context;
+            if (kernel_may_seal) w.scratch.kernel_seals = w.config.ktls and w.io.canSealInKernel();
         }
 
         /// Looks whether the files of a listener's certificates have changed.
@@ -75,7 +79,7 @@ pub fn Secure(comptime W: type) type {
             const ticket = peer.connection.ticket;
             var rest = ciphertext;
             while (true) {
-                var sink: WireSink = .{ .tunnel = tunnel, .pool = &w.pool };
+                var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
                 const received = tunnel.session.receive(rest, w.scratch.opened, sink.interface());
                 rest = rest[received.consumed..];
                 if (peer.connection.phase == .handshake and tunnel.session.isHandshakeDone()) {
@@ -154,6 +158,7 @@ pub fn Secure(comptime W: type) type {
         /// As `flush` of a connection without a tunnel, sealing on the way.
         pub fn flush(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
             const connection = &peer.connection;
+            if (tunnel.session.isSealedByKernel()) return flushThroughKernel(w, peer, tunnel);
             var left: usize = turn_bytes_max;
             while (true) {
                 // What is due goes in one system call: the end of a response, and the goodbye behind it.
@@ -180,8 +185,21 @@ pub fn Secure(comptime W: type) type {
             return true;
         }
 
+        const Progress = enum { sent, waits, lost };
+
         /// Hands ciphertext to the kernel.
-        fn sendWire(w: *W, peer: *Peer, tunnel: *Tunnel) enum { sent, waits, lost } {
+        fn sendWire(w: *W, peer: *Peer, tunnel: *Tunnel) Progress {
+            const progress = drainWire(w, peer, tunnel);
+            switch (progress) {
+                .sent => {},
+                .waits => w.block(peer),
+                .lost => _ = w.sendFailed(peer),
+            }
+            return progress;
+        }
+
+        /// The same without acting on how it goes, for the middle of a session's work.
+        fn drainWire(w: *W, peer: *Peer, tunnel: *Tunnel) Progress {
             var slices: [io_room.slices_max][]const u8 = undefined;
             var borrowed: [io_room.slices_max]io_room.Slice = undefined;
             while (true) switch (tunnel.wire.front(&slices)) {
@@ -196,20 +214,73 @@ pub fn Secure(comptime W: type) type {
                     const sent = switch (w.io.send(peer.socket, borrowed[0..count], false)) {
                         .sent => |len| len,
                         .blocked => 0,
-                        .failed => {
-                            _ = w.sendFailed(peer);
-                            return .lost;
-                        },
+                        .failed => return .lost,
                         .end_of_file, .file_failed => unreachable,
                     };
                     w.took(peer, sent);
                     tunnel.wire.consume(&w.pool, sent);
-                    if (sent == total) continue;
-                    w.block(peer);
-                    return .waits;
+                    if (sent < total) return .waits;
                 },
             };
         }
+
+        // ---- Out, sealed by the kernel
+
+        /// As `flush`, where the kernel seals: the outbox goes as it is, and what the session has to say as records of their kinds.
+        fn flushThroughKernel(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
+            const connection = &peer.connection;
+            switch (sendRecords(w, peer, tunnel)) {
+                .sent => {},
+                .waits => return true,
+                .lost => return w.sendFailed(peer),
+            }
+            if (!tunnel.session.isHandshakeDone()) {
+                connection.output = .open;
+                return true;
+            }
+            if (!w.flushPlain(peer)) return false;
+            if (connection.output != .open or connection.phase != .farewell or tunnel.silent) return true;
+            tunnel.silent = true;
+            var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
+            tunnel.session.shutdown(sink.interface()) catch |err| {
+                w.fail(peer, if (err == error.TlsFailed) .write_error else .server_error);
+                return false;
+            };
+            return switch (sendRecords(w, peer, tunnel)) {
+                .sent, .waits => true,
+                .lost => w.sendFailed(peer),
+            };
+        }
+
+        /// Hands the records in the wire to the kernel, each with its kind. `lost`: the socket is dead; that is the caller's to act upon.
+        fn sendRecords(w: *W, peer: *Peer, tunnel: *Tunnel) Progress {
+            if (!kernel_may_seal) unreachable;
+            var slices: [io_room.slices_max][]const u8 = undefined;
+            while (true) switch (tunnel.wire.front(&slices)) {
+                .nothing => return .sent,
+                .file => unreachable, // the session has none
+                .bytes => |count| {
+                    const bytes = gather(w.scratch.gathered, slices[0..count]);
+                    const end = record_head_bytes + std.mem.readInt(u16, bytes[1..record_head_bytes], .big);
+                    switch (w.io.sendRecord(peer.socket, bytes[0], bytes[record_head_bytes..end])) {
+                        .sent => {},
+                        .blocked => {
+                            w.block(peer);
+                            return .waits;
+                        },
+                        .failed => return .lost,
+                        .end_of_file, .file_failed => unreachable,
+                    }
+                    w.took(peer, end);
+                    tunnel.wire.consume(&w.pool, end);
+                },
+            };
+        }
+
+        /// How a record stands in the wire where the kernel seals: its kind, the length of its plaintext, and that.
+        const record_head_bytes = 3;
+
+        // ---- Sealing
 
         const SealError = tls.WriteError || error{FileFailed};
 
@@ -219,7 +290,7 @@ pub fn Secure(comptime W: type) type {
             const outbox = &peer.connection.outbox;
             if (!tunnel.session.isHandshakeDone()) return null;
             var slices: [io_room.slices_max][]const u8 = undefined;
-            var sink: WireSink = .{ .tunnel = tunnel, .pool = &w.pool };
+            var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
             switch (outbox.front(&slices)) {
                 .nothing => {
                     if (peer.connection.phase != .farewell or tunnel.silent) return null;
@@ -263,8 +334,9 @@ pub fn Secure(comptime W: type) type {
         pub fn sayGoodbye(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
             if (tunnel.silent or peer.connection.output != .open or !tunnel.session.isHandshakeDone()) return true;
             tunnel.silent = true;
-            var sink: WireSink = .{ .tunnel = tunnel, .pool = &w.pool };
+            var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
             tunnel.session.shutdown(sink.interface()) catch return true;
+            if (tunnel.session.isSealedByKernel()) return sendRecords(w, peer, tunnel) != .waits;
             var slices: [1][]const u8 = undefined;
             const goodbye = switch (tunnel.wire.front(&slices)) {
                 .bytes => slices[0],
@@ -283,16 +355,34 @@ pub fn Secure(comptime W: type) type {
 
         /// Appends to a tunnel's wire for the length of one call into its session.
         const WireSink = struct {
+            w: *W,
+            peer: *Peer,
             tunnel: *Tunnel,
-            pool: *Pool,
+
+            const kernel: tls.Sink.Kernel = .{ .takeKeys = takeKeys, .record = record };
 
             fn interface(sink: *WireSink) tls.Sink {
-                return .{ .context = sink, .appendFn = append };
+                return .{ .context = sink, .appendFn = append, .kernel = if (kernel_may_seal) &kernel else null };
             }
 
             fn append(context: *anyopaque, bytes: []const u8) tls.Sink.Error!void {
                 const sink: *WireSink = @ptrCast(@alignCast(context));
-                try sink.tunnel.wire.append(sink.pool, bytes);
+                try sink.tunnel.wire.append(&sink.w.pool, bytes);
+            }
+
+            /// Only a connection whose ciphertext is all with the kernel, as it nearly always is so early, gets sealed there: nothing may
+            /// be left that would be sealed twice.
+            fn takeKeys(context: *anyopaque, keys: []const u8) bool {
+                const sink: *WireSink = @ptrCast(@alignCast(context));
+                return drainWire(sink.w, sink.peer, sink.tunnel) == .sent and sink.w.io.sealInKernel(sink.peer.socket, keys);
+            }
+
+            fn record(context: *anyopaque, kind: u8, plaintext: []const u8) tls.Sink.Error!void {
+                const sink: *WireSink = @ptrCast(@alignCast(context));
+                var head: [record_head_bytes]u8 = undefined;
+                head[0] = kind;
+                std.mem.writeInt(u16, head[1..], @intCast(plaintext.len), .big);
+                try sink.tunnel.wire.append2(&sink.w.pool, &head, plaintext);
             }
         };
     };
