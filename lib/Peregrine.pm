@@ -61,6 +61,12 @@ What perl has read from a handle already and given to nobody; it is taken out of
 
 Whether the engine was built with OpenSSL.
 
+=head2 has_kernel_tls
+
+    say 'sendfile over TLS' if Peregrine::has_kernel_tls();
+
+Whether the kernel makes TLS records, so that the server's option C<ktls> has an effect.
+
 =head2 abi_version
 
     my $version = Peregrine::abi_version();

@@ -160,6 +160,13 @@ OUTPUT:
     RETVAL
 
 bool
+has_kernel_tls()
+CODE:
+    RETVAL = peregrine_has_kernel_tls() != 0;
+OUTPUT:
+    RETVAL
+
+bool
 has_tls()
 CODE:
     RETVAL = peregrine_has_tls() != 0;

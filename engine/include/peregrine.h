@@ -200,6 +200,8 @@ typedef struct peregrine_tls_config {
 
 /* Whether this library was built with OpenSSL. Without it peregrine_tls_new() fails and says so. */
 int peregrine_has_tls(void);
+/* Whether the kernel makes TLS records, so that the option `ktls` has an effect. */
+int peregrine_has_kernel_tls(void);
 /* Loads everything now. NULL: `error` (of `capacity` bytes) says which file or value is wrong and why, NUL-terminated. */
 peregrine_tls *peregrine_tls_new(const peregrine_tls_config *config, char *error, size_t capacity);
 /* Replaces everything for the connections that come from now on; NULL: the same files are read again. On PEREGRINE_E_TLS nothing has changed.

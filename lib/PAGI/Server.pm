@@ -847,6 +847,13 @@ it.
 C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A warning says
 so. B<--disable-tls>
 
+=item ktls => 1
+
+The kernel encrypts what is sent, where it can (Linux with the module C<tls>; the banner says
+whether), so that files go out by sendfile over TLS too. What it does not take, such as a cipher
+that it does not know, is encrypted by OpenSSL as ever. A client that asks for new keys in the
+middle of a connection (KeyUpdate) is cut off. B<--ktls>
+
 =back
 
 =head3 Limits

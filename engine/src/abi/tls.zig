@@ -26,6 +26,10 @@ pub const Certificates = struct {
     }
 };
 
+export fn peregrine_has_kernel_tls() callconv(.c) c_int {
+    return @intFromBool(tls.enabled and peregrine.io.kernelSeals());
+}
+
 export fn peregrine_has_tls() callconv(.c) c_int {
     return @intFromBool(tls.enabled);
 }

@@ -63,6 +63,8 @@ pub const listenSocket = socket.listenSocket;
 pub const listeningAddress = socket.listeningAddress;
 /// Mode and owner of the file of a unix socket.
 pub const SocketAccess = @import("socket_file.zig").Access;
+/// Whether the kernel makes TLS records (`sealInKernel`).
+pub const kernelSeals = @import("kernel_tls.zig").isOffered;
 /// The file of a unix socket that listens, to be removed in the end.
 pub const SocketFile = @import("socket_file.zig").SocketFile;
 pub const Epoll = @import("epoll.zig").Epoll;

@@ -36,6 +36,7 @@ sub _details {
         "max_conn: $facts{connections_max}",
         'http2: off',
         'tls: ' . _tls_state($options, $facts{listeners}),
+        'ktls: ' . _ktls_state($options, $facts{listeners}),
         'future_xs: ' . (Future->isa('Future::XS') || $INC{'Future/XS.pm'} ? 'on'       : 'off'),
         'sendfile: ' .  ($options->{disable_sendfile}                      ? 'disabled' : 'on'),
         'access_log: ' . PAGI::Server::AccessLog::describe($options->{access_log}),
@@ -48,6 +49,13 @@ sub _tls_state {
     my ($options, $listeners) = @_;
     return 'on' if grep { $_->{tls} } @$listeners;
     return $options->{ssl} ? 'disabled' : Peregrine::has_tls() ? 'off' : 'not built in';
+}
+
+# Whether the kernel encrypts what is sent.
+sub _ktls_state {
+    my ($options, $listeners) = @_;
+    return 'off' if !$options->{ktls} || !grep { $_->{tls} } @$listeners;
+    return Peregrine::has_kernel_tls() ? 'on' : 'not offered';
 }
 
 # Whoever runs into the limit on open files later sees connections wait, and no reason.

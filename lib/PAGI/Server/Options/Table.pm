@@ -254,6 +254,15 @@ my @SECTIONS = (
                 about   =>
                     'C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A warning says so.',
             },
+            {
+                name   => 'ktls',
+                type   => 'boolean',
+                engine => 'ktls',
+                about  =>
+                    'The kernel encrypts what is sent, where it can (Linux with the module C<tls>; the banner says whether), so that files'
+                    . ' go out by sendfile over TLS too. What it does not take, such as a cipher that it does not know, is encrypted by'
+                    . ' OpenSSL as ever. A client that asks for new keys in the middle of a connection (KeyUpdate) is cut off.',
+            },
         )
     ],
     [
