@@ -15,7 +15,7 @@ use TestClient;
 use TestServer;
 
 plan skip_all => 'built without TLS'          if !PAGI::Server->has_tls;
-plan skip_all => 'this kernel offers no kTLS'  if !Peregrine::has_kernel_tls();
+plan skip_all => 'this kernel offers no kTLS' if !Peregrine::has_kernel_tls();
 
 my $files = Certificates->new;
 $files->authority('ca');
@@ -67,16 +67,18 @@ for my $version (qw(TLSv1_2 TLSv1_3)) {
         my $client = client(
             $server,
             SSL_version => $version,
-            $version eq 'TLSv1_2' ? (SSL_cipher_list => "ECDHE-RSA-$cipher:ECDHE-ECDSA-$cipher") : (SSL_ciphersuites => $suite),
+            $version eq 'TLSv1_2'
+            ? (SSL_cipher_list => "ECDHE-RSA-$cipher:ECDHE-ECDSA-$cipher")
+            : (SSL_ciphersuites => $suite),
         );
-        is(length ask($client, '/size/5'), 5, "$version $cipher: a small answer");
-        is(sealed(), $before + 1, "$version $cipher: sealed by the kernel");
-        is(sha256_hex(ask($client, '/file')),  $digest, "$version $cipher: a large file");
-        is(length ask($client, '/size/900000'), 900_000, "$version $cipher: a large body");
+        is(length ask($client, '/size/5'),      5,           "$version $cipher: a small answer");
+        is(sealed(),                            $before + 1, "$version $cipher: sealed by the kernel");
+        is(sha256_hex(ask($client, '/file')),   $digest,     "$version $cipher: a large file");
+        is(length ask($client, '/size/900000'), 900_000,     "$version $cipher: a large body");
         $client->send("GET /size/10 HTTP/1.1\r\nHost: h\r\n\r\n" x 20);
         is(scalar(grep { $client->response->{body} eq 'x' x 10 } 1 .. 20), 20, "$version $cipher: pipelined requests");
         is(sha256_hex(ask($client, '/file', 'Connection: close')), $digest, "$version $cipher: a file before the end");
-        is($client->rest, '', "$version $cipher: and a close_notify");
+        is($client->rest,                                          '',      "$version $cipher: and a close_notify");
     }
 }
 
@@ -85,7 +87,7 @@ subtest 'a slow reader gets everything' => sub {
     $client->send("GET /file HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     select undef, undef, undef, 1;
     is(sha256_hex($client->response->{body}), $digest, 'the file');
-    is($client->rest, '', 'and a close_notify');
+    is($client->rest,                         '',      'and a close_notify');
 };
 
 subtest 'what openssl says' => sub {
@@ -93,7 +95,8 @@ subtest 'what openssl says' => sub {
     my $ca     = $files->path('ca.pem');
     my $talk   = sub {
         my ($input, @options) = @_;
-        my $command = join ' ', 'timeout 20 openssl s_client -connect 127.0.0.1:' . $server->port, "-CAfile $ca -verify_return_error", @options;
+        my $command = join ' ', 'timeout 20 openssl s_client -connect 127.0.0.1:' . $server->port,
+            "-CAfile $ca -verify_return_error", @options;
         return scalar `printf '$input' | $command -ign_eof 2>&1`;
     };
     my $request = 'GET /size/7 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n';
@@ -101,8 +104,8 @@ subtest 'what openssl says' => sub {
         my $before = sealed();
         like($talk->($request, $version, "-sess_out $ticket"), qr/xxxxxxx/, "$version: an answer");
         my $again = $talk->($request, $version, "-sess_in $ticket");
-        like($again, qr/^Reused, /m,               "$version: resumed");
-        like($again, qr/xxxxxxx/, "$version: an answer again");
+        like($again, qr/^Reused, /m, "$version: resumed");
+        like($again, qr/xxxxxxx/,    "$version: an answer again");
         is(sealed(), $before + 2, "$version: both sealed by the kernel");
     }
 };
@@ -113,7 +116,7 @@ $server = start(ktls => 0);
 ok($server->wait_for_log(qr{ktls: off}), 'not if it is not wanted');
 my $before = sealed();
 is(sha256_hex(ask(client($server), '/file')), $digest, 'a large file');
-is(sealed(), $before, 'not by the kernel');
-is($server->stop, 0, 'stops');
+is(sealed(),                                  $before, 'not by the kernel');
+is($server->stop,                             0,       'stops');
 
 done_testing;

@@ -47,7 +47,7 @@ pub fn Secure(comptime W: type) type {
         pub fn secureListener(w: *W, listener: u32, context: *tls.Context) error{OutOfMemory}!void {
             try w.scratch.ensure(w.gpa, w.config.receive_bytes);
             w.listeners.items[listener].tls = context;
-            if (kernel_may_seal) w.scratch.kernel_seals = w.config.ktls and w.io.canSealInKernel();
+            if (kernel_may_seal) w.scratch.kernel_seals = w.config.ktls and io_room.kernelSeals();
         }
 
         /// Looks whether the files of a listener's certificates have changed.

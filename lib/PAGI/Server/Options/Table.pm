@@ -259,9 +259,8 @@ my @SECTIONS = (
                 type   => 'boolean',
                 engine => 'ktls',
                 about  =>
-                    'The kernel encrypts what is sent, where it can (Linux with the module C<tls>; the banner says whether), so that files'
-                    . ' go out by sendfile over TLS too. What it does not take, such as a cipher that it does not know, is encrypted by'
-                    . ' OpenSSL as ever. A client that asks for new keys in the middle of a connection (KeyUpdate) is cut off.',
+                    'The kernel encrypts what is sent, where it can (Linux with its module C<tls>), files by sendfile; OpenSSL does the'
+                    . ' rest. It cannot change keys: clients that ask for that (KeyUpdate) are cut off.',
             },
         )
     ],
