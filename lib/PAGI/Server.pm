@@ -849,9 +849,8 @@ so. B<--disable-tls>
 
 =item ktls => 1
 
-The kernel encrypts what is sent, where it can (Linux with its module C<tls>), files by sendfile;
-OpenSSL does the rest. It cannot change keys: clients that ask for that (KeyUpdate) are cut off.
-B<--ktls>
+Linux encrypts what is sent, if its module C<tls> is there. Clients that ask for new keys are cut
+off. B<--ktls>
 
 =back
 

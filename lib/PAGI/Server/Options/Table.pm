@@ -259,8 +259,7 @@ my @SECTIONS = (
                 type   => 'boolean',
                 engine => 'ktls',
                 about  =>
-                    'The kernel encrypts what is sent, where it can (Linux with its module C<tls>), files by sendfile; OpenSSL does the'
-                    . ' rest. It cannot change keys: clients that ask for that (KeyUpdate) are cut off.',
+                    'Linux encrypts what is sent, if its module C<tls> is there. Clients that ask for new keys are cut off.',
             },
         )
     ],
