@@ -165,7 +165,7 @@ subtest 'the banner' => sub {
     like($details, qr/\bloop: \w+/,      '... the loop');
     like(
         $details,
-        qr/\bhttp2: off, tls: \w+, future_xs: \w+, sendfile: \w+, access_log: off, Peregrine [\d.]+, Perl 5\.\d+/,
+        qr/\bhttp2: off, tls: \w+, ktls: [\w ]+, future_xs: \w+, sendfile: \w+, access_log: off, Peregrine [\d.]+, Perl 5\.\d+/,
         '... and what is on'
     );
     is($server->stop, 0, 'the server ends well');

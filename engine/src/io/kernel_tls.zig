@@ -45,6 +45,7 @@ const Kind = extern struct {
 
 /// Sends one record of another kind than application data, on a socket whose kernel seals.
 pub fn sendRecord(fd: sys.Fd, kind: u8, bytes: []const u8) sys.Moved {
+    if (!is_linux) unreachable; // see seal
     const piece: sys.Slice = .{ .base = bytes.ptr, .len = bytes.len };
     const control: Kind = .{ .value = kind };
     const message: linux.msghdr_const = .{
