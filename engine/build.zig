@@ -73,7 +73,7 @@ pub fn build(b: *std.Build) void {
 }
 
 /// The machine that builds, but for AVX-512: many Xeons lower their clock for all that runs when they meet a 512-bit vector, the
-/// kernel's part of a request included. 6 to 9 % of a hello's time on a Cascade Lake. `-Dcpu=native` has it.
+/// kernel's part of a request included. `-Dcpu=native` has it.
 pub fn thisMachine() std.Target.Query {
     const native = @import("builtin").cpu;
     // Without a model, features that are taken away make the rest the oldest x86_64.
