@@ -63,22 +63,22 @@ sub reload_all {
 # They were read when the server was made, perhaps with rights that the process has given up.
 sub tell_unreadable {
     my ($class, $log, @all) = @_;
-    my %problems = map {
-        map { $_ => 1 }
-            $_->_unreadable
-    } @all;
-    $log->warn("PAGI: $_: a renewed certificate will not be loaded") for sort keys %problems;
+    _warn_once($log, map { "$_: a renewed certificate will not be loaded" } map { $_->_unreadable } @all);
     return;
 }
 
 # Clients would refuse them, and who runs the server is the last to know.
 sub tell_outdated {
     my ($class, $log, @all) = @_;
-    my %problems = map {
-        map { $_ => 1 }
-            $_->_outdated
-    } @all;
-    $log->warn("PAGI: $_") for sort keys %problems;
+    _warn_once($log, map { $_->_outdated } @all);
+    return;
+}
+
+# Several listeners may share a certificate.
+sub _warn_once {
+    my ($log, @problems) = @_;
+    my %seen = map { $_ => 1 } @problems;
+    $log->warn("PAGI: $_") for sort keys %seen;
     return;
 }
 
