@@ -36,6 +36,11 @@ pub extern fn ERR_peek_error() c_ulong;
 pub extern fn ERR_peek_last_error() c_ulong;
 pub extern fn ERR_reason_error_string(code: c_ulong) ?[*:0]const u8;
 
+/// The same as `ERR_clear_error` where the queue is usually empty, at a fraction of the price.
+pub fn clearErrors() void {
+    if (ERR_peek_error() != 0) ERR_clear_error();
+}
+
 /// The reason number of an error code.
 pub fn ERR_GET_REASON(code: c_ulong) c_ulong {
     return if (code & ERR_SYSTEM_FLAG != 0) code & ERR_SYSTEM_MASK else code & 0x7f_ffff;

@@ -136,7 +136,7 @@ pub const Session = struct {
             // Asking in vain would cost an idle session a buffer for nothing.
             if (transfer.input.len == 0 and c.SSL_has_pending(session.ssl) == 0) break;
             var n: usize = 0;
-            c.ERR_clear_error();
+            c.clearErrors();
             const result = c.SSL_read_ex(session.ssl, plaintext[filled..].ptr, plaintext.len - filled, &n);
             if (result == 1) {
                 assert(n > 0);
@@ -191,7 +191,7 @@ pub const Session = struct {
         var rest = plaintext;
         while (rest.len > 0) {
             var n: usize = 0;
-            c.ERR_clear_error();
+            c.clearErrors();
             if (c.SSL_write_ex(session.ssl, rest.ptr, rest.len, &n) != 1) {
                 _ = session.fail(if (transfer.sink_failed) "no memory for the ciphertext" else certificate.reason());
                 return if (transfer.sink_failed) error.OutOfMemory else error.TlsFailed;
