@@ -13,6 +13,7 @@ from process import CannotRun, descriptors_max
 WARM_UP_S = 1
 SETTLE_S = 1  # for a server to finish what opening connections began
 LOAD = 0.7  # of a core: the load under which latency is measured
+ASIDE_PERMILLE_MAX = 250  # of the responses: more says that this machine cannot show latencies now
 SPARE_DESCRIPTORS = 100  # of the server's own
 
 
@@ -47,13 +48,15 @@ def latency(process, cores, seconds, path="/", connections=64):
     """At 70 % of what one core can do: the rate follows from the CPU time per request under full load."""
     full = burst(process, cores, 1, path, connections)
     rate = LOAD * 1e6 / full["cpu_us"]
-    with Generator("rate", cores.load, port=process.port, path=path, connections=connections, rate=round(rate)) as load:
+    with Generator("rate", cores.load, port=process.port, path=path, connections=connections, rate=round(rate), watch=cores.server) as load:
         load.run(WARM_UP_S)
         before = process.cpu_seconds()
         result = load.run(seconds)
         cpu_s = process.cpu_seconds() - before
     if result["unanswered"]:
         raise CannotRun(f"did not keep up: {result['unanswered']:,.0f} of {seconds * rate:,.0f} requests were not answered")
+    if result["aside_permille"] > ASIDE_PERMILLE_MAX:
+        raise CannotRun(f"the machine did not run it: {result['aside_permille'] / 10:.0f} % had to be set aside")
     return result | {"rate": result["responses"] / result["seconds"], "server_load": cpu_s / result["seconds"]}
 
 

@@ -59,13 +59,14 @@ fn number(comptime T: type, text: []const u8) ?T {
 }
 
 fn misused(comptime format: []const u8, args: anytype) noreturn {
-    std.debug.print("load: " ++ format ++ "\nusage: load churn|echo|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] [bytes=N] [rate=N] [seed=N] [sample=HEX] [manner=garbage|leave] [rest=MS]\n", args);
+    std.debug.print("load: " ++ format ++ "\nusage: load churn|echo|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] [bytes=N] [rate=N] [watch=CORE] [seed=N] [sample=HEX] [manner=garbage|leave] [rest=MS]\n", args);
     std.process.exit(2);
 }
 
 test {
     _ = @import("histogram.zig");
     _ = @import("http.zig");
+    _ = @import("watch.zig");
     _ = @import("websocket.zig");
     inline for (@typeInfo(@TypeOf(kinds)).@"struct".field_names) |name| _ = @field(kinds, name);
 }

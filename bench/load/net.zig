@@ -115,6 +115,22 @@ pub fn now() u64 {
     return clock(.MONOTONIC);
 }
 
+/// Sleeps until the time has come.
+pub fn sleepUntil(time: u64) void {
+    const at: linux.timespec = .{ .sec = @intCast(time / std.time.ns_per_s), .nsec = @intCast(time % std.time.ns_per_s) };
+    while (linux.errno(linux.clock_nanosleep(.MONOTONIC, .{ .ABSTIME = true }, &at, null)) == .INTR) {}
+}
+
+/// The calling thread runs on that core from now on, before all others there.
+pub fn runFirstOn(core: u16) !void {
+    var set: linux.cpu_set_t = @splat(0);
+    const bits = @bitSizeOf(usize);
+    if (core / bits >= set.len) return error.SystemCall;
+    set[core / bits] = @as(usize, 1) << @intCast(core % bits);
+    try linux.sched_setaffinity(0, &set);
+    _ = try check("sched_setscheduler", linux.sched_setscheduler(0, .{ .mode = .FIFO }, &.{ .priority = 1 }));
+}
+
 /// CPU time of this process.
 pub fn cpuTime() u64 {
     return clock(.PROCESS_CPUTIME_ID);

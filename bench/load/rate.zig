@@ -6,13 +6,11 @@ const request = @import("request.zig");
 const Driver = @import("driver.zig").Driver(Rate);
 const Histogram = @import("histogram.zig");
 const Opening = @import("driver.zig").Opening;
+const Watch = @import("watch.zig").Watch;
+const stopped_ns = @import("watch.zig").stopped_ns;
 
 /// Requests that may be due and wait for a free connection. More means that the server does not keep up at all.
 const waiting_max = 1 << 18;
-/// Who looks at its clock so late has been stopped itself, by its machine or by whoever else is on its core. What waited meanwhile, and the
-/// crowd that follows, says nothing about the server: it is set aside until the server has nothing left to do.
-const stopped_ns = std.time.ns_per_ms;
-
 /// After the run, for what is under way.
 const grace_ns = 2 * std.time.ns_per_s;
 
@@ -24,6 +22,8 @@ pub const Rate = struct {
         ramp: usize = 64,
         /// Requests per second.
         rate: f64 = 1000,
+        /// The server's core, to be watched for stops; -1: do without.
+        watch: i32 = -1,
     };
 
     pub const State = struct { under_way: bool = false, due_at: u64 = 0 };
@@ -37,7 +37,7 @@ pub const Rate = struct {
         p99_us: f64,
         p999_us: f64,
         max_us: f64,
-        /// Responses set aside because this program was stopped, in permille of all.
+        /// Responses set aside because this program or the server's core was stopped, in permille of all.
         aside_permille: f64,
         /// How late this program sent a request that was due while a connection was free, on the average: what it adds itself.
         late_us: f64,
@@ -54,6 +54,9 @@ pub const Rate = struct {
     under_way: usize = 0,
     latency: Histogram = .{},
     late: Histogram = .{},
+    watch: Watch = .{},
+    watching: bool = false,
+    stops_seen: u64 = 0,
     setting_aside: bool = false,
     aside: u64 = 0,
 
@@ -76,6 +79,11 @@ pub const Rate = struct {
     }
 
     pub fn begin(load: *Rate, _: *Driver, now: u64, until: u64) !void {
+        if (load.options.watch >= 0 and !load.watching) {
+            try load.watch.start(std.math.cast(u16, load.options.watch) orelse return error.CannotWatch);
+            load.watching = true;
+        }
+        load.stops_seen = load.watch.stops.load(.acquire);
         load.until = until;
         load.latency = .{};
         load.late = .{};
@@ -88,9 +96,13 @@ pub const Rate = struct {
         return @trunc(load.random.random().floatExp(f64) * std.time.ns_per_s / load.options.rate);
     }
 
-    /// `tick` asks to come again when the next request is due. Long after that nobody has looked, which only we can have been the reason of.
+    /// What waited while this program or the server's core was stopped, and the crowd that follows, says nothing about the server: it is
+    /// set aside until the server has nothing left to do. `tick` asks to come again when the next request is due; long after that nobody
+    /// has looked, which only we can have been the reason of.
     fn look(load: *Rate, now: u64) void {
-        if (now > load.next_at +| stopped_ns and now <= load.until) load.setting_aside = true;
+        const stops = load.watch.stops.load(.acquire);
+        if (stops != load.stops_seen or now > load.next_at +| stopped_ns and now <= load.until) load.setting_aside = true;
+        load.stops_seen = stops;
     }
 
     pub fn tick(load: *Rate, driver: *Driver, now: u64) !?u64 {
@@ -186,7 +198,7 @@ test "a ring gives back in order, and refuses what it cannot hold" {
     try std.testing.expectError(error.Full, ring.push(0));
 }
 
-test "what comes after a stop is set aside, until nothing is under way" {
+test "what comes after a stop, ours or that of the server's core, is set aside" {
     const options: Rate.Options = .{};
     var load: Rate = .{ .options = &options, .get = "", .waiting = .{ .items = &.{} }, .free = .{ .items = &.{} } };
     load.until = 100 * stopped_ns;
@@ -195,4 +207,11 @@ test "what comes after a stop is set aside, until nothing is under way" {
     try std.testing.expect(!load.setting_aside);
     load.look(11 * stopped_ns + 1);
     try std.testing.expect(load.setting_aside);
+    load.setting_aside = false;
+    load.watch.stops.store(1, .release);
+    for ([_]bool{ true, false }) |noticed| {
+        load.setting_aside = false;
+        load.look(10 * stopped_ns);
+        try std.testing.expectEqual(noticed, load.setting_aside);
+    }
 }
