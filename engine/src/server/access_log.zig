@@ -127,7 +127,13 @@ pub const AccessLog = struct {
         const len_max = entry.kept.len + log.format.rest_bytes_max;
         switch (log.sink) {
             .file => |file| if (file.reserve(len_max)) {
-                log.write(file, &entry, outcome);
+                if (file.straight(len_max)) |space| {
+                    var straight: Straight = .{ .space = space };
+                    log.write(&straight, &entry, outcome);
+                    file.advance(straight.len);
+                } else {
+                    log.write(file, &entry, outcome);
+                }
                 file.commit();
             },
             .host => |*host| if (host.lines.items.len + len_max <= host.bytes_max and
@@ -139,6 +145,16 @@ pub const AccessLog = struct {
             },
         }
     }
+
+    const Straight = struct {
+        space: []u8,
+        len: usize = 0,
+
+        inline fn put(sink: *Straight, bytes: []const u8) void {
+            @memcpy(sink.space[sink.len..][0..bytes.len], bytes);
+            sink.len += bytes.len;
+        }
+    };
 
     const Gathered = struct {
         lines: *std.ArrayList(u8),

@@ -139,15 +139,19 @@ const Text = struct {
         try text.put(std.fmt.bufPrint(&buffer, format, arguments) catch unreachable); // two u32 and a dash at the most
     }
 
-    fn put(text: *Text, bytes: []const u8) error{OutOfMemory}!void {
-        if (text.len + bytes.len > text.buffer.len) {
-            const larger = try text.pool.take(@max(text.len + bytes.len, 2 * text.buffer.len));
-            @memcpy(larger[0..text.len], text.buffer[0..text.len]);
-            text.pool.give(text.buffer);
-            text.buffer = larger;
-        }
+    /// Inline, because most pieces are a byte or two, known when this is compiled.
+    inline fn put(text: *Text, bytes: []const u8) error{OutOfMemory}!void {
+        if (bytes.len > text.buffer.len - text.len) try text.grow(bytes.len);
         @memcpy(text.buffer[text.len..][0..bytes.len], bytes);
         text.len += bytes.len;
+    }
+
+    fn grow(text: *Text, len: usize) error{OutOfMemory}!void {
+        @branchHint(.cold);
+        const larger = try text.pool.take(@max(text.len + len, 2 * text.buffer.len));
+        @memcpy(larger[0..text.len], text.buffer[0..text.len]);
+        text.pool.give(text.buffer);
+        text.buffer = larger;
     }
 };
 
