@@ -328,6 +328,8 @@ subtest 'requests that are no handshake' => sub {
     is($answer->{header}{'sec-websocket-version'}, 13,               '... which names ours');
     is($answer->{header}{upgrade},                 'websocket',      '... and the protocol');
     is($answer->{header}{connection},              'close, Upgrade', '... as Connection says');
+    is($answer->{header}{'content-length'}, length $answer->{body}, '... and how long it is');
+    is($send->(qr/-Key: /, '-Key: x')->{header}{'transfer-encoding'}, undef, 'no refusal is chunked');
     is($send->(qr/\AGET/,                     'POST')->{status},    405,          'another method: 405');
     is($send->(qr/Sec-WebSocket-Key: .*\r\n/, '')->{status},        400,          'no key: 400');
     is($send->(qr/-Key: /,                    '-Key: x')->{status}, 400,          'a key of another length: 400');

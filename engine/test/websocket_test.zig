@@ -226,6 +226,8 @@ test "defect 24: masks, opcodes and UTF-8 are checked; pings and closes are answ
     // RFC 9110 sections 7.8 and 15.5.22: what to upgrade to, and that Connection names the field.
     try testing.expect(std.mem.indexOf(u8, old, "\r\nupgrade: websocket\r\n") != null);
     try testing.expect(std.mem.indexOf(u8, old, "\r\nConnection: close, Upgrade\r\n") != null);
+    // A proxy should not have to read chunks for one sentence.
+    try testing.expect(std.mem.indexOf(u8, old, "\r\ncontent-length: 41\r\n") != null);
     const plain = try simulation.exchange("GET /ws HTTP/1.1\r\nHost: h\r\n\r\n");
     try testing.expect(std.mem.startsWith(u8, plain, "HTTP/1.1 400 "));
 }

@@ -11,6 +11,7 @@ const Stall = @import("stall.zig").Stall;
 const Ticket = @import("slab.zig").Ticket;
 const Tunnel = @import("tunnel.zig").Tunnel;
 const Timer = @import("timer.zig").Timer;
+const types = @import("types.zig");
 const WebSocket = @import("websocket.zig").WebSocket;
 
 /// One peer: session, unread input, queued output, and where it stands.
@@ -88,7 +89,7 @@ pub const Connection = struct {
 
     /// The peer's address as logs name it.
     pub fn peerName(connection: *const Connection) []const u8 {
-        return if (connection.peer_text.len > 0) connection.peer_text.slice() else "unix";
+        return types.peerName(connection.peer_text.slice());
     }
 
     /// The open WebSocket of this connection, if it is one.

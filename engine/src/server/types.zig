@@ -24,6 +24,11 @@ pub const Reason = enum(u32) {
 /// How much a notice matters. The numbers are part of the C contract.
 pub const Level = enum(u32) { err = 1, warn = 2, info = 3, debug = 4 };
 
+/// A peer as logs name it, by the text of its address: those on Unix sockets have none.
+pub fn peerName(address: []const u8) []const u8 {
+    return if (address.len > 0) address else "unix";
+}
+
 /// A worker's counters and sizes.
 pub const Stats = struct {
     connections: u32 = 0,

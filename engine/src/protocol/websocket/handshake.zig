@@ -35,8 +35,15 @@ pub const Refusal = struct {
     status: u16,
     /// Static, fit for a short text/plain body.
     reason: []const u8,
-    /// Static fields that this status needs.
-    fields: []const Field = &.{},
+    /// Static: those that this status needs, and how long the reason is.
+    fields: []const Field,
+
+    /// A refusal whose status needs these fields.
+    pub fn init(comptime status: u16, comptime reason: []const u8, comptime fields: []const Field) Refusal {
+        const length = std.fmt.comptimePrint("{d}", .{reason.len});
+        const all = comptime fields ++ [_]Field{.init("content-length", length)};
+        return .{ .status = status, .reason = reason, .fields = all };
+    }
 };
 
 /// Base64 of 16 bytes.
@@ -76,8 +83,8 @@ const method_fields = [_]Field{.init("allow", "GET")};
 /// RFC 6455 section 4.4 asks for the first, RFC 9110 section 15.5.22 for the second.
 const version_fields = [_]Field{ .init("sec-websocket-version", version), .init("upgrade", "websocket") };
 
-fn refuse(status: u16, reason: []const u8, fields: []const Field) Result {
-    return .{ .refused = .{ .status = status, .reason = reason, .fields = fields } };
+fn refuse(comptime status: u16, comptime reason: []const u8, comptime fields: []const Field) Result {
+    return .{ .refused = .init(status, reason, fields) };
 }
 
 /// Computes Sec-WebSocket-Accept (RFC 6455 section 4.2.2) for a key that `check` accepted.

@@ -9,6 +9,7 @@ const Pool = @import("../pool.zig").Pool;
 const format_file = @import("format.zig");
 const Early = format_file.Early;
 const Format = format_file.Format;
+const peerName = @import("../types.zig").peerName;
 
 /// What a line is about. Everything is only read.
 pub const Subject = struct {
@@ -74,7 +75,7 @@ const Text = struct {
     fn add(text: *Text, early: Early, subject: *const Subject, process: u32) error{OutOfMemory}!void {
         switch (early) {
             .text => |bytes| try text.put(bytes),
-            .peer => try text.put(if (subject.peer.len > 0) subject.peer else "unix"),
+            .peer => try text.put(peerName(subject.peer)),
             .local_port => try text.number("{d}", .{subject.local_port}),
             .id => try text.number("{d}-{d}", .{ subject.connection, subject.request }),
             .process => try text.number("{d}", .{process}),

@@ -3,9 +3,9 @@
 const io_room = @import("io");
 const http1 = @import("protocol").http1;
 const Connection = @import("../connection.zig").Connection;
-const Level = @import("../types.zig").Level;
 const Ticket = @import("../slab.zig").Ticket;
 const Tunnel = @import("../tunnel.zig").Tunnel;
+const types = @import("../types.zig");
 
 /// The methods of a worker that take connections in.
 pub fn Accept(comptime W: type) type {
@@ -177,17 +177,18 @@ pub fn Accept(comptime W: type) type {
             w.stats.rejected += 1;
             const others = w.troubles.full.add(w.now) orelse return;
             var buffer: [160]u8 = undefined;
-            const from = if (client.len > 0) client else "unix";
-            w.say(.warn, &buffer, "Connection {d} ({s}) rejected: at capacity ({d}/{d}){f}", .{ number, from, w.peers.count, w.connections_max, others });
+            w.say(.warn, &buffer, "Connection {d} ({s}) rejected: at capacity ({d}/{d}){f}", .{
+                number, types.peerName(client), w.peers.count, w.connections_max, others,
+            });
         }
 
         /// The worker ends: what the last reports did not tell.
         pub fn tellRest(w: *W) void {
             inline for (.{
-                .{ Level.warn, &w.troubles.full, "connections were rejected: at capacity" },
-                .{ Level.warn, &w.troubles.unwelcome, "connections were rejected: their addresses had too many" },
-                .{ Level.warn, &w.troubles.header, "connections were closed: PROXY protocol" },
-                .{ Level.info, &w.troubles.handshake, "TLS handshakes failed" },
+                .{ types.Level.warn, &w.troubles.full, "connections were rejected: at capacity" },
+                .{ types.Level.warn, &w.troubles.unwelcome, "connections were rejected: their addresses had too many" },
+                .{ types.Level.warn, &w.troubles.header, "connections were closed: PROXY protocol" },
+                .{ types.Level.info, &w.troubles.handshake, "TLS handshakes failed" },
             }) |rest| {
                 const level, const tally, const what = rest;
                 const count = tally.take().count;

@@ -27,7 +27,7 @@ pub fn Live(comptime W: type) type {
                 .refused => |refusal| return refusal,
                 .accepted => |accepted| {
                     if (w.stopping != .no) return stopping;
-                    const slot = w.websockets.add() catch return .{ .status = 503, .reason = "Out of memory." };
+                    const slot = w.websockets.add() catch return .init(503, "Out of memory.", &.{});
                     slot.item.* = .init(accepted.key, head.text, head.fields, &w.config);
                     exchange.websocket = slot.item;
                     return null;
@@ -35,7 +35,7 @@ pub fn Live(comptime W: type) type {
             }
         }
 
-        const stopping: handshake.Refusal = .{ .status = 503, .reason = "The server is stopping." };
+        const stopping: handshake.Refusal = .init(503, "The server is stopping.", &.{});
 
         /// The host never hears of it.
         pub fn refuseHandshake(w: *W, peer: *Peer, exchange: *Exchange, refusal: handshake.Refusal) void {
