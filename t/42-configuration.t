@@ -4,6 +4,9 @@ use warnings;
 
 use lib 't/lib';
 use File::Temp ();
+use Certificates;
+use Fcntl qw(F_SETFD);
+use PAGI::Server;
 use PAGI::Server::Completion;
 use PAGI::Server::ConfigFile;
 use PAGI::Server::Options;
@@ -145,6 +148,7 @@ port = 8123
 max_connections = 7
 timeout = 5
 access_log = off
+# listens on http://127.0.0.1:8123/
 # connections: at most 7
 TEXT
     my $again = write_file('again.conf', $out);
@@ -153,6 +157,63 @@ TEXT
     is($status, 1, 'an application that cannot be loaded: status 1');
     like($error, qr/App file not found/, '... and why');
     is((run_command('--check', '--port', 'x', $app))[0], 2, 'a wrong option: status 2');
+};
+
+subtest '--check says where it would listen' => sub {
+    my @tls;
+    if (PAGI::Server->has_tls) {
+        my $files = Certificates->new->authority('ca')->issue('server', subject => '/CN=localhost');
+        @tls = ($files, '--ssl-cert', $files->path('server.pem'), '--ssl-key', $files->path('server.key'));
+    }
+    my $files = shift @tls;
+    my ($status, $out, $error) = run_command(
+        '--check', @tls, (map { ('--listen', $_) } '127.0.0.1:1,proxy=10.0.0.0/8', '[::1]:0,plain', "$directory/s"), $app
+    );
+    is($status, 0, 'status 0') or diag $error;
+    my $scheme = @tls ? 'https' : 'http';
+    is_deeply(
+        [ $out =~ /^# listens on (.*)$/mg ],
+        [ "$scheme://127.0.0.1:1/ behind PROXY protocol", 'http://[::1]:0/', "unix:$directory/s" ],
+        'with TLS or without, behind a proxy or not'
+    );
+    ok(!-e "$directory/s", '... and binds nothing');
+};
+
+subtest '--check finds what a start would trip over' => sub {
+    my $nowhere = qr{No such file or directory};
+    my $taken   = write_file('no-socket', 'x');
+    open my $plain, '<', $app or die "$app: $!";
+    fcntl $plain, F_SETFD, 0 or die "fcntl: $!";
+    my $number = fileno $plain;
+    my @cases  = (
+        [ [ '--loop', 'Nonsense' ],            qr/option 'loop_type': cannot load IO::Async::Loop::Nonsense/ ],
+        [ [ '--host', 'no.such.invalid' ],     qr/option 'host': Cannot listen on no\.such\.invalid port \d+: \w/ ],
+        [ [ '--listen', 'no.such.invalid:1' ], qr/option 'listen': Cannot listen on no\.such\.invalid port 1: \w/ ],
+        [ [ '--socket', '/no/such/s' ],        qr{option 'socket': Cannot listen on unix:/no/such/s: $nowhere} ],
+        [ [ '--socket', $taken ],              qr/option 'socket': Cannot listen on unix:\Q$taken\E: .*not a socket/ ],
+        [ [ '--listen', 'fd:99' ],             qr/option 'listen': Cannot listen on fd:99: descriptor 99 cannot be used/ ],
+        [ [ '--listen', "fd:$number" ],        qr/Cannot listen on fd:$number: .*is not a listening socket/ ],
+        [ [ '--access-log', '/no/such/log' ],  qr{option 'access_log': cannot write to '/no/such/log': $nowhere} ],
+        [ [ '--error-log', '/no/such/log' ],   qr{option 'error_log': cannot write to '/no/such/log': $nowhere} ],
+        [ [ '--pid', "$app/pid" ],             qr{option 'pid': cannot write to '\S+/app\.pl/pid': Not a directory} ],
+        [ [ '--pid', $directory ],                   qr{option 'pid': cannot write to '\Q$directory\E': Is a directory} ],
+    );
+    for my $case (@cases) {
+        my ($arguments, $message) = @$case;
+        my ($status, undef, $error) = run_command('--check', @$arguments, $app);
+        is($status, 1, "status 1: @$arguments");
+        like($error, qr/\Apagi-server: .*?$message/, '... and why');
+    }
+    my ($status, undef, $error) = run_command('--check', map({ @{ $_->[0] } } @cases[ 0, 1, 7 ]), $app);
+    is(() = $error =~ /^pagi-server: option/mg, 3, 'all of it at once');
+    my $log = "$directory/made.log";
+    is((run_command('--check', '--access-log', $log, '--error-log', $log, '--pid', $log, $app))[0], 0, 'what could be written');
+    ok(!-e $log, '... is not made');
+SKIP: {
+        skip 'root may write everywhere', 1 if $> == 0;
+        mkdir "$directory/locked", oct 500 or die "mkdir: $!";
+        like((run_command('--check', '--pid', "$directory/locked/pid", $app))[2], qr/option 'pid': .*Permission denied/, 'a locked folder');
+    }
 };
 
 subtest 'completion' => sub {

@@ -17,13 +17,18 @@ sub tell {
     my ($class, $log, %facts) = @_;
     my $details = join ', ', _details(%facts);
     for my $listener (@{ $facts{listeners} }) {
-        my $url = $listener->url($listener->{tls} ? 'https' : 'http');
-        $url .= ' with TLS'              if $listener->{tls} && $listener->{type} eq 'unix';
-        $url .= ' behind PROXY protocol' if $listener->{place}{proxies};
-        $log->info("PAGI Server listening on $url ($details)");
+        $log->info('PAGI Server listening on ' . $class->place($listener) . " ($details)");
     }
     _check_descriptors($log, $facts{options}{max_connections});
     return;
+}
+
+sub place {
+    my ($class, $listener) = @_;
+    my $url = $listener->url($listener->{tls} ? 'https' : 'http');
+    $url .= ' with TLS'              if $listener->{tls} && $listener->{type} eq 'unix';
+    $url .= ' behind PROXY protocol' if $listener->{place}{proxies};
+    return $url;
 }
 
 sub _details {
@@ -91,6 +96,12 @@ server is to hold.
     PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners, connections_max => $count);
 
 C<$log> is a L<PAGI::Server::Log>, the listeners are L<PAGI::Server::Listener>s.
+
+=head2 place
+
+    print PAGI::Server::Banner->place($listener);    # https://127.0.0.1:5000/ behind PROXY protocol
+
+A listener in words.
 
 =head1 LICENSE
 

@@ -10,6 +10,7 @@ use Socket qw(
     pack_sockaddr_in6 pack_sockaddr_un sockaddr_family unpack_sockaddr_in unpack_sockaddr_in6 unpack_sockaddr_un
 );
 
+use PAGI::Server::File;
 use PAGI::Server::Inherited;
 use Peregrine;
 
@@ -17,6 +18,7 @@ use Peregrine;
 use constant PORT_ATTEMPTS => 8;
 
 my %OPEN = (tcp => \&_open_tcp, unix => \&_open_unix, inherited => \&_open_inherited);
+my %PLAN = (tcp => \&_plan_tcp, unix => \&_plan_unix, inherited => \&_open_inherited);
 
 sub open_all {
     my ($class, $places, %args) = @_;
@@ -31,6 +33,31 @@ sub open_all {
         push @opened, map { bless { %$_, place => $place }, $class } @new;
     }
     return @opened;
+}
+
+# As listeners, without a socket and with the port that was asked for; those that cannot be have a `problem`.
+sub plan_all {
+    my ($class, $places, %args) = @_;
+    my @planned;
+    for my $place (@$places) {
+        my @new = eval { $PLAN{ $place->{kind} }->($place, \%args) };
+        push @planned, map { bless { %$_, place => $place }, $class } @new ? @new : { problem => $@ };
+    }
+    return @planned;
+}
+
+sub _plan_tcp {
+    my ($place) = @_;
+    my @addresses = _resolve({ host => $place->{host}, port => $place->{port} });
+    return map { _described_address($_->{addr}) } @addresses;
+}
+
+sub _plan_unix {
+    my ($place, $args) = @_;
+    my $path   = $place->{path};
+    my $reason = -S $path ? undef : -e _ ? 'the file is not a socket' : PAGI::Server::File::reason($path);
+    die _failure({ path => $path }, $reason) if defined $reason;
+    return { type => 'unix', path => $path };
 }
 
 # What a failure is about is { host, port } or { path }.
@@ -119,13 +146,17 @@ sub _open_on {
 # What a listening socket is bound to.
 sub _described {
     my ($socket) = @_;
-    my $address = getsockname $socket;
+    return { socket => $socket, %{ _described_address(getsockname $socket) } };
+}
+
+sub _described_address {
+    my ($address) = @_;
     if (sockaddr_family($address) == AF_UNIX) {
         my $path = unpack_sockaddr_un($address);
-        return { socket => $socket, type => 'unix', path => $path =~ s/\A\0/@/r };
+        return { type => 'unix', path => $path =~ s/\A\0/@/r };
     }
     my ($error, $ip, $port) = getnameinfo($address, NI_NUMERICHOST | NI_NUMERICSERV);
-    return { socket => $socket, type => 'tcp', host => $ip, port => $port + 0 };
+    return { type => 'tcp', host => $ip, port => $port + 0 };
 }
 
 # ---- Unix sockets ---------------------------------------------------------------------------------
@@ -224,6 +255,13 @@ A Unix socket takes the place of a socket file at which nobody listens; any othe
 Returns one object per socket, with C<socket>, C<type>, C<place>, and C<host> (numeric) and C<port>, or C<path>. A
 socket among C<inherited> (a L<PAGI::Server::Inherited>) that is bound where a place asks for is used as it is. Dies with a
 hash reference that has C<message>, C<errno> (0: no fault of the system), and C<host> and C<port>, or C<path>.
+
+=head2 plan_all
+
+    my @planned = PAGI::Server::Listener->plan_all(\@places, inherited => $inherited);
+
+What L</open_all> would listen on, as far as that can be known without binding anything: objects without a C<socket>, with the port
+that was asked for. Where it could not listen there is an object with C<place> and C<problem>, which is like what L</open_all> dies with.
 
 =head2 remove_file
 

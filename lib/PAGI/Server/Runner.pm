@@ -10,6 +10,7 @@ use Scalar::Util qw(blessed);
 
 use PAGI::Server;
 use PAGI::Server::AppLoader;
+use PAGI::Server::Check;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Completion;
 use PAGI::Server::ConfigFile;
@@ -320,9 +321,12 @@ sub _check {
         my @values = $option->{many} ? @{ $options->{$name} } : $options->{$name};
         push @lines, map { "$name = " . _shown($option, $_) } @values;
     }
-    push @lines, '# connections: at most ' . $server->effective_max_connections
-        if $server->can('effective_max_connections');
-    return $self->_print(join("\n", @lines) . "\n");
+    my $check = PAGI::Server::Check->new($server, $options);
+    push @lines, map { "# $_" } $check->facts;
+    $self->_print(join("\n", @lines) . "\n");
+    my @problems = $check->problems;
+    $self->_failed(PROGRAM . ": $_") for @problems;
+    return @problems ? FAILED : OK;
 }
 
 sub _shown {

@@ -1,0 +1,102 @@
+package PAGI::Server::Check;
+
+use strict;
+use warnings;
+
+use PAGI::Server::AccessLog;
+use PAGI::Server::Banner;
+use PAGI::Server::File;
+
+sub new {
+    my ($class, $server, $options) = @_;
+    my @planned = $server->can('planned_listeners') ? $server->planned_listeners : ();
+    return bless { server => $server, options => $options, planned => \@planned }, $class;
+}
+
+sub problems {
+    my ($self) = @_;
+    my @problems = (_loop($self->{server}), map { $self->_place($_) } grep { $_->{problem} } @{ $self->{planned} });
+    return (@problems, _files($self->{options}));
+}
+
+sub _loop {
+    my ($server) = @_;
+    return if !$server->can('own_loop') || eval { $server->own_loop };
+    return _in_words($@);
+}
+
+sub _place {
+    my ($self, $planned) = @_;
+    my ($option) = grep { defined $self->{options}{$_} } qw(listen socket);
+    return "option '" . ($option // 'host') . "': " . _in_words($planned->{problem}{message});
+}
+
+sub _files {
+    my ($options) = @_;
+    my %problem = (access_log => scalar PAGI::Server::AccessLog::problem($options->{access_log}));
+    $problem{$_} = PAGI::Server::File::problem($options->{$_}) for grep { defined $options->{$_} } qw(error_log pid);
+    return map { "option '$_': $problem{$_}" } grep { defined $problem{$_} } sort keys %problem;
+}
+
+sub _in_words {
+    my ($error) = @_;
+    $error =~ s/\APAGI::Server: //;
+    $error =~ s/\s+\z//;
+    return $error;
+}
+
+sub facts {
+    my ($self) = @_;
+    my @facts = map { 'listens on ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{planned} };
+    push @facts, 'connections: at most ' . $self->{server}->effective_max_connections
+        if $self->{server}->can('effective_max_connections');
+    return @facts;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Check - what a start would trip over
+
+=head1 SYNOPSIS
+
+    my $check = PAGI::Server::Check->new($server, \%options);
+    say for $check->facts, $check->problems;
+
+=head1 DESCRIPTION
+
+Looks, for C<pagi-server --check>, at what the options of a server name: the event loop, hosts, inherited sockets, the folders of
+log files, of the pid file and of Unix sockets. Nothing is bound, created or opened for writing, so that a server which is running
+with the same options is left in peace; a port that is taken is found by a start only.
+
+=head1 METHODS
+
+=head2 new
+
+    my $check = PAGI::Server::Check->new($server, \%options);
+
+Takes a server that is not started, and the options of the command.
+
+=head2 problems
+
+    my @problems = $check->problems;
+
+Sentences that name the option and its value; none if all is well.
+
+=head2 facts
+
+    my @facts = $check->facts;
+
+Sentences about where the server would listen, with TLS or without, and how many connections it would take.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

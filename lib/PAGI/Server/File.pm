@@ -1,0 +1,77 @@
+package PAGI::Server::File;
+
+use strict;
+use warnings;
+
+# Asks the kernel, which knows of file systems that cannot be written to and of access lists.
+use filetest 'access';
+
+use Errno      qw(EISDIR ENOTDIR);
+use File::Spec ();
+
+sub problem {
+    my ($path) = @_;
+    my $reason = reason($path);
+    return defined $reason ? "cannot write to '$path': $reason" : undef;
+}
+
+sub reason {
+    my ($path) = @_;
+    return -e $path ? _of_file($path) : _of_folder($path);
+}
+
+sub _of_file {
+    my ($path) = @_;
+    return _text(EISDIR) if -d $path;
+    return -w $path ? undef : "$!";
+}
+
+sub _of_folder {
+    my ($path) = @_;
+    my ($volume, $folders) = File::Spec->splitpath(File::Spec->rel2abs($path));
+    my $folder = File::Spec->catpath($volume, $folders, '');
+    return "$!" if !-e $folder;
+    return _text(ENOTDIR) if !-d $folder;
+    return -w $folder && -x $folder ? undef : "$!";
+}
+
+sub _text {
+    my ($errno) = @_;
+    local $! = $errno;
+    return "$!";
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::File - whether a file could be written
+
+=head1 SYNOPSIS
+
+    my $problem = PAGI::Server::File::problem('/var/log/app.log');
+
+=head1 FUNCTIONS
+
+=head2 problem
+
+    die "$problem\n" if defined(my $problem = PAGI::Server::File::problem($path));
+
+Why this process could not write to the file, or make it: a text that names it, or undef. Nothing is opened or made.
+
+=head2 reason
+
+    my $reason = PAGI::Server::File::reason($path);
+
+The end of that text alone.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
