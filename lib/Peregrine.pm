@@ -136,8 +136,15 @@ Where a listener is bound.
     my $code = $worker->open_access_log('/var/log/app.log', -1, 'combined');    # a path
     my $code = $worker->open_access_log(undef, fileno STDERR, 'clf');           # a descriptor, which is duplicated
 
-Writes a line for each answered request. With neither path nor descriptor, the server's C<_access_lines> gets the
-lines. Returns a negative code if that cannot be; C<$!> tells more. Not while requests are open.
+Writes a line for each answered request, in place of the log before. With neither path nor descriptor, the server's
+C<_access_lines> gets the lines. Returns a negative code if that cannot be; C<$!> tells more, and the log before goes on. Requests
+that are open have their lines in the new log, in the format that they began under.
+
+=head2 close_access_log
+
+    $worker->close_access_log;
+
+No more lines. Those of requests that have ended are written.
 
 =head2 reopen_access_log
 

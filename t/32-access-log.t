@@ -23,6 +23,7 @@ my $app = async sub {
     die "no lifespan\n" if $scope->{type} ne 'http';
     my $path = $scope->{path};
     die "on purpose\n" if $path eq '/die';
+    await IO::Async::Loop->new->delay_future(after => 0.05) if $path eq '/later';
     await $send->({ type => 'http.response.start', status => $path eq '/missing' ? 404 : 200 });
     if ($path eq '/pieces') {
         await $send->({ type => 'http.response.body', body => 'x' x 10, more => 1 });
@@ -80,6 +81,13 @@ subtest 'atoms' => sub {
     cmp_ok($durations[3], '>=', 40, '%{ms}T in milliseconds');
     is($durations[4], $durations[1], '%{us}T is %D');
     is($durations[5], $durations[2], '%{s}T is %T');
+    $text = log_of('%^FB %{us}^FB %{ms}^FB %{s}^FB %D', sub { get($_[0], $_) for '/later', '/pieces' });
+    my ($later, $pieces) = map { [ split ' ' ] } split /\n/, $text;
+    cmp_ok($later->[0], '>=', 40_000, '%^FB is the time until the answer began');
+    is($later->[1], $later->[0], '%{us}^FB is the same');
+    cmp_ok($later->[2], '>=', 40, '%{ms}^FB in milliseconds');
+    is($later->[3], int($later->[0] / 1_000_000), '%{s}^FB in whole seconds');
+    cmp_ok($pieces->[4] - $pieces->[0], '>=', 40_000, '... not until it ended');
     local $ENV{TZ} = 'Asia/Kolkata';
     like(log_of('%t', sub { get($_[0], '/') }), qr/\A\[.* \+0530\]\n\z/, '%t is local time')
         if -e '/usr/share/zoneinfo/Asia/Kolkata';

@@ -301,6 +301,12 @@ OUTPUT:
     RETVAL
 
 void
+close_access_log(self)
+    SV *self
+CODE:
+    (void)peregrine_access_log_open(open_worker(aTHX_ self)->engine, NULL);
+
+void
 reopen_access_log(self)
     SV *self
 CODE:

@@ -158,7 +158,8 @@ typedef struct peregrine_access_log {
     const char *format; /* "clf", "combined", "common", "tiny", "json", or percent atoms (access_log/format.zig); NULL: "clf" */
 } peregrine_access_log;
 
-/* Starts the access log of a worker, in place of the one before; NULL ends it. Not while requests are open: PEREGRINE_E_OUT_OF_ORDER. */
+/* Starts the access log of a worker, in place of the one before; NULL ends it. Requests that are open have their lines in the new one, in
+ * the format that they began under. On an error nothing has changed. */
 int peregrine_access_log_open(peregrine_worker *worker, const peregrine_access_log *log);
 /* The file at the log's path was moved away: open a new one. */
 void peregrine_access_log_reopen(peregrine_worker *worker);

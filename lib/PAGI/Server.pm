@@ -51,7 +51,7 @@ sub configure {
     my %options = (%{ $self->{options} }, %given);
     my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);
     eval { PAGI::Server::Options::check_together(\%options, \%named); 1 } or croak _without_newline($@);
-    $self->_check_raised(\%given) if $self->{worker};
+    $self->_check_running(\%given) if $self->{worker};
     my @places = eval { PAGI::Server::Place->all(\%options) };
     croak 'PAGI::Server: ' . _without_newline($@) if !@places;
     $self->SUPER::configure(%params);
@@ -66,9 +66,11 @@ sub configure {
     return;
 }
 
-# The engine's worker has room for so many fields as it was made with.
-sub _check_raised {
+# What a running server cannot take over. The engine's worker has room for so many fields as it was made with.
+sub _check_running {
     my ($self, $given) = @_;
+    my $problem = PAGI::Server::AccessLog::problem($given->{access_log});
+    croak "PAGI::Server: option 'access_log': $problem" if defined $problem;
     my $name = 'max_header_count';
     my $made = $self->{header_count} // $self->{options}{$name};
     croak "PAGI::Server: option '$name' cannot be raised above $made while the server runs, not to $given->{$name}"
@@ -117,6 +119,7 @@ sub _configure_worker {
     my ($self, $given) = @_;
     my @later = grep { !PAGI::Server::Options::is_live($_) || !$self->_takes_over($_, $given) } sort keys %$given;
     $self->{log}->warn("PAGI: the running server keeps its @later until it is started again") if @later;
+    $self->_start_access_log if grep { /\Aaccess_log/ } keys %$given;
     return;
 }
 
@@ -165,26 +168,48 @@ sub open_listeners {
     $self->{listeners}    = $self->_open_places(\%owner);
     $self->{worker}       = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
     $self->{header_count} = $options->{max_header_count};
-    PAGI::Server::AccessLog->start(
+    $self->_start_access_log($owner{uid});
+    return $self;
+}
+
+# Lines that are on their way to a handle without a descriptor get there, also if the log goes elsewhere from now on.
+sub _start_access_log {
+    my ($self, $owner) = @_;
+    my $options = $self->{options};
+    my $handle  = PAGI::Server::AccessLog->start(
         $self->{worker},
         target => $options->{access_log},
         format => $options->{access_log_format},
-        owner  => $owner{uid},
+        owner  => $owner,
     );
-    return $self;
+    $self->{line_handle} = $handle if defined $handle;
+    return;
 }
 
 # Sockets that whoever started the process has bound already are used where a place asks for them; all of them, if
 # nobody said where to listen.
-sub _open_places {
-    my ($self, $owner) = @_;
-    my $options   = $self->{options};
+sub _places_and_inherited {
+    my ($self) = @_;
     my $inherited = $self->{inherited} //= eval { PAGI::Server::Inherited->from_environment };
     die Future::Exception->new("Cannot use inherited sockets: $@", 'listen', 0) if $@;
-    my $places = $self->{places};
-    if ($inherited && !grep { $self->{named}{$_} } qw(host port socket listen)) {
-        $places = [ map { PAGI::Server::Place->new("fd:$_")->with_defaults($options) } $inherited->descriptors ];
-    }
+    return ($self->{places}, $inherited)
+        if !$inherited || grep { $self->{named}{$_} } qw(host port socket listen);
+    my @places = map { PAGI::Server::Place->new("fd:$_") } $inherited->descriptors;
+    return ([ map { $_->with_defaults($self->{options}) } @places ], $inherited);
+}
+
+sub planned_listeners {
+    my ($self)               = @_;
+    my ($places, $inherited) = $self->_places_and_inherited;
+    my @planned = PAGI::Server::Listener->plan_all($places, inherited => $inherited);
+    $_->{tls} = $self->_tls_for($_) for grep { !$_->{problem} } @planned;
+    return @planned;
+}
+
+sub _open_places {
+    my ($self, $owner) = @_;
+    my $options = $self->{options};
+    my ($places, $inherited) = $self->_places_and_inherited;
     my @opened = eval {
         PAGI::Server::Listener->open_all(
             $places,
@@ -490,7 +515,7 @@ sub _send_by_reading {
 # Lines of an access log whose handle has no descriptor.
 sub _access_lines {
     my ($self, $lines) = @_;
-    PAGI::Server::AccessLog::take($self->{options}{access_log}, $lines);
+    PAGI::Server::AccessLog::take($self->{line_handle}, $lines);
     return;
 }
 
@@ -1192,7 +1217,7 @@ C<access_log_format> is one of
     combined      %h %l %u %t "%r" %s %b "%{Referer}i" "%{User-Agent}i"
     tiny          %m %U%q %s %{ms}Tms
     json          an object with time, id, pid, client, request, method, path, query, protocol, status, bytes,
-                  duration_us, referer and user_agent
+                  duration_us, ttfb_us, referer, user_agent, tls_protocol, tls_cipher and tls_client
 
 or made of these atoms:
 
@@ -1208,6 +1233,15 @@ or made of these atoms:
     %X  "X": the response was cut short; "+": the connection stays open; "-": it ends
     %L  number of the connection and of the request in it, "17-3"; the server's own log names connections so
     %P  process id            %{Name}i  a request header    %%  a percent sign
+    %^FB  microseconds until the response began, also %{us}^FB; %{ms}^FB milliseconds; %{s}^FB whole seconds
+
+and, by the names of Apache's mod_ssl, of the connection's TLS, each C<-> without TLS:
+
+    %{SSL_PROTOCOL}x         TLSv1.3       %{SSL_CIPHER}x           the cipher, by OpenSSL's name
+    %{SSL_TLS_SNI}x          name that the client asked for
+    %{SSL_SESSION_RESUMED}x  Initial, or Resumed by a ticket
+    %{SSL_CLIENT_VERIFY}x    NONE: no client certificate; SUCCESS; FAILED:reason
+    %{SSL_CLIENT_S_DN}x      subject of a client certificate that verified
 
 Control bytes, quotes, backslashes and everything beyond ASCII are escaped (C<\x1b>). A format that starts with C<{> is
 JSON: there values are escaped as its strings need it, and what is missing is an empty string.
@@ -1290,9 +1324,10 @@ C<pagi-server --check>. They are used all the same.
 
     $server->configure(timeout => 10, quiet => 1);
 
-Changes options. Limits, times, the level and format of messages and, if it speaks TLS, the certificates apply to a running
-server at once; the others, the access log among them, when it is started again, and it says so. C<max_header_count> of
-a running server cannot be raised above what it was started with.
+Changes options. Limits, times, the level and format of messages, the access log and, if it speaks TLS, the certificates apply to
+a running server at once; the others when it is started again, and it says so. Requests that are open have their lines in the new
+access log, in the format that they began under. C<max_header_count> of a running server cannot be raised above what it was
+started with.
 
 =head2 listen
 
@@ -1353,6 +1388,12 @@ The limit in force, the automatic one included.
 Binds the addresses and opens the access log, without accepting anything: for programs that give up rights before
 L</listen>, which does it otherwise. Dies when that fails. C<uid> and C<gid>, both optional, are who the process is
 going to be: Unix sockets without C<socket_owner> and C<socket_group> and the file of the log will belong to them.
+
+=head2 planned_listeners
+
+    print PAGI::Server::Banner->place($_), "\n" for grep { !$_->{problem} } $server->planned_listeners;
+
+Where a start would listen, as L<PAGI::Server::Listener/plan_all> says. Nothing is bound.
 
 =head2 own_loop
 

@@ -24,15 +24,6 @@ pub const Door = struct {
     /// What the last peregrine_tls_info_of points to.
     client_chain: std.ArrayList(types.Text) = .empty,
 
-    fn closeAccessLog(door: *Door) error{OutOfOrder}!void {
-        var fault: peregrine.AccessLogFault = .{};
-        var errno: u16 = 0;
-        door.worker.setAccessLog(null, &fault, &errno) catch |err| switch (err) {
-            error.OutOfOrder => |e| return e,
-            else => unreachable, // nothing is opened
-        };
-    }
-
     fn find(door: *Door, ticket: types.Ticket) ?*peregrine.Exchange {
         return door.worker.find(@fromBackingInt(ticket));
     }
@@ -141,19 +132,18 @@ export fn peregrine_health_path(door: *Door, path: [*:0]const u8) callconv(.c) c
 }
 
 export fn peregrine_access_log_open(door: *Door, wanted: ?*const types.AccessLog) callconv(.c) c_int {
-    const asked = wanted orelse {
-        door.closeAccessLog() catch return Code.out_of_order;
-        return Code.ok;
-    };
     var fault: peregrine.AccessLogFault = .{};
     var errno: u16 = 0;
+    const asked = wanted orelse {
+        door.worker.setAccessLog(null, &fault, &errno) catch unreachable; // nothing is opened
+        return Code.ok;
+    };
     const target: peregrine.io.LogTarget = if (asked.path) |path| .{ .path = std.mem.span(path) } else .{ .fd = asked.fd };
     door.worker.setAccessLog(.{
         .target = if (asked.path == null and asked.fd < 0) .host else .{ .file = target },
         .format = std.mem.span(asked.format orelse "clf"),
         .bytes_max = door.worker.config.access_log_bytes,
     }, &fault, &errno) catch |err| return switch (err) {
-        error.OutOfOrder => Code.out_of_order,
         error.OutOfMemory => Code.memory,
         error.BadFormat => Code.format,
         error.CannotStartThread => blk: {

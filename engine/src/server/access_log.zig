@@ -42,11 +42,46 @@ fn tail(path: []const u8) []const u8 {
 /// Enough for what `news` and `close` say.
 pub const news_bytes_max = 256 + path_bytes_shown;
 
-/// A request that has begun.
+/// A request that has begun. It ends under the format that it began under, also if the log has another one by then.
 pub const Entry = struct {
     kept: line.Kept,
+    shared: *Shared,
     wall_seconds: u64,
     micros: u64,
+    /// When its answer began, by the same clock; 0: not yet, or nobody asks.
+    answered_us: u64 = 0,
+
+    /// What is to be looked at when it ends.
+    pub fn format(entry: *const Entry) *const Format {
+        return &entry.shared.format;
+    }
+
+    /// Gives back what it holds: nobody wants its line any more.
+    pub fn discard(entry: *const Entry, pool: *Pool) void {
+        pool.give(entry.kept.buffer);
+        entry.shared.leave();
+    }
+};
+
+/// A format, and how many need it: the log, and each request that has begun under it.
+const Shared = struct {
+    format: Format,
+    users: u32 = 1,
+
+    fn create(gpa: std.mem.Allocator, text: []const u8, fault: *Fault) Format.Error!*Shared {
+        const shared = try gpa.create(Shared);
+        errdefer gpa.destroy(shared);
+        shared.* = .{ .format = try .compile(gpa, text, fault) };
+        return shared;
+    }
+
+    fn leave(shared: *Shared) void {
+        shared.users -= 1;
+        if (shared.users > 0) return;
+        const gpa = shared.format.arena.child_allocator;
+        shared.format.deinit();
+        gpa.destroy(shared);
+    }
 };
 
 /// How a request ended.
@@ -62,7 +97,7 @@ pub const Outcome = struct {
 /// A log that is open.
 pub const AccessLog = struct {
     gpa: std.mem.Allocator,
-    format: Format,
+    shared: *Shared,
     sink: Sink,
     process: u32,
     stamp: Stamp = .{},
@@ -79,11 +114,11 @@ pub const AccessLog = struct {
 
     /// After BadFormat `fault` tells what is wrong, after CannotOpen `errno`.
     pub fn open(gpa: std.mem.Allocator, options: Options, fault: *Fault, errno: *u16) OpenError!AccessLog {
-        var format: Format = try .compile(gpa, options.format, fault);
-        errdefer format.deinit();
+        const shared: *Shared = try .create(gpa, options.format, fault);
+        errdefer shared.leave();
         return .{
             .gpa = gpa,
-            .format = format,
+            .shared = shared,
             .sink = switch (options.target) {
                 .file => |target| .{ .file = try .open(gpa, target, options.bytes_max, errno) },
                 .host => .{ .host = .{ .lines = .empty, .bytes_max = options.bytes_max } },
@@ -107,24 +142,25 @@ pub const AccessLog = struct {
                 break :text log.newsText(.{}, buffer, "");
             },
         };
-        log.format.deinit();
+        log.shared.leave();
         log.* = undefined;
         return text;
     }
 
     /// Keeps what is known of a request; null without memory. `micros` is looked at if the format is timed.
     pub fn begin(log: *AccessLog, pool: *Pool, subject: *const Subject, wall_seconds: u64, micros: u64) ?Entry {
-        const kept = line.keep(&log.format, pool, subject, log.process) catch {
+        const kept = line.keep(&log.shared.format, pool, subject, log.process) catch {
             log.host_dropped += 1;
             return null;
         };
-        return .{ .kept = kept, .wall_seconds = wall_seconds, .micros = micros };
+        log.shared.users += 1;
+        return .{ .kept = kept, .shared = log.shared, .wall_seconds = wall_seconds, .micros = micros };
     }
 
     /// Writes the line of a request, and gives back what it held.
     pub fn end(log: *AccessLog, pool: *Pool, entry: Entry, outcome: *const Outcome) void {
-        defer pool.give(entry.kept.buffer);
-        const len_max = entry.kept.len + log.format.rest_bytes_max;
+        defer entry.discard(pool);
+        const len_max = entry.kept.len + entry.format().rest_bytes_max;
         switch (log.sink) {
             .file => |file| if (file.reserve(len_max)) {
                 if (file.straight(len_max)) |space| {
@@ -167,7 +203,7 @@ pub const AccessLog = struct {
     fn write(log: *AccessLog, sink: anytype, entry: *const Entry, outcome: *const Outcome) void {
         var kept = entry.kept.runs();
         var buffer: [format_file.late_bytes_max]u8 = undefined;
-        for (log.format.ops) |op| sink.put(switch (op) {
+        for (entry.format().ops) |op| sink.put(switch (op) {
             .kept => kept.next(),
             .text => |text| text,
             .late => |late| log.value(late, entry, outcome, &buffer),
@@ -176,21 +212,35 @@ pub const AccessLog = struct {
 
     fn value(log: *AccessLog, late: format_file.Late, entry: *const Entry, outcome: *const Outcome, buffer: *[format_file.late_bytes_max]u8) []const u8 {
         const micros = outcome.micros -| entry.micros;
+        const json = entry.format().json;
+        // What nobody saw begin was answered in one go.
+        const first_us = if (entry.answered_us != 0) entry.answered_us -| entry.micros else micros;
         return switch (late) {
             .time => log.stamp.at(entry.wall_seconds).common(),
             .time_iso => log.stamp.at(entry.wall_seconds).iso(),
-            .status => if (outcome.status == 0) (if (log.format.json) "null" else "-") else decimal(outcome.status, buffer[0..20]),
+            .status => if (outcome.status == 0) absent(json) else decimal(outcome.status, buffer[0..20]),
             .bytes => decimal(outcome.body_bytes, buffer[0..20]),
             .bytes_or_dash => if (outcome.body_bytes == 0) "-" else decimal(outcome.body_bytes, buffer[0..20]),
-            .microseconds => decimal(micros, buffer[0..20]),
-            .whole_seconds => decimal(micros / std.time.us_per_s, buffer[0..20]),
-            .seconds => std.fmt.bufPrint(buffer, "{d}.{d:0>6}", .{ micros / std.time.us_per_s, micros % std.time.us_per_s }) catch unreachable,
-            .milliseconds => std.fmt.bufPrint(buffer, "{d}.{d:0>3}", .{ micros / std.time.us_per_ms, micros % std.time.us_per_ms }) catch unreachable,
+            .duration => |unit| durationText(micros, unit, buffer),
+            .first_byte => |unit| if (outcome.status == 0) absent(json) else durationText(first_us, unit, buffer),
             .connection => switch (outcome.end) {
                 .cut_short => "X",
                 .goes_on => "+",
                 .closes => "-",
             },
+        };
+    }
+
+    fn absent(json: bool) []const u8 {
+        return if (json) "null" else "-";
+    }
+
+    fn durationText(micros: u64, unit: format_file.Unit, buffer: *[format_file.late_bytes_max]u8) []const u8 {
+        return switch (unit) {
+            .microseconds => decimal(micros, buffer[0..20]),
+            .whole_seconds => decimal(micros / std.time.us_per_s, buffer[0..20]),
+            .seconds => std.fmt.bufPrint(buffer, "{d}.{d:0>6}", .{ micros / std.time.us_per_s, micros % std.time.us_per_s }) catch unreachable,
+            .milliseconds => std.fmt.bufPrint(buffer, "{d}.{d:0>3}", .{ micros / std.time.us_per_ms, micros % std.time.us_per_ms }) catch unreachable,
         };
     }
 
@@ -284,6 +334,7 @@ const Stamp = struct {
 test {
     _ = format_file;
     _ = line;
+    _ = @import("access_log/tls.zig");
 }
 
 const testing = std.testing;
@@ -294,6 +345,7 @@ test "a line in each preset" {
         .{ "combined", "192.0.2.1 - - [14/Nov/2023:22:13:20 +0000] \"GARBAGE\" 400 12 \"-\" \"-\"\n" },
         .{ "tiny", "- - 400 1500.042ms\n" },
         .{ "%s %B %D %d %T %X %{iso}t", "400 12 1500042 1.500042 1 - 2023-11-14T22:13:20+00:00\n" },
+        .{ "%s %^FB %{ms}^FB", "400 1500042 1500.042\n" },
     };
     for (cases) |case| {
         var pool: Pool = .init(testing.allocator);
@@ -314,6 +366,42 @@ test "a line in each preset" {
         log.end(&pool, unanswered, &.{ .status = 0, .body_bytes = 0, .end = .cut_short });
         try testing.expect(std.mem.find(u8, log.gathered(), " - ") != null or std.mem.startsWith(u8, log.gathered(), "- 0 "));
     }
+}
+
+test "an answer that took its time to begin, and one that never came" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var fault: Fault = .{};
+    var errno: u16 = 0;
+    var log: AccessLog = try .open(testing.allocator, .{ .target = .host, .format = "%^FB %{s}^FB %D", .bytes_max = 1000 }, &fault, &errno);
+    defer {
+        var space: [news_bytes_max]u8 = undefined;
+        _ = log.close(&space);
+    }
+    const subject: Subject = .{ .peer = "::1", .local_port = 80, .connection = 1, .request = 1, .head = null };
+    var entry = log.begin(&pool, &subject, 0, 1000).?;
+    entry.answered_us = 2_001_000;
+    log.end(&pool, entry, &.{ .status = 200, .body_bytes = 0, .end = .closes, .micros = 3_001_000 });
+    log.end(&pool, log.begin(&pool, &subject, 0, 1000).?, &.{ .status = 0, .body_bytes = 0, .end = .cut_short, .micros = 2000 });
+    try testing.expectEqualStrings("2000000 2 3000000\n- - 1000\n", log.gathered());
+}
+
+test "a request ends under the format that it began under" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var fault: Fault = .{};
+    var errno: u16 = 0;
+    const subject: Subject = .{ .peer = "::1", .local_port = 80, .connection = 1, .request = 1, .head = null };
+    var space: [news_bytes_max]u8 = undefined;
+    var before: AccessLog = try .open(testing.allocator, .{ .target = .host, .format = "before %h %s", .bytes_max = 1000 }, &fault, &errno);
+    const one = before.begin(&pool, &subject, 0, 0).?;
+    const two = before.begin(&pool, &subject, 0, 0).?;
+    _ = before.close(&space);
+    var log: AccessLog = try .open(testing.allocator, .{ .target = .host, .format = "{%s}", .bytes_max = 1000 }, &fault, &errno);
+    log.end(&pool, one, &.{ .status = 0, .body_bytes = 0, .end = .cut_short });
+    try testing.expectEqualStrings("before ::1 -\n", log.gathered());
+    _ = log.close(&space);
+    two.discard(&pool);
 }
 
 test "a host that does not take its lines loses some, and hears how many" {

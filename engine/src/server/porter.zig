@@ -52,8 +52,12 @@ pub const Porter = struct {
     rounds: Atomic(u64) = .init(0),
     /// How many connections the worker has room for.
     room: Atomic(u32) = .init(0),
-    /// Connections in the mail.
+    /// Connections in the mail,
     posted: Atomic(u32) = .init(0),
+    /// and refusals.
+    refused: Atomic(u32) = .init(0),
+    /// Refusals that found no room there.
+    untold: Atomic(u32) = .init(0),
     /// Newest first.
     mail: Atomic(?*Parcel) = .init(null),
     accepts: Atomic(bool) = .init(false),
@@ -72,7 +76,7 @@ pub const Porter = struct {
     /// Something for the worker.
     pub const Parcel = struct {
         next: ?*Parcel = null,
-        content: union(enum) { guest: Guest, notice: Notice },
+        content: union(enum) { guest: Guest, notice: Notice, refused: Refused },
 
         /// A line for the host's log.
         pub const Notice = struct { level: Level, text: []u8 };
@@ -87,6 +91,22 @@ pub const Porter = struct {
         /// What was read, in plaintext.
         bytes: []u8,
     };
+
+    /// A connection that the porter has refused in words: the access log is the worker's.
+    pub const Refused = struct {
+        /// Without memory of any pool, and gone by the time that the worker hears of it.
+        connection: Connection,
+        refusal: http1.Refusal,
+        /// What had come of its request, or the beginning of that.
+        raw: []u8,
+        /// When.
+        wall_seconds: u64,
+    };
+
+    /// Refusals that wait for the worker: what a flood makes of them must not fill the memory. About one MiB.
+    const refused_max = 1000;
+    /// Enough for the request line and a few fields.
+    const raw_bytes_max = 512;
 
     /// Starts the thread. `gpa` has to be safe for threads.
     pub fn open(gpa: std.mem.Allocator, config: Config, health: *const Health, admission: *Admission, doors: []const Door, waker: Waker) !*Porter {
@@ -156,7 +176,7 @@ pub const Porter = struct {
                 io.file.close(@backingInt(guest.socket));
                 porter.free(parcel);
             },
-            .notice => porter.free(parcel),
+            .notice, .refused => porter.free(parcel),
         };
         porter.gpa.destroy(porter);
     }
@@ -166,6 +186,7 @@ pub const Porter = struct {
         switch (parcel.content) {
             .guest => |*guest| porter.gpa.free(guest.bytes),
             .notice => |*notice| porter.gpa.free(notice.text),
+            .refused => |*refused| porter.gpa.free(refused.raw),
         }
         porter.gpa.destroy(parcel);
     }
@@ -182,10 +203,16 @@ pub const Porter = struct {
         }
     };
 
+    /// How many refusals the mail had no room for since the last call.
+    pub fn takeUntold(porter: *Porter) u32 {
+        return if (porter.untold.load(.monotonic) == 0) 0 else porter.untold.swap(0, .monotonic);
+    }
+
     fn take(porter: *Porter) Mail {
         if (porter.mail.load(.monotonic) == null) return .{ .first = null };
         var newest = porter.mail.swap(null, .acquire);
         porter.posted.store(0, .monotonic);
+        porter.refused.store(0, .monotonic);
         var oldest: ?*Parcel = null;
         while (newest) |parcel| {
             newest = parcel.next;
@@ -251,6 +278,24 @@ pub const Porter = struct {
         _ = porter.posted.fetchAdd(1, .monotonic);
     }
 
+    fn tellRefused(porter: *Porter, connection: *const Connection, refusal: http1.Refusal, raw: []const u8) error{OutOfMemory}!void {
+        if (porter.refused.load(.monotonic) >= refused_max) return error.OutOfMemory;
+        const copy = try porter.gpa.dupe(u8, raw[0..@min(raw.len, raw_bytes_max)]);
+        errdefer porter.gpa.free(copy);
+        var gone = connection.*;
+        gone.input = .{};
+        gone.outbox = .{};
+        gone.tunnel = null;
+        gone.phase = .farewell;
+        try porter.put(.{ .content = .{ .refused = .{
+            .connection = gone,
+            .refusal = refusal,
+            .raw = copy,
+            .wall_seconds = porter.inner.wall_seconds,
+        } } });
+        _ = porter.refused.fetchAdd(1, .monotonic);
+    }
+
     fn put(porter: *Porter, content: Parcel) error{OutOfMemory}!void {
         const parcel = try porter.gpa.create(Parcel);
         parcel.* = content;
@@ -285,6 +330,14 @@ pub const Porter = struct {
             const porter = host.porter;
             const copy = porter.gpa.dupe(u8, text) catch return; // a log line, not an answer
             porter.put(.{ .content = .{ .notice = .{ .level = level, .text = copy } } }) catch porter.gpa.free(copy);
+        }
+
+        /// The worker's log gets a line.
+        pub fn refused(host: *Host, _: *Inner, connection: *const Connection, refusal: http1.Refusal, raw: []const u8) void {
+            const porter = host.porter;
+            porter.tellRefused(connection, refusal, raw) catch {
+                _ = porter.untold.fetchAdd(1, .monotonic);
+            };
         }
 
         /// As there are no requests, nothing of the following happens.

@@ -18,6 +18,7 @@
 //!     fn stopped(host, worker) void                                     after drain() or cut(): nothing is left
 //!     fn notice(host, worker, Level, text) void
 //!     fn lines(host, worker, []const u8) void                           optional: access log lines, if the log's target is the host
+//!     fn refused(host, worker, *Connection, Refusal, raw) void          optional: the engine refused what no host heard of, in place of a line
 //!     fn waiting(host) bool                                             events lie ready that the host has to look at before it waits
 //!
 //! A host may answer inside these calls or at any later time, by exchange or by ticket, and `drain`, but not `cut`. What may be gone then: worker/output.zig.
@@ -260,7 +261,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         pub const setHealthPath = health_part.setHealthPath;
 
-        pub const AccessLogError = access_part.SetError;
         pub const setAccessLog = access_part.setAccessLog;
         pub const reopenAccessLog = access_part.reopenAccessLog;
 
@@ -310,9 +310,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const openPeer = accepting.open;
         pub const reject = accepting.reject;
         pub const noteBegin = access_part.noteBegin;
+        pub const noteAnswer = access_part.noteAnswer;
         pub const noteEnd = access_part.noteEnd;
         pub const noteRefusal = access_part.noteRefusal;
         pub const noteTurnedAway = access_part.noteTurnedAway;
+        pub const noteRefusedByPorter = access_part.noteRefusedByPorter;
         pub const peerEnded = input.peerEnded;
         pub const queueRejection = accepting.queueRejection;
         pub const peerOfExchange = output.peerOfExchange;

@@ -268,6 +268,7 @@ pub extern fn SSL_get_shutdown(ssl: *const SSL) c_int;
 pub extern fn SSL_get_error(ssl: *const SSL, result: c_int) c_int;
 pub extern fn SSL_version(ssl: *const SSL) c_int;
 pub extern fn SSL_get_current_cipher(ssl: *const SSL) *const SSL_CIPHER;
+pub extern fn SSL_CIPHER_get_name(cipher: *const SSL_CIPHER) [*:0]const u8;
 pub extern fn SSL_CIPHER_get_protocol_id(cipher: *const SSL_CIPHER) u16;
 pub extern fn SSL_get0_alpn_selected(ssl: *const SSL, protocol: *?[*]const u8, len: *c_uint) void;
 pub extern fn SSL_get_servername(ssl: *const SSL, kind: c_int) ?[*:0]const u8;

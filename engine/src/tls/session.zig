@@ -241,9 +241,11 @@ pub const Session = struct {
         var protocol_len: c_uint = 0;
         c.SSL_get0_alpn_selected(session.ssl, &protocol, &protocol_len);
         const server_name = c.SSL_get_servername(session.ssl, c.TLSEXT_NAMETYPE_host_name);
+        const cipher = c.SSL_get_current_cipher(session.ssl);
         return .{
             .version = @intCast(c.SSL_version(session.ssl)),
-            .cipher_suite = c.SSL_CIPHER_get_protocol_id(c.SSL_get_current_cipher(session.ssl)),
+            .cipher_suite = c.SSL_CIPHER_get_protocol_id(cipher),
+            .cipher = std.mem.span(c.SSL_CIPHER_get_name(cipher)),
             .server_name = if (server_name) |name| std.mem.span(name) else null,
             .alpn = if (protocol_len > 0) protocol.?[0..protocol_len] else null,
             .resumed = c.SSL_session_reused(session.ssl) == 1,

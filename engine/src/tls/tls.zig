@@ -216,6 +216,8 @@ pub const Agreement = struct {
     version: u16,
     /// IANA's number of the cipher suite.
     cipher_suite: u16,
+    /// OpenSSL's name of it. Static text.
+    cipher: []const u8,
     /// The name that the client asked for (SNI), as it was sent.
     server_name: ?[]const u8,
     /// The protocol chosen by ALPN.

@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use File::Spec;
+use PAGI::Server::File;
 use PAGI::Server::Process;
 use Peregrine;
 use Scalar::Util qw(blessed openhandle);
@@ -33,16 +34,22 @@ sub format_problem {
 sub start {
     my ($class, $worker, %args) = @_;
     my $target = $args{target};
-    return if !defined $target;
+    return $worker->close_access_log if !defined $target;
     my ($path, $descriptor) = (undef, NO_DESCRIPTOR);
     if    (ref $target || ref \$target eq 'GLOB') { $descriptor = _descriptor($target) }
     elsif ($target eq '-')                        { $descriptor = fileno STDOUT }
     else                                          { $path       = $target }
     _give($path, $args{owner}) if defined $path && defined $args{owner};
     my $code = $worker->open_access_log($path, $descriptor, $args{format});
-    return if $code >= 0;
+    return defined $path || $descriptor != NO_DESCRIPTOR ? () : $target if $code >= 0;
     my $name = defined $path ? "'$path'" : 'the handle';
     die "PAGI::Server: option 'access_log': cannot write to $name: $!\n";
+}
+
+sub problem {
+    my ($target) = @_;
+    return if !defined $target || ref $target || ref \$target eq 'GLOB' || $target eq '-';
+    return PAGI::Server::File::problem($target);
 }
 
 # A file that cannot be opened is the engine's to complain of.
@@ -118,7 +125,14 @@ What is wrong with a format, in words; undef if nothing is.
 
     PAGI::Server::AccessLog->start($worker, target => \*STDERR, format => 'clf');
 
-Makes an engine worker write its log. Dies with a readable message when the file cannot be opened.
+Makes an engine worker write its log, in place of the one that it has; without a target it writes none. Dies with a readable message
+when the file cannot be opened. Returns the target if it is one that has its lines from L</take>, otherwise nothing.
+
+=head2 problem
+
+    my $problem = PAGI::Server::AccessLog::problem('/var/log/app.log');
+
+Why a target cannot be written to, in words; undef if it can.
 
 =head2 describe
 

@@ -12,6 +12,14 @@
 //!     %p  port that was connected to                     %P  process id
 //!     %{Name}i  a request header                         %%  a percent sign
 //!     %{iso}t  the time as in RFC 3339                   %{ms}T %{us}T %{s}T  time until the end in that unit
+//!     %^FB  microseconds until the answer began          %{ms}^FB %{us}^FB %{s}^FB  the same in that unit
+//!
+//! and of the connection's TLS, under the names of Apache's mod_ssl; all are "-" without TLS:
+//!
+//!     %{SSL_PROTOCOL}x         "TLSv1.3"                 %{SSL_CIPHER}x         cipher, by OpenSSL's name
+//!     %{SSL_TLS_SNI}x          the name asked for        %{SSL_SESSION_RESUMED}x  "Initial", "Resumed"
+//!     %{SSL_CLIENT_VERIFY}x    "NONE", "SUCCESS", "FAILED:why"
+//!     %{SSL_CLIENT_S_DN}x      subject of a client's certificate that verified
 //!
 //! A format that starts with "{" is JSON: values are escaped as its strings need it, and what is missing is empty instead of "-".
 //! Refuses to know: requests, files, time.
@@ -32,13 +40,31 @@ pub const Early = union(enum) {
     id,
     process,
     header: Header,
+    tls: Tls,
 
     /// A request header by its name, and by its number if it has one.
     pub const Header = struct { id: http.header.Id, name: []const u8 };
 };
 
+/// What is known of a connection's TLS, by its name in formats.
+pub const Tls = enum { SSL_PROTOCOL, SSL_CIPHER, SSL_TLS_SNI, SSL_SESSION_RESUMED, SSL_CLIENT_VERIFY, SSL_CLIENT_S_DN };
+
 /// What is known when it ends. The longest takes `late_bytes_max`.
-pub const Late = enum { time, time_iso, status, bytes, bytes_or_dash, seconds, milliseconds, microseconds, whole_seconds, connection };
+pub const Late = union(enum) {
+    time,
+    time_iso,
+    status,
+    bytes,
+    bytes_or_dash,
+    /// Until the end of the response,
+    duration: Unit,
+    /// and until its beginning.
+    first_byte: Unit,
+    connection,
+};
+
+/// What a time is counted in. `seconds` have six places, `milliseconds` three.
+pub const Unit = enum { seconds, milliseconds, microseconds, whole_seconds };
 
 /// "[21/Nov/2026:07:09:37 +0000]" has 28.
 pub const late_bytes_max = 32;
@@ -57,8 +83,9 @@ pub const presets = [_]struct { name: []const u8, format: []const u8 }{
     .{ .name = "common", .format = common },
     .{ .name = "tiny", .format = "%m %U%q %s %{ms}Tms" },
     .{ .name = "json", .format = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\",\"request\":\"%r\",\"method\":\"%m\",\"path\":\"%U\"," ++
-        "\"query\":\"%q\",\"protocol\":\"%H\",\"status\":%s,\"bytes\":%B,\"duration_us\":%D," ++
-        "\"referer\":\"%{Referer}i\",\"user_agent\":\"%{User-Agent}i\"}" },
+        "\"query\":\"%q\",\"protocol\":\"%H\",\"status\":%s,\"bytes\":%B,\"duration_us\":%D,\"ttfb_us\":%^FB," ++
+        "\"referer\":\"%{Referer}i\",\"user_agent\":\"%{User-Agent}i\"," ++
+        "\"tls_protocol\":\"%{SSL_PROTOCOL}x\",\"tls_cipher\":\"%{SSL_CIPHER}x\",\"tls_client\":\"%{SSL_CLIENT_S_DN}x\"}" },
 };
 
 const common = "%h %l %u %t \"%r\" %s %b";
@@ -81,6 +108,8 @@ pub const Format = struct {
     json: bool,
     /// Some atom tells how long a request took.
     timed: bool,
+    /// Some atom tells when its answer began.
+    first_byte: bool,
     /// Bound on what `ops` add to the kept runs.
     rest_bytes_max: usize,
 
@@ -105,6 +134,7 @@ pub const Format = struct {
             .ops = compiler.ops.items,
             .json = compiler.json,
             .timed = compiler.timed,
+            .first_byte = compiler.first_byte,
             .rest_bytes_max = compiler.rest_bytes_max,
             .arena = arena,
         };
@@ -116,10 +146,17 @@ pub const Format = struct {
     }
 };
 
+const unknown_tls = "names nothing of TLS; there are" ++ names: {
+    var names: []const u8 = "";
+    for (std.enums.values(Tls)) |name| names = names ++ " " ++ @tagName(name);
+    break :names names;
+};
+
 const Compiler = struct {
     arena: std.mem.Allocator,
     json: bool,
     timed: bool = false,
+    first_byte: bool = false,
     /// Those that stand for something.
     atoms: usize = 0,
     rest_bytes_max: usize = 0,
@@ -152,12 +189,30 @@ const Compiler = struct {
             end = close + 1;
         } else if (end < source.len and source[end] == '>') end += 1; // Apache's "the last status", which is the only one here
         if (end == source.len) return bad(fault, at, source[at..], "lacks its letter");
+        if (source[end] == '^') return c.firstByte(source, at, end, argument, fault);
         const whole = source[at .. end + 1];
         if (source[end] != '%') c.atoms += 1;
         if (argument.len > 0 or std.mem.findScalar(u8, whole, '{') != null) {
             try c.withArgument(source[end], argument, at, whole, fault);
         } else try c.plain(source[end], at, whole, fault);
         return end + 1;
+    }
+
+    /// Apache has atoms of three letters behind a caret; this one of them makes sense here.
+    fn firstByte(c: *Compiler, source: []const u8, at: usize, caret: usize, argument: []const u8, fault: *Fault) Format.Error!usize {
+        const end = @min(caret + "^FB".len, source.len);
+        const whole = source[at..end];
+        const unit: ?Unit = if (whole.len == "%^FB".len) .microseconds else unitOf(argument);
+        if (!std.mem.eql(u8, source[caret..end], "^FB") or unit == null) return bad(fault, at, whole, "is none of %^FB %{s}^FB %{ms}^FB %{us}^FB");
+        c.atoms += 1;
+        try c.late(.{ .first_byte = unit.? });
+        return end;
+    }
+
+    fn unitOf(argument: []const u8) ?Unit {
+        const units = .{ .{ "s", Unit.whole_seconds }, .{ "ms", Unit.milliseconds }, .{ "us", Unit.microseconds } };
+        inline for (units) |unit| if (std.mem.eql(u8, argument, unit[0])) return unit[1];
+        return null;
     }
 
     fn plain(c: *Compiler, letter: u8, at: usize, whole: []const u8, fault: *Fault) Format.Error!void {
@@ -177,11 +232,11 @@ const Compiler = struct {
             's' => try c.late(.status),
             'b' => try c.late(.bytes_or_dash),
             'B' => try c.late(.bytes),
-            'd' => try c.late(.seconds),
-            'D' => try c.late(.microseconds),
-            'T' => try c.late(.whole_seconds),
+            'd' => try c.late(.{ .duration = .seconds }),
+            'D' => try c.late(.{ .duration = .microseconds }),
+            'T' => try c.late(.{ .duration = .whole_seconds }),
             'X' => try c.late(.connection),
-            else => return bad(fault, at, whole, "is none of %h %l %u %t %r %m %U %q %H %p %s %b %B %d %D %T %X %L %P %{Name}i %%"),
+            else => return bad(fault, at, whole, "is none of %h %l %u %t %r %m %U %q %H %p %s %b %B %d %D %T %X %L %P %^FB %{Name}i %{Name}x %%"),
         }
     }
 
@@ -196,11 +251,14 @@ const Compiler = struct {
                 try c.late(.time_iso);
             },
             'T' => {
-                const units = .{ .{ "s", Late.whole_seconds }, .{ "ms", Late.milliseconds }, .{ "us", Late.microseconds } };
-                inline for (units) |unit| if (std.mem.eql(u8, argument, unit[0])) return c.late(unit[1]);
-                return bad(fault, at, whole, "is none of %{s}T %{ms}T %{us}T");
+                const unit = unitOf(argument) orelse return bad(fault, at, whole, "is none of %{s}T %{ms}T %{us}T");
+                try c.late(.{ .duration = unit });
             },
-            else => return bad(fault, at, whole, "is none of %{Name}i %{iso}t %{s}T %{ms}T %{us}T"),
+            'x' => {
+                const name = std.meta.stringToEnum(Tls, argument) orelse return bad(fault, at, whole, unknown_tls);
+                try c.early(.{ .tls = name });
+            },
+            else => return bad(fault, at, whole, "is none of %{Name}i %{iso}t %{s}T %{ms}T %{us}T %{ms}^FB %{Name}x"),
         }
     }
 
@@ -225,7 +283,11 @@ const Compiler = struct {
         try c.ops.append(c.arena, .{ .late = what });
         c.rest_bytes_max += late_bytes_max;
         switch (what) {
-            .seconds, .milliseconds, .microseconds, .whole_seconds => c.timed = true,
+            .duration => c.timed = true,
+            .first_byte => {
+                c.timed = true;
+                c.first_byte = true;
+            },
             .time, .time_iso, .status, .bytes, .bytes_or_dash, .connection => {},
         }
     }
@@ -287,6 +349,10 @@ test "what is wrong is named with its place" {
         .{ "x %{ns}T", 2, "%{ns}T", "is none of %{s}T" },
         .{ "%{%Y}t", 0, "%{%Y}t", "is not %{iso}t" },
         .{ "%{X}o", 0, "%{X}o", "is none of %{Name}i" },
+        .{ "a%^FX", 1, "%^FX", "is none of %^FB" },
+        .{ "%s %^F", 3, "%^F", "is none of %^FB" },
+        .{ "%{ns}^FB", 0, "%{ns}^FB", "is none of %^FB" },
+        .{ "%{SSL_PROTO}x", 0, "%{SSL_PROTO}x", "names nothing of TLS; there are SSL_PROTOCOL SSL_CIPHER" },
         .{ "a\nb", 0, "a\nb", "has a control byte" },
         .{ "combned", 0, "", "has no percent atom" },
         .{ "100%%", 0, "", "has no percent atom" },

@@ -6,6 +6,8 @@ const assert = std.debug.assert;
 const protocol = @import("protocol");
 const http1 = protocol.http1;
 const Pool = @import("../pool.zig").Pool;
+const tls = @import("tls.zig");
+const Tunnel = @import("../tunnel.zig").Tunnel;
 const format_file = @import("format.zig");
 const Early = format_file.Early;
 const Format = format_file.Format;
@@ -23,6 +25,8 @@ pub const Subject = struct {
     head: ?*const http1.Head,
     /// In place of a head: its first bytes.
     raw: []const u8 = "",
+    /// Its connection's TLS.
+    tunnel: ?*Tunnel = null,
 };
 
 /// The runs of a format, filled in for one request: each as its length and its bytes. `buffer` is from a worker's pool.
@@ -79,6 +83,10 @@ const Text = struct {
             .local_port => try text.number("{d}", .{subject.local_port}),
             .id => try text.number("{d}-{d}", .{ subject.connection, subject.request }),
             .process => try text.number("{d}", .{process}),
+            .tls => |what| {
+                var buffer: [tls.value_bytes_max]u8 = undefined;
+                try text.value(if (subject.tunnel) |tunnel| try tls.value(what, tunnel, &buffer) else "");
+            },
             else => if (subject.head) |head| try text.ofHead(early, head) else try text.withoutHead(early, subject.raw),
         }
     }
@@ -108,7 +116,7 @@ const Text = struct {
             },
             .protocol => try text.put(versionText(head)),
             .header => |header| try text.value(findHeader(head, header) orelse ""),
-            .text, .peer, .local_port, .id, .process => unreachable,
+            .text, .peer, .local_port, .id, .process, .tls => unreachable,
         }
     }
 

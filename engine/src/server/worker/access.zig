@@ -5,24 +5,18 @@ const access_log = @import("../access_log.zig");
 const AccessLog = access_log.AccessLog;
 const Connection = @import("../connection.zig").Connection;
 const Exchange = @import("../exchange.zig").Exchange;
+const Refused = @import("../porter.zig").Porter.Refused;
 
 /// The part for a worker type.
 pub fn Access(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
 
-        /// Why there is no such log.
-        pub const SetError = AccessLog.OpenError || error{
-            /// Requests are being served: they were begun under another log, or none.
-            OutOfOrder,
-        };
-
-        /// From now on every answered request gets a line; null: none does. `fault` and `errno` as in AccessLog.open.
-        pub fn setAccessLog(w: *W, options: ?access_log.Options, fault: *access_log.Fault, errno: *u16) SetError!void {
-            if (w.exchanges.count > 0) return error.OutOfOrder;
+        /// From now on every request that is answered and has begun under a log gets a line here, in the format that it began under; null:
+        /// none does. On an error nothing has changed; `fault` and `errno` as in AccessLog.open.
+        pub fn setAccessLog(w: *W, options: ?access_log.Options, fault: *access_log.Fault, errno: *u16) AccessLog.OpenError!void {
             const fresh: ?AccessLog = if (options) |o| try .open(w.gpa, o, fault, errno) else null;
-            var buffer: [access_log.news_bytes_max]u8 = undefined;
-            if (w.access) |*log| _ = log.close(&buffer);
+            endAccessLog(w);
             w.access = fresh;
         }
 
@@ -35,14 +29,20 @@ pub fn Access(comptime W: type) type {
         pub fn noteBegin(w: *W, exchange: *Exchange) void {
             const log = if (w.access) |*log| log else return;
             const subject = subjectOf(exchange.connection, w.client.address, &w.head, "");
-            exchange.log = log.begin(&w.pool, &subject, w.wall_seconds, clock(w, log));
+            exchange.log = log.begin(&w.pool, &subject, w.wall_seconds, clock(w, &log.shared.format));
+        }
+
+        /// The answer to a request begins.
+        pub fn noteAnswer(w: *W, exchange: *Exchange) void {
+            const entry = if (exchange.log) |*entry| entry else return;
+            if (entry.format().first_byte) entry.answered_us = w.io.micros();
         }
 
         /// An exchange ends, whatever the way: the one hook on the way of every request.
         pub fn noteEnd(w: *W, exchange: *Exchange) void {
             const entry = exchange.log orelse return;
             exchange.log = null;
-            const log = if (w.access) |*log| log else unreachable; // it does not change while there are exchanges
+            const log = if (w.access) |*log| log else return entry.discard(&w.pool);
             const connection = exchange.connection;
             // An exchange that is ended from outside leaves its connection in farewell, with what the peer did not take.
             const left = if (connection.phase == .farewell) connection.outbox.bytes else 0;
@@ -51,13 +51,25 @@ pub fn Access(comptime W: type) type {
                 .status = exchange.status,
                 .body_bytes = exchange.body_bytes -| (if (cut_short) left else 0),
                 .end = if (cut_short) .cut_short else if (connection.session.persist and connection.phase == .exchange) .goes_on else .closes,
-                .micros = clock(w, log),
+                .micros = clock(w, entry.format()),
             });
         }
 
         /// A request is refused before it became an exchange; `raw`: what has come of it, from its request line on. Nothing may have come.
         /// Its time is that since its first byte. Spoils `w.head` and `w.client`.
         pub fn noteRefusal(w: *W, connection: *Connection, refusal: http1.Refusal, raw: []const u8) void {
+            if (@hasDecl(W.HostType, "refused")) return w.host.refused(w, connection, refusal, raw);
+            describeRefusal(w, connection, refusal, raw, w.wall_seconds);
+        }
+
+        /// The same for one that the porter has refused, a while ago.
+        pub fn noteRefusedByPorter(w: *W, refused: *Refused) void {
+            w.numbers +%= 1;
+            refused.connection.number = w.numbers;
+            describeRefusal(w, &refused.connection, refused.refusal, refused.raw, refused.wall_seconds);
+        }
+
+        fn describeRefusal(w: *W, connection: *Connection, refusal: http1.Refusal, raw: []const u8, wall_seconds: u64) void {
             const log = if (w.access) |*log| log else return;
             connection.request_count +%= 1;
             var subject = subjectOf(connection, connection.peer_text.slice(), null, raw);
@@ -66,22 +78,23 @@ pub fn Access(comptime W: type) type {
                 subject.peer = w.client.address;
                 subject.head = &w.head;
             }
-            writeRefusal(w, log, &subject, refusal, switch (connection.phase) {
+            const waited_ms = switch (connection.phase) {
                 .head => |head| w.now -| head.since,
                 else => 0,
-            });
+            };
+            writeRefusal(w, log, &subject, refusal, wall_seconds, waited_ms);
         }
 
         /// A socket is refused before it became a connection, in words.
         pub fn noteTurnedAway(w: *W, client: []const u8, local_port: u16, number: u32, refusal: http1.Refusal) void {
             const log = if (w.access) |*log| log else return;
-            writeRefusal(w, log, &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, 0);
+            writeRefusal(w, log, &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, w.wall_seconds, 0);
         }
 
-        fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: http1.Refusal, waited_ms: u64) void {
-            const micros = clock(w, log);
+        fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: http1.Refusal, wall_seconds: u64, waited_ms: u64) void {
+            const micros = clock(w, &log.shared.format);
             const begun_us = micros -| waited_ms * std.time.us_per_ms;
-            const entry = log.begin(&w.pool, subject, w.wall_seconds -| waited_ms / std.time.ms_per_s, begun_us) orelse return;
+            const entry = log.begin(&w.pool, subject, wall_seconds -| waited_ms / std.time.ms_per_s, begun_us) orelse return;
             log.end(&w.pool, entry, &.{
                 .status = refusal.status,
                 .body_bytes = http1.refusalBodyBytes(refusal),
@@ -98,24 +111,19 @@ pub fn Access(comptime W: type) type {
                 .request = connection.request_count,
                 .head = head,
                 .raw = raw,
+                .tunnel = connection.tunnel,
             };
         }
 
-        fn clock(w: *const W, log: *const AccessLog) u64 {
-            return if (log.format.timed) w.io.micros() else 0;
+        fn clock(w: *const W, format: *const access_log.Format) u64 {
+            return if (format.timed) w.io.micros() else 0;
         }
 
         /// Once a round: wakes the log's thread, hands gathered lines to a host that wants them, tells of trouble.
         pub fn settleAccessLog(w: *W) void {
             const log = if (w.access) |*log| log else return;
             log.announce();
-            if (@hasDecl(W.HostType, "lines")) {
-                const lines = log.gathered();
-                if (lines.len > 0) {
-                    w.host.lines(w, lines);
-                    log.taken();
-                }
-            }
+            handOver(w, log);
             if (w.now -| w.access_told_at < news_ms and w.access_told_at != 0) return;
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             const news = log.news(&buffer) orelse return;
@@ -123,9 +131,18 @@ pub fn Access(comptime W: type) type {
             w.host.notice(w, .warn, news);
         }
 
-        /// The last request has ended: writes what is left, and tells what could not be written.
+        fn handOver(w: *W, log: *AccessLog) void {
+            if (!@hasDecl(W.HostType, "lines")) return;
+            const lines = log.gathered();
+            if (lines.len == 0) return;
+            w.host.lines(w, lines);
+            log.taken();
+        }
+
+        /// Writes what is left, and tells what could not be written.
         pub fn endAccessLog(w: *W) void {
             const log = if (w.access) |*log| log else return;
+            handOver(w, log);
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             const news = log.close(&buffer);
             w.access = null;

@@ -54,9 +54,11 @@ pub fn HealthPart(comptime W: type) type {
                 switch (parcel.content) {
                     .guest => |*guest| welcome(w, guest),
                     .notice => |*notice| w.host.notice(w, notice.level, notice.text),
+                    .refused => |*refused| w.noteRefusedByPorter(refused),
                 }
                 porter.free(parcel);
             }
+            if (w.access) |*log| log.host_dropped += porter.takeUntold();
         }
 
         /// The first round has come: all listeners are there, and this is the process that serves.

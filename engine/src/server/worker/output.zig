@@ -38,6 +38,7 @@ pub fn Output(comptime W: type) type {
         /// Starts the response. Everything about framing is decided here, from the fields.
         pub fn start(w: *W, exchange: *Exchange, response: exchange_file.Start) exchange_file.StartError!Outcome {
             try exchange.start(&w.pool, response, w.date.text());
+            w.noteAnswer(exchange);
             if (exchange.connection.session.dropped_hop_field) noteDropped(w, exchange.connection);
             return w.queued(exchange);
         }

@@ -57,6 +57,7 @@ pub fn Live(comptime W: type) type {
             const websocket = exchange.websocket orelse return error.NotWebSocket;
             if (websocket.state != .handshake) return error.OutOfOrder;
             try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields);
+            w.noteAnswer(exchange);
             websocket.state = .open;
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;

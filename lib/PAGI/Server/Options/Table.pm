@@ -516,6 +516,7 @@ my @SECTIONS = (
                 default => \*STDERR,
                 shown   => '\*STDERR',
                 arg     => 'FILE',
+                live    => 1,
                 about   =>
                     'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output, a file handle, an'
                     . ' object with C<print>, or undef for none; C<--no-access-log> on the command line.',
@@ -525,6 +526,7 @@ my @SECTIONS = (
                 type    => 'format',
                 default => 'clf',
                 arg     => 'FORMAT',
+                live    => 1,
                 about   =>
                     'C<clf>, C<combined>, C<common>, C<tiny>, C<json>, or L<percent atoms|PAGI::Server/ACCESS LOG>.',
             },
@@ -532,6 +534,7 @@ my @SECTIONS = (
                 name   => 'access_log_buffer',
                 type   => 'integer',
                 engine => 'access_log_bytes',
+                live   => 1,
                 about  =>
                     'Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped, and the drops are reported.',
             },
