@@ -242,11 +242,12 @@ Loads the files. Only the certificates are required. Dies with a message that na
 Uses something else for the connections that come from now on; without an argument, reads the same files again.
 Dies as C<new> does, and then nothing has changed.
 
-=head2 validity
+=head2 concern
 
-    my $times = $tls->validity(0);    # [ $not_before, $not_after ]
+    my $sentence = $tls->concern(0, time);    # 'SSL certificate file /etc/ssl/site.pem has expired on ...'
 
-When the certificate with that number is good, in seconds since 1970; undef if there is none, or if its dates cannot be read.
+What is wrong at that time with the dates of the certificate with that number: it has expired, is not good yet, or expires soon. Empty
+if nothing is, undef if there is no such certificate.
 
 =head1 LICENSE
 

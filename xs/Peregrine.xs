@@ -497,11 +497,12 @@ CODE:
     px_tls_reload(aTHX_ tls_of(aTHX_ self), config ? hash_argument(aTHX_ config, "TLS configuration") : NULL);
 
 SV *
-validity(self, number)
+concern(self, number, now)
     SV *self
     U32 number
+    NV now
 CODE:
-    RETVAL = px_tls_validity(aTHX_ tls_of(aTHX_ self), number);
+    RETVAL = px_tls_concern(aTHX_ tls_of(aTHX_ self), number, (int64_t)now);
 OUTPUT:
     RETVAL
 

@@ -405,7 +405,7 @@ bool px_scope_refresh(pTHX_ px_exchange *exchange, const peregrine_request *requ
 /* tls.c */
 peregrine_tls *px_tls_new(pTHX_ HV *hash);
 void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash);
-SV *px_tls_validity(pTHX_ peregrine_tls *tls, uint32_t number);
+SV *px_tls_concern(pTHX_ peregrine_tls *tls, uint32_t number, int64_t now_s);
 void px_tls_extend(pTHX_ px_exchange *exchange, HV *extensions);
 void px_tls_drop(pTHX_ px_tls_kept *kept);
 void px_tls_forget(pTHX_ px_worker *worker);

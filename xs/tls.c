@@ -85,14 +85,11 @@ void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash) {
     if (peregrine_tls_reload(tls, hash ? &config : NULL, error, sizeof(error)) < 0) croak("%s\n", error);
 }
 
-/* An array of two times, or undef. */
-SV *px_tls_validity(pTHX_ peregrine_tls *tls, uint32_t number) {
-    int64_t not_before, not_after;
-    if (peregrine_tls_validity(tls, number, &not_before, &not_after) < 0) return newSV(0);
-    AV *times = newAV();
-    av_push(times, newSVnv((NV)not_before));
-    av_push(times, newSVnv((NV)not_after));
-    return newRV_noinc((SV *)times);
+/* A sentence, which is empty if all is well; undef if there is no such certificate. */
+SV *px_tls_concern(pTHX_ peregrine_tls *tls, uint32_t number, int64_t now_s) {
+    char message[PX_TLS_ERROR_BYTES] = "";
+    const int code = peregrine_tls_concern(tls, number, now_s, message, sizeof(message));
+    return code < 0 ? newSV(0) : newSVpv(message, 0);
 }
 
 /* ---- Scope ---------------------------------------------------------------------------------------------------------------------------- */

@@ -208,9 +208,10 @@ peregrine_tls *peregrine_tls_new(const peregrine_tls_config *config, char *error
 /* Replaces everything for the connections that come from now on; NULL: the same files are read again. On PEREGRINE_E_TLS nothing has changed.
  * Not needed when the files change: that is seen when the next connection comes, at most a second later, and a PEREGRINE_NOTICE tells. */
 int peregrine_tls_reload(peregrine_tls *tls, const peregrine_tls_config *config, char *error, size_t capacity);
-/* When the certificate with this number (0: the first) is good, in seconds since 1970. PEREGRINE_E_RANGE: there is none, or its dates cannot be
- * read. */
-int peregrine_tls_validity(peregrine_tls *tls, uint32_t number, int64_t *not_before_s, int64_t *not_after_s);
+/* 1: at that time, in seconds since 1970, the certificate with this number (0: the first) has expired, is not good yet or expires soon, and
+ * `message` (of `capacity` bytes) says so, NUL-terminated; 0: it is good; PEREGRINE_E_RANGE: there is none. For the start and for
+ * peregrine_tls_reload(): of files that are loaded because they have changed a PEREGRINE_NOTICE tells. */
+int peregrine_tls_concern(peregrine_tls *tls, uint32_t number, int64_t now_s, char *message, size_t capacity);
 /* Gives it back. Workers whose listeners use it keep it for as long as they live. */
 void peregrine_tls_free(peregrine_tls *tls);
 /* Connections that come in at this listener from now on speak TLS. */

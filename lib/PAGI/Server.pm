@@ -1315,8 +1315,8 @@ The files are loaded again when they change: the server looks when a connection 
 most. HUP makes it load them at once, and C<configure(ssl =E<gt> {...})> gives it others. Connections that are
 open keep what they have. If the new files cannot be used, an error is logged and the old certificates stay.
 
-A warning names certificates that have expired or are not valid yet, with the date: at the start, on HUP, and in
-C<pagi-server --check>. They are used all the same.
+A warning names certificates that have expired, are not valid yet, or expire soon (when a tenth of their life is left, at most two
+weeks), with the date: at the start, whenever they are loaded again, and in C<pagi-server --check>. They are used all the same.
 
 =head1 METHODS
 

@@ -72,11 +72,11 @@ fn reload(context: *tls.Context, config: ?*const types.TlsConfig, diagnostic: *t
     return context.reload(try configOf(arena.allocator(), given, diagnostic), diagnostic);
 }
 
-export fn peregrine_tls_validity(certificates: *Certificates, number: u32, not_before_s: *i64, not_after_s: *i64) callconv(.c) c_int {
-    const validity = certificates.context.validity(number) orelse return Code.range;
-    not_before_s.* = validity.not_before_s;
-    not_after_s.* = validity.not_after_s;
-    return Code.ok;
+export fn peregrine_tls_concern(certificates: *Certificates, number: u32, now_s: i64, message: ?[*]u8, capacity: usize) callconv(.c) c_int {
+    var diagnostic: tls.Diagnostic = .{};
+    const concerns = certificates.context.concern(number, now_s, &diagnostic) orelse return Code.range;
+    if (concerns) tell(diagnostic.text(), message, capacity);
+    return @intFromBool(concerns);
 }
 
 export fn peregrine_tls_free(certificates: ?*Certificates) callconv(.c) void {
@@ -172,7 +172,10 @@ fn missing(comptime name: []const u8, diagnostic: *tls.Diagnostic) tls.ContextEr
 }
 
 fn explain(err: tls.ContextError, diagnostic: *const tls.Diagnostic, message: ?[*]u8, capacity: usize) void {
-    const words = if (err == error.OutOfMemory) "out of memory" else diagnostic.text();
+    tell(if (err == error.OutOfMemory) "out of memory" else diagnostic.text(), message, capacity);
+}
+
+fn tell(words: []const u8, message: ?[*]u8, capacity: usize) void {
     const out = (message orelse return)[0..capacity];
     if (out.len == 0) return;
     const len = @min(words.len, out.len - 1);

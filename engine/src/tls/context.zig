@@ -5,6 +5,7 @@ const assert = std.debug.assert;
 const c = @import("libssl.zig");
 const tls = @import("tls.zig");
 const certificate = @import("certificate.zig");
+const dates = @import("dates.zig");
 const Generation = @import("generation.zig").Generation;
 const Retained = @import("retained.zig").Retained;
 
@@ -125,12 +126,19 @@ pub const Context = struct {
         return true;
     }
 
-    /// When the certificate with this number in the configuration is good; null if there is none, or if its dates cannot be read.
-    pub fn validity(context: *Context, index: usize) ?tls.Validity {
+    /// Whether the certificate with this number in the configuration has expired, is not good yet, or expires soon: then `diagnostic` says so.
+    /// Null: there is none. Any thread may call it; `now_s` is seconds since 1970.
+    pub fn concern(context: *Context, index: usize, now_s: i64, diagnostic: *tls.Diagnostic) ?bool {
+        const watch = &context.watch.?;
+        // So that names and certificates are of the same configuration.
+        assert(c.CRYPTO_THREAD_write_lock(watch.lock) == 1);
+        defer assert(c.CRYPTO_THREAD_unlock(watch.lock) == 1);
         const generation = acquire(context);
         defer generation.release();
         const leaves = generation.leaves.items;
-        return if (index < leaves.len) certificate.validity(leaves[index].certificate) else null;
+        if (index >= leaves.len) return null;
+        const validity = certificate.validity(leaves[index].certificate) orelse return false; // OpenSSL cannot read its dates
+        return dates.concern(validity, watch.retained.config.certificates[index].cert_file, now_s, diagnostic);
     }
 
     fn load(context: *Context, number: u64, diagnostic: *tls.Diagnostic) tls.ContextError!void {

@@ -35,9 +35,11 @@ pub const Context = struct {
     }
 
     /// Unreachable: there is no context.
-    pub fn validity(context: *Context, index: usize) ?tls.Validity {
+    pub fn concern(context: *Context, index: usize, now_s: i64, diagnostic: *tls.Diagnostic) ?bool {
         _ = context;
         _ = index;
+        _ = now_s;
+        _ = diagnostic;
         unreachable;
     }
 

@@ -259,6 +259,7 @@ comptime {
 
 test {
     _ = implementation;
+    _ = @import("dates.zig");
     _ = @import("none.zig");
 }
 

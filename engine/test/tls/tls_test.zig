@@ -463,15 +463,15 @@ test "sessions begin on several threads while the context is reloaded" {
     try testing.expect(!failed.load(.monotonic));
 }
 
-test "a certificate tells when it is good" {
+test "it is told what is wrong with a certificate's dates, by its number" {
     var diagnostic: tls.Diagnostic = .{};
     const context: *tls.Context = try .init(gpa, .{ .certificates = &.{files("server")} }, &diagnostic);
     defer context.deinit();
-    const validity = context.validity(0).?;
-    try testing.expect(validity.not_before_s > 1_700_000_000);
-    try testing.expectEqual(0, @mod(validity.not_after_s - validity.not_before_s, std.time.s_per_day));
-    try testing.expect(validity.not_after_s > validity.not_before_s);
-    try testing.expectEqual(null, context.validity(1));
+    try testing.expectEqual(true, context.concern(0, 1_700_000_000, &diagnostic));
+    try testing.expect(std.mem.find(u8, diagnostic.text(), "server.pem is not valid before 20") != null);
+    try testing.expectEqual(true, context.concern(0, 10_000_000_000, &diagnostic));
+    try testing.expect(std.mem.find(u8, diagnostic.text(), "server.pem has expired on ") != null);
+    try testing.expectEqual(null, context.concern(1, 1_700_000_000, &diagnostic));
 }
 
 test "a configuration that cannot work is refused with the file or value in words" {

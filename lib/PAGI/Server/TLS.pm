@@ -5,7 +5,6 @@ use warnings;
 
 use Carp qw(croak);
 use File::Spec;
-use POSIX ();
 use Peregrine;
 
 # The keys of one certificate, and those of the policy that all of them share.
@@ -90,7 +89,6 @@ sub _load {
     my $config = $self->_config($ssl, \%given);
     _in_words(\%given, sub { $load->($config) });
     $self->{files} = _files($config);
-    $self->{shown} = [ map { $_->{cert_file} } @{ $config->{certificates} } ];
     return 1;
 }
 
@@ -116,19 +114,11 @@ sub _unreadable {
 
 sub _outdated {
     my ($self) = @_;
-    my ($now, @problems) = time;
-    for my $number (0 .. $#{ $self->{shown} }) {
-        my ($not_before, $not_after) = @{ $self->{engine}->validity($number) // next };
-        my $about = "SSL certificate file $self->{shown}[$number]";
-        push @problems, "$about has expired on " . _date($not_after)       if $now > $not_after;
-        push @problems, "$about is not valid before " . _date($not_before) if $now < $not_before;
+    my @problems;
+    for (my $number = 0; defined(my $problem = $self->{engine}->concern($number, time)); $number++) {
+        push @problems, $problem if length $problem;
     }
     return @problems;
-}
-
-sub _date {
-    my ($seconds) = @_;
-    return POSIX::strftime('%Y-%m-%d %H:%M:%S UTC', gmtime $seconds);
 }
 
 # Runs the code; dies with the engine's words, in which paths look as they were given.
@@ -368,7 +358,8 @@ Warns of files that the process cannot read any more and so will not load again 
 
     PAGI::Server::TLS->tell_outdated($log, @all);
 
-Warns of certificates that have expired or are not valid yet, with the date.
+Warns of certificates that have expired, are not valid yet, or expire soon, with the date. (Of files that changed, and that are
+loaded therefore, the engine says the same.)
 
 =head1 FUNCTIONS
 

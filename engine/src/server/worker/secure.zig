@@ -54,10 +54,21 @@ pub fn Secure(comptime W: type) type {
         pub fn refresh(w: *W, context: *tls.Context) void {
             var diagnostic: tls.Diagnostic = .{};
             if (context.refresh(w.now, w.io.wallSeconds(), &diagnostic)) |fresh| {
-                if (fresh) w.host.notice(w, .info, "TLS: the certificate files have changed and are loaded");
+                if (!fresh) return;
+                w.host.notice(w, .info, "TLS: the certificate files have changed and are loaded");
+                tellConcerns(w, context);
             } else |_| {
                 var buffer: [tls.Diagnostic.bytes_max + 96]u8 = undefined;
                 w.say(.err, &buffer, "TLS: the certificate files have changed and cannot be used, the old ones stay: {s}", .{diagnostic.text()});
+            }
+        }
+
+        fn tellConcerns(w: *W, context: *tls.Context) void {
+            var number: usize = 0;
+            while (true) : (number += 1) {
+                var diagnostic: tls.Diagnostic = .{};
+                const concerns = context.concern(number, @intCast(w.io.wallSeconds()), &diagnostic) orelse return;
+                if (concerns) w.host.notice(w, .warn, diagnostic.text());
             }
         }
 
