@@ -13,7 +13,7 @@ use PAGI::Server::Log;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(patience);
+use TestTools   qw(content patience);
 use Time::HiRes qw(time);
 
 my $app = async sub {
@@ -57,6 +57,33 @@ subtest 'levels and formats' => sub {
         '... level, message and process'
     );
     like($line, qr/\A\{[ -~]+\}\n\z/, '... in one line of ASCII');
+};
+
+subtest 'what time it is' => sub {
+    my $time   = qr/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d/;
+    my $file   = File::Temp->new;
+    my @status = stat $file;
+    # A log that writes to this file, with such an environment.
+    my $written = sub {
+        my (%environment) = @_;
+        local @ENV{ keys %environment } = values %environment;
+        open my $before, '>&', \*STDERR        or die $!;
+        open STDERR,     '>',  $file->filename or die $!;
+        PAGI::Server::Log->new->error("well,\nthen");
+        open STDERR, '>&', $before or die $!;
+        return content($file->filename);
+    };
+    like($written->(), qr/\A$time well,\n    then\n\z/, 'a line of text begins with the time');
+    like($written->(TZ => 'Asia/Kolkata'), qr/\A\S+\+05:30 well/, '... the local one')
+        if -e '/usr/share/zoneinfo/Asia/Kolkata';
+    is($written->(JOURNAL_STREAM => "$status[0]:$status[1]"), "well,\n    then\n", 'systemd\'s journal adds it');
+    like($written->(JOURNAL_STREAM => "$status[0]:1"), qr/\A$time well/, '... where it is the standard error');
+    my $server = TestServer->command('--no-access-log', '-e', 'sub { warn "in passing\n"; die "hard\n" }');
+    get($server->port, '/');
+    is($server->stop, 0, 'the command ends well');
+    my @lines = split /\n/, $server->raw_log;
+    cmp_ok(@lines, '>', 2, '... and has written');
+    is_deeply([ grep { !/\A$time (?:PAGI|in passing)/ } @lines ], [], '... lines with the time, the application\'s too');
 };
 
 subtest 'what a peer put into a message' => sub {

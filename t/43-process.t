@@ -118,6 +118,8 @@ subtest 'in the background' => sub {
     like($error, qr/Error: Port $port is already in use/, '... with its reason');
 };
 
+my $time = qr/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d/;
+
 subtest 'an error log' => sub {
     my $dying = write_file('dying.pl', <<'APP');
 sub {
@@ -135,7 +137,8 @@ APP
     like(content($path), qr/listening on/, '... says it in the log');
     get($port, '/before');
     ok(wait_for(sub { content($path) =~ m{on purpose for /before} }), 'an exception is there');
-    like(content($path), qr/^a warning$/m, '... and a warning of the application');
+    like(content($path), qr/^$time a warning$/m, '... and a warning of the application');
+    is(() = content($path) =~ /^(?!$time )/mg, 0, '... each with the time') or diag content($path);
     rename $path, "$path.1" or die $!;
     my ($pid) = content($pid_file) =~ /(\d+)/;
     kill USR1 => $pid;
@@ -150,12 +153,12 @@ APP
         or die "port $port: $@";
     ($status, undef, $error) = TestServer->finish('--error-log', $path, @command);
     is($status, 1, 'a server that cannot start');
-    like($_, qr/Error: Port $port is already in use/, '... tells it in front and in the log')
-        for $error, content($path);
+    like($error,         qr/\AError: Port $port is already in use$/m,       '... tells it in front');
+    like(content($path), qr/^$time Error: Port $port is already in use$/m, '... and in the log');
     close $taken;
 
     ($status, undef, $error) = TestServer->finish(@command);
-    like($error, qr/\APAGI: --daemonize without --error-log: nobody will be told of what goes wrong$/m, 'without one');
+    like($error, qr/\A$time PAGI: --daemonize without --error-log: nobody will be told of what goes wrong$/m, 'without one');
     kill TERM => content($pid_file) =~ /(\d+)/;
     ok(wait_for(sub { !-e $pid_file }), '... it runs');
 

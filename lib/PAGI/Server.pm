@@ -1063,8 +1063,9 @@ C<warn>, C<info>, C<debug>. B<--log-level>
 
 =item log_format => text
 
-C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>. One of C<text>,
-C<json>. B<--log-format>
+C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>. C<text>: a line
+that begins with the local time, unless it goes to systemd's journal, which adds it, or to a
+C<$SIG{__WARN__}>. One of C<text>, C<json>. B<--log-format>
 
 =item quiet => 0
 

@@ -120,7 +120,13 @@ sub pid  { return $_[0]{pid} }
 
 sub is_running { return !defined $_[0]{status} }
 
+# What it wrote, without the times that lines of its own log begin with.
 sub log {
+    my ($self) = @_;
+    return $self->raw_log =~ s/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d //mgr;
+}
+
+sub raw_log {
     my ($self) = @_;
     open my $handle, '<', $self->{log}->filename or die "log: $!";
     local $/;

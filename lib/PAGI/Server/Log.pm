@@ -70,30 +70,48 @@ sub flush {
     return;
 }
 
-# The warning in hand is one of ours.
+# The warning in hand is one of ours, and who looks after those of others.
 our $PRINTING = 0;
+my $ADOPTER;
 
 # Makes the warnings of others lines of the same kind, unless somebody looks after them already.
 sub adopt_warnings {
-    my ($class) = @_;
+    my ($class, $format) = @_;
     return if $SIG{__WARN__};
-    $SIG{__WARN__} = sub {
+    $SIG{__WARN__} = $ADOPTER = sub {
         my ($text) = @_;
-        print STDERR $PRINTING ? $text : $class->json_line(warn => $text =~ s/\s+\z//r);
+        print STDERR $PRINTING ? $text : $class->line($format, warn => $text =~ s/\s+\z//r);
     };
     return;
 }
 
-sub json_line {
-    my (undef, $level, $text) = @_;
-    return _json($level, $text);
+sub line {
+    my (undef, $format, $level, $text) = @_;
+    return ($format // 'text') eq 'json' ? _json($level, $text) : _stamp() . bytes_of($text) . "\n";
 }
 
+# A handler of somebody else's has its own idea of a line.
 sub _print {
     my ($self, $level, $text) = @_;
     local $PRINTING = 1;
-    CORE::warn($self->{json} ? _json($level, $text) : _visible(bytes_of($text)) . "\n");
+    my $handler = $SIG{__WARN__};
+    my $stamp   = !$handler || $ADOPTER && $handler eq $ADOPTER ? _stamp() : '';
+    CORE::warn($self->{json} ? _json($level, $text) : $stamp . _visible(bytes_of($text)) . "\n");
     return;
+}
+
+# What a line on the standard error begins with: the time, unless that is systemd's journal, which has one of its own.
+sub _stamp {
+    my $journal = $ENV{JOURNAL_STREAM};
+    return _time() . ' ' if !defined $journal;
+    no warnings qw(closed unopened);
+    my ($device, $inode) = stat STDERR;
+    return defined $inode && $journal eq "$device:$inode" ? '' : _time() . ' ';
+}
+
+# Local, by ISO 8601.
+sub _time {
+    return POSIX::strftime('%Y-%m-%dT%H:%M:%S%z', localtime) =~ s/(\d\d)\z/:$1/r;
 }
 
 # An exception may have a peer's words in it: they must neither look like another message nor command a terminal.
@@ -116,10 +134,8 @@ sub bytes_of {
 sub _json {
     my ($level, $text) = @_;
     require JSON::PP;
-    my $time = POSIX::strftime('%Y-%m-%dT%H:%M:%S%z', localtime);
-    $time =~ s/(\d\d)\z/:$1/;
-    return JSON::PP->new->canonical->ascii->encode({ time => $time, level => $level, pid => $$, message => $text })
-        . "\n";
+    return JSON::PP->new->canonical->ascii->encode(
+        { time => _time(), level => $level, pid => $$, message => $text }) . "\n";
 }
 
 sub error { my ($self, $text) = @_; return $self->_write(error => $text) }
@@ -150,7 +166,8 @@ PAGI::Server::Log - the server's own messages
 =head1 DESCRIPTION
 
 Messages go through Perl's C<warn>, so that C<$SIG{__WARN__}> and whoever collects standard error sees
-them. Of messages that differ in nothing but numbers, ten are written in ten seconds; the others are counted, and
+them. On the standard error a line of text begins with the local time (ISO 8601, with the zone), except where that is systemd's
+journal (C<JOURNAL_STREAM>), which adds it; a handler gets the message alone. Of messages that differ in nothing but numbers, ten are written in ten seconds; the others are counted, and
 the count follows with the next message, or at the end. Control characters are escaped, and further lines of a message are
 indented, so that nothing in it looks like another message.
 
@@ -178,15 +195,15 @@ Tells what has been held back.
 
 =head2 adopt_warnings
 
-    PAGI::Server::Log->adopt_warnings;
+    PAGI::Server::Log->adopt_warnings('json');
 
-Makes warnings that do not come from here JSON objects of level C<warn>, unless C<$SIG{__WARN__}> is set.
+Makes warnings that do not come from here lines of the same kind, of level C<warn>, unless C<$SIG{__WARN__}> is set.
 
-=head2 json_line
+=head2 line
 
-    print STDERR PAGI::Server::Log->json_line(error => 'the application cannot be loaded');
+    print STDERR PAGI::Server::Log->line(json => error => 'the application cannot be loaded');
 
-A message as it is written in JSON.
+A message as it is written in that format.
 
 =head2 error
 

@@ -43,7 +43,7 @@ sub _failed {
     my ($self, $error) = @_;
     $error =~ s/\s+\z//;
     print STDERR $self->_writes_json
-        ? PAGI::Server::Log->json_line(error => $error)
+        ? PAGI::Server::Log->line(json => error => $error)
         : PAGI::Server::Log::bytes_of("$error\n");
     return FAILED;
 }
@@ -52,7 +52,7 @@ sub _misused {
     my ($self, $problem) = @_;
     $problem =~ s/\s+\z//;
     print STDERR $self->_writes_json
-        ? PAGI::Server::Log->json_line(error => "${\PROGRAM}: $problem")
+        ? PAGI::Server::Log->line(json => error => "${\PROGRAM}: $problem")
         : PAGI::Server::Log::bytes_of("${\PROGRAM}: $problem\nTry '${\PROGRAM} --help'.\n");
     return MISUSED;
 }
@@ -78,7 +78,7 @@ sub _run {
     $self->{options} = { %$file, %$options };
     $self->{title}   = join ' ', PROGRAM, @arguments;
     $self->_locate_files;
-    PAGI::Server::Log->adopt_warnings if $self->_writes_json;
+    PAGI::Server::Log->adopt_warnings($self->{options}{log_format});
     $self->_choose_app($options, @words);
     $self->_choose_mode;
     my $server = $self->_server;
@@ -226,11 +226,11 @@ sub _serve {
     my $error  = $@;
     $pid_file->remove if $pid_file;
     return $status    if defined $status;
-    $error = 'Error: ' . _start_problem($error) . "\n";
+    $error = 'Error: ' . _start_problem($error);
     # Whoever waits for the start is told as well as whoever reads the log.
-    print STDERR PAGI::Server::Log::bytes_of($error) if $errors;
-    $errors->let_go                                  if $errors;
-    die $error;
+    print STDERR PAGI::Server::Log->line($self->{options}{log_format}, error => $error) if $errors;
+    $errors->let_go                                                                     if $errors;
+    die "$error\n";
 }
 
 # Goes to the background if it is to. Returns what is to be called when the server has started.

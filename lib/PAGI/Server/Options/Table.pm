@@ -552,7 +552,8 @@ my @SECTIONS = (
                 of      => [qw(text json)],
                 default => 'text',
                 live    => 1,
-                about   => 'C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>.',
+                about   => 'C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>. C<text>: a line that begins'
+                    . q{ with the local time, unless it goes to systemd's journal, which adds it, or to a C<$SIG{__WARN__}>.},
             },
             {
                 name    => 'quiet',
