@@ -221,7 +221,11 @@ CODE
     my ($status, undef, $error) =
         TestServer->finish('--port', 0, '-MFuture::AsyncAwait', '-MIO::Async::Loop', '-e', $code);
     is($status, 1, 'it ends the process with status 1');
-    like($error, qr/^\S+ PAGI: an exception in the event loop, the server shuts down: a timer dies$/m, '... and is logged');
+    like(
+        $error,
+        qr/^\S+ PAGI: an exception in the event loop, the server shuts down: a timer dies$/m,
+        '... and is logged'
+    );
     like(
         $error,
         qr/^\S+ PAGI: an exception in the event loop while the server shuts down: another one$/m,

@@ -102,7 +102,8 @@ subtest 'none, and one again' => sub {
     $server->configure(access_log => $handle);
     ask('/memory');
     $server->configure(access_log => "$directory/last");
-    ok(comes(sub { $memory eq "new /memory\n" }), 'a handle without a descriptor has its lines, also those on their way');
+    ok(comes(sub { $memory eq "new /memory\n" }),
+        'a handle without a descriptor has its lines, also those on their way');
     ask('/last');
     ok(comes(sub { content("$directory/last") eq "new /last\n" }), '... and then it is over');
     is($memory, "new /memory\n", '... for the handle');
@@ -110,11 +111,14 @@ subtest 'none, and one again' => sub {
 
 subtest 'what cannot be' => sub {
     my $error = eval { $server->configure(access_log => "$directory/no/such", log_level => 'error'); 1 } ? '' : $@;
-    like($error, qr{option 'access_log': cannot write to '\Q$directory\E/no/such': No such file or directory at \Q$0\E},
-        'a path without a folder dies');
+    like(
+        $error,
+        qr{option 'access_log': cannot write to '\Q$directory\E/no/such': No such file or directory at \Q$0\E},
+        'a path without a folder dies'
+    );
     ask('/still');
     ok(comes(sub { content("$directory/last") =~ m{^new /still$}m }), '... and nothing has changed');
-    ok(!eval { $server->configure(access_log_format => '%z'); 1 }, 'a wrong format dies');
+    ok(!eval { $server->configure(access_log_format => '%z'); 1 },    'a wrong format dies');
     ask('/too');
     ok(comes(sub { content("$directory/last") =~ m{^new /too$}m }), '... as well');
 };

@@ -5,7 +5,7 @@ use warnings;
 use lib 't/lib';
 use File::Temp ();
 use Future::AsyncAwait;
-use JSON::PP   ();
+use JSON::PP ();
 use Test::More;
 
 use Certificates;
@@ -18,7 +18,7 @@ plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
 
 my $directory = File::Temp->newdir;
 my $files     = Certificates->new->authority('ca')->authority('other');
-$files->issue('server', subject => '/CN=localhost', extensions => ['subjectAltName=DNS:localhost']);
+$files->issue('server',   subject => '/CN=localhost',            extensions => ['subjectAltName=DNS:localhost']);
 $files->issue('client',   subject => '/O=Falcon, "Inc."/CN=Zoe', extensions => ['extendedKeyUsage=clientAuth']);
 $files->issue('stranger', by      => 'other',                    extensions => ['extendedKeyUsage=clientAuth']);
 
@@ -62,7 +62,8 @@ subtest 'version, cipher, name, resumption' => sub {
             my @command = (qw(openssl s_client -tls1_2 -noservername -cipher ECDHE-ECDSA-AES256-GCM-SHA384 -ign_eof));
             my $kept    = $files->path('session');
             for my $file ([ '-sess_out', $kept ], [ '-sess_in', $kept ]) {
-                open my $request, '|-', "@command @$file -connect 127.0.0.1:$port >$directory/out 2>&1" or die "openssl: $!";
+                open my $request, '|-', "@command @$file -connect 127.0.0.1:$port >$directory/out 2>&1"
+                    or die "openssl: $!";
                 syswrite $request, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
                 close $request or diag content("$directory/out");
             }
@@ -80,11 +81,13 @@ subtest 'client certificates' => sub {
         sub {
             my ($port) = @_;
             ask($port);
-            ask($port, map { ("SSL_${_}_file" => $files->path('client.' . ($_ eq 'cert' ? 'pem' : 'key'))) } qw(cert key));
-            ask($port, map { ("SSL_${_}_file" => $files->path('stranger.' . ($_ eq 'cert' ? 'pem' : 'key'))) } qw(cert key));
+            ask($port,
+                map { ("SSL_${_}_file" => $files->path('client.' . ($_ eq 'cert' ? 'pem' : 'key'))) } qw(cert key));
+            ask($port,
+                map { ("SSL_${_}_file" => $files->path('stranger.' . ($_ eq 'cert' ? 'pem' : 'key'))) } qw(cert key));
         }
     );
-    is($lines[0], 'NONE "-"', 'none');
+    is($lines[0], 'NONE "-"',                                             'none');
     is($lines[1], q{SUCCESS "CN=Zoe,O=Falcon\x5c, \x5c\x22Inc.\x5c\x22"}, 'one that verifies, harmless');
     like($lines[2], qr/\AFAILED:unable to \w[\w ]+ "-"\z/, 'the name in another one proves nothing');
 };

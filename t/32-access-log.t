@@ -22,7 +22,7 @@ my $app = async sub {
     my ($scope, $receive, $send) = @_;
     die "no lifespan\n" if $scope->{type} ne 'http';
     my $path = $scope->{path};
-    die "on purpose\n" if $path eq '/die';
+    die "on purpose\n"                                      if $path eq '/die';
     await IO::Async::Loop->new->delay_future(after => 0.05) if $path eq '/later';
     await $send->({ type => 'http.response.start', status => $path eq '/missing' ? 404 : 200 });
     if ($path eq '/pieces') {

@@ -73,8 +73,8 @@ subtest 'what time it is' => sub {
         open STDERR, '>&', $before or die $!;
         return content($file->filename);
     };
-    like($written->(), qr/\A$time well,\n    then\n\z/, 'a line of text begins with the time');
-    like($written->(TZ => 'Asia/Kolkata'), qr/\A\S+\+05:30 well/, '... the local one')
+    like($written->(),                     qr/\A$time well,\n    then\n\z/, 'a line of text begins with the time');
+    like($written->(TZ => 'Asia/Kolkata'), qr/\A\S+\+05:30 well/,           '... the local one')
         if -e '/usr/share/zoneinfo/Asia/Kolkata';
     is($written->(JOURNAL_STREAM => "$status[0]:$status[1]"), "well,\n    then\n", 'systemd\'s journal adds it');
     like($written->(JOURNAL_STREAM => "$status[0]:1"), qr/\A$time well/, '... where it is the standard error');
@@ -83,7 +83,8 @@ subtest 'what time it is' => sub {
     is($server->stop, 0, 'the command ends well');
     my @lines = split /\n/, $server->raw_log;
     cmp_ok(@lines, '>', 2, '... and has written');
-    is_deeply([ grep { !/\A$time (?:PAGI|in passing)/ } @lines ], [], '... lines with the time, the application\'s too');
+    is_deeply([ grep { !/\A$time (?:PAGI|in passing)/ } @lines ], [],
+        '... lines with the time, the application\'s too');
 };
 
 subtest 'what a peer put into a message' => sub {

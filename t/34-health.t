@@ -44,7 +44,7 @@ sub while_busy {
     sleep 0.3;
     my $result = $code->();
     # Over TLS there is more to read than answers.
-    is($busy->some(0.01), '', 'while the application is still busy') if !%tls;
+    is($busy->some(0.01),       '',                 'while the application is still busy') if !%tls;
     is($busy->response->{body}, 'app: GET /block ', '... and it comes to its end');
     return $result;
 }
@@ -137,7 +137,8 @@ subtest 'whoever is refused meanwhile has a line in the access log' => sub {
         $server,
         sub {
             my $second = TestClient->new($server->port);
-            like(TestClient->new($server->port, timeout => 5)->rest, qr{\AHTTP/1\.1 429 }, 'one too many of an address') for 1, 2;
+            like(TestClient->new($server->port, timeout => 5)->rest, qr{\AHTTP/1\.1 429 }, 'one too many of an address')
+                for 1, 2;
             return;
         }
     );
@@ -168,7 +169,8 @@ subtest 'over TLS' => sub {
     $other->send("GET /more HTTP/1.1\r\nHost: h\r\n\r\n");
     is($other->response->{body}, 'app: GET /more ', '... and the next one');
     my $log = File::Temp->new;
-    my $logging = start(ssl => { $files->pair('server') }, access_log => $log->filename, access_log_format => '"%r" %s');
+    my $logging =
+        start(ssl => { $files->pair('server') }, access_log => $log->filename, access_log_format => '"%r" %s');
     while_busy($logging, sub { is(get($logging->port, '/plain')->{status}, 400, 'plain HTTP') }, %tls);
     $logging->stop;
     like(do { local (@ARGV, $/) = $log->filename; <> }, qr{^"GET /plain HTTP/1\.1" 400$}m, '... has its line');

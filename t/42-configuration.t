@@ -166,9 +166,8 @@ subtest '--check says where it would listen' => sub {
         @tls = ($files, '--ssl-cert', $files->path('server.pem'), '--ssl-key', $files->path('server.key'));
     }
     my $files = shift @tls;
-    my ($status, $out, $error) = run_command(
-        '--check', @tls, (map { ('--listen', $_) } '127.0.0.1:1,proxy=10.0.0.0/8', '[::1]:0,plain', "$directory/s"), $app
-    );
+    my ($status, $out, $error) = run_command('--check', @tls,
+        (map { ('--listen', $_) } '127.0.0.1:1,proxy=10.0.0.0/8', '[::1]:0,plain', "$directory/s"), $app);
     is($status, 0, 'status 0') or diag $error;
     my $scheme = @tls ? 'https' : 'http';
     is_deeply(
@@ -186,17 +185,17 @@ subtest '--check finds what a start would trip over' => sub {
     fcntl $plain, F_SETFD, 0 or die "fcntl: $!";
     my $number = fileno $plain;
     my @cases  = (
-        [ [ '--loop', 'Nonsense' ],            qr/option 'loop_type': cannot load IO::Async::Loop::Nonsense/ ],
-        [ [ '--host', 'no.such.invalid' ],     qr/option 'host': Cannot listen on no\.such\.invalid port \d+: \w/ ],
+        [ [ '--loop',   'Nonsense' ],          qr/option 'loop_type': cannot load IO::Async::Loop::Nonsense/ ],
+        [ [ '--host',   'no.such.invalid' ],   qr/option 'host': Cannot listen on no\.such\.invalid port \d+: \w/ ],
         [ [ '--listen', 'no.such.invalid:1' ], qr/option 'listen': Cannot listen on no\.such\.invalid port 1: \w/ ],
         [ [ '--socket', '/no/such/s' ],        qr{option 'socket': Cannot listen on unix:/no/such/s: $nowhere} ],
         [ [ '--socket', $taken ],              qr/option 'socket': Cannot listen on unix:\Q$taken\E: .*not a socket/ ],
-        [ [ '--listen', 'fd:99' ],             qr/option 'listen': Cannot listen on fd:99: descriptor 99 cannot be used/ ],
-        [ [ '--listen', "fd:$number" ],        qr/Cannot listen on fd:$number: .*is not a listening socket/ ],
-        [ [ '--access-log', '/no/such/log' ],  qr{option 'access_log': cannot write to '/no/such/log': $nowhere} ],
-        [ [ '--error-log', '/no/such/log' ],   qr{option 'error_log': cannot write to '/no/such/log': $nowhere} ],
-        [ [ '--pid', "$app/pid" ],             qr{option 'pid': cannot write to '\S+/app\.pl/pid': Not a directory} ],
-        [ [ '--pid', $directory ],                   qr{option 'pid': cannot write to '\Q$directory\E': Is a directory} ],
+        [ [ '--listen', 'fd:99' ],      qr/option 'listen': Cannot listen on fd:99: descriptor 99 cannot be used/ ],
+        [ [ '--listen', "fd:$number" ], qr/Cannot listen on fd:$number: .*is not a listening socket/ ],
+        [ [ '--access-log', '/no/such/log' ], qr{option 'access_log': cannot write to '/no/such/log': $nowhere} ],
+        [ [ '--error-log',  '/no/such/log' ], qr{option 'error_log': cannot write to '/no/such/log': $nowhere} ],
+        [ [ '--pid',        "$app/pid" ],     qr{option 'pid': cannot write to '\S+/app\.pl/pid': Not a directory} ],
+        [ [ '--pid',        $directory ],     qr{option 'pid': cannot write to '\Q$directory\E': Is a directory} ],
     );
     for my $case (@cases) {
         my ($arguments, $message) = @$case;
@@ -207,12 +206,17 @@ subtest '--check finds what a start would trip over' => sub {
     my ($status, undef, $error) = run_command('--check', map({ @{ $_->[0] } } @cases[ 0, 1, 7 ]), $app);
     is(() = $error =~ /^pagi-server: option/mg, 3, 'all of it at once');
     my $log = "$directory/made.log";
-    is((run_command('--check', '--access-log', $log, '--error-log', $log, '--pid', $log, $app))[0], 0, 'what could be written');
+    is((run_command('--check', '--access-log', $log, '--error-log', $log, '--pid', $log, $app))[0],
+        0, 'what could be written');
     ok(!-e $log, '... is not made');
 SKIP: {
         skip 'root may write everywhere', 1 if $> == 0;
         mkdir "$directory/locked", oct 500 or die "mkdir: $!";
-        like((run_command('--check', '--pid', "$directory/locked/pid", $app))[2], qr/option 'pid': .*Permission denied/, 'a locked folder');
+        like(
+            (run_command('--check', '--pid', "$directory/locked/pid", $app))[2],
+            qr/option 'pid': .*Permission denied/,
+            'a locked folder'
+        );
     }
 };
 

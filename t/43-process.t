@@ -153,12 +153,13 @@ APP
         or die "port $port: $@";
     ($status, undef, $error) = TestServer->finish('--error-log', $path, @command);
     is($status, 1, 'a server that cannot start');
-    like($error,         qr/\AError: Port $port is already in use$/m,       '... tells it in front');
+    like($error,         qr/\AError: Port $port is already in use$/m,      '... tells it in front');
     like(content($path), qr/^$time Error: Port $port is already in use$/m, '... and in the log');
     close $taken;
 
     ($status, undef, $error) = TestServer->finish(@command);
-    like($error, qr/\A$time PAGI: --daemonize without --error-log: nobody will be told of what goes wrong$/m, 'without one');
+    like($error, qr/\A$time PAGI: --daemonize without --error-log: nobody will be told of what goes wrong$/m,
+        'without one');
     kill TERM => content($pid_file) =~ /(\d+)/;
     ok(wait_for(sub { !-e $pid_file }), '... it runs');
 

@@ -253,7 +253,8 @@ subtest 'dates' => sub {
     $dates->issue('soon')->date('soon', time - 80 * $day, time + 8 * $day);
     $dates->replace('site.key', 'soon.key')->replace('site.pem', 'soon.pem');
     ok(comes($server->port, 'soon'), 'other files, without HUP');
-    ok($server->wait_for_log(qr/PAGI: SSL certificate file \S+site\.pem expires soon, on $date$/m), '... are looked at as well');
+    ok($server->wait_for_log(qr/PAGI: SSL certificate file \S+site\.pem expires soon, on $date$/m),
+        '... are looked at as well');
     $server->stop;
 };
 

@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.1.0';
 
-use parent 'IO::Async::Notifier';
+use parent qw(IO::Async::Notifier PAGI::Server::Reports);
 
 use Carp qw(croak);
 use Future;
@@ -199,7 +199,7 @@ sub _places_and_inherited {
 }
 
 sub planned_listeners {
-    my ($self)               = @_;
+    my ($self) = @_;
     my ($places, $inherited) = $self->_places_and_inherited;
     my @planned = PAGI::Server::Listener->plan_all($places, inherited => $inherited);
     $_->{tls} = $self->_tls_for($_) for grep { !$_->{problem} } @planned;
@@ -448,60 +448,6 @@ sub _stopped {
     my ($self) = @_;
     my $stopped = delete $self->{stopped} or return;
     $stopped->done;
-    return;
-}
-
-sub _notice {
-    my ($self, $rank, $text) = @_;
-    $self->{log}->ranked($rank, "PAGI: $text");
-    return;
-}
-
-sub _poll_failed {
-    my ($self, $reason) = @_;
-    $self->{log}->error("PAGI: the engine cannot wait for events: $reason");
-    return;
-}
-
-# What is about one request comes with [what happened, its scope, the number of its connection].
-sub _app_died {
-    my ($self, $exception, $about) = @_;
-    return $self->_report($exception, $about, "the application died $about->[0]: $exception");
-}
-
-sub _app_fell_short {
-    my ($self, undef, $about) = @_;
-    my $text = "the application ended $about->[0]";
-    return $self->_report("PAGI: $text", $about, $text);
-}
-
-sub _callback_died {
-    my ($self, $exception, $about) = @_;
-    return $self->_report($exception, $about, "a callback died: $exception");
-}
-
-sub _idle_timeout {
-    my ($self, undef, $about) = @_;
-    my ($name, $option) = $about->[0] eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
-    my $text = "$name idle timeout ($self->{options}{$option}s) - closing connection";
-    $self->{log}->warn('PAGI: ' . _place($about) . $text);
-    return;
-}
-
-sub _place {
-    my ($about) = @_;
-    my (undef, $scope, $connection) = @{ $about || [] } or return '';
-    return '' if !$connection;
-    my $client = !$scope ? '' : ref $scope->{client} ? join ':', @{ $scope->{client} } : 'unix';
-    return "connection $connection" . ($client && " ($client)") . ': ';
-}
-
-sub _report {
-    my ($self, $exception, $about, $text) = @_;
-    $self->{log}->error('PAGI: ' . _place($about) . $text);
-    my $on_error = $self->{options}{on_error} or return;
-    eval { $on_error->($exception, $about ? $about->[1] : undef); 1 }
-        or $self->{log}->error("PAGI: on_error died: $@");
     return;
 }
 
@@ -987,13 +933,13 @@ limit. From 0 to 86400. B<--timeout>
 
 =item header_timeout => 10
 
-From the first byte of a request head to its end (408). A byte now and then does not extend it. From
-0.001 to 86400. B<--header-timeout>
+From the first byte of a request head to its end (408). A trickle does not extend it. From 0.001 to
+86400. B<--header-timeout>
 
 =item tls_handshake_timeout => 10
 
-From accepting a TLS connection to the end of its handshake. A byte now and then does not extend it.
-From 0.001 to 86400. B<--tls-handshake-timeout>
+From accepting a TLS connection to the end of its handshake. A trickle does not extend it. From
+0.001 to 86400. B<--tls-handshake-timeout>
 
 =item body_timeout => 30
 
@@ -1048,13 +994,13 @@ B<--access-log>
 
 =item access_log_format => clf
 
-C<clf>, C<combined>, C<common>, C<tiny>, C<json>, or L<percent atoms|PAGI::Server/ACCESS LOG>.
+C<clf>, C<combined>, C<common>, C<tiny>, C<json>, or L<atoms|PAGI::Server/ACCESS LOG>.
 B<--access-log-format>
 
 =item access_log_buffer => 1048576
 
-Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped, and the drops are
-reported. From 4096 to 1073741824. B<--access-log-buffer>
+Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped and counted. From
+4096 to 1073741824. B<--access-log-buffer>
 
 =item log_level => info
 
@@ -1063,9 +1009,8 @@ C<warn>, C<info>, C<debug>. B<--log-level>
 
 =item log_format => text
 
-C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>. C<text>: a line
-that begins with the local time, unless it goes to systemd's journal, which adds it, or to a
-C<$SIG{__WARN__}>. One of C<text>, C<json>. B<--log-format>
+C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>. One of C<text>,
+C<json>. B<--log-format>
 
 =item quiet => 0
 
@@ -1246,6 +1191,13 @@ and, by the names of Apache's mod_ssl, of the connection's TLS, each C<-> withou
 
 Control bytes, quotes, backslashes and everything beyond ASCII are escaped (C<\x1b>). A format that starts with C<{> is
 JSON: there values are escaped as its strings need it, and what is missing is an empty string.
+
+=head1 MESSAGES
+
+What the server has to say goes through C<warn>, so that C<$SIG{__WARN__}> gets it, or to the standard error. There a line of text
+begins with the local time, C<2026-11-21T07:09:37+01:00>, unless systemd's journal takes it, which has a time of its own. Under
+L<pagi-server> so do warnings of the application. C<log_format> makes objects of them, C<log_level> and C<quiet> leave some out. Of
+messages that differ in numbers only ten are written in ten seconds; of the others their number is told.
 
 =head1 TLS
 

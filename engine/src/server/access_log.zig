@@ -212,17 +212,17 @@ pub const AccessLog = struct {
 
     fn value(log: *AccessLog, late: format_file.Late, entry: *const Entry, outcome: *const Outcome, buffer: *[format_file.late_bytes_max]u8) []const u8 {
         const micros = outcome.micros -| entry.micros;
-        const json = entry.format().json;
-        // What nobody saw begin was answered in one go.
-        const first_us = if (entry.answered_us != 0) entry.answered_us -| entry.micros else micros;
         return switch (late) {
             .time => log.stamp.at(entry.wall_seconds).common(),
             .time_iso => log.stamp.at(entry.wall_seconds).iso(),
-            .status => if (outcome.status == 0) absent(json) else decimal(outcome.status, buffer[0..20]),
+            .status => if (outcome.status == 0) absent(entry) else decimal(outcome.status, buffer[0..20]),
             .bytes => decimal(outcome.body_bytes, buffer[0..20]),
             .bytes_or_dash => if (outcome.body_bytes == 0) "-" else decimal(outcome.body_bytes, buffer[0..20]),
             .duration => |unit| durationText(micros, unit, buffer),
-            .first_byte => |unit| if (outcome.status == 0) absent(json) else durationText(first_us, unit, buffer),
+            .first_byte => |unit| if (outcome.status == 0)
+                absent(entry)
+            else // what nobody saw begin was answered in one go
+                durationText(if (entry.answered_us != 0) entry.answered_us -| entry.micros else micros, unit, buffer),
             .connection => switch (outcome.end) {
                 .cut_short => "X",
                 .goes_on => "+",
@@ -231,8 +231,8 @@ pub const AccessLog = struct {
         };
     }
 
-    fn absent(json: bool) []const u8 {
-        return if (json) "null" else "-";
+    fn absent(entry: *const Entry) []const u8 {
+        return if (entry.format().json) "null" else "-";
     }
 
     fn durationText(micros: u64, unit: format_file.Unit, buffer: *[format_file.late_bytes_max]u8) []const u8 {

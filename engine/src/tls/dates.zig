@@ -24,6 +24,7 @@ pub fn concern(validity: tls.Validity, path: []const u8, now_s: i64, diagnostic:
 const Moment = struct {
     seconds: i64,
 
+    /// "2026-11-21 07:09:37 UTC".
     pub fn format(moment: Moment, writer: *std.Io.Writer) std.Io.Writer.Error!void {
         // X.509 knows years from 0000 to 9999; nobody cares what day of 1960 it was.
         const since_epoch: std.time.epoch.EpochSeconds = .{ .secs = @intCast(@max(moment.seconds, 0)) };

@@ -30,7 +30,7 @@ sub _of_folder {
     my ($path) = @_;
     my ($volume, $folders) = File::Spec->splitpath(File::Spec->rel2abs($path));
     my $folder = File::Spec->catpath($volume, $folders, '');
-    return "$!" if !-e $folder;
+    return "$!"           if !-e $folder;
     return _text(ENOTDIR) if !-d $folder;
     return -w $folder && -x $folder ? undef : "$!";
 }

@@ -134,8 +134,8 @@ sub bytes_of {
 sub _json {
     my ($level, $text) = @_;
     require JSON::PP;
-    return JSON::PP->new->canonical->ascii->encode(
-        { time => _time(), level => $level, pid => $$, message => $text }) . "\n";
+    return JSON::PP->new->canonical->ascii->encode({ time => _time(), level => $level, pid => $$, message => $text })
+        . "\n";
 }
 
 sub error { my ($self, $text) = @_; return $self->_write(error => $text) }

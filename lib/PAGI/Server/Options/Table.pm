@@ -425,8 +425,7 @@ my @SECTIONS = (
                 engine => 'head_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'From the first byte of a request head to its end (408). A byte now and then does not extend it.',
+                about  => 'From the first byte of a request head to its end (408). A trickle does not extend it.',
             },
             {
                 name   => 'tls_handshake_timeout',
@@ -434,8 +433,7 @@ my @SECTIONS = (
                 engine => 'handshake_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'From accepting a TLS connection to the end of its handshake. A byte now and then does not extend it.',
+                about  => 'From accepting a TLS connection to the end of its handshake. A trickle does not extend it.',
             },
             {
                 name   => 'body_timeout',
@@ -527,16 +525,14 @@ my @SECTIONS = (
                 default => 'clf',
                 arg     => 'FORMAT',
                 live    => 1,
-                about   =>
-                    'C<clf>, C<combined>, C<common>, C<tiny>, C<json>, or L<percent atoms|PAGI::Server/ACCESS LOG>.',
+                about   => 'C<clf>, C<combined>, C<common>, C<tiny>, C<json>, or L<atoms|PAGI::Server/ACCESS LOG>.',
             },
             {
                 name   => 'access_log_buffer',
                 type   => 'integer',
                 engine => 'access_log_bytes',
                 live   => 1,
-                about  =>
-                    'Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped, and the drops are reported.',
+                about  => 'Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped and counted.',
             },
             {
                 name    => 'log_level',
@@ -552,8 +548,7 @@ my @SECTIONS = (
                 of      => [qw(text json)],
                 default => 'text',
                 live    => 1,
-                about   => 'C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>. C<text>: a line that begins'
-                    . q{ with the local time, unless it goes to systemd's journal, which adds it, or to a C<$SIG{__WARN__}>.},
+                about   => 'C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>.',
             },
             {
                 name    => 'quiet',

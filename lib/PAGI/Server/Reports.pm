@@ -1,0 +1,81 @@
+package PAGI::Server::Reports;
+
+use strict;
+use warnings;
+
+sub _notice {
+    my ($self, $rank, $text) = @_;
+    $self->{log}->ranked($rank, "PAGI: $text");
+    return;
+}
+
+sub _poll_failed {
+    my ($self, $reason) = @_;
+    $self->{log}->error("PAGI: the engine cannot wait for events: $reason");
+    return;
+}
+
+# What is about one request comes with [what happened, its scope, the number of its connection].
+sub _app_died {
+    my ($self, $exception, $about) = @_;
+    return $self->_report($exception, $about, "the application died $about->[0]: $exception");
+}
+
+sub _app_fell_short {
+    my ($self, undef, $about) = @_;
+    my $text = "the application ended $about->[0]";
+    return $self->_report("PAGI: $text", $about, $text);
+}
+
+sub _callback_died {
+    my ($self, $exception, $about) = @_;
+    return $self->_report($exception, $about, "a callback died: $exception");
+}
+
+sub _idle_timeout {
+    my ($self, undef, $about) = @_;
+    my ($name, $option) = $about->[0] eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
+    my $text = "$name idle timeout ($self->{options}{$option}s) - closing connection";
+    $self->{log}->warn('PAGI: ' . _place($about) . $text);
+    return;
+}
+
+sub _place {
+    my ($about) = @_;
+    my (undef, $scope, $connection) = @{ $about || [] } or return '';
+    return '' if !$connection;
+    my $client = !$scope ? '' : ref $scope->{client} ? join ':', @{ $scope->{client} } : 'unix';
+    return "connection $connection" . ($client && " ($client)") . ': ';
+}
+
+sub _report {
+    my ($self, $exception, $about, $text) = @_;
+    $self->{log}->error('PAGI: ' . _place($about) . $text);
+    my $on_error = $self->{options}{on_error} or return;
+    eval { $on_error->($exception, $about ? $about->[1] : undef); 1 }
+        or $self->{log}->error("PAGI: on_error died: $@");
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Reports - what goes wrong in requests, in the server's words
+
+=head1 DESCRIPTION
+
+A base class of L<PAGI::Server>: methods that L<Peregrine>'s bridge calls by their names, each with what it has to tell. They write to
+the server's log, and call C<on_error> for exceptions. What is about one request comes with what happened, its scope, and the number of
+its connection.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
