@@ -13,7 +13,7 @@ use Socket ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(refused);
+use TestTools   qw(has_ipv6 refused);
 use Time::HiRes qw(time);
 
 my $app = async sub {
@@ -25,11 +25,6 @@ my $app = async sub {
     await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
 };
-
-sub has_ipv6 {
-    my $socket = IO::Socket::IP->new(LocalHost => '::1', Listen => 1, LocalPort => 0);
-    return defined $socket;
-}
 
 subtest 'options' => sub {
     like(refused(), qr/app is required/, 'without an application');

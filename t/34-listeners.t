@@ -14,8 +14,8 @@ use PAGI::Server;
 use Socket qw(SOCK_STREAM);
 use Test::More;
 use TestServer;
-use TestTools qw(content wait_for);
-use TestTools qw(refused);
+use TestClient ();
+use TestTools  qw(content has_ipv6 refused wait_for);
 
 my $directory = File::Temp->newdir;
 my $app_file  = "$directory/app.pl";
@@ -80,8 +80,10 @@ subtest 'options' => sub {
         [ { listen => ['h:1,tls,tls'] },                   qr/setting 'tls' is given twice/ ],
         [ { listen => ['h:1,tls'] },                  qr/'h:1,tls' is to speak TLS, but there is no option 'ssl'/ ],
         [ { listen => ['h:1,cert=/none,key=/none'] }, qr/SSL certificate file not found: \/none/ ],
-        [ { socket_mode => 660 },    qr/option 'socket_mode' must be an octal mode from 0000 to 0777, not '660'/ ],
-        [ { socket_mode => '0600' }, qr/option 'socket_mode' is given, but no Unix socket/ ],
+        [ { socket_mode => 660 },   qr/option 'socket_mode' must be an octal mode from 0000 to 0777, not '660'/ ],
+        [ { socket_mode => '440' }, qr/option 'socket_mode' must be an octal mode from 0000 to 0777, not '440'/ ],
+        [ { listen      => ['/x,mode=9'] }, qr/socket_mode must be an octal mode from 0000 to 0777, not '9'/ ],
+        [ { socket_mode => '0600' },        qr/option 'socket_mode' is given, but no Unix socket/ ],
         [ { socket      => '/x', socket_group => 'no-such-group' }, qr/there is no group 'no-such-group'/ ],
     );
     for my $case (@wrong) {
@@ -96,7 +98,8 @@ subtest 'options' => sub {
         '',
         'good ones'
     );
-    is(PAGI::Server->new(app => $app, socket => 'x')->port, undef, 'a Unix socket has no port');
+    is(refused(app => $app, socket => '/x', socket_mode => oct '0660'), '',    'a mode as a number');
+    is(PAGI::Server->new(app => $app, socket => 'x')->port,             undef, 'a Unix socket has no port');
     my ($status, undef, $error) = TestServer->finish('--listen', 'h:x', $app_file);
     is($status, 2, 'a wrong flag');
     like(
@@ -104,6 +107,19 @@ subtest 'options' => sub {
         qr/option --listen cannot have 'h:x': the port must be an integer from 0 to 65535, not 'x'/,
         '... is explained'
     );
+};
+
+subtest 'one port of both families' => sub {
+    plan skip_all => 'this machine has no IPv6' if !has_ipv6();
+    for my $hosts ([ '0.0.0.0', '[::]' ], [ '[::]', '0.0.0.0' ]) {
+        my $free   = IO::Socket::IP->new(LocalHost => '::', Listen => 1, LocalPort => 0)->sockport;
+        my $server = TestServer->command(map({ ('--listen', "$_:$free") } @$hosts), $app_file);
+        for my $host ('127.0.0.1', '::1') {
+            my $client = TestClient->new($free, host => $host)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+            is($client->response->{body}, "http $host $free $host", "@$hosts: $host");
+        }
+        is($server->stop, 0, '... and it stops');
+    }
 };
 
 subtest 'a Unix socket' => sub {

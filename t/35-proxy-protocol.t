@@ -183,6 +183,10 @@ subtest 'trusted peers' => sub {
     my $unix = IO::Socket::UNIX->new(Type => SOCK_STREAM, Peer => $path) or die $!;
     print {$unix} "PROXY TCP4 192.0.2.9 198.51.100.2 1234 443\r\n", REQUEST;
     like(do { local $/; <$unix> }, qr/192\.0\.2\.9 1234/, 'a Unix socket');
+    my $bare = IO::Socket::UNIX->new(Type => SOCK_STREAM, Peer => $path) or die $!;
+    print {$bare} REQUEST;
+    ok($mixed->wait_for_log(qr/PROXY protocol: there is no header \(connection \d+ of unix\)$/m),
+        'its peers have no port');
     $mixed->stop;
 
     my $strict = TestServer->start(app => $app, proxy_protocol => ['10.0.0.0/8']);

@@ -68,13 +68,20 @@ CONF
             lifespan_mode     => 'on',
             loop_type         => 'Epoll',
             lib               => [ '/a', '/b # c' ],
-            access_log_format => '%h \"%r\" # %s',
+            access_log_format => '%h "%r" # %s',
             access_log        => undef,
         },
         'is read'
     );
     my $marked = write_file('marked.conf', "\xef\xbb\xbfhost = h\n");
     is_deeply(PAGI::Server::ConfigFile->read($marked), { host => 'h' }, 'a byte order mark is no part of it');
+    for my $word (qw(off no None FALSE)) {
+        my $silent = write_file('silent.conf', "access-log = $word\n");
+        is_deeply(PAGI::Server::ConfigFile->read($silent), { access_log => undef }, "access-log = $word");
+    }
+    my $file = write_file('comment.conf', qq{access-log = "a.log" # the "main" one\n});
+    is_deeply(PAGI::Server::ConfigFile->read($file), { access_log => 'a.log' },
+        'quotes in a comment are no part of it');
 };
 
 subtest 'what is wrong in a file' => sub {
@@ -95,10 +102,19 @@ subtest 'what is wrong in a file' => sub {
             "access_log_format = combned\n",
             qr/line 1: option 'access_log_format' must be clf, combined.*not 'combned' \(it has no percent atom/
         ],
+        [ qq{access-log = "x\n}, qr/line 1: option 'access-log': quotes go around the whole value; one inside is/ ],
+        [ qq{access-log-format = "%r" %s\n}, qr/line 1: option 'access-log-format': quotes go around the whole value/ ],
         [ "workers = 4\n", qr/line 1: option 'workers' cannot be '4': several worker processes are not there yet/ ],
     );
     like(problem_of($_->[0]),              $_->[1], $_->[0] =~ s/\n/; /gr) for @cases;
     like(problem_of("# \xe4\nhost = h\n"), qr/\Awrong\.conf line 1: this is not UTF-8\z/, 'another encoding');
+    my $owned = write_file('owned.conf', "app = $app\n\nuser = no-such-user\n");
+    for my $flags ([], ['--check']) {
+        my ($status, undef, $error) = run_command('-c', $owned, @$flags);
+        is($status, 2, "a user that is not there, @$flags");
+        like($error, qr/owned\.conf line 3: option --user: there is no user 'no-such-user'/,
+            '... is found in the file');
+    }
     my ($status, undef, $error) = run_command('-c', 'one', '-c', 'two');
     is($status, 2, 'two files: status 2');
     like($error, qr/\Apagi-server: option --config is given twice$/m, '... and why');

@@ -199,6 +199,7 @@ subtest 'flags' => sub {
 
     my %wrong = (
         'must be given together'                  => [ '--ssl-cert', 'x' ],
+        '--ssl-ca needs --ssl-cert and --ssl-key' => [ '--ssl-ca',   'x' ],
         'SSL certificate file not found: x'       => [ '--ssl-cert', 'x',                 '--ssl-key', 'y' ],
         'unknown cipher RUBBISH'                  => [ @pair,        '--ssl-ciphers',     'RUBBISH' ],
         "min-version must be one of .*'1'"        => [ @pair,        '--ssl-min-version', '1' ],

@@ -1078,6 +1078,8 @@ A place is a hash reference, or a word: an address, perhaps with settings behind
 
 Without a word about TLS, places with a port speak it if the server has the option C<ssl>, and Unix sockets do not.
 
+C<[::]:PORT> takes IPv4 connections too, unless another place has an IPv4 address at the same port.
+
 =head2 Unix sockets
 
 A socket file at which nobody listens, left by a server that was killed, is replaced; while somebody listens there, and when it

@@ -5,10 +5,11 @@ package TestTools;
 use strict;
 use warnings;
 
-use Exporter    qw(import);
-use Time::HiRes qw(sleep time);
+use Exporter       qw(import);
+use IO::Socket::IP ();
+use Time::HiRes    qw(sleep time);
 
-our @EXPORT_OK = qw(content patience refused wait_for);
+our @EXPORT_OK = qw(content has_ipv6 patience refused wait_for);
 
 # How long a test waits for what should come at once, in seconds. Where programs run much slower than here, as under script/vm,
 # PEREGRINE_PATIENCE says how many times as long.
@@ -24,6 +25,12 @@ sub content {
     local $/;
     my $text = <$in>;
     return defined $text ? $text : '';
+}
+
+# Whether this machine has an IPv6 address to listen at.
+sub has_ipv6 {
+    my $socket = IO::Socket::IP->new(LocalHost => '::1', Listen => 1, LocalPort => 0);
+    return defined $socket;
 }
 
 # Why PAGI::Server takes no such options; an empty string if it takes them.

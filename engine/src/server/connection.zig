@@ -92,6 +92,21 @@ pub const Connection = struct {
         return types.peerName(connection.peer_text.slice());
     }
 
+    /// The peer's address and port as logs name them: peers on Unix sockets have no port.
+    pub fn peerPlace(connection: *const Connection) PeerPlace {
+        return .{ .connection = connection };
+    }
+
+    const PeerPlace = struct {
+        connection: *const Connection,
+
+        /// Used by `{f}`.
+        pub fn format(place: PeerPlace, writer: *std.Io.Writer) std.Io.Writer.Error!void {
+            try writer.writeAll(place.connection.peerName());
+            if (place.connection.peer_text.len > 0) try writer.print(" port {d}", .{place.connection.peer_port});
+        }
+    };
+
     /// The open WebSocket of this connection, if it is one.
     pub fn websocket(connection: *const Connection) ?*WebSocket {
         return switch (connection.phase) {

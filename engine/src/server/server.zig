@@ -272,7 +272,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                     address.* = if (self.config.inheritedDescriptor(number)) |fd|
                         try acceptor.adopt(fd)
                     else
-                        try acceptor.listen(address.*, self.config.listenOptions(number, false));
+                        try acceptor.listen(address.*, self.config.listenOptions(self.addresses, number, false));
                     self.noteFile(number);
                 }
             }
@@ -323,7 +323,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                     const id = if (inherited) |fd|
                         try self.adopt(unit, fd)
                     else
-                        try unit.worker.listen(address.*, self.config.listenOptions(listener, self.units.len > 1));
+                        try unit.worker.listen(address.*, self.config.listenOptions(self.addresses, listener, self.units.len > 1));
                     if (number > 0) continue;
                     // Port 0 has become a real one, which the others share.
                     address.* = unit.worker.listenerAddress(id);

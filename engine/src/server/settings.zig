@@ -9,7 +9,8 @@ const ForwardedHeader = @import("client.zig").ForwardedHeader;
 
 /// All fields have defaults that suit a server on the open internet. What `init` needs later of slices it copies: they may go when it returns.
 pub const ServerConfig = struct {
-    /// Numeric IPv4 or IPv6 address to listen at, together with the server's port; "::" serves both families. Empty: only `listeners`.
+    /// Numeric IPv4 or IPv6 address to listen at, together with the server's port; "::" serves both families, unless
+    /// another place has an IPv4 address at the same port. Empty: only `listeners`.
     ip: []const u8 = "0.0.0.0",
     /// Further places to listen at.
     listeners: []const Place = &.{},
@@ -117,13 +118,22 @@ pub const ServerConfig = struct {
         };
     }
 
-    /// How to listen at the place with this number.
-    pub fn listenOptions(config: *const ServerConfig, number: usize, reuse_port: bool) io.ListenOptions {
+    /// How to listen at the place with this number, one of all `places`.
+    pub fn listenOptions(config: *const ServerConfig, places: []const io.Address, number: usize, reuse_port: bool) io.ListenOptions {
         const access: io.SocketAccess = if (config.placeAt(number)) |there| switch (there) {
             .unix => |unix| unix.access,
             .ip, .inherited => .{},
         } else .{};
-        return .{ .backlog = config.backlog, .reuse_port = reuse_port, .access = access };
+        return .{ .backlog = config.backlog, .reuse_port = reuse_port, .v6_only = isShared(places, number), .access = access };
+    }
+
+    /// "::" cannot stand for IPv4 as well where another place has an IPv4 address at its port.
+    fn isShared(places: []const io.Address, number: usize) bool {
+        const port = places[number].port() orelse return false;
+        for (places) |place| {
+            if (port != 0 and place == .v4 and place.v4.port == port) return true;
+        }
+        return false;
     }
 
     /// The limits of each worker. `streams`: the handler takes bodies in pieces.
@@ -194,6 +204,17 @@ test "addresses in order" {
     try std.testing.expectEqual(9, list[1].port().?);
     try std.testing.expectEqual(null, list[2].port());
     try std.testing.expectEqualStrings("", fault.text());
+}
+
+test "an IPv6 place leaves IPv4 to another place at the same port" {
+    const places = [_]io.Address{
+        try .parse("0.0.0.0", 80), try .parse("::", 80), try .parse("::", 81),  try .parse("::", 0),
+        try .parse("0.0.0.0", 0),  try .parse("::", 82), try .parse("::1", 82),
+    };
+    const config: ServerConfig = .{ .ip = "", .listeners = &@as([places.len]ServerConfig.Place, @splat(.{ .ip = .{ .address = "", .port = 0 } })) };
+    for ([_]bool{ true, true, false, false, false, false, false }, 0..) |expected, number| {
+        try std.testing.expectEqual(expected, config.listenOptions(&places, number, false).v6_only);
+    }
 }
 
 test "no address, no limit that could be kept: the fault names field, value and what is allowed" {

@@ -6,6 +6,9 @@ use warnings;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Options;
 
+# Values of access_log that mean none; a file of such a name is ./off.
+my %OFF = map { $_ => 1 } qw(off no false none);
+
 # What makes no sense in a file: it would read itself, or end before anything happens.
 my %NOT_HERE = map { $_ => 1 } qw(config check completion future_xs version help);
 
@@ -31,7 +34,7 @@ sub read {
         die \"$place: option '$name' is already set on line $line_of{$key}" if $line_of{$key} && !$option->{many};
         $line_of{$key} = $.;
         push @$noted, { option => $option, text => $text, line => $. };
-        my $word  = $key eq 'access_log' && $text eq 'off' ? undef : $text;
+        my $word  = $key eq 'access_log' && $OFF{ lc $text } ? undef : $text;
         my $value = PAGI::Server::CommandLine->values_of({ $key => $option->{many} ? [$word] : $word }, $place)->{$key};
         if ($option->{many}) { push @{ $values{$key} }, @$value }
         else                 { $values{$key} = $value }
@@ -64,8 +67,11 @@ sub _setting {
     return if $line eq '' || $line =~ /\A#/;
     my ($name, $text) = $line =~ /\A([\w-]+)\s*=\s*(.*)\z/s
         or die \"$place: expected 'option = value', not '$line'";
-    if ($text =~ /\A(["'])(.*)\1\s*(?:#.*)?\z/s) {
-        $text = $2;
+    if ($text =~ /\A(["'])/) {
+        my $quote = $1;
+        ($text) = $text =~ /\A$quote((?:\\$quote|[^$quote])*)$quote\s*(?:#.*)?\z/s
+            or die \"$place: option '$name': quotes go around the whole value; one inside is written as \\$quote";
+        $text =~ s/\\$quote/$quote/g;
     }
     else {
         $text =~ s/(?:\A|\s+)#.*\z//s;
@@ -91,7 +97,8 @@ PAGI::Server::ConfigFile - the configuration file of pagi-server
 =head1 DESCRIPTION
 
 Lines of C<option = value>. Names are those of L<PAGI::Server>'s options or of C<pagi-server>'s flags; dashes
-and underscores are the same. A value may be in quotes, C<#> begins a comment. C<access_log = off> means none.
+and underscores are the same. A value may be in quotes, with C<\"> for one inside; C<#> begins a comment.
+C<access_log = off> means none.
 
     # production
     app             = /srv/app/app.pl

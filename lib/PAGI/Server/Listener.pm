@@ -5,7 +5,7 @@ use warnings;
 
 use Errno  qw(EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT);
 use Socket qw(
-    AF_INET6 AF_UNIX AI_PASSIVE IPPROTO_IPV6 IPV6_V6ONLY NI_NUMERICHOST NI_NUMERICSERV SOCK_CLOEXEC
+    AF_INET AF_INET6 AF_UNIX AI_PASSIVE IPPROTO_IPV6 IPV6_V6ONLY NI_NUMERICHOST NI_NUMERICSERV SOCK_CLOEXEC
     SOCK_NONBLOCK SOCK_STREAM SOL_SOCKET SO_REUSEADDR SO_REUSEPORT getaddrinfo getnameinfo pack_sockaddr_in
     pack_sockaddr_in6 pack_sockaddr_un sockaddr_family unpack_sockaddr_in unpack_sockaddr_in6 unpack_sockaddr_un
 );
@@ -23,6 +23,8 @@ my %PLAN = (tcp => \&_plan_tcp, unix => \&_plan_unix, inherited => \&_open_inher
 sub open_all {
     my ($class, $places, %args) = @_;
     my @opened;
+    $args{addresses} = { map { $_->{kind} eq 'tcp' ? ($_ => [ _resolve(_about($_)) ]) : () } @$places };
+    $args{ports_v4}  = { map { _ports_v4($_, $args{addresses}{$_}) } @$places };
     for my $place (@$places) {
         my @new = eval { $OPEN{ $place->{kind} }->($place, \%args) };
         if (!@new) {
@@ -71,17 +73,28 @@ sub _failure {
 
 sub _open_tcp {
     my ($place, $args) = @_;
-    my %about     = (host => $place->{host}, port => $place->{port});
-    my @addresses = _resolve(\%about);
-    my $attempts  = $place->{port} == 0 && @addresses > 1 ? PORT_ATTEMPTS : 1;
+    my $addresses = $args->{addresses}{$place};
+    my $attempts  = $place->{port} == 0 && @$addresses > 1 ? PORT_ATTEMPTS : 1;
     my $error;
     for (1 .. $attempts) {
-        my @listeners = eval { _open_on(\@addresses, \%about, $args) };
+        my @listeners = eval { _open_on($addresses, _about($place), $args) };
         return @listeners if @listeners;
         $error = $@;
         last if !ref $error || $error->{errno} != EADDRINUSE;
     }
     die $error;
+}
+
+sub _about {
+    my ($place) = @_;
+    return { map { $_ => $place->{$_} } qw(host port) };
+}
+
+# The port of a place that has IPv4 addresses: there another place's `::` can only stand for IPv6.
+sub _ports_v4 {
+    my ($place, $addresses) = @_;
+    return if !$place->{port};
+    return map { $_->{family} == AF_INET ? ($place->{port} => 1) : () } @{ $addresses || [] };
 }
 
 # All addresses of a host, each once, in the resolver's order.
@@ -128,7 +141,7 @@ sub _open_on {
     my ($addresses, $about,  $args)      = @_;
     my ($chosen,    $reason, @listeners) = ($about->{port});
     for my $address (@$addresses) {
-        my $socket = _open_one($address, $chosen, @$addresses > 1, $args);
+        my $socket = _open_one($address, $chosen, @$addresses > 1 || $args->{ports_v4}{$chosen}, $args);
         if (!$socket) {
             my $failure = _failure($about, "$!", $! + 0);
             die $failure if $! != EADDRNOTAVAIL && $! != EAFNOSUPPORT;
@@ -242,7 +255,8 @@ PAGI::Server::Listener - listening sockets for the places that were asked for
 
 A host is an IPv4 address, an IPv6 address (C<::1>, or C<[::1]>) or a name. A name is listened to on
 every address that it has: C<localhost> on C<127.0.0.1> and C<::1> where both exist. With port 0 all of
-them share one free port. C<::> alone takes IPv4 connections too, where the system allows that.
+them share one free port. C<::> takes IPv4 connections too, where the system allows that, unless another place has an
+IPv4 address at the same port.
 
 A Unix socket takes the place of a socket file at which nobody listens; any other file stays.
 

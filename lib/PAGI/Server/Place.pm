@@ -3,6 +3,7 @@ package PAGI::Server::Place;
 use strict;
 use warnings;
 
+use B ();
 use File::Spec;
 use Peregrine;
 
@@ -204,12 +205,19 @@ sub _inherited {
 
 # ---- Values -----------------------------------------------------------------------------------------
 
-# Permission bits: '0660', or the number that Perl makes of 0660.
+# Permission bits: '0660', or the number that Perl makes of 0660. A word without the 0, '440', could be meant in
+# either way.
 sub mode {
     my ($value) = @_;
-    return oct $value if defined $value && !ref $value && $value =~ /\A0[0-7]{1,4}\z/ && oct $value <= oct '0777';
-    return $value + 0 if defined $value && !ref $value && $value =~ /\A(?:0|[1-9][0-9]{0,2})\z/ && $value <= oct '0777';
+    my $bits = _is_integer($value) ? $value : ($value // '') =~ /\A0[0-7]{1,4}\z/ ? oct $value : -1;
+    return $bits + 0 if $bits >= 0 && $bits <= oct '0777';
     die "socket_mode must be an octal mode from 0000 to 0777, not '" . ($value // 'undef') . "'\n";
+}
+
+# As opposed to a word that looks like one.
+sub _is_integer {
+    my ($value) = @_;
+    return B::svref_2object(\$value)->FLAGS & B::SVf_IOK;
 }
 
 # Networks as the engine reads them: a list as one string; undef if nothing is said about them.

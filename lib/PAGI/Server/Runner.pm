@@ -35,7 +35,7 @@ sub run {
     my $status = eval { $self->_run(@arguments) };
     return $status if defined $status;
     my $error = $@;
-    return $self->_misused($$error) if ref $error eq 'SCALAR';
+    return $self->_misused($self->_located($$error)) if ref $error eq 'SCALAR';
     return $self->_failed($error);
 }
 
@@ -180,7 +180,7 @@ sub _server {
     my $options    = $self->{options};
     my %for_server = map { $_ => $options->{$_} } grep { PAGI::Server::Options::is_known($_) } keys %$options;
     my $ssl        = eval { PAGI::Server::TLS::from_options($options) };
-    die \$self->_located(_line($@)) if $@;
+    die \_line($@) if $@;
     $for_server{ssl}        = $ssl                                            if $ssl;
     $for_server{extensions} = { map { $_ => {} } @{ $options->{extension} } } if $options->{extension};
     my $class = $options->{server};
@@ -201,12 +201,13 @@ sub _server {
     $problem =~ s/\APAGI::Server: //;
     $problem =~ s/ at \S+ line \d+\.?\s*\z//;
     $problem = PAGI::Server::TLS::in_flags($problem, $options) if $ssl && $problem !~ /\Aoption 'listen'/;
-    die \$self->_located($problem);
+    die \$problem;
 }
 
+# What is wrong with a value from the configuration file says where it stands there.
 sub _located {
     my ($self, $problem) = @_;
-    return PAGI::Server::ConfigFile->located($problem, $self->{options}{config}, @{ $self->{noted} });
+    return PAGI::Server::ConfigFile->located($problem, $self->{options}{config}, @{ $self->{noted} || [] });
 }
 
 # ---- Running ------------------------------------------------------------------------------------
@@ -331,9 +332,9 @@ sub _check {
 
 sub _shown {
     my ($option, $value) = @_;
-    return 'off'  if !defined $value;
+    return 'off' if !defined $value;
     return $value if $value !~ /[#"'\n]|\A\s|\s\z/;
-    return "'$value'";
+    return "'" . $value =~ s/'/\\'/gr . "'";
 }
 
 sub _version {

@@ -256,7 +256,10 @@ my %KEY = (
 sub from_options {
     my ($options) = @_;
     return if !grep { /\Assl_/ && $options->{$_} } keys %$options;
-    my %ssl = map { $KEY{$_} => $options->{$_} } grep { defined $options->{$_} } keys %KEY;
+    my %ssl    = map  { $KEY{$_} => $options->{$_} } grep { defined $options->{$_} } keys %KEY;
+    my ($lone) = grep { /\Assl_/ && $options->{$_} && !/\Assl_(?:cert|key)\z/ } sort keys %$options;
+    die '--' . $lone =~ tr/_/-/r . " needs --ssl-cert and --ssl-key\n"
+        if $lone && !defined $ssl{cert_file} && !defined $ssl{key_file};
     die "options --ssl-cert and --ssl-key must be given together\n"
         if !defined $ssl{cert_file} || !defined $ssl{key_file};
     $ssl{verify_client} = 'request'                                      if $options->{ssl_request_client};

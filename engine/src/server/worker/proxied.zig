@@ -77,8 +77,8 @@ pub fn Proxied(comptime W: type) type {
             const connection = &peer.connection;
             if (w.troubles.header.add(w.now)) |others| {
                 var buffer: [256]u8 = undefined;
-                w.say(.warn, &buffer, "PROXY protocol: {s} (connection {d} of {s} port {d}){f}", .{
-                    reason, connection.number, connection.peerName(), connection.peer_port, others,
+                w.say(.warn, &buffer, "PROXY protocol: {s} (connection {d} of {f}){f}", .{
+                    reason, connection.number, connection.peerPlace(), others,
                 });
             }
             w.close(peer);

@@ -159,8 +159,8 @@ pub fn Secure(comptime W: type) type {
         fn noteFailure(w: *W, peer: *Peer, reason: []const u8) void {
             const others = w.troubles.handshake.add(w.now) orelse return;
             var buffer: [256]u8 = undefined;
-            w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {s} port {d}){f}", .{
-                reason, peer.connection.number, peer.connection.peerName(), peer.connection.peer_port, others,
+            w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {f}){f}", .{
+                reason, peer.connection.number, peer.connection.peerPlace(), others,
             });
         }
 
