@@ -24,7 +24,10 @@ pub const Door = struct {
     /// What the last peregrine_tls_info_of points to.
     client_chain: std.ArrayList(types.Text) = .empty,
 
+    /// The exchange that C acts on.
     fn find(door: *Door, ticket: types.Ticket) ?*peregrine.Exchange {
+        // Deadlines begin with what it does. While it handles events the round has just been; otherwise that may be long ago.
+        if (!door.busy) door.worker.now = door.worker.io.now();
         return door.worker.find(@fromBackingInt(ticket));
     }
 

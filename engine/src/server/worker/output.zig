@@ -115,7 +115,8 @@ pub fn Output(comptime W: type) type {
         pub fn read(w: *W, exchange: *Exchange) error{OutOfMemory}!void {
             const peer = peerOfExchange(exchange);
             const connection = &peer.connection;
-            if (!exchange.want(w.now)) return;
+            // Not `w.now`: the handler that asks may have taken its time since the round began.
+            if (!exchange.want(w.io.now())) return;
             if (connection.session.takeContinue()) |interim| try connection.outbox.append(&w.pool, interim);
             w.cork(peer);
         }
@@ -333,9 +334,9 @@ pub fn Output(comptime W: type) type {
             }
         }
 
-        /// The kernel took less than it was given.
+        /// The kernel took less than it was given. The peer has its time from now on: a handler may have taken its own since the round began.
         pub fn block(w: *W, peer: *Peer) void {
-            if (peer.connection.output == .open) peer.connection.output = .{ .blocked = .begin(w.now) };
+            if (peer.connection.output == .open) peer.connection.output = .{ .blocked = .begin(w.io.now()) };
         }
 
         /// The connection died under a send; false, for `flush`.
@@ -409,7 +410,7 @@ pub fn Output(comptime W: type) type {
             // Where the kernel makes TLS records, the end would overtake one that waits for room; close_notify has said it already.
             const by_kernel = if (connection.tunnel) |tunnel| tunnel.session.isSealedByKernel() else false;
             if (!by_kernel) w.io.shutdownSend(peer.socket);
-            connection.phase = .{ .lingering = .{ .since = w.now } };
+            connection.phase = .{ .lingering = .{ .since = w.io.now() } };
             w.arm(peer);
         }
     };
