@@ -194,3 +194,66 @@ const Client = struct {
         _ = linux.close(client.fd);
     }
 };
+
+/// Answers with more than the network holds.
+const Large = struct {
+    allocator: std.mem.Allocator,
+
+    const body: [300_000]u8 = @splat('L');
+
+    pub fn init(allocator: std.mem.Allocator) !*Large {
+        const self = try allocator.create(Large);
+        self.* = .{ .allocator = allocator };
+        return self;
+    }
+
+    pub fn deinit(self: *Large) void {
+        self.allocator.destroy(self);
+    }
+
+    pub fn handleRequest(_: *Large, _: *per.Request, response: *per.Response) void {
+        _ = response.setBody(&body) catch unreachable; // far below the limit
+    }
+};
+
+/// A server that gives a reader of 500 bytes in a second all the time that it needs, and others five seconds, behind a kernel that tells of room
+/// when a third of its megabyte is free.
+fn slowBench(seed: u64) !per.Simulation(Large) {
+    return .init(gpa, .{ .limits = .{ .write_ms = 5000, .write_rate_min = 500, .idle_ms = 0 } }, .{ .seed = seed, .window_bytes = 200_000, .room_permille = 333 });
+}
+
+test "a reader that is slow but not too slow gets everything, though the kernel tells late of what it took" {
+    for (0..4) |seed| {
+        var bench = try slowBench(seed);
+        defer bench.deinit();
+        const client = try bench.connect();
+        client.paused = true;
+        try client.send(get);
+        try bench.settle();
+        var got: usize = 0;
+        while (client.ended() == null and got < Large.body.len) {
+            got += (try client.peer.readSome(1000)).len;
+            try bench.advance(1000);
+        }
+        try testing.expect(got >= Large.body.len);
+    }
+}
+
+test "a reader that takes too little is cut in its time, whatever its kernel took at once" {
+    for ([_]usize{ 0, 100 }) |piece| {
+        var bench = try slowBench(1);
+        defer bench.deinit();
+        const client = try bench.connect();
+        client.paused = true;
+        try client.send(get);
+        try bench.settle();
+        _ = try client.peer.readSome(50_000);
+        var seconds: usize = 0;
+        while (bench.worker().peers.count > 0) : (seconds += 1) {
+            try testing.expect(seconds < 8);
+            _ = try client.peer.readSome(piece);
+            try bench.advance(1000);
+        }
+        try testing.expect(seconds >= 5);
+    }
+}

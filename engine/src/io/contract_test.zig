@@ -174,6 +174,8 @@ fn noRoomNoEvent(comptime Harness: type) !void {
     const before = stage.logs[0].sents;
     try stage.quiet();
     try testing.expectEqual(before, stage.logs[0].sents);
+    const held = stage.harness.io.held(socket);
+    try testing.expect(held > 0);
     var got: std.ArrayList(u8) = .empty;
     defer got.deinit(testing.allocator);
     while (stage.logs[0].sents == before) {
@@ -181,6 +183,7 @@ fn noRoomNoEvent(comptime Harness: type) !void {
         try stage.round();
     }
     try stage.quiet();
+    try testing.expect(stage.harness.io.held(socket) < held);
     try testing.expectEqual(before + 1, stage.logs[0].sents);
 
     // Once the send is not waiting any more, bytes that come in say nothing about room.

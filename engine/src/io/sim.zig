@@ -53,6 +53,8 @@ pub const Sim = struct {
         seed: u64 = 0,
         /// What is on its way in each direction at most; more does not fit.
         window_bytes: u32 = 64 * 1024,
+        /// How much of the window has to be free before a blocked sender hears of it, out of 1000. Linux waits for a third.
+        room_permille: u16 = 0,
         /// A receive finds only a random part of what is there.
         short_read_permille: u16 = 300,
         /// Something that is due is not reported in this round.
@@ -236,6 +238,11 @@ pub const Sim = struct {
 
     /// A simulated peer never vanishes without a word: nothing to find out.
     pub fn probe(_: *Sim, _: Socket) void {}
+
+    /// Bytes of sends that the peer has not read yet.
+    pub fn held(self: *Sim, socket: Socket) u64 {
+        return self.links.items[self.addedSlot(socket).link].to_peer.unread().len;
+    }
 
     /// The listeners of a simulated network have no wildcard addresses.
     pub fn localAddress(_: *Sim, _: Socket) ?Address {
@@ -440,8 +447,9 @@ pub const Sim = struct {
     }
 
     fn hasRoomAgain(self: *const Sim, slot: *const Slot) bool {
-        const room = self.links.items[slot.link].to_peer.unread().len < self.options.window_bytes;
-        return room and slot.stall == .rounds and slot.stall.rounds == 0;
+        const room: u64 = self.options.window_bytes - self.links.items[slot.link].to_peer.unread().len;
+        const much = room > 0 and room * 1000 >= @as(u64, self.options.window_bytes) * self.options.room_permille;
+        return much and slot.stall == .rounds and slot.stall.rounds == 0;
     }
 
     fn visit(self: *Sim, index: u32) ?Event {

@@ -467,6 +467,9 @@ pub fn readFileAt(file: Fd, buffer: []u8, offset: u64) Moved {
     }
 }
 
+/// Bytes that were sent and that the peer has not acknowledged; 0 where the kernel does not tell.
+pub const heldBytes = here.heldBytes;
+
 /// Makes the coming close a reset.
 pub fn resetOnClose(fd: Fd) void {
     const linger = extern struct { onoff: c_int, seconds: c_int };

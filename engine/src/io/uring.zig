@@ -304,6 +304,11 @@ pub const Uring = struct {
         sys.probePeer(@backingInt(socket));
     }
 
+    /// Bytes of sends that the kernel holds, since the peer has not taken them yet.
+    pub fn held(_: *Uring, socket: Socket) u64 {
+        return sys.heldBytes(@backingInt(socket));
+    }
+
     /// The address that the peer connected to; null if the kernel does not tell.
     pub fn localAddress(_: *Uring, socket: Socket) ?Address {
         return socket_room.localAddress(@backingInt(socket)) catch null;

@@ -3,11 +3,11 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const http1 = @import("protocol").http1;
+const Blockage = @import("blockage.zig").Blockage;
 const Config = @import("config.zig").Config;
 const Exchange = @import("exchange.zig").Exchange;
 const Input = @import("input.zig").Input;
 const Outbox = @import("outbox.zig").Outbox;
-const Stall = @import("stall.zig").Stall;
 const Ticket = @import("slab.zig").Ticket;
 const Tunnel = @import("tunnel.zig").Tunnel;
 const Timer = @import("timer.zig").Timer;
@@ -24,7 +24,7 @@ pub const Connection = struct {
     tunnel: ?*Tunnel = null,
     phase: Phase,
     /// The kernel took less than it was given; it will say when there is room.
-    output: union(enum) { open, blocked: Stall } = .open,
+    output: union(enum) { open, blocked: Blockage } = .open,
     /// The peer has ended its sending side.
     peer_ended: bool = false,
     /// In the worker's list of connections with output or input to look at before it waits again.
@@ -175,7 +175,16 @@ pub const Connection = struct {
         };
         return switch (connection.output) {
             .open => reading,
-            .blocked => |stall| @min(reading, stall.deadline(config.write_ms)),
+            .blocked => |blockage| @min(reading, blockage.stall.deadline(config.write_ms)),
+        };
+    }
+
+    /// When to look at it again, at the latest: at its deadline, or earlier at what a slow peer has taken.
+    pub fn attentionAt(connection: *const Connection, config: *const Config) u64 {
+        const at = connection.deadline(config);
+        return switch (connection.output) {
+            .open => at,
+            .blocked => |*blockage| @min(at, blockage.lookAt(config.write_ms)),
         };
     }
 
@@ -205,7 +214,7 @@ pub const Connection = struct {
         if (now < connection.deadline(config)) return .not_yet;
         switch (connection.output) {
             .open => {},
-            .blocked => |stall| if (now >= stall.deadline(config.write_ms)) return .write_stalled,
+            .blocked => |blockage| if (now >= blockage.stall.deadline(config.write_ms)) return .write_stalled,
         }
         return switch (connection.phase) {
             .idle => if (connection.surplus) .turn_away else .close,
@@ -265,10 +274,10 @@ test "a blocked output has its own deadline, moved by what the peer takes" {
         .phase = .farewell,
         .number = 1,
         .listener = 0,
-        .output = .{ .blocked = .begin(0) },
+        .output = .{ .blocked = .begin(0, 0) },
     };
     try std.testing.expectEqual(.write_stalled, connection.overdue(1000, &config));
-    connection.output.blocked.progress(50, config.write_rate_min, 800);
+    connection.output.blocked.stall.progress(50, config.write_rate_min, 800);
     try std.testing.expectEqual(.not_yet, connection.overdue(1499, &config));
     try std.testing.expectEqual(.write_stalled, connection.overdue(1500, &config));
 }

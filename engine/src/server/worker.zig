@@ -267,6 +267,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const Outcome = output.Outcome;
         pub const FileError = output.FileError;
         pub const find = output.find;
+        const lookAtBlockage = output.lookAtBlockage;
         pub const start = output.start;
         pub const inform = output.inform;
         pub const write = output.write;
@@ -436,6 +437,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             while (w.wheel.expire(w.now)) |due| {
                 const peer: *Peer = @fieldParentPtr("timer", due);
                 const connection = &peer.connection;
+                w.lookAtBlockage(peer);
                 switch (connection.overdue(w.now, &w.config)) {
                     .not_yet => w.arm(peer),
                     .close => w.close(peer),
@@ -469,7 +471,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Sets the connection's timer to its deadline and its socket to be read or not.
         pub fn arm(w: *Self, peer: *Peer) void {
-            w.wheel.set(&peer.timer, peer.connection.deadline(&w.config));
+            w.wheel.set(&peer.timer, peer.connection.attentionAt(&w.config));
             const pause = !peer.connection.wantsReceive();
             if (pause == peer.connection.paused) return;
             peer.connection.paused = pause;

@@ -36,6 +36,17 @@ pub const Peer = struct {
         return link.lent.unread();
     }
 
+    /// The same, but at most so many bytes: a slow reader.
+    pub fn readSome(self: Peer, max: usize) error{OutOfMemory}![]const u8 {
+        const link = self.endpoint();
+        link.lent.clear();
+        const part = link.to_peer.unread()[0..@min(max, link.to_peer.unread().len)];
+        @memcpy(try link.lent.reserve(self.sim.gpa, part.len), part);
+        link.lent.commit(part.len);
+        link.to_peer.consume(part.len);
+        return link.lent.unread();
+    }
+
     /// Ends this peer's sending side; it can still read.
     pub fn shutdown(self: Peer) void {
         const link = self.endpoint();

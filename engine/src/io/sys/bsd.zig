@@ -91,6 +91,17 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
     return .{ .done = @intCast(sent) };
 }
 
+/// FIONWRITE of FreeBSD (sys/filio.h), SO_NWRITE of macOS (sys/socket.h).
+pub fn heldBytes(fd: Fd) u64 {
+    var bytes: c_int = 0;
+    var length: c.socklen_t = @sizeOf(c_int);
+    const rc = if (is_mac)
+        c.getsockopt(fd, c.SOL.SOCKET, c.SO.NWRITE, &bytes, &length)
+    else
+        c.ioctl(fd, @bitCast(@as(u32, 0x4004_6677)), &bytes);
+    return if (rc == 0) @intCast(@max(bytes, 0)) else 0;
+}
+
 /// What the kernel tells of a file (man 2 fstat).
 pub const Info = c.Stat;
 

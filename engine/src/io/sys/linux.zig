@@ -53,6 +53,13 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
     return sys.moved(linux.sendfile(fd, file, &position, length));
 }
 
+/// SIOCOUTQ of man 7 tcp; of a unix socket, the memory that they take.
+pub fn heldBytes(fd: Fd) u64 {
+    var bytes: c_int = 0;
+    if (linux.errno(linux.ioctl(fd, linux.T.IOCOUTQ, @intFromPtr(&bytes))) != .SUCCESS) return 0;
+    return @intCast(@max(bytes, 0));
+}
+
 /// What the kernel tells of a file (man 2 statx).
 pub const Info = linux.Statx;
 

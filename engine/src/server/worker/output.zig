@@ -326,17 +326,29 @@ pub fn Output(comptime W: type) type {
         pub fn took(w: *W, peer: *Peer, len: usize) void {
             switch (peer.connection.output) {
                 .open => {},
-                .blocked => |*stall| stall.progress(len, w.config.write_rate_min, w.now),
+                .blocked => |*blockage| blockage.took(len),
             }
-            switch (peer.connection.phase) {
-                .exchange => |exchange| exchange.active_at = w.now,
-                else => {},
-            }
+            noteProgress(w, peer);
         }
 
         /// The kernel took less than it was given. The peer has its time from now on: a handler may have taken its own since the round began.
         pub fn block(w: *W, peer: *Peer) void {
-            if (peer.connection.output == .open) peer.connection.output = .{ .blocked = .begin(w.io.now()) };
+            if (peer.connection.output == .open) peer.connection.output = .{ .blocked = .begin(w.io.held(peer.socket), w.io.now()) };
+        }
+
+        /// Notes what a slow peer took out of the kernel's hands.
+        pub fn lookAtBlockage(w: *W, peer: *Peer) void {
+            switch (peer.connection.output) {
+                .open => {},
+                .blocked => |*blockage| if (blockage.look(w.io.held(peer.socket), w.config.write_rate_min, w.now) > 0) noteProgress(w, peer),
+            }
+        }
+
+        fn noteProgress(w: *W, peer: *Peer) void {
+            switch (peer.connection.phase) {
+                .exchange => |exchange| exchange.active_at = w.now,
+                else => {},
+            }
         }
 
         /// The connection died under a send; false, for `flush`.

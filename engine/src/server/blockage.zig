@@ -1,0 +1,58 @@
+//! An output of which the kernel takes no more for now: how much of its patience the peer has used up. A kernel that holds megabytes says
+//! that there is room again when a good part of them is gone, so what a slow peer takes meanwhile is only to be seen by looking.
+//! Refuses to know: how the kernel is asked, and what happens when patience ends.
+const std = @import("std");
+const Stall = @import("stall.zig").Stall;
+const Timer = @import("timer.zig").Timer;
+
+/// A peer that is waited for.
+pub const Blockage = struct {
+    stall: Stall,
+    /// Bytes that the kernel held when somebody looked last, and those that it took since.
+    held: u64,
+    looked_at: u64,
+
+    /// Looks within the time that a peer has which takes nothing: what it takes at once (its own kernel does) is not to count as late.
+    const looks = 8;
+
+    /// The kernel holds so many bytes, and takes no more.
+    pub fn begin(held: u64, now: u64) Blockage {
+        return .{ .stall = .begin(now), .held = held, .looked_at = now };
+    }
+
+    /// The kernel took so many bytes more.
+    pub fn took(blockage: *Blockage, bytes: u64) void {
+        blockage.held += bytes;
+    }
+
+    /// The kernel holds so many bytes now: what is missing was taken by the peer, and pays. How much that is. `rate` as in `Stall.progress`.
+    pub fn look(blockage: *Blockage, held: u64, rate: u32, now: u64) u64 {
+        const taken = blockage.held -| held;
+        blockage.held = held;
+        blockage.looked_at = now;
+        blockage.stall.progress(taken, rate, now);
+        return taken;
+    }
+
+    /// When to look next. `limit_ms` as in `Stall.deadline`.
+    pub fn lookAt(blockage: *const Blockage, limit_ms: u32) u64 {
+        if (limit_ms == 0) return Timer.never;
+        return @min(blockage.stall.deadline(limit_ms), blockage.looked_at + @max(limit_ms / looks, 1));
+    }
+};
+
+test "what the peer takes pays when somebody looks, and what the kernel takes does not" {
+    var blockage: Blockage = .begin(1000, 50);
+    try std.testing.expectEqual(150, blockage.lookAt(800));
+    try std.testing.expectEqual(20, blockage.look(980, 1000, 150));
+    try std.testing.expectEqual(870, blockage.stall.deadline(800));
+    try std.testing.expectEqual(250, blockage.lookAt(800));
+    blockage.took(500);
+    try std.testing.expectEqual(0, blockage.look(1480, 1000, 250));
+    try std.testing.expectEqual(870, blockage.stall.deadline(800));
+    try std.testing.expectEqual(1480, blockage.look(0, 1000, 350));
+    try std.testing.expectEqual(1150, blockage.stall.deadline(800));
+    try std.testing.expectEqual(Timer.never, blockage.lookAt(0));
+    // Its patience ends before the next look would come.
+    try std.testing.expectEqual(850, Blockage.lookAt(&.{ .stall = .begin(50), .held = 0, .looked_at = 840 }, 800));
+}
