@@ -217,7 +217,7 @@ const Large = struct {
 };
 
 /// A server that gives a reader of 500 bytes in a second all the time that it needs, and others five seconds, behind a kernel that tells of room
-/// when a third of its megabyte is free.
+/// when a third of what it may hold is free.
 fn slowBench(seed: u64) !per.Simulation(Large) {
     return .init(gpa, .{ .limits = .{ .write_ms = 5000, .write_rate_min = 500, .idle_ms = 0 } }, .{ .seed = seed, .window_bytes = 200_000, .room_permille = 333 });
 }

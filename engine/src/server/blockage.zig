@@ -13,7 +13,7 @@ pub const Blockage = struct {
     looked_at: u64,
 
     /// Looks within the time that a peer has which takes nothing: what it takes at once (its own kernel does) is not to count as late.
-    const looks = 8;
+    const looks = 32;
 
     /// The kernel holds so many bytes, and takes no more.
     pub fn begin(held: u64, now: u64) Blockage {
@@ -43,10 +43,10 @@ pub const Blockage = struct {
 
 test "what the peer takes pays when somebody looks, and what the kernel takes does not" {
     var blockage: Blockage = .begin(1000, 50);
-    try std.testing.expectEqual(150, blockage.lookAt(800));
+    try std.testing.expectEqual(75, blockage.lookAt(800));
     try std.testing.expectEqual(20, blockage.look(980, 1000, 150));
     try std.testing.expectEqual(870, blockage.stall.deadline(800));
-    try std.testing.expectEqual(250, blockage.lookAt(800));
+    try std.testing.expectEqual(175, blockage.lookAt(800));
     blockage.took(500);
     try std.testing.expectEqual(0, blockage.look(1480, 1000, 250));
     try std.testing.expectEqual(870, blockage.stall.deadline(800));
