@@ -272,7 +272,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                     address.* = if (self.config.inheritedDescriptor(number)) |fd|
                         try acceptor.adopt(fd)
                     else
-                        try acceptor.listen(address.*, self.config.listenOptions(self.addresses, number, false));
+                        acceptor.listen(address.*, self.config.listenOptions(self.addresses, number, false)) catch |err| return cannotListen(address.*, err);
                     self.noteFile(number);
                 }
             }
@@ -323,13 +323,19 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                     const id = if (inherited) |fd|
                         try self.adopt(unit, fd)
                     else
-                        try unit.worker.listen(address.*, self.config.listenOptions(self.addresses, listener, self.units.len > 1));
+                        unit.worker.listen(address.*, self.config.listenOptions(self.addresses, listener, self.units.len > 1)) catch |err| return cannotListen(address.*, err);
                     if (number > 0) continue;
                     // Port 0 has become a real one, which the others share.
                     address.* = unit.worker.listenerAddress(id);
                     self.noteFile(listener);
                 }
             }
+        }
+
+        /// Says which of the places it is.
+        fn cannotListen(address: io.Address, err: anytype) @TypeOf(err) {
+            if (err != error.OutOfMemory) complain("cannot listen at {f}: {t}", .{ address, err });
+            return err;
         }
 
         fn adopt(_: *Self, unit: *Unit, fd: i32) !u32 {
@@ -541,6 +547,7 @@ test {
     _ = @import("acceptor.zig");
     _ = @import("admission.zig");
     _ = @import("arena.zig");
+    _ = @import("blockage.zig");
     _ = @import("call.zig");
     _ = @import("compression.zig");
     _ = @import("config.zig");

@@ -1,4 +1,5 @@
-//! Creates a server from the package, serves a request over the simulated network, and ends with 1 if the answer is wrong.
+//! Creates a server from the package, serves a request over the simulated network, and ends with 1 if the answer is wrong, or if the log
+//! does not say at which address another server cannot listen.
 const std = @import("std");
 const per = @import("peregrine");
 
@@ -20,9 +21,29 @@ const Handler = struct {
     }
 };
 
+pub const std_options: std.Options = .{ .logFn = remember };
+var logged: [200]u8 = undefined;
+var logged_len: usize = 0;
+
+fn remember(comptime _: std.log.Level, comptime _: @EnumLiteral(), comptime format: []const u8, arguments: anytype) void {
+    const line = std.fmt.bufPrint(&logged, format, arguments) catch return;
+    logged_len = line.len;
+}
+
+/// The port is taken, whether threads accept or the one worker does.
+fn expectTaken(gpa: std.mem.Allocator, port: u16, workers: usize) !void {
+    if (per.Server(Handler).init(gpa, port, .{ .ip = "127.0.0.1", .worker_thread_count = workers })) |_| {
+        return error.NotTaken;
+    } else |err| if (err != error.AddressInUse) return err;
+    var buffer: [100]u8 = undefined;
+    const expected = try std.fmt.bufPrint(&buffer, "cannot listen at 127.0.0.1:{d}: AddressInUse", .{port});
+    if (!std.mem.eql(u8, expected, logged[0..logged_len])) return error.NotSaid;
+}
+
 pub fn main(init: std.process.Init) !void {
     const server = try per.Server(Handler).init(init.gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1 });
-    server.deinit();
+    defer server.deinit();
+    for ([_]usize{ 1, 2 }) |workers| try expectTaken(init.gpa, server.port(), workers);
 
     var simulation: per.Simulation(Handler) = try .init(init.gpa, .{ .handle_signals = false }, .{ .seed = 1 });
     defer simulation.deinit();
