@@ -497,6 +497,7 @@ fn createAndFree(allocator: std.mem.Allocator, backend: Backend) !void {
 test "defect 21: a server that cannot be created leaks nothing, on real sockets with acceptors" {
     for (backends) |backend| try testing.checkAllAllocationFailures(gpa, createAndFree, .{backend});
     // A port that is taken.
+    testing.log_level = .err; // the log says which one
     const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1 });
     defer server.deinit();
     try testing.expectError(error.AddressInUse, Server.init(gpa, server.port(), .{ .ip = "127.0.0.1", .worker_thread_count = 1 }));

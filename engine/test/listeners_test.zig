@@ -197,6 +197,8 @@ test "the file of another server stays, also when the start fails half way" {
     defer first.deinit();
     var other_buffer: [64]u8 = undefined;
     const other = try pathOf(&other_buffer, "second");
+    testing.log_level = .err; // the log says which one
+    defer testing.log_level = .warn;
     try testing.expectError(error.AddressInUse, Server.init(testing.allocator, 0, .{
         .ip = "",
         .worker_thread_count = 1,

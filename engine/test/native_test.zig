@@ -147,7 +147,10 @@ const Counter = struct {
             response.send() catch unreachable;
             self.open -= 1;
         }
-        if (request.findHeader("content-length") == null) self.open -= 1;
+        if (!request.hasBody()) {
+            self.open -= 1;
+            _ = response.setBody("no body") catch unreachable;
+        }
     }
 
     pub fn handleBody(self: *Counter, request: *per.Request, response: *per.Response, piece: []const u8, last: bool) void {
@@ -180,12 +183,28 @@ test "a streamed body comes in pieces, and the answer when it is complete" {
         try client.send("GET /next HTTP/1.1\r\nHost: h\r\n\r\n");
         try simulation.settle();
         try expectPart(client.text(), "\r\n\r\n/count: 200000 bytes, 1 end");
-        try expectEnd(client.text(), "Content-Length: 0\r\n" ++ date_line ++ "\r\n");
+        try expectEnd(client.text(), "Content-Length: 7\r\n" ++ date_line ++ "\r\nno body");
         try testing.expectEqual(0, simulation.handler().open);
     }
 }
 
 const date_line = "Date: Tue, 14 Nov 2023 22:13:20 GMT\r\n";
+
+test "handleBody has a last call for each request that has a body, and none for others" {
+    for (0..6) |seed| {
+        var simulation: per.Simulation(Counter) = try .init(gpa, .{}, .{ .seed = seed });
+        defer simulation.deinit();
+        inline for (.{
+            .{ "", "no body" },
+            .{ "Content-Length: 0\r\n", "no body" },
+            .{ "Transfer-Encoding: chunked\r\n", "/: 0 bytes, 1 end" },
+        }) |case| {
+            const tail = if (case[0].len > 20) "0\r\n\r\n" else "";
+            try expectEnd(try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\n" ++ case[0] ++ "\r\n" ++ tail), "\r\n\r\n" ++ case[1]);
+        }
+        try testing.expectEqual(0, simulation.handler().open);
+    }
+}
 
 test "a streamed request can be answered before its body, which is thrown away" {
     var simulation: per.Simulation(Counter) = try .init(gpa, .{}, .{ .seed = 2 });

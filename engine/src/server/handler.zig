@@ -10,8 +10,8 @@
 //! and, if it wants to, any of these (all run in the worker thread that owns the connection):
 //!
 //!     pub fn handleBody(self, request: *Request, response: *Response, piece: []const u8, last: bool) void
-//!         Request bodies come in pieces instead of whole: `handleRequest` is called with the head, this with each piece. The response is
-//!         sent when the call with `last` returns, or earlier by `response.send` or `response.end`.
+//!         Request bodies come in pieces instead of whole: `handleRequest` is called with the head, this with each piece, unless there is no
+//!         body (`request.hasBody`). The response is sent when the call with `last` returns, or earlier by `response.send` or `response.end`.
 //!     pub fn handleDrain(self, request: *Request, response: *Response) void
 //!         After `response.write` answered `.wait`: there is room again.
 //!     pub fn handleAbort(self, request: *Request, reason: Reason) void

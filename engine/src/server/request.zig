@@ -51,6 +51,16 @@ pub const Request = struct {
         return request.secure;
     }
 
+    /// Whether a body comes with it, which may turn out to be empty if it is chunked. `handleBody` is called for these requests only, and
+    /// for each of them a last time.
+    pub fn hasBody(request: *const Request) bool {
+        return switch (request.head.body) {
+            .none => false,
+            .counted => |length| length > 0,
+            .chunked => true,
+        };
+    }
+
     /// What TLS has agreed on: version, cipher suite, server name and more; null without TLS.
     pub fn security(request: *const Request) ?tls.Agreement {
         const tunnel = request.tunnel orelse return null;
