@@ -33,7 +33,7 @@ chdir "$folder/consumer" or die $!;
 ok run($ZIG, 'fetch', '--save=peregrine', "$folder/package"), 'zig fetch';
 ok run($ZIG, 'build'),                                        'a project that uses the package builds and runs';
 ok run($ZIG, 'build', 'check', '-Dprogram=readme.zig'),       'so does the program of the README';
-ok run($ZIG, 'build', 'test',  '-Dprogram=readme.zig'),       'its test passes, and its other pieces compile';
+ok run($ZIG, 'build', 'test', '-Dprogram=readme.zig'),        'its test passes, and its other pieces compile';
 chdir $home or die $!;
 my ($hash) = slurp("$folder/consumer/build.zig.zon") =~ /\.hash = "([^"]+)"/;
 unlink "$ENV{ZIG_GLOBAL_CACHE_DIR}/p/$hash.tar.gz" if $hash && $ENV{ZIG_GLOBAL_CACHE_DIR};
@@ -46,10 +46,11 @@ done_testing;
 
 # The pieces of the README, each where it belongs in a program: hooks in a handler, settings in a configuration.
 sub readme_tests (@blocks) {
-    my ($test)    = grep {/^test "/} @blocks;
-    my ($places)  = grep {/^\.listeners = /} @blocks;
-    my ($sockets) = grep {/handleUpgrade/} @blocks;
-    is scalar(grep { !defined } $test, $places, $sockets), 0, 'the README has its test, its listeners and its WebSockets';
+    my ($test)    = grep { /^test "/ } @blocks;
+    my ($places)  = grep { /^\.listeners = / } @blocks;
+    my ($sockets) = grep { /handleUpgrade/ } @blocks;
+    is scalar(grep { !defined } $test, $places, $sockets), 0,
+        'the README has its test, its listeners and its WebSockets';
     $sockets =~ s/\bHandler\b/Sockets/g;
     return <<~"ZIG";
         $test

@@ -331,8 +331,7 @@ pub fn Readiness(comptime Poller: type) type {
             self.close(socket);
         }
 
-        /// Makes the kernel ask a silent peer whether it is still there; an `ended` reset tells if it is not. Detects a peer that closed
-        /// both directions without a word about the second: it answers a probe with a reset once its own kernel forgot the socket.
+        /// Makes the kernel ask a silent peer whether it is still there: one whose kernel forgot the socket answers with a reset (`ended`).
         pub fn probe(_: *Self, socket: Socket) void {
             sys.probePeer(@backingInt(socket));
         }
