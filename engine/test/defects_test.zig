@@ -395,11 +395,12 @@ test "defect 17: small packets leave at once unless told otherwise, and descript
     };
 }
 
-test "defect 18: any number of accept threads works, 0 and 1 included" {
+test "defect 18: any number of accept threads works, 0 and 1 included, with the smallest stack that is allowed" {
     for (backends) |backend| for ([_]usize{ 0, 1, 2 }) |accepting| for ([_]usize{ 1, 3 }) |working| {
         const server: *Server = try .init(std.heap.smp_allocator, 0, .{
             .ip = "127.0.0.1",
             .worker_thread_count = working,
+            .worker_stack_size = 512 * 1024, // the least that is allowed
             .accept_thread_count = accepting,
             .io = backend,
         });

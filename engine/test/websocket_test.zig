@@ -194,11 +194,13 @@ test "defect 23: what has ended is closed, and its number reaches nobody" {
 }
 
 test "defect 24: masks, opcodes and UTF-8 are checked; pings and closes are answered" {
-    var space: [100]u8 = undefined;
+    var space: [140]u8 = undefined;
     const Case = struct { []const u8, u16 };
     const cases = [_]Case{
         .{ "\x81\x02hi", 1002 }, // not masked
-        .{ frame(space[0..20], 0xc1, "x"), 1002 }, // a reserved bit
+        .{ frame(space[0..20], 0xc1, "x"), 1002 }, // a reserved bit,
+        .{ frame(space[100..120], 0xa1, "x"), 1002 }, // another,
+        .{ frame(space[120..140], 0x91, "x"), 1002 }, // and the third
         .{ frame(space[20..40], 0x83, "x"), 1002 }, // a reserved opcode
         .{ frame(space[40..60], text_frame, "\xff"), 1007 },
         .{ frame(space[60..80], close_frame, "\x03\xe8"), 1000 },

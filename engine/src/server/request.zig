@@ -54,11 +54,7 @@ pub const Request = struct {
     /// Whether a body comes with it, which may turn out to be empty if it is chunked. `handleBody` is called for these requests only, and
     /// for each of them a last time.
     pub fn hasBody(request: *const Request) bool {
-        return switch (request.head.body) {
-            .none => false,
-            .counted => |length| length > 0,
-            .chunked => true,
-        };
+        return request.head.body != .none;
     }
 
     /// What TLS has agreed on: version, cipher suite, server name and more; null without TLS.

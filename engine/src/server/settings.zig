@@ -19,7 +19,8 @@ pub const ServerConfig = struct {
     tls: ?tls.ServerConfig = null,
     /// Threads that serve requests; 0: one per core.
     worker_thread_count: usize = 0,
-    /// Stack of each thread that the server starts, in bytes.
+    /// Stack of each thread that the server starts, in bytes: 512 KiB at least (glibc takes the program's thread-local variables from it,
+    /// and a quarter of a MiB of these is the standard library's), 1 GiB at most.
     worker_stack_size: usize = 1024 * 1024,
     /// Threads that only accept, and give each connection to the worker that has the fewest. 0: every worker accepts for itself, and the
     /// kernel spreads connections by a hash (SO_REUSEPORT), so a second server of the same user shares the port instead of being told
@@ -153,8 +154,16 @@ pub const ServerConfig = struct {
         return if (limit == 0) most else @min(limit, most);
     }
 
+    const stack_bytes_min = 512 * 1024;
+    const stack_bytes_max = 1024 * 1024 * 1024;
+
     /// Refuses limits that no worker could keep to; `fault` says which one.
     pub fn check(config: *const ServerConfig, fault: *Fault) error{OutOfRange}!void {
+        const stack_bytes = config.worker_stack_size;
+        if (stack_bytes < stack_bytes_min or stack_bytes > stack_bytes_max) {
+            fault.say("worker_stack_size is {d}, outside of its range: {d} to {d} (bytes)", .{ stack_bytes, stack_bytes_min, stack_bytes_max });
+            return error.OutOfRange;
+        }
         const option = config.limits.outOfRange() orelse return;
         const rule = option.rule;
         fault.say("limits.{s} is {d}, outside of its range: {d} to {d} ({t})", .{ option.name, option.default, rule.min, rule.max, rule.unit });
@@ -235,6 +244,7 @@ test "no address, no limit that could be kept: the fault names field, value and 
             .ip = "",
             .listeners = &.{.{ .inherited = .{ .descriptor = 0 } }},
         } },
+        .{ error.OutOfRange, "worker_stack_size is 1024, outside of its range: 524288 to 1073741824 (bytes)", .{ .worker_stack_size = 1024 } },
         .{ error.OutOfRange, "limits.body_rate_min is 0, outside of its range: 1 to 1073741824 (bytes_per_second)", .{
             .limits = .{ .body_rate_min = 0 },
         } },
