@@ -267,7 +267,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const Outcome = output.Outcome;
         pub const FileError = output.FileError;
         pub const find = output.find;
-        const lookAtBlockage = output.lookAtBlockage;
         pub const start = output.start;
         pub const inform = output.inform;
         pub const write = output.write;
@@ -437,7 +436,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             while (w.wheel.expire(w.now)) |due| {
                 const peer: *Peer = @fieldParentPtr("timer", due);
                 const connection = &peer.connection;
-                w.lookAtBlockage(peer);
+                output.lookAtBlockage(w, peer);
                 switch (connection.overdue(w.now, &w.config)) {
                     .not_yet => w.arm(peer),
                     .close => w.close(peer),
