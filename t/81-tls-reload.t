@@ -179,7 +179,8 @@ sub load {
             my $answer = $client && ask($client);
             next if defined $answer && $answer eq 'https';
             $bad++;
-            print STDERR '# ', $client == $kept ? 'kept' : 'new', ' connection: ', $answer // 'no answer', "\n" if $client;
+            print STDERR '# ', $client == $kept ? 'kept' : 'new', ' connection: ', $answer // 'no answer', "\n"
+                if $client;
         }
         POSIX::sigprocmask(POSIX::SIG_UNBLOCK, $term);
     }
