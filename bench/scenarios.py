@@ -73,8 +73,9 @@ SCENARIOS = (
         "Hello, 64 connections, latency at 70 % load",
         "An open loop: requests are due at random times, at 70 % of the rate that each server's CPU time per request under full load"
         " allows one core, and latency counts from when a request was due. `late` is what the load generator itself added, on the"
-        " average. When it finds that it or the server's core was stopped by the machine for a millisecond or longer (a thread that runs"
-        " before all others on the server's core wakes late), responses are set aside until the server has nothing left to do.",
+        " average. When it finds that it or the server's core was stopped by the machine for a quarter of a millisecond or longer (a"
+        " thread that runs before all others on the server's core wakes late), responses are set aside until the server has nothing left"
+        " to do.",
         (s.ZIG, s.NGINX, s.H2O),
         measure.latency,
         (

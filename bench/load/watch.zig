@@ -5,10 +5,10 @@ const std = @import("std");
 const linux = std.os.linux;
 const net = @import("net.zig");
 
-/// A core that is taken away for longer has been stopped.
-pub const stopped_ns = std.time.ns_per_ms;
-/// Often enough to be at most this wrong, at 1 to 2 % of the core.
-const period_ns = 200 * std.time.ns_per_us;
+/// A core that is taken away for longer has been stopped: some forty requests come meanwhile.
+pub const stopped_ns = 250 * std.time.ns_per_us;
+/// Often enough, at 2 to 3 % of the core.
+const period_ns = 100 * std.time.ns_per_us;
 
 /// How often the core has been stopped so far. Does not move once started; the thread ends with the process.
 pub const Watch = struct {
@@ -47,7 +47,7 @@ pub const Watch = struct {
     }
 };
 
-test "waking a millisecond late is a stop" {
+test "waking late is a stop" {
     try std.testing.expect(!Watch.isStop(1000, 1000 + stopped_ns));
     try std.testing.expect(Watch.isStop(1000, 1001 + stopped_ns));
 }
