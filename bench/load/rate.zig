@@ -11,6 +11,7 @@ const stopped_ns = @import("watch.zig").stopped_ns;
 
 /// Requests that may be due and wait for a free connection. More means that the server does not keep up at all.
 const waiting_max = 1 << 18;
+
 /// After the run, for what is under way.
 const grace_ns = 2 * std.time.ns_per_s;
 
@@ -207,7 +208,6 @@ test "what comes after a stop, ours or that of the server's core, is set aside" 
     try std.testing.expect(!load.setting_aside);
     load.look(11 * stopped_ns + 1);
     try std.testing.expect(load.setting_aside);
-    load.setting_aside = false;
     load.watch.stops.store(1, .release);
     for ([_]bool{ true, false }) |noticed| {
         load.setting_aside = false;

@@ -2,7 +2,6 @@
 //! for what waited meanwhile. A thread on that core, first in its line, wants to wake every so often; waking late is the proof.
 //! Refuses to know: what else runs there.
 const std = @import("std");
-const linux = std.os.linux;
 const net = @import("net.zig");
 
 /// A core that is taken away for longer has been stopped: some forty requests come meanwhile.

@@ -40,8 +40,9 @@ sub start {
     elsif ($target eq '-')                        { $descriptor = fileno STDOUT }
     else                                          { $path       = $target }
     _give($path, $args{owner}) if defined $path && defined $args{owner};
-    my $code = $worker->open_access_log($path, $descriptor, $args{format});
-    return defined $path || $descriptor != NO_DESCRIPTOR ? () : $target if $code >= 0;
+    my $code  = $worker->open_access_log($path, $descriptor, $args{format});
+    my $takes = !defined $path && $descriptor == NO_DESCRIPTOR;
+    return $takes ? $target : () if $code >= 0;
     my $name = defined $path ? "'$path'" : 'the handle';
     die "PAGI::Server: option 'access_log': cannot write to $name: $!\n";
 }

@@ -50,14 +50,13 @@ sub plan_all {
 
 sub _plan_tcp {
     my ($place) = @_;
-    my @addresses = _resolve({ host => $place->{host}, port => $place->{port} });
-    return map { _described_address($_->{addr}) } @addresses;
+    return map { _described_address($_->{addr}) } _resolve(_about($place));
 }
 
 sub _plan_unix {
-    my ($place, $args) = @_;
-    my $path   = $place->{path};
-    my $reason = -S $path ? undef : -e _ ? 'the file is not a socket' : PAGI::Server::File::reason($path);
+    my ($place) = @_;
+    my $path    = $place->{path};
+    my $reason  = -S $path ? undef : -e _ ? 'the file is not a socket' : PAGI::Server::File::reason($path);
     die _failure({ path => $path }, $reason) if defined $reason;
     return { type => 'unix', path => $path };
 }
