@@ -25,6 +25,7 @@ use PAGI::Server::Inherited;
 use PAGI::Server::Lifespan;
 use PAGI::Server::Listener;
 use PAGI::Server::Log;
+use PAGI::Server::Nearest;
 use PAGI::Server::Options;
 use PAGI::Server::Place;
 use PAGI::Server::TLS;
@@ -64,6 +65,13 @@ sub configure {
         if !$self->{places} || grep { /\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/ } keys %given;
     $self->_configure_worker(\%given) if $self->{worker};
     return;
+}
+
+# IO::Async::Notifier calls it with what nobody knows.
+sub configure_unknown {
+    my ($self, %params) = @_;
+    my @unknown = map { $_ . PAGI::Server::Nearest::hint($_, PAGI::Server::Options::names()) } sort keys %params;
+    croak 'Unrecognised configuration keys for ' . ref($self) . " - @unknown";
 }
 
 # What a running server cannot take over. The engine's worker has room for so many fields as it was made with.

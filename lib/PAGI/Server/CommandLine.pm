@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use Getopt::Long ();
+use PAGI::Server::Nearest;
 use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
 
@@ -20,6 +21,15 @@ sub parse {
         $parser->getoptionsfromarray(\@arguments, %flags) or die \_readable(@problems, 'wrong command line');
     }
     return (\%given, @arguments);
+}
+
+# All that can be typed for an option.
+sub typed_all {
+    my ($option) = @_;
+    my $flag     = flag($option) // return;
+    my @typed    = (typed($option), map { "-$_" } grep { defined } $option->{short});
+    push @typed, "--no-$flag" if $option->{type} eq 'boolean' || $option->{name} eq 'access_log';
+    return @typed;
 }
 
 # The long flag of an option without its dashes; undef if it has none.
@@ -57,9 +67,15 @@ sub _taker {
 sub _readable {
     my ($problem) = @_;
     $problem =~ s/\s+\z//;
-    return "unknown option '" . (length $1 > 1 ? '--' : '-') . "$1'" if $problem =~ /\AUnknown option: (.+)\z/;
+    return _unknown(length $1 > 1 ? "--$1" : "-$1") if $problem =~ /\AUnknown option: (.+)\z/;
     $problem =~ s/\AOption (\S+)/'option ' . (length $1 > 1 ? '--' : '-') . $1/e;
     return lcfirst $problem;
+}
+
+sub _unknown {
+    my ($typed) = @_;
+    return "unknown option '$typed'"
+        . PAGI::Server::Nearest::hint($typed, grep { /\A--/ } map { typed_all($_) } PAGI::Server::Options::all());
 }
 
 # Words become values, and are checked.
@@ -133,6 +149,12 @@ An option's flag without dashes; undef if it has none.
     my $flag = PAGI::Server::CommandLine::typed($option);    # '--max-connections', or '-e'
 
 The same with its dashes.
+
+=head2 typed_all
+
+    my @flags = PAGI::Server::CommandLine::typed_all($option);    # '--quiet', '-q', '--no-quiet'
+
+All that can be typed for an option, the short flag and the negation included; nothing if it has no flag.
 
 =head1 LICENSE
 

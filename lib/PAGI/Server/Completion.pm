@@ -16,10 +16,8 @@ sub script {
 sub _flags {
     my @list;
     for my $option (PAGI::Server::Options::all()) {
-        my $flag  = PAGI::Server::CommandLine::flag($option) or next;
-        my @typed = (PAGI::Server::CommandLine::typed($option), map { "-$_" } grep { defined } $option->{short});
-        push @typed, "--no-$flag" if $option->{type} eq 'boolean' || $option->{name} eq 'access_log';
-        push @list,  [ $option, @typed ];
+        my @typed = PAGI::Server::CommandLine::typed_all($option) or next;
+        push @list, [ $option, @typed ];
     }
     return @list;
 }

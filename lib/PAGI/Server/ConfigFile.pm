@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use PAGI::Server::CommandLine;
+use PAGI::Server::Nearest;
 use PAGI::Server::Options;
 
 # Values of access_log that mean none; a file of such a name is ./off.
@@ -29,8 +30,9 @@ sub read {
         utf8::decode($line) or die \"$place: this is not UTF-8";
         $line =~ s/\A\x{feff}// if $. == 1;    # a byte order mark
         my ($name, $text) = _setting($line, $place) or next;
-        my $option = $NAMES{ $name =~ tr/-/_/r } or die \"$place: there is no option '$name'";
-        my $key    = $option->{name};
+        my $option = $NAMES{ $name =~ tr/-/_/r }
+            or die \("$place: there is no option '$name'" . PAGI::Server::Nearest::hint($name, sort keys %NAMES));
+        my $key = $option->{name};
         die \"$place: option '$name' is already set on line $line_of{$key}" if $line_of{$key} && !$option->{many};
         $line_of{$key} = $.;
         push @$noted, { option => $option, text => $text, line => $. };

@@ -5,6 +5,7 @@ use warnings;
 
 use B ();
 use File::Spec;
+use PAGI::Server::Nearest;
 use Peregrine;
 
 use constant {
@@ -118,8 +119,7 @@ sub _read {
     my %count;
     for my $setting (@settings) {
         my ($key, $value) = split /=/, $setting, 2;
-        my $set = $SETTINGS{ $key // '' }
-            or die "there is no setting '" . ($key // '') . "'; there are " . join(' ', sort keys %SETTINGS) . "\n";
+        my $set = $SETTINGS{ $key // '' } or die _unknown('setting', $key // '', '', keys %SETTINGS);
         die "setting '$key' needs a value\n"  if $TAKES_VALUE{$key}  && (!defined $value || !length $value);
         die "setting '$key' takes no value\n" if !$TAKES_VALUE{$key} && defined $value;
         die "setting '$key' is given twice\n" if $count{$key}++      && $key ne 'proxy';
@@ -130,6 +130,12 @@ sub _read {
         die "settings '$key' and '$other' contradict each other\n";
     }
     return $place;
+}
+
+sub _unknown {
+    my ($what, $name, $where, @known) = @_;
+    my $hint = PAGI::Server::Nearest::hint($name, sort @known);
+    return "there is no $what '$name'$where$hint; there are " . join(' ', sort @known) . "\n";
 }
 
 sub _address {
@@ -161,7 +167,7 @@ sub _checked {
     die "it cannot have both $KEYS{$kinds[0]}[0] and $KEYS{$kinds[1]}[0]\n" if @kinds > 1;
     my %known = map { $_ => 1 } @{ $KEYS{ $kinds[0] } }, @COMMON_KEYS;
     for my $key (sort keys %given) {
-        die "there is no key '$key' here; there are " . join(' ', sort keys %known) . "\n" if !$known{$key};
+        die _unknown('key', $key, ' here', keys %known) if !$known{$key};
     }
     my $ssl = $given{ssl};
     die "ssl must be a hash reference, 0 or 1\n" if defined $ssl && ref $ssl ne 'HASH' && $ssl !~ /\A[01]\z/;

@@ -5,6 +5,7 @@ use warnings;
 
 use Carp qw(croak);
 use File::Spec;
+use PAGI::Server::Nearest;
 use Peregrine;
 
 # The keys of one certificate, and those of the policy that all of them share.
@@ -162,8 +163,9 @@ sub _config {
 
 sub _check_keys {
     my ($hash, $where, $known) = @_;
-    for my $key (sort keys %$hash) {
-        _die("$where has no key '$key'; there are " . join ' ', sort keys %$known) if !$known->{$key};
+    my @known = sort keys %$known;
+    for my $key (grep { !$known->{$_} } sort keys %$hash) {
+        _die("$where has no key '$key'" . PAGI::Server::Nearest::hint($key, @known) . "; there are @known");
     }
     return;
 }
