@@ -8,6 +8,7 @@ use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
 use PAGI::Server::HandleBody;
+use POSIX  qw(uname);
 use Socket qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 use Symbol qw(gensym);
 use Test::More;
@@ -37,6 +38,13 @@ sub pipe_of {
     $writer->autoflush(1);
     print {$writer} @pieces;
     return ($reader, $writer);
+}
+
+# A descriptor that is no pipe, socket or device, and says EAGAIN: eventfd2(0, EFD_NONBLOCK).
+sub event_counter {
+    my $number = syscall((uname())[4] eq 'aarch64' ? 19 : 290, 0, oct '4000');
+    open my $fh, '+<&=', $number or die "eventfd2: $!";
+    return $fh;
 }
 
 sub memory { my ($text) = @_; open my $fh, '<', \$text or die $!; return $fh }
@@ -124,6 +132,14 @@ my %handlers = (
         await $send->({ type => 'http.response.body', fh => $reader });
         say_line('the quiet pipe is left');
     },
+    '/counter' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my $counter = event_counter();
+        my $sent    = $send->({ type => 'http.response.body', fh => $counter, length => 8 });
+        await later(0.2);
+        syswrite $counter, pack 'Q', 7;
+        await $sent;
+    },
     '/endless' => async sub {
         my ($scope, $receive, $send) = @_;
         await $send->({ type => 'http.response.body', file => '/dev/zero' });
@@ -178,7 +194,8 @@ subtest 'while it waits' => sub {
     is(get($port, '/good?a%20pipe')->{body}, "one\ntwo\n",   'others are served while a pipe is quiet');
     is($client->response->{body},            'first second', '... which is sent to its end');
     ok($server->wait_for_log(qr/^the pipe is sent, open=1$/m), '... and stays open');
-    is(get($port, '/ignored')->{body}, 'first', 'nobody has to wait for it');
+    is(get($port, '/counter')->{body}, pack('Q', 7), 'what says "not now" is waited for, whatever kind it is');
+    is(get($port, '/ignored')->{body}, 'first',      'nobody has to wait for it');
 };
 
 subtest 'its end' => sub {

@@ -352,3 +352,90 @@ test "FileServer: appears, changes, disappears; conditions where the request is 
     try tmp.dir.deleteFile(testing.io, "one.txt");
     try testing.expectEqual(404, (try Answer.parse(try simulation.exchange(get))).status);
 }
+
+/// fcntl's F_SETLEASE (man 2 fcntl), which std does not name; the kernel breaks a lease by a signal to its holder.
+const set_lease = 1024;
+
+/// Takes a write lease on a file, as an editor or a file server may: until the descriptor is closed, nobody opens it. Null where leases
+/// are not to be had.
+fn lease(fixture: *Fixture, name: []const u8) !?std.Io.File {
+    const linux = std.os.linux;
+    if (@import("builtin").os.tag != .linux) return null;
+    const file = try fixture.tmp.dir.openFile(testing.io, name, .{ .mode = .read_write });
+    if (linux.errno(linux.fcntl(file.handle, set_lease, linux.F.WRLCK)) == .SUCCESS) return file;
+    file.close(testing.io);
+    return null;
+}
+
+/// The kernel tells the holder of a lease by SIGIO that somebody wants to open the file, which would end the test.
+fn ignoreLeaseSignals() void {
+    const ignored: std.posix.Sigaction = .{
+        .handler = .{ .handler = std.posix.SIG.IGN },
+        .mask = std.posix.sigemptyset(),
+        .flags = 0,
+    };
+    std.posix.sigaction(.IO, &ignored, null);
+}
+
+test "a file on which somebody has a write lease is 503 at once, and there when the lease is gone" {
+    ignoreLeaseSignals();
+    var fixture: Fixture = undefined;
+    try fixture.init(.{});
+    defer fixture.deinit();
+    try fixture.write("leased.txt", "written");
+    try fixture.write("other.txt", "other");
+    try fixture.write("plain.css", "identity");
+    try fixture.write("plain.css.gz", "packed");
+    const holder = try lease(&fixture, "leased.txt") orelse return error.SkipZigTest;
+    const sibling = (try lease(&fixture, "plain.css.gz")).?;
+
+    const refused = try fixture.ask("GET /leased.txt", "");
+    try testing.expectEqual(503, refused.status);
+    try expectHeader("1", refused, "Retry-After");
+    try testing.expectEqual(503, (try fixture.ask("HEAD /leased.txt", "")).status);
+    try testing.expectEqualStrings("other", (try fixture.ask("GET /other.txt", "")).body);
+    try testing.expectEqualStrings("identity", (try fixture.ask("GET /plain.css", "Accept-Encoding: gzip\r\n")).body);
+
+    holder.close(testing.io);
+    sibling.close(testing.io);
+    try testing.expectEqualStrings("written", (try fixture.ask("GET /leased.txt", "")).body);
+    try testing.expectEqualStrings("packed", (try fixture.ask("GET /plain.css", "Accept-Encoding: gzip\r\n")).body);
+}
+
+test "FileServer: a write lease is 503, not 404" {
+    ignoreLeaseSignals();
+    var fixture: Fixture = undefined;
+    try fixture.init(.{});
+    defer fixture.deinit();
+    try fixture.write("one.txt", "one");
+    var path_buffer: [std.fs.max_path_bytes]u8 = undefined;
+    root_path = try std.fmt.bufPrint(&path_buffer, "{s}/one.txt", .{fixture.path});
+    var simulation: per.Simulation(OneFile) = try .init(gpa, .{}, .{ .seed = 1 });
+    defer simulation.deinit();
+    const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    const holder = try lease(&fixture, "one.txt") orelse return error.SkipZigTest;
+    const refused: Answer = try .parse(try simulation.exchange(get));
+    try testing.expectEqual(503, refused.status);
+    try expectHeader("1", refused, "Retry-After");
+    holder.close(testing.io);
+    try testing.expectEqualStrings("one", (try Answer.parse(try simulation.exchange(get))).body);
+}
+
+test "without a descriptor to open a file with, the answer is 503, not 404" {
+    const linux = std.os.linux;
+    var fixture: Fixture = undefined;
+    try fixture.init(.{});
+    defer fixture.deinit();
+    try fixture.write("file.txt", "here");
+    // Warms up what the first request opens.
+    try testing.expectEqual(404, (try fixture.ask("GET /none", "")).status);
+    var old: linux.rlimit = undefined;
+    try testing.expectEqual(.SUCCESS, linux.errno(linux.getrlimit(.NOFILE, &old)));
+    const none: linux.rlimit = .{ .cur = 0, .max = old.max };
+    try testing.expectEqual(.SUCCESS, linux.errno(linux.setrlimit(.NOFILE, &none)));
+    const refused = fixture.ask("GET /file.txt", "");
+    try testing.expectEqual(.SUCCESS, linux.errno(linux.setrlimit(.NOFILE, &old)));
+    try testing.expectEqual(503, (try refused).status);
+    try expectHeader("1", try refused, "Retry-After");
+    try testing.expectEqualStrings("here", (try fixture.ask("GET /file.txt", "")).body);
+}

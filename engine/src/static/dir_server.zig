@@ -59,8 +59,8 @@ pub const DirServer = struct {
         self.allocator.destroy(self);
     }
 
-    /// Answers GET and HEAD with a file; anything else with 405, and with 404 what is not there. On an error nothing useful was said:
-    /// a handler may answer with a status of its own.
+    /// Answers GET and HEAD with a file; anything else with 405, with 404 what is not there, and with 503 what cannot be opened
+    /// for now (a lease, too few descriptors). On an error nothing useful was said: a handler may answer with a status of its own.
     pub fn serve(self: *DirServer, request: *server.Request, response: *server.Response) representation.Error!void {
         if (request.method != .GET and request.method != .HEAD) {
             response.status = .method_not_allowed;
@@ -115,18 +115,15 @@ pub const DirServer = struct {
     /// Answers with a file that has to be found first, or says that there is none.
     fn serveFound(self: *DirServer, request: *const server.Request, response: *server.Response) representation.Error!void {
         var buffer: [path_file.bytes_max]u8 = undefined;
-        const found = self.find(request, &buffer) catch |err| {
-            response.status = switch (err) {
-                error.NotFound => .not_found,
-                error.Exhausted => .service_unavailable,
-            };
-            return;
-        };
+        const found = self.find(request, &buffer) catch |err| return representation.refuse(response, err);
         const mime: Mime = .fromPath(found.name.slice());
         const varies = self.config.precompressed and mime.isCompressible();
         const about: representation.About = .{ .mime = mime, .varies = varies, .cache_control = self.config.cache_control };
         if (varies) if (try self.serveSibling(request, response, found, about)) return;
-        if (!try self.give(request, response, found, request.getPath(), about)) response.status = .not_found;
+        self.give(request, response, found, request.getPath(), about) catch |err| switch (err) {
+            error.NotFound, error.Exhausted, error.Busy => |missing| return representation.refuse(response, missing),
+            else => |wrong| return wrong,
+        };
     }
 
     /// A name, and what was seen there.
@@ -169,13 +166,17 @@ pub const DirServer = struct {
             coded.coding = coding;
             // No path begins like this, so that no other entry has the key.
             const key = name.slice();
-            if (try self.give(request, response, .{ .name = name, .identity = status.identity }, key, coded)) return true;
+            self.give(request, response, .{ .name = name, .identity = status.identity }, key, coded) catch |err| switch (err) {
+                error.NotFound, error.Exhausted, error.Busy => continue, // the file itself is at least as good an answer
+                else => |wrong| return wrong,
+            };
+            return true;
         }
         return false;
     }
 
-    /// Answers with a file that was found, from memory, where it has the name `key`, or from where it is. False: it cannot be opened, because
-    /// it lies outside the folder or is gone; then nothing was said.
+    /// Answers with a file that was found, from memory, where it has the name `key`, or from where it is. An OpenError: it lies outside the
+    /// folder, is gone, or cannot be opened for now; then nothing was said.
     fn give(
         self: *DirServer,
         request: *const server.Request,
@@ -183,25 +184,22 @@ pub const DirServer = struct {
         found: Found,
         key: []const u8,
         about: representation.About,
-    ) representation.Error!bool {
+    ) (files.OpenError || representation.Error)!void {
         var name = found.name;
         const whole = about.coding == null and asksForAll(request, response, about.varies);
         if (self.cache.get(key)) |entry| {
             if (std.meta.eql(entry.identity, found.identity) and (entry.lines.len > 0 or !whole)) {
-                try representation.answer(request, response, entry.identity, .{ .memory = sharedBody(entry) }, about);
-                return true;
+                return representation.answer(request, response, entry.identity, .{ .memory = sharedBody(entry) }, about);
             }
             entry.release();
         }
-        const file = files.openBelow(self.root, name.terminated()) catch return false;
+        const file = try files.openBelow(self.root, name.terminated());
         if (file.status.kind != .regular) {
             file.close();
-            return false;
+            return error.NotFound;
         }
-        const entry = self.read(key, name.slice(), file, request.round_us) orelse {
-            try representation.answer(request, response, file.status.identity, .{ .file = file.fd }, about);
-            return true;
-        };
+        const entry = self.read(key, name.slice(), file, request.round_us) orelse
+            return representation.answer(request, response, file.status.identity, .{ .file = file.fd }, about);
         defer entry.release();
         file.close();
         entry.retain();
@@ -212,7 +210,6 @@ pub const DirServer = struct {
             entry.line_count = response.count;
         } else |_| {};
         self.cache.put(entry);
-        return true;
     }
 
     /// Reads a small file for this request and later ones; null if it is not small, if it changes meanwhile, or if there is no memory for it.

@@ -56,13 +56,7 @@ pub const FileServer = struct {
     }
 
     fn respond(self: *FileServer, request: ?*const server.Request, response: *server.Response) representation.Error!void {
-        const file = files.open(self.path) catch |err| {
-            response.status = switch (err) {
-                error.NotFound => .not_found,
-                error.Exhausted => .service_unavailable,
-            };
-            return;
-        };
+        const file = files.open(self.path) catch |err| return representation.refuse(response, err);
         if (file.status.kind != .regular) {
             file.close();
             response.status = .not_found;

@@ -15,6 +15,8 @@ pub const OpenError = error{
     NotFound,
     /// This process or machine has no descriptors or memory left for now.
     Exhausted,
+    /// Somebody holds a lease on it that is still being broken, or names kept changing while the kernel looked: it may be there in a second.
+    Busy,
 };
 
 /// Which file in which state: two equal ones have the same contents.
@@ -67,26 +69,36 @@ pub fn openRoot(path: [*:0]const u8) OpenError!Fd {
     return @intCast(try checked(system.openat(system.AT.FDCWD, path, here.root_flags, no_mode)));
 }
 
+/// How often an open is tried that did not come to an end. What is in its way is a rename, which is over at once, or a lease, which may stay
+/// for most of a minute (/proc/sys/fs/lease-break-time): nobody waits for that here.
+const tries_max = 4;
+
 /// Opens a name below a root for reading. The kernel sees to it that no link leads out of the root.
 pub fn openBelow(root: Fd, name: [*:0]const u8) OpenError!File {
-    while (true) {
-        const rc = here.openBelow(root, name, reading);
-        switch (errno(rc)) {
-            .INTR, .AGAIN => continue,
-            else => return describe(@intCast(try checked(rc))),
-        }
-    }
+    return tryToOpen(here.openBelow, .{ root, name, reading });
 }
 
 /// Opens a file by its path, wherever links lead.
 pub fn open(path: [*:0]const u8) OpenError!File {
-    return describe(@intCast(try checked(system.openat(system.AT.FDCWD, path, reading, no_mode))));
+    return tryToOpen(system.openat, .{ system.AT.FDCWD, path, reading, no_mode });
+}
+
+inline fn tryToOpen(call: anytype, arguments: anytype) OpenError!File {
+    for (0..tries_max) |_| {
+        const rc = @call(.auto, call, arguments);
+        switch (errno(rc)) {
+            .INTR, .AGAIN => {},
+            else => return describe(@intCast(try checked(rc))),
+        }
+    }
+    return error.Busy;
 }
 
 fn checked(rc: anytype) OpenError!@TypeOf(rc) {
     return switch (errno(rc)) {
         .SUCCESS => rc,
         .MFILE, .NFILE, .NOMEM => error.Exhausted,
+        .INTR, .AGAIN => error.Busy,
         else => error.NotFound,
     };
 }

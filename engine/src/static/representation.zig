@@ -121,6 +121,13 @@ fn choosePart(request: *const Request, response: *Response, validators: conditio
     }
 }
 
+/// Answers for a file that cannot be opened: 404, or 503 where the same request may do better in a second.
+pub fn refuse(response: *Response, err: files.OpenError) server.HeaderError!void {
+    if (err == error.NotFound) return giveStatus(response, .not_found);
+    giveStatus(response, .service_unavailable);
+    try response.addNewHeader("Retry-After", "1");
+}
+
 fn giveStatus(response: *Response, status: server.Status) void {
     response.status = status;
 }
