@@ -131,6 +131,9 @@ const Rooms = struct {
         peregrine.addImport("protocol", protocol);
         peregrine.addImport("io", io);
         peregrine.addImport("tls", tls);
+        const package = b.addOptions();
+        package.addOption([:0]const u8, "version", @import("build.zig.zon").version);
+        peregrine.addOptions("package_options", package);
         return .{ .protocol = protocol, .io = io, .tls = tls, .server = server, .static = static, .peregrine = peregrine };
     }
 

@@ -3,7 +3,7 @@ package Peregrine;
 use strict;
 use warnings;
 
-our $VERSION = '0.1.0';
+our $VERSION = '0.003000';
 
 use XSLoader;
 XSLoader::load(__PACKAGE__, $VERSION);
@@ -72,6 +72,18 @@ Whether the kernel makes TLS records, so that the server's option C<ktls> has an
     my $version = Peregrine::abi_version();
 
 The version of the contract between the engine and its users in other languages.
+
+=head2 engine_version
+
+    my $version = Peregrine::engine_version();    # '0.3.0'
+
+The version that the engine was built with: that of this module, with dots.
+
+=head2 tls_library
+
+    my $library = Peregrine::tls_library();    # 'OpenSSL 3.0.19 27 Jan 2026'
+
+The TLS library that is loaded; empty in a build without TLS.
 
 =head2 sv_count
 

@@ -2,8 +2,10 @@
 use strict;
 use warnings;
 
+use lib 'script/lib';
 use File::Find ();
 use Test::More;
+use Version;
 
 my @modules;
 File::Find::find(
@@ -14,6 +16,15 @@ File::Find::find(
     'lib'
 );
 require_ok($_) for sort @modules;
+
+# Zig's has dots, which is what the engine was built with.
+my $version = $Peregrine::VERSION;
+my $carried = Version::carried();
+is($carried->{$_}, Version::expected($_, $version), "$_ has the version of lib/Peregrine.pm") for sort keys %$carried;
+is($_->VERSION,    $version,                        "$_ says so")                             for @modules;
+is(Peregrine::engine_version(), Version::dotted($version), 'so does the engine');
+ok(eval { PAGI::Server->VERSION('0.002005'); 1 }, 'it is newer than what programs for the reference server ask for')
+    or diag $@;
 
 is(Peregrine::abi_version(), 1, 'the contract with the engine has the version that we know');
 cmp_ok(Peregrine::sv_count(), '>', 1000, 'live values are counted');

@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use File::Temp     ();
 use IO::Socket::IP ();
+use PAGI::Server;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -83,10 +84,15 @@ subtest 'applications' => sub {
 subtest 'flags' => sub {
     my ($status, $out) = run_command('--version');
     is($status, 0, '--version');
-    like($out, qr/\Apagi-server \(PAGI 0\.3, PAGI::Server \d/, '... prints versions');
+    my $tls = PAGI::Server->has_tls ? qr/OpenSSL 3\.\d+\.\d+/ : qr/no OpenSSL/;
+    my $versions =
+        qr/PAGI::Server \Q$PAGI::Server::VERSION\E, Peregrine \Q${\Peregrine::engine_version()}\E, $tls, Perl 5\.\d+\.\d+/;
+    like($out,                                      qr/\Apagi-server \(PAGI 0\.3, $versions\)$/, '... prints versions');
+    like(serves('the start', 'from a file', $file), qr/listening on .*, $versions\)$/m,          '... tells them, too');
     is((run_command('-v'))[1], $out, '-v is the same');
     ($status, $out) = run_command('--help');
     is($status, 0, '--help');
+
     for my $flag (
         qw(--app -e -M -I --host --port --loop --env --access-log --no-access-log --log-level --quiet --version --help))
     {

@@ -180,6 +180,20 @@ CODE:
 OUTPUT:
     RETVAL
 
+const char *
+engine_version()
+CODE:
+    RETVAL = peregrine_version();
+OUTPUT:
+    RETVAL
+
+const char *
+tls_library()
+CODE:
+    RETVAL = peregrine_tls_library();
+OUTPUT:
+    RETVAL
+
 void
 options()
 PREINIT:

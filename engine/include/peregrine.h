@@ -56,6 +56,9 @@ enum {
     PEREGRINE_E_FORMAT = -21            /* not a format of the access log; peregrine_access_log_fault() tells what is wrong */
 };
 
+/* The version of the library, "0.3.0". Static. */
+const char *peregrine_version(void);
+
 /* ---- Configuration ------------------------------------------------------------------------------------------------------------- */
 
 /* One limit, as the engine's config file states it. All names, units, ranges and defaults come from there. */
@@ -201,6 +204,8 @@ typedef struct peregrine_tls_config {
 
 /* Whether this library was built with OpenSSL. Without it peregrine_tls_new() fails and says so. */
 int peregrine_has_tls(void);
+/* Name, version and date of the OpenSSL that is loaded, "OpenSSL 3.0.19 27 Jan 2026"; empty without TLS. Static. */
+const char *peregrine_tls_library(void);
 /* Whether the kernel makes TLS records, so that the option `ktls` has an effect. */
 int peregrine_has_kernel_tls(void);
 /* Loads everything now. NULL: `error` (of `capacity` bytes) says which file or value is wrong and why, NUL-terminated. */

@@ -3,6 +3,8 @@ const server = @import("server");
 const protocol = @import("protocol");
 const static = @import("static");
 
+/// This package's version, as in its build.zig.zon.
+pub const version = @import("package_options").version;
 /// The io backends and addresses: `io.Native` is this platform's, `io.Sim` the simulated network.
 pub const io = @import("io");
 /// Certificates and policy, for `ServerConfig.tls` and for embedders.

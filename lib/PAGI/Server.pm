@@ -3,7 +3,7 @@ package PAGI::Server;
 use strict;
 use warnings;
 
-our $VERSION = '0.1.0';
+our $VERSION = '0.003000';
 
 use parent qw(IO::Async::Notifier PAGI::Server::Reports);
 

@@ -67,6 +67,10 @@ fn outcomeCode(outcome: EngineWorker.Outcome) c_int {
     };
 }
 
+export fn peregrine_version() callconv(.c) [*:0]const u8 {
+    return peregrine.version;
+}
+
 export fn peregrine_options(count: *usize) callconv(.c) [*]const types.Option {
     count.* = options.table.len;
     return &options.table;

@@ -34,6 +34,10 @@ export fn peregrine_has_tls() callconv(.c) c_int {
     return @intFromBool(tls.enabled);
 }
 
+export fn peregrine_tls_library() callconv(.c) [*:0]const u8 {
+    return tls.library().ptr;
+}
+
 export fn peregrine_tls_new(config: *const types.TlsConfig, message: ?[*]u8, capacity: usize) callconv(.c) ?*Certificates {
     var diagnostic: tls.Diagnostic = .{};
     return create(config, &diagnostic) catch |err| {

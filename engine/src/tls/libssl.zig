@@ -24,6 +24,12 @@ pub const X509_VERIFY_PARAM = opaque {};
 /// STACK_OF(X509), which the functions for OPENSSL_STACK take after a cast.
 pub const X509_STACK = opaque {};
 
+// ---- The library
+
+pub const OPENSSL_VERSION = 0;
+
+pub extern fn OpenSSL_version(what: c_int) [*:0]const u8;
+
 // ---- Errors
 
 /// Set in a code whose reason is an errno.

@@ -166,6 +166,11 @@ pub const Resumption = struct {
     }
 };
 
+/// There is none.
+pub fn library() [:0]const u8 {
+    return "";
+}
+
 test "a build without TLS says so in words" {
     var diagnostic: tls.Diagnostic = .{};
     const config: tls.ServerConfig = .{ .certificates = &.{} };

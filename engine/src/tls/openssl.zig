@@ -7,6 +7,8 @@
 //! generation.zig one loaded configuration: certificates by name, policy
 //! certificate.zig PEM files into certificates and keys, with errors in words
 //! libssl.zig     what is used of OpenSSL, declared by hand
+const std = @import("std");
+const ssl = @import("libssl.zig");
 
 /// See context.zig.
 pub const Context = @import("context.zig").Context;
@@ -14,6 +16,15 @@ pub const Context = @import("context.zig").Context;
 pub const Session = @import("session.zig").Session;
 /// See session.zig.
 pub const Resumption = @import("session.zig").Resumption;
+
+/// What is loaded, which may be newer than what this was linked with.
+pub fn library() [:0]const u8 {
+    return std.mem.span(ssl.OpenSSL_version(ssl.OPENSSL_VERSION));
+}
+
+test "the library names itself" {
+    try std.testing.expect(std.mem.startsWith(u8, library(), "OpenSSL 3."));
+}
 
 test {
     _ = @import("certificate.zig");

@@ -19,6 +19,11 @@ pub const Session = implementation.Session;
 /// What a client keeps in order to shorten its next handshake.
 pub const Resumption = implementation.Resumption;
 
+/// Name, version and date of the library that is loaded: "OpenSSL 3.0.19 27 Jan 2026". Empty without TLS. Static text.
+pub fn library() [:0]const u8 {
+    return implementation.library();
+}
+
 /// Length of `ServerConfig.ticket_keys`: a 16-byte name, a 32-byte HMAC key, a 32-byte AES key.
 pub const ticket_keys_bytes = 80;
 /// The largest plaintext of one record (RFC 8446 §5.1): the output buffer size that never splits a record.

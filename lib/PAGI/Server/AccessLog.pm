@@ -3,6 +3,8 @@ package PAGI::Server::AccessLog;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use File::Spec;
 use PAGI::Server::File;
 use PAGI::Server::Process;

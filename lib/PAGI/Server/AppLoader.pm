@@ -3,6 +3,8 @@ package PAGI::Server::AppLoader;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use File::Spec   ();
 use Scalar::Util qw(blessed reftype);
 

@@ -3,6 +3,8 @@ package PAGI::Server::Banner;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Future;
 use Peregrine;
 use POSIX ();
@@ -45,7 +47,17 @@ sub _details {
         'future_xs: ' . (Future->isa('Future::XS') || $INC{'Future/XS.pm'} ? 'on'       : 'off'),
         'sendfile: ' .  ($options->{disable_sendfile}                      ? 'disabled' : 'on'),
         'access_log: ' . PAGI::Server::AccessLog::describe($options->{access_log}),
-        "Peregrine $Peregrine::VERSION",
+        versions(),
+    );
+}
+
+# The library's version without its date.
+sub versions {
+    my ($library) = Peregrine::tls_library() =~ /\A(\S+ \S+)/;
+    return (
+        'PAGI::Server ' . PAGI::Server->VERSION,
+        'Peregrine ' . Peregrine::engine_version(),
+        $library // 'no OpenSSL',
         sprintf('Perl %vd', $^V),
     );
 }
@@ -96,6 +108,12 @@ server is to hold.
     PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners, connections_max => $count);
 
 C<$log> is a L<PAGI::Server::Log>, the listeners are L<PAGI::Server::Listener>s.
+
+=head2 versions
+
+    my @versions = PAGI::Server::Banner::versions();    # 'PAGI::Server 0.003000', 'Peregrine 0.3.0', 'OpenSSL 3.0.19', 'Perl 5.36.0'
+
+Of the server, its engine, the TLS library that is loaded, and Perl.
 
 =head2 place
 

@@ -3,6 +3,8 @@ package PAGI::Server::Check;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
 use PAGI::Server::File;

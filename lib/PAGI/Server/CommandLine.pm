@@ -3,6 +3,8 @@ package PAGI::Server::CommandLine;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Getopt::Long ();
 use PAGI::Server::Nearest;
 use PAGI::Server::Options;

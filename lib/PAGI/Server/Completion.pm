@@ -3,6 +3,8 @@ package PAGI::Server::Completion;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use PAGI::Server::CommandLine;
 use PAGI::Server::Options;
 use PAGI::Server::Options::Type;

@@ -3,6 +3,8 @@ package PAGI::Server::ConfigFile;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use PAGI::Server::CommandLine;
 use PAGI::Server::Nearest;
 use PAGI::Server::Options;

@@ -3,6 +3,8 @@ package PAGI::Server::Connection;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Peregrine;    # has the methods, in C
 
 1;

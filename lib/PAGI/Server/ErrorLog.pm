@@ -3,6 +3,8 @@ package PAGI::Server::ErrorLog;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Fcntl qw(O_APPEND O_CREAT O_NOCTTY O_WRONLY);
 use File::Spec;
 

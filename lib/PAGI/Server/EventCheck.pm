@@ -3,6 +3,8 @@ package PAGI::Server::EventCheck;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use overload     ();
 use Scalar::Util qw(blessed looks_like_number);
 

@@ -3,6 +3,8 @@ package PAGI::Server::File;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 # Asks the kernel, which knows of file systems that cannot be written to and of access lists.
 use filetest 'access';
 

@@ -3,6 +3,8 @@ package PAGI::Server::Future;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Peregrine;
 use Future;
 use parent 'IO::Async::Future';

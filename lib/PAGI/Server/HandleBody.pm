@@ -6,6 +6,8 @@ package PAGI::Server::HandleBody;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Errno qw(EAGAIN EINTR);
 use Fcntl qw(O_NONBLOCK O_RDONLY SEEK_SET);
 use Future;

@@ -3,6 +3,8 @@ package PAGI::Server::Inherited;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Fcntl  qw(F_SETFD FD_CLOEXEC);
 use Socket qw(SOL_SOCKET SO_ACCEPTCONN);
 

@@ -3,6 +3,8 @@ package PAGI::Server::Lifespan;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Future;
 use PAGI::Server::EventCheck;
 use Scalar::Util qw(blessed weaken);

@@ -3,6 +3,8 @@ package PAGI::Server::Log;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use POSIX ();
 
 my %RANK = (error => 1, warn => 2, info => 3, debug => 4);

@@ -3,6 +3,8 @@ package PAGI::Server::Nearest;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use List::Util qw(min);
 
 # Longer words are no typing errors, and comparing costs the product of the lengths.

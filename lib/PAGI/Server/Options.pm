@@ -3,6 +3,8 @@ package PAGI::Server::Options;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use PAGI::Server::Options::Command;
 use PAGI::Server::Options::Table;
 use PAGI::Server::Options::Type;

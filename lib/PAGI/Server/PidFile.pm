@@ -3,6 +3,8 @@ package PAGI::Server::PidFile;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Errno qw(EACCES);
 use Fcntl qw(:flock O_CREAT O_NOFOLLOW O_RDWR);
 use File::Spec;

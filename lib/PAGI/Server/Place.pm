@@ -3,6 +3,8 @@ package PAGI::Server::Place;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use B ();
 use File::Spec;
 use PAGI::Server::Nearest;

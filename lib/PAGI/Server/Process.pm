@@ -3,6 +3,8 @@ package PAGI::Server::Process;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use POSIX ();
 
 # ---- Users --------------------------------------------------------------------------------------

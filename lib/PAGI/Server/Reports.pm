@@ -3,6 +3,8 @@ package PAGI::Server::Reports;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 sub _notice {
     my ($self, $rank, $text) = @_;
     $self->{log}->ranked($rank, "PAGI: $text");

@@ -3,6 +3,8 @@ package PAGI::Server::Runner;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Errno        qw(EACCES EADDRINUSE);
 use File::Spec   ();
 use Pod::Usage   ();
@@ -10,6 +12,7 @@ use Scalar::Util qw(blessed);
 
 use PAGI::Server;
 use PAGI::Server::AppLoader;
+use PAGI::Server::Banner;
 use PAGI::Server::Check;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Completion;
@@ -338,8 +341,8 @@ sub _shown {
 }
 
 sub _version {
-    print "${\PROGRAM} (PAGI 0.3, PAGI::Server ", PAGI::Server->VERSION, ", Perl $^V)\n";
-    return OK;
+    my ($self) = @_;
+    return $self->_print(PROGRAM . ' (' . join(', ', 'PAGI 0.3', PAGI::Server::Banner::versions()) . ")\n");
 }
 
 sub _help {

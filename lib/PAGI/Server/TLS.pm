@@ -3,6 +3,8 @@ package PAGI::Server::TLS;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Carp qw(croak);
 use File::Spec;
 use PAGI::Server::Nearest;

@@ -6,6 +6,8 @@ package IO::Async::Loop::Peregrine;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use Carp qw(croak);
 use parent 'IO::Async::Loop::Epoll';
 

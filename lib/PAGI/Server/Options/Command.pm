@@ -3,6 +3,8 @@ package PAGI::Server::Options::Command;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 # The flags of pagi-server that are no keys of the constructor; the columns are those of PAGI::Server::Options::Table.
 my @SECTIONS = (
     [

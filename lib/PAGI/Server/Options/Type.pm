@@ -3,6 +3,8 @@ package PAGI::Server::Options::Type;
 use strict;
 use warnings;
 
+our $VERSION = '0.003000';
+
 use PAGI::Server::AccessLog;
 use PAGI::Server::Place;
 use Scalar::Util qw(looks_like_number reftype);

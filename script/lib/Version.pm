@@ -1,0 +1,58 @@
+# The distribution's version: lib/Peregrine.pm has it, and what else carries a copy is listed here. Perl's is decimal (0.003000), so that it
+# compares with what modules on CPAN ask for; Zig's is the same with dots (0.3.0).
+package Version;
+use v5.36;
+use File::Find ();
+use version    ();
+
+my $HOME = 'lib/Peregrine.pm';
+
+# Where it stands in a module, in a build.zig.zon, and in Changes: the newest heading.
+my $IN_MODULE  = qr/^our \$VERSION = '\K[0-9.]+(?=';$)/m;
+my $IN_PACKAGE = qr/^    \.version = "\K[0-9.]+(?=",$)/m;
+my $IN_CHANGES = qr/\A[^\n]+\n\n\K[0-9.]+(?=  )/;
+
+# The version that each file carries; undef for none.
+sub carried () {
+    return { map { $_ => _slurp($_) =~ _place($_) ? $& : undef } _files() };
+}
+
+# What a file ought to carry.
+sub expected ($file, $version) {
+    return $file =~ /\.zon\z/ ? dotted($version) : $version;
+}
+
+sub dotted ($version) { return version->parse($version)->normal =~ s/\Av//r }
+
+sub current () { return carried()->{$HOME} // die "$HOME has no version\n" }
+
+# The heading of a release that is out stays: the next one is written by hand.
+sub change ($version) {
+    die "'$version' is no version like 0.003000\n" if $version !~ /\A[0-9]+\.[0-9]{6}\z/;
+    for my $file (_files()) {
+        my $text = _slurp($file);
+        next if $file eq 'Changes' && $text !~ /$IN_CHANGES  Unreleased/;
+        $text =~ s/${\_place($file)}/expected($file, $version)/e or die "$file has no version\n";
+        open my $out, '>', $file or die "$file: $!\n";
+        print {$out} $text;
+        close $out or die "$file: $!\n";
+    }
+    return;
+}
+
+sub _files () {
+    my @modules;
+    my $take = sub { push @modules, $File::Find::name if /\.pm\z/ };
+    File::Find::find({ no_chdir => 1, wanted => $take }, 'lib');
+    return (sort(@modules), 'build.zig.zon', 'engine/build.zig.zon', 'Changes');
+}
+
+sub _place ($file) { return $file =~ /\.pm\z/ ? $IN_MODULE : $file =~ /\.zon\z/ ? $IN_PACKAGE : $IN_CHANGES }
+
+sub _slurp ($file) {
+    open my $in, '<', $file or die "$file: $!\n";
+    local $/;
+    return <$in>;
+}
+
+1;
