@@ -188,8 +188,8 @@ unlike($server->log, qr/application died|panic|uninitialized/, 'nothing died') o
 # With validate_events, what the server could live with fails as well; see t/72-validation.t for the checks that all events share.
 my $check = \&PAGI::Server::EventCheck::problem;
 like(
-    $check->({ type => 'websocket.accept', headers => [ [ 'X-Upper', 1 ] ] }),
-    qr/headers must be .* in lower case/,
+    $check->({ type => 'websocket.accept', headers => [ [ 'x y', 1 ] ] }),
+    qr/headers must be .* without spaces/,
     'validated: accept'
 );
 like(
@@ -197,13 +197,8 @@ like(
     qr/only one of text bytes may be given/,
     'validated: send'
 );
-like(
-    $check->({ type => 'websocket.close', code => $_ }),
-    qr/code must be 1000 to 1003, 1007 to 1014 or 3000 to 4999/,
-    "validated: close $_"
-) for 999, 1004, 1005, 1006, 1015, 2999, 5000, 1000.5, 'normal';
-is($check->({ type => 'websocket.close', code => $_ }), undef, "validated: close $_ is all right")
-    for 1000, 1014, 3000, 4999;
+like($check->({ type => 'websocket.close', code => $_ }), qr/code must be an integer/, "validated: close $_")
+    for 1000.5, 'normal';
 like($check->({ type => 'websocket.keepalive', timeout => 1 }), qr/interval is missing/, 'validated: keepalive');
 like($check->({ type => 'websocket.http.response.start' }), qr/status is missing/, 'validated: the start of a denial');
 like(

@@ -47,6 +47,27 @@ const char *px_event_text(pTHX_ SV **slot, const char **bytes, size_t *len) {
     return NULL;
 }
 
+/* Whether a name may have capitals. Looks at eight bytes at a time for those from @ to _, of which few names have others. */
+static bool may_have_capitals(const char *name, size_t len) {
+    const uint64_t bit = 0x4040404040404040;
+    uint64_t found = 0;
+    for (; len >= sizeof(found); name += sizeof(found), len -= sizeof(found)) {
+        uint64_t part;
+        memcpy(&part, name, sizeof(part));
+        found |= part & ~(part << 1) & bit;
+    }
+    for (size_t i = 0; i < len; i++) found |= (uint8_t)name[i] & ~((uint32_t)name[i] << 1) & 0x40;
+    return found != 0;
+}
+
+/* PAGI's names of fields are lower case; applications that write "Content-Type" mean the same field. */
+static void lower_name(pTHX_ peregrine_field *field) {
+    if (!may_have_capitals(field->name, field->name_len)) return;
+    SV *lower = newSVpvn_flags(field->name, field->name_len, SVs_TEMP);
+    for (char *at = SvPVX(lower), *end = SvEND(lower); at < end; at++) *at = toLOWER_A(*at);
+    field->name = SvPVX_const(lower);
+}
+
 /* Reads a list of [name, value] pairs. Returns NULL, or a failed Future that says which pair is wrong. */
 SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields) {
     fields->list = fields->local;
@@ -68,6 +89,7 @@ SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_f
         peregrine_field *out = &fields->list[i];
         const char *wrong = px_event_bytes(aTHX_ av_fetch(field, 0, 0), &out->name, &out->name_len);
         if (wrong) return px_future_invalid(aTHX_ worker, "%s: the name of headers[%lu] %s", type, (unsigned long)i, wrong);
+        lower_name(aTHX_ out);
         wrong = px_event_bytes(aTHX_ av_fetch(field, 1, 0), &out->value, &out->value_len);
         if (wrong)
             return px_future_invalid(aTHX_ worker, "%s: the value of headers[%lu] (%.*s) %s", type, (unsigned long)i,

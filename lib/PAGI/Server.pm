@@ -280,7 +280,7 @@ sub _attachment {
         loop        => $self->loop,
         state       => $lifespan->is_supported ? $lifespan->state : undef,
         extensions  => _advertised($options->{extensions}),
-        check       => $self->_validates_events ? \&PAGI::Server::EventCheck::problem : undef,
+        check       => $self->_validates_events ? _event_check($self->{log}) : undef,
         reads_files => $options->{disable_sendfile},
     };
 }
@@ -289,6 +289,20 @@ sub _validates_events {
     my ($self) = @_;
     my $wanted = $self->{options}{validate_events};
     return defined $wanted ? $wanted : ($ENV{PAGI_ENV} || '') eq 'development';
+}
+
+# Says what is wrong with an event. What could only be better is told once.
+sub _event_check {
+    my ($log) = @_;
+    my $advised;
+    return sub {
+        my ($event) = @_;
+        my $problem = PAGI::Server::EventCheck::problem($event);
+        return $problem if defined $problem || $advised;
+        $advised = PAGI::Server::EventCheck::advice($event) // return;
+        $log->warn("PAGI: $advised (told once)");
+        return;
+    };
 }
 
 # `tls` is there exactly when the connection speaks it (PAGI::Spec::Tls): the engine's bridge adds it.
@@ -631,6 +645,11 @@ had any.
 They are served in the order of the calls. One that was cancelled gets nothing: what arrives goes to the
 next.
 
+=item Names of headers
+
+Capitals are lowered on the way out, also in trailers and in the answer to a handshake: C<Content-Type> goes out as
+C<content-type>. In development the log says so, once.
+
 =item Files and file handles
 
 A C<http.response.body> event with C<fh> and without C<offset> sends from where the handle stands. What is sent are the bytes
@@ -720,9 +739,9 @@ C<http.fullflush> events work.
 
 =item validate_events => 1 if PAGI_ENV is development
 
-Each event that the application sends is checked in every detail, see L<PAGI::Server::EventCheck>.
-What the server cannot act on always fails; this finds what it could live with, but another server
-might not. It costs a few microseconds an event. B<--validate-events>
+The type of each field of each event that the application sends is checked, see
+L<PAGI::Server::EventCheck>. What the server cannot act on always fails; this finds what would go
+unnoticed. It costs a few microseconds an event. B<--validate-events>
 
 =item on_error => none
 

@@ -6,71 +6,75 @@ use warnings;
 our $VERSION = '0.003000';
 
 use overload     ();
-use Scalar::Util qw(blessed looks_like_number);
+use Scalar::Util qw(blessed looks_like_number reftype);
 
 # A check returns nothing for a good value, otherwise what is allowed: the end of "field must be ...". For a list also the part that is not,
-# and its index.
-
-sub _is_string { return !ref $_[0] || blessed $_[0] && overload::Method($_[0], '""') }
+# and its index. What is allowed is what PAGI::Spec and PAGI::Spec::Www say and what the server takes in production: nothing may fail in
+# development only because it could be written better (see advice).
 
 sub _bytes {
     my ($value) = @_;
-    return 'a byte string' if !_is_string($value);
+    return 'a byte string' if ref $value;
     my $copy = "$value";
     return utf8::downgrade($copy, 1) ? () : 'a byte string: encode it, it has a wide character';
 }
 
-sub _text { return _is_string($_[0])                              ? () : 'a string' }
-sub _line { return _is_string($_[0]) && $_[0] !~ /[\x00\x0a\x0d]/ ? () : 'a string without line ends and NULs' }
-sub _path { return _is_string($_[0]) && $_[0] =~ m{\A/}           ? () : 'an absolute path' }
+sub _text { return !ref $_[0] ? () : 'a string' }
 
-# Those of JSON modules, which can be had as numbers, are flags as well.
-sub _flag {
-    my ($value)  = @_;
-    my $is_plain = !ref $value || blessed $value && overload::Overloaded($value);
-    return $is_plain && $value =~ /\A[01]?\z/ ? () : '0 or 1';
-}
+# A line end would begin another field. A NUL counts as one: so it does in header fields.
+sub _line { return !ref $_[0] && $_[0] !~ /[\x00\x0a\x0d]/ ? () : 'a string without line ends and NULs' }
+
+# Any integer is true or false, and so is the empty string of Perl's own comparisons.
+sub _flag { return !ref $_[0] && $_[0] eq '' || _is_integer($_[0]) ? () : '0 or 1' }
 
 sub _handle {
     my ($handle) = @_;
     return defined eval { tied *$handle || fileno $handle } ? () : 'an open file handle';
 }
 
+# Infinity and NaN are no numbers of an event.
 sub _seconds {
     return looks_like_number($_[0]) && $_[0] >= 0 && $_[0] <= 1_000_000 ? () : 'a number of seconds from 0 to 1000000';
 }
 
-# The longest integer that a signed 64-bit one holds for sure has 18 digits.
-sub _integer { return !ref $_[0]      && $_[0] =~ /\A-?(?:0|[1-9][0-9]{0,17})\z/ }
-sub _count   { return _integer($_[0]) && $_[0] >= 0 ? () : 'an integer that is not negative' }
-sub _status  { return _integer($_[0]) && $_[0] >= 200 && $_[0] < 600 ? () : 'an integer from 200 to 599' }
-
-# RFC 6455 section 7.4: 1005, 1006 and 1015 stand for something and are never sent.
-sub _close_code {
-    my ($code) = @_;
-    my $known = _integer($code) && $code =~ /\A(?:100[0-37-9]|101[0-4]|[34][0-9]{3})\z/;
-    return $known ? () : '1000 to 1003, 1007 to 1014 or 3000 to 4999';
+# A signed one of 64 bits, however it is written: 1e15 is what Perl makes of a large product.
+sub _is_integer {
+    my ($value) = @_;
+    return !ref $value && looks_like_number($value) && $value == int $value && abs $value <= 2**63;
 }
+sub _integer { return _is_integer($_[0])                                ? () : 'an integer' }
+sub _count   { return _is_integer($_[0]) && $_[0] >= 0                  ? () : 'an integer that is not negative' }
+sub _status  { return _is_integer($_[0]) && $_[0] >= 200 && $_[0] < 600 ? () : 'an integer from 200 to 599' }
 
+# The letter case of a name is the server's to lower.
 sub _headers {
     my ($list) = @_;
-    return 'an array reference of [name, value] pairs' if ref $list ne 'ARRAY';
+    return 'an array reference of [name, value] pairs' if (reftype($list) // '') ne 'ARRAY';
     for my $index (0 .. $#$list) {
         my $pair = $list->[$index];
         return ('an array reference of [name, value] pairs, each an array reference of two', $pair, $index)
-            if ref $pair ne 'ARRAY' || @$pair != 2;
-        my ($name, $value) = @$pair;
-        return ('a list whose names are strings in lower case', $name, $index)
-            if !defined $name || ref $name || $name !~ /\A[^A-Z\x00-\x20\x7f-\x{10ffff}]+\z/;
+            if (reftype($pair) // '') ne 'ARRAY' || @$pair != 2;
+        my ($name, $value) = map { _plain($_) } @$pair;
+        return ('a list whose names are strings without spaces and control characters', $name, $index)
+            if !defined $name || ref $name || $name !~ /\A[^\x00-\x20\x7f-\x{10ffff}]+\z/;
         return ("a list whose values are byte strings without CR, LF and NUL (that of $name is not)", $value, $index)
             if !defined $value || _bytes($value) || $value =~ /[\x00\x0a\x0d]/;
     }
     return;
 }
 
+# An object that is a string, a number or a boolean counts as what it is.
+sub _plain {
+    my ($value) = @_;
+    return blessed $value && (grep { overload::Method($value, $_) } '""', '0+', 'bool') ? "$value" : $value;
+}
+
+# Objects in these fields are looked into.
+my %IS_WHOLE = (fh => 1, headers => 1);
+
 my %BODY = (
     body   => \&_bytes,
-    file   => \&_path,
+    file   => \&_text,
     fh     => \&_handle,
     offset => \&_count,
     length => \&_count,
@@ -90,12 +94,12 @@ my %EVENTS = (
     'sse.close'                     => { reason   => \&_text },
     'sse.http.response.start'       => { status   => \&_status, headers => \&_headers },
     'sse.http.response.body'        => \%BODY,
-    'websocket.accept'              => { subprotocol => \&_bytes,      headers => \&_headers },
-    'websocket.send'                => { text        => \&_text,       bytes   => \&_bytes },
-    'websocket.close'               => { code        => \&_close_code, reason  => \&_text },
-    'websocket.keepalive'           => { interval    => \&_seconds,    timeout => \&_seconds },
-    'websocket.http.response.start' => { status      => \&_status,     headers => \&_headers },
-    'websocket.http.response.body'  => { body        => \&_bytes,      more    => \&_flag },
+    'websocket.accept'              => { subprotocol => \&_bytes,   headers => \&_headers },
+    'websocket.send'                => { text        => \&_text,    bytes   => \&_bytes },
+    'websocket.close'               => { code        => \&_integer, reason  => \&_text },
+    'websocket.keepalive'           => { interval    => \&_seconds, timeout => \&_seconds },
+    'websocket.http.response.start' => { status      => \&_status,  headers => \&_headers },
+    'websocket.http.response.body'  => { body        => \&_bytes,   more    => \&_flag },
     'lifespan.startup.complete'     => {},
     'lifespan.startup.failed'       => { message => \&_text },
     'lifespan.shutdown.complete'    => {},
@@ -130,10 +134,21 @@ sub problem {
     return "$type: only one of @given may be given"     if @given > 1;
     return "$type: one of text and bytes must be given" if !@given && $type eq 'websocket.send';
     for my $name (sort grep { defined $event->{$_} } keys %$fields) {
-        my ($allowed, $part, $index) = $fields->{$name}->($event->{$name});
-        next                                                                   if !defined $allowed;
-        return "$type: $name must be $allowed, not " . _shown($event->{$name}) if !defined $index;
+        my $value = $IS_WHOLE{$name} ? $event->{$name} : _plain($event->{$name});
+        my ($allowed, $part, $index) = $fields->{$name}->($value);
+        next                                                          if !defined $allowed;
+        return "$type: $name must be $allowed, not " . _shown($value) if !defined $index;
         return "$type: $name must be $allowed, not " . _shown($part) . " in ${name}[$index]";
+    }
+    return;
+}
+
+sub advice {
+    my ($event) = @_;
+    my $headers = $event->{headers} // [];
+    for my $name (map { $_->[0] } @$headers) {
+        next if $name !~ /[A-Z]/;
+        return "$event->{type}: names of headers are lower case in PAGI; '$name' goes out as '" . lc($name) . q{'};
     }
     return;
 }
@@ -166,8 +181,9 @@ PAGI::Server::EventCheck - whether an event is what the specification says
 =head1 DESCRIPTION
 
 One table of all events that an application may send, with a check for each field. The server always
-refuses what it cannot act on; with the option C<validate_events> it asks here as well, so that mistakes
-which would go unnoticed, or would matter only to another server, fail while the application is written.
+refuses what it cannot act on; with the option C<validate_events> it asks here as well, so that fields of a
+wrong type, which would go unnoticed otherwise, fail while the application is written, as L<PAGI::Spec/Error
+Handling> demands. What the specification lets pass passes here.
 
 =head1 FUNCTIONS
 
@@ -177,6 +193,13 @@ which would go unnoticed, or would matter only to another server, fail while the
 
 What is wrong with an event, with its type, the field and what is allowed. Nothing if it is all right, or
 of a type that is not known here. Fields that the specification does not name are let through.
+
+=head2 advice
+
+    my $advice = PAGI::Server::EventCheck::advice($event);
+
+What the server mends in an event without a L</problem>, and the application could write as the specification has
+it: names of headers with capitals. Nothing if there is none.
 
 =head1 LICENSE
 

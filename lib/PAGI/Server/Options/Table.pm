@@ -84,10 +84,9 @@ my @SECTIONS = (
                 name  => 'validate_events',
                 type  => 'boolean',
                 shown => '1 if PAGI_ENV is development',
-                about =>
-                    'Each event that the application sends is checked in every detail, see L<PAGI::Server::EventCheck>. What the'
-                    . ' server cannot act on always fails; this finds what it could live with, but another server might not. It costs'
-                    . ' a few microseconds an event.',
+                about => 'The type of each field of each event that the application sends is checked, see'
+                    . ' L<PAGI::Server::EventCheck>. What the server cannot act on always fails; this finds what would go'
+                    . ' unnoticed. It costs a few microseconds an event.',
             },
             {
                 name     => 'on_error',
