@@ -130,8 +130,11 @@ subtest 'flags' => sub {
 subtest 'wrong command lines' => sub {
     fails(
         'a large limit',
-        2, qr/--max-body-size must be an integer from 0 to 1125899906842624, not 'x'/,
-        '--max-body-size', 'x', 'app.pl'
+        2,
+        qr/--max-body-size must be an integer from 0 to 1125899906842624 \(bytes; K, M and G are understood\), not 'x'/,
+        '--max-body-size',
+        'x',
+        'app.pl'
     );
     fails('an unknown flag',        2, qr/unknown option '--bogus'/,           '--bogus', $file);
     fails('an unknown short flag',  2, qr/unknown option '-z'/,                '-z',      $file);

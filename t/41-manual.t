@@ -24,6 +24,8 @@ for my $option (PAGI::Server::Options::all()) {
     next if $option->{only};
     if (my $limit = $option->{engine} && $engine{ $option->{engine} }) {
         is($option->{default} * $option->{scale}, $limit->{default}, "... and has the engine's default");
+        my %type = (milliseconds => 'seconds', bytes => 'bytes', bytes_per_second => 'bytes');
+        is($option->{type}, $type{ $limit->{unit} }, '... and takes its units') if $type{ $limit->{unit} };
     }
     next if !defined $option->{default};
     is(eval { PAGI::Server::Options::check($name, $option->{default}); 1 }, 1, '... and its default is allowed')

@@ -33,6 +33,7 @@ my %SAMPLES = (
     log      => [ '-',          [] ],
     format   => [ 'tiny',       '%z' ],
     integer  => [],
+    bytes    => [],
     seconds  => [],
     choice   => [],
 );
@@ -58,7 +59,7 @@ sub samples {
     my ($option) = @_;
     my ($good, $bad) = @{ $SAMPLES{ $option->{type} } or BAIL_OUT("no sample of type $option->{type}") };
     ($good, $bad) = ($option->{of}[-1], 'none of them') if $option->{type} eq 'choice';
-    ($good, $bad) = ($option->{min} || 1, $option->{max} + 1) if $option->{type} =~ /\A(?:integer|seconds)\z/;
+    ($good, $bad) = ($option->{min} || 1, $option->{max} + 1) if $option->{type} =~ /\A(?:integer|bytes|seconds)\z/;
     return ($GOOD{ $option->{name} } // $good, $bad);
 }
 
@@ -87,6 +88,33 @@ sub read_as_file {
     close $out or die "$path: $!";
     return PAGI::Server::ConfigFile->read($path);
 }
+
+# Numbers as people write them.
+my %WRITTEN = (
+    integer => [ [ '1_000', 1000 ] ],
+    bytes   => [
+        [ '1_000',  1000 ],
+        [ '2K',     2048 ],
+        [ '2k',     2048 ],
+        [ '1M',     1 << 20 ],
+        [ '1G',     1 << 30 ],
+        [ '1_000K', 1_024_000 ]
+    ],
+    seconds => [
+        [ '500ms', 0.5 ],
+        [ '30s',   30 ],
+        [ '1.5m',  90 ],
+        [ '2h',    7200 ],
+        [ '.5s',   0.5 ],
+        [ '1_000', 1000 ],
+        [ '2.5',   2.5 ]
+    ],
+);
+my %MALFORMED = (
+    integer => [ '1__0', '_1',    '1_', '10K', '1e3',   '-1',  '0x10' ],
+    bytes   => [ '1.5G', '10MB',  'K',  '1 K', '-1K',   '1_K', '9999999999G' ],
+    seconds => [ '30 s', '30sec', '1d', 's',   '1m30s', '-1s', '1_s', '30S', 'inf', 'nan' ],
+);
 
 # A value from the command line or a file, or what is wrong with it.
 sub value_of {
@@ -147,6 +175,28 @@ for my $option (@all) {
         }
     };
 }
+
+subtest 'numbers as people write them' => sub {
+    my %option = (integer => 'max_requests', bytes => 'max_body_size', seconds => 'heartbeat_timeout');
+    for my $type (sort keys %option) {
+        my $name   = $option{$type};
+        my $option = PAGI::Server::Options::find($name);
+        for my $pair (@{ $WRITTEN{$type} }) {
+            my ($text, $number) = @$pair;
+            is((from_command_line($option, $text))[0], $number, "$name = $text on the command line");
+            is((value_of($name, sub { read_as_file("$name = $text") }))[0], $number, '... in a file');
+            is(PAGI::Server->new(app => $app, quiet => 1, $name => $text)->{options}{$name},
+                $number, '... in the constructor');
+        }
+        for my $text (@{ $MALFORMED{$type} }) {
+            says_why((from_command_line($option, $text))[1], $option, $text, "from the command line: $text");
+            says_why((value_of($name, sub { read_as_file("$name = $text") }))[1], $option, $text, 'from a file');
+            says_why(refused(app => $app, $name => $text),                        $option, $text, 'by the constructor');
+        }
+    }
+    my $limits = PAGI::Server::Options::engine_limits({ timeout => 0.0001, max_body_size => 0 });
+    is_deeply($limits, { idle_ms => 1, body_bytes_max => 0 }, 'what is not 0 does not become 0: no limit');
+};
 
 subtest 'a running server' => sub {
     my $loop = IO::Async::Loop->new;

@@ -321,6 +321,8 @@ subtest 'what cannot be used is an error of the constructor' => sub {
         [ { certificates  => 'x' },   qr/certificates must be an array reference/ ],
         [ { certificates     => [ { cert_file => 'x' } ] },          qr/certificate 2 needs a key_file/ ],
         [ { session_timeout  => 0 },                                 qr/session_timeout must be an integer from 1/ ],
+        [ { session_timeout  => '1x' },                              qr/session_timeout must be .* not '1x'/ ],
+        [ { session_timeout  => '200h' },                            qr/session_timeout must be .* not '200h'/ ],
         [ { ticket_keys      => 'short' },                           qr/ticket_keys must be 80 random bytes, not 5/ ],
         [ { ticket_keys      => 'x' x 80, ticket_keys_file => 'x' }, qr/ticket_keys and ticket_keys_file contradict/ ],
         [ { ticket_keys_file => $missing },         qr/ticket_keys_file \Q$missing\E cannot be opened: No such/ ],

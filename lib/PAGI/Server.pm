@@ -46,7 +46,7 @@ sub configure {
     my %given;
     for my $name (grep { PAGI::Server::Options::is_known($_) } keys %params) {
         my $value = delete $params{$name};
-        eval { PAGI::Server::Options::check($name, $value); 1 } or croak _without_newline($@);
+        eval { $value = PAGI::Server::Options::check($name, $value); 1 } or croak _without_newline($@);
         $given{$name} = $name eq 'access_log' ? PAGI::Server::AccessLog::located($value) : $value;
     }
     my %options = (%{ $self->{options} }, %given);
@@ -706,6 +706,9 @@ that only stops sending has not gone; it gets its answer.
 
 An unknown option, or a value that is not allowed, dies with a message that names it, the value and what is allowed.
 Where there is a flag of L<pagi-server> with the same meaning, it is named.
+
+Numbers may be strings with C<_> between digits. Bytes may end in C<K> (1024), C<M> or C<G>, times in C<ms>, C<s>, C<m> or C<h>:
+C<< max_body_size => '1G' >>, C<< timeout => '30s' >>. Without a unit times are in seconds.
 
 =for comment The list is made by script/manual from PAGI::Server::Options::Table.
 

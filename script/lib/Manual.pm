@@ -68,7 +68,7 @@ sub _typed ($option) {
 sub _argument ($option) {
     return $option->{arg} if defined $option->{arg};
     return join '|', @{ $option->{of} } if $option->{type} eq 'choice';
-    return $option->{type} eq 'seconds' ? 'SECONDS' : 'NUMBER';
+    return { bytes => 'BYTES', seconds => 'SECONDS' }->{ $option->{type} } // 'NUMBER';
 }
 
 sub _default ($option) {

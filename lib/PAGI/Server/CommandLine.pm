@@ -100,7 +100,7 @@ sub _value {
     my $value   = PAGI::Server::Options::Type::parse($option, $text);
     my $problem = PAGI::Server::Options::Type::problem($option, $value);
     die \"$named $problem" if defined $problem;
-    return $value;
+    return PAGI::Server::Options::Type::number($option, $value);
 }
 
 1;

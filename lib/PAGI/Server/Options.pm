@@ -66,8 +66,8 @@ sub defaults {
 sub check {
     my ($name, $value) = @_;
     my $problem = PAGI::Server::Options::Type::problem($BY_NAME{$name}, $value);
-    return if !defined $problem;
-    die "PAGI::Server: option '$name' $problem\n";
+    die "PAGI::Server: option '$name' $problem\n" if defined $problem;
+    return PAGI::Server::Options::Type::number($BY_NAME{$name}, $value);
 }
 
 sub engine_limits {
@@ -76,9 +76,15 @@ sub engine_limits {
     for my $option (grep { $_->{engine} && defined $options->{ $_->{name} } } @ALL) {
         my $value = $options->{ $option->{name} };
         $limits{ $option->{engine} } =
-            $option->{type} eq 'boolean' ? ($value ? 1 : 0) : int($value * $option->{scale} + 0.5);
+            $option->{type} eq 'boolean' ? ($value ? 1 : 0) : _in_units($value * $option->{scale});
     }
     return \%limits;
+}
+
+# As an integer. What is not 0 does not become 0, which often means that there is no limit.
+sub _in_units {
+    my ($number) = @_;
+    return $number > 0 && $number < 1 ? 1 : int($number + 0.5);
 }
 
 sub check_together {
@@ -159,10 +165,11 @@ The defaults of all options that have one.
 
 =head2 check
 
+    my $timeout = PAGI::Server::Options::check(timeout => '5m');    # 300
     PAGI::Server::Options::check(log_level => 'loud');
     # PAGI::Server: option 'log_level' must be one of error warn info debug, not 'loud'
 
-Dies unless the value is allowed.
+Returns the value, as a number where it stands for one. Dies unless it is allowed.
 
 =head2 check_together
 

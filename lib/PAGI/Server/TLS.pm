@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Carp qw(croak);
 use File::Spec;
 use PAGI::Server::Nearest;
+use PAGI::Server::Options::Type;
 use Peregrine;
 
 # The keys of one certificate, and those of the policy that all of them share.
@@ -208,10 +209,13 @@ sub _choice {
 }
 
 sub _session_timeout {
-    my ($seconds) = @_;
-    return $seconds
-        if !defined $seconds || $seconds =~ /\A[1-9][0-9]{0,5}\z/ && $seconds <= SESSION_TIMEOUT_MAX;
-    return _die("option 'ssl': session_timeout must be an integer from 1 to ${\SESSION_TIMEOUT_MAX}, not '$seconds'");
+    my ($given) = @_;
+    return $given if !defined $given;
+    my $seconds = PAGI::Server::Options::Type::number({ type => 'seconds' }, $given);
+    return $seconds if $seconds =~ /\A[1-9][0-9]{0,5}\z/ && $seconds <= SESSION_TIMEOUT_MAX;
+    return _die(
+        "option 'ssl': session_timeout must be an integer from 1 to ${\SESSION_TIMEOUT_MAX} (seconds; s, m and h are"
+            . " understood), not '$given'");
 }
 
 # Whoever shares the keys opens the tickets: all processes that were forked from this one do.

@@ -161,14 +161,14 @@ my @SECTIONS = (
             },
             {
                 name   => 'max_request_line_size',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'request_line_bytes_max',
                 live   => 1,
                 about  => 'Bytes of a request line (414 above it).',
             },
             {
                 name   => 'max_header_size',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'head_bytes_max',
                 live   => 1,
                 about  => 'Bytes of a request head (431).',
@@ -182,14 +182,14 @@ my @SECTIONS = (
             },
             {
                 name   => 'max_trailer_size',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'trailer_bytes_max',
                 live   => 1,
                 about  => 'Bytes of the trailers of a chunked request (431).',
             },
             {
                 name   => 'max_body_size',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'body_bytes_max',
                 live   => 1,
                 about  => 'Bytes of a request body (413). 0: no limit.',
@@ -205,7 +205,7 @@ my @SECTIONS = (
             },
             {
                 name   => 'max_receive_queue_size',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'queue_bytes_max',
                 live   => 1,
                 about  =>
@@ -213,14 +213,14 @@ my @SECTIONS = (
             },
             {
                 name   => 'max_ws_frame_size',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'frame_bytes_max',
                 live   => 1,
                 about  => 'Bytes of one WebSocket frame. A larger one closes the WebSocket with 1009.',
             },
             {
                 name   => 'max_ws_message_size',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'message_bytes_max',
                 live   => 1,
                 about  => 'Bytes of one WebSocket message over all its frames and after inflation (1009).',
@@ -237,21 +237,21 @@ my @SECTIONS = (
             },
             {
                 name   => 'ws_deflate_min_size',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'deflate_bytes_min',
                 live   => 1,
                 about  => 'Bytes from which on a message is compressed; one that does not shrink goes out as it is.',
             },
             {
                 name   => 'write_high_watermark',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'write_high_bytes',
                 live   => 1,
                 about  => 'Bytes of output waiting for the peer from which on C<$send> returns a pending Future...',
             },
             {
                 name   => 'write_low_watermark',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'write_low_bytes',
                 live   => 1,
                 about  => '... which resolves when the queue has fallen below this.',
@@ -266,7 +266,7 @@ my @SECTIONS = (
             },
             {
                 name    => 'sync_file_threshold',
-                type    => 'integer',
+                type    => 'bytes',
                 default => 65_536,
                 min     => 0,
                 max     => 1 << 30,
@@ -311,7 +311,7 @@ my @SECTIONS = (
             },
             {
                 name   => 'min_body_rate',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'body_rate_min',
                 live   => 1,
                 about  =>
@@ -327,7 +327,7 @@ my @SECTIONS = (
             },
             {
                 name   => 'min_write_rate',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'write_rate_min',
                 live   => 1,
                 about  => 'So many bytes that it takes pay for a second of C<write_timeout>.',
@@ -395,7 +395,7 @@ my @SECTIONS = (
             },
             {
                 name   => 'access_log_buffer',
-                type   => 'integer',
+                type   => 'bytes',
                 engine => 'access_log_bytes',
                 live   => 1,
                 about  => 'Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped and counted.',

@@ -19,6 +19,11 @@ sub _is_text {
     return defined $value && !ref $value && length $value;
 }
 
+sub _is_count {
+    my ($option, $value) = @_;
+    return _is_text($value) && $value =~ /\A[0-9]+\z/ && _in_range($option, $value);
+}
+
 sub _is_reference {
     my ($value, $type) = @_;
     return ref $value && reftype($value) eq $type;
@@ -31,8 +36,31 @@ sub _boolean {
     return $text;
 }
 
-# Per type: what is allowed, in words; whether a value is; how a word of a command line becomes one (as it is,
-# if there is nothing here). Or a function that says what is wrong with a value.
+# By unit: how many bytes, and how many seconds.
+my %BYTES   = (K  => 1 << 10, M => 1 << 20, G => 1 << 30);
+my %SECONDS = (ms => 1 / 1000, s => 1, m => 60, h => 3600);
+my $INTEGER = qr/[0-9]+(?:_[0-9]+)*/;
+
+# 1_000_000
+sub _integer {
+    my ($text) = @_;
+    return $text =~ /\A$INTEGER\z/ ? $text =~ tr/_//dr : $text;
+}
+
+# 64K, 10M, 1G
+sub _bytes {
+    my ($text) = @_;
+    return $text =~ /\A($INTEGER)([KMG])\z/i ? _integer($1) * $BYTES{ uc $2 } : _integer($text);
+}
+
+# 500ms, 1.5s, 10m, 2h
+sub _seconds {
+    my ($text) = @_;
+    return $text =~ /\A($INTEGER|[0-9]*\.[0-9]+)(ms|s|m|h)\z/ ? _integer($1) * $SECONDS{$2} : _integer($text);
+}
+
+# Per type: what is allowed, in words; whether a value is; how a word of a command line becomes one, and what number a value of any origin
+# stands for (as it is, if there is nothing here). Or a function that says what is wrong with a value.
 my %TYPES = (
     string => { words => sub { 'a string that is not empty' }, allows => sub { _is_text($_[1]) } },
     word   => { words => sub { 'a word' }, allows => sub { _is_text($_[1]) && $_[1] =~ /\A[\w-]+\z/ } },
@@ -48,11 +76,18 @@ my %TYPES = (
         { words => sub { '0 or 1' }, allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ }, parse => \&_boolean },
     integer => {
         words  => sub { "an integer from $_[0]{min} to $_[0]{max}" },
-        allows => sub { _is_text($_[1]) && $_[1] =~ /\A[0-9]+\z/ && _in_range(@_) },
+        allows => \&_is_count,
+        number => \&_integer,
+    },
+    bytes => {
+        words  => sub { "an integer from $_[0]{min} to $_[0]{max} (bytes; K, M and G are understood)" },
+        allows => \&_is_count,
+        number => \&_bytes,
     },
     seconds => {
-        words  => sub { "a number of seconds from $_[0]{min} to $_[0]{max}" },
+        words  => sub { "a number of seconds from $_[0]{min} to $_[0]{max} (ms, s, m and h are understood)" },
         allows => sub { _is_text($_[1]) && looks_like_number($_[1]) && _in_range(@_) },
+        number => \&_seconds,
     },
     choice => {
         words  => sub { 'one of ' . join ' ', @{ $_[0]{of} } },
@@ -99,7 +134,7 @@ sub problem {
     my $type = $TYPES{ $option->{type} };
     return $type->{complaint}->($value) if $type->{complaint};
     my $shown = defined $value ? "'$value'" : 'undef';
-    if ($type->{allows}->($option, $value)) {
+    if ($type->{allows}->($option, number($option, $value))) {
         return if !$option->{missing} || !$value;
         return "cannot be $shown: $option->{missing}";
     }
@@ -111,6 +146,12 @@ sub parse {
     my ($option, $text) = @_;
     my $parse = $TYPES{ $option->{type} }{parse};
     return $parse ? $parse->($text) : $text;
+}
+
+sub number {
+    my ($option, $value) = @_;
+    my $number = $TYPES{ $option->{type} }{number};
+    return $number && _is_text($value) ? $number->($value) : $value;
 }
 
 sub is_switch {
@@ -150,6 +191,13 @@ What is wrong with a value, as the end of a sentence; nothing if it is allowed.
     my $value = PAGI::Server::Options::Type::parse($option, 'yes');    # 1
 
 The value that a word of a command line or a configuration file stands for. It may still not be allowed.
+
+=head2 number
+
+    my $value = PAGI::Server::Options::Type::number($option, '64K');    # 65536
+
+The number that a value stands for: C<_> between digits means nothing, bytes may be given with C<K> (1024), C<M> or C<G>, times with C<ms>,
+C<s>, C<m> or C<h>. Everything else stays as it is, and may still not be allowed.
 
 =head2 is_switch
 
