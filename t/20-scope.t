@@ -170,8 +170,13 @@ subtest 'other targets' => sub {
 };
 
 subtest 'methods' => sub {
-    is(scope_of("$_ / HTTP/1.1\r\nHost: h\r\n\r\n")->{method}, uc $_, $_)
-        for qw(GET PUT DELETE PATCH OPTIONS PROPFIND foo);
+    is(scope_of("$_ / HTTP/1.1\r\nHost: h\r\n\r\n")->{method}, $_, $_)
+        for qw(GET PUT DELETE PATCH OPTIONS PROPFIND M-SEARCH FOO);
+    for my $line ('head /', 'Get /', 'delete /', 'CONNECT h:443') {
+        my $client = TestClient->new($port)->send("$line HTTP/1.1\r\nHost: h:443\r\n\r\n");
+        is($client->response->{status}, 501, "$line is refused");
+        is($client->rest,               '',  '... and the connection ends');
+    }
     is(TestClient->new($port)->send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n")->response(head => 1)->{status}, 200, 'HEAD');
 };
 

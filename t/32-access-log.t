@@ -134,6 +134,8 @@ SKIP: {
     }
     $text = log_of('"%r" %s', sub { exchange($_[0], "GET /\e[31m\"x HTTP/1.1\r\n\r\n") });
     is($text, qq{"GET /\\x1b[31m\\x22x HTTP/1.1" 400\n}, 'a request line that was refused is shown, and harmless');
+    $text = log_of('%m %U %H %s', sub { exchange($_[0], "delete /x HTTP/1.1\r\nHost: h\r\n\r\n") });
+    is($text, "delete /x HTTP/1.1 501\n", 'so is a method that nobody serves');
 };
 
 subtest 'a client that leaves' => sub {

@@ -158,7 +158,7 @@ void px_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len) {
     if (high && is_c9strict_utf8_string((const U8 *)SvPVX_const(path), SvCUR(path))) SvUTF8_on(path);
 }
 
-/* PAGI wants the method in upper case; a token that the engine does not know is copied, the known ones are learned. */
+/* A method that the engine does not know is copied, the known ones are learned. PAGI's are upper case, and so are the engine's. */
 static void set_method(pTHX_ px_context *cx, SV *method, const peregrine_request *request) {
     const char *text = request->text + request->method.at;
     const STRLEN len = request->method.len;
@@ -170,8 +170,6 @@ static void set_method(pTHX_ px_context *cx, SV *method, const peregrine_request
         return;
     }
     px_scope_set_bytes(aTHX_ method, text, len);
-    for (char *p = SvPVX(method), *end = p + len; p < end; p++)
-        if (*p >= 'a' && *p <= 'z') *p = (char)(*p & ~0x20);
 }
 
 /* The string for a protocol version. */

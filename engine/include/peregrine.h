@@ -310,7 +310,7 @@ typedef struct peregrine_request {
     uint32_t field_count;
     const peregrine_field_span *fields; /* in the order of arrival */
     peregrine_span method, target, path, query, authority;
-    uint8_t method_id; /* 0: any other token */
+    uint8_t method_id; /* 0: any other token without lower-case letters; CONNECT and others are refused (501) */
     uint8_t version;   /* 10, 11, 20 */
     uint8_t secure;    /* the client speaks TLS: with us, or with a trusted proxy that says so */
     uint8_t has_query; /* the target has a '?' (the query itself may be empty) */

@@ -150,10 +150,21 @@ test "defect 4: keep-alive knows connections, not descriptor numbers, and as man
 test "defect 5: a method is its whole token, and the path does not depend on it" {
     var b = try bench(5, .{});
     defer b.deinit();
-    inline for (.{ "GET", "GETTER", "G", "PUTT", "PROPFIND", "get", "DELETE", "M-SEARCH" }) |method| {
+    inline for (.{ "GET", "GETTER", "G", "PUTT", "PROPFIND", "DELETE", "M-SEARCH" }) |method| {
         const answer = try b.exchange(method ++ " /path?q HTTP/1.1\r\nHost: h\r\n\r\n");
         try expectHas(answer, "X-Method: " ++ method ++ "\r\n");
         try expectHas(answer, "X-Path: /path\r\n");
+    }
+}
+
+test "a method with a lower-case letter is no method, and we are no proxy: no handler hears of either" {
+    var b = try bench(5, .{});
+    defer b.deinit();
+    inline for (.{ "get /path", "head /path", "DELETe /path", "CONNECT h:443" }) |line| {
+        const answer = try b.exchange(line ++ " HTTP/1.1\r\nHost: h\r\n\r\n");
+        try expectHas(answer, "HTTP/1.1 501 Not Implemented\r\n");
+        try expectHas(answer, "Connection: close\r\n");
+        try testing.expect(std.mem.find(u8, answer, "X-Method: ") == null);
     }
 }
 

@@ -640,6 +640,11 @@ From the command line, use L<pagi-server>.
 The last C<http.request> event has a key C<trailers>, a list of C<[name, value]> pairs, if the request
 had any.
 
+=item Methods
+
+They are case-sensitive, and all that reach an application are upper case: a request whose method has a lower-case letter is
+answered with 501 (Not Implemented), and so is CONNECT.
+
 =item Several $receive at once
 
 They are served in the order of the calls. One that was cancelled gets nothing: what arrives goes to the

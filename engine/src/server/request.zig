@@ -16,7 +16,7 @@ pub const Request = struct {
     version: http1.Version,
     /// The client allows the connection to be used again. Informative: the server manages connections.
     keep_alive: bool,
-    /// The target from its path on, as received: percent-encoded, with the query. Empty for CONNECT.
+    /// The target from its path on, as received: percent-encoded, with the query.
     path_and_query: []const u8,
     /// The whole body; empty if there is none, or if it is streamed (`handleBody`).
     body: []const u8,
@@ -195,7 +195,6 @@ pub const Request = struct {
         const skipped = switch (head.target_form) {
             .origin, .asterisk => 0,
             .absolute => head.authority.at + head.authority.len - head.target.at,
-            .authority => target.len,
         };
         request.path_and_query = target[skipped..];
     }
@@ -274,7 +273,6 @@ test "targets of other forms" {
         .{ "GET http://h?q/x HTTP/1.1\r\nHost: h\r\n\r\n", "/", "?q/x" },
         .{ "GET http://h HTTP/1.1\r\nHost: h\r\n\r\n", "/", "" },
         .{ "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "*", "*" },
-        .{ "CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n", "", "" },
     };
     for (cases) |case| {
         var request = try parsed(&head, case[0]);

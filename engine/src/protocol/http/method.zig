@@ -1,8 +1,10 @@
 //! Request methods (RFC 9110 section 9, RFC 5789).
 //! Refuses to know: what a method does to framing (http1/framing.zig).
 const std = @import("std");
+const Refusal = @import("../event.zig").Refusal;
 
-/// A request method. Any token is a legal method: those without a name of their own are `.other`, and their text is `Head.method_text`.
+/// A request method. Any token without lower-case letters may be one (see `refusal`): those without a name of their own are `.other`, and
+/// their text is `Head.method_text`.
 /// The numbers are part of the C contract (peregrine.h): append only.
 pub const Method = enum(u8) {
     other = 0,
@@ -29,6 +31,20 @@ pub const Method = enum(u8) {
         };
     }
 
+    /// Why no request with this method is served, whoever would answer it (501); null for all others. `token` is the method as received.
+    /// Methods are case-sensitive (RFC 9110 section 9.1), and all that are registered are upper case: whoever folds `head` to HEAD,
+    /// or looks for DELETE only, takes it for another method than framing did.
+    pub fn refusal(method: Method, token: []const u8) ?Refusal {
+        return switch (method) {
+            .other => for (token) |byte| {
+                if (std.ascii.isLower(byte)) break .{ .status = 501, .detail = "method in lower case" };
+            } else null,
+            // We are no proxy (RFC 9110 section 9.3.6).
+            .CONNECT => .{ .status = 501, .detail = "CONNECT is not supported" },
+            else => null,
+        };
+    }
+
     /// The method as it goes on the wire; "" for `.other`, whose text only the head knows.
     pub fn text(method: Method) []const u8 {
         return if (method == .other) "" else @tagName(method);
@@ -44,6 +60,15 @@ test "every named method parses to itself" {
     inline for (.{ .GET, .HEAD, .POST, .PUT, .DELETE, .CONNECT, .OPTIONS, .TRACE, .PATCH }) |tag| {
         const method: Method = tag;
         try std.testing.expectEqual(method, Method.parse(method.text()));
+    }
+}
+
+test "which methods are served" {
+    for ([_][]const u8{ "GET", "OPTIONS", "M-SEARCH", "VERSION-CONTROL", "PURGE", "X2", "A.B~C!" }) |token| {
+        try std.testing.expectEqual(null, Method.parse(token).refusal(token));
+    }
+    for ([_][]const u8{ "CONNECT", "head", "delete", "Get", "GEt", "PRI-x", "connect" }) |token| {
+        try std.testing.expectEqual(501, Method.parse(token).refusal(token).?.status);
     }
 }
 

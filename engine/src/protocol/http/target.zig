@@ -26,14 +26,12 @@ pub const Span = extern struct {
     }
 };
 
-/// The four forms of a request target.
+/// The forms of a request target. The fourth, authority-form, is for CONNECT only, which is refused (Method.refusal).
 pub const Form = enum(u8) {
     /// `/path?query`
     origin,
     /// `http://authority/path?query`, as sent to proxies.
     absolute,
-    /// `host:port`, of CONNECT only.
-    authority,
     /// `*`, of OPTIONS only.
     asterisk,
 };
@@ -53,21 +51,16 @@ pub const Outcome = union(enum) { parts: Parts, refused: Refusal };
 
 /// Takes a target to pieces. Refuses (400): controls, space, a fragment, a broken percent-encoding in the path, a form that does
 /// not belong to the method, a malformed authority or one with user information. Raw bytes from 0x80 up are accepted: many
-/// clients send them. `text` is at most 4 GiB long.
+/// clients send them. `text` is at most 4 GiB long, and not the target of CONNECT.
 pub fn parse(method: Method, text: []const u8) Outcome {
+    assert(method != .CONNECT);
     if (text.len == 0) return refuse("empty request target");
-    if (method == .CONNECT) return parseAuthorityForm(text);
     if (text[0] == '/') return parsePath(.{ .form = .origin }, text, 0);
     if (text[0] == '*') {
         if (text.len != 1 or method != .OPTIONS) return refuse("request target '*' is for OPTIONS only");
         return .{ .parts = .{ .form = .asterisk, .path = .between(0, 1) } };
     }
     return parseAbsoluteForm(text);
-}
-
-fn parseAuthorityForm(text: []const u8) Outcome {
-    if (!isAuthority(text) or !hasPort(text)) return refuse("CONNECT needs host and port");
-    return .{ .parts = .{ .form = .authority, .authority = .between(0, text.len) } };
 }
 
 fn parseAbsoluteForm(text: []const u8) Outcome {
@@ -128,12 +121,6 @@ fn isPortSuffix(text: []const u8) bool {
     if (text[0] != ':') return false;
     const port = syntax.parseDecimal(text[1..]) catch return false;
     return port <= std.math.maxInt(u16);
-}
-
-/// Whether an authority ends with a port that is not empty, behind a host that is not empty.
-fn hasPort(authority: []const u8) bool {
-    const colon = std.mem.lastIndexOfScalar(u8, authority, ':') orelse return false;
-    return colon != 0 and colon + 1 < authority.len and authority[authority.len - 1] != ']';
 }
 
 fn isScheme(text: []const u8) bool {
@@ -199,8 +186,6 @@ test "targets and their pieces" {
         .{ .GET, "HTTP+x-1.0://[::1]:8080?q", .absolute, "", "q", "[::1]:8080" },
         .{ .OPTIONS, "*", .asterisk, "*", "", "" },
         .{ .OPTIONS, "/", .origin, "/", "", "" },
-        .{ .CONNECT, "a.example:443", .authority, "", "", "a.example:443" },
-        .{ .CONNECT, "[::1]:443", .authority, "", "", "[::1]:443" },
     };
     for (cases) |case| {
         const method, const text, const form, const path, const query, const authority = case;
@@ -214,14 +199,13 @@ test "targets and their pieces" {
 
 test "targets that are refused" {
     const cases = [_]struct { Method, []const u8 }{
-        .{ .GET, "" },                      .{ .GET, "a" },              .{ .GET, "*" },                 .{ .OPTIONS, "**" },
-        .{ .GET, "/a#b" },                  .{ .GET, "/a?b#c" },         .{ .GET, "/%" },                .{ .GET, "/%2" },
-        .{ .GET, "/%2g" },                  .{ .GET, "/a b" },           .{ .GET, "/a?b c" },            .{ .GET, "/\x7f" },
-        .{ .GET, "/a\x00" },                .{ .GET, "http://" },        .{ .GET, "http:///p" },         .{ .GET, "://a/" },
-        .{ .GET, "1http://a/" },            .{ .GET, "http://u@a/" },    .{ .GET, "http://a:x/" },       .{ .GET, "http://a:65536/" },
-        .{ .GET, "http://a/#f" },           .{ .GET, "http://a/%q" },    .{ .GET, "a.example:80" },      .{ .CONNECT, "/" },
-        .{ .CONNECT, "a.example" },         .{ .CONNECT, "a.example:" }, .{ .CONNECT, "[::1]" },         .{ .CONNECT, ":80" },
-        .{ .CONNECT, "http://a.example/" }, .{ .GET, "http://a b/" },    .{ .GET, "ht tp://a.example" }, .{ .GET, "?q" },
+        .{ .GET, "" },            .{ .GET, "a" },           .{ .GET, "*" },                 .{ .OPTIONS, "**" },
+        .{ .GET, "/a#b" },        .{ .GET, "/a?b#c" },      .{ .GET, "/%" },                .{ .GET, "/%2" },
+        .{ .GET, "/%2g" },        .{ .GET, "/a b" },        .{ .GET, "/a?b c" },            .{ .GET, "/\x7f" },
+        .{ .GET, "/a\x00" },      .{ .GET, "http://" },     .{ .GET, "http:///p" },         .{ .GET, "://a/" },
+        .{ .GET, "1http://a/" },  .{ .GET, "http://u@a/" }, .{ .GET, "http://a:x/" },       .{ .GET, "http://a:65536/" },
+        .{ .GET, "http://a/#f" }, .{ .GET, "http://a/%q" }, .{ .GET, "a.example:80" },      .{ .OPTIONS, "a.example:80" },
+        .{ .GET, "[::1]:80" },    .{ .GET, "http://a b/" }, .{ .GET, "ht tp://a.example" }, .{ .GET, "?q" },
     };
     for (cases) |case| {
         const method, const text = case;

@@ -201,8 +201,6 @@ pub const ResponseShape = enum {
     described,
     /// Content of length zero, which has to be said: 205.
     empty,
-    /// 2xx to CONNECT: no content, no framing, and the connection ends, since we are no tunnel.
-    tunnel_refused,
     /// Content of the length that is given, or else of a length that the framing tells.
     sized,
 
@@ -215,7 +213,6 @@ pub const ResponseShape = enum {
 /// The shape of the response to a request.
 pub fn responseShape(method: Method, status: u16) ResponseShape {
     if (status < 200 or status == 204) return .bare;
-    if (method == .CONNECT and status < 300) return .tunnel_refused;
     if (status == 205) return .empty;
     return if (method == .HEAD or status == 304) .described else .sized;
 }
@@ -224,7 +221,7 @@ pub fn responseShape(method: Method, status: u16) ResponseShape {
 /// even if it leaves no room for trailers.
 pub fn responseBody(shape: ResponseShape, version: Version, content_length: ?u64) ResponseBody {
     return switch (shape) {
-        .bare, .described, .empty, .tunnel_refused => .none,
+        .bare, .described, .empty => .none,
         .sized => if (content_length) |length|
             .{ .counted = length }
         else if (version == .http_1_1)
@@ -390,8 +387,6 @@ test "response content" {
         .{ .GET, .http_1_1, 103, 5, .none, false },
         .{ .GET, .http_1_1, 304, 5, .none, true },
         .{ .GET, .http_1_1, 205, 5, .none, false },
-        .{ .CONNECT, .http_1_1, 200, 5, .none, false },
-        .{ .CONNECT, .http_1_1, 400, 5, .{ .counted = 5 }, true },
     };
     for (cases) |case| {
         const method, const version, const status, const length, const expected, const passes = case;

@@ -31,11 +31,11 @@ pub const Head = struct {
     /// Request target as received; its pieces are split already.
     target: Span = .{},
     target_form: target.Form = .origin,
-    /// Still percent-encoded, and well-formed so. Empty only in absolute-form without a path (it means "/"), and for CONNECT.
+    /// Still percent-encoded, and well-formed so. Empty only in absolute-form without a path (it means "/").
     path: Span = .{},
     /// Without the "?".
     query: Span = .{},
-    /// Authority of an absolute-form or authority-form target (it overrides Host, RFC 9112 3.2.2); empty otherwise.
+    /// Authority of an absolute-form target (it overrides Host, RFC 9112 3.2.2); empty otherwise.
     authority: Span = .{},
     version: framing.Version = .http_1_1,
     body: framing.BodyKind = .none,
@@ -97,7 +97,9 @@ pub const Parser = struct {
         if (outcome == .complete) {
             head.text = bytes[0..outcome.complete];
             head.fields = head.storage[0..parser.place.fields.count];
-            if (applyFraming(head, limits)) |refusal| outcome = .{ .refused = refusal };
+            if (head.method.refusal(head.method_text.of(head.text)) orelse applyFraming(head, limits)) |refusal| {
+                outcome = .{ .refused = refusal };
+            }
         }
         return outcome;
     }
@@ -193,6 +195,7 @@ fn noteTarget(head: *Head, window: []const u8, at: u32, end: u32) ?Refusal {
     head.method_text = .{ .at = 0, .len = at - 1 };
     head.method = .parse(head.method_text.of(window));
     head.target = .{ .at = at, .len = end - at };
+    if (head.method == .CONNECT) return null; // refused for its method, whatever it is to connect with
     switch (target.parse(head.method, head.target.of(window))) {
         .refused => |refusal| return refusal,
         .parts => |parts| {

@@ -264,7 +264,7 @@ pub const Session = struct {
         if (shape == .empty) writer.put(encode.length_zero);
         // A client that waited in vain may send its content or not: nobody can tell what its next bytes are.
         const unanswered = s.continuation == .expected;
-        s.persist = s.persist and !unanswered and framed != .until_close and shape != .tunnel_refused;
+        s.persist = s.persist and !unanswered and framed != .until_close;
         if (found.upgrade) {
             writer.put(if (s.persist) encode.connection_upgrade else encode.connection_close_upgrade);
         } else if (!s.persist) {
@@ -572,7 +572,6 @@ test "chunked response with trailers" {
 
 test "responses without content" {
     const head_request = "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n";
-    const connect = "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n";
     const Case = struct { []const u8, u16, []const Field, []const u8, Disposition };
     const cases = [_]Case{
         .{ head_request, 200, &length_2, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", .keep_alive },
@@ -581,7 +580,6 @@ test "responses without content" {
         .{ get, 205, &length_2, "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n", .keep_alive },
         .{ get, 304, &length_2, "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", .keep_alive },
         .{ get_1_0, 304, &.{}, "HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n", .close },
-        .{ connect, 200, &length_2, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", .close },
     };
     for (cases) |case| {
         const request, const code, const fields, const expected, const disposition = case;

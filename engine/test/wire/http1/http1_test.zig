@@ -23,8 +23,8 @@ const fixtures = [_]Fixture{
     .{ .name = "shortest", .wire = "GET / HTTP/1.1\r\nHost:\r\n\r\n", .transcript = "GET / 1.1 none keep Host=\n" },
     .{
         .name = "fields are trimmed, HTAB and raw bytes stay",
-        .wire = "get-x /a?b HTTP/1.1\r\nhOST: \t a:80 \t\r\nX!: \xff\t y\r\n\r\n",
-        .transcript = "get-x /a?b 1.1 none keep hOST=a:80 X!=\xff\t y\n",
+        .wire = "GET-X /a?b HTTP/1.1\r\nhOST: \t a:80 \t\r\nX!: \xff\t y\r\n\r\n",
+        .transcript = "GET-X /a?b 1.1 none keep hOST=a:80 X!=\xff\t y\n",
     },
     .{
         .name = "empty lines before the request line",
@@ -71,8 +71,13 @@ const fixtures = [_]Fixture{
     },
     .{
         .name = "all forms of a target",
-        .wire = "GET http://b:1/p?q HTTP/1.1\r\nHost: a\r\n\r\nOPTIONS * HTTP/1.1\r\nHost: a\r\n\r\nCONNECT c:443 HTTP/1.1\r\nHost: c\r\n\r\n",
-        .transcript = "GET http://b:1/p?q 1.1 none keep Host=a\nOPTIONS * 1.1 none keep Host=a\nCONNECT c:443 1.1 none keep Host=c\n",
+        .wire = "GET http://b:1/p?q HTTP/1.1\r\nHost: a\r\n\r\nOPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+        .transcript = "GET http://b:1/p?q 1.1 none keep Host=a\nOPTIONS * 1.1 none keep Host=a\n",
+    },
+    .{
+        .name = "methods that nobody knows",
+        .wire = "M-SEARCH /1 HTTP/1.1\r\nHost: a\r\n\r\nVERSION-CONTROL /2 HTTP/1.1\r\nHost: a\r\n\r\nX_2.~ /3 HTTP/1.0\r\n\r\n",
+        .transcript = "M-SEARCH /1 1.1 none keep Host=a\nVERSION-CONTROL /2 1.1 none keep Host=a\nX_2.~ /3 1.0 none close\n",
     },
     // Chunks.
     .{
@@ -152,7 +157,18 @@ const fixtures = [_]Fixture{
     .{ .name = "fragment", .wire = "GET /#f HTTP/1.1\r\n", .transcript = "refused 400 fragment in request target\n" },
     .{ .name = "broken percent", .wire = "GET /%4x HTTP/1.1\r\n", .transcript = "refused 400 malformed percent-encoding in request target\n" },
     .{ .name = "asterisk", .wire = "GET * HTTP/1.1\r\n", .transcript = "refused 400 request target '*' is for OPTIONS only\n" },
-    .{ .name = "CONNECT to a path", .wire = "CONNECT / HTTP/1.1\r\n", .transcript = "refused 400 CONNECT needs host and port\n" },
+    // Methods that nobody serves are refused when their head is complete, so that the log can tell of the whole request.
+    .{ .name = "lower-case method", .wire = "head / HTTP/1.1\r\nHost: a\r\n\r\n", .transcript = "refused 501 method in lower case\n" },
+    .{ .name = "one lower-case letter", .wire = "DELETe / HTTP/1.1\r\nHost: a\r\n\r\n", .transcript = "refused 501 method in lower case\n" },
+    .{
+        .name = "lower-case method, and what follows would be smuggled",
+        .wire = "post / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n",
+        .transcript = "refused 501 method in lower case\n",
+    },
+    .{ .name = "CONNECT", .wire = "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\nx", .transcript = "refused 501 CONNECT is not supported\n" },
+    .{ .name = "CONNECT to a path", .wire = "CONNECT / HTTP/1.1\r\nHost: a\r\n\r\n", .transcript = "refused 501 CONNECT is not supported\n" },
+    .{ .name = "lower-case connect", .wire = "connect a:443 HTTP/1.1\r\n", .transcript = "refused 400 malformed request target\n" },
+    .{ .name = "authority-form without CONNECT", .wire = "GET a:443 HTTP/1.1\r\n", .transcript = "refused 400 malformed request target\n" },
     .{ .name = "user information", .wire = "GET http://u@a/ HTTP/1.1\r\n", .transcript = "refused 400 malformed authority in request target\n" },
     .{ .name = "longest request line", .wire = "GET /" ++ repeat('x', 26) ++ " HTTP/1.0\r\n\r\n", .transcript = "GET /" ++ repeat('x', 26) ++ " 1.0 none close\n" },
     .{ .name = "request line one too long", .wire = "GET /" ++ repeat('x', 27) ++ " HTTP/1.0\r\n\r\n", .transcript = too_long },
