@@ -71,10 +71,14 @@ my %handlers = (
     },
     '/keepalive' => async sub {
         my ($scope, $receive, $send) = @_;
-        await $send->(event('accept'));
-        for my $setting (split /,/, $scope->{query_string}) {
+        my ($before, $after) = $scope->{query_string} =~ /\A(?:before=([^;]*);)?(.*)\z/;
+        for my $setting (split(/,/, $before // ''), 'accept', split /,/, $after) {
             my ($interval, $timeout) = split /-/, $setting;
-            await $send->(event('keepalive', interval => $interval, timeout => $timeout));
+            await $send->(
+                $setting eq 'accept'
+                ? event('accept')
+                : event('keepalive', interval => $interval, timeout => $timeout)
+            );
         }
         await see_end($scope, $receive);
     },
@@ -191,6 +195,15 @@ subtest 'keep-alive' => sub {
     is($websocket->next, 'nothing', 'the last setting wins');
     $websocket = TestWebSocket->open($port, '/keepalive?60-30,0.05-5');
     is($websocket->next, 'ping ', '... either way');
+
+    $websocket = TestWebSocket->open($port, '/keepalive?before=60-30,0.05-0.1;');
+    is($websocket->next, 'ping ', 'a setting that comes before websocket.accept counts from there on');
+    $last = $websocket->next;
+    $last = $websocket->next while $last eq 'ping ';
+    is($last,                                              'end',                    '... with its timeout');
+    is(seen($server, '/keepalive?before=60-30,0.05-0.1;'), '1006 keepalive_timeout', '... as the application sees');
+    $websocket = TestWebSocket->open($port, '/keepalive?before=0.01,0;', timeout => 0.4);
+    is($websocket->next, 'nothing', 'an interval of 0 stops the pings before they begin');
 };
 
 subtest 'idle limit' => sub {

@@ -60,8 +60,8 @@ my %mistakes = (
     ],
     'comment before the start' =>
         [ early => { type => 'sse.comment', comment => 'x' }, qr/sse\.comment: the stream has not been started/ ],
-    'keepalive before the start' =>
-        [ early => { type => 'sse.keepalive', interval => 1 }, qr/sse\.keepalive: the stream has not been started/ ],
+    'a wrong keepalive before the start' =>
+        [ early => { type => 'sse.keepalive', interval => 'x' }, qr/sse\.keepalive: interval must be a number/ ],
     'close before the start' => [ early => { type => 'sse.close' }, qr/sse\.close: the stream has not been started/ ],
     'http.response.start'    => [
         early => { type => 'http.response.start', status => 200 },
@@ -233,6 +233,17 @@ my %handlers = (
         await $send->({ type => 'sse.keepalive', interval => 0 });
         await $loop->delay_future(after => 0.5);
         await message($send, data => 'end');
+    },
+    '/keepalive-first' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my @settings = split /,/, $scope->{query_string};
+        for my $setting (@settings) {
+            await $send->({ type => 'sse.keepalive', interval => $setting, comment => "every $setting" });
+        }
+        return await decline($send, 404, 'nothing here') if $settings[0] == 60;
+        await start($send);
+        await message($send, data => 'first');
+        1 while (await $receive->())->{type} ne 'sse.disconnect';
     },
     '/close' => async sub {
         my ($scope, $receive, $send) = @_;
@@ -413,6 +424,19 @@ subtest 'keepalive' => sub {
         qr/\A(?:alive\|still ){2,}between (?: ){2,}end\z/,
         'comments at an interval, the last setting counts, 0 stops them'
     ) or diag $seen;
+};
+
+# As PAGI::Endpoint::SSE does.
+subtest 'keepalive before the start' => sub {
+    my $stream = TestStream->open($port, '/keepalive-first?0.02,0.05');
+    is($stream->block, $_, 'a stream with comments') for "data: first\n\n", (":every 0.05\n\n") x 3;
+    $stream->close;
+    $stream = TestStream->open($port, '/keepalive-first?0.02,0', timeout => 0.3);
+    is($stream->block, "data: first\n\n", 'a stream whose comments were stopped before they began');
+    is($stream->block, undef,             '... has none');
+    $stream->close;
+    my $response = TestStream->open($port, '/keepalive-first?60')->response;
+    is("$response->{status} $response->{body}", '404 nothing here', 'a response in place of the stream is as always');
 };
 
 subtest 'close' => sub {

@@ -72,6 +72,7 @@ static void lower_name(pTHX_ peregrine_field *field) {
 SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields) {
     fields->list = fields->local;
     fields->count = 0;
+    fields->given = NULL;
     if (!headers) return NULL;
     if (!SvROK(headers) || SvTYPE(SvRV(headers)) != SVt_PVAV)
         return px_future_invalid(aTHX_ worker, "%s: headers must be an array reference of [name, value] pairs", type);
@@ -96,7 +97,20 @@ SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_f
                                      (int)(out->name_len > 64 ? 64 : out->name_len), out->name, wrong);
     }
     fields->count = count;
+    fields->given = list;
     return NULL;
+}
+
+/* The name of a field as the application spelled it, if it is the application's, for a message. */
+static SV *shown_name(pTHX_ const px_fields *fields, size_t i) {
+    SV *shown = newSVpvs_flags("", SVs_TEMP);
+    if (i >= fields->count) return shown;
+    peregrine_field field = fields->list[i];
+    SV **pair = fields->given ? av_fetch(fields->given, (SSize_t)i, 0) : NULL;
+    SV **name = pair ? av_fetch((AV *)SvRV(*pair), 0, 0) : NULL;
+    if (name) (void)px_event_bytes(aTHX_ name, &field.name, &field.name_len);
+    pv_pretty(shown, field.name, field.name_len, 64, NULL, NULL, PERL_PV_PRETTY_DUMP);
+    return shown;
 }
 
 /* The Future of an event that the engine took, or refused with a negative code. */
@@ -130,11 +144,8 @@ SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int co
     if (code != PEREGRINE_E_RESERVED && code != PEREGRINE_E_FIELD_NAME && code != PEREGRINE_E_FIELD_VALUE && code != PEREGRINE_E_CONTENT_LENGTH)
         return px_event_outcome(aTHX_ exchange, type, code);
     const size_t i = peregrine_bad_field(worker->engine);
-    SV *name = newSVpvs_flags("", SVs_TEMP);
-    if (i < fields->count)
-        pv_pretty(name, fields->list[i].name, fields->list[i].name_len, 64, NULL, NULL, PERL_PV_PRETTY_DUMP);
-    return px_future_invalid(aTHX_ worker, "%s: headers[%lu] (%" SVf "): %s", type, (unsigned long)i, SVfARG(name),
-                             peregrine_error_text(code));
+    return px_future_invalid(aTHX_ worker, "%s: headers[%lu] (%" SVf "): %s", type, (unsigned long)i,
+                             SVfARG(shown_name(aTHX_ fields, i)), peregrine_error_text(code));
 }
 
 /* Reads a number field, not an integer necessarily, of a range; *found says whether it is there. Returns NULL or a failed Future. */

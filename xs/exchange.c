@@ -159,6 +159,7 @@ static void clear_request(pTHX_ px_exchange *exchange) {
     clear(aTHX_ (SV **)&exchange->socket.offered);
     clear(aTHX_ (SV **)&exchange->socket.queue);
     clear(aTHX_ & exchange->stream.close_reason);
+    clear(aTHX_ & exchange->stream.comment);
     clear(aTHX_ & exchange->receiver);
     clear(aTHX_ (SV **)&exchange->receivers);
     clear(aTHX_ (SV **)&exchange->senders);

@@ -297,6 +297,7 @@ typedef struct px_socket {
     bool connect_told; /* websocket.connect was given */
     bool paused;       /* the peer is not read */
     uint16_t close_code; /* how it ended; 0: not known, or not yet */
+    uint32_t ping_ms, pong_ms; /* of a websocket.keepalive that came before websocket.accept; 0: none */
     SV *close_reason;
     AV *offered; /* subprotocols, until the handshake is answered; NULL: none */
     AV *queue;   /* messages that the application has not asked for; NULL: none */
@@ -307,6 +308,8 @@ typedef struct px_socket {
 typedef struct px_stream {
     enum { PX_STREAM_UNDECIDED, PX_STREAM_CHOSEN, PX_STREAM_DECLINED } answer; /* with a stream, or with an ordinary response */
     bool peer_ended;  /* the peer sends no more */
+    SV *comment;      /* of an sse.keepalive that came before sse.start, as it goes out, or NULL */
+    uint32_t comment_ms;
     SV *close_reason; /* what the application gave as the reason for closing, or NULL */
 } px_stream;
 
@@ -454,6 +457,7 @@ px_exchange *px_exchange_of_object(pTHX_ SV *object);
 typedef struct px_fields {
     peregrine_field *list;
     size_t count;
+    AV *given; /* where they come from, valid until Perl code runs; NULL: from nowhere */
     peregrine_field local[PX_FIELDS_ON_STACK];
 } px_fields;
 const char *px_event_bytes(pTHX_ SV **slot, const char **bytes, size_t *len);

@@ -122,11 +122,21 @@ static SV *read_status(pTHX_ px_worker *worker, const char *type, HV *event, IV 
     return failed;
 }
 
-static void stream_started(pTHX_ px_exchange *exchange, IV status) {
+/* The engine repeats the comment by itself: no Perl runs for it. */
+static int repeat_comment(px_exchange *exchange, SV *comment, uint32_t interval_ms) {
+    return peregrine_repeat(exchange->worker->engine, exchange->ticket, interval_ms, SvPVX_const(comment), SvCUR(comment));
+}
+
+static void stream_started(pTHX_ px_exchange *exchange) {
     px_worker *worker = exchange->worker;
-    exchange->stream.answer = PX_STREAM_CHOSEN;
+    px_stream *stream = &exchange->stream;
+    stream->answer = PX_STREAM_CHOSEN;
     exchange->response = PX_RESPONSE_STARTED;
     if (worker->stream_idle_ms) (void)peregrine_idle_limit(worker->engine, exchange->ticket, worker->stream_idle_ms);
+    if (!stream->comment) return;
+    (void)repeat_comment(exchange, stream->comment, stream->comment_ms);
+    SvREFCNT_dec_NN(stream->comment);
+    stream->comment = NULL;
 }
 
 static SV *send_start(pTHX_ px_exchange *exchange, HV *event) {
@@ -154,7 +164,7 @@ static SV *send_start(pTHX_ px_exchange *exchange, HV *event) {
         .field_count = fields.count,
     };
     const int code = peregrine_respond(worker->engine, exchange->ticket, &response);
-    if (code >= 0) stream_started(aTHX_ exchange, status);
+    if (code >= 0) stream_started(aTHX_ exchange);
     SV *future = px_event_field_outcome(aTHX_ exchange, type, code, &fields);
     if (exchange->stream.peer_ended) hang_up(aTHX_ exchange, PEREGRINE_CLIENT_CLOSED);
     else if (worker->stopping) hang_up(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
@@ -227,14 +237,15 @@ static SV *send_comment(pTHX_ px_exchange *exchange, HV *event) {
     return write_text(aTHX_ exchange, type, px_event_stream_comment(aTHX_ & comment));
 }
 
-/* The engine repeats the comment by itself: no Perl runs for it. */
+/* Before sse.start it is remembered for the stream. */
 static SV *send_keepalive(pTHX_ px_exchange *exchange, HV *event) {
     static const char type[] = "sse.keepalive";
     px_worker *worker = exchange->worker;
+    px_stream *stream = &exchange->stream;
     px_text comment;
     NV interval;
     bool found;
-    SV *failed = stream_out_of_order(aTHX_ exchange, type);
+    SV *failed = stream->answer == PX_STREAM_UNDECIDED ? NULL : stream_out_of_order(aTHX_ exchange, type);
     if (!failed) failed = px_event_number(aTHX_ worker, type, event, PX_KEY(worker->cx, INTERVAL), PX_SECONDS_MAX, &interval, &found);
     if (!failed) failed = read_text(aTHX_ worker, type, event, PX_KEY(worker->cx, COMMENT), &comment);
     if (failed) return failed;
@@ -243,8 +254,11 @@ static SV *send_keepalive(pTHX_ px_exchange *exchange, HV *event) {
     if (!comment.bytes) comment.bytes = "";
     SV *text = px_event_stream_comment(aTHX_ & comment);
     const uint32_t interval_ms = (uint32_t)Perl_ceil(interval * 1000);
-    const int code = peregrine_repeat(worker->engine, exchange->ticket, interval_ms, SvPVX_const(text), SvCUR(text));
-    return px_event_outcome(aTHX_ exchange, type, code);
+    if (stream->answer == PX_STREAM_CHOSEN) return px_event_outcome(aTHX_ exchange, type, repeat_comment(exchange, text, interval_ms));
+    SvREFCNT_dec(stream->comment);
+    stream->comment = interval_ms ? SvREFCNT_inc_simple_NN(text) : NULL;
+    stream->comment_ms = interval_ms;
+    return px_future_done(aTHX_ worker, NULL);
 }
 
 static SV *send_close(pTHX_ px_exchange *exchange, HV *event) {

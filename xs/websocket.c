@@ -222,10 +222,12 @@ static SV *send_accept(pTHX_ px_exchange *exchange, HV *event) {
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
     const int code = peregrine_accept_websocket(worker->engine, exchange->ticket, name, name_len, fields.list, fields.count);
     if (code >= 0) {
-        SV *offered = (SV *)exchange->socket.offered;
-        exchange->socket.offered = NULL;
-        exchange->socket.state = PX_SOCKET_OPEN;
+        px_socket *socket = &exchange->socket;
+        SV *offered = (SV *)socket->offered;
+        socket->offered = NULL;
+        socket->state = PX_SOCKET_OPEN;
         SvREFCNT_dec(offered);
+        if (socket->ping_ms) (void)peregrine_keepalive(worker->engine, exchange->ticket, socket->ping_ms, socket->pong_ms);
     }
     return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
@@ -247,11 +249,13 @@ static SV *send_message(pTHX_ px_exchange *exchange, HV *event) {
     return outcome(aTHX_ exchange, type, code);
 }
 
+/* Before websocket.accept it is remembered. */
 static SV *send_keepalive(pTHX_ px_exchange *exchange, HV *event) {
     static const char type[] = "websocket.keepalive";
     px_worker *worker = exchange->worker;
     px_context *cx = worker->cx;
-    SV *failed = not_open(aTHX_ exchange, type);
+    px_socket *socket = &exchange->socket;
+    SV *failed = socket->state == PX_SOCKET_CONNECTING ? NULL : not_open(aTHX_ exchange, type);
     if (failed) return failed;
     NV interval = 0, timeout = 0;
     bool found;
@@ -262,7 +266,11 @@ static SV *send_keepalive(pTHX_ px_exchange *exchange, HV *event) {
     if (!found) return px_future_invalid(aTHX_ worker, "%s: interval is missing (seconds; 0 stops the pings)", type);
     const uint32_t interval_ms = (uint32_t)Perl_ceil(interval * 1000);
     const uint32_t timeout_ms = (uint32_t)Perl_ceil(timeout * 1000);
-    return outcome(aTHX_ exchange, type, peregrine_keepalive(worker->engine, exchange->ticket, interval_ms, timeout_ms));
+    if (socket->state != PX_SOCKET_CONNECTING)
+        return outcome(aTHX_ exchange, type, peregrine_keepalive(worker->engine, exchange->ticket, interval_ms, timeout_ms));
+    socket->ping_ms = interval_ms;
+    socket->pong_ms = timeout_ms;
+    return px_future_done(aTHX_ worker, NULL);
 }
 
 static SV *send_close(pTHX_ px_exchange *exchange, HV *event) {

@@ -675,7 +675,8 @@ handshake was refused with C<websocket.close>, C<$receive> gives C<websocket.dis
 response nothing follows, so a C<$receive> that waits is cancelled. Too large a frame or message closes with
 1009. At shutdown, peers are told 1001, those that were not accepted yet get a 503, and the application gets
 C<server_shutdown>. A C<subprotocol> that the client did not offer, and C<headers> that belong to the handshake
-(C<Upgrade>, C<Sec-WebSocket-*>), fail. Pings of C<websocket.keepalive> are sent by the engine, without any Perl.
+(C<Upgrade>, C<Sec-WebSocket-*>), fail. Pings of C<websocket.keepalive> are sent by the engine, without any Perl; it may be sent before
+C<websocket.accept>.
 
 =item The end of an event stream
 
@@ -684,7 +685,8 @@ application has answered it counts as a client that may still read, and can be d
 application has closed ends with the reason that it gave with C<sse.close>, or C<x-closed>. After a declined
 request nothing follows, so a C<$receive> that waits is cancelled, and nothing is logged when the application ends with
 it. Comments of C<sse.keepalive> are sent by
-the engine, without any Perl, and left out while the client has not taken what was sent before.
+the engine, without any Perl, and left out while the client has not taken what was sent before. It may be sent before
+C<sse.start>.
 
 =item Files in other responses
 
