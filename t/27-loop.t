@@ -54,6 +54,22 @@ subtest 'a thousand in any order' => sub {
     is_deeply \@fired, \@expected, 'fire by time, then by age';
 };
 
+subtest 'a signal whose callback takes the others back' => sub {
+    my @names = qw(USR1 USR2 HUP TTIN TTOU WINCH URG IO);
+    my (@called, $take_back);
+    my %ids = map {
+        my $name = $_;
+        $name => $loop->attach_signal($name => sub { push @called, $name; $take_back->() });
+    } @names;
+    $take_back = sub { $loop->detach_signal($_ => $ids{$_}) for @names };
+    kill $_ => $$ for @names;
+    ok eval { $loop->loop_once(5); 1 }, 'the loop goes on' or diag $@;
+    is scalar @called, 1, '... and calls none of those that were taken back';
+    local $SIG{USR1} = sub { push @called, 'perl' };
+    kill USR1 => $$;
+    is $called[-1], 'perl', '... whose signals are Perl\'s again';
+};
+
 subtest 'timers of timers, and what a timer holds' => sub {
     my $count = 0;
     my $again;

@@ -226,6 +226,19 @@ subtest 'stopping with a request in flight' => sub {
     like($stubborn->log, qr/Shutdown timeout: force-closing 1 active connections/, '... with a word in the log');
 };
 
+subtest 'signals that have nothing to do here' => sub {
+    my $server = TestServer->start(app => $app);
+    my %says   = (
+        HUP  => qr/SIGHUP: .*no listener speaks TLS.*start the server again$/m,
+        USR2 => qr/SIGUSR2: .*has no workers.*start the server again$/m,
+    );
+    for my $name (sort keys %says) {
+        $server->signal($name);
+        ok($server->wait_for_log($says{$name}), "$name says what it is for");
+    }
+    is(get($server->port, '/')->{status}, 200, 'the server goes on');
+};
+
 subtest 'limits' => sub {
     my $server = TestServer->start(
         app              => $app,

@@ -106,6 +106,11 @@ subtest 'declined' => sub {
             qr/does not support lifespan \(it died: not for me\)/
         ],
         [ 'by returning', async sub { return }, qr/does not support lifespan \(it returned\)/ ],
+        [
+            'as the README does',
+            async sub { die "Unsupported protocol type: $_[0]{type}" },
+            qr/^PAGI: the application does not support lifespan, and gets requests only$/m
+        ],
         )
     {
         my ($name, $lifespan, $says)   = @$case;

@@ -422,6 +422,17 @@ CODE:
     px_worker_drain(aTHX_ open_worker(aTHX_ self));
 
 void
+applications(self)
+    SV *self
+PREINIT:
+    int busy, leaving;
+PPCODE:
+    px_worker_applications(open_worker(aTHX_ self), &busy, &leaving);
+    EXTEND(SP, 2);
+    mPUSHi(busy);
+    mPUSHi(leaving);
+
+void
 cut(self)
     SV *self
 CODE:

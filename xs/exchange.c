@@ -239,12 +239,16 @@ void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first
 }
 
 static void app_done(pTHX_ px_exchange *exchange, SV *failure) {
+    px_worker *worker = exchange->worker;
     if (!exchange->app_running) return;
     exchange->app_running = false;
     exchange->kind->returned(aTHX_ exchange, failure);
     clear(aTHX_ & exchange->app_future);
     clear(aTHX_ (SV **)&exchange->app_scope);
+    worker->refs++;
     px_exchange_unhold(aTHX_ exchange);
+    px_worker_app_ended(aTHX_ worker);
+    px_worker_release(aTHX_ worker);
 }
 
 /* The application's Future is in a final state, or is something that cannot be waited for. */

@@ -243,6 +243,7 @@ struct px_worker {
     size_t queue_messages_max, queue_bytes_max; /* of one WebSocket; see config.zig */
     uint32_t stream_idle_ms;
     bool stopping; /* peregrine_drain() has been called */
+    bool drained;  /* its last connection is gone */
     int lost;      /* live exchanges that are gone and were never named */
     px_exchange *live;
     px_exchange *pool;
@@ -362,6 +363,8 @@ void px_worker_limits(px_worker *worker);
 void px_worker_attach(pTHX_ px_worker *worker, HV *settings);
 void px_worker_dispatch(pTHX_ px_worker *worker);
 void px_worker_drain(pTHX_ px_worker *worker);
+void px_worker_app_ended(pTHX_ px_worker *worker);
+void px_worker_applications(const px_worker *worker, int *busy, int *leaving);
 void px_worker_queued(pTHX_ px_worker *worker);
 void px_worker_wake(px_worker *worker);
 void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second);

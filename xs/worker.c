@@ -120,6 +120,22 @@ void px_worker_drain(pTHX_ px_worker *worker) {
     px_worker_wake(worker);
 }
 
+/* Counts the applications that run: the busy ones, behind a complete response for instance, and those that are leaving because the server
+ * has told them that it stops. Those whose client has left count for nothing: nobody waits for them, and they might never end. */
+void px_worker_applications(const px_worker *worker, int *busy, int *leaving) {
+    *busy = *leaving = 0;
+    for (const px_exchange *exchange = worker->live; exchange; exchange = exchange->next) {
+        if (!exchange->app_running) continue;
+        if (exchange->end != PX_END_DISCONNECTED) ++*busy;
+        else if (exchange->reason == PEREGRINE_SERVER_SHUTDOWN) ++*leaving;
+    }
+}
+
+/* An application has ended. When all connections are gone the server waits for nothing else. */
+void px_worker_app_ended(pTHX_ px_worker *worker) {
+    if (worker->drained) px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL);
+}
+
 /* Gives one reference back; the last one frees the worker. */
 void px_worker_release(pTHX_ px_worker *worker) {
     if (--worker->refs > 0) return;
@@ -231,7 +247,10 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
 static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) {
     switch (event->kind) {
     case PEREGRINE_REQUEST: request(aTHX_ worker, event); break;
-    case PEREGRINE_STOPPED: px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL); break;
+    case PEREGRINE_STOPPED:
+        worker->drained = true;
+        px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL);
+        break;
     case PEREGRINE_NOTICE: notice(aTHX_ worker, event); break;
     case PEREGRINE_LINES: px_worker_tell(aTHX_ worker, "_access_lines", newSVpvn_flags(event->bytes, event->len, SVs_TEMP), NULL); break;
     default: exchange_event(aTHX_ worker, event); break;

@@ -5,15 +5,14 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use parent qw(IO::Async::Notifier PAGI::Server::Reports);
+use parent qw(IO::Async::Notifier PAGI::Server::Reports PAGI::Server::Stop);
 
 use Carp qw(croak);
 use Future;
 use Future::Exception;
 use IO::Async::Loop;
 use Peregrine;
-use POSIX        ();
-use Scalar::Util qw(weaken);
+use POSIX ();
 
 use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
@@ -151,7 +150,8 @@ sub listen {
         log  => $self->{log},
         mode => $options->{lifespan_mode},
     );
-    my $starting = $self->{lifespan}->startup($options->{lifespan_startup_timeout})->then(sub {
+    my $startup  = $self->{lifespan}->startup(@{$options}{qw(lifespan_startup_timeout shutdown_timeout)});
+    my $starting = $startup->then(sub {
         return Future->done($self) if eval { $self->_start; 1 };
         my $error = $@;
         return $self->_give_up->then(sub { Future->fail($error) });
@@ -349,93 +349,17 @@ sub _watch {
     return;
 }
 
-sub _attach_signals {
-    my ($self) = @_;
-    weaken(my $weak = $self);
-    my $loop = $self->loop;
-    my %on;
-    for my $name (qw(TERM INT QUIT)) {
-        $on{$name} = sub { $weak && $weak->_stop_by_signal($name) };
-    }
-    for my $name (qw(HUP USR2)) {
-        $on{$name} = sub { $weak && $weak->{log}->warn("PAGI: SIG$name only works in multi-worker mode") };
-    }
-    $on{USR1} = sub { $weak && $weak->{worker} && $weak->{worker}->reopen_access_log };
-    $on{HUP}  = sub { $weak && PAGI::Server::TLS->reload_all($weak->{log}, $weak->_tls_in_use) }
-        if $self->_tls_in_use;
-    $self->{signals} = { map { $_ => $loop->attach_signal($_ => $on{$_}) } keys %on };
-    return;
-}
-
-sub _stop_by_signal {
-    my ($self, $name) = @_;
-    my $loop = $self->loop;
-    return $self->_hurry($name) if $self->{stopping_by_signal}++;
-    $self->{log}->info("PAGI: SIG$name: the server stops");
-    $self->shutdown->on_ready(sub { $loop->stop });
-    return;
-}
-
-# Whoever signals again does not want to wait: first for requests, then for the application's shutdown.
-sub _hurry {
-    my ($self, $name) = @_;
-    return $self->_cut("SIG$name again") if $self->{stopped};
-    $self->{log}->warn("PAGI: SIG$name again: not waiting for the application's shutdown");
-    $self->loop->stop;
-    return;
-}
-
 # ---- Stop ---------------------------------------------------------------------------------------
 
-sub shutdown {
-    my ($self) = @_;
-    return $self->{stopping} if $self->{stopping};
-    return Future->done      if !$self->{running};
-    $self->{running} = 0;
-    my $stopping =
-        $self->_drain->then(sub { $self->{lifespan}->shutdown($self->{options}{shutdown_timeout}) },)->on_ready(sub {
-        $self->_close_worker($self->loop);
-        delete @{$self}{qw(starting stopping lifespan stopping_by_signal)};
-        $self->{log}->info('PAGI: the server has stopped');
-        });
-    $self->{stopping} = $stopping if !$stopping->is_ready;
-    return $stopping;
-}
-
-# Lets the requests in flight finish, and cuts what is left when the time is up.
-sub _drain {
-    my ($self)  = @_;
-    my $loop    = $self->loop;
-    my $stopped = $self->{stopped} = $loop->new_future;
-    my $timer;
-    $timer =
-        $loop->watch_time(after => $self->{options}{shutdown_timeout}, code => sub { $self->_cut('Shutdown timeout') });
-    $self->{worker}->drain;
-    $self->_remove_socket_files;
-    my $count = $self->{worker}->stats->{exchanges};
-    $self->{log}->info("PAGI: requests in flight: $count, which have $self->{options}{shutdown_timeout} seconds")
-        if $count;
-    return $stopped->on_ready(sub { $loop->unwatch_time($timer) });
-}
-
-sub _cut {
-    my ($self, $why) = @_;
-    my $count = $self->connection_count;
-    $self->{log}->warn("PAGI: $why: force-closing $count active connections");
-    $self->{worker}->cut;
-    return;
-}
-
 sub _close_worker {
-    my ($self, $loop) = @_;
-    my $signals = delete $self->{signals} || {};
-    my $handle  = delete $self->{handle};
+    my ($self, $loop, $at_once) = @_;
+    my $handle = delete $self->{handle};
     $self->{log}->flush if $self->{log};
     $self->_remove_socket_files;
     delete $self->{listeners};
     my $worker = delete $self->{worker} or return;
     if ($loop) {
-        $loop->detach_signal($_ => $signals->{$_}) for keys %$signals;
+        $self->_detach_signals($loop, $at_once);
         $loop->unwatch_io(handle => $handle, on_read_ready => 1) if $handle;
     }
     $worker->close;
@@ -453,7 +377,12 @@ sub _remove_from_loop {
     my ($self, $loop) = @_;
     $self->_close_worker($loop);
     $self->{running} = 0;
-    delete @{$self}{qw(starting stopping lifespan)};
+    my ($lifespan, $stopping, $stopped, $timer) = delete @{$self}{qw(lifespan stopping stopped leave_timer)};
+    $loop->unwatch_time($timer) if $timer;
+    $lifespan->abandon          if $lifespan;
+    $stopped->cancel            if $stopped;
+    delete @{$self}{qw(starting steps stopping_by_signal patience)};
+    $stopping->done if $stopping;
     return;
 }
 
@@ -465,13 +394,6 @@ sub DESTROY {
 }
 
 # ---- What the engine's worker tells -------------------------------------------------------------
-
-sub _stopped {
-    my ($self) = @_;
-    my $stopped = delete $self->{stopped} or return;
-    $stopped->done;
-    return;
-}
 
 # A body that the engine cannot send by itself.
 sub _send_by_reading {
@@ -555,7 +477,7 @@ sub run_loop {
         $count++;
         $self->{log}->error("PAGI: an exception in the event loop while the server shuts down: $@");
     }
-    $self->_close_worker($loop);
+    $self->_finish_stop;
     return $exception;
 }
 
@@ -1330,7 +1252,7 @@ it accepts connections, and fails if it cannot. When the server is listening alr
 back. The server must have been added to a loop.
 
 While it runs, TERM, INT and QUIT shut the server down and then stop the loop; a second signal cuts the requests in flight, the next
-one does not wait for the application's shutdown either. HUP loads the certificates again, USR1
+one does not wait for the application's shutdown either. HUP loads the certificates again if there are any, USR1
 opens the access log anew.
 
 =head2 shutdown
@@ -1339,6 +1261,10 @@ opens the access log anew.
 
 Stops accepting, closes idle connections, lets requests in flight finish for up to C<shutdown_timeout>, then
 runs the application's lifespan shutdown. Returns a Future that never fails.
+
+A request is in flight until the application has returned, which may be later than the end of its response. Event streams
+and WebSockets are closed at once; their applications have 5 seconds of that time to clean up and return. Nobody waits for applications whose client
+had left before. A lifespan application has C<shutdown_timeout> to answer and to return.
 
 =head2 port
 

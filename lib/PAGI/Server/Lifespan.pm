@@ -59,8 +59,19 @@ sub _deliver {
 sub _receive {
     my ($self) = @_;
     my $future = $self->{loop}->new_future;
+    if ($self->{phase} eq 'over') {
+        $self->{let_go} = 1;
+        return _cancelled($future);
+    }
     push @{ $self->{waiting} }, $future;
     $self->_deliver;
+    return $future;
+}
+
+# What waits for an event after the last one.
+sub _cancelled {
+    my ($future) = @_;
+    $future->cancel;
     return $future;
 }
 
@@ -85,33 +96,66 @@ sub _send {
 
 sub _ended {
     my ($self, $failure) = @_;
-    my $answer = $self->{answer};
+    delete $self->{running};
+    my ($answer, $end) = @{$self}{qw(answer end)};
     if ($answer && !$answer->is_ready) {
         $answer->done(ended => $failure);
-        return;
     }
-    return if !defined $failure || $self->{phase} eq 'over' || $self->{phase} eq 'declined';
-    $self->{log}->error("PAGI: the lifespan application died after startup: $failure");
+    elsif (defined $failure && $self->{phase} ne 'declined' && !$self->{let_go}) {
+        my $when = $self->{phase} eq 'over' ? 'its last answer' : 'startup';
+        $self->{log}->error("PAGI: the lifespan application died after $when: $failure");
+    }
+    $end->done('ended');
     return;
 }
 
 sub _call_app {
     my ($self) = @_;
     weaken(my $weak = $self);
-    my $receive = sub { $weak ? $weak->_receive  : Future->done({ type => 'lifespan.shutdown' }) };
+    my $receive = sub { $weak ? $weak->_receive  : _cancelled(Future->new) };
     my $send    = sub { $weak ? $weak->_send(@_) : Future->done };
-    my $future  = eval { $self->{app}->($self->_scope, $receive, $send) };
+    $self->{end} = $self->{loop}->new_future;
+    my $future = eval { $self->{app}->($self->_scope, $receive, $send) };
     return $self->_ended($@)                                          if $@;
     return $self->_ended("the application did not return a Future\n") if !blessed $future || !$future->can('on_ready');
     $self->{running} = $future;
     $future->on_ready(sub {
         my ($done) = @_;
-        return if !$weak;
-        delete $weak->{running};
+        return if !$weak || !$weak->{running};
         return $weak->_ended($done->is_cancelled ? "its Future was cancelled\n" : $done->failure);
     });
     return;
 }
+
+# The application has given its last answer, but may have code behind it that takes its time. No event will follow: where it
+# waits for one, it ends.
+sub _let_end {
+    my ($self, $time_up) = @_;
+    $self->{phase}  = 'over';
+    $self->{let_go} = 1 if @{ $self->{waiting} };
+    $_->cancel for splice @{ $self->{waiting} };
+    return _first($self->{end}, $time_up)->then(sub {
+        my ($outcome) = @_;
+        $self->{log}
+            ->warn('PAGI: the application did not return in time after its last answer: its Future is cancelled')
+            if $outcome eq 'timeout';
+        $self->abandon;
+        return Future->done;
+    });
+}
+
+sub abandon {
+    my ($self) = @_;
+    $self->{phase} = 'over';
+    my $running = delete $self->{running};
+    $running->cancel if $running && $running->can('cancel');
+    for my $future (grep { defined } @{$self}{qw(answer end)}) {
+        $future->done('abandoned') if !$future->is_ready;
+    }
+    return;
+}
+
+# ---- Waiting ------------------------------------------------------------------------------------
 
 sub _ask {
     my ($self, $phase) = @_;
@@ -121,27 +165,38 @@ sub _ask {
     return $self->{answer};
 }
 
-sub _or_timeout {
-    my ($self, $answer, $seconds) = @_;
-    return $answer->without_cancel if !$seconds;
-    return Future->wait_any($answer->without_cancel,
-        $self->{loop}->delay_future(after => $seconds)->then(sub { Future->done('timeout') }),
-    );
+# Resolves with `timeout` after so many seconds.
+sub _timer {
+    my ($self, $seconds) = @_;
+    return $self->{loop}->delay_future(after => $seconds)->then(sub { Future->done('timeout') });
+}
+
+# Resolves as the first of them does, and leaves the others alone.
+sub _first {
+    my (@futures) = @_;
+    return Future->wait_any(map { $_->without_cancel } @futures);
 }
 
 # ---- Startup and shutdown -----------------------------------------------------------------------
 
 sub startup {
-    my ($self, $timeout) = @_;
+    my ($self, $timeout, $end_timeout) = @_;
     return Future->done(0) if $self->{mode} eq 'off';
-    my $answer = $self->_ask('startup');
+    my $answer  = $self->_ask('startup');
+    my $time_up = $timeout ? $self->_timer($timeout) : $self->{loop}->new_future;
     $self->_call_app;
-    return $self->_or_timeout($answer, $timeout)->then(sub {
+    return _first($answer, $time_up)->then(sub {
         my ($outcome, $detail) = @_;
-        return $self->_started                                                if $outcome eq 'complete';
-        return $self->_declined($detail)                                      if $outcome eq 'ended';
-        return $self->_failed("Lifespan startup timed out after ${timeout}s") if $outcome eq 'timeout';
-        return $self->_failed(length $detail ? "Lifespan startup failed: $detail" : 'Lifespan startup failed');
+        $time_up->cancel;
+        return $self->_started           if $outcome eq 'complete';
+        return $self->_declined($detail) if $outcome eq 'ended';
+        my $message =
+              $outcome eq 'timeout'   ? "Lifespan startup timed out after ${timeout}s"
+            : $outcome eq 'abandoned' ? 'Lifespan startup was given up: the server was taken out of its loop'
+            : length $detail          ? "Lifespan startup failed: $detail"
+            :                           'Lifespan startup failed';
+        $self->abandon if $outcome ne 'failed';
+        return $self->_failed($message, $end_timeout);
     });
 }
 
@@ -153,42 +208,53 @@ sub _started {
 }
 
 sub _failed {
-    my ($self, $message) = @_;
-    $self->{phase} = 'over';
+    my ($self, $message, $end_timeout) = @_;
     $message =~ s/\s+\z//;
     $self->{log}->error("PAGI: $message");
-    return Future->fail("$message\n", 'lifespan');
+    my $time_up = $self->_timer($end_timeout);
+    return $self->_let_end($time_up)->then(sub {
+        $time_up->cancel;
+        return Future->fail("$message\n", 'lifespan');
+    });
 }
 
 sub _declined {
     my ($self, $failure) = @_;
     my $reason = defined $failure ? "it died: $failure" : 'it returned';
     $reason =~ s/\s+\z//;
-    return $self->_failed("Lifespan is required (lifespan_mode on), but the application does not support it: $reason")
+    return $self->_failed("Lifespan is required (lifespan_mode on), but the application does not support it: $reason",
+        0)
         if $self->{mode} eq 'on';
     $self->{phase} = 'declined';
-    $self->{log}->info("PAGI: the application does not support lifespan ($reason)");
+    # Most applications do so by refusing what they do not know, which is in order; another exception may be a mistake.
+    $self->{log}->info('PAGI: the application does not support lifespan'
+            . (defined $failure && $failure =~ /\blifespan\b/i ? ', and gets requests only' : " ($reason)"));
     return Future->done(0);
 }
 
 sub shutdown {
     my ($self, $timeout) = @_;
     return Future->done if $self->{phase} ne 'started';
-    if (!$self->{running}) {
-        $self->{phase} = 'over';
-        return Future->done;
-    }
+    my $time_up = $self->_timer($timeout);
+    return $self->_answer_to_shutdown($time_up, $timeout)->then(sub { $self->_let_end($time_up) })
+        ->on_ready(sub { $time_up->cancel });
+}
+
+# Resolves when the application has answered, has ended or has had its time.
+sub _answer_to_shutdown {
+    my ($self, $time_up, $timeout) = @_;
+    return Future->done if !$self->{running};
     my $answer = $self->_ask('shutdown');
     $self->_deliver;
-    return $self->_or_timeout($answer, $timeout)->then(sub {
+    return _first($answer, $time_up)->then(sub {
         my ($outcome, $detail) = @_;
-        $self->{phase} = 'over';
         my $trouble =
               $outcome eq 'timeout'                  ? "lifespan shutdown timed out after ${timeout}s"
             : $outcome eq 'failed'                   ? "lifespan shutdown failed: $detail"
             : $outcome eq 'ended' && defined $detail ? "the application died during lifespan shutdown: $detail"
             :                                          undef;
         $self->{log}->error("PAGI: $trouble") if defined $trouble;
+        $self->abandon                        if $outcome eq 'timeout';
         return Future->done;
     });
 }
@@ -206,7 +272,7 @@ PAGI::Server::Lifespan - startup and shutdown of an application
 =head1 SYNOPSIS
 
     my $lifespan = PAGI::Server::Lifespan->new(app => $app, loop => $loop, log => $log, mode => 'auto');
-    $lifespan->startup(30)->get;
+    $lifespan->startup(30, 30)->get;
     ...
     $lifespan->shutdown(30)->get;
 
@@ -225,18 +291,26 @@ C<mode> is C<auto> (an application may decline), C<on> (it must not) or C<off> (
 
 =head2 startup
 
-    my $supported = $lifespan->startup($seconds)->get;
+    my $supported = $lifespan->startup($seconds, $end_seconds)->get;
 
 Calls the application and waits for its answer, at most C<$seconds> (0: for ever). The Future resolves
 with 1, or with 0 when the application declined by dying or returning, and fails when it sent
-C<lifespan.startup.failed> or did not answer in time.
+C<lifespan.startup.failed> or did not answer in time. In the first of these two cases the application has C<$end_seconds> to
+return before the Future fails.
 
 =head2 shutdown
 
     $lifespan->shutdown($seconds)->get;
 
-Tells the application to clean up and waits for its answer, at most C<$seconds>. The Future never fails;
-what goes wrong is logged.
+Tells the application to clean up and waits until it has answered and returned, at most C<$seconds> for both; what has not returned
+then is cancelled. After its answer there are no further events: a C<$receive> that waits for one is cancelled. The
+Future never fails; what goes wrong is logged.
+
+=head2 abandon
+
+    $lifespan->abandon;
+
+Cancels the application's Future and waits for nothing any more.
 
 =head2 is_supported
 

@@ -1,7 +1,7 @@
 package IO::Async::Loop::Peregrine;
 
 # IO::Async's epoll loop with timers that stay cheap by the thousand: a server has at least one for each stream that it paces.
-# Uses nothing but what IO::Async::Loop documents for its subclasses.
+# Uses what IO::Async::Loop documents for its subclasses; unwatch_signal says what else.
 
 use strict;
 use warnings;
@@ -53,6 +53,17 @@ sub unwatch_time {
         last;
     }
     undef $timer->[CODE];    # it holds whatever it was made for
+    return;
+}
+
+# The epoll loop goes through the values of its hash of signals in place, so that a callback that unwatches one of them would end it
+# with "Use of freed value in iteration". The value lives until the loop has gone through them.
+sub unwatch_signal {
+    my ($self, $signal) = @_;
+    my $signals = $self->{signals};
+    my $kept    = $signals && exists $signals->{$signal} ? \$signals->{$signal} : undef;
+    $self->SUPER::unwatch_signal($signal);
+    $self->later(sub { undef $kept }) if $kept;
     return;
 }
 
@@ -130,5 +141,9 @@ See L<IO::Async::Loop::Epoll>.
 =head2 unwatch_time
 
 As L<IO::Async::Loop> has them. To unwatch a timer that has fired, or that is not watched any more, does nothing.
+
+=head2 unwatch_signal
+
+As L<IO::Async::Loop> has it, and may be called, like C<detach_signal> and C<unwatch_process>, by the callback of any signal.
 
 =cut
