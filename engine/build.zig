@@ -50,6 +50,7 @@ pub fn build(b: *std.Build) void {
         test_step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);
     }
 
+    addAbiTests(b, test_step, target, optimize, rooms);
     test_step.dependOn(&runOf(b, b.addTest(.{ .name = "target", .root_module = targetTest(b, target) })).step);
 
     const many = manyCases(b, target);
@@ -257,7 +258,12 @@ fn addTlsTests(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.bu
     step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-server", .root_module = server })).step);
 }
 
-fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms) void {
+fn abiModule(
+    b: *std.Build,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
+    rooms: Rooms,
+) *std.Build.Module {
     const module = b.createModule(.{
         .root_source_file = b.path("src/abi/abi.zig"),
         .target = target,
@@ -266,6 +272,38 @@ fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin
         .pic = true,
     });
     module.addImport("peregrine", rooms.peregrine);
+    return module;
+}
+
+/// The C API's own tests, and the comparison with its header.
+fn addAbiTests(
+    b: *std.Build,
+    step: *std.Build.Step,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
+    rooms: Rooms,
+) void {
+    const abi = abiModule(b, target, optimize, rooms);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi", .root_module = abi })).step);
+    const header = b.addTranslateC(.{
+        .root_source_file = b.path("include/peregrine.h"),
+        .target = target,
+        .optimize = optimize,
+        .link_libc = true,
+    });
+    const comparison = b.createModule(.{
+        .root_source_file = b.path("test/abi_test.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
+    comparison.addImport("abi", abi);
+    comparison.addImport("c", header.createModule());
+    comparison.addImport("peregrine", rooms.peregrine);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-header", .root_module = comparison })).step);
+}
+
+fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms) void {
+    const module = abiModule(b, target, optimize, rooms);
     const library = b.addLibrary(.{ .name = "peregrine", .linkage = .static, .root_module = module });
     library.bundle_compiler_rt = true;
     const step = b.step("abi", "Build the static library and install peregrine.h");

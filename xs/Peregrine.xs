@@ -197,20 +197,17 @@ OUTPUT:
 void
 options()
 PREINIT:
-    size_t count;
-    const peregrine_option *list;
+    const peregrine_option *known;
 PPCODE:
-    list = peregrine_options(&count);
-    EXTEND(SP, (SSize_t)count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; (known = peregrine_option_at(i)) != NULL; i++) {
         HV *option = newHV();
-        (void)hv_stores(option, "name", newSVpv(list[i].name, 0));
-        (void)hv_stores(option, "unit", newSVpv(list[i].unit, 0));
-        (void)hv_stores(option, "summary", newSVpv(list[i].summary, 0));
-        (void)hv_stores(option, "default", newSViv((IV)list[i].fallback));
-        (void)hv_stores(option, "min", newSViv((IV)list[i].min));
-        (void)hv_stores(option, "max", newSViv((IV)list[i].max));
-        mPUSHs(newRV_noinc((SV *)option));
+        (void)hv_stores(option, "name", newSVpv(known->name, 0));
+        (void)hv_stores(option, "unit", newSVpv(known->unit, 0));
+        (void)hv_stores(option, "summary", newSVpv(known->summary, 0));
+        (void)hv_stores(option, "default", newSViv((IV)known->fallback));
+        (void)hv_stores(option, "min", newSViv((IV)known->min));
+        (void)hv_stores(option, "max", newSViv((IV)known->max));
+        mXPUSHs(newRV_noinc((SV *)option));
     }
 
 void

@@ -224,8 +224,8 @@ struct px_worker {
     px_context *cx;
     int refs; /* the Perl object, and each exchange that is not in the pool */
     /* The cursor over the current batch lives here, so that a nested event loop goes on where the outer one stands. */
-    const peregrine_event *batch;
-    int batch_len, batch_at;
+    const peregrine_event *batch; /* the next event */
+    int batch_left;
     int depth;  /* dispatch calls on the stack */
     bool woken; /* the engine's descriptor has been made readable since the last poll */
     SV *app;

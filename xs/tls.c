@@ -28,6 +28,7 @@ static uint32_t number(pTHX_ HV *hash, const char *name) {
 static void certificate(pTHX_ SV *from, peregrine_certificate *to) {
     if (!SvROK(from) || SvTYPE(SvRV(from)) != SVt_PVHV) croak("SSL certificates must be hash references");
     HV *hash = (HV *)SvRV(from);
+    to->size = sizeof(*to);
     to->cert_file = text(aTHX_ hash, "cert_file");
     to->key_file = text(aTHX_ hash, "key_file");
     to->chain_file = text(aTHX_ hash, "chain_file");

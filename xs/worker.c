@@ -88,7 +88,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     if (!engine) return;
     worker->refs++;
     worker->engine = NULL;
-    worker->batch_at = worker->batch_len = 0;
+    worker->batch_left = 0;
     peregrine_worker_free(engine);
     while (!PL_dirty && worker->live) {
         px_exchange *exchange = worker->live;
@@ -258,8 +258,10 @@ static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) 
 }
 
 static void run_batch(pTHX_ px_worker *worker) {
-    while (worker->batch_at < worker->batch_len) {
-        const peregrine_event *event = &worker->batch[worker->batch_at++];
+    while (worker->batch_left > 0) {
+        const peregrine_event *event = worker->batch;
+        worker->batch = peregrine_next_event(event);
+        worker->batch_left--;
         ENTER;
         SAVETMPS;
         worker_event(aTHX_ worker, event);
@@ -289,13 +291,13 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
         }
         if (worker->depth > 1) name_all(worker);
         worker->woken = false;
-        worker->batch_at = worker->batch_len = 0;
+        worker->batch_left = 0;
         const int count = peregrine_poll(worker->engine, 0, &worker->batch);
         if (count <= 0) {
             if (count < 0) px_worker_tell(aTHX_ worker, "_poll_failed", sv_2mortal(newSVpv(Strerror(errno), 0)), NULL);
             break;
         }
-        worker->batch_len = count;
+        worker->batch_left = count;
     }
     LEAVE;
     worker->depth--;

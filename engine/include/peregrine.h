@@ -5,7 +5,10 @@
  * go in by ticket, at once or at any later time. Nothing calls back. Everything that an event points to stays valid until the next
  * peregrine_poll() on the same worker. A worker belongs to one thread at a time; only peregrine_wake() may be called from another one.
  *
- * Structs that the caller fills start with `size` = sizeof(the struct), so that later versions can add fields.
+ * Structs grow at their ends only, so that a program runs with later versions of the library than it was compiled for. Those that the
+ * caller fills or has filled begin with `size` = sizeof(the struct): fields beyond it have their defaults, and are not written. Events
+ * come with their size: peregrine_next_event() steps over what the caller does not know. peregrine_field, peregrine_field_span,
+ * peregrine_span and peregrine_text never change.
  * Functions that return int give PEREGRINE_OK or a positive outcome, or one of the negative PEREGRINE_E_* codes; on a negative code nothing
  * has changed, neither on the wire nor in the state of the exchange.
  */
@@ -19,7 +22,7 @@
 extern "C" {
 #endif
 
-#define PEREGRINE_ABI_VERSION 1
+#define PEREGRINE_ABI_VERSION 2
 
 typedef struct peregrine_config peregrine_config;
 typedef struct peregrine_worker peregrine_worker;
@@ -70,7 +73,8 @@ typedef struct peregrine_option {
     int64_t min, max;
 } peregrine_option;
 
-const peregrine_option *peregrine_options(size_t *count);
+/* The limit with this number, from 0 on; NULL behind the last one. Valid for ever. */
+const peregrine_option *peregrine_option_at(size_t index);
 peregrine_config *peregrine_config_new(void); /* NULL: out of memory */
 void peregrine_config_free(peregrine_config *config);
 int peregrine_config_set(peregrine_config *config, const char *name, int64_t value);
@@ -92,10 +96,10 @@ int peregrine_listen(peregrine_worker *worker, const char *address, uint16_t por
 /* A Unix socket that is to listen */
 typedef struct peregrine_unix_socket {
     uint32_t size;
-    int32_t backlog;
+    int32_t backlog;  /* default: 1024 */
     const char *path;
-    int64_t mode;     /* permission bits of its file; -1: what the umask leaves */
-    int64_t uid, gid; /* its owner; -1: the process's */
+    int64_t mode;     /* permission bits of its file; -1 (default): what the umask leaves */
+    int64_t uid, gid; /* its owner; -1 (default): the process's */
 } peregrine_unix_socket;
 
 /* Makes a listening Unix socket for peregrine_listen_fd(), for processes that share it or give up rights before they serve. A socket file at
@@ -156,7 +160,7 @@ void peregrine_worker_stats(const peregrine_worker *worker, peregrine_stats *sta
  * second; a file that takes none costs lines (a NOTICE counts them), never time. */
 typedef struct peregrine_access_log {
     uint32_t size;
-    int32_t fd;         /* without a path: an open descriptor, which is duplicated; -1: lines come as PEREGRINE_LINES events */
+    int32_t fd;         /* without a path: an open descriptor, which is duplicated; -1 (default): lines come as PEREGRINE_LINES events */
     const char *path;   /* appended to; NULL: use fd */
     const char *format; /* "clf", "combined", "common", "tiny", "json", or percent atoms (access_log/format.zig); NULL: "clf" */
 } peregrine_access_log;
@@ -175,6 +179,7 @@ typedef struct peregrine_tls peregrine_tls;
 
 /* One certificate and its key; all files are PEM. */
 typedef struct peregrine_certificate {
+    uint32_t size;
     const char *cert_file;    /* the certificate, perhaps followed by its intermediates */
     const char *key_file;     /* may be the same file */
     const char *chain_file;   /* intermediates that are not in cert_file, or NULL */
@@ -333,11 +338,17 @@ typedef struct peregrine_event {
     size_t len;
     const peregrine_request *request; /* REQUEST; BODY with TRAILERS */
     uint32_t reason;                  /* CLOSED: a peregrine_reason when the engine ended it, 0 when the peer or the host closed */
-    uint32_t reserved;
+    uint32_t size;                    /* of this event, in bytes; the next one lies behind them */
 } peregrine_event;
 
+/* The event behind this one in its batch. */
+static inline const peregrine_event *peregrine_next_event(const peregrine_event *event) {
+    return (const peregrine_event *)(const void *)((const char *)event + event->size);
+}
+
 /* Reads sockets, runs deadlines, sends what is due, and gives the next batch. Waits up to timeout_ms (-1: without bound, 0: not at all)
- * when there is nothing to do. Returns the number of events (0 is normal), or PEREGRINE_E_SYSTEM.
+ * when there is nothing to do. Returns the number of events (0 is normal), or PEREGRINE_E_SYSTEM. `events` is the first one; from there
+ * on, peregrine_next_event().
  * After a batch with events, poll again before waiting on peregrine_fd(): the answers to that batch leave with the next poll. A host that
  * wants to see to something else first calls peregrine_wake(). */
 int peregrine_poll(peregrine_worker *worker, int timeout_ms, const peregrine_event **events);

@@ -170,10 +170,10 @@ int main(int argc, char **argv) {
     signal(SIGINT, on_signal);
 
     for (int running = 1; running;) {
-        const peregrine_event *events;
-        const int count = peregrine_poll(worker, -1, &events);
+        const peregrine_event *event;
+        const int count = peregrine_poll(worker, -1, &event);
         if (count < 0) return 1;
-        for (int i = 0; i < count; i++) running = on_event(&events[i]) && running;
+        for (int i = 0; i < count; i++, event = peregrine_next_event(event)) running = on_event(event) && running;
         if (stop_asked) peregrine_drain(worker);
     }
     peregrine_worker_free(worker);

@@ -92,7 +92,7 @@ sub zig_tests ($folder, @steps) {
 
 sub engine (@) { return counted(zig_tests('engine', 'test', 'test-tls', 'elsewhere')) }
 
-sub c_example (@) { return counted(run_tap('script/lib/c_example.t')) }
+sub c_example (@) { return counted(run_tap('script/lib/c_example.t', 'script/lib/frozen.t')) }
 
 sub install (@) { return counted(run_tap('script/lib/install.t')) }
 

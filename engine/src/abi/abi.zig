@@ -3,9 +3,11 @@ const std = @import("std");
 const peregrine = @import("peregrine");
 const Host = @import("host.zig").Host;
 const errors = @import("errors.zig");
+const listeners = @import("listeners.zig");
 const options = @import("options.zig");
+const sized = @import("sized.zig");
 const tls = @import("tls.zig");
-const types = @import("types.zig");
+pub const types = @import("types.zig");
 const Code = types.Code;
 const Event = types.Event;
 
@@ -46,7 +48,7 @@ pub const Door = struct {
 
     /// The code for a command that worked; flushes if C asked for it.
     fn outcome(door: *Door, ticket: types.Ticket, result: EngineWorker.Outcome, flags: u32) c_int {
-        if (flags & types.respond_flush != 0 and result != .done) {
+        if (flags & types.RespondFlag.flush != 0 and result != .done) {
             if (door.find(ticket)) |exchange| door.worker.flushNow(exchange);
         }
         // Output that waits for the next poll must not wait for the next event.
@@ -55,8 +57,11 @@ pub const Door = struct {
     }
 };
 
+/// Where the functions of peregrine.h are.
+pub const files = .{ @This(), listeners, tls };
+
 comptime {
-    _ = tls;
+    for (files) |file| _ = file;
 }
 
 fn outcomeCode(outcome: EngineWorker.Outcome) c_int {
@@ -67,36 +72,35 @@ fn outcomeCode(outcome: EngineWorker.Outcome) c_int {
     };
 }
 
-export fn peregrine_version() callconv(.c) [*:0]const u8 {
+pub export fn peregrine_version() callconv(.c) [*:0]const u8 {
     return peregrine.version;
 }
 
-export fn peregrine_options(count: *usize) callconv(.c) [*]const types.Option {
-    count.* = options.table.len;
-    return &options.table;
+pub export fn peregrine_option_at(index: usize) callconv(.c) ?*const types.Option {
+    return if (index < options.table.len) &options.table[index] else null;
 }
 
-export fn peregrine_config_new() callconv(.c) ?*peregrine.Config {
+pub export fn peregrine_config_new() callconv(.c) ?*peregrine.Config {
     const config = gpa.create(peregrine.Config) catch return null;
     config.* = .{};
     return config;
 }
 
-export fn peregrine_config_free(config: ?*peregrine.Config) callconv(.c) void {
+pub export fn peregrine_config_free(config: ?*peregrine.Config) callconv(.c) void {
     if (config) |c| gpa.destroy(c);
 }
 
-export fn peregrine_config_set(config: *peregrine.Config, name: [*:0]const u8, value: i64) callconv(.c) c_int {
+pub export fn peregrine_config_set(config: *peregrine.Config, name: [*:0]const u8, value: i64) callconv(.c) c_int {
     config.set(std.mem.span(name), value) catch |err| return errors.code(err);
     return Code.ok;
 }
 
-export fn peregrine_config_get(config: *const peregrine.Config, name: [*:0]const u8, value: *i64) callconv(.c) c_int {
+pub export fn peregrine_config_get(config: *const peregrine.Config, name: [*:0]const u8, value: *i64) callconv(.c) c_int {
     value.* = config.get(std.mem.span(name)) catch |err| return errors.code(err);
     return Code.ok;
 }
 
-export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c) ?*Door {
+pub export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c) ?*Door {
     const door = gpa.create(Door) catch {
         errors.setErrno(.NOMEM);
         return null;
@@ -111,7 +115,7 @@ export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c) ?*D
     return door;
 }
 
-export fn peregrine_worker_free(door: ?*Door) callconv(.c) void {
+pub export fn peregrine_worker_free(door: ?*Door) callconv(.c) void {
     const d = door orelse return;
     d.worker.deinit();
     d.host.deinit();
@@ -121,30 +125,31 @@ export fn peregrine_worker_free(door: ?*Door) callconv(.c) void {
     gpa.destroy(d);
 }
 
-export fn peregrine_worker_set(door: *Door, name: [*:0]const u8, value: i64) callconv(.c) c_int {
+pub export fn peregrine_worker_set(door: *Door, name: [*:0]const u8, value: i64) callconv(.c) c_int {
     door.worker.set(std.mem.span(name), value) catch |err| return errors.code(err);
     return Code.ok;
 }
 
-export fn peregrine_worker_get(door: *const Door, name: [*:0]const u8, value: *i64) callconv(.c) c_int {
+pub export fn peregrine_worker_get(door: *const Door, name: [*:0]const u8, value: *i64) callconv(.c) c_int {
     value.* = door.worker.config.get(std.mem.span(name)) catch |err| return errors.code(err);
     return Code.ok;
 }
 
-export fn peregrine_health_path(door: *Door, path: [*:0]const u8) callconv(.c) c_int {
+pub export fn peregrine_health_path(door: *Door, path: [*:0]const u8) callconv(.c) c_int {
     door.worker.setHealthPath(std.mem.span(path)) catch return Code.address;
     // The first round starts what answers while C is busy.
     door.worker.io.wake();
     return Code.ok;
 }
 
-export fn peregrine_access_log_open(door: *Door, wanted: ?*const types.AccessLog) callconv(.c) c_int {
+pub export fn peregrine_access_log_open(door: *Door, wanted: ?*const sized.Header) callconv(.c) c_int {
     var fault: peregrine.AccessLogFault = .{};
     var errno: u16 = 0;
-    const asked = wanted orelse {
+    const given = wanted orelse {
         door.worker.setAccessLog(null, &fault, &errno) catch unreachable; // nothing is opened
         return Code.ok;
     };
+    const asked = sized.read(types.AccessLog, given);
     const target: peregrine.io.LogTarget = if (asked.path) |path| .{ .path = std.mem.span(path) } else .{ .fd = asked.fd };
     door.worker.setAccessLog(.{
         .target = if (asked.path == null and asked.fd < 0) .host else .{ .file = target },
@@ -165,11 +170,11 @@ export fn peregrine_access_log_open(door: *Door, wanted: ?*const types.AccessLog
     return Code.ok;
 }
 
-export fn peregrine_access_log_reopen(door: *Door) callconv(.c) void {
+pub export fn peregrine_access_log_reopen(door: *Door) callconv(.c) void {
     door.worker.reopenAccessLog();
 }
 
-export fn peregrine_access_log_fault(format: [*:0]const u8, at: *usize, len: *usize) callconv(.c) ?[*:0]const u8 {
+pub export fn peregrine_access_log_fault(format: [*:0]const u8, at: *usize, len: *usize) callconv(.c) ?[*:0]const u8 {
     var fault: peregrine.AccessLogFault = .{};
     var compiled = peregrine.AccessLogFormat.compile(gpa, std.mem.span(format), &fault) catch |err| {
         if (err == error.OutOfMemory) fault.reason = "cannot be read: out of memory";
@@ -181,14 +186,7 @@ export fn peregrine_access_log_fault(format: [*:0]const u8, at: *usize, len: *us
     return null;
 }
 
-comptime {
-    _ = @import("listeners.zig");
-}
-
-const flag_reuse_port = 1;
-const flag_v6_only = 2;
-
-export fn peregrine_listen(door: *Door, address: [*:0]const u8, port: u16, backlog: c_int, flags: u32) callconv(.c) c_int {
+pub export fn peregrine_listen(door: *Door, address: [*:0]const u8, port: u16, backlog: c_int, flags: u32) callconv(.c) c_int {
     const text = std.mem.span(address);
     const parsed = if (text.len > 0 and text[0] == '/')
         peregrine.io.Address.unixPath(text)
@@ -197,8 +195,8 @@ export fn peregrine_listen(door: *Door, address: [*:0]const u8, port: u16, backl
     const where = parsed catch return Code.address;
     const listener = door.worker.listen(where, .{
         .backlog = std.math.cast(u31, backlog) orelse return Code.range,
-        .reuse_port = flags & flag_reuse_port != 0,
-        .v6_only = flags & flag_v6_only != 0,
+        .reuse_port = flags & types.ListenFlag.reuse_port != 0,
+        .v6_only = flags & types.ListenFlag.v6_only != 0,
     }) catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
@@ -206,7 +204,7 @@ export fn peregrine_listen(door: *Door, address: [*:0]const u8, port: u16, backl
     return @intCast(listener);
 }
 
-export fn peregrine_listen_fd(door: *Door, fd: c_int) callconv(.c) c_int {
+pub export fn peregrine_listen_fd(door: *Door, fd: c_int) callconv(.c) c_int {
     const listener = door.worker.adoptListener(fd) catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
@@ -214,7 +212,7 @@ export fn peregrine_listen_fd(door: *Door, fd: c_int) callconv(.c) c_int {
     return @intCast(listener);
 }
 
-export fn peregrine_listener_address(door: *Door, listener: c_int, text: [*]u8, capacity: usize, port: *u16) callconv(.c) c_int {
+pub export fn peregrine_listener_address(door: *Door, listener: c_int, text: [*]u8, capacity: usize, port: *u16) callconv(.c) c_int {
     const number = std.math.cast(u32, listener) orelse return Code.range;
     if (number >= door.worker.listeners.items.len) return Code.range;
     const address = door.worker.listenerAddress(number);
@@ -227,27 +225,27 @@ export fn peregrine_listener_address(door: *Door, listener: c_int, text: [*]u8, 
     return @intCast(host.len);
 }
 
-export fn peregrine_fd(door: *Door) callconv(.c) c_int {
+pub export fn peregrine_fd(door: *Door) callconv(.c) c_int {
     return door.worker.io.fd();
 }
 
-export fn peregrine_wake(door: *Door) callconv(.c) void {
+pub export fn peregrine_wake(door: *Door) callconv(.c) void {
     door.worker.io.wake();
 }
 
-export fn peregrine_drain(door: *Door) callconv(.c) void {
+pub export fn peregrine_drain(door: *Door) callconv(.c) void {
     door.worker.drain();
     door.worker.io.wake();
 }
 
-export fn peregrine_cut(door: *Door) callconv(.c) void {
+pub export fn peregrine_cut(door: *Door) callconv(.c) void {
     door.worker.cut();
     door.worker.io.wake();
 }
 
-export fn peregrine_worker_stats(door: *const Door, out: *types.Stats) callconv(.c) void {
+pub export fn peregrine_worker_stats(door: *const Door, out: *sized.Header) callconv(.c) void {
     const stats = door.worker.statistics();
-    const full: types.Stats = .{
+    sized.write(types.Stats, out, .{
         .size = out.size,
         .connections = stats.connections,
         .exchanges = stats.exchanges,
@@ -258,13 +256,10 @@ export fn peregrine_worker_stats(door: *const Door, out: *types.Stats) callconv(
         .refused = stats.refused,
         .memory_bytes = stats.memory_bytes,
         .allocations = stats.allocations,
-    };
-    // An older caller has a shorter struct.
-    const len = @min(out.size, @sizeOf(types.Stats));
-    @memcpy(std.mem.asBytes(out)[0..len], std.mem.asBytes(&full)[0..len]);
+    });
 }
 
-export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
+pub export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
     door.worker.poll(timeout_ms) catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
@@ -276,42 +271,43 @@ export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const Event
     return @intCast(batch.len);
 }
 
-export fn peregrine_set_user(door: *Door, ticket: types.Ticket, user: ?*anyopaque) callconv(.c) c_int {
+pub export fn peregrine_set_user(door: *Door, ticket: types.Ticket, user: ?*anyopaque) callconv(.c) c_int {
     const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return Code.gone;
     exchange.user = user;
     return Code.ok;
 }
 
-export fn peregrine_user(door: *Door, ticket: types.Ticket) callconv(.c) ?*anyopaque {
+pub export fn peregrine_user(door: *Door, ticket: types.Ticket) callconv(.c) ?*anyopaque {
     const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return null;
     return exchange.user;
 }
 
-export fn peregrine_respond(door: *Door, ticket: types.Ticket, response: *const types.Response) callconv(.c) c_int {
+pub export fn peregrine_respond(door: *Door, ticket: types.Ticket, given: *const sized.Header) callconv(.c) c_int {
+    const response = sized.read(types.Response, given);
     const exchange = door.find(ticket) orelse return Code.gone;
     const outcome = door.worker.start(exchange, .{
         .status = response.status,
         .fields = if (response.fields) |fields| fields[0..response.field_count] else &.{},
         .body = if (response.body) |bytes| bytes[0..response.body_len] else "",
-        .end = response.flags & types.respond_end != 0,
-        .close = response.flags & types.respond_close != 0,
-        .says_keep_alive = response.flags & types.respond_says_keep_alive != 0,
+        .end = response.flags & types.RespondFlag.end != 0,
+        .close = response.flags & types.RespondFlag.close != 0,
+        .says_keep_alive = response.flags & types.RespondFlag.keep_alive != 0,
     }) catch |err| return door.failed(exchange, err);
     return door.outcome(ticket, outcome, response.flags);
 }
 
-export fn peregrine_write(door: *Door, ticket: types.Ticket, bytes: ?[*]const u8, len: usize, flags: u32) callconv(.c) c_int {
+pub export fn peregrine_write(door: *Door, ticket: types.Ticket, bytes: ?[*]const u8, len: usize, flags: u32) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
     const body = if (bytes) |b| b[0..len] else "";
-    const last = flags & types.respond_end != 0;
-    const outcome = (if (last and flags & types.respond_close != 0)
+    const last = flags & types.RespondFlag.end != 0;
+    const outcome = (if (last and flags & types.RespondFlag.close != 0)
         door.worker.writeAndClose(exchange, body)
     else
         door.worker.write(exchange, body, last)) catch |err| return door.failed(exchange, err);
     return door.outcome(ticket, outcome, flags);
 }
 
-export fn peregrine_write_file(door: *Door, ticket: types.Ticket, fd: c_int, offset: u64, length: i64) callconv(.c) c_int {
+pub export fn peregrine_write_file(door: *Door, ticket: types.Ticket, fd: c_int, offset: u64, length: i64) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
     const outcome = door.worker.writeFile(exchange, fd, offset, if (length < 0) null else @intCast(length)) catch |err| {
         return door.failed(exchange, err);
@@ -319,21 +315,21 @@ export fn peregrine_write_file(door: *Door, ticket: types.Ticket, fd: c_int, off
     return outcomeCode(outcome);
 }
 
-export fn peregrine_finish(door: *Door, ticket: types.Ticket, trailers: ?[*]const peregrine.Field, count: usize) callconv(.c) c_int {
+pub export fn peregrine_finish(door: *Door, ticket: types.Ticket, trailers: ?[*]const peregrine.Field, count: usize) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
     const fields = if (trailers) |t| t[0..count] else &.{};
     const outcome = door.worker.end(exchange, fields) catch |err| return door.failed(exchange, err);
     return outcomeCode(outcome);
 }
 
-export fn peregrine_repeat(door: *Door, ticket: types.Ticket, interval_ms: u32, bytes: ?[*]const u8, len: usize) callconv(.c) c_int {
+pub export fn peregrine_repeat(door: *Door, ticket: types.Ticket, interval_ms: u32, bytes: ?[*]const u8, len: usize) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
     door.worker.setRepeat(exchange, if (bytes) |b| b[0..len] else "", interval_ms) catch |err| return errors.code(err);
     door.arm();
     return Code.ok;
 }
 
-export fn peregrine_inform(
+pub export fn peregrine_inform(
     door: *Door,
     ticket: types.Ticket,
     status: u16,
@@ -345,30 +341,30 @@ export fn peregrine_inform(
     return Code.ok;
 }
 
-export fn peregrine_read(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
+pub export fn peregrine_read(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
     door.worker.read(exchange) catch |err| return errors.code(err);
     door.arm();
     return Code.ok;
 }
 
-export fn peregrine_flush(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
+pub export fn peregrine_flush(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
     const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return Code.gone;
     return if (door.worker.flushWhole(exchange)) Code.ok else Code.blocked;
 }
 
-export fn peregrine_abort(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
+pub export fn peregrine_abort(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
     door.worker.abort(exchange);
     return Code.ok;
 }
 
-export fn peregrine_buffered(door: *Door, ticket: types.Ticket) callconv(.c) usize {
+pub export fn peregrine_buffered(door: *Door, ticket: types.Ticket) callconv(.c) usize {
     const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return 0;
     return door.worker.buffered(exchange);
 }
 
-export fn peregrine_accept_websocket(
+pub export fn peregrine_accept_websocket(
     door: *Door,
     ticket: types.Ticket,
     subprotocol: ?[*]const u8,
@@ -384,14 +380,14 @@ export fn peregrine_accept_websocket(
     return Code.ok;
 }
 
-export fn peregrine_send_message(door: *Door, ticket: types.Ticket, bytes: ?[*]const u8, len: usize, flags: u32) callconv(.c) c_int {
+pub export fn peregrine_send_message(door: *Door, ticket: types.Ticket, bytes: ?[*]const u8, len: usize, flags: u32) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
-    const kind: peregrine.WebSocketKind = if (flags & types.flag_text != 0) .text else .binary;
+    const kind: peregrine.WebSocketKind = if (flags & types.EventFlag.text != 0) .text else .binary;
     const outcome = door.worker.sendMessage(exchange, kind, if (bytes) |b| b[0..len] else "") catch |err| return errors.code(err);
     return door.outcome(ticket, outcome, flags);
 }
 
-export fn peregrine_close_websocket(
+pub export fn peregrine_close_websocket(
     door: *Door,
     ticket: types.Ticket,
     code: u16,
@@ -404,35 +400,35 @@ export fn peregrine_close_websocket(
     return Code.ok;
 }
 
-export fn peregrine_keepalive(door: *Door, ticket: types.Ticket, interval_ms: u32, timeout_ms: u32) callconv(.c) c_int {
+pub export fn peregrine_keepalive(door: *Door, ticket: types.Ticket, interval_ms: u32, timeout_ms: u32) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
     door.worker.setKeepalive(exchange, interval_ms, timeout_ms) catch |err| return errors.code(err);
     door.arm();
     return Code.ok;
 }
 
-export fn peregrine_pause(door: *Door, ticket: types.Ticket, paused: c_int) callconv(.c) c_int {
+pub export fn peregrine_pause(door: *Door, ticket: types.Ticket, paused: c_int) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
     door.worker.pauseWebSocket(exchange, paused != 0) catch |err| return errors.code(err);
     door.arm();
     return Code.ok;
 }
 
-export fn peregrine_idle_limit(door: *Door, ticket: types.Ticket, idle_ms: u32) callconv(.c) c_int {
+pub export fn peregrine_idle_limit(door: *Door, ticket: types.Ticket, idle_ms: u32) callconv(.c) c_int {
     const exchange = door.find(ticket) orelse return Code.gone;
     door.worker.setIdleLimit(exchange, idle_ms);
     door.arm();
     return Code.ok;
 }
 
-export fn peregrine_bad_field(door: *const Door) callconv(.c) usize {
+pub export fn peregrine_bad_field(door: *const Door) callconv(.c) usize {
     return door.bad_field;
 }
 
-export fn peregrine_error_text(code: c_int) callconv(.c) [*:0]const u8 {
+pub export fn peregrine_error_text(code: c_int) callconv(.c) [*:0]const u8 {
     return errors.text(code);
 }
 
-export fn peregrine_reason_text(reason: u32) callconv(.c) [*:0]const u8 {
+pub export fn peregrine_reason_text(reason: u32) callconv(.c) [*:0]const u8 {
     return errors.reasonText(reason);
 }

@@ -40,7 +40,7 @@ pub const Batch = struct {
     pub fn openBody(batch: *Batch, ticket: types.Ticket) ?*Event {
         if (batch.events.items.len == 0) return null;
         const event = &batch.events.items[batch.events.items.len - 1];
-        if (event.ticket != ticket or event.flags & types.flag_last != 0) return null;
+        if (event.ticket != ticket or event.flags & types.EventFlag.last != 0) return null;
         return switch (event.kind) {
             .request, .body => event,
             else => null,

@@ -44,10 +44,10 @@ pub const Host = struct {
         const kept = try host.filling.keepHead(head, exchange, client, local);
         const event = try host.filling.add(eventOf(.request, exchange));
         event.request = kept;
-        if (exchange.inputComplete()) event.flags |= types.flag_last;
+        if (exchange.inputComplete()) event.flags |= types.EventFlag.last;
         if (exchange.websocket != null) {
-            event.flags |= types.flag_handshake;
-        } else if (head.method != .HEAD and peregrine.accept.wantsEventStream(head.fields, head.text)) event.flags |= types.flag_event_stream;
+            event.flags |= types.EventFlag.handshake;
+        } else if (head.method != .HEAD and peregrine.accept.wantsEventStream(head.fields, head.text)) event.flags |= types.EventFlag.event_stream;
     }
 
     /// Becomes PEREGRINE_BODY, together with the pieces before it.
@@ -66,13 +66,13 @@ pub const Host = struct {
         const kept = try host.filling.keepHead(head, exchange, &.nobody, local);
         const event = try host.filling.add(eventOf(.body, exchange));
         event.request = kept;
-        event.flags |= types.flag_trailers;
+        event.flags |= types.EventFlag.trailers;
     }
 
     /// Marks the last PEREGRINE_BODY.
     pub fn bodyEnd(host: *Host, worker: anytype, exchange: *Exchange) void {
         const event = host.bodyEvent(exchange) catch return worker.abort(exchange);
-        event.flags |= types.flag_last;
+        event.flags |= types.EventFlag.last;
     }
 
     fn bodyEvent(host: *Host, exchange: *Exchange) error{OutOfMemory}!*types.Event {
@@ -106,7 +106,7 @@ pub const Host = struct {
     pub fn message(host: *Host, worker: anytype, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) void {
         const copy = host.filling.arena.allocator().dupe(u8, bytes) catch return worker.abort(exchange);
         var event = eventOf(.message, exchange);
-        if (kind == .text) event.flags = types.flag_text;
+        if (kind == .text) event.flags = types.EventFlag.text;
         event.bytes = copy.ptr;
         event.len = copy.len;
         host.tell(event);

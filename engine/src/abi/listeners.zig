@@ -3,14 +3,17 @@ const std = @import("std");
 const peregrine = @import("peregrine");
 const Door = @import("abi.zig").Door;
 const errors = @import("errors.zig");
+const sized = @import("sized.zig");
 const types = @import("types.zig");
 const Code = types.Code;
 const io = peregrine.io;
 const Networks = peregrine.Networks;
 const gpa = std.heap.c_allocator;
 
-export fn peregrine_open_unix(wanted: *const types.UnixSocket) callconv(.c) c_int {
-    const address = io.Address.unixPath(std.mem.span(wanted.path)) catch return Code.address;
+pub export fn peregrine_open_unix(given: *const sized.Header) callconv(.c) c_int {
+    const wanted = sized.read(types.UnixSocket, given);
+    const path = wanted.path orelse return Code.address;
+    const address = io.Address.unixPath(std.mem.span(path)) catch return Code.address;
     const access: io.SocketAccess = .{
         .mode = optional(u12, wanted.mode) catch return Code.range,
         .uid = optional(u32, wanted.uid) catch return Code.range,
@@ -29,7 +32,7 @@ fn optional(comptime T: type, value: i64) error{OutOfRange}!?T {
     return std.math.cast(T, value) orelse error.OutOfRange;
 }
 
-export fn peregrine_listener_proxies(door: *Door, listener: c_int, proxies: ?[*:0]const u8) callconv(.c) c_int {
+pub export fn peregrine_listener_proxies(door: *Door, listener: c_int, proxies: ?[*:0]const u8) callconv(.c) c_int {
     const number = std.math.cast(u32, listener) orelse return Code.range;
     if (number >= door.worker.listeners.items.len) return Code.range;
     const networks: ?Networks = if (proxies) |text| parse(text) catch |err| return codeOf(err) else null;
@@ -37,10 +40,10 @@ export fn peregrine_listener_proxies(door: *Door, listener: c_int, proxies: ?[*:
     return Code.ok;
 }
 
-export fn peregrine_trusted_proxies(door: *Door, proxies: ?[*:0]const u8, header: c_int) callconv(.c) c_int {
+pub export fn peregrine_trusted_proxies(door: *Door, proxies: ?[*:0]const u8, header: c_int) callconv(.c) c_int {
     const known: peregrine.ForwardedHeader = switch (header) {
-        0 => .x_forwarded,
-        1 => .forwarded,
+        types.ForwardedHeader.x_forwarded => .x_forwarded,
+        types.ForwardedHeader.forwarded => .forwarded,
         else => return Code.range,
     };
     const text = proxies orelse {
@@ -51,7 +54,7 @@ export fn peregrine_trusted_proxies(door: *Door, proxies: ?[*:0]const u8, header
     return Code.ok;
 }
 
-export fn peregrine_networks_fault(text: [*:0]const u8, at: *usize, len: *usize) callconv(.c) ?[*:0]const u8 {
+pub export fn peregrine_networks_fault(text: [*:0]const u8, at: *usize, len: *usize) callconv(.c) ?[*:0]const u8 {
     var fault: Networks.Fault = .{};
     var networks = Networks.parse(gpa, std.mem.span(text), &fault) catch |err| {
         at.* = fault.at;

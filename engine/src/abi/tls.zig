@@ -3,6 +3,7 @@ const std = @import("std");
 const peregrine = @import("peregrine");
 const Door = @import("abi.zig").Door;
 const errors = @import("errors.zig");
+const sized = @import("sized.zig");
 const types = @import("types.zig");
 const Code = types.Code;
 const tls = peregrine.tls;
@@ -26,19 +27,19 @@ pub const Certificates = struct {
     }
 };
 
-export fn peregrine_has_kernel_tls() callconv(.c) c_int {
+pub export fn peregrine_has_kernel_tls() callconv(.c) c_int {
     return @intFromBool(tls.enabled and peregrine.io.kernelSeals());
 }
 
-export fn peregrine_has_tls() callconv(.c) c_int {
+pub export fn peregrine_has_tls() callconv(.c) c_int {
     return @intFromBool(tls.enabled);
 }
 
-export fn peregrine_tls_library() callconv(.c) [*:0]const u8 {
+pub export fn peregrine_tls_library() callconv(.c) [*:0]const u8 {
     return tls.library().ptr;
 }
 
-export fn peregrine_tls_new(config: *const types.TlsConfig, message: ?[*]u8, capacity: usize) callconv(.c) ?*Certificates {
+pub export fn peregrine_tls_new(config: *const sized.Header, message: ?[*]u8, capacity: usize) callconv(.c) ?*Certificates {
     var diagnostic: tls.Diagnostic = .{};
     return create(config, &diagnostic) catch |err| {
         explain(err, &diagnostic, message, capacity);
@@ -46,7 +47,7 @@ export fn peregrine_tls_new(config: *const types.TlsConfig, message: ?[*]u8, cap
     };
 }
 
-fn create(config: *const types.TlsConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Certificates {
+fn create(config: *const sized.Header, diagnostic: *tls.Diagnostic) tls.ContextError!*Certificates {
     const certificates = try gpa.create(Certificates);
     errdefer gpa.destroy(certificates);
     var arena: std.heap.ArenaAllocator = .init(gpa);
@@ -55,9 +56,9 @@ fn create(config: *const types.TlsConfig, diagnostic: *tls.Diagnostic) tls.Conte
     return certificates;
 }
 
-export fn peregrine_tls_reload(
+pub export fn peregrine_tls_reload(
     certificates: *Certificates,
-    config: ?*const types.TlsConfig,
+    config: ?*const sized.Header,
     message: ?[*]u8,
     capacity: usize,
 ) callconv(.c) c_int {
@@ -69,25 +70,25 @@ export fn peregrine_tls_reload(
     return Code.ok;
 }
 
-fn reload(context: *tls.Context, config: ?*const types.TlsConfig, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+fn reload(context: *tls.Context, config: ?*const sized.Header, diagnostic: *tls.Diagnostic) tls.ContextError!void {
     const given = config orelse return context.reloadFiles(diagnostic);
     var arena: std.heap.ArenaAllocator = .init(gpa);
     defer arena.deinit();
     return context.reload(try configOf(arena.allocator(), given, diagnostic), diagnostic);
 }
 
-export fn peregrine_tls_concern(certificates: *Certificates, number: u32, now_s: i64, message: ?[*]u8, capacity: usize) callconv(.c) c_int {
+pub export fn peregrine_tls_concern(certificates: *Certificates, number: u32, now_s: i64, message: ?[*]u8, capacity: usize) callconv(.c) c_int {
     var diagnostic: tls.Diagnostic = .{};
     const concerns = certificates.context.concern(number, now_s, &diagnostic) orelse return Code.range;
     if (concerns) tell(diagnostic.text(), message, capacity);
     return @intFromBool(concerns);
 }
 
-export fn peregrine_tls_free(certificates: ?*Certificates) callconv(.c) void {
+pub export fn peregrine_tls_free(certificates: ?*Certificates) callconv(.c) void {
     if (certificates) |c| c.release();
 }
 
-export fn peregrine_listener_tls(door: *Door, listener: c_int, certificates: *Certificates) callconv(.c) c_int {
+pub export fn peregrine_listener_tls(door: *Door, listener: c_int, certificates: *Certificates) callconv(.c) c_int {
     const number = std.math.cast(u32, listener) orelse return Code.range;
     if (number >= door.worker.listeners.items.len) return Code.range;
     door.certificates.append(gpa, certificates) catch return Code.memory;
@@ -99,7 +100,7 @@ export fn peregrine_listener_tls(door: *Door, listener: c_int, certificates: *Ce
     return Code.ok;
 }
 
-export fn peregrine_tls_info_of(door: *Door, ticket: types.Ticket, out: *types.TlsInfo) callconv(.c) c_int {
+pub export fn peregrine_tls_info_of(door: *Door, ticket: types.Ticket, out: *sized.Header) callconv(.c) c_int {
     const exchange = door.worker.find(@fromBackingInt(ticket)) orelse return Code.gone;
     const tunnel = exchange.connection.tunnel orelse return Code.tls;
     const peer = tunnel.clientCertificate() catch return Code.memory;
@@ -107,7 +108,7 @@ export fn peregrine_tls_info_of(door: *Door, ticket: types.Ticket, out: *types.T
     door.client_chain.ensureTotalCapacity(gpa, peer.chain.len) catch return Code.memory;
     for (peer.chain) |pem| door.client_chain.appendAssumeCapacity(.of(pem));
     const agreement = tunnel.session.agreement();
-    const full: types.TlsInfo = .{
+    sized.write(types.TlsInfo, out, .{
         .size = out.size,
         .version = agreement.version,
         .cipher_suite = agreement.cipher_suite,
@@ -119,17 +120,23 @@ export fn peregrine_tls_info_of(door: *Door, ticket: types.Ticket, out: *types.T
         .server_name = .of(agreement.server_name),
         .alpn = .of(agreement.alpn),
         .resumed = @intFromBool(agreement.resumed),
-    };
-    const len = @min(out.size, @sizeOf(types.TlsInfo));
-    @memcpy(std.mem.asBytes(out)[0..len], std.mem.asBytes(&full)[0..len]);
+    });
     return Code.ok;
 }
 
 /// The configuration in the engine's terms; borrows from C and `arena`.
-fn configOf(arena: std.mem.Allocator, given: *const types.TlsConfig, diagnostic: *tls.Diagnostic) tls.ContextError!tls.ServerConfig {
+fn configOf(
+    arena: std.mem.Allocator,
+    header: *const sized.Header,
+    diagnostic: *tls.Diagnostic,
+) tls.ContextError!tls.ServerConfig {
+    const given = sized.read(types.TlsConfig, header);
     const list = try arena.alloc(tls.CertificateFiles, given.certificate_count);
-    for (list, 0..) |*to, i| {
-        const from = &given.certificates[i];
+    var next = given.certificates;
+    for (list) |*to| {
+        const at = next orelse return missing("certificates", diagnostic);
+        next = sized.next(at);
+        const from = sized.read(types.Certificate, at);
         to.* = .{
             .cert_file = text(from.cert_file) orelse return missing("cert_file", diagnostic),
             .key_file = text(from.key_file) orelse return missing("key_file", diagnostic),
@@ -147,9 +154,9 @@ fn configOf(arena: std.mem.Allocator, given: *const types.TlsConfig, diagnostic:
     if (given.cipher_suites) |names| config.cipher_suites = std.mem.span(names);
     if (given.session_timeout_s != 0) config.session_timeout_s = given.session_timeout_s;
     config.verify_client = switch (given.verify_client) {
-        0 => .none,
-        1 => .request,
-        2 => .require,
+        types.Verify.none => .none,
+        types.Verify.request => .request,
+        types.Verify.require => .require,
         else => {
             diagnostic.set("SSL verify_client must be 0, 1 or 2, not {d}", .{given.verify_client});
             return error.InvalidValue;

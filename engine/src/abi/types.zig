@@ -1,5 +1,7 @@
-//! The structs of peregrine.h, laid out as C sees them. A change here is a change there.
+//! The structs and constants of peregrine.h, laid out as C sees them. A change here is a change there; test/abi_test.zig compares
+//! both. Structs grow at their ends only: `sized.zig` reads and writes as much of one as the caller knows.
 const peregrine = @import("peregrine");
+const sized = @import("sized.zig");
 
 pub const Ticket = u64;
 
@@ -57,16 +59,41 @@ pub const Kind = enum(u16) {
     flushed = 12,
 };
 
-pub const flag_last = 1;
-pub const flag_text = 2;
-pub const flag_trailers = 4;
-pub const flag_handshake = 8;
-pub const flag_event_stream = 16;
+/// In `Event.flags`; `text` also says what `peregrine_send_message` sends.
+pub const EventFlag = struct {
+    pub const last = 1;
+    pub const text = 2;
+    pub const trailers = 4;
+    pub const handshake = 8;
+    pub const event_stream = 16;
+};
 
-pub const respond_end = 1;
-pub const respond_says_keep_alive = 2;
-pub const respond_flush = 4;
-pub const respond_close = 8;
+/// In `Response.flags` and `peregrine_write`.
+pub const RespondFlag = struct {
+    pub const end = 1;
+    pub const keep_alive = 2;
+    pub const flush = 4;
+    pub const close = 8;
+};
+
+/// For `peregrine_listen`.
+pub const ListenFlag = struct {
+    pub const reuse_port = 1;
+    pub const v6_only = 2;
+};
+
+/// `TlsConfig.verify_client`.
+pub const Verify = struct {
+    pub const none = 0;
+    pub const request = 1;
+    pub const require = 2;
+};
+
+/// For `peregrine_trusted_proxies`.
+pub const ForwardedHeader = struct {
+    pub const x_forwarded = 0;
+    pub const forwarded = 1;
+};
 
 /// `peregrine_span`.
 pub const Span = extern struct { at: u32, len: u32 };
@@ -107,36 +134,36 @@ pub const Event = extern struct {
     len: usize = 0,
     request: ?*const Request = null,
     reason: u32 = 0,
-    reserved: u32 = 0,
+    size: u32 = @sizeOf(Event),
 };
 
 /// `peregrine_response`.
 pub const Response = extern struct {
     size: u32,
-    status: u16,
-    flags: u16,
-    fields: ?[*]const peregrine.Field,
-    field_count: usize,
-    body: ?[*]const u8,
-    body_len: usize,
+    status: u16 = 0,
+    flags: u16 = 0,
+    fields: ?[*]const peregrine.Field = null,
+    field_count: usize = 0,
+    body: ?[*]const u8 = null,
+    body_len: usize = 0,
 };
 
 /// `peregrine_unix_socket`.
 pub const UnixSocket = extern struct {
     size: u32,
-    backlog: i32,
-    path: [*:0]const u8,
-    mode: i64,
-    uid: i64,
-    gid: i64,
+    backlog: i32 = 1024,
+    path: ?[*:0]const u8 = null,
+    mode: i64 = -1,
+    uid: i64 = -1,
+    gid: i64 = -1,
 };
 
 /// `peregrine_access_log`.
 pub const AccessLog = extern struct {
     size: u32,
-    fd: i32,
-    path: ?[*:0]const u8,
-    format: ?[*:0]const u8,
+    fd: i32 = -1,
+    path: ?[*:0]const u8 = null,
+    format: ?[*:0]const u8 = null,
 };
 
 /// Bytes, or none: `bytes` is null then.
@@ -153,24 +180,25 @@ pub const Text = extern struct {
 
 /// `peregrine_certificate`.
 pub const Certificate = extern struct {
-    cert_file: ?[*:0]const u8,
-    key_file: ?[*:0]const u8,
-    chain_file: ?[*:0]const u8,
-    key_password: ?[*:0]const u8,
+    size: u32,
+    cert_file: ?[*:0]const u8 = null,
+    key_file: ?[*:0]const u8 = null,
+    chain_file: ?[*:0]const u8 = null,
+    key_password: ?[*:0]const u8 = null,
 };
 
 /// `peregrine_tls_config`.
 pub const TlsConfig = extern struct {
     size: u32,
-    certificate_count: u32,
-    certificates: [*]const Certificate,
-    ca_file: ?[*:0]const u8,
-    cipher_list: ?[*:0]const u8,
-    cipher_suites: ?[*:0]const u8,
-    ticket_keys: ?*const [peregrine.tls.ticket_keys_bytes]u8,
-    verify_client: u32,
-    min_version: u32,
-    session_timeout_s: u32,
+    certificate_count: u32 = 0,
+    certificates: ?*const sized.Header = null,
+    ca_file: ?[*:0]const u8 = null,
+    cipher_list: ?[*:0]const u8 = null,
+    cipher_suites: ?[*:0]const u8 = null,
+    ticket_keys: ?*const [peregrine.tls.ticket_keys_bytes]u8 = null,
+    verify_client: u32 = Verify.none,
+    min_version: u32 = 0,
+    session_timeout_s: u32 = 0,
 };
 
 /// `peregrine_tls_info`.

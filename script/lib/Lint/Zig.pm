@@ -121,7 +121,8 @@ sub _functions ($source) {
 my $DECLARED = qr/(?:extern |packed )?(?:struct|union|enum|opaque)\b|.*(?:error\{|\|\| )/;
 
 # What a room offers to others says what it is for: functions, types and errors, but not init and deinit (their kind is known), not what only
-# passes another name on, and not what stands beside a documented neighbour in a list.
+# passes another name on, not what stands beside a documented neighbour in a list, and not the functions of peregrine.h, which
+# are documented there.
 sub _documented ($source) {
     return if !defined _room($source) || $source->implementation_lines == 0;
     return if $source->path =~ /libssl\.zig\z/;                                # names of OpenSSL's, explained there
@@ -131,7 +132,7 @@ sub _documented ($source) {
             $testing ||= $line =~ /^test\b|^const testing\b/;
             my $is_list = $before =~ /^\s*pub const\b/;
             if (!$testing && $before !~ m{^\s*///}) {
-                my ($function) = $line =~ /^\s*pub (?:inline |export |noinline )*fn (\w+)/;
+                my ($function) = $line =~ /^\s*pub (?:inline |noinline )*fn (\w+)/;
                 my ($constant) = $line =~ /^\s*pub const (\w+).* = (?:$DECLARED)/;
                 push @findings, $source->at($number, "pub fn $function without a doc comment")
                     if defined $function && $function !~ /\A(?:de)?init\z/;
