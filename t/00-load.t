@@ -26,7 +26,7 @@ is(Peregrine::engine_version(), Version::dotted($version), 'so does the engine')
 ok(eval { PAGI::Server->VERSION('0.002005'); 1 }, 'it is newer than what programs for the reference server ask for')
     or diag $@;
 
-is(Peregrine::abi_version(), 1, 'the contract with the engine has the version that we know');
+is(Peregrine::abi_version(), 2, 'the contract with the engine has the version that we know');
 cmp_ok(Peregrine::sv_count(), '>', 1000, 'live values are counted');
 
 my @options = Peregrine::options();
