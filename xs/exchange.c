@@ -290,6 +290,13 @@ static bool unobserved(const px_exchange *exchange) {
            !exchange->on_drain && recyclable(exchange);
 }
 
+/* What is wrong with an application that returned something else than a Future, in words: a mortal. */
+static SV *complaint_about(pTHX_ px_exchange *exchange, SV *returned) {
+    SV *const server = exchange->worker->server;
+    SV *text = server && returned ? px_call(aTHX_ sv_2mortal(newRV_inc(server)), "_no_future", returned, NULL, NULL) : NULL;
+    return text ? sv_2mortal(text) : newSVpvs_flags("the application did not return a Future\n", SVs_TEMP);
+}
+
 /* Calls the application with its scope, $receive and $send, and looks at the Future that it returns. */
 void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
     px_worker *worker = exchange->worker;
@@ -318,6 +325,7 @@ void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
         SV *failure = NULL;
         const px_future_state state = px_future_look(aTHX_ worker->cx, returned, &failure);
         if (state == PX_FUTURE_PENDING) wait_for_app(aTHX_ exchange, sv_mortalcopy(returned));
+        else if (state == PX_FUTURE_NONE) app_done(aTHX_ exchange, complaint_about(aTHX_ exchange, returned));
         else app_settled(aTHX_ exchange, state, failure);
     }
     FREETMPS;

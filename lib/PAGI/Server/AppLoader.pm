@@ -5,8 +5,12 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use File::Spec   ();
+use File::Spec ();
+use PAGI::Server::AppKind;
 use Scalar::Util qw(blessed reftype);
+
+# Bytes of a file that are looked at for what it is.
+use constant TEXT_MAX => 1 << 20;
 
 # What is being loaded: code that calls exit meanwhile ends the process, which then looks like a server that did what it should.
 my $loading;
@@ -51,6 +55,24 @@ sub _is_file {
     return -e $spec ? 1 : 0;
 }
 
+# By its source, which of a module nobody looks at: it has to have the methods of PAGI's.
+sub doubt {
+    my ($class, %args) = @_;
+    my $is_file = !defined $args{code};
+    return if $is_file && !_is_file($args{app});
+    my $text = $is_file ? _text_of($args{app}) : $args{code};
+    my $name = $is_file ? $args{app}           : 'the code of -e';
+    my $kind = PAGI::Server::AppKind::of_text($text, $name);
+    return defined $kind ? PAGI::Server::AppKind::sentence($name, $kind) : undef;
+}
+
+sub _text_of {
+    my ($file) = @_;
+    open my $in, '<', $file or return '';
+    read $in, my $text, TEXT_MAX;
+    return $text // '';
+}
+
 # A code reference is an application; an object with to_app makes one, once.
 sub _normalized {
     my ($value, $origin) = @_;
@@ -61,7 +83,13 @@ sub _normalized {
         return $app                                  if ref $app && reftype($app) eq 'CODE';
         die "Error loading $origin: to_app must return a code reference, got: " . _shown($app) . "\n";
     }
-    die "Error loading $origin: it must give a code reference, got: " . _shown($value) . "\n";
+    die "Error loading $origin: it must give a code reference, got: " . _shown($value) . _hint();
+}
+
+# The end of a line about something that is no PAGI application.
+sub _hint {
+    my $kind = PAGI::Server::AppKind::loaded();
+    return defined $kind ? '. ' . PAGI::Server::AppKind::sentence('It', $kind) . "\n" : "\n";
 }
 
 sub _shown {
@@ -120,8 +148,9 @@ sub _load_module {
 sub _from_module {
     my ($module, $arguments) = @_;
     _load_module($module);
-    die "Error loading $module: it has no method new\n"    if !$module->can('new');
-    die "Error loading $module: it has no method to_app\n" if !$module->can('to_app');
+    for my $method (qw(new to_app)) {
+        die "Error loading $module: it has no method $method" . _hint() if !$module->can($method);
+    }
     my $object = eval { $module->new(@$arguments) };
     die "Error loading $module: new died: $@" if $@;
     return $object;
@@ -159,6 +188,12 @@ existing file wins.
 Takes C<app> (a file or a module), or C<code>; C<arguments> for a module's C<new>; and C<modules> to load
 first, each as C<Module> or C<Module=import,import>. Returns the code reference. Dies with a message that
 says what could not be loaded and why.
+
+=head2 doubt
+
+    my $sentence = PAGI::Server::AppLoader->doubt(app => 'app.psgi');    # 'app.psgi looks like a PSGI application, and ...'
+
+After L</load>, with its C<app> and C<code>: a sentence about an application that looks as if it was written for other servers; otherwise nothing.
 
 =head1 LICENSE
 

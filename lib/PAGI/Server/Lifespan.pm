@@ -6,6 +6,7 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
+use PAGI::Server::AppKind;
 use PAGI::Server::EventCheck;
 use Scalar::Util qw(blessed weaken);
 
@@ -109,6 +110,17 @@ sub _ended {
     return;
 }
 
+# An application for other servers would answer every request in the same way.
+sub _ended_without {
+    my ($self, $returned) = @_;
+    my $problem = PAGI::Server::AppKind::no_future($returned);
+    return $self->_ended($problem)
+        if $self->{answer}->is_ready || !defined PAGI::Server::AppKind::of_answer($returned);
+    $self->{answer}->done(cannot => $problem);
+    $self->{end}->done('ended');
+    return;
+}
+
 sub _call_app {
     my ($self) = @_;
     weaken(my $weak = $self);
@@ -116,8 +128,8 @@ sub _call_app {
     my $send    = sub { $weak ? $weak->_send(@_) : Future->done };
     $self->{end} = $self->{loop}->new_future;
     my $future = eval { $self->{app}->($self->_scope, $receive, $send) };
-    return $self->_ended($@)                                          if $@;
-    return $self->_ended("the application did not return a Future\n") if !blessed $future || !$future->can('on_ready');
+    return $self->_ended($@)              if $@;
+    return $self->_ended_without($future) if !blessed $future || !$future->can('on_ready');
     $self->{running} = $future;
     $future->on_ready(sub {
         my ($done) = @_;
@@ -193,6 +205,7 @@ sub startup {
         my $message =
               $outcome eq 'timeout'   ? "Lifespan startup timed out after ${timeout}s"
             : $outcome eq 'abandoned' ? 'Lifespan startup was given up: the server was taken out of its loop'
+            : $outcome eq 'cannot'    ? $detail
             : length $detail          ? "Lifespan startup failed: $detail"
             :                           'Lifespan startup failed';
         $self->abandon if $outcome ne 'failed';

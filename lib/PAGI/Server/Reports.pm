@@ -5,6 +5,8 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use PAGI::Server::AppKind;
+
 sub _notice {
     my ($self, $rank, $text) = @_;
     $self->{log}->ranked($rank, "PAGI: $text");
@@ -15,6 +17,11 @@ sub _poll_failed {
     my ($self, $reason) = @_;
     $self->{log}->error("PAGI: the engine cannot wait for events: $reason");
     return;
+}
+
+sub _no_future {
+    my ($self, $returned) = @_;
+    return PAGI::Server::AppKind::no_future($returned);
 }
 
 # What is about one request comes with [what happened, its scope, the number of its connection].

@@ -165,6 +165,8 @@ sub _load_app {
         map      { $_ => $_ eq 'arguments' ? $self->{arguments} : $options->{$_} }
             grep { defined($_ eq 'arguments' ? $self->{arguments} : $options->{$_}) } qw(app code arguments)
     );
+    my $doubt = PAGI::Server::AppLoader->doubt(app => $options->{app}, code => $options->{code});
+    $self->_log->warn("PAGI: $doubt") if defined $doubt;
     return $self->_wrapped($app);
 }
 

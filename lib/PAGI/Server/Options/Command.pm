@@ -219,7 +219,8 @@ my @SECTIONS = (
                     'Load the application and the configuration, print what would run and where it would listen, and exit: with'
                     . ' status 1, and a line for each, if the event loop cannot be loaded, a host cannot be resolved, an inherited'
                     . ' socket is not there, or the access log, the error log, the pid file or a Unix socket could not be made.'
-                    . ' Nothing is bound or made, so that it can be asked while the server runs.',
+                    . ' Nothing is bound or made, so that it can be asked while the server runs. A warning names an application that'
+                    . ' looks as if it was written for other servers (PSGI, Mojolicious).',
             },
             {
                 name  => 'completion',

@@ -6,8 +6,9 @@ use warnings;
 our $VERSION = '0.003000';
 
 use PAGI::Server::AccessLog;
+use PAGI::Server::AppKind;
 use PAGI::Server::Place;
-use Scalar::Util qw(looks_like_number reftype);
+use Scalar::Util qw(blessed looks_like_number reftype);
 
 sub _in_range {
     my ($option, $value) = @_;
@@ -103,6 +104,8 @@ my %TYPES = (
     code => {
         words  => sub { 'a code reference' . ($_[0]{optional} ? ' or undef' : '') },
         allows => sub { _is_reference($_[1], 'CODE') || $_[0]{optional} && !defined $_[1] },
+        why    =>
+            sub { my $kind = blessed $_[1] ? PAGI::Server::AppKind::loaded() : undef; $kind && "it looks like $kind" },
     },
     hash => { words => sub { 'a hash reference' }, allows => sub { _is_reference($_[1], 'HASH') } },
     tls  => {

@@ -1,0 +1,118 @@
+package PAGI::Server::AppKind;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Scalar::Util qw(blessed reftype);
+
+use constant PSGI => 'a PSGI application';
+
+# Files of frameworks for other servers, and what an application is that loads them; the most telling one first.
+my @FRAMEWORKS = (
+    [ 'Mojolicious.pm'     => 'a Mojolicious application' ],
+    [ 'Dancer2.pm'         => 'a Dancer2 application' ],
+    [ 'Dancer.pm'          => 'a Dancer application' ],
+    [ 'Catalyst.pm'        => 'a Catalyst application' ],
+    [ 'Plack/Builder.pm'   => PSGI ],
+    [ 'Plack/Component.pm' => PSGI ],
+    [ 'Plack/Request.pm'   => PSGI ],
+);
+
+# What only the text of a PAGI application has, and what that of a PSGI application has.
+my $PAGI_WORDS = qr/\bPAGI\b|\bhttp\.response\b|\$send\b|\basync\s+sub\b/;
+my $PSGI_WORDS = qr/\bpsgi\b|\bPATH_INFO\b|\$env\b|\[\s*['"]?[1-5][0-9][0-9]['"]?\s*(?:,|=>)\s*\[/;
+
+sub of_answer {
+    my ($value) = @_;
+    return      if !ref $value || blessed $value;
+    return PSGI if reftype($value) eq 'CODE';                   # psgi.streaming
+    return      if reftype($value) ne 'ARRAY' || @$value < 2;
+    my ($status, $headers) = @$value;
+    return PSGI if defined $status && $status =~ /\A[1-5][0-9][0-9]\z/ && ref $headers eq 'ARRAY';
+    return;
+}
+
+sub no_future {
+    my ($value) = @_;
+    my $kind    = of_answer($value);
+    my $text    = 'the application did not return a Future';
+    return "$text\n" if !defined $kind;
+    return "$text: " . sentence('it', $kind) . "\n";
+}
+
+sub loaded {
+    my ($first) = map { $_->[1] } grep { $INC{ $_->[0] } } @FRAMEWORKS;
+    return $first;
+}
+
+sub of_text {
+    my ($text, $name) = @_;
+    # A bridge to PSGI loads such things, too.
+    return if $text =~ $PAGI_WORDS || grep { m{\APAGI/(?!Server[/.])} } keys %INC;
+    return loaded() // ($name =~ /\.psgi\z/ || $text =~ $PSGI_WORDS ? PSGI : undef);
+}
+
+sub sentence {
+    my ($name, $kind) = @_;
+    return "$name looks like $kind, and this server runs PAGI applications";
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::AppKind - whether an application was written for other servers
+
+=head1 SYNOPSIS
+
+    my $kind = PAGI::Server::AppKind::of_answer([ 200, [], ['Hello'] ]);    # 'a PSGI application'
+
+=head1 DESCRIPTION
+
+PAGI applications return Futures. Whoever starts another one gets told so, and not of a missing Future only.
+
+=head1 FUNCTIONS
+
+=head2 of_answer
+
+    my $kind = PAGI::Server::AppKind::of_answer($returned);
+
+What an application is that returned this: C<[status, headers, ...]> and functions are PSGI's. Undef if that cannot be said.
+
+=head2 no_future
+
+    die PAGI::Server::AppKind::no_future($returned);
+
+What is wrong with an application that returned no Future, in words.
+
+=head2 loaded
+
+    my $kind = PAGI::Server::AppKind::loaded();    # 'a Mojolicious application'
+
+What an application is, by the frameworks that this process has loaded; undef if there is none. A PAGI application may load one, too: this is
+for code that is found not to give one.
+
+=head2 of_text
+
+    my $kind = PAGI::Server::AppKind::of_text($source, 'app.psgi');
+
+What an application is by its source and the name of its file. Undef for a PAGI application, and where nothing can be said.
+
+=head2 sentence
+
+    warn PAGI::Server::AppKind::sentence('app.psgi', 'a PSGI application');
+
+The same in words.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
