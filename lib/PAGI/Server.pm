@@ -948,8 +948,8 @@ How long requests in flight, and then the application's lifespan shutdown, may t
 =item access_log => \*STDERR
 
 Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output, a file
-handle, an object with C<print>, or undef for none; C<--no-access-log> on the command line.
-B<--access-log>
+handle, an object with C<print>, or undef for none. A terminal is slow: a start that finds the log
+there warns. L<pagi-server> has another default in production. B<--access-log>
 
 =item access_log_format => clf
 

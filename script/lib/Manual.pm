@@ -76,7 +76,7 @@ sub _default ($option) {
 }
 
 sub _default_sentence ($option) {
-    my $default = _default($option);
+    my $default = $option->{shown_command} // _default($option);
     return ''                   if !defined $default            || $option->{name} eq 'app';
     return "Default: $default." if $option->{type} ne 'boolean' || defined $option->{shown};
     return $default ? 'On by default.' : '';

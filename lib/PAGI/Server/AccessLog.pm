@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use Fcntl qw(O_NOCTTY O_NONBLOCK O_WRONLY);
 use File::Spec;
 use PAGI::Server::File;
 use PAGI::Server::Process;
@@ -79,6 +80,15 @@ sub describe {
     return $descriptor == 2 ? 'stderr' : $descriptor == 1 ? 'stdout' : 'handle';
 }
 
+sub is_terminal {
+    my ($target) = @_;
+    return 0 if !defined $target;
+    return -t STDOUT  ? 1 : 0 if !ref $target && $target eq '-';
+    return -t $target ? 1 : 0 if defined openhandle($target);
+    return 0 if ref $target || !-c $target || !sysopen my $handle, $target, O_WRONLY | O_NOCTTY | O_NONBLOCK;
+    return -t $handle ? 1 : 0;
+}
+
 sub take {
     my ($target, $lines) = @_;
     if   (blessed $target && $target->can('print')) { $target->print($lines) }
@@ -142,6 +152,12 @@ Why a target cannot be written to, in words; undef if it can.
     my $word = PAGI::Server::AccessLog::describe(\*STDERR);    # 'stderr'
 
 Where that is, in a word.
+
+=head2 is_terminal
+
+    warn 'slow' if PAGI::Server::AccessLog::is_terminal(\*STDERR);
+
+Whether a target is a terminal, under whatever name.
 
 =head2 take
 

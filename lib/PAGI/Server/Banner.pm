@@ -22,6 +22,9 @@ sub tell {
         $log->info('PAGI Server listening on ' . $class->place($listener) . " ($details)");
     }
     _check_descriptors($log, $facts{options}{max_connections});
+    $log->warn('PAGI: the access log goes to a terminal, which is slow: under load it costs time, and lines'
+            . ' (--access-log FILE, --no-access-log)')
+        if PAGI::Server::AccessLog::is_terminal($facts{options}{access_log});
     return;
 }
 

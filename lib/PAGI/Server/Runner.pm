@@ -19,6 +19,7 @@ use PAGI::Server::Completion;
 use PAGI::Server::ConfigFile;
 use PAGI::Server::ErrorLog;
 use PAGI::Server::Log;
+use PAGI::Server::Nearest;
 use PAGI::Server::Options;
 use PAGI::Server::PidFile;
 use PAGI::Server::Process;
@@ -147,6 +148,9 @@ sub _choose_mode {
     my $options = $self->{options};
     my ($mode)  = grep { defined && length } $options->{env}, $ENV{PAGI_ENV}, -t STDIN ? 'development' : 'production';
     $ENV{PAGI_ENV} = $self->{mode} = $mode;
+    my @known = @{ PAGI::Server::Options::find('env')->{offer} };
+    my $hint  = (grep { $_ eq $mode } @known) ? '' : PAGI::Server::Nearest::hint($mode, @known);
+    $self->_log->warn("PAGI: '$mode' is none of the modes @known$hint") if $hint;
     # A daemon has no standard error to write to.
     my $silent = $mode eq 'production' || $options->{daemonize};
     return if exists $options->{access_log};

@@ -41,7 +41,7 @@ my @SECTIONS = (
                 shown => 'PAGI_ENV; else development on a terminal, production otherwise',
                 about => 'Becomes C<PAGI_ENV>. C<development> checks events and wraps the application in'
                     . ' C<PAGI::Middleware::Lint> if that is installed; C<production> writes no access log unless'
-                    . ' C<--access-log> is given; C<none> does neither.',
+                    . ' C<--access-log> is given; C<none> does neither, and its access log goes to standard error.',
             },
             {
                 name    => 'default_middleware',

@@ -23,7 +23,7 @@ use PAGI::Server::Options::Listening;
 #   many    may be given several times on the command line and in a file
 #   live    a running server takes a change over at once
 #   missing why it cannot be switched on, when what it needs does not exist yet
-#   shown   the default in the manual if it is no plain value
+#   shown   the default in the manual if it is no plain value; `shown_command` for the command if that has another one
 #   arg     the value's name in the manual
 #   about   the manual's text, in POD; `about_command` for the command if that needs another one
 my @SECTIONS = (
@@ -383,7 +383,13 @@ my @SECTIONS = (
                 live    => 1,
                 about   =>
                     'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output, a file handle, an'
-                    . ' object with C<print>, or undef for none; C<--no-access-log> on the command line.',
+                    . ' object with C<print>, or undef for none. A terminal is slow: a start that finds the log there warns.'
+                    . ' L<pagi-server> has another default in production.',
+                shown_command =>
+                    'standard error, or the file of C<--error-log>; in production and with C<--daemonize> none',
+                about_command =>
+                    'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, or C<-> for standard output. A terminal is'
+                    . ' slow: a start that finds the log there warns.',
             },
             {
                 name    => 'access_log_format',
