@@ -165,6 +165,14 @@ subtest 'other targets' => sub {
     my $old = scope_of("GET http://other.example/ HTTP/1.0\r\n\r\n");
     is_deeply($old->{headers}, [ [ 'host', 'other.example' ] ], 'Host is added where there was none');
     is($old->{http_version}, '1.0', '... in HTTP/1.0');
+    my $client = TestClient->new($port);
+    my @hosts;
+
+    for my $target ('/', 'http://a.example/', '/', 'http://b.example:1?q', '/') {
+        $client->send("GET $target HTTP/1.1\r\nHost: h\r\n\r\n");
+        push @hosts, $json->decode($client->response->{body})->{headers}[0][1];
+    }
+    is_deeply(\@hosts, [qw(h a.example h b.example:1 h)], 'each request of a connection has its own host');
     my $star = scope_of("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
     is_deeply([ @{$star}{qw(method path)} ], [ 'OPTIONS', '*' ], 'asterisk-form');
 };

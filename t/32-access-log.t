@@ -136,6 +136,9 @@ SKIP: {
     is($text, qq{"GET /\\x1b[31m\\x22x HTTP/1.1" 400\n}, 'a request line that was refused is shown, and harmless');
     $text = log_of('%m %U %H %s', sub { exchange($_[0], "delete /x HTTP/1.1\r\nHost: h\r\n\r\n") });
     is($text, "delete /x HTTP/1.1 501\n", 'so is a method that nobody serves');
+    my $asked = join "\r\n", 'GET http://target.example HTTP/1.1', 'Host: other.example', '', '';
+    $text = log_of('%{Host}i %U%q %s', sub { exchange($_[0], $asked) });
+    is($text, "target.example / 200\n", 'the host is that of an absolute-form target');
 };
 
 subtest 'a client that leaves' => sub {

@@ -80,7 +80,6 @@
     X(CLIENT_CERT_ERROR, "client_cert_error")                                                                                          \
     X(TLS_VERSION, "tls_version")                                                                                                      \
     X(CIPHER_SUITE, "cipher_suite")                                                                                                    \
-    X(HOST, "host")                                                                                                                    \
     X(COOKIE, "cookie")                                                                                                                \
     X(WEBSOCKET, "websocket")                                                                                                          \
     X(WS, "ws")                                                                                                                        \
@@ -395,7 +394,6 @@ AV *px_scope_trailers(pTHX_ px_context *cx, const peregrine_request *request);
 HV *px_scope_extensions(pTHX_ px_exchange *exchange, const peregrine_request *request);
 AV *px_scope_pair(pTHX_ SV *first, SV *second);
 SV *px_scope_known_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field);
-bool px_scope_is_absolute(const peregrine_request *request);
 void px_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len);
 void px_scope_set_constant(pTHX_ SV *sv, SV *shared);
 void px_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len);

@@ -196,12 +196,12 @@ static void refresh_address(pTHX_ SV *reference, const char *host, uint16_t port
     sv_setiv(slots[1], port);
 }
 
-/* Reuses the pairs that are there. False when the fields need what only building anew does: merging or another host. */
+/* Reuses the pairs that are there. False when the fields need what only building anew does: merging. */
 static bool refresh_headers(pTHX_ px_context *cx, SV *reference, const peregrine_request *request) {
     AV *list = (AV *)SvRV(reference);
     const SSize_t count = (SSize_t)request->field_count;
     bool cookie_seen = false;
-    if (AvFILLp(list) + 1 != count || px_scope_is_absolute(request)) return false;
+    if (AvFILLp(list) + 1 != count) return false;
     for (SSize_t i = 0; i < count; i++) {
         const peregrine_field_span *field = &request->fields[i];
         SV *known = px_scope_known_name(aTHX_ cx, request->text, field);

@@ -88,28 +88,9 @@ AV *px_scope_trailers(pTHX_ px_context *cx, const peregrine_request *request) {
     return fields(aTHX_ cx, request, true, false);
 }
 
-/* RFC 9112 3.2.2: the authority of an absolute-form target takes the place of the Host field. */
-static void set_host(pTHX_ px_context *cx, AV *list, const char *authority, STRLEN len) {
-    for (SSize_t i = 0; i <= AvFILLp(list); i++) {
-        AV *field = (AV *)SvRV(AvARRAY(list)[i]);
-        if (!is_named(AvARRAY(field)[0], "host", 4)) continue;
-        sv_setpvn(AvARRAY(field)[1], authority, len);
-        return;
-    }
-    av_unshift(list, 1);
-    av_store(list, 0, newRV_noinc((SV *)px_scope_pair(aTHX_ px_copy(aTHX_ PX_KEY(cx, HOST)), newSVpvn(authority, len))));
-}
-
-/* Whether the target names another authority than the Host field may. */
-bool px_scope_is_absolute(const peregrine_request *request) {
-    return request->target.len != 0 && request->text[request->target.at] != '/' && request->authority.len != 0;
-}
-
 /* The fields of a request head, as the scope shows them. */
 AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request, bool lasting) {
-    AV *list = fields(aTHX_ cx, request, false, lasting);
-    if (px_scope_is_absolute(request)) set_host(aTHX_ cx, list, request->text + request->authority.at, request->authority.len);
-    return list;
+    return fields(aTHX_ cx, request, false, lasting);
 }
 
 /* Makes a scalar the bytes; keeps its buffer if it can. */
@@ -183,16 +164,14 @@ void px_scope_fill(pTHX_ px_exchange *exchange, const peregrine_request *request
     const px_kind *kind = exchange->kind;
     SV **slots = exchange->scope.slots;
     const char *text = request->text;
-    /* RFC 9110 4.2.3: an http URI without a path means "/". */
-    const char *path = request->path.len ? text + request->path.at : "/";
-    const STRLEN path_len = request->path.len ? request->path.len : 1;
+    const char *path = text + request->path.at;
 
     px_scope_set_constant(aTHX_ slots[PX_SLOT_TYPE], cx->keys[kind->type]);
     px_scope_set_constant(aTHX_ slots[PX_SLOT_HTTP_VERSION], http_version(cx, request->version));
     if (kind->has_method) set_method(aTHX_ cx, slots[PX_SLOT_METHOD], request);
     px_scope_set_constant(aTHX_ slots[PX_SLOT_SCHEME], cx->keys[request->secure ? kind->secure_scheme : kind->scheme]);
-    px_scope_set_path(aTHX_ slots[PX_SLOT_PATH], path, path_len);
-    px_scope_set_bytes(aTHX_ slots[PX_SLOT_RAW_PATH], path, path_len);
+    px_scope_set_path(aTHX_ slots[PX_SLOT_PATH], path, request->path.len);
+    px_scope_set_bytes(aTHX_ slots[PX_SLOT_RAW_PATH], path, request->path.len);
     if (request->query.len) px_scope_set_bytes(aTHX_ slots[PX_SLOT_QUERY_STRING], text + request->query.at, request->query.len);
     else px_scope_set_constant(aTHX_ slots[PX_SLOT_QUERY_STRING], PX_KEY(cx, EMPTY));
     px_scope_set_constant(aTHX_ slots[PX_SLOT_ROOT_PATH], PX_KEY(cx, EMPTY));

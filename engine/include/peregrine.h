@@ -313,8 +313,12 @@ typedef struct peregrine_request {
     const char *text; /* the head as received; all spans index it */
     uint32_t text_len;
     uint32_t field_count;
-    const peregrine_field_span *fields; /* in the order of arrival */
-    peregrine_span method, target, path, query, authority;
+    /* In the order of arrival. The Host field of an absolute-form target ("GET http://a/b") says what the target says, not what the client
+     * said there (RFC 9112 3.2.2); if the client sent none (HTTP/1.0), one stands last. */
+    const peregrine_field_span *fields;
+    peregrine_span method, target;
+    peregrine_span path, query; /* of the target; still percent-encoded, and the path well-formed so and never empty */
+    peregrine_span authority;   /* whom the request is for: the value of the Host field; empty without one */
     uint8_t method_id; /* 0: any other token without lower-case letters; CONNECT and others are refused (501) */
     uint8_t version;   /* 10, 11, 20 */
     uint8_t secure;    /* the client speaks TLS: with us, or with a trusted proxy that says so */

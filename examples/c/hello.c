@@ -7,6 +7,7 @@
  *
  *     /          a greeting
  *     /echo      the request's body, sent back piece by piece as it comes, and its trailers
+ *     /head      what was asked: path, query, host and all fields
  *     /stream    a megabyte in pieces, no faster than the client reads
  *     a WebSocket handshake anywhere: every message comes back
  *
@@ -87,6 +88,30 @@ static void start_stream(peregrine_ticket ticket) {
     if (peregrine_respond(worker, ticket, &response) >= 0) go_on_streaming(ticket, sizeof STREAM - 1);
 }
 
+/* A piece of a head as printf's "%.*s" wants it. */
+#define TEXT(head, start, length) (int)(length), (head)->text + (start)
+
+static void describe(peregrine_ticket ticket, const peregrine_request *head) {
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    fprintf(out, "path %.*s\n", TEXT(head, head->path.at, head->path.len));
+    if (head->has_query) fprintf(out, "query %.*s\n", TEXT(head, head->query.at, head->query.len));
+    fprintf(out, "host %.*s\n", TEXT(head, head->authority.at, head->authority.len));
+    for (uint32_t i = 0; i < head->field_count; i++) {
+        const peregrine_field_span *span = &head->fields[i];
+        fprintf(out, "%.*s: ", TEXT(head, span->name_at, span->name_len));
+        fprintf(out, "%.*s\n", TEXT(head, span->value_at, span->value_len));
+    }
+    fclose(out);
+    char length[24];
+    snprintf(length, sizeof length, "%zu", len);
+    const peregrine_field fields[] = {field("content-type", "text/plain"), field("content-length", length)};
+    const peregrine_response response = {sizeof response, 200, PEREGRINE_END, fields, 2, text, len};
+    peregrine_respond(worker, ticket, &response);
+    free(text);
+}
+
 static void not_found(peregrine_ticket ticket) {
     const peregrine_field length = field("content-length", "10");
     const peregrine_response response = {sizeof response, 404, PEREGRINE_END, &length, 1, "not found\n", 10};
@@ -100,6 +125,8 @@ static void on_request(const peregrine_event *event) {
         greet(event->ticket);
     else if (path_is(event->request, "/echo"))
         start_echo(event);
+    else if (path_is(event->request, "/head"))
+        describe(event->ticket, event->request);
     else if (path_is(event->request, "/stream"))
         start_stream(event->ticket);
     else

@@ -36,6 +36,12 @@ sub try_example ($source, $program) {
     like ask($socket, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"), qr{\AHTTP/1\.1 200 }, 'answers';
     like ask($socket, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"), qr{\AHTTP/1\.1 200 },
         'answers again on the same connection';
+    my $seen = ask($socket, "GET http://target.example/head HTTP/1.1\r\nA: b\r\nHost: other.example\r\n\r\n");
+    is $seen =~ s/.*?\r\n\r\n//sr, "path /head\nhost target.example\nA: b\nHost: target.example\n",
+        'an absolute-form target takes the place of Host, and brings no query along';
+    $seen = ask(connect_to($port), "GET http://target.example/head?q HTTP/1.0\r\nA: b\r\n\r\n");
+    is $seen =~ s/.*?\r\n\r\n//sr, "path /head\nquery q\nhost target.example\nA: b\nhost: target.example\n",
+        'HTTP/1.0 without Host gets one';
     like ask($socket, "GET / HTTP/1.1\r\n\r\n"), qr{\AHTTP/1\.1 400 }, 'refuses a request without Host';
     is sysread($socket, my $rest, 1), 0, 'and closes the connection';
     kill TERM => $pid;

@@ -67,7 +67,10 @@ pub const Batch = struct {
         const connection = exchange.connection;
         const peer = client.address;
         const spans_bytes = std.mem.sliceAsBytes(head.fields);
-        const size = @sizeOf(types.Request) + spans_bytes.len + head.text.len + peer.len + local.len + 2;
+        // C finds every name in the text: one that the peer did not send stands behind it.
+        const added = head.added();
+        const text_len = head.text.len + added.len;
+        const size = @sizeOf(types.Request) + spans_bytes.len + text_len + peer.len + local.len + 2;
         comptime std.debug.assert(@alignOf(peregrine.FieldSpan) <= @alignOf(types.Request));
         comptime std.debug.assert(@sizeOf(types.Request) % @alignOf(peregrine.FieldSpan) == 0);
         const memory = try batch.arena.allocator().alignedAlloc(u8, .of(types.Request), size);
@@ -75,9 +78,14 @@ pub const Batch = struct {
         var rest: []u8 = memory[@sizeOf(types.Request)..];
         const fields: [*]peregrine.FieldSpan = @ptrCast(@alignCast(place(&rest, spans_bytes)));
         const text = place(&rest, head.text);
+        if (added.len > 0) {
+            _ = place(&rest, added);
+            fields[head.fields.len - 1].name_at = @intCast(head.text.len);
+            fields[head.fields.len - 1].name_len = @intCast(added.len);
+        }
         request.* = .{
             .text = text,
-            .text_len = @intCast(head.text.len),
+            .text_len = @intCast(text_len),
             .field_count = @intCast(head.fields.len),
             .fields = fields,
             .method = span(head.method_text),
@@ -88,7 +96,7 @@ pub const Batch = struct {
             .method_id = methodNumber(head.method),
             .version = @backingInt(head.version),
             .secure = @intFromBool(client.secure),
-            .has_query = @intFromBool(head.path.len < head.target.len),
+            .has_query = @intFromBool(head.has_query),
             .peer_port = client.port,
             .local_port = connection.local_port,
             .connection = connection.number,

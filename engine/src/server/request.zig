@@ -16,7 +16,7 @@ pub const Request = struct {
     version: http1.Version,
     /// The client allows the connection to be used again. Informative: the server manages connections.
     keep_alive: bool,
-    /// The target from its path on, as received: percent-encoded, with the query.
+    /// The target from its path on, as received: percent-encoded, with the query. An absolute-form target may have no path, see `getPath`.
     path_and_query: []const u8,
     /// The whole body; empty if there is none, or if it is streamed (`handleBody`).
     body: []const u8,
@@ -71,9 +71,13 @@ pub const Request = struct {
 
     /// The path of the target as received, still percent-encoded, without the query.
     pub fn getPath(request: *const Request) []const u8 {
-        const path = request.head.path.of(request.head.text);
-        // Absolute-form without a path means the root (RFC 9112 section 3.2.1).
-        return if (path.len == 0 and request.head.target_form == .absolute) "/" else path;
+        return request.head.path.of(request.head.text);
+    }
+
+    /// Whom the request is for, with the port if the client names one: the host of an absolute-form target, else the value of the Host
+    /// header, which says the same then (RFC 9112 section 3.2.2). Empty only if an HTTP/1.0 client, or an empty Host header, names none.
+    pub fn getHost(request: *const Request) []const u8 {
+        return request.head.authority.of(request.head.text);
     }
 
     /// What follows the "?", still percent-encoded; empty if there is none.
@@ -92,7 +96,7 @@ pub const Request = struct {
         const text = request.head.text;
         var list: ?[]const u8 = null;
         for (request.head.fields) |span| {
-            if (span.name_len != name.len or !std.ascii.eqlIgnoreCase(span.name(text), name)) continue;
+            if (!std.ascii.eqlIgnoreCase(span.name(text), name)) continue;
             const value = span.value(text);
             list = if (list) |before| try std.mem.concat(request.arena, u8, &.{ before, ", ", value }) else value;
         }
@@ -106,7 +110,7 @@ pub const Request = struct {
 
     fn find(head: *const http1.Head, name: []const u8) ?[]const u8 {
         for (head.fields) |span| {
-            if (span.name_len == name.len and std.ascii.eqlIgnoreCase(span.name(head.text), name)) return span.value(head.text);
+            if (std.ascii.eqlIgnoreCase(span.name(head.text), name)) return span.value(head.text);
         }
         return null;
     }
@@ -137,7 +141,7 @@ pub const Request = struct {
     /// Null, and an empty map, if there is no "?" or if a pair lacks its "="; see `param` for a reader that is less strict.
     pub fn parseQuery(request: *Request) error{OutOfMemory}!?std.StringHashMap([]const u8) {
         request.query.clearRetainingCapacity();
-        if (std.mem.findScalar(u8, request.path_and_query, '?') == null) return null;
+        if (!request.head.has_query) return null;
         errdefer request.query.clearRetainingCapacity();
         var pairs: query_file.Pairs = .init(request.getQuery());
         while (pairs.next()) |pair| {
@@ -269,9 +273,10 @@ test "targets of other forms" {
     var storage: [16]protocol.http.FieldSpan = undefined;
     var head: http1.Head = .{ .storage = &storage };
     const cases = [_][3][]const u8{
-        .{ "GET http://h/p?q HTTP/1.1\r\nHost: h\r\n\r\n", "/p", "/p?q" },
+        .{ "GET http://h/p?q HTTP/1.1\r\nHost: other\r\n\r\n", "/p", "/p?q" },
         .{ "GET http://h?q/x HTTP/1.1\r\nHost: h\r\n\r\n", "/", "?q/x" },
-        .{ "GET http://h HTTP/1.1\r\nHost: h\r\n\r\n", "/", "" },
+        .{ "GET http://h HTTP/1.1\r\nHost: other\r\n\r\n", "/", "" },
+        .{ "GET http://h HTTP/1.0\r\n\r\n", "/", "" },
         .{ "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "*", "*" },
     };
     for (cases) |case| {
@@ -279,5 +284,16 @@ test "targets of other forms" {
         defer request.query.deinit();
         try testing.expectEqualStrings(case[1], request.getPath());
         try testing.expectEqualStrings(case[2], request.path_and_query);
+        try testing.expectEqualStrings("h", request.getHost());
+        try testing.expectEqualStrings("h", request.findHeader("host").?);
+        try testing.expectEqualStrings("h", (try request.findList("HOST")).?);
+        var headers = request.headers();
+        const only = headers.next().?;
+        try testing.expect(std.ascii.eqlIgnoreCase("host", only.name));
+        try testing.expectEqualStrings("h", only.value);
+        try testing.expectEqual(null, headers.next());
     }
+    const nobody = try parsed(&head, "GET / HTTP/1.0\r\n\r\n");
+    try testing.expectEqualStrings("", nobody.getHost());
+    try testing.expectEqual(null, nobody.findHeader("host"));
 }

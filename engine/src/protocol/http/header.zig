@@ -41,9 +41,9 @@ pub const FieldSpan = extern struct {
     name_len: u16,
     id: Id,
 
-    /// The name as the peer spelled it: a token.
+    /// The name as the peer spelled it: a token. Of a field that the peer did not send, in lower case; see `Head.added`.
     pub fn name(span: FieldSpan, text: []const u8) []const u8 {
-        return text[span.name_at..][0..span.name_len];
+        return if (span.name_len == 0) span.id.text() else text[span.name_at..][0..span.name_len];
     }
 
     /// The value without the whitespace around it: no control bytes but HTAB.

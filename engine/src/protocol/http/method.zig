@@ -34,7 +34,7 @@ pub const Method = enum(u8) {
     /// Why no request with this method is served, whoever would answer it (501); null for all others. `token` is the method as received.
     /// Methods are case-sensitive (RFC 9110 section 9.1), and all that are registered are upper case: whoever folds `head` to HEAD,
     /// or looks for DELETE only, takes it for another method than framing did.
-    pub fn refusal(method: Method, token: []const u8) ?Refusal {
+    pub inline fn refusal(method: Method, token: []const u8) ?Refusal {
         return switch (method) {
             .other => for (token) |byte| {
                 if (std.ascii.isLower(byte)) break .{ .status = 501, .detail = "method in lower case" };

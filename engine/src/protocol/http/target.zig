@@ -39,10 +39,14 @@ pub const Form = enum(u8) {
 /// A target taken to pieces; the spans lie in the target's text.
 pub const Parts = struct {
     form: Form,
-    /// Still percent-encoded, and well-formed so. Empty if an absolute-form has none, which means "/" (or "*" for OPTIONS).
+    /// Still percent-encoded, and well-formed so; never empty. An absolute-form without a path means "/" (RFC 9110 section 4.2.3), and
+    /// gets it from its "://".
     path: Span = .{},
     /// Without the "?".
     query: Span = .{},
+    /// There is a "?".
+    has_query: bool = false,
+    /// Of an absolute-form; its host is not empty.
     authority: Span = .{},
 };
 
@@ -70,8 +74,11 @@ fn parseAbsoluteForm(text: []const u8) Outcome {
     const start = scheme_end + "://".len;
     const end = std.mem.indexOfAnyPos(u8, text, start, "/?#") orelse text.len;
     const authority = text[start..end];
-    if (authority.len == 0 or !isAuthority(authority)) return refuse("malformed authority in request target");
-    return parsePath(.{ .form = .absolute, .authority = .between(start, end) }, text, end);
+    // An http URI without a host is invalid (RFC 9110 section 4.2.1).
+    if (authority.len == 0 or authority[0] == ':' or !isAuthority(authority)) return refuse("malformed authority in request target");
+    var outcome = parsePath(.{ .form = .absolute, .authority = .between(start, end) }, text, end);
+    if (outcome == .parts and outcome.parts.path.len == 0) outcome.parts.path = .between(start - "/".len, start);
+    return outcome;
 }
 
 /// Path and query from `start` to the end of the text.
@@ -89,6 +96,7 @@ fn parsePath(found: Parts, text: []const u8, start: usize) Outcome {
         const query_start = at + 1;
         at = syntax.find(.query_mark, text, query_start);
         parts.query = .between(query_start, at);
+        parts.has_query = true;
     }
     if (at == text.len) return .{ .parts = parts };
     return refuse(if (text[at] == '#') "fragment in request target" else "illegal byte in request target");
@@ -181,9 +189,10 @@ test "targets and their pieces" {
         .{ .GET, "//x?", .origin, "//x", "", "" },
         .{ .GET, "/\xc3\xa4|{}\"<>\\^`", .origin, "/\xc3\xa4|{}\"<>\\^`", "", "" },
         .{ .GET, "/*", .origin, "/*", "", "" },
-        .{ .GET, "http://a.example", .absolute, "", "", "a.example" },
+        .{ .GET, "http://a.example", .absolute, "/", "", "a.example" },
         .{ .GET, "http://a.example:80/p?q", .absolute, "/p", "q", "a.example:80" },
-        .{ .GET, "HTTP+x-1.0://[::1]:8080?q", .absolute, "", "q", "[::1]:8080" },
+        .{ .GET, "HTTP+x-1.0://[::1]:8080?q", .absolute, "/", "q", "[::1]:8080" },
+        .{ .GET, "http://a.example:/?", .absolute, "/", "", "a.example:" },
         .{ .OPTIONS, "*", .asterisk, "*", "", "" },
         .{ .OPTIONS, "/", .origin, "/", "", "" },
     };
@@ -194,6 +203,7 @@ test "targets and their pieces" {
         try std.testing.expectEqualStrings(path, parts.path.of(text));
         try std.testing.expectEqualStrings(query, parts.query.of(text));
         try std.testing.expectEqualStrings(authority, parts.authority.of(text));
+        try std.testing.expectEqual(std.mem.findScalar(u8, text, '?') != null, parts.has_query);
     }
 }
 
@@ -205,6 +215,7 @@ test "targets that are refused" {
         .{ .GET, "/a\x00" },      .{ .GET, "http://" },     .{ .GET, "http:///p" },         .{ .GET, "://a/" },
         .{ .GET, "1http://a/" },  .{ .GET, "http://u@a/" }, .{ .GET, "http://a:x/" },       .{ .GET, "http://a:65536/" },
         .{ .GET, "http://a/#f" }, .{ .GET, "http://a/%q" }, .{ .GET, "a.example:80" },      .{ .OPTIONS, "a.example:80" },
+        .{ .GET, "http://:80/" }, .{ .GET, "http://?q" },   .{ .GET, "http://[]/" },        .{ .GET, "http://a@b:80/" },
         .{ .GET, "[::1]:80" },    .{ .GET, "http://a b/" }, .{ .GET, "ht tp://a.example" }, .{ .GET, "?q" },
     };
     for (cases) |case| {

@@ -42,6 +42,8 @@ pub const Request = struct {
     expect_continue: bool = false,
     /// The client offers to switch protocols.
     upgrade: bool = false,
+    /// The Host field; null: none.
+    host: ?*const FieldSpan = null,
 };
 
 /// What the law says about a request.
@@ -50,17 +52,17 @@ pub const Outcome = union(enum) { accepted: Request, refused: Refusal };
 /// Applies the law to the fields of a request. `text` is what the spans refer to.
 pub fn request(version: Version, text: []const u8, fields: []const FieldSpan, body_bytes_max: u64) Outcome {
     var facts: Facts = .{};
-    for (fields) |field| {
+    for (fields) |*field| {
         // Most fields mean nothing here; the few that do have the lowest numbers.
         if (!Facts.concerns(field.id)) continue;
-        if (facts.note(field.id, field.value(text))) |refusal| return .{ .refused = refusal };
+        if (facts.note(field, field.value(text))) |refusal| return .{ .refused = refusal };
     }
     return facts.judge(version, body_bytes_max);
 }
 
 /// What one pass over a request's fields gathers.
 const Facts = struct {
-    hosts: u32 = 0,
+    host: ?*const FieldSpan = null,
     content_length: ?u64 = null,
     coding: enum { absent, empty, chunked, unknown, unknown_then_chunked } = .absent,
     close: bool = false,
@@ -78,10 +80,11 @@ const Facts = struct {
         assert(!concerns(.other) and !concerns(.cookie));
     }
 
-    fn note(facts: *Facts, id: header.Id, value: []const u8) ?Refusal {
-        switch (id) {
+    fn note(facts: *Facts, field: *const FieldSpan, value: []const u8) ?Refusal {
+        switch (field.id) {
             .host => {
-                facts.hosts += 1;
+                if (facts.host != null) return bad("repeated Host field");
+                facts.host = field;
                 if (!target.isAuthority(value)) return bad("malformed Host field");
             },
             .content_length => return facts.noteContentLength(value),
@@ -146,8 +149,7 @@ const Facts = struct {
 
     fn judge(facts: *const Facts, version: Version, body_bytes_max: u64) Outcome {
         const modern = version != .http_1_0;
-        if (facts.hosts > 1) return refuse(400, "repeated Host field");
-        if (modern and facts.hosts == 0) return refuse(400, "missing Host field");
+        if (modern and facts.host == null) return refuse(400, "missing Host field");
         var body: BodyKind = .none;
         if (facts.coding != .absent) {
             if (!modern) return refuse(400, "Transfer-Encoding in HTTP/1.0");
@@ -170,6 +172,7 @@ const Facts = struct {
                 // HTTP/1.0 knows neither: RFC 9110 sections 10.1.1 and 7.8 have both ignored there.
                 .expect_continue = modern and facts.expect_continue and body != .none,
                 .upgrade = modern and facts.upgrade and facts.connection_upgrade,
+                .host = facts.host,
             },
         };
     }
@@ -371,7 +374,10 @@ test "persistence, expectation, upgrade" {
     };
     for (cases) |case| {
         const version, const lines, const expected = case;
-        try std.testing.expectEqual(expected, judged(version, lines, 0).accepted);
+        var found = judged(version, lines, 0).accepted;
+        try std.testing.expectEqual(version == .http_1_1, found.host != null);
+        found.host = null;
+        try std.testing.expectEqual(expected, found);
     }
 }
 

@@ -25,17 +25,21 @@ pub const Head = struct {
     storage: []FieldSpan,
     /// All bytes of the head, first byte of the request line to the end of the blank line. All spans refer to it.
     text: []const u8 = "",
+    /// In the order of arrival. A Host field says whom an absolute-form target is for, whatever the peer has said there, and stands last if
+    /// the peer sent none (RFC 9112 3.2.2).
     fields: []const FieldSpan = &.{},
     method: Method = .GET,
     method_text: Span = .{},
     /// Request target as received; its pieces are split already.
     target: Span = .{},
     target_form: target.Form = .origin,
-    /// Still percent-encoded, and well-formed so. Empty only in absolute-form without a path (it means "/").
+    /// Still percent-encoded, and well-formed so; never empty.
     path: Span = .{},
     /// Without the "?".
     query: Span = .{},
-    /// Authority of an absolute-form target (it overrides Host, RFC 9112 3.2.2); empty otherwise.
+    /// The target has a "?".
+    has_query: bool = false,
+    /// Whom the request is for: the authority of an absolute-form target, else what the Host field says; empty without either.
     authority: Span = .{},
     version: framing.Version = .http_1_1,
     body: framing.BodyKind = .none,
@@ -48,6 +52,13 @@ pub const Head = struct {
     /// Forgets everything but the storage.
     pub fn reset(head: *Head) void {
         head.* = .{ .storage = head.storage };
+    }
+
+    /// The name of the last field if the peer did not send it, so that it is not in `text`; else empty.
+    pub fn added(head: *const Head) []const u8 {
+        if (head.fields.len == 0) return "";
+        const last = head.fields[head.fields.len - 1];
+        return if (last.name_len == 0) last.id.text() else "";
     }
 
     /// The storage that the limits allow to be used.
@@ -97,9 +108,7 @@ pub const Parser = struct {
         if (outcome == .complete) {
             head.text = bytes[0..outcome.complete];
             head.fields = head.storage[0..parser.place.fields.count];
-            if (head.method.refusal(head.method_text.of(head.text)) orelse applyFraming(head, limits)) |refusal| {
-                outcome = .{ .refused = refusal };
-            }
+            if (judge(head, limits)) |refusal| outcome = .{ .refused = refusal };
         }
         return outcome;
     }
@@ -152,7 +161,8 @@ pub const Parser = struct {
 /// request line. False: not even that can be read, and `head` is scratch.
 pub fn glimpse(bytes: []const u8, limits: *const Limits, head: *Head) bool {
     var parser: Parser = .{};
-    _ = parser.parse(bytes, limits, head);
+    const outcome = parser.parse(bytes, limits, head);
+    if (outcome == .complete) return true;
     if (parser.place != .fields) return false;
     head.text = bytes;
     head.fields = head.storage[0..parser.place.fields.count];
@@ -173,11 +183,13 @@ fn plainRequestLine(bytes: []const u8, line_max: usize, head: *Head) ?usize {
     if (end < window.len and window[end] == '?') {
         end = syntax.find(.query_mark, window, end);
         head.query = .{ .at = @intCast(path_end + 1), .len = @intCast(end - path_end - 1) };
+        head.has_query = true;
     }
     const version = " HTTP/1.1\r\n";
     // The limit is on the line without its CRLF.
     if (end + version.len - "\r\n".len > window.len or !std.mem.startsWith(u8, bytes[end..], version)) {
         head.query = .{};
+        head.has_query = false;
         return null;
     }
     head.method = method;
@@ -202,6 +214,7 @@ fn noteTarget(head: *Head, window: []const u8, at: u32, end: u32) ?Refusal {
             head.target_form = parts.form;
             head.path = parts.path.shifted(at);
             head.query = parts.query.shifted(at);
+            head.has_query = parts.has_query;
             head.authority = parts.authority.shifted(at);
             return null;
         },
@@ -228,7 +241,9 @@ fn versionEnd(bytes: []const u8, at: usize, head: *Head) Outcome {
     return .{ .complete = at + version_form.len };
 }
 
-fn applyFraming(head: *Head, limits: *const Limits) ?Refusal {
+/// What a complete head decides, or why it is refused.
+fn judge(head: *Head, limits: *const Limits) ?Refusal {
+    if (head.method.refusal(head.method_text.of(head.text))) |refusal| return refusal;
     switch (framing.request(head.version, head.text, head.fields, limits.body_bytes_max)) {
         .refused => |refusal| return refusal,
         .accepted => |request| {
@@ -236,9 +251,25 @@ fn applyFraming(head: *Head, limits: *const Limits) ?Refusal {
             head.keep_alive = request.keep_alive;
             head.expect_continue = request.expect_continue;
             head.upgrade = request.upgrade;
+            if (head.target_form == .absolute) return overrideHost(head, request.host, head.capacity(limits));
+            if (request.host) |host| head.authority = .{ .at = host.value_at, .len = host.value_len };
             return null;
         },
     }
+}
+
+/// Decides whom the request is for, so that nobody else has to: the authority of an absolute-form target takes the place of what Host says,
+/// or of a Host field that HTTP/1.0 did without. `index`: which field it is.
+noinline fn overrideHost(head: *Head, host: ?*const FieldSpan, capacity: []FieldSpan) ?Refusal {
+    const at = if (host) |field| field - head.fields.ptr else head.fields.len;
+    if (at == head.fields.len) {
+        if (at == capacity.len) return tooLarge("too many fields").refused;
+        capacity[at] = .{ .name_at = 0, .name_len = 0, .value_at = 0, .value_len = 0, .id = .host };
+        head.fields = capacity[0 .. at + 1];
+    }
+    capacity[at].value_at = head.authority.at;
+    capacity[at].value_len = head.authority.len;
+    return null;
 }
 
 /// The place within a section of field lines: the rest of a head, or a trailer section.

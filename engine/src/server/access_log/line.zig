@@ -173,9 +173,7 @@ fn versionText(head: *const http1.Head) []const u8 {
 }
 
 fn queryOf(head: *const http1.Head) ?[]const u8 {
-    const query = head.query.of(head.text);
-    if (query.len > 0) return query;
-    return if (std.mem.endsWith(u8, head.target.of(head.text), "?")) "" else null;
+    return if (head.has_query) head.query.of(head.text) else null;
 }
 
 fn findHeader(head: *const http1.Head, wanted: Early.Header) ?[]const u8 {

@@ -72,8 +72,36 @@ const fixtures = [_]Fixture{
     .{
         .name = "all forms of a target",
         .wire = "GET http://b:1/p?q HTTP/1.1\r\nHost: a\r\n\r\nOPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
-        .transcript = "GET http://b:1/p?q 1.1 none keep Host=a\nOPTIONS * 1.1 none keep Host=a\n",
+        .transcript = "GET http://b:1/p?q 1.1 none keep Host=b:1\nOPTIONS * 1.1 none keep Host=a\n",
     },
+    .{
+        .name = "an absolute-form target takes the place of Host, wherever that stands",
+        .wire = "GET http://b HTTP/1.1\r\nA: 1\r\nhost:\r\nB: 2\r\n\r\nGET HTTP://[::1]:8/ HTTP/1.0\r\nHost: other.example\r\n\r\n",
+        .transcript = "GET http://b 1.1 none keep A=1 host=b B=2\nGET HTTP://[::1]:8/ 1.0 none close Host=[::1]:8\n",
+    },
+    .{
+        .name = "... or of a Host that HTTP/1.0 did without",
+        .wire = "GET http://b/ HTTP/1.0\r\na:\r\nc:\r\n\r\n",
+        .transcript = "GET http://b/ 1.0 none close a= c= host=b\n",
+    },
+    .{
+        .name = "... if there is room for it",
+        .wire = "GET http://b/ HTTP/1.0\r\na:\r\na:\r\na:\r\na:\r\na:\r\n\r\n",
+        .transcript = "refused 431 too many fields\n",
+    },
+    .{ .name = "HTTP/1.1 needs Host for absolute-form, too", .wire = "GET http://b/ HTTP/1.1\r\n\r\n", .transcript = "refused 400 missing Host field\n" },
+    .{
+        .name = "... and a good one, though nobody will see it",
+        .wire = "GET http://b/ HTTP/1.1\r\nHost: u@a\r\n\r\n",
+        .transcript = "refused 400 malformed Host field\n",
+    },
+    .{
+        .name = "... and only one",
+        .wire = "GET http://b/ HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        .transcript = "refused 400 repeated Host field\n",
+    },
+    .{ .name = "absolute-form without a host", .wire = "GET http://:80/ HTTP/1.1\r\n", .transcript = "refused 400 malformed authority in request target\n" },
+    .{ .name = "absolute-form without anything", .wire = "GET http:/// HTTP/1.1\r\n", .transcript = "refused 400 malformed authority in request target\n" },
     .{
         .name = "methods that nobody knows",
         .wire = "M-SEARCH /1 HTTP/1.1\r\nHost: a\r\n\r\nVERSION-CONTROL /2 HTTP/1.1\r\nHost: a\r\n\r\nX_2.~ /3 HTTP/1.0\r\n\r\n",
