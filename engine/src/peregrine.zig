@@ -44,6 +44,9 @@ pub const util = struct {
 pub const Worker = server.Worker;
 pub const Exchange = server.Exchange;
 pub const Start = server.Start;
+/// What is to be done to an exchange, as a value for `Worker.apply`, and its form without pointers.
+pub const Command = server.Command;
+pub const encoded = server.encoded;
 pub const Config = server.Config;
 /// Lists of networks, for `Worker.proxyListener` and, in a `Trust`, `Worker.trustProxies`.
 pub const Networks = server.Networks;

@@ -26,17 +26,27 @@ pub const Door = struct {
     /// What the last peregrine_tls_info_of points to.
     client_chain: std.ArrayList(types.Text) = .empty,
 
-    /// The exchange that C acts on.
-    fn find(door: *Door, ticket: types.Ticket) ?*peregrine.Exchange {
-        // Deadlines begin with what it does. While it handles events the round has just been; otherwise that may be long ago.
-        if (!door.busy) door.worker.now = door.worker.io.now();
-        return door.worker.find(@fromBackingInt(ticket));
+    /// Does what a command says; the code for its outcome.
+    inline fn apply(door: *Door, ticket: types.Ticket, command: peregrine.Command) c_int {
+        return door.answer(ticket, command, 0);
     }
 
-    /// The code for a failed command; remembers which field was wrong.
-    fn failed(door: *Door, exchange: *const peregrine.Exchange, err: errors.Any) c_int {
-        door.bad_field = exchange.connection.session.bad_field;
-        return errors.code(err);
+    /// The same, and flushes if the flags ask for it.
+    inline fn answer(door: *Door, ticket: types.Ticket, command: peregrine.Command, flags: u32) c_int {
+        // Deadlines begin with what C does. While it handles events the round has just been; otherwise that may be long ago.
+        if (!door.busy) door.worker.now = door.worker.io.now();
+        const name: peregrine.Ticket = @fromBackingInt(ticket);
+        const exchange = door.worker.commanded(name, command) orelse return Code.gone;
+        const outcome = door.worker.applyTo(exchange, command) catch |err| {
+            door.bad_field = exchange.connection.session.bad_field;
+            return errors.code(err);
+        };
+        if (flags & types.RespondFlag.flush != 0 and outcome != .done) {
+            if (door.worker.find(name)) |same| door.worker.flushNow(same);
+        }
+        // Output that waits for the next poll must not wait for the next event.
+        door.arm();
+        return outcomeCode(outcome);
     }
 
     /// Makes the descriptor readable when the worker next has something to do.
@@ -44,16 +54,6 @@ pub const Door = struct {
         if (door.busy) return;
         // Without descriptors for a timer the host is woken at once: busy, but nothing is late.
         door.worker.armAlarm() catch door.worker.io.wake();
-    }
-
-    /// The code for a command that worked; flushes if C asked for it.
-    fn outcome(door: *Door, ticket: types.Ticket, result: EngineWorker.Outcome, flags: u32) c_int {
-        if (flags & types.RespondFlag.flush != 0 and result != .done) {
-            if (door.find(ticket)) |exchange| door.worker.flushNow(exchange);
-        }
-        // Output that waits for the next poll must not wait for the next event.
-        door.arm();
-        return outcomeCode(result);
     }
 };
 
@@ -284,49 +284,61 @@ pub export fn peregrine_user(door: *Door, ticket: types.Ticket) callconv(.c) ?*a
 
 pub export fn peregrine_respond(door: *Door, ticket: types.Ticket, given: *const sized.Header) callconv(.c) c_int {
     const response = sized.read(types.Response, given);
-    const exchange = door.find(ticket) orelse return Code.gone;
-    const outcome = door.worker.start(exchange, .{
+    return door.answer(ticket, .{ .start = .{
         .status = response.status,
-        .fields = if (response.fields) |fields| fields[0..response.field_count] else &.{},
-        .body = if (response.body) |bytes| bytes[0..response.body_len] else "",
+        .fields = fieldsOf(response.fields, response.field_count),
+        .body = bytesOf(response.body, response.body_len),
         .end = response.flags & types.RespondFlag.end != 0,
         .close = response.flags & types.RespondFlag.close != 0,
         .says_keep_alive = response.flags & types.RespondFlag.keep_alive != 0,
-    }) catch |err| return door.failed(exchange, err);
-    return door.outcome(ticket, outcome, response.flags);
+    } }, response.flags);
 }
 
-pub export fn peregrine_write(door: *Door, ticket: types.Ticket, bytes: ?[*]const u8, len: usize, flags: u32) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    const body = if (bytes) |b| b[0..len] else "";
-    const last = flags & types.RespondFlag.end != 0;
-    const outcome = (if (last and flags & types.RespondFlag.close != 0)
-        door.worker.writeAndClose(exchange, body)
-    else
-        door.worker.write(exchange, body, last)) catch |err| return door.failed(exchange, err);
-    return door.outcome(ticket, outcome, flags);
+pub export fn peregrine_write(
+    door: *Door,
+    ticket: types.Ticket,
+    bytes: ?[*]const u8,
+    len: usize,
+    flags: u32,
+) callconv(.c) c_int {
+    return door.answer(ticket, .{ .body = .{
+        .bytes = bytesOf(bytes, len),
+        .last = flags & types.RespondFlag.end != 0,
+        .close = flags & types.RespondFlag.close != 0,
+    } }, flags);
 }
 
-pub export fn peregrine_write_file(door: *Door, ticket: types.Ticket, fd: c_int, offset: u64, length: i64) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    const outcome = door.worker.writeFile(exchange, fd, offset, if (length < 0) null else @intCast(length)) catch |err| {
-        return door.failed(exchange, err);
-    };
-    return outcomeCode(outcome);
+pub export fn peregrine_write_file(
+    door: *Door,
+    ticket: types.Ticket,
+    fd: c_int,
+    offset: u64,
+    length: i64,
+) callconv(.c) c_int {
+    return door.apply(ticket, .{ .file = .{
+        .fd = fd,
+        .offset = offset,
+        .length = if (length < 0) null else @intCast(length),
+    } });
 }
 
-pub export fn peregrine_finish(door: *Door, ticket: types.Ticket, trailers: ?[*]const peregrine.Field, count: usize) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    const fields = if (trailers) |t| t[0..count] else &.{};
-    const outcome = door.worker.end(exchange, fields) catch |err| return door.failed(exchange, err);
-    return outcomeCode(outcome);
+pub export fn peregrine_finish(
+    door: *Door,
+    ticket: types.Ticket,
+    trailers: ?[*]const peregrine.Field,
+    count: usize,
+) callconv(.c) c_int {
+    return door.apply(ticket, .{ .end = .{ .trailers = fieldsOf(trailers, count) } });
 }
 
-pub export fn peregrine_repeat(door: *Door, ticket: types.Ticket, interval_ms: u32, bytes: ?[*]const u8, len: usize) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    door.worker.setRepeat(exchange, if (bytes) |b| b[0..len] else "", interval_ms) catch |err| return errors.code(err);
-    door.arm();
-    return Code.ok;
+pub export fn peregrine_repeat(
+    door: *Door,
+    ticket: types.Ticket,
+    interval_ms: u32,
+    bytes: ?[*]const u8,
+    len: usize,
+) callconv(.c) c_int {
+    return door.apply(ticket, .{ .repeat = .{ .interval_ms = interval_ms, .bytes = bytesOf(bytes, len) } });
 }
 
 pub export fn peregrine_inform(
@@ -336,27 +348,19 @@ pub export fn peregrine_inform(
     fields: ?[*]const peregrine.Field,
     count: usize,
 ) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    door.worker.inform(exchange, status, if (fields) |f| f[0..count] else &.{}) catch |err| return door.failed(exchange, err);
-    return Code.ok;
+    return door.apply(ticket, .{ .inform = .{ .status = status, .fields = fieldsOf(fields, count) } });
 }
 
 pub export fn peregrine_read(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    door.worker.read(exchange) catch |err| return errors.code(err);
-    door.arm();
-    return Code.ok;
+    return door.apply(ticket, .read);
 }
 
 pub export fn peregrine_flush(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
-    const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return Code.gone;
-    return if (door.worker.flushWhole(exchange)) Code.ok else Code.blocked;
+    return door.apply(ticket, .flush);
 }
 
 pub export fn peregrine_abort(door: *Door, ticket: types.Ticket) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    door.worker.abort(exchange);
-    return Code.ok;
+    return door.apply(ticket, .abort);
 }
 
 pub export fn peregrine_buffered(door: *Door, ticket: types.Ticket) callconv(.c) usize {
@@ -372,19 +376,23 @@ pub export fn peregrine_accept_websocket(
     fields: ?[*]const peregrine.Field,
     count: usize,
 ) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    const name = if (subprotocol) |s| s[0..subprotocol_len] else null;
-    const extra = if (fields) |f| f[0..count] else &.{};
-    door.worker.acceptWebSocket(exchange, name, extra) catch |err| return door.failed(exchange, err);
-    door.arm();
-    return Code.ok;
+    return door.apply(ticket, .{ .accept = .{
+        .subprotocol = if (subprotocol) |name| name[0..subprotocol_len] else null,
+        .fields = fieldsOf(fields, count),
+    } });
 }
 
-pub export fn peregrine_send_message(door: *Door, ticket: types.Ticket, bytes: ?[*]const u8, len: usize, flags: u32) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    const kind: peregrine.WebSocketKind = if (flags & types.EventFlag.text != 0) .text else .binary;
-    const outcome = door.worker.sendMessage(exchange, kind, if (bytes) |b| b[0..len] else "") catch |err| return errors.code(err);
-    return door.outcome(ticket, outcome, flags);
+pub export fn peregrine_send_message(
+    door: *Door,
+    ticket: types.Ticket,
+    bytes: ?[*]const u8,
+    len: usize,
+    flags: u32,
+) callconv(.c) c_int {
+    return door.answer(ticket, .{ .message = .{
+        .kind = if (flags & types.EventFlag.text != 0) .text else .binary,
+        .bytes = bytesOf(bytes, len),
+    } }, flags);
 }
 
 pub export fn peregrine_close_websocket(
@@ -394,31 +402,32 @@ pub export fn peregrine_close_websocket(
     reason: ?[*]const u8,
     reason_len: usize,
 ) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    door.worker.closeWebSocket(exchange, code, if (reason) |r| r[0..reason_len] else "") catch |err| return errors.code(err);
-    door.arm();
-    return Code.ok;
+    return door.apply(ticket, .{ .close = .{ .code = code, .reason = bytesOf(reason, reason_len) } });
 }
 
-pub export fn peregrine_keepalive(door: *Door, ticket: types.Ticket, interval_ms: u32, timeout_ms: u32) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    door.worker.setKeepalive(exchange, interval_ms, timeout_ms) catch |err| return errors.code(err);
-    door.arm();
-    return Code.ok;
+pub export fn peregrine_keepalive(
+    door: *Door,
+    ticket: types.Ticket,
+    interval_ms: u32,
+    timeout_ms: u32,
+) callconv(.c) c_int {
+    return door.apply(ticket, .{ .keepalive = .{ .interval_ms = interval_ms, .timeout_ms = timeout_ms } });
 }
 
 pub export fn peregrine_pause(door: *Door, ticket: types.Ticket, paused: c_int) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    door.worker.pauseWebSocket(exchange, paused != 0) catch |err| return errors.code(err);
-    door.arm();
-    return Code.ok;
+    return door.apply(ticket, .{ .pause = paused != 0 });
 }
 
 pub export fn peregrine_idle_limit(door: *Door, ticket: types.Ticket, idle_ms: u32) callconv(.c) c_int {
-    const exchange = door.find(ticket) orelse return Code.gone;
-    door.worker.setIdleLimit(exchange, idle_ms);
-    door.arm();
-    return Code.ok;
+    return door.apply(ticket, .{ .idle_limit = idle_ms });
+}
+
+fn bytesOf(bytes: ?[*]const u8, len: usize) []const u8 {
+    return if (bytes) |b| b[0..len] else "";
+}
+
+fn fieldsOf(fields: ?[*]const peregrine.Field, count: usize) []const peregrine.Field {
+    return if (fields) |f| f[0..count] else &.{};
 }
 
 pub export fn peregrine_bad_field(door: *const Door) callconv(.c) usize {

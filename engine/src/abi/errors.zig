@@ -6,11 +6,12 @@ const Code = types.Code;
 
 /// Every error that a command gives.
 pub const Any = peregrine.StartError || peregrine.BodyError || peregrine.Config.SetError || peregrine.io.file.Error ||
-    error{ NotWebSocket, ReservedField, NotOpen, NotUtf8, CodeNotAllowed, ReasonTooLong, ReasonNotUtf8, ReasonWithoutCode, AlreadyClosed };
+    error{ Gone, NotWebSocket, ReservedField, NotOpen, NotUtf8, CodeNotAllowed, ReasonTooLong, ReasonNotUtf8, ReasonWithoutCode, AlreadyClosed };
 
 /// The number that C gets for an error.
 pub fn code(err: Any) c_int {
     return switch (err) {
+        error.Gone => Code.gone,
         error.OutOfOrder => Code.out_of_order,
         error.InvalidStatus => Code.status,
         error.InvalidFieldName => Code.field_name,

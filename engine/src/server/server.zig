@@ -21,6 +21,8 @@ pub const Networks = @import("networks.zig").Networks;
 pub const ForwardedHeader = @import("client.zig").ForwardedHeader;
 pub const Client = @import("client.zig").Client;
 pub const Trust = @import("client.zig").Trust;
+pub const Command = @import("command.zig").Command;
+pub const encoded = @import("encoded.zig");
 pub const Exchange = @import("exchange.zig").Exchange;
 pub const Start = @import("exchange.zig").Start;
 pub const StartError = @import("exchange.zig").StartError;
@@ -553,6 +555,7 @@ test {
     _ = @import("config.zig");
     _ = @import("connection.zig");
     _ = @import("detached.zig");
+    _ = @import("encoded.zig");
     _ = @import("exchange.zig");
     _ = @import("fault.zig");
     _ = @import("handler.zig");

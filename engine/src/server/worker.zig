@@ -1,5 +1,5 @@
 //! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, access, handshakes, health, input, output, proxied, repeat, secure, websocket.
+//! Its parts lie in `worker/`: accept, access, apply, handshakes, health, input, output, proxied, repeat, secure, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
@@ -246,6 +246,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const health_part = @import("worker/health.zig").HealthPart(Self);
         const access_part = @import("worker/access.zig").Access(Self);
         const accepting = @import("worker/accept.zig").Accept(Self);
+        const applying = @import("worker/apply.zig").Apply(Self);
         const input = @import("worker/input.zig").Input(Self);
         const output = @import("worker/output.zig").Output(Self);
         const proxied = @import("worker/proxied.zig").Proxied(Self);
@@ -264,7 +265,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const setAccessLog = access_part.setAccessLog;
         pub const reopenAccessLog = access_part.reopenAccessLog;
 
+        pub const CommandError = applying.CommandError;
+        pub const apply = applying.apply;
+        pub const applyTo = applying.applyTo;
+        pub const commanded = applying.commanded;
+
         pub const Outcome = output.Outcome;
+        pub const ResponseError = output.ResponseError;
         pub const FileError = output.FileError;
         pub const find = output.find;
         pub const start = output.start;

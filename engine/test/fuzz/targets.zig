@@ -21,6 +21,8 @@ pub const Target = enum {
     proxy,
     /// Fields in which proxies name clients: nothing that a client writes hides what its proxy adds.
     forwarded,
+    /// Bytes that claim to be a command from another thread or process.
+    command,
     /// Bytes into a whole server over a simulated network.
     connection,
 
@@ -41,5 +43,6 @@ const rooms = struct {
     const inflate = @import("inflate.zig");
     const proxy = @import("proxy.zig");
     const forwarded = @import("forwarded.zig");
+    const command = @import("command.zig");
     const connection = @import("connection.zig");
 };

@@ -3,14 +3,6 @@
 package Lint::Text;
 use v5.36;
 
-my $LINES_MAX = 600;
-
-# Files that are longer than they should be, with the most that they may have: a debt that may shrink, not grow.
-my %LONGER = (
-    'engine/src/io/epoll.zig' => 670,
-    'engine/src/io/sim.zig'   => 730,
-);
-
 # Spelt so that this file does not find itself.
 my $UNFINISHED = join '|', 'TO' . 'DO', 'FIX' . 'ME', 'X' x 3, 'HA' . 'CK';
 
@@ -66,9 +58,6 @@ sub findings ($self) {
     my @findings;
     my ($pattern, $rule) = @{ $HEADER{ $self->{kind} } };
     push @findings, $self->at(1, $rule) unless $self->{text} =~ $pattern;
-    my $lines = $self->implementation_lines;
-    my $limit = $LONGER{ $self->{path} } // $LINES_MAX;
-    push @findings, $self->at($limit, "$lines lines of implementation; the limit is $limit") if $lines > $limit;
     $self->each_line(
         sub ($line, $number) {
             push @findings, $self->at($number, "unfinished: $1") if $line =~ /\b($UNFINISHED)\b/;

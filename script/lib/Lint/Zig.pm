@@ -4,6 +4,7 @@ package Lint::Zig;
 use v5.36;
 use File::Spec::Functions qw(canonpath);
 
+my $GLANCE_LINES       = 4;
 my $FUNCTION_LINES_MAX = 80;    # "about 70"
 
 # Which modules a room names. Everybody has std; a room's own files are imported by path.
@@ -117,27 +118,25 @@ sub _functions ($source) {
     return @findings;
 }
 
-# What declares a type or a set of errors.
-my $DECLARED = qr/(?:extern |packed )?(?:struct|union|enum|opaque)\b|.*(?:error\{|\|\| )/;
-
-# What a room offers to others says what it is for: functions, types and errors, but not init and deinit (their kind is known), not what only
-# passes another name on, not what stands beside a documented neighbour in a list, and not the functions of peregrine.h, which
-# are documented there.
+# What a module offers to others says what it is for, unless its name and its few lines do: init, deinit, and functions that fit on
+# a glance. The functions of peregrine.h are documented there.
 sub _documented ($source) {
     return if !defined _room($source) || $source->implementation_lines == 0;
     return if $source->path =~ /libssl\.zig\z/;                                # names of OpenSSL's, explained there
-    my ($before, $testing, @findings) = ('');
+    my ($before, $testing, $name, $start, $indent, @findings) = ('');
     $source->each_line(
         sub ($line, $number) {
             $testing ||= $line =~ /^test\b|^const testing\b/;
-            my $is_list = $before =~ /^\s*pub const\b/;
-            if (!$testing && $before !~ m{^\s*///}) {
-                my ($function) = $line =~ /^\s*pub (?:inline |noinline )*fn (\w+)/;
-                my ($constant) = $line =~ /^\s*pub const (\w+).* = (?:$DECLARED)/;
-                push @findings, $source->at($number, "pub fn $function without a doc comment")
-                    if defined $function && $function !~ /\A(?:de)?init\z/;
-                push @findings, $source->at($number, "pub const $constant without a doc comment")
-                    if defined $constant && !$is_list;
+            if (defined $name && $line =~ /\A\Q$indent\E\}/) {
+                push @findings, $source->at($start, "pub fn $name without a doc comment")
+                    if $number - $start > $GLANCE_LINES;
+                undef $name;
+            }
+            elsif (!$testing && $before !~ m{^\s*///}) {
+                ($indent, $name, $start) = ($1, $2, $number)
+                    if $line =~ /^(\s*)pub (?:inline |noinline )*fn (\w+)/
+                    && $2    !~ /\A(?:de)?init\z/
+                    && $line !~ /[;}]\z/;
             }
             $before = $line;
         }

@@ -22,18 +22,13 @@ pub fn Output(comptime W: type) type {
             return if (exchange.ended) null else exchange;
         }
 
+        /// Why a response does not begin.
+        pub const ResponseError = exchange_file.StartError;
+
         /// Why a file is not sent.
         pub const FileError = exchange_file.BodyError || io_room.file.Error;
 
-        /// What became of a part of a response.
-        pub const Outcome = enum {
-            /// Queued or sent, more may follow.
-            accepted,
-            /// The response is complete and out of our hands: the exchange is gone.
-            done,
-            /// Accepted, but the high-water mark is reached, or a file has yet to be sent: `drained` or, after the end, `finished` follows.
-            blocked,
-        };
+        pub const Outcome = @import("../command.zig").Outcome;
 
         /// Starts the response. Everything about framing is decided here, from the fields.
         pub fn start(w: *W, exchange: *Exchange, response: exchange_file.Start) exchange_file.StartError!Outcome {

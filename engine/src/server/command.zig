@@ -1,0 +1,79 @@
+//! What an application wants done to an exchange, as a value: the C API, the mailbox and Zig handlers say it in these words, and
+//! `Worker.apply` does it. `encoded.zig` has its form without pointers, for whatever crosses a thread or a process.
+const Field = @import("protocol").http.Field;
+const exchange = @import("exchange.zig");
+const Outbox = @import("outbox.zig").Outbox;
+const WebSocketKind = @import("websocket.zig").Kind;
+
+/// One thing to be done to an exchange. Slices are read during `Worker.apply` only.
+pub const Command = union(enum) {
+    /// Begins the response, with as much of its body as is at hand.
+    start: exchange.Start,
+    /// The next piece of the body.
+    body: Body,
+    /// A range of an open file as the last piece of the body.
+    file: File,
+    /// Ends the body with a trailer section, which may be empty.
+    end: End,
+    /// Sends an interim response.
+    inform: Inform,
+    /// Asks for the next piece of the request body.
+    read,
+    /// Hands what is queued to the kernel now; `.blocked` if it does not take everything.
+    flush,
+    /// Cuts the response short, so that the peer can tell.
+    abort,
+    /// Completes a WebSocket handshake.
+    accept: Accept,
+    /// Sends a WebSocket message.
+    message: Message,
+    /// Begins the closing handshake of a WebSocket.
+    close: Close,
+    /// Sets when a WebSocket is pinged.
+    keepalive: Keepalive,
+    /// Stops (true) and resumes reading WebSocket messages.
+    pause: bool,
+    /// How many milliseconds without a byte in either direction end the exchange; 0: no limit.
+    idle_limit: u32,
+    /// Sends the same bytes again and again as a piece of the body.
+    repeat: Repeat,
+
+    pub const Body = struct {
+        bytes: []const u8 = "",
+        /// Blocks of the worker's pool in place of `bytes`: taken over, not copied. Not encoded.
+        blocks: ?*Outbox = null,
+        /// The response is complete with this piece.
+        last: bool = false,
+        /// With `last`: the connection closes after it.
+        close: bool = false,
+    };
+
+    /// The engine duplicates the descriptor.
+    pub const File = struct { fd: i32, offset: u64 = 0, length: ?u64 = null };
+
+    pub const End = struct { trailers: []const Field = &.{} };
+
+    pub const Inform = struct { status: u16, fields: []const Field = &.{} };
+
+    pub const Accept = struct { subprotocol: ?[]const u8 = null, fields: []const Field = &.{} };
+
+    pub const Message = struct { kind: WebSocketKind, bytes: []const u8 = "" };
+
+    pub const Close = struct { code: u16, reason: []const u8 = "" };
+
+    /// Milliseconds between pings (0: none), and how long a pong may take (0: for ever).
+    pub const Keepalive = struct { interval_ms: u32, timeout_ms: u32 };
+
+    /// Every so many milliseconds; 0: no longer.
+    pub const Repeat = struct { interval_ms: u32, bytes: []const u8 = "" };
+};
+
+/// What became of a command.
+pub const Outcome = enum {
+    /// Done, or queued; more may follow.
+    accepted,
+    /// The response is complete and out of our hands: the exchange is gone.
+    done,
+    /// Accepted, but the high-water mark is reached, or a file has yet to be sent: `drained` or, after the end, `finished` follows.
+    blocked,
+};

@@ -1,0 +1,323 @@
+//! Commands as bytes without pointers, for channels between threads and processes. One form for each command: what decodes is, encoded
+//! again, the same bytes. The decoder believes nothing: every number is checked, and what it gives points into the given bytes only.
+//!
+//! A head of fixed size, then a table of field lengths, then the names and values of fields, then one run of bytes (a body, a message, a
+//! reason). Numbers are in the machine's byte order: both sides run on it.
+const std = @import("std");
+const assert = std.debug.assert;
+const Field = @import("protocol").http.Field;
+const Command = @import("command.zig").Command;
+
+/// The beginning of each encoded command. What a kind has no use for is zero.
+const Head = extern struct {
+    kind: u8,
+    flags: u8 = 0,
+    /// A status or a close code.
+    number: u16 = 0,
+    field_count: u32 = 0,
+    /// Milliseconds, a descriptor, or the length of a subprotocol's name.
+    a: u32 = 0,
+    b: u32 = 0,
+    offset: u64 = 0,
+    /// Of the run of bytes at the end, or of a file range.
+    length: u64 = 0,
+};
+
+const FieldLengths = extern struct { name: u32, value: u32 };
+
+/// Bits of `Head.flags`.
+const flag = struct {
+    const end = 1;
+    const close = 2;
+    const says_keep_alive = 4;
+    /// An optional value is there.
+    const some = 8;
+    const text = 16;
+    const on = 32;
+};
+
+const Tag = std.meta.Tag(Command);
+
+/// How many bytes `encode` writes.
+pub fn size(command: *const Command) usize {
+    const list = fieldsOf(command);
+    var len = @sizeOf(Head) + list.len * @sizeOf(FieldLengths) + bytesOf(command).len + nameOf(command).len;
+    for (list) |field| len += field.name_len + field.value_len;
+    return len;
+}
+
+/// Writes a command into `out`, which has exactly `size` bytes. Response lines and blocks of a pool have no encoded form.
+pub fn encode(command: *const Command, out: []u8) void {
+    assert(out.len == size(command));
+    var rest = out;
+    const head = headOf(command);
+    put(&rest, std.mem.asBytes(&head));
+    const list = fieldsOf(command);
+    for (list) |field| {
+        const lengths: FieldLengths = .{ .name = @intCast(field.name_len), .value = @intCast(field.value_len) };
+        put(&rest, std.mem.asBytes(&lengths));
+    }
+    for (list) |field| {
+        put(&rest, field.name());
+        put(&rest, field.value());
+    }
+    put(&rest, nameOf(command));
+    put(&rest, bytesOf(command));
+    assert(rest.len == 0);
+}
+
+/// Why bytes are no command.
+pub const DecodeError = error{
+    /// They were not written by `encode`.
+    Malformed,
+    /// More fields than there is room for.
+    TooManyFields,
+};
+
+/// The command that `bytes` hold. Its slices point into `bytes` and, for the list of fields, into `space`.
+pub fn decode(bytes: []const u8, space: []Field) DecodeError!Command {
+    var reader: Reader = .{ .rest = bytes };
+    const head = try reader.value(Head);
+    const command = try commandOf(head, &reader, space);
+    if (reader.rest.len > 0) return error.Malformed;
+    // What a kind has no use for is zero, and what it uses is in its one form.
+    const again = headOf(&command);
+    if (!std.mem.eql(u8, std.mem.asBytes(&head), std.mem.asBytes(&again))) return error.Malformed;
+    return command;
+}
+
+fn headOf(command: *const Command) Head {
+    const kind: u8 = @backingInt(@as(Tag, command.*));
+    return switch (command.*) {
+        .start => |*start| blk: {
+            assert(start.lines == null);
+            break :blk .{
+                .kind = kind,
+                .flags = bit(start.end, flag.end) | bit(start.close, flag.close) | bit(start.says_keep_alive, flag.says_keep_alive),
+                .number = start.status,
+                .field_count = @intCast(start.fields.len),
+                .length = start.body.len,
+            };
+        },
+        .body => |*body| blk: {
+            assert(body.blocks == null);
+            break :blk .{
+                .kind = kind,
+                .flags = bit(body.last, flag.end) | bit(body.close, flag.close),
+                .length = body.bytes.len,
+            };
+        },
+        .file => |file| .{
+            .kind = kind,
+            .flags = bit(file.length != null, flag.some),
+            .a = @bitCast(file.fd),
+            .offset = file.offset,
+            .length = file.length orelse 0,
+        },
+        .end => |end| .{ .kind = kind, .field_count = @intCast(end.trailers.len) },
+        .inform => |inform| .{ .kind = kind, .number = inform.status, .field_count = @intCast(inform.fields.len) },
+        .accept => |accept| .{
+            .kind = kind,
+            .flags = bit(accept.subprotocol != null, flag.some),
+            .field_count = @intCast(accept.fields.len),
+            .a = @intCast(nameOf(command).len),
+        },
+        .message => |message| .{ .kind = kind, .flags = bit(message.kind == .text, flag.text), .length = message.bytes.len },
+        .close => |close| .{ .kind = kind, .number = close.code, .length = close.reason.len },
+        .keepalive => |keepalive| .{ .kind = kind, .a = keepalive.interval_ms, .b = keepalive.timeout_ms },
+        .pause => |paused| .{ .kind = kind, .flags = bit(paused, flag.on) },
+        .idle_limit => |milliseconds| .{ .kind = kind, .a = milliseconds },
+        .repeat => |repeat| .{ .kind = kind, .a = repeat.interval_ms, .length = repeat.bytes.len },
+        .read, .flush, .abort => .{ .kind = kind },
+    };
+}
+
+fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
+    const tag = std.enums.fromInt(Tag, head.kind) orelse return error.Malformed;
+    return switch (tag) {
+        .start => .{ .start = .{
+            .status = head.number,
+            .fields = try reader.fields(head.field_count, space),
+            .body = try reader.run(head.length),
+            .end = head.flags & flag.end != 0,
+            .close = head.flags & flag.close != 0,
+            .says_keep_alive = head.flags & flag.says_keep_alive != 0,
+        } },
+        .body => .{ .body = .{
+            .bytes = try reader.run(head.length),
+            .last = head.flags & flag.end != 0,
+            .close = head.flags & flag.close != 0,
+        } },
+        .file => .{ .file = .{
+            .fd = @bitCast(head.a),
+            .offset = head.offset,
+            .length = if (head.flags & flag.some != 0) head.length else null,
+        } },
+        .end => .{ .end = .{ .trailers = try reader.fields(head.field_count, space) } },
+        .inform => .{ .inform = .{ .status = head.number, .fields = try reader.fields(head.field_count, space) } },
+        .accept => blk: {
+            const list = try reader.fields(head.field_count, space);
+            const name = try reader.run(head.a);
+            break :blk .{ .accept = .{ .subprotocol = if (head.flags & flag.some != 0) name else null, .fields = list } };
+        },
+        .message => .{ .message = .{
+            .kind = if (head.flags & flag.text != 0) .text else .binary,
+            .bytes = try reader.run(head.length),
+        } },
+        .close => .{ .close = .{ .code = head.number, .reason = try reader.run(head.length) } },
+        .keepalive => .{ .keepalive = .{ .interval_ms = head.a, .timeout_ms = head.b } },
+        .pause => .{ .pause = head.flags & flag.on != 0 },
+        .idle_limit => .{ .idle_limit = head.a },
+        .repeat => .{ .repeat = .{ .interval_ms = head.a, .bytes = try reader.run(head.length) } },
+        .read => .read,
+        .flush => .flush,
+        .abort => .abort,
+    };
+}
+
+fn fieldsOf(command: *const Command) []const Field {
+    return switch (command.*) {
+        .start => |*start| start.fields,
+        .end => |end| end.trailers,
+        .inform => |inform| inform.fields,
+        .accept => |accept| accept.fields,
+        .body, .file, .read, .flush, .abort, .message, .close, .keepalive, .pause, .idle_limit, .repeat => &.{},
+    };
+}
+
+fn bytesOf(command: *const Command) []const u8 {
+    return switch (command.*) {
+        .start => |*start| start.body,
+        .body => |*body| body.bytes,
+        .message => |message| message.bytes,
+        .close => |close| close.reason,
+        .repeat => |repeat| repeat.bytes,
+        .file, .end, .inform, .read, .flush, .abort, .accept, .keepalive, .pause, .idle_limit => "",
+    };
+}
+
+fn nameOf(command: *const Command) []const u8 {
+    return switch (command.*) {
+        .accept => |accept| accept.subprotocol orelse "",
+        else => "",
+    };
+}
+
+fn bit(on: bool, value: u8) u8 {
+    return if (on) value else 0;
+}
+
+fn put(rest: *[]u8, bytes: []const u8) void {
+    @memcpy(rest.*[0..bytes.len], bytes);
+    rest.* = rest.*[bytes.len..];
+}
+
+/// Takes bytes from the front; never beyond the end.
+const Reader = struct {
+    rest: []const u8,
+
+    fn run(reader: *Reader, len: u64) DecodeError![]const u8 {
+        if (len > reader.rest.len) return error.Malformed;
+        const bytes = reader.rest[0..@intCast(len)];
+        reader.rest = reader.rest[bytes.len..];
+        return bytes;
+    }
+
+    fn value(reader: *Reader, comptime T: type) DecodeError!T {
+        return std.mem.bytesToValue(T, try reader.run(@sizeOf(T)));
+    }
+
+    fn fields(reader: *Reader, count: u32, space: []Field) DecodeError![]const Field {
+        var lengths: Reader = .{ .rest = try reader.run(@as(u64, count) * @sizeOf(FieldLengths)) };
+        if (count > space.len) return error.TooManyFields;
+        for (space[0..count]) |*field| {
+            const len = try lengths.value(FieldLengths);
+            const name = try reader.run(len.name);
+            field.* = .init(name, try reader.run(len.value));
+        }
+        return space[0..count];
+    }
+};
+
+const testing = std.testing;
+
+/// One of each, and those with more than one form in all of them.
+const samples = [_]Command{
+    .{ .start = .{ .status = 200 } },
+    .{ .start = .{
+        .status = 599,
+        .fields = &.{ .init("content-type", "text/plain"), .init("x-empty", "") },
+        .body = "hello",
+        .end = true,
+        .close = true,
+        .says_keep_alive = true,
+    } },
+    .{ .body = .{} },
+    .{ .body = .{ .bytes = "piece", .last = true, .close = true } },
+    .{ .file = .{ .fd = 7 } },
+    .{ .file = .{ .fd = -1, .offset = 1 << 40, .length = 0 } },
+    .{ .end = .{} },
+    .{ .end = .{ .trailers = &.{.init("x-sum", "1")} } },
+    .{ .inform = .{ .status = 103, .fields = &.{.init("link", "</a>")} } },
+    .read,
+    .flush,
+    .abort,
+    .{ .accept = .{} },
+    .{ .accept = .{ .subprotocol = "", .fields = &.{.init("a", "b")} } },
+    .{ .accept = .{ .subprotocol = "chat" } },
+    .{ .message = .{ .kind = .text, .bytes = "text" } },
+    .{ .message = .{ .kind = .binary } },
+    .{ .close = .{ .code = 1000, .reason = "bye" } },
+    .{ .keepalive = .{ .interval_ms = 1, .timeout_ms = 2 } },
+    .{ .pause = true },
+    .{ .pause = false },
+    .{ .idle_limit = 3 },
+    .{ .repeat = .{ .interval_ms = 4, .bytes = ":\n\n" } },
+};
+
+test "every command comes back as it was" {
+    var kinds: std.EnumSet(Tag) = .empty;
+    for (samples) |sample| {
+        kinds.insert(sample);
+        var buffer: [512]u8 = undefined;
+        const bytes = buffer[0..size(&sample)];
+        encode(&sample, bytes);
+        var space: [4]Field = undefined;
+        try expectSame(sample, try decode(bytes, &space));
+    }
+    try testing.expectEqual(std.EnumSet(Tag).full, kinds);
+}
+
+test "nothing shorter or longer is a command" {
+    for (samples) |sample| {
+        var buffer: [512]u8 = undefined;
+        const len = size(&sample);
+        encode(&sample, buffer[0..len]);
+        buffer[len] = 0;
+        var space: [4]Field = undefined;
+        try testing.expectError(error.Malformed, decode(buffer[0 .. len + 1], &space));
+        for (0..len) |cut| try testing.expectError(error.Malformed, decode(buffer[0..cut], &space));
+    }
+}
+
+test "more fields than there is room for are refused" {
+    const command: Command = .{ .end = .{ .trailers = &.{ .init("a", "1"), .init("b", "2") } } };
+    var buffer: [128]u8 = undefined;
+    const bytes = buffer[0..size(&command)];
+    encode(&command, bytes);
+    var space: [1]Field = undefined;
+    try testing.expectError(error.TooManyFields, decode(bytes, &space));
+}
+
+/// Compares what slices hold, not where they lie.
+fn expectSame(wanted: Command, found: Command) !void {
+    try testing.expectEqual(@as(Tag, wanted), @as(Tag, found));
+    try testing.expectEqual(headOf(&wanted), headOf(&found));
+    try testing.expectEqualStrings(bytesOf(&wanted), bytesOf(&found));
+    try testing.expectEqualStrings(nameOf(&wanted), nameOf(&found));
+    try testing.expectEqual(fieldsOf(&wanted).len, fieldsOf(&found).len);
+    for (fieldsOf(&wanted), fieldsOf(&found)) |mine, theirs| {
+        try testing.expectEqualStrings(mine.name(), theirs.name());
+        try testing.expectEqualStrings(mine.value(), theirs.value());
+    }
+}

@@ -1,0 +1,53 @@
+//! The part of a worker that does what commands say.
+const command_file = @import("../command.zig");
+const Command = command_file.Command;
+const Exchange = @import("../exchange.zig").Exchange;
+const Ticket = @import("../slab.zig").Ticket;
+
+/// The methods of a worker that take commands.
+pub fn Apply(comptime W: type) type {
+    return struct {
+        /// Why a command was not taken. Nothing has changed, neither on the wire nor in the exchange.
+        pub const CommandError = W.ResponseError || W.FileError || W.AcceptError || W.SendError || W.CloseError || error{
+            /// The exchange has ended.
+            Gone,
+        };
+
+        /// Does what a command says to the exchange of a ticket, which may be gone afterwards.
+        pub inline fn apply(w: *W, ticket: Ticket, command: Command) CommandError!command_file.Outcome {
+            return applyTo(w, commanded(w, ticket, command) orelse return error.Gone, command);
+        }
+
+        /// The exchange that a command would be for; null if it has ended.
+        pub inline fn commanded(w: *W, ticket: Ticket, command: Command) ?*Exchange {
+            // What is queued of an ended response can still be flushed.
+            return if (command == .flush) w.exchanges.get(ticket) else w.find(ticket);
+        }
+
+        /// Does what a command says to an exchange that the caller has found.
+        pub inline fn applyTo(w: *W, exchange: *Exchange, command: Command) CommandError!command_file.Outcome {
+            switch (command) {
+                .start => |start| return w.start(exchange, start),
+                .body => |body| {
+                    if (body.blocks) |chain| return w.writeBlocks(exchange, chain, body.last);
+                    if (body.last and body.close) return w.writeAndClose(exchange, body.bytes);
+                    return w.write(exchange, body.bytes, body.last);
+                },
+                .file => |file| return w.writeFile(exchange, file.fd, file.offset, file.length),
+                .end => |end| return w.end(exchange, end.trailers),
+                .message => |message| return w.sendMessage(exchange, message.kind, message.bytes),
+                .flush => return if (w.flushWhole(exchange)) .accepted else .blocked,
+                .inform => |inform| try w.inform(exchange, inform.status, inform.fields),
+                .read => try w.read(exchange),
+                .abort => w.abort(exchange),
+                .accept => |accept| try w.acceptWebSocket(exchange, accept.subprotocol, accept.fields),
+                .close => |close| try w.closeWebSocket(exchange, close.code, close.reason),
+                .keepalive => |keepalive| try w.setKeepalive(exchange, keepalive.interval_ms, keepalive.timeout_ms),
+                .pause => |paused| try w.pauseWebSocket(exchange, paused),
+                .idle_limit => |milliseconds| w.setIdleLimit(exchange, milliseconds),
+                .repeat => |repeat| try w.setRepeat(exchange, repeat.bytes, repeat.interval_ms),
+            }
+            return .accepted;
+        }
+    };
+}
