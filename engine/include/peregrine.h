@@ -259,7 +259,7 @@ enum peregrine_event_kind {
     PEREGRINE_DRAINED = 3,      /* queued output fell below the low-water mark after having reached the high one */
     PEREGRINE_FINISHED = 4,     /* the response is complete and with the kernel; the ticket is gone */
     PEREGRINE_ABORTED = 5,      /* the exchange ended before its response did: `code` is a peregrine_reason; the ticket is gone */
-    PEREGRINE_HALF_CLOSED = 6,  /* the peer will send no more; it may still read. Comes at most once */
+    PEREGRINE_HALF_CLOSED = 6,  /* the peer has ended its sending side; see below. Comes at most once */
     PEREGRINE_MESSAGE = 7,      /* a whole WebSocket message; PEREGRINE_TEXT in flags if it is text (valid UTF-8) */
     PEREGRINE_CLOSED = 8,       /* the WebSocket ended: `code` is its close code, `bytes` the peer's reason, `reason` ours; ticket gone */
     PEREGRINE_STOPPED = 9,      /* after peregrine_drain()/peregrine_cut(): no connection is left */
@@ -267,6 +267,12 @@ enum peregrine_event_kind {
     PEREGRINE_LINES = 11,       /* `bytes` are whole lines of an access log that has neither path nor descriptor */
     PEREGRINE_FLUSHED = 12      /* everything queued is with the kernel, after peregrine_flush() said PEREGRINE_BLOCKED */
 };
+
+/* PEREGRINE_HALF_CLOSED. A peer that has ended its sending side has mostly gone, and may as well wait for its answer: nobody can tell, and
+ * the engine leaves the choice to the host. It goes on as before. What was sent before the end can still be read; a request that turns out
+ * to be cut short by it ends with PEREGRINE_ABORTED and PEREGRINE_CLIENT_CLOSED. What is answered goes out, under the limits of every
+ * response, and the connection closes after the last answer; a peer that has gone resets it then. A host that rather gives up calls
+ * peregrine_abort(). Does not come for WebSockets, which end with it. */
 
 /* Event flags */
 enum {

@@ -273,6 +273,7 @@ pub const Log = struct {
     eofs: u32 = 0,
     resets: u32 = 0,
     sents: u32 = 0,
+    endings: u32 = 0,
 };
 
 /// Runs rounds and keeps a record. Tokens are indexes of `logs`.
@@ -335,6 +336,12 @@ pub fn Stage(comptime Harness: type) type {
                         .reset => log.resets += 1,
                     }
                     try testing.expect(log.eofs <= 1);
+                },
+                .ending => |some| {
+                    const log = &self.logs[some.token];
+                    try testing.expectEqual(@as(u32, 0), log.eofs + log.resets);
+                    log.endings += 1;
+                    try testing.expectEqual(@as(u32, 1), log.endings);
                 },
                 .sent => |some| self.logs[some.token].sents += 1,
                 .woken => self.wakes += 1,

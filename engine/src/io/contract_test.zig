@@ -228,6 +228,38 @@ test "contract: a half-closed peer still gets its answer" {
     try everywhere(answersHalfClose);
 }
 
+fn tellsEnding(comptime Harness: type) !void {
+    // Nothing unread before the end, a little, and more than a receive takes.
+    for ([_]usize{ 0, 5, 50_000 }) |unread| for ([_]bool{ false, true }) |ends_first| {
+        var stage: Stage(Harness) = try .init(.{ .receive_buffer_bytes = 1000 });
+        defer stage.deinit();
+        const listener = try stage.harness.listen();
+        var peer, const socket = try stage.join(listener, 3);
+        defer peer.close();
+        const log = &stage.logs[3];
+        const bytes = try pattern(unread);
+        defer testing.allocator.free(bytes);
+        if (!ends_first) stage.harness.io.pause(socket);
+        var written: usize = 0;
+        while (written < unread) written += try peer.write(bytes[written..]);
+        peer.shutdown();
+        if (ends_first) stage.harness.io.pause(socket);
+        while (log.endings == 0) try stage.round();
+        try stage.quiet();
+        try testing.expectEqual(@as(u32, 0), log.eofs);
+        stage.harness.io.resumeReading(socket);
+        while (log.eofs == 0) try stage.round();
+        try testing.expectEqualSlices(u8, bytes, log.bytes.items);
+        stage.harness.io.pause(socket);
+        try stage.quiet();
+        try testing.expectEqual(@as(u32, 1), log.endings);
+    };
+}
+
+test "contract: of the end of a paused peer there is word, once, and everything before it can still be read" {
+    try everywhere(tellsEnding);
+}
+
 fn reportsReset(comptime Harness: type) !void {
     if (!Harness.can_reset) return;
     const Way = enum { reading, paused, after_eof };

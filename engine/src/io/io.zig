@@ -19,7 +19,7 @@
 //! - `received` bytes live in the io's one receive buffer until the next call of `next` or `wait`.
 //! - `ended` comes after all received bytes. `eof` at most once (the peer ended its sending side, we may still send), then
 //!   `reset` at most once (the connection is dead: nothing but `close` makes sense), and nothing after a reset. A paused socket
-//!   keeps its eof until it is resumed. A reset may come while paused, or after a failed send, and then overtakes bytes that were not
+//!   keeps its eof until it is resumed; that there is one, `ending` tells at most once. A reset may come while paused, or after a failed send, and then overtakes bytes that were not
 //!   delivered yet: they are lost, and nobody could be answered anyway.
 //! - `send` answers at once. `sent` less than everything, or `blocked`: a `sent` event follows when there is room again. `failed`:
 //!   an `ended` reset follows, so that a caller may clean up in one place; one that closes at once hears nothing more.
@@ -116,6 +116,8 @@ pub const Event = union(enum) {
     accept_failed: struct { listener: u32, exhausted: bool, errno: u16 },
     /// The peer sent bytes (at least one). They live until the next call of `next` or `wait`.
     received: struct { token: Token, bytes: []u8 },
+    /// A paused socket's peer has ended its sending side. What it sent before waits, if there is anything, and the eof behind it.
+    ending: struct { token: Token },
     /// The peer will send nothing more. `errno` is 0 for eof.
     ended: struct { token: Token, how: Ended, errno: u16 },
     /// After a send that was cut short: there is room again.

@@ -494,7 +494,7 @@ pub fn Readiness(comptime Poller: type) type {
                 const code = sys.takeError(@intCast(index));
                 if (code != .SUCCESS) return entry.end(.reset, sys.number(code));
             }
-            return null;
+            return entry.takeEnding();
         }
 
         inline fn receive(self: *Self, index: u32) ?Event {

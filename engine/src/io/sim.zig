@@ -443,7 +443,9 @@ pub const Sim = struct {
         }
         const link = &self.links.items[slot.link];
         if (link.peers == .reset or self.hasRoomAgain(slot)) return true;
-        return slot.phase == .open and !slot.paused and (link.peers == .shut or link.to_us.unread().len > 0);
+        if (slot.phase != .open) return false;
+        if (slot.paused) return link.peers == .shut and !slot.ending_told;
+        return link.peers == .shut or link.to_us.unread().len > 0;
     }
 
     fn hasRoomAgain(self: *const Sim, slot: *const Slot) bool {
@@ -468,6 +470,10 @@ pub const Sim = struct {
             @memcpy(self.buffer[0..count], there[0..count]);
             link.to_us.consume(count);
             return .{ .received = .{ .token = slot.token, .bytes = self.buffer[0..count] } };
+        }
+        if (slot.phase == .open and slot.paused and link.peers == .shut) {
+            slot.ending_told = true;
+            return .{ .ending = .{ .token = slot.token } };
         }
         return switch (link.peers) {
             .open => unreachable, // not due
@@ -551,6 +557,7 @@ const Slot = struct {
     token: Token = 0,
     link: u32 = 0,
     paused: bool = false,
+    ending_told: bool = false,
     stall: Stall = .none,
 
     const Phase = union(enum) { vacant, accepted, open, eof, dying: u16, dead };

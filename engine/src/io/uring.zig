@@ -462,7 +462,10 @@ pub const Uring = struct {
         if (entry.phase == .eof or entry.flags.paused) {
             if (entry.end == .reset) return entry.finish(.reset, entry.end.reset);
             self.watchTrouble(index);
-            return null;
+            const ending = entry.phase == .open and (entry.end == .eof or entry.flags.peer_shut);
+            if (!ending or entry.flags.ending_told) return null;
+            entry.flags.ending_told = true;
+            return .{ .ending = .{ .token = entry.token } };
         }
         if (entry.pieces.count > 0 and entry.round == self.round) {
             self.endTurn(index);

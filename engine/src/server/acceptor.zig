@@ -62,7 +62,7 @@ pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
                 },
                 .accept_failed => |failure| self.pause(failure.errno),
                 .woken => {},
-                .received, .ended, .sent => unreachable, // no socket was added
+                .received, .ending, .ended, .sent => unreachable, // no socket was added
             };
             self.tryResume();
         }

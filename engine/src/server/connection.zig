@@ -25,8 +25,7 @@ pub const Connection = struct {
     phase: Phase,
     /// The kernel took less than it was given; it will say when there is room.
     output: union(enum) { open, blocked: Blockage } = .open,
-    /// The peer has ended its sending side.
-    peer_ended: bool = false,
+    sending: PeerSide = .open,
     /// In the worker's list of connections with output or input to look at before it waits again.
     corked: bool = false,
     /// It came in over the limit of connections: the health path is all that it may ask for.
@@ -85,6 +84,15 @@ pub const Connection = struct {
         lingering: struct { since: u64 },
         /// The socket is closed, the slot is about to be given back.
         closed,
+    };
+
+    /// The peer's sending side.
+    pub const PeerSide = enum {
+        open,
+        /// It is ended, and what came before the end is not read to there yet.
+        ending,
+        /// The end was read: nothing comes behind what is in `input`.
+        ended,
     };
 
     /// The peer's address as logs name it.

@@ -63,6 +63,8 @@ pub const Exchange = struct {
     body_bytes: u64 = 0,
     /// A file range is the last piece of the body: only sending it shows whether it can be read.
     ends_with_file: bool = false,
+    /// The host was told that the peer has ended its sending side.
+    half_closed: bool = false,
     /// The engine answers in place of the host.
     refused: bool = false,
     /// What the access log keeps of the request.

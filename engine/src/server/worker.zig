@@ -14,7 +14,7 @@
 //!     fn aborted(host, worker, *Exchange, Reason) void                  it will not be sent; the ticket dies with the call
 //!     fn message(host, worker, *Exchange, kind, []const u8) void        a whole WebSocket message
 //!     fn closed(host, worker, *Exchange, websocket.Close, ?Reason) void  the WebSocket ended; a reason if it was not the peer's close; the ticket dies
-//!     fn halfClosed(host, worker, *Exchange) void
+//!     fn halfClosed(host, worker, *Exchange) void       the peer sends no more; what it sent before may still come
 //!     fn stopped(host, worker) void                                     after drain() or cut(): nothing is left
 //!     fn notice(host, worker, Level, text) void
 //!     fn lines(host, worker, []const u8) void                           optional: access log lines, if the log's target is the host
@@ -261,7 +261,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const adopt = accepting.adopt;
 
         pub const setHealthPath = health_part.setHealthPath;
-
         pub const setAccessLog = access_part.setAccessLog;
         pub const reopenAccessLog = access_part.reopenAccessLog;
 
@@ -323,6 +322,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteTurnedAway = access_part.noteTurnedAway;
         pub const noteRefusedByPorter = access_part.noteRefusedByPorter;
         pub const peerEnded = input.peerEnded;
+        pub const cutShort = input.cutShort;
         pub const queueRejection = accepting.queueRejection;
         pub const peerOfExchange = output.peerOfExchange;
         pub const queued = output.queued;
@@ -401,6 +401,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     input.receive(w, peer, received.bytes);
                     w.depart();
                 },
+                .ending => |ending| if (w.peerOf(ending.token)) |peer| input.peerEnding(w, peer),
                 .ended => |ended| if (w.peerOf(ended.token)) |peer| input.peerEnded(w, peer, ended.how),
                 .sent => |sent| if (w.peerOf(sent.token)) |peer| output.writable(w, peer),
                 .woken => {},

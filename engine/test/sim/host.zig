@@ -38,6 +38,7 @@ const Job = struct {
     body: std.ArrayList(u8) = .empty,
     body_complete: bool = false,
     body_asked: bool = false,
+    half_closed: bool = false,
     /// Messages to send back, oldest first.
     messages: std.ArrayList(Message) = .empty,
     paused: bool = false,
@@ -175,7 +176,10 @@ pub const Host = struct {
         host.meddle(worker);
     }
 
-    pub fn halfClosed(host: *Host, worker: *Worker, _: *per.Exchange) void {
+    pub fn halfClosed(host: *Host, worker: *Worker, exchange: *per.Exchange) void {
+        const job = host.find(exchange.ticket);
+        assert(!job.half_closed and exchange.websocket == null);
+        job.half_closed = true;
         host.meddle(worker);
     }
 

@@ -213,6 +213,25 @@ test "a client's close_notify half-closes: its last request is answered, then th
     }
 }
 
+test "requests and the end in one flight: all are answered, but for one that the end cuts short" {
+    for (0..seeds) |seed| for ([_]bool{ true, false }) |whole| {
+        var scene: Scene = try .init(secure(), trusting, .{ .seed = seed, .block_permille = 0, .partial_send_permille = 0 });
+        defer scene.deinit();
+        var client = try scene.connect();
+        defer client.deinit();
+        try client.settle();
+        try client.session.write("GET /size/7 HTTP/1.1\r\nHost: h\r\n\r\n", client.sink());
+        const head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: ";
+        try client.session.write(if (whole) head ++ "8\r\n\r\n" else head ++ "9\r\n\r\n", client.sink());
+        try client.session.write("the body", client.sink());
+        try client.session.shutdown(client.sink());
+        try client.settle();
+        const answers = std.mem.count(u8, client.plaintext.items, "HTTP/1.1 200 OK\r\n");
+        try testing.expectEqual(@as(usize, if (whole) 2 else 1), answers);
+        try testing.expectEqual(0, scene.simulation.worker().statistics().connections);
+    };
+}
+
 test "HTTP without TLS gets a 400 in words, rubbish an alert" {
     var scene: Scene = try .init(secure(), trusting, .{});
     defer scene.deinit();

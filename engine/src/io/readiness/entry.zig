@@ -32,6 +32,8 @@ pub const Entry = struct {
         readable: bool = false,
         /// The kernel reported an end or an error, which it will not report again.
         ending: bool = false,
+        /// An `ending` was delivered.
+        ending_told: bool = false,
         /// The kernel reported an error.
         failed: bool = false,
         /// A send was cut short and the kernel has not reported room since.
@@ -42,7 +44,7 @@ pub const Entry = struct {
         watches_room: bool = false,
         /// Our sending side is ended.
         send_shut: bool = false,
-        _: u7 = 0,
+        _: u6 = 0,
     };
 
     /// What names it to the kernel; `index` is its own.
@@ -55,6 +57,13 @@ pub const Entry = struct {
         self.phase = .after(how);
         self.flags.readable = false;
         return .{ .ended = .{ .token = self.token, .how = how, .errno = errno } };
+    }
+
+    /// What a paused socket says of an end that the kernel has reported: once, and before the end itself.
+    pub fn takeEnding(self: *Entry) ?io.Event {
+        if (self.phase != .open or !self.flags.ending or self.flags.ending_told) return null;
+        self.flags.ending_told = true;
+        return .{ .ending = .{ .token = self.token } };
     }
 
     comptime {

@@ -7,6 +7,7 @@ const sending = @import("sending.zig");
 const Completion = @import("ring.zig").Completion;
 const Entry = @import("entry.zig").Entry;
 const Label = @import("ring.zig").Label;
+const Ring = @import("ring.zig").Ring;
 const Uring = @import("../uring.zig").Uring;
 
 /// One completion.
@@ -34,8 +35,10 @@ pub fn note(uring: *Uring, completion: Completion) void {
             // A receive that is under way reports it itself.
             if (entry.flags.receives or entry.end != .none) return;
             const code = sys.takeError(@intCast(label.index));
-            if (code == .SUCCESS) return;
-            entry.end = .{ .reset = sys.number(code) };
+            if (code == .SUCCESS) {
+                if (completion.res <= 0 or completion.res & Ring.peer_shut == 0) return;
+                entry.flags.peer_shut = true;
+            } else entry.end = .{ .reset = sys.number(code) };
             uring.enqueue(label.index);
         },
     }

@@ -57,11 +57,15 @@ pub const Entry = struct {
         send_shut: bool = false,
         /// The kernel will tell of errors.
         watches_trouble: bool = false,
+        /// The kernel said that the peer has ended its sending side, before the end itself is received.
+        peer_shut: bool = false,
+        /// An `ending` was delivered.
+        ending_told: bool = false,
         /// Something was sent.
         has_sent: bool = false,
         /// The kernel has it in its table.
         attached: bool = false,
-        _: u4 = 0,
+        _: u2 = 0,
     };
 
     /// The name of one of its operations.

@@ -26,7 +26,7 @@ pub const Label = packed struct(u64) {
         block,
         /// There is room to send.
         room,
-        /// An error or hang-up on a socket that is not being read.
+        /// An error or hang-up on a socket that is not being read, or the end of what its peer sends.
         trouble,
         waker,
         timer,
@@ -165,9 +165,12 @@ pub const Ring = struct {
         room,
         /// Each time that something becomes readable.
         readable,
-        /// Each time that an error or a hang-up is reported.
+        /// Each time that an error, a hang-up or the end of what the peer sends is reported.
         trouble,
     };
+
+    /// What a poll says when the peer has ended its sending side.
+    pub const peer_shut = 0x2000; // POLLRDHUP, which std.os.linux.POLL does not have
 
     /// A completion when a descriptor is ready.
     pub fn poll(ring: *Ring, fd: sys.Fd, what: Poll, label: Label) void {
@@ -175,7 +178,7 @@ pub const Ring = struct {
         const mask: u32 = switch (what) {
             .room => linux.POLL.OUT,
             .readable => linux.POLL.IN,
-            .trouble => 0, // errors are always reported
+            .trouble => peer_shut, // errors are always reported
         };
         // The kernel wants its two halves swapped on big-endian machines.
         sqe.rw_flags = if (@import("builtin").cpu.arch.endian() == .big) std.math.rotl(u32, mask, 16) else mask;

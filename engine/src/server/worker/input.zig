@@ -34,6 +34,7 @@ pub fn Input(comptime W: type) type {
             }
             w.pumping = peer;
             const used = parse(w, peer, unread);
+            if (connection.sending != .open) noteHalfClose(w, peer, used == unread.len);
             w.pumping = null;
             if (connection.phase == .closed) return w.release(peer);
             if (held) {
@@ -78,6 +79,7 @@ pub fn Input(comptime W: type) type {
                 switch (step.event) {
                     .need_more => {
                         if (connection.phase == .idle) connection.phase = .{ .head = .{ .since = w.now } };
+                        cutShort(w, peer);
                         break;
                     },
                     .request => begin(w, peer),
@@ -112,7 +114,7 @@ pub fn Input(comptime W: type) type {
             if (w.head.upgrade) {
                 if (w.noteHandshake(exchange)) |refusal| return w.refuseHandshake(peer, exchange, refusal);
             }
-            if (w.stopping != .no or connection.peer_ended) connection.session.closeAfterResponse();
+            if (w.stopping != .no) connection.session.closeAfterResponse();
             w.host.request(w, exchange, &w.head);
         }
 
@@ -186,25 +188,57 @@ pub fn Input(comptime W: type) type {
             if (w.flush(peer)) w.settle(peer);
         }
 
+        /// More bytes are needed than there are: nothing to wait for if the peer's end was read.
+        pub fn cutShort(w: *W, peer: *Peer) void {
+            if (peer.connection.sending == .ended) w.fail(peer, .client_closed);
+        }
+
+        /// The peer's end is known, and what came before it was parsed as far as it is welcome. Whoever answers is told; a request that came
+        /// together with the end comes first.
+        fn noteHalfClose(w: *W, peer: *Peer, is_last: bool) void {
+            const connection = &peer.connection;
+            const exchange = switch (connection.phase) {
+                .exchange => |exchange| exchange,
+                else => return,
+            };
+            // A WebSocket needs both directions: it ends with what its peer sent before.
+            if (exchange.websocket != null) return;
+            if (connection.sending == .ended and is_last) connection.session.closeAfterResponse();
+            if (exchange.half_closed) return;
+            exchange.half_closed = true;
+            // It may have closed only its sending side, and gets its answer then. Probes tell if it is gone altogether.
+            w.io.probe(peer.socket);
+            w.host.halfClosed(w, exchange);
+        }
+
+        /// The peer has ended its sending side behind bytes that nobody reads for now: the body of a request, further requests.
+        pub fn peerEnding(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            if (connection.sending != .open) return;
+            connection.sending = .ending;
+            noteHalfClose(w, peer, false);
+        }
+
         /// The peer ended its sending side, or the connection died.
         pub fn peerEnded(w: *W, peer: *Peer, how: io_room.Ended) void {
             const connection = &peer.connection;
-            if (how == .reset) return w.fail(peer, if (connection.peer_ended) .client_closed else .read_error);
+            if (how == .reset) return w.fail(peer, if (connection.sending == .open) .read_error else .client_closed);
             // Over TLS the end of the session comes first.
-            if (connection.peer_ended) return;
-            connection.peer_ended = true;
+            if (connection.sending == .ended) return;
+            connection.sending = .ended;
             switch (connection.phase) {
                 .proxy_header, .handshake, .head, .draining, .lingering => w.close(peer),
                 .idle, .farewell => w.settle(peer),
                 .exchange => |exchange| {
                     // Its last word was read, and its answer comes with the next round.
                     if (exchange.openWebSocket()) |websocket| if (websocket.ending != null) return;
+                    const all_read = connection.input.isEmpty();
+                    const awaits_accept = exchange.websocket != null and exchange.openWebSocket() == null;
                     // A WebSocket, asked for or open, needs both directions, and half a request is none.
-                    if (exchange.websocket != null or !exchange.inputComplete()) return w.fail(peer, .client_closed);
-                    // It may have closed only its sending side, and gets its answer then. Probes tell if it is gone altogether.
-                    w.io.probe(peer.socket);
-                    connection.session.closeAfterResponse();
-                    w.host.halfClosed(w, exchange);
+                    if (awaits_accept or (all_read and !exchange.inputComplete())) return w.fail(peer, .client_closed);
+                    // What is there may be all that is missing: the next look at it tells.
+                    if (!all_read and connection.wantsInput()) w.cork(peer);
+                    noteHalfClose(w, peer, all_read);
                 },
                 .closed => unreachable,
             }

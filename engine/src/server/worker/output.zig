@@ -348,7 +348,7 @@ pub fn Output(comptime W: type) type {
 
         /// The connection died under a send; false, for `flush`.
         pub fn sendFailed(w: *W, peer: *Peer) bool {
-            w.fail(peer, if (peer.connection.peer_ended) .client_closed else .write_error);
+            w.fail(peer, if (peer.connection.sending == .open) .write_error else .client_closed);
             return false;
         }
 
@@ -372,12 +372,12 @@ pub fn Output(comptime W: type) type {
                     const tunnel = connection.tunnel orelse return linger(w, peer);
                     if (w.sayGoodbye(peer, tunnel)) return linger(w, peer);
                 },
-                .idle => if ((w.stopping != .no or connection.peer_ended) and connection.input.isEmpty() and connection.isFlushed()) {
+                .idle => if ((w.stopping != .no or connection.sending == .ended) and connection.input.isEmpty() and connection.isFlushed()) {
                     const tunnel = connection.tunnel orelse return w.close(peer);
                     if (w.sayGoodbye(peer, tunnel)) return w.close(peer);
                     connection.phase = .farewell;
                 },
-                .head => if (connection.peer_ended) return w.close(peer),
+                .head => if (connection.sending == .ended) return w.close(peer),
                 .proxy_header, .handshake, .draining, .lingering => {},
             }
             w.arm(peer);
@@ -413,7 +413,7 @@ pub fn Output(comptime W: type) type {
         fn linger(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
             connection.input.deinit(&w.pool);
-            if (connection.peer_ended) return w.close(peer);
+            if (connection.sending == .ended) return w.close(peer);
             // Where the kernel makes TLS records, the end would overtake one that waits for room; close_notify has said it already.
             const by_kernel = if (connection.tunnel) |tunnel| tunnel.session.isSealedByKernel() else false;
             if (!by_kernel) w.io.shutdownSend(peer.socket);

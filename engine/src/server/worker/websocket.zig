@@ -135,14 +135,18 @@ pub fn Live(comptime W: type) type {
         pub fn feedWebSocket(w: *W, peer: *Peer, websocket: *WebSocket, unread: []u8, used: *usize) bool {
             const connection = &peer.connection;
             const exchange = connection.phase.exchange;
-            if (unread.len == 0) return false;
+            if (unread.len == 0) {
+                w.cutShort(peer);
+                return false;
+            }
             exchange.active_at = w.now;
             const step = websocket.feed(unread, &connection.outbox, &w.pool, &w.compression) catch {
                 w.fail(peer, .server_error);
                 return false;
             };
             switch (step.event) {
-                .need_more, .handled => {},
+                .need_more => w.cutShort(peer),
+                .handled => {},
                 .message => |message| {
                     w.host.message(w, exchange, message.kind, message.bytes);
                     // Unless the host has ended it.
