@@ -113,7 +113,7 @@ sub learns {
     ok($server->wait_for_log(qr/^$name: sse\.disconnect $reason\n/m), "the application learns of it: $reason")
         or diag $server->log;
     ok($server->wait_for_log(qr/^$name again: sse\.disconnect $reason\n/m), '... as often as it asks');
-    ok($server->wait_for_log(qr/^$name send: done$/m),                      '... and $send does nothing any more');
+    ok($server->wait_for_log(qr/^$name send: done$/m),                      '... and $send raises nothing');
     return;
 }
 
@@ -126,7 +126,7 @@ subtest 'the client' => sub {
     $stream->message;
     $stream->half_close;
     learns('half-closed', 'client_closed');
-    is($stream->ending, 'terminated', 'a client that only stopped sending reads the end of the stream');
+    is($stream->ending, 'terminated', '... a client that only stopped sending reads the end of the stream');
     $stream = TestStream->open($port, '/quiet?reset');
     $stream->message;
     $stream->reset;
@@ -152,7 +152,7 @@ subtest 'a client that stopped sending before the answer' => sub {
     my $stream = TestStream->open($port, '/late?stream')->half_close;
     is($stream->head->{status}, 200,          'gets the start of a stream');
     is($stream->ending,         'terminated', '... and its end');
-    ok($server->wait_for_log(qr/^late send: done$/m), '... what is sent after that goes nowhere');
+    ok($server->wait_for_log(qr/^late send: done$/m), '... what is sent meanwhile raises nothing');
     learns('late', 'client_closed');
 };
 

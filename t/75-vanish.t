@@ -85,8 +85,7 @@ my $port = $server->port;
 
 my $accept = "Host: h\r\nAccept: text/event-stream\r\n";
 
-# Per state: what a client sends, whether it waits for something, and how it goes. (One that closes politely before it was answered may only
-# have stopped sending; it takes the kernel's probes, and longer than this test, to find that it is gone.)
+# Per state: what a client sends, whether it waits for something, and how it goes.
 my @states = (
     [ "GET /stream HTTP/1.1\r\n$accept",                                    0, 'close' ],    # in the middle of its head
     [ "GET /undecided HTTP/1.1\r\n$accept\r\n",                             0, 'reset' ],
@@ -99,6 +98,8 @@ my @states = (
     [ "GET /decline HTTP/1.1\r\n$accept\r\n",                                   1, 'reset' ],
     [ "GET /decline HTTP/1.1\r\n$accept\r\n",                                   0, 'half_close' ],
     [ "GET /response HTTP/1.1\r\nHost: h\r\n\r\n",                              1, 'reset' ],
+    [ "GET /response HTTP/1.1\r\nHost: h\r\n\r\n",                              1, 'close' ],
+    [ "GET /undecided HTTP/1.1\r\n$accept\r\n",                                 0, 'close' ],
     [ "GET /stream HTTP/1.1\r\n$accept\r\nGET /stream HTTP/1.1\r\n$accept\r\n", 1, 'close' ],
 );
 my $flood = [ "GET /flood HTTP/1.1\r\n$accept\r\n", 1, 'reset' ];

@@ -50,7 +50,7 @@ static SV *reason_text(pTHX_ const px_exchange *exchange) {
 
 /* The reason of an abnormal end as a mortal string; undef otherwise. */
 SV *px_connection_reason(pTHX_ const px_exchange *exchange) {
-    return exchange->end == PX_END_DISCONNECTED ? sv_2mortal(reason_text(aTHX_ exchange)) : &PL_sv_undef;
+    return px_exchange_is_left(exchange) ? sv_2mortal(reason_text(aTHX_ exchange)) : &PL_sv_undef;
 }
 
 static bool is_cancelled(pTHX_ px_exchange *exchange, SV *future) {
@@ -63,10 +63,20 @@ static bool is_cancelled(pTHX_ px_exchange *exchange, SV *future) {
 SV *px_connection_disconnect_future(pTHX_ px_exchange *exchange) {
     SV *kept = exchange->disconnect_future;
     if (kept && !is_cancelled(aTHX_ exchange, kept)) return newSVsv(kept);
-    if (exchange->end == PX_END_DISCONNECTED) return px_future_done(aTHX_ exchange->worker, reason_text(aTHX_ exchange));
+    if (px_exchange_is_left(exchange)) return px_future_done(aTHX_ exchange->worker, reason_text(aTHX_ exchange));
     exchange->disconnect_future = px_future_pending(aTHX_ exchange->worker);
     SvREFCNT_dec(kept);
     return newSVsv(exchange->disconnect_future);
+}
+
+/* A new reference to a Future that resolves when nothing goes out any more that is sent: the response is complete, or the peer gone and
+ * not only for the application. */
+SV *px_connection_gone_future(pTHX_ px_exchange *exchange) {
+    if (!px_exchange_delivers(exchange)) return px_future_done(aTHX_ exchange->worker, NULL);
+    SV *future = px_future_pending(aTHX_ exchange->worker);
+    if (!exchange->feeders) exchange->feeders = newAV();
+    av_push(exchange->feeders, newSVsv(future));
+    return future;
 }
 
 /* The state says so already: tell the Future, then the callbacks. */

@@ -164,6 +164,7 @@ static void clear_request(pTHX_ px_exchange *exchange) {
     clear(aTHX_ (SV **)&exchange->receivers);
     clear(aTHX_ (SV **)&exchange->senders);
     clear(aTHX_ (SV **)&exchange->flushers);
+    clear(aTHX_ (SV **)&exchange->feeders);
     clear(aTHX_ & exchange->app_future);
     clear(aTHX_ (SV **)&exchange->app_scope);
     clear(aTHX_ & exchange->disconnect_future);
@@ -285,8 +286,8 @@ static void wait_for_app(pTHX_ px_exchange *exchange, SV *future) {
  * anything or keeps a handle. Then its parts serve the next request of the batch while they are still in the processor's cache. */
 static bool unobserved(const px_exchange *exchange) {
     return !exchange->app_running && exchange->ticket_live && !exchange->named && exchange->response == PX_RESPONSE_COMPLETE &&
-           exchange->end == PX_END_OPEN && !exchange->senders && !exchange->flushers && !exchange->receiver &&
-           !exchange->disconnect_future && !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water &&
+           exchange->end == PX_END_OPEN && !exchange->senders && !exchange->flushers && !exchange->feeders &&
+           !exchange->receiver && !exchange->disconnect_future && !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water &&
            !exchange->on_drain && recyclable(exchange);
 }
 
@@ -345,11 +346,10 @@ static SV *refusal_of_check(pTHX_ px_worker *worker, SV *event) {
     return SvOK(problem) ? px_future_invalid(aTHX_ worker, "%" SVf, SVfARG(problem)) : NULL;
 }
 
-/* Finds the handler of an event's type and runs it. Returns a new reference to a Future. */
-SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event) {
+/* Finds the handler of an event's type and runs it. */
+static SV *take_event(pTHX_ px_exchange *exchange, SV *event) {
     px_worker *worker = exchange->worker;
     SvGETMAGIC(event);
-    if (exchange->end == PX_END_DISCONNECTED) return px_future_done(aTHX_ worker, NULL);
     if (!SvROK(event) || SvTYPE(SvRV(event)) != SVt_PVHV)
         return px_future_invalid(aTHX_ worker, "$send: an event must be a hash reference");
     HV *hash = (HV *)SvRV(event);
@@ -364,6 +364,17 @@ SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event) {
     }
     return px_future_invalid(aTHX_ worker, "$send: unknown event type '%" SVf "' in a scope of type %s", SVfARG(type),
                              exchange->kind->name);
+}
+
+/* $send: a new reference to a Future. An application that races the end of its peer is told of nothing that it does wrong after that. */
+SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event) {
+    px_worker *worker = exchange->worker;
+    if (exchange->end == PX_END_DISCONNECTED) return px_future_done(aTHX_ worker, NULL);
+    SV *future = take_event(aTHX_ exchange, event);
+    SV *failure = NULL;
+    if (!px_exchange_is_left(exchange) || px_future_look(aTHX_ worker->cx, future, &failure) != PX_FUTURE_FAILED) return future;
+    SvREFCNT_dec_NN(future);
+    return px_future_done(aTHX_ worker, NULL);
 }
 
 /* ---- Ends ------------------------------------------------------------------------------------------------------------------------ */
@@ -396,28 +407,48 @@ static void report_idle(pTHX_ px_exchange *exchange) {
     px_exchange_tell(aTHX_ exchange, "_idle_timeout", &PL_sv_undef, exchange->kind->name);
 }
 
+/* Nothing that the application sends goes out any more: those who wait for that go on. */
+static void release_waiting(pTHX_ px_exchange *exchange) {
+    px_worker *worker = exchange->worker;
+    px_future_resolve_all(aTHX_ worker, &exchange->senders);
+    px_future_resolve_all(aTHX_ worker, &exchange->flushers);
+    px_future_resolve_all(aTHX_ worker, &exchange->feeders);
+    px_receive_serve(aTHX_ exchange);
+}
+
 /* The request ended before its response was delivered. Order of effects: PAGI::Spec::Www, State Transition Order. */
 void px_exchange_disconnect(pTHX_ px_exchange *exchange, uint32_t reason) {
-    if (exchange->end != PX_END_OPEN) return;
+    const bool told = px_exchange_is_left(exchange);
+    if (!px_exchange_delivers(exchange)) return;
     px_exchange_hold(exchange);
     exchange->end = PX_END_DISCONNECTED;
-    exchange->reason = reason;
+    if (!told) exchange->reason = reason;
     if (reason == PEREGRINE_IDLE_TIMEOUT) report_idle(aTHX_ exchange);
+    if (!told) px_connection_disconnected(aTHX_ exchange);
+    release_waiting(aTHX_ exchange);
+    px_exchange_unhold(aTHX_ exchange);
+}
+
+/* The peer has ended its side in the middle of the request. Whether it still reads nobody can tell. */
+void px_exchange_half_closed(pTHX_ px_exchange *exchange) {
+    if (exchange->end != PX_END_OPEN) return;
+    px_exchange_hold(exchange);
+    exchange->end = PX_END_HALF_CLOSED;
+    exchange->reason = PEREGRINE_CLIENT_CLOSED;
     px_connection_disconnected(aTHX_ exchange);
-    px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
-    px_future_resolve_all(aTHX_ exchange->worker, &exchange->flushers);
     px_receive_serve(aTHX_ exchange);
     px_exchange_unhold(aTHX_ exchange);
 }
 
 /* The response is complete and with the kernel. */
 void px_exchange_complete(pTHX_ px_exchange *exchange) {
-    if (exchange->end != PX_END_OPEN) return;
+    if (exchange->end != PX_END_OPEN) {
+        px_exchange_disconnect(aTHX_ exchange, exchange->reason);
+        return;
+    }
     px_exchange_hold(exchange);
     exchange->end = PX_END_COMPLETED;
     px_connection_completed(aTHX_ exchange);
-    px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
-    px_future_resolve_all(aTHX_ exchange->worker, &exchange->flushers);
-    px_receive_serve(aTHX_ exchange);
+    release_waiting(aTHX_ exchange);
     px_exchange_unhold(aTHX_ exchange);
 }

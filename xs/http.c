@@ -2,7 +2,7 @@
 #include "peregrine_xs.h"
 
 static SV *http_last_event(pTHX_ px_exchange *exchange) {
-    if (exchange->end == PX_END_OPEN && exchange->response != PX_RESPONSE_COMPLETE) return NULL;
+    if (px_request_goes_on(exchange) && exchange->response != PX_RESPONSE_COMPLETE) return NULL;
     return px_request_event(aTHX_ exchange, PX_KEY_HTTP_DISCONNECT);
 }
 

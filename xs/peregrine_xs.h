@@ -180,7 +180,6 @@ typedef struct px_kind {
     /* For request.c: the type of events with the request's body, and the event after which there is none (NULL: not yet). */
     enum px_key request_event;
     SV *(*last_event)(pTHX_ px_exchange *exchange);
-    void (*half_closed)(pTHX_ px_exchange *exchange); /* the peer sends no more; NULL: that changes nothing */
     void (*shut_down)(pTHX_ px_exchange *exchange);   /* the server stops; NULL: the exchange may go on to its end */
 } px_kind;
 
@@ -282,7 +281,14 @@ typedef struct px_scope {
 
 typedef enum { PX_REQUEST_MORE, PX_REQUEST_LAST, PX_REQUEST_DELIVERED } px_request_state;
 typedef enum { PX_RESPONSE_NONE, PX_RESPONSE_STARTED, PX_RESPONSE_TRAILERS_DUE, PX_RESPONSE_COMPLETE } px_response_state;
-typedef enum { PX_END_OPEN, PX_END_COMPLETED, PX_END_DISCONNECTED } px_end_state;
+
+/* How a request ended for its application. */
+typedef enum {
+    PX_END_OPEN,
+    PX_END_COMPLETED,    /* its response was delivered */
+    PX_END_HALF_CLOSED,  /* the peer sends no more: disconnected for the application, but the peer may read, so what is sent goes out */
+    PX_END_DISCONNECTED, /* and nothing goes out any more */
+} px_end_state;
 
 typedef enum {
     PX_SOCKET_CONNECTING, /* the handshake is not answered */
@@ -307,7 +313,6 @@ typedef struct px_socket {
 /* What an exchange of the sse kind has besides. */
 typedef struct px_stream {
     enum { PX_STREAM_UNDECIDED, PX_STREAM_CHOSEN, PX_STREAM_DECLINED } answer; /* with a stream, or with an ordinary response */
-    bool peer_ended;  /* the peer sends no more */
     SV *comment;      /* of an sse.keepalive that came before sse.start, as it goes out, or NULL */
     uint32_t comment_ms;
     SV *close_reason; /* what the application gave as the reason for closing, or NULL */
@@ -347,12 +352,23 @@ struct px_exchange {
     AV *receivers;  /* the others, oldest first, or NULL */
     AV *senders;    /* pending Futures of $send, or NULL */
     AV *flushers;   /* those of http.fullflush, or NULL */
+    AV *feeders;    /* those of who reads a body to send it: resolved when nothing goes out any more; or NULL */
     SV *app_future; /* the application's pending Future, or NULL */
     HV *app_scope;  /* what the application was called with, until it is done */
     uint32_t connection_number; /* for messages */
     SV *disconnect_future;
     AV *on_disconnect, *on_complete, *on_high_water, *on_drain;
 };
+
+/* Whether the application has been told that its peer is gone. */
+static inline bool px_exchange_is_left(const px_exchange *exchange) {
+    return exchange->end == PX_END_HALF_CLOSED || exchange->end == PX_END_DISCONNECTED;
+}
+
+/* Whether what the application sends goes out. */
+static inline bool px_exchange_delivers(const px_exchange *exchange) {
+    return exchange->end == PX_END_OPEN || exchange->end == PX_END_HALF_CLOSED;
+}
 
 /* worker.c */
 px_worker *px_worker_new(pTHX_ const peregrine_config *config);
@@ -380,6 +396,7 @@ void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
 void px_exchange_name(px_exchange *exchange);
 void px_exchange_lost(px_exchange *exchange);
 void px_exchange_disconnect(pTHX_ px_exchange *exchange, uint32_t reason);
+void px_exchange_half_closed(pTHX_ px_exchange *exchange);
 void px_exchange_complete(pTHX_ px_exchange *exchange);
 void px_exchange_free(pTHX_ px_exchange *exchange);
 void px_exchange_discard(pTHX_ px_exchange *exchange);
@@ -450,6 +467,7 @@ void px_transport_drained(pTHX_ px_exchange *exchange);
 void px_connection_subscribe(pTHX_ px_exchange *exchange, AV **list, SV *callback, bool now, bool keep, SV *argument);
 SV *px_connection_reason(pTHX_ const px_exchange *exchange);
 SV *px_connection_disconnect_future(pTHX_ px_exchange *exchange);
+SV *px_connection_gone_future(pTHX_ px_exchange *exchange);
 px_exchange *px_exchange_of_object(pTHX_ SV *object);
 
 /* event.c */
@@ -491,6 +509,7 @@ void px_response_returned(pTHX_ px_exchange *exchange, SV *failure);
 
 /* request.c */
 SV *px_request_event(pTHX_ px_exchange *exchange, enum px_key type);
+bool px_request_goes_on(const px_exchange *exchange);
 SV *px_request_next(pTHX_ px_exchange *exchange);
 void px_request_want(pTHX_ px_exchange *exchange);
 void px_request_body(pTHX_ px_exchange *exchange, const peregrine_event *event);

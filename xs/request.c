@@ -33,6 +33,11 @@ static SV *body_event(pTHX_ px_exchange *exchange) {
     return reference;
 }
 
+/* Whether the application may still ask for what its peer sent. One that has ended its side after a whole request is gone only then. */
+bool px_request_goes_on(const px_exchange *exchange) {
+    return exchange->end == PX_END_OPEN || (exchange->end == PX_END_HALF_CLOSED && exchange->request != PX_REQUEST_DELIVERED);
+}
+
 /* What $receive gives next: the last event, or a piece of the body; NULL when there is neither yet. */
 SV *px_request_next(pTHX_ px_exchange *exchange) {
     SV *last = exchange->kind->last_event(aTHX_ exchange);

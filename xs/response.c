@@ -114,14 +114,14 @@ static SV *send_range(pTHX_ px_exchange *exchange, const char *type, int fd, con
     return px_event_outcome(aTHX_ exchange, type, code);
 }
 
-/* Has the server read what the kernel cannot send (PAGI::Server::HandleBody), and send it with $send until the peer is gone. */
+/* Has the server read what the kernel cannot send (PAGI::Server::HandleBody), and send it with $send while that goes out. */
 static SV *send_by_reading(pTHX_ px_exchange *exchange, HV *event) {
     px_worker *worker = exchange->worker;
     if (!worker->engine || !worker->server || !exchange->send) return px_future_done(aTHX_ worker, NULL);
     AV *means = newAV();
     SV *error = NULL;
     av_push(means, newRV_inc((SV *)exchange->send));
-    av_push(means, px_connection_disconnect_future(aTHX_ exchange));
+    av_push(means, px_connection_gone_future(aTHX_ exchange));
     SV *server = sv_2mortal(newRV_inc(worker->server));
     SV *future = px_call(aTHX_ server, "_send_by_reading", sv_2mortal(newRV_inc((SV *)event)), sv_2mortal(newRV_noinc((SV *)means)), &error);
     return future ? future : px_future_failed(aTHX_ worker, newSVsv(error));
@@ -275,7 +275,11 @@ void px_response_returned(pTHX_ px_exchange *exchange, SV *failure) {
         if (died) px_exchange_tell(aTHX_ exchange, "_app_died", failure, "after its response was complete");
         return;
     }
-    if (exchange->end != PX_END_OPEN || exchange->gone) return; /* the client left first: nobody's error */
+    if (exchange->end != PX_END_OPEN || exchange->gone) { /* the client left first: nobody's error */
+        if (failure && !exchange->let_go) px_exchange_tell(aTHX_ exchange, "_app_left", failure, "after its client had gone");
+        if (exchange->end == PX_END_HALF_CLOSED && !exchange->gone) px_response_cut(aTHX_ exchange);
+        return;
+    }
     const bool started = exchange->response != PX_RESPONSE_NONE;
     const char *stage = failure ? (started ? "after its response had started" : "before its response had started")
                                 : (started ? "with its response incomplete" : "without a response");

@@ -1,8 +1,7 @@
 /* sse.c - the sse scope: an event stream, or an ordinary response in its place (PAGI::Spec::Www, Server-Sent Events).
  *
  * Whichever event the application sends first decides: sse.start the stream, sse.http.response.start the response. A stream ends when the
- * application closes it or returns, when the peer stops sending (a client of a stream has nothing to send, so that means that it left),
- * or when the server stops. The connection closes after either answer. */
+ * application closes it or returns, or when the server stops. The connection closes after either answer. */
 #include "peregrine_xs.h"
 
 /* ---- $receive ------------------------------------------------------------------------------------------------------------------- */
@@ -20,8 +19,9 @@ static bool is_declined(const px_exchange *exchange) {
 static SV *sse_last_event(pTHX_ px_exchange *exchange) {
     px_context *cx = exchange->worker->cx;
     SV *reason;
-    if (exchange->end == PX_END_DISCONNECTED) reason = newSVpv(peregrine_reason_text(exchange->reason), 0);
-    else if (!is_declined(exchange) && exchange->response == PX_RESPONSE_COMPLETE) reason = close_reason(aTHX_ exchange);
+    if (px_request_goes_on(exchange) && exchange->response != PX_RESPONSE_COMPLETE) return NULL;
+    if (px_exchange_is_left(exchange)) reason = newSVpv(peregrine_reason_text(exchange->reason), 0);
+    else if (!is_declined(exchange)) reason = close_reason(aTHX_ exchange);
     else return NULL;
     SV *event = px_request_event(aTHX_ exchange, PX_KEY_SSE_DISCONNECT);
     px_store(aTHX_(HV *) SvRV(event), PX_KEY(cx, REASON), reason);
@@ -60,7 +60,7 @@ static int end_stream(pTHX_ px_exchange *exchange) {
 
 /* Ends a stream that the application would have continued. */
 static void hang_up(pTHX_ px_exchange *exchange, uint32_t reason) {
-    if (!is_streaming(exchange) || exchange->end != PX_END_OPEN) return;
+    if (!is_streaming(exchange) || !px_exchange_delivers(exchange)) return;
     px_exchange_hold(exchange);
     const int code = end_stream(aTHX_ exchange);
     px_exchange_disconnect(aTHX_ exchange, reason);
@@ -68,18 +68,12 @@ static void hang_up(pTHX_ px_exchange *exchange, uint32_t reason) {
     px_exchange_unhold(aTHX_ exchange);
 }
 
-/* Before its answer has begun, a request is like any other: its client may only have stopped sending. */
-static void sse_half_closed(pTHX_ px_exchange *exchange) {
-    exchange->stream.peer_ended = true;
-    hang_up(aTHX_ exchange, PEREGRINE_CLIENT_CLOSED);
-}
-
 static void sse_shut_down(pTHX_ px_exchange *exchange) {
     hang_up(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
 }
 
 static void sse_returned(pTHX_ px_exchange *exchange, SV *failure) {
-    if (failure || !is_streaming(exchange) || exchange->end != PX_END_OPEN || exchange->gone) {
+    if (failure || !is_streaming(exchange) || !px_exchange_delivers(exchange) || exchange->gone) {
         px_response_returned(aTHX_ exchange, failure);
         return;
     }
@@ -166,8 +160,7 @@ static SV *send_start(pTHX_ px_exchange *exchange, HV *event) {
     const int code = peregrine_respond(worker->engine, exchange->ticket, &response);
     if (code >= 0) stream_started(aTHX_ exchange);
     SV *future = px_event_field_outcome(aTHX_ exchange, type, code, &fields);
-    if (exchange->stream.peer_ended) hang_up(aTHX_ exchange, PEREGRINE_CLIENT_CLOSED);
-    else if (worker->stopping) hang_up(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
+    if (worker->stopping) hang_up(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
     return future;
 }
 
@@ -321,6 +314,5 @@ const px_kind px_sse_kind = {
     .returned = sse_returned,
     .request_event = PX_KEY_SSE_REQUEST,
     .last_event = sse_last_event,
-    .half_closed = sse_half_closed,
     .shut_down = sse_shut_down,
 };

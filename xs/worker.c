@@ -205,13 +205,13 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
         break;
     case PEREGRINE_ABORTED:
         /* A peer that went is no failure of `$send`; a file that ended early or cannot be read is. */
-        if (code == PEREGRINE_SERVER_ERROR)
+        if (code == PEREGRINE_SERVER_ERROR && !px_exchange_is_left(exchange))
             px_future_fail_all(aTHX_ worker, &exchange->senders, "the response could not be sent to its end; the server's log says why");
         px_exchange_disconnect(aTHX_ exchange, code);
         px_exchange_ticket_gone(aTHX_ exchange);
         break;
     case PEREGRINE_HALF_CLOSED:
-        if (exchange->kind->half_closed) exchange->kind->half_closed(aTHX_ exchange);
+        px_exchange_half_closed(aTHX_ exchange);
         break;
     default: break;
     }

@@ -602,9 +602,9 @@ C<websocket.accept>.
 
 =item The end of an event stream
 
-A client of a stream that stops sending has left: the stream ends with C<client_closed>. (Before the
-application has answered it counts as a client that may still read, and can be declined.) A stream that the
-application has closed ends with the reason that it gave with C<sse.close>, or C<x-closed>. After a declined
+A client that ends its side has left, see L</The end of a request>: C<$receive> gives C<sse.disconnect> with
+C<client_closed>. The stream goes on to a client that still reads until the application returns or closes it. A
+stream that the application has closed ends with the reason that it gave with C<sse.close>, or C<x-closed>. After a declined
 request nothing follows, so a C<$receive> that waits is cancelled, and nothing is logged when the application ends with
 it. Comments of C<sse.keepalive> are sent by
 the engine, without any Perl, and left out while the client has not taken what was sent before. It may be sent before
@@ -622,8 +622,19 @@ scopes as well, where the extension is advertised.
 
 =item The end of a request
 
-After the response is complete, and when the peer has gone, C<$receive> gives C<http.disconnect>. A peer
-that only stops sending has not gone; it gets its answer.
+After the response is complete, and when the client has gone, C<$receive> gives C<http.disconnect>.
+
+A client that ends its side of the connection in the middle of a request (TCP FIN, over TLS also close_notify) has gone for the
+application, since nearly all that do so have closed the connection: C<is_connected> is false, the reason is
+C<client_closed>, and C<on_complete> does not fire any more. Some have only stopped sending (S<C<nc -N>>) and wait
+for their answer. So what the application sends after that still goes out, under the limits of every response, and never
+fails; then the connection closes. A client that has closed answers it with a reset, which ends that. Whoever answers
+before the first C<await> that waits is not told, even if the end came together with the request. What came of the request before
+the end is given by C<$receive> before C<http.disconnect>; a request body that the end has cut short is not followed by an event
+without C<more>.
+
+An application that returns or dies without having completed its response after it was told leaves its client with a
+cut connection. That is no error; if it died, the exception is logged at the level C<debug>.
 
 =back
 

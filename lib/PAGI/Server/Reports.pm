@@ -30,6 +30,13 @@ sub _app_died {
     return $self->_report($exception, $about, "the application died $about->[0]: $exception");
 }
 
+# No error of the application's: it may have noticed just so that its client had gone.
+sub _app_left {
+    my ($self, $exception, $about) = @_;
+    $self->{log}->debug('PAGI: ' . _place($about) . "the application died $about->[0]: $exception");
+    return;
+}
+
 sub _app_fell_short {
     my ($self, undef, $about) = @_;
     my $text = "the application ended $about->[0]";
