@@ -94,7 +94,7 @@ sub engine (@) { return counted(zig_tests('engine', 'test', 'test-tls', 'elsewhe
 
 sub c_example (@) { return counted(run_tap('script/lib/c_example.t', 'script/lib/frozen.t')) }
 
-sub install (@) { return counted(run_tap('script/lib/install.t')) }
+sub install (@) { return counted(run_tap('script/lib/install.t', 'script/lib/dist.t')) }
 
 # That the tools of measuring work; nothing is measured in earnest.
 sub bench (@) {

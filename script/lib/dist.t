@@ -1,0 +1,75 @@
+# `perl Makefile.PL && make dist` works in a fresh clone without a word of alarm, and what is in the tarball builds and passes the
+# first tests. Zig's cache of this tree is lent, so that files which are the same need not be compiled again.
+use v5.36;
+use Cwd        qw(getcwd);
+use File::Copy qw(copy);
+use File::Path qw(make_path);
+use File::Temp qw(tempdir);
+use Test::More;
+
+my $SECONDS = 250;        # for any one command; a cold cache takes its time
+my $root    = getcwd();
+my $folder  = tempdir('peregrine-dist-XXXXXX', TMPDIR => 1, CLEANUP => 1);
+
+$ENV{PEREGRINE_ZIG}       //= "$root/.peregrine/zig/zig";
+$ENV{ZIG_LOCAL_CACHE_DIR} //= "$root/engine/.zig-cache";
+
+# What a clone of this tree would have.
+for my $file (split /\0/, qx(git ls-files -z --cached --others --exclude-standard)) {
+    next unless -e $file;
+    my ($parent) = "$folder/clone/$file" =~ m{(.*)/};
+    make_path($parent);
+    copy($file, "$folder/clone/$file") or die "$file: $!";
+    chmod 0755, "$folder/clone/$file" if -x $file;
+}
+
+chdir "$folder/clone" or die $!;
+my ($status, $said) = run($^X, 'Makefile.PL');
+is $status, 0, 'perl Makefile.PL' or BAIL_OUT($said);
+is $said,
+    join('',
+    map { "$_\n" } 'Generating a Unix-style Makefile',
+    'Writing Makefile for Peregrine',
+    'Writing MYMETA.yml and MYMETA.json'),
+    '... says nothing alarming';
+($status, $said) = run('make', 'dist');
+is $status, 0, 'make dist, without make manifest' or diag $said;
+
+my ($tarball) = glob 'Peregrine-*.tar.gz';
+ok $tarball, 'there is a tarball' or BAIL_OUT('no tarball');
+chdir $folder or die $!;
+($status, $said) = run('tar', 'xvf', "clone/$tarball");
+is $status, 0, 'it unpacks';
+my @inside = grep { !m{/\z} } split /\n/, $said;
+my ($name) = $tarball =~ /(.*)\.tar\.gz/;
+is_deeply [ grep { !m{\A\Q$name\E/} } @inside ], [], '... into one folder';
+my %inside = map { s{\A\Q$name\E/}{}r => 1 } @inside;
+ok $inside{$_}, "it has $_"
+    for
+    qw(Changes LICENSE MANIFEST META.json README.md Makefile.PL cpanfile bin/pagi-server lib/PAGI/Server.pm xs/Peregrine.xs
+    engine/build.zig engine/build.zig.zon engine/src/peregrine.zig engine/include/peregrine.h script/zig.lock t/00-load.t);
+is_deeply [ grep { m{\A(?:bench|engine/test|engine/bench|\.)|\.(?:o|so|a)\z|\Ablib|zig-cache} } sort keys %inside ], [],
+    '... and nothing that only a clone needs';
+cmp_ok -s "clone/$tarball", '<', 2_000_000, '... and is small';
+
+chdir $name or die $!;
+($status, $said) = run($^X, 'Makefile.PL');
+is $status, 0, 'perl Makefile.PL there' or diag $said;
+unlike $said, qr/missing|warn|invalid/i, '... misses nothing';
+($status, $said) = run('make');
+is $status, 0, 'make' or diag $said;
+($status, $said) = run('make', 'test', 'TEST_FILES=t/00-load.t t/10-hello.t t/41-manual.t');
+is $status, 0, 'make test' or diag $said;
+like $said, qr/^Result: PASS/m, '... ran tests';
+chdir $root or die $!;
+done_testing;
+
+# Status and output of a command.
+sub run (@command) {
+    open my $out, '-|', 'sh', '-c', 'exec "$@" 2>&1 </dev/null', 'sh', 'timeout', '-k', 5, $SECONDS, @command
+        or die "@command: $!";
+    local $/;
+    my $output = <$out> // '';
+    close $out;
+    return ($?, $output);
+}
