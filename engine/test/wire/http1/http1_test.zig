@@ -237,6 +237,16 @@ const fixtures = [_]Fixture{
         .wire = get ++ "Host: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n",
         .transcript = "refused 400 contradictory Content-Length\n",
     },
+    .{
+        .name = "two lengths, the smaller one last",
+        .wire = get ++ "Host: a\r\nContent-Length: 4\r\nContent-Length: 3\r\n\r\n",
+        .transcript = "refused 400 contradictory Content-Length\n",
+    },
+    .{
+        .name = "two lengths in a list, the smaller one last",
+        .wire = get ++ "Host: a\r\nContent-Length: 4, 3\r\n\r\n",
+        .transcript = "refused 400 contradictory Content-Length\n",
+    },
     .{ .name = "bad length", .wire = get ++ "Host: a\r\nContent-Length: 3x\r\n\r\n", .transcript = "refused 400 malformed Content-Length\n" },
     .{ .name = "length over the limit", .wire = get ++ "Host: a\r\nContent-Length: 33\r\n\r\n", .transcript = "refused 413 content too large\n" },
     .{
