@@ -25,10 +25,12 @@ pub const Wheel = struct {
     occupied: std.bit_set.ArrayBitSet(usize, slot_count) = .empty,
     /// The first tick that was not yet expired.
     tick: u64,
+    /// The tick of the last `expire`.
+    round: u64,
     count: u32 = 0,
 
     pub fn init(now_ms: u64) Wheel {
-        return .{ .tick = now_ms / tick_ms + 1 };
+        return .{ .tick = now_ms / tick_ms + 1, .round = now_ms / tick_ms };
     }
 
     /// Sets or moves a deadline.
@@ -48,9 +50,11 @@ pub const Wheel = struct {
         timer.deadline = Timer.never;
     }
 
-    /// The next timer that is due, taken out of the wheel; null when there is none at `now_ms`.
+    /// The next timer that is due, taken out of the wheel; null when there is none at `now_ms`. What is set again meanwhile, even for a time
+    /// that has passed, comes with a later tick: whoever calls this until there is none comes to an end.
     pub fn expire(wheel: *Wheel, now_ms: u64) ?*Timer {
         const due = now_ms / tick_ms;
+        wheel.round = due;
         while (wheel.tick <= due) {
             if (wheel.count == 0) {
                 wheel.tick = due + 1;
@@ -82,7 +86,7 @@ pub const Wheel = struct {
     }
 
     fn insert(wheel: *Wheel, timer: *Timer) void {
-        wheel.insertAfter(timer, wheel.tick -| 1);
+        wheel.insertAfter(timer, wheel.round);
     }
 
     fn insertAfter(wheel: *Wheel, timer: *Timer, after: u64) void {
@@ -144,6 +148,20 @@ test "a deadline that moves later costs nothing and still holds; one that moves 
     try std.testing.expectEqual(&timer, wheel.expire(800).?);
     wheel.set(&timer, Timer.never);
     try std.testing.expectEqual(null, wheel.expire(1_000_000));
+}
+
+test "a timer that is set again for a time that has passed comes with the next tick, not at once" {
+    var wheel: Wheel = .init(0);
+    var timer: Timer = .{};
+    wheel.set(&timer, 100);
+    var now: u64 = 1_000;
+    for (0..10) |_| {
+        try std.testing.expectEqual(&timer, wheel.expire(now).?);
+        wheel.set(&timer, 100);
+        try std.testing.expectEqual(null, wheel.expire(now));
+        now = wheel.nextExpiry().?;
+    }
+    try std.testing.expectEqual(1_000 / Wheel.tick_ms + 10, now / Wheel.tick_ms);
 }
 
 test "nextExpiry names a time at which something is due or looked at again" {
