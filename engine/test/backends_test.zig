@@ -2,6 +2,7 @@
 //! and afterwards no descriptor is left. What one io promises is in src/io/contract_test.zig; this is about all of it together.
 const std = @import("std");
 const per = @import("peregrine");
+const loopback = @import("loopback.zig");
 const refuse = @import("refusal.zig").refuse;
 const websocket = @import("protocol").websocket;
 const linux = std.os.linux;
@@ -92,10 +93,7 @@ const Client = struct {
     end: usize = 0,
 
     fn connect(port: u16) !Client {
-        const fd: i32 = @intCast(linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.CLOEXEC, 0));
-        const address: linux.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, port), .addr = @bitCast([4]u8{ 127, 0, 0, 1 }) };
-        if (linux.errno(linux.connect(fd, @ptrCast(&address), @sizeOf(linux.sockaddr.in))) != .SUCCESS) return error.NotConnected;
-        return .{ .fd = fd };
+        return .{ .fd = try loopback.connect(port) };
     }
 
     fn close(client: *Client) void {
@@ -103,12 +101,7 @@ const Client = struct {
     }
 
     fn send(client: *Client, bytes: []const u8) !void {
-        var sent: usize = 0;
-        while (sent < bytes.len) {
-            const rc = linux.sendto(client.fd, bytes.ptr + sent, bytes.len - sent, linux.MSG.NOSIGNAL, null, 0);
-            if (linux.errno(rc) != .SUCCESS) return error.NotSent;
-            sent += rc;
-        }
+        try loopback.send(client.fd, bytes);
     }
 
     /// At least one byte more, or the end.
@@ -122,9 +115,9 @@ const Client = struct {
             client.end -= client.start;
             client.start = 0;
         }
-        const rc = linux.read(client.fd, client.buffer[client.end..].ptr, client.buffer.len - client.end);
-        if (linux.errno(rc) != .SUCCESS or rc == 0) return error.Ended;
-        client.end += rc;
+        const received = loopback.receive(client.fd, client.buffer[client.end..]) catch return error.Ended;
+        if (received.len == 0) return error.Ended;
+        client.end += received.len;
     }
 
     fn readHead(client: *Client) ![]const u8 {

@@ -368,12 +368,12 @@ fn listenerFd(server: *Server) i32 {
 fn ask(port: u16, request: []const u8, buffer: []u8) ![]u8 {
     const fd = try loopback.connect(port);
     defer _ = linux.close(fd);
-    if (linux.write(fd, request.ptr, request.len) != request.len) return error.NotSent;
+    try loopback.send(fd, request);
     var len: usize = 0;
     while (len < buffer.len) {
-        const count = linux.read(fd, buffer.ptr + len, buffer.len - len);
-        if (linux.errno(count) != .SUCCESS or count == 0) break;
-        len += count;
+        const received = loopback.receive(fd, buffer[len..]) catch break;
+        if (received.len == 0) break;
+        len += received.len;
     }
     return buffer[0..len];
 }

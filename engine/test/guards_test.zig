@@ -1,6 +1,7 @@
 //! Who comes in and what the engine answers by itself, over the simulated network: limits per client address, the health path.
 const std = @import("std");
 const per = @import("peregrine");
+const loopback = @import("loopback.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -166,32 +167,21 @@ test "while the only worker is held, the health path is answered and others wait
 const Client = struct {
     fd: i32,
 
-    const linux = std.os.linux;
-
     fn connect(port: u16) !Client {
-        const rc = linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.CLOEXEC, 0);
-        if (linux.errno(rc) != .SUCCESS) return error.Failed;
-        const client: Client = .{ .fd = @intCast(rc) };
-        const patience: linux.timeval = .{ .sec = 20, .usec = 0 };
-        _ = linux.setsockopt(client.fd, linux.SOL.SOCKET, linux.SO.RCVTIMEO, @ptrCast(&patience), @sizeOf(linux.timeval));
-        const address: linux.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, port), .addr = @bitCast([4]u8{ 127, 0, 0, 1 }) };
-        if (linux.errno(linux.connect(client.fd, @ptrCast(&address), @sizeOf(linux.sockaddr.in))) != .SUCCESS) return error.Failed;
-        return client;
+        return .{ .fd = try loopback.connect(port) };
     }
 
     fn send(client: Client, text: []const u8) !void {
-        if (linux.write(client.fd, text.ptr, text.len) != text.len) return error.Failed;
+        try loopback.send(client.fd, text);
     }
 
     /// What comes with the next read; all of these answers are one packet.
     fn read(client: Client, space: []u8) ![]const u8 {
-        const rc = linux.read(client.fd, space.ptr, space.len);
-        if (linux.errno(rc) != .SUCCESS) return error.Failed;
-        return space[0..rc];
+        return loopback.receive(client.fd, space);
     }
 
     fn close(client: Client) void {
-        _ = linux.close(client.fd);
+        _ = std.os.linux.close(client.fd);
     }
 };
 
