@@ -15,6 +15,7 @@ use Time::HiRes qw(sleep time);
 my $ROOT      = realpath(dirname(__FILE__) . '/../..');
 my $BED       = "$ROOT/.peregrine/autobahn";
 my $CASES_ALL = 517;
+my $SILENCE   = 600;    # seconds without a word from the judge: it waits for something that never comes
 
 # The cases in portions of some minutes each, the longest first.
 my @PORTIONS = ((map { ["12.$_.*"] } 1 .. 5), (map { ["13.$_.*"] } 1 .. 7), [ map { "$_.*" } 1 .. 7, 9, 10 ],);
@@ -24,7 +25,7 @@ my @LIMITS = qw(frame_bytes_max=16777216 deflate_bytes_min=0 deflate_server_take
 
 chdir $ROOT or die "$ROOT: $!\n";
 $| = 1;
-my %pids;    # of the processes that run now
+my %pids;               # of the processes that run now
 exit main(@ARGV);
 
 END { kill TERM => keys %pids if %pids }
@@ -34,13 +35,14 @@ sub main ($wstest, @arguments) {
     GetOptionsFromArray(\@arguments, \%option, 'cases=s', 'url=s', 'minutes=f') && !@arguments or return 2;
     $SIG{$_} = sub { exit 2 }
         for qw(INT TERM);
+    remove_tree("$BED/report");
+    make_path("$BED/report");
     my $url      = $option{url} // start_server() // return 2;
     my @portions = $option{cases} ? ([ split /,/, $option{cases} ]) : @PORTIONS;
-    remove_tree("$BED/report");
     my $started  = time;
-    my $finished = run_portions($wstest, $url, time + 60 * $option{minutes}, @portions);
+    my $trouble  = run_portions($wstest, $url, time + 60 * $option{minutes}, @portions);
     my $results  = gather(scalar @portions);
-    return report($results, time - $started, $finished, $option{cases} ? undef : $CASES_ALL);
+    return report($results, time - $started, $trouble, $option{cases} ? undef : $CASES_ALL);
 }
 
 # Compiles and starts examples/c/hello.c on a free port; its URL.
@@ -49,7 +51,7 @@ sub start_server () {
     my @command = (qw(cc -std=c11 -D_GNU_SOURCE -O2 -o), $program, qw(-Iengine/include examples/c/hello.c));
     system(@command, qw(.peregrine/engine/lib/libperegrine.a -lssl -lcrypto -lpthread -lm)) == 0 or return;
     my $port = free_port();
-    start($program, $port, @LIMITS);
+    start("$BED/report/server.log", $program, $port, @LIMITS);
     for (my $end = time + 10; time < $end; sleep 0.05) {
         return "ws://127.0.0.1:$port" if IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port);
     }
@@ -62,41 +64,54 @@ sub free_port () {
     return $probe->sockport;
 }
 
-sub start (@command) {
+sub start ($log, @command) {
     my $pid = fork // die "fork: $!\n";
     if (!$pid) {
-        open STDOUT, '>>', "$BED/output.log" or POSIX::_exit(126);
-        open STDERR, '>&', \*STDOUT          or POSIX::_exit(126);
+        open STDOUT, '>',  $log     or POSIX::_exit(126);
+        open STDERR, '>&', \*STDOUT or POSIX::_exit(126);
+        $ENV{PYTHONUNBUFFERED} = 1;    # what the judge says is looked at while it runs
         exec @command or POSIX::_exit(127);
     }
     $pids{$pid} = 1;
     return $pid;
 }
 
-# True when every portion came to its end before the deadline.
+# Nothing when every portion came to its end before the deadline, else what went wrong.
 sub run_portions ($wstest, $url, $deadline, @portions) {
     my $jobs = (`nproc` || 1) + 0;
     my (%running, $number);
     while (@portions || %running) {
         if (@portions && %running < $jobs) {
             my $cases = shift @portions;
-            $running{ start_portion($wstest, $url, ++$number, $cases) } = "@$cases";
+            my $log   = sprintf '%s/report/%d/output.log', $BED, ++$number;
+            $running{ start_portion($wstest, $url, $number, $cases) } = { cases => "@$cases", log => $log };
             next;
         }
         my $pid = waitpid -1, POSIX::WNOHANG;
         if ($pid > 0) {
             delete $pids{$pid};
-            my $cases = delete $running{$pid} // die "conformance: the server ended; see $BED/output.log\n";
-            say "done: $cases";
+            my $portion = delete $running{$pid} // return "the server ended; see $BED/report/server.log";
+            return "the judge broke off; see $portion->{log}" if $?;
+            say "done: $portion->{cases}";
             next;
         }
-        if (time > $deadline) {
-            kill TERM => keys %running;
-            return 0;
+        return 'the time was up' if time > $deadline;
+        for my $portion (values %running) {
+            my $trouble = stuck($portion->{log});
+            return "$portion->{cases}: $trouble" if $trouble;
         }
         sleep 0.2;
     }
-    return 1;
+    return;
+}
+
+# Why a judge would go on for ever; nothing while it works.
+sub stuck ($log) {
+    open my $in, '<', $log or return;
+    my $first = join '', grep { defined } map { scalar <$in> } 1 .. 20;
+    return 'no case is called so'      if $first =~ /will run 0 test cases/;
+    return "nothing happens; see $log" if time - (stat $log)[9] > $SILENCE;
+    return;
 }
 
 sub start_portion ($wstest, $url, $number, $cases) {
@@ -112,7 +127,7 @@ sub start_portion ($wstest, $url, $number, $cases) {
     open my $out, '>', "$folder/spec.json" or die "$folder/spec.json: $!\n";
     print $out encode_json(\%spec);
     close $out or die "$folder/spec.json: $!\n";
-    return start('nice', $wstest, '-m', 'fuzzingclient', '-s', "$folder/spec.json");
+    return start("$folder/output.log", 'nice', $wstest, '-m', 'fuzzingclient', '-s', "$folder/spec.json");
 }
 
 # Every case that was run: its name to the two verdicts and the report's place.
@@ -128,7 +143,7 @@ sub gather ($portions) {
     return \%results;
 }
 
-sub report ($results, $seconds, $finished, $expected) {
+sub report ($results, $seconds, $trouble, $expected) {
     my (%classes, @bad);
     for my $case (sort { by_number($a, $b) } keys %$results) {
         my ($behavior, $close, $file) = @{ $results->{$case} };
@@ -143,11 +158,11 @@ sub report ($results, $seconds, $finished, $expected) {
     }
     say for @bad;
     my $ran     = keys %$results;
-    my $missing = !$finished || !$ran || $expected && $ran != $expected;
+    my $missing = $trouble || !$ran || $expected && $ran != $expected;
     printf "%d cases%s, %d against the rules (%.0f s)\n",
         $ran, $missing ? ' of ' . ($expected // 'some') : '', scalar @bad, $seconds;
-    say $finished           ? 'the run broke off; see .peregrine/autobahn/output.log' : 'the time was up' if $missing;
-    return @bad || $missing ? 1                                                       : 0;
+    say 'conformance: ', $trouble // "the run broke off; see $BED/report" if $missing;
+    return @bad || $missing ? 1 : 0;
 }
 
 sub by_number ($left, $right) {
