@@ -2,9 +2,10 @@
 use strict;
 use warnings;
 
-use lib 'script/lib';
+use lib 'script/lib', 't/lib';
 use File::Find ();
 use Test::More;
+use TestTools;
 use Version;
 
 my @modules;

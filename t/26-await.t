@@ -2,6 +2,7 @@
 use strict;
 use warnings;
 
+use lib 't/lib';
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
@@ -9,6 +10,7 @@ use Peregrine;
 use PAGI::Server::Future;
 use Scalar::Util qw(weaken);
 use Test::More;
+use TestTools;
 
 package My::Future {
     our @ISA = 'Future';

@@ -294,20 +294,19 @@ subtest 'few descriptors' => sub {
         )
     {
         my ($limit, $options, $expected) = @$case;
-        my $include = join ' ', map { "-I'$_'" } @INC;
-        my $command =
-            "ulimit $limit; exec '$^X' $include bin/pagi-server --no-access-log $options -p 0 -e 'sub { die }' 2>&1";
-        my $pid = open my $out, '-|', 'sh', '-c', $command or die "sh: $!";
-        my @lines;
-        while (my $line = <$out>) {
-            push @lines, $line;
-            last if $expected ? $line =~ $expected : $line =~ /listening on/;
-        }
-        kill TERM => $pid;
-        push @lines, <$out>;
-        close $out or diag "status $?";
-        my $told = grep { /ulimit/ } @lines;
-        is($told, $expected ? 1 : 0, "ulimit $limit $options: " . ($expected ? 'a warning' : 'no word')) or diag @lines;
+        my $server = TestServer->spawn(
+            'sh', '-c', qq{ulimit $limit; exec "\$@"},
+            'sh', $^X,
+            (map { "-I$_" } @INC),
+            qw(bin/pagi-server --no-access-log -p 0),
+            split(' ', $options),
+            '-e', 'sub { die }'
+        );
+        ok($server->wait_for_log(qr/listening on/), "ulimit $limit $options: starts");
+        is($server->stop, 0, '... and ends well');
+        my @told = grep { /ulimit/ } split /\n/, $server->log;
+        is(scalar @told, $expected ? 1 : 0, $expected ? '... with a warning' : '... without a word');
+        like($told[0], $expected, '... which says what it can keep') if $expected;
     }
 };
 
@@ -321,18 +320,11 @@ subtest 'run' => sub {
             await $send->({ type => 'http.response.body', body => 'run' });
         })->run;
     };
-    my $pid = open my $out, '-|' or do {
-        open STDERR, '>&', \*STDOUT or die;
-        alarm 20;
-        exec $^X, (map { "-I$_" } @INC), '-e', $script;
-    };
-    my $port;
-    while (my $line = <$out>) { last if ($port) = $line =~ /listening on \S+:(\d+)\/ \(loop: Poll/ }
-    ok($port, 'run listens, in a loop of the given type');
+    my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), '-e', $script);
+    my $port   = $server->wait_for_log(qr{listening on \S+:(\d+)/ \(loop: Poll});
+    ok($port, 'run listens, in a loop of the given type') or return diag $server->log;
     is(get($port, '/')->{body}, 'run', '... and serves');
-    kill TERM => $pid;
-    close $out;
-    is($?, 0, '... and returns after TERM');
+    is($server->stop,           0,     '... and returns after TERM');
 };
 
 done_testing;

@@ -9,6 +9,7 @@ use PAGI::Server;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
+use TestTools qw(wait_for);
 
 my $directory = File::Temp->newdir;
 
@@ -112,19 +113,14 @@ subtest 'flags' => sub {
     open my $in, '<', $log or die $!;
     like(scalar <$in>, qr{"GET / HTTP/1\.1" 200}, '... writes it');
 
-    my $port = do { my $free = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1); $free->sockport };
-    my $pid  = fork;
-    die if !defined $pid;
-    exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '--quiet', '-p', $port, $file or die if !$pid;
+    my $port   = do { my $free = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1); $free->sockport };
+    my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), qw(bin/pagi-server --quiet -p), $port, $file);
     my $response;
-    for (1 .. 100) {
-        last if $response = eval { get($port, '/') };
-        select undef, undef, undef, 0.05;
-    }
-    is($response->{body}, 'from a file', '--port and --quiet');
-    kill INT => $pid;
-    waitpid $pid, 0;
-    is($?, 0, 'INT ends it with status 0');
+    wait_for(sub {
+        $response = eval { get($port, '/') }
+    });
+    is($response->{body},            'from a file', '--port and --quiet');
+    is($server->signal('INT')->wait, 0,             'INT ends it with status 0');
 };
 
 subtest 'wrong command lines' => sub {

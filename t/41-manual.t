@@ -1,11 +1,12 @@
 # The manual's lists of options are those of the one table, and each option has what the table promises.
 use v5.36;
-use lib 'script/lib';
+use lib 'script/lib', 't/lib';
 use Manual;
 use Peregrine;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Options;
 use Test::More;
+use TestTools;
 
 for my $file (Manual::files()) {
     open my $in, '<', $file or die "$file: $!";

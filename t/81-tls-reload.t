@@ -13,7 +13,7 @@ use Certificates;
 use PAGI::Server;
 use TestClient;
 use TestServer;
-use TestTools qw(patience);
+use TestTools qw(ended patience);
 
 plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
 
@@ -117,7 +117,7 @@ subtest 'configure' => sub {
         );
         $done->get;
         $loop->unwatch_io(handle => $reader, on_read_ready => 1);
-        waitpid $pid, 0;
+        ended($pid);
         return $text;
     };
     is($look->(), 'first', 'the first');
@@ -154,8 +154,7 @@ subtest 'a certificate is swapped under load' => sub {
     }
     for my $pid (@pids) {
         kill TERM => $pid;
-        waitpid $pid, 0;
-        is($?, 0, 'no request failed');
+        is(ended($pid), 0, 'no request failed');
     }
 };
 
@@ -221,16 +220,9 @@ subtest 'flags' => sub {
     );
 
     for my $message (sort keys %wrong) {
-        my $output = $files->path('out');
-        my $pid    = fork // die "fork: $!";
-        if (!$pid) {
-            open STDOUT, '>',  $output  or die "$output: $!";
-            open STDERR, '>&', \*STDOUT or die "stderr: $!";
-            exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '--port', 0, @app, @{ $wrong{$message} };
-        }
-        waitpid $pid, 0;
-        is($? >> 8, 2, "status of: $message");
-        like($files->read('out'), qr/\Apagi-server: .*$message/, '... and the message');
+        my ($status, undef, $error) = TestServer->finish('--port', 0, @app, @{ $wrong{$message} });
+        is($status, 2, "status of: $message");
+        like($error, qr/\Apagi-server: .*$message/, '... and the message');
     }
 };
 

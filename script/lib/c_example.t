@@ -1,13 +1,14 @@
 # The C door stays honest: every examples/c/*.c compiles without a warning against peregrine.h and
 # the static library, serves requests, and ends cleanly. Each takes the port as its only argument.
 use v5.36;
+use lib 't/lib';
 use IO::Socket::INET;
-use POSIX ();
 use Test::More;
-use Time::HiRes qw(sleep time);
+use TestClient;
+use TestServer;
+use TestTools qw(wait_for);
 
-my $DEADLINE = 10;                    # seconds for anything that ought to take milliseconds
-my $LIBRARY  = '.peregrine/engine';
+my $LIBRARY = '.peregrine/engine';
 
 my @sources = glob 'examples/c/*.c';
 ok @sources > 0, 'there is a C example';
@@ -26,66 +27,28 @@ sub try_example ($source, $program) {
         0, 'compiles without a warning'
         or return;
 
-    my $port = free_port();
-    my $pid  = fork // die "fork: $!";
-    if (!$pid) {
-        exec $program, $port or POSIX::_exit(127);
-    }
-    my $socket = connect_to($port);
-    ok $socket, 'listens' or do { kill KILL => $pid; waitpid $pid, 0; return };
-    like ask($socket, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"), qr{\AHTTP/1\.1 200 }, 'answers';
-    like ask($socket, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"), qr{\AHTTP/1\.1 200 },
-        'answers again on the same connection';
-    my $seen = ask($socket, "GET http://target.example/head HTTP/1.1\r\nA: b\r\nHost: other.example\r\n\r\n");
-    is $seen =~ s/.*?\r\n\r\n//sr, "path /head\nhost target.example\nA: b\nHost: target.example\n",
+    my $port   = free_port();
+    my $server = TestServer->spawn($program, $port);
+    my $client;
+    ok wait_for(sub {
+        $client = eval { TestClient->new($port) }
+        }),
+        'listens'
+        or return;
+    my $answer = sub ($request) { $client->send($request)->response // {} };
+    is $answer->("GET / HTTP/1.1\r\nHost: here\r\n\r\n")->{status}, 200, 'answers';
+    is $answer->("GET / HTTP/1.1\r\nHost: here\r\n\r\n")->{status}, 200, 'answers again on the same connection';
+    my $seen = $answer->("GET http://target.example/head HTTP/1.1\r\nA: b\r\nHost: other.example\r\n\r\n");
+    is $seen->{body}, "path /head\nhost target.example\nA: b\nHost: target.example\n",
         'an absolute-form target takes the place of Host, and brings no query along';
-    $seen = ask(connect_to($port), "GET http://target.example/head?q HTTP/1.0\r\nA: b\r\n\r\n");
-    is $seen =~ s/.*?\r\n\r\n//sr, "path /head\nquery q\nhost target.example\nA: b\nhost: target.example\n",
-        'HTTP/1.0 without Host gets one';
-    like ask($socket, "GET / HTTP/1.1\r\n\r\n"), qr{\AHTTP/1\.1 400 }, 'refuses a request without Host';
-    is sysread($socket, my $rest, 1), 0, 'and closes the connection';
-    kill TERM => $pid;
-    is wait_for($pid), 0, 'ends with status 0 on TERM';
+    is TestClient::exchange($port, "GET http://target.example/head?q HTTP/1.0\r\nA: b\r\n\r\n")->{body},
+        "path /head\nquery q\nhost target.example\nA: b\nhost: target.example\n", 'HTTP/1.0 without Host gets one';
+    is $answer->("GET / HTTP/1.1\r\n\r\n")->{status}, 400, 'refuses a request without Host';
+    is $client->rest,                                 '',  'and closes the connection';
+    is $server->stop,                                 0,   'ends with status 0 on TERM';
 }
 
 sub free_port {
     my $probe = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1) or die "listen: $!";
     return $probe->sockport;
-}
-
-sub connect_to ($port) {
-    for (my $end = time + $DEADLINE; time < $end; sleep 0.02) {
-        my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port);
-        return $socket if $socket;
-    }
-    return;
-}
-
-# Sends a request, reads one counted answer.
-sub ask ($socket, $request) {
-    local $SIG{PIPE} = 'IGNORE';
-    local $SIG{ALRM} = sub { die "no answer in $DEADLINE s\n" };
-    alarm $DEADLINE;
-    my $answer = '';
-    eval {
-        syswrite $socket, $request;
-        until ($answer =~ /\r\n\r\n/) { sysread $socket, $answer, 4096, length $answer or last }
-        my ($head, $body) = split /\r\n\r\n/, $answer, 2;
-        my ($length) = ($head // '') =~ /^content-length: *(\d+)/mi;
-        while (length($body // '') < ($length // 0)) {
-            sysread $socket, $body, 4096, length $body or last;
-        }
-    };
-    alarm 0;
-    diag $@ if $@;
-    return $answer;
-}
-
-sub wait_for ($pid) {
-    for (my $end = time + $DEADLINE; time < $end; sleep 0.02) {
-        return $? if waitpid($pid, POSIX::WNOHANG) == $pid;
-    }
-    kill KILL => $pid;
-    waitpid $pid, 0;
-    return 'killed after the deadline';
 }

@@ -11,6 +11,7 @@ use Time::HiRes qw(time);
 my $ROOT     = realpath(dirname(__FILE__) . '/../..');
 my $FILE_MAX = 300;                                      # seconds for one Perl test file
 my $ZIG_MAX  = 900;                                      # seconds for the engine's tests, compilation included
+my $ZIG_TEST = '120s';                                   # for a single one of them
 
 my @STAGES = (
     [ build   => \&build ],
@@ -75,7 +76,7 @@ sub lint (@) { return system('script/lint') ? (failed => 1) : () }
 sub zig_tests ($folder, @steps) {
     my ($status, $output) =
         capture('timeout', '-k', 5, $ZIG_MAX, 'sh', '-c',
-        "cd $folder && exec \"\$PEREGRINE_ZIG\" build @steps --summary all --color off 2>&1");
+        "cd $folder && exec \"\$PEREGRINE_ZIG\" build @steps --test-timeout $ZIG_TEST --summary all --color off 2>&1");
     my ($summary) = $output =~ /^(Build Summary: .*)/m;
     my ($passed, $total) = ($summary // '') =~ m{(\d+)/(\d+) tests passed};
     my ($skipped) = ($summary // '') =~ /tests passed.*?(\d+) skipped/;

@@ -5,10 +5,11 @@ package TestClient;
 use strict;
 use warnings;
 
+use Errno          qw(EWOULDBLOCK);
 use Exporter       qw(import);
 use IO::Select     ();
 use IO::Socket::IP ();
-use Socket         qw(IPPROTO_TCP SOL_SOCKET SO_LINGER SO_RCVBUF TCP_NODELAY);
+use Socket         qw(IPPROTO_TCP SOL_SOCKET SO_LINGER SO_RCVBUF SO_RCVTIMEO SO_SNDTIMEO TCP_NODELAY);
 use TestTools      qw(patience);
 use Time::HiRes    qw(time);
 
@@ -26,7 +27,10 @@ sub new {
     setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack('i', 1);    # each send leaves at once
     setsockopt $socket, SOL_SOCKET, SO_RCVBUF, pack('i', $options{receive_buffer}) if $options{receive_buffer};
     _start_tls($socket, $options{tls}) if $options{tls};
-    my $self = bless { socket => $socket, buffer => '', timeout => $options{timeout} || patience(10) }, $class;
+    my $timeout = $options{timeout} || patience(10);
+    # Readable is not enough: over TLS it may be half a record.
+    setsockopt $socket, SOL_SOCKET, $_, pack('l!l!', 1 + int $timeout, 0) for SO_RCVTIMEO, SO_SNDTIMEO;
+    my $self = bless { socket => $socket, buffer => '', timeout => $timeout }, $class;
     $self->{tls} = $options{tls} ? 1 : 0;
     return $self;
 }
@@ -43,13 +47,15 @@ sub _start_tls {
 # The IO::Socket::SSL, or the plain socket.
 sub socket { return $_[0]{socket} }
 
+# Sends all bytes. What a peer that has gone does not take is dropped; a peer that takes nothing in time is an exception.
 sub send {
     my ($self, $bytes) = @_;
     local $SIG{PIPE} = 'IGNORE';
     my $at = 0;
     while ($at < length $bytes) {
         my $written = syswrite $self->{socket}, $bytes, length($bytes) - $at, $at;
-        return $self if !defined $written;
+        die "the peer takes no more than $at bytes\n" if !defined $written && $! == EWOULDBLOCK;
+        return $self                                  if !defined $written;
         $at += $written;
     }
     return $self;
@@ -63,7 +69,8 @@ sub _fill {
     my $pending = $self->{tls} && $self->{socket}->pending;
     return 0 if !$pending && !IO::Select->new($self->{socket})->can_read($left);
     my $read = sysread $self->{socket}, $self->{buffer}, 65_536, length $self->{buffer};
-    $self->{ended} = 1 if !$read;
+    return $self->_fill($end) if !defined $read && $! == EWOULDBLOCK;
+    $self->{ended} = 1        if !$read;
     return $read ? 1 : 0;
 }
 

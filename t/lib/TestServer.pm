@@ -1,22 +1,24 @@
 package TestServer;
 
 # Runs a PAGI::Server, or the pagi-server command, in a child process for a test, and stops it at the end.
-# Everything is bounded in time: a child that does not answer fails the test, it never hangs it.
+# Everything is bounded in time: a child that does not answer fails the test, it never hangs it. What servers wrote is shown when a
+# test fails.
 
 use strict;
 use warnings;
 
-use Carp        qw(croak);
-use POSIX       qw(WNOHANG);
-use File::Temp  ();
-use IO::Handle  ();
-use TestTools   qw(patience);
-use Time::HiRes qw(sleep time);
+use Carp         qw(croak);
+use POSIX        qw(WNOHANG);
+use File::Temp   ();
+use IO::Handle   ();
+use Scalar::Util qw(weaken);
+use Test2::API   ();
+use TestTools    qw(ended patience);
+use Time::HiRes  qw(sleep time);
 
-my %RUNNING;
-
-# A test that takes longer than this is broken.
-alarm patience(240);
+my $OWNER = $$;
+my %RUNNING;    # pid => server, weak
+my $last;       # the log of the server that went last
 
 # Options are those of PAGI::Server, and `limits`: limits of the engine that have no option, by their names there.
 sub start {
@@ -29,9 +31,9 @@ sub start {
         _child($writer, $log, \%options);
     }
     close $writer;
-    my $self = bless { pid => $pid, log => $log, reader => $reader }, $class;
-    $RUNNING{$pid} = 1;
-    $self->{port} = $self->_read_line(patience(10)) or die 'the server did not start: ' . $self->log;
+    my $self = $class->_watched($pid, $log);
+    $self->{reader} = $reader;
+    $self->{port}   = $self->_read_line(patience(10)) or die 'the server did not start: ' . $self->log;
     return $self;
 }
 
@@ -89,8 +91,15 @@ sub spawn {
         open STDOUT, '>&', $log or die "stdout: $!";
         exec @command or POSIX::_exit(127);
     }
-    $RUNNING{$pid} = 1;
-    return bless { pid => $pid, log => $log }, $class;
+    return $class->_watched($pid, $log);
+}
+
+sub _watched {
+    my ($class, $pid, $log) = @_;
+    my $self = bless { pid => $pid, log => $log, told => 0 }, $class;
+    weaken($RUNNING{$pid} = $self);
+    _listen() if $INC{'Test/Builder.pm'};
+    return $self;
 }
 
 # Runs bin/pagi-server to its end: exit status, standard output, standard error.
@@ -110,8 +119,8 @@ sub finish_at {
         alarm patience(20);
         exec $^X, (map { "-I$_" } @INC), $command, @arguments or die $!;
     }
-    waitpid $pid, 0;
-    my $status = $? & 127 ? "signal $?" : $? >> 8;
+    my $ended  = ended($pid, patience(30));
+    my $status = !defined $ended ? 'killed' : $ended & 127 ? "signal $ended" : $ended >> 8;
     return ($status, map { open my $in, '<', $_->filename or die $!; local $/; scalar <$in> } $out, $err);
 }
 
@@ -183,7 +192,7 @@ sub wait {
     return $self->{status} if defined $self->{status};
     kill KILL => $self->{pid};
     waitpid $self->{pid}, 0;
-    delete $RUNNING{ $self->{pid} };
+    $self->_reaped(undef);
     return;
 }
 
@@ -196,17 +205,58 @@ sub stop {
 
 sub DESTROY {
     my ($self) = @_;
+    return if $$ != $OWNER;
     local ($?, $@, $!);
-    $self->stop if $RUNNING{ $self->{pid} };
+    $self->stop          if $RUNNING{ $self->{pid} };
+    $last = $self->_news if $self->{log};               # not in global destruction
     return;
 }
 
 END {
-    local $?;
-    for my $pid (keys %RUNNING) {
-        kill KILL => $pid;
-        waitpid $pid, 0;
+    if ($$ == $OWNER) {
+        local $?;
+        for my $pid (keys %RUNNING) {
+            kill KILL => $pid;
+            waitpid $pid, 0;
+        }
     }
+}
+
+# ---- What servers wrote, when a test fails ---------------------------------------------------------
+
+my $listening;
+
+sub _listen {
+    return if $listening++;
+    Test2::API::test2_stack()->top->listen(
+        sub {
+            my (undef, $event) = @_;
+            my $facts = $event->facet_data;
+            _tell() if $facts->{assert} && !$facts->{assert}{pass} && !$facts->{amnesty};
+        },
+        inherit => 1
+    );
+    return;
+}
+
+# A test file that died has told nothing yet.
+END { _tell() if $? && $$ == $OWNER && $listening }
+
+sub _tell {
+    print STDERR grep { defined } $last, map { $_->_news } grep { defined } values %RUNNING;
+    undef $last;
+    return;
+}
+
+# The end of what it wrote since this was asked last, as lines of comment.
+sub _news {
+    my ($self) = @_;
+    my $text   = $self->raw_log;
+    my $news   = substr $text, $self->{told};
+    $self->{told} = length $text;
+    return if $news eq '';
+    $news =~ s/\A.*(?=.{4000}\z)/[...]/s;
+    return "#   process $self->{pid} wrote:\n" . $news =~ s/^/#     /mgr =~ s/(?<!\n)\z/\n/r;
 }
 
 1;

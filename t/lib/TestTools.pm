@@ -1,21 +1,55 @@
 package TestTools;
 
-# What several tests need beside a server and a client.
+# What several tests need beside a server and a client, and the deadline of a whole test file: whatever loads this fails in time
+# and says where it stood, instead of hanging. script/lint asks every file in t/ to load it, or a module that does.
 
 use strict;
 use warnings;
 
+use Carp           ();
 use Exporter       qw(import);
 use IO::Socket::IP ();
+use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
-our @EXPORT_OK = qw(content has_ipv6 patience refused wait_for);
+our @EXPORT_OK = qw(content ended has_ipv6 patience refused wait_for);
 
 # How long a test waits for what should come at once, in seconds. Where programs run much slower than here, as under script/vm,
 # PEREGRINE_PATIENCE says how many times as long.
 sub patience {
     my ($seconds) = @_;
     return $seconds * ($ENV{PEREGRINE_PATIENCE} || 1);
+}
+
+my $SECONDS = patience(240);
+my $OWNER   = $$;
+my $late;
+
+$ENV{PEREGRINE_TEST} = $$;        # by which everything is found that the test has started
+$SIG{ALRM}           = \&_late;
+alarm $SECONDS;
+
+# Forked children have no alarm but what they set themselves.
+sub _late {
+    POSIX::_exit(1) if $$ != $OWNER;
+    $late = 1;
+    print STDERR Carp::longmess("# the test took more than $SECONDS s, and was here:\n#");
+    exit 1;
+}
+
+# What a late test has started would run on for ever. TestServer has ended its own servers by now.
+END {
+    if ($late && $$ == $OWNER) {
+        local $?;
+        kill KILL => grep { $_ != $OWNER && _is_ours($_) } map { m{(\d+)} } glob '/proc/[0-9]*';
+    }
+}
+
+# A child, or a program that any of them has run.
+sub _is_ours {
+    my ($pid) = @_;
+    return 1 if content("/proc/$pid/stat") =~ /\A\d+ \(.*\) \S $OWNER /s;
+    return content("/proc/$pid/environ")   =~ /(?:\A|\0)PEREGRINE_TEST=$OWNER(?:\0|\z)/;
 }
 
 # What a file holds; nothing if it is not there.
@@ -38,6 +72,21 @@ sub refused {
     my (%options) = @_;
     require PAGI::Server;
     return eval { PAGI::Server->new(%options); 1 } ? '' : $@;
+}
+
+# The wait status of a child; undef if it did not end in time and had to be killed.
+sub ended {
+    my ($pid, $seconds) = @_;
+    my $end = time + ($seconds || patience(10));
+    while (waitpid($pid, WNOHANG) != $pid) {
+        if (time > $end) {
+            kill KILL => $pid;
+            waitpid $pid, 0;
+            return;
+        }
+        sleep 0.01;
+    }
+    return $?;
 }
 
 # What a code reference answers, as soon as that is true, after some seconds in any case.

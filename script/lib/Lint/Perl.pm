@@ -4,10 +4,11 @@ package Lint::Perl;
 use v5.36;
 use Digest::SHA qw(sha1_hex);
 
-my $SUB_LINES_MAX = 80;                         # "about 70"
-my $CACHE         = '.peregrine/tidy.cache';    # digests of texts that are tidy
+my $SUB_LINES_MAX = 80;                                                          # "about 70"
+my $CACHE         = '.peregrine/tidy.cache';                                     # digests of texts that are tidy
 my $STYLE         = '.perltidyrc';
-my $NOT_OURS      = qr{\Abench/peers/};         # may need a peer's modules to compile
+my $NOT_OURS      = qr{\Abench/peers/};                                          # may need a peer's modules to compile
+my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;    # TestTools, and what loads it
 
 sub findings (@sources) {
     return () unless @sources;
@@ -74,6 +75,8 @@ sub _rules ($source) {
         unless $bare
         || $source->text =~ /^\s*use v5\.(?:3[6-9]|[4-9]\d)/m
         || $source->text =~ /^use strict;.*^use warnings;/ms;
+    push @findings, $source->at(1, 'may hang: nothing that it loads has a deadline; use TestTools')
+        if $path =~ m{\At/[^/]+\.t\z} && $source->text !~ $HAS_DEADLINE;
     my ($in_pod, $name, $start);
     $source->each_line(
         sub ($line, $number) {
