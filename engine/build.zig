@@ -1,6 +1,7 @@
 //! The engine's rooms as Zig modules: what a room may import is listed here and nowhere else, so that the compiler refuses an
 //! arrow that ARCHITECTURE.md does not draw.
 //!
+//!     zig build             the counter of example/, in zig-out/bin/, as counter.Dockerfile wants it
 //!     zig build test        unit, wire and contract tests
 //!     zig build test-tls    the TLS room's tests (needs OpenSSL)
 //!     zig build test-programs  those of them that speak to the kernel, in zig-out/bin/, for script/test-kernel to run
@@ -17,9 +18,7 @@ const std = @import("std");
 
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{ .default_target = thisMachine() });
-    const unchecked = b.option(bool, "unchecked", "Leave the safety checks out of optimised builds") orelse false;
-    const checked = b.standardOptimizeOption(.{ .preferred_optimize_mode = .safe });
-    const optimize = if (unchecked and checked == .safe) .fast else checked;
+    const optimize = optimizeWanted(b);
     const with_tls = tlsWanted(b, target);
     const rooms: Rooms = .create(b, .{ .target = target, .optimize = optimize, .tls = with_tls });
     b.modules.put(b.graph.arena, "peregrine", rooms.peregrine) catch @panic("OOM");
@@ -70,7 +69,18 @@ pub fn build(b: *std.Build) void {
     addTlsTests(b, target, optimize, rooms, with_tls);
     addAbi(b, target, optimize, rooms);
     addPrograms(b, "examples", "Build the example servers", "example", &examples, target, optimize, rooms);
+    b.getInstallStep().dependOn(&b.top_level_steps.get("example-counter").?.step);
     addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{ "yardstick", "handshakes" }, target, optimize, rooms);
+}
+
+/// The engine ships with its safety checks on: whatever it, or the program that uses it, is to be optimised for, they stay, unless somebody
+/// asks for `unchecked` by name. Programs that use the package say `.optimize`, people say `--release`.
+fn optimizeWanted(b: *std.Build) std.builtin.Optimize {
+    const unchecked = b.option(bool, "unchecked", "Leave the safety checks out of optimised builds") orelse false;
+    const named = b.option(std.builtin.Optimize, "optimize", "All but debug are one: optimised, with all safety checks");
+    const released = b.standardOptimizeOption(.{ .preferred_optimize_mode = .safe });
+    if ((named orelse released) == .debug) return .debug;
+    return if (unchecked) .fast else .safe;
 }
 
 /// The machine that builds, but for AVX-512: many Xeons lower their clock for all that runs when they meet a 512-bit vector, the

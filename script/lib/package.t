@@ -1,5 +1,6 @@
 # The Zig package stays usable: fetched from the files that git knows, it builds a consumer's project, which runs; what engine/README.md
-# prints compiles there as it stands, and its test passes; and in the engine the examples and the manual build.
+# prints compiles there as it stands, and its test passes; so do the first Peregrine's programs. A project may say what it likes about target,
+# optimisation, TLS and checks. In the engine the examples and the manual build, and the container's counter without being asked for.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Copy qw(copy);
@@ -22,7 +23,7 @@ for my $file (split /\0/,
     make_path($parent);
     copy($file, "$folder/package/$file") or die "$file: $!";
 }
-copy("engine/test/consumer/$_", "$folder/consumer/$_") or die "$_: $!" for qw(build.zig main.zig);
+copy("engine/test/consumer/$_", "$folder/consumer/$_") or die "$_: $!" for qw(build.zig main.zig first.zig);
 spew("$folder/consumer/build.zig.zon", slurp('engine/test/consumer/build.zig.zon') =~ s/\.dependencies = \K.*/.{},/r);
 
 my ($program, @blocks) = slurp('engine/README.md') =~ /^```zig\n(.*?)^```/msg;
@@ -30,15 +31,34 @@ like $program, qr/^pub fn main/m, 'the README begins with a program';
 spew("$folder/consumer/readme.zig", $program . readme_tests(@blocks));
 
 chdir "$folder/consumer" or die $!;
-ok run($ZIG, 'fetch', '--save=peregrine', "$folder/package"), 'zig fetch';
-ok run($ZIG, 'build'),                                        'a project that uses the package builds and runs';
-ok run($ZIG, 'build', 'check', '-Dprogram=readme.zig'),       'so does the program of the README';
-ok run($ZIG, 'build', 'test', '-Dprogram=readme.zig'),        'its test passes, and its other pieces compile';
+ok run($ZIG, 'fetch', '--save=peregrine', "$folder/package"),  'zig fetch';
+ok run($ZIG, 'build'),                                         'a project that uses the package builds and runs';
+ok run($ZIG, 'build', 'check', '-Dprogram=readme.zig'),        'so does the program of the README';
+ok run($ZIG, 'build', 'test', '-Dprogram=readme.zig'),         'its test passes, and its other pieces compile';
+ok run($ZIG, 'build', 'check', 'test', '-Dprogram=first.zig'), q(the first Peregrine's programs compile and answer);
+subtest 'what a project may say to the package' => sub {
+    ok run($ZIG, 'build', '-Dtls=false', '-Dtarget=x86_64-linux-musl'), 'no TLS, for another target';
+SKIP: {
+        skip 'no OpenSSL here', 1 if !-e '/usr/include/openssl/ssl.h';
+        ok run($ZIG, 'build', '-Dtls=true'), 'TLS';
+    }
+    # What is no option of the package ends the build when it is configured, before anything is compiled.
+    my @optimize = map { "-Doptimize=$_" } qw(debug safe fast small);
+    for my $said ('-Dunchecked=true', '-Dunchecked=false', '-Dtarget=aarch64-macos', @optimize) {
+        ok run($ZIG, 'build', '--list-steps', $said), $said;
+        ok run($ZIG, 'build', '--list-steps', $said, '-Dtls=false'), "$said without TLS";
+    }
+};
 chdir $home or die $!;
 my ($hash) = slurp("$folder/consumer/build.zig.zon") =~ /\.hash = "([^"]+)"/;
 unlink "$ENV{ZIG_GLOBAL_CACHE_DIR}/p/$hash.tar.gz" if $hash && $ENV{ZIG_GLOBAL_CACHE_DIR};
 
-chdir 'engine' or die $!;
+chdir "$folder/package" or die $!;
+ok run($ZIG, 'build', '-Dtarget=x86_64-linux-musl'), q(the package's own build);
+ok -x 'zig-out/bin/counter',                         'installs the counter';
+my ($copied) = slurp('engine/example/counter.Dockerfile') =~ /^COPY (\S+) /m;
+is $copied, 'zig-out/bin/counter', '... where its container looks for it';
+chdir "$home/engine" or die $!;
 ok run($ZIG, 'build', 'examples', 'docs', '--prefix', "$folder/out"), 'the examples and the manual build';
 is scalar(grep { -x "$folder/out/bin/$_" } qw(hello basic counter dirserver fileserver websocket)), 6, 'six examples';
 ok -e "$folder/out/docs/index.html", 'the manual is there';

@@ -1,5 +1,6 @@
 //! A project that uses the package as others will: through the repository's root. `zig build` builds and runs it; `zig build check
-//! -Dprogram=FILE` compiles a program of somebody else's, `zig build test -Dprogram=FILE` runs its tests.
+//! -Dprogram=FILE` compiles a program of somebody else's, `zig build test -Dprogram=FILE` runs its tests. `-Dtls` and `-Dunchecked` are
+//! passed on to the package.
 const std = @import("std");
 
 pub fn build(b: *std.Build) void {
@@ -10,7 +11,13 @@ pub fn build(b: *std.Build) void {
         .target = target,
         .optimize = optimize,
     });
-    module.addImport("peregrine", b.dependency("peregrine", .{ .target = target, .optimize = optimize }).module("peregrine"));
+    const tls = b.option(bool, "tls", "What to say about TLS (default: nothing)");
+    const unchecked = b.option(bool, "unchecked", "What to say about safety checks (default: nothing)");
+    const peregrine = b.dependency("peregrine", .{ .target = target, .optimize = optimize, .tls = tls, .unchecked = unchecked });
+    module.addImport("peregrine", peregrine.module("peregrine"));
+    const said = b.addOptions();
+    said.addOption(?bool, "tls", tls);
+    module.addOptions("said", said);
     const program = b.addExecutable(.{ .name = "consumer", .root_module = module });
     b.default_step.dependOn(&b.addRunArtifact(program).step);
     b.step("check", "Compile the program").dependOn(&program.step);

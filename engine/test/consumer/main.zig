@@ -1,5 +1,5 @@
-//! Creates a server from the package, serves a request over the simulated network, and ends with 1 if the answer is wrong, or if the log
-//! does not say at which address another server cannot listen.
+//! Creates a server from the package, serves a request over the simulated network, and ends with 1 if the answer is wrong, if the log
+//! does not say at which address another server cannot listen, or if the package has not heard what was said about TLS.
 const std = @import("std");
 const per = @import("peregrine");
 
@@ -41,6 +41,7 @@ fn expectTaken(gpa: std.mem.Allocator, port: u16, workers: usize) !void {
 }
 
 pub fn main(init: std.process.Init) !void {
+    if (@import("said").tls) |wanted| if (per.tls.enabled != wanted) return error.NotHeard;
     const server = try per.Server(Handler).init(init.gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1 });
     defer server.deinit();
     for ([_]usize{ 1, 2 }) |workers| try expectTaken(init.gpa, server.port(), workers);
