@@ -214,6 +214,13 @@ C<_stopped> is called when the last connection is gone.
 
 Closes every connection now.
 
+=head2 trim
+
+    my $requests = $worker->trim;
+
+Frees the values that are kept for the next requests, which saves making them anew. Returns how many requests are not over: their
+application runs, or their response is on its way.
+
 =head2 stats
 
     my $open = $worker->stats->{connections};

@@ -307,6 +307,21 @@ my %handlers = (
         await IO::Async::Loop->new->delay_future(after => 0.05);
         await body($send, 'later');
     },
+    '/trailers-later' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await $send->({ type => 'http.response.start', status => 200, trailers => 1 });
+        await body($send, 'x');
+        await IO::Async::Loop->new->delay_future(after => 0.05);
+        await $send->({ type => 'http.response.trailers', headers => [ [ 'x-sum', '1' ] ] });
+    },
+    '/empty-file-later' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my $empty = File::Temp->new;
+        await start($send);
+        await body($send, 'x', 1);
+        await IO::Async::Loop->new->delay_future(after => 0.05);
+        await $send->({ type => 'http.response.body', fh => $empty });
+    },
     '/error' => async sub {
         my ($scope, $receive, $send) = @_;
         eval { die "mine\n" };
@@ -345,8 +360,10 @@ subtest 'bodies' => sub {
     is($transfer->{header}{'transfer-encoding'}, 'chunked', 'Transfer-Encoding of the application is not doubled');
     is($transfer->{header}{date},                'once',    'a Date of the application is kept, alone');
     ok(get($port, '/large')->{body} eq ('x' x 5_000_000) . 'end', 'five million bytes in large pieces');
-    is(get($port, '/later')->{body}, 'later',        'an answer that comes later');
-    is(get($port, '/error')->{body}, "kept: mine\n", q{the application's $@ is not touched});
+    is(get($port, '/later')->{body},                       'later',        'an answer that comes later');
+    is(get($port, '/trailers-later')->{trailers}{'x-sum'}, '1',            '... and one whose trailers do');
+    is(get($port, '/empty-file-later')->{body},            'x',            '... and one that an empty file ends');
+    is(get($port, '/error')->{body},                       "kept: mine\n", q{the application's $@ is not touched});
 };
 
 subtest 'trailers' => sub {

@@ -412,6 +412,14 @@ wake(self)
 CODE:
     px_worker_wake(open_worker(aTHX_ self));
 
+int
+trim(self)
+    SV *self
+CODE:
+    RETVAL = px_worker_trim(aTHX_ open_worker(aTHX_ self));
+OUTPUT:
+    RETVAL
+
 void
 drain(self)
     SV *self

@@ -167,6 +167,7 @@ static void clear_request(pTHX_ px_exchange *exchange) {
     clear(aTHX_ (SV **)&exchange->feeders);
     clear(aTHX_ & exchange->app_future);
     clear(aTHX_ (SV **)&exchange->app_scope);
+    if (exchange->disconnect_future) px_future_abandon(aTHX_ exchange->worker->cx, exchange->disconnect_future);
     clear(aTHX_ & exchange->disconnect_future);
     clear(aTHX_ (SV **)&exchange->on_disconnect);
     clear(aTHX_ (SV **)&exchange->on_complete);

@@ -226,3 +226,9 @@ void px_future_fail_all(pTHX_ px_worker *worker, AV **futures, const char *messa
         if (error) px_worker_tell(aTHX_ worker, "_callback_died", error, NULL);
     }
 }
+
+/* Lets go of what waits for a Future of ours that will never be resolved: an async sub that awaits it holds it, and would be held by it
+ * for ever. Changes nothing on a Future that is ready. */
+void px_future_abandon(pTHX_ const px_context *cx, SV *future) {
+    if (px_future_is_plain(cx, SvRV(future))) (void)hv_delete_ent((HV *)SvRV(future), PX_KEY(cx, CALLBACKS), G_DISCARD, 0);
+}

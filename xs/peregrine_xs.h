@@ -380,6 +380,7 @@ void px_worker_dispatch(pTHX_ px_worker *worker);
 void px_worker_drain(pTHX_ px_worker *worker);
 void px_worker_app_ended(pTHX_ px_worker *worker);
 void px_worker_applications(const px_worker *worker, int *busy, int *leaving);
+int px_worker_trim(pTHX_ px_worker *worker);
 void px_worker_queued(pTHX_ px_worker *worker);
 void px_worker_wake(px_worker *worker);
 void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second);
@@ -451,6 +452,7 @@ AV *px_future_plain_result(pTHX_ SV *future);
 bool px_future_is_base_class(pTHX_ SV *class);
 SV *px_future_base_done(pTHX_ px_context *cx);
 void px_future_forget(pTHX_ px_done *done);
+void px_future_abandon(pTHX_ const px_context *cx, SV *future);
 SV *px_future_new_done(pTHX_ px_context *cx, HV *stash, AV *result);
 
 /* await.c */

@@ -82,6 +82,14 @@ static void trim_pool(pTHX_ px_worker *worker, int keep) {
     }
 }
 
+/* Frees what is kept for the next requests; returns how many are not over. */
+int px_worker_trim(pTHX_ px_worker *worker) {
+    int count = 0;
+    trim_pool(aTHX_ worker, 0);
+    for (const px_exchange *exchange = worker->live; exchange; exchange = exchange->next) count++;
+    return count;
+}
+
 /* Closes the engine and everything that it has open. Requests that are still running learn that the server went away. */
 void px_worker_stop(pTHX_ px_worker *worker) {
     peregrine_worker *engine = worker->engine;

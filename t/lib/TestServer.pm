@@ -19,6 +19,7 @@ use Time::HiRes  qw(sleep time);
 my $OWNER = $$;
 my %RUNNING;    # pid => server, weak
 my $last;       # the log of the server that went last
+my $server;     # in a child: the PAGI::Server
 
 # Options are those of PAGI::Server, and `limits`: limits of the engine that have no option, by their names there.
 sub start {
@@ -35,6 +36,15 @@ sub start {
     $self->{reader} = $reader;
     $self->{port}   = $self->_read_line(patience(10)) or die 'the server did not start: ' . $self->log;
     return $self;
+}
+
+# For an application in the child: what is in use, without what is kept for the next requests. Values are Perl's.
+sub usage {
+    return {
+        requests    => $server->{worker}->trim,
+        connections => $server->connection_count,
+        values      => Peregrine::sv_count()
+    };
 }
 
 sub _fork {
@@ -55,7 +65,7 @@ sub _child {
         require PAGI::Server;
         my $limits = delete $options->{limits} || {};
         my $loop   = IO::Async::Loop->new;
-        my $server = PAGI::Server->new((grep { $options->{$_} } qw(socket listen)) ? () : (port => 0), %$options);
+        $server = PAGI::Server->new((grep { $options->{$_} } qw(socket listen)) ? () : (port => 0), %$options);
         $loop->add($server);
         $server->listen->get;
         for my $name (keys %$limits) {

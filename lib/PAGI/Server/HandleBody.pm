@@ -13,6 +13,7 @@ use Fcntl qw(O_NONBLOCK O_RDONLY SEEK_SET);
 use Future;
 use Future::AsyncAwait;
 use Peregrine;
+use Scalar::Util qw(weaken);
 
 use constant {
     PIECE_BYTES => 65_536,
@@ -21,23 +22,35 @@ use constant {
 
 sub send {
     my ($class, $event, %args) = @_;
-    my $self   = bless { %args, type => $event->{type}, left => $event->{length} }, $class;
-    my $future = $self->_send($event);
+    my $self   = bless { %args{qw(loop send)}, type => $event->{type}, left => $event->{length} }, $class;
+    my $future = $self->_send($event, $args{gone});
     $future->retain if !$future->is_ready;
     return $future;
 }
 
 async sub _send {
-    my ($self, $event) = @_;
+    my ($self, $event, $gone) = @_;
     $self->_open($event);
     $self->_seek($event->{offset}) if $event->{offset} || defined $event->{offset} && $self->{kind} eq 'a file';
-    $self->{gone}->on_ready(sub { $self->{over} = 1; $self->_wake });
+    $self->_stop_when($gone);
     my $pieces = 0;
     while (!$self->{over} && length(my $piece = await $self->_piece)) {
         await $self->{send}->({ type => $self->{type}, body => $piece, more => 1 });
         await $self->{loop}->later if ++$pieces % PIECES_MAX == 0;
     }
     return await $self->{send}->({ type => $self->{type}, body => '' });
+}
+
+# A request may last longer than this body of it: the callback must not keep us, and with us the descriptor.
+sub _stop_when {
+    my ($self, $gone) = @_;
+    weaken(my $weak = $self);
+    $gone->on_ready(sub {
+        return if !$weak;
+        $weak->{over} = 1;
+        $weak->_wake;
+    });
+    return;
 }
 
 # ---- The handle ---------------------------------------------------------------------------------

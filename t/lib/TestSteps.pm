@@ -1,0 +1,130 @@
+package TestSteps;
+
+# Applications made of steps, for tests that need many small ones: `sends(start(), body(body => 'x'), dies())`.
+
+use strict;
+use warnings;
+
+use Exporter qw(import);
+use Future;
+use Future::AsyncAwait;
+use IO::Async::Loop;
+
+our @EXPORT = qw(
+    aside body data denial event later plain refusal start
+    accepts answers echoes sends streams
+    at_once dies fails made reads_body takes together waits_for_end
+);
+
+# ---- Events --------------------------------------------------------------------------------------
+
+sub event { my ($type, @fields) = @_; return { type => $type, @fields } }
+
+sub start   { return event('http.response.start', status => 200, @_) }
+sub body    { return event('http.response.body',  @_) }
+sub plain   { return (start(), body(body => 'plain')) }
+sub data    { return event('sse.send', data => @_) }
+sub refusal { return (event('sse.http.response.start', status => 200), event('sse.http.response.body', @_)) }
+
+sub denial {
+    return (event('websocket.http.response.start', status => 401), event('websocket.http.response.body', @_));
+}
+
+# ---- Applications --------------------------------------------------------------------------------
+
+# One that takes steps: it sends an event, or what a code reference gives for scope, $receive and $send: an event or a Future to await.
+sub sends {
+    my (@steps) = @_;
+    return async sub {
+        my ($scope, $receive, $send) = @_;
+        for my $step (@steps) {
+            my $what = ref $step eq 'CODE' ? $step->($scope, $receive, $send) : $step;
+            await(ref $what eq 'HASH' ? $send->($what) : $what);
+        }
+    };
+}
+
+# The same after the start of a response, of an event stream, and after a WebSocket has been accepted.
+sub answers { return sends(start(),            @_) }
+sub streams { return sends(event('sse.start'), @_) }
+sub accepts { return sends(takes(),            event('websocket.accept'), @_) }
+
+# ---- Steps ---------------------------------------------------------------------------------------
+
+# Sends a part of a body that is made anew each time.
+sub made {
+    my ($make) = @_;
+    return sub { body($make->(@_)) }
+}
+
+# Sends events at once and awaits all of them; each may fail.
+sub together {
+    my (@events) = @_;
+    return sub {
+        Future->wait_all(map { $_[2]->($_) } @events);
+    }
+}
+
+# Does something and awaits nothing.
+sub at_once {
+    my ($code) = @_;
+    return sub { $code->(@_); Future->done }
+}
+
+# Sends an event that fails.
+sub fails {
+    my ($event) = @_;
+    return sub {
+        $_[2]->($event)->then(sub { die "it did not fail\n" }, sub { Future->done });
+    }
+}
+
+sub dies {
+    return sub { die "on purpose\n" }
+}
+
+sub takes {
+    return sub { $_[1]->() }
+}
+
+sub later {
+    my ($seconds) = @_;
+    return sub { IO::Async::Loop->new->delay_future(after => $seconds) }
+}
+
+sub waits_for_end {
+    return async sub {
+        my ($scope, $receive) = @_;
+        1 until (await $receive->())->{type} =~ /disconnect/;
+    };
+}
+
+sub reads_body {
+    return async sub {
+        my ($scope, $receive) = @_;
+        while (1) {
+            my $event = await $receive->();
+            last if $event->{type} =~ /disconnect/ || !$event->{more};
+        }
+    };
+}
+
+sub echoes {
+    return async sub {
+        my ($scope, $receive, $send) = @_;
+        while ((my $event = await $receive->())->{type} eq 'websocket.receive') {
+            await $send->(event('websocket.send', text => $event->{text}));
+        }
+    };
+}
+
+# Waits for the client's leaving beside whatever else is done.
+sub aside {
+    return at_once(sub {
+        my ($scope) = @_;
+        my $watch = async sub { return await $scope->{'pagi.connection'}->disconnect_future };
+        $scope->{aside} = $watch->();
+    });
+}
+
+1;
