@@ -25,7 +25,7 @@ pub fn build(b: *std.Build) void {
 
     const test_step = b.step("test", "Run the engine's tests");
     const programs = b.step("test-programs", "Build the tests that speak to the kernel");
-    inline for (.{ "protocol", "io", "server", "static", "peregrine" }) |name| {
+    inline for (.{ "protocol", "io", "server", "native", "peregrine" }) |name| {
         const tests = b.addTest(.{ .name = name, .root_module = @field(rooms, name) });
         test_step.dependOn(&runOf(b, tests).step);
         if (comptime std.mem.eql(u8, name, "io")) programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
@@ -122,7 +122,7 @@ const Rooms = struct {
     io: *std.Build.Module,
     tls: *std.Build.Module,
     server: *std.Build.Module,
-    static: *std.Build.Module,
+    native: *std.Build.Module,
     peregrine: *std.Build.Module,
 
     fn create(b: *std.Build, how: How) Rooms {
@@ -133,19 +133,21 @@ const Rooms = struct {
         server.addImport("protocol", protocol);
         server.addImport("io", io);
         server.addImport("tls", tls);
-        const static = room(b, "src/static/static.zig", how);
-        static.addImport("server", server);
-        static.addImport("protocol", protocol);
+        const native = room(b, "src/native/native.zig", how);
+        native.addImport("server", server);
+        native.addImport("protocol", protocol);
+        native.addImport("io", io);
+        native.addImport("tls", tls);
         const peregrine = room(b, "src/peregrine.zig", how);
         peregrine.addImport("server", server);
-        peregrine.addImport("static", static);
+        peregrine.addImport("native", native);
         peregrine.addImport("protocol", protocol);
         peregrine.addImport("io", io);
         peregrine.addImport("tls", tls);
         const package = b.addOptions();
         package.addOption([:0]const u8, "version", @import("build.zig.zon").version);
         peregrine.addOptions("package_options", package);
-        return .{ .protocol = protocol, .io = io, .tls = tls, .server = server, .static = static, .peregrine = peregrine };
+        return .{ .protocol = protocol, .io = io, .tls = tls, .server = server, .native = native, .peregrine = peregrine };
     }
 
     /// What all rooms of a program are compiled for.

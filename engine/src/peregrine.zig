@@ -1,7 +1,8 @@
 //! Peregrine's public face: a map of what a Zig program uses. No logic here.
 const server = @import("server");
 const protocol = @import("protocol");
-const static = @import("static");
+const native = @import("native");
+const static = native.static;
 
 /// This package's version, as in its build.zig.zon.
 pub const version = @import("package_options").version;
@@ -10,26 +11,26 @@ pub const io = @import("io");
 /// Certificates and policy, for `ServerConfig.tls` and for embedders.
 pub const tls = @import("tls");
 /// A server for a handler type: `Server(Handler).init(allocator, port, .{})`.
-pub const Server = server.Server;
-pub const ServerConfig = server.ServerConfig;
+pub const Server = native.Server;
+pub const ServerConfig = native.ServerConfig;
 /// The same over another io, and a whole test bench on the simulated one.
-pub const ServerOn = server.ServerOn;
-pub const Simulation = server.Simulation;
-pub const Request = server.Request;
-pub const Response = server.Response;
+pub const ServerOn = native.ServerOn;
+pub const Simulation = native.Simulation;
+pub const Request = native.Request;
+pub const Response = native.Response;
 /// What a response passes around: headers, statuses, files, and how a slow client shows.
-pub const Header = server.Header;
-pub const Status = server.Status;
-pub const FileBody = server.FileBody;
-pub const SharedBody = server.SharedBody;
-pub const Flow = server.Flow;
+pub const Header = native.Header;
+pub const Status = native.Status;
+pub const FileBody = native.FileBody;
+pub const SharedBody = native.SharedBody;
+pub const Flow = native.Flow;
 /// An answer that comes later, from any thread.
-pub const Detached = server.Detached;
+pub const Detached = native.Detached;
 pub const Method = protocol.http.Method;
 pub const Version = protocol.http1.Version;
 
 /// WebSockets: `ws.upgrader.handleUpgrade`, the hooks' types, and `ws.writer` for other threads.
-pub const ws = server.ws;
+pub const ws = native.ws;
 /// Ready-made answers: the files of a folder, one file, and media types.
 pub const util = struct {
     pub const DirServer = static.DirServer;
@@ -63,8 +64,8 @@ pub const Level = server.Level;
 pub const Stats = server.Stats;
 pub const StartError = server.StartError;
 pub const BodyError = server.BodyError;
-pub const WebSocketKind = server.WebSocketKind;
-pub const WebSocketClose = server.WebSocketClose;
+pub const WebSocketKind = server.WebSocket.Kind;
+pub const WebSocketClose = server.WebSocket.Close;
 pub const Head = protocol.http1.Head;
 pub const Field = protocol.http.Field;
 pub const FieldSpan = protocol.http.FieldSpan;

@@ -8,7 +8,7 @@ const assert = std.debug.assert;
 const io = @import("io");
 const date = @import("protocol").http.date;
 const format_file = @import("access_log/format.zig");
-const decimal = @import("response.zig").decimal;
+const decimal = @import("protocol").http.syntax.decimal;
 const line = @import("access_log/line.zig");
 const Pool = @import("pool.zig").Pool;
 

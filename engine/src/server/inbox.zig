@@ -81,8 +81,13 @@ pub const PostError = error{
     Full,
 };
 
-/// The inbox that this thread looks into before it sleeps: it needs no ringing from here.
-pub threadlocal var attended: ?*const Inbox = null;
+/// The inbox that this thread looks into before it sleeps: nothing sent from here has to wake anybody.
+threadlocal var attended: ?*const Inbox = null;
+
+/// Tells that this thread looks into `inbox` before it sleeps; null: into none.
+pub fn attend(inbox: ?*const Inbox) void {
+    attended = inbox;
+}
 
 /// A worker's letter box: any thread puts messages in, the worker takes them out.
 pub const Inbox = struct {

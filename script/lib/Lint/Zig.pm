@@ -14,9 +14,9 @@ my %MAY = (
     io       => [],
     tls      => [qw(openssl_c)],
     server   => [qw(protocol io tls)],
-    static   => [qw(protocol server)],
+    native   => [qw(protocol io tls server)],
     abi      => [qw(peregrine)],
-    ''       => [qw(server protocol io tls static)],    # the public face, $SRC/peregrine.zig
+    ''       => [qw(server native protocol io tls)],    # the public face, $SRC/peregrine.zig
 );
 my @EVERYBODY = qw(std builtin);                        # and what build.zig tells a room: NAME_options
 

@@ -4,7 +4,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const Alignment = std.mem.Alignment;
-const Pool = @import("pool.zig").Pool;
+const Pool = @import("server").Pool;
 
 /// An allocator over memory of its own and pool buffers. One thread; never moves while its allocator is in use.
 pub const Arena = struct {

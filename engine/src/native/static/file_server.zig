@@ -1,7 +1,7 @@
 //! Answers requests with one file, which is looked at anew each time: a changed file is served at once, and nothing is held in memory.
 //! Refuses to know: which requests it is for.
 const std = @import("std");
-const server = @import("server");
+const native = @import("../native.zig");
 const files = @import("files.zig");
 const representation = @import("representation.zig");
 const Mime = @import("mime.zig").Mime;
@@ -42,12 +42,12 @@ pub const FileServer = struct {
     }
 
     /// Answers with the whole file, whatever was asked. `serveRequest` is the better choice where the request is at hand.
-    pub fn serve(self: *FileServer, response: *server.Response) representation.Error!void {
+    pub fn serve(self: *FileServer, response: *native.Response) representation.Error!void {
         try self.respond(null, response);
     }
 
     /// Answers GET and HEAD with the file, with conditions and ranges; anything else with 405.
-    pub fn serveRequest(self: *FileServer, request: *const server.Request, response: *server.Response) representation.Error!void {
+    pub fn serveRequest(self: *FileServer, request: *const native.Request, response: *native.Response) representation.Error!void {
         if (request.method != .GET and request.method != .HEAD) {
             response.status = .method_not_allowed;
             return response.addNewHeader("Allow", "GET, HEAD");
@@ -55,7 +55,7 @@ pub const FileServer = struct {
         try self.respond(request, response);
     }
 
-    fn respond(self: *FileServer, request: ?*const server.Request, response: *server.Response) representation.Error!void {
+    fn respond(self: *FileServer, request: ?*const native.Request, response: *native.Response) representation.Error!void {
         const file = files.open(self.path) catch |err| return representation.refuse(response, err);
         if (file.status.kind != .regular) {
             file.close();

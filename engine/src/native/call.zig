@@ -6,17 +6,17 @@ const protocol = @import("protocol");
 const http1 = protocol.http1;
 const FieldSpan = protocol.http.FieldSpan;
 const Arena = @import("arena.zig").Arena;
-const Client = @import("client.zig").Client;
-const Connection = @import("connection.zig").Connection;
-const Exchange = @import("exchange.zig").Exchange;
-const Input = @import("input.zig").Input;
+const Client = @import("server").Client;
+const Connection = @import("server").Connection;
+const Exchange = @import("server").Exchange;
+const Input = @import("server").Input;
 const Link = @import("response.zig").Link;
-const Pool = @import("pool.zig").Pool;
-const Queue = @import("inbox.zig").Queue;
-const Reason = @import("types.zig").Reason;
+const Pool = @import("server").Pool;
+const Queue = @import("server").MessageQueue;
+const Reason = @import("server").Reason;
 const Request = @import("request.zig").Request;
 const Response = @import("response.zig").Response;
-const Ticket = @import("slab.zig").Ticket;
+const Ticket = @import("server").Ticket;
 
 /// One request in the hands of a Zig handler. Lies in a slab of its worker.
 pub const Call = struct {

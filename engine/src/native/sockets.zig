@@ -4,14 +4,14 @@ const std = @import("std");
 const assert = std.debug.assert;
 const contract = @import("handler.zig");
 const registry = @import("registry.zig");
-const websocket = @import("websocket.zig");
+const websocket = @import("server").WebSocket;
 const ws = @import("ws.zig");
-const Exchange = @import("exchange.zig").Exchange;
+const Exchange = @import("server").Exchange;
 const Field = @import("protocol").http.Field;
 const Flow = @import("response.zig").Flow;
-const Inbox = @import("inbox.zig").Inbox;
-const Message = @import("inbox.zig").Message;
-const Slab = @import("slab.zig").Slab;
+const Inbox = @import("server").Inbox;
+const Message = @import("server").Message;
+const Slab = @import("server").Slab;
 
 const log = std.log.scoped(.peregrine);
 

@@ -1,7 +1,7 @@
 //! Turns a file into a response: validators, conditions, ranges, headers, and the body by the cheapest way.
 //! Refuses to know: how the file was found.
 const std = @import("std");
-const server = @import("server");
+const native = @import("../native.zig");
 const protocol = @import("protocol");
 const date = protocol.http.date;
 const conditional = @import("conditional.zig");
@@ -9,8 +9,8 @@ const files = @import("files.zig");
 const Coding = @import("encoding.zig").Coding;
 const Mime = @import("mime.zig").Mime;
 const Range = @import("range.zig").Range;
-const Request = server.Request;
-const Response = server.Response;
+const Request = native.Request;
+const Response = native.Response;
 
 /// What is served, besides the file itself.
 pub const About = struct {
@@ -24,7 +24,7 @@ pub const About = struct {
 };
 
 /// Why a representation cannot be put into a response.
-pub const Error = server.HeaderError || server.SetBodyError;
+pub const Error = native.HeaderError || native.SetBodyError;
 
 /// Files up to this many bytes are read and leave in one write with their head; larger ones are left to the kernel.
 const read_bytes_max = Response.small_bytes;
@@ -34,7 +34,7 @@ pub const Source = union(enum) {
     /// Taken over: closed at once, or when it was sent.
     file: files.Fd,
     /// The whole contents. Taken over likewise.
-    memory: server.SharedBody,
+    memory: native.SharedBody,
 };
 
 /// Answers GET or HEAD with a regular file. With a null request it is served whole.
@@ -66,7 +66,7 @@ pub fn answer(
     const has_head_method = if (request) |asked| asked.method == .HEAD else false;
     if (has_head_method) {
         var digits: [20]u8 = undefined;
-        return response.addNewHeader("Content-Length", server.decimal(part.len, &digits));
+        return response.addNewHeader("Content-Length", protocol.http.syntax.decimal(part.len, &digits));
     }
     switch (source) {
         .memory => |shared| {
@@ -122,13 +122,13 @@ fn choosePart(request: *const Request, response: *Response, validators: conditio
 }
 
 /// Answers for a file that cannot be opened: 404, or 503 where the same request may do better in a second.
-pub fn refuse(response: *Response, err: files.OpenError) server.HeaderError!void {
+pub fn refuse(response: *Response, err: files.OpenError) native.HeaderError!void {
     if (err == error.NotFound) return giveStatus(response, .not_found);
     giveStatus(response, .service_unavailable);
     try response.addNewHeader("Retry-After", "1");
 }
 
-fn giveStatus(response: *Response, status: server.Status) void {
+fn giveStatus(response: *Response, status: native.Status) void {
     response.status = status;
 }
 

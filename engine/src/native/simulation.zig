@@ -10,7 +10,7 @@
 const std = @import("std");
 const io = @import("io");
 const server_file = @import("server.zig");
-const ServerConfig = server_file.ServerConfig;
+const ServerConfig = @import("settings.zig").ServerConfig;
 
 /// A server for `Handler` on a simulated network, with one worker.
 pub fn Simulation(comptime Handler: type) type {
@@ -173,7 +173,7 @@ const Greeter = struct {
         self.allocator.destroy(self);
     }
 
-    pub fn handleRequest(self: *Greeter, request: *server_file.Request, response: *server_file.Response) void {
+    pub fn handleRequest(self: *Greeter, request: *@import("request.zig").Request, response: *@import("response.zig").Response) void {
         self.served += 1;
         const name = (request.param("name") catch null) orelse "nobody";
         _ = response.setBody(name) catch return;

@@ -3,10 +3,10 @@
 const std = @import("std");
 const Field = @import("protocol").http.Field;
 const Header = @import("response.zig").Header;
-const Inbox = @import("inbox.zig").Inbox;
-const PostError = @import("inbox.zig").PostError;
+const Inbox = @import("server").Inbox;
+const PostError = @import("server").PostError;
 const Status = @import("status.zig").Status;
-const Ticket = @import("slab.zig").Ticket;
+const Ticket = @import("server").Ticket;
 
 /// Names a request that waits for its answer. A value: keep it wherever you like, but finish it once. The client may be gone by then,
 /// which is no error here: what is said to a closed ear is dropped (`handleAbort` told the handler). May outlive the server: then

@@ -3,9 +3,9 @@
 const std = @import("std");
 const io = @import("io");
 const tls = @import("tls");
-const Config = @import("config.zig").Config;
-const Fault = @import("fault.zig").Fault;
-const ForwardedHeader = @import("client.zig").ForwardedHeader;
+const Config = @import("server").Config;
+const Fault = @import("server").Fault;
+const ForwardedHeader = @import("server").ForwardedHeader;
 
 /// All fields have defaults that suit a server on the open internet. What `init` needs later of slices it copies: they may go when it returns.
 pub const ServerConfig = struct {

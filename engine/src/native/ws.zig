@@ -11,12 +11,12 @@
 const std = @import("std");
 const protocol = @import("protocol");
 const Flow = @import("response.zig").Flow;
-const Inbox = @import("inbox.zig").Inbox;
-const PostError = @import("inbox.zig").PostError;
+const Inbox = @import("server").Inbox;
+const PostError = @import("server").PostError;
 const Request = @import("request.zig").Request;
 const Response = @import("response.zig").Response;
 const registry = @import("registry.zig");
-const websocket = @import("websocket.zig");
+const websocket = @import("server").WebSocket;
 
 /// Names a WebSocket for all threads. No descriptor, and never somebody else's.
 pub const Id = registry.Id;
@@ -129,7 +129,7 @@ pub const writer = struct {
         try post(id, .{ .close = code }, "");
     }
 
-    fn post(id: Id, action: @import("inbox.zig").Message.Frame.Action, data: []const u8) Error!void {
+    fn post(id: Id, action: @import("server").Message.Frame.Action, data: []const u8) Error!void {
         const place = registry.find(id) orelse return error.NotOpen;
         defer place.inbox.release();
         place.inbox.post(.{ .frame = .{ .ticket = place.ticket, .action = action, .bytes = data } }) catch |err| switch (err) {

@@ -4,8 +4,8 @@
 //! Refuses to know: what is sent.
 const std = @import("std");
 const assert = std.debug.assert;
-const Inbox = @import("inbox.zig").Inbox;
-const Ticket = @import("slab.zig").Ticket;
+const Inbox = @import("server").Inbox;
+const Ticket = @import("server").Ticket;
 
 /// Names an open WebSocket; the type that handlers of the seed's shape take, which is why it looks like a socket.
 pub const Id = std.posix.socket_t;

@@ -6,7 +6,7 @@ const protocol = @import("protocol");
 const http1 = protocol.http1;
 const tls = @import("tls");
 const query_file = @import("query.zig");
-const Tunnel = @import("tunnel.zig").Tunnel;
+const Tunnel = @import("server").Tunnel;
 
 /// What a Zig handler sees of a request. All slices are borrowed: see engine/README.md.
 pub const Request = struct {

@@ -8,24 +8,24 @@ const http1 = protocol.http1;
 const Field = protocol.http.Field;
 const contract = @import("handler.zig");
 const response_file = @import("response.zig");
-const worker_file = @import("worker.zig");
+const engine = @import("server");
 const Call = @import("call.zig").Call;
 const Detached = @import("detached.zig").Detached;
-const Exchange = @import("exchange.zig").Exchange;
-const Start = @import("exchange.zig").Start;
+const Exchange = @import("server").Exchange;
+const Start = @import("server").Start;
 const Flow = response_file.Flow;
-const Inbox = @import("inbox.zig").Inbox;
-const Level = @import("types.zig").Level;
-const NativeSockets = @import("native_ws.zig").NativeSockets;
-const SocketOptions = @import("native_ws.zig").Options;
-const Message = @import("inbox.zig").Message;
-const Reason = @import("types.zig").Reason;
+const Inbox = @import("server").Inbox;
+const Level = @import("server").Level;
+const NativeSockets = @import("sockets.zig").NativeSockets;
+const SocketOptions = @import("sockets.zig").Options;
+const Message = @import("server").Message;
+const Reason = @import("server").Reason;
 const Response = response_file.Response;
 const SendError = response_file.SendError;
-const Slab = @import("slab.zig").Slab;
+const Slab = @import("server").Slab;
 const Status = @import("status.zig").Status;
-const WebSocketClose = @import("websocket.zig").Close;
-const WebSocketKind = @import("websocket.zig").Kind;
+const WebSocketClose = @import("server").WebSocket.Close;
+const WebSocketKind = @import("server").WebSocket.Kind;
 
 const log = std.log.scoped(.peregrine);
 
@@ -34,7 +34,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
     contract.check(Handler);
     return struct {
         const Self = @This();
-        const Worker = worker_file.Worker(Io, Self);
+        const Worker = engine.Worker(Io, Self);
         const Sockets = NativeSockets(Worker, Handler);
         pub const demand = .push;
         const streams_bodies = @hasDecl(Handler, "handleBody");

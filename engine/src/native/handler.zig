@@ -23,7 +23,7 @@
 const std = @import("std");
 const Request = @import("request.zig").Request;
 const Response = @import("response.zig").Response;
-const Reason = @import("types.zig").Reason;
+const Reason = @import("server").Reason;
 const ws = @import("ws.zig");
 
 const Hook = struct {

@@ -4,7 +4,7 @@
 //! Refuses to know: what is in the files.
 const std = @import("std");
 const assert = std.debug.assert;
-const server = @import("server");
+const native = @import("../native.zig");
 const files = @import("files.zig");
 const path_file = @import("path.zig");
 const representation = @import("representation.zig");
@@ -61,7 +61,7 @@ pub const DirServer = struct {
 
     /// Answers GET and HEAD with a file; anything else with 405, with 404 what is not there, and with 503 what cannot be opened
     /// for now (a lease, too few descriptors). On an error nothing useful was said: a handler may answer with a status of its own.
-    pub fn serve(self: *DirServer, request: *server.Request, response: *server.Response) representation.Error!void {
+    pub fn serve(self: *DirServer, request: *native.Request, response: *native.Response) representation.Error!void {
         if (request.method != .GET and request.method != .HEAD) {
             response.status = .method_not_allowed;
             return response.addNewHeader("Allow", "GET, HEAD");
@@ -70,7 +70,7 @@ pub const DirServer = struct {
     }
 
     /// Answers as the last time, if the file is known and the request asks for all of it; false if not, and then nothing was said.
-    fn serveKnown(self: *DirServer, request: *const server.Request, response: *server.Response) representation.Error!bool {
+    fn serveKnown(self: *DirServer, request: *const native.Request, response: *native.Response) representation.Error!bool {
         const entry = self.cache.get(request.getPath()) orelse return false;
         errdefer entry.release();
         if (entry.lines.len == 0 or !asksForAll(request, response, entry.varies) or !self.isCurrent(entry, request.round_us)) {
@@ -83,7 +83,7 @@ pub const DirServer = struct {
     }
 
     /// Whether the answer depends on nothing but the file, and the response has only what we give it.
-    fn asksForAll(request: *const server.Request, response: *const server.Response, varies: bool) bool {
+    fn asksForAll(request: *const native.Request, response: *const native.Response, varies: bool) bool {
         if (request.method != .GET or response.count > 0) return false;
         for (request.head.fields) |field| switch (field.id) {
             .if_match, .if_none_match, .if_modified_since, .if_unmodified_since, .if_range, .range => return false,
@@ -102,7 +102,7 @@ pub const DirServer = struct {
         return true;
     }
 
-    fn sharedBody(entry: *Entry) server.SharedBody {
+    fn sharedBody(entry: *Entry) native.SharedBody {
         const release = struct {
             fn release(holder: *anyopaque) void {
                 const held: *Entry = @ptrCast(@alignCast(holder));
@@ -113,7 +113,7 @@ pub const DirServer = struct {
     }
 
     /// Answers with a file that has to be found first, or says that there is none.
-    fn serveFound(self: *DirServer, request: *const server.Request, response: *server.Response) representation.Error!void {
+    fn serveFound(self: *DirServer, request: *const native.Request, response: *native.Response) representation.Error!void {
         var buffer: [path_file.bytes_max]u8 = undefined;
         const found = self.find(request, &buffer) catch |err| return representation.refuse(response, err);
         const mime: Mime = .fromPath(found.name.slice());
@@ -130,7 +130,7 @@ pub const DirServer = struct {
     const Found = struct { name: Name, identity: files.Identity };
 
     /// The regular file that a request means.
-    fn find(self: *DirServer, request: *const server.Request, buffer: *[path_file.bytes_max]u8) files.OpenError!Found {
+    fn find(self: *DirServer, request: *const native.Request, buffer: *[path_file.bytes_max]u8) files.OpenError!Found {
         const below = path_file.below(request.getPath(), self.config.request_path) orelse return error.NotFound;
         const clean = path_file.clean(below, buffer, self.config.dotfiles) orelse return error.NotFound;
         var name: Name = .{ .buffer = buffer, .len = clean.name.len };
@@ -151,8 +151,8 @@ pub const DirServer = struct {
     /// Answers with the best coding of a file that the client accepts and that is not older than the file; false if there is none.
     fn serveSibling(
         self: *DirServer,
-        request: *const server.Request,
-        response: *server.Response,
+        request: *const native.Request,
+        response: *native.Response,
         found: Found,
         about: representation.About,
     ) representation.Error!bool {
@@ -179,8 +179,8 @@ pub const DirServer = struct {
     /// folder, is gone, or cannot be opened for now; then nothing was said.
     fn give(
         self: *DirServer,
-        request: *const server.Request,
-        response: *server.Response,
+        request: *const native.Request,
+        response: *native.Response,
         found: Found,
         key: []const u8,
         about: representation.About,

@@ -8,9 +8,9 @@ const syntax = protocol.http.syntax;
 const Field = protocol.http.Field;
 const Arena = @import("arena.zig").Arena;
 const Detached = @import("detached.zig").Detached;
-const Outbox = @import("outbox.zig").Outbox;
+const Outbox = @import("server").Outbox;
 const Status = @import("status.zig").Status;
-const exchange_file = @import("exchange.zig");
+const engine = @import("server");
 
 /// A header as a value, for `addHeader` and for answers from other threads. Borrows both texts.
 pub const Header = struct {
@@ -85,7 +85,7 @@ pub const HeaderError = error{
 };
 
 /// Why something could not be sent. TooLong, TooShort: not what the handler's Content-Length promised.
-pub const SendError = exchange_file.StartError || exchange_file.BodyError || error{
+pub const SendError = engine.StartError || engine.BodyError || error{
     /// The client is gone, or the response is complete.
     Closed,
     /// The client is slow, and `response_body_buffer_size` bytes wait for it already.
@@ -327,7 +327,7 @@ pub const decimal = syntax.decimal;
 const testing = std.testing;
 
 test "headers and body are copied, and refused where they could harm" {
-    var pool: @import("pool.zig").Pool = .init(testing.allocator);
+    var pool: @import("server").Pool = .init(testing.allocator);
     defer pool.deinit();
     var arena: Arena = undefined;
     arena.begin(&pool);
