@@ -8,6 +8,26 @@ our $VERSION = '0.003000';
 use XSLoader;
 XSLoader::load(__PACKAGE__, $VERSION);
 
+# For what happens when the server is gone, or dies while it is told of it.
+sub _warn_lost {
+    my ($about, $error) = @_;
+    warn 'PAGI: the server died when it was told of something: ' . _text($error) if defined $error;
+    warn 'PAGI: nobody is told of: ' . _text($about)                             if defined $about;
+    return;
+}
+
+sub _text {
+    my ($value) = @_;
+    my $text = eval { "$value" };
+    return $text // 'an object of ' . ref $value;
+}
+
+# A shallow copy of what an application may have tied.
+sub _copy_hash {
+    my ($hash) = @_;
+    return {%$hash};
+}
+
 1;
 
 __END__

@@ -37,6 +37,10 @@ my %mistakes = (
     'no type'             => [ early => { status => 200 }, qr/the event has no type/ ],
     'a reference as type' => [ early => { type   => [] },  qr/the event has no type/ ],
     'unknown type' => [ early => { type => 'http.response.begin' }, qr/unknown event type 'http\.response\.begin'/ ],
+    'a type with a letter too few' => [
+        early => { type => 'http.respose.start' },
+        qr/'http\.respose\.start' in a scope of type http \(did you mean 'http\.response\.start'\?\)/
+    ],
     'a type of websocket' => [ early => { type => 'websocket.send' }, qr/unknown event type 'websocket\.send'/ ],
     'body first'          =>
         [ early => { type => 'http.response.body' }, qr/http\.response\.body: the response has not been started/ ],

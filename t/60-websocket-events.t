@@ -64,7 +64,7 @@ my @events = (
     ],
     [
         { type => 'http.response.body' },
-        qr/\A\$send: unknown event type 'http\.response\.body' in a scope of type websocket/
+        qr/\A\$send: unknown event type 'http\.response\.body' in a scope of type websocket \(did you mean 'websocket\.http\.response\.body'\?\)/
     ],
     (
         map { [

@@ -8,7 +8,9 @@ XS_EXTERNAL(px_xs_receive) {
     dXSARGS;
     PERL_UNUSED_VAR(items);
     px_exchange *exchange = px_exchange_of_cv(aTHX_ cv);
+    const bool live = px_exchange_pin(exchange);
     SV *future = px_receive(aTHX_ exchange);
+    px_exchange_unpin(aTHX_ exchange, live);
     SPAGAIN;
     EXTEND(SP, 1);
     ST(0) = sv_2mortal(future);
@@ -141,6 +143,14 @@ UV
 sv_count()
 CODE:
     RETVAL = (UV)PL_sv_count;
+OUTPUT:
+    RETVAL
+
+SV *
+_plain_event(event)
+    SV *event
+CODE:
+    RETVAL = px_plain_copy(aTHX_ event);
 OUTPUT:
     RETVAL
 

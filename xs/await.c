@@ -94,8 +94,8 @@ bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error) {
     px_store(aTHX_ hash, PX_KEY(cx, RESULT), newRV_noinc((SV *)result));
     px_store(aTHX_ hash, PX_KEY(cx, READY), newSViv(1));
     for (SSize_t i = 0; callbacks && i <= AvFILLp(callbacks); i++) {
-        SV *outcome = px_call(aTHX_ simple_callback(AvARRAY(callbacks)[i]), NULL, future, NULL, error);
-        SvREFCNT_dec(outcome);
+        SV *callback = simple_callback(AvARRAY(callbacks)[i]);
+        if (callback) SvREFCNT_dec(px_call(aTHX_ callback, NULL, future, NULL, error));
     }
     return true;
 }

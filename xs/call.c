@@ -1,6 +1,11 @@
 /* call.c - the one guarded way from C into Perl: no exception comes back through it, and the caller's $@ stays as it was. */
 #include "peregrine_xs.h"
 
+/* Whether there is an exception: an object is one, whatever it says when it is asked whether it is true. */
+bool px_thrown(pTHX_ SV *exception) {
+    return SvROK(exception) || SvTRUE_nomg(exception);
+}
+
 /* Calls `callee` (a code reference), or its method of that name when `method` is given (then `callee` is the invocant). Returns a new
  * reference to its value in scalar context; NULL when it died, and then *error, if asked for, is a mortal copy of the exception. */
 SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error) {
@@ -19,7 +24,7 @@ SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **er
     const int count = method ? call_method(method, G_SCALAR | G_EVAL) : call_sv(callee, G_SCALAR | G_EVAL);
     SPAGAIN;
     if (count > 0) value = POPs;
-    if (SvTRUE(ERRSV)) {
+    if (px_thrown(aTHX_ ERRSV)) {
         value = NULL;
         exception = newSVsv(ERRSV);
     } else {

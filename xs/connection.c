@@ -35,13 +35,19 @@ static void drop(pTHX_ AV **slot) {
 
 /* Remembers a callback, or calls it at once when what it waits for is already so. */
 void px_connection_subscribe(pTHX_ px_exchange *exchange, AV **list, SV *callback, bool now, bool keep, SV *argument) {
+    SvGETMAGIC(callback);
     if (!SvROK(callback) || (SvTYPE(SvRV(callback)) != SVt_PVCV && !SvAMAGIC(callback)))
         croak("PAGI: a callback must be a code reference");
+    SV *own = newSVsv_nomg(callback);
     if (keep) {
         if (!*list) *list = newAV();
-        av_push(*list, newSVsv(callback));
+        av_push(*list, SvREFCNT_inc_simple_NN(own));
     }
-    if (now) run_callback(aTHX_ exchange, callback, argument);
+    sv_2mortal(own);
+    if (!now) return;
+    const bool live = px_exchange_pin(exchange);
+    run_callback(aTHX_ exchange, own, argument);
+    px_exchange_unpin(aTHX_ exchange, live);
 }
 
 static SV *reason_text(pTHX_ const px_exchange *exchange) {
@@ -64,9 +70,10 @@ SV *px_connection_disconnect_future(pTHX_ px_exchange *exchange) {
     SV *kept = exchange->disconnect_future;
     if (kept && !is_cancelled(aTHX_ exchange, kept)) return newSVsv(kept);
     if (px_exchange_is_left(exchange)) return px_future_done(aTHX_ exchange->worker, reason_text(aTHX_ exchange));
-    exchange->disconnect_future = px_future_pending(aTHX_ exchange->worker);
+    SV *future = px_future_pending(aTHX_ exchange->worker);
+    exchange->disconnect_future = newSVsv(future);
     SvREFCNT_dec(kept);
-    return newSVsv(exchange->disconnect_future);
+    return future;
 }
 
 /* A new reference to a Future that resolves when nothing goes out any more that is sent: the response is complete, or the peer gone and

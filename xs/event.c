@@ -1,5 +1,6 @@
 /* event.c - reads the events that applications $send, and makes the Futures that answer them.
  *
+ * The events are plain (plain.c): no Perl code runs while one is read, so that pointers into its values stay good.
  * A malformed event fails its own $send with a text that names the event, the field and what is allowed; nothing else changes. */
 #include "peregrine_xs.h"
 
@@ -12,35 +13,38 @@ static const char *bytes_of(pTHX_ SV *value, STRLEN *len) {
     return SvPV_const(copy, *len);
 }
 
+/* What keeps a value from being a string, as a phrase; NULL if nothing does. */
+static const char *no_string(const SV *value) {
+    if (!value) return "is missing";
+    if (!SvOK(value)) return "is undefined";
+    return SvROK(value) ? "is a reference, not a string" : NULL;
+}
+
 /* What is wrong with a value that should be a byte string, as a phrase; NULL if nothing is. */
-const char *px_event_bytes(pTHX_ SV **slot, const char **bytes, size_t *len) {
-    if (!slot || !*slot) return "is missing";
-    if (SvPOK(*slot) && !SvUTF8(*slot) && !SvGMAGICAL(*slot)) {
-        *bytes = SvPVX_const(*slot);
-        *len = SvCUR(*slot);
+const char *px_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len) {
+    if (value && SvPOK(value) && !SvUTF8(value)) {
+        *bytes = SvPVX_const(value);
+        *len = SvCUR(value);
         return NULL;
     }
-    SvGETMAGIC(*slot);
-    if (!SvOK(*slot)) return "is undefined";
-    if (SvROK(*slot) && !SvAMAGIC(*slot)) return "is a reference, not a string";
+    const char *wrong = no_string(value);
+    if (wrong) return wrong;
     STRLEN got;
-    *bytes = bytes_of(aTHX_ *slot, &got);
+    *bytes = bytes_of(aTHX_ value, &got);
     *len = got;
     return *bytes ? NULL : "has a wide character; encode it to bytes first";
 }
 
 /* The same for a character string, of which UTF-8 goes out. */
-const char *px_event_text(pTHX_ SV **slot, const char **bytes, size_t *len) {
-    if (!slot || !*slot) return "is missing";
-    SvGETMAGIC(*slot);
-    if (!SvOK(*slot)) return "is undefined";
-    if (SvROK(*slot) && !SvAMAGIC(*slot)) return "is a reference, not a string";
+const char *px_event_text(pTHX_ SV *value, const char **bytes, size_t *len) {
+    const char *wrong = no_string(value);
+    if (wrong) return wrong;
     STRLEN got;
-    *bytes = SvPV_nomg_const(*slot, got);
-    if (!SvUTF8(*slot) && !is_utf8_invariant_string((const U8 *)*bytes, got)) {
+    *bytes = SvPV_const(value, got);
+    if (!SvUTF8(value) && !is_utf8_invariant_string((const U8 *)*bytes, got)) {
         SV *copy = newSVpvn_flags(*bytes, got, SVs_TEMP);
         *bytes = SvPVutf8(copy, got);
-    } else if (SvUTF8(*slot) && !is_c9strict_utf8_string((const U8 *)*bytes, got)) {
+    } else if (SvUTF8(value) && !is_c9strict_utf8_string((const U8 *)*bytes, got)) {
         return "has a surrogate or another code point that UTF-8 cannot carry";
     }
     *len = got;
@@ -68,6 +72,13 @@ static void lower_name(pTHX_ peregrine_field *field) {
     field->name = SvPVX_const(lower);
 }
 
+/* The two values of an entry, each of which may be NULL; NULL if it is no list of two. */
+static SV **pair_of(const SV *entry) {
+    if (!entry || !SvROK(entry) || SvTYPE(SvRV(entry)) != SVt_PVAV) return NULL;
+    AV *pair = (AV *)SvRV(entry);
+    return AvFILLp(pair) == 1 ? AvARRAY(pair) : NULL;
+}
+
 /* Reads a list of [name, value] pairs. Returns NULL, or a failed Future that says which pair is wrong. */
 SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields) {
     fields->list = fields->local;
@@ -77,21 +88,20 @@ SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_f
     if (!SvROK(headers) || SvTYPE(SvRV(headers)) != SVt_PVAV)
         return px_future_invalid(aTHX_ worker, "%s: headers must be an array reference of [name, value] pairs", type);
     AV *list = (AV *)SvRV(headers);
-    const size_t count = (size_t)(av_top_index(list) + 1);
+    SV **entries = AvARRAY(list);
+    const size_t count = (size_t)(AvFILLp(list) + 1);
     if (count + PX_FIELDS_SPARE > PX_FIELDS_ON_STACK) {
         SV *space = newSV((count + PX_FIELDS_SPARE) * sizeof(peregrine_field));
         fields->list = (peregrine_field *)SvPVX(sv_2mortal(space));
     }
     for (size_t i = 0; i < count; i++) {
-        SV **entry = av_fetch(list, (SSize_t)i, 0);
-        if (!entry || !SvROK(*entry) || SvTYPE(SvRV(*entry)) != SVt_PVAV || av_top_index((AV *)SvRV(*entry)) != 1)
-            return px_future_invalid(aTHX_ worker, "%s: headers[%lu] must be a [name, value] pair", type, (unsigned long)i);
-        AV *field = (AV *)SvRV(*entry);
+        SV **pair = pair_of(entries[i]);
+        if (!pair) return px_future_invalid(aTHX_ worker, "%s: headers[%lu] must be a [name, value] pair", type, (unsigned long)i);
         peregrine_field *out = &fields->list[i];
-        const char *wrong = px_event_bytes(aTHX_ av_fetch(field, 0, 0), &out->name, &out->name_len);
+        const char *wrong = px_event_bytes(aTHX_ pair[0], &out->name, &out->name_len);
         if (wrong) return px_future_invalid(aTHX_ worker, "%s: the name of headers[%lu] %s", type, (unsigned long)i, wrong);
         lower_name(aTHX_ out);
-        wrong = px_event_bytes(aTHX_ av_fetch(field, 1, 0), &out->value, &out->value_len);
+        wrong = px_event_bytes(aTHX_ pair[1], &out->value, &out->value_len);
         if (wrong)
             return px_future_invalid(aTHX_ worker, "%s: the value of headers[%lu] (%.*s) %s", type, (unsigned long)i,
                                      (int)(out->name_len > 64 ? 64 : out->name_len), out->name, wrong);
@@ -106,9 +116,8 @@ static SV *shown_name(pTHX_ const px_fields *fields, size_t i) {
     SV *shown = newSVpvs_flags("", SVs_TEMP);
     if (i >= fields->count) return shown;
     peregrine_field field = fields->list[i];
-    SV **pair = fields->given ? av_fetch(fields->given, (SSize_t)i, 0) : NULL;
-    SV **name = pair ? av_fetch((AV *)SvRV(*pair), 0, 0) : NULL;
-    if (name) (void)px_event_bytes(aTHX_ name, &field.name, &field.name_len);
+    if (fields->given && (SSize_t)i <= AvFILLp(fields->given))
+        (void)px_event_bytes(aTHX_ pair_of(AvARRAY(fields->given)[i])[0], &field.name, &field.name_len);
     pv_pretty(shown, field.name, field.name_len, 64, NULL, NULL, PERL_PV_PRETTY_DUMP);
     return shown;
 }
@@ -129,7 +138,7 @@ SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code) {
         if (!worker->engine) return future;
         /* What waits may be a file, which is no memory of ours. */
         if (peregrine_buffered(worker->engine, exchange->ticket) >= worker->high_water) px_transport_high(aTHX_ exchange);
-        (void)peregrine_flush(worker->engine, exchange->ticket);
+        if (worker->engine) (void)peregrine_flush(worker->engine, exchange->ticket);
         px_worker_wake(worker);
         return future;
     }
@@ -148,33 +157,39 @@ SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int co
                              SVfARG(shown_name(aTHX_ fields, i)), peregrine_error_text(code));
 }
 
+#define PX_SHOWN_MAX 64 /* characters of a value in a message */
+
+/* A value as a message shows it: a mortal string, cut if it is long. */
+SV *px_event_shown(pTHX_ SV *value) {
+    SV *shown = sv_mortalcopy(value);
+    STRLEN len;
+    const char *text = SvPV_const(shown, len);
+    const STRLEN chars = SvUTF8(shown) ? utf8_length((const U8 *)text, (const U8 *)text + len) : len;
+    if (SvROK(shown) || chars <= PX_SHOWN_MAX) return shown;
+    const char *end = SvUTF8(shown) ? (const char *)utf8_hop((const U8 *)text, PX_SHOWN_MAX) : text + PX_SHOWN_MAX;
+    SV *cut = newSVpvn_flags(text, (STRLEN)(end - text), SVs_TEMP | SvUTF8(shown));
+    sv_catpvs(cut, "...");
+    return cut;
+}
+
 /* Reads a number field, not an integer necessarily, of a range; *found says whether it is there. Returns NULL or a failed Future. */
 SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found) {
     SV *value = px_fetch(aTHX_ event, key);
     *found = value != NULL;
     if (!value) return NULL;
-    const bool reference = SvROK(value) && !SvAMAGIC(value);
-    const bool is_number = !reference && looks_like_number(value);
+    const bool is_number = !SvROK(value) && looks_like_number(value);
     *number = is_number ? SvNV_nomg(value) : -1;
     if (!(*number >= 0 && *number <= (NV)max))
         return px_future_invalid(aTHX_ worker, "%s: %s must be a number from 0 to %" IVdf ", not '%" SVf "'", type, SvPVX_const(key), max,
-                                 SVfARG(value));
+                                 SVfARG(px_event_shown(aTHX_ value)));
     return NULL;
 }
 
 /* Reads the value of a flag, NULL if it is not there. Returns NULL or a failed Future. */
 SV *px_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value, bool *flag) {
     *flag = value && SvTRUE_nomg(value);
-    if (!value || !SvROK(value) || SvAMAGIC(value)) return NULL;
+    if (!value || !SvROK(value)) return NULL;
     return px_future_invalid(aTHX_ worker, "%s: %s must be 0 or 1, not a reference", type, SvPVX_const(key));
-}
-
-/* An overloaded object counts as the string that it gives. */
-static SV *plain_value(pTHX_ SV *value) {
-    if (!SvROK(value) || !SvAMAGIC(value)) return value;
-    STRLEN len;
-    const char *text = SvPV_nomg_const(value, len);
-    return newSVpvn_flags(text, len, SVs_TEMP | (SvUTF8(value) ? SVf_UTF8 : 0));
 }
 
 static SV *read_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV min, IV max, IV *number, bool *found) {
@@ -185,12 +200,11 @@ static SV *read_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV
         *number = SvIVX(value);
         return NULL;
     }
-    value = plain_value(aTHX_ value);
     const I32 looks = SvROK(value) ? 0 : looks_like_number(value);
     *number = looks ? SvIV_nomg(value) : -1;
     if (!looks || *number < min || *number > max || (NV)*number != SvNV_nomg(value))
         return px_future_invalid(aTHX_ worker, "%s: %s must be an integer from %" IVdf " to %" IVdf ", not '%" SVf "'", type,
-                                 SvPVX_const(key), min, max, SVfARG(value));
+                                 SvPVX_const(key), min, max, SVfARG(px_event_shown(aTHX_ value)));
     return NULL;
 }
 

@@ -13,12 +13,15 @@ XS_EXTERNAL(px_xs_app_ready);
 
 /* ---- Handles: Perl values that point to an exchange ------------------------------------------------------------------------------ */
 
+static void drop_handle(pTHX_ px_exchange *exchange) {
+    exchange->handles--;
+    if (exchange->handles == 0 && exchange->holds == 0 && !exchange->receive) px_exchange_free(aTHX_ exchange);
+}
+
 static int handle_free(pTHX_ SV *sv, MAGIC *mg) {
     px_exchange *exchange = (px_exchange *)mg->mg_ptr;
     PERL_UNUSED_ARG(sv);
-    if (!exchange) return 0;
-    exchange->handles--;
-    if (exchange->handles == 0 && exchange->holds == 0 && !exchange->receive) px_exchange_free(aTHX_ exchange);
+    if (exchange) drop_handle(aTHX_ exchange);
     return 0;
 }
 
@@ -229,6 +232,20 @@ void px_exchange_unhold(pTHX_ px_exchange *exchange) {
     if (--exchange->holds == 0) retire(aTHX_ exchange);
 }
 
+/* Keeps an exchange, which may be over already, while a function that was called on one of its handles runs Perl code: it is neither
+ * freed nor does it serve another request. The result is for px_exchange_unpin(). */
+bool px_exchange_pin(px_exchange *exchange) {
+    const bool live = exchange->holds > 0;
+    if (live) exchange->holds++;
+    else exchange->handles++;
+    return live;
+}
+
+void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live) {
+    if (live) px_exchange_unhold(aTHX_ exchange);
+    else drop_handle(aTHX_ exchange);
+}
+
 /* ---- The application ------------------------------------------------------------------------------------------------------------ */
 
 /* Tells the Perl server of something that happened to a request: `first`, then [text, scope, number of the connection]. */
@@ -299,13 +316,12 @@ static SV *complaint_about(pTHX_ px_exchange *exchange, SV *returned) {
     return text ? sv_2mortal(text) : newSVpvs_flags("the application did not return a Future\n", SVs_TEMP);
 }
 
-/* Calls the application with its scope, $receive and $send, and looks at the Future that it returns. */
+/* Calls the application with its scope, $receive and $send, and looks at the Future that it returns. The caller holds the exchange. */
 void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
     px_worker *worker = exchange->worker;
     dSP;
     exchange->app_running = true;
     px_exchange_hold(exchange); /* for the application */
-    px_exchange_hold(exchange); /* for this frame */
     exchange->app_scope = (HV *)SvREFCNT_inc_simple_NN((SV *)scope);
     ENTER;
     SAVETMPS;
@@ -321,7 +337,7 @@ void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
     SV *returned = count > 0 ? TOPs : NULL;
     SP -= count;
     PUTBACK;
-    if (SvTRUE(ERRSV)) {
+    if (px_thrown(aTHX_ ERRSV)) {
         app_done(aTHX_ exchange, sv_mortalcopy(ERRSV));
     } else {
         SV *failure = NULL;
@@ -335,47 +351,67 @@ void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
     px_scope_settle(aTHX_ exchange, !exchange->app_running);
     if (unobserved(exchange)) px_exchange_ticket_gone(aTHX_ exchange);
     else px_exchange_name(exchange);
-    px_exchange_unhold(aTHX_ exchange);
 }
 
 /* What the check of the server says against an event: a failed Future, or NULL. */
-static SV *refusal_of_check(pTHX_ px_worker *worker, SV *event) {
+static SV *refusal_of_check(pTHX_ px_worker *worker, HV *event) {
     SV *error = NULL;
-    SV *problem = px_call(aTHX_ worker->check, NULL, event, NULL, &error);
+    SV *problem = px_call(aTHX_ worker->check, NULL, sv_2mortal(newRV_inc((SV *)event)), NULL, &error);
     if (!problem) return px_future_invalid(aTHX_ worker, "$send: the check of the event died: %" SVf, SVfARG(error));
     sv_2mortal(problem);
     return SvOK(problem) ? px_future_invalid(aTHX_ worker, "%" SVf, SVfARG(problem)) : NULL;
 }
 
+/* A type that the scope does not know: a failed Future, which suggests the nearest one. */
+static SV *unknown_type(pTHX_ px_exchange *exchange, SV *type) {
+    AV *types = newAV();
+    SV *list = sv_2mortal(newRV_noinc((SV *)types));
+    for (const px_send_event *known = exchange->kind->sends; known->type; known++)
+        av_push(types, newSVpvn(known->type, known->type_len));
+    SV *function = sv_2mortal(newRV_inc((SV *)get_cv("PAGI::Server::Reports::_nearest_type", GV_ADD)));
+    SV *hint = px_call(aTHX_ function, NULL, type, list, NULL);
+    return px_future_invalid(aTHX_ exchange->worker, "$send: unknown event type '%" SVf "' in a scope of type %s%" SVf,
+                             SVfARG(px_event_shown(aTHX_ type)), exchange->kind->name, SVfARG(hint ? sv_2mortal(hint) : &PL_sv_no));
+}
+
 /* Finds the handler of an event's type and runs it. */
-static SV *take_event(pTHX_ px_exchange *exchange, SV *event) {
+static SV *send_event(pTHX_ px_exchange *exchange, HV *event) {
     px_worker *worker = exchange->worker;
-    SvGETMAGIC(event);
-    if (!SvROK(event) || SvTYPE(SvRV(event)) != SVt_PVHV)
-        return px_future_invalid(aTHX_ worker, "$send: an event must be a hash reference");
-    HV *hash = (HV *)SvRV(event);
-    SV *type = px_fetch(aTHX_ hash, PX_KEY(worker->cx, TYPE));
+    SV *type = px_fetch(aTHX_ event, PX_KEY(worker->cx, TYPE));
     if (!type || SvROK(type)) return px_future_invalid(aTHX_ worker, "$send: the event has no type (a string is required)");
     STRLEN len;
-    const char *text = SvPV_nomg_const(type, len);
+    const char *text = SvPV_const(type, len);
     for (const px_send_event *known = exchange->kind->sends; known->type; known++) {
         if (known->type_len != len || memcmp(known->type, text, len) != 0) continue;
         SV *refusal = worker->check ? refusal_of_check(aTHX_ worker, event) : NULL;
-        return refusal ? refusal : known->send(aTHX_ exchange, hash);
+        return refusal ? refusal : known->send(aTHX_ exchange, event);
     }
-    return px_future_invalid(aTHX_ worker, "$send: unknown event type '%" SVf "' in a scope of type %s", SVfARG(type),
-                             exchange->kind->name);
+    return unknown_type(aTHX_ exchange, type);
 }
 
-/* $send: a new reference to a Future. An application that races the end of its peer is told of nothing that it does wrong after that. */
+/* Reads an event, which may run Perl code, and hands it to its handler. */
+static SV *take_event(pTHX_ px_exchange *exchange, SV *event) {
+    SV *failed = NULL;
+    HV *plain = px_plain_event(aTHX_ exchange->worker, event, &failed);
+    if (!plain) return failed;
+    if (exchange->end == PX_END_DISCONNECTED) return px_future_done(aTHX_ exchange->worker, NULL);
+    return send_event(aTHX_ exchange, plain);
+}
+
+/* $send: a new reference to a Future. Once the peer is gone nothing is done, not even read; and an application that races the end of its
+ * peer is told of nothing that it does wrong after that. */
 SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event) {
     px_worker *worker = exchange->worker;
     if (exchange->end == PX_END_DISCONNECTED) return px_future_done(aTHX_ worker, NULL);
+    const bool live = px_exchange_pin(exchange);
     SV *future = take_event(aTHX_ exchange, event);
     SV *failure = NULL;
-    if (!px_exchange_is_left(exchange) || px_future_look(aTHX_ worker->cx, future, &failure) != PX_FUTURE_FAILED) return future;
-    SvREFCNT_dec_NN(future);
-    return px_future_done(aTHX_ worker, NULL);
+    if (px_exchange_is_left(exchange) && px_future_look(aTHX_ worker->cx, future, &failure) == PX_FUTURE_FAILED) {
+        SvREFCNT_dec_NN(future);
+        future = px_future_done(aTHX_ worker, NULL);
+    }
+    px_exchange_unpin(aTHX_ exchange, live);
+    return future;
 }
 
 /* ---- Ends ------------------------------------------------------------------------------------------------------------------------ */

@@ -94,11 +94,17 @@ SV *px_future_done(pTHX_ px_worker *worker, SV *value) {
     return pending;
 }
 
-/* A failed Future; takes over `message`. */
+/* A failed Future; takes over `message`. An object that is false, or dies when it is asked, is no exception to Future.pm. */
 SV *px_future_failed(pTHX_ px_worker *worker, SV *message) {
     SV *future = px_future_pending(aTHX_ worker);
     SV *category = newSVpvs_flags("pagi", SVs_TEMP);
-    SvREFCNT_dec(px_call(aTHX_ future, "fail", sv_2mortal(message), category, NULL));
+    SV *failed = px_call(aTHX_ future, "fail", sv_2mortal(message), category, NULL);
+    if (!failed) {
+        const char *class = SvROK(message) ? sv_reftype(SvRV(message), true) : "?";
+        SV *instead = sv_2mortal(newSVpvf("an exception of class %s that is not true", class));
+        failed = px_call(aTHX_ future, "fail", instead, category, NULL);
+    }
+    SvREFCNT_dec(failed);
     return future;
 }
 
@@ -125,7 +131,7 @@ static bool true_key(pTHX_ HV *hash, SV *key) {
 
 static bool true_method(pTHX_ SV *future, const char *method) {
     SV *value = px_call(aTHX_ future, method, NULL, NULL, NULL);
-    const bool yes = value && SvTRUE(value);
+    const bool yes = value && (SvROK(value) || SvTRUE_nomg(value));
     SvREFCNT_dec(value);
     return yes;
 }
@@ -174,7 +180,7 @@ px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure) {
     if (!true_method(aTHX_ future, "is_ready")) return PX_FUTURE_PENDING;
     if (true_method(aTHX_ future, "is_cancelled")) return PX_FUTURE_CANCELLED;
     SV *exception = px_call(aTHX_ future, "failure", NULL, NULL, NULL);
-    if (exception && SvTRUE(exception)) {
+    if (exception && px_thrown(aTHX_ exception)) {
         *failure = sv_2mortal(exception);
         return PX_FUTURE_FAILED;
     }

@@ -390,6 +390,8 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, pere
 SV *px_exchange_connection(pTHX_ px_exchange *exchange);
 void px_exchange_hold(px_exchange *exchange);
 void px_exchange_unhold(pTHX_ px_exchange *exchange);
+bool px_exchange_pin(px_exchange *exchange);
+void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live);
 void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope);
 void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text);
 void px_exchange_app_ready(pTHX_ px_exchange *exchange, SV *future);
@@ -412,6 +414,7 @@ AV *px_scope_trailers(pTHX_ px_context *cx, const peregrine_request *request);
 HV *px_scope_extensions(pTHX_ px_exchange *exchange, const peregrine_request *request);
 AV *px_scope_pair(pTHX_ SV *first, SV *second);
 SV *px_scope_known_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field);
+void px_scope_refer_to(pTHX_ SV *reference, SV *container);
 void px_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len);
 void px_scope_set_constant(pTHX_ SV *sv, SV *shared);
 void px_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len);
@@ -433,6 +436,7 @@ void px_tls_drop(pTHX_ px_tls_kept *kept);
 void px_tls_forget(pTHX_ px_worker *worker);
 
 /* call.c */
+bool px_thrown(pTHX_ SV *exception);
 SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error);
 
 /* future.c */
@@ -472,6 +476,10 @@ SV *px_connection_disconnect_future(pTHX_ px_exchange *exchange);
 SV *px_connection_gone_future(pTHX_ px_exchange *exchange);
 px_exchange *px_exchange_of_object(pTHX_ SV *object);
 
+/* plain.c */
+HV *px_plain_event(pTHX_ px_worker *worker, SV *event, SV **failed);
+SV *px_plain_copy(pTHX_ SV *event);
+
 /* event.c */
 #define PX_FIELDS_ON_STACK 32
 #define PX_FIELDS_SPARE 2 /* more that always find room in a list */
@@ -481,12 +489,13 @@ typedef struct px_fields {
     AV *given; /* where they come from, valid until Perl code runs; NULL: from nowhere */
     peregrine_field local[PX_FIELDS_ON_STACK];
 } px_fields;
-const char *px_event_bytes(pTHX_ SV **slot, const char **bytes, size_t *len);
+const char *px_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len);
 SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields);
+SV *px_event_shown(pTHX_ SV *value);
 SV *px_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value, bool *flag);
 SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found);
 SV *px_event_status(pTHX_ px_worker *worker, const char *type, HV *event, IV *status, bool *found);
-const char *px_event_text(pTHX_ SV **slot, const char **bytes, size_t *len);
+const char *px_event_text(pTHX_ SV *value, const char **bytes, size_t *len);
 #define PX_SECONDS_MAX 1000000 /* intervals that fit into the engine's milliseconds */
 SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found);
 SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code);

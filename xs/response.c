@@ -64,7 +64,7 @@ static SV *send_bytes(pTHX_ px_exchange *exchange, const char *type, SV *body, b
     const char *bytes = "";
     size_t len = 0;
     if (body) {
-        const char *wrong = px_event_bytes(aTHX_ & body, &bytes, &len);
+        const char *wrong = px_event_bytes(aTHX_ body, &bytes, &len);
         if (wrong) return px_future_invalid(aTHX_ worker, "%s: body %s", type, wrong);
     }
     const bool last = !more && !exchange->trailers_due;
@@ -129,7 +129,7 @@ static SV *send_by_reading(pTHX_ px_exchange *exchange, HV *event) {
 
 static SV *send_file(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *file, const px_range *range) {
     px_worker *worker = exchange->worker;
-    if (SvROK(file) && !SvAMAGIC(file)) return px_future_invalid(aTHX_ worker, "%s: file must be a path", type);
+    if (SvROK(file)) return px_future_invalid(aTHX_ worker, "%s: file must be a path", type);
     STRLEN len;
     const char *path = SvPV_nomg_const(file, len);
     const int fd = memchr(path, 0, len) ? (errno = ENOENT, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

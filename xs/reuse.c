@@ -217,13 +217,7 @@ static bool refresh_headers(pTHX_ px_context *cx, SV *reference, const peregrine
     return true;
 }
 
-static void refer_to(pTHX_ SV *reference, SV *container) {
-    SV *old = SvRV(reference);
-    SvRV_set(reference, container);
-    SvREFCNT_dec_NN(old);
-}
-
-/* Makes the kept scope that of another request. False: it has to be built anew. */
+/* Makes the kept scope that of another request, but for the state. False: it has to be built anew. */
 bool px_scope_refresh(pTHX_ px_exchange *exchange, const peregrine_request *request) {
     const px_worker *worker = exchange->worker;
     px_context *cx = worker->cx;
@@ -231,11 +225,10 @@ bool px_scope_refresh(pTHX_ px_exchange *exchange, const peregrine_request *requ
     const bool has_client = request->peer[0] != '\0';
     if (has_client != (slots[PX_SLOT_CLIENT] != NULL) || request->local_port == 0) return false;
     if ((worker->state != NULL) != (slots[PX_SLOT_STATE] != NULL)) return false;
-    if (worker->state) refer_to(aTHX_ slots[PX_SLOT_STATE], (SV *)newHVhv(worker->state));
     if (worker->extensions || request->tls)
-        refer_to(aTHX_ slots[PX_SLOT_EXTENSIONS], (SV *)px_scope_extensions(aTHX_ exchange, request));
+        px_scope_refer_to(aTHX_ slots[PX_SLOT_EXTENSIONS], (SV *)px_scope_extensions(aTHX_ exchange, request));
     if (!refresh_headers(aTHX_ cx, slots[PX_SLOT_HEADERS], request))
-        refer_to(aTHX_ slots[PX_SLOT_HEADERS], (SV *)px_scope_headers(aTHX_ cx, request, false));
+        px_scope_refer_to(aTHX_ slots[PX_SLOT_HEADERS], (SV *)px_scope_headers(aTHX_ cx, request, false));
     if (has_client) refresh_address(aTHX_ slots[PX_SLOT_CLIENT], request->peer, request->peer_port);
     refresh_address(aTHX_ slots[PX_SLOT_SERVER], request->local, request->local_port);
     px_scope_fill(aTHX_ exchange, request);

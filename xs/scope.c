@@ -93,6 +93,13 @@ AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request, boo
     return fields(aTHX_ cx, request, false, lasting);
 }
 
+/* Makes a reference refer to something else, which it takes over. */
+void px_scope_refer_to(pTHX_ SV *reference, SV *container) {
+    SV *old = SvRV(reference);
+    SvRV_set(reference, container);
+    SvREFCNT_dec_NN(old);
+}
+
 /* Makes a scalar the bytes; keeps its buffer if it can. */
 void px_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len) {
     SvUTF8_off(sv);
@@ -208,11 +215,42 @@ static void add_containers(pTHX_ px_exchange *exchange, const peregrine_request 
         add(aTHX_ exchange, PX_SLOT_CLIENT, PX_KEY(cx, CLIENT), address(aTHX_ request->peer, newSViv(request->peer_port), lasting));
     SV *port = request->local_port ? newSViv(request->local_port) : newSV(0); /* a Unix socket has none */
     add(aTHX_ exchange, PX_SLOT_SERVER, PX_KEY(cx, SERVER), address(aTHX_ request->local, port, lasting));
-    if (worker->state) add(aTHX_ exchange, PX_SLOT_STATE, PX_KEY(cx, STATE), newRV_noinc((SV *)newHVhv(worker->state)));
+    if (worker->state) add(aTHX_ exchange, PX_SLOT_STATE, PX_KEY(cx, STATE), newRV_noinc((SV *)newHV()));
     add(aTHX_ exchange, PX_SLOT_EXTENSIONS, PX_KEY(cx, EXTENSIONS), newRV_noinc((SV *)px_scope_extensions(aTHX_ exchange, request)));
     if (exchange->kind->has_connection)
         add(aTHX_ exchange, PX_SLOT_CONNECTION, PX_KEY(cx, CONNECTION), newRV_inc(px_exchange_connection(aTHX_ exchange)));
     add(aTHX_ exchange, PX_SLOT_TRANSPORT, PX_KEY(cx, TRANSPORT), newRV_inc(exchange->transport));
+}
+
+static bool plain_state(HV *state) {
+    HE **buckets = HvARRAY(state);
+    if (SvMAGICAL(state)) return false;
+    for (STRLEN i = 0; buckets && i <= HvMAX(state); i++)
+        for (const HE *entry = buckets[i]; entry; entry = HeNEXT(entry))
+            if (SvGMAGICAL(HeVAL(entry))) return false;
+    return true;
+}
+
+/* A copy of the state in which no magic is left. */
+static HV *copy_of_state(pTHX_ px_worker *worker) {
+    if (plain_state(worker->state)) return newHVhv(worker->state);
+    SV *function = sv_2mortal(newRV_inc((SV *)get_cv("Peregrine::_copy_hash", 0)));
+    SV *error = NULL;
+    SV *copy = px_call(aTHX_ function, NULL, sv_2mortal(newRV_inc((SV *)worker->state)), NULL, &error);
+    if (!copy) {
+        px_worker_tell(aTHX_ worker, "_state_lost", error, NULL);
+        return newHV();
+    }
+    SvREFCNT_inc_simple_void_NN(SvRV(copy));
+    HV *hash = (HV *)SvRV(copy);
+    SvREFCNT_dec_NN(copy);
+    return hash;
+}
+
+/* Gives a scope its copy of the lifespan state. The last thing to do for it: a tied state runs Perl code, after which the request is not to
+ * be looked at any more. */
+static void give_state(pTHX_ px_exchange *exchange) {
+    if (exchange->worker->state) px_scope_refer_to(aTHX_ exchange->scope.slots[PX_SLOT_STATE], (SV *)copy_of_state(aTHX_ exchange->worker));
 }
 
 /* The extensions that the server advertises: a hash of its own for each request, the data of each extension shared; over TLS one more. */
@@ -229,7 +267,10 @@ HV *px_scope_build(pTHX_ px_exchange *exchange, const peregrine_request *request
     px_scope *scope = &exchange->scope;
     const px_kind *kind = exchange->kind;
     px_context *cx = exchange->worker->cx;
-    if (scope->hash && kind->keeps_scope && px_scope_refresh(aTHX_ exchange, request)) return scope->hash;
+    if (scope->hash && kind->keeps_scope && px_scope_refresh(aTHX_ exchange, request)) {
+        give_state(aTHX_ exchange);
+        return scope->hash;
+    }
     px_scope_drop(aTHX_ scope);
     scope->hash = newHV();
     hv_ksplit(scope->hash, 32);
@@ -242,5 +283,6 @@ HV *px_scope_build(pTHX_ px_exchange *exchange, const peregrine_request *request
     if (kind->keeps_scope) px_scope_seal(scope);
     else for (int i = PX_SLOT_PATH; i <= PX_SLOT_QUERY_STRING; i++) share(aTHX_ scope->slots[i]);
     if (kind->extend) kind->extend(aTHX_ exchange, request);
+    give_state(aTHX_ exchange);
     return scope->hash;
 }

@@ -191,7 +191,7 @@ static SV *read_text(pTHX_ px_worker *worker, const char *type, HV *event, SV *k
     SV *value = px_fetch(aTHX_ event, key);
     text->bytes = NULL;
     text->len = 0;
-    const char *wrong = value ? px_event_text(aTHX_ & value, &text->bytes, &text->len) : NULL;
+    const char *wrong = value ? px_event_text(aTHX_ value, &text->bytes, &text->len) : NULL;
     return wrong ? px_future_invalid(aTHX_ worker, "%s: %s %s", type, SvPVX_const(key), wrong) : NULL;
 }
 

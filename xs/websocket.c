@@ -211,7 +211,7 @@ static SV *send_accept(pTHX_ px_exchange *exchange, HV *event) {
     const char *name = NULL;
     size_t name_len = 0;
     if (subprotocol) {
-        const char *wrong = px_event_bytes(aTHX_ & subprotocol, &name, &name_len);
+        const char *wrong = px_event_bytes(aTHX_ subprotocol, &name, &name_len);
         if (wrong) return px_future_invalid(aTHX_ worker, "%s: subprotocol %s", type, wrong);
         failed = not_offered(aTHX_ exchange, type, name, name_len);
         if (failed) return failed;
@@ -243,7 +243,7 @@ static SV *send_message(pTHX_ px_exchange *exchange, HV *event) {
     if (!text == !binary) return px_future_invalid(aTHX_ worker, "%s: exactly one of text and bytes must be given", type);
     const char *bytes;
     size_t len;
-    const char *wrong = text ? px_event_text(aTHX_ & text, &bytes, &len) : px_event_bytes(aTHX_ & binary, &bytes, &len);
+    const char *wrong = text ? px_event_text(aTHX_ text, &bytes, &len) : px_event_bytes(aTHX_ binary, &bytes, &len);
     if (wrong) return px_future_invalid(aTHX_ worker, "%s: %s %s", type, text ? "text" : "bytes", wrong);
     const int code = peregrine_send_message(worker->engine, exchange->ticket, bytes, len, text ? PEREGRINE_TEXT : 0);
     return outcome(aTHX_ exchange, type, code);
@@ -284,7 +284,7 @@ static SV *send_close(pTHX_ px_exchange *exchange, HV *event) {
     SV *given = px_fetch(aTHX_ event, PX_KEY(cx, REASON));
     const char *reason = "";
     size_t reason_len = 0;
-    const char *wrong = given ? px_event_text(aTHX_ & given, &reason, &reason_len) : NULL;
+    const char *wrong = given ? px_event_text(aTHX_ given, &reason, &reason_len) : NULL;
     if (wrong) return px_future_invalid(aTHX_ worker, "%s: reason %s", type, wrong);
     if (exchange->socket.state == PX_SOCKET_CONNECTING) {
         px_response_refuse(aTHX_ exchange, 403, "Forbidden\n", 0);

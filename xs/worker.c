@@ -154,7 +154,7 @@ void px_worker_release(pTHX_ px_worker *worker) {
     Safefree(worker);
 }
 
-/* Calls a method of the Perl server; when that is gone, or dies, the text goes to warn. */
+/* Calls a method of the Perl server; when that is gone, or dies, Peregrine::_warn_lost says what it would have been told. */
 void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second) {
     SV *error = NULL;
     if (worker->server) {
@@ -165,8 +165,8 @@ void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *
             return;
         }
     }
-    if (error) warn("PAGI: the server's %s died: %" SVf, method, SVfARG(error));
-    else if (first && SvOK(first)) warn("PAGI: the server was removed and cannot be told of: %" SVf, SVfARG(first));
+    SV *warn_lost = sv_2mortal(newRV_inc((SV *)get_cv("Peregrine::_warn_lost", 0)));
+    SvREFCNT_dec(px_call(aTHX_ warn_lost, NULL, first ? first : &PL_sv_undef, error ? error : &PL_sv_undef, NULL));
 }
 
 /* Output or a wish has been handed to the engine: outside of a dispatch nobody polls soon, so make the host loop do it. */
@@ -244,12 +244,14 @@ static bool is_head(const peregrine_request *request) {
 /* Opens an exchange and calls the application. */
 static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange *exchange = px_exchange_open(aTHX_ worker, kind_of(event), event->ticket);
+    px_exchange_hold(exchange);
     if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
     if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
     exchange->connection_number = event->request->connection;
     exchange->head_only = is_head(event->request);
     HV *scope = px_scope_build(aTHX_ exchange, event->request);
     px_exchange_call_app(aTHX_ exchange, scope);
+    px_exchange_unhold(aTHX_ exchange);
 }
 
 static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) {

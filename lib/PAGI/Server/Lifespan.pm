@@ -8,6 +8,8 @@ our $VERSION = '0.003000';
 use Future;
 use PAGI::Server::AppKind;
 use PAGI::Server::EventCheck;
+use PAGI::Server::Exception;
+use PAGI::Server::Nearest;
 use Scalar::Util qw(blessed weaken);
 
 my %EVENTS = map { $_ => 1 } qw(
@@ -76,19 +78,27 @@ sub _cancelled {
     return $future;
 }
 
+# An event whose reading dies, a tied one for instance, fails as any other.
 sub _send {
+    my ($self, $event) = @_;
+    return eval { $self->_take($event) } // Future->fail(PAGI::Server::Exception::text($@), 'pagi');
+}
+
+sub _take {
     my ($self, $event) = @_;
     return Future->fail("\$send: an event must be a hash reference\n", 'pagi') if ref $event ne 'HASH';
     my $type = $event->{type};
     return Future->fail("\$send: the event has no type\n", 'pagi') if !defined $type || ref $type;
-    return Future->fail("\$send: unknown event type '$type' in a scope of type lifespan\n", 'pagi') if !$EVENTS{$type};
+    my $hint = $EVENTS{$type} ? '' : PAGI::Server::Nearest::hint($type, sort keys %EVENTS);
+    return Future->fail("\$send: unknown event type '$type' in a scope of type lifespan$hint\n", 'pagi')
+        if !$EVENTS{$type};
     my $problem = PAGI::Server::EventCheck::problem($event);
     return Future->fail("$problem\n", 'pagi') if defined $problem;
     my (undef, $phase, $outcome) = split /\./, $type;
     my $answer = $self->{answer};
     return Future->fail("$type: nothing waits for this answer now\n", 'pagi')
         if $self->{phase} ne $phase || !$answer || $answer->is_ready;
-    my $message = defined $event->{message} ? $event->{message} : '';
+    my $message = defined $event->{message} ? "$event->{message}" : '';
     $answer->done($outcome, $message);
     return Future->done;
 }

@@ -98,7 +98,10 @@ sub _print {
     local $PRINTING = 1;
     my $handler = $SIG{__WARN__};
     my $stamp   = !$handler || $ADOPTER && $handler eq $ADOPTER ? _stamp() : '';
-    CORE::warn($self->{json} ? _json($level, $text) : $stamp . _visible(bytes_of($text)) . "\n");
+    my $line    = $self->{json} ? _json($level, $text)                     : $stamp . _visible(bytes_of($text)) . "\n";
+    # A handler that dies, as those do that make all warnings fatal, is to harm nobody else.
+    local $@;
+    eval { CORE::warn($line); 1 } or print STDERR $line;
     return;
 }
 

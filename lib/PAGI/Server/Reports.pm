@@ -6,6 +6,8 @@ use warnings;
 our $VERSION = '0.003000';
 
 use PAGI::Server::AppKind;
+use PAGI::Server::Exception;
+use PAGI::Server::Nearest;
 
 sub _notice {
     my ($self, $rank, $text) = @_;
@@ -24,16 +26,31 @@ sub _no_future {
     return PAGI::Server::AppKind::no_future($returned);
 }
 
+# The end of a sentence about an event type that nobody knows.
+sub _nearest_type {
+    my ($type, $known) = @_;
+    return PAGI::Server::Nearest::hint($type, @$known);
+}
+
+sub _state_lost {
+    my ($self, $exception) = @_;
+    $self->{log}->error(
+        'PAGI: the lifespan state cannot be copied for a request: ' . PAGI::Server::Exception::text($exception));
+    return;
+}
+
 # What is about one request comes with [what happened, its scope, the number of its connection].
 sub _app_died {
     my ($self, $exception, $about) = @_;
-    return $self->_report($exception, $about, "the application died $about->[0]: $exception");
+    return $self->_report($exception, $about,
+        "the application died $about->[0]: " . PAGI::Server::Exception::text($exception));
 }
 
 # No error of the application's: it may have noticed just so that its client had gone.
 sub _app_left {
     my ($self, $exception, $about) = @_;
-    $self->{log}->debug('PAGI: ' . _place($about) . "the application died $about->[0]: $exception");
+    $self->{log}->debug(
+        'PAGI: ' . _place($about) . "the application died $about->[0]: " . PAGI::Server::Exception::text($exception));
     return;
 }
 
@@ -45,7 +62,7 @@ sub _app_fell_short {
 
 sub _callback_died {
     my ($self, $exception, $about) = @_;
-    return $self->_report($exception, $about, "a callback died: $exception");
+    return $self->_report($exception, $about, "a callback died: " . PAGI::Server::Exception::text($exception));
 }
 
 sub _idle_timeout {
@@ -69,7 +86,7 @@ sub _report {
     $self->{log}->error('PAGI: ' . _place($about) . $text);
     my $on_error = $self->{options}{on_error} or return;
     eval { $on_error->($exception, $about ? $about->[1] : undef); 1 }
-        or $self->{log}->error("PAGI: on_error died: $@");
+        or $self->{log}->error('PAGI: on_error died: ' . PAGI::Server::Exception::text($@));
     return;
 }
 

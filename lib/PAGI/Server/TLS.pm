@@ -157,8 +157,8 @@ sub _config {
         ca_file         => _path($ssl{ca_file}, $given),
         verify_client   => _choice('verify_client', \%VERIFY,      $ssl{verify_client} // 0),
         min_version     => _choice('min_version',   \%MIN_VERSION, $ssl{min_version}   // 'TLSv1_2'),
-        cipher_list     => $ssl{cipher_list},
-        cipher_suites   => $ssl{cipher_suites},
+        cipher_list     => _string($ssl{cipher_list}),
+        cipher_suites   => _string($ssl{cipher_suites}),
         session_timeout => _session_timeout($ssl{session_timeout}),
         ticket_keys     => $self->_ticket_keys(@ssl{qw(ticket_keys ticket_keys_file)}),
     };
@@ -189,10 +189,13 @@ sub _certificate {
 
 sub _password {
     my ($password, $where) = @_;
-    return $password if ref $password ne 'CODE';
+    return _string($password) if ref $password ne 'CODE';
     my $told = eval { [ scalar $password->() ] } or return _die("$where: key_password died: $@");
-    return $told->[0];
+    return _string($told->[0]);
 }
+
+# The engine's bridge looks at several values at once: objects must have become strings by then.
+sub _string { return defined $_[0] ? "$_[0]" : undef }
 
 # A server may change its directory before it reads the files again. What is not given stays undef.
 sub _path {
@@ -224,7 +227,7 @@ sub _ticket_keys {
     return $self->{ticket_keys}                                                  if !defined $keys && !defined $path;
     return _keys_of($path)                                                       if !defined $keys;
     _die("option 'ssl': ticket_keys and ticket_keys_file contradict each other") if defined $path;
-    return $keys                                                                 if length $keys == TICKET_KEYS_LENGTH;
+    return "$keys"                                                               if length $keys == TICKET_KEYS_LENGTH;
     return _die("option 'ssl': ticket_keys must be ${\TICKET_KEYS_LENGTH} random bytes, not ${\length $keys}");
 }
 

@@ -1,0 +1,78 @@
+package PAGI::Server::Exception;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Scalar::Util qw(blessed reftype);
+
+# Of an object that cannot say what it is.
+use constant {
+    FIELDS_MAX => 10,
+    LENGTH_MAX => 200,
+};
+
+sub text {
+    my ($exception) = @_;
+    return $exception // 'undef' if !ref $exception;
+    my ($text, $failure);
+    {
+        local $@;
+        $text    = eval { "$exception" };
+        $failure = $@ if !defined $text
+    }
+    return $text                                       if defined $text && length $text;
+    return _described($exception) . ', which is empty' if defined $text;
+    return
+          _described($exception)
+        . ' (it cannot be had as a string: '
+        . (ref $failure ? _described($failure) : $failure =~ s/\s+\z//r) . ')';
+}
+
+# By what it consists of, without asking the object.
+sub _described {
+    my ($exception) = @_;
+    my $class       = blessed $exception // ref $exception;
+    my $text        = "an exception of class $class";
+    return $text if reftype $exception ne 'HASH' || tied %$exception;
+    my @names = grep { defined $exception->{$_} && !ref $exception->{$_} } sort keys %$exception;
+    splice @names, FIELDS_MAX if @names > FIELDS_MAX;
+    return @names
+        ? "$text with " . join ', ', map { "$_ => '" . substr($exception->{$_}, 0, LENGTH_MAX) . q{'} } @names
+        : $text;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Exception - what an exception says
+
+=head1 SYNOPSIS
+
+    $log->error('the application died: ' . PAGI::Server::Exception::text($exception));
+
+=head1 DESCRIPTION
+
+Exceptions are strings, or objects that can be had as strings. Some die when they are asked; what they are is not lost then.
+
+=head1 FUNCTIONS
+
+=head2 text
+
+    my $text = PAGI::Server::Exception::text($exception);
+
+An exception as a string. Of an object that dies when it is made one, or is an empty string: its class and, if it is a hash, the plain
+values in it, ten of 200 characters at most. Never dies.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
