@@ -15,6 +15,7 @@ use Test::More;
 use TestServer;
 use TestSteps;
 use TestTools qw(patience);
+use TestUsage qw(report settled);
 use TestVisit;
 use Time::HiRes qw(sleep time);
 
@@ -361,7 +362,7 @@ sub server {
             my ($scope) = @_;
             return $kinds[$1][2]->(@_) if ($scope->{path} // '') =~ m{\A/([0-9]+)\z};
             die "no lifespan\n"        if $scope->{type} ne 'http';
-            return answers(body(body => join ' ', @{ TestServer::usage() }{qw(values requests connections)}))->(@_);
+            return answers(made(sub { body => report() }))->(@_);
         },
         %options,
     );
@@ -370,19 +371,10 @@ sub server {
     return $server;
 }
 
-# Live values and descriptors when everything before is over; nothing if that does not come.
-sub counts {
+# What it holds when everything before is over.
+sub usage {
     my ($server) = @_;
-    my $end = time + patience(10);
-    while (time < $end) {
-        my ($values, $requests, $connections) = split / /,
-            $server->{asker}->send(request_for('/usage'))->response->{body};
-        opendir my $directory, '/proc/' . $server->pid . '/fd' or die "/proc: $!";
-        my @descriptors = readdir $directory;
-        return ($values, scalar @descriptors) if $requests == 1 && $connections == 1;
-        sleep 0.002;
-    }
-    return;
+    return settled(sub { $server->{asker}->send(request_for('/usage'))->response->{body} });
 }
 
 # Lets a client visit a number of times; why it went wrong.
@@ -400,15 +392,15 @@ sub leftovers {
     my ($server, $number, $tries) = @_;
     my $problem = problem($server, $number, 8);
     return $problem if defined $problem;
-    my ($values, $descriptors) = counts($server) or return 'it does not end';
+    my $before = usage($server);
     $problem = problem($server, $number, $tries);
     return $problem if defined $problem;
     my $end = time + patience(5);
     while (1) {
-        my ($values_now, $descriptors_now) = counts($server) or return 'it does not end';
-        my @more = ($values_now - $values, $descriptors_now - $descriptors);
-        return ''                                      if $more[0] < $tries / 2 && $more[1] <= 0;
-        return "$more[0] values, $more[1] descriptors" if time > $end;
+        my $after = usage($server);
+        my ($values, $descriptors) = map { $after->{$_} - $before->{$_} } qw(values descriptors);
+        return ''                                         if $values < $tries / 2 && $descriptors <= 0;
+        return "$values values, $descriptors descriptors" if time > $end;
         sleep 0.005;
     }
 }

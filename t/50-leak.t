@@ -6,10 +6,10 @@ use lib 't/lib';
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
-use Peregrine;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
+use TestUsage qw(report settled);
 
 my $requests  = $ENV{PEREGRINE_LEAK_REQUESTS} || 100_000;
 my $in_flight = 50;
@@ -18,12 +18,6 @@ async sub respond {
     my ($send, $body) = @_;
     await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
-}
-
-sub rss_kib {
-    open my $in, '<', '/proc/self/status' or return 0;
-    my ($kib) = map { /VmRSS:\s+(\d+)/ } <$in>;
-    return $kib;
 }
 
 my %handlers = (
@@ -62,7 +56,7 @@ my %handlers = (
         $receive->()->cancel;
         await respond($send, 'cancel');
     },
-    '/values' => async sub { await respond($_[2], Peregrine::sv_count() . ' ' . rss_kib()) },
+    '/usage' => async sub { await respond($_[2], report()) },
 );
 
 my $server = TestServer->start(
@@ -102,19 +96,25 @@ sub run_requests {
     return $wrong;
 }
 
-sub values_now {
-    my ($values, $kib) = split / /, get($port, '/values')->{body};
-    return ($values, $kib);
+sub usage {
+    return settled(sub { get($port, '/usage')->{body} });
+}
+
+# Whether no more is held than before.
+sub no_more_than {
+    my ($before) = @_;
+    my $after = usage();
+    note("live values $before->{values} -> $after->{values}, RSS $before->{kib} -> $after->{kib} KiB");
+    cmp_ok($after->{values} - $before->{values}, '<', 50,   'live values did not grow');
+    cmp_ok($after->{kib} - $before->{kib},       '<', 1024, 'memory did not grow');
+    return;
 }
 
 my @kinds = qw(plain body registers later chain invalid cancel);
 is(run_requests(7_000, @kinds), 0, 'every kind of request is answered, for warming up');
-my ($values, $kib) = values_now();
+my $before = usage();
 is(run_requests($requests, @kinds), 0, "$requests requests are answered");
-my ($values_after, $kib_after) = values_now();
-note("live values $values -> $values_after, RSS $kib -> $kib_after KiB");
-cmp_ok($values_after - $values, '<', 100,  'live values did not grow');
-cmp_ok($kib_after - $kib,       '<', 1024, 'memory did not grow');
+no_more_than($before);
 
 subtest 'clients that vanish' => sub {
     my $vanish = sub {
@@ -132,14 +132,9 @@ subtest 'clients that vanish' => sub {
         request('later') x 20,
     );
     $vanish->(way => $_) for (@ways) x 20;
-    get($port, '/plain');
-    my ($before, $memory) = values_now();
+    my $used = usage();
     $vanish->(way => $_) for (@ways) x 200;
-    get($port, '/plain');
-    my ($after, $memory_after) = values_now();
-    note("live values $before -> $after, RSS $memory -> $memory_after KiB");
-    cmp_ok($after - $before,        '<', 100,  'live values did not grow');
-    cmp_ok($memory_after - $memory, '<', 1024, 'memory did not grow');
+    no_more_than($used);
 };
 
 is($server->stop, 0, 'the server ends well');

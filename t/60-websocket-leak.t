@@ -5,20 +5,14 @@ use warnings;
 use lib 't/lib';
 use Future::AsyncAwait;
 use IO::Async::Loop;
-use Peregrine;
 use Test::More;
 use TestServer;
+use TestUsage qw(report settled);
 use TestWebSocket;
 
 my $cycles = $ENV{PEREGRINE_LEAK_WEBSOCKETS} || 10_000;
 
 sub event { my ($type, @fields) = @_; return { type => "websocket.$type", @fields } }
-
-sub rss_kib {
-    open my $in, '<', '/proc/self/status' or return 0;
-    my ($kib) = map { /VmRSS:\s+(\d+)/ } <$in>;
-    return $kib;
-}
 
 async sub echo {
     my ($scope, $receive, $send) = @_;
@@ -81,10 +75,10 @@ my %handlers = (
         }
         await $future;
     },
-    '/values' => async sub {
+    '/usage' => async sub {
         my ($scope, $receive, $send) = @_;
         await $send->(event('accept'));
-        await $send->(event('send', text => Peregrine::sv_count() . ' ' . rss_kib()));
+        await $send->(event('send', text => report()));
     },
 );
 
@@ -167,18 +161,17 @@ sub run_cycles {
     return "@wrong";
 }
 
-sub values_now {
-    my ($values, $kib) = TestWebSocket->open($port, '/values')->next =~ /\Atext (\d+) (\d+)\z/;
-    return ($values, $kib);
+sub usage {
+    return settled(sub { TestWebSocket->open($port, '/usage')->next });
 }
 
 is(run_cycles(int $cycles / 10), '', 'every way works, for warming up');
-my ($values, $kib) = values_now();
+my $before = usage();
 is(run_cycles($cycles), '', "$cycles cycles");
-my ($values_after, $kib_after) = values_now();
-note("live values $values -> $values_after, RSS $kib -> $kib_after KiB");
-cmp_ok($values_after - $values, '<', 200,  'live values did not grow');
-cmp_ok($kib_after - $kib,       '<', 1024, 'memory did not grow');
+my $after = usage();
+note("live values $before->{values} -> $after->{values}, RSS $before->{kib} -> $after->{kib} KiB");
+cmp_ok($after->{values} - $before->{values}, '<', 50,   'live values did not grow');
+cmp_ok($after->{kib} - $before->{kib},       '<', 1024, 'memory did not grow');
 is($server->stop, 0, 'the server ends well');
 
 done_testing;

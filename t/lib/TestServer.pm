@@ -38,14 +38,8 @@ sub start {
     return $self;
 }
 
-# For an application in the child: what is in use, without what is kept for the next requests. Values are Perl's.
-sub usage {
-    return {
-        requests    => $server->{worker}->trim,
-        connections => $server->connection_count,
-        values      => Peregrine::sv_count()
-    };
-}
+# For an application in the child: the PAGI::Server.
+sub running { return $server }
 
 sub _fork {
     my $pid = fork;

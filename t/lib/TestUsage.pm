@@ -1,0 +1,46 @@
+package TestUsage;
+
+# What a TestServer holds, for tests that look for leaks: the application there answers with `report`, the test asks until
+# all that was before is over.
+
+use strict;
+use warnings;
+
+use Exporter qw(import);
+use Peregrine;
+use TestServer;
+use TestTools   qw(content patience);
+use Time::HiRes qw(sleep time);
+
+our @EXPORT_OK = qw(report settled);
+
+# In the server: what it holds, as text. What is kept for the next requests is freed first.
+sub report {
+    my $server = TestServer::running();
+    my ($kib)  = content('/proc/self/status') =~ /^VmRSS:\s+(\d+)/m;
+    my %now    = (
+        requests    => $server->{worker}->trim,
+        connections => $server->connection_count,
+        descriptors => scalar(() = glob '/proc/self/fd/*'),
+        values      => Peregrine::sv_count(),
+        kib         => $kib // 0,
+    );
+    return join ' ', map { "$_=$now{$_}" } sort keys %now;
+}
+
+# In the test: the same as a hash once there is no request or connection but the one that asks. `ask` gives the text of a report, perhaps
+# with more behind it. Dies if that does not come.
+sub settled {
+    my ($ask) = @_;
+    my $end = time + patience(20);
+    my %now;
+    do {
+        %now = $ask->() =~ /(\w+)=(\d+)/g;
+        return \%now if $now{requests} == 1 && $now{connections} == 1;
+        sleep 0.002;
+    } while (time < $end);
+    die
+        "after a while there are still $now{requests} requests and $now{connections} connections, with the one that asks\n";
+}
+
+1;
