@@ -3,24 +3,37 @@
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// 64-bit name of an item: slot in the low half, generation in the high half. 0 names nothing.
+/// 64-bit name of an item: engine, slot and generation. 0 names nothing. A slot is taken again only after all others that are free, and
+/// 2^37 times before a name comes back: with the 64 slots of the smallest slab, 100,000 requests a second, after two years.
 pub const Ticket = enum(u64) {
     none = 0,
     _,
 
-    fn of(number: u32, turn: u32) Ticket {
-        return @fromBackingInt(@intCast(@as(u64, turn) << 32 | number));
+    const slot_bits = 20;
+    const engine_bits = 6;
+    /// Odd generations name items, even ones free slots.
+    const one_generation = 1 << (slot_bits + engine_bits);
+
+    fn of(engine: u6, number: u20) Ticket {
+        return @fromBackingInt(@as(u64, engine) << slot_bits | number);
     }
 
     /// The slot's number, for tables beside the slab.
     pub fn slot(ticket: Ticket) u32 {
-        return @truncate(@backingInt(ticket));
+        return @as(u20, @truncate(@backingInt(ticket)));
     }
 
-    fn generation(ticket: Ticket) u32 {
-        return @intCast(@backingInt(ticket) >> 32);
+    fn isOfItem(ticket: Ticket) bool {
+        return @backingInt(ticket) & one_generation != 0;
+    }
+
+    fn next(ticket: Ticket) Ticket {
+        return @fromBackingInt(@backingInt(ticket) +% one_generation);
     }
 };
+
+/// The most items of one slab.
+pub const items_max = 1 << Ticket.slot_bits;
 
 /// A growing set of `T` at stable addresses. `add` hands out uninitialised memory; the caller fills it.
 pub fn Slab(comptime T: type) type {
@@ -29,17 +42,20 @@ pub fn Slab(comptime T: type) type {
         const chunk_items = 64;
 
         const Slot = struct {
-            /// Odd while in use; grows by one at every add and remove, so an old ticket never fits again (until 2^31 reuses of one slot).
-            generation: u32,
-            number: u32,
+            /// The item's; of a free slot, the one between its last item's and its next one's.
+            ticket: Ticket,
             next_free: ?*Slot,
             item: T,
         };
 
         gpa: std.mem.Allocator,
         chunks: std.ArrayList(*[chunk_items]Slot) = .empty,
-        free: ?*Slot = null,
+        /// Free slots, the one that waits longest first.
+        first_free: ?*Slot = null,
+        last_free: ?*Slot = null,
         count: u32 = 0,
+        /// Part of each ticket: which of several engines it belongs to.
+        engine: u6 = 0,
 
         pub fn init(gpa: std.mem.Allocator) Self {
             return .{ .gpa = gpa };
@@ -53,13 +69,13 @@ pub fn Slab(comptime T: type) type {
 
         /// A fresh slot. Valid until `remove`.
         pub inline fn add(self: *Self) error{OutOfMemory}!struct { ticket: Ticket, item: *T } {
-            if (self.free == null) try self.grow();
-            const slot = self.free.?;
-            self.free = slot.next_free;
-            slot.generation +%= 1;
-            assert(slot.generation & 1 == 1);
+            if (self.first_free == null) try self.grow();
+            const slot = self.first_free.?;
+            self.first_free = slot.next_free;
+            slot.ticket = slot.ticket.next();
+            assert(slot.ticket.isOfItem());
             self.count += 1;
-            return .{ .ticket = .of(slot.number, slot.generation), .item = &slot.item };
+            return .{ .ticket = slot.ticket, .item = &slot.item };
         }
 
         /// The item, or null when the ticket is stale or never was.
@@ -71,10 +87,11 @@ pub fn Slab(comptime T: type) type {
         /// Gives an item's slot back; its ticket is stale from now on.
         pub fn remove(self: *Self, item: *T) void {
             const slot: *Slot = @alignCast(@fieldParentPtr("item", item));
-            assert(slot.generation & 1 == 1);
-            slot.generation +%= 1;
-            slot.next_free = self.free;
-            self.free = slot;
+            assert(slot.ticket.isOfItem());
+            slot.ticket = slot.ticket.next();
+            slot.next_free = null;
+            if (self.first_free == null) self.first_free = slot else self.last_free.?.next_free = slot;
+            self.last_free = slot;
             self.count -= 1;
         }
 
@@ -93,7 +110,7 @@ pub fn Slab(comptime T: type) type {
                 while (it.at < it.slab.chunks.items.len * chunk_items) {
                     const slot = it.slab.slotAt(it.at);
                     it.at += 1;
-                    if (slot.generation & 1 == 1) return &slot.item;
+                    if (slot.ticket.isOfItem()) return &slot.item;
                 }
                 return null;
             }
@@ -108,7 +125,7 @@ pub fn Slab(comptime T: type) type {
             const number = ticket.slot();
             if (number / chunk_items >= self.chunks.items.len) return null;
             const slot = self.slotAt(number);
-            return if (slot.generation == ticket.generation() and slot.generation & 1 == 1) slot else null;
+            return if (slot.ticket == ticket and ticket.isOfItem()) slot else null;
         }
 
         fn slotAt(self: *Self, number: u32) *Slot {
@@ -117,16 +134,17 @@ pub fn Slab(comptime T: type) type {
 
         noinline fn grow(self: *Self) error{OutOfMemory}!void {
             @branchHint(.cold);
+            if (self.chunks.items.len * chunk_items == items_max) return error.OutOfMemory;
             try self.chunks.ensureUnusedCapacity(self.gpa, 1);
             const chunk = try self.gpa.create([chunk_items]Slot);
-            const first: u32 = @intCast(self.chunks.items.len * chunk_items);
-            for (chunk, 0..) |*slot, i| {
-                slot.generation = 0;
-                slot.number = first + @as(u32, @intCast(i));
-                slot.next_free = if (i + 1 < chunk_items) &chunk[i + 1] else null;
+            const first = self.chunks.items.len * chunk_items;
+            for (chunk, first..) |*slot, number| {
+                slot.ticket = .of(self.engine, @intCast(number));
+                slot.next_free = if (number + 1 < first + chunk_items) &chunk[number + 1 - first] else null;
             }
             self.chunks.appendAssumeCapacity(chunk);
-            self.free = &chunk[0];
+            self.first_free = &chunk[0];
+            self.last_free = &chunk[chunk_items - 1];
         }
     };
 }
@@ -137,12 +155,38 @@ test "a removed item's ticket stays stale when its slot is used again" {
     const first = try slab.add();
     first.item.* = 1;
     slab.remove(first.item);
-    const second = try slab.add();
+    // The slot that waits longest comes first, so all others are used before this one.
+    var second = try slab.add();
+    while (second.ticket.slot() != first.ticket.slot()) {
+        try std.testing.expectEqual(first.ticket.slot() + slab.count, second.ticket.slot());
+        try std.testing.expectEqual(null, slab.get(first.ticket));
+        second = try slab.add();
+    }
     second.item.* = 2;
-    try std.testing.expectEqual(first.ticket.slot(), second.ticket.slot());
+    try std.testing.expectEqual(64, slab.count);
+    try std.testing.expect(first.ticket != second.ticket);
     try std.testing.expectEqual(null, slab.get(first.ticket));
     try std.testing.expectEqual(2, slab.get(second.ticket).?.*);
     try std.testing.expectEqual(null, slab.get(.none));
+}
+
+test "tickets of another engine, and of free slots, find nothing" {
+    var slab: Slab(u8) = .init(std.testing.allocator);
+    slab.engine = 63;
+    defer slab.deinit();
+    const item = try slab.add();
+    const bits = @backingInt(item.ticket);
+    try std.testing.expectEqual(item.item, slab.get(item.ticket).?);
+    try std.testing.expectEqual(null, slab.get(@fromBackingInt(bits & ~@as(u64, 63 << 20))));
+    try std.testing.expectEqual(null, slab.get(item.ticket.next()));
+    slab.remove(item.item);
+    try std.testing.expectEqual(null, slab.get(item.ticket.next()));
+}
+
+test "a generation that wraps around stays apart from slot and engine" {
+    const last: Ticket = @fromBackingInt(~@as(u64, 0) << 26 | 5);
+    try std.testing.expectEqual(5, @backingInt(last.next()));
+    try std.testing.expect(last.isOfItem() and !last.next().isOfItem());
 }
 
 test "items keep their addresses while the slab grows, and the iterator sees each once" {
