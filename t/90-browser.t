@@ -8,6 +8,7 @@ use JSON::PP qw(decode_json);
 use Test::More;
 use TestBrowser;
 use TestServer;
+use Tutorial;
 
 plan skip_all => 'needs chromium and chromedriver' if !TestBrowser->is_there;
 
@@ -55,6 +56,26 @@ subtest 'chat: the server restarts and both come back' => sub {
     like $browser->wait_for_text('#state', qr/lost/), qr/connection lost/, 'the page says so';
     my $again = TestServer->command('examples/pagi/chat/app.pl', '--port', $port);
     ok $browser->wait_for('connections === 2'), 'the page is back';
+};
+
+subtest 'the chat and the ticker of the tutorial' => sub {
+    my $tutorial = Tutorial->new('lib/PAGI/Server/Tutorial.pod');
+    my $server   = TestServer->command($tutorial->path('chat.pl'));
+    my $url      = 'http://127.0.0.1:' . $server->port;
+    my $anna     = $browser->tab;
+    $browser->go($url);
+    ok $browser->wait_for('socket.readyState === WebSocket.OPEN'), 'the first tab is connected';
+    my $bert = $browser->new_tab;
+    $browser->go($url);
+    ok $browser->wait_for('socket.readyState === WebSocket.OPEN'), 'the second too';
+    $browser->submit('#text', "gr\x{fc}\x{df}e");
+    like $browser->wait_for_text('#messages', qr/./), qr/^2: gr\x{fc}\x{df}e$/, 'who says something sees it';
+    $browser->turn_to($anna);
+    like $browser->wait_for_text('#messages', qr/./), qr/^2: gr\x{fc}\x{df}e$/, 'and so does the other';
+
+    my $ticker = TestServer->command($tutorial->path('ticker.pl'));
+    $browser->go('http://127.0.0.1:' . $ticker->port);
+    like $browser->wait_for_text('#tick', qr/tick [2-9]/), qr/^tick [2-9]$/, 'the page ticks';
 };
 
 subtest 'sse-ticker: EventSource comes back with Last-Event-ID and misses nothing' => sub {

@@ -538,6 +538,7 @@ From the command line, use L<pagi-server>.
 
 =head1 AN APPLICATION
 
+    # app.pl
     use Future::AsyncAwait;
 
     my $app = async sub {
@@ -552,6 +553,8 @@ From the command line, use L<pagi-server>.
         });
         await $send->({ type => 'http.response.body', body => $body });
     };
+
+C<pagi-server app.pl> serves it. L<PAGI::Server::Tutorial> has more: JSON, a chat, an event stream, files with ranges.
 
 =head2 What this server adds to the specification
 
@@ -704,7 +707,7 @@ listened to on all of its addresses. B<--host>
 
 =item port => 5000
 
-0 takes a free one. From 0 to 65535. B<--port>
+The TCP port. 0 takes a free one. From 0 to 65535. B<--port>
 
 =item socket => none
 
@@ -773,7 +776,7 @@ HTTP/2. Not there yet: only 0 is taken. B<--http2>
 
 =back
 
-=head3 TLS
+=head3 Encryption
 
 =over
 
@@ -1361,7 +1364,7 @@ request and never gets that far.) A program that runs the loop itself gets the e
 
 =head1 SEE ALSO
 
-L<pagi-server>, L<PAGI::Spec::Tls>, L<PAGI::Server::Connection>, L<PAGI::Server::Transport>, L<PAGI::Spec>
+L<PAGI::Server::Tutorial>, L<pagi-server>, L<PAGI::Spec::Tls>, L<PAGI::Server::Connection>, L<PAGI::Server::Transport>, L<PAGI::Spec>
 
 =head1 LICENSE
 

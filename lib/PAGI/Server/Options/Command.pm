@@ -75,7 +75,7 @@ my @SECTIONS = (
         )
     ],
     [
-        'TLS' => (
+        'Encryption' => (
             {
                 name  => 'ssl_cert',
                 type  => 'string',

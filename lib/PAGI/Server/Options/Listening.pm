@@ -25,7 +25,7 @@ my $SECTION = [
             default => 5000,
             min     => 0,
             max     => 65_535,
-            about   => '0 takes a free one.',
+            about   => 'The TCP port. 0 takes a free one.',
         },
         {
             name  => 'socket',
@@ -79,6 +79,9 @@ my $SECTION = [
                 'Connections begin with a header of the PROXY protocol, version 1 or 2, and come from these networks, see'
                 . ' L<PAGI::Server/PROXY protocol>: C<10.0.0.0/8>, C<::1>, C<unix> for peers on Unix sockets; an array'
                 . ' reference, or a string with commas.',
+            about_command =>
+                'Connections begin with a header of the PROXY protocol, version 1 or 2, and come from this network, see'
+                . ' L<PAGI::Server/PROXY protocol>: C<10.0.0.0/8>, C<::1>, C<unix> for peers on Unix sockets.',
         },
         {
             name   => 'proxy_timeout',

@@ -51,6 +51,9 @@ my @SECTIONS = (
                 shown => 'Peregrine where there is epoll',
                 about => 'For L<run|PAGI::Server/run>: the event loop, C<Epoll> for C<IO::Async::Loop::Epoll>.'
                     . ' The environment variable C<IO_ASYNC_LOOP> names another default.',
+                about_command =>
+                    'The event loop, C<Epoll> for C<IO::Async::Loop::Epoll>. The environment variable C<IO_ASYNC_LOOP> names'
+                    . ' another default.',
             },
             {
                 name    => 'lifespan_mode',
@@ -103,7 +106,7 @@ my @SECTIONS = (
     ],
     PAGI::Server::Options::Listening::section(),
     [
-        'TLS' => (
+        'Encryption' => (
             {
                 name  => 'ssl',
                 flag  => '',

@@ -1,0 +1,152 @@
+# The programs of the manuals, word for word: the applications of PAGI::Server::Tutorial in development and in production, each of which
+# does what the manual says while the server has nothing to complain of; those of README.md and PAGI::Server.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Cwd        qw(getcwd);
+use File::Spec ();
+use Test::More;
+use TestClient qw(get post);
+use TestServer;
+use TestStream;
+use TestWebSocket;
+use Tutorial;
+
+my $home     = getcwd();
+my $tutorial = Tutorial->new('lib/PAGI/Server/Tutorial.pod');
+is(join(' ', $tutorial->names), 'hello.pl json.pl chat.pl ticker.pl download.pl', 'five applications');
+
+my $content = join '', map { "line $_\n" } 1 .. 1000;
+open my $out, '>', $tutorial->path('data.txt') or die $!;
+print {$out} $content;
+close $out or die $!;
+symlink '/etc/passwd', $tutorial->path('out') or die $!;
+
+my %uses = (
+    'hello.pl' => sub {
+        my ($port) = @_;
+        my $response = get($port, '/caf%c3%a9/%e2%82%ac');
+        is($response->{status}, 200,                                      'GET');
+        is($response->{body},   "Hello from /caf\xc3\xa9/\xe2\x82\xac\n", '... says the path in UTF-8');
+        my $head = TestClient->new($port)->send("HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")->rest;
+        like(
+            $head,
+            qr/\AHTTP\/1\.1 200 .*^content-length: 13\r\n.*\r\n\r\n\z/ms,
+            'HEAD has the same length and no body'
+        );
+        my $stream = TestStream->open($port, '/');
+        is($stream->head->{status}, 500, 'a stream is refused');
+    },
+    'json.pl' => sub {
+        my ($port) = @_;
+        my $response = post($port, '/', '{"name":"Ada","born":1815}');
+        is($response->{body},                      '{"hello":"Ada","keys":["born","name"]}', 'POST');
+        is($response->{status},                    200,                                      '... 200');
+        is(post($port, '/', 'nonsense')->{status}, 400,                                      'what is no JSON');
+        is(post($port, '/', '[1]')->{status},      400,                                      'what is no object');
+        is(get($port, '/')->{status},              405,                                      'GET');
+        is(get($port, '/')->{header}{allow},       'POST',                                   '... and what is allowed');
+        my $half = TestClient->new($port)->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n{");
+        $half->close;
+        is(post($port, '/', '{}')->{status}, 200, 'after a client that left');
+    },
+    'chat.pl' => sub {
+        my ($port) = @_;
+        like(get($port, '/')->{body}, qr/new WebSocket/, 'the page');
+        my ($anna, $bert) = map { TestWebSocket->open($port, '/') } 1, 2;
+        # Bert's first message comes back when both are members.
+        $bert->text('hello');
+        is($bert->next, 'text 2: hello', 'one says something');
+        $anna->text("\xc3\xa4");
+        is($bert->next, "text 1: \xc3\xa4", 'the other hears it');
+        $bert->reset;
+        is($anna->next, 'text 2: hello',    'so did the first');
+        is($anna->next, "text 1: \xc3\xa4", '... and itself');
+        $anna->text('alone');
+        is($anna->next, 'text 1: alone', 'after the other has gone, too');
+    },
+    'ticker.pl' => sub {
+        my ($port) = @_;
+        like(get($port, '/')->{body}, qr/new EventSource/, 'the page');
+        my $stream = TestStream->open($port, '/ticks');
+        is_deeply($stream->message, { event => 'tick', id => $_, data => "tick $_" }, "tick $_") for 1 .. 2;
+        $stream->close;
+        my $post = TestStream->open($port, '/ticks', body => 'x');
+        is($post->message->{id}, 1, 'another stream begins anew');
+    },
+    'download.pl' => sub {
+        my ($port) = @_;
+        my $size   = length $content;
+        my $whole  = get($port, '/data.txt');
+        is($whole->{status}, 200, 'a file');
+        ok($whole->{body} eq $content, '... as it is');
+        my @ranges = (
+            [ 'bytes=0-99'     => 0,         99 ],
+            [ 'bytes=100-'     => 100,       $size - 1 ],
+            [ 'bytes=-5'       => $size - 5, $size - 1 ],
+            [ 'bytes=-999999'  => 0,         $size - 1 ],
+            [ 'bytes=5-999999' => 5,         $size - 1 ],
+        );
+        for my $case (@ranges) {
+            my ($range, $first, $last) = @$case;
+            my $part = get($port, '/data.txt', "Range: $range");
+            is($part->{status},                  206,                        $range);
+            is($part->{header}{'content-range'}, "bytes $first-$last/$size", '... which part it is');
+            ok($part->{body} eq substr($content, $first, $last - $first + 1), '... and what is in it');
+        }
+        for my $range ("bytes=$size-", 'bytes=9-5', 'bytes=-0', 'bytes=-') {
+            my $part = get($port, '/data.txt', "Range: $range");
+            is($part->{status},                  416,             $range);
+            is($part->{header}{'content-range'}, "bytes */$size", '... and how much there is');
+        }
+        is(get($port, '/data.txt', 'Range: lines=1-2')->{status}, 200, 'another unit is ignored');
+        is(get($port, $_)->{status}, 404, $_)
+            for '/', '/none', '/../etc/passwd', '/%2e%2e/etc/passwd', '/out', '/a%00b';
+    },
+);
+
+for my $name ($tutorial->names) {
+    for my $mode (qw(development production)) {
+        subtest "$name in $mode" => sub {
+            local $ENV{FOLDER} = $tutorial->folder;
+            my $server = TestServer->command('-E', $mode, $tutorial->path($name));
+            $uses{$name}->($server->port);
+            is($server->stop, 0, 'the server ends well');
+            my @said =
+                grep { !/listening on|does not support lifespan, and gets|the server |" (?:\d{3}|-) /a } split /\n/,
+                $server->log;
+            @said = grep { !/Unsupported scope type: sse/ } @said if $name eq 'hello.pl';
+            is_deeply(\@said, [], '... and has nothing to complain of');
+        };
+    }
+}
+
+subtest 'README.md' => sub {
+    my $readme = Tutorial->new('README.md');
+    is(join(' ', $readme->names), 'app.pl server.pl', 'an application and a program');
+    my $server = TestServer->command($readme->path('app.pl'));
+    is(get($server->port, '/')->{body}, "Hello\n", 'the application is served');
+    is($server->stop,                   0,         '... and the server ends well');
+
+    # The program has a port of its own, and looks for the application where it is started.
+    open my $in, '<', $readme->path('server.pl') or die $!;
+    my $text = do { local $/; <$in> };
+    is($text =~ s/\b5000\b/0/, 1, 'the program names its port');
+    chdir $readme->folder or die $!;
+    $server = TestServer->spawn($^X, (map { '-I' . File::Spec->rel2abs($_, $home) } @INC), '-e', $text);
+    my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/});
+    chdir $home            or die $!;
+    ok($port, 'it starts') or return;
+    is(get($port, '/')->{body}, "Hello\n", '... and serves the application');
+    is($server->stop,           0,         '... and ends well');
+};
+
+subtest 'PAGI::Server' => sub {
+    my $manual = Tutorial->new('lib/PAGI/Server.pm');
+    my $server = TestServer->command($manual->path('app.pl'));
+    is(get($server->port, '/')->{body}, 'Hello, World!', 'its application is served');
+    is($server->stop,                   0,               '... and the server ends well');
+};
+
+done_testing;
