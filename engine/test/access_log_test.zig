@@ -117,6 +117,16 @@ test "a refused request is described as far as it can be read, and its time is t
         "10.0.0.2 GET /slow HTTP/1.1 told 408 3\n");
 }
 
+test "a refusal has the bytes of its reason, and none for HEAD" {
+    var bench: Bench = try .init("%m %s %B", .{ .body_bytes_max = 10 });
+    const simulation = &bench.simulation;
+    _ = try simulation.exchange("GET / HTTP/1.1\r\n\r\n");
+    _ = try simulation.exchange("HEAD / HTTP/1.1\r\n\r\n");
+    _ = try simulation.exchange("HEAD / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n");
+    const reason = "missing Host field\n";
+    try bench.expectLog(std.fmt.comptimePrint("GET 400 {d}\nHEAD 400 0\nHEAD 400 0\n", .{reason.len}));
+}
+
 test "whoever is turned away at the door has a line" {
     var bench: Bench = try .init("%r %s %L", .{ .connections_max = 1, .descriptors_reserved = 4 });
     const held = try bench.simulation.connect();

@@ -93,7 +93,7 @@ pub const Exchange = struct {
     /// The engine is about to refuse the rest of the request, and answers itself.
     pub fn noteRefusal(exchange: *Exchange, refusal: http1.Refusal) void {
         exchange.status = refusal.status;
-        exchange.body_bytes = http1.refusalBodyBytes(refusal);
+        exchange.body_bytes = if (exchange.connection.session.asksForHead()) 0 else http1.refusalBodyBytes(refusal);
         exchange.ended = true;
         exchange.refused = true;
     }

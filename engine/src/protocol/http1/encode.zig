@@ -230,23 +230,33 @@ pub fn chunkPrefix(len: u64, out: *[chunk_prefix_bytes_max]u8) []const u8 {
 /// Upper bound of `refusalResponse`, in bytes.
 pub const refusal_bytes_max = status.line_bytes_max + 256 + event.Refusal.detail_bytes_max;
 
-/// Writes a complete response to what cannot be answered otherwise: plain text, then the connection closes. `date_text` is left
-/// out if null. `retry_after_s` (seconds) becomes a Retry-After field. `out` holds at least refusal_bytes_max bytes.
-/// The result is the number of bytes written.
-pub fn refusalResponse(refusal: event.Refusal, date_text: ?*const [date.bytes_len]u8, retry_after_s: ?u32, out: []u8) usize {
+/// What a refusal says besides why.
+pub const RefusalExtras = struct {
+    /// Left out if null.
+    date: ?*const [date.bytes_len]u8 = null,
+    /// Seconds.
+    retry_after_s: ?u32 = null,
+    /// The method is not HEAD.
+    with_content: bool = true,
+};
+
+/// Writes a complete response to what cannot be answered otherwise: plain text, then the connection closes. `out` holds at least
+/// refusal_bytes_max bytes. The result is the number of bytes written.
+pub fn refusalResponse(refusal: event.Refusal, extras: RefusalExtras, out: []u8) usize {
     assert(refusal.status >= 400 and refusal.status <= status.code_max);
     assert(refusal.detail.len <= event.Refusal.detail_bytes_max);
     assert(out.len >= refusal_bytes_max);
     var writer: Writer = .{ .buffer = out };
     writer.putStatus(refusal.status);
-    if (date_text) |text| writer.putDate(text);
+    if (extras.date) |text| writer.putDate(text);
     writer.put("Content-Type: text/plain\r\n" ++ connection_close);
-    if (retry_after_s) |seconds| {
+    if (extras.retry_after_s) |seconds| {
         var digits: [syntax.decimal_bytes_max]u8 = undefined;
         writer.putField("Retry-After", syntax.decimal(seconds, &digits));
     }
     writer.putLength(refusalBodyBytes(refusal));
     writer.put("\r\n");
+    if (!extras.with_content) return writer.len;
     writer.put(refusal.detail);
     writer.put("\n");
     return writer.len;
@@ -267,7 +277,7 @@ pub fn aliveResponse(date_text: *const [date.bytes_len]u8, with_content: bool, o
     return writer.len;
 }
 
-/// Bytes of content in a refusal's response.
+/// Bytes of content in a refusal's response, if it has any.
 pub fn refusalBodyBytes(refusal: event.Refusal) usize {
     return refusal.detail.len + "\n".len;
 }
@@ -282,11 +292,15 @@ test "chunk prefixes" {
 
 test "refusal" {
     var out: [refusal_bytes_max]u8 = undefined;
-    const len = refusalResponse(.{ .status = 400, .detail = "why" }, "Sun, 06 Nov 1994 08:49:37 GMT", null, &out);
-    try std.testing.expectEqualStrings("HTTP/1.1 400 Bad Request\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n" ++
-        "Content-Type: text/plain\r\nConnection: close\r\nContent-Length: 4\r\n\r\nwhy\n", out[0..len]);
+    const refusal: event.Refusal = .{ .status = 400, .detail = "why" };
+    const noted = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const len = refusalResponse(refusal, .{ .date = noted }, &out);
+    const head = "HTTP/1.1 400 Bad Request\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n" ++
+        "Content-Type: text/plain\r\nConnection: close\r\nContent-Length: 4\r\n\r\n";
+    try std.testing.expectEqualStrings(head ++ "why\n", out[0..len]);
+    try std.testing.expectEqualStrings(head, out[0..refusalResponse(refusal, .{ .date = noted, .with_content = false }, &out)]);
     const long: [event.Refusal.detail_bytes_max]u8 = @splat('x');
-    const most = refusalResponse(.{ .status = 511, .detail = &long }, "Sun, 06 Nov 1994 08:49:37 GMT", std.math.maxInt(u32), &out);
+    const most = refusalResponse(.{ .status = 511, .detail = &long }, .{ .date = noted, .retry_after_s = std.math.maxInt(u32) }, &out);
     try std.testing.expect(std.mem.indexOf(u8, out[0..most], "\r\nRetry-After: 4294967295\r\n") != null);
 }
 

@@ -169,6 +169,12 @@ pub fn glimpse(bytes: []const u8, limits: *const Limits, head: *Head) bool {
     return true;
 }
 
+/// Whether bytes that begin with a request line, or with some of it, ask for HEAD. Then whatever is answered has no content, a refusal of the
+/// head included (RFC 9110 9.3.2).
+pub fn asksForHead(bytes: []const u8) bool {
+    return std.mem.startsWith(u8, bytes, "HEAD ");
+}
+
 /// What nearly every request line is, in few steps: a common method, a path without anything encoded, perhaps a query, HTTP/1.1, and
 /// all of it there. The index behind its end; null sends everything else the long way, which says the same of this one.
 fn plainRequestLine(bytes: []const u8, line_max: usize, head: *Head) ?usize {

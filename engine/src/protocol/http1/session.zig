@@ -22,6 +22,7 @@ pub const Lines = encode.Lines;
 pub const Event = event.Event;
 pub const Head = head_room.Head;
 pub const glimpse = head_room.glimpse;
+pub const asksForHead = head_room.asksForHead;
 pub const Limits = framing.Limits;
 pub const Refusal = event.Refusal;
 pub const Span = @import("../http/target.zig").Span;
@@ -220,6 +221,11 @@ pub const Session = struct {
             .counted => |length| .{ .counted = .{ .remaining = length } },
             .chunked => .{ .chunked = .{} },
         };
+    }
+
+    /// A request came, and it asks for no content: HEAD.
+    pub fn asksForHead(s: *const Session) bool {
+        return s.method == .HEAD;
     }
 
     /// The current request has been read to its end.

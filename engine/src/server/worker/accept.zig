@@ -61,7 +61,8 @@ pub fn Accept(comptime W: type) type {
             };
             var space: [http1.refusal_bytes_max]u8 = undefined;
             // A rate allows the next one within a second.
-            const len = http1.refusalResponse(refusal, w.date.text(), if (fast) 1 else w.config.retry_after_s, &space);
+            const wait_s = if (fast) 1 else w.config.retry_after_s;
+            const len = http1.refusalResponse(refusal, .{ .date = w.date.text(), .retry_after_s = wait_s }, &space);
             peer.connection.outbox.append(&w.pool, space[0..len]) catch return w.close(peer);
             w.noteRefusal(&peer.connection, refusal, "");
             const polite = peer.seat.isCounted();
@@ -144,7 +145,7 @@ pub fn Accept(comptime W: type) type {
         pub fn queueRejection(w: *W, peer: *Peer, raw: []const u8) error{OutOfMemory}!void {
             noteRejected(w, peer.connection.number, peer.connection.peer_text.slice());
             var space: [http1.refusal_bytes_max]u8 = undefined;
-            try peer.connection.outbox.append(&w.pool, rejection(w, &space));
+            try peer.connection.outbox.append(&w.pool, rejection(w, raw, &space));
             w.noteRefusal(&peer.connection, at_capacity, raw);
             peer.connection.phase = .farewell;
         }
@@ -162,15 +163,19 @@ pub fn Accept(comptime W: type) type {
             // No connection has this token, so whatever the io reports of the socket finds nobody.
             const nobody = @backingInt(Ticket.none);
             if (w.io.add(socket, nobody)) {
-                _ = w.io.send(socket, &.{io_room.slice(rejection(w, &space))}, false);
+                _ = w.io.send(socket, &.{io_room.slice(rejection(w, "", &space))}, false);
             } else |_| {} // no memory for a descriptor's entry: it is closed without a word
             w.io.close(socket);
         }
 
         const at_capacity: http1.Refusal = .{ .status = 503, .detail = "The server is at capacity." };
 
-        fn rejection(w: *W, space: *[http1.refusal_bytes_max]u8) []const u8 {
-            return space[0..http1.refusalResponse(at_capacity, w.date.text(), w.config.retry_after_s, space)];
+        fn rejection(w: *W, raw: []const u8, space: *[http1.refusal_bytes_max]u8) []const u8 {
+            return space[0..http1.refusalResponse(at_capacity, .{
+                .date = w.date.text(),
+                .retry_after_s = w.config.retry_after_s,
+                .with_content = !http1.asksForHead(raw),
+            }, space)];
         }
 
         fn noteRejected(w: *W, number: u32, client: []const u8) void {

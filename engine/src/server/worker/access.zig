@@ -82,22 +82,22 @@ pub fn Access(comptime W: type) type {
                 .head => |head| w.now -| head.since,
                 else => 0,
             };
-            writeRefusal(w, log, &subject, refusal, wall_seconds, waited_ms);
+            writeRefusal(w, log, &subject, refusal, !http1.asksForHead(raw), wall_seconds, waited_ms);
         }
 
         /// A socket is refused before it became a connection, in words.
         pub fn noteTurnedAway(w: *W, client: []const u8, local_port: u16, number: u32, refusal: http1.Refusal) void {
             const log = if (w.access) |*log| log else return;
-            writeRefusal(w, log, &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, w.wall_seconds, 0);
+            writeRefusal(w, log, &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, true, w.wall_seconds, 0);
         }
 
-        fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: http1.Refusal, wall_seconds: u64, waited_ms: u64) void {
+        fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: http1.Refusal, with_content: bool, wall_seconds: u64, waited_ms: u64) void {
             const micros = clock(w, &log.shared.format);
             const begun_us = micros -| waited_ms * std.time.us_per_ms;
             const entry = log.begin(&w.pool, subject, wall_seconds -| waited_ms / std.time.ms_per_s, begun_us) orelse return;
             log.end(&w.pool, entry, &.{
                 .status = refusal.status,
-                .body_bytes = http1.refusalBodyBytes(refusal),
+                .body_bytes = if (with_content) http1.refusalBodyBytes(refusal) else 0,
                 .end = .closes,
                 .micros = micros,
             });

@@ -165,13 +165,17 @@ pub fn Input(comptime W: type) type {
         /// Refuses what no host has heard of; `unread` begins with its head.
         pub fn refuseUnread(w: *W, peer: *Peer, refusal: http1.Refusal, unread: []const u8) void {
             w.noteRefusal(&peer.connection, refusal, unread);
-            w.refuse(peer, refusal);
+            sayRefusal(w, peer, refusal, !http1.asksForHead(unread));
         }
 
-        /// Answers what no host sees, and closes the connection in order.
+        /// Answers a request that was read and that no host answers, and closes the connection in order.
         pub fn refuse(w: *W, peer: *Peer, refusal: http1.Refusal) void {
+            sayRefusal(w, peer, refusal, !peer.connection.session.asksForHead());
+        }
+
+        fn sayRefusal(w: *W, peer: *Peer, refusal: http1.Refusal, with_content: bool) void {
             var space: [http1.refusal_bytes_max]u8 = undefined;
-            const len = http1.refusalResponse(refusal, w.date.text(), null, &space);
+            const len = http1.refusalResponse(refusal, .{ .date = w.date.text(), .with_content = with_content }, &space);
             w.sayLast(peer, space[0..len]);
         }
 

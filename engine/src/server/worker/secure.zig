@@ -129,7 +129,7 @@ pub fn Secure(comptime W: type) type {
         fn answerPlain(w: *W, peer: *Peer, tunnel: *Tunnel, plaintext: []const u8) void {
             var space: [http1.refusal_bytes_max]u8 = undefined;
             const refusal: http1.Refusal = .{ .status = 400, .detail = "This port speaks TLS: use https, not http." };
-            const len = http1.refusalResponse(refusal, w.date.text(), null, &space);
+            const len = http1.refusalResponse(refusal, .{ .date = w.date.text(), .with_content = !http1.asksForHead(plaintext) }, &space);
             w.stats.refused += 1;
             tunnel.wire.append(&w.pool, space[0..len]) catch return w.close(peer);
             w.noteRefusal(&peer.connection, refusal, plaintext);
