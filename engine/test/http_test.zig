@@ -40,6 +40,19 @@ fn expectHeadOnly(status: []const u8, answer: []const u8) !void {
     try testing.expectEqual(answer.len, std.mem.find(u8, answer, "\r\n\r\n").? + 4);
 }
 
+test "an https target needs TLS, or a gateway that is trusted (RFC 9110 7.4)" {
+    const request = "GET https://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    {
+        var bench: Bench = try .init(gpa, .{}, .{ .seed = 2 });
+        defer bench.deinit();
+        try expectStatus("421", try bench.exchange(request));
+        try testing.expect(std.mem.endsWith(u8, try bench.exchange("GET http" ++ request["GET https".len..]), "\r\n\r\na.example"));
+    }
+    var bench: Bench = try .init(gpa, .{ .trusted_proxies = "10.0.0.0/8" }, .{ .seed = 2 });
+    defer bench.deinit();
+    try testing.expect(std.mem.endsWith(u8, try bench.exchange(request), "\r\n\r\na.example"));
+}
+
 test "HEAD gets no content, whoever refuses it and when (RFC 9110 9.3.2)" {
     var bench: Bench = try .init(gpa, .{ .limits = .{ .body_bytes_max = 10 } }, .{ .seed = 1 });
     defer bench.deinit();

@@ -21,7 +21,8 @@ pub const Config = struct {
     header_count_max: u16 = 100,
     /// Trailer section of a chunked request.
     trailer_bytes_max: u32 = 4096,
-    /// One chunk-size line with its extensions, which nobody uses and attackers stretch (CVE-2023-39326).
+    /// One chunk-size line with its extensions, which nobody uses and attackers stretch (CVE-2023-39326). All extensions of a body may have
+    /// 64 times as many bytes (16 KiB), and one for each byte of content.
     chunk_line_bytes_max: u32 = 256,
     /// A request body; 0: no limit.
     body_bytes_max: u64 = 10_000_000,

@@ -46,6 +46,8 @@ pub const Parts = struct {
     query: Span = .{},
     /// There is a "?".
     has_query: bool = false,
+    /// An absolute-form's scheme is https, not http.
+    https: bool = false,
     /// Of an absolute-form; its host is not empty.
     authority: Span = .{},
 };
@@ -54,7 +56,7 @@ pub const Parts = struct {
 pub const Outcome = union(enum) { parts: Parts, refused: Refusal };
 
 /// Takes a target to pieces. Refuses (400): controls, space, a fragment, a broken percent-encoding in the path, a form that does
-/// not belong to the method, a malformed authority or one with user information. Raw bytes from 0x80 up are accepted: many
+/// not belong to the method, a malformed authority or one with user information; and (421) other schemes than http and https. Raw bytes from 0x80 up are accepted: many
 /// clients send them. `text` is at most 4 GiB long, and not the target of CONNECT.
 pub fn parse(method: Method, text: []const u8) Outcome {
     assert(method != .CONNECT);
@@ -76,7 +78,11 @@ fn parseAbsoluteForm(text: []const u8) Outcome {
     const authority = text[start..end];
     // An http URI without a host is invalid (RFC 9110 section 4.2.1).
     if (authority.len == 0 or authority[0] == ':' or !isAuthority(authority)) return refuse("malformed authority in request target");
-    var outcome = parsePath(.{ .form = .absolute, .authority = .between(start, end) }, text, end);
+    const https = std.ascii.eqlIgnoreCase(text[0..scheme_end], "https");
+    if (!https and !std.ascii.eqlIgnoreCase(text[0..scheme_end], "http")) {
+        return .{ .refused = .{ .status = 421, .detail = "neither http nor https in request target" } };
+    }
+    var outcome = parsePath(.{ .form = .absolute, .https = https, .authority = .between(start, end) }, text, end);
     if (outcome == .parts and outcome.parts.path.len == 0) outcome.parts.path = .between(start - "/".len, start);
     return outcome;
 }
@@ -102,16 +108,12 @@ fn parsePath(found: Parts, text: []const u8, start: usize) Outcome {
     return refuse(if (text[at] == '#') "fragment in request target" else "illegal byte in request target");
 }
 
-/// Whether `text` is host and optional port (RFC 9110 section 7.2): registered name, IPv4 or bracketed IP literal; no user
+/// Whether `text` is host and optional port (RFC 9110 section 7.2): registered name, IPv4 address or bracketed IP literal; no user
 /// information. The host may be empty, as in an empty Host field; the port is at most 65535.
 pub fn isAuthority(text: []const u8) bool {
     if (text.len != 0 and text[0] == '[') {
-        const close = std.mem.indexOfScalar(u8, text, ']') orelse return false;
-        if (close == 1) return false;
-        for (text[1..close]) |byte| {
-            if (byte != ':' and byte != '%' and !name_bytes[byte]) return false;
-        }
-        return isPortSuffix(text[close + 1 ..]);
+        const close = std.mem.findScalar(u8, text, ']') orelse return false;
+        return isLiteral(text[1..close]) and isPortSuffix(text[close + 1 ..]);
     }
     var at = syntax.find(.host_rare, text, 0);
     if (at == text.len or text[at] == ':') return isPortSuffix(text[at..]); // nearly every host
@@ -121,6 +123,25 @@ pub fn isAuthority(text: []const u8) bool {
         if (!isEncoded(text[at..])) return false;
         at += 3;
     }
+}
+
+/// What stands in brackets: an IPv6 address (RFC 3986 section 3.2.2), perhaps with a zone as RFC 6874 writes it, or an address of
+/// a version to come.
+fn isLiteral(text: []const u8) bool {
+    if (text.len != 0 and text[0] | 0x20 == 'v') {
+        const dot = std.mem.findScalar(u8, text, '.') orelse return false;
+        if (dot == 1 or dot + 1 == text.len) return false;
+        for (text[1..dot]) |byte| if (!std.ascii.isHex(byte)) return false;
+        for (text[dot + 1 ..]) |byte| if (byte != ':' and !name_bytes[byte]) return false;
+        return true;
+    }
+    const address_end = std.mem.findScalar(u8, text, '%') orelse text.len;
+    if (std.Io.net.Ip6Address.Unresolved.parse(text[0..address_end]) != .success) return false;
+    const zone = text[address_end..];
+    if (zone.len == 0) return true;
+    if (zone.len == "%25".len or !std.mem.startsWith(u8, zone, "%25")) return false;
+    for (zone["%25".len..]) |byte| if (!name_bytes[byte]) return false;
+    return true;
 }
 
 /// "" or ":" and a port, which may be empty (RFC 3986 section 3.2.3).
@@ -191,7 +212,7 @@ test "targets and their pieces" {
         .{ .GET, "/*", .origin, "/*", "", "" },
         .{ .GET, "http://a.example", .absolute, "/", "", "a.example" },
         .{ .GET, "http://a.example:80/p?q", .absolute, "/p", "q", "a.example:80" },
-        .{ .GET, "HTTP+x-1.0://[::1]:8080?q", .absolute, "/", "q", "[::1]:8080" },
+        .{ .GET, "HTTPS://[::1]:8080?q", .absolute, "/", "q", "[::1]:8080" },
         .{ .GET, "http://a.example:/?", .absolute, "/", "", "a.example:" },
         .{ .OPTIONS, "*", .asterisk, "*", "", "" },
         .{ .OPTIONS, "/", .origin, "/", "", "" },
@@ -204,6 +225,7 @@ test "targets and their pieces" {
         try std.testing.expectEqualStrings(query, parts.query.of(text));
         try std.testing.expectEqualStrings(authority, parts.authority.of(text));
         try std.testing.expectEqual(std.mem.findScalar(u8, text, '?') != null, parts.has_query);
+        try std.testing.expectEqual(std.mem.startsWith(u8, text, "HTTPS:"), parts.https);
     }
 }
 
@@ -230,11 +252,31 @@ test "targets that are refused" {
     }
 }
 
+test "targets of other schemes" {
+    for ([_][]const u8{ "ftp://a/", "ws://a/", "wss://a/", "httpx://a/", "htt://a/", "HTTP+x-1.0://a" }) |text| {
+        try std.testing.expectEqual(421, parse(.GET, text).refused.status);
+    }
+}
+
 test "authorities" {
-    for ([_][]const u8{ "", "a", "a.b-c_d:80", "127.0.0.1:8080", "[::1]", "[fe80::1%25eth0]:1", "a:", "%41:1", "a:65535" }) |text| {
+    for ([_][]const u8{
+        "",                      "a",             "a.b-c_d:80",             "127.0.0.1:8080",     "[::1]",
+        "[fe80::1%25eth0]:1",    "a:",            "%41:1",                  "a:65535",            "[::]:",
+        "[::ffff:192.0.2.1]:80", "[2001:DB8::1]", "[1:2:3:4:5:6:7:8]:0080", "[v1F.a:b~]:1",       "[fe80::1%25a.b-c]",
+        "a.example.:80",         "*",             "a,b",                    "[0:0:0:0:0:0:0:0]:", ":80",
+    }) |text| {
+        if (!isAuthority(text)) std.debug.print("refused: {s}\n", .{text});
         try std.testing.expect(isAuthority(text));
     }
-    for ([_][]const u8{ "a b", "a/b", "u@a", "a:b", "a:1:2", "[::1", "[]", "[::1]x", "::1", "a%4", "a\x00", "\xc3\xa4", "a?b", "a:65536" }) |text| {
+    for ([_][]const u8{
+        "a b",       "a/b",                 "u@a",                  "a:b",        "a:1:2",    "[::1",     "[]",         "[::1]x",
+        "::1",       "a%4",                 "a\x00",                "\xc3\xa4",   "a?b",      "a:65536",  "[1]",        "[1:2]",
+        "[::1::]",   "[12345::]",           "[g::]",                "[::1%eth0]", "[::1%25]", "[::1%]",   "[::1%25a/]", "[127.0.0.1]",
+        "[v1]",      "[v.a]",               "[vg.a]",               "[v1.]",      "[v1.a/b]", "[:]",      "[::1]:-1",   "[::1]:65536",
+        "[::1]:80:", "[1:2:3:4:5:6:7:8:9]", "[1:2:3:4:5:6:7::8]:x", "a]",         "[[::1]]",  "[::1 ]",   "[ ::1]",     "[::256.0.0.1]",
+        "[::1.2.3]", "[x]",                 "[..]",                 "[;]",        "a[::1]",   "[::1]%25",
+    }) |text| {
+        if (isAuthority(text)) std.debug.print("accepted: {s}\n", .{text});
         try std.testing.expect(!isAuthority(text));
     }
 }

@@ -33,6 +33,8 @@ pub const Chunked = struct {
     place: Place = .{ .line = .{} },
     /// Bytes of content announced so far.
     total: u64 = 0,
+    /// Bytes of extensions so far, less those of content.
+    extension_debt: u64 = 0,
 
     const Place = union(enum) {
         line: Line,
@@ -54,8 +56,7 @@ pub const Chunked = struct {
                 .refused => |refusal| return .{ .consumed = at, .event = .{ .refused = refusal } },
                 .complete => |len| {
                     at += len;
-                    const size = line.size;
-                    if (chunked.open(size, limits)) |refusal| return .{ .consumed = at, .event = .{ .refused = refusal } };
+                    if (chunked.open(line.*, limits)) |refusal| return .{ .consumed = at, .event = .{ .refused = refusal } };
                 },
             },
             .data => |*remaining| {
@@ -81,7 +82,11 @@ pub const Chunked = struct {
     }
 
     /// The size line is complete: what comes behind it?
-    fn open(chunked: *Chunked, size: u64, limits: *const Limits) ?Refusal {
+    fn open(chunked: *Chunked, line: Line, limits: *const Limits) ?Refusal {
+        const size = line.size;
+        const debt_max = @as(u64, limits.chunk_line_bytes_max) * Limits.extensions_ratio;
+        chunked.extension_debt = (chunked.extension_debt + line.extension_len) -| size;
+        if (chunked.extension_debt > debt_max) return .{ .status = 400, .detail = "too many chunk extensions" };
         if (size == 0) {
             chunked.place = .{ .trailers = .init(0) };
             return null;
@@ -134,6 +139,7 @@ fn withoutForbidden(fields: []FieldSpan) []FieldSpan {
 const Line = struct {
     size: u64 = 0,
     len: u32 = 0,
+    extension_len: u32 = 0,
     part: enum(u8) { first_digit, digits, space, extension, lf } = .first_digit,
 
     const Outcome = union(enum) { incomplete, complete: usize, refused: Refusal };
@@ -164,9 +170,9 @@ const Line = struct {
                 },
                 .extension => if (byte == '\r') {
                     line.part = .lf;
-                } else if (!syntax.isFieldValue(&.{byte})) {
-                    return bad("control byte in chunk extension");
-                },
+                } else if (syntax.isFieldValue(&.{byte})) {
+                    line.extension_len += 1;
+                } else return bad("control byte in chunk extension"),
                 .lf => return if (byte == '\n') .{ .complete = consumed } else bad("bare CR in chunk line"),
             }
         }
@@ -288,6 +294,46 @@ test "without a limit, sizes that add up beyond 64 bits are still refused" {
     var head: Head = .{ .storage = &storage };
     var chunked: Chunked = .{ .total = std.math.maxInt(u64) - 4 };
     try std.testing.expectEqual(413, chunked.feed("5\r\n", &limits, &head).event.refused.status);
+}
+
+/// Feeds a chunk; false: it is refused for its extensions.
+fn accepts(chunked: *Chunked, text: []const u8, limits: *const Limits, head: *Head) !bool {
+    var rest = text;
+    while (true) {
+        const step = chunked.feed(rest, limits, head);
+        rest = rest[step.consumed..];
+        switch (step.event) {
+            .need_more => return true,
+            .body => {},
+            .refused => |refusal| {
+                try std.testing.expectEqualStrings("too many chunk extensions", refusal.detail);
+                return false;
+            },
+            .request, .trailers, .end => unreachable,
+        }
+    }
+}
+
+test "extensions of all chunks have a limit, which content raises" {
+    const debt_max = test_limits.chunk_line_bytes_max * Limits.extensions_ratio;
+    const extension = "0123456789abcdef";
+    var limits = test_limits;
+    limits.body_bytes_max = 0;
+    var storage: [1]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    for (1..extension.len) |size| {
+        var buffer: [64]u8 = undefined;
+        const text = try std.fmt.bufPrint(&buffer, "{x};{s}\r\n{s}\r\n", .{ size, extension, extension[0..size] });
+        var chunked: Chunked = .{};
+        var count: usize = 0;
+        while (try accepts(&chunked, text, &limits, &head)) count += 1;
+        try std.testing.expectEqual(debt_max / (extension.len - size), count);
+    }
+    // Chunks that are signed may go on for ever, if they have content to speak of.
+    var chunked: Chunked = .{};
+    for (0..2 * debt_max) |_| {
+        try std.testing.expect(try accepts(&chunked, "10;" ++ extension ++ "\r\n" ++ extension ++ "\r\n", &limits, &head));
+    }
 }
 
 test "counted" {

@@ -39,6 +39,8 @@ pub const Head = struct {
     query: Span = .{},
     /// The target has a "?".
     has_query: bool = false,
+    /// The target is an https URI: it has to come over TLS, or from a gateway that is trusted (RFC 9110 section 7.4).
+    https: bool = false,
     /// Whom the request is for: the authority of an absolute-form target, else what the Host field says; empty without either.
     authority: Span = .{},
     version: framing.Version = .http_1_1,
@@ -135,7 +137,7 @@ pub const Parser = struct {
                 var at: usize = method.scanned;
                 while (at < window.len and syntax.isTokenByte(window[at])) at += 1;
                 method.scanned = @intCast(at);
-                if (at == window.len) return short;
+                if (at == window.len) return if (short == .refused) too_long_method else short;
                 if (at == 0 or window[at] != ' ') return bad("malformed request line");
                 const next: u32 = @intCast(at + 1);
                 parser.place = .{ .target = .{ .at = next, .scanned = next } };
@@ -221,6 +223,7 @@ fn noteTarget(head: *Head, window: []const u8, at: u32, end: u32) ?Refusal {
             head.path = parts.path.shifted(at);
             head.query = parts.query.shifted(at);
             head.has_query = parts.has_query;
+            head.https = parts.https;
             head.authority = parts.authority.shifted(at);
             return null;
         },
@@ -242,8 +245,9 @@ fn versionEnd(bytes: []const u8, at: usize, head: *Head) Outcome {
         if (!fits) return bad("malformed HTTP version or line end");
     }
     if (text.len < version_form.len) return .incomplete;
-    if (text[5] != '1' or text[7] != '0') return .{ .refused = .{ .status = 505, .detail = "unsupported HTTP version" } };
-    head.version = .http_1_0;
+    if (text[5] != '1') return .{ .refused = .{ .status = 505, .detail = "unsupported HTTP version" } };
+    // A higher minor version is understood as the highest that we know (RFC 9110 section 2.5).
+    head.version = if (text[7] == '0') .http_1_0 else .http_1_1;
     return .{ .complete = at + version_form.len };
 }
 
@@ -357,6 +361,7 @@ pub const Fields = struct {
     }
 };
 
+const too_long_method: Outcome = .{ .refused = .{ .status = 501, .detail = "method too long" } };
 const too_long_line: Outcome = .{ .refused = .{ .status = 414, .detail = "request line too long" } };
 
 fn bad(detail: []const u8) Outcome {

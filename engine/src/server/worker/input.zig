@@ -102,6 +102,10 @@ pub fn Input(comptime W: type) type {
         fn begin(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
             if (w.intercept(peer)) return;
+            if (w.head.https and !mayBringHttps(w, peer)) {
+                w.stats.refused += 1;
+                return refuseUnread(w, peer, .{ .status = 421, .detail = "an https target needs TLS" }, w.head.text);
+            }
             const slot = w.exchanges.add() catch return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, w.head.text);
             const exchange = slot.item;
             exchange.* = .{ .ticket = slot.ticket, .connection = connection, .active_at = w.now, .idle_ms = w.config.request_idle_ms };
@@ -116,6 +120,12 @@ pub fn Input(comptime W: type) type {
             }
             if (w.stopping != .no) connection.session.closeAfterResponse();
             w.host.request(w, exchange, &w.head);
+        }
+
+        /// An https target comes over TLS, or from a gateway that is trusted to have got it so (RFC 9110 section 7.4).
+        fn mayBringHttps(w: *const W, peer: *const Peer) bool {
+            const connection = &peer.connection;
+            return connection.tunnel != null or connection.trusted or w.listeners.items[connection.listener].proxies != null;
         }
 
         fn bodyPiece(w: *W, peer: *Peer, piece: []const u8) void {

@@ -179,7 +179,8 @@ const fixtures = [_]Fixture{
     .{ .name = "lower-case version", .wire = "GET / http/1.1\r\n", .transcript = "refused 400 malformed HTTP version or line end\n" },
     .{ .name = "version with two digits", .wire = "GET / HTTP/1.10\r\n", .transcript = "refused 400 malformed HTTP version or line end\n" },
     .{ .name = "HTTP/2.0", .wire = "GET / HTTP/2.0\r\n", .transcript = "refused 505 unsupported HTTP version\n" },
-    .{ .name = "HTTP/1.2", .wire = "GET / HTTP/1.2\r\n", .transcript = "refused 505 unsupported HTTP version\n" },
+    .{ .name = "HTTP/1.2 is read as HTTP/1.1", .wire = "GET / HTTP/1.2\r\nHost: a\r\n\r\n", .transcript = "GET / 1.1 none keep Host=a\n" },
+    .{ .name = "... with its rules", .wire = "GET / HTTP/1.9\r\n\r\n", .transcript = "refused 400 missing Host field\n" },
     .{ .name = "HTTP/0.9 spelled out", .wire = "GET / HTTP/0.9\r\n", .transcript = "refused 505 unsupported HTTP version\n" },
     .{ .name = "control in target", .wire = "GET /\x01 HTTP/1.1\r\n", .transcript = "refused 400 malformed request line\n" },
     .{ .name = "fragment", .wire = "GET /#f HTTP/1.1\r\n", .transcript = "refused 400 fragment in request target\n" },
@@ -201,7 +202,8 @@ const fixtures = [_]Fixture{
     .{ .name = "longest request line", .wire = "GET /" ++ repeat('x', 26) ++ " HTTP/1.0\r\n\r\n", .transcript = "GET /" ++ repeat('x', 26) ++ " 1.0 none close\n" },
     .{ .name = "request line one too long", .wire = "GET /" ++ repeat('x', 27) ++ " HTTP/1.0\r\n\r\n", .transcript = too_long },
     .{ .name = "target without end", .wire = "GET /" ++ repeat('x', 36), .transcript = too_long },
-    .{ .name = "method without end", .wire = repeat('X', 41), .transcript = too_long },
+    .{ .name = "method without end", .wire = repeat('X', 41), .transcript = "refused 501 method too long\n" },
+    .{ .name = "longest method", .wire = repeat('X', 40) ++ " ", .transcript = too_long },
     // Field lines that are refused.
     .{ .name = "folded", .wire = get ++ "A: b\r\n c\r\n\r\n", .transcript = "refused 400 folded field line\n" },
     .{ .name = "first line indented", .wire = get ++ "\tA: b\r\n\r\n", .transcript = "refused 400 folded field line\n" },
@@ -226,6 +228,13 @@ const fixtures = [_]Fixture{
     // Framing that is refused.
     .{ .name = "no Host", .wire = get ++ "\r\n", .transcript = "refused 400 missing Host field\n" },
     .{ .name = "two Hosts", .wire = get ++ "Host: a\r\nhost: a\r\n\r\n", .transcript = "refused 400 repeated Host field\n" },
+    .{ .name = "no address in brackets", .wire = get ++ "Host: [zz]\r\n\r\n", .transcript = "refused 400 malformed Host field\n" },
+    .{ .name = "no address in a target", .wire = "GET http://[1:2]/ HTTP/1.1\r\n", .transcript = "refused 400 malformed authority in request target\n" },
+    .{
+        .name = "a target that we are no origin of",
+        .wire = "GET ftp://a/ HTTP/1.1\r\n",
+        .transcript = "refused 421 neither http nor https in request target\n",
+    },
     .{ .name = "bad Host", .wire = get ++ "Host: a/b\r\n\r\n", .transcript = "refused 400 malformed Host field\n" },
     .{
         .name = "both framings",
