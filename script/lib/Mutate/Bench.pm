@@ -1,0 +1,117 @@
+# A copy of the tree in which mutants are compiled and run, one after the other. What a mutant does there stays there: it has limits on
+# time, processor time and memory.
+# Refuses to know: what is changed, and which tests are meant for it.
+package Mutate::Bench;
+use v5.36;
+use File::Path  qw(make_path remove_tree);
+use POSIX       qw(WNOHANG);
+use Time::HiRes qw(sleep time);
+
+my $MEMORY_KIB      = 8 << 20;
+my $COMPILE_SECONDS = 300;
+
+# `from`: the tree; `suites`: a class like Mutate::Suites; `zig`: the compiler; `folder`: a place of its own, made here.
+sub new ($class, %given) {
+    my $self = bless { limits => {}, %given }, $class;
+    for my $part ($self->{suites}->folders) {
+        my $to = "$self->{folder}/$part";
+        make_path($to);
+        system('cp', '-a', "$self->{from}/$part/.", $to) == 0 or die "cannot copy $part\n";
+    }
+    $self->{suites}->prepare($self->{folder});
+    return $self;
+}
+
+# Runs the suites, nearest first, until one of them notices: 'killed SUITE: TEST', 'killed SUITE: time', 'does not compile', 'survived'.
+# Dies if a suite does not pass on the unchanged tree.
+sub try ($self, $path, $text, @suites) {
+    my $file     = "$self->{folder}/$path";
+    my $original = _read($file);
+    my $verdict  = 'survived';
+    for my $suite (@suites) {
+        $self->{limits}{$suite} ||= $self->_limits($suite);
+        _write($file, $text);
+        $verdict = $self->_compile($suite) ? $self->_verdict($suite) : 'does not compile';
+        _write($file, $original);
+        last if $verdict ne 'survived';
+    }
+    return $verdict;
+}
+
+# How long a suite may take, by what it takes on the unchanged tree: seconds, and seconds of processor time.
+sub _limits ($self, $suite) {
+    $self->_compile($suite) or die "$suite does not compile:\n" . $self->_output;
+    my ($cpu, $start) = (_cpu(), time);
+    my $end = $self->_run([ $self->_program ], 600, 600);
+    $end eq 'passed' or die "$suite $end on the unchanged tree:\n" . $self->_output;
+    return [ 60 + 10 * (time - $start), 4 + 4 * int(1 + _cpu() - $cpu) ];
+}
+
+sub _verdict ($self, $suite) {
+    my $end = $self->_run([ $self->_program ], @{ $self->{limits}{$suite} });
+    return 'survived'            if $end eq 'passed';
+    return "killed $suite: time" if $end eq 'late';
+    # The runner's line of the test that it was at, or the first that failed.
+    my $output = $self->_output;
+    my ($test) = $output =~ /^\d+\/\d+ (\S[^\n]*?)\.\.\.(?!OK|SKIP)/m;
+    return "killed $suite: " . ($test // $end);
+}
+
+sub _program ($self) { return "$self->{folder}/program" }
+
+sub _output ($self) {
+    my $output = _read("$self->{folder}/output");
+    return length $output > 4000 ? substr $output, -4000 : $output;
+}
+
+sub _compile ($self, $suite) {
+    my $cache = "$self->{folder}/cache";
+    # Nothing of a mutant is ever asked for again, and its program is large.
+    remove_tree("$cache/o", "$cache/tmp");
+    my @command = ($self->{zig}, qw(test -ODebug --test-no-exec --cache-dir), $cache, '-femit-bin=' . $self->_program);
+    my $end     = $self->_run([ @command, $self->{suites}->arguments($suite) ], $COMPILE_SECONDS, $COMPILE_SECONDS);
+    die "compiling took more than $COMPILE_SECONDS s:\n" . $self->_output if $end eq 'late';
+    return $end eq 'passed';
+}
+
+# Runs a command to its end: 'passed', 'failed', 'late'. Its process group goes with it.
+sub _run ($self, $command, $seconds, $cpu_seconds) {
+    my $pid = fork // die "fork: $!\n";
+    if (!$pid) {
+        setpgrp;
+        chdir $self->{suites}->home($self->{folder}) or POSIX::_exit(126);
+        open STDIN,  '<',  '/dev/null'              or POSIX::_exit(126);
+        open STDOUT, '>',  "$self->{folder}/output" or POSIX::_exit(126);
+        open STDERR, '>&', \*STDOUT                 or POSIX::_exit(126);
+        my $limits = 'ulimit -c 0; ulimit -t ' . int($cpu_seconds) . "; ulimit -v $MEMORY_KIB";
+        exec 'sh', '-c', "$limits; exec \"\$@\"", 'sh', @$command or POSIX::_exit(127);
+    }
+    my $end  = time + $seconds;
+    my $late = 0;
+    while (waitpid($pid, WNOHANG) != $pid) {
+        $late = 1 if time > $end;
+        kill KILL => -$pid if $late;
+        sleep 0.02;
+    }
+    my $status = $?;
+    kill KILL => -$pid;
+    $late ||= ($status & 127) == POSIX::SIGKILL || ($status & 127) == 24;    # SIGXCPU
+    return $late ? 'late' : $status ? 'failed' : 'passed';
+}
+
+sub _cpu () { my (undef, undef, $user, $system) = times; return $user + $system }
+
+sub _read ($path) {
+    open my $in, '<:raw', $path or die "$path: $!\n";
+    local $/;
+    return scalar <$in> // '';
+}
+
+sub _write ($path, $text) {
+    open my $out, '>:raw', $path or die "$path: $!\n";
+    print {$out} $text;
+    close $out or die "$path: $!\n";
+    return;
+}
+
+1;

@@ -1,0 +1,211 @@
+# The mutants of a Zig file: every small change to its code that its tests should notice. The code is read as tokens, so that comments,
+# strings, tests, and what only tests use stay as they are.
+# Refuses to know: how a mutant is compiled and run.
+package Mutate::Source;
+use v5.36;
+
+# What takes the place of a token. A test that tells an operator from its neighbours tells it from its opposite, too.
+my %OPERATORS = (
+    '==' => [ '!=', '<=', '>=' ],
+    '!=' => [ '==', '<',  '>' ],
+    '<'  => [ '<=', '>=' ],
+    '<=' => [ '<',  '>' ],
+    '>'  => [ '>=', '<=' ],
+    '>=' => [ '>',  '<' ],
+    '+'  => ['-'],
+    '-'  => ['+'],
+    '*'  => ['+'],
+    '/'  => ['*'],
+    '%'  => ['/'],
+    '&'  => ['|'],
+    '+=' => ['-='],
+    '-=' => ['+='],
+    '+|' => ['+'],
+    '-|' => ['-'],
+    '+%' => ['-%'],
+    '-%' => ['+%'],
+    '<<' => ['>>'],
+    '>>' => ['<<'],
+);
+my %WORDS   = (and => 'or', or => 'and', true => 'false', false => 'true', '@min' => '@max', '@max' => '@min');
+my $OPERAND = qr/\A(?:[\w")\]}]|\.[*?])/;    # with which what stands before a binary operator ends
+
+my $TOKEN = qr{
+      (?<comment> //[^\n]* )
+    | (?<string>  \\\\[^\n]* | " (?: [^"\\\n] | \\. )* " | ' (?: [^'\\\n] | \\. [^'\n]* )+ ' )
+    | (?<number>  0[xob][\da-fA-F_]+ | \d[\d_]* (?: \.\d[\d_]* )? (?: e-?\d+ )? )
+    | (?<word>    \@?[A-Za-z_]\w* )
+    | (?<sign>    <<\|= | <<= | <<\| | >>= | \.\.\. | [-+*][%|]=? | [-+*/%&|^=!<>]= | => | << | >> | \+\+ | \*\* | \|\| | \.\. | \.[*?] | \S )
+}x;
+
+# The mutants of a text, in its order: hashes with `line`, `kind`, `from` and `to`, the line before and after the change, and `text`, the
+# whole of the mutated text.
+sub mutants ($text) {
+    my @tokens = _tokens($text);
+    my @changes =
+        map { (_of_token(\@tokens, $_), _of_condition(\@tokens, $_)) } grep { $tokens[$_]{code} } 0 .. $#tokens;
+    push @changes, _of_statements($text, @tokens);
+    my %seen;
+    return grep { !$seen{ $_->{text} }++ }
+        map { _mutant($text, @$_) } sort { $a->[1][0] <=> $b->[1][0] } @changes;
+}
+
+# A change is a kind and edits, the last one first in the text; an edit: where, how many bytes, and what comes in their place.
+sub _mutant ($text, $kind, @edits) {
+    my $mutated = $text;
+    substr $mutated, $_->[0], $_->[1], $_->[2] for @edits;
+    my $start = rindex($text, "\n", $edits[-1][0] - 1) + 1;
+    return {
+        kind => $kind,
+        line => 1 + (substr($text, 0, $start) =~ tr/\n//),
+        from => _line($text,    $start),
+        to   => _line($mutated, $start),
+        text => $mutated,
+    };
+}
+
+sub _line ($text, $start) {
+    my ($line) = substr($text, $start) =~ /\A[ \t]*([^\n]*)/;
+    return $line;
+}
+
+# ---- Reading ---------------------------------------------------------------------------------------
+
+# Tokens with `text`, `at`, `line`, `code` (whether it may be changed), and for brackets the index of their partner.
+sub _tokens ($text) {
+    my (@tokens, @open);
+    my $line = 1;
+    my $seen = 0;
+    while ($text =~ /$TOKEN/g) {
+        my ($kind) = grep { defined $+{$_} } qw(comment string number word sign);
+        my $at = $-[0];
+        $line += substr($text, $seen, $at - $seen) =~ tr/\n//;
+        $seen = $at;
+        next if $kind eq 'comment';
+        my $token = { kind => $kind, text => $+{$kind}, at => $at, line => $line, code => 1 };
+        push @tokens, $token;
+        next if $kind ne 'sign';
+        push @open, $#tokens if $token->{text} =~ /\A[(\[{]\z/;
+        $token->{partner}                     = pop @open if $token->{text} =~ /\A[)\]}]\z/;
+        $tokens[ $token->{partner} ]{partner} = $#tokens  if defined $token->{partner};
+    }
+    push @tokens, map { { kind => 'end', text => '', at => length $text, line => $line } } 1 .. 3;    # to look ahead
+    _leave_alone(\@tokens, $text);
+    return @tokens;
+}
+
+# Tests, what the compiler itself checks, assertions (they hold), and what only tests use.
+sub _leave_alone ($tokens, $text) {
+    my $skip = sub ($from, $to) { $_->{code} = 0 for @$tokens[ $from .. $to ] };
+    for my $at (0 .. $#$tokens) {
+        last if $tokens->[$at]{kind} eq 'end';
+        my ($word, $next) = map { $_->{text} } @$tokens[ $at, $at + 1 ];
+        $skip->($at, _block($tokens, $at)) if $word eq 'test' && _begins_line($text, $tokens->[$at]);
+        $skip->($at, $tokens->[ $at + 1 ]{partner} // $at + 1)
+            if $word eq 'comptime' && $next eq '{' || $word eq 'assert' && $next eq '(';
+    }
+    my @top  = _top_level($tokens, $text);
+    my $left = 0;
+    until ($left == grep { $_->{code} } @$tokens) {
+        $left = grep { $_->{code} } @$tokens;
+        for my $declaration (@top) {
+            my ($name, $from, $to) = @$declaration;
+            next if !$tokens->[$from]{code};
+            my @uses = grep { $tokens->[$_]{text} eq $name && ($_ < $from || $_ > $to) } 0 .. $#$tokens;
+            $skip->($from, $to) if @uses && !grep { $tokens->[$_]{code} } @uses;
+        }
+    }
+    return;
+}
+
+# Private declarations at the left margin: name, first and last token.
+sub _top_level ($tokens, $text) {
+    my @found;
+    for my $at (0 .. $#$tokens - 1) {
+        next if $tokens->[$at]{text} !~ /\A(?:fn|const|var)\z/ || !_begins_line($text, $tokens->[$at]);
+        push @found, [ $tokens->[ $at + 1 ]{text}, $at, _block($tokens, $at) ];
+    }
+    return @found;
+}
+
+sub _begins_line ($text, $token) { return $token->{at} == 0 || substr($text, $token->{at} - 1, 1) eq "\n" }
+
+# The last token of what begins here: the brace or semicolon that ends it.
+sub _block ($tokens, $at) {
+    my $is_constant = $tokens->[$at]{text} =~ /\A(?:const|var)\z/;
+    while ($at < $#$tokens) {
+        my $token = $tokens->[$at];
+        return $at                  if $token->{text} eq ';';
+        return $token->{partner}    if $token->{text} eq '{' && !$is_constant;
+        $at = $token->{partner} - 1 if $token->{text} =~ /\A[(\[{]\z/ && defined $token->{partner};
+        $at++;
+    }
+    return $at;
+}
+
+# ---- Changing --------------------------------------------------------------------------------------
+
+sub _of_token ($tokens, $at) {
+    my $token = $tokens->[$at];
+    my ($before, $after) = ($at ? $tokens->[ $at - 1 ]{text} : '', $tokens->[ $at + 1 ]{text});
+    my $change = sub ($kind, $with) { return [ $kind, [ $token->{at}, length $token->{text}, $with ] ] };
+    if ($token->{kind} eq 'number') {
+        my $is_type = $before eq '[' && $after =~ /\A[\]:]\z/ && $tokens->[ $at + 2 ]{text} =~ /\A\w/;
+        my $value   = $token->{text} =~ s/_//gr;
+        return if $is_type || $value =~ /\A\d.*[.e]/ && $value !~ /\A0x/ || length $value > 18;
+        $value = oct $value if $value =~ /\A0/;
+        return map { $change->('constant', $_) } $value + 1, $value > 0 ? $value - 1 : ();
+    }
+    if ($token->{kind} eq 'word') {
+        my $with = $WORDS{ $token->{text} } // return;
+        return if $before eq '.' || $token->{text} eq 'true' && $before eq '(';    # a name; while (true)
+        return $change->($with =~ /\A(?:and|or)\z/ ? 'logic' : 'constant', $with);
+    }
+    return if $token->{kind} ne 'sign';
+    my $is_binary = $before =~ $OPERAND && $before !~ /\A(?:return|and|or|if|while|else|try|catch|orelse)\z/;
+    return $change->('condition', '') if $token->{text} eq '!' && !$is_binary && $after =~ /\A[\w(.]/;
+    return if !$is_binary || $token->{text} eq '*' && ($before eq ']' || $after eq 'const');    # a pointer's type
+    my $kind = $token->{text} =~ /\A(?:[=!<>]=|[<>])\z/ ? 'comparison' : 'arithmetic';
+    # Nothing is less than zero: numbers with signs are rare.
+    my %same = $after eq '0' ? ('==' => '<=', '!=' => '>', '>' => '!=', '<=' => '==') : ();
+    return map { $change->($kind, $_) }
+        grep { $_ ne ($same{ $token->{text} } // '') } @{ $OPERATORS{ $token->{text} } // [] };
+}
+
+# Conditions that always hold and never do; what they name stays in use. Where something is captured there is no condition to change.
+sub _of_condition ($tokens, $at) {
+    my ($token, $open) = @$tokens[ $at, $at + 1 ];
+    return if $token->{text} !~ /\A(?:if|while)\z/ || !defined $open->{partner} || $open->{text} ne '(';
+    my $behind = $open->{partner} + 1;
+    return if $tokens->[$behind]{text} eq '|' || $behind == $at + 4 && $tokens->[ $at + 2 ]{text} eq 'true';
+    my $close = $tokens->[ $open->{partner} ]{at};
+    return map { [ 'condition', [ $close, 0, ") $_" ], [ $open->{at}, 0, '(' ] ] } 'and false',
+        $token->{text} eq 'if' ? 'or true' : ();
+}
+
+# Calls and assignments that fill a line, or a prong of a switch, are left out; what they name stays in use.
+sub _of_statements ($text, @tokens) {
+    my %is_code = map { $_->{at} => $_->{code} } @tokens;
+    my $thing   = qr/[a-z_]\w*(?:\.[\w*?]+|\[[^\]\n]*\])*+/;
+    my @changes;
+    while (
+        $text =~ /^ +(?:(?:defer|errdefer) )?\K(?:(?:try |_ = )*$thing\(.*\)(?: catch .*)?|$thing [^\s\w()=]*= .*);$/mg)
+    {
+        push @changes, [ 'removed', [ $-[0], 0, 'if (false) ' ] ] if $is_code{ $-[0] } && _is_closed($&);
+    }
+    while ($text =~ /^ +[.\w][^="\n]* => (?:\|[^|\n]*\| )?\K(?:try )?$thing\(.*\),$/mg) {
+        push @changes, [ 'removed', [ $-[0], 0, 'if (false) ' ] ] if $is_code{ $-[0] } && _is_closed($&);
+    }
+    return @changes;
+}
+
+sub _is_closed ($statement) {
+    my $depth = 0;
+    for my $bracket ($statement =~ /[(){}\[\]]/g) {
+        $depth += $bracket =~ /[({\[]/ ? 1 : -1;
+        return 0 if $depth < 0;
+    }
+    return $depth == 0 && $statement !~ /\A(?:if|while|for|switch|return|const|var|break|continue|comptime)\b/;
+}
+
+1;

@@ -1,0 +1,94 @@
+# script/mutate's own machinery, on a program of some lines: what is noticed is killed, what is not survives, and nothing hangs.
+use v5.36;
+use lib 'script/lib';
+use File::Temp ();
+use Mutate::Bench;
+use Mutate::Equivalents;
+use Mutate::Source;
+use Mutate::Suites;
+use Test::More;
+
+my $text = <<'ZIG';
+const std = @import("std");
+pub fn count(limit: u32) u32 {
+    var counted: u32 = 0;
+    while (counted < limit) counted += 1; // a comment with 1 < 2
+    return counted;
+}
+pub fn unseen(limit: u32) bool {
+    return limit > 7 and limit != 9;
+}
+fn helper() u32 {
+    return 3;
+}
+test "it counts" {
+    try std.testing.expectEqual(3, count(helper()));
+    try std.testing.expect(unseen(8));
+}
+ZIG
+
+my %mutant = map { ("$_->{line} $_->{to}" => $_) } Mutate::Source::mutants($text);
+
+subtest 'what is changed' => sub {
+    ok $mutant{$_}, $_
+        for '4 while (counted <= limit) counted += 1; // a comment with 1 < 2',
+        '4 while (counted < limit) counted -= 1; // a comment with 1 < 2',
+        '4 while ((counted < limit) and false) counted += 1; // a comment with 1 < 2',
+        '8 return limit > 7 or limit != 9;', '8 return limit > 8 and limit != 9;', '8 return limit > 7 and limit < 9;';
+    is scalar(grep { !/\A[348] / } keys %mutant), 0, 'nothing in tests, nor what they alone use';
+    is scalar(grep { $_->{from} =~ s{//.*}{}r eq $_->{to} =~ s{//.*}{}r } values %mutant), 0, 'no comment';
+};
+
+package Tiny {
+    sub folders   ($class)          { return 'src' }
+    sub prepare   ($class, $folder) { return }
+    sub home      ($class, $folder) { return $folder }
+    sub arguments ($class, $suite)  { return 'src/tiny.zig' }
+}
+
+subtest 'what becomes of it' => sub {
+    my $folder = File::Temp->newdir;
+    mkdir "$folder/src" or die "$folder: $!";
+    open my $out, '>', "$folder/src/tiny.zig" or die "$folder: $!";
+    print {$out} $text;
+    close $out or die "$folder: $!";
+    my $bench = Mutate::Bench->new(
+        from   => "$folder",
+        suites => 'Tiny',
+        zig    => $ENV{PEREGRINE_ZIG} // '.peregrine/zig/zig',
+        folder => "$folder/bench",
+    );
+    my $fate = sub ($mutated) { $bench->try('src/tiny.zig', $mutated, 'tiny') };
+    is $fate->($text),                                              'survived', 'no change survives';
+    is $fate->($mutant{'8 return limit > 7 or limit != 9;'}{text}), 'survived', '... as does one that nobody notices';
+    is $fate->($mutant{'4 while (counted <= limit) counted += 1; // a comment with 1 < 2'}{text}),
+        'killed tiny: tiny.test.it counts', 'one that a test notices is killed';
+    is $fate->($text =~ s/counted \+= 1/counted = 0/r), 'killed tiny: time', '... and one that does not end';
+    is $fate->($text =~ s/limit > 7/limit > "x"/r),     'does not compile',  '... or does not compile';
+    is $fate->($text), 'survived', 'nothing is left of them';
+};
+
+subtest 'the list of equivalent mutants' => sub {
+    my $list = File::Temp->new;
+    print {$list} "# a comment\n\nserver/tiny.zig\n- a\n+ b\n= because\n  of that\n\n- c\n+ d\n= why\n";
+    $list->flush;
+    my $known = Mutate::Equivalents->read("$list");
+    my $path  = 'engine/src/server/tiny.zig';
+    is $known->reason({ path => $path, from => 'a', to => 'b' }), 'because of that', 'a reason';
+    is $known->reason({ path => $path, from => 'a', to => 'd' }), undef,             'none';
+    is_deeply [ $known->stale($path) ], ["$path\nc\nd"], 'what names nothing any more';
+    ok(Mutate::Equivalents->read('engine/test/equivalent-mutants.txt'), "the engine's own can be read");
+};
+
+subtest 'the suites are those of build.zig' => sub {
+    open my $in, '<', 'engine/build.zig' or die "engine/build.zig: $!";
+    my $build  = do { local $/; <$in> };
+    my %listed = map { $_ => 1 }
+        map { /"(\w+)"/g } $build =~ /inline for \(\.\{\s*((?:"\w+",\s*)+)\}\) \|name\| \{\s*const module/;
+    my %known = map { $_ => 1 } Mutate::Suites->programs;
+    is_deeply \%known, \%listed, 'every program';
+    ok -e "engine/$_", $_
+        for map { /\A-M\w+=(?!tls_options)(.+)/ ? $1 : () } map { Mutate::Suites->arguments($_) } Mutate::Suites->names;
+};
+
+done_testing;
