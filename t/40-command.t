@@ -3,9 +3,11 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Cwd            qw(getcwd);
 use File::Temp     ();
 use IO::Socket::IP ();
 use PAGI::Server;
+use PAGI::Server::AppLoader;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -155,8 +157,13 @@ subtest 'applications that do not load' => sub {
     fails('one that dies',  1, qr/Error loading \S+dies\.pl: on purpose/, write_file('dies.pl', 'die "on purpose\n"'));
     fails('no code reference', 1, qr/must give a code reference, got: '42'/,           write_file('number.pl', '42;'));
     fails('a hash',            1, qr/must give a code reference, got: HASH reference/, write_file('hash.pl',   '+{};'));
-    fails('an empty file',     1, qr/must give a code reference, got: /,               write_file('empty.pl',  ''));
-    fails('another object',    1, qr/got: an object of Thing/, write_file('object.pl', 'bless {}, "Thing"'));
+    fails(
+        'an empty file',
+        1,
+        qr/must give .* got: undef\. Its last statement gives it: \\&app;$/m,
+        write_file('empty.pl', '')
+    );
+    fails('another object', 1, qr/got: an object of Thing/, write_file('object.pl', 'bless {}, "Thing"'));
     fails(
         'a bad provider',
         1,
@@ -183,6 +190,11 @@ subtest 'applications that do not load' => sub {
     fails('a broken module', 1, qr/Error loading Broken: syntax error|Error loading Broken: /, @lib,         'Broken');
     fails('a module without new', 1, qr/Error loading Plain: it has no method new/,            @lib,         'Plain');
     fails('a bad module name',    1, qr/Invalid module name: My::-App/,                        'My::-App');
+    my $home = getcwd();
+    chdir $directory or die "$directory: $!";
+    ok(!eval { PAGI::Server::AppLoader->load(app => 'My::App'); 1 }, 'a module in lib/, which nobody has named');
+    like($@, qr/\AModule not found: My::App .*; there is lib\/My\/App\.pm: -I lib$/, '... is found');
+    chdir $home or die "$home: $!";
 };
 
 subtest 'a server that cannot start' => sub {

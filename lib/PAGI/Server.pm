@@ -1184,7 +1184,15 @@ messages that differ in numbers only ten are written in ten seconds; of the othe
 TLS 1.2 and 1.3, with forward secrecy and authenticated encryption only, unless C<cipher_list> says
 otherwise. ALPN agrees on C<http/1.1>. Sessions are resumed by tickets, also in processes that were forked
 from this one. A request without TLS is answered with a 400 that says so. Requests have the scheme C<https>
-or C<wss>, and C<< $scope->{extensions}{tls} >> as L<PAGI::Spec::Tls> describes it. Keys of C<ssl>:
+or C<wss>, and C<< $scope->{extensions}{tls} >> as L<PAGI::Spec::Tls> describes it. To try it out, with a certificate
+of one's own:
+
+    openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout server.key -out server.pem \
+        -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1
+    pagi-server app.pl --ssl-cert server.pem --ssl-key server.key
+    curl --cacert server.pem https://localhost:5000/
+
+Keys of C<ssl>:
 
 =over
 

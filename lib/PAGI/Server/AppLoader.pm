@@ -83,13 +83,14 @@ sub _normalized {
         return $app                                  if ref $app && reftype($app) eq 'CODE';
         die "Error loading $origin: to_app must return a code reference, got: " . _shown($app) . "\n";
     }
-    die "Error loading $origin: it must give a code reference, got: " . _shown($value) . _hint();
+    my $hint = _hint() // (ref $value ? '' : '. Its last statement gives it: \&app;');
+    die "Error loading $origin: it must give a code reference, got: " . _shown($value) . "$hint\n";
 }
 
-# The end of a line about something that is no PAGI application.
+# The end of a line about something that is no PAGI application but another one.
 sub _hint {
-    my $kind = PAGI::Server::AppKind::loaded();
-    return defined $kind ? '. ' . PAGI::Server::AppKind::sentence('It', $kind) . "\n" : "\n";
+    my $kind = PAGI::Server::AppKind::loaded() // return;
+    return '. ' . PAGI::Server::AppKind::sentence('It', $kind);
 }
 
 sub _shown {
@@ -141,7 +142,8 @@ sub _load_module {
     (my $file = "$module.pm") =~ s{::}{/}g;
     return if eval { require $file; 1 };
     my $error = $@;
-    die "Module not found: $module (\@INC: @INC)\n" if $error =~ /\ACan't locate \Q$file\E in \@INC/;
+    my $hint  = -e "lib/$file" ? "; there is lib/$file: -I lib" : '';
+    die "Module not found: $module (\@INC: @INC)$hint\n" if $error =~ /\ACan't locate \Q$file\E in \@INC/;
     die "Error loading $module: $error";
 }
 
@@ -149,7 +151,7 @@ sub _from_module {
     my ($module, $arguments) = @_;
     _load_module($module);
     for my $method (qw(new to_app)) {
-        die "Error loading $module: it has no method $method" . _hint() if !$module->can($method);
+        die "Error loading $module: it has no method $method" . (_hint() // '') . "\n" if !$module->can($method);
     }
     my $object = eval { $module->new(@$arguments) };
     die "Error loading $module: new died: $@" if $@;
