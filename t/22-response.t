@@ -195,7 +195,8 @@ my %handlers = (
     '/transfer' => async sub {
         my ($scope, $receive, $send) = @_;
         await start($send, [ 'transfer-encoding', 'chunked' ], [ 'connection', 'close' ], [ 'date', 'once' ]);
-        await body($send, 'x');
+        await body($send, 'x', 1);
+        await body($send, 'y');
     },
     '/trailers' => async sub {
         my ($scope, $receive, $send) = @_;

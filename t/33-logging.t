@@ -206,7 +206,7 @@ subtest 'fields that are not sent, and a client without an address' => sub {
     my $client    = IO::Socket::UNIX->new(Peer => "$directory/s") or die "$directory/s: $!";
     print {$client} "$request\r\n${request}Connection: close\r\n\r\n";
     my $answers = do { local $/; <$client> };
-    is(scalar(() = $answers =~ m{^HTTP/1\.1 200 }mg), 2, 'two answers');
+    is(scalar(() = $answers =~ m{HTTP/1\.1 200 }g), 2, 'two answers');
     unlike(
         $answers,
         qr/^(?:connection: keep-alive|transfer-encoding: chunked)\r$/m,

@@ -33,7 +33,7 @@ SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, 
     const peregrine_response response = {
         .size = sizeof(response),
         .status = (uint16_t)status,
-        .flags = instead ? PEREGRINE_CLOSE : 0,
+        .flags = instead ? PEREGRINE_CLOSE : promised ? 0 : PEREGRINE_HOLD,
         .fields = fields.list,
         .field_count = fields.count,
     };

@@ -378,7 +378,9 @@ enum {
     PEREGRINE_END = 1,           /* the response is complete with this */
     PEREGRINE_KEEP_ALIVE = 2,    /* respond: says `Connection: keep-alive` even where HTTP/1.1 takes it for granted */
     PEREGRINE_FLUSH = 4,         /* hand it to the kernel now, not at the next poll */
-    PEREGRINE_CLOSE = 8          /* respond, or write with END: the connection closes after this response */
+    PEREGRINE_CLOSE = 8,         /* respond, or write with END: the connection closes after this response */
+    PEREGRINE_HOLD = 16          /* respond: the head waits for the first of the body, a flush, or the next poll: a body of one piece is
+                                  * sent with its Content-Length instead of chunked */
 };
 
 typedef struct peregrine_response {
@@ -396,7 +398,7 @@ int peregrine_set_user(peregrine_worker *worker, peregrine_ticket ticket, void *
 /* What peregrine_set_user() stored; NULL if nothing, or if the ticket is gone. Events of the batch in which a ticket was born carry no
  * pointer yet: this finds it. */
 void *peregrine_user(peregrine_worker *worker, peregrine_ticket ticket);
-/* Starts the response, with as much of its body as is at hand. */
+/* Starts the response, with as much of its body as is at hand. A Content-Length is added where END says that this is all of it. */
 int peregrine_respond(peregrine_worker *worker, peregrine_ticket ticket, const peregrine_response *response);
 /* Sends the next piece of the body. */
 int peregrine_write(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags);

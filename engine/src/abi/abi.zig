@@ -291,6 +291,7 @@ pub export fn peregrine_respond(door: *Door, ticket: types.Ticket, given: *const
         .end = response.flags & types.RespondFlag.end != 0,
         .close = response.flags & types.RespondFlag.close != 0,
         .says_keep_alive = response.flags & types.RespondFlag.keep_alive != 0,
+        .hold = response.flags & types.RespondFlag.hold != 0,
     } }, response.flags);
 }
 

@@ -74,6 +74,7 @@ pub const RespondFlag = struct {
     pub const keep_alive = 2;
     pub const flush = 4;
     pub const close = 8;
+    pub const hold = 16;
 };
 
 /// For `peregrine_listen`.

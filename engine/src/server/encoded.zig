@@ -34,6 +34,7 @@ const flag = struct {
     const some = 8;
     const text = 16;
     const on = 32;
+    const hold = 64;
 };
 
 const Tag = std.meta.Tag(Command);
@@ -93,7 +94,8 @@ fn headOf(command: *const Command) Head {
             assert(start.lines == null);
             break :blk .{
                 .kind = kind,
-                .flags = bit(start.end, flag.end) | bit(start.close, flag.close) | bit(start.says_keep_alive, flag.says_keep_alive),
+                .flags = bit(start.end, flag.end) | bit(start.close, flag.close) |
+                    bit(start.says_keep_alive, flag.says_keep_alive) | bit(start.hold, flag.hold),
                 .number = start.status,
                 .field_count = @intCast(start.fields.len),
                 .length = start.body.len,
@@ -142,6 +144,7 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
             .end = head.flags & flag.end != 0,
             .close = head.flags & flag.close != 0,
             .says_keep_alive = head.flags & flag.says_keep_alive != 0,
+            .hold = head.flags & flag.hold != 0,
         } },
         .body => .{ .body = .{
             .bytes = try reader.run(head.length),
@@ -252,6 +255,7 @@ const samples = [_]Command{
         .close = true,
         .says_keep_alive = true,
     } },
+    .{ .start = .{ .status = 200, .hold = true } },
     .{ .body = .{} },
     .{ .body = .{ .bytes = "piece", .last = true, .close = true } },
     .{ .file = .{ .fd = 7 } },

@@ -33,6 +33,8 @@ pub const Start = struct {
     close: bool = false,
     /// Says `Connection: keep-alive` where HTTP/1.1 takes it for granted.
     says_keep_alive: bool = false,
+    /// The head waits for the first piece of the body, or until output leaves: a body of one piece gets a Content-Length.
+    hold: bool = false,
 };
 
 /// What framing adds to a piece of body, and to its end, at the most.
@@ -192,6 +194,7 @@ pub const Exchange = struct {
             .says_keep_alive = response.says_keep_alive,
             .lines = response.lines,
             .date = date,
+            .length = if (response.end) .{ .known = response.body.len } else if (response.hold) .later else .unknown,
         }, space);
         const content_bytes = if (session.sendsContent()) inline_body.len else 0;
         const later = response.body[inline_body.len..];
@@ -208,10 +211,22 @@ pub const Exchange = struct {
         if (later.len > 0) try exchange.body(pool, later, response.end) else exchange.ended = response.end;
     }
 
+    /// Ends a head that waits to know how long the body is: null if that is still unknown. On an error nothing has changed.
+    pub fn closeHead(exchange: *Exchange, pool: *Pool, length: ?u64) error{OutOfMemory}!void {
+        const connection = exchange.connection;
+        if (!connection.session.headIsOpen()) return;
+        const space = try connection.outbox.reserve(pool, http1.startSize(&.{}));
+        connection.outbox.commit(connection.session.closeHead(length, space));
+    }
+
     /// Queues body bytes; with `last` the response is complete. On an error nothing has changed.
     pub fn body(exchange: *Exchange, pool: *Pool, bytes: []const u8, last: bool) BodyError!void {
         const connection = exchange.connection;
         const session = &connection.session;
+        if (session.headIsOpen()) {
+            if (bytes.len == 0 and !last) return;
+            try exchange.closeHead(pool, if (last) bytes.len else null);
+        }
         const before = session.*;
         errdefer session.* = before;
         if (bytes.len <= whole_max) {
@@ -248,6 +263,7 @@ pub const Exchange = struct {
     pub fn blocks(exchange: *Exchange, pool: *Pool, chain: *Outbox, last: bool) BodyError!void {
         const outbox = &exchange.connection.outbox;
         const session = &exchange.connection.session;
+        try exchange.closeHead(pool, if (last) chain.bytes else null);
         const before = session.*;
         errdefer session.* = before;
         var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
@@ -272,6 +288,7 @@ pub const Exchange = struct {
     /// Queues a file range as the last piece of the body. Owns the descriptor from then on; on an error nothing has changed.
     pub fn file(exchange: *Exchange, pool: *Pool, range: FileRange) BodyError!enum { queued, not_needed } {
         const connection = exchange.connection;
+        try exchange.closeHead(pool, range.len);
         const before = connection.session;
         errdefer connection.session = before;
         var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
@@ -294,6 +311,7 @@ pub const Exchange = struct {
     pub fn end(exchange: *Exchange, pool: *Pool, trailers: []const Field) BodyError!void {
         const connection = exchange.connection;
         if (connection.session.responseStarted() and !connection.session.takesTrailers()) return error.TrailersNotAllowed;
+        try exchange.closeHead(pool, if (trailers.len == 0) 0 else null);
         const space = try connection.outbox.reserve(pool, http1.endSize(trailers));
         errdefer connection.outbox.cancel(pool);
         const len = try connection.session.end(trailers, space);

@@ -40,6 +40,15 @@ pub const Response = struct {
     says_keep_alive: bool = false,
     /// Sent unless the application has a Date of its own, or unless null.
     date: ?*const [date.bytes_len]u8 = null,
+    /// Of the content, for a response whose fields do not tell.
+    length: Length = .unknown,
+
+    pub const Length = union(enum) {
+        unknown,
+        known: u64,
+        /// `closeHead` tells, and ends the head.
+        later,
+    };
 };
 
 /// Why a response cannot begin like that. Nothing was written.
@@ -131,6 +140,8 @@ const Input = union(enum) {
 /// How far the response is.
 const Output = union(enum) {
     unstarted,
+    /// Started, but the head is open: nobody has told how long the content is.
+    held: ConnectionFacts,
     /// Started, and without content: what comes is discarded.
     discarded,
     /// Bytes that the Content-Length still promises.
@@ -140,6 +151,9 @@ const Output = union(enum) {
     tunnel,
     ended,
 };
+
+/// What the Connection field of a response depends on.
+const ConnectionFacts = struct { upgrade: bool, says_keep_alive: bool };
 
 /// The state of one connection. No deinit: it owns nothing.
 pub const Session = struct {
@@ -238,6 +252,11 @@ pub const Session = struct {
         return s.output != .unstarted;
     }
 
+    /// The response has started, and its head waits for `closeHead`.
+    pub fn headIsOpen(s: *const Session) bool {
+        return s.output == .held;
+    }
+
     /// The response has started, and its content is sent: not to HEAD, nor with 204 and 304.
     pub fn sendsContent(s: *const Session) bool {
         return s.output != .unstarted and s.output != .discarded;
@@ -265,17 +284,42 @@ pub const Session = struct {
         if (r.date) |text| {
             if (!found.date) writer.putDate(text);
         }
-        const framed = framing.responseBody(shape, s.version, found.content_length);
-        if (framed == .chunked) writer.put(encode.chunked_coding);
         if (shape == .empty) writer.put(encode.length_zero);
+        const facts: ConnectionFacts = .{ .upgrade = found.upgrade, .says_keep_alive = r.says_keep_alive };
+        if (shape == .sized and found.content_length == null) switch (r.length) {
+            .unknown => {},
+            .known => |length| {
+                writer.putLength(length);
+                found.content_length = length;
+            },
+            .later => {
+                s.output = .{ .held = facts };
+                return writer.len;
+            },
+        };
+        s.finishHead(&writer, framing.responseBody(shape, s.version, found.content_length), facts);
+        return writer.len;
+    }
+
+    /// Ends a head that was started with `.later`, now that the length of the content is known, or that it is not (null); the result is
+    /// the number of bytes. `out` holds at least startSize(&.{}) bytes.
+    pub fn closeHead(s: *Session, length: ?u64, out: []u8) usize {
+        var writer: encode.Writer = .{ .buffer = out };
+        if (length) |known| writer.putLength(known);
+        s.finishHead(&writer, framing.responseBody(.sized, s.version, length), s.output.held);
+        return writer.len;
+    }
+
+    inline fn finishHead(s: *Session, writer: *encode.Writer, framed: framing.ResponseBody, facts: ConnectionFacts) void {
+        if (framed == .chunked) writer.put(encode.chunked_coding);
         // A client that waited in vain may send its content or not: nobody can tell what its next bytes are.
         const unanswered = s.continuation == .expected;
         s.persist = s.persist and !unanswered and framed != .until_close;
-        if (found.upgrade) {
+        if (facts.upgrade) {
             writer.put(if (s.persist) encode.connection_upgrade else encode.connection_close_upgrade);
         } else if (!s.persist) {
             writer.put(encode.connection_close);
-        } else if (s.version == .http_1_0 or r.says_keep_alive) {
+        } else if (s.version == .http_1_0 or facts.says_keep_alive) {
             writer.put(encode.connection_keep_alive);
         }
         writer.put("\r\n");
@@ -285,7 +329,6 @@ pub const Session = struct {
             .chunked => .chunked,
             .until_close => .until_close,
         };
-        return writer.len;
     }
 
     /// Writes an interim response, 100 or 102..199; the result is the number of bytes: none to an HTTP/1.0 client, which does not
@@ -356,7 +399,7 @@ pub const Session = struct {
     /// After an error nothing has changed.
     pub fn body(s: *Session, len: usize, prefix: *[body_prefix_bytes_max]u8) BodyError!BodyPlan {
         switch (s.output) {
-            .unstarted, .ended => return error.OutOfOrder,
+            .unstarted, .held, .ended => return error.OutOfOrder,
             .discarded => return .{ .payload = false },
             .counted => |*remaining| {
                 if (len > remaining.*) return error.TooLong;
@@ -396,7 +439,7 @@ pub const Session = struct {
     pub fn end(s: *Session, trailers: []const Field, out: []u8) EndError!usize {
         var len: usize = 0;
         switch (s.output) {
-            .unstarted, .ended => return error.OutOfOrder,
+            .unstarted, .held, .ended => return error.OutOfOrder,
             .discarded => {},
             .counted => |remaining| {
                 if (remaining != 0) return error.TooShort;
@@ -412,7 +455,11 @@ pub const Session = struct {
 
     /// Whether trailers that are given to `end` are not refused: the content is chunked, or there is none and they are discarded.
     pub fn takesTrailers(s: *const Session) bool {
-        return s.output == .chunked or s.output == .discarded;
+        return switch (s.output) {
+            .chunked, .discarded => true,
+            .held => s.version == .http_1_1,
+            .unstarted, .counted, .until_close, .tunnel, .ended => false,
+        };
     }
 
     fn lastChunk(s: *Session, trailers: []const Field, out: []u8) EndError!usize {
@@ -616,6 +663,45 @@ test "HTTP/1.0" {
     t = try .open(get_1_0_keep_alive);
     try t.expectStart(.{ .status = 200, .fields = &.{} }, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
     try t.expectEnd(&.{}, "", .close);
+}
+
+test "a head that waits for the length of its content" {
+    const open_head = "HTTP/1.1 200 OK\r\nX: 1\r\n";
+    const fields = [_]Field{.init("X", "1")};
+    for ([_]struct { []const u8, ?u64, []const u8, Disposition }{
+        .{ get, 2, "Content-Length: 2\r\n\r\n", .keep_alive },
+        .{ get, 0, "Content-Length: 0\r\n\r\n", .keep_alive },
+        .{ get, null, "Transfer-Encoding: chunked\r\n\r\n", .keep_alive },
+        .{ get_1_0_keep_alive, 2, "Content-Length: 2\r\nConnection: keep-alive\r\n\r\n", .keep_alive },
+        .{ get_1_0_keep_alive, null, "Connection: close\r\n\r\n", .close },
+    }) |case| {
+        const request, const length, const rest, const disposition = case;
+        var t: Harness = try .open(request);
+        try t.expectStart(.{ .status = 200, .fields = &fields, .length = .later }, open_head);
+        try std.testing.expect(t.session.responseStarted() and t.session.headIsOpen());
+        // Nothing else may come before the head has ended.
+        var prefix: [body_prefix_bytes_max]u8 = undefined;
+        try std.testing.expectError(error.OutOfOrder, t.session.body(1, &prefix));
+        try std.testing.expectError(error.OutOfOrder, t.session.end(&.{}, &t.out));
+        // As much room as is promised.
+        const len = t.session.closeHead(length, t.out[0..startSize(&.{})]);
+        try std.testing.expectEqualStrings(rest, t.out[0..len]);
+        try std.testing.expect(!t.session.headIsOpen());
+        if (length == 2) try t.expectBody("ok", "ok");
+        try t.expectEnd(&.{}, if (length == null and disposition == .keep_alive) "0\r\n\r\n" else "", disposition);
+    }
+    // Where the framing is known at once, nothing waits.
+    for ([_]Response{
+        .{ .status = 204, .length = .later },
+        .{ .status = 200, .length = .later, .fields = &length_2 },
+        .{ .status = 200, .length = .{ .known = 2 } },
+    }) |response| {
+        var t: Harness = try .open(get);
+        const len = try t.session.start(response, &t.out);
+        try std.testing.expect(!t.session.headIsOpen());
+        try std.testing.expect(std.mem.endsWith(u8, t.out[0..len], "\r\n\r\n"));
+        try std.testing.expectEqual(response.status == 200, std.mem.indexOf(u8, t.out[0..len], "Content-Length: 2") != null);
+    }
 }
 
 test "a failed start changes nothing" {

@@ -207,6 +207,13 @@ pub fn Output(comptime W: type) type {
 
         /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the connection is lost, and `peer` with it.
         pub fn flush(w: *W, peer: *Peer) bool {
+            switch (peer.connection.phase) {
+                .exchange => |exchange| exchange.closeHead(&w.pool, null) catch {
+                    w.fail(peer, .server_error);
+                    return false;
+                },
+                else => {},
+            }
             if (peer.connection.tunnel) |tunnel| return w.flushSecure(peer, tunnel);
             return flushPlain(w, peer);
         }
