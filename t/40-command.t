@@ -200,7 +200,8 @@ subtest 'applications that do not load' => sub {
 subtest 'a server that cannot start' => sub {
     my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => 0, Listen => 1);
     my $port  = $taken->sockport;
-    fails('a taken port', 1, qr/\AError: Port $port is already in use$/m, '--quiet', '--port', $port, $file);
+    fails('a taken port', 1, qr/\AError: Port $port is already in use on 127\.0\.0\.1$/m,
+        '--quiet', '--port', $port, $file);
     fails(
         'an unknown host',
         1, qr/\AError: Cannot listen on no-such-host\.invalid/m,

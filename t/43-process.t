@@ -115,7 +115,7 @@ subtest 'in the background' => sub {
     my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, Listen => 1) or die "port $port: $@";
     ($status, undef, $error) = $start->('who.pl');
     is($status, 1, 'a server that cannot listen fails in front');
-    like($error, qr/Error: Port $port is already in use/, '... with its reason');
+    like($error, qr/Error: Port $port is already in use on 127\.0\.0\.1/, '... with its reason');
 };
 
 my $time = qr/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d/;
@@ -153,8 +153,8 @@ APP
         or die "port $port: $@";
     ($status, undef, $error) = TestServer->finish('--error-log', $path, @command);
     is($status, 1, 'a server that cannot start');
-    like($error,         qr/\AError: Port $port is already in use$/m,      '... tells it in front');
-    like(content($path), qr/^$time Error: Port $port is already in use$/m, '... and in the log');
+    like($error,         qr/\AError: Port $port is already in use on 127\.0\.0\.1$/m,      '... tells it in front');
+    like(content($path), qr/^$time Error: Port $port is already in use on 127\.0\.0\.1$/m, '... and in the log');
     close $taken;
 
     ($status, undef, $error) = TestServer->finish(@command);

@@ -31,7 +31,7 @@ XS_EXTERNAL(px_xs_send) {
 XS_EXTERNAL(px_xs_app_ready);
 XS_EXTERNAL(px_xs_app_ready) {
     dXSARGS;
-    px_exchange_app_ready(aTHX_ px_exchange_of_cv(aTHX_ cv), items > 0 ? ST(0) : &PL_sv_undef);
+    px_exchange_app_ready(aTHX_ cv, items > 0 ? ST(0) : &PL_sv_undef);
     XSRETURN_EMPTY;
 }
 
@@ -65,6 +65,7 @@ static px_worker *any_worker(pTHX_ SV *object) {
 
 static px_worker *open_worker(pTHX_ SV *object) {
     px_worker *worker = any_worker(aTHX_ object);
+    if (px_is_foreign(worker)) px_foreign(aTHX_ worker, "the server");
     if (!worker->engine) croak("Peregrine::Worker: the worker is closed");
     return worker;
 }
@@ -85,7 +86,8 @@ XS_EXTERNAL(px_xs_dispatch) {
     PERL_UNUSED_VAR(items);
     const MAGIC *mg = mg_findext((SV *)cv, PERL_MAGIC_ext, &dispatcher_vtbl);
     px_worker *worker = mg ? (px_worker *)mg->mg_ptr : NULL;
-    if (worker && worker->engine) px_worker_dispatch(aTHX_ worker);
+    if (worker && px_is_foreign(worker)) px_worker_leave_loop(aTHX_ worker);
+    else if (worker && worker->engine) px_worker_dispatch(aTHX_ worker);
     XSRETURN_EMPTY;
 }
 
@@ -138,6 +140,20 @@ CLONE(...)
 CODE:
     PERL_UNUSED_VAR(items);
     px_context_clone(aTHX);
+
+UV
+forks()
+CODE:
+    RETVAL = (UV)peregrine_forks();
+OUTPUT:
+    RETVAL
+
+void
+hide_from_forks(fd, hidden)
+    int fd
+    int hidden
+CODE:
+    peregrine_hide_from_forks(fd, hidden);
 
 UV
 sv_count()

@@ -1,4 +1,5 @@
-/* call.c - the one guarded way from C into Perl: no exception comes back through it, and the caller's $@ stays as it was. */
+/* call.c - the one guarded way from C into Perl: no exception comes back through it, and the caller's $@ stays as it was. Nor does a process
+ * that was forked meanwhile, see fork.c: there it dies. */
 #include "peregrine_xs.h"
 
 /* Whether there is an exception: an object is one, whatever it says when it is asked whether it is true. */
@@ -12,6 +13,7 @@ SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **er
     dSP;
     SV *value = NULL;
     SV *exception = NULL;
+    const uint32_t forks = peregrine_forks();
     ENTER;
     SAVETMPS;
     save_scalar(PL_errgv);
@@ -33,6 +35,7 @@ SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **er
     PUTBACK;
     FREETMPS;
     LEAVE;
+    if (forks != peregrine_forks()) px_came_back(aTHX_ exception);
     if (exception) {
         sv_2mortal(exception);
         if (error) *error = exception;

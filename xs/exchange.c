@@ -47,18 +47,24 @@ static px_exchange *of_handle(pTHX_ SV *sv) {
     return mg ? (px_exchange *)mg->mg_ptr : NULL;
 }
 
+/* The exchange behind a handle; dies in another process. */
+static px_exchange *of_this_process(pTHX_ px_exchange *exchange) {
+    if (px_is_foreign(exchange->worker)) px_foreign(aTHX_ exchange->worker, "the request");
+    return exchange;
+}
+
 /* The exchange behind $receive, $send or the callback on the application's Future. */
 px_exchange *px_exchange_of_cv(pTHX_ CV *cv) {
     px_exchange *exchange = of_handle(aTHX_ (SV *)cv);
     if (!exchange) croak("PAGI: this function belongs to another thread");
-    return exchange;
+    return of_this_process(aTHX_ exchange);
 }
 
 /* The exchange behind a pagi.connection or pagi.transport object. */
 px_exchange *px_exchange_of_object(pTHX_ SV *object) {
     px_exchange *exchange = SvROK(object) ? of_handle(aTHX_ SvRV(object)) : NULL;
     if (!exchange) croak("PAGI: not an object of this server and thread");
-    return exchange;
+    return of_this_process(aTHX_ exchange);
 }
 
 static CV *make_function(pTHX_ px_exchange *exchange, XSUBADDR_t function) {
@@ -282,10 +288,13 @@ static void app_settled(pTHX_ px_exchange *exchange, px_future_state state, SV *
     app_done(aTHX_ exchange, failure);
 }
 
-/* The callback on the application's Future. */
-void px_exchange_app_ready(pTHX_ px_exchange *exchange, SV *future) {
+/* The callback on the application's Future, in `function`. */
+void px_exchange_app_ready(pTHX_ CV *function, SV *future) {
+    px_exchange *exchange = of_handle(aTHX_ (SV *)function);
+    if (!exchange) exchange = px_exchange_of_cv(aTHX_ function); /* it dies */
     SV *failure = NULL;
     const px_future_state state = px_future_look(aTHX_ exchange->worker->cx, future, &failure);
+    if (px_is_foreign(exchange->worker)) px_came_back(aTHX_ state == PX_FUTURE_FAILED ? failure : NULL);
     app_settled(aTHX_ exchange, state, failure);
 }
 
@@ -337,7 +346,9 @@ void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope) {
     SV *returned = count > 0 ? TOPs : NULL;
     SP -= count;
     PUTBACK;
-    if (px_thrown(aTHX_ ERRSV)) {
+    const bool died = px_thrown(aTHX_ ERRSV);
+    if (px_is_foreign(worker)) px_came_back(aTHX_ died ? sv_mortalcopy(ERRSV) : NULL);
+    if (died) {
         app_done(aTHX_ exchange, sv_mortalcopy(ERRSV));
     } else {
         SV *failure = NULL;

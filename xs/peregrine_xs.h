@@ -220,6 +220,9 @@ typedef struct px_tls_kept {
 struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
     px_context *cx;
+    Pid_t pid;      /* whose it is */
+    uint32_t forks; /* peregrine_forks() there */
+    bool left_loop; /* in a child: the server was told to leave the event loop */
     int refs; /* the Perl object, and each exchange that is not in the pool */
     /* The cursor over the current batch lives here, so that a nested event loop goes on where the outer one stands. */
     const peregrine_event *batch; /* the next event */
@@ -383,7 +386,13 @@ void px_worker_applications(const px_worker *worker, int *busy, int *leaving);
 int px_worker_trim(pTHX_ px_worker *worker);
 void px_worker_queued(pTHX_ px_worker *worker);
 void px_worker_wake(px_worker *worker);
+void px_worker_leave_loop(pTHX_ px_worker *worker);
 void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second);
+
+/* fork.c */
+bool px_is_foreign(const px_worker *worker);
+void px_foreign(pTHX_ const px_worker *worker, const char *what) __attribute__noreturn__;
+void px_came_back(pTHX_ SV *failure) __attribute__noreturn__;
 
 /* exchange.c */
 px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, peregrine_ticket ticket);
@@ -394,7 +403,7 @@ bool px_exchange_pin(px_exchange *exchange);
 void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live);
 void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope);
 void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text);
-void px_exchange_app_ready(pTHX_ px_exchange *exchange, SV *future);
+void px_exchange_app_ready(pTHX_ CV *function, SV *future);
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
 void px_exchange_name(px_exchange *exchange);
 void px_exchange_lost(px_exchange *exchange);

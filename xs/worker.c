@@ -17,6 +17,8 @@ px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
     Newxz(worker, 1, px_worker);
     worker->engine = engine;
     worker->cx = px_context_get(aTHX);
+    worker->pid = PerlProc_getpid();
+    worker->forks = peregrine_forks();
     worker->refs = 1;
     px_worker_limits(worker);
     return worker;
@@ -97,6 +99,12 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     worker->refs++;
     worker->engine = NULL;
     worker->batch_left = 0;
+    if (px_is_foreign(worker)) {
+        /* Its requests go on, in their own process. */
+        worker->server = NULL;
+        px_worker_release(aTHX_ worker);
+        return;
+    }
     peregrine_worker_free(engine);
     while (!PL_dirty && worker->live) {
         px_exchange *exchange = worker->live;
@@ -167,6 +175,13 @@ void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *
     }
     SV *warn_lost = sv_2mortal(newRV_inc((SV *)get_cv("Peregrine::_warn_lost", 0)));
     SvREFCNT_dec(px_call(aTHX_ warn_lost, NULL, first ? first : &PL_sv_undef, error ? error : &PL_sv_undef, NULL));
+}
+
+/* A child that was forked from the server's process runs its loop, in which there is nothing for it. */
+void px_worker_leave_loop(pTHX_ px_worker *worker) {
+    if (worker->left_loop) return;
+    worker->left_loop = true;
+    px_worker_tell(aTHX_ worker, "_leave_loop", NULL, NULL);
 }
 
 /* Output or a wish has been handed to the engine: outside of a dispatch nobody polls soon, so make the host loop do it. */

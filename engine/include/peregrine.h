@@ -5,6 +5,11 @@
  * go in by ticket, at once or at any later time. Nothing calls back. Everything that an event points to stays valid until the next
  * peregrine_poll() on the same worker. A worker belongs to one thread at a time; only peregrine_wake() may be called from another one.
  *
+ * A process with workers may fork. Before fork() returns in the child, all descriptors that their engine has are closed there
+ * (pthread_atfork), and what belongs to them does nothing any more: functions that return int answer PEREGRINE_E_GONE, the others 0, NULL or
+ * nothing. Their memory stays as it is. The parent notices nothing. A child that wants to serve makes workers of its own; peregrine_tls
+ * may be used by both.
+ *
  * Structs grow at their ends only, so that a program runs with later versions of the library than it was compiled for. Those that the
  * caller fills or has filled begin with `size` = sizeof(the struct): fields beyond it have their defaults, and are not written. Events
  * come with their size: peregrine_next_event() steps over what the caller does not know. peregrine_field, peregrine_field_span,
@@ -36,7 +41,7 @@ enum {
     PEREGRINE_DONE = 1,    /* the response is complete and leaves with the next poll at the latest: the ticket is gone, no event follows */
     PEREGRINE_BLOCKED = 2, /* accepted, but the queued output reached the high-water mark: PEREGRINE_DRAINED will follow */
 
-    PEREGRINE_E_GONE = -1,              /* the exchange has ended; what was sent is dropped */
+    PEREGRINE_E_GONE = -1,              /* the exchange has ended and what was sent is dropped; or the worker is another process's */
     PEREGRINE_E_OUT_OF_ORDER = -2,      /* a body before its start, a second start, anything after the end */
     PEREGRINE_E_STATUS = -3,            /* status outside 200..599 (100..199 for peregrine_inform) */
     PEREGRINE_E_FIELD_NAME = -4,        /* not a token; peregrine_bad_field() tells which one */
@@ -124,6 +129,12 @@ int peregrine_trusted_proxies(peregrine_worker *worker, const char *proxies, int
 const char *peregrine_networks_fault(const char *networks, size_t *at, size_t *len);
 /* The bound address ("127.0.0.1", "::1", "/path") and port (0 for Unix) of a listener; returns the text's length. */
 int peregrine_listener_address(peregrine_worker *worker, int listener, char *text, size_t capacity, uint16_t *port);
+
+/* How many forks lie between this process and the one that made the first worker: a child has another number than its parent. */
+uint32_t peregrine_forks(void);
+/* A descriptor of the host's that a child is not to have either (1): there it becomes one of /dev/null, since the host may still refer to it by its
+ * number. 0: before it is closed. */
+void peregrine_hide_from_forks(int fd, int hidden);
 
 /* Readable whenever peregrine_poll() has something to do, deadlines included: watch it in any event loop. */
 int peregrine_fd(peregrine_worker *worker);

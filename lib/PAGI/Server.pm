@@ -27,6 +27,7 @@ use PAGI::Server::Log;
 use PAGI::Server::Nearest;
 use PAGI::Server::Options;
 use PAGI::Server::Place;
+use PAGI::Server::Process;
 use PAGI::Server::TLS;
 use PAGI::Server::Transport;
 
@@ -76,6 +77,7 @@ sub configure_unknown {
 # What a running server cannot take over. The engine's worker has room for so many fields as it was made with.
 sub _check_running {
     my ($self, $given) = @_;
+    $self->_croak_if_foreign;
     my $problem = PAGI::Server::AccessLog::problem($given->{access_log});
     croak "PAGI::Server: option 'access_log': $problem" if defined $problem;
     my $name = 'max_header_count';
@@ -126,7 +128,7 @@ sub _configure_worker {
     my ($self, $given) = @_;
     my @later = grep { !PAGI::Server::Options::is_live($_) || !$self->_takes_over($_, $given) } sort keys %$given;
     $self->{log}->warn("PAGI: the running server keeps its @later until it is started again") if @later;
-    $self->_start_access_log if grep { /\Aaccess_log/ } keys %$given;
+    $self->_start_access_log($self->{worker}) if grep { /\Aaccess_log/ } keys %$given;
     return;
 }
 
@@ -142,8 +144,14 @@ sub _takes_over {
 sub listen {
     my ($self) = @_;
     my $loop = $self->loop or croak 'Add the server to an IO::Async::Loop before calling listen';
+    $self->_croak_if_foreign if $self->{starting};
     return $self->{starting} if $self->{starting};
     my $options = $self->{options};
+    if (!eval { $self->_bind; 1 }) {
+        my $error = $@;
+        $self->_close_worker($loop);
+        return Future->fail($error);
+    }
     $self->{lifespan} = PAGI::Server::Lifespan->new(
         app  => $options->{app},
         loop => $loop,
@@ -161,6 +169,31 @@ sub listen {
     return $starting;
 }
 
+# Before the application's startup: what it does need not be undone when an address is taken. And before anything of the application
+# runs that might fork, which gets none of what the engine has.
+sub _bind {
+    my ($self) = @_;
+    $self->open_listeners;
+    $self->{worker} = $self->_new_worker if $self->_is_foreign;
+    $self->{pid}    = $$;
+    $_->{number}    = $self->_hand_over($_) for @{ $self->{listeners} };
+    PAGI::Server::Inherited->hide_from_forks;
+    return;
+}
+
+# In a process that was forked from its own a server is a copy of which nothing may be used.
+sub _is_foreign {
+    my ($self) = @_;
+    return defined $self->{pid} && $self->{pid} != $$;
+}
+
+sub _croak_if_foreign {
+    my ($self) = @_;
+    croak "PAGI::Server: the server belongs to process $self->{pid}, from which this one ($$) was forked"
+        if $self->_is_foreign;
+    return;
+}
+
 # A start that failed after the application's startup: it gets its shutdown.
 sub _give_up {
     my ($self) = @_;
@@ -172,20 +205,26 @@ sub _give_up {
 sub open_listeners {
     my ($self, %owner) = @_;
     return $self if $self->{worker};
-    my $options = $self->{options};
     $self->{listeners}    = $self->_open_places(\%owner);
-    $self->{worker}       = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($options));
-    $self->{header_count} = $options->{max_header_count};
-    $self->_start_access_log($owner{uid});
+    $self->{header_count} = $self->{options}{max_header_count};
+    $self->{worker}       = $self->_new_worker($owner{uid});
+    $self->{pid}          = $$;
     return $self;
+}
+
+sub _new_worker {
+    my ($self, $owner) = @_;
+    my $worker = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
+    $self->_start_access_log($worker, $owner);
+    return $worker;
 }
 
 # Lines that are on their way to a handle without a descriptor get there, also if the log goes elsewhere from now on.
 sub _start_access_log {
-    my ($self, $owner) = @_;
+    my ($self, $worker, $owner) = @_;
     my $options = $self->{options};
     my $handle  = PAGI::Server::AccessLog->start(
-        $self->{worker},
+        $worker,
         target => $options->{access_log},
         format => $options->{access_log_format},
         owner  => $owner,
@@ -235,16 +274,14 @@ sub _open_places {
 
 sub _start {
     my ($self) = @_;
-    $self->open_listeners;
     my $worker = $self->{worker};
     $worker->attach($self->_attachment);
     $self->_trust_proxies;
     for my $listener (@{ $self->{listeners} }) {
-        my $number  = $self->_hand_over($listener);
         my $proxies = $listener->{place}{proxies};
-        $worker->proxies($number, $proxies) if $proxies;
+        $worker->proxies($listener->{number}, $proxies) if $proxies;
         my $tls = $listener->{tls} = $self->_tls_for($listener) or next;
-        $worker->secure($number, $tls->engine);
+        $worker->secure($listener->{number}, $tls->engine);
     }
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
     PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
@@ -345,6 +382,7 @@ sub _watch {
     my $worker = $self->{worker};
     open my $handle, '<&', $worker->fd or die "Cannot watch the engine: $!\n";
     $self->{handle} = $handle;
+    Peregrine::hide_from_forks(fileno $handle, 1);
     $self->loop->watch_io(handle => $handle, on_read_ready => $worker->dispatcher);
     return;
 }
@@ -353,16 +391,22 @@ sub _watch {
 
 sub _close_worker {
     my ($self, $loop, $at_once) = @_;
-    my $handle = delete $self->{handle};
+    return              if $self->_is_foreign;
     $self->{log}->flush if $self->{log};
     $self->_remove_socket_files;
     delete $self->{listeners};
     my $worker = delete $self->{worker} or return;
-    if ($loop) {
-        $self->_detach_signals($loop, $at_once);
-        $loop->unwatch_io(handle => $handle, on_read_ready => 1) if $handle;
-    }
+    $self->_detach_signals($loop, $at_once) if $loop;
+    $self->_unwatch($loop);
     $worker->close;
+    return;
+}
+
+sub _unwatch {
+    my ($self, $loop) = @_;
+    my $handle = delete $self->{handle} or return;
+    $loop->unwatch_io(handle => $handle, on_read_ready => 1) if $loop;
+    Peregrine::hide_from_forks(fileno $handle, 0);
     return;
 }
 
@@ -375,6 +419,7 @@ sub _remove_socket_files {
 # A server that is taken out of its loop stops at once.
 sub _remove_from_loop {
     my ($self, $loop) = @_;
+    return if $self->_is_foreign;
     $self->_close_worker($loop);
     $self->{running} = 0;
     my ($lifespan, $stopping, $stopped, $timer) = delete @{$self}{qw(lifespan stopping stopped leave_timer)};
@@ -394,6 +439,13 @@ sub DESTROY {
 }
 
 # ---- What the engine's worker tells -------------------------------------------------------------
+
+# A forked child runs the loop for something of its own.
+sub _leave_loop {
+    my ($self) = @_;
+    $self->_unwatch($self->loop);
+    return;
+}
 
 # A body that the engine cannot send by itself.
 sub _send_by_reading {
@@ -425,7 +477,9 @@ sub socket_path {
 
 sub listeners {
     my ($self) = @_;
-    return [ map { $_->facts } @{ $self->{listeners} || [] } ];
+    return [ map { $_->facts } @{ $self->{listeners} } ] if $self->{listeners};
+    my ($places) = $self->_places_and_inherited;
+    return [ map { $_->facts } @$places ];
 }
 
 sub has_tls   { return Peregrine::has_tls() ? 1 : 0 }
@@ -433,7 +487,7 @@ sub has_http2 { return 0 }
 
 sub is_running {
     my ($self) = @_;
-    return $self->{running} ? 1 : 0;
+    return $self->{running} && !$self->_is_foreign ? 1 : 0;
 }
 
 sub connection_count {
@@ -465,13 +519,16 @@ use constant EXCEPTIONS_MAX => 10;
 # Runs the server's loop until it is stopped. An exception of somebody's callback in it, a timer's for instance, ends the server in order;
 # it is returned.
 sub run_loop {
-    my ($self) = @_;
-    my $loop = $self->loop;
-    return if eval { $loop->run; 1 };
+    my ($self)    = @_;
+    my $loop      = $self->loop;
+    my $ok        = eval { $loop->run; 1 };
     my $exception = $@;
+    PAGI::Server::Process->end_child($self->{log}, $exception) if $self->_is_foreign;
+    return                                                     if $ok;
     $self->{log}->error("PAGI: an exception in the event loop, the server shuts down: $exception");
     my $stopped = $self->shutdown;
     $stopped->on_ready(sub { $loop->stop });
+
     for (my $count = 1; !$stopped->is_ready && $count <= EXCEPTIONS_MAX;) {
         next if eval { $loop->run; 1 };
         $count++;
@@ -1269,8 +1326,8 @@ started with.
 
     $server->listen->get;
 
-Runs the application's lifespan startup, then listens. Returns a Future that resolves with the server when
-it accepts connections, and fails if it cannot. When the server is listening already, the same Future comes
+Binds the addresses, runs the application's lifespan startup, then accepts connections; those that come meanwhile wait. Returns a Future that
+resolves with the server when it accepts, and fails if it cannot. When the server is listening already, the same Future comes
 back. The server must have been added to a loop.
 
 While it runs, TERM, INT and QUIT shut the server down and then stop the loop; a second signal cuts the requests in flight, the next
@@ -1305,7 +1362,9 @@ The path of the (first) Unix socket, or undef.
     print $_->{path} // "$_->{host}:$_->{port}", "\n" for @{ $server->listeners };
 
 All places that the server listens at, as hash references with C<type> (C<tcp>), C<host> and C<port>, or
-C<type> (C<unix>), C<path> and C<socket_mode> (permission bits; undef if the socket was inherited).
+C<type> (C<unix>), C<path> and C<socket_mode> (permission bits; undef if the socket was inherited). While it does not listen, the places that
+were asked for: C<host> may be a name then, C<port> 0, C<socket_mode> undef, and an inherited socket has the type C<inherited> and
+a C<descriptor>.
 
 =head2 is_running
 

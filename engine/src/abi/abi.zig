@@ -8,6 +8,7 @@ const options = @import("options.zig");
 const sized = @import("sized.zig");
 const tls = @import("tls.zig");
 pub const types = @import("types.zig");
+const fork = peregrine.io.fork;
 const Code = types.Code;
 const Event = types.Event;
 
@@ -25,6 +26,18 @@ pub const Door = struct {
     certificates: std.ArrayList(*tls.Certificates) = .empty,
     /// What the last peregrine_tls_info_of points to.
     client_chain: std.ArrayList(types.Text) = .empty,
+    /// `fork.count` of the process that the worker belongs to.
+    forks: u32,
+
+    /// In a process that was forked from the worker's its descriptors are closed: nothing of it may be touched any more.
+    pub fn isForeign(door: *const Door) bool {
+        return door.forks != fork.count();
+    }
+
+    fn exchangeOf(door: *Door, ticket: types.Ticket) ?*peregrine.Exchange {
+        if (door.isForeign()) return null;
+        return door.worker.exchanges.get(@fromBackingInt(ticket));
+    }
 
     /// Does what a command says; the code for its outcome.
     inline fn apply(door: *Door, ticket: types.Ticket, command: peregrine.Command) c_int {
@@ -33,6 +46,7 @@ pub const Door = struct {
 
     /// The same, and flushes if the flags ask for it.
     inline fn answer(door: *Door, ticket: types.Ticket, command: peregrine.Command, flags: u32) c_int {
+        if (door.isForeign()) return Code.gone;
         // Deadlines begin with what C does. While it handles events the round has just been; otherwise that may be long ago.
         if (!door.busy) door.worker.now = door.worker.io.now();
         const name: peregrine.Ticket = @fromBackingInt(ticket);
@@ -105,7 +119,8 @@ pub export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c)
         errors.setErrno(.NOMEM);
         return null;
     };
-    door.* = .{ .worker = undefined, .host = .init(gpa) };
+    fork.watch();
+    door.* = .{ .worker = undefined, .host = .init(gpa), .forks = fork.count() };
     door.worker = EngineWorker.init(gpa, config.*, &door.host, .{}) catch |err| {
         errors.setErrnoOf(err);
         door.host.deinit();
@@ -117,6 +132,7 @@ pub export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c)
 
 pub export fn peregrine_worker_free(door: ?*Door) callconv(.c) void {
     const d = door orelse return;
+    if (d.isForeign()) return;
     d.worker.deinit();
     d.host.deinit();
     for (d.certificates.items) |certificates| certificates.release();
@@ -126,6 +142,7 @@ pub export fn peregrine_worker_free(door: ?*Door) callconv(.c) void {
 }
 
 pub export fn peregrine_worker_set(door: *Door, name: [*:0]const u8, value: i64) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     door.worker.set(std.mem.span(name), value) catch |err| return errors.code(err);
     return Code.ok;
 }
@@ -136,6 +153,7 @@ pub export fn peregrine_worker_get(door: *const Door, name: [*:0]const u8, value
 }
 
 pub export fn peregrine_health_path(door: *Door, path: [*:0]const u8) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     door.worker.setHealthPath(std.mem.span(path)) catch return Code.address;
     // The first round starts what answers while C is busy.
     door.worker.io.wake();
@@ -143,6 +161,7 @@ pub export fn peregrine_health_path(door: *Door, path: [*:0]const u8) callconv(.
 }
 
 pub export fn peregrine_access_log_open(door: *Door, wanted: ?*const sized.Header) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     var fault: peregrine.AccessLogFault = .{};
     var errno: u16 = 0;
     const given = wanted orelse {
@@ -171,6 +190,7 @@ pub export fn peregrine_access_log_open(door: *Door, wanted: ?*const sized.Heade
 }
 
 pub export fn peregrine_access_log_reopen(door: *Door) callconv(.c) void {
+    if (door.isForeign()) return;
     door.worker.reopenAccessLog();
 }
 
@@ -187,6 +207,7 @@ pub export fn peregrine_access_log_fault(format: [*:0]const u8, at: *usize, len:
 }
 
 pub export fn peregrine_listen(door: *Door, address: [*:0]const u8, port: u16, backlog: c_int, flags: u32) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     const text = std.mem.span(address);
     const parsed = if (text.len > 0 and text[0] == '/')
         peregrine.io.Address.unixPath(text)
@@ -205,6 +226,7 @@ pub export fn peregrine_listen(door: *Door, address: [*:0]const u8, port: u16, b
 }
 
 pub export fn peregrine_listen_fd(door: *Door, fd: c_int) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     const listener = door.worker.adoptListener(fd) catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
@@ -213,6 +235,7 @@ pub export fn peregrine_listen_fd(door: *Door, fd: c_int) callconv(.c) c_int {
 }
 
 pub export fn peregrine_listener_address(door: *Door, listener: c_int, text: [*]u8, capacity: usize, port: *u16) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
     if (number >= door.worker.listeners.items.len) return Code.range;
     const address = door.worker.listenerAddress(number);
@@ -225,20 +248,33 @@ pub export fn peregrine_listener_address(door: *Door, listener: c_int, text: [*]
     return @intCast(host.len);
 }
 
+pub export fn peregrine_forks() callconv(.c) u32 {
+    return fork.count();
+}
+
+pub export fn peregrine_hide_from_forks(fd: c_int, hidden: c_int) callconv(.c) void {
+    if (fd < 0) return;
+    if (hidden != 0) fork.shield(fd) else fork.forget(fd);
+}
+
 pub export fn peregrine_fd(door: *Door) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     return door.worker.io.fd();
 }
 
 pub export fn peregrine_wake(door: *Door) callconv(.c) void {
+    if (door.isForeign()) return;
     door.worker.io.wake();
 }
 
 pub export fn peregrine_drain(door: *Door) callconv(.c) void {
+    if (door.isForeign()) return;
     door.worker.drain();
     door.worker.io.wake();
 }
 
 pub export fn peregrine_cut(door: *Door) callconv(.c) void {
+    if (door.isForeign()) return;
     door.worker.cut();
     door.worker.io.wake();
 }
@@ -260,6 +296,7 @@ pub export fn peregrine_worker_stats(door: *const Door, out: *sized.Header) call
 }
 
 pub export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     door.worker.poll(timeout_ms) catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
@@ -272,13 +309,13 @@ pub export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const E
 }
 
 pub export fn peregrine_set_user(door: *Door, ticket: types.Ticket, user: ?*anyopaque) callconv(.c) c_int {
-    const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return Code.gone;
+    const exchange = door.exchangeOf(ticket) orelse return Code.gone;
     exchange.user = user;
     return Code.ok;
 }
 
 pub export fn peregrine_user(door: *Door, ticket: types.Ticket) callconv(.c) ?*anyopaque {
-    const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return null;
+    const exchange = door.exchangeOf(ticket) orelse return null;
     return exchange.user;
 }
 
@@ -365,7 +402,7 @@ pub export fn peregrine_abort(door: *Door, ticket: types.Ticket) callconv(.c) c_
 }
 
 pub export fn peregrine_buffered(door: *Door, ticket: types.Ticket) callconv(.c) usize {
-    const exchange = door.worker.exchanges.get(@fromBackingInt(ticket)) orelse return 0;
+    const exchange = door.exchangeOf(ticket) orelse return 0;
     return door.worker.buffered(exchange);
 }
 

@@ -33,6 +33,7 @@ fn optional(comptime T: type, value: i64) error{OutOfRange}!?T {
 }
 
 pub export fn peregrine_listener_proxies(door: *Door, listener: c_int, proxies: ?[*:0]const u8) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
     if (number >= door.worker.listeners.items.len) return Code.range;
     const networks: ?Networks = if (proxies) |text| parse(text) catch |err| return codeOf(err) else null;
@@ -41,6 +42,7 @@ pub export fn peregrine_listener_proxies(door: *Door, listener: c_int, proxies: 
 }
 
 pub export fn peregrine_trusted_proxies(door: *Door, proxies: ?[*:0]const u8, header: c_int) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     const known: peregrine.ForwardedHeader = switch (header) {
         types.ForwardedHeader.x_forwarded => .x_forwarded,
         types.ForwardedHeader.forwarded => .forwarded,

@@ -89,6 +89,7 @@ pub export fn peregrine_tls_free(certificates: ?*Certificates) callconv(.c) void
 }
 
 pub export fn peregrine_listener_tls(door: *Door, listener: c_int, certificates: *Certificates) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
     if (number >= door.worker.listeners.items.len) return Code.range;
     door.certificates.append(gpa, certificates) catch return Code.memory;
@@ -101,6 +102,7 @@ pub export fn peregrine_listener_tls(door: *Door, listener: c_int, certificates:
 }
 
 pub export fn peregrine_tls_info_of(door: *Door, ticket: types.Ticket, out: *sized.Header) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
     const exchange = door.worker.find(@fromBackingInt(ticket)) orelse return Code.gone;
     const tunnel = exchange.connection.tunnel orelse return Code.tls;
     const peer = tunnel.clientCertificate() catch return Code.memory;

@@ -46,6 +46,8 @@ pub const LogNews = @import("log_file.zig").News;
 pub const failureText = @import("failure.zig").text;
 /// Threads of the engine's own.
 pub const thread = @import("thread.zig");
+/// What a forked child must not have.
+pub const fork = @import("fork.zig");
 /// The process that this is.
 pub const processId = sys.processId;
 /// A number that nobody can guess; null if the kernel has none.
@@ -175,6 +177,7 @@ pub const Options = struct {
 
 test {
     _ = sys;
+    _ = fork;
     _ = file;
     _ = socket;
     _ = @import("socket_file.zig");

@@ -91,7 +91,7 @@ pub fn Readiness(comptime Poller: type) type {
             for (self.entries.items, 0..) |*entry, index| {
                 if (entry.phase != .vacant) sys.close(@intCast(index));
             }
-            self.poller.deinit(self.gpa, self.isForked());
+            self.poller.deinit(self.gpa, self.pid != sys.processId());
             self.listeners.deinit(self.gpa);
             self.entries.deinit(self.gpa);
             self.gpa.free(self.buffer);
@@ -103,10 +103,6 @@ pub fn Readiness(comptime Poller: type) type {
             self.host_watches = true;
             if (!self.in_round) self.keepReadable();
             return self.poller.fd();
-        }
-
-        fn isForked(self: *const Self) bool {
-            return self.pid != sys.processId();
         }
 
         /// Milliseconds of the monotonic clock. Precise, about 20 ns: sample it once per round.
@@ -150,6 +146,7 @@ pub fn Readiness(comptime Poller: type) type {
             const id: u32 = @intCast(self.listeners.items.len);
             try self.watchListener(listener, id);
             self.listeners.appendAssumeCapacity(.{ .fd = listener, .state = .watched, .address = address });
+            io.fork.own(listener);
             return id;
         }
 
@@ -178,7 +175,7 @@ pub fn Readiness(comptime Poller: type) type {
         pub fn pauseAccept(self: *Self, id: u32) void {
             const listener = &self.listeners.items[id];
             if (listener.state != .watched) return;
-            if (!self.isForked()) self.poller.unwatchListener(listener.fd);
+            if (self.pid == sys.processId()) self.poller.unwatchListener(listener.fd);
             listener.state = .paused;
             listener.accepts_left = 0;
         }

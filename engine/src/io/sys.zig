@@ -12,6 +12,7 @@ const is_linux = builtin.os.tag == .linux;
 const system = if (is_linux) std.os.linux else std.c;
 const here = if (is_linux) @import("sys/linux.zig") else @import("sys/bsd.zig");
 const assert = std.debug.assert;
+const fork = @import("fork.zig");
 
 /// The kernel's reasons.
 pub const E = system.E;
@@ -141,14 +142,45 @@ pub fn socket(family: u32) SocketError!Fd {
 /// Gives a descriptor back. Never repeated: the descriptor is gone even after EINTR.
 pub fn close(fd: Fd) void {
     assert(fd >= 0);
+    fork.forget(fd);
     // EBADF means that somebody else closed what is ours: from then on every descriptor is suspect.
     assert(errno(system.close(fd)) != .BADF);
 }
 
-/// A descriptor of one's own for the same open file, closed on exec.
+/// A descriptor of one's own for the same open file, closed on exec and in forks.
 pub fn duplicate(fd: Fd) Moved {
     const rc = if (is_linux) system.fcntl(fd, system.F.DUPFD_CLOEXEC, 0) else system.fcntl(fd, system.F.DUPFD_CLOEXEC, @as(c_int, 0));
-    return made(rc);
+    return owned(made(rc));
+}
+
+/// Notes a new descriptor as the engine's own.
+pub fn owned(new: Moved) Moved {
+    if (new == .done) fork.own(@intCast(new.done));
+    return new;
+}
+
+/// Closes descriptors up to `end`, which is not closed, in a forked child: copies of what is the parent's to keep.
+pub fn closeRun(first: usize, end: usize) void {
+    if (is_linux and errno(system.close_range(@intCast(first), @intCast(end - 1), @bitCast(@as(u32, 0)))) == .SUCCESS) return;
+    // Before Linux 5.9.
+    for (first..end) |fd| _ = system.close(@intCast(fd));
+}
+
+/// /dev/null, closed on exec. Null if it cannot be opened.
+pub fn openNull() ?Fd {
+    const rc = system.open("/dev/null", .{ .ACCMODE = .RDWR, .CLOEXEC = true }, @as(c_uint, 0));
+    return if (errno(rc) == .SUCCESS) @intCast(rc) else null;
+}
+
+/// Gives a number to the open file of another descriptor, closed on exec; closes it if there is none.
+pub fn replace(fd: Fd, other: ?Fd) void {
+    const with = other orelse {
+        _ = system.close(fd);
+        return;
+    };
+    const rc = if (is_linux) system.dup3(with, fd, @as(u32, @bitCast(system.O{ .CLOEXEC = true }))) else system.dup2(with, fd);
+    if (errno(rc) != .SUCCESS) return;
+    if (!is_linux) _ = control(fd, system.F.SETFD, system.FD_CLOEXEC);
 }
 
 /// Whether reading or accepting would find something now.
@@ -304,13 +336,13 @@ pub fn connect(fd: Fd, address: *const sockaddr, length: socklen_t) ConnectError
     };
 }
 
-/// Takes one connection from a listening socket, non-blocking and closed on exec; fills in who it is.
+/// Takes one connection from a listening socket, non-blocking, closed on exec and in forks; fills in who it is.
 pub fn accept(listener: Fd, peer: *sockaddr.storage, length: *socklen_t) Moved {
     while (true) {
         length.* = @sizeOf(sockaddr.storage);
         switch (here.accept(listener, peer, length)) {
             .failed => |code| if (code != .INTR) return .{ .failed = code },
-            else => |outcome| return outcome,
+            else => |outcome| return owned(outcome),
         }
     }
 }

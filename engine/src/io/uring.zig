@@ -185,6 +185,7 @@ pub const Uring = struct {
     fn addListener(self: *Uring, listener: sys.Fd) ListenError!u32 {
         const address = try socket_room.localAddress(listener);
         try self.listeners.append(self.gpa, .{ .fd = listener, .address = address });
+        io.fork.own(listener);
         return @intCast(self.listeners.items.len - 1);
     }
 

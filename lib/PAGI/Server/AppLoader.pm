@@ -13,10 +13,10 @@ use Scalar::Util qw(blessed reftype);
 use constant TEXT_MAX => 1 << 20;
 
 # What is being loaded: code that calls exit meanwhile ends the process, which then looks like a server that did what it should.
-my $loading;
+my ($loading, $loader);
 
 END {
-    if (defined $loading) {
+    if (defined $loading && $loader == $$) {
         print STDERR "Error loading $loading: it called exit($?)\n";
         $? ||= 1;
     }
@@ -25,6 +25,7 @@ END {
 sub load {
     my ($class, %args) = @_;
     $loading = defined $args{code} ? 'the code of -e' : $args{app};
+    $loader  = $$;
     my $app   = eval { _load(%args) };
     my $error = $@;
     undef $loading;

@@ -5,7 +5,8 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Fcntl  qw(F_SETFD FD_CLOEXEC);
+use Fcntl qw(F_SETFD FD_CLOEXEC);
+use Peregrine;
 use Socket qw(SOL_SOCKET SO_ACCEPTCONN);
 
 use constant FIRST_DESCRIPTOR => 3;    # sd_listen_fds(3)
@@ -62,9 +63,16 @@ sub keep {
     return;
 }
 
+# A child that the application forks would keep the port when this process is gone.
+sub hide_from_forks {
+    Peregrine::hide_from_forks($_, 1) for keys %HANDLES;
+    return;
+}
+
 sub close_rest {
     my ($self) = @_;
     my @rest = grep { !$self->{taken}{$_} } $self->descriptors;
+    Peregrine::hide_from_forks($_, 0) for @rest;
     delete @{ $self->{handles} }{@rest};
     delete @HANDLES{@rest};
     return @rest;

@@ -24,6 +24,7 @@ sub new {
         phase   => 'idle',    # idle -> startup -> started -> shutdown -> over; or declined
         queue   => [],
         waiting => [],
+        pid     => $$,
     }, $class;
     return $self;
 }
@@ -61,6 +62,7 @@ sub _deliver {
 
 sub _receive {
     my ($self) = @_;
+    $self->_check_process;
     my $future = $self->{loop}->new_future;
     if ($self->{phase} eq 'over') {
         $self->{let_go} = 1;
@@ -81,6 +83,7 @@ sub _cancelled {
 # An event whose reading dies, a tied one for instance, fails as any other.
 sub _send {
     my ($self, $event) = @_;
+    $self->_check_process;
     return eval { $self->_take($event) } // Future->fail(PAGI::Server::Exception::text($@), 'pagi');
 }
 
@@ -103,10 +106,20 @@ sub _take {
     return Future->done;
 }
 
+# Dies in a process that the application has forked: what it answers would count for its parent.
+sub _check_process {
+    my ($self, $failure) = @_;
+    return                                                                   if $self->{pid} == $$;
+    die "PAGI: process $$, which the application has forked, died: $failure" if length($failure // '');
+    die
+        "PAGI: process $$, which the application has forked, came back to lifespan; a child has to end by exit or exec\n";
+}
+
 # ---- The application's end ----------------------------------------------------------------------
 
 sub _ended {
     my ($self, $failure) = @_;
+    $self->_check_process($failure);
     delete $self->{running};
     my ($answer, $end) = @{$self}{qw(answer end)};
     if ($answer && !$answer->is_ready) {
@@ -138,6 +151,7 @@ sub _call_app {
     my $send    = sub { $weak ? $weak->_send(@_) : Future->done };
     $self->{end} = $self->{loop}->new_future;
     my $future = eval { $self->{app}->($self->_scope, $receive, $send) };
+    $self->_check_process($@);
     return $self->_ended($@)              if $@;
     return $self->_ended_without($future) if !blessed $future || !$future->can('on_ready');
     $self->{running} = $future;

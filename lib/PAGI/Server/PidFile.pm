@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Errno qw(EACCES);
 use Fcntl qw(:flock O_CREAT O_NOFOLLOW O_RDWR);
 use File::Spec;
+use Peregrine;
 
 # Whoever removes the file may do so between our opening and our locking it: then there is a new one.
 use constant ATTEMPTS => 10;
@@ -25,6 +26,8 @@ sub create {
         }
         next if !_is_same($handle, $absolute);
         my $self = bless { path => $absolute, handle => $handle, pid => $$ }, $class;
+        # The lock is every copy's: a child that outlives this process would keep it.
+        Peregrine::hide_from_forks(fileno $handle, 1);
         $self->_write("$$\n") or die "Error: Cannot write the pid file $path: $!\n";
         return $self;
     }
@@ -54,6 +57,7 @@ sub remove {
     # A process that has given up its rights may not be allowed to look; by its lock the file is still its own.
     my $hidden = !stat $self->{path} && $! == EACCES;
     if ($hidden || _is_same($handle, $self->{path})) { unlink $self->{path} or $self->_write('') }
+    Peregrine::hide_from_forks(fileno $handle, 0);
     delete $self->{handle};
     return;
 }

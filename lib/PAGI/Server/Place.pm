@@ -80,6 +80,16 @@ sub with_defaults {
     return $self;
 }
 
+my %FACTS = (tcp => [qw(host port)], unix => [qw(path mode)], inherited => ['descriptor']);
+
+sub facts {
+    my ($self) = @_;
+    my $kind   = $self->{kind};
+    my %facts  = (type => $kind, map { $_ => $self->{$_} } @{ $FACTS{$kind} });
+    $facts{socket_mode} = delete $facts{mode} if $kind eq 'unix';
+    return \%facts;
+}
+
 # What is wrong with a value of the option `listen`, or nothing.
 sub problem {
     my ($value) = @_;
@@ -306,6 +316,12 @@ Dies with a text, the end of a sentence about the option, when it cannot be.
     $place->with_defaults(\%options);
 
 Takes what the place says nothing about from the options of the server; returns the place.
+
+=head2 facts
+
+    my $facts = $place->facts;    # { type => 'tcp', host => 'localhost', port => 0 }
+
+What was asked for, see L<PAGI::Server/listeners>.
 
 =head1 FUNCTIONS
 

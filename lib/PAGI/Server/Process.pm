@@ -5,7 +5,8 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use POSIX ();
+use IO::Handle ();
+use POSIX      ();
 
 # ---- Users --------------------------------------------------------------------------------------
 
@@ -90,6 +91,16 @@ sub daemonize {
     };
 }
 
+# ---- Processes that the application forks -------------------------------------------------------
+
+# One has come back to where its parent runs the server, by mistake: it ends, and leaves END blocks and destructors to its parent.
+sub end_child {
+    my ($class, $log, $exception) = @_;
+    $log->error($exception) if length $exception;
+    $_->flush for \*STDOUT, \*STDERR;
+    POSIX::_exit(length $exception ? 1 : 0);
+}
+
 1;
 
 __END__
@@ -135,6 +146,13 @@ fails.
 Goes on in the background, in a session of its own. The process in front ends with status 0 when C<$ready> is called,
 and with 1 when that does not happen. The working directory stays as it is, and sockets that systemd has passed
 (C<LISTEN_PID>) are the new process's. Standard error is the L<PAGI::Server::ErrorLog> then, F</dev/null> without one.
+
+=head2 end_child
+
+    PAGI::Server::Process->end_child($log, $exception);
+
+For a process that the application has forked and that would run the server's code: logs the exception, if there is one, and ends the process
+at once, without END blocks.
 
 =head1 LICENSE
 

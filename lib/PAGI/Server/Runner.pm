@@ -297,8 +297,8 @@ sub _start_problem {
     my ($error) = @_;
     if (blessed $error && $error->isa('Future::Exception') && $error->category eq 'listen') {
         my ($errno, $host, $port) = $error->details;
-        return "Port $port is already in use"            if defined $port && $errno == EADDRINUSE;
-        return "Permission denied to bind to port $port" if defined $port && $errno == EACCES;
+        return "Port $port is already in use on $host"            if defined $port && $errno == EADDRINUSE;
+        return "Permission denied to bind to port $port on $host" if defined $port && $errno == EACCES;
         return _line($error->message);
     }
     return _line($error) if $error =~ s/\APAGI::Server: (?=option )//;

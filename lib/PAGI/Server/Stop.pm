@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use Future;
 use PAGI::Server::TLS;
+use POSIX        ();
 use Scalar::Util qw(weaken);
 
 # ---- Signals ------------------------------------------------------------------------------------
@@ -18,18 +19,32 @@ my %NOTHING = (
     USR2 => 'nothing to do: it would hand over to a new server, and this one has no workers; start the server again',
 );
 
+my %ON = (
+    (map { $_ => \&_stop_by_signal } qw(TERM INT QUIT)),
+    HUP  => \&_load_again,
+    USR1 => sub { $_[0]{worker} && $_[0]{worker}->reopen_access_log },
+    USR2 => sub { $_[0]{log}->warn("PAGI: SIGUSR2: $NOTHING{USR2}") },
+);
+
 sub _attach_signals {
     my ($self) = @_;
     weaken(my $weak = $self);
     my $loop = $self->loop;
-    my %on;
-    for my $name (qw(TERM INT QUIT)) {
-        $on{$name} = sub { $weak && $weak->_stop_by_signal($name) };
+    for my $name (keys %ON) {
+        $self->{signals}{$name} = $loop->attach_signal($name => sub { $weak && $weak->_on_signal($name) });
     }
-    $on{USR1}        = sub { $weak && $weak->{worker} && $weak->{worker}->reopen_access_log };
-    $on{USR2}        = sub { $weak && $weak->{log}->warn("PAGI: SIGUSR2: $NOTHING{USR2}") };
-    $on{HUP}         = sub { $weak && $weak->_load_again };
-    $self->{signals} = { map { $_ => $loop->attach_signal($_ => $on{$_}) } keys %on };
+    return;
+}
+
+# A forked child that runs the loop is ended by a signal as if it had no server; nothing is done to its parent's.
+sub _on_signal {
+    my ($self, $name) = @_;
+    return $ON{$name}->($self, $name) if !$self->_is_foreign;
+    return                            if $ON{$name} != \&_stop_by_signal;
+    $SIG{$name} = 'DEFAULT';
+    my $number = POSIX->can("SIG$name")->();
+    POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), POSIX::SigSet->new($number));
+    kill $name => $$;
     return;
 }
 
@@ -84,6 +99,7 @@ use constant LEAVE_S => 5;
 
 sub shutdown {
     my ($self) = @_;
+    $self->_croak_if_foreign;
     return $self->{stopping} if $self->{stopping};
     return Future->done      if !$self->{running};
     $self->{running} = 0;

@@ -22,11 +22,17 @@ pub const Ready = struct {
     pub const exclusive = linux.EPOLL.EXCLUSIVE;
 };
 
-/// A new epoll instance, closed on exec.
+/// A new epoll instance, closed on exec and in forks.
 pub fn epollCreate() ResourceError!Fd {
-    const rc = linux.epoll_create1(linux.EPOLL.CLOEXEC);
-    const code = linux.errno(rc);
-    return if (code == .SUCCESS) @intCast(rc) else resourceError(code);
+    return descriptor(linux.epoll_create1(linux.EPOLL.CLOEXEC));
+}
+
+fn descriptor(rc: usize) ResourceError!Fd {
+    return switch (sys.owned(sys.made(rc))) {
+        .done => |fd| @intCast(fd),
+        .blocked => unreachable,
+        .failed => |code| resourceError(code),
+    };
 }
 
 /// Watches a descriptor for `Ready` bits; `data` comes back with each report.
@@ -61,11 +67,9 @@ pub fn epollWait(epoll: Fd, buffer: []EpollEvent, timeout_ms: i32) []EpollEvent 
     };
 }
 
-/// A new event counter, non-blocking and closed on exec.
+/// A new event counter, non-blocking, closed on exec and in forks.
 pub fn eventFd() ResourceError!Fd {
-    const rc = linux.eventfd(0, linux.EFD.CLOEXEC | linux.EFD.NONBLOCK);
-    const code = linux.errno(rc);
-    return if (code == .SUCCESS) @intCast(rc) else resourceError(code);
+    return descriptor(linux.eventfd(0, linux.EFD.CLOEXEC | linux.EFD.NONBLOCK));
 }
 
 /// Adds one to an event counter. Safe from any thread and from a signal handler.
@@ -83,11 +87,9 @@ pub fn eventRaise(fd: Fd) void {
     }
 }
 
-/// A new timer on the monotonic clock, non-blocking and closed on exec.
+/// A new timer on the monotonic clock, non-blocking, closed on exec and in forks.
 pub fn timerFd() ResourceError!Fd {
-    const rc = linux.timerfd_create(.MONOTONIC, .{ .NONBLOCK = true, .CLOEXEC = true });
-    const code = linux.errno(rc);
-    return if (code == .SUCCESS) @intCast(rc) else resourceError(code);
+    return descriptor(linux.timerfd_create(.MONOTONIC, .{ .NONBLOCK = true, .CLOEXEC = true }));
 }
 
 /// Lets a timer fire once, when `monotonicMs` reaches `at_ms`. A time that has passed fires at once.

@@ -11,11 +11,11 @@ const Moved = sys.Moved;
 const Slice = sys.Slice;
 
 /// Opens a file to append to; it is created if it is missing. The errno if that fails. A FIFO without a reader fails (ENXIO) instead of
-/// waiting for one.
+/// waiting for one. Closed on exec and in forks.
 pub fn openAppend(path: [*:0]const u8) Moved {
     const flags: system.O = .{ .ACCMODE = .WRONLY, .APPEND = true, .CREAT = true, .CLOEXEC = true, .NOCTTY = true, .NONBLOCK = true };
     const mode: c_uint = 0o666;
-    return sys.made(system.open(path, flags, mode));
+    return sys.owned(sys.made(system.open(path, flags, mode)));
 }
 
 /// Writes to a file, a pipe or a terminal; may wait for it if the descriptor is not non-blocking. Raises SIGPIPE unless that is blocked.

@@ -5,6 +5,7 @@
 //! first: the kernel then keeps what it has to do for us until we come (IORING_SETUP_DEFER_TASKRUN), and interrupts nobody.
 const std = @import("std");
 const linux = std.os.linux;
+const fork = @import("../fork.zig");
 const sys = @import("../sys.zig");
 const assert = std.debug.assert;
 
@@ -195,6 +196,7 @@ pub const Ring = struct {
     /// Closes a descriptor, behind everything that was asked for before.
     pub fn close(ring: *Ring, fd: sys.Fd) void {
         if (ring.orphaned) return sys.close(fd);
+        fork.forget(fd);
         const sqe = ring.prepare(.CLOSE, fd, .{ .index = 0, .kind = .none });
         sqe.flags = linux.IOSQE_CQE_SKIP_SUCCESS;
     }
