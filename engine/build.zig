@@ -312,6 +312,13 @@ fn addAbiTests(
     comparison.addImport("c", header.createModule());
     comparison.addImport("peregrine", rooms.peregrine);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-header", .root_module = comparison })).step);
+    const forks = b.createModule(.{
+        .root_source_file = b.path("test/abi_fork_test.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
+    forks.addImport("abi", abi);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-fork", .root_module = forks })).step);
 }
 
 fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms) void {

@@ -170,6 +170,36 @@ subtest 'addresses that cannot be' => sub {
         ok(!$server->is_running, '... and nothing runs');
         $loop->remove($server);
     }
+    my $asked  = 0;
+    my $server = PAGI::Server->new(app => sub { $asked++; die }, quiet => 1, port => $taken->sockport);
+    $loop->add($server);
+    ok($server->listen->is_failed, 'a taken port');
+    is($asked, 0, '... is found before the application is asked for anything');
+    $loop->remove($server);
+};
+
+subtest 'listeners before listen' => sub {
+    my $loop = IO::Async::Loop->new;
+    my @places =
+        ({ host => 'localhost', port => 0 }, { socket => '/tmp/never.sock', socket_mode => '0600' }, '[::1]:80');
+    my $server = PAGI::Server->new(app => $app, quiet => 1, access_log => undef, listen => \@places);
+    is_deeply(
+        $server->listeners,
+        [
+            { type => 'tcp',  host => 'localhost',       port        => 0 },
+            { type => 'unix', path => '/tmp/never.sock', socket_mode => oct 600 },
+            { type => 'tcp',  host => '::1',             port        => 80 },
+        ],
+        'what was asked for'
+    );
+    $server = PAGI::Server->new(app => $app, quiet => 1, access_log => undef, port => 0);
+    is_deeply($server->listeners, [ { type => 'tcp', host => '127.0.0.1', port => 0 } ], 'the default address');
+    $loop->add($server);
+    $server->listen->get;
+    isnt($server->listeners->[0]{port}, 0, 'then what it is');
+    $server->shutdown->get;
+    is($server->listeners->[0]{port}, 0, '... and what it was to be');
+    $loop->remove($server);
 };
 
 subtest 'stopping with a request in flight' => sub {

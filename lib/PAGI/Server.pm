@@ -680,6 +680,15 @@ C<body> only, and fails with the others.
 Its Future resolves when the kernel has taken everything that was sent before, or the client is gone. Works in C<sse>
 scopes as well, where the extension is advertised.
 
+=item Processes that an application forks
+
+Programs are run as anywhere: C<system>, backticks, C<open '-|'>, C<< $loop->run_process >>, L<IO::Async::Function>. A child that goes on in Perl
+has no part in the server: its copies of listening sockets, connections and the rest are closed before C<fork> returns there, and
+C<$send>, C<$receive>, C<pagi.connection> and the server's methods die with a message that says so. It ends by C<exit>, C<exec> or
+C<POSIX::_exit>. One that comes back from the application by mistake dies; under L<run|PAGI::Server/run> and L<pagi-server> it ends with
+a message, and without END blocks, which are its parent's to run. A child that wants a loop makes one of its own, as C<< $loop->fork >>
+prepares it to; the application's, with its timers and watches, is its parent's.
+
 =item The end of a request
 
 After the response is complete, and when the client has gone, C<$receive> gives C<http.disconnect>.

@@ -8,7 +8,8 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Carp qw(croak);
+use Carp  qw(croak);
+use POSIX ();
 use parent 'IO::Async::Loop::Epoll';
 
 use constant API_VERSION => '0.76';
@@ -65,6 +66,16 @@ sub unwatch_signal {
     $self->SUPER::unwatch_signal($signal);
     $self->later(sub { undef $kept }) if $kept;
     return;
+}
+
+# The epoll loop blocks the signals that it watches. A child, and the program that it may run, has them as any other process.
+sub fork {
+    my ($self, %params) = @_;
+    my $code = $params{code};
+    return $self->SUPER::fork(%params) if !ref $code || $params{keep_signals};
+    my $watched = POSIX::SigSet->new(map { $self->signame2num($_) } keys %{ $self->{signals} || {} });
+    my $unblock = sub { POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $watched) };
+    return $self->SUPER::fork(%params, code => sub { $unblock->(); $code->() });
 }
 
 # The index of the first timer that is due at that time or later, or later only.
@@ -141,6 +152,11 @@ See L<IO::Async::Loop::Epoll>.
 =head2 unwatch_time
 
 As L<IO::Async::Loop> has them. To unwatch a timer that has fired, or that is not watched any more, does nothing.
+
+=head2 fork
+
+As L<IO::Async::Loop> has it; so do processes and functions that it runs. In the child the signals that the loop watches, and keeps blocked, are
+not blocked, unless C<keep_signals> is given: what it runs can be ended with TERM.
 
 =head2 unwatch_signal
 

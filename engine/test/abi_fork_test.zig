@@ -1,0 +1,150 @@
+//! What is promised to C programs that fork (peregrine.h): a child has none of a worker's descriptors, and every call answers GONE there, while
+//! the parent goes on as if nothing had happened.
+const std = @import("std");
+const abi = @import("abi");
+const c = std.c;
+const Code = abi.types.Code;
+const testing = std.testing;
+
+const request = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+
+const Server = struct {
+    door: *abi.Door,
+    client: c.fd_t,
+
+    fn start() !Server {
+        const config = abi.peregrine_config_new().?;
+        defer abi.peregrine_config_free(config);
+        const door = abi.peregrine_worker_new(config).?;
+        const listener = abi.peregrine_listen(door, "127.0.0.1", 0, 16, 0);
+        try testing.expect(listener >= 0);
+        var text: [64]u8 = undefined;
+        var port: u16 = 0;
+        try testing.expect(abi.peregrine_listener_address(door, listener, &text, text.len, &port) > 0);
+        const client = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
+        try testing.expect(client >= 0);
+        const limit: c.timeval = .{ .sec = 10, .usec = 0 };
+        try testing.expectEqual(0, c.setsockopt(client, c.SOL.SOCKET, c.SO.RCVTIMEO, &limit, @sizeOf(c.timeval)));
+        const address: c.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, port), .addr = std.mem.nativeToBig(u32, 0x7f000001) };
+        try testing.expectEqual(0, c.connect(client, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
+        return .{ .door = door, .client = client };
+    }
+
+    fn stop(server: *const Server) void {
+        abi.peregrine_worker_free(server.door);
+        _ = c.close(server.client);
+    }
+
+    /// The ticket of the client's next request.
+    fn ask(server: *const Server) !abi.types.Ticket {
+        try testing.expectEqual(@as(isize, request.len), c.write(server.client, request, request.len));
+        for (0..100) |_| {
+            var events: [*]const abi.types.Event = undefined;
+            const count = abi.peregrine_poll(server.door, 100, &events);
+            if (count > 0 and events[0].kind == .request) return events[0].ticket;
+        }
+        return error.NoRequest;
+    }
+
+    fn answer(server: *const Server, ticket: abi.types.Ticket) !void {
+        try testing.expectEqual(Code.done, respond(server.door, ticket));
+        var events: [*]const abi.types.Event = undefined;
+        try testing.expect(abi.peregrine_poll(server.door, 0, &events) >= 0);
+        var buffer: [1024]u8 = undefined;
+        const len = c.read(server.client, &buffer, buffer.len);
+        try testing.expect(len > 0);
+        const response = buffer[0..@intCast(len)];
+        try testing.expect(std.mem.startsWith(u8, response, "HTTP/1.1 204 "));
+        try testing.expectEqual(1, std.mem.count(u8, response, "HTTP/1.1"));
+    }
+};
+
+fn respond(door: *abi.Door, ticket: abi.types.Ticket) c_int {
+    const response: abi.types.Response = .{ .size = @sizeOf(abi.types.Response), .status = 204, .flags = abi.types.RespondFlag.end };
+    return abi.peregrine_respond(door, ticket, @ptrCast(&response));
+}
+
+/// Sockets among the descriptors of this process, except one.
+fn socketsBeside(other: c.fd_t) usize {
+    var count: usize = 0;
+    for (3..1024) |number| {
+        const fd: c.fd_t = @intCast(number);
+        var kind: c_int = 0;
+        var len: c.socklen_t = @sizeOf(c_int);
+        if (fd != other and c.getsockopt(fd, c.SOL.SOCKET, c.SO.TYPE, &kind, &len) == 0) count += 1;
+    }
+    return count;
+}
+
+/// The status of a child that runs a function, which returns the number of the first thing that was wrong, or 0.
+fn inChild(context: anytype, comptime run: fn (@TypeOf(context)) u8) !u8 {
+    const pid = c.fork();
+    try testing.expect(pid >= 0);
+    if (pid == 0) c._exit(run(context));
+    var status: c_int = 0;
+    try testing.expectEqual(pid, c.waitpid(pid, &status, 0));
+    try testing.expectEqual(0, status & 0x7f);
+    return @intCast(status >> 8 & 0xff);
+}
+
+test "a child has nothing of a worker, and its parent goes on" {
+    const before = socketsBeside(-1);
+    const server: Server = try .start();
+    defer server.stop();
+    const ticket = try server.ask();
+    const Context = struct { server: *const Server, ticket: abi.types.Ticket, sockets: usize };
+    const context: Context = .{ .server = &server, .ticket = ticket, .sockets = before };
+    try testing.expectEqual(0, try inChild(context, struct {
+        fn run(given: Context) u8 {
+            const door = given.server.door;
+            if (socketsBeside(given.server.client) != given.sockets) return 1;
+            if (abi.peregrine_forks() != 1) return 2;
+            var events: [*]const abi.types.Event = undefined;
+            if (abi.peregrine_poll(door, 0, &events) != Code.gone) return 3;
+            if (respond(door, given.ticket) != Code.gone) return 4;
+            if (abi.peregrine_abort(door, given.ticket) != Code.gone) return 5;
+            if (abi.peregrine_set_user(door, given.ticket, null) != Code.gone) return 6;
+            if (abi.peregrine_buffered(door, given.ticket) != 0) return 7;
+            if (abi.peregrine_listen(door, "127.0.0.1", 0, 16, 0) != Code.gone) return 8;
+            if (abi.peregrine_fd(door) != Code.gone) return 9;
+            abi.peregrine_wake(door);
+            abi.peregrine_drain(door);
+            abi.peregrine_cut(door);
+            abi.peregrine_access_log_reopen(door);
+            abi.peregrine_worker_free(door);
+            // It may serve by itself.
+            const own = Server.start() catch return 10;
+            own.answer(own.ask() catch return 11) catch return 12;
+            own.stop();
+            return if (socketsBeside(given.server.client) == given.sockets) 0 else 13;
+        }
+    }.run));
+    try testing.expectEqual(0, abi.peregrine_forks());
+    try server.answer(ticket);
+    try server.answer(try server.ask());
+}
+
+test "a hidden descriptor is one of /dev/null in a child" {
+    const server: Server = try .start();
+    defer server.stop();
+    const Pair = struct { hidden: c.fd_t, shown: c.fd_t };
+    const pair: Pair = .{ .hidden = c.dup(server.client), .shown = c.dup(server.client) };
+    defer for ([_]c.fd_t{ pair.hidden, pair.shown }) |fd| {
+        _ = c.close(fd);
+    };
+    abi.peregrine_hide_from_forks(pair.hidden, 1);
+    abi.peregrine_hide_from_forks(pair.shown, 1);
+    abi.peregrine_hide_from_forks(pair.shown, 0);
+    abi.peregrine_hide_from_forks(-1, 1);
+    defer abi.peregrine_hide_from_forks(pair.hidden, 0);
+    try testing.expectEqual(0, try inChild(pair, struct {
+        fn run(given: Pair) u8 {
+            var byte: [1]u8 = undefined;
+            if (c.read(given.hidden, &byte, 1) != 0) return 1;
+            if (c.fcntl(given.hidden, c.F.GETFD) != c.FD_CLOEXEC) return 2;
+            var kind: c_int = 0;
+            var len: c.socklen_t = @sizeOf(c_int);
+            return if (c.getsockopt(given.shown, c.SOL.SOCKET, c.SO.TYPE, &kind, &len) == 0) 0 else 3;
+        }
+    }.run));
+}
