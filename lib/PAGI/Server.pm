@@ -1188,7 +1188,7 @@ the server is started again:
 
     [Service]
     User=app
-    ExecStart=/usr/bin/pagi-server -E production /srv/app/app.pl
+    ExecStart=/usr/local/bin/pagi-server -E production /srv/app/app.pl
 
 =head1 ACCESS LOG
 
