@@ -193,8 +193,13 @@ subtest 'the banner' => sub {
     like($details, qr/\bloop: \w+/,      '... the loop');
     like(
         $details,
-        qr/\bhttp2: off, tls: \w+, ktls: [\w ]+, future_xs: \w+, sendfile: \w+, access_log: off, Peregrine [\d.]+, Perl 5\.\d+/,
+        qr/\bhttp2: off, tls: \w+, ktls: [\w ]+, future_xs: \w+, sendfile: \w+, access_log: off, PAGI::Server /,
         '... and what is on'
+    );
+    like(
+        $details,
+        qr/, PAGI::Server [\d.]+, Peregrine [\d.]+, (?:OpenSSL [\d.]+|no OpenSSL), Perl 5\.\d+/,
+        '... and versions'
     );
     is($server->stop, 0, 'the server ends well');
 };
