@@ -3,6 +3,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use File::Temp ();
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
@@ -49,6 +50,17 @@ my %handlers = (
         await $send->({ type => 'http.response.start', status => 200, trailers => 1 });
         await body($send, 'body');
         return;
+    },
+    '/shrinks' => async sub {
+        my (undef, undef, $send) = @_;
+        my $file = File::Temp->new;
+        truncate $file, 50_000_000;
+        await start($send);
+        my $sent = $send->({ type => 'http.response.body', file => "$file" });
+        await later();
+        truncate $file, 0;
+        print STDERR "the file has shrunk\n";
+        await $sent;
     },
     '/no-future'      => sub { return 42 },
     '/no-future-done' => sub { start($_[2]); body($_[2], 'whole'); return },
@@ -161,6 +173,21 @@ subtest 'the client left first' => sub {
     get($port, '/fine');
     my $after = () = $server->log =~ /application (?:died|ended)/g;
     is($after, $before, 'neither is logged as an error');
+};
+
+# Where the end of the connection is the end of the response, it must not come for one that is not complete.
+subtest 'in the middle of a response that ends with its connection' => sub {
+    my $old = sub { return TestClient->new($port, receive_buffer => 65_536)->send("GET $_[0] HTTP/1.0\r\n\r\n") };
+    for my $path (qw(/started /incomplete /shrinks)) {
+        my $client = $old->($path);
+        ok($server->wait_for_log(qr/^the file has shrunk$/m), 'a file is no longer as long as its response')
+            if $path eq '/shrinks';
+        $client->rest;
+        ok($client->was_reset, "$path: the client can tell that it is not complete");
+    }
+    my $client = $old->('/fine');
+    like($client->rest, qr/fine\z/, '... and when it is,');
+    ok(!$client->was_reset, '... that too');
 };
 
 subtest 'a Future that nobody will settle' => sub {

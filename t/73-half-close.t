@@ -290,6 +290,19 @@ subtest 'the end is behind a body that is not read' => sub {
     is_deeply(seen('cut-short'), \@left, '... and comes to no other end');
 };
 
+subtest 'a request that the end cuts short' => sub {
+    my $half   = "POST /receive?x HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf";
+    my $client = request('GET /later?x')->send($half)->half_close;
+    is(body_of($client), 'later', 'those before it are answered');
+    is($client->rest,    '',      '... and it is not');
+    $client = request('GET /later?x')->send('GET /half-a-hea')->half_close;
+    is(body_of($client), 'later', 'the same with half a head');
+    $client = TestClient->new($port)->send($half =~ s/receive/at-once/r)->half_close;
+    is(body_of($client), 'at once', 'an application that does not care answers it');
+    is($client->rest,    '',        '... then the connection is closed');
+    ok(!$client->was_reset, '... in order');
+};
+
 subtest 'bodies of every kind' => sub {
     my $client = request('GET /stream?x', receive_buffer => 65_536)->half_close;
     is(length body_of($client),                     $pieces * length($piece) + 3, 'a streamed body arrives');

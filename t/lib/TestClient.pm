@@ -5,7 +5,7 @@ package TestClient;
 use strict;
 use warnings;
 
-use Errno          qw(EWOULDBLOCK);
+use Errno          qw(ECONNRESET EWOULDBLOCK);
 use Exporter       qw(import);
 use IO::Select     ();
 use IO::Socket::IP ();
@@ -70,7 +70,8 @@ sub _fill {
     return 0 if !$pending && !IO::Select->new($self->{socket})->can_read($left);
     my $read = sysread $self->{socket}, $self->{buffer}, 65_536, length $self->{buffer};
     return $self->_fill($end) if !defined $read && $! == EWOULDBLOCK;
-    $self->{ended} = 1        if !$read;
+    $self->{was_reset} = 1    if !defined $read && $! == ECONNRESET;
+    $self->{ended}     = 1    if !$read;
     return $read ? 1 : 0;
 }
 
@@ -97,6 +98,9 @@ sub rest {
     1 while $self->_fill($end);
     return $self->{ended} ? substr $self->{buffer}, 0, length $self->{buffer}, '' : undef;
 }
+
+# Whether the connection ended with a reset: then what was read before is not all.
+sub was_reset { return $_[0]{was_reset} }
 
 # Whatever arrives within some seconds.
 sub some {

@@ -136,6 +136,11 @@ pub const Connection = struct {
         return tunnel.wire.isEmpty();
     }
 
+    /// Would closing it now leave the peer with a part of something?
+    pub fn owesOutput(connection: *const Connection) bool {
+        return connection.session.responseOpen() or !connection.isFlushed();
+    }
+
     /// May bytes of this connection be parsed now?
     pub fn wantsInput(connection: *const Connection) bool {
         return switch (connection.phase) {

@@ -338,6 +338,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const unseal = secure.unseal;
         pub const receiveHandshake = shaking.receive;
         pub const flushSecure = secure.flush;
+        pub const closeSocket = output.closeSocket;
         pub const sayGoodbye = secure.sayGoodbye;
         pub const refreshCertificates = secure.refresh;
         pub const noteHandshake = live.noteHandshake;
@@ -524,8 +525,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 _ = secure.sayGoodbye(w, peer, tunnel);
             };
             connection.phase = .closed;
-            if (peer.socket != .none) w.io.close(peer.socket);
-            peer.socket = .none;
+            w.closeSocket(peer);
             // Its bytes are being parsed further up the stack: pump releases it.
             if (w.pumping != peer) w.release(peer);
         }
@@ -537,7 +537,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .exchange => |exchange| w.forget(exchange),
                 else => {},
             }
-            if (peer.socket != .none) w.io.close(peer.socket);
+            w.closeSocket(peer);
             w.wheel.remove(&peer.timer);
             connection.input.deinit(&w.pool);
             w.dropOutput(&connection.outbox);

@@ -267,6 +267,15 @@ pub const Session = struct {
         return s.output == .ended;
     }
 
+    /// What was written is a part of a response, and the client waits for the rest or for the end.
+    pub fn responseOpen(s: *const Session) bool {
+        return switch (s.output) {
+            .counted => |left| left > 0,
+            .held, .chunked, .until_close => true,
+            .unstarted, .discarded, .tunnel, .ended => false,
+        };
+    }
+
     /// Writes the response's head; the result is the number of bytes. `out` holds at least startSize(fields) + lines.text.len bytes.
     /// After an error nothing has changed but `bad_field`, and `out` holds rubbish.
     pub fn start(s: *Session, r: Response, out: []u8) StartError!usize {

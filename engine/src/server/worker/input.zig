@@ -202,9 +202,23 @@ pub fn Input(comptime W: type) type {
             if (w.flush(peer)) w.settle(peer);
         }
 
-        /// More bytes are needed than there are: nothing to wait for if the peer's end was read.
+        /// More bytes are needed than there are. If the peer's end was read, it has left a request unfinished, or nothing to throw away.
         pub fn cutShort(w: *W, peer: *Peer) void {
-            if (peer.connection.sending == .ended) w.fail(peer, .client_closed);
+            if (peer.connection.sending == .ended) breakOff(w, peer);
+        }
+
+        /// The peer will not send what is missing. Answers to requests before that still go out.
+        fn breakOff(w: *W, peer: *Peer) void {
+            switch (peer.connection.phase) {
+                .exchange => |exchange| {
+                    // Nobody misses it, and the response is on its way.
+                    if (exchange.ended) return;
+                    if (peer.connection.session.responseStarted()) return w.fail(peer, .client_closed);
+                    w.endExchange(exchange, .client_closed);
+                },
+                else => {},
+            }
+            bidFarewell(w, peer);
         }
 
         /// The peer's end is known, and what came before it was parsed as far as it is welcome. Whoever answers is told; a request that came
@@ -241,15 +255,17 @@ pub fn Input(comptime W: type) type {
             if (connection.sending == .ended) return;
             connection.sending = .ended;
             switch (connection.phase) {
-                .proxy_header, .handshake, .head, .draining, .lingering => w.close(peer),
+                .proxy_header, .handshake, .lingering => w.close(peer),
+                .head, .draining => breakOff(w, peer),
                 .idle, .farewell => w.settle(peer),
                 .exchange => |exchange| {
                     // Its last word was read, and its answer comes with the next round.
                     if (exchange.openWebSocket()) |websocket| if (websocket.ending != null) return;
                     const all_read = connection.input.isEmpty();
                     const awaits_accept = exchange.websocket != null and exchange.openWebSocket() == null;
+                    const lacks_input = all_read and !exchange.inputComplete() and !exchange.ended;
                     // A WebSocket, asked for or open, needs both directions, and half a request is none.
-                    if (awaits_accept or (all_read and !exchange.inputComplete())) return w.fail(peer, .client_closed);
+                    if (awaits_accept or lacks_input) return breakOff(w, peer);
                     // What is there may be all that is missing: the next look at it tells.
                     if (!all_read and connection.wantsInput()) w.cork(peer);
                     noteHalfClose(w, peer, all_read);

@@ -140,6 +140,14 @@ pub fn Output(comptime W: type) type {
             w.fail(peer, reason);
         }
 
+        /// Closes the socket of a connection: with a reset if its peer might take a part of a response for the whole, as it would where the
+        /// end of the connection is the end of the response.
+        pub fn closeSocket(w: *W, peer: *Peer) void {
+            if (peer.socket == .none) return;
+            if (peer.connection.owesOutput()) w.io.reset(peer.socket) else w.io.close(peer.socket);
+            peer.socket = .none;
+        }
+
         /// The connection of an exchange.
         pub fn peerOfExchange(exchange: *Exchange) *Peer {
             return @fieldParentPtr("connection", exchange.connection);
@@ -384,7 +392,10 @@ pub fn Output(comptime W: type) type {
                     if (w.sayGoodbye(peer, tunnel)) return w.close(peer);
                     connection.phase = .farewell;
                 },
-                .head => if (connection.sending == .ended) return w.close(peer),
+                .head => if (connection.sending == .ended) {
+                    connection.phase = .farewell;
+                    return w.settle(peer);
+                },
                 .proxy_header, .handshake, .draining, .lingering => {},
             }
             w.arm(peer);
