@@ -17,6 +17,9 @@
 //!     pub fn handleAbort(self, request: *Request, reason: Reason) void
 //!         The client went before the response was complete. The last call for this request.
 //!
+//! The first three may return `!void` as well. An error is logged, and the client gets a 500; once the response has started it is cut, so
+//! that the client can tell that it is not complete.
+//!
 //! The hooks of WebSockets are in ws.zig.
 //!
 //! Refuses to know: how a worker calls them (native.zig, native_ws.zig).
@@ -35,6 +38,8 @@ const Hook = struct {
     required: bool = false,
     /// The first of the parameters may be the number of the WebSocket instead.
     by_number: bool = false,
+    /// It may return an error.
+    fallible: bool = false,
 };
 
 const hooks = [_]Hook{
@@ -43,22 +48,42 @@ const hooks = [_]Hook{
         .parameters = &.{ *Request, *Response },
         .text = "request: *per.Request, response: *per.Response",
         .required = true,
+        .fallible = true,
     },
     .{
         .name = "handleBody",
         .parameters = &.{ *Request, *Response, []const u8, bool },
         .text = "request: *per.Request, response: *per.Response, piece: []const u8, last: bool",
+        .fallible = true,
     },
-    .{ .name = "handleDrain", .parameters = &.{ *Request, *Response }, .text = "request: *per.Request, response: *per.Response" },
+    .{
+        .name = "handleDrain",
+        .parameters = &.{ *Request, *Response },
+        .text = "request: *per.Request, response: *per.Response",
+        .fallible = true,
+    },
     .{ .name = "handleAbort", .parameters = &.{ *Request, Reason }, .text = "request: *per.Request, reason: per.Reason" },
-    .{ .name = "handleWSConn", .parameters = &.{*ws.WebSocket}, .text = "socket: *per.ws.WebSocket", .by_number = true },
+    .{
+        .name = "handleWSConn",
+        .parameters = &.{*ws.WebSocket},
+        .text = "socket: *per.ws.WebSocket",
+        .by_number = true,
+        .fallible = true,
+    },
     .{
         .name = "handleWSFrame",
         .parameters = &.{ *ws.WebSocket, *ws.Frame },
         .text = "socket: *per.ws.WebSocket, frame: *per.ws.Frame",
         .by_number = true,
+        .fallible = true,
     },
-    .{ .name = "handleWSDrain", .parameters = &.{*ws.WebSocket}, .text = "socket: *per.ws.WebSocket", .by_number = true },
+    .{
+        .name = "handleWSDrain",
+        .parameters = &.{*ws.WebSocket},
+        .text = "socket: *per.ws.WebSocket",
+        .by_number = true,
+        .fallible = true,
+    },
     .{ .name = "handleWSDisconn", .parameters = &.{*ws.WebSocket}, .text = "socket: *per.ws.WebSocket", .by_number = true },
 };
 
@@ -94,11 +119,12 @@ pub fn fault(comptime Handler: type) ?[]const u8 {
 
 fn hookFault(comptime Handler: type, comptime hook: Hook) ?[]const u8 {
     const name = @typeName(Handler);
-    const signature = "`pub fn " ++ hook.name ++ "(self: *" ++ name ++ (if (hook.text.len > 0) ", " ++ hook.text else "") ++ ") void`";
+    const parameters = "self: *" ++ name ++ (if (hook.text.len > 0) ", " ++ hook.text else "");
+    const signature = "`pub fn " ++ hook.name ++ "(" ++ parameters ++ ") void`" ++ if (hook.fallible) " (or `!void`)" else "";
     if (!@hasDecl(Handler, hook.name)) return if (hook.required) name ++ " needs " ++ signature else null;
     const Found = @TypeOf(@field(Handler, hook.name));
-    if (isFunction(Found, Handler, hook.parameters)) return null;
-    if (hook.by_number and isFunction(Found, Handler, &[_]type{ws.Id} ++ hook.parameters[1..])) return null;
+    if (isFunction(Found, Handler, hook.parameters, hook.fallible)) return null;
+    if (hook.by_number and isFunction(Found, Handler, &[_]type{ws.Id} ++ hook.parameters[1..], hook.fallible)) return null;
     return name ++ "." ++ hook.name ++ " has to be " ++ signature ++ ", not " ++ @typeName(Found);
 }
 
@@ -107,18 +133,32 @@ pub fn takesNumber(comptime Function: type) bool {
     return @typeInfo(Function).@"fn".param_types[1] == ws.Id;
 }
 
-fn isFunction(comptime Found: type, comptime Handler: type, comptime parameters: []const type) bool {
+fn isFunction(comptime Found: type, comptime Handler: type, comptime parameters: []const type, fallible: bool) bool {
     const info = switch (@typeInfo(Found)) {
         .@"fn" => |info| info,
         else => return false,
     };
-    if (info.return_type != void or info.param_types.len != parameters.len + 1) return false;
+    const returns_nothing = info.return_type == void or (fallible and isErrorOrVoid(info.return_type.?));
+    if (!returns_nothing or info.param_types.len != parameters.len + 1) return false;
     // `anytype` has no type yet; it fits whatever is passed.
     if (info.param_types[0]) |Self| if (Self != *Handler and Self != *const Handler) return false;
     for (info.param_types[1..], parameters) |given, wanted| if (given) |Given| {
         if (Given != wanted and !isConstOf(Given, wanted)) return false;
     };
     return true;
+}
+
+fn isErrorOrVoid(comptime Returned: type) bool {
+    return switch (@typeInfo(Returned)) {
+        .error_union => |result| result.payload == void,
+        else => false,
+    };
+}
+
+/// What went wrong in a hook that has returned; null if nothing did, or nothing can.
+pub inline fn failure(returned: anytype) ?anyerror {
+    if (@TypeOf(returned) == void) return null;
+    return if (returned) |_| null else |err| err;
 }
 
 /// `*const T` takes a `*T`.
@@ -174,17 +214,17 @@ fn expectFault(comptime Handler: type, comptime part: []const u8) !void {
     }
 }
 
-test "a complete handler has no fault, and may take self as const" {
+test "a complete handler has no fault, may take self as const and return errors" {
     const Complete = struct {
         const Self = @This();
         pub const init = Plain(Self).init;
         pub const deinit = Plain(Self).deinit;
         pub fn handleRequest(_: *const Self, _: *const Request, _: *Response) void {}
-        pub fn handleBody(_: *Self, _: *Request, _: *Response, _: []const u8, _: bool) void {}
-        pub fn handleDrain(_: *Self, _: *Request, _: *Response) void {}
+        pub fn handleBody(_: *Self, _: *Request, _: *Response, _: []const u8, _: bool) error{Full}!void {}
+        pub fn handleDrain(_: *Self, _: *Request, _: *Response) anyerror!void {}
         pub fn handleAbort(_: *Self, _: *Request, _: Reason) void {}
         pub fn handleWSConn(_: *Self, _: std.posix.socket_t) void {}
-        pub fn handleWSFrame(_: *Self, _: *ws.WebSocket, _: *ws.Frame) void {}
+        pub fn handleWSFrame(_: *Self, _: *ws.WebSocket, _: *ws.Frame) !void {}
         pub fn handleWSDrain(_: *Self, _: std.posix.socket_t) void {}
         pub fn handleWSDisconn(_: *Self, _: *ws.WebSocket) void {}
         // No functions, so nobody takes them for hooks.
@@ -215,9 +255,20 @@ test "what is missing or misspelled is named, with what to write" {
         const Self = @This();
         pub const init = Plain(Self).init;
         pub const deinit = Plain(Self).deinit;
-        pub fn handleRequest(_: *Self, _: *Request, _: *Response) !void {}
+        pub fn handleRequest(_: *Self, _: *Request, _: *Response) u32 {
+            return 0;
+        }
     };
     try expectFault(Shape, "has to be `pub fn handleRequest(self: *");
+    try expectFault(Shape, "void` (or `!void`), not fn (");
+    const Fails = struct {
+        const Self = @This();
+        pub const init = Plain(Self).init;
+        pub const deinit = Plain(Self).deinit;
+        pub const handleRequest = Plain(Self).handleRequest;
+        pub fn handleAbort(_: *Self, _: *Request, _: Reason) !void {}
+    };
+    try expectFault(Fails, "reason: per.Reason) void`, not");
     const Deaf = struct {
         const Self = @This();
         pub const init = Plain(Self).init;

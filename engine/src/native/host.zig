@@ -28,6 +28,7 @@ const WebSocketClose = @import("server").WebSocket.Close;
 const WebSocketKind = @import("server").WebSocket.Kind;
 
 const log = std.log.scoped(.peregrine);
+const complain = @import("complain.zig").complain;
 
 /// The host of a worker whose requests a Zig handler answers. Its calls are described in worker.zig.
 pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
@@ -155,8 +156,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .detached => host.unpark(call),
                 .waiting => if (refills) {
                     call.custody = .handler;
-                    host.handler.handleDrain(&call.request, &call.response);
-                    host.settle(call);
+                    host.returned(call, "handleDrain", host.handler.handleDrain(&call.request, &call.response));
                 },
                 .server, .handler, .orphaned => {},
             }
@@ -206,7 +206,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         /// Goes to std.log.
         pub fn notice(_: *Self, _: *Worker, level: Level, text: []const u8) void {
             switch (level) {
-                .err => log.err("{s}", .{text}),
+                .err => complain("{s}", .{text}),
                 .warn => log.warn("{s}", .{text}),
                 .info => log.info("{s}", .{text}),
                 .debug => log.debug("{s}", .{text}),
@@ -217,8 +217,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
 
         fn introduce(host: *Self, call: *Call) void {
             call.custody = .handler;
-            host.handler.handleRequest(&call.request, &call.response);
-            host.settle(call);
+            host.returned(call, "handleRequest", host.handler.handleRequest(&call.request, &call.response));
         }
 
         fn piece(host: *Self, call: *Call, bytes: []const u8, last: bool) void {
@@ -226,8 +225,40 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             // A detached answer has no use for the body, and nobody to give it to.
             if (call.custody == .detached) return;
             call.custody = .handler;
-            host.handler.handleBody(&call.request, &call.response, bytes, last);
+            host.returned(call, "handleBody", host.handler.handleBody(&call.request, &call.response, bytes, last));
+        }
+
+        /// A hook has returned, maybe with an error.
+        inline fn returned(host: *Self, call: *Call, comptime hook: []const u8, result: anytype) void {
+            if (contract.failure(result)) |err| host.failed(call, hook, err);
             host.settle(call);
+        }
+
+        const logged_path_bytes_max = 200;
+
+        /// What the hook prepared is not sent. Once it is on its way the client has to see that it is not complete.
+        noinline fn failed(host: *Self, call: *Call, hook: []const u8, err: anyerror) void {
+            const response = &call.response;
+            const stage = switch (response.state) {
+                .collecting => "before the response started",
+                .streaming, .blocked => "in the middle of the response",
+                .ended => "after the response",
+                .lost => "after the client had gone",
+            };
+            const head = call.request.head;
+            const path = call.request.getPath();
+            complain("{s} {s}: {s} returned error.{t} {s}", .{
+                head.method_text.of(head.text), path[0..@min(path.len, logged_path_bytes_max)], hook, err, stage,
+            });
+            switch (response.state) {
+                .collecting => host.replace(call, .internal_server_error),
+                .streaming, .blocked => host.cut(call),
+                .ended, .lost => return,
+            }
+            // Nobody may answer it any more, detached or not.
+            if (call.custody == .detached) call.custody = .handler;
+            response.upgrade = null;
+            response.state = .ended;
         }
 
         /// A hook has returned: sends what it left to be sent, or leaves the call waiting.
@@ -243,7 +274,12 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             switch (call.response.state) {
                 .lost => unreachable, // orphaned
                 .ended => host.release(call),
-                .collecting => if (more_input) host.wait(call) else host.answer(call),
+                .collecting => if (more_input)
+                    host.wait(call)
+                else if (call.response.lacks_piece)
+                    host.refuse(call, .internal_server_error)
+                else
+                    host.answer(call),
                 .streaming => if (more_input) host.wait(call) else host.close(call),
                 .blocked => if (more_input or refills) host.wait(call) else host.close(call),
             }
@@ -268,8 +304,13 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
 
         fn wait(host: *Self, call: *Call) void {
             call.custody = .waiting;
-            if (call.intake == .complete) return;
-            host.worker.read(call.exchange.?) catch host.refuse(call, .service_unavailable);
+            host.prepareWait(call) catch host.refuse(call, .service_unavailable);
+        }
+
+        fn prepareWait(host: *Self, call: *Call) error{OutOfMemory}!void {
+            // The hooks to come may read the request.
+            try call.keepHead();
+            if (call.intake != .complete) try host.worker.read(call.exchange.?);
         }
 
         /// The client is gone: the last word.
@@ -321,10 +362,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             } else {
                 _ = try host.worker.start(call.exchange.?, start);
                 // From here on a failure can only cut the connection.
-                host.finish(call, .body) catch if (call.exchange) |exchange| {
-                    call.exchange = null;
-                    host.worker.abort(exchange);
-                };
+                host.finish(call, .body) catch host.cut(call);
             }
         }
 
@@ -363,10 +401,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .lines = &lines,
                 .body = text,
                 .end = true,
-            } }) catch if (call.exchange) |exchange| {
-                call.exchange = null;
-                host.worker.abort(exchange);
-            };
+            } }) catch host.cut(call);
         }
 
         /// Ends a call that the handler has not answered, or not to the end.
@@ -377,19 +412,31 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
 
         /// Ends a streamed response that the handler left open.
         fn close(host: *Self, call: *Call) void {
-            host.finish(call, .{ .bytes = "" }) catch |err| {
+            const result = if (call.response.lacks_piece) error.PieceNotTaken else host.finish(call, .{ .bytes = "" });
+            result catch |err| {
                 log.warn("response cut: {t}", .{err});
-                if (call.exchange) |exchange| {
-                    call.exchange = null;
-                    host.worker.abort(exchange);
-                }
+                host.cut(call);
             };
             host.release(call);
         }
 
+        /// Ends an exchange so that the client can tell that what it has is not complete.
+        fn cut(host: *Self, call: *Call) void {
+            const exchange = call.exchange orelse return;
+            call.exchange = null;
+            exchange.user = null;
+            host.worker.abort(exchange);
+        }
+
         // ---- What a response asks for
 
-        const link: response_file.Link = .{ .send = send, .inform = inform, .detach = detach, .offersWebSocket = offersWebSocket };
+        const link: response_file.Link = .{
+            .send = send,
+            .inform = inform,
+            .abort = abort,
+            .detach = detach,
+            .offersWebSocket = offersWebSocket,
+        };
 
         fn callOf(response: *Response) *Call {
             return @fieldParentPtr("response", response);
@@ -402,26 +449,23 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         fn send(response: *Response, bytes: []const u8, last: bool) SendError!Flow {
             const call = callOf(response);
             const host = hostOf(call);
-            if (call.custody == .detached) return error.Closed;
-            switch (response.state) {
-                .ended, .lost => return error.Closed,
-                .collecting => {
-                    if (last and bytes.len == 0) {
-                        try host.sendWhole(call);
-                        response.state = if (call.custody == .orphaned) .lost else .ended;
-                        return .ready;
-                    }
-                    try host.begin(call);
-                },
-                .streaming, .blocked => {},
+            if (call.custody == .detached or response.state == .ended or response.state == .lost) return error.Closed;
+            if (response.state == .collecting and last and bytes.len == 0) {
+                try host.sendWhole(call);
+                response.state = if (call.custody == .orphaned) .lost else .ended;
+                return .ready;
             }
+            response.lacks_piece = !last; // until it is taken
+            if (response.state == .collecting) try host.begin(call);
             const exchange = call.exchange orelse return error.Closed;
             if (last) {
                 try host.finish(call, .{ .bytes = bytes });
                 return .ready;
             }
             if (bytes.len > host.response_bytes_max -| host.worker.buffered(exchange)) return error.ResponseBodyBufferTooSmall;
-            return host.noteFlow(call, try host.worker.write(exchange, bytes, false));
+            const outcome = try host.worker.write(exchange, bytes, false);
+            response.lacks_piece = false;
+            return host.noteFlow(call, outcome);
         }
 
         /// Sends status, headers and the body that was collected as the beginning of a stream.
@@ -460,6 +504,13 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                     return .wait;
                 },
             }
+        }
+
+        fn abort(response: *Response) void {
+            const call = callOf(response);
+            if (call.custody == .detached or response.state == .ended or response.state == .lost) return;
+            hostOf(call).cut(call);
+            response.state = .ended;
         }
 
         fn inform(response: *Response, status: u16, fields: []const Field) SendError!void {
@@ -527,10 +578,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             host.applyReply(call, &mail.content.reply) catch |err| {
                 if (mail.content.reply.kind != .drop) log.warn("detached response not sent: {t}", .{err});
                 if (!begun) return host.refuse(call, .internal_server_error);
-                if (call.exchange) |exchange| {
-                    call.exchange = null;
-                    host.worker.abort(exchange);
-                }
+                host.cut(call);
                 return host.release(call);
             };
             switch (call.custody) {

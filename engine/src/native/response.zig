@@ -97,6 +97,7 @@ pub const Link = struct {
     /// Sends what was collected if that has not happened, then `bytes`; with `last` the response is complete.
     send: *const fn (*Response, bytes: []const u8, last: bool) SendError!Flow,
     inform: *const fn (*Response, status: u16, fields: []const Field) SendError!void,
+    abort: *const fn (*Response) void,
     detach: *const fn (*Response) error{ OutOfMemory, Closed }!Detached,
     offersWebSocket: *const fn (*const Response) bool,
 };
@@ -107,6 +108,8 @@ pub const Response = struct {
     status: Status,
     state: State,
     body: Body,
+    /// The last piece that was written was not taken: what the client has is not all that the handler meant to send.
+    lacks_piece: bool,
     /// The request becomes a WebSocket when the handler returns; see ws.zig.
     upgrade: ?Upgrade,
     /// The headers; their text lies in the arena.
@@ -254,7 +257,8 @@ pub const Response = struct {
 
     /// Sends a piece of the body, and before the first one status, headers and the body so far. Without a Content-Length of the
     /// handler's the length is open (chunked). The bytes are copied. After `.wait` it is best to stop until `handleDrain`.
-    /// A response that is neither ended nor waiting nor detached when the handler returns is ended by the server.
+    /// A response that is neither ended nor waiting nor detached when the handler returns is ended by the server, or cut if its last piece
+    /// was not taken.
     pub fn write(response: *Response, bytes: []const u8) SendError!Flow {
         return response.link.send(response, bytes, false);
     }
@@ -262,6 +266,13 @@ pub const Response = struct {
     /// Ends a streamed response; one that was not started is sent whole.
     pub fn end(response: *Response) SendError!void {
         _ = try response.link.send(response, "", true);
+    }
+
+    /// Cuts the response: nothing more is sent, and the connection is closed so that the client can tell that what it has is not complete.
+    /// For what goes wrong once the response has started, when it is too late for another status. Does nothing when the response is complete.
+    /// A hook that returns an error does the same. Who has detached the response calls `Detached.drop`.
+    pub fn abort(response: *Response) void {
+        response.link.abort(response);
     }
 
     /// Sends an informational response now, for example 103 with Link headers; HTTP/1.0 clients get none. Not 101.
@@ -283,6 +294,7 @@ pub const Response = struct {
         response.status = .ok;
         response.state = .collecting;
         response.body = .none;
+        response.lacks_piece = false;
         response.upgrade = null;
         response.lines = .{};
         response.count = 0;

@@ -18,8 +18,7 @@ const ServerConfig = @import("settings.zig").ServerConfig;
 const Worker = engine.Worker;
 
 const log = std.log.scoped(.peregrine);
-/// Of a server that is not created. The test runner takes an error in the log for a failed test, and tests may well expect one of these.
-const complain = if (builtin.is_test) log.warn else log.err;
+const complain = @import("complain.zig").complain;
 
 /// A server over one io: `ServerOn(io.Sim, Handler)` is for tests without sockets, see simulation.zig.
 pub fn ServerOn(comptime Io: type, comptime Handler: type) type {

@@ -14,6 +14,7 @@ const Message = @import("server").Message;
 const Slab = @import("server").Slab;
 
 const log = std.log.scoped(.peregrine);
+const complain = @import("complain.zig").complain;
 
 /// Times and sizes that all WebSockets of a server have.
 pub const Options = struct {
@@ -146,7 +147,9 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             const function = @field(Handler, @tagName(hook));
             const by_number = comptime contract.takesNumber(@TypeOf(function));
             const name = if (by_number) entry.socket.id else &entry.socket;
-            @call(.auto, function, .{ self.handler, name } ++ arguments);
+            const err = contract.failure(@call(.auto, function, .{ self.handler, name } ++ arguments)) orelse return;
+            complain("{s} returned error.{t}: the WebSocket is closed", .{ @tagName(hook), err });
+            entry.socket.close(websocket.code_internal_error, "") catch {}; // it is closing already, or gone
         }
 
         fn call(self: *Self, entry: *Entry, comptime hook: Hook, arguments: anytype) void {

@@ -51,6 +51,7 @@ pub const WebSocket = struct {
     pub const SendError = websocket.SendError;
     pub const CloseError = websocket.CloseError;
     pub const code_abnormal = websocket.code_abnormal;
+    pub const code_internal_error = websocket.code_internal_error;
 };
 
 pub const AccessLog = access_log.AccessLog;

@@ -25,6 +25,9 @@ pub const code_abnormal = 1006;
 /// Stands for "the server stops" (RFC 6455 section 7.4.1).
 pub const code_going_away = 1001;
 
+/// The server has failed (RFC 6455 section 7.4.1).
+pub const code_internal_error = 1011;
+
 /// Why a message is not sent. Nothing was queued.
 pub const SendError = error{ OutOfMemory, NotUtf8, NotOpen };
 /// Why a close frame is not sent.

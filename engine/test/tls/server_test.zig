@@ -11,7 +11,7 @@ const gpa = testing.allocator;
 
 const seeds = 20;
 
-/// `/size/N`: N bytes; `/file/N`: the same from a file; everything else: what was asked and how it came.
+/// `/size/N`: N bytes; `/file/N`: the same from a file; `/cut`: half a response; everything else: what was asked and how it came.
 const Handler = struct {
     fd: i32,
     aborted: usize = 0,
@@ -43,6 +43,9 @@ const Handler = struct {
             const bytes = try pattern(size);
             defer gpa.free(bytes);
             _ = try response.setBody(bytes);
+        } else if (std.mem.eql(u8, kind, "cut")) {
+            _ = try response.write("some");
+            response.abort();
         } else if (std.mem.eql(u8, kind, "file")) {
             try response.setFile(.{ .fd = self.fd, .len = size, .ownership = .borrowed });
         } else {
@@ -210,6 +213,18 @@ test "a client's close_notify half-closes: its last request is answered, then th
         try testing.expect(std.mem.startsWith(u8, client.plaintext.items, "HTTP/1.1 200 OK\r\n"));
         try testing.expectEqual(.closed, client.event);
         try testing.expectEqual(0, scene.simulation.worker().statistics().connections);
+    }
+}
+
+test "a response that is cut ends without a close_notify" {
+    for (0..seeds) |seed| {
+        var scene: Scene = try .init(secure(), trusting, .{ .seed = seed });
+        defer scene.deinit();
+        var client = try scene.connect();
+        defer client.deinit();
+        _ = try client.ask("GET /cut HTTP/1.1\r\nHost: h\r\n\r\n");
+        try testing.expect(client.event != .closed);
+        try testing.expectEqual(.reset, client.wire.ended());
     }
 }
 
