@@ -376,8 +376,9 @@ subtest 'clients that have gone altogether' => sub {
     $_->close for @streams;
     ok(wait_for(sub { return 100 == (() = $server->log =~ /^stream waited$/mg) }), 'streams: 100 applications end');
     ok(wait_for(sub { return !forgotten() }),                                      '... and no connection stays');
-    request('GET /endless?gone')->close;
+    my $client = request('GET /endless?gone')->half_close;
     ok($server->wait_for_log(qr/^gone disconnected: client_closed$/m), 'a sender without end is told');
+    $client->close;
     ok(wait_for(sub { return !forgotten() }), '... and its connection ends with what it sends next');
 };
 

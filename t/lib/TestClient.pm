@@ -70,8 +70,8 @@ sub _fill {
     return 0 if !$pending && !IO::Select->new($self->{socket})->can_read($left);
     my $read = sysread $self->{socket}, $self->{buffer}, 65_536, length $self->{buffer};
     return $self->_fill($end) if !defined $read && $! == EWOULDBLOCK;
-    $self->{was_reset} = 1    if !defined $read && $! == ECONNRESET;
-    $self->{ended}     = 1    if !$read;
+    $self->{was_reset} = 1 if !defined $read && $! == ECONNRESET;
+    $self->{ended}     = 1 if !$read;
     return $read ? 1 : 0;
 }
 
