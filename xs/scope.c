@@ -113,37 +113,15 @@ void px_scope_set_constant(pTHX_ SV *sv, SV *shared) {
     sv_setsv(sv, shared);
 }
 
-static int hex_digit(unsigned char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Sets the path percent-decoded, then decoded as UTF-8 if it is UTF-8, otherwise left as bytes. */
 void px_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len) {
-    bool plain = true;
-    for (STRLEN i = 0; i < len && plain; i++) plain = raw[i] != '%' && !(raw[i] & 0x80);
     px_scope_set_bytes(aTHX_ path, raw, len);
-    if (plain) return;
-
-    char *to = SvPVX(path); /* it never gets longer */
-    bool high = false;
-    for (STRLEN i = 0; i < len; i++) {
-        char c = raw[i];
-        if (c == '%' && len - i > 2) {
-            const int left = hex_digit((unsigned char)raw[i + 1]);
-            const int right = hex_digit((unsigned char)raw[i + 2]);
-            if (left >= 0 && right >= 0) {
-                c = (char)(left << 4 | right);
-                i += 2;
-            }
-        }
-        if (c & 0x80) high = true;
-        *to++ = c;
-    }
-    *to = '\0';
-    SvCUR_set(path, (STRLEN)(to - SvPVX(path)));
-    if (high && is_c9strict_utf8_string((const U8 *)SvPVX_const(path), SvCUR(path))) SvUTF8_on(path);
+    char *text = SvPVX(path);
+    const STRLEN decoded = peregrine_percent_decode(text, len);
+    text[decoded] = '\0';
+    SvCUR_set(path, decoded);
+    if (is_utf8_invariant_string((const U8 *)text, decoded)) return;
+    if (is_c9strict_utf8_string((const U8 *)text, decoded)) SvUTF8_on(path);
 }
 
 /* A method that the engine does not know is copied, the known ones are learned. PAGI's are upper case, and so are the engine's. */

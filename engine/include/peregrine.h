@@ -349,6 +349,9 @@ typedef struct peregrine_request {
     int64_t body_length; /* Content-Length; -1: chunked; 0: none */
 } peregrine_request;
 
+/* Replaces each "%xx" of a path by the byte that it stands for, in place; how many bytes are left. All else stays, a "+" too. */
+size_t peregrine_percent_decode(char *text, size_t len);
+
 typedef struct peregrine_event {
     uint16_t kind;
     uint16_t flags;

@@ -70,3 +70,4 @@ pub const Head = protocol.http1.Head;
 pub const Field = protocol.http.Field;
 pub const FieldSpan = protocol.http.FieldSpan;
 pub const accept = protocol.http.accept;
+pub const percentDecode = protocol.http.target.percentDecode;

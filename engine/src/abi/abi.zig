@@ -90,6 +90,10 @@ pub export fn peregrine_version() callconv(.c) [*:0]const u8 {
     return peregrine.version;
 }
 
+pub export fn peregrine_percent_decode(text: [*]u8, len: usize) callconv(.c) usize {
+    return peregrine.percentDecode(text[0..len], text[0..len]).len;
+}
+
 pub export fn peregrine_option_at(index: usize) callconv(.c) ?*const types.Option {
     return if (index < options.table.len) &options.table[index] else null;
 }

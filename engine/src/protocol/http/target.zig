@@ -182,8 +182,10 @@ fn refuse(detail: []const u8) Outcome {
 /// The result is the filled part of `out`, which must be at least as long as `in`; `out` may be `in` itself.
 pub fn percentDecode(in: []const u8, out: []u8) []u8 {
     assert(out.len >= in.len);
-    var from: usize = 0;
-    var to: usize = 0;
+    // Most paths have none.
+    var from: usize = std.mem.findScalar(u8, in, '%') orelse in.len;
+    var to: usize = from;
+    if (in.ptr != out.ptr) @memcpy(out[0..from], in[0..from]);
     while (from < in.len) : (to += 1) {
         if (in[from] == '%' and isEncoded(in[from..])) {
             out[to] = hexValue(in[from + 1]) * 16 + hexValue(in[from + 2]);
