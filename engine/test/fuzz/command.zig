@@ -13,8 +13,8 @@ pub fn run(input: []const u8) !void {
         error.TooManyFields => return testing.expect(input.len > space.len * 8),
     };
     try testing.expectEqual(input.len, encoded.size(&command));
-    const again = try testing.allocator.alloc(u8, input.len);
-    defer testing.allocator.free(again);
+    const again = try std.heap.smp_allocator.alloc(u8, input.len);
+    defer std.heap.smp_allocator.free(again);
     encoded.encode(&command, again);
     try testing.expectEqualSlices(u8, input, again);
 }
