@@ -55,11 +55,12 @@ static void note_close(pTHX_ px_exchange *exchange, uint16_t code, SV *reason) {
 
 /* ---- Messages that nobody has asked for yet -------------------------------------------------------------------------------------- */
 
-/* The peer waits while much is queued: its socket is not read. */
+/* The peer waits while much is queued: its socket is not read. Otherwise what is small comes ahead of being asked for. */
 static void set_paused(px_exchange *exchange, bool paused) {
     px_worker *worker = exchange->worker;
     exchange->socket.paused = paused;
-    if (worker->engine && exchange->ticket_live) (void)peregrine_pause(worker->engine, exchange->ticket, paused);
+    if (!worker->engine || !exchange->ticket_live) return;
+    (void)peregrine_pause(worker->engine, exchange->ticket, paused ? PEREGRINE_FLOW_NONE : PEREGRINE_FLOW_ON_DEMAND);
 }
 
 /* More messages wait than the application is allowed to fall behind: the peer is told, the application gets those that it has. */
@@ -125,9 +126,13 @@ static SV *websocket_next(pTHX_ px_exchange *exchange) {
     return over(exchange) ? disconnect_event(aTHX_ exchange) : NULL;
 }
 
-/* After a denial response there is nothing to wait for: there was no WebSocket, and no websocket.disconnect tells of its end. */
+/* The application waits for a message, which may be large: those are not fetched ahead. After a denial response there is nothing to wait
+ * for: there was no WebSocket, and no websocket.disconnect tells of its end. */
 static void websocket_want(pTHX_ px_exchange *exchange) {
+    px_worker *worker = exchange->worker;
     if (exchange->end == PX_END_COMPLETED) px_receive_cancel(aTHX_ exchange);
+    else if (exchange->socket.state == PX_SOCKET_OPEN && worker->engine && exchange->ticket_live)
+        (void)peregrine_read(worker->engine, exchange->ticket);
 }
 
 /* MESSAGE */
@@ -135,8 +140,12 @@ static void websocket_message(pTHX_ px_exchange *exchange, const peregrine_event
     if (exchange->socket.state != PX_SOCKET_OPEN || !exchange->app_running) return;
     const bool text = (event->flags & PEREGRINE_TEXT) != 0;
     SV *message = newSVpvn_flags(event->bytes, event->len, text ? SVf_UTF8 : 0);
-    if (exchange->socket.queue || !px_receive_waits(aTHX_ exchange)) queue_message(aTHX_ exchange, message);
-    else px_receive_give(aTHX_ exchange, receive_event(aTHX_ exchange->worker->cx, message, text));
+    if (exchange->socket.queue || !px_receive_waits(aTHX_ exchange)) {
+        queue_message(aTHX_ exchange, message);
+        return;
+    }
+    px_receive_give(aTHX_ exchange, receive_event(aTHX_ exchange->worker->cx, message, text));
+    if (px_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange); /* several at once */
 }
 
 /* CLOSED */
@@ -228,6 +237,8 @@ static SV *send_accept(pTHX_ px_exchange *exchange, HV *event) {
         socket->state = PX_SOCKET_OPEN;
         SvREFCNT_dec(offered);
         if (socket->ping_ms) (void)peregrine_keepalive(worker->engine, exchange->ticket, socket->ping_ms, socket->pong_ms);
+        set_paused(exchange, false);
+        if (px_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange);
     }
     return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }

@@ -6,6 +6,7 @@ import sys
 
 import check
 
+from .bombs import bombs
 from .certificate import certificate
 from .garbage import garbage
 from .handshakes import handshakes
@@ -17,6 +18,7 @@ CHECKS = {
     "slow-read": slow_read,
     "range": ranges,
     "handshakes": handshakes,
+    "bombs": bombs,
     "garbage": garbage,
     "certificate": certificate,
 }

@@ -1,4 +1,5 @@
-# Takes the whole request body and answers: with a greeting, or for /large with more than any socket's buffers take.
+# Takes the whole request body and answers: with a greeting, or for /large with more than any socket's buffers take. On a WebSocket it
+# answers each message with its length.
 use strict;
 use warnings;
 
@@ -9,6 +10,7 @@ my %PIECES = ('/large' => 128);
 
 async sub app {
     my ($scope, $receive, $send) = @_;
+    return await lengths($receive, $send)          if $scope->{type} eq 'websocket';
     die "Unsupported scope type: $scope->{type}\n" if $scope->{type} ne 'http';
 
     while (1) {
@@ -22,6 +24,17 @@ async sub app {
     }
     await $send->({ type => 'http.response.body', body => "Hello\n" });
     return;
+}
+
+async sub lengths {
+    my ($receive, $send) = @_;
+    await $receive->();
+    await $send->({ type => 'websocket.accept' });
+    while (1) {
+        my $event = await $receive->();
+        return if $event->{type} eq 'websocket.disconnect';
+        await $send->({ type => 'websocket.send', text => length($event->{text} // $event->{bytes}) });
+    }
 }
 
 \&app;

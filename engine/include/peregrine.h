@@ -426,7 +426,8 @@ int peregrine_finish(peregrine_worker *worker, peregrine_ticket ticket, const pe
 int peregrine_repeat(peregrine_worker *worker, peregrine_ticket ticket, uint32_t interval_ms, const char *bytes, size_t len);
 /* Sends an interim response (103 Early Hints). */
 int peregrine_inform(peregrine_worker *worker, peregrine_ticket ticket, uint16_t status, const peregrine_field *fields, size_t count);
-/* Asks for the next piece of the request body: one PEREGRINE_BODY event follows (soon if bytes are there). Sends `100 Continue` when due. */
+/* Asks for the next piece of the request body: one PEREGRINE_BODY event follows (soon if bytes are there). Sends `100 Continue` when due.
+ * Of a WebSocket with PEREGRINE_FLOW_ON_DEMAND: asks for the next message. */
 int peregrine_read(peregrine_worker *worker, peregrine_ticket ticket);
 /* Hands queued output to the kernel now. PEREGRINE_BLOCKED if it does not take everything: PEREGRINE_FLUSHED will follow, or the
  * exchange's end. */
@@ -454,8 +455,14 @@ int peregrine_send_message(peregrine_worker *worker, peregrine_ticket ticket, co
 int peregrine_close_websocket(peregrine_worker *worker, peregrine_ticket ticket, uint16_t code, const char *reason, size_t reason_len);
 /* Pings every interval_ms (0: no longer); a pong that is not there after timeout_ms (0: never mind) ends the WebSocket: 1006, keepalive_timeout. */
 int peregrine_keepalive(peregrine_worker *worker, peregrine_ticket ticket, uint32_t interval_ms, uint32_t timeout_ms);
-/* Stops (1) and resumes (0) reading from the peer. */
-int peregrine_pause(peregrine_worker *worker, peregrine_ticket ticket, int paused);
+/* Which messages come, one of peregrine_flow. What does not come is kept as the peer sent it, compressed if it is, and the peer waits. */
+int peregrine_pause(peregrine_worker *worker, peregrine_ticket ticket, int flow);
+enum peregrine_flow {
+    PEREGRINE_FLOW_ALL = 0,      /* every message; the default */
+    PEREGRINE_FLOW_NONE = 1,     /* none: the peer is not read */
+    PEREGRINE_FLOW_ON_DEMAND = 2 /* one of any size after each peregrine_read(), and small ones ahead of that: of at most 64 KiB, and
+                                  * compressed ones of 16 KiB in all */
+};
 /* Sets this exchange's idle limit in milliseconds (0: none): no bytes in either direction for so long ends it with idle_timeout. */
 int peregrine_idle_limit(peregrine_worker *worker, peregrine_ticket ticket, uint32_t idle_ms);
 

@@ -66,6 +66,10 @@ pub const StartError = server.StartError;
 pub const BodyError = server.BodyError;
 pub const WebSocketKind = server.WebSocket.Kind;
 pub const WebSocketClose = server.WebSocket.Close;
+/// For hosts that take messages over instead of copying them (`Incoming.surrender`), or ask for them one by one (`Incoming.Flow`).
+pub const Incoming = server.Incoming;
+pub const Budget = server.Budget;
+pub const Pool = server.Pool;
 pub const Head = protocol.http1.Head;
 pub const Field = protocol.http.Field;
 pub const FieldSpan = protocol.http.FieldSpan;

@@ -20,6 +20,10 @@ const EchoHost = struct {
         echo: struct { kind: per.WebSocketKind, bytes: []u8 },
     };
 
+    /// It asks for each message, when it has answered the one before.
+    asks: bool = false,
+    asked: bool = false,
+    ticket: per.Ticket = .none,
     events: std.ArrayList(struct { ticket: per.Ticket, event: Event }) = .empty,
     codes: std.ArrayList(u16) = .empty,
     reasons: std.ArrayList(?per.Reason) = .empty,
@@ -48,6 +52,8 @@ const EchoHost = struct {
     }
 
     pub fn message(host: *EchoHost, _: *SimWorker, exchange: *per.Exchange, kind: per.WebSocketKind, bytes: []const u8) void {
+        if (host.asks) testing.expect(host.asked or bytes.len <= per.Budget.large_bytes) catch unreachable;
+        host.asked = false;
         const copy = gpa.dupe(u8, bytes) catch unreachable;
         host.events.append(gpa, .{ .ticket = exchange.ticket, .event = .{ .echo = .{ .kind = kind, .bytes = copy } } }) catch unreachable;
     }
@@ -81,11 +87,20 @@ const EchoHost = struct {
         for (host.events.items) |item| {
             const exchange = worker.find(item.ticket) orelse continue;
             switch (item.event) {
-                .accept => try worker.acceptWebSocket(exchange, null, &.{}),
+                .accept => {
+                    try worker.acceptWebSocket(exchange, null, &.{});
+                    if (host.asks) try worker.setFlow(exchange, .on_demand);
+                },
                 .echo => |echo| _ = worker.sendMessage(exchange, echo.kind, echo.bytes) catch |err| try testing.expectEqual(error.NotOpen, err),
             }
         }
+        const ticket = if (host.events.items.len > 0) host.events.items[0].ticket else host.ticket;
         host.clear();
+        host.ticket = ticket;
+        if (host.asks and !host.asked) if (worker.find(ticket)) |exchange| {
+            host.asked = true;
+            try worker.read(exchange);
+        };
     }
 };
 
@@ -144,6 +159,7 @@ fn history(seed: u64) !void {
     const random = prng.random();
     const config: per.Config = .{
         .frame_bytes_max = 1 << 20,
+        .round_bytes = ([_]u32{ 4096, 50_000, 1 << 20 })[random.uintLessThan(usize, 3)],
         .write_high_bytes = 8_000,
         .write_low_bytes = 2_000,
         .deflate = random.uintLessThan(u8, 4) > 0,
@@ -156,6 +172,7 @@ fn history(seed: u64) !void {
     var bench: Bench = undefined;
     try bench.init(config, .{ .seed = seed, .window_bytes = 20_000 });
     defer bench.deinit();
+    bench.host.asks = random.boolean();
     while (bench.client.head == null) try bench.round(random.uintAtMost(usize, 100));
     var sent: std.ArrayList([]u8) = .empty;
     defer {
@@ -163,7 +180,7 @@ fn history(seed: u64) !void {
         sent.deinit(gpa);
     }
     for (0..random.uintAtMost(usize, 12)) |_| {
-        const bytes = try gpa.alloc(u8, random.uintLessThan(usize, if (random.boolean()) 60 else 60_000));
+        const bytes = try gpa.alloc(u8, random.uintLessThan(usize, ([_]usize{ 60, 60, 60_000, 300_000 })[random.uintLessThan(usize, 4)]));
         for (bytes) |*byte| byte.* = "compress me, "[random.uintLessThan(usize, 13)];
         try sent.append(gpa, bytes);
         try bench.client.send(random.enumValue(per.WebSocketKind), bytes, .{
@@ -180,6 +197,11 @@ fn history(seed: u64) !void {
     }
     const legal = bench.client.session.closeSent();
     try bench.finish();
+    if (sent.items.len != bench.client.messages.items.len) {
+        std.debug.print("config {any} codes {any} closed {any} asks {} unread {d}\n", .{ config, bench.host.codes.items, bench.client.closed, bench.host.asks, bench.client.unread.items.len });
+        for (sent.items) |m| std.debug.print("sent {d}\n", .{m.len});
+        for (bench.client.messages.items) |m| std.debug.print("got {d}\n", .{m.bytes.len});
+    }
     try testing.expectEqual(sent.items.len, bench.client.messages.items.len);
     for (sent.items, bench.client.messages.items) |expected, message| try testing.expectEqualStrings(expected, message.bytes);
     try testing.expectEqual(@as(?u16, if (legal) 4321 else 1002), bench.client.closed);

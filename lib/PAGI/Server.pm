@@ -915,7 +915,8 @@ C<queue_overflow>. From 1 to 10000000. B<--max-receive-queue>
 =item max_receive_queue_size => 1048576
 
 Bytes of such messages. From there on the peer is not read: it waits, until the application has
-taken half. From 1 to 1073741824. B<--max-receive-queue-size>
+taken half. Messages above 64 KiB never wait here: they are fetched, and inflated, when the
+application asks for one. From 1 to 1073741824. B<--max-receive-queue-size>
 
 =item max_ws_frame_size => 65536
 

@@ -9,7 +9,7 @@ use TestClient;
 use TestServer;
 use Time::HiRes qw(sleep time);
 
-for my $check (qw(garbage certificate)) {
+for my $check (qw(garbage bombs certificate)) {
     my $output = `script/abuse --short $check 2>&1`;
     is $? >> 8, 0, "$check: exit status" or diag $output;
     like $output, qr/^all met$/m, '... and verdict';

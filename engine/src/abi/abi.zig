@@ -127,7 +127,6 @@ pub export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c)
     door.* = .{ .worker = undefined, .host = .init(gpa), .forks = fork.count() };
     door.worker = EngineWorker.init(gpa, config.*, &door.host, .{}) catch |err| {
         errors.setErrnoOf(err);
-        door.host.deinit();
         gpa.destroy(door);
         return null;
     };
@@ -137,8 +136,8 @@ pub export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c)
 pub export fn peregrine_worker_free(door: ?*Door) callconv(.c) void {
     const d = door orelse return;
     if (d.isForeign()) return;
+    d.host.deinit(&d.worker.pool);
     d.worker.deinit();
-    d.host.deinit();
     for (d.certificates.items) |certificates| certificates.release();
     d.certificates.deinit(gpa);
     d.client_chain.deinit(gpa);
@@ -301,6 +300,7 @@ pub export fn peregrine_worker_stats(door: *const Door, out: *sized.Header) call
 
 pub export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
+    door.host.release(&door.worker.pool);
     door.worker.poll(timeout_ms) catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
@@ -456,8 +456,8 @@ pub export fn peregrine_keepalive(
     return door.apply(ticket, .{ .keepalive = .{ .interval_ms = interval_ms, .timeout_ms = timeout_ms } });
 }
 
-pub export fn peregrine_pause(door: *Door, ticket: types.Ticket, paused: c_int) callconv(.c) c_int {
-    return door.apply(ticket, .{ .pause = paused != 0 });
+pub export fn peregrine_pause(door: *Door, ticket: types.Ticket, flow: c_int) callconv(.c) c_int {
+    return door.apply(ticket, .{ .flow = std.enums.fromInt(peregrine.Incoming.Flow, flow) orelse return Code.range });
 }
 
 pub export fn peregrine_idle_limit(door: *Door, ticket: types.Ticket, idle_ms: u32) callconv(.c) c_int {

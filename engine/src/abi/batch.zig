@@ -10,6 +10,8 @@ pub const Batch = struct {
     events: std.ArrayList(Event) = .empty,
     /// What the events point to; lives until the batch is filled again.
     arena: std.heap.ArenaAllocator,
+    /// Likewise: buffers of large messages, in place of a copy.
+    buffers: std.ArrayList(peregrine.Pool.Buffer) = .empty,
     gpa: std.mem.Allocator,
 
     /// Memory that a batch keeps between two fillings; a batch of large bodies gives the rest back.
@@ -19,13 +21,17 @@ pub const Batch = struct {
         return .{ .arena = .init(gpa), .gpa = gpa };
     }
 
-    pub fn deinit(batch: *Batch) void {
+    /// `pool`: whose the buffers are.
+    pub fn deinit(batch: *Batch, pool: *peregrine.Pool) void {
+        batch.giveBack(pool);
+        batch.buffers.deinit(batch.gpa);
         batch.events.deinit(batch.gpa);
         batch.arena.deinit();
     }
 
     /// Forgets everything; all pointers into the batch die.
-    pub fn clear(batch: *Batch) void {
+    pub fn clear(batch: *Batch, pool: *peregrine.Pool) void {
+        batch.giveBack(pool);
         batch.events.clearRetainingCapacity();
         _ = batch.arena.reset(.{ .retain_with_limit = arena_kept_bytes });
     }
@@ -34,6 +40,24 @@ pub const Batch = struct {
     pub fn add(batch: *Batch, event: Event) error{OutOfMemory}!*Event {
         try batch.events.append(batch.gpa, event);
         return &batch.events.items[batch.events.items.len - 1];
+    }
+
+    fn giveBack(batch: *Batch, pool: *peregrine.Pool) void {
+        for (batch.buffers.items) |buffer| pool.give(buffer);
+        batch.buffers.clearRetainingCapacity();
+    }
+
+    /// Takes back the event that was added last.
+    pub fn cancel(batch: *Batch) void {
+        batch.events.items.len -= 1;
+    }
+
+    /// Bytes of a message that live as long as the batch: copied, or taken over from its WebSocket if they are many.
+    pub fn keepMessage(batch: *Batch, incoming: *peregrine.Incoming, bytes: []const u8) error{OutOfMemory}![*]const u8 {
+        try batch.buffers.ensureUnusedCapacity(batch.gpa, 1);
+        const buffer = incoming.surrender(bytes) orelse return (try batch.arena.allocator().dupe(u8, bytes)).ptr;
+        batch.buffers.appendAssumeCapacity(buffer);
+        return bytes.ptr;
     }
 
     /// The last event if it is about this ticket and can take more body bytes.

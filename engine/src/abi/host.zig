@@ -1,6 +1,7 @@
 //! The C door's host: turns what the worker tells into events of a batch.
 //! Refuses to know: who reads the batch, and what an answer looks like.
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const types = @import("types.zig");
@@ -18,16 +19,22 @@ pub const Host = struct {
         return .{ .filling = .init(gpa), .reading = .init(gpa) };
     }
 
-    pub fn deinit(host: *Host) void {
-        host.filling.deinit();
-        host.reading.deinit();
+    /// `pool`: of the worker, which must be there still.
+    pub fn deinit(host: *Host, pool: *peregrine.Pool) void {
+        host.filling.deinit(pool);
+        host.reading.deinit(pool);
     }
 
-    /// Hands over what was gathered; it stays readable until the next call.
+    /// Hands over what was gathered; it stays readable until `release`.
     pub fn take(host: *Host) []const types.Event {
         std.mem.swap(Batch, &host.filling, &host.reading);
-        host.filling.clear();
+        assert(host.filling.events.items.len == 0);
         return host.reading.events.items;
+    }
+
+    /// What was handed over has been read.
+    pub fn release(host: *Host, pool: *peregrine.Pool) void {
+        host.reading.clear(pool);
     }
 
     /// True while C has events to fetch.
@@ -104,12 +111,15 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_MESSAGE.
     pub fn message(host: *Host, worker: anytype, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) void {
-        const copy = host.filling.arena.allocator().dupe(u8, bytes) catch return worker.abort(exchange);
-        var event = eventOf(.message, exchange);
+        host.addMessage(exchange, kind, bytes) catch worker.abort(exchange);
+    }
+
+    fn addMessage(host: *Host, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) error{OutOfMemory}!void {
+        const event = try host.filling.add(eventOf(.message, exchange));
+        errdefer host.filling.cancel();
         if (kind == .text) event.flags = types.EventFlag.text;
-        event.bytes = copy.ptr;
-        event.len = copy.len;
-        host.tell(event);
+        event.bytes = try host.filling.keepMessage(&exchange.websocket.?.incoming, bytes);
+        event.len = bytes.len;
     }
 
     /// Becomes PEREGRINE_CLOSED.

@@ -92,7 +92,7 @@ pub fn Simulation(comptime Handler: type) type {
                 moved = moved or bytes.len > 0;
                 try client.received.appendSlice(self.gpa, bytes);
             }
-            return moved or self.network().readable() or (self.running and self.worker().corked.items.len > 0);
+            return moved or self.network().readable() or (self.running and self.worker().isUrgent());
         }
 
         /// Runs until nothing happens any more without time passing or a client sending.

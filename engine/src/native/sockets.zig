@@ -241,7 +241,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         fn pause(socket: *ws.WebSocket, paused: bool) void {
             const entry = entryOfSocket(socket);
             const exchange = entry.exchange orelse return;
-            entry.sockets.worker.pauseWebSocket(exchange, paused) catch unreachable;
+            entry.sockets.worker.setFlow(exchange, if (paused) .none else .all) catch unreachable;
         }
     };
 }

@@ -2,6 +2,7 @@
 //! `Worker.apply` does it. `encoded.zig` has its form without pointers, for whatever crosses a thread or a process.
 const Field = @import("protocol").http.Field;
 const exchange = @import("exchange.zig");
+const Flow = @import("incoming.zig").Incoming.Flow;
 const Outbox = @import("outbox.zig").Outbox;
 const WebSocketKind = @import("websocket.zig").Kind;
 
@@ -17,7 +18,7 @@ pub const Command = union(enum) {
     end: End,
     /// Sends an interim response.
     inform: Inform,
-    /// Asks for the next piece of the request body.
+    /// Asks for the next piece of the request body, or the next message of a WebSocket (`Flow.on_demand`).
     read,
     /// Hands what is queued to the kernel now; `.blocked` if it does not take everything.
     flush,
@@ -31,8 +32,8 @@ pub const Command = union(enum) {
     close: Close,
     /// Sets when a WebSocket is pinged.
     keepalive: Keepalive,
-    /// Stops (true) and resumes reading WebSocket messages.
-    pause: bool,
+    /// Says which messages of a WebSocket are taken.
+    flow: Flow,
     /// How many milliseconds without a byte in either direction end the exchange; 0: no limit.
     idle_limit: u32,
     /// Sends the same bytes again and again as a piece of the body.

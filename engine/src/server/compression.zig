@@ -1,7 +1,7 @@
-//! permessage-deflate at work (RFC 7692): one inflater and one deflater serve all WebSockets of a worker, message by message.
+//! permessage-deflate at work (RFC 7692): two inflaters and one deflater serve all WebSockets of a worker, message by message.
 //!
-//! Memory is taken at the first message that needs it. For a worker: `Inflater` and a window of 32 KiB to inflate, 160 KiB to deflate. For a
-//! WebSocket: nothing between two messages, unless it keeps its history (context takeover), and then, until it ends, at most
+//! Memory is taken at the first message that needs it. For a worker: `Inflater` and a window of 32 KiB to inflate, the same once more for large
+//! messages, which are inflated by slices (inflation.zig), and 160 KiB to deflate. For a WebSocket: nothing between two messages, unless it keeps its history (context takeover), and then, until it ends, at most
 //!
 //!     2^client_window_bits for what it receives, and Deflater.memoryBytes(server_window_bits) for what it is sent:
 //!
@@ -11,13 +11,16 @@
 //!
 //! Refuses to know: frames, and which messages are worth compressing.
 const std = @import("std");
+const assert = std.debug.assert;
 const protocol = @import("protocol");
 const deflate = protocol.websocket.deflate;
 const Agreement = deflate.Agreement;
 const Deflater = deflate.Deflater;
 const History = deflate.History;
 const Inflater = deflate.Inflater;
+const Budget = @import("budget.zig").Budget;
 const Config = @import("config.zig").Config;
+const Inflation = @import("inflation.zig").Inflation;
 const Input = @import("input.zig").Input;
 const Pool = @import("pool.zig").Pool;
 
@@ -86,9 +89,13 @@ const Sender = struct {
 /// One for each worker.
 pub const Compression = struct {
     gpa: std.mem.Allocator,
+    /// For messages that are inflated at once; and for WebSockets without a history of their own, one.
     inflater: ?*Inflater = null,
-    /// For WebSockets without a history of their own.
     receiver: ?*Receiver = null,
+    /// The same for the message that is inflated slice by slice.
+    slicer: ?*Inflater = null,
+    slice_receiver: ?*Receiver = null,
+    /// For WebSockets without a history of their own.
     sender: ?*Sender = null,
 
     pub fn init(gpa: std.mem.Allocator) Compression {
@@ -96,8 +103,8 @@ pub const Compression = struct {
     }
 
     pub fn deinit(c: *Compression) void {
-        if (c.inflater) |inflater| c.gpa.destroy(inflater);
-        if (c.receiver) |receiver| receiver.destroy(c.gpa);
+        for ([_]?*Inflater{ c.inflater, c.slicer }) |place| if (place) |inflater| c.gpa.destroy(inflater);
+        for ([_]?*Receiver{ c.receiver, c.slice_receiver }) |place| if (place) |receiver| receiver.destroy(c.gpa);
         if (c.sender) |sender| sender.destroy(c.gpa);
         c.* = undefined;
     }
@@ -105,8 +112,12 @@ pub const Compression = struct {
     /// Bytes held for the worker; what WebSockets keep is not among them.
     pub fn memoryBytes(c: *const Compression) usize {
         var bytes: usize = 0;
-        if (c.inflater) |inflater| bytes += @sizeOf(@TypeOf(inflater.*));
-        if (c.receiver) |receiver| bytes += @sizeOf(Receiver) + receiver.history.ring.len;
+        for ([_]?*Inflater{ c.inflater, c.slicer }) |place| if (place != null) {
+            bytes += @sizeOf(Inflater);
+        };
+        for ([_]?*Receiver{ c.receiver, c.slice_receiver }) |place| if (place) |receiver| {
+            bytes += @sizeOf(Receiver) + receiver.history.ring.len;
+        };
         if (c.sender) |sender| bytes += @sizeOf(Sender) + sender.memory.len;
         return bytes;
     }
@@ -114,34 +125,73 @@ pub const Compression = struct {
     /// Why a message cannot be inflated.
     pub const InflateError = deflate.InflateError || error{OutOfMemory};
 
-    /// Inflates a whole message. No more than `limit` bytes come out, and at no time is more than twice that held. The caller gives the
-    /// result back to the pool.
-    pub fn inflate(c: *Compression, context: *Context, pool: *Pool, message: []const u8, limit: u64) InflateError!Input {
-        if (c.inflater == null) {
-            c.inflater = try c.gpa.create(Inflater);
-            c.inflater.?.* = .{};
-        }
-        const inflater = c.inflater.?;
-        inflater.begin(try c.historyOf(context), limit);
-        var out: Input = .{};
-        errdefer out.deinit(pool);
-        var rest = message;
-        // Text shrinks to a third or so; if that was not enough, the room doubles each time.
-        var guess = std.math.clamp(3 * message.len, 512, 64 * 1024);
-        while (true) {
-            const space = try out.reserve(pool, guess);
-            const step = try inflater.inflate(rest, true, space);
-            rest = rest[step.consumed..];
-            out.commit(step.produced);
-            if (step.state == .done) return out;
-            guess = 1;
-        }
+    /// Longer messages, as they come over the wire, are not inflated at once, however little they may turn out to be.
+    pub const at_once_bytes_max = 16 * 1024;
+
+    /// Inflates a whole message if it has no more than `room` bytes; null: it has more, and nothing has changed. The caller gives the result
+    /// back to the pool.
+    pub fn inflateAtOnce(c: *Compression, context: *Context, pool: *Pool, message: []const u8, limit: u64, room: usize) InflateError!?Input {
+        assert(message.len <= at_once_bytes_max);
+        if (c.inflater == null) c.inflater = try createInflater(c.gpa);
+        c.inflater.?.begin(try c.historyOf(context, &c.receiver), limit);
+        const buffer = try pool.take(room);
+        errdefer pool.give(buffer);
+        const len = try c.inflater.?.inflateWhole(message, buffer[0..room]) orelse {
+            pool.give(buffer);
+            return null;
+        };
+        return .{ .buffer = buffer, .end = @intCast(len) };
     }
 
-    /// What the next message of the peer may refer to.
-    fn historyOf(c: *Compression, context: *Context) error{OutOfMemory}!*History {
+    /// One turn of a message that is inflated slice by slice.
+    pub const Slice = struct {
+        /// What came out in it; valid as long as `Inflation.out` does not change.
+        bytes: []const u8,
+        /// In the unit of `Line.round_cost`.
+        cost: usize,
+        /// The message is complete.
+        done: bool,
+    };
+
+    const slice_in = 8 * 1024;
+    const slice_out = 64 * 1024;
+
+    /// Goes on with the first inflation of the line, whose message is `message`. From its first slice on no other one may be gone on with
+    /// until it is done, has failed or is dropped.
+    pub fn inflateSlice(c: *Compression, context: *Context, inflation: *Inflation, pool: *Pool, message: []const u8, limit: u64) InflateError!Slice {
+        if (c.slicer == null) c.slicer = try createInflater(c.gpa);
+        const slicer = c.slicer.?;
+        if (!inflation.begun) slicer.begin(try c.historyOf(context, &c.slice_receiver), limit);
+        inflation.begun = true;
+        const in = message[inflation.consumed..][0..@min(slice_in, message.len - inflation.consumed)];
+        const last = inflation.consumed + in.len == message.len;
+        const before = inflation.out.unread().len;
+        // One byte more than may come out, or a message of just that size could not be told from a longer one.
+        const most: usize = @intCast(@min(limit, Input.bytes_max - 1) + 1);
+        const space = try inflation.out.reserveWithin(pool, @min(slice_out, most - before), most);
+        const step = try slicer.inflate(in, last, space[0..@min(slice_out, space.len)]);
+        inflation.out.commit(step.produced);
+        inflation.consumed += step.consumed;
+        return .{
+            .bytes = inflation.out.unread()[before..],
+            .cost = slice_cost_min + step.produced + step.consumed * Budget.compressed_factor,
+            .done = step.state == .done,
+        };
+    }
+
+    /// So that slices end a round even if they achieve nothing.
+    const slice_cost_min = 1024;
+
+    fn createInflater(gpa: std.mem.Allocator) error{OutOfMemory}!*Inflater {
+        const inflater = try gpa.create(Inflater);
+        inflater.* = .{};
+        return inflater;
+    }
+
+    /// What the next message of the peer may refer to: its own history, or none of `shared`.
+    fn historyOf(c: *Compression, context: *Context, shared: *?*Receiver) error{OutOfMemory}!*History {
         const own = context.agreement.client_takeover;
-        const place = if (own) &context.receiver else &c.receiver;
+        const place = if (own) &context.receiver else shared;
         if (place.* == null) place.* = try .create(c.gpa, if (own) context.agreement.inflaterWindowBits() else window_bits_max);
         const history = &place.*.?.history;
         if (!own) history.clear();
@@ -195,10 +245,24 @@ const Pair = struct {
     fn pass(pair: *Pair, from: *Context, to: *Context, message: []const u8) !usize {
         var wire: [Deflater.outputBytesMax(100_000)]u8 = undefined;
         const len = (try pair.compression.deflater(from)).deflate(message, true, &wire);
-        var out = try pair.compression.inflate(to, &pair.pool, wire[0..len], message.len);
+        var out = try pair.inflated(to, wire[0..len], message.len);
         defer out.deinit(&pair.pool);
         try testing.expectEqualStrings(message, out.unread());
         return len;
+    }
+
+    /// At once if it is short, by slices if not.
+    fn inflated(pair: *Pair, context: *Context, wire: []const u8, limit: u64) !Input {
+        if (wire.len <= Compression.at_once_bytes_max) {
+            if (try pair.compression.inflateAtOnce(context, &pair.pool, wire, limit, Budget.large_bytes)) |out| return out;
+        }
+        var inflation: Inflation = .{ .ticket = .none, .kind = .binary };
+        errdefer inflation.out.deinit(&pair.pool);
+        while (true) {
+            const slice = try pair.compression.inflateSlice(context, &inflation, &pair.pool, wire, limit);
+            try testing.expect(slice.bytes.len <= Compression.slice_out);
+            if (slice.done) return inflation.out;
+        }
     }
 };
 
@@ -226,14 +290,41 @@ test "what inflates to more than its limit is stopped there, and the next messag
     var bomb: [Deflater.outputBytesMax(zeros.len)]u8 = undefined;
     const len = (try pair.compression.deflater(&pair.ours)).deflate(&zeros, true, &bomb);
     @memcpy(wire[0..len], bomb[0..len]);
-    try testing.expectError(error.TooBig, pair.compression.inflate(&pair.theirs, &pair.pool, wire[0..len], zeros.len - 1));
-    try testing.expectError(error.Corrupt, pair.compression.inflate(&pair.theirs, &pair.pool, wire[0 .. len / 2], zeros.len));
+    try testing.expectError(error.TooBig, pair.inflated(&pair.theirs, wire[0..len], zeros.len - 1));
+    try testing.expectError(error.Corrupt, pair.inflated(&pair.theirs, wire[0 .. len / 2], zeros.len));
     try testing.expectEqual(0, pair.pool.taken_bytes);
     _ = try pair.pass(&pair.theirs, &pair.ours, &zeros);
 }
 
+test "a large message takes as much memory as it needs, and no round for itself" {
+    var pair: Pair = .init(.{ .server_takeover = true, .client_takeover = true, .server_window_bits = 15, .client_window_bits = 15 });
+    defer pair.deinit();
+    const zeros = try testing.allocator.alloc(u8, 5 * 1024 * 1024 + 1);
+    defer testing.allocator.free(zeros);
+    @memset(zeros, 0);
+    const wire = try testing.allocator.alloc(u8, Deflater.outputBytesMax(zeros.len));
+    defer testing.allocator.free(wire);
+    const len = (try pair.compression.deflater(&pair.theirs)).deflate(zeros, true, wire);
+    var inflation: Inflation = .{ .ticket = .none, .kind = .binary };
+    defer inflation.out.deinit(&pair.pool);
+    // Another WebSocket, whose messages are inflated at once in between.
+    var other: Context = .{
+        .agreement = .{ .server_takeover = false, .client_takeover = false, .server_window_bits = 15, .client_window_bits = 15 },
+    };
+    var slices: usize = 1;
+    while (!(try pair.compression.inflateSlice(&pair.ours, &inflation, &pair.pool, wire[0..len], zeros.len)).done) : (slices += 1) {
+        try testing.expect(inflation.out.unread().len <= slices * Compression.slice_out);
+        var hello = (try pair.compression.inflateAtOnce(&other, &pair.pool, "\xf2\x48\xcd\xc9\xc9\x07\x00", 5, 5)).?;
+        defer hello.deinit(&pair.pool);
+        try testing.expectEqualStrings("Hello", hello.unread());
+    }
+    try testing.expect(slices > zeros.len / Compression.slice_out);
+    try testing.expectEqualSlices(u8, zeros, inflation.out.unread());
+    try testing.expectEqual(zeros.len + 1, pair.pool.taken_bytes);
+}
+
 test "no memory is an answer, not an end" {
-    for (0..6) |fail_index| {
+    for (0..9) |fail_index| {
         var failing: testing.FailingAllocator = .init(testing.allocator, .{ .fail_index = fail_index });
         var pool: Pool = .init(failing.allocator());
         defer pool.deinit();
@@ -244,9 +335,14 @@ test "no memory is an answer, not an end" {
         };
         defer context.deinit(failing.allocator());
         const hello = "\xf2\x48\xcd\xc9\xc9\x07\x00";
-        if (compression.inflate(&context, &pool, hello, 5)) |inflated| {
-            var out = inflated;
+        if (compression.inflateAtOnce(&context, &pool, hello, 5, 100)) |inflated| {
+            var out = inflated.?;
             out.deinit(&pool);
+        } else |err| try testing.expectEqual(error.OutOfMemory, err);
+        var inflation: Inflation = .{ .ticket = .none, .kind = .text };
+        defer inflation.out.deinit(&pool);
+        if (compression.inflateSlice(&context, &inflation, &pool, hello, 5)) |slice| {
+            try testing.expectEqualStrings("Hello", slice.bytes);
         } else |err| try testing.expectEqual(error.OutOfMemory, err);
         if (compression.deflater(&context)) |_| {} else |err| try testing.expectEqual(error.OutOfMemory, err);
     }

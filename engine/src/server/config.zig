@@ -32,6 +32,9 @@ pub const Config = struct {
     pipeline_pass_max: u16 = 64,
     /// Bytes received from one connection before other connections get their turn.
     receive_bytes: u32 = 64 * 1024,
+    /// What the host gets in one round: heads, bodies and messages, inflated ones as they come out, and 512 bytes for each. It bounds a batch of
+    /// events, and how long everybody waits for everybody else: a few milliseconds. A message above 64 KiB counts as that, and is the only one.
+    round_bytes: u32 = 1024 * 1024,
     /// Queued output at which a sender is told to wait.
     write_high_bytes: u32 = 64 * 1024,
     /// Queued output below which a waiting sender may go on.
@@ -124,6 +127,7 @@ pub const Config = struct {
         .drain_bytes_max = Rule{ .max = gib, .unit = .bytes, .summary = "Unread request body that is discarded to keep the connection" },
         .pipeline_pass_max = Rule{ .min = 1, .max = 10_000, .unit = .count, .summary = "Pipelined requests answered before other connections get their turn" },
         .receive_bytes = Rule{ .min = 4096, .max = 1 << 20, .unit = .bytes, .summary = "Bytes received from one connection before others get their turn" },
+        .round_bytes = Rule{ .min = 4096, .max = gib, .unit = .bytes, .summary = "Bytes of events that the application gets in one round, decoded" },
         .write_high_bytes = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Queued output at which a sender has to wait" },
         .write_low_bytes = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Queued output below which a waiting sender goes on" },
         .proxy_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From accepting a proxy's connection to the end of its PROXY header" },

@@ -28,6 +28,8 @@ pub const Connection = struct {
     sending: PeerSide = .open,
     /// In the worker's list of connections with output or input to look at before it waits again.
     corked: bool = false,
+    /// In the worker's list of connections that go on in the next round: nothing of it is read or parsed before.
+    yielded: bool = false,
     /// It came in over the limit of connections: the health path is all that it may ask for.
     surplus: bool = false,
     paused: bool = false,
@@ -151,6 +153,18 @@ pub const Connection = struct {
         };
     }
 
+    /// Is there something to parse, or to tell the host, without new bytes?
+    pub fn mayGoOn(connection: *const Connection) bool {
+        if (connection.yielded or !connection.wantsInput()) return false;
+        return !connection.input.isEmpty() or connection.holdsMessage();
+    }
+
+    /// Is there something to tell the host of a WebSocket that was parsed already?
+    pub fn holdsMessage(connection: *const Connection) bool {
+        const open = connection.websocket() orelse return false;
+        return open.incoming.held != .nothing or open.ending != null;
+    }
+
     /// Far above the high-water mark that hosts keep to: only answers that the engine owes by itself get there.
     const flood_bytes = 1024 * 1024;
 
@@ -163,13 +177,14 @@ pub const Connection = struct {
         // TLS answers some messages by itself.
         if (connection.tunnel) |tunnel| if (tunnel.wire.bytes >= flood_bytes) return false;
         return switch (connection.phase) {
-            .proxy_header, .head, .draining, .farewell, .lingering => true,
+            .proxy_header, .farewell, .lingering => true,
+            .head, .draining => !connection.yielded,
             // Requests that are there already come first: the end of the peer behind them must not be seen before.
-            .idle => !connection.corked or connection.input.isEmpty(),
+            .idle => !connection.yielded and (!connection.corked or connection.input.isEmpty()),
             // What its session has not looked at yet may be more than a flight.
             .handshake => connection.input.unread().len < flight_bytes,
-            .exchange => |exchange| connection.wantsInput() or
-                (connection.input.isEmpty() and exchange.inputComplete()),
+            .exchange => |exchange| !connection.yielded and (connection.wantsInput() or
+                (connection.input.isEmpty() and exchange.inputComplete())),
             .closed => false,
         };
     }

@@ -7,6 +7,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const Field = @import("protocol").http.Field;
 const Command = @import("command.zig").Command;
+const Flow = @import("incoming.zig").Incoming.Flow;
 
 /// The beginning of each encoded command. What a kind has no use for is zero.
 const Head = extern struct {
@@ -33,8 +34,7 @@ const flag = struct {
     /// An optional value is there.
     const some = 8;
     const text = 16;
-    const on = 32;
-    const hold = 64;
+    const hold = 32;
 };
 
 const Tag = std.meta.Tag(Command);
@@ -127,7 +127,7 @@ fn headOf(command: *const Command) Head {
         .message => |message| .{ .kind = kind, .flags = bit(message.kind == .text, flag.text), .length = message.bytes.len },
         .close => |close| .{ .kind = kind, .number = close.code, .length = close.reason.len },
         .keepalive => |keepalive| .{ .kind = kind, .a = keepalive.interval_ms, .b = keepalive.timeout_ms },
-        .pause => |paused| .{ .kind = kind, .flags = bit(paused, flag.on) },
+        .flow => |flow| .{ .kind = kind, .a = @backingInt(flow) },
         .idle_limit => |milliseconds| .{ .kind = kind, .a = milliseconds },
         .repeat => |repeat| .{ .kind = kind, .a = repeat.interval_ms, .length = repeat.bytes.len },
         .read, .flush, .abort => .{ .kind = kind },
@@ -169,7 +169,7 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
         } },
         .close => .{ .close = .{ .code = head.number, .reason = try reader.run(head.length) } },
         .keepalive => .{ .keepalive = .{ .interval_ms = head.a, .timeout_ms = head.b } },
-        .pause => .{ .pause = head.flags & flag.on != 0 },
+        .flow => .{ .flow = std.enums.fromInt(Flow, head.a) orelse return error.Malformed },
         .idle_limit => .{ .idle_limit = head.a },
         .repeat => .{ .repeat = .{ .interval_ms = head.a, .bytes = try reader.run(head.length) } },
         .read => .read,
@@ -184,7 +184,7 @@ fn fieldsOf(command: *const Command) []const Field {
         .end => |end| end.trailers,
         .inform => |inform| inform.fields,
         .accept => |accept| accept.fields,
-        .body, .file, .read, .flush, .abort, .message, .close, .keepalive, .pause, .idle_limit, .repeat => &.{},
+        .body, .file, .read, .flush, .abort, .message, .close, .keepalive, .flow, .idle_limit, .repeat => &.{},
     };
 }
 
@@ -195,7 +195,7 @@ fn bytesOf(command: *const Command) []const u8 {
         .message => |message| message.bytes,
         .close => |close| close.reason,
         .repeat => |repeat| repeat.bytes,
-        .file, .end, .inform, .read, .flush, .abort, .accept, .keepalive, .pause, .idle_limit => "",
+        .file, .end, .inform, .read, .flush, .abort, .accept, .keepalive, .flow, .idle_limit => "",
     };
 }
 
@@ -273,8 +273,8 @@ const samples = [_]Command{
     .{ .message = .{ .kind = .binary } },
     .{ .close = .{ .code = 1000, .reason = "bye" } },
     .{ .keepalive = .{ .interval_ms = 1, .timeout_ms = 2 } },
-    .{ .pause = true },
-    .{ .pause = false },
+    .{ .flow = .all },
+    .{ .flow = .on_demand },
     .{ .idle_limit = 3 },
     .{ .repeat = .{ .interval_ms = 4, .bytes = ":\n\n" } },
 };

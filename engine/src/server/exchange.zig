@@ -102,7 +102,7 @@ pub const Exchange = struct {
 
     /// Whether bytes of the peer are welcome.
     pub fn wantsInput(exchange: *const Exchange) bool {
-        if (exchange.openWebSocket()) |websocket| return !websocket.paused;
+        if (exchange.openWebSocket()) |websocket| return !websocket.incoming.isStalled();
         return exchange.input == .wanted;
     }
 

@@ -10,6 +10,9 @@ pub const Input = struct {
     start: u32 = 0,
     end: u32 = 0,
 
+    /// The most that one can hold.
+    pub const bytes_max = std.math.maxInt(u32);
+
     /// Whether there is nothing to parse.
     pub fn isEmpty(input: *const Input) bool {
         return input.start == input.end;
@@ -30,6 +33,11 @@ pub const Input = struct {
 
     /// At least `len` bytes to write to, behind the unread ones; then `commit` what was used.
     pub fn reserve(input: *Input, pool: *Pool, len: usize) error{OutOfMemory}![]u8 {
+        return input.reserveWithin(pool, len, std.math.maxInt(usize));
+    }
+
+    /// The same where no more than `most` bytes will ever be unread: no more memory than that is taken ahead.
+    pub fn reserveWithin(input: *Input, pool: *Pool, len: usize, most: usize) error{OutOfMemory}![]u8 {
         const kept = input.end - input.start;
         const buffer = input.buffer orelse {
             assert(kept == 0);
@@ -37,16 +45,12 @@ pub const Input = struct {
             return input.buffer.?;
         };
         if (buffer.len - input.end >= len) return buffer[input.end..];
-        if (buffer.len - kept >= len) {
-            std.mem.copyForwards(u8, buffer[0..kept], buffer[input.start..input.end]);
-        } else {
-            const larger = try pool.take(@max(kept + len, buffer.len * 2));
-            @memcpy(larger[0..kept], buffer[input.start..input.end]);
-            pool.give(buffer);
-            input.buffer = larger;
-        }
+        if (input.start > 0) std.mem.copyForwards(u8, buffer[0..kept], buffer[input.start..input.end]);
         input.start = 0;
         input.end = kept;
+        if (buffer.len - kept < len) {
+            input.buffer = try pool.grow(buffer, kept, @max(kept + len, @min(buffer.len * 2, most)));
+        }
         return input.buffer.?[kept..];
     }
 

@@ -56,7 +56,21 @@ pub const Pool = struct {
         return buffer;
     }
 
-    /// Takes a buffer back. Its whole length as `take` returned it.
+    /// A buffer of at least `bytes` in place of a smaller one, whose first `kept` bytes it begins with. On an error nothing has changed.
+    pub fn grow(pool: *Pool, buffer: Buffer, kept: usize, bytes: usize) error{OutOfMemory}!Buffer {
+        assert(bytes > buffer.len);
+        // Pages change their place without a copy, and nothing is held twice.
+        if (buffer.len > size_max) if (pool.gpa.remap(buffer, bytes)) |larger| {
+            pool.taken_bytes += larger.len - buffer.len;
+            return larger;
+        };
+        const larger = try pool.take(bytes);
+        @memcpy(larger[0..kept], buffer[0..kept]);
+        pool.give(buffer);
+        return larger;
+    }
+
+    /// Takes a buffer back. Its whole length as `take` or `grow` returned it.
     pub fn give(pool: *Pool, buffer: Buffer) void {
         pool.taken_bytes -= buffer.len;
         if (buffer.len > size_max or pool.kept_bytes + buffer.len > keep_bytes_max) {
@@ -106,6 +120,17 @@ test "a given buffer is taken again without the heap" {
     try std.testing.expectEqual(first.ptr, second.ptr);
     try std.testing.expectEqual(1, pool.allocations);
     pool.give(second);
+}
+
+test "a buffer that grows keeps its bytes" {
+    var pool: Pool = .init(std.testing.allocator);
+    defer pool.deinit();
+    var buffer = try pool.take(1);
+    buffer[0] = 'x';
+    while (buffer.len < 16 * Pool.size_max) buffer = try pool.grow(buffer, 1, buffer.len * 2);
+    try std.testing.expectEqual('x', buffer[0]);
+    try std.testing.expectEqual(buffer.len, pool.taken_bytes);
+    pool.give(buffer);
 }
 
 test "every size from nothing to beyond the largest class comes back whole" {

@@ -33,6 +33,8 @@ pub const Reason = types.Reason;
 /// Memory of a worker: blocks, queues of them, and slots with tickets.
 pub const Pool = @import("pool.zig").Pool;
 pub const Input = @import("input.zig").Input;
+pub const Incoming = @import("incoming.zig").Incoming;
+pub const Budget = @import("budget.zig").Budget;
 pub const Outbox = @import("outbox.zig").Outbox;
 pub const Slab = slab.Slab;
 pub const Ticket = slab.Ticket;
@@ -65,6 +67,7 @@ test {
     _ = @import("access_log.zig");
     _ = @import("admission.zig");
     _ = @import("blockage.zig");
+    _ = @import("budget.zig");
     _ = @import("client.zig");
     _ = @import("compression.zig");
     _ = @import("config.zig");
@@ -75,6 +78,7 @@ test {
     _ = @import("handshakes.zig");
     _ = @import("health.zig");
     _ = @import("inbox.zig");
+    _ = @import("incoming.zig");
     _ = @import("input.zig");
     _ = @import("networks.zig");
     _ = @import("outbox.zig");

@@ -9,7 +9,8 @@ const Compression = @import("compression.zig").Compression;
 const Context = @import("compression.zig").Context;
 const Config = @import("config.zig").Config;
 const Outbox = @import("outbox.zig").Outbox;
-const Input = @import("input.zig").Input;
+const Incoming = @import("incoming.zig").Incoming;
+const Line = @import("inflation.zig").Line;
 const Pool = @import("pool.zig").Pool;
 const Reason = @import("types.zig").Reason;
 const Timer = @import("timer.zig").Timer;
@@ -43,11 +44,8 @@ pub const WebSocket = struct {
     compression: ?Context,
     /// Messages of fewer bytes are not compressed.
     deflate_bytes_min: u32,
-    /// A message that is not complete, and a complete one that did not come in one piece, until `forgetMessage`.
-    pieces: Input = .{},
+    incoming: Incoming = .{},
     keepalive: Keepalive = .{},
-    /// The host asked for no more messages for now.
-    paused: bool = false,
     /// The peer has said its last word; `end` comes next.
     ending: ?Ending = null,
     /// `end` waits for the next round already.
@@ -93,9 +91,9 @@ pub const WebSocket = struct {
         return websocket;
     }
 
-    /// `gpa` is the `Compression`'s.
-    pub fn deinit(websocket: *WebSocket, pool: *Pool, gpa: std.mem.Allocator) void {
-        websocket.pieces.deinit(pool);
+    /// `gpa` is the `Compression`'s, `line` the worker's.
+    pub fn deinit(websocket: *WebSocket, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
+        websocket.incoming.deinit(pool, gpa, line);
         if (websocket.compression) |*context| context.deinit(gpa);
     }
 
@@ -135,10 +133,20 @@ pub const WebSocket = struct {
         };
     }
 
-    /// Stops handing out messages, or goes on. A pong that is on its way is not expected while nobody reads.
-    pub fn pause(websocket: *WebSocket, paused: bool) void {
-        websocket.paused = paused;
-        if (paused) websocket.keepalive.pong_until = Timer.never;
+    /// The host takes other messages from now on.
+    pub fn setFlow(websocket: *WebSocket, flow: Incoming.Flow) void {
+        websocket.incoming.setFlow(flow);
+        websocket.excusePong();
+    }
+
+    /// A pong that is on its way is not expected while nobody reads.
+    pub fn excusePong(websocket: *WebSocket) void {
+        if (websocket.incoming.isStalled()) websocket.keepalive.pong_until = Timer.never;
+    }
+
+    /// Whether there is something to tell the host that has come already.
+    pub fn isReady(websocket: *const WebSocket) bool {
+        return websocket.incoming.isReady() or (websocket.ending != null and !websocket.incoming.isStalled());
     }
 
     /// The reason why the engine itself began to close; null when its host or the peer did.
@@ -155,8 +163,8 @@ pub const WebSocket = struct {
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
         try outbox.append(pool, frame[0..websocket.session.encodePing("", null, &frame)]);
         keepalive.ping_at = now + keepalive.interval_ms;
-        // Nobody reads what a paused peer answers.
-        const expected = keepalive.timeout_ms > 0 and !websocket.paused;
+        // Nobody reads what it answers while one of its messages waits.
+        const expected = keepalive.timeout_ms > 0 and !websocket.incoming.isStalled();
         if (expected and keepalive.pong_until == Timer.never) keepalive.pong_until = now + keepalive.timeout_ms;
     }
 
@@ -165,28 +173,28 @@ pub const WebSocket = struct {
         need_more,
         /// A control frame was dealt with, or a piece of a message kept.
         handled,
-        /// A complete message; valid until `forgetMessage`, which comes next.
-        message: struct { kind: Kind, bytes: []const u8 },
+        /// A complete message; valid until `Incoming.forget`, which comes next, unless it is held.
+        message: Message,
+        /// A complete message that has to be inflated, likewise.
+        compressed: Message,
         /// See `ending`. Nothing more is read: `end` comes next, now or later.
         ending,
     };
+
+    /// As it came, or inflated.
+    pub const Message = struct { kind: Kind, bytes: []const u8 };
 
     /// The answer to one call of `feed`.
     pub const Step = struct { consumed: usize, event: Event };
 
     /// Reads from the unread bytes, unmasking in place. Queues what the protocol owes the peer.
-    pub fn feed(
-        websocket: *WebSocket,
-        bytes: []u8,
-        outbox: *Outbox,
-        pool: *Pool,
-        compression: *Compression,
-    ) error{OutOfMemory}!Step {
+    pub fn feed(websocket: *WebSocket, bytes: []u8, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!Step {
+        assert(websocket.incoming.held == .nothing);
         if (websocket.ending != null) return .{ .consumed = 0, .event = .ending };
         const step = websocket.session.feed(bytes);
         const event: Event = switch (step.event) {
             .need_more => .need_more,
-            .data => |data| try websocket.takeData(data, pool, compression),
+            .data => |data| try websocket.takeData(data, pool),
             .ping => |payload| try websocket.answerPing(payload, outbox, pool),
             .pong => websocket.notePong(),
             // The reason stays where it is: the session reads nothing after it.
@@ -196,44 +204,59 @@ pub const WebSocket = struct {
         return .{ .consumed = step.consumed, .event = event };
     }
 
-    fn takeData(websocket: *WebSocket, data: ws.Data, pool: *Pool, compression: *Compression) error{OutOfMemory}!Event {
+    /// Messages are inflated when they are complete, not before: until then a peer holds no more of our memory than it has sent bytes.
+    fn takeData(websocket: *WebSocket, data: ws.Data, pool: *Pool) error{OutOfMemory}!Event {
         if (websocket.state != .open) return .handled; // we are closing: what still comes is not for the host
+        const pieces = &websocket.incoming.pieces;
         const whole = data.first and data.last;
-        if (!whole) try websocket.pieces.append(pool, data.bytes);
+        if (!whole) try pieces.append(pool, data.bytes);
         if (!data.last) return .handled;
-        if (!data.compressed) return .{ .message = .{ .kind = data.kind, .bytes = if (whole) data.bytes else websocket.pieces.unread() } };
-        return websocket.takeCompressed(data.kind, if (whole) data.bytes else websocket.pieces.unread(), pool, compression);
+        const message: Message = .{ .kind = data.kind, .bytes = if (whole) data.bytes else pieces.unread() };
+        return if (data.compressed) .{ .compressed = message } else .{ .message = message };
     }
 
-    /// Messages are inflated when they are complete: until then a peer holds no more of our memory than it has sent bytes.
-    fn takeCompressed(
-        websocket: *WebSocket,
-        kind: Kind,
-        bytes: []const u8,
-        pool: *Pool,
-        compression: *Compression,
-    ) error{OutOfMemory}!Event {
+    /// Whether a compressed message may turn out to be short enough to be delivered at once.
+    pub fn inflatesAtOnce(websocket: *const WebSocket, message: Message) bool {
+        return websocket.incoming.roomAtOnce() > 0 and message.bytes.len <= Compression.at_once_bytes_max;
+    }
+
+    /// The event that such a message is when it is inflated: a message, or an ending. Null: it is too long after all.
+    pub fn inflateAtOnce(websocket: *WebSocket, message: Message, pool: *Pool, compression: *Compression) error{OutOfMemory}!?Event {
+        const room = websocket.incoming.roomAtOnce();
         const limit = websocket.session.limits.message_bytes_max;
-        const inflated = compression.inflate(&websocket.compression.?, pool, bytes, limit) catch |err| return switch (err) {
-            error.OutOfMemory => error.OutOfMemory,
-            error.TooBig => websocket.refuse(1009, "message too big"),
-            error.Corrupt => websocket.refuse(1007, "message does not inflate"),
+        const context = &websocket.compression.?;
+        const inflated = compression.inflateAtOnce(context, pool, message.bytes, limit, room) catch |err| switch (err) {
+            error.OutOfMemory => return error.OutOfMemory,
+            error.TooBig, error.Corrupt => |fault| return websocket.refuse(fault),
+        } orelse return null;
+        websocket.incoming.pieces.deinit(pool);
+        websocket.incoming.pieces = inflated;
+        const bytes = inflated.unread();
+        if (message.kind == .text and !ws.utf8.valid(bytes)) return websocket.refuse(error.NotUtf8);
+        return .{ .message = .{ .kind = message.kind, .bytes = bytes } };
+    }
+
+    /// Inflates a slice of the held message; answers what that has cost.
+    pub fn inflateSlice(websocket: *WebSocket, pool: *Pool, compression: *Compression, line: *Line) error{OutOfMemory}!usize {
+        const limit = websocket.session.limits.message_bytes_max;
+        const incoming = &websocket.incoming;
+        return incoming.inflateSlice(compression, &websocket.compression.?, pool, line, limit) catch |err| switch (err) {
+            error.OutOfMemory => return error.OutOfMemory,
+            error.TooBig, error.Corrupt, error.NotUtf8 => |fault| {
+                incoming.drop(pool, compression.gpa, line);
+                _ = websocket.refuse(fault);
+                return 0;
+            },
         };
-        websocket.pieces.deinit(pool);
-        websocket.pieces = inflated;
-        const message = inflated.unread();
-        if (kind == .text and !ws.utf8.valid(message)) return websocket.refuse(1007, "text is not UTF-8");
-        return .{ .message = .{ .kind = kind, .bytes = message } };
     }
 
-    fn refuse(websocket: *WebSocket, code: u16, reason: []const u8) Event {
-        return websocket.noteEnding(.{ .failed = websocket.session.refuse(code, reason) });
-    }
-
-    /// The message of the last step has been delivered: its memory goes back.
-    pub fn forgetMessage(websocket: *WebSocket, pool: *Pool) void {
-        assert(websocket.session.message == null);
-        websocket.pieces.deinit(pool);
+    /// A message cannot be read after all.
+    fn refuse(websocket: *WebSocket, fault: error{ TooBig, Corrupt, NotUtf8 }) Event {
+        return websocket.noteEnding(.{ .failed = switch (fault) {
+            error.TooBig => websocket.session.refuse(1009, "message too big"),
+            error.Corrupt => websocket.session.refuse(1007, "message does not inflate"),
+            error.NotUtf8 => websocket.session.refuse(1007, "text is not UTF-8"),
+        } });
     }
 
     fn noteEnding(websocket: *WebSocket, ending: Ending) Event {

@@ -1,5 +1,5 @@
 //! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, access, apply, handshakes, health, input, output, proxied, repeat, secure, websocket.
+//! Its parts lie in `worker/`: accept, access, apply, handshakes, health, input, output, proxied, repeat, secure, turns, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
@@ -12,7 +12,7 @@
 //!     fn flushed(host, worker, *Exchange) void                          optional: all was sent, after a flushWhole() that could not do it at once
 //!     fn finished(host, worker, *Exchange) void                         the rest of an ended response was sent; the ticket dies with the call
 //!     fn aborted(host, worker, *Exchange, Reason) void                  it will not be sent; the ticket dies with the call
-//!     fn message(host, worker, *Exchange, kind, []const u8) void        a whole WebSocket message
+//!     fn message(host, worker, *Exchange, kind, []const u8) void        a whole WebSocket message; Incoming.surrender gives its memory away
 //!     fn closed(host, worker, *Exchange, websocket.Close, ?Reason) void  the WebSocket ended; a reason if it was not the peer's close; the ticket dies
 //!     fn halfClosed(host, worker, *Exchange) void       the peer sends no more; what it sent before may still come
 //!     fn stopped(host, worker) void                                     after drain() or cut(): nothing is left
@@ -32,6 +32,7 @@ const AccessLog = access_log.AccessLog;
 const admission_file = @import("admission.zig");
 const Admission = admission_file.Admission;
 const tls = @import("tls");
+const Budget = @import("budget.zig").Budget;
 const client_file = @import("client.zig");
 const Client = client_file.Client;
 const Trust = client_file.Trust;
@@ -42,6 +43,7 @@ const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
 const Handshakes = @import("handshakes.zig").Handshakes;
 const Health = @import("health.zig").Health;
+const Line = @import("inflation.zig").Line;
 const Listener = @import("listener.zig").Listener;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
@@ -90,8 +92,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Which proxies are believed what they say about clients in header fields; null: none.
         trust: ?Trust = null,
         /// Connections to look at before the next wait: queued output, or input that may go on.
-        corked: std.ArrayList(Ticket),
-        corked_spare: std.ArrayList(Ticket),
+        corked: std.ArrayList(Ticket) = .empty,
+        /// Connections that this round has no room for.
+        backlog: std.ArrayList(Ticket) = .empty,
+        /// Scratch for going through one of the two.
+        spare: std.ArrayList(Ticket) = .empty,
+        budget: Budget = .{},
+        inflations: Line = .{},
         /// The connection whose bytes are being parsed now: output it queues is sent at the end of that, not before.
         pumping: ?*Peer = null,
         stopping: enum { no, draining, stopped } = .no,
@@ -156,8 +163,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .wall_seconds = wall_seconds,
                 .date = .init(wall_seconds),
                 .head = .{ .storage = storage },
-                .corked = .empty,
-                .corked_spare = .empty,
                 .listeners = .empty,
                 .connections_max = types.connectionsMax(&config),
                 .admission = admission,
@@ -180,8 +185,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             if (w.access) |*log| _ = log.close(&buffer);
             w.gpa.free(w.head.storage);
-            w.corked.deinit(w.gpa);
-            w.corked_spare.deinit(w.gpa);
+            inline for (.{ &w.corked, &w.backlog, &w.spare }) |list| list.deinit(w.gpa);
             for (w.listeners.items) |*listener| if (listener.proxies) |*proxies| proxies.deinit();
             w.listeners.deinit(w.gpa);
             w.trustProxies(null);
@@ -254,6 +258,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const shaking = @import("worker/handshakes.zig").Shaking(Self);
         const live = @import("worker/websocket.zig").Live(Self);
         const repeating = @import("worker/repeat.zig").Repeating(Self);
+        const turns = @import("worker/turns.zig").Turns(Self);
 
         pub const secureListener = secure.secureListener;
         pub const proxyListener = proxied.proxyListener;
@@ -294,12 +299,16 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const acceptWebSocket = live.acceptWebSocket;
         pub const sendMessage = live.sendMessage;
         pub const closeWebSocket = live.closeWebSocket;
-        pub const pauseWebSocket = live.pauseWebSocket;
+        pub const setFlow = live.setFlow;
         pub const setKeepalive = live.setKeepalive;
         pub const setIdleLimit = live.setIdleLimit;
 
         // ---- What the parts call of each other
 
+        pub const ask = live.ask;
+        pub const cork = turns.cork;
+        pub const yield = turns.yield;
+        pub const reserveTurns = turns.reserve;
         pub const admit = accepting.admit;
         pub const begin = accepting.begin;
         pub const noteClient = accepting.noteClient;
@@ -353,7 +362,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// One round: sends what is due, reads what came, runs deadlines. Waits up to `timeout_ms` (-1: without bound) if there is nothing to do.
         pub fn poll(w: *Self, timeout_ms: i32) !void {
-            w.uncork();
+            w.budget.begin(w.config.round_bytes);
+            turns.serveBacklog(w);
+            turns.uncork(w);
+            w.budget.proceed(w.config.round_bytes);
             _ = try w.io.wait(w.patience(timeout_ms));
             const micros = w.io.micros();
             w.round_us = @max(micros, w.round_us + 1);
@@ -362,8 +374,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.date.update(w.wall_seconds);
             while (w.io.next()) |event| {
                 w.dispatch(event);
-                if (!pull and w.corked.items.len >= answers_together) w.uncork();
+                if (!pull and w.corked.items.len >= answers_together) turns.uncork(w);
             }
+            live.advance(w);
             shaking.advance(w);
             health_part.attend(w);
             w.expire();
@@ -384,8 +397,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         /// Is there something to do that waits for nobody?
-        fn isUrgent(w: *const Self) bool {
-            return w.corked.items.len > 0 or w.host.waiting() or !w.handshakes.isEmpty();
+        pub fn isUrgent(w: *const Self) bool {
+            if (w.corked.items.len > 0 or w.backlog.items.len > 0 or w.host.waiting()) return true;
+            return !w.handshakes.isEmpty() or w.inflations.first() != null;
         }
 
         fn nextDeadline(w: *const Self) ?u64 {
@@ -411,28 +425,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn peerOf(w: *Self, token: io_room.Token) ?*Peer {
             return w.peers.get(@fromBackingInt(@intCast(token)));
-        }
-
-        /// Looks at every corked connection once: goes on with its input, then sends its output.
-        fn uncork(w: *Self) void {
-            if (w.corked.items.len == 0) return;
-            std.mem.swap(std.ArrayList(Ticket), &w.corked, &w.corked_spare);
-            for (w.corked_spare.items) |ticket| {
-                const peer = w.peers.get(ticket) orelse continue;
-                const connection = &peer.connection;
-                connection.corked = false;
-                if (connection.wantsInput() and !connection.input.isEmpty()) {
-                    w.pump(peer, null);
-                } else if (w.flush(peer)) w.settle(peer);
-            }
-            w.corked_spare.clearRetainingCapacity();
-        }
-
-        /// Looks at a connection once more before the next wait.
-        pub fn cork(w: *Self, peer: *Peer) void {
-            if (peer.connection.corked) return;
-            peer.connection.corked = true;
-            w.corked.appendAssumeCapacity(peer.connection.ticket);
         }
 
         fn expire(w: *Self) void {

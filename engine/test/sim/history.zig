@@ -39,9 +39,11 @@ const Scene = struct {
             .jump_ms = if (random.uintLessThan(u8, 4) == 0) random.intRangeAtMost(u64, 1, 3_000) else 0,
             .config = .{
                 .receive_bytes = ([_]u32{ 4096, 64 * 1024 })[random.uintLessThan(usize, 2)],
+                .frame_bytes_max = 1 << 20,
                 .write_high_bytes = 8_000,
                 .write_low_bytes = 2_000,
                 .pipeline_pass_max = random.intRangeAtMost(u16, 1, 5),
+                .round_bytes = ([_]u32{ 4096, 20_000, 1 << 20 })[random.uintLessThan(usize, 3)],
             },
             .meddling_permille = if (random.uintLessThan(u8, 4) == 0) random.intRangeAtMost(u16, 1, 300) else 0,
         };

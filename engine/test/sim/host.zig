@@ -41,7 +41,9 @@ const Job = struct {
     half_closed: bool = false,
     /// Messages to send back, oldest first.
     messages: std.ArrayList(Message) = .empty,
-    paused: bool = false,
+    flow: per.Incoming.Flow = .all,
+    /// The next message may be of any size.
+    asked: bool = false,
 
     const Message = struct { kind: per.WebSocketKind, bytes: []u8 };
 
@@ -164,6 +166,12 @@ pub const Host = struct {
 
     pub fn message(host: *Host, worker: *Worker, exchange: *per.Exchange, kind: per.WebSocketKind, bytes: []const u8) void {
         const job = host.find(exchange.ticket);
+        switch (job.flow) {
+            .all => {},
+            .on_demand => assert(job.asked or bytes.len <= per.Budget.large_bytes),
+            .none => unreachable,
+        }
+        job.asked = false;
         const copy = host.gpa.dupe(u8, bytes) catch unreachable;
         job.messages.append(host.gpa, .{ .kind = kind, .bytes = copy }) catch unreachable;
         host.fresh = true;
@@ -239,8 +247,13 @@ pub const Host = struct {
             return worker.acceptWebSocket(exchange, null, &.{});
         }
         if (host.random.uintLessThan(u8, 8) == 0) {
-            job.paused = !job.paused;
-            try worker.pauseWebSocket(exchange, job.paused);
+            job.flow = host.random.enumValue(per.Incoming.Flow);
+            job.asked = false;
+            try worker.setFlow(exchange, job.flow);
+        }
+        if (job.flow == .on_demand and host.random.boolean()) {
+            job.asked = true;
+            try worker.read(exchange);
         }
         if (job.messages.items.len == 0) return;
         const oldest = job.messages.orderedRemove(0);

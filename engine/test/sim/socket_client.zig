@@ -21,7 +21,7 @@ pub const SocketClient = struct {
     dismissed: bool = false,
 
     const Message = struct { opcode: frame.Opcode, bytes: []u8 };
-    const message_bytes_max = 60_000;
+    const message_bytes_max = 150_000;
     const accept = "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
 
     pub fn deinit(self: *SocketClient) void {

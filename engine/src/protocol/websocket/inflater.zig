@@ -206,6 +206,22 @@ pub const Inflater = struct {
     /// Inflates from `in` to `out` (neither is kept) until one of them is exhausted. `last`: the message has nothing behind `in`.
     /// After an error, or the message's end, `begin` comes next.
     pub fn inflate(i: *Inflater, in: []const u8, last: bool, out: []u8) Error!Step {
+        const step = try i.advance(in, last, out);
+        i.history.keep(out[0..step.produced]);
+        return step;
+    }
+
+    /// Inflates a whole message if `out` holds it; answers its length. Null: it does not, and the history is as it was. `begin` comes
+    /// before and after.
+    pub fn inflateWhole(i: *Inflater, in: []const u8, out: []u8) Error!?usize {
+        const step = try i.advance(in, true, out);
+        if (step.state == .output_full) return null;
+        i.history.keep(out[0..step.produced]);
+        return step.produced;
+    }
+
+    /// As `inflate`, without a word to the history.
+    fn advance(i: *Inflater, in: []const u8, last: bool, out: []u8) Error!Step {
         assert(i.tail_at <= tail.len); // `begin` comes first
         assert(last or i.tail_at == 0);
         var run: Run = .{ .i = i, .in = in, .out = out[0..@intCast(@min(out.len, i.limit_left))] };
@@ -220,7 +236,6 @@ pub const Inflater = struct {
         }
         if (full and clipped) return error.TooBig;
         i.limit_left -= run.produced;
-        i.history.keep(run.out[0..run.produced]);
         const step: Step = .{ .consumed = consumed, .produced = run.produced, .state = if (full) .output_full else .need_input };
         if (full or !last) return step;
         if (i.state != .block or i.bit_count != 0) return error.Corrupt;
@@ -557,6 +572,23 @@ test "a match across messages needs the history" {
     history.clear();
     i.begin(&history, 32);
     try testing.expectError(error.Corrupt, i.inflate("\xf2\x00\x11\x00\x00", true, &out));
+}
+
+test "a message that its buffer does not hold leaves no trace" {
+    var window: [256]u8 = undefined;
+    var out: [32]u8 = undefined;
+    var history: History = .init(&window);
+    var i: Inflater = .{};
+    i.begin(&history, 32);
+    try testing.expectEqual(5, (try i.inflateWhole("\xf2\x48\xcd\xc9\xc9\x07\x00", &out)).?);
+    for (0..6) |room| {
+        i.begin(&history, 32);
+        // A match into the message before, which must still be the last one at each attempt.
+        const len = try i.inflateWhole("\xf2\x00\x11\x00\x00", out[0..room]);
+        if (room < 5) try testing.expectEqual(null, len) else try testing.expectEqualStrings("Hello", out[0..len.?]);
+    }
+    i.begin(&history, 4);
+    try testing.expectError(error.TooBig, i.inflateWhole("\xf2\x00\x11\x00\x00", &out));
 }
 
 test "what is not DEFLATE, or ends too early" {

@@ -87,10 +87,7 @@ pub fn Accept(comptime W: type) type {
 
         /// A slot for a socket; its addresses are still to be noted. On an error the socket is the caller's.
         pub fn open(w: *W, listener: u32, socket: io_room.Socket) !*Peer {
-            // Those that were corked and are gone since are still in the list.
-            const room = w.corked.items.len + w.peers.count + 1;
-            try w.corked.ensureTotalCapacity(w.gpa, room);
-            try w.corked_spare.ensureTotalCapacity(w.gpa, room);
+            try w.reserveTurns();
             const slot = try w.peers.add();
             errdefer w.peers.remove(slot.item);
             try w.io.add(socket, @backingInt(slot.ticket));

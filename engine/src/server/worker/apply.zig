@@ -43,7 +43,7 @@ pub fn Apply(comptime W: type) type {
                 .accept => |accept| try w.acceptWebSocket(exchange, accept.subprotocol, accept.fields),
                 .close => |close| try w.closeWebSocket(exchange, close.code, close.reason),
                 .keepalive => |keepalive| try w.setKeepalive(exchange, keepalive.interval_ms, keepalive.timeout_ms),
-                .pause => |paused| try w.pauseWebSocket(exchange, paused),
+                .flow => |flow| try w.setFlow(exchange, flow),
                 .idle_limit => |milliseconds| w.setIdleLimit(exchange, milliseconds),
                 .repeat => |repeat| try w.setRepeat(exchange, repeat.bytes, repeat.interval_ms),
             }

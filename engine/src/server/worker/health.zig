@@ -163,6 +163,7 @@ pub fn HealthPart(comptime W: type) type {
             connection.input = .{};
             connection.outbox = .{};
             connection.corked = false;
+            connection.yielded = false;
             connection.paused = false;
             w.io.release(peer.socket);
             // The other end may close the socket at once, and the number be another connection's.

@@ -2,6 +2,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const http1 = @import("protocol").http1;
+const Budget = @import("../budget.zig").Budget;
 const io_room = @import("io");
 
 /// The methods of a worker that read.
@@ -26,6 +27,9 @@ pub fn Input(comptime W: type) type {
             const connection = &peer.connection;
             assert(w.pumping == null);
             if (received) |bytes| if (w.divert(peer, bytes)) return;
+            if (received != null and connection.yielded) {
+                return connection.input.append(&w.pool, received.?) catch w.fail(peer, .server_error);
+            }
             var unread = received orelse connection.input.unread();
             const held = received == null or !connection.input.isEmpty();
             if (received != null and held) {
@@ -60,14 +64,20 @@ pub fn Input(comptime W: type) type {
             const connection = &peer.connection;
             var used: usize = 0;
             var rounds: u32 = 0;
+            const turn = w.budget.turn(w.config.round_bytes);
             while (connection.wantsInput()) {
                 if (connection.phase == .idle) {
                     if (used == unread.len) break;
                     rounds += 1;
                     if (rounds > w.config.pipeline_pass_max) {
-                        w.cork(peer);
+                        w.yield(peer);
                         break;
                     }
+                }
+                // An end without further bytes is told at once: nothing would bring us back to it.
+                if (w.budget.isOver(turn) and (used < unread.len or connection.holdsMessage())) {
+                    w.yield(peer);
+                    break;
                 }
                 if (connection.websocket()) |websocket| {
                     if (!w.feedWebSocket(peer, websocket, unread[used..], &used)) break;
@@ -119,6 +129,7 @@ pub fn Input(comptime W: type) type {
                 if (w.noteHandshake(exchange)) |refusal| return w.refuseHandshake(peer, exchange, refusal);
             }
             if (w.stopping != .no) connection.session.closeAfterResponse();
+            w.budget.charge(Budget.event_bytes + w.head.text.len);
             w.host.request(w, exchange, &w.head);
         }
 
@@ -134,6 +145,7 @@ pub fn Input(comptime W: type) type {
                     exchange.input.wanted.progress(piece.len, w.config.body_rate_min, w.now);
                     exchange.active_at = w.now;
                     exchange.delivered = true;
+                    w.budget.charge(Budget.piece_bytes + piece.len);
                     w.host.body(w, exchange, piece);
                 },
                 .draining => |*draining| {
@@ -256,12 +268,14 @@ pub fn Input(comptime W: type) type {
             connection.sending = .ended;
             switch (connection.phase) {
                 .proxy_header, .handshake, .lingering => w.close(peer),
-                .head, .draining => breakOff(w, peer),
+                .draining => breakOff(w, peer),
                 .idle, .farewell => w.settle(peer),
+                // The rest of a head may be there, waiting for its turn.
+                .head => if (!connection.yielded) breakOff(w, peer),
                 .exchange => |exchange| {
                     // Its last word was read, and its answer comes with the next round.
                     if (exchange.openWebSocket()) |websocket| if (websocket.ending != null) return;
-                    const all_read = connection.input.isEmpty();
+                    const all_read = connection.input.isEmpty() and !connection.holdsMessage();
                     const awaits_accept = exchange.websocket != null and exchange.openWebSocket() == null;
                     const lacks_input = all_read and !exchange.inputComplete() and !exchange.ended;
                     // A WebSocket, asked for or open, needs both directions, and half a request is none.

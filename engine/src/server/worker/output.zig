@@ -106,8 +106,10 @@ pub fn Output(comptime W: type) type {
             return !left.flushing;
         }
 
-        /// Asks for the next piece of the request body. Says `100 Continue` when the peer waits for it.
+        /// Asks for the next piece of the request body, or the next message of a WebSocket (`Incoming.Flow.demand`). Says `100 Continue` when
+        /// the peer waits for it.
         pub fn read(w: *W, exchange: *Exchange) error{OutOfMemory}!void {
+            if (exchange.openWebSocket()) |websocket| return w.ask(exchange, websocket);
             const peer = peerOfExchange(exchange);
             const connection = &peer.connection;
             // Not `w.now`: the handler that asks may have taken its time since the round began.
@@ -200,7 +202,7 @@ pub fn Output(comptime W: type) type {
         pub fn forget(w: *W, exchange: *Exchange) void {
             w.noteEnd(exchange);
             if (exchange.websocket) |websocket| {
-                websocket.deinit(&w.pool, w.compression.gpa);
+                websocket.deinit(&w.pool, w.compression.gpa, &w.inflations);
                 w.websockets.remove(websocket);
             }
             if (exchange.repeat) |repeat| repeat.destroy(w.gpa);
@@ -377,11 +379,11 @@ pub fn Output(comptime W: type) type {
                         if (exchange.isSettled()) {
                             w.host.finished(w, exchange);
                             complete(w, peer, exchange);
-                            if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
+                            if (connection.mayGoOn()) w.cork(peer);
                             return w.settle(peer);
                         }
                     } else if (!tellProgress(w, exchange)) return;
-                    if (!connection.input.isEmpty() and connection.wantsInput()) w.cork(peer);
+                    if (connection.mayGoOn()) w.cork(peer);
                 },
                 .farewell => if (connection.isFlushed()) {
                     const tunnel = connection.tunnel orelse return linger(w, peer);

@@ -4,6 +4,9 @@ const http1 = @import("protocol").http1;
 const Field = @import("protocol").http.Field;
 const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
+const Budget = @import("../budget.zig").Budget;
+const Incoming = @import("../incoming.zig").Incoming;
+const Line = @import("../inflation.zig").Line;
 const websocket_file = @import("../websocket.zig");
 const WebSocket = websocket_file.WebSocket;
 
@@ -102,7 +105,9 @@ pub fn Live(comptime W: type) type {
         pub fn closeWebSocket(w: *W, exchange: *Exchange, code: u16, reason: []const u8) CloseError!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             try websocket.close(code, reason, w.now + w.config.close_ms, &exchange.connection.outbox, &w.pool);
-            websocket.paused = false;
+            // What still comes is not for the host, but for the peer's close frame.
+            if (websocket.incoming.held != .nothing) websocket.incoming.drop(&w.pool, w.compression.gpa, &w.inflations);
+            websocket.incoming.setFlow(.all);
             const peer = W.peerOfExchange(exchange);
             w.cork(peer);
             if (w.pumping != peer) w.arm(peer);
@@ -115,12 +120,18 @@ pub fn Live(comptime W: type) type {
             if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
         }
 
-        /// Stops and resumes reading messages.
-        pub fn pauseWebSocket(w: *W, exchange: *Exchange, paused: bool) error{NotWebSocket}!void {
+        /// Which messages the host takes from now on.
+        pub fn setFlow(w: *W, exchange: *Exchange, flow: Incoming.Flow) error{NotWebSocket}!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             if (websocket.state != .open) return;
-            websocket.pause(paused);
+            websocket.setFlow(flow);
             w.cork(W.peerOfExchange(exchange));
+        }
+
+        /// The host of an open WebSocket asks for its next message.
+        pub fn ask(w: *W, exchange: *Exchange, websocket: *WebSocket) void {
+            websocket.incoming.ask();
+            if (websocket.isReady()) w.cork(W.peerOfExchange(exchange));
         }
 
         /// Ends the exchange when no byte moved in either direction for so long; 0: never.
@@ -134,34 +145,120 @@ pub fn Live(comptime W: type) type {
         /// Hands one event of the WebSocket to the host; false when there is nothing more to parse for now.
         pub fn feedWebSocket(w: *W, peer: *Peer, websocket: *WebSocket, unread: []u8, used: *usize) bool {
             const connection = &peer.connection;
-            const exchange = connection.phase.exchange;
-            if (unread.len == 0) {
+            if (websocket.incoming.held != .nothing) return goOn(w, peer, websocket) catch giveUp(w, peer);
+            if (unread.len == 0 and websocket.ending == null) {
                 w.cutShort(peer);
                 return false;
             }
-            exchange.active_at = w.now;
-            const step = websocket.feed(unread, &connection.outbox, &w.pool, &w.compression) catch {
-                w.fail(peer, .server_error);
-                return false;
-            };
-            switch (step.event) {
+            connection.phase.exchange.active_at = w.now;
+            const step = websocket.feed(unread, &connection.outbox, &w.pool) catch return giveUp(w, peer);
+            const goes_on = act(w, peer, websocket, step.event) catch return giveUp(w, peer);
+            used.* += if (goes_on) step.consumed else 0;
+            return goes_on and step.event != .need_more;
+        }
+
+        /// What becomes of an event; false: it comes again in the next round.
+        fn act(w: *W, peer: *Peer, websocket: *WebSocket, event: WebSocket.Event) error{OutOfMemory}!bool {
+            switch (event) {
                 .need_more => w.cutShort(peer),
                 .handled => {},
-                .message => |message| {
-                    w.host.message(w, exchange, message.kind, message.bytes);
-                    // Unless the host has ended it.
-                    if (connection.websocket() == websocket) websocket.forgetMessage(&w.pool);
+                .message => |message| try offer(w, peer, websocket, message),
+                .compressed => |message| return inflate(w, peer, websocket, message),
+                .ending => {
+                    if (W.pull and w.host.waiting() and !websocket.postponed) {
+                        // Messages that came before it may not have been seen yet: the host gets to answer them, in this one round.
+                        // What is left unread brings us back here.
+                        websocket.postponed = true;
+                        w.yield(peer);
+                        return false;
+                    }
+                    endWebSocket(w, peer, websocket);
                 },
-                .ending => if (W.pull and w.host.waiting() and !websocket.postponed) {
-                    // Messages that came before it may not have been seen yet: the host gets to answer them, in this one round.
-                    // What is left unread brings us back here.
-                    websocket.postponed = true;
-                    w.cork(peer);
-                    return false;
-                } else endWebSocket(w, peer, websocket),
             }
-            used.* += step.consumed;
-            return step.event != .need_more;
+            return true;
+        }
+
+        fn giveUp(w: *W, peer: *Peer) bool {
+            w.fail(peer, .server_error);
+            return false;
+        }
+
+        /// Delivers a message, or holds it back.
+        fn offer(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message) error{OutOfMemory}!void {
+            const takes = websocket.incoming.takes(message.bytes.len) and w.budget.takesMessage(message.bytes.len);
+            if (takes) return deliver(w, peer, websocket, message, false);
+            try websocket.incoming.hold(.{ .message = message.kind }, message.bytes, &w.pool);
+            websocket.excusePong();
+        }
+
+        /// Inflates and delivers a message if that takes no time; otherwise it is held.
+        fn inflate(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message) error{OutOfMemory}!bool {
+            const incoming = &websocket.incoming;
+            if (websocket.inflatesAtOnce(message)) {
+                w.budget.charge(message.bytes.len * Budget.compressed_factor);
+                if (try websocket.inflateAtOnce(message, &w.pool, &w.compression)) |event| switch (event) {
+                    .message => |inflated| {
+                        deliver(w, peer, websocket, inflated, true);
+                        return true;
+                    },
+                    else => return act(w, peer, websocket, event),
+                };
+            }
+            if (incoming.inflates()) {
+                const ticket = peer.connection.ticket;
+                try incoming.lineUp(message.kind, message.bytes, ticket, &w.pool, w.compression.gpa, &w.inflations);
+            } else try incoming.hold(.{ .compressed = message.kind }, message.bytes, &w.pool);
+            websocket.excusePong();
+            return true;
+        }
+
+        /// Goes on with a message that was held; false: not in this round.
+        fn goOn(w: *W, peer: *Peer, websocket: *WebSocket) error{OutOfMemory}!bool {
+            const incoming = &websocket.incoming;
+            const held = incoming.held;
+            const bytes = incoming.pieces.unread();
+            switch (held) {
+                .nothing, .inflating => unreachable, // nothing is there to go on with
+                .message => |kind| {
+                    if (!w.budget.takesMessage(bytes.len)) {
+                        w.yield(peer);
+                        return false;
+                    }
+                    incoming.held = .nothing;
+                    deliver(w, peer, websocket, .{ .kind = kind, .bytes = bytes }, false);
+                    return true;
+                },
+                .compressed => |kind| {
+                    incoming.held = .nothing;
+                    return inflate(w, peer, websocket, .{ .kind = kind, .bytes = bytes });
+                },
+            }
+        }
+
+        fn deliver(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message, inflated: bool) void {
+            const exchange = peer.connection.phase.exchange;
+            w.budget.chargeMessage(message.bytes.len);
+            websocket.incoming.noteDelivery(message.bytes.len, inflated);
+            w.host.message(w, exchange, message.kind, message.bytes);
+            // Unless the host has ended it.
+            if (peer.connection.websocket() == websocket) websocket.incoming.forget(&w.pool);
+        }
+
+        /// Once a round: goes on inflating large messages. One that is complete is delivered in the next round, before another is begun.
+        pub fn advance(w: *W) void {
+            var cost: usize = 0;
+            while (cost < Line.round_cost) {
+                const inflation = w.inflations.first() orelse return;
+                const peer = w.peers.get(inflation.ticket).?;
+                const exchange = peer.connection.phase.exchange;
+                exchange.active_at = w.now;
+                const websocket = exchange.openWebSocket().?;
+                cost += websocket.inflateSlice(&w.pool, &w.compression, &w.inflations) catch {
+                    w.fail(peer, .server_error);
+                    continue;
+                };
+                if (websocket.incoming.held != .inflating) return w.cork(peer);
+            }
         }
 
         /// The peer has said its last word: it gets its answer, the host is told, what is queued is sent, the connection ends.

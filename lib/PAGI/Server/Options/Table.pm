@@ -212,7 +212,8 @@ my @SECTIONS = (
                 engine => 'queue_bytes_max',
                 live   => 1,
                 about  =>
-                    'Bytes of such messages. From there on the peer is not read: it waits, until the application has taken half.',
+                    'Bytes of such messages. From there on the peer is not read: it waits, until the application has taken half.'
+                    . ' Messages above 64 KiB never wait here: they are fetched, and inflated, when the application asks for one.',
             },
             {
                 name   => 'max_ws_frame_size',

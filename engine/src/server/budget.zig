@@ -1,0 +1,88 @@
+//! What a worker hands to its host in one round of its loop, counted after decoding: heads, bodies without their chunks, messages
+//! inflated. It bounds the memory of a batch of events, and how long those wait whose turn comes next.
+//! Refuses to know: who sends, and what a host does with it.
+const std = @import("std");
+
+/// What is left of a round.
+pub const Budget = struct {
+    /// Below 0 once the last thing that was handed over cost more than there was.
+    left: i64 = 0,
+    /// No large message was handed over in this round.
+    large_left: bool = true,
+
+    /// Added to the bytes of each event: what an empty one costs a host, in time as much as in memory.
+    pub const event_bytes = 512;
+    /// The same for each piece of a body, which become one event where they can.
+    pub const piece_bytes = 64;
+    /// Messages of more bytes are large: one a round.
+    pub const large_bytes = 64 * 1024;
+    /// What reading one byte of compressed input may cost, in bytes of output: a block that says how to read itself takes long, and need
+    /// not put out anything.
+    pub const compressed_factor = 16;
+
+    /// A round begins, with half of it for what the rounds before have left over.
+    pub fn begin(budget: *Budget, round_bytes: u32) void {
+        budget.* = .{ .left = round_bytes / 2 };
+    }
+
+    /// The other half, for what comes new.
+    pub fn proceed(budget: *Budget, round_bytes: u32) void {
+        budget.left += round_bytes - round_bytes / 2;
+    }
+
+    /// Whether everything else waits for the next round.
+    pub fn isSpent(budget: *const Budget) bool {
+        return budget.left <= 0;
+    }
+
+    /// Where one connection's turn ends that begins now: when it has had a part of the round, or the round is spent.
+    pub fn turn(budget: *const Budget, round_bytes: u32) i64 {
+        return @max(budget.left - round_bytes / turns, 0);
+    }
+
+    const turns = 16;
+
+    /// Whether a turn is over.
+    pub fn isOver(budget: *const Budget, end: i64) bool {
+        return budget.left <= end;
+    }
+
+    /// Counts work, or bytes of an event.
+    pub fn charge(budget: *Budget, bytes: u64) void {
+        budget.left -= std.math.lossyCast(i32, bytes);
+    }
+
+    /// Whether a message of so many bytes may be handed over in this round.
+    pub fn takesMessage(budget: *const Budget, bytes: usize) bool {
+        return !budget.isSpent() and (bytes <= large_bytes or budget.large_left);
+    }
+
+    /// A message was handed over. What a large one costs beyond the bound is paid by the next one, which waits: small events need not.
+    pub fn chargeMessage(budget: *Budget, bytes: usize) void {
+        if (bytes > large_bytes) budget.large_left = false;
+        budget.charge(event_bytes + @min(bytes, large_bytes));
+    }
+};
+
+test "a round's bytes are bounded, and a large message a round is let through" {
+    const testing = std.testing;
+    var budget: Budget = .{};
+    budget.begin(2001);
+    try testing.expect(!budget.isSpent() and budget.takesMessage(1 << 30));
+    budget.charge(1000);
+    try testing.expect(budget.isSpent() and !budget.takesMessage(0));
+    budget.proceed(2001);
+    budget.chargeMessage(1 << 30);
+    try testing.expect(budget.isSpent());
+    budget.begin(1600);
+    const turn = budget.turn(1600);
+    budget.charge(99);
+    try testing.expect(!budget.isOver(turn));
+    budget.charge(1);
+    try testing.expect(budget.isOver(turn) and !budget.isSpent());
+    budget.begin(1 << 20);
+    budget.chargeMessage(1 << 30);
+    try testing.expect(!budget.takesMessage(1 << 30) and budget.takesMessage(Budget.large_bytes));
+    budget.charge(std.math.maxInt(u64));
+    try testing.expect(budget.isSpent());
+}

@@ -1,0 +1,262 @@
+//! A WebSocket's messages on their way to its host: put together, held back while the host does not take them, inflated when it does.
+//! A peer is not read while one of its messages is held, and a held one is held as it came: compressed, if it is. So nobody holds more of
+//! our memory than they have sent.
+//! Refuses to know: frames, hosts, whose turn it is to be inflated (inflation.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const Budget = @import("budget.zig").Budget;
+const Compression = @import("compression.zig").Compression;
+const Context = @import("compression.zig").Context;
+const Inflation = @import("inflation.zig").Inflation;
+const Input = @import("input.zig").Input;
+const Kind = @import("protocol").websocket.Kind;
+const Line = @import("inflation.zig").Line;
+const Pool = @import("pool.zig").Pool;
+const Ticket = @import("slab.zig").Ticket;
+
+/// Messages of one WebSocket on their way in.
+pub const Incoming = struct {
+    flow: Flow = .all,
+    demand: Demand = .{},
+    /// A message that is not complete; a complete one that did not come in one piece, or was inflated, until `forget`; a held one.
+    pieces: Input = .{},
+    held: Held = .nothing,
+
+    /// Which messages the host takes. The numbers are part of the C contract.
+    pub const Flow = enum(u32) {
+        /// Every one, as it comes.
+        all = 0,
+        /// None for now.
+        none = 1,
+        /// Those that it asks for, and small ones ahead of that.
+        on_demand = 2,
+    };
+
+    const Demand = struct {
+        /// The next message is taken whatever its size.
+        asked: bool = false,
+        /// What compressed ones may still inflate to before the host asks: their peer pays a thousandth of that.
+        ahead: u32 = ahead_bytes_max,
+    };
+
+    /// Enough for a hundred short messages, little enough for thousands of WebSockets.
+    const ahead_bytes_max = 16 * 1024;
+    /// Added to each message: what an empty one takes of a host's memory.
+    const ahead_message_bytes = 128;
+
+    /// A complete message that is not delivered yet. It lies in `pieces`.
+    pub const Held = union(enum) {
+        nothing,
+        message: Kind,
+        /// It is to be inflated when the host takes it.
+        compressed: Kind,
+        /// It is being inflated, or waits for its turn to be.
+        inflating: *Inflation,
+    };
+
+    /// `gpa` is the `Compression`'s, `line` the worker's.
+    pub fn deinit(incoming: *Incoming, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
+        incoming.drop(pool, gpa, line);
+        incoming.* = undefined;
+    }
+
+    /// Forgets a held message, and what there is of one that is not complete.
+    pub fn drop(incoming: *Incoming, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
+        incoming.endInflation(pool, gpa, line);
+        incoming.pieces.deinit(pool);
+    }
+
+    /// Whether nothing may be read: a message is held that cannot be delivered yet, or the host wants none.
+    pub fn isStalled(incoming: *const Incoming) bool {
+        return switch (incoming.held) {
+            .nothing => incoming.flow == .none,
+            .message => !incoming.takes(incoming.pieces.unread().len),
+            .compressed => !incoming.inflates(),
+            .inflating => true,
+        };
+    }
+
+    /// Whether a held message can be delivered, or its inflation begun.
+    pub fn isReady(incoming: *const Incoming) bool {
+        return incoming.held != .nothing and !incoming.isStalled();
+    }
+
+    /// Whether the host takes a message of so many bytes.
+    pub fn takes(incoming: *const Incoming, bytes: usize) bool {
+        return switch (incoming.flow) {
+            .all => true,
+            .none => false,
+            .on_demand => incoming.demand.asked or bytes <= Budget.large_bytes,
+        };
+    }
+
+    /// What a compressed message may inflate to if it is to be delivered at once.
+    pub fn roomAtOnce(incoming: *const Incoming) u32 {
+        return switch (incoming.flow) {
+            .all => Budget.large_bytes,
+            .none => 0,
+            .on_demand => if (incoming.demand.asked) Budget.large_bytes else incoming.demand.ahead,
+        };
+    }
+
+    /// Whether a compressed message of any size may be inflated.
+    pub fn inflates(incoming: *const Incoming) bool {
+        return switch (incoming.flow) {
+            .all => true,
+            .none => false,
+            .on_demand => incoming.demand.asked,
+        };
+    }
+
+    /// The host takes other messages from now on, and has asked for none.
+    pub fn setFlow(incoming: *Incoming, flow: Flow) void {
+        incoming.flow = flow;
+        incoming.demand = .{};
+    }
+
+    /// The host asks for the next message.
+    pub fn ask(incoming: *Incoming) void {
+        incoming.demand = .{ .asked = true };
+    }
+
+    /// A message is being delivered that has cost its peer `bytes` or, if `inflated`, less: the host has got what it asked for, or something
+    /// ahead of that.
+    pub fn noteDelivery(incoming: *Incoming, bytes: usize, inflated: bool) void {
+        const demand = &incoming.demand;
+        if (!demand.asked and inflated) demand.ahead -= @intCast(@min(bytes + ahead_message_bytes, demand.ahead));
+        demand.asked = false;
+    }
+
+    /// Keeps a message that cannot be delivered yet.
+    pub fn hold(incoming: *Incoming, held: Held, bytes: []const u8, pool: *Pool) error{OutOfMemory}!void {
+        try incoming.keep(bytes, pool);
+        incoming.held = held;
+    }
+
+    /// Lines a compressed message up to be inflated slice by slice. `ticket`: of its connection.
+    pub fn lineUp(
+        incoming: *Incoming,
+        kind: Kind,
+        bytes: []const u8,
+        ticket: Ticket,
+        pool: *Pool,
+        gpa: std.mem.Allocator,
+        line: *Line,
+    ) error{OutOfMemory}!void {
+        const inflation: *Inflation = try .create(gpa, ticket, kind);
+        errdefer inflation.destroy(gpa, pool);
+        try incoming.hold(.{ .inflating = inflation }, bytes, pool);
+        line.add(inflation);
+    }
+
+    fn keep(incoming: *Incoming, bytes: []const u8, pool: *Pool) error{OutOfMemory}!void {
+        assert(incoming.held == .nothing);
+        if (incoming.isKept(bytes)) return;
+        assert(incoming.pieces.isEmpty());
+        try incoming.pieces.append(pool, bytes);
+    }
+
+    fn isKept(incoming: *const Incoming, bytes: []const u8) bool {
+        return !incoming.pieces.isEmpty() and incoming.pieces.unread().ptr == bytes.ptr;
+    }
+
+    /// Why a held message is refused.
+    pub const SliceError = Compression.InflateError || error{NotUtf8};
+
+    /// Inflates the next slice of the held message, the first of the line; answers what that has cost. When the message is complete, it is
+    /// held as an ordinary one. After an error it is still held.
+    pub fn inflateSlice(
+        incoming: *Incoming,
+        compression: *Compression,
+        context: *Context,
+        pool: *Pool,
+        line: *Line,
+        limit: u64,
+    ) SliceError!usize {
+        const inflation = incoming.held.inflating;
+        const slice = try compression.inflateSlice(context, inflation, pool, incoming.pieces.unread(), limit);
+        if (inflation.kind == .text) {
+            if (inflation.validator.feed(slice.bytes) != null) return error.NotUtf8;
+            if (slice.done and !inflation.validator.complete()) return error.NotUtf8;
+        }
+        if (slice.done) {
+            const kind = inflation.kind;
+            incoming.pieces.deinit(pool);
+            incoming.pieces = inflation.out;
+            inflation.out = .{};
+            incoming.endInflation(pool, compression.gpa, line);
+            incoming.held = .{ .message = kind };
+        }
+        return slice.cost;
+    }
+
+    fn endInflation(incoming: *Incoming, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
+        switch (incoming.held) {
+            .nothing, .message, .compressed => {},
+            .inflating => |inflation| {
+                line.remove(inflation);
+                inflation.destroy(gpa, pool);
+            },
+        }
+        incoming.held = .nothing;
+    }
+
+    /// Gives the memory of a large message that is being delivered to the host, whose it is to give back to the pool. Null: its bytes are to
+    /// be copied.
+    pub fn surrender(incoming: *Incoming, bytes: []const u8) ?Pool.Buffer {
+        if (bytes.len <= Budget.large_bytes or !incoming.isKept(bytes)) return null;
+        const buffer = incoming.pieces.buffer;
+        incoming.pieces = .{};
+        return buffer;
+    }
+
+    /// The message has been delivered.
+    pub fn forget(incoming: *Incoming, pool: *Pool) void {
+        assert(incoming.held == .nothing);
+        incoming.pieces.deinit(pool);
+    }
+};
+
+const testing = std.testing;
+
+test "messages ahead of being asked for are small, and few" {
+    var incoming: Incoming = .{};
+    try testing.expect(incoming.takes(1 << 30) and incoming.roomAtOnce() == Budget.large_bytes);
+    incoming.setFlow(.on_demand);
+    try testing.expect(!incoming.takes(Budget.large_bytes + 1) and incoming.takes(Budget.large_bytes));
+    const ahead = incoming.roomAtOnce();
+    var count: usize = 0;
+    while (incoming.roomAtOnce() > 0) : (count += 1) incoming.noteDelivery(0, true);
+    try testing.expectEqual(ahead / 128, count);
+    // What came as it is has cost its peer as much.
+    incoming.noteDelivery(Budget.large_bytes, false);
+    try testing.expect(!incoming.takes(Budget.large_bytes + 1));
+    incoming.ask();
+    try testing.expect(incoming.takes(1 << 30) and incoming.roomAtOnce() == Budget.large_bytes);
+    incoming.noteDelivery(1 << 30, true);
+    try testing.expect(!incoming.takes(Budget.large_bytes + 1) and incoming.roomAtOnce() == ahead);
+    incoming.setFlow(.none);
+    incoming.ask();
+    try testing.expect(!incoming.takes(0) and incoming.roomAtOnce() == 0 and incoming.isStalled());
+}
+
+test "a held message is ready when it is wanted, and kept once" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var line: Line = .{};
+    var incoming: Incoming = .{ .flow = .on_demand };
+    defer incoming.deinit(&pool, testing.allocator, &line);
+    try incoming.hold(.{ .compressed = .text }, "compressed", &pool);
+    try testing.expect(incoming.isStalled() and !incoming.isReady());
+    incoming.ask();
+    try testing.expect(incoming.isReady());
+    incoming.held = .nothing;
+    const bytes = incoming.pieces.unread();
+    try incoming.lineUp(.text, bytes, .none, &pool, testing.allocator, &line);
+    try testing.expectEqual(bytes.ptr, incoming.pieces.unread().ptr);
+    try testing.expect(incoming.isStalled() and !incoming.isReady());
+    try testing.expectEqual(incoming.held.inflating, line.first().?);
+    incoming.drop(&pool, testing.allocator, &line);
+    try testing.expectEqual(null, line.first());
+    try testing.expectEqual(0, pool.taken_bytes);
+}

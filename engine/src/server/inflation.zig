@@ -1,0 +1,68 @@
+//! Compressed messages that take longer to inflate than one connection's turn: each waits for its own, and then is inflated slice by slice,
+//! one message at a time for the whole worker. So no more than one large message is in memory that its peer has sent a thousandth of.
+//! Refuses to know: how a slice is inflated (compression.zig), whom the message is for.
+const std = @import("std");
+const assert = std.debug.assert;
+const utf8 = @import("protocol").websocket.utf8;
+const Input = @import("input.zig").Input;
+const Kind = @import("protocol").websocket.Kind;
+const Pool = @import("pool.zig").Pool;
+const Ticket = @import("slab.zig").Ticket;
+
+/// One such message. What came of it over the wire stays with its WebSocket until it is inflated.
+pub const Inflation = struct {
+    node: std.DoublyLinkedList.Node = .{},
+    /// Its connection.
+    ticket: Ticket,
+    kind: Kind,
+    waits: bool = false,
+    /// Its first slice has had its turn.
+    begun: bool = false,
+    /// Compressed bytes that are behind.
+    consumed: usize = 0,
+    /// What has come out.
+    out: Input = .{},
+    validator: utf8.Validator = .{},
+
+    /// In no line yet.
+    pub fn create(gpa: std.mem.Allocator, ticket: Ticket, kind: Kind) error{OutOfMemory}!*Inflation {
+        const inflation = try gpa.create(Inflation);
+        inflation.* = .{ .ticket = ticket, .kind = kind };
+        return inflation;
+    }
+
+    /// Only when it is in no line.
+    pub fn destroy(inflation: *Inflation, gpa: std.mem.Allocator, pool: *Pool) void {
+        assert(!inflation.waits);
+        inflation.out.deinit(pool);
+        gpa.destroy(inflation);
+    }
+};
+
+/// Those that may be inflated, the oldest first. The first one is under way.
+pub const Line = struct {
+    list: std.DoublyLinkedList = .{},
+
+    /// What one round inflates, in bytes that come out and `Budget.compressed_factor` times those that go in: a millisecond or two.
+    pub const round_cost = 1024 * 1024;
+
+    /// Lines up; who waits already keeps its place.
+    pub fn add(line: *Line, inflation: *Inflation) void {
+        if (inflation.waits) return;
+        inflation.waits = true;
+        line.list.append(&inflation.node);
+    }
+
+    /// Leaves the line, if it is in it.
+    pub fn remove(line: *Line, inflation: *Inflation) void {
+        if (!inflation.waits) return;
+        inflation.waits = false;
+        line.list.remove(&inflation.node);
+    }
+
+    /// Whose turn it is; it stays in the line.
+    pub fn first(line: *const Line) ?*Inflation {
+        const node = line.list.first orelse return null;
+        return @fieldParentPtr("node", node);
+    }
+};

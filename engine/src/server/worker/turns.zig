@@ -1,0 +1,64 @@
+//! The part of a worker that gives every connection its turn: a round has room for so much (../budget.zig), what is left over comes first
+//! in the next one.
+const std = @import("std");
+const Ticket = @import("../slab.zig").Ticket;
+
+/// The methods of a worker that share out a round.
+pub fn Turns(comptime W: type) type {
+    return struct {
+        const Peer = W.Peer;
+
+        /// Makes room for one more connection in the lists below. Those that are gone since may still be in them.
+        pub fn reserve(w: *W) error{OutOfMemory}!void {
+            const room = @max(w.corked.items.len, w.backlog.items.len) + w.peers.count + 1;
+            inline for (.{ &w.corked, &w.backlog, &w.spare }) |list| try list.ensureTotalCapacity(w.gpa, room);
+        }
+
+        /// Looks at a connection once more before the next wait.
+        pub fn cork(w: *W, peer: *Peer) void {
+            if (peer.connection.corked) return;
+            peer.connection.corked = true;
+            w.corked.appendAssumeCapacity(peer.connection.ticket);
+        }
+
+        /// A connection has had its turn, or the round has no room for it: it goes on in the next one.
+        pub fn yield(w: *W, peer: *Peer) void {
+            if (peer.connection.yielded) return;
+            peer.connection.yielded = true;
+            w.backlog.appendAssumeCapacity(peer.connection.ticket);
+        }
+
+        /// Goes on with what earlier rounds have left over, in its order, as far as there is room.
+        pub fn serveBacklog(w: *W) void {
+            if (w.backlog.items.len == 0) return;
+            std.mem.swap(std.ArrayList(Ticket), &w.backlog, &w.spare);
+            var served: usize = 0;
+            for (w.spare.items) |ticket| {
+                if (w.budget.isSpent()) break;
+                served += 1;
+                const peer = w.peers.get(ticket) orelse continue;
+                peer.connection.yielded = false;
+                if (peer.connection.wantsInput()) w.pump(peer, null) else if (w.flush(peer)) w.settle(peer);
+            }
+            // Those that had their turn, and yielded again, come behind those that had none.
+            const rest = w.spare.items[served..];
+            w.backlog.appendSliceAssumeCapacity(rest);
+            std.mem.rotate(Ticket, w.backlog.items, w.backlog.items.len - rest.len);
+            w.spare.clearRetainingCapacity();
+        }
+
+        /// Looks at every corked connection once: goes on with its input, unless that waits for its turn, then sends its output.
+        pub fn uncork(w: *W) void {
+            if (w.corked.items.len == 0) return;
+            std.mem.swap(std.ArrayList(Ticket), &w.corked, &w.spare);
+            for (w.spare.items) |ticket| {
+                const peer = w.peers.get(ticket) orelse continue;
+                peer.connection.corked = false;
+                if (peer.connection.mayGoOn()) {
+                    w.pump(peer, null);
+                } else if (w.flush(peer)) w.settle(peer);
+            }
+            w.spare.clearRetainingCapacity();
+        }
+    };
+}
