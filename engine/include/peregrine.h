@@ -331,7 +331,7 @@ typedef struct peregrine_request {
     uint32_t text_len;
     uint32_t field_count;
     /* In the order of arrival. The Host field of an absolute-form target ("GET http://a/b") says what the target says, not what the client
-     * said there (RFC 9112 3.2.2); if the client sent none (HTTP/1.0), one stands last. */
+     * said there (RFC 9112 3.2.2); if the client sent none (HTTP/1.0), one stands last. Content-Length is there once, with one number. */
     const peregrine_field_span *fields;
     peregrine_span method, target;
     peregrine_span path, query; /* of the target; still percent-encoded, and the path well-formed so and never empty */

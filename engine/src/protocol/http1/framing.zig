@@ -48,6 +48,8 @@ pub const Request = struct {
     upgrade: bool = false,
     /// The Host field; null: none.
     host: ?*const FieldSpan = null,
+    /// Content-Length is said several times.
+    length_repeated: bool = false,
 };
 
 /// What the law says about a request.
@@ -68,6 +70,7 @@ pub fn request(version: Version, text: []const u8, fields: []const FieldSpan, bo
 const Facts = struct {
     host: ?*const FieldSpan = null,
     content_length: ?u64 = null,
+    length_repeated: bool = false,
     coding: enum { absent, empty, chunked, unknown, unknown_then_chunked } = .absent,
     close: bool = false,
     keep_alive: bool = false,
@@ -127,6 +130,7 @@ const Facts = struct {
             };
             if (facts.content_length) |earlier| {
                 if (earlier != length) return bad("contradictory Content-Length");
+                facts.length_repeated = true;
             }
             facts.content_length = length;
         }
@@ -177,6 +181,7 @@ const Facts = struct {
                 .expect_continue = modern and facts.expect_continue and body != .none,
                 .upgrade = modern and facts.upgrade and facts.connection_upgrade,
                 .host = facts.host,
+                .length_repeated = facts.length_repeated,
             },
         };
     }

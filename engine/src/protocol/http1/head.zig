@@ -26,7 +26,7 @@ pub const Head = struct {
     /// All bytes of the head, first byte of the request line to the end of the blank line. All spans refer to it.
     text: []const u8 = "",
     /// In the order of arrival. A Host field says whom an absolute-form target is for, whatever the peer has said there, and stands last if
-    /// the peer sent none (RFC 9112 3.2.2).
+    /// the peer sent none (RFC 9112 3.2.2). A Content-Length that was repeated is there once.
     fields: []const FieldSpan = &.{},
     method: Method = .GET,
     method_text: Span = .{},
@@ -261,15 +261,35 @@ fn judge(head: *Head, limits: *const Limits) ?Refusal {
             head.keep_alive = request.keep_alive;
             head.expect_continue = request.expect_continue;
             head.upgrade = request.upgrade;
-            if (head.target_form == .absolute) return overrideHost(head, request.host, head.capacity(limits));
-            if (request.host) |host| head.authority = .{ .at = host.value_at, .len = host.value_len };
+            if (head.target_form == .absolute) {
+                if (overrideHost(head, request.host, head.capacity(limits))) |refusal| return refusal;
+            } else if (request.host) |host| head.authority = .{ .at = host.value_at, .len = host.value_len };
+            if (request.length_repeated) keepOneLength(head);
             return null;
         },
     }
 }
 
+/// Leaves one Content-Length with one number, since nobody is to wonder what "5, 5" means (RFC 9110 section 8.6).
+noinline fn keepOneLength(head: *Head) void {
+    var kept: usize = 0;
+    var seen = false;
+    for (head.fields) |field| {
+        var one = field;
+        if (field.id == .content_length) {
+            if (seen) continue;
+            seen = true;
+            const value = field.value(head.text);
+            one.value_len = @intCast(syntax.trim(std.mem.sliceTo(value, ',')).len);
+        }
+        head.storage[kept] = one;
+        kept += 1;
+    }
+    head.fields = head.storage[0..kept];
+}
+
 /// Decides whom the request is for, so that nobody else has to: the authority of an absolute-form target takes the place of what Host says,
-/// or of a Host field that HTTP/1.0 did without. `index`: which field it is.
+/// or of a Host field that HTTP/1.0 did without. `host`: the field, if there is one.
 noinline fn overrideHost(head: *Head, host: ?*const FieldSpan, capacity: []FieldSpan) ?Refusal {
     const at = if (host) |field| field - head.fields.ptr else head.fields.len;
     if (at == head.fields.len) {

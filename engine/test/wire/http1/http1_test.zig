@@ -57,7 +57,12 @@ const fixtures = [_]Fixture{
     .{
         .name = "identical lengths",
         .wire = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1, 1\r\nContent-Length: 1\r\n\r\nx",
-        .transcript = "POST / 1.1 counted 1 keep Host=a Content-Length=1, 1 Content-Length=1\nbody x\nend\n",
+        .transcript = "POST / 1.1 counted 1 keep Host=a Content-Length=1\nbody x\nend\n",
+    },
+    .{
+        .name = "... are delivered as one, and the rest in order",
+        .wire = "POST http://b/ HTTP/1.0\r\nContent-Length: 01 ,1\r\nA: 1\r\nHost: a\r\nContent-Length: 1\r\nB: 2\r\n\r\nx",
+        .transcript = "POST http://b/ 1.0 counted 1 close Content-Length=01 A=1 Host=b B=2\nbody x\nend\n",
     },
     .{
         .name = "expectation",
