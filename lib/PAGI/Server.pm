@@ -627,6 +627,12 @@ had any.
 They are case-sensitive, and all that reach an application are upper case: a request whose method has a lower-case letter is
 answered with 501 (Not Implemented), and so is CONNECT.
 
+=item Hosts
+
+The C<host> header is that of the target where a client sends a whole URI (C<GET http://a.example/>), whatever its Host field says. A
+URI of C<https> has to come over TLS or from a trusted proxy; it is answered with 421 (Misdirected Request) otherwise, as
+are other schemes.
+
 =item Several $receive at once
 
 They are served in the order of the calls. One that was cancelled gets nothing: what arrives goes to the
