@@ -60,7 +60,20 @@ test "a burst buys no patience for later" {
     try std.testing.expectEqual(1800, stall.deadline(500));
 }
 
+test "what is too little for a millisecond is kept, but not beyond the time that has passed" {
+    var stall: Stall = .begin(1000);
+    stall.progress(1, 1001, 1300);
+    try std.testing.expectEqual(1500, stall.deadline(500));
+    stall.progress(1, 1001, 1300);
+    try std.testing.expectEqual(1501, stall.deadline(500));
+    stall = .begin(1000);
+    stall.progress(1, 600, 1001);
+    stall.progress(1, 600, 1300);
+    try std.testing.expectEqual(1502, stall.deadline(500));
+}
+
 test "time in which nobody waits is the peer's, and what it used up before is not given back" {
     const paused = Stall.begin(1000).pause(1300);
     try std.testing.expectEqual(5000 - 300 + 500, paused.proceed(5000).deadline(500));
+    try std.testing.expectEqual(5000 + 500, Stall.Paused.proceed(.{}, 5000).deadline(500));
 }
