@@ -58,6 +58,16 @@ my %mistakes = (
         early => { type => 'http.response.start', status => 'abc' },
         qr/status must be an integer from 200 to 599, not 'abc'/
     ],
+    'status long' => [
+        early => { type => 'http.response.start', status => 'x' x 64 . 'y' },
+        qr/status must be an integer from 200 to 599, not 'x{64}\.\.\.'/
+    ],
+    'status long and wide' => [
+        early => { type => 'http.response.start', status => "\x{e9}" x 64 },
+        qr/status must be an integer from 200 to 599, not '(?:\xe9|\xc3\xa9){64}'/
+    ],
+    'status 600' =>
+        [ early => { type => 'http.response.start', status => 600 }, qr/status must be an integer from 200 to 599/ ],
     'status 100' =>
         [ early => { type => 'http.response.start', status => 100 }, qr/status must be an integer from 200 to 599/ ],
     'status 999' =>

@@ -335,6 +335,7 @@ subtest 'which requests are asked for a stream' => sub {
 
 subtest 'the scope' => sub {
     my $stream = TestStream->open($port, '/scope?a=b');
+    is($stream->head->{status}, 200, 'the status is 200 unless it is said');
     is(
         $stream->message->{data},
         'type=sse method=GET scheme=http http_version=1.1 path=/scope query_string=a=b',

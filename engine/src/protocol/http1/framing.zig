@@ -340,6 +340,8 @@ test "requests that are refused" {
         .{ 400, .http_1_1, &.{ host, .{ coding, "chunked;x=1" } } },
         .{ 400, .http_1_1, &.{ host, .{ coding, "identity" } } },
         .{ 400, .http_1_1, &.{ host, .{ coding, "gzip" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "gzip, deflate" } } },
+        .{ 400, .http_1_1, &.{ host, .{ coding, "gz ip, chunked" } } },
         .{ 400, .http_1_1, &.{ host, .{ coding, "\x0bchunked" } } },
         .{ 400, .http_1_1, &.{ host, .{ coding, "\"chunked\"" } } },
         .{ 501, .http_1_1, &.{ host, .{ coding, "gzip, chunked" } } },
@@ -365,6 +367,8 @@ test "persistence, expectation, upgrade" {
         .{ .http_1_0, &.{}, .{ .keep_alive = false } },
         .{ .http_1_0, &.{.{ "Connection", "Keep-Alive" }}, .{ .keep_alive = true } },
         .{ .http_1_0, &.{.{ "Connection", "Keep-Alive, close" }}, .{ .keep_alive = false } },
+        .{ .http_1_0, &.{.{ "Connection", "foo, Keep-Alive" }}, .{ .keep_alive = true } },
+        .{ .http_1_0, &.{.{ "Connection", "foo" }}, .{ .keep_alive = false } },
         .{ .http_1_1, &.{ host, .{ "Expect", "100-Continue" } }, .{ .keep_alive = true } },
         .{
             .http_1_1,
@@ -378,6 +382,9 @@ test "persistence, expectation, upgrade" {
         },
         .{ .http_1_1, &.{ host, .{ "Upgrade", "websocket" } }, .{ .keep_alive = true } },
         .{ .http_1_1, &.{ host, .{ "Connection", "Upgrade" } }, .{ .keep_alive = true } },
+        .{ .http_1_1, &.{ host, .{ "Upgrade", "websocket" }, .{ "Connection", "foo" } }, .{ .keep_alive = true } },
+        .{ .http_1_1, &.{ host, .{ "Upgrade", "" }, .{ "Connection", "Upgrade" } }, .{ .keep_alive = true } },
+        .{ .http_1_1, &.{ host, .{ "Upgrade", "x" }, .{ "Connection", "Upgrade" } }, .{ .keep_alive = true, .upgrade = true } },
         .{
             .http_1_1,
             &.{ host, .{ "Upgrade", "websocket" }, .{ "Connection", "keep-alive, Upgrade" } },
@@ -394,6 +401,12 @@ test "persistence, expectation, upgrade" {
     }
 }
 
+test "versions have the numbers that peregrine.h gives them" {
+    for ([_]Version{ .http_1_0, .http_1_1, .http_2 }, [_]u8{ 10, 11, 20 }) |version, number| {
+        try std.testing.expectEqual(number, @backingInt(version));
+    }
+}
+
 test "response content" {
     const cases = [_]struct { Method, Version, u16, ?u64, ResponseBody, bool }{
         .{ .GET, .http_1_1, 200, 5, .{ .counted = 5 }, true },
@@ -404,13 +417,33 @@ test "response content" {
         .{ .HEAD, .http_1_1, 204, null, .none, false },
         .{ .GET, .http_1_1, 204, 5, .none, false },
         .{ .GET, .http_1_1, 103, 5, .none, false },
+        .{ .GET, .http_1_1, 199, 5, .none, false },
         .{ .GET, .http_1_1, 304, 5, .none, true },
         .{ .GET, .http_1_1, 205, 5, .none, false },
+        .{ .GET, .http_1_1, 303, 5, .{ .counted = 5 }, true },
+        .{ .GET, .http_1_1, 305, 5, .{ .counted = 5 }, true },
     };
     for (cases) |case| {
         const method, const version, const status, const length, const expected, const passes = case;
         const shape = responseShape(method, status);
         try std.testing.expectEqual(passes, shape.passesLength());
         try std.testing.expectEqual(expected, responseBody(shape, version, length));
+    }
+}
+
+test "trailers may not frame, route or authenticate a message, nor say how to read it" {
+    const forbidden = [_][]const u8{
+        "Content-Length",   "Transfer-Encoding", "TE",            "Trailer",         "Host",              "Connection",
+        "Keep-Alive",       "Proxy-Connection",  "Upgrade",       "Expect",          "Range",             "Content-Type",
+        "Cache-Control",    "Pragma",            "Authorization", "Cookie",          "Origin",            "If-None-Match",
+        "If-Match",         "If-Range",          "Forwarded",     "X-Forwarded-For", "If-Modified-Since", "If-Unmodified-Since",
+        "X-Forwarded-Host", "X-Forwarded-Proto",
+    };
+    for (forbidden) |name| {
+        errdefer std.debug.print("{s}\n", .{name});
+        try std.testing.expect(isForbiddenTrailer(.fromName(name)));
+    }
+    for ([_][]const u8{ "Digest", "Server-Timing", "X-Checksum", "Date" }) |name| {
+        try std.testing.expect(!isForbiddenTrailer(.fromName(name)));
     }
 }

@@ -402,7 +402,13 @@ test "surrounding space and several fields of a name are fine" {
     try testing.expect(altered(.sec_websocket_version, " 13\t") == .accepted);
     try testing.expect(altered(.upgrade, "h2c ,, websocket") == .accepted);
     try testing.expect(altered(.connection, "UPGRADE") == .accepted);
+    try testing.expect(altered(.sec_websocket_protocol, "chat ,, superchat") == .accepted);
     try testing.expect(altered(.sec_websocket_extensions, "x-a; b=\"c\", , permessage-deflate") == .accepted);
+}
+
+test "which fields of an answer are the handshake's own" {
+    for ([_][]const u8{ "Sec-WebSocket-Accept", "sec-websocket-x", "UPGRADE" }) |name| try testing.expect(ownsField(name));
+    for ([_][]const u8{ "sec-websocket", "x-upgrade", "server", "" }) |name| try testing.expect(!ownsField(name));
 }
 
 test "subprotocols come in the client's order over several fields" {
