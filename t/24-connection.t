@@ -3,6 +3,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use File::Temp ();
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
@@ -115,6 +116,20 @@ my %handlers = (
         await start($send);
         await body($send, join "\n", @lines);
     },
+    # What waits for the client is a file, of which nothing is in memory.
+    '/transport-file' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my $transport = $scope->{'pagi.transport'};
+        $transport->on_high_water(sub { say_line('file: high') });
+        $transport->on_drain(sub { say_line('file: drain') });
+        my $file = File::Temp->new;
+        truncate $file, 9_000_000 or die "truncate: $!";
+        await start($send);
+        my $sent = $send->({ type => 'http.response.body', file => "$file" });
+        say_line('file: pending ', $sent->is_ready ? 0 : 1);
+        await $sent;
+        say_line('file: sent');
+    },
     '/transport' => async sub {
         my ($scope, $receive, $send) = @_;
         my $transport = $scope->{'pagi.transport'};
@@ -132,6 +147,7 @@ my %handlers = (
             $future = body($send, $piece, 1);
             last if !$future->is_ready;
         }
+        body($send, 'above', 1)->retain for 1 .. 3;
         $transport->on_high_water(sub { say_line('registered above, called') });
         await $future;
         say_line('resumed');
@@ -225,8 +241,17 @@ subtest 'transport' => sub {
     ok($server->wait_for_log(qr/^high args= above=1$/m),       'on_high_water fires, without arguments');
     ok($server->wait_for_log(qr/^registered above, called$/m), '... at once if it comes late');
     unlike($server->log, qr/^drain/m, 'on_drain waits');
-    like($client->response->{body}, qr/xend\z/, 'the client takes it all');
+    is(scalar(() = $server->log =~ /^high/mg), 1, '... and on_high_water is not called again');
+    ok($client->response->{body} =~ /x(?:above){3}end\z/,              'the client takes it all');
     ok($server->wait_for_log(qr/^drain args= below=1\n.*^resumed$/ms), 'on_drain fires before $send resumes');
+};
+
+subtest 'a file that waits is no memory' => sub {
+    my $client = request('/transport-file', receive_buffer => 65_536);
+    ok($server->wait_for_log(qr/^file: pending 1$/m), 'the client is slow');
+    is(length $client->response->{body}, 9_000_000, '... and gets everything');
+    ok($server->wait_for_log(qr/^file: sent$/m), '... which the application is told');
+    unlike($server->log, qr/^file: (?:high|drain)$/m, 'no mark was passed');
 };
 
 like(get($port, '/bad')->{body}, qr/a callback must be a code reference/, 'a callback must be code');

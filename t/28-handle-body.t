@@ -215,6 +215,21 @@ subtest 'its end' => sub {
         'a failure in the middle is the application\'s');
 };
 
+subtest 'neither side makes it wait' => sub {
+    my $loop   = IO::Async::Loop->new;
+    my $memory = $large x 10;
+    open my $fh, '<', \$memory or die "memory: $!";
+    my $sent = PAGI::Server::HandleBody->send(
+        { type => 'http.response.body', fh => $fh },
+        loop => $loop,
+        send => sub { Future->done },
+        gone => Future->new
+    );
+    my $turns = 0;
+    until ($sent->is_ready) { $loop->loop_once; $turns++ }
+    cmp_ok($turns, '>=', length($memory) / (16 * 65_536) - 1, 'others have their turn after a mebibyte');
+};
+
 subtest 'disable_sendfile' => sub {
     my $file = File::Temp->new;
     print {$file} $large;

@@ -428,7 +428,7 @@ test "subprotocols come in the client's order over several fields" {
 }
 
 test "extension offers" {
-    var it: Extensions = .init(" , a;b ; c = 1;d=\"x\\y\" ,permessage-deflate; client_max_window_bits");
+    var it: Extensions = .init(" ,, a;b ; c = 1;d=\"x\\y\" ,permessage-deflate; client_max_window_bits");
     var first = (try it.next()).?;
     try testing.expectEqualStrings("a", first.name);
     try testing.expectEqual(null, first.params.next().?.value);
