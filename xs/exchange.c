@@ -216,11 +216,16 @@ static void retire(pTHX_ px_exchange *exchange) {
     detach(aTHX_ exchange);
 }
 
-/* Frees an exchange that nothing points to any more. */
+/* Frees an exchange that no Perl value points to any more: at once, or when the batch is done whose events may still name it. */
 void px_exchange_free(pTHX_ px_exchange *exchange) {
     px_worker *worker = exchange->worker;
     clear_request(aTHX_ exchange);
-    Safefree(exchange);
+    if (worker->batch_left > 0) {
+        exchange->next = worker->freed;
+        worker->freed = exchange;
+    } else {
+        Safefree(exchange);
+    }
     px_worker_release(aTHX_ worker);
 }
 

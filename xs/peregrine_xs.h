@@ -248,6 +248,7 @@ struct px_worker {
     int lost;      /* live exchanges that are gone and were never named */
     px_exchange *live;
     px_exchange *pool;
+    px_exchange *freed; /* those that events of the batch may still name */
     int pool_count;
 };
 

@@ -152,6 +152,15 @@ void px_worker_app_ended(pTHX_ px_worker *worker) {
     if (worker->drained) px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL);
 }
 
+/* What could still name them is gone. */
+static void free_exchanges(px_worker *worker) {
+    while (worker->freed) {
+        px_exchange *exchange = worker->freed;
+        worker->freed = exchange->next;
+        Safefree(exchange);
+    }
+}
+
 /* Gives one reference back; the last one frees the worker. */
 void px_worker_release(pTHX_ px_worker *worker) {
     if (--worker->refs > 0) return;
@@ -159,6 +168,7 @@ void px_worker_release(pTHX_ px_worker *worker) {
     SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->check, worker->loop};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     px_tls_forget(aTHX_ worker);
+    free_exchanges(worker);
     Safefree(worker);
 }
 
@@ -293,6 +303,7 @@ static void run_batch(pTHX_ px_worker *worker) {
         FREETMPS;
         LEAVE;
     }
+    free_exchanges(worker);
 }
 
 /* A nested dispatch is about to poll: requests whose applications are on the stack need to be told of what happens to them. */
