@@ -4,24 +4,25 @@
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
-use File::Find     ();
-use TAP::Harness;
+use lib dirname(__FILE__);
+use Sanitized;
+use Tap;
 use Time::HiRes qw(time);
 
 my $ROOT     = realpath(dirname(__FILE__) . '/../..');
-my $FILE_MAX = 300;                                      # seconds for one Perl test file
 my $ZIG_MAX  = 900;                                      # seconds for the engine's tests, compilation included
 my $ZIG_TEST = '120s';                                   # for a single one of them
 
 my @STAGES = (
-    [ build   => \&build ],
-    [ lint    => \&lint ],
-    [ engine  => \&engine ],
-    [ c       => \&c_example ],
-    [ zig     => \&zig_package ],
-    [ perl    => \&perl_tests ],
-    [ install => \&install ],
-    [ bench   => \&bench ],
+    [ build     => \&build ],
+    [ lint      => \&lint ],
+    [ engine    => \&engine ],
+    [ c         => \&c_example ],
+    [ zig       => \&zig_package ],
+    [ perl      => \&perl_tests ],
+    [ sanitized => \&sanitized ],
+    [ install   => \&install ],
+    [ bench     => \&bench ],
 );
 my %total = (passed => 0, failed => 0, skipped => 0);
 
@@ -43,22 +44,15 @@ sub main (@wanted) {
         my $start = time;
         my %count = $code->(@files);
         $total{$_} += $count{$_} // 0 for keys %total;
-        printf "== %s: %s (%.1f s)\n", $name, in_words(%count), time - $start;
+        printf "== %s: %s (%.1f s)\n", $name, Tap::in_words(%count), time - $start;
         last if $name eq 'build' && $count{failed};
     }
-    say in_words(%total);
+    say Tap::in_words(%total);
     return $total{failed} ? 1 : 0;
 }
 
 sub is_stage ($word) {
     scalar grep { $_->[0] eq $word } @STAGES;
-}
-
-sub in_words (%count) {
-    return 'done' unless grep { $_ } values %count;
-    my $words = sprintf '%d passed, %d failed', $count{passed} // 0, $count{failed} // 0;
-    $words .= ", $count{skipped} skipped" if $count{skipped};
-    return $words;
 }
 
 # A stage that is supposed to run tests and ran none has failed.
@@ -93,46 +87,26 @@ sub zig_tests ($folder, @steps) {
 
 sub engine (@) { return counted(zig_tests('engine', 'test', 'test-tls', 'elsewhere')) }
 
-sub c_example (@) { return counted(run_tap('script/lib/c_example.t', 'script/lib/frozen.t')) }
+sub c_example (@) { return counted(Tap::run({}, 'script/lib/c_example.t', 'script/lib/frozen.t')) }
 
-sub install (@) { return counted(run_tap('script/lib/install.t', 'script/lib/dist.t')) }
+sub install (@) { return counted(Tap::run({}, 'script/lib/install.t', 'script/lib/dist.t')) }
 
 # That the tools of measuring and of testing more work; nothing is measured in earnest.
 sub bench (@) {
     my %zig  = counted(zig_tests('bench', 'test'));
-    my %perl = counted(run_tap('script/lib/bench.t', 'script/lib/abuse.t', 'script/lib/mutate.t'));
+    my %perl = counted(Tap::run({}, 'script/lib/bench.t', 'script/lib/abuse.t', 'script/lib/mutate.t'));
     return map { $_ => ($zig{$_} // 0) + ($perl{$_} // 0) } qw(passed failed skipped);
 }
 
-sub zig_package (@) { return counted(run_tap('script/lib/package.t')) }
+sub zig_package (@) { return counted(Tap::run({}, 'script/lib/package.t')) }
 
 sub perl_tests (@files) {
     @files = ('t') unless @files;
-    my @tests;
-    my $take = sub { push @tests, $File::Find::name if /\.t\z/ };
-    File::Find::find({ no_chdir => 1, wanted => $take }, @files);
-    return counted(run_tap(sort @tests));
+    return counted(Tap::run({}, Tap::files(@files)));
 }
 
-# Runs TAP tests two at a time and counts single tests. A skipped test, or one that may fail, has not passed.
-sub run_tap (@tests) {
-    return () unless @tests;
-    my $harness = TAP::Harness->new({
-        jobs  => 2,
-        timer => 1,
-        exec  => [ 'timeout', '-k', 5, $FILE_MAX, $^X, '-Iblib/lib', '-Iblib/arch' ],
-    });
-    my %count = (passed => 0, failed => 0, skipped => 0);
-    for my $parser ($harness->runtests(@tests)->parsers) {
-        my %unproven = map { $_ => 1 } $parser->skipped, $parser->todo;
-        $count{skipped} += keys %unproven;
-        $count{skipped} += 1 if defined $parser->skip_all;
-        $count{passed}  += grep { !$unproven{$_} } $parser->passed;
-        # A file that died, timed out or broke its plan failed even when each single test passed.
-        $count{failed} += $parser->failed || ($parser->has_problems ? 1 : 0);
-    }
-    return %count;
-}
+# Those nearest to the bridge, once more under AddressSanitizer; script/test-sanitized runs them all.
+sub sanitized (@) { return counted(Sanitized::run_tests(Sanitized::nearest())) }
 
 sub capture (@command) {
     open my $out, '-|', @command or die "$command[0]: $!\n";

@@ -1,0 +1,115 @@
+# The bridge (xs/) compiled with AddressSanitizer and UndefinedBehaviorSanitizer, linked to the engine as it ships: with Zig's safety checks. The
+# engine's memory comes from malloc, which AddressSanitizer replaces; so what the bridge reads after the engine has freed it is found, as
+# is what is freed twice. Zig itself cannot be instrumented: script/test-sanitized --valgrind is for that.
+package Sanitized;
+use v5.36;
+use Config;
+use Cwd        qw(realpath);
+use File::Path qw(make_path remove_tree);
+use Tap;
+
+my $HERE    = '.peregrine/sanitized';
+my $REPORTS = "$HERE/reports";
+my $ENGINE  = '.peregrine/engine/lib/libperegrine.a';
+my @FLAGS =
+    (qw(-O1 -g -fPIC -fno-omit-frame-pointer), "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined");
+
+# Tests wait longer, as all runs slower.
+my $PATIENCE    = 4;
+my $SECONDS_MAX = 1200;    # for one test file
+
+# Compiles what is older than its sources. Run script/build first. Returns the folder that goes into @INC before blib/lib.
+sub build () {
+    my @sources = sort glob 'xs/*.c';
+    my $newest  = (sort { $b <=> $a } map { -M } glob('xs/*.h engine/include/*.h script/lib/Sanitized.pm'))[-1];
+    make_path("$HERE/objects", "$HERE/arch/auto/Peregrine");
+    my @objects;
+    my $library = "$HERE/arch/auto/Peregrine/Peregrine.so";
+    for my $source (@sources) {
+        my $object = $source =~ s{\Axs/(.*)\.c\z}{$HERE/objects/$1.o}r;
+        push @objects, $object;
+        next if -e $object && -M $object < -M $source && -M $object < $newest;
+        my ($version) = version();
+        run($Config{cc}, '-c', @FLAGS, split(' ', $Config{ccflags}),
+            '-Ixs',                      '-Iengine/include', "-I$Config{archlibexp}/CORE", qq(-DVERSION="$version"),
+            qq(-DXS_VERSION="$version"), '-o',               $object,                      $source);
+    }
+    return realpath("$HERE/arch") if -e $library && !grep { -M $_ < -M $library } @objects, $ENGINE;
+    run($Config{cc}, '-shared', @FLAGS, '-o', $library, @objects, $ENGINE, libraries());
+    return realpath("$HERE/arch");
+}
+
+# As perl's own build of the module has them.
+sub version ()   { return from_makefile('XS_VERSION') }
+sub libraries () { return split ' ', from_makefile('LDLOADLIBS') }
+
+sub from_makefile ($name) {
+    open my $in, '<', 'Makefile' or die "Makefile: $! (run script/build)\n";
+    while (<$in>) { return $1 if /^\Q$name\E = (.*)$/ }
+    die "Makefile: no $name\n";
+}
+
+sub run (@command) {
+    system(@command) == 0 or die "failed: @command\n";
+    return;
+}
+
+# What goes into the environment of a perl that loads it. Findings are written to files, as a server's output may be read by nobody.
+sub environment () {
+    my $runtime = realpath(`$Config{cc} -print-file-name=libasan.so` =~ s/\n\z//r)
+        // die "AddressSanitizer's runtime is not installed (Debian: gcc)\n";
+    make_path($REPORTS);
+    my $reports = realpath($REPORTS);
+    return (
+        LD_PRELOAD         => $runtime,
+        PATH               => without_runtime('curl') . ":$ENV{PATH}",
+        ASAN_OPTIONS       => "detect_leaks=0:detect_stack_use_after_return=1:use_sigaltstack=0:log_path=$reports/asan",
+        UBSAN_OPTIONS      => "print_stacktrace=1:log_path=$reports/ubsan",
+        PEREGRINE_PATIENCE => $PATIENCE,
+    );
+}
+
+# A folder with a program of that name that starts the real one without the runtime, with which curl hangs.
+sub without_runtime ($program) {
+    my ($real) = grep { -x } map { "$_/$program" } split /:/, $ENV{PATH};
+    make_path("$HERE/bin");
+    open my $out, '>', "$HERE/bin/$program" or die "$HERE/bin/$program: $!\n";
+    print {$out} "#!/bin/sh\nunset LD_PRELOAD\nexec ", $real // "/usr/bin/$program", qq( "\$@"\n);
+    close $out;
+    chmod oct 755, "$HERE/bin/$program";
+    return realpath("$HERE/bin");
+}
+
+# Runs tests with it and counts them. Findings are failures, also of those that nobody noticed.
+sub run_tests (@tests) {
+    my $folder      = build();
+    my %environment = environment();
+    local @ENV{ keys %environment } = values %environment;
+    forget();
+    my %count    = Tap::run({ before => [$folder], seconds => $SECONDS_MAX }, @tests);
+    my @findings = findings();
+    say for @findings;
+    $count{failed} += @findings;
+    return %count;
+}
+
+# Forgets earlier findings.
+sub forget () { remove_tree($REPORTS, { keep_root => 1 }); return }
+
+# Their texts.
+sub findings () {
+    return map {
+        open my $in, '<', $_ or die "$_: $!\n";
+        local $/;
+        scalar <$in>
+    } sort glob "$REPORTS/*";
+}
+
+# The tests of what is nearest to the bridge.
+sub nearest () {
+    return
+        sort map { glob "t/$_*.t" }
+        qw(00 10 20 21 22 23 24 25 26 28 47 48 60-websocket-events 60-websocket-messages 70 72);
+}
+
+1;
