@@ -160,10 +160,14 @@ subtest 'whom it is about, and on_error' => sub {
     is_deeply([ map { "$_->[1]{type} $_->[1]{path}" } @heard ], [ 'http /die', 'http /later' ], '... and the scope');
     like(
         $lines[0],
-        qr/\APAGI: connection 1 \(127\.0\.0\.1:\d+\): the application died before its response had started: at once on/,
-        'the line names connection and peer'
+        qr{\APAGI: request 1-1 \(127\.0\.0\.1:\d+\) GET /die: the application died before its response had started: at once on},
+        'the line names request and peer'
     );
-    like($lines[1], qr/\APAGI: connection 2 \(127\.0\.0\.1:\d+\): .*: later/, '... also of one that died later');
+    like(
+        $lines[1],
+        qr{\APAGI: request 2-1 \(127\.0\.0\.1:\d+\) GET /later: .*: later},
+        '... also of one that died later'
+    );
     $server->configure(on_error => undef);
     my $count  = @lines;
     my $client = TestClient->new($server->port)->send("GET /die HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -179,8 +183,11 @@ subtest 'request_timeout' => sub {
     my $server = TestServer->start(app => $app, request_timeout => 0.2);
     my $client = TestClient->new($server->port)->send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
     is($client->rest, '', 'a request on which nothing moves ends without an answer');
-    ok($server->wait_for_log(qr/connection 1 \(127\.0\.0\.1\): Request stall timeout \(200 ms\) - closing connection/),
-        '... and is logged');
+    ok(
+        $server->wait_for_log(
+            qr{request 1-1 \(127\.0\.0\.1:\d+\) GET /slow: Request stall timeout \(200 ms\) - closing connection}),
+        '... and is logged'
+    );
     is(get($server->port, '/')->{body}, 'well', 'others are served');
     is($server->stop,                   0,      'the server ends well');
 };
@@ -222,7 +229,7 @@ subtest 'fields that are not sent, and a client without an address' => sub {
     is(scalar @lines, 1, 'one line is enough for a minute');
     like(
         $lines[0],
-        qr/connection \d+ \(unix\): .*Connection, Transfer-Encoding.*: they are left out\z/,
+        qr{request \d+-1 \(unix\) GET /fields: .*Connection, Transfer-Encoding.*: they are left out\z},
         '... and says whose it was'
     );
 };

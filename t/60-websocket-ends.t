@@ -212,7 +212,7 @@ subtest 'idle limit' => sub {
     my $busy      = TestWebSocket->open($limited->port, '/keepalive?0.1');
     is($websocket->next,             'end',               'a WebSocket on which nothing moves ends');
     is(seen($limited, '/open?idle'), '1006 idle_timeout', '... as the application sees');
-    ok($limited->wait_for_log(qr/connection \d+ \(127\.0\.0\.1:\d+\): WebSocket idle timeout \(0\.5s\)/),
+    ok($limited->wait_for_log(qr/request \d+-1 \(127\.0\.0\.1:\d+\) GET \S+: WebSocket idle timeout \(0\.5s\)/),
         '... and as the log says, with the client\'s address');
     is($busy->next, 'ping ', 'one on which pings go out does not') for 1 .. 8;
     my $asleep = TestWebSocket->start($limited->port, '/before?asleep', timeout => 1);

@@ -220,8 +220,11 @@ subtest 'a quiet stream' => sub {
     is($stream->message->{data}, 'hello', 'is on');
     is($stream->ending,          'cut',   '... until the idle limit');
     learns('idle', 'idle_timeout');
-    ok($server->wait_for_log(qr/connection \d+ \(127\.0\.0\.1:\d+\): SSE idle timeout \(0\.3s\) - closing connection/),
-        '... which is logged');
+    ok(
+        $server->wait_for_log(
+            qr/request \d+-1 \(127\.0\.0\.1:\d+\) GET \S+: SSE idle timeout \(0\.3s\) - closing connection/),
+        '... which is logged'
+    );
     is($server->stop, 0, 'the server ends well');
 };
 

@@ -91,7 +91,7 @@ void px_connection_disconnected(pTHX_ px_exchange *exchange) {
     drop(aTHX_ & exchange->on_complete);
     if (exchange->disconnect_future) {
         SV *future = sv_mortalcopy(exchange->disconnect_future);
-        px_future_resolve(aTHX_ exchange->worker, future, reason_text(aTHX_ exchange));
+        px_future_resolve(aTHX_ exchange, future, reason_text(aTHX_ exchange));
     }
     if (exchange->on_disconnect) run_callbacks_once(aTHX_ exchange, &exchange->on_disconnect, px_connection_reason(aTHX_ exchange));
 }

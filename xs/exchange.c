@@ -259,12 +259,14 @@ void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live) {
 
 /* ---- The application ------------------------------------------------------------------------------------------------------------ */
 
-/* Tells the Perl server of something that happened to a request: `first`, then [text, scope, number of the connection]. */
+/* Tells the Perl server of something that happened to a request: `first`, then [text, scope, number of the connection, number of the request
+ * in it]. */
 void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text) {
     AV *context = newAV();
     av_push(context, newSVpv(text, 0));
     av_push(context, exchange->app_scope ? newRV_inc((SV *)exchange->app_scope) : newSV(0));
     av_push(context, newSVuv(exchange->connection_number));
+    av_push(context, newSVuv(exchange->request_number));
     px_worker_tell(aTHX_ exchange->worker, method, first, sv_2mortal(newRV_noinc((SV *)context)));
 }
 
@@ -274,7 +276,8 @@ static void app_done(pTHX_ px_exchange *exchange, SV *failure) {
     exchange->app_running = false;
     exchange->kind->returned(aTHX_ exchange, failure);
     clear(aTHX_ & exchange->app_future);
-    clear(aTHX_ (SV **)&exchange->app_scope);
+    /* A callback that dies later is reported with its request. */
+    if (!exchange->on_disconnect && !exchange->on_complete && !exchange->on_drain) clear(aTHX_ (SV **)&exchange->app_scope);
     worker->refs++;
     px_exchange_unhold(aTHX_ exchange);
     px_worker_app_ended(aTHX_ worker);
@@ -463,9 +466,9 @@ static void report_idle(pTHX_ px_exchange *exchange) {
 /* Nothing that the application sends goes out any more: those who wait for that go on. */
 static void release_waiting(pTHX_ px_exchange *exchange) {
     px_worker *worker = exchange->worker;
-    px_future_resolve_all(aTHX_ worker, &exchange->senders);
-    px_future_resolve_all(aTHX_ worker, &exchange->flushers);
-    px_future_resolve_all(aTHX_ worker, &exchange->feeders);
+    px_future_resolve_all(aTHX_ exchange, &exchange->senders);
+    px_future_resolve_all(aTHX_ exchange, &exchange->flushers);
+    px_future_resolve_all(aTHX_ exchange, &exchange->feeders);
     px_receive_serve(aTHX_ exchange);
 }
 

@@ -190,35 +190,35 @@ px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure) {
 
 /* Resolves a Future of ours, unless its holder has cancelled or settled it. Takes over `value` (may be NULL). Whatever its callbacks
  * throw is reported, never passed on. */
-void px_future_resolve(pTHX_ px_worker *worker, SV *future, SV *value) {
+void px_future_resolve(pTHX_ px_exchange *exchange, SV *future, SV *value) {
     if (value) sv_2mortal(value);
     SV *failure = NULL;
-    if (px_future_look(aTHX_ worker->cx, future, &failure) != PX_FUTURE_PENDING) return;
+    if (px_future_look(aTHX_ exchange->worker->cx, future, &failure) != PX_FUTURE_PENDING) return;
     SV *error = NULL;
     if (px_await_resolve(aTHX_ future, SvREFCNT_inc(value), &error)) {
-        if (error) px_worker_tell(aTHX_ worker, "_callback_died", error, NULL);
+        if (error) px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
         return;
     }
     SvREFCNT_dec(value);
     SV *result = px_call(aTHX_ future, "done", value, NULL, &error);
-    if (!result) px_worker_tell(aTHX_ worker, "_callback_died", error, NULL);
+    if (!result) px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
     SvREFCNT_dec(result);
 }
 
 /* Resolves a list of Futures without a value, oldest first, and empties it. */
-void px_future_resolve_all(pTHX_ px_worker *worker, AV **futures) {
+void px_future_resolve_all(pTHX_ px_exchange *exchange, AV **futures) {
     AV *list = *futures;
     if (!list) return;
     *futures = NULL; /* what is added meanwhile starts a new list */
     for (SSize_t i = 0; i <= av_top_index(list); i++) {
         SV **future = av_fetch(list, i, 0);
-        if (future) px_future_resolve(aTHX_ worker, *future, NULL);
+        if (future) px_future_resolve(aTHX_ exchange, *future, NULL);
     }
     SvREFCNT_dec((SV *)list);
 }
 
 /* Fails a list of Futures with the same message, oldest first, and empties it. */
-void px_future_fail_all(pTHX_ px_worker *worker, AV **futures, const char *message) {
+void px_future_fail_all(pTHX_ px_exchange *exchange, AV **futures, const char *message) {
     AV *list = *futures;
     if (!list) return;
     *futures = NULL;
@@ -226,10 +226,10 @@ void px_future_fail_all(pTHX_ px_worker *worker, AV **futures, const char *messa
     for (SSize_t i = 0; i <= av_top_index(list); i++) {
         SV **future = av_fetch(list, i, 0);
         SV *failure = NULL, *error = NULL;
-        if (!future || px_future_look(aTHX_ worker->cx, *future, &failure) != PX_FUTURE_PENDING) continue;
+        if (!future || px_future_look(aTHX_ exchange->worker->cx, *future, &failure) != PX_FUTURE_PENDING) continue;
         SV *text = newSVpvn_flags(message, strlen(message), SVs_TEMP);
         SvREFCNT_dec(px_call(aTHX_ *future, "fail", text, newSVpvs_flags("pagi", SVs_TEMP), &error));
-        if (error) px_worker_tell(aTHX_ worker, "_callback_died", error, NULL);
+        if (error) px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
     }
 }
 

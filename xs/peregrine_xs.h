@@ -359,7 +359,7 @@ struct px_exchange {
     AV *feeders;    /* those of who reads a body to send it: resolved when nothing goes out any more; or NULL */
     SV *app_future; /* the application's pending Future, or NULL */
     HV *app_scope;  /* what the application was called with, until it is done */
-    uint32_t connection_number; /* for messages */
+    uint32_t connection_number, request_number; /* for messages */
     SV *disconnect_future;
     AV *on_disconnect, *on_complete, *on_high_water, *on_drain;
 };
@@ -456,11 +456,11 @@ bool px_future_is_plain(const px_context *cx, const SV *object);
 SV *px_future_done(pTHX_ px_worker *worker, SV *value);
 SV *px_future_pending(pTHX_ px_worker *worker);
 SV *px_future_failed(pTHX_ px_worker *worker, SV *message);
-void px_future_fail_all(pTHX_ px_worker *worker, AV **futures, const char *message);
+void px_future_fail_all(pTHX_ px_exchange *exchange, AV **futures, const char *message);
 SV *px_future_invalid(pTHX_ px_worker *worker, const char *format, ...);
 px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure);
-void px_future_resolve(pTHX_ px_worker *worker, SV *future, SV *value);
-void px_future_resolve_all(pTHX_ px_worker *worker, AV **futures);
+void px_future_resolve(pTHX_ px_exchange *exchange, SV *future, SV *value);
+void px_future_resolve_all(pTHX_ px_exchange *exchange, AV **futures);
 int px_future_plain_ready(pTHX_ SV *future);
 AV *px_future_plain_result(pTHX_ SV *future);
 bool px_future_is_base_class(pTHX_ SV *class);

@@ -44,7 +44,7 @@ bool px_receive_give(pTHX_ px_exchange *exchange, SV *event) {
     SV *future = first_waiting(aTHX_ exchange);
     if (!future) return false;
     forget_first(aTHX_ exchange);
-    px_future_resolve(aTHX_ exchange->worker, future, event);
+    px_future_resolve(aTHX_ exchange, future, event);
     return true;
 }
 

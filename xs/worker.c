@@ -207,14 +207,20 @@ void px_worker_wake(px_worker *worker) {
     peregrine_wake(worker->engine);
 }
 
+/* The exchange of a ticket that may be over already. */
+static px_exchange *live_exchange(const px_worker *worker, peregrine_ticket ticket) {
+    px_exchange *exchange = worker->live;
+    while (exchange && exchange->ticket != ticket) exchange = exchange->next;
+    return exchange;
+}
+
 /* The exchange that an event is about, or NULL. An event of the batch that brought its REQUEST was made before we could leave our pointer
  * with the ticket; and if it is the last one, the engine has forgotten the ticket by now. */
 static px_exchange *exchange_of(const px_worker *worker, const peregrine_event *event) {
     if (event->user) return (px_exchange *)event->user;
     px_exchange *exchange = (px_exchange *)peregrine_user(worker->engine, event->ticket);
     if (exchange || !worker->lost) return exchange;
-    for (exchange = worker->live; exchange && exchange->ticket != event->ticket;) exchange = exchange->next;
-    return exchange;
+    return live_exchange(worker, event->ticket);
 }
 
 static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event) {
@@ -229,9 +235,9 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     case PEREGRINE_CLOSED: exchange->kind->closed(aTHX_ exchange, event); break;
     case PEREGRINE_DRAINED:
         px_transport_drained(aTHX_ exchange);
-        px_future_resolve_all(aTHX_ exchange->worker, &exchange->senders);
+        px_future_resolve_all(aTHX_ exchange, &exchange->senders);
         break;
-    case PEREGRINE_FLUSHED: px_future_resolve_all(aTHX_ exchange->worker, &exchange->flushers); break;
+    case PEREGRINE_FLUSHED: px_future_resolve_all(aTHX_ exchange, &exchange->flushers); break;
     case PEREGRINE_FINISHED:
         px_exchange_complete(aTHX_ exchange);
         px_exchange_ticket_gone(aTHX_ exchange);
@@ -239,7 +245,7 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     case PEREGRINE_ABORTED:
         /* A peer that went is no failure of `$send`; a file that ended early or cannot be read is. */
         if (code == PEREGRINE_SERVER_ERROR && !px_exchange_is_left(exchange))
-            px_future_fail_all(aTHX_ worker, &exchange->senders, "the response could not be sent to its end; the server's log says why");
+            px_future_fail_all(aTHX_ exchange, &exchange->senders, "the response could not be sent to its end; the server's log says why");
         px_exchange_disconnect(aTHX_ exchange, code);
         px_exchange_ticket_gone(aTHX_ exchange);
         break;
@@ -251,10 +257,18 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     px_exchange_unhold(aTHX_ exchange);
 }
 
+/* A line for the log. About a request whose application runs it is told with that. */
 static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
-    SV *level = sv_2mortal(newSVuv(event->code));
     SV *text = newSVpvn_flags(event->bytes, event->len, SVs_TEMP);
-    px_worker_tell(aTHX_ worker, "_notice", level, text);
+    SV *level = sv_2mortal(newSVuv(event->code));
+    px_exchange *exchange = event->ticket ? live_exchange(worker, event->ticket) : NULL;
+    if (!exchange || !exchange->app_scope) {
+        px_worker_tell(aTHX_ worker, "_notice", level, text);
+        return;
+    }
+    px_exchange_hold(exchange);
+    px_exchange_tell(aTHX_ exchange, "_request_notice", text, SvPV_nolen_const(level));
+    px_exchange_unhold(aTHX_ exchange);
 }
 
 static const px_kind *kind_of(const peregrine_event *event) {
@@ -273,6 +287,7 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
     if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
     exchange->connection_number = event->request->connection;
+    exchange->request_number = event->request->number;
     exchange->head_only = is_head(event->request);
     HV *scope = px_scope_build(aTHX_ exchange, event->request);
     px_exchange_call_app(aTHX_ exchange, scope);

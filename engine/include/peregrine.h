@@ -274,7 +274,9 @@ enum peregrine_event_kind {
     PEREGRINE_MESSAGE = 7,      /* a whole WebSocket message; PEREGRINE_TEXT in flags if it is text (valid UTF-8) */
     PEREGRINE_CLOSED = 8,       /* the WebSocket ended: `code` is its close code, `bytes` the peer's reason, `reason` ours; ticket gone */
     PEREGRINE_STOPPED = 9,      /* after peregrine_drain()/peregrine_cut(): no connection is left */
-    PEREGRINE_NOTICE = 10,      /* something for the log: `code` is a peregrine_level, `bytes` the text */
+    PEREGRINE_NOTICE = 10,      /* something for the log: `code` is a peregrine_level, `bytes` the text. About a request it has its ticket, which may be
+                                   gone, and begins with "request 17-3 (192.0.2.1): ", see peregrine_request.number, with method and target behind
+                                   the address while the batch that brought the request is read; `user` is NULL */
     PEREGRINE_LINES = 11,       /* `bytes` are whole lines of an access log that has neither path nor descriptor */
     PEREGRINE_FLUSHED = 12      /* everything queued is with the kernel, after peregrine_flush() said PEREGRINE_BLOCKED */
 };
@@ -347,6 +349,8 @@ typedef struct peregrine_request {
     const char *peer;    /* the client's numeric address without a port; "" for Unix sockets, and with trailers. NUL-terminated, like `local` */
     const char *local;   /* the address or Unix path ("@name": an abstract one) that was connected to; local_port is 0 then */
     int64_t body_length; /* Content-Length; -1: chunked; 0: none */
+    uint32_t number;     /* of the request in its connection, from 1 on: with `connection` what %L of the access log says, "17-3" */
+    uint32_t reserved2;
 } peregrine_request;
 
 /* Replaces each "%xx" of a path by the byte that it stands for, in place; how many bytes are left. All else stays, a "+" too. */

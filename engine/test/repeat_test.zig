@@ -34,7 +34,7 @@ const Host = struct {
     pub fn closed(_: *Host, _: *SimWorker, _: *per.Exchange, _: per.WebSocketClose, _: ?per.Reason) void {}
     pub fn halfClosed(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
     pub fn stopped(_: *Host, _: *SimWorker) void {}
-    pub fn notice(_: *Host, _: *SimWorker, _: per.Level, _: []const u8) void {}
+    pub fn notice(_: *Host, _: *SimWorker, _: ?*per.Exchange, _: per.Level, _: []const u8) void {}
 };
 
 const Bench = struct {

@@ -81,7 +81,7 @@ const EchoHost = struct {
         unreachable;
     }
     pub fn stopped(_: *EchoHost, _: *SimWorker) void {}
-    pub fn notice(_: *EchoHost, _: *SimWorker, _: per.Level, _: []const u8) void {}
+    pub fn notice(_: *EchoHost, _: *SimWorker, _: ?*per.Exchange, _: per.Level, _: []const u8) void {}
 
     fn step(host: *EchoHost, worker: *SimWorker) !void {
         for (host.events.items) |item| {

@@ -763,8 +763,8 @@ unnoticed. It costs a few microseconds an event. B<--validate-events>
 
 =item on_error => none
 
-Called with an exception and the scope of the request (undef if it was not in one) when the
-application or a callback dies.
+Called with an exception, the scope of the request (undef if it was not in one) and what
+L<PAGI::Server::RequestName/of> tells of it when the application or a callback dies.
 
 =back
 
@@ -1225,7 +1225,7 @@ or made of these atoms:
     %d  seconds until the end of the response with microseconds
     %D  microseconds, also %{us}T; %{ms}T milliseconds; %T whole seconds, also %{s}T
     %X  "X": the response was cut short; "+": the connection stays open; "-": it ends
-    %L  number of the connection and of the request in it, "17-3"; the server's own log names connections so
+    %L  number of the connection and of the request in it, "17-3"; the server's own log names requests so
     %P  process id            %{Name}i  a request header    %%  a percent sign
     %^FB  microseconds until the response began, also %{us}^FB; %{ms}^FB milliseconds; %{s}^FB whole seconds
 
@@ -1244,8 +1244,10 @@ JSON: there values are escaped as its strings need it, and what is missing is an
 
 What the server has to say goes through C<warn>, so that C<$SIG{__WARN__}> gets it, or to the standard error. There a line of text
 begins with the local time, C<2026-11-21T07:09:37+01:00>, unless systemd's journal takes it, which has a time of its own. Under
-L<pagi-server> so do warnings of the application. C<log_format> makes objects of them, C<log_level> and C<quiet> leave some out. Of
-messages that differ in numbers only ten are written in ten seconds; of the others their number is told.
+L<pagi-server> so do warnings of the application. What is about a request names it: C<request 17-3 (192.0.2.1:4711) GET /x?y=1>, where
+C<17-3> is C<%L> of the access log; an id that the client sent (C<X-Request-ID>, or that of C<traceparent>) stands behind its address.
+C<log_format> makes objects of messages, C<log_level> and C<quiet> leave some out. Of messages that differ in numbers, or in the request
+that they are about, only ten are written in ten seconds; of the others their number is told.
 
 =head1 TLS
 

@@ -85,6 +85,27 @@ pub const Batch = struct {
         event.len = joined.len;
     }
 
+    /// Method and target of a request whose event is here, with a blank before each; nothing of any other.
+    pub fn lineOf(batch: *const Batch, ticket: types.Ticket) Line {
+        for (batch.events.items) |*event| {
+            if (event.kind == .request and event.ticket == ticket) return .{ .request = event.request };
+        }
+        return .{ .request = null };
+    }
+
+    const Line = struct {
+        request: ?*const types.Request,
+
+        /// What a client may make as long as it likes is cut.
+        pub fn format(line: Line, writer: *std.Io.Writer) std.Io.Writer.Error!void {
+            const request = line.request orelse return;
+            inline for (.{ .{ request.method, 20 }, .{ request.target, 200 } }) |part| {
+                const part_span, const max = part;
+                try writer.print(" {s}{s}", .{ request.text[part_span.at..][0..@min(part_span.len, max)], if (part_span.len > max) "..." else "" });
+            }
+        }
+    };
+
     /// A head that outlives the buffer it was parsed from: one piece of memory for the struct, the field spans and all texts. `local`: what
     /// was connected to.
     pub fn keepHead(batch: *Batch, head: *const peregrine.Head, exchange: *const peregrine.Exchange, client: *const peregrine.Client, local: []const u8) error{OutOfMemory}!*types.Request {
@@ -124,6 +145,7 @@ pub const Batch = struct {
             .peer_port = client.port,
             .local_port = connection.local_port,
             .connection = connection.number,
+            .number = connection.request_count,
             .tls = @intFromBool(connection.tunnel != null),
             .peer = placeZ(&rest, peer),
             .local = placeZ(&rest, local),

@@ -145,9 +145,15 @@ pub const Host = struct {
     }
 
     /// Becomes PEREGRINE_NOTICE.
-    pub fn notice(host: *Host, _: anytype, level: peregrine.Level, text: []const u8) void {
-        const copy = host.filling.arena.allocator().dupe(u8, text) catch return; // a log line, not an answer
-        host.tell(.{ .kind = .notice, .code = @backingInt(level), .bytes = copy.ptr, .len = copy.len });
+    pub fn notice(host: *Host, _: anytype, about: ?*Exchange, level: peregrine.Level, text: []const u8) void {
+        // C may have let go of what it keeps for the exchange by the time that it reads this.
+        const ticket = if (about) |exchange| @backingInt(exchange.ticket) else 0;
+        const arena = host.filling.arena.allocator();
+        const line = (if (about) |exchange|
+            std.fmt.allocPrint(arena, "{f}{f}: {s}", .{ exchange.connection.requestName(), host.reading.lineOf(ticket), text })
+        else
+            arena.dupe(u8, text)) catch return; // a log line, not an answer
+        host.tell(.{ .kind = .notice, .code = @backingInt(level), .ticket = ticket, .bytes = line.ptr, .len = line.len });
     }
 
     /// Lines of the access log.

@@ -122,6 +122,8 @@ pub const Request = extern struct {
     peer: [*:0]const u8,
     local: [*:0]const u8,
     body_length: i64,
+    number: u32,
+    reserved2: u32 = 0,
 };
 
 /// `peregrine_event`.

@@ -204,12 +204,14 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         }
 
         /// Goes to std.log.
-        pub fn notice(_: *Self, _: *Worker, level: Level, text: []const u8) void {
+        pub fn notice(_: *Self, _: *Worker, about: ?*Exchange, level: Level, text: []const u8) void {
+            var buffer: [320]u8 = undefined;
+            const line = if (about) |exchange| std.fmt.bufPrint(&buffer, "{f}: {s}", .{ exchange.connection.requestName(), text }) catch text else text;
             switch (level) {
-                .err => complain("{s}", .{text}),
-                .warn => log.warn("{s}", .{text}),
-                .info => log.info("{s}", .{text}),
-                .debug => log.debug("{s}", .{text}),
+                .err => complain("{s}", .{line}),
+                .warn => log.warn("{s}", .{line}),
+                .info => log.info("{s}", .{line}),
+                .debug => log.debug("{s}", .{line}),
             }
         }
 

@@ -117,6 +117,21 @@ pub const Connection = struct {
         }
     };
 
+    /// Its last request as logs name it, "request 17-3 (192.0.2.1)": by the numbers that %L of the access log has.
+    pub fn requestName(connection: *const Connection) RequestName {
+        return .{ .connection = connection };
+    }
+
+    const RequestName = struct {
+        connection: *const Connection,
+
+        /// Used by `{f}`.
+        pub fn format(name: RequestName, writer: *std.Io.Writer) std.Io.Writer.Error!void {
+            const connection = name.connection;
+            try writer.print("request {d}-{d} ({s})", .{ connection.number, connection.request_count, connection.peerName() });
+        }
+    };
+
     /// The open WebSocket of this connection, if it is one.
     pub fn websocket(connection: *const Connection) ?*WebSocket {
         return switch (connection.phase) {

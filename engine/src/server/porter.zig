@@ -326,7 +326,7 @@ pub const Porter = struct {
         }
 
         /// The worker tells its own host.
-        pub fn notice(host: *Host, _: *Inner, level: Level, text: []const u8) void {
+        pub fn notice(host: *Host, _: *Inner, _: ?*Exchange, level: Level, text: []const u8) void {
             const porter = host.porter;
             const copy = porter.gpa.dupe(u8, text) catch return; // a log line, not an answer
             porter.put(.{ .content = .{ .notice = .{ .level = level, .text = copy } } }) catch porter.gpa.free(copy);

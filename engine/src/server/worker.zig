@@ -16,7 +16,7 @@
 //!     fn closed(host, worker, *Exchange, websocket.Close, ?Reason) void  the WebSocket ended; a reason if it was not the peer's close; the ticket dies
 //!     fn halfClosed(host, worker, *Exchange) void       the peer sends no more; what it sent before may still come
 //!     fn stopped(host, worker) void                                     after drain() or cut(): nothing is left
-//!     fn notice(host, worker, Level, text) void
+//!     fn notice(host, worker, ?*Exchange, Level, text) void          a line for a log; the exchange that it is about, which it names
 //!     fn lines(host, worker, []const u8) void                           optional: access log lines, if the log's target is the host
 //!     fn refused(host, worker, *Connection, Refusal, raw) void          optional: the engine refused what no host heard of, in place of a line
 //!     fn waiting(host) bool                                             events lie ready that the host has to look at before it waits
@@ -462,9 +462,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn exchangeIdle(w: *Self, peer: *Peer, exchange: *Exchange) void {
             if (exchange.idle_reason == .client_timeout) {
-                var buffer: [128]u8 = undefined;
-                const text = "connection {d} ({s}): Request stall timeout ({d} ms) - closing connection";
-                w.say(.warn, &buffer, text, .{ peer.connection.number, peer.connection.peerName(), exchange.idle_ms });
+                var buffer: [160]u8 = undefined;
+                w.sayOf(exchange, .warn, &buffer, "Request stall timeout ({d} ms) - closing connection", .{exchange.idle_ms});
             }
             w.fail(peer, exchange.idle_reason);
         }
@@ -482,7 +481,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Tells the host something for its log.
         pub fn say(w: *Self, level: Level, buffer: []u8, comptime format: []const u8, arguments: anytype) void {
-            w.host.notice(w, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
+            w.host.notice(w, null, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
+        }
+
+        /// The same about an exchange, which the host names.
+        pub fn sayOf(w: *Self, exchange: *Exchange, level: Level, buffer: []u8, comptime format: []const u8, arguments: anytype) void {
+            w.host.notice(w, exchange, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
         }
 
         /// The connection is lost: its exchange, if any, is aborted.

@@ -198,7 +198,7 @@ pub const Host = struct {
     pub fn lines(host: *Host, _: *Worker, text: []const u8) void {
         host.line_count += std.mem.count(u8, text, "\n");
     }
-    pub fn notice(_: *Host, _: *Worker, _: per.Level, _: []const u8) void {}
+    pub fn notice(_: *Host, _: *Worker, _: ?*per.Exchange, _: per.Level, _: []const u8) void {}
 
     /// Most jobs go on by one step.
     pub fn step(host: *Host, worker: *Worker) !void {

@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use PAGI::Server::RequestName;
 use POSIX ();
 
 my %RANK = (error => 1, warn => 2, info => 3, debug => 4);
@@ -33,16 +34,16 @@ sub set {
 }
 
 sub _write {
-    my ($self, $level, $text) = @_;
+    my ($self, $level, $text, $request) = @_;
     return if $RANK{$level} > $self->{rank};
     $text =~ s/\s+\z//;
     $self->_tell_suppressed(time - WINDOW);
-    $self->_print($level, $text) if $self->_may_pass($level, $text);
+    $self->_print($level, $text, $request) if $self->_may_pass($level, $text, $request);
     return;
 }
 
 sub _may_pass {
-    my ($self, $level, $text) = @_;
+    my ($self, $level, $text, $request) = @_;
     my $kind = substr $text, 0, KIND_LENGTH;
     $kind =~ s/[0-9]+/#/g;
     my $seen = $self->{seen};
@@ -50,7 +51,7 @@ sub _may_pass {
     my $entry = $seen->{$kind} ||= { since => time, count => 0, level => $level };
     $entry->{count}++;
     return 1 if $entry->{count} <= BURST;
-    $entry->{text} = $text;
+    @{$entry}{qw(text request)} = ($text, $request);
     return 0;
 }
 
@@ -61,7 +62,8 @@ sub _tell_suppressed {
     for my $kind (grep { $seen->{$_}{since} <= $before } keys %$seen) {
         my $entry = delete $seen->{$kind};
         my $more  = $entry->{count} - BURST;
-        $self->_print($entry->{level}, "($more more like this) $entry->{text}") if $more > 0;
+        next if $more <= 0;
+        $self->_print(@{$entry}{qw(level text request)}, "($more more like this) ");
     }
     return;
 }
@@ -89,16 +91,19 @@ sub adopt_warnings {
 
 sub line {
     my (undef, $format, $level, $text) = @_;
-    return ($format // 'text') eq 'json' ? _json($level, $text) : _stamp() . bytes_of($text) . "\n";
+    return ($format // 'text') eq 'json' ? _json($level, $text, {}) : _stamp() . bytes_of($text) . "\n";
 }
 
 # A handler of somebody else's has its own idea of a line.
 sub _print {
-    my ($self, $level, $text) = @_;
+    my ($self, $level, $text, $request, $more) = @_;
+    my $name = $request ? PAGI::Server::RequestName::text($request) : '';
+    $text =~ s/\A((?:PAGI: )?)/$1$name: / if length $name;
+    $text = "$more$text" if defined $more;
     local $PRINTING = 1;
     my $handler = $SIG{__WARN__};
     my $stamp   = !$handler || $ADOPTER && $handler eq $ADOPTER ? _stamp() : '';
-    my $line    = $self->{json} ? _json($level, $text)                     : $stamp . _visible(bytes_of($text)) . "\n";
+    my $line    = $self->{json} ? _json($level, $text, $request || {})     : $stamp . _visible(bytes_of($text)) . "\n";
     # A handler that dies, as those do that make all warnings fatal, is to harm nobody else.
     local $@;
     eval { CORE::warn($line); 1 } or print STDERR $line;
@@ -137,20 +142,20 @@ sub bytes_of {
 }
 
 sub _json {
-    my ($level, $text) = @_;
+    my ($level, $text, $request) = @_;
     require JSON::PP;
-    return JSON::PP->new->canonical->ascii->encode({ time => _time(), level => $level, pid => $$, message => $text })
-        . "\n";
+    my %line = (%$request, time => _time(), level => $level, pid => $$, message => $text);
+    return JSON::PP->new->canonical->ascii->encode(\%line) . "\n";
 }
 
-sub error { my ($self, $text) = @_; return $self->_write(error => $text) }
-sub warn  { my ($self, $text) = @_; return $self->_write(warn  => $text) }
-sub info  { my ($self, $text) = @_; return $self->_write(info  => $text) }
-sub debug { my ($self, $text) = @_; return $self->_write(debug => $text) }
+sub error { my ($self, @what) = @_; return $self->_write(error => @what) }
+sub warn  { my ($self, @what) = @_; return $self->_write(warn  => @what) }
+sub info  { my ($self, @what) = @_; return $self->_write(info  => @what) }
+sub debug { my ($self, @what) = @_; return $self->_write(debug => @what) }
 
 sub ranked {
-    my ($self, $rank, $text) = @_;
-    return $self->_write($NAME[$rank] || 'error', $text);
+    my ($self, $rank, @what) = @_;
+    return $self->_write($NAME[$rank] || 'error', @what);
 }
 
 1;
@@ -212,7 +217,10 @@ A message as it is written in that format.
 
 =head2 error
 
-    $log->error('the application died');
+    $log->error('the application died', $request);
+
+This and the next ones may be given what L<PAGI::Server::RequestName/of> tells of a request. A line of text names it, and C<json> has
+the same as keys besides: C<id>, C<client>, C<method>, C<target> and C<request_id>.
 
 =head2 warn
 

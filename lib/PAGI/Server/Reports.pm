@@ -8,10 +8,19 @@ our $VERSION = '0.003000';
 use PAGI::Server::AppKind;
 use PAGI::Server::Exception;
 use PAGI::Server::Nearest;
+use PAGI::Server::RequestName;
 
 sub _notice {
     my ($self, $rank, $text) = @_;
     $self->{log}->ranked($rank, "PAGI: $text");
+    return;
+}
+
+# What the engine says about a request whose application runs; it knows its number and its peer.
+sub _request_notice {
+    my ($self, $text, $about) = @_;
+    $text =~ s/\Arequest [0-9]+-[0-9]+ \([^()]*\)(?: \S+ \S+)?: //;
+    $self->{log}->ranked($about->[0], "PAGI: $text", _request($about));
     return;
 }
 
@@ -39,7 +48,7 @@ sub _state_lost {
     return;
 }
 
-# What is about one request comes with [what happened, its scope, the number of its connection].
+# What is about one request comes with [what happened, its scope, the number of its connection, its number there].
 sub _app_died {
     my ($self, $exception, $about) = @_;
     return $self->_report($exception, $about,
@@ -49,8 +58,8 @@ sub _app_died {
 # No error of the application's: it may have noticed just so that its client had gone.
 sub _app_left {
     my ($self, $exception, $about) = @_;
-    $self->{log}->debug(
-        'PAGI: ' . _place($about) . "the application died $about->[0]: " . PAGI::Server::Exception::text($exception));
+    my $text = PAGI::Server::Exception::text($exception);
+    $self->{log}->debug("PAGI: the application died $about->[0]: $text", _request($about));
     return;
 }
 
@@ -69,23 +78,21 @@ sub _idle_timeout {
     my ($self, undef, $about) = @_;
     my ($name, $option) = $about->[0] eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
     my $text = "$name idle timeout ($self->{options}{$option}s) - closing connection";
-    $self->{log}->warn('PAGI: ' . _place($about) . $text);
+    $self->{log}->warn("PAGI: $text", _request($about));
     return;
 }
 
-sub _place {
+sub _request {
     my ($about) = @_;
-    my (undef, $scope, $connection) = @{ $about || [] } or return '';
-    return '' if !$connection;
-    my $client = !$scope ? '' : ref $scope->{client} ? join ':', @{ $scope->{client} } : 'unix';
-    return "connection $connection" . ($client && " ($client)") . ': ';
+    return $about ? PAGI::Server::RequestName::of(@{$about}[ 1 .. 3 ]) : {};
 }
 
 sub _report {
     my ($self, $exception, $about, $text) = @_;
-    $self->{log}->error('PAGI: ' . _place($about) . $text);
+    my $request = _request($about);
+    $self->{log}->error("PAGI: $text", $request);
     my $on_error = $self->{options}{on_error} or return;
-    eval { $on_error->($exception, $about ? $about->[1] : undef); 1 }
+    eval { $on_error->($exception, $about ? $about->[1] : undef, $request); 1 }
         or $self->{log}->error('PAGI: on_error died: ' . PAGI::Server::Exception::text($@));
     return;
 }
@@ -103,8 +110,8 @@ PAGI::Server::Reports - what goes wrong in requests, in the server's words
 =head1 DESCRIPTION
 
 A base class of L<PAGI::Server>: methods that L<Peregrine>'s bridge calls by their names, each with what it has to tell. They write to
-the server's log, and call C<on_error> for exceptions. What is about one request comes with what happened, its scope, and the number of
-its connection.
+the server's log, and call C<on_error> for exceptions. What is about one request comes with what happened, its scope, the number of
+its connection and its number there.
 
 =head1 LICENSE
 

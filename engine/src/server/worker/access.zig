@@ -128,7 +128,7 @@ pub fn Access(comptime W: type) type {
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             const news = log.news(&buffer) orelse return;
             w.access_told_at = w.now;
-            w.host.notice(w, .warn, news);
+            w.host.notice(w, null, .warn, news);
         }
 
         fn handOver(w: *W, log: *AccessLog) void {
@@ -146,7 +146,7 @@ pub fn Access(comptime W: type) type {
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             const news = log.close(&buffer);
             w.access = null;
-            if (news) |text| w.host.notice(w, .warn, text);
+            if (news) |text| w.host.notice(w, null, .warn, text);
         }
 
         /// Between two reports of trouble with the log.

@@ -53,7 +53,7 @@ pub fn HealthPart(comptime W: type) type {
             while (mail.next()) |parcel| {
                 switch (parcel.content) {
                     .guest => |*guest| welcome(w, guest),
-                    .notice => |*notice| w.host.notice(w, notice.level, notice.text),
+                    .notice => |*notice| w.host.notice(w, null, notice.level, notice.text),
                     .refused => |*refused| w.noteRefusedByPorter(refused),
                 }
                 porter.free(parcel);

@@ -34,16 +34,15 @@ pub fn Output(comptime W: type) type {
         pub fn start(w: *W, exchange: *Exchange, response: exchange_file.Start) exchange_file.StartError!Outcome {
             try exchange.start(&w.pool, response, w.date.text());
             w.noteAnswer(exchange);
-            if (exchange.connection.session.dropped_hop_field) noteDropped(w, exchange.connection);
+            if (exchange.connection.session.dropped_hop_field) noteDropped(w, exchange);
             return w.queued(exchange);
         }
 
-        fn noteDropped(w: *W, connection: *const Connection) void {
+        fn noteDropped(w: *W, exchange: *Exchange) void {
             const others = w.troubles.fields.add(w.now) orelse return;
             var buffer: [256]u8 = undefined;
-            const text = "connection {d} ({s}): The response has fields that are the server's to send (Connection, Transfer-Encoding and " ++
-                "the like): they are left out{f}";
-            w.say(.warn, &buffer, text, .{ connection.number, connection.peerName(), others });
+            const text = "The response has fields that are the server's to send (Connection, Transfer-Encoding and the like): they are left out{f}";
+            w.sayOf(exchange, .warn, &buffer, text, .{others});
         }
 
         /// Sends the next piece of the body, the last one with `last`.
@@ -324,12 +323,14 @@ pub fn Output(comptime W: type) type {
         /// The rest of a response is not to be had: the peer sees it cut short.
         fn fileFailed(w: *W, peer: *Peer, range: *const FileRange, comptime what: []const u8) void {
             const connection = &peer.connection;
-            var buffer: [160]u8 = undefined;
-            const text = "connection {d} ({s}): The file of a response " ++ what ++ ": {d} bytes are missing - closing connection";
-            w.say(.err, &buffer, text, .{ connection.number, connection.peerName(), range.len });
+            var buffer: [192]u8 = undefined;
+            const text = "The file of a response " ++ what ++ ": {d} bytes are missing - closing connection";
             switch (connection.phase) {
-                .exchange => |exchange| exchange.body_bytes -|= range.len,
-                else => {},
+                .exchange => |exchange| {
+                    w.sayOf(exchange, .err, &buffer, text, .{range.len});
+                    exchange.body_bytes -|= range.len;
+                },
+                else => w.say(.err, &buffer, "connection {d} ({s}): " ++ text, .{ connection.number, connection.peerName(), range.len }),
             }
             w.fail(peer, .server_error);
         }

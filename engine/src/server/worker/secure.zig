@@ -55,7 +55,7 @@ pub fn Secure(comptime W: type) type {
             var diagnostic: tls.Diagnostic = .{};
             if (context.refresh(w.now, w.io.wallSeconds(), &diagnostic)) |fresh| {
                 if (!fresh) return;
-                w.host.notice(w, .info, "TLS: the certificate files have changed and are loaded");
+                w.host.notice(w, null, .info, "TLS: the certificate files have changed and are loaded");
                 tellConcerns(w, context);
             } else |_| {
                 var buffer: [tls.Diagnostic.bytes_max + 96]u8 = undefined;
@@ -68,7 +68,7 @@ pub fn Secure(comptime W: type) type {
             while (true) : (number += 1) {
                 var diagnostic: tls.Diagnostic = .{};
                 const concerns = context.concern(number, @intCast(w.io.wallSeconds()), &diagnostic) orelse return;
-                if (concerns) w.host.notice(w, .warn, diagnostic.text());
+                if (concerns) w.host.notice(w, null, .warn, diagnostic.text());
             }
         }
 

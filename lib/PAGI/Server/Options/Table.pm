@@ -98,9 +98,8 @@ my @SECTIONS = (
                 optional => 1,
                 live     => 1,
                 shown    => 'none',
-                about    =>
-                    'Called with an exception and the scope of the request (undef if it was not in one) when the application'
-                    . ' or a callback dies.',
+                about    => 'Called with an exception, the scope of the request (undef if it was not in one) and what'
+                    . ' L<PAGI::Server::RequestName/of> tells of it when the application or a callback dies.',
             },
         )
     ],

@@ -1,0 +1,108 @@
+package PAGI::Server::RequestName;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+# Characters of what a client may make as long as it likes.
+use constant {
+    METHOD_MAX => 20,
+    TARGET_MAX => 200,
+    ID_MAX     => 64,
+};
+
+sub of {
+    my ($scope, $connection, $request) = @_;
+    return {} if !$connection;
+    my $id = "$connection-$request";
+    local $@;
+    my $facts = ref $scope eq 'HASH' ? eval { _of($scope) } : undef;
+    return { %{ $facts || {} }, id => $id };
+}
+
+# Dies of what an application may have put into its scope.
+sub _of {
+    my ($scope) = @_;
+    my %facts;
+    my $client = $scope->{client};
+    $facts{client} = ref $client eq 'ARRAY' ? join ':', map { _word($_, TARGET_MAX) } @$client : 'unix';
+    $facts{method} = _word($scope->{method}, METHOD_MAX) || 'GET';
+    my ($path, $query) = map { defined && !ref ? "$_" : '' } @{$scope}{qw(raw_path query_string)};
+    $facts{target} = _word(length $query ? "$path?$query" : $path, TARGET_MAX);
+    my $id = _id_of_client($scope->{headers});
+    $facts{request_id} = $id if length $id;
+    return \%facts;
+}
+
+sub text {
+    my ($facts) = @_;
+    my ($id, $client, $method, $target, $other) = @{$facts}{qw(id client method target request_id)};
+    return ''            if !defined $id;
+    return "request $id" if !defined $client;
+    return "request $id ($client" . (defined $other ? ", id $other" : '') . ") $method $target";
+}
+
+# What a client or a proxy calls its request.
+sub _id_of_client {
+    my ($headers) = @_;
+    my %found;
+    for my $pair (ref $headers eq 'ARRAY' ? @$headers : ()) {
+        next                                if ref $pair ne 'ARRAY' || @$pair != 2 || grep { !defined || ref } @$pair;
+        $found{ $pair->[0] } //= $pair->[1] if $pair->[0] =~ /\A(?:x-request-id|traceparent)\z/;
+    }
+    return _word($found{'x-request-id'}, ID_MAX) if length($found{'x-request-id'} // '');
+    return ($found{traceparent} // '') =~ /\A[0-9a-f]{2}-([0-9a-f]{32})-/ ? $1 : '';
+}
+
+# In visible ASCII, and not longer than that.
+sub _word {
+    my ($value, $max) = @_;
+    return '' if !defined $value || ref $value;
+    my $word = substr $value, 0, $max;
+    utf8::encode($word) if utf8::is_utf8($word);
+    $word =~ s/([^\x21-\x7e])/sprintf '\\x%02x', ord $1/ge;
+    return length $value > $max ? "$word..." : $word;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::RequestName - which request a message is about
+
+=head1 SYNOPSIS
+
+    my $facts = PAGI::Server::RequestName::of($scope, 17, 3);
+    print PAGI::Server::RequestName::text($facts);    # request 17-3 (192.0.2.1:4711, id 8f14e) GET /x?y=1
+
+=head1 DESCRIPTION
+
+What a client has sent is bounded and shown in visible ASCII, everything else as C<\x0a>, so that it can stand in any log.
+
+=head1 FUNCTIONS
+
+=head2 of
+
+    my $facts = PAGI::Server::RequestName::of($scope, $connection, $request);
+
+A hash reference with C<id> (C<17-3>: the numbers of the connection and of the request in it, C<%L> in the access log) and, of a
+scope, C<client>, C<method>, C<target> and, if the client sent C<X-Request-ID> or C<traceparent>, C<request_id>. Without a number of
+the connection it is empty.
+
+=head2 text
+
+    my $text = PAGI::Server::RequestName::text($facts);
+
+The same in words; an empty string of an empty hash.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
