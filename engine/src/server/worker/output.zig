@@ -125,6 +125,8 @@ pub fn Output(comptime W: type) type {
         /// Ends the exchange by cutting the connection, so that the peer sees a truncated response.
         pub fn abort(w: *W, exchange: *Exchange) void {
             const peer = peerOfExchange(exchange);
+            // What the peer sees is a response cut short, not half a head; without memory it sees that.
+            exchange.closeHead(&w.pool, null) catch {};
             w.forget(exchange);
             peer.connection.phase = .farewell;
             if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
