@@ -236,8 +236,15 @@ my %handlers = (
         my ($scope, $receive, $send) = @_;
         await start($send);
         await body($send, 'all');
-        print STDERR 'after body: ' . body($send, 'more')->failure;
-        print STDERR 'after start: ' . start($send)->failure;
+        my @later = (
+            body($send, 'more', more => 1),
+            start($send),
+            body($send, ''),
+            $send->({ type => 'http.response.trailers' })
+        );
+        await IO::Async::Loop->new->later;
+        push @later, body($send, 'still more');
+        print STDERR 'after the end: ', join(' ', map { $_->state } @later), "\n";
     },
     '/status' => async sub {
         my ($scope, $receive, $send) = @_;
@@ -400,7 +407,7 @@ subtest 'trailers behind a length' => sub {
     ok($server->wait_for_log(qr/^with $_ trailers: http\.response\.trailers: trailers need chunked framing/m),
         "$_ trailers fail")
         for 1, 0;
-    ok($server->wait_for_log(qr/application ended with its response incomplete/),
+    ok($server->wait_for_log(qr/application ended with its response incomplete: was an `await` forgotten\?$/m),
         '... and the response stays incomplete');
     my $head = exchange($port, "HEAD /length-and-trailers HTTP/1.1\r\nHost: h\r\n\r\n", head => 1);
     is($head->{header}{'content-length'},                 '4', 'an answer to HEAD has the length as well');
@@ -408,11 +415,22 @@ subtest 'trailers behind a length' => sub {
 };
 
 subtest 'after the end' => sub {
-    is(get($port, '/after')->{body}, 'all', 'the response is whole');
-    ok($server->wait_for_log(qr/after body: http\.response\.body: the response is already complete/),
-        'more body fails');
-    ok($server->wait_for_log(qr/after start: http\.response\.start: the response has already started/),
-        'another start fails');
+    my $debug  = TestServer->start(app => $handlers{'/after'}, log_level => 'debug', lifespan_mode => 'off');
+    my $client = TestClient->new($debug->port);
+    for my $count (1, 2) {
+        $client->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        is($client->response->{body}, 'all', 'the response is whole');
+    }
+    ok($debug->wait_for_log(qr/(?:^after the end: done done done done done\n.*){2}/ms),
+        '... and what is sent after it does nothing');
+    is($debug->stop, 0, 'the server ends well');
+    my @lines = $debug->log =~ /^PAGI: (.*response is complete)$/mg;
+    is(scalar @lines, 2, '... of which there is one line for each request, for who looks for it') or diag $debug->log;
+    like(
+        $lines[0],
+        qr{\Arequest 1-1 \(127\.0\.0\.1:\d+\) GET /: http\.response\.body does nothing: the response is complete\z},
+        '... which says what'
+    );
 };
 
 subtest 'statuses' => sub {
@@ -472,7 +490,7 @@ subtest 'backpressure' => sub {
 
 is($server->stop, 0, 'the server ends well');
 unlike(
-    $server->log =~ s/application ended with its response incomplete//r,
+    $server->log =~ s/application ended with its response incomplete.*//r,
     qr/application (?:died|ended)|lost|callback/,
     'nothing else died'
 ) or diag $server->log;

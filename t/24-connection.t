@@ -231,8 +231,8 @@ unlike($server->log, qr/must not happen/, 'never both kinds of callback');
 subtest 'objects that are kept' => sub {
     get($port, '/keep') for 1 .. 3;
     my @lines = split /\n/, get($port, '/kept')->{body};
-    is(scalar @lines, 3,                              'three were kept');
-    is($_,            '0 1 http.disconnect 0 failed', 'a kept one tells of its own request') for @lines;
+    is(scalar @lines, 3,                            'three were kept');
+    is($_,            '0 1 http.disconnect 0 done', 'a kept one tells of its own request') for @lines;
 };
 
 subtest 'transport' => sub {

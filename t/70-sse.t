@@ -161,8 +161,6 @@ my %mistakes = (
     'keepalive after a response' =>
         [ declined => { type => 'sse.keepalive', interval => 1 }, qr/sse\.keepalive: there is no stream/ ],
     'close after a response' => [ declined => { type => 'sse.close' }, qr/sse\.close: there is no stream/ ],
-    'a second response'      =>
-        [ declined => { type => 'sse.http.response.start', status => 200 }, qr/the response has already started/ ],
 );
 
 async sub decline {

@@ -138,6 +138,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, pere
     exchange->app_running = false;
     exchange->reading = false;
     exchange->trailers_due = false;
+    exchange->late_told = false;
     exchange->above = false;
     exchange->let_go = false;
     exchange->request = PX_REQUEST_MORE;

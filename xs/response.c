@@ -8,10 +8,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The Future of an event that comes when the response is complete: such an event does nothing. The log of level debug says so, once a request. */
+static SV *too_late(pTHX_ px_exchange *exchange, const char *type) {
+    if (!exchange->late_told) {
+        exchange->late_told = true;
+        px_exchange_tell(aTHX_ exchange, "_sent_late", sv_2mortal(newSVpv(type, 0)), "");
+    }
+    return px_future_done(aTHX_ exchange->worker, NULL);
+}
+
 /* Starts the response. `instead`: it takes the place of what the scope is for, so that the connection closes after it. */
 SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead) {
     px_worker *worker = exchange->worker;
     px_context *cx = worker->cx;
+    if (exchange->response == PX_RESPONSE_COMPLETE) return too_late(aTHX_ exchange, type);
     if (exchange->response != PX_RESPONSE_NONE) return px_future_invalid(aTHX_ worker, "%s: the response has already started", type);
 
     IV status;
@@ -45,7 +55,7 @@ SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, 
     return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
 
-/* Checks that a body event may come now. */
+/* Checks that a body event may come now. NULL if so, otherwise the Future to return. */
 static SV *body_out_of_order(pTHX_ px_exchange *exchange, const char *type) {
     switch (exchange->response) {
     case PX_RESPONSE_STARTED: return NULL;
@@ -56,7 +66,7 @@ static SV *body_out_of_order(pTHX_ px_exchange *exchange, const char *type) {
         return px_future_invalid(aTHX_ exchange->worker, "%s: the body is complete, only http.response.trailers may follow", type);
     case PX_RESPONSE_COMPLETE: break;
     }
-    return px_future_invalid(aTHX_ exchange->worker, "%s: the response is already complete", type);
+    return too_late(aTHX_ exchange, type);
 }
 
 static SV *send_bytes(pTHX_ px_exchange *exchange, const char *type, SV *body, bool more) {

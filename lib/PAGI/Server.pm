@@ -697,7 +697,8 @@ prepares it to; the application's, with its timers and watches, is its parent's.
 
 =item The end of a request
 
-After the response is complete, and when the client has gone, C<$receive> gives C<http.disconnect>.
+After the response is complete, and when the client has gone, C<$receive> gives C<http.disconnect>. What is sent after the response is
+complete does nothing; with C<log_level> C<debug> the log has a line about it.
 
 A client that ends its side of the connection in the middle of a request (TCP FIN, over TLS also close_notify) has gone for the
 application, since nearly all that do so have closed the connection: C<is_connected> is false, the reason is

@@ -63,9 +63,16 @@ sub _app_left {
     return;
 }
 
+sub _sent_late {
+    my ($self, $type, $about) = @_;
+    $self->{log}->debug("PAGI: $type does nothing: the response is complete", _request($about));
+    return;
+}
+
+# Most often because it does not wait for what it does.
 sub _app_fell_short {
     my ($self, undef, $about) = @_;
-    my $text = "the application ended $about->[0]";
+    my $text = "the application ended $about->[0]: was an `await` forgotten?";
     return $self->_report("PAGI: $text", $about, $text);
 }
 
