@@ -398,20 +398,33 @@ subtest 'a client that does not read' => sub {
     cmp_ok($most // 0, '<', 1_000_000, '... with little held for it until then');
 };
 
-# Everything at once: a few requests, the last of them with a body, and the end.
+# Everything at once: two requests, the second with a body, and the end. The bodies of their answers.
 sub one_flight {
-    my ($client) = @_;
-    my $cork = 3;        # TCP_CORK
+    my ($client, $length, $body) = @_;
+    my $cork = 3;    # TCP_CORK
     setsockopt $client->socket, IPPROTO_TCP, $cork, pack 'i', 1;
     $client->send("GET /later?flight HTTP/1.1\r\nHost: h\r\n\r\n");
-    $client->send("POST /receive?flight HTTP/1.1\r\nHost: h\r\nContent-Length: 40000\r\n\r\n" . 'b' x 40_000);
+    $client->send("POST /receive?flight HTTP/1.1\r\nHost: h\r\nContent-Length: $length\r\n\r\n$body");
     $client->half_close;
     setsockopt $client->socket, IPPROTO_TCP, $cork, pack 'i', 0;
     return map { body_of($client) } 1 .. 2;
 }
 
-my @flight = qw(later received);
-is_deeply([ one_flight(TestClient->new($port)) ], \@flight, 'requests and the end in one flight are answered');
+sub flights {
+    my $body = 'b' x 40_000;
+    is_deeply(
+        [ one_flight(TestClient->new($port, %tls), 40_000, $body) ],
+        [ 'later', 'received' ],
+        'requests and the end in one flight are answered'
+    );
+    is_deeply(
+        [ one_flight(TestClient->new($port, %tls), 5, 'half') ],
+        [ 'later', undef ],
+        '... but for one that the end cuts short'
+    );
+    return;
+}
+flights();
 
 sub ends_well {
     is($server->stop, 0, 'the server ends well');
@@ -429,8 +442,7 @@ SKIP: {
     $port   = $server->port;
     %tls    = (tls => {});
     answers('TLS');
-    is_deeply([ one_flight(TestClient->new($port, %tls)) ],
-        \@flight, 'requests and close_notify in one flight are answered');
+    flights();
     my $client =
         TestClient->new($port, %tls)->send("POST /receive?short HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
     $client->half_close->rest;
