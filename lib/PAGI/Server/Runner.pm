@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use Carp         qw(croak);
 use Errno        qw(EACCES EADDRINUSE);
 use File::Spec   ();
 use Pod::Usage   ();
@@ -33,9 +34,36 @@ use constant {
     PROGRAM => 'pagi-server',
 };
 
+sub new {
+    my ($class, %options) = @_;
+    for my $name (sort keys %options) {
+        my $option = PAGI::Server::Options::find($name);
+        croak "PAGI::Server::Runner: there is no option '$name'"
+            . PAGI::Server::Nearest::hint($name, map { $_->{name} } PAGI::Server::Options::all())
+            if !$option;
+        $options{$name} =
+            eval { _given($option, $options{$name}) }
+            // croak 'PAGI::Server::Runner: ' . _line($@ =~ s/\APAGI::Server: //r)
+            if defined $options{$name};
+    }
+    my $self = bless { options => \%options, arguments => [] }, $class;
+    $self->_locate_files;
+    return $self;
+}
+
+# A value, checked. The application is a name here, or code.
+sub _given {
+    my ($option, $value) = @_;
+    my $name = $option->{name};
+    return $value                                      if $name eq 'app';
+    return PAGI::Server::Options::check($name, $value) if !$option->{many};
+    my @values = ref $value eq 'ARRAY' ? @$value : $value;
+    return [ map { PAGI::Server::Options::check($name, $_) } @values ];
+}
+
 sub run {
     my ($class, @arguments) = @_;
-    my $self   = bless { modules => [], libs => [] }, $class;
+    my $self   = ref $class ? $class : $class->new;
     my $status = eval { $self->_run(@arguments) };
     return $status if defined $status;
     my $error = $@;
@@ -68,26 +96,52 @@ sub _writes_json {
 }
 
 sub _run {
+    my ($self, @arguments) = @_;
+    $self->_parse(@arguments) if @arguments;
+    my $options = $self->{options};
+    return $self->_help                                                            if $options->{help};
+    return $self->_version                                                         if $options->{version};
+    return $self->_print(PAGI::Server::Completion->script($options->{completion})) if defined $options->{completion};
+    PAGI::Server::Log->adopt_warnings($options->{log_format});
+    $self->_need_app;
+    my $server = $self->_server;
+    return $self->_check($server) if $options->{check};
+    return $self->_serve($server);
+}
+
+# For programs: what is wrong with their options is an exception like others.
+sub _told {
+    my ($self, $code) = @_;
+    my $value = eval { $code->() };
+    return $value if defined $value;
+    my $error = $@;
+    croak 'PAGI::Server::Runner: ' . $self->_located($$error) if ref $error eq 'SCALAR';
+    die $error;
+}
+
+sub parse_options {
+    my ($self, @arguments) = @_;
+    return $self->_told(sub { $self->_parse(@arguments) });
+}
+
+# What is typed wins over the configuration file, and that over what the object was made with.
+sub _parse {
     my ($self,  @arguments) = @_;
     my ($given, @words)     = PAGI::Server::CommandLine->parse(@arguments);
-    return $self->_help    if $given->{help};
-    return $self->_version if $given->{version};
-    my $options = PAGI::Server::CommandLine->values_of($given);
-    return $self->_print(PAGI::Server::Completion->script($options->{completion})) if defined $options->{completion};
+    my $typed = PAGI::Server::CommandLine->values_of($given);
     my @noted;
-    my $file = defined $options->{config} ? PAGI::Server::ConfigFile->read($options->{config}, \@noted) : {};
-    _choose_places($file, $options);
+    my $file = defined $typed->{config} ? PAGI::Server::ConfigFile->read($typed->{config}, \@noted) : {};
+    _choose_places($file, $typed);
+    my $before = $self->{options};
+    _choose_places($before, { %$file, %$typed });
     $self->{noted} =
-        [ grep { my $name = $_->{option}{name}; exists $file->{$name} && !exists $options->{$name} } @noted ];
-    $self->{options} = { %$file, %$options };
-    $self->{title}   = join ' ', PROGRAM, @arguments;
+        [ grep { my $name = $_->{option}{name}; exists $file->{$name} && !exists $typed->{$name} } @noted ];
+    $self->{options} = { %$before, %$file, %$typed };
+    $self->{title}   = join ' ', PROGRAM, @arguments if @arguments;
     $self->_locate_files;
-    PAGI::Server::Log->adopt_warnings($self->{options}{log_format});
-    $self->_choose_app($options, @words);
-    $self->_choose_mode;
-    my $server = $self->_server;
-    return $self->_check($server) if $self->{options}{check};
-    return $self->_serve($server);
+    $self->_choose_app($typed, @words);
+    delete @{$self}{qw(app prepared mode)};
+    return $self;
 }
 
 sub _print {
@@ -110,13 +164,18 @@ sub _choose_app {
     delete $options->{app}             if defined $typed->{code}  && !defined $typed->{app};
     delete $options->{code}            if defined $typed->{app}   && !defined $typed->{code};
     die \'both -e and --app are given' if defined $options->{app} && defined $options->{code};
-    die \'no application: name a file or a module, or give code with -e'
-        if !defined $options->{app} && !defined $options->{code};
     for my $word (@words) {
         die \"unexpected argument '$word'" if $word !~ /\A(\w+)=(.*)\z/s;
         push @{ $self->{arguments} }, $1 => $2;
     }
     return;
+}
+
+sub _need_app {
+    my ($self) = @_;
+    my $options = $self->{options};
+    return if defined $options->{app} || defined $options->{code};
+    die \'no application: name a file or a module, or give code with -e';
 }
 
 # What is typed wins over the file: one kind of place over the other kinds as well.
@@ -142,6 +201,12 @@ sub _locate_files {
     return;
 }
 
+sub mode {
+    my ($self) = @_;
+    $self->_choose_mode if !defined $self->{mode};
+    return $self->{mode};
+}
+
 # The mode decides what else is on by default.
 sub _choose_mode {
     my ($self)  = @_;
@@ -159,33 +224,69 @@ sub _choose_mode {
     return;
 }
 
-sub _load_app {
+sub load_app {
+    my ($self, $app, @arguments) = @_;
+    if (defined $app) {
+        delete $self->{options}{code};
+        $self->{options}{app} = $app;
+        $self->{arguments} = \@arguments;
+    }
+    delete @{$self}{qw(app prepared)};
+    return $self->_told(sub { $self->_app });
+}
+
+sub prepare_app {
+    my ($self) = @_;
+    return $self->_told(sub { $self->_prepared_app });
+}
+
+# The application as it is, loaded once.
+sub _app {
+    my ($self) = @_;
+    return $self->{app} //= $self->_loaded_app;
+}
+
+sub _loaded_app {
     my ($self) = @_;
     my $options = $self->{options};
-    unshift @INC, @{ $options->{lib} || [] };
+    $self->mode;
+    $self->_need_app;
+    return $options->{app} if ref $options->{app} eq 'CODE';
+    my %known = map { $_ => 1 } @INC;
+    unshift @INC, grep { !$known{$_} } @{ $options->{lib} || [] };
     PAGI::Server::prefer_own_loop() if !defined $options->{loop_type};
-    my $app = PAGI::Server::AppLoader->load(
-        modules => $options->{module} || [],
-        map      { $_ => $_ eq 'arguments' ? $self->{arguments} : $options->{$_} }
-            grep { defined($_ eq 'arguments' ? $self->{arguments} : $options->{$_}) } qw(app code arguments)
-    );
-    my $doubt = PAGI::Server::AppLoader->doubt(app => $options->{app}, code => $options->{code});
+    my %which = map { defined $options->{$_} ? ($_ => $options->{$_}) : () } qw(app code);
+    my $app =
+        PAGI::Server::AppLoader->load(%which, modules => $options->{module} || [], arguments => $self->{arguments});
+    my $doubt = PAGI::Server::AppLoader->doubt(%which);
     $self->_log->warn("PAGI: $doubt") if defined $doubt;
-    return $self->_wrapped($app);
+    return $app;
+}
+
+# What the server gets.
+sub _prepared_app {
+    my ($self) = @_;
+    return $self->{prepared} //= $self->_wrapped($self->_app);
 }
 
 # In development the application is watched for mistakes, where that middleware is installed.
 sub _wrapped {
     my ($self, $app) = @_;
     my $options = $self->{options};
-    return $app if $self->{mode} ne 'development';
+    return $app if $self->mode ne 'development';
     return $app if defined $options->{default_middleware} && !$options->{default_middleware};
     return $app if !eval { require PAGI::Middleware::Lint; 1 };
     return PAGI::Middleware::Lint->new(strict => 1)->wrap($app);
 }
 
+sub load_server {
+    my ($self) = @_;
+    return $self->_told(sub { $self->_server });
+}
+
 sub _server {
-    my ($self)     = @_;
+    my ($self) = @_;
+    $self->mode;
     my $options    = $self->{options};
     my %for_server = map { $_ => $options->{$_} } grep { PAGI::Server::Options::is_known($_) } keys %$options;
     my $ssl        = eval { PAGI::Server::TLS::from_options($options) };
@@ -196,14 +297,14 @@ sub _server {
 
     if (defined $class) {
         eval "require $class; 1" or die "Error: Cannot load the server class $class: $@";
-        return $class->new(host => '127.0.0.1', port => 5000, quiet => 0, %for_server, app => $self->_load_app);
+        return $class->new(host => '127.0.0.1', port => 5000, quiet => 0, %for_server, app => $self->_prepared_app);
     }
     # Its files are found where the command was started, and its mistakes before any code of the application runs.
     my $server = eval {
         PAGI::Server->new(%for_server, app => sub { });
     };
     if ($server) {
-        $server->configure(app => $self->_load_app);
+        $server->configure(app => $self->_prepared_app);
         return $server;
     }
     my $problem = $@;
@@ -225,17 +326,20 @@ sub _serve {
     my ($self, $server) = @_;
     my $options = $self->{options};
     _load_future_io();
-    $0 = $self->{title};    # what ps shows: loading a file may have made it the path of this program
+    # What ps shows: loading a file may have made it the path of this program.
+    $0 = $self->{title} if defined $self->{title};
     my $identity = PAGI::Server::Process->identity($options->{user}, $options->{group});
     my $errors   = defined $options->{error_log} ? PAGI::Server::ErrorLog->create($options->{error_log}) : undef;
     my $ready    = $self->_choose_front($errors);
     my $pid_file = defined $options->{pid}      ? PAGI::Server::PidFile->create($options->{pid}) : undef;
     my $run      = $server->isa('PAGI::Server') ? \&_run_here                                    : \&_run_there;
+    my $process  = $$;
     $errors->take_over if $errors;
     my $status = eval { $self->$run($server, $identity, $ready, $errors) };
     my $error  = $@;
-    $pid_file->remove if $pid_file;
-    return $status    if defined $status;
+    PAGI::Server::Process->end_child($self->_log, $error) if $process != $$;
+    $pid_file->remove                                     if $pid_file;
+    return $status                                        if defined $status;
     $error = 'Error: ' . _start_problem($error);
     # Whoever waits for the start is told as well as whoever reads the log.
     print STDERR PAGI::Server::Log->line($self->{options}{log_format}, error => $error) if $errors;
@@ -324,7 +428,7 @@ sub _check {
     my $options = $self->{options};
     PAGI::Server::Process->identity($options->{user}, $options->{group});
     PAGI::Server::TLS->tell_outdated($self->_log, $server->certificates) if $server->isa('PAGI::Server');
-    my @lines = ('# ' . ref($server) . ' would run:', 'env = ' . $self->{mode});
+    my @lines = ('# ' . ref($server) . ' would run:', 'env = ' . $self->mode);
     for my $option (PAGI::Server::Options::all()) {
         my $name = $option->{name};
         next if !exists $options->{$name} || $name =~ /\A(?:config|check|env)\z/;
@@ -377,6 +481,10 @@ PAGI::Server::Runner - what the pagi-server command does
     use PAGI::Server::Runner;
     exit PAGI::Server::Runner->run(@ARGV);
 
+    my $runner = PAGI::Server::Runner->new(port => 0, quiet => 1);
+    $runner->load_app('My::App', root => '/srv/data');
+    my $server = $runner->load_server;    # a PAGI::Server, to be added to a loop
+
 =head1 DESCRIPTION
 
 Reads the command line and the configuration file, loads the application, runs a L<PAGI::Server> until it is stopped
@@ -388,11 +496,56 @@ startup comes first.
 
 =head1 METHODS
 
+Those that take options die with a text that names what is wrong with them; L</run> tells it and returns a status.
+
+=head2 new
+
+    my $runner = PAGI::Server::Runner->new(app => 'app.pl', port => 8080, env => 'production');
+
+Takes the options of L<pagi-server> and of L<PAGI::Server> by the names that a configuration file has for them (with C<_>). C<app> is a
+name or a code reference. They are what applies where neither the command line nor a configuration file says otherwise.
+
+=head2 parse_options
+
+    $runner->parse_options(@ARGV);
+
+Reads words of a command line, and the configuration file that they name. Returns the runner. May be called again; what
+comes later wins.
+
+=head2 mode
+
+    my $mode = $runner->mode;    # development, production, none or a word of your own
+
+By C<env>, else C<PAGI_ENV>, else whether standard input is a terminal. Sets C<PAGI_ENV>.
+
+=head2 load_app
+
+    my $app = $runner->load_app;
+    my $app = $runner->load_app('My::App', root => '/srv/data');
+
+Loads the application that the options name, or the one given with arguments for its C<new>, and returns its code reference. See
+L<PAGI::Server::AppLoader>.
+
+=head2 prepare_app
+
+    my $app = $runner->prepare_app;
+
+The application as the server gets it: loaded, if it is not yet, and in the mode C<development> within
+C<PAGI::Middleware::Lint>, if that is installed and C<default_middleware> not off.
+
+=head2 load_server
+
+    my $server = $runner->load_server;
+
+Makes the server with these options and L</prepare_app>'s application: a L<PAGI::Server>, or an object of the class that the
+option C<server> names. It neither listens nor is in a loop yet.
+
 =head2 run
 
     my $status = PAGI::Server::Runner->run('app.pl', '--port', 8080);
+    my $status = $runner->run;
 
-Returns the exit status: 0 after a stop by TERM or INT, 1 when the application cannot be loaded, the server
+Reads the words, if there are any, and does what C<pagi-server> does. Returns the exit status: 0 after a stop by TERM or INT, 1 when the application cannot be loaded, the server
 cannot start, or an exception in the event loop ended it, 2 when the command line or the configuration file is wrong. Problems are written to standard error.
 
 =head1 LICENSE
