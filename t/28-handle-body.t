@@ -234,11 +234,15 @@ subtest 'disable_sendfile' => sub {
     my $file = File::Temp->new;
     print {$file} $large;
     $file->flush;
-    my %begun = (before => sub { my $fh = opened('<', "$file"); seek $fh, 6, 0; return $fh });
+    my %begun = (
+        before => sub { my $fh = opened('<', "$file"); seek $fh, 6, 0;          return $fh },
+        read   => sub { my $fh = opened('<', "$file"); readline $fh for 1 .. 3; return $fh },
+    );
     my @cases = (
         [ 'a file',       $large,                     sub { return file => "$file" } ],
         [ 'a part of it', substr($large, 7, 100_000), sub { return file => "$file", offset => 7, length => 100_000 } ],
-        [ 'a handle from where it is',   substr($large, 6), sub { return fh => $begun{before}->() } ],
+        [ 'a handle from where it is',          substr($large, 6), sub { return fh => $begun{before}->() } ],
+        [ 'a handle from behind what was read', substr($large, 6), sub { return fh => $begun{read}->() } ],
         [ 'a handle from its beginning', $large, sub { return fh   => $begun{before}->(), offset => 0 } ],
         [ 'nothing beyond the end',      '',     sub { return file => "$file",            offset => 10_000_000 } ],
     );

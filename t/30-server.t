@@ -256,6 +256,38 @@ subtest 'stopping with a request in flight' => sub {
     like($stubborn->log, qr/Shutdown timeout: force-closing 1 active connections/, '... with a word in the log');
 };
 
+subtest 'a signal stops all servers of a loop' => sub {
+    my $go     = File::Temp->newdir;
+    my $script = q{
+        use strict; use warnings; use Future::AsyncAwait; use IO::Async::Loop; use PAGI::Server;
+        my $loop = IO::Async::Loop->new;
+        my $app  = async sub {
+            my ($scope, $receive, $send) = @_;
+            die if $scope->{type} ne 'http';
+            print STDERR "held\n";
+            while (!-e "$ARGV[0]/go") { await $loop->delay_future(after => 0.02) }
+            await $send->({ type => 'http.response.start', status => 200 });
+            await $send->({ type => 'http.response.body', body => 'let go' });
+        };
+        for (1 .. 2) {
+            my $server = PAGI::Server->new(port => 0, app => $app);
+            $loop->add($server);
+            $server->listen->get;
+        }
+        $loop->run;
+    };
+    my $servers = TestServer->spawn($^X, (map { "-I$_" } @INC), '-e', $script, "$go");
+    my $port    = $servers->wait_for_log(qr{listening on .*listening on http://127\.0\.0\.1:(\d+)/}s);
+    my $client  = TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    $servers->wait_for_log(qr/^held$/m);
+    $servers->signal('TERM');
+    ok($servers->wait_for_log(qr/the server has stopped/), 'one has nothing to do and stops');
+    open my $file, '>', "$go/go" or die "$go: $!";
+    is($client->response->{body}, 'let go', '... the loop goes on until the other one has answered');
+    is($servers->wait,            0,        '... and then it ends');
+    is(scalar(() = $servers->log =~ /the server has stopped/g), 2, '... with both stopped');
+};
+
 subtest 'signals that have nothing to do here' => sub {
     my $server = TestServer->start(app => $app);
     my %says   = (

@@ -138,13 +138,16 @@ subtest 'failed' => sub {
     ok(!$running, '... and nothing runs');
     ($message) = failed_start(async sub { await $_[2]->({ type => 'lifespan.startup.failed' }) });
     like($message, qr/Lifespan startup failed$/, 'a failure without a message');
+    my $began = time;
     ($message) = failed_start(
         sub {
             $_[1]->()->then(sub { Future->new });
         },
-        lifespan_startup_timeout => 0.1
+        lifespan_startup_timeout => 0.1,
+        shutdown_timeout         => 120
     );
     like($message, qr/Lifespan startup timed out after 0\.1s/, 'one that hangs times out');
+    cmp_ok(time - $began, '<', 60, '... and has no more time after that');
 };
 
 subtest 'mistakes' => sub {

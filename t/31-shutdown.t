@@ -84,6 +84,19 @@ subtest 'behind the answer to lifespan.shutdown' => sub {
         async sub {
             my ($receive, $send) = @_;
             await started($send);
+            $receive->()->cancel;
+            my $event = await $receive->();
+            print STDERR "got $event->{type}\n";
+            await completed($send);
+        }
+    );
+    is($status, 0, 'the server ends well');
+    like($log, qr/^got lifespan\.shutdown$/m, 'a $receive that was cancelled takes no event away');
+
+    ($status, $log) = stopped(
+        async sub {
+            my ($receive, $send) = @_;
+            await started($send);
             await $receive->();
             await completed($send);
             await Future->new;

@@ -8,6 +8,7 @@ use Fcntl      qw(F_SETFD);
 use File::Temp ();
 use Future;
 use Future::AsyncAwait;
+use IO::Async::Loop;
 use IO::Socket::IP   ();
 use IO::Socket::UNIX ();
 use PAGI::Server;
@@ -155,6 +156,30 @@ subtest 'a Unix socket' => sub {
     ok(-f "$directory/plain", '... and stays');
     ($status, undef, $error) = TestServer->finish('--socket', "$directory/none/x", $app_file);
     like($error, qr{Cannot listen on unix:\S+/none/x: No such file or directory}, 'a directory that is not there');
+};
+
+subtest 'a Unix socket while requests are in flight' => sub {
+    my ($path, $go) = map { "$directory/$_" } qw(held.sock go);
+    my $server = TestServer->start(
+        socket => $path,
+        app    => async sub {
+            my ($scope, $receive, $send) = @_;
+            die "no\n" if $scope->{type} ne 'http';
+            print STDERR "held\n";
+            while (!-e $go) { await IO::Async::Loop->new->delay_future(after => 0.02) }
+            await $send->({ type => 'http.response.start', status => 200 });
+            await $send->({ type => 'http.response.body',  body   => 'let go' });
+        }
+    );
+    my $client = IO::Socket::UNIX->new(Type => SOCK_STREAM, Peer => $path) or die "$path: $!";
+    syswrite $client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    $server->wait_for_log(qr/^held$/m);
+    $server->signal('TERM');
+    ok($server->wait_for_log(qr/requests in flight: 1/), 'the server waits for one');
+    ok(!-e $path,                                        '... and its socket is not there any more');
+    open my $file, '>', $go or die "$go: $!";
+    like(do { local $/; <$client> }, qr/let go/, '... the request is answered');
+    is($server->wait, 0, '... and the server ends well');
 };
 
 subtest 'several places' => sub {
