@@ -6,6 +6,8 @@ use lib 't/lib';
 use Certificates;
 use Cwd        qw(getcwd);
 use File::Temp ();
+use PAGI::Server::File;
+use POSIX ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -82,6 +84,34 @@ APP
     ($status, undef, $error) = TestServer->finish('--port', 0, '--pid', "$directory/no/such/file", $who);
     is($status, 1, 'a file that cannot be written fails');
     like($error, qr{Error: Cannot write the pid file .*no/such/file: No such file}, '... and is named');
+};
+
+# Root may do everything, so nobody asks.
+sub problem_of_nobody {
+    my ($path) = @_;
+    pipe my $reader, my $writer or die "pipe: $!";
+    my $pid = fork // die "fork: $!";
+    if (!$pid) {
+        POSIX::setgid(65_534);
+        POSIX::setuid(65_534);
+        syswrite $writer, PAGI::Server::File::problem($path) // 'none';
+        POSIX::_exit(0);
+    }
+    close $writer;
+    my $problem = do { local $/; <$reader> };
+    waitpid $pid, 0;
+    return $problem;
+}
+
+subtest 'whether a file could be written' => sub {
+    my $folder = File::Temp->newdir;
+    chmod oct 755, $folder;
+    mkdir "$folder/$_" or die "$_: $!" for qw(open closed);
+    chmod oct 777, "$folder/open"   or die $!;
+    chmod oct 222, "$folder/closed" or die $!;
+    is(problem_of_nobody("$folder/open/log"), 'none', 'a new one in a folder');
+    like(problem_of_nobody("$folder/$_"), qr/\Acannot write to '.*': Permission denied\z/, "not $_")
+        for qw(log closed/log);
 };
 
 subtest 'in the background' => sub {
