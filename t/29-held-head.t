@@ -138,7 +138,7 @@ subtest 'a head never waits for what the application waits for' => sub {
 
 subtest 'an application that dies between head and body' => sub {
     my $client = TestClient->new($port)->send("GET /dies HTTP/1.1\r\nHost: h\r\n\r\n");
-    my $cut = read_to($client, qr/\r\n\r\n/);
+    my $cut    = read_to($client, qr/\r\n\r\n/);
     like($cut, qr/\r\n\r\n\z/, 'the head is whole');
     is($client->some(10), '', '... and the body is cut');
     ok($server->wait_for_log(qr/before its body/), 'the log says why');
