@@ -1,34 +1,46 @@
-# Which tests are nearest to a file of the engine, and how a test program is compiled: as engine/build.zig does, but without its overhead,
-# each program alone and without optimisation. When the two differ, the run of the unchanged tree says so.
+# Which tests are nearest to a file of the engine, and how a test program is compiled: by the modules of engine/build.zig, which is read for
+# them, but without its overhead, each program alone and without optimisation.
 package Mutate::Suites;
 use v5.36;
+use Cwd            qw(realpath);
+use File::Basename qw(dirname);
 
 my $ENGINE = 'engine';
+my $BUILD  = _slurp(realpath(dirname(__FILE__) . '/../../..') . "/$ENGINE/build.zig");
 
-# The modules that each module imports, and where they lie.
-my %MODULES = (
-    protocol    => ['src/protocol/protocol.zig'],
-    io          => ['src/io/io.zig'],
-    tls_options => ['tls_options.zig'],
-    tls         => [ 'src/tls/tls.zig',       qw(tls_options) ],
-    server      => [ 'src/server/server.zig', qw(protocol io tls) ],
-    static      => [ 'src/static/static.zig', qw(server protocol) ],
-    peregrine   => [ 'src/peregrine.zig',     qw(server static protocol io tls) ],
-);
+# Modules: where they lie, and what they import. Those of options are made by `prepare`.
+my %MODULES  = _modules();
+my @PROGRAMS = _programs();
 
 # Test programs: root file and what it imports.
-my @PROGRAMS =
-    qw(native hooks static websocket websocket_sim compression defects acceptors access_log repeat backends listeners guards);
 my %SUITES = (
-    protocol         => $MODULES{protocol},
-    server           => $MODULES{server},
-    'wire-http1'     => [ 'test/wire/http1/http1_test.zig', qw(protocol) ],
-    'wire-websocket' => [ 'test/wire/websocket/wire.zig',   qw(protocol) ],
-    'wire-proxy'     => [ 'test/wire/proxy/proxy_test.zig', qw(protocol) ],
-    'many-cases'     => [ 'test/many_cases.zig',            qw(protocol peregrine) ],
-    'tls-server'     => [ 'test/tls/server_test.zig',       qw(peregrine tls) ],
-    map { $_ => [ "test/${_}_test.zig", qw(protocol peregrine) ] } @PROGRAMS,
+    protocol     => $MODULES{protocol},
+    server       => $MODULES{server},
+    'many-cases' => [ 'test/many_cases.zig',      qw(protocol peregrine) ],
+    'tls-server' => [ 'test/tls/server_test.zig', qw(peregrine tls) ],
+    (map { $_ => [ "test/${_}_test.zig", qw(protocol peregrine) ] } @PROGRAMS),
+    map { $_->[0] => [ $_->[1], 'protocol' ] } _wires(),
 );
+
+sub _modules () {
+    my ($rooms) = $BUILD =~ /^    fn create\((.*?)^    \}/ms or die "engine/build.zig: no rooms\n";
+    my %modules = (tls => [ 'src/tls/tls.zig', 'tls_options' ]);
+    $modules{$1} = [$2] while $rooms =~ /const (\w+) = room\(b, "([^"]+)"/g;
+    push @{ $modules{$1} }, $2 while $rooms =~ /(\w+)\.add(?:Import|Options)\("(\w+)"/g;
+    my %needed = map { $_ => 1 } map { @$_[ 1 .. $#$_ ] } values %modules;
+    $modules{$_} //= ["$_.zig"] for grep { /_options\z/ } keys %needed;
+    return %modules;
+}
+
+sub _programs () {
+    my ($list) = $BUILD =~ m{inline for \(\.\{([^{}]*)\}\) \|name\| \{\s*const module = [^\n]*"test/" \+\+ name}
+        or die "engine/build.zig: no list of test programs\n";
+    return $list =~ /"(\w+)"/g;
+}
+
+sub _wires () {
+    return map { [ split /", "/ ] } $BUILD =~ /\.\{ "(wire-\w+", "[^"]+)" \}/g;
+}
 
 # By the path below engine/src, the first that matches. What is named first runs first.
 my @NEAREST = (
@@ -71,9 +83,14 @@ sub folders ($class) {
 }
 
 sub prepare ($class, $folder) {
-    for my $tls (0, 1) {
-        open my $out, '>', "$folder/$ENGINE/tls_options$tls.zig" or die "$folder: $!\n";
-        print {$out} 'pub const enabled: bool = ', $tls ? 'true' : 'false', ";\n";
+    my %options = (
+        tls_options0    => 'pub const enabled: bool = false;',
+        tls_options1    => 'pub const enabled: bool = true;',
+        package_options => 'pub const version: [:0]const u8 = "0.0.0";',
+    );
+    for my $name (keys %options) {
+        open my $out, '>', "$folder/$ENGINE/$name.zig" or die "$folder: $!\n";
+        print {$out} "$options{$name}\n";
         close $out or die "$folder: $!\n";
     }
     return;
@@ -101,6 +118,12 @@ sub arguments ($class, $name) {
 
 sub _module ($name, $file, @needs) {
     return ((map { ('--dep', $_) } @needs), "-M$name=$file");
+}
+
+sub _slurp ($path) {
+    open my $in, '<', $path or die "$path: $!\n";
+    local $/;
+    return scalar <$in>;
 }
 
 1;
