@@ -299,7 +299,7 @@ const PullHost = struct {
     pub fn aborted(_: *PullHost, _: *PullWorker, _: *per.Exchange, _: per.Reason) void {}
     pub fn halfClosed(_: *PullHost, _: *PullWorker, _: *per.Exchange) void {}
     pub fn stopped(_: *PullHost, _: *PullWorker) void {}
-    pub fn notice(_: *PullHost, _: *PullWorker, _: per.Level, _: []const u8) void {}
+    pub fn notice(_: *PullHost, _: *PullWorker, _: ?*per.Exchange, _: per.Level, _: []const u8) void {}
 };
 
 /// A host that pulls, and one client with an open WebSocket.
