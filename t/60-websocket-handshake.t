@@ -224,7 +224,8 @@ subtest 'refusal' => sub {
     is($answer->{status},             403,     'close before accept: 403');
     is($answer->{header}{connection}, 'close', '... and the connection closes');
     is($websocket->next,              'end',   '... indeed');
-    ok($server->wait_for_log(qr/^accept: done$/m), 'what is sent after that does nothing');
+    ok($server->wait_for_log(qr/^accept: websocket\.accept: the application has closed the WebSocket/m),
+        'what is sent after that fails');
     ok($server->wait_for_log(qr/^after the refusal: \{"code":1006,"reason":"","type":"websocket\.disconnect"\}$/m),
         'the application sees the end');
 };

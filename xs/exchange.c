@@ -139,6 +139,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, const px_kind *kind, pere
     exchange->reading = false;
     exchange->trailers_due = false;
     exchange->late_told = false;
+    exchange->app_closed = false;
     exchange->above = false;
     exchange->let_go = false;
     exchange->request = PX_REQUEST_MORE;
@@ -409,12 +410,17 @@ static SV *send_event(pTHX_ px_exchange *exchange, HV *event) {
     return unknown_type(aTHX_ exchange, type);
 }
 
+/* Whether an event does nothing because the peer is gone. An application that closed before that knows better than to send. */
+static bool is_in_vain(const px_exchange *exchange) {
+    return exchange->end == PX_END_DISCONNECTED && !exchange->app_closed;
+}
+
 /* Reads an event, which may run Perl code, and hands it to its handler. */
 static SV *take_event(pTHX_ px_exchange *exchange, SV *event) {
     SV *failed = NULL;
     HV *plain = px_plain_event(aTHX_ exchange->worker, event, &failed);
     if (!plain) return failed;
-    if (exchange->end == PX_END_DISCONNECTED) return px_future_done(aTHX_ exchange->worker, NULL);
+    if (is_in_vain(exchange)) return px_future_done(aTHX_ exchange->worker, NULL);
     return send_event(aTHX_ exchange, plain);
 }
 
@@ -422,11 +428,11 @@ static SV *take_event(pTHX_ px_exchange *exchange, SV *event) {
  * peer is told of nothing that it does wrong after that. */
 SV *px_exchange_send(pTHX_ px_exchange *exchange, SV *event) {
     px_worker *worker = exchange->worker;
-    if (exchange->end == PX_END_DISCONNECTED) return px_future_done(aTHX_ worker, NULL);
+    if (is_in_vain(exchange)) return px_future_done(aTHX_ worker, NULL);
     const bool live = px_exchange_pin(exchange);
     SV *future = take_event(aTHX_ exchange, event);
     SV *failure = NULL;
-    if (px_exchange_is_left(exchange) && px_future_look(aTHX_ worker->cx, future, &failure) == PX_FUTURE_FAILED) {
+    if (px_exchange_is_left(exchange) && !exchange->app_closed && px_future_look(aTHX_ worker->cx, future, &failure) == PX_FUTURE_FAILED) {
         SvREFCNT_dec_NN(future);
         future = px_future_done(aTHX_ worker, NULL);
     }

@@ -339,6 +339,7 @@ struct px_exchange {
     bool trailers_due; /* the response promised trailers */
     bool head_only;    /* the method is HEAD: no content is sent */
     bool late_told;    /* the log has it that an event came after the response was complete */
+    bool app_closed;   /* by websocket.close or sse.close, while the peer was there: to send after that is a mistake */
     bool above;        /* queued output reached the high-water mark */
     bool let_go;       /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
     px_request_state request;

@@ -263,6 +263,7 @@ static SV *send_close(pTHX_ px_exchange *exchange, HV *event) {
     if (!failed) failed = read_text(aTHX_ worker, type, event, PX_KEY(worker->cx, REASON), &reason);
     if (failed) return failed;
     if (reason.bytes) exchange->stream.close_reason = newSVpvn_utf8(reason.bytes, reason.len, true);
+    exchange->app_closed = exchange->end == PX_END_OPEN;
     return px_event_outcome(aTHX_ exchange, type, end_stream(aTHX_ exchange));
 }
 

@@ -159,9 +159,18 @@ static void websocket_closed(pTHX_ px_exchange *exchange, const peregrine_event 
 
 /* ---- $send ----------------------------------------------------------------------------------------------------------------------- */
 
-/* An event that only an open WebSocket can take. NULL: go on; otherwise the Future to return. What comes after the end does nothing. */
+/* What the application itself has closed takes nothing more: it cannot race itself (PAGI::Spec::Www, sending after disconnect). */
+static SV *closed_by_app(pTHX_ px_exchange *exchange, const char *type) {
+    if (!exchange->app_closed) return NULL;
+    return px_future_invalid(aTHX_ exchange->worker, "%s: the application has closed the WebSocket with websocket.close", type);
+}
+
+/* An event that only an open WebSocket can take. NULL: go on; otherwise the Future to return. What comes after an end by the peer or the
+ * server does nothing. */
 static SV *not_open(pTHX_ px_exchange *exchange, const char *type) {
     px_worker *worker = exchange->worker;
+    SV *failed = closed_by_app(aTHX_ exchange, type);
+    if (failed) return failed;
     switch (exchange->socket.state) {
     case PX_SOCKET_CONNECTING:
         return px_future_invalid(aTHX_ worker, "%s: the WebSocket has not been accepted; send websocket.accept first", type);
@@ -176,6 +185,8 @@ static SV *not_open(pTHX_ px_exchange *exchange, const char *type) {
 /* An event that only an unanswered handshake can take. */
 static SV *not_connecting(pTHX_ px_exchange *exchange, const char *type) {
     px_worker *worker = exchange->worker;
+    SV *failed = closed_by_app(aTHX_ exchange, type);
+    if (failed) return failed;
     switch (exchange->socket.state) {
     case PX_SOCKET_CONNECTING: return NULL;
     case PX_SOCKET_DENYING: return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
@@ -298,6 +309,8 @@ static SV *send_close(pTHX_ px_exchange *exchange, HV *event) {
     const char *wrong = given ? px_event_text(aTHX_ given, &reason, &reason_len) : NULL;
     if (wrong) return px_future_invalid(aTHX_ worker, "%s: reason %s", type, wrong);
     if (exchange->socket.state == PX_SOCKET_CONNECTING) {
+        exchange->socket.state = PX_SOCKET_CLOSING;
+        exchange->app_closed = true;
         px_response_refuse(aTHX_ exchange, 403, "Forbidden\n", 0);
         return px_future_done(aTHX_ worker, NULL);
     }
@@ -311,13 +324,16 @@ static SV *send_close(pTHX_ px_exchange *exchange, HV *event) {
         return px_future_invalid(aTHX_ worker, "%s: code must be 1000 to 1003, 1007 to 1014 or 3000 to 4999, not %" IVdf, type, code);
     if (result == PEREGRINE_E_CLOSE_REASON)
         return px_future_invalid(aTHX_ worker, "%s: reason must have at most 123 bytes as UTF-8, not %lu", type, (unsigned long)reason_len);
-    if (result >= 0) exchange->socket.state = PX_SOCKET_CLOSING;
+    if (result >= 0) {
+        exchange->socket.state = PX_SOCKET_CLOSING;
+        exchange->app_closed = true;
+    }
     return outcome(aTHX_ exchange, type, result);
 }
 
 static SV *send_denial_start(pTHX_ px_exchange *exchange, HV *event) {
     static const char type[] = "websocket.http.response.start";
-    SV *failed = exchange->response == PX_RESPONSE_NONE ? not_connecting(aTHX_ exchange, type) : NULL;
+    SV *failed = exchange->socket.state == PX_SOCKET_DENYING ? NULL : not_connecting(aTHX_ exchange, type);
     if (failed) return failed;
     SV *future = px_response_start(aTHX_ exchange, type, event, true);
     if (exchange->response != PX_RESPONSE_NONE) exchange->socket.state = PX_SOCKET_DENYING;

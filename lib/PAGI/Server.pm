@@ -658,8 +658,8 @@ is opened or read.
 =item WebSockets
 
 An application that returns closes its WebSocket with 1000, one that dies with 1011; before C<websocket.accept>
-both are answered with 500. After C<websocket.close> and after the end, what is sent does nothing. After a
-handshake was refused with C<websocket.close>, C<$receive> gives C<websocket.disconnect> with 1006; after a denial
+both are answered with 500. What is sent after the application's own C<websocket.close> fails, whether the peer has answered it or
+not; what is sent after the peer or the server has ended the WebSocket does nothing. After a handshake was refused with C<websocket.close>, C<$receive> gives C<websocket.disconnect> with 1006; after a denial
 response nothing follows, so a C<$receive> that waits is cancelled. Too large a frame or message closes with
 1009. At shutdown, peers are told 1001, those that were not accepted yet get a 503, and the application gets
 C<server_shutdown>. A C<subprotocol> that the client did not offer, and C<headers> that belong to the handshake

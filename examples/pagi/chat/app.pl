@@ -57,20 +57,22 @@ async sub chat {
     return;
 }
 
-# Does not wait for anybody: who falls behind by more than the high-water mark leaves.
+# Does not wait for anybody: who falls behind by more than the high-water mark leaves, and is sent nothing more.
 sub say_to_all {
     my ($name, $text) = @_;
     my $message = { number => ++$messages, name => $name, text => $text };
     push @history, $message;
     shift @history if @history > $KEPT;
     my $encoded = $json->encode($message);
-    for my $member (values %room) {
-        my $late = $member->{transport}->buffered_amount >= $member->{transport}->high_water_mark;
+    for my $key (keys %room) {
+        my $member = $room{$key};
+        my $late   = $member->{transport}->buffered_amount >= $member->{transport}->high_water_mark;
         $member->{send}->(
             $late
             ? { type => 'websocket.close', code => 1013, reason => 'too slow' }
             : { type => 'websocket.send', text => $encoded }
         )->retain;
+        delete $room{$key} if $late;
     }
     return;
 }
