@@ -319,6 +319,14 @@ fn addAbiTests(
     });
     forks.addImport("abi", abi);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-fork", .root_module = forks })).step);
+    const memory = b.createModule(.{
+        .root_source_file = b.path("test/abi_memory_test.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
+    memory.addImport("abi", abi);
+    memory.addImport("peregrine", rooms.peregrine);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-memory", .root_module = memory })).step);
 }
 
 fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms) void {

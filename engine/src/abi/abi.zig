@@ -1,7 +1,7 @@
 //! The C door: the functions of include/peregrine.h. A user of the package `peregrine` like any other; converts, never decides.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const Host = @import("host.zig").Host;
+pub const Host = @import("host.zig").Host;
 const errors = @import("errors.zig");
 const listeners = @import("listeners.zig");
 const options = @import("options.zig");

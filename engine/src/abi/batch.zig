@@ -30,19 +30,31 @@ pub const Batch = struct {
     }
 
     /// Forgets everything; all pointers into the batch die.
-    pub fn clear(batch: *Batch, pool: *peregrine.Pool) void {
-        batch.giveBack(pool);
+    pub fn clear(batch: *Batch) void {
+        std.debug.assert(batch.buffers.items.len == 0);
         batch.events.clearRetainingCapacity();
         _ = batch.arena.reset(.{ .retain_with_limit = arena_kept_bytes });
     }
 
-    /// Adds an event; the pointer dies with the next one.
-    pub fn add(batch: *Batch, event: Event) error{OutOfMemory}!*Event {
-        try batch.events.append(batch.gpa, event);
+    /// Makes room for so many more events.
+    pub fn reserve(batch: *Batch, count: usize) error{OutOfMemory}!void {
+        try batch.events.ensureUnusedCapacity(batch.gpa, count);
+    }
+
+    /// Adds an event and leaves room for so many others; the pointer dies with the next one.
+    pub fn add(batch: *Batch, event: Event, reserved: usize) error{OutOfMemory}!*Event {
+        try batch.reserve(reserved + 1);
+        batch.events.appendAssumeCapacity(event);
         return &batch.events.items[batch.events.items.len - 1];
     }
 
-    fn giveBack(batch: *Batch, pool: *peregrine.Pool) void {
+    /// Adds an event for which there is room.
+    pub fn addReserved(batch: *Batch, event: Event) void {
+        batch.events.appendAssumeCapacity(event);
+    }
+
+    /// Gives the memory of large messages back; pointers to them die.
+    pub fn giveBack(batch: *Batch, pool: *peregrine.Pool) void {
         for (batch.buffers.items) |buffer| pool.give(buffer);
         batch.buffers.clearRetainingCapacity();
     }

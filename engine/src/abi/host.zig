@@ -1,7 +1,6 @@
 //! The C door's host: turns what the worker tells into events of a batch.
 //! Refuses to know: who reads the batch, and what an answer looks like.
 const std = @import("std");
-const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const types = @import("types.zig");
@@ -14,6 +13,8 @@ pub const Host = struct {
 
     filling: Batch,
     reading: Batch,
+    /// Exchanges whose end C has yet to hear of, at most, and the worker's own end. Both batches have room for the events.
+    ends: usize = 0,
 
     pub fn init(gpa: std.mem.Allocator) Host {
         return .{ .filling = .init(gpa), .reading = .init(gpa) };
@@ -28,13 +29,13 @@ pub const Host = struct {
     /// Hands over what was gathered; it stays readable until `release`.
     pub fn take(host: *Host) []const types.Event {
         std.mem.swap(Batch, &host.filling, &host.reading);
-        assert(host.filling.events.items.len == 0);
+        host.filling.clear();
         return host.reading.events.items;
     }
 
-    /// What was handed over has been read.
+    /// What was handed over has been read: large messages go now, the rest when there is something new.
     pub fn release(host: *Host, pool: *peregrine.Pool) void {
-        host.reading.clear(pool);
+        host.reading.giveBack(pool);
     }
 
     /// True while C has events to fetch.
@@ -44,12 +45,41 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        host.addRequest(exchange, head, &worker.client, worker.localText(exchange.connection)) catch worker.abort(exchange);
+        host.keepRoom(worker) catch return turnAway(worker, exchange);
+        const local = worker.localText(exchange.connection);
+        host.addRequest(exchange, head, &worker.client, local) catch turnAway(worker, exchange);
+    }
+
+    /// C hears of the end of every exchange that it has heard of, even if memory runs out.
+    fn keepRoom(host: *Host, worker: anytype) error{OutOfMemory}!void {
+        const ends = worker.exchanges.count + 1;
+        try host.filling.reserve(ends);
+        // It is filled when it is empty.
+        try host.reading.events.ensureTotalCapacity(host.reading.gpa, ends);
+        host.ends = ends;
+    }
+
+    /// There is no memory for a request that C has not heard of.
+    fn turnAway(worker: anytype, exchange: *Exchange) void {
+        exchange.unheard = true;
+        _ = worker.start(exchange, .{
+            .status = 503,
+            .fields = &.{.init("Retry-After", "1")},
+            .body = "Out of memory.\n",
+            .end = true,
+            .close = true,
+        }) catch worker.abort(exchange);
+    }
+
+    /// There is no memory for an event of an exchange: it is over, and C is told.
+    fn giveUp(host: *Host, worker: anytype, exchange: *Exchange) void {
+        host.aborted(worker, exchange, .server_error);
+        worker.abort(exchange);
     }
 
     fn addRequest(host: *Host, exchange: *Exchange, head: *const peregrine.Head, client: *const Client, local: []const u8) error{OutOfMemory}!void {
         const kept = try host.filling.keepHead(head, exchange, client, local);
-        const event = try host.filling.add(eventOf(.request, exchange));
+        const event = try host.add(.request, exchange);
         event.request = kept;
         if (exchange.inputComplete()) event.flags |= types.EventFlag.last;
         if (exchange.websocket != null) {
@@ -59,63 +89,63 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_BODY, together with the pieces before it.
     pub fn body(host: *Host, worker: anytype, exchange: *Exchange, bytes: []const u8) void {
-        const event = host.bodyEvent(exchange) catch return worker.abort(exchange);
-        host.filling.extend(event, bytes) catch worker.abort(exchange);
+        const event = host.bodyEvent(exchange) catch return host.giveUp(worker, exchange);
+        host.filling.extend(event, bytes) catch host.giveUp(worker, exchange);
     }
 
     /// Trailers get an event of their own: a request event keeps its own head.
     pub fn trailers(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        host.addTrailers(exchange, head, worker.localText(exchange.connection)) catch worker.abort(exchange);
+        host.addTrailers(exchange, head, worker.localText(exchange.connection)) catch host.giveUp(worker, exchange);
     }
 
     fn addTrailers(host: *Host, exchange: *Exchange, head: *const peregrine.Head, local: []const u8) error{OutOfMemory}!void {
         // Who asks was told with the request.
         const kept = try host.filling.keepHead(head, exchange, &.nobody, local);
-        const event = try host.filling.add(eventOf(.body, exchange));
+        const event = try host.add(.body, exchange);
         event.request = kept;
         event.flags |= types.EventFlag.trailers;
     }
 
     /// Marks the last PEREGRINE_BODY.
     pub fn bodyEnd(host: *Host, worker: anytype, exchange: *Exchange) void {
-        const event = host.bodyEvent(exchange) catch return worker.abort(exchange);
+        const event = host.bodyEvent(exchange) catch return host.giveUp(worker, exchange);
         event.flags |= types.EventFlag.last;
     }
 
     fn bodyEvent(host: *Host, exchange: *Exchange) error{OutOfMemory}!*types.Event {
         if (host.filling.openBody(@backingInt(exchange.ticket))) |event| return event;
-        return host.filling.add(eventOf(.body, exchange));
+        return host.add(.body, exchange);
     }
 
     /// Becomes PEREGRINE_DRAINED.
-    pub fn drained(host: *Host, _: anytype, exchange: *Exchange) void {
-        host.tell(eventOf(.drained, exchange));
+    pub fn drained(host: *Host, worker: anytype, exchange: *Exchange) void {
+        _ = host.add(.drained, exchange) catch host.giveUp(worker, exchange);
     }
 
     /// Becomes PEREGRINE_FLUSHED.
-    pub fn flushed(host: *Host, _: anytype, exchange: *Exchange) void {
-        host.tell(eventOf(.flushed, exchange));
+    pub fn flushed(host: *Host, worker: anytype, exchange: *Exchange) void {
+        _ = host.add(.flushed, exchange) catch host.giveUp(worker, exchange);
     }
 
     /// Becomes PEREGRINE_FINISHED.
     pub fn finished(host: *Host, _: anytype, exchange: *Exchange) void {
-        host.tell(eventOf(.finished, exchange));
+        host.tellEnd(eventOf(.finished, exchange));
     }
 
     /// Becomes PEREGRINE_ABORTED.
     pub fn aborted(host: *Host, _: anytype, exchange: *Exchange, reason: peregrine.Reason) void {
         var event = eventOf(.aborted, exchange);
         event.code = @backingInt(reason);
-        host.tell(event);
+        host.tellEnd(event);
     }
 
     /// Becomes PEREGRINE_MESSAGE.
     pub fn message(host: *Host, worker: anytype, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) void {
-        host.addMessage(exchange, kind, bytes) catch worker.abort(exchange);
+        host.addMessage(exchange, kind, bytes) catch host.giveUp(worker, exchange);
     }
 
     fn addMessage(host: *Host, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) error{OutOfMemory}!void {
-        const event = try host.filling.add(eventOf(.message, exchange));
+        const event = try host.add(.message, exchange);
         errdefer host.filling.cancel();
         if (kind == .text) event.flags = types.EventFlag.text;
         event.bytes = try host.filling.keepMessage(&exchange.websocket.?.incoming, bytes);
@@ -131,17 +161,17 @@ pub const Host = struct {
             event.bytes = copy.ptr;
             event.len = copy.len;
         } else |_| {} // the peer's words are lost, not the event
-        host.tell(event);
+        host.tellEnd(event);
     }
 
     /// Becomes PEREGRINE_HALF_CLOSED.
-    pub fn halfClosed(host: *Host, _: anytype, exchange: *Exchange) void {
-        host.tell(eventOf(.half_closed, exchange));
+    pub fn halfClosed(host: *Host, worker: anytype, exchange: *Exchange) void {
+        _ = host.add(.half_closed, exchange) catch host.giveUp(worker, exchange);
     }
 
     /// Becomes PEREGRINE_STOPPED.
     pub fn stopped(host: *Host, _: anytype) void {
-        host.tell(.{ .kind = .stopped });
+        host.tellEnd(.{ .kind = .stopped });
     }
 
     /// Becomes PEREGRINE_NOTICE.
@@ -153,18 +183,28 @@ pub const Host = struct {
             std.fmt.allocPrint(arena, "{f}{f}: {s}", .{ exchange.connection.requestName(), host.reading.lineOf(ticket), text })
         else
             arena.dupe(u8, text)) catch return; // a log line, not an answer
-        host.tell(.{ .kind = .notice, .code = @backingInt(level), .ticket = ticket, .bytes = line.ptr, .len = line.len });
+        host.addText(.{ .kind = .notice, .code = @backingInt(level), .ticket = ticket, .bytes = line.ptr, .len = line.len });
     }
 
     /// Lines of the access log.
     pub fn lines(host: *Host, _: anytype, text: []const u8) void {
         const copy = host.filling.arena.allocator().dupe(u8, text) catch return; // log lines, not answers
-        host.tell(.{ .kind = .lines, .bytes = copy.ptr, .len = copy.len });
+        host.addText(.{ .kind = .lines, .bytes = copy.ptr, .len = copy.len });
     }
 
-    /// Events that must not be lost: losing one would leave C waiting for ever, so memory running out here is the end.
-    fn tell(host: *Host, event: types.Event) void {
-        _ = host.filling.add(event) catch @panic("out of memory for an event");
+    /// Without memory it is lost.
+    fn addText(host: *Host, event: types.Event) void {
+        _ = host.filling.add(event, host.ends) catch {};
+    }
+
+    fn add(host: *Host, kind: types.Kind, exchange: *const Exchange) error{OutOfMemory}!*types.Event {
+        return host.filling.add(eventOf(kind, exchange), host.ends);
+    }
+
+    /// The last event of an exchange, for which there is room.
+    fn tellEnd(host: *Host, event: types.Event) void {
+        host.filling.addReserved(event);
+        host.ends -= 1;
     }
 
     fn eventOf(kind: types.Kind, exchange: *const Exchange) types.Event {

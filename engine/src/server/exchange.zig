@@ -69,6 +69,8 @@ pub const Exchange = struct {
     half_closed: bool = false,
     /// The engine answers in place of the host.
     refused: bool = false,
+    /// The host has not heard of it, and is not told of its end.
+    unheard: bool = false,
     /// What the access log keeps of the request.
     log: ?AccessEntry = null,
     /// The host has been given something since it last asked: with a host that pulls, the peer waits until it asks again.

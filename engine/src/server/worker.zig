@@ -505,7 +505,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (exchange.openWebSocket()) |websocket| {
                 const end_seen = websocket.endSeen(reason);
                 w.host.closed(w, exchange, end_seen.close, end_seen.reason);
-            } else w.host.aborted(w, exchange, reason);
+            } else if (!exchange.unheard) w.host.aborted(w, exchange, reason);
             w.forget(exchange);
         }
 

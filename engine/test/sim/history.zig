@@ -6,6 +6,7 @@ const host_room = @import("host.zig");
 const Client = @import("client.zig").Client;
 const HttpClient = @import("http_client.zig").HttpClient;
 const SocketClient = @import("socket_client.zig").SocketClient;
+const Flaky = @import("flaky.zig").Flaky;
 const Worker = host_room.Worker;
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -22,6 +23,8 @@ const Scene = struct {
     config: per.Config,
     /// See Host.meddling_permille.
     meddling_permille: u16,
+    /// Allocations of the worker's out of 1000 that fail.
+    starved_permille: u16,
 
     fn draw(seed: u64, random: std.Random) Scene {
         const rough = random.boolean();
@@ -46,12 +49,13 @@ const Scene = struct {
                 .round_bytes = ([_]u32{ 4096, 20_000, 1 << 20 })[random.uintLessThan(usize, 3)],
             },
             .meddling_permille = if (random.uintLessThan(u8, 4) == 0) random.intRangeAtMost(u16, 1, 300) else 0,
+            .starved_permille = if (random.uintLessThan(u8, 6) == 0) random.intRangeAtMost(u16, 1, 300) else 0,
         };
     }
 
     /// Whether every connection lasts as long as its client wants.
     fn calm(scene: *const Scene) bool {
-        return scene.network.reset_permille == 0 and scene.jump_ms == 0 and scene.meddling_permille == 0;
+        return scene.network.reset_permille == 0 and scene.jump_ms == 0 and scene.meddling_permille == 0 and scene.starved_permille == 0;
     }
 };
 
@@ -82,6 +86,11 @@ pub fn run(seed: u64) !void {
     try worker.setAccessLog(.{ .target = .host, .format = "combined", .bytes_max = 1 << 20 }, &fault, &errno);
     const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
 
+    // The network always has memory.
+    var memory: Flaky = .{ .child = gpa, .random = random, .permille = scene.starved_permille };
+    inline for (.{ worker, &worker.pool, &worker.peers, &worker.exchanges, &worker.websockets, &worker.compression }) |part| {
+        part.gpa = memory.allocator();
+    }
     var storage: [clients_max]Actor = undefined;
     const actors = storage[0..random.intRangeAtMost(usize, 1, clients_max)];
     var exchanges: usize = 0;
@@ -114,9 +123,9 @@ pub fn run(seed: u64) !void {
         }
     }
     try settle(worker, &host, scene.jump_ms);
-    // Each request has a line, and at most one more for a client whose last head was refused.
+    // Each request has a line if there was memory for it, and at most one more for a client whose last head was refused.
     const unread = host.line_count -% worker.stats.requests;
-    try testing.expect(unread <= actors.len);
+    if (scene.starved_permille == 0) try testing.expect(unread <= actors.len);
     const ended = host.finished_count + host.closed_count;
     if (faithful) try testing.expectEqual(exchanges, ended) else try testing.expect(ended <= exchanges);
 }

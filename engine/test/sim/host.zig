@@ -206,7 +206,13 @@ pub const Host = struct {
         var i: usize = 0;
         while (i < host.jobs.items.len) {
             const ticket = host.jobs.items[i].ticket;
-            if (host.random.uintLessThan(u8, 4) > 0) try host.advance(worker, &host.jobs.items[i]);
+            if (host.random.uintLessThan(u8, 4) > 0) host.advance(worker, &host.jobs.items[i]) catch |err| {
+                if (err != error.OutOfMemory) return err;
+                if (worker.find(ticket)) |exchange| {
+                    host.drop(ticket);
+                    worker.abort(exchange);
+                }
+            };
             // Not at the end of the round: the worker sees at once who is gone.
             if (host.meddling) if (worker.find(ticket)) |exchange| worker.flushNow(exchange);
             // The job may be gone, and another one in its place.

@@ -380,7 +380,7 @@ pub fn Output(comptime W: type) type {
                 .exchange => |exchange| {
                     if (exchange.ended) {
                         if (exchange.isSettled()) {
-                            w.host.finished(w, exchange);
+                            if (!exchange.unheard) w.host.finished(w, exchange);
                             complete(w, peer, exchange);
                             if (connection.mayGoOn()) w.cork(peer);
                             return w.settle(peer);

@@ -43,6 +43,7 @@ pub fn Live(comptime W: type) type {
         /// The host never hears of it.
         pub fn refuseHandshake(w: *W, peer: *Peer, exchange: *Exchange, refusal: handshake.Refusal) void {
             w.stats.refused += 1;
+            exchange.unheard = true;
             peer.connection.session.closeAfterResponse();
             _ = w.start(exchange, .{
                 .status = refusal.status,

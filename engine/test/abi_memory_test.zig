@@ -1,0 +1,118 @@
+//! The C API's host while memory runs out, over the simulated network, in hundreds of histories: C hears of the end of every exchange that
+//! it has heard of, once, whatever could not be allocated in between; and the process lives.
+const std = @import("std");
+const abi = @import("abi");
+const per = @import("peregrine");
+const Flaky = @import("sim/flaky.zig").Flaky;
+const testing = std.testing;
+const gpa = testing.allocator;
+
+const Worker = per.Worker(per.io.Sim, abi.Host);
+
+const script = "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n5\r\nworld\r\n0\r\nTrailer: t\r\n\r\n" ++
+    "GET /b HTTP/1.1\r\nHost: h\r\n\r\n" ++
+    "GET /c HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" ++
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n" ++
+    // A message, a compressed one, a ping, the end.
+    "\x82\x85\x00\x00\x00\x00hello\xc2\x87\x00\x00\x00\x00\xf2\x48\xcd\xc9\xc9\x07\x00\x89\x80\x00\x00\x00\x00\x88\x80\x00\x00\x00\x00";
+
+/// What a C program does: answers everything, sooner or later.
+const Program = struct {
+    worker: *Worker,
+    random: std.Random,
+    /// Exchanges that it has heard of and that have not ended.
+    open: std.AutoHashMapUnmanaged(per.Ticket, Kind) = .empty,
+    heard: usize = 0,
+
+    const Kind = enum { http, handshake, websocket };
+
+    fn take(program: *Program, events: []const abi.types.Event) !void {
+        for (events) |*event| {
+            const ticket: per.Ticket = @fromBackingInt(event.ticket);
+            switch (event.kind) {
+                .request => {
+                    program.heard += 1;
+                    const kind: Kind = if (event.flags & abi.types.EventFlag.handshake != 0) .handshake else .http;
+                    try program.open.putNoClobber(gpa, ticket, kind);
+                },
+                .finished, .aborted, .closed => try testing.expect(program.open.remove(ticket)),
+                .body, .message, .drained, .flushed, .half_closed => try testing.expect(program.open.contains(ticket)),
+                .stopped, .notice, .lines => {},
+            }
+        }
+    }
+
+    /// Some of what is open goes on.
+    fn act(program: *Program) !void {
+        var tickets: std.ArrayList(per.Ticket) = .empty;
+        defer tickets.deinit(gpa);
+        var it = program.open.keyIterator();
+        while (it.next()) |ticket| try tickets.append(gpa, ticket.*);
+        for (tickets.items) |ticket| {
+            if (program.random.boolean()) continue;
+            const kind = program.open.getPtr(ticket) orelse continue;
+            const body: [3000]u8 = @splat('x');
+            const command: per.Command = switch (kind.*) {
+                .http => if (program.random.boolean()) .read else .{ .start = .{ .status = 200, .body = &body, .end = true } },
+                .handshake => .{ .accept = .{} },
+                .websocket => if (program.random.boolean()) .read else .{ .message = .{ .kind = .binary, .bytes = &body } },
+            };
+            const outcome = program.worker.apply(ticket, command) catch |err| switch (err) {
+                error.OutOfMemory => continue,
+                error.OutOfOrder, error.NotOpen, error.Gone => continue, // its end is on the way
+                else => return err,
+            };
+            if (kind.* == .handshake) kind.* = .websocket;
+            if (outcome == .done) _ = program.open.remove(ticket);
+        }
+    }
+};
+
+fn history(seed: u64) !usize {
+    var prng: std.Random.DefaultPrng = .init(seed);
+    const random = prng.random();
+    var memory: Flaky = .{ .child = gpa, .random = random, .permille = random.uintLessThan(u16, 400) };
+    var host: abi.Host = .init(memory.allocator());
+    var worker: Worker = try .init(gpa, .{}, &host, .{ .seed = seed, .window_bytes = 1000 });
+    defer worker.deinit();
+    defer host.deinit(&worker.pool);
+    const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
+    inline for (.{ &worker, &worker.pool, &worker.peers, &worker.exchanges, &worker.websockets, &worker.compression }) |part| {
+        part.gpa = memory.allocator();
+    }
+    var program: Program = .{ .worker = &worker, .random = random };
+    defer program.open.deinit(gpa);
+    var clients: [4]per.io.SimPeer = undefined;
+    var sent: [clients.len]usize = @splat(0);
+    for (&clients) |*client| client.* = try worker.io.connect(listener);
+    var rounds: usize = 0;
+    while (worker.peers.count > 0 or rounds < 100) : (rounds += 1) {
+        if (rounds > 100_000) return error.NeverEnds;
+        for (&clients, &sent) |client, *at| {
+            if (client.ended() != null) continue;
+            at.* += try client.write(script[at.*..][0..@min(script.len - at.*, random.uintLessThan(usize, 300))]);
+            _ = client.read();
+            if (rounds > 300) client.close();
+        }
+        host.release(&worker.pool);
+        try worker.poll(0);
+        try program.take(host.take());
+        try program.act();
+        // An accept that failed goes on when some time has passed; in the end, deadlines pass.
+        if (worker.accept_at != 0 or rounds > 300) worker.io.advance(1000);
+    }
+    host.release(&worker.pool);
+    try testing.expectEqual(0, worker.exchanges.count);
+    try testing.expectEqual(0, program.open.count());
+    try testing.expectEqual(0, worker.pool.taken_bytes);
+    return program.heard;
+}
+
+test "C hears of every end" {
+    var heard: usize = 0;
+    for (0..300) |seed| heard += history(seed) catch |err| {
+        std.debug.print("seed {d}\n", .{seed});
+        return err;
+    };
+    try testing.expect(heard > 300);
+}
