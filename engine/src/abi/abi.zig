@@ -119,17 +119,19 @@ pub export fn peregrine_config_get(config: *const peregrine.Config, name: [*:0]c
 }
 
 pub export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c) ?*Door {
-    const door = gpa.create(Door) catch {
-        errors.setErrno(.NOMEM);
-        return null;
-    };
-    fork.watch();
-    door.* = .{ .worker = undefined, .host = .init(gpa), .forks = fork.count() };
-    door.worker = EngineWorker.init(gpa, config.*, &door.host, .{}) catch |err| {
+    return newDoor(config) catch |err| {
         errors.setErrnoOf(err);
-        gpa.destroy(door);
         return null;
     };
+}
+
+fn newDoor(config: *const peregrine.Config) !*Door {
+    const door = try gpa.create(Door);
+    errdefer gpa.destroy(door);
+    fork.watch();
+    door.* = .{ .worker = undefined, .host = try .init(gpa), .forks = fork.count() };
+    errdefer door.host.abandon();
+    door.worker = try .init(gpa, config.*, &door.host, .{});
     return door;
 }
 

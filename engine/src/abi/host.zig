@@ -14,10 +14,18 @@ pub const Host = struct {
     filling: Batch,
     reading: Batch,
     /// Exchanges whose end C has yet to hear of, at most, and the worker's own end. Both batches have room for the events.
-    ends: usize = 0,
+    ends: usize = 1,
 
-    pub fn init(gpa: std.mem.Allocator) Host {
-        return .{ .filling = .init(gpa), .reading = .init(gpa) };
+    pub fn init(gpa: std.mem.Allocator) error{OutOfMemory}!Host {
+        var host: Host = .{ .filling = .init(gpa), .reading = .init(gpa) };
+        errdefer host.abandon();
+        for ([_]*Batch{ &host.filling, &host.reading }) |batch| try batch.reserve(host.ends);
+        return host;
+    }
+
+    /// Frees a host that no worker has filled.
+    pub fn abandon(host: *Host) void {
+        for ([_]*Batch{ &host.filling, &host.reading }) |batch| batch.events.deinit(batch.gpa);
     }
 
     /// `pool`: of the worker, which must be there still.
