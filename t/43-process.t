@@ -6,7 +6,7 @@ use lib 't/lib';
 use Certificates;
 use Cwd        qw(getcwd);
 use File::Temp ();
-use PAGI::Server::File;
+use Peregrine::File;
 use POSIX ();
 use Test::More;
 use TestClient qw(get);
@@ -94,7 +94,7 @@ sub problem_of_nobody {
     if (!$pid) {
         POSIX::setgid(65_534);
         POSIX::setuid(65_534);
-        syswrite $writer, PAGI::Server::File::problem($path) // 'none';
+        syswrite $writer, Peregrine::File::problem($path) // 'none';
         POSIX::_exit(0);
     }
     close $writer;

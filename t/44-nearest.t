@@ -8,7 +8,7 @@ use File::Temp ();
 use PAGI::Server;
 use PAGI::Server::CommandLine;
 use PAGI::Server::ConfigFile;
-use PAGI::Server::Nearest;
+use Peregrine::Nearest;
 use PAGI::Server::Options;
 use Test::More;
 use TestServer;
@@ -34,12 +34,12 @@ subtest 'what is near' => sub {
         [ '',                  '' ],
         [ 'port' x 100,        '' ],
     );
-    is(join(' ', PAGI::Server::Nearest::names($_->[0], @known)),                      $_->[1], "'$_->[0]'") for @cases;
-    is(join(' ', PAGI::Server::Nearest::names('a_word', map { "a_word_$_" } 1 .. 4)), '',      'too many');
-    is(PAGI::Server::Nearest::hint('bogus', @known),                                  '',      'no hint');
-    is(PAGI::Server::Nearest::hint('prot', @known),               q{ (did you mean 'port'?)},               'one name');
-    is(PAGI::Server::Nearest::hint('a_word', 'a_wor1', 'a_wor2'), q{ (did you mean 'a_wor1' or 'a_wor2'?)}, 'two');
-    is(PAGI::Server::Nearest::hint('ab', qw(ax ay ac)),           q{ (did you mean 'ax', 'ay' or 'ac'?)},   'three');
+    is(join(' ', Peregrine::Nearest::names($_->[0], @known)),                      $_->[1], "'$_->[0]'") for @cases;
+    is(join(' ', Peregrine::Nearest::names('a_word', map { "a_word_$_" } 1 .. 4)), '',      'too many');
+    is(Peregrine::Nearest::hint('bogus', @known),                                  '',      'no hint');
+    is(Peregrine::Nearest::hint('prot', @known),               q{ (did you mean 'port'?)},               'one name');
+    is(Peregrine::Nearest::hint('a_word', 'a_wor1', 'a_wor2'), q{ (did you mean 'a_wor1' or 'a_wor2'?)}, 'two');
+    is(Peregrine::Nearest::hint('ab', qw(ax ay ac)),           q{ (did you mean 'ax', 'ay' or 'ac'?)},   'three');
 };
 
 # The last character typed twice.

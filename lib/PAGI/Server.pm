@@ -9,10 +9,6 @@ use parent qw(IO::Async::Notifier PAGI::Server::Reports PAGI::Server::Stop);
 
 use Carp qw(croak);
 use Future;
-use Future::Exception;
-use IO::Async::Loop;
-use Peregrine;
-use POSIX ();
 
 use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
@@ -20,23 +16,24 @@ use PAGI::Server::Connection;
 use PAGI::Server::EventCheck;
 use PAGI::Server::Future;
 use PAGI::Server::HandleBody;
-use PAGI::Server::Inherited;
 use PAGI::Server::Lifespan;
-use PAGI::Server::Listener;
 use PAGI::Server::Log;
-use PAGI::Server::Nearest;
 use PAGI::Server::Options;
-use PAGI::Server::Place;
-use PAGI::Server::Process;
 use PAGI::Server::TLS;
 use PAGI::Server::Transport;
+use Peregrine;
+use Peregrine::Listeners;
+use Peregrine::Nearest;
+use Peregrine::Place;
+use Peregrine::Process;
 
 # ---- Construction -------------------------------------------------------------------------------
 
 sub _init {
     my ($self, $params) = @_;
     $self->SUPER::_init($params);
-    $self->{options} = { PAGI::Server::Options::defaults() };
+    $self->{options}   = { PAGI::Server::Options::defaults() };
+    $self->{listeners} = Peregrine::Listeners->new;
     croak 'app is required' if !defined $params->{app};
     return;
 }
@@ -53,7 +50,7 @@ sub configure {
     my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);
     eval { PAGI::Server::Options::check_together(\%options, \%named); 1 } or croak _without_newline($@);
     $self->_check_running(\%given) if $self->{worker};
-    my @places = eval { PAGI::Server::Place->all(\%options) };
+    my @places = eval { Peregrine::Place->all(\%options) };
     croak 'PAGI::Server: ' . _without_newline($@) if !@places;
     $self->SUPER::configure(%params);
     $self->{log} ||= PAGI::Server::Log->new;
@@ -62,7 +59,8 @@ sub configure {
     @{$self}{qw(options named)} = (\%options, \%named);
     delete @given{@reloaded};
     $self->_choose_places(\@places, \%options)
-        if !$self->{places} || grep { /\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/ } keys %given;
+        if !$self->{listeners}->places
+        || grep { /\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/ } keys %given;
     $self->_configure_worker(\%given) if $self->{worker};
     return;
 }
@@ -70,7 +68,7 @@ sub configure {
 # IO::Async::Notifier calls it with what nobody knows.
 sub configure_unknown {
     my ($self, %params) = @_;
-    my @unknown = map { $_ . PAGI::Server::Nearest::hint($_, PAGI::Server::Options::names()) } sort keys %params;
+    my @unknown = map { $_ . Peregrine::Nearest::hint($_, PAGI::Server::Options::names()) } sort keys %params;
     croak 'Unrecognised configuration keys for ' . ref($self) . " - @unknown";
 }
 
@@ -103,18 +101,25 @@ sub _load_certificates {
 
 sub certificates {
     my ($self) = @_;
-    return grep { defined } $self->{tls}, map { $_->{tls} } @{ $self->{places} };
+    return grep { defined } $self->{tls}, map { $_->{tls} } $self->{listeners}->places;
 }
 
-# A place may have certificates of its own.
 sub _choose_places {
     my ($self, $places, $options) = @_;
     $self->{log}->warn('PAGI: TLS is disabled by disable_tls: connections will not be encrypted')
         if $options->{disable_tls} && ($options->{ssl} || grep { $_->{ssl} } @$places);
-    for my $place (grep { ref $_->{ssl} && !$options->{disable_tls} } @$places) {
+    _load_own_certificates($places) if !$options->{disable_tls};
+    my $unnamed = !grep { $self->{named}{$_} } qw(host port socket listen);
+    $self->{listeners}->choose($places, unnamed => $unnamed, defaults => $options);
+    return;
+}
+
+# A place may have certificates of its own.
+sub _load_own_certificates {
+    my ($places) = @_;
+    for my $place (grep { ref $_->{ssl} } @$places) {
         $place->{tls} = eval { PAGI::Server::TLS->for_place($place) } or croak _without_newline($@);
     }
-    $self->{places} = $places;
     return;
 }
 
@@ -176,8 +181,7 @@ sub _bind {
     $self->open_listeners;
     $self->{worker} = $self->_new_worker if $self->_is_foreign;
     $self->{pid}    = $$;
-    $_->{number}    = $self->_hand_over($_) for @{ $self->{listeners} };
-    PAGI::Server::Inherited->hide_from_forks;
+    $self->{listeners}->hand_over($self->{worker});
     return;
 }
 
@@ -204,8 +208,8 @@ sub _give_up {
 # Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
 sub open_listeners {
     my ($self, %owner) = @_;
-    return $self if $self->{worker};
-    $self->{listeners}    = $self->_open_places(\%owner);
+    return $self                 if $self->{worker};
+    $self->_bind_places(\%owner) if !$self->{listeners}->is_open;
     $self->{header_count} = $self->{options}{max_header_count};
     $self->{worker}       = $self->_new_worker($owner{uid});
     $self->{pid}          = $$;
@@ -233,43 +237,31 @@ sub _start_access_log {
     return;
 }
 
-# Sockets that whoever started the process has bound already are used where a place asks for them; all of them, if
-# nobody said where to listen.
-sub _places_and_inherited {
-    my ($self) = @_;
-    my $inherited = $self->{inherited} //= eval { PAGI::Server::Inherited->from_environment };
-    die Future::Exception->new("Cannot use inherited sockets: $@", 'listen', 0) if $@;
-    return ($self->{places}, $inherited)
-        if !$inherited || grep { $self->{named}{$_} } qw(host port socket listen);
-    my @places = map { PAGI::Server::Place->new("fd:$_") } $inherited->descriptors;
-    return ([ map { $_->with_defaults($self->{options}) } @places ], $inherited);
+sub _bind_places {
+    my ($self, $owner) = @_;
+    my $options = $self->{options};
+    my @unused  = $self->{listeners}->open(
+        backlog   => $options->{listener_backlog},
+        reuseport => $options->{reuseport},
+        owner     => $owner,
+    );
+    $self->{log}->warn("PAGI: nothing is to listen on the inherited descriptor $_: it is closed") for @unused;
+    return;
 }
 
 sub planned_listeners {
     my ($self) = @_;
-    my ($places, $inherited) = $self->_places_and_inherited;
-    my @planned = PAGI::Server::Listener->plan_all($places, inherited => $inherited);
+    my @planned = $self->{listeners}->plan;
     $_->{tls} = $self->_tls_for($_) for grep { !$_->{problem} } @planned;
     return @planned;
 }
 
-sub _open_places {
-    my ($self, $owner) = @_;
-    my $options = $self->{options};
-    my ($places, $inherited) = $self->_places_and_inherited;
-    my @opened = eval {
-        PAGI::Server::Listener->open_all(
-            $places,
-            backlog   => $options->{listener_backlog},
-            reuseport => $options->{reuseport},
-            inherited => $inherited,
-            owner     => $owner,
-        );
-    };
-    die ref $@ ? Future::Exception->new($@->{message}, 'listen', @{$@}{qw(errno host port)}) : $@ if !@opened;
-    $self->{log}->warn("PAGI: nothing is to listen on the inherited descriptor $_: it is closed")
-        for $inherited ? $inherited->close_rest : ();
-    return \@opened;
+sub use_listeners {
+    my ($self, $listeners) = @_;
+    croak 'PAGI::Server: use_listeners: the server has sockets already' if $self->{worker};
+    _load_own_certificates([ $listeners->places ])                      if !$self->{options}{disable_tls};
+    $self->{listeners} = $listeners;
+    return $self;
 }
 
 sub _start {
@@ -277,7 +269,7 @@ sub _start {
     my $worker = $self->{worker};
     $worker->attach($self->_attachment);
     $self->_trust_proxies;
-    for my $listener (@{ $self->{listeners} }) {
+    for my $listener ($self->{listeners}->all) {
         my $proxies = $listener->{place}{proxies};
         $worker->proxies($listener->{number}, $proxies) if $proxies;
         my $tls = $listener->{tls} = $self->_tls_for($listener) or next;
@@ -286,13 +278,13 @@ sub _start {
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
     PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
     $self->_watch;
-    $self->_attach_signals;
+    $self->_process->attach_signals if !$self->{ignores_signals};
     $self->{running} = 1;
     PAGI::Server::Banner->tell(
         $self->{log},
         loop            => $self->loop,
         options         => $self->{options},
-        listeners       => $self->{listeners},
+        listeners       => [ $self->{listeners}->all ],
         connections_max => $self->effective_max_connections,
     );
     return;
@@ -302,7 +294,7 @@ sub _start {
 sub _trust_proxies {
     my ($self)   = @_;
     my $options  = $self->{options};
-    my $networks = PAGI::Server::Place::networks($options->{trusted_proxies}) // return;
+    my $networks = Peregrine::Place::networks($options->{trusted_proxies}) // return;
     $self->{worker}->trusted_proxies($networks, $options->{forwarded_header} eq 'forwarded' ? 1 : 0);
     return;
 }
@@ -350,18 +342,6 @@ sub _advertised {
     return %advertised ? \%advertised : undef;
 }
 
-# The engine closes the descriptor that it gets, Perl the one that it has. Returns the listener's number.
-sub _hand_over {
-    my ($self, $listener) = @_;
-    my $socket     = delete $listener->{socket};
-    my $descriptor = POSIX::dup(fileno $socket);
-    my $code       = defined $descriptor ? $self->{worker}->listen_fd($descriptor) : -1;
-    return $code if $code >= 0;
-    my $reason = "$!";
-    POSIX::close($descriptor) if defined $descriptor;
-    die Future::Exception->new('Cannot listen on ' . $listener->url('tcp') . ": $reason\n", 'listen', $! + 0);
-}
-
 # What a listener speaks TLS with: its own certificates, or those of the server if it is no Unix socket.
 sub _tls_for {
     my ($self, $listener) = @_;
@@ -374,7 +354,7 @@ sub _tls_for {
 # What its listeners speak TLS with; one object may serve several.
 sub _tls_in_use {
     my ($self) = @_;
-    return map { $_->{tls} // () } @{ $self->{listeners} };
+    return map { $_->{tls} // () } $self->{listeners}->all;
 }
 
 sub _watch {
@@ -393,10 +373,9 @@ sub _close_worker {
     my ($self, $loop, $at_once) = @_;
     return              if $self->_is_foreign;
     $self->{log}->flush if $self->{log};
-    $self->_remove_socket_files;
-    delete $self->{listeners};
+    $self->{listeners}->close;
     my $worker = delete $self->{worker} or return;
-    $self->_detach_signals($loop, $at_once) if $loop;
+    $self->{process}->detach_signals($at_once) if $self->{process};
     $self->_unwatch($loop);
     $worker->close;
     return;
@@ -410,12 +389,6 @@ sub _unwatch {
     return;
 }
 
-sub _remove_socket_files {
-    my ($self) = @_;
-    $_->remove_file for @{ $self->{listeners} || [] };
-    return;
-}
-
 # A server that is taken out of its loop stops at once.
 sub _remove_from_loop {
     my ($self, $loop) = @_;
@@ -426,8 +399,9 @@ sub _remove_from_loop {
     $loop->unwatch_time($timer) if $timer;
     $lifespan->abandon          if $lifespan;
     $stopped->cancel            if $stopped;
-    delete @{$self}{qw(starting steps stopping_by_signal patience)};
+    delete @{$self}{qw(starting steps patience)};
     $stopping->done if $stopping;
+    delete $self->{process};
     return;
 }
 
@@ -464,22 +438,18 @@ sub _access_lines {
 # ---- Questions ----------------------------------------------------------------------------------
 
 sub port {
-    my ($self)  = @_;
-    my ($first) = grep { defined $_->{port} } @{ $self->{listeners} || $self->{places} };
-    return $first ? $first->{port} : undef;
+    my ($self) = @_;
+    return $self->{listeners}->first_with('port');
 }
 
 sub socket_path {
-    my ($self)  = @_;
-    my ($first) = grep { defined $_->{path} } @{ $self->{listeners} || $self->{places} };
-    return $first ? $first->{path} : undef;
+    my ($self) = @_;
+    return $self->{listeners}->first_with('path');
 }
 
 sub listeners {
     my ($self) = @_;
-    return [ map { $_->facts } @{ $self->{listeners} } ] if $self->{listeners};
-    my ($places) = $self->_places_and_inherited;
-    return [ map { $_->facts } @$places ];
+    return [ $self->{listeners}->facts ];
 }
 
 sub has_tls   { return Peregrine::has_tls() ? 1 : 0 }
@@ -513,48 +483,64 @@ sub run {
     return;
 }
 
-# So often may callbacks of the loop die while a server that one of them ended shuts down.
-use constant EXCEPTIONS_MAX => 10;
-
-# Runs the server's loop until it is stopped. An exception of somebody's callback in it, a timer's for instance, ends the server in order;
-# it is returned.
 sub run_loop {
-    my ($self)    = @_;
-    my $loop      = $self->loop;
-    my $ok        = eval { $loop->run; 1 };
-    my $exception = $@;
-    PAGI::Server::Process->end_child($self->{log}, $exception) if $self->_is_foreign;
-    return                                                     if $ok;
-    $self->{log}->error("PAGI: an exception in the event loop, the server shuts down: $exception");
-    my $stopped = $self->shutdown;
-    $stopped->on_ready(sub { $loop->stop });
-
-    for (my $count = 1; !$stopped->is_ready && $count <= EXCEPTIONS_MAX;) {
-        next if eval { $loop->run; 1 };
-        $count++;
-        $self->{log}->error("PAGI: an exception in the event loop while the server shuts down: $@");
-    }
-    $self->_finish_stop;
-    return $exception;
-}
-
-# Lets IO::Async choose our loop, whose timers are cheap, where nobody asks for another one. To be called before an application is
-# loaded, which may make the loop: there is but one.
-sub prefer_own_loop {
-    $IO::Async::Loop::LOOP //= 'Peregrine' if eval { require IO::Async::Loop::Peregrine; 1 };
-    return;
+    my ($self) = @_;
+    return $self->_process->run;
 }
 
 # The loop of a server that is in none yet.
 sub own_loop {
     my ($self) = @_;
-    my $type = $self->{options}{loop_type};
-    prefer_own_loop() if !defined $type;
-    my $class = defined $type ? "IO::Async::Loop::$type" : 'IO::Async::Loop';
-    eval "require $class; 1" or croak _without_newline("PAGI::Server: option 'loop_type': cannot load $class: $@");
-    my $loop = $class->new;
+    my $loop = eval { Peregrine::Process->make_loop($self->{options}{loop_type}) }
+        or croak _without_newline("PAGI::Server: option 'loop_type': $@");
     $loop->add($self);
     return $loop;
+}
+
+# ---- Signals ------------------------------------------------------------------------------------
+
+# What they do besides those that stop the server.
+my %ON = (
+    HUP  => \&load_again,
+    USR1 => \&reopen_logs,
+    USR2 => sub { $_[0]->_has_no_effect('USR2') },
+);
+
+# Why a signal has no effect.
+my %NOTHING = (
+    HUP =>
+        'nothing to do: it loads certificates again, and no listener speaks TLS; for new code, start the server again',
+    USR2 => 'nothing to do: it would hand over to a new server, and this one has no workers; start the server again',
+);
+
+sub _process {
+    my ($self) = @_;
+    return $self->{process} //=
+        Peregrine::Process->new(loop => $self->loop, log => $self->{log}, server => $self, name => 'PAGI', on => \%ON);
+}
+
+sub ignore_signals {
+    my ($self) = @_;
+    $self->{ignores_signals} = 1;
+    return $self;
+}
+
+sub load_again {
+    my ($self) = @_;
+    my @tls = $self->_tls_in_use or return $self->_has_no_effect('HUP');
+    return PAGI::Server::TLS->reload_all($self->{log}, @tls);
+}
+
+sub reopen_logs {
+    my ($self) = @_;
+    $self->{worker}->reopen_access_log if $self->{worker};
+    return;
+}
+
+sub _has_no_effect {
+    my ($self, $signal) = @_;
+    $self->{log}->warn("PAGI: SIG$signal: $NOTHING{$signal}");
+    return;
 }
 
 1;
@@ -1411,13 +1397,45 @@ going to be: Unix sockets without C<socket_owner> and C<socket_group> and the fi
 
     print PAGI::Server::Banner->place($_), "\n" for grep { !$_->{problem} } $server->planned_listeners;
 
-Where a start would listen, as L<PAGI::Server::Listener/plan_all> says. Nothing is bound.
+Where a start would listen, as L<Peregrine::Listener/plan_all> says. Nothing is bound.
 
 =head2 own_loop
 
     my $loop = $server->own_loop;
 
 Makes a loop of the type C<loop_type> and adds the server to it.
+
+=head2 use_listeners
+
+    $server->use_listeners($listeners);
+
+Makes the server serve on the sockets of a L<Peregrine::Listeners>, which another process may have opened, in place of what its options
+ask for. Before L</listen>. Certificates are the server's to load, here and now.
+
+=head2 ignore_signals
+
+    $server->ignore_signals;
+
+L</listen> will attach no signal: a L<Peregrine::Process>, or whoever else sees to signals, calls L</shutdown> and the next three.
+
+=head2 hurry
+
+    $server->hurry('SIGTERM again');
+
+For a server that is told to stop: cuts the requests in flight; if there are none, does not wait for the application's shutdown. The text goes
+into the log.
+
+=head2 load_again
+
+    $server->load_again;
+
+Loads the certificates again, as HUP does.
+
+=head2 reopen_logs
+
+    $server->reopen_logs;
+
+Opens the access log anew, as USR1 does.
 
 =head2 certificates
 

@@ -7,9 +7,9 @@ our $VERSION = '0.003000';
 
 use Fcntl qw(O_NOCTTY O_NONBLOCK O_WRONLY);
 use File::Spec;
-use PAGI::Server::File;
-use PAGI::Server::Process;
 use Peregrine;
+use Peregrine::Daemon;
+use Peregrine::File;
 use Scalar::Util qw(blessed openhandle);
 
 # The engine's name for "no descriptor".
@@ -53,14 +53,14 @@ sub start {
 sub problem {
     my ($target) = @_;
     return if !defined $target || ref $target || ref \$target eq 'GLOB' || $target eq '-';
-    return PAGI::Server::File::problem($target);
+    return Peregrine::File::problem($target);
 }
 
 # A file that cannot be opened is the engine's to complain of.
 sub _give {
     my ($path, $owner) = @_;
     open my $file, '>>', $path or return;
-    PAGI::Server::Process->give($file, $owner);
+    Peregrine::Daemon->give($file, $owner);
     return;
 }
 

@@ -110,7 +110,7 @@ server is to hold.
 
     PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners, connections_max => $count);
 
-C<$log> is a L<PAGI::Server::Log>, the listeners are L<PAGI::Server::Listener>s.
+C<$log> is a L<PAGI::Server::Log>, the listeners are L<Peregrine::Listener>s.
 
 =head2 versions
 

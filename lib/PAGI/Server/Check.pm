@@ -7,7 +7,7 @@ our $VERSION = '0.003000';
 
 use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
-use PAGI::Server::File;
+use Peregrine::File;
 
 sub new {
     my ($class, $server, $options) = @_;
@@ -36,7 +36,7 @@ sub _place {
 sub _files {
     my ($options) = @_;
     my %problem = (access_log => scalar PAGI::Server::AccessLog::problem($options->{access_log}));
-    $problem{$_} = PAGI::Server::File::problem($options->{$_}) for grep { defined $options->{$_} } qw(error_log pid);
+    $problem{$_} = Peregrine::File::problem($options->{$_}) for grep { defined $options->{$_} } qw(error_log pid);
     return map { "option '$_': $problem{$_}" } grep { defined $problem{$_} } sort keys %problem;
 }
 

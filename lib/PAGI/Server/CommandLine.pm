@@ -6,9 +6,9 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Getopt::Long ();
-use PAGI::Server::Nearest;
 use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
+use Peregrine::Nearest;
 
 # Every problem is thrown as a reference to its text: the caller is told of it, not of a line of this file.
 sub parse {
@@ -77,7 +77,7 @@ sub _readable {
 sub _unknown {
     my ($typed) = @_;
     return "unknown option '$typed'"
-        . PAGI::Server::Nearest::hint($typed, grep { /\A--/ } map { typed_all($_) } PAGI::Server::Options::all());
+        . Peregrine::Nearest::hint($typed, grep { /\A--/ } map { typed_all($_) } PAGI::Server::Options::all());
 }
 
 # Words become values, and are checked.

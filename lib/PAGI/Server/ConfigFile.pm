@@ -6,8 +6,8 @@ use warnings;
 our $VERSION = '0.003000';
 
 use PAGI::Server::CommandLine;
-use PAGI::Server::Nearest;
 use PAGI::Server::Options;
+use Peregrine::Nearest;
 
 # Values of access_log that mean none; a file of such a name is ./off.
 my %OFF = map { $_ => 1 } qw(off no false none);
@@ -33,7 +33,7 @@ sub read {
         $line =~ s/\A\x{feff}// if $. == 1;    # a byte order mark
         my ($name, $text) = _setting($line, $place) or next;
         my $option = $NAMES{ $name =~ tr/-/_/r }
-            or die \("$place: there is no option '$name'" . PAGI::Server::Nearest::hint($name, sort keys %NAMES));
+            or die \("$place: there is no option '$name'" . Peregrine::Nearest::hint($name, sort keys %NAMES));
         my $key = $option->{name};
         die \"$place: option '$name' is already set on line $line_of{$key}" if $line_of{$key} && !$option->{many};
         $line_of{$key} = $.;

@@ -9,7 +9,7 @@ use Future;
 use PAGI::Server::AppKind;
 use PAGI::Server::EventCheck;
 use PAGI::Server::Exception;
-use PAGI::Server::Nearest;
+use Peregrine::Nearest;
 use Scalar::Util qw(blessed weaken);
 
 my %EVENTS = map { $_ => 1 } qw(
@@ -92,7 +92,7 @@ sub _take {
     return Future->fail("\$send: an event must be a hash reference\n", 'pagi') if ref $event ne 'HASH';
     my $type = $event->{type};
     return Future->fail("\$send: the event has no type\n", 'pagi') if !defined $type || ref $type;
-    my $hint = $EVENTS{$type} ? '' : PAGI::Server::Nearest::hint($type, sort keys %EVENTS);
+    my $hint = $EVENTS{$type} ? '' : Peregrine::Nearest::hint($type, sort keys %EVENTS);
     return Future->fail("\$send: unknown event type '$type' in a scope of type lifespan$hint\n", 'pagi')
         if !$EVENTS{$type};
     my $problem = PAGI::Server::EventCheck::problem($event);

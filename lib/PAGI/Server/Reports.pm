@@ -7,8 +7,8 @@ our $VERSION = '0.003000';
 
 use PAGI::Server::AppKind;
 use PAGI::Server::Exception;
-use PAGI::Server::Nearest;
 use PAGI::Server::RequestName;
+use Peregrine::Nearest;
 
 sub _notice {
     my ($self, $rank, $text) = @_;
@@ -38,7 +38,7 @@ sub _no_future {
 # The end of a sentence about an event type that nobody knows.
 sub _nearest_type {
     my ($type, $known) = @_;
-    return PAGI::Server::Nearest::hint($type, @$known);
+    return Peregrine::Nearest::hint($type, @$known);
 }
 
 sub _state_lost {

@@ -20,11 +20,12 @@ use PAGI::Server::Completion;
 use PAGI::Server::ConfigFile;
 use PAGI::Server::ErrorLog;
 use PAGI::Server::Log;
-use PAGI::Server::Nearest;
 use PAGI::Server::Options;
 use PAGI::Server::PidFile;
-use PAGI::Server::Process;
 use PAGI::Server::TLS;
+use Peregrine::Daemon;
+use Peregrine::Nearest;
+use Peregrine::Process;
 
 # Exit statuses
 use constant {
@@ -39,7 +40,7 @@ sub new {
     for my $name (sort keys %options) {
         my $option = PAGI::Server::Options::find($name);
         croak "PAGI::Server::Runner: there is no option '$name'"
-            . PAGI::Server::Nearest::hint($name, map { $_->{name} } PAGI::Server::Options::all())
+            . Peregrine::Nearest::hint($name, map { $_->{name} } PAGI::Server::Options::all())
             if !$option;
         $options{$name} =
             eval { _given($option, $options{$name}) }
@@ -214,7 +215,7 @@ sub _choose_mode {
     my ($mode)  = grep { defined && length } $options->{env}, $ENV{PAGI_ENV}, -t STDIN ? 'development' : 'production';
     $ENV{PAGI_ENV} = $self->{mode} = $mode;
     my @known = @{ PAGI::Server::Options::find('env')->{offer} };
-    my $hint  = (grep { $_ eq $mode } @known) ? '' : PAGI::Server::Nearest::hint($mode, @known);
+    my $hint  = (grep { $_ eq $mode } @known) ? '' : Peregrine::Nearest::hint($mode, @known);
     $self->_log->warn("PAGI: '$mode' is none of the modes @known$hint") if $hint;
     # A daemon has no standard error to write to.
     my $silent = $mode eq 'production' || $options->{daemonize};
@@ -254,7 +255,7 @@ sub _loaded_app {
     return $options->{app} if ref $options->{app} eq 'CODE';
     my %known = map { $_ => 1 } @INC;
     unshift @INC, grep { !$known{$_} } @{ $options->{lib} || [] };
-    PAGI::Server::prefer_own_loop() if !defined $options->{loop_type};
+    Peregrine::Process->prefer_own_loop if !defined $options->{loop_type};
     my %which = map { defined $options->{$_} ? ($_ => $options->{$_}) : () } qw(app code);
     my $app =
         PAGI::Server::AppLoader->load(%which, modules => $options->{module} || [], arguments => $self->{arguments});
@@ -328,7 +329,7 @@ sub _serve {
     _load_future_io();
     # What ps shows: loading a file may have made it the path of this program.
     $0 = $self->{title} if defined $self->{title};
-    my $identity = PAGI::Server::Process->identity($options->{user}, $options->{group});
+    my $identity = Peregrine::Daemon->identity($options->{user}, $options->{group});
     my $errors   = defined $options->{error_log} ? PAGI::Server::ErrorLog->create($options->{error_log}) : undef;
     my $ready    = $self->_choose_front($errors);
     my $pid_file = defined $options->{pid}      ? PAGI::Server::PidFile->create($options->{pid}) : undef;
@@ -337,9 +338,9 @@ sub _serve {
     $errors->take_over if $errors;
     my $status = eval { $self->$run($server, $identity, $ready, $errors) };
     my $error  = $@;
-    PAGI::Server::Process->end_child($self->_log, $error) if $process != $$;
-    $pid_file->remove                                     if $pid_file;
-    return $status                                        if defined $status;
+    Peregrine::Process->end_child($self->_log, $error) if $process != $$;
+    $pid_file->remove                                  if $pid_file;
+    return $status                                     if defined $status;
     $error = 'Error: ' . _start_problem($error);
     # Whoever waits for the start is told as well as whoever reads the log.
     print STDERR PAGI::Server::Log->line($self->{options}{log_format}, error => $error) if $errors;
@@ -353,7 +354,7 @@ sub _choose_front {
     return sub { $errors->settle if $errors }
         if !$self->{options}{daemonize};
     $self->_log->warn('PAGI: --daemonize without --error-log: nobody will be told of what goes wrong') if !$errors;
-    return PAGI::Server::Process->daemonize($errors);
+    return Peregrine::Daemon->daemonize($errors);
 }
 
 sub _log {
@@ -372,8 +373,8 @@ sub _run_here {
     my $loop = $server->own_loop;
     if ($identity) {
         $server->open_listeners(%$identity{qw(uid gid)});
-        PAGI::Server::Process->give($errors->handle, $identity->{uid}) if $errors;
-        PAGI::Server::Process->become($identity);
+        Peregrine::Daemon->give($errors->handle, $identity->{uid}) if $errors;
+        Peregrine::Daemon->become($identity);
     }
     $loop->attach_signal(USR1 => sub { $self->_reopen($errors) }) if $errors;
     $server->listen->get;
@@ -391,7 +392,7 @@ sub _reopen {
 # A server of another class can only be told to run.
 sub _run_there {
     my ($self, $server, $identity, $ready) = @_;
-    PAGI::Server::Process->become($identity) if $identity;
+    Peregrine::Daemon->become($identity) if $identity;
     $ready->();
     $server->run;
     return OK;
@@ -426,7 +427,7 @@ sub _load_future_io {
 sub _check {
     my ($self, $server) = @_;
     my $options = $self->{options};
-    PAGI::Server::Process->identity($options->{user}, $options->{group});
+    Peregrine::Daemon->identity($options->{user}, $options->{group});
     PAGI::Server::TLS->tell_outdated($self->_log, $server->certificates) if $server->isa('PAGI::Server');
     my @lines = ('# ' . ref($server) . ' would run:', 'env = ' . $self->mode);
     for my $option (PAGI::Server::Options::all()) {

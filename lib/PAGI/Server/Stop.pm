@@ -6,93 +6,6 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
-use PAGI::Server::TLS;
-use POSIX        ();
-use Scalar::Util qw(weaken);
-
-# ---- Signals ------------------------------------------------------------------------------------
-
-# Why a signal has no effect.
-my %NOTHING = (
-    HUP =>
-        'nothing to do: it loads certificates again, and no listener speaks TLS; for new code, start the server again',
-    USR2 => 'nothing to do: it would hand over to a new server, and this one has no workers; start the server again',
-);
-
-my %ON = (
-    (map { $_ => \&_stop_by_signal } qw(TERM INT QUIT)),
-    HUP  => \&_load_again,
-    USR1 => sub { $_[0]{worker} && $_[0]{worker}->reopen_access_log },
-    USR2 => sub { $_[0]{log}->warn("PAGI: SIGUSR2: $NOTHING{USR2}") },
-);
-
-sub _attach_signals {
-    my ($self) = @_;
-    weaken(my $weak = $self);
-    my $loop = $self->loop;
-    for my $name (keys %ON) {
-        $self->{signals}{$name} = $loop->attach_signal($name => sub { $weak && $weak->_on_signal($name) });
-    }
-    return;
-}
-
-# A forked child that runs the loop is ended by a signal as if it had no server; nothing is done to its parent's.
-sub _on_signal {
-    my ($self, $name) = @_;
-    return $ON{$name}->($self, $name) if !$self->_is_foreign;
-    return                            if $ON{$name} != \&_stop_by_signal;
-    $SIG{$name} = 'DEFAULT';
-    my $number = POSIX->can("SIG$name")->();
-    POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), POSIX::SigSet->new($number));
-    kill $name => $$;
-    return;
-}
-
-sub _load_again {
-    my ($self) = @_;
-    my @tls = $self->_tls_in_use;
-    return PAGI::Server::TLS->reload_all($self->{log}, @tls) if @tls;
-    $self->{log}->warn("PAGI: SIGHUP: $NOTHING{HUP}");
-    return;
-}
-
-sub _stop_by_signal {
-    my ($self, $name) = @_;
-    my $loop = $self->loop;
-    return $self->_hurry($name) if $self->{stopping_by_signal}++;
-    $self->{log}->info("PAGI: SIG$name: the server stops");
-    $self->shutdown->on_ready(sub { $loop->stop if !_others_stop($loop) });
-    return;
-}
-
-# A signal stops all servers of a loop, which goes on until the last one has stopped.
-sub _others_stop {
-    my ($loop) = @_;
-    return grep { $_->isa(__PACKAGE__) && $_->{stopping} } $loop->notifiers;
-}
-
-# Whoever signals again does not want to wait: first for requests, then for the application's shutdown.
-sub _hurry {
-    my ($self, $name) = @_;
-    return $self->_cut("SIG$name again") if $self->{stopped};
-    $self->{log}->warn("PAGI: SIG$name again: not waiting for the application's shutdown");
-    $self->{lifespan}->abandon if $self->{lifespan};
-    return;
-}
-
-# IO::Async's loops go through signals, and through what is attached to each, in place: in the callback of one, detaching would hide
-# the next one's from them, or end IO::Async::Loop::Epoll with "Use of freed value in iteration". So it waits for the end of the
-# loop's turn, unless this is none or certainly no signal's callback.
-sub _detach_signals {
-    my ($self, $loop, $at_once) = @_;
-    my $signals = delete $self->{signals} || {};
-    my $detach  = sub { $loop->detach_signal($_ => $signals->{$_}) for keys %$signals };
-    return $detach->() if $at_once || !$loop->can('is_running') || !$loop->is_running;
-    $loop->later($detach);
-    return;
-}
-
-# ---- Stop ---------------------------------------------------------------------------------------
 
 # Seconds that applications have which were told that the server stops.
 use constant LEAVE_S => 5;
@@ -105,7 +18,7 @@ sub shutdown {
     $self->{running} = 0;
     my $loop     = $self->loop;
     my $stopping = $self->{stopping} = $loop->new_future;
-    # The end of an application may come in a signal's callback, see _detach_signals.
+    # The end of an application may come in a signal's callback, see Peregrine::Process/detach_signals.
     my $steps = $self->_drain->then(sub { $self->{lifespan}->shutdown($self->{options}{shutdown_timeout}) })
         ->then(sub { $loop->later });
     $self->{steps} = $steps->on_ready(sub { $self->_finish_stop($_[0]->failure) });
@@ -118,7 +31,7 @@ sub _finish_stop {
     $self->{log}->error("PAGI: the stop went wrong: $failure") if defined $failure;
     $self->_close_worker($self->loop, 1);
     $self->{lifespan}->abandon;
-    delete @{$self}{qw(starting steps lifespan stopping_by_signal)};
+    delete @{$self}{qw(starting steps lifespan)};
     $self->{log}->info('PAGI: the server has stopped');
     $stopping->done;
     return;
@@ -133,11 +46,25 @@ sub _drain {
     $timer =
         $loop->watch_time(after => $self->{options}{shutdown_timeout}, code => sub { $self->_cut('Shutdown timeout') });
     $self->{worker}->drain;
-    $self->_remove_socket_files;
+    $self->{listeners}->remove_files;
     my $count = $self->{worker}->stats->{exchanges};
     $self->{log}->info("PAGI: requests in flight: $count, which have $self->{options}{shutdown_timeout} seconds")
         if $count;
     return $stopped->on_ready(sub { $loop->unwatch_time($timer) });
+}
+
+# Whoever asks again does not want to wait: first for requests, then for the application's shutdown.
+sub hurry {
+    my ($self, $why) = @_;
+    return $self->_cut($why) if $self->{stopped};
+    $self->{log}->warn("PAGI: $why: not waiting for the application's shutdown");
+    $self->{lifespan}->abandon if $self->{lifespan};
+    return;
+}
+
+sub give_up_stop {
+    my ($self) = @_;
+    return $self->_finish_stop;
 }
 
 sub _cut {
@@ -196,15 +123,21 @@ PAGI::Server::Stop - how a server comes to its end
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server>: what signals do, and C<shutdown>, which is described there.
+A base class of L<PAGI::Server>: C<shutdown> and C<hurry>, which are described there.
 
 =head1 METHODS
 
-=head2 shutdown
+=head2 shutdown, hurry
 
     $server->shutdown->get;
 
-See L<PAGI::Server/shutdown>.
+See L<PAGI::Server/shutdown> and L<PAGI::Server/hurry>.
+
+=head2 give_up_stop
+
+    $server->give_up_stop;
+
+Ends a stop that does not come to its end by itself.
 
 =head1 LICENSE
 

@@ -7,9 +7,9 @@ our $VERSION = '0.003000';
 
 use Carp qw(croak);
 use File::Spec;
-use PAGI::Server::Nearest;
 use PAGI::Server::Options::Type;
 use Peregrine;
+use Peregrine::Nearest;
 
 # The keys of one certificate, and those of the policy that all of them share.
 my @CERTIFICATE = qw(cert_file key_file chain_file key_password);
@@ -168,7 +168,7 @@ sub _check_keys {
     my ($hash, $where, $known) = @_;
     my @known = sort keys %$known;
     for my $key (grep { !$known->{$_} } sort keys %$hash) {
-        _die("$where has no key '$key'" . PAGI::Server::Nearest::hint($key, @known) . "; there are @known");
+        _die("$where has no key '$key'" . Peregrine::Nearest::hint($key, @known) . "; there are @known");
     }
     return;
 }
@@ -340,7 +340,7 @@ Loads the files. Dies with a message that names the file or value that is wrong.
 
     my $tls = PAGI::Server::TLS->for_place($place);
 
-The same for the C<ssl> of a L<PAGI::Server::Place>, which messages name.
+The same for the C<ssl> of a L<Peregrine::Place>, which messages name.
 
 =head2 reload
 

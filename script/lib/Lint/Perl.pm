@@ -84,6 +84,10 @@ sub _rules ($source) {
             return if $in_pod;
             push @findings, $source->at($number, 'skip_all without a reason')
                 if $line =~ /\b(?:plan|Test::More)\b.*\bskip_all\b['"]?\s*(?:;|\)|(?:=>|,)\s*(?:''|""|undef\b))/;
+            push @findings, $source->at($number, 'lib/Peregrine knows nothing of the faces above it')
+                if $path =~ m{\Alib/Peregrine\b}
+                && $line !~ /^\s*\#/
+                && $line =~ /^\s*(?:use|require)\s+P[AS]GI::|\bP[AS]GI::\w+(?:::|->)/;
             push @findings, $source->at($number, 'wire bytes (CR LF) are the engine\'s')
                 if $path =~ m{\Alib/}
                 && $line !~ /^\s*\#/

@@ -7,7 +7,7 @@ our $VERSION = '0.003000';
 
 use PAGI::Server::AccessLog;
 use PAGI::Server::AppKind;
-use PAGI::Server::Place;
+use Peregrine::Place;
 use Scalar::Util qw(blessed looks_like_number reftype);
 
 sub _in_range {
@@ -116,11 +116,11 @@ my %TYPES = (
         words  => sub { 'an octal mode from 0000 to 0777' },
         allows => sub {
             my (undef, $value) = @_;
-            return defined eval { PAGI::Server::Place::mode($value) };
+            return defined eval { Peregrine::Place::mode($value) };
         },
     },
-    listen   => { complaint => \&PAGI::Server::Place::problem },
-    networks => { complaint => \&PAGI::Server::Place::networks_problem },
+    listen   => { complaint => \&Peregrine::Place::problem },
+    networks => { complaint => \&Peregrine::Place::networks_problem },
     log      => {
         words  => sub { 'a path, "-" for standard output, an open file handle, or undef' },
         allows => sub { PAGI::Server::AccessLog::is_target($_[1]) },

@@ -1,4 +1,4 @@
-package PAGI::Server::File;
+package Peregrine::File;
 
 use strict;
 use warnings;
@@ -51,23 +51,23 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::File - whether a file could be written
+Peregrine::File - whether a file could be written
 
 =head1 SYNOPSIS
 
-    my $problem = PAGI::Server::File::problem('/var/log/app.log');
+    my $problem = Peregrine::File::problem('/var/log/app.log');
 
 =head1 FUNCTIONS
 
 =head2 problem
 
-    die "$problem\n" if defined(my $problem = PAGI::Server::File::problem($path));
+    die "$problem\n" if defined(my $problem = Peregrine::File::problem($path));
 
 Why this process could not write to the file, or make it: a text that names it, or undef. Nothing is opened or made.
 
 =head2 reason
 
-    my $reason = PAGI::Server::File::reason($path);
+    my $reason = Peregrine::File::reason($path);
 
 The end of that text alone.
 

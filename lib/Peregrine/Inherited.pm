@@ -1,4 +1,4 @@
-package PAGI::Server::Inherited;
+package Peregrine::Inherited;
 
 use strict;
 use warnings;
@@ -86,11 +86,11 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::Inherited - listening sockets of whoever started the process
+Peregrine::Inherited - listening sockets of whoever started the process
 
 =head1 SYNOPSIS
 
-    my $inherited = PAGI::Server::Inherited->from_environment;
+    my $inherited = Peregrine::Inherited->from_environment;
     my $handle    = $inherited->take($address) if $inherited;
 
 =head1 DESCRIPTION
@@ -102,14 +102,14 @@ descriptor.
 
 =head2 from_environment
 
-    my $inherited = PAGI::Server::Inherited->from_environment;
+    my $inherited = Peregrine::Inherited->from_environment;
 
 The sockets that the environment names, or nothing. The variables are removed, so that no process that is started from
 here takes the sockets for its own. Dies with a text when one is no listening socket.
 
 =head2 handle
 
-    my $handle = PAGI::Server::Inherited->handle(3);
+    my $handle = Peregrine::Inherited->handle(3);
 
 The handle for a descriptor; dies with a text unless it is a listening socket. It stays open while the process lives.
 

@@ -1,4 +1,4 @@
-package PAGI::Server::Listener;
+package Peregrine::Listener;
 
 use strict;
 use warnings;
@@ -12,9 +12,9 @@ use Socket qw(
     pack_sockaddr_in6 pack_sockaddr_un sockaddr_family unpack_sockaddr_in unpack_sockaddr_in6 unpack_sockaddr_un
 );
 
-use PAGI::Server::File;
-use PAGI::Server::Inherited;
 use Peregrine;
+use Peregrine::File;
+use Peregrine::Inherited;
 
 # How often a port that is free on one family but taken on the other is given up for another one.
 use constant PORT_ATTEMPTS => 8;
@@ -58,7 +58,7 @@ sub _plan_tcp {
 sub _plan_unix {
     my ($place) = @_;
     my $path    = $place->{path};
-    my $reason  = -S $path ? undef : -e _ ? 'the file is not a socket' : PAGI::Server::File::reason($path);
+    my $reason  = -S $path ? undef : -e _ ? 'the file is not a socket' : Peregrine::File::reason($path);
     die _failure({ path => $path }, $reason) if defined $reason;
     return { type => 'unix', path => $path };
 }
@@ -214,7 +214,7 @@ sub remove_file {
 sub _open_inherited {
     my ($place, $args) = @_;
     my $descriptor = $place->{descriptor};
-    my $handle     = eval { PAGI::Server::Inherited->handle($descriptor) };
+    my $handle     = eval { Peregrine::Inherited->handle($descriptor) };
     $args->{inherited}->keep($descriptor) if $handle && $args->{inherited};
     return _described($handle)            if $handle;
     my $reason = $@;
@@ -244,12 +244,12 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::Listener - listening sockets for the places that were asked for
+Peregrine::Listener - listening sockets for the places that were asked for
 
 =head1 SYNOPSIS
 
-    my @places    = PAGI::Server::Place->new('localhost:0');
-    my @listeners = PAGI::Server::Listener->open_all(\@places, backlog => 2048);
+    my @places    = Peregrine::Place->new('localhost:0');
+    my @listeners = Peregrine::Listener->open_all(\@places, backlog => 2048);
     print $_->url('http'), "\n" for @listeners;
 
 =head1 DESCRIPTION
@@ -265,15 +265,15 @@ A Unix socket takes the place of a socket file at which nobody listens; any othe
 
 =head2 open_all
 
-    my @listeners = PAGI::Server::Listener->open_all(\@places, backlog => 128, reuseport => 0, inherited => $inherited);
+    my @listeners = Peregrine::Listener->open_all(\@places, backlog => 128, reuseport => 0, inherited => $inherited);
 
 Returns one object per socket, with C<socket>, C<type>, C<place>, and C<host> (numeric) and C<port>, or C<path>. A
-socket among C<inherited> (a L<PAGI::Server::Inherited>) that is bound where a place asks for is used as it is. Dies with a
+socket among C<inherited> (a L<Peregrine::Inherited>) that is bound where a place asks for is used as it is. Dies with a
 hash reference that has C<message>, C<errno> (0: no fault of the system), and C<host> and C<port>, or C<path>.
 
 =head2 plan_all
 
-    my @planned = PAGI::Server::Listener->plan_all(\@places, inherited => $inherited);
+    my @planned = Peregrine::Listener->plan_all(\@places, inherited => $inherited);
 
 What L</open_all> would listen on, as far as that can be known without binding anything: objects without a C<socket>, with the port
 that was asked for. Where it could not listen there is an object with C<place> and C<problem>, which is like what L</open_all> dies with.

@@ -1,4 +1,4 @@
-package PAGI::Server::Place;
+package Peregrine::Place;
 
 use strict;
 use warnings;
@@ -7,8 +7,8 @@ our $VERSION = '0.003000';
 
 use B ();
 use File::Spec;
-use PAGI::Server::Nearest;
 use Peregrine;
+use Peregrine::Nearest;
 
 use constant {
     PATH_LENGTH_MAX => 107,      # of the kernel's 108 bytes one is for a NUL
@@ -146,7 +146,7 @@ sub _read {
 
 sub _unknown {
     my ($what, $name, $where, @known) = @_;
-    my $hint = PAGI::Server::Nearest::hint($name, sort @known);
+    my $hint = Peregrine::Nearest::hint($name, sort @known);
     return "there is no $what '$name'$where$hint; there are " . join(' ', sort @known) . "\n";
 }
 
@@ -283,12 +283,12 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::Place - one place to listen at
+Peregrine::Place - one place to listen at
 
 =head1 SYNOPSIS
 
-    my $place = PAGI::Server::Place->new('127.0.0.1:5000');
-    my $other = PAGI::Server::Place->new({ socket => '/run/app.sock', socket_mode => '0660' });
+    my $place = Peregrine::Place->new('127.0.0.1:5000');
+    my $other = Peregrine::Place->new({ socket => '/run/app.sock', socket_mode => '0660' });
 
 =head1 DESCRIPTION
 
@@ -301,13 +301,13 @@ string), and, by kind, C<host> and C<port>; C<path>, C<mode>, C<uid> and C<gid>;
 
 =head2 all
 
-    my @places = PAGI::Server::Place->all(\%options);
+    my @places = Peregrine::Place->all(\%options);
 
 All places that the options of a server ask for. Dies with a text when they make no sense together.
 
 =head2 new
 
-    my $place = PAGI::Server::Place->new($wanted);
+    my $place = Peregrine::Place->new($wanted);
 
 Dies with a text, the end of a sentence about the option, when it cannot be.
 
@@ -327,21 +327,21 @@ What was asked for, see L<PAGI::Server/listeners>.
 
 =head2 networks, networks_problem
 
-    my $text    = PAGI::Server::Place::networks([ '10.0.0.0/8', 'unix' ]);    # '10.0.0.0/8,unix'
-    my $problem = PAGI::Server::Place::networks_problem('10.0.0.1/8');
+    my $text    = Peregrine::Place::networks([ '10.0.0.0/8', 'unix' ]);    # '10.0.0.0/8,unix'
+    my $problem = Peregrine::Place::networks_problem('10.0.0.1/8');
 
 A list of networks as one string, and what is wrong with it.
 
 =head2 problem
 
-    my $problem = PAGI::Server::Place::problem($value);
+    my $problem = Peregrine::Place::problem($value);
 
 What is wrong with a value of the option C<listen>, or nothing.
 
 =head2 mode, user, group
 
-    my $bits = PAGI::Server::Place::mode('0660');
-    my $uid  = PAGI::Server::Place::user('www-data');
+    my $bits = Peregrine::Place::mode('0660');
+    my $uid  = Peregrine::Place::user('www-data');
 
 Numbers for what was given; die with a text if there are none.
 

@@ -1,4 +1,4 @@
-package PAGI::Server::Nearest;
+package Peregrine::Nearest;
 
 use strict;
 use warnings;
@@ -103,11 +103,11 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::Nearest - the name that was meant
+Peregrine::Nearest - the name that was meant
 
 =head1 SYNOPSIS
 
-    die "there is no option '$name'" . PAGI::Server::Nearest::hint($name, @names) . "\n" if !$known{$name};
+    die "there is no option '$name'" . Peregrine::Nearest::hint($name, @names) . "\n" if !$known{$name};
     # there is no option 'prot' (did you mean 'port'?)
 
 =head1 DESCRIPTION
@@ -119,13 +119,13 @@ differences.
 
 =head2 hint
 
-    my $hint = PAGI::Server::Nearest::hint('daemon', '--daemonize', '--pid');    # " (did you mean '--daemonize'?)"
+    my $hint = Peregrine::Nearest::hint('daemon', '--daemonize', '--pid');    # " (did you mean '--daemonize'?)"
 
 The names that L</names> finds as the end of a sentence, with a space before it; an empty string if there is none.
 
 =head2 names
 
-    my @near = PAGI::Server::Nearest::names('max_header', @names);    # max_header_size, max_header_count
+    my @near = Peregrine::Nearest::names('max_header', @names);    # max_header_size, max_header_count
 
 Those of the given names that differ least from the word, by one character, or two from five characters on (two neighbours that are exchanged
 count as one); if there is none, those that continue it or have it as a part; if there is none either, the longest that is a part of

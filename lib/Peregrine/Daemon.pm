@@ -1,12 +1,11 @@
-package PAGI::Server::Process;
+package Peregrine::Daemon;
 
 use strict;
 use warnings;
 
 our $VERSION = '0.003000';
 
-use IO::Handle ();
-use POSIX      ();
+use POSIX ();
 
 # ---- Users --------------------------------------------------------------------------------------
 
@@ -91,16 +90,6 @@ sub daemonize {
     };
 }
 
-# ---- Processes that the application forks -------------------------------------------------------
-
-# One has come back to where its parent runs the server, by mistake: it ends, and leaves END blocks and destructors to its parent.
-sub end_child {
-    my ($class, $log, $exception) = @_;
-    $log->error($exception) if length $exception;
-    $_->flush for \*STDOUT, \*STDERR;
-    POSIX::_exit(length $exception ? 1 : 0);
-}
-
 1;
 
 __END__
@@ -109,50 +98,43 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::Process - what pagi-server does to its process
+Peregrine::Daemon - whose a process is, and going on in the background
 
 =head1 SYNOPSIS
 
-    my $to = PAGI::Server::Process->identity('www-data', undef);
-    PAGI::Server::Process->become($to) if $to;
+    my $to = Peregrine::Daemon->identity('www-data', undef);
+    Peregrine::Daemon->become($to) if $to;
 
 =head1 METHODS
 
 =head2 identity
 
-    my $to = PAGI::Server::Process->identity($user, $group);
+    my $to = Peregrine::Daemon->identity($user, $group);
 
 Looks names or numbers up. Throws a reference to a text when there is no such user or group, or when the process may
 not become it.
 
 =head2 become
 
-    PAGI::Server::Process->become($to);
+    Peregrine::Daemon->become($to);
 
 Changes user and group for good and clears the supplementary groups. Dies unless all of it worked.
 
 =head2 give
 
-    PAGI::Server::Process->give($handle, $uid);
+    Peregrine::Daemon->give($handle, $uid);
 
 A file that is open, a log, belongs to that user from now on; its group stays. Nothing if it is no regular file. Dies when that
 fails.
 
 =head2 daemonize
 
-    my $ready = PAGI::Server::Process->daemonize($error_log);
+    my $ready = Peregrine::Daemon->daemonize($error_log);
     $ready->();
 
 Goes on in the background, in a session of its own. The process in front ends with status 0 when C<$ready> is called,
 and with 1 when that does not happen. The working directory stays as it is, and sockets that systemd has passed
 (C<LISTEN_PID>) are the new process's. Standard error is the L<PAGI::Server::ErrorLog> then, F</dev/null> without one.
-
-=head2 end_child
-
-    PAGI::Server::Process->end_child($log, $exception);
-
-For a process that the application has forked and that would run the server's code: logs the exception, if there is one, and ends the process
-at once, without END blocks.
 
 =head1 LICENSE
 

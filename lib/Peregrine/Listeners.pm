@@ -1,0 +1,214 @@
+package Peregrine::Listeners;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future::Exception;
+use Peregrine::Inherited;
+use Peregrine::Listener;
+use Peregrine::Place;
+use POSIX ();
+
+sub new {
+    my ($class) = @_;
+    return bless { places => [] }, $class;
+}
+
+# ---- Where --------------------------------------------------------------------------------------
+
+sub choose {
+    my ($self, $places, %args) = @_;
+    @{$self}{qw(places defaults unnamed)} = ([@$places], @args{qw(defaults unnamed)});
+    return $self;
+}
+
+sub places { return @{ $_[0]{places} } }
+
+# The places, and the sockets that whoever started the process has bound already: those are used where a place asks for
+# them; all of them, if nobody said where to listen.
+sub _wanted {
+    my ($self) = @_;
+    my $inherited = $self->{inherited} //= eval { Peregrine::Inherited->from_environment };
+    die Future::Exception->new("Cannot use inherited sockets: $@", 'listen', 0) if $@;
+    return ($self->{places}, $inherited)                                        if !$inherited || !$self->{unnamed};
+    my @places = map { Peregrine::Place->new("fd:$_") } $inherited->descriptors;
+    return ([ map { $_->with_defaults($self->{defaults} || {}) } @places ], $inherited);
+}
+
+sub plan {
+    my ($self) = @_;
+    my ($places, $inherited) = $self->_wanted;
+    return Peregrine::Listener->plan_all($places, inherited => $inherited);
+}
+
+# ---- Open, handed over, closed ------------------------------------------------------------------
+
+sub open {
+    my ($self,   %args)      = @_;
+    my ($places, $inherited) = $self->_wanted;
+    my @opened = eval { Peregrine::Listener->open_all($places, %args, inherited => $inherited) };
+    die ref $@ ? Future::Exception->new($@->{message}, 'listen', @{$@}{qw(errno host port)}) : $@ if !@opened;
+    $self->{opened} = \@opened;
+    return $inherited ? $inherited->close_rest : ();
+}
+
+sub is_open { return $_[0]{opened} ? 1                  : 0 }
+sub all     { return $_[0]{opened} ? @{ $_[0]{opened} } : () }
+
+sub hand_over {
+    my ($self, $worker) = @_;
+    $_->{number} = _hand_over($_, $worker) for $self->all;
+    Peregrine::Inherited->hide_from_forks;
+    return;
+}
+
+# The engine closes the descriptor that it gets, Perl the one that it has. Returns the listener's number.
+sub _hand_over {
+    my ($listener, $worker) = @_;
+    my $socket     = delete $listener->{socket};
+    my $descriptor = POSIX::dup(fileno $socket);
+    my $code       = defined $descriptor ? $worker->listen_fd($descriptor) : -1;
+    return $code if $code >= 0;
+    my $reason = "$!";
+    POSIX::close($descriptor) if defined $descriptor;
+    die Future::Exception->new('Cannot listen on ' . $listener->url('tcp') . ": $reason\n", 'listen', $! + 0);
+}
+
+sub remove_files {
+    my ($self) = @_;
+    $_->remove_file for $self->all;
+    return;
+}
+
+sub close {
+    my ($self) = @_;
+    $self->remove_files;
+    delete $self->{opened};
+    return;
+}
+
+# ---- Questions ----------------------------------------------------------------------------------
+
+sub first_with {
+    my ($self, $key) = @_;
+    my ($first) = grep { defined $_->{$key} } $self->is_open ? $self->all : $self->places;
+    return $first ? $first->{$key} : undef;
+}
+
+sub facts {
+    my ($self) = @_;
+    return map { $_->facts } $self->all if $self->is_open;
+    my ($places) = $self->_wanted;
+    return map { $_->facts } @$places;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Listeners - the listening sockets of a server
+
+=head1 SYNOPSIS
+
+    my $listeners = Peregrine::Listeners->new;
+    $listeners->choose([ Peregrine::Place->all({ host => 'localhost', port => 5000 }) ]);
+    $listeners->open(backlog => 2048);
+    ...    # fork workers, each of which has the sockets
+    $listeners->hand_over($worker);
+
+=head1 DESCRIPTION
+
+Where a server is to listen, and the sockets that are bound there: opened, or taken over from whoever started the process
+(L<Peregrine::Inherited>). Who opens them need not be who serves on them: a process may open them and fork others, each of which
+hands its own copies over to an engine's worker. What a process hands over or closes is gone for it, not for the others.
+
+Knows nothing of applications, nor of HTTP. What goes wrong is a L<Future::Exception> of the category C<listen>, whose details
+are the error's number (0: no fault of the system), the host and the port.
+
+=head1 METHODS
+
+=head2 new
+
+    my $listeners = Peregrine::Listeners->new;
+
+=head2 choose
+
+    $listeners->choose(\@places, unnamed => 1, defaults => { proxy_protocol => '10.0.0.0/8' });
+
+Where to listen: L<Peregrine::Place>s. C<unnamed>: nobody has asked for them, so that all inherited sockets, if there are any, take
+their place, with what the C<defaults> say (L<Peregrine::Place/with_defaults>). Sockets that are open stay as they are.
+
+=head2 places
+
+    my @places = $listeners->places;
+
+What was chosen.
+
+=head2 plan
+
+    my @planned = $listeners->plan;
+
+What L</open> would open, see L<Peregrine::Listener/plan_all>. Nothing is bound.
+
+=head2 open
+
+    my @unused = $listeners->open(backlog => 2048, reuseport => 0, owner => { uid => $uid, gid => $gid });
+
+Binds the places. C<owner>: whose the files of Unix sockets are that do not say it themselves. Returns the descriptors of inherited
+sockets that no place asks for; they are closed. Dies when one place cannot be had; then none is open.
+
+=head2 is_open
+
+    $listeners->open(backlog => 128) if !$listeners->is_open;
+
+True from L</open> to L</close>.
+
+=head2 all
+
+    print $_->url('http'), "\n" for $listeners->all;
+
+The L<Peregrine::Listener>s that are open, none before L</open>.
+
+=head2 hand_over
+
+    $listeners->hand_over($worker);
+
+Gives the sockets to a L<Peregrine/WORKER>, which accepts from now on, and closes this process's copies of them. Each
+listener has its C<number> there. Children of this process will not inherit the sockets.
+
+=head2 remove_files
+
+    $listeners->remove_files;
+
+Removes the files of Unix sockets, in the process that has made them, as soon as nobody is to find them any more.
+
+=head2 close
+
+    $listeners->close;
+
+Removes the files, and closes the sockets that were not handed over. They may be opened again.
+
+=head2 first_with
+
+    my $port = $listeners->first_with('port');
+
+The C<port>, C<path> or other value of the first listener that has it; of the first place, before L</open>.
+
+=head2 facts
+
+    my @facts = $listeners->facts;
+
+Hash references about the listeners, see L<PAGI::Server/listeners>.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

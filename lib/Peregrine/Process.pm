@@ -1,0 +1,236 @@
+package Peregrine::Process;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Hash::Util::FieldHash qw(fieldhash);
+use IO::Async::Loop;
+use IO::Handle   ();
+use POSIX        ();
+use Scalar::Util qw(weaken);
+
+sub new {
+    my ($class, %args) = @_;
+    my $self = bless { %args{qw(loop log server name)}, on => $args{on} || {}, pid => $$ }, $class;
+    weaken($self->{$_}) for qw(loop server);
+    return $self;
+}
+
+# ---- The loop -----------------------------------------------------------------------------------
+
+sub prefer_own_loop {
+    $IO::Async::Loop::LOOP //= 'Peregrine' if eval { require IO::Async::Loop::Peregrine; 1 };
+    return;
+}
+
+sub make_loop {
+    my ($class, $type) = @_;
+    prefer_own_loop() if !defined $type;
+    my $module = defined $type ? "IO::Async::Loop::$type" : 'IO::Async::Loop';
+    eval "require $module; 1" or die "cannot load $module: $@";
+    return $module->new;
+}
+
+# So often may callbacks of the loop die while a server that one of them ended shuts down.
+use constant EXCEPTIONS_MAX => 10;
+
+sub run {
+    my ($self) = @_;
+    my ($loop, $log, $server, $name) = @{$self}{qw(loop log server name)};
+    my $ok        = eval { $loop->run; 1 };
+    my $exception = $@;
+    $self->end_child($log, $exception) if $self->_is_copy;
+    return                             if $ok;
+    $log->error("$name: an exception in the event loop, the server shuts down: $exception");
+    my $stopped = $server->shutdown;
+    $stopped->on_ready(sub { $loop->stop });
+
+    for (my $count = 1; !$stopped->is_ready && $count <= EXCEPTIONS_MAX;) {
+        next if eval { $loop->run; 1 };
+        $count++;
+        $log->error("$name: an exception in the event loop while the server shuts down: $@");
+    }
+    $server->give_up_stop;
+    return $exception;
+}
+
+# ---- Signals ------------------------------------------------------------------------------------
+
+my @STOP = qw(TERM INT QUIT);
+
+sub attach_signals {
+    my ($self) = @_;
+    $self->{pid} = $$;
+    weaken(my $weak = $self);
+    for my $name (@STOP, keys %{ $self->{on} }) {
+        $self->{signals}{$name} = $self->{loop}->attach_signal($name => sub { $weak && $weak->_on_signal($name) });
+    }
+    return;
+}
+
+# IO::Async's loops go through signals, and through what is attached to each, in place: in the callback of one, detaching would hide
+# the next one's from them, or end IO::Async::Loop::Epoll with "Use of freed value in iteration". So it waits for the end of the
+# loop's turn, unless this is none or certainly no signal's callback.
+sub detach_signals {
+    my ($self, $at_once) = @_;
+    my $loop    = $self->{loop} or return;
+    my $signals = delete $self->{signals} || {};
+    my $detach  = sub { $loop->detach_signal($_ => $signals->{$_}) for keys %$signals };
+    return $detach->() if $at_once || !$loop->can('is_running') || !$loop->is_running;
+    $loop->later($detach);
+    return;
+}
+
+# In a process that was forked from the server's.
+sub _is_copy {
+    my ($self) = @_;
+    return $self->{pid} != $$;
+}
+
+# A forked child that runs the loop is ended by a signal as if it had no server; nothing is done to its parent's.
+sub _on_signal {
+    my ($self, $name) = @_;
+    my $handler = $self->{on}{$name};
+    return $self->_is_copy ? () : $handler->($self->{server}, $name) if $handler;
+    return $self->_stop($name)                                       if !$self->_is_copy;
+    $SIG{$name} = 'DEFAULT';
+    my $number = POSIX->can("SIG$name")->();
+    POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), POSIX::SigSet->new($number));
+    kill $name => $$;
+    return;
+}
+
+# How many servers of a loop a signal has told to stop, that have not stopped yet.
+fieldhash my %STOPPING;
+
+# A signal stops all servers of a loop, which goes on until the last one has stopped.
+sub _stop {
+    my ($self, $name) = @_;
+    my ($loop, $log)  = @{$self}{qw(loop log)};
+    if ($self->{stopping}) {
+        $self->{server}->hurry("SIG$name again");
+        return;
+    }
+    $log->info("$self->{name}: SIG$name: the server stops");
+    $self->{stopping} = 1;
+    $STOPPING{$loop}++;
+    $self->{server}->shutdown->on_ready(sub {
+        delete $self->{stopping};
+        $loop->stop if --$STOPPING{$loop} == 0;
+    });
+    return;
+}
+
+# ---- Processes that the application forks -------------------------------------------------------
+
+# One has come back to where its parent runs the server, by mistake: it ends, and leaves END blocks and destructors to its parent.
+sub end_child {
+    my ($class, $log, $exception) = @_;
+    $log->error($exception) if length $exception;
+    $_->flush for \*STDOUT, \*STDERR;
+    POSIX::_exit(length $exception ? 1 : 0);
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Process - signals and the run loop of a process that serves
+
+=head1 SYNOPSIS
+
+    my $loop    = Peregrine::Process->make_loop;
+    my $process = Peregrine::Process->new(
+        loop   => $loop,
+        log    => $log,
+        server => $server,
+        name   => 'PAGI',
+        on     => { HUP => sub { $_[0]->load_again } },
+    );
+    $process->attach_signals;
+    my $exception = $process->run;
+
+=head1 DESCRIPTION
+
+What a process does for a server that runs in it: it has an L<IO::Async::Loop>, takes the signals that are meant for the server, and
+runs the loop until the server has stopped. Knows nothing of applications, nor of HTTP.
+
+A server is an object with the methods
+
+=over
+
+=item shutdown
+
+Stops; returns a Future, the same one each time until the stop is over.
+
+=item hurry
+
+Somebody does not want to wait for the stop: C<< $server->hurry('SIGTERM again') >>.
+
+=item give_up_stop
+
+Ends a stop that has not come to its end.
+
+=back
+
+=head1 METHODS
+
+=head2 new
+
+    my $process = Peregrine::Process->new(loop => $loop, log => $log, server => $server, name => 'PAGI', on => \%handlers);
+
+C<log> is a L<PAGI::Server::Log>, C<name> begins its lines. C<on> has functions for signals other than TERM, INT and QUIT, by name; they are
+called with the server and the name of the signal. Both the loop and the server are referred to weakly.
+
+=head2 make_loop
+
+    my $loop = Peregrine::Process->make_loop('Epoll');    # IO::Async::Loop::Epoll
+
+A loop of that type; without one that of L</prefer_own_loop>. Dies with a text when it cannot be loaded.
+
+=head2 prefer_own_loop
+
+    Peregrine::Process->prefer_own_loop;
+
+Lets IO::Async choose L<IO::Async::Loop::Peregrine>, whose timers are cheap, where nobody asks for another one. To be called before an
+application is loaded, which may make the loop: there is but one.
+
+=head2 attach_signals
+
+    $process->attach_signals;
+
+From now on TERM, INT and QUIT shut the server down and then stop the loop, when no other server in it is on its way to stop by a signal; a
+second one makes it L</hurry>. The others do what C<on> says.
+
+=head2 detach_signals
+
+    $process->detach_signals($at_once);
+
+Signals do what they did before; at the end of the loop's turn if it runs, unless C<$at_once>, which must not be said in a signal's callback.
+
+=head2 run
+
+    my $exception = $process->run;
+
+Runs the loop until it is stopped. What a callback in the loop throws, which is nobody's request, ends the server in order: it is logged, the
+server shuts down, and the exception is returned.
+
+=head2 end_child
+
+    Peregrine::Process->end_child($log, $exception);
+
+For a process that the application has forked and that would run the server's code: logs the exception, if there is one, and ends the process
+at once, without END blocks.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,98 @@
+# A process that owns the sockets and serves nothing, and others, forked from it, that serve on them: what a master is made of.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp       ();
+use IO::Socket::IP   ();
+use IO::Socket::UNIX ();
+use Peregrine::Listeners;
+use Peregrine::Place;
+use Peregrine::Process;
+use POSIX ();
+use Test::More;
+use TestClient qw(get);
+use TestTools  qw(ended patience);
+
+my $folder = File::Temp->newdir;
+my $path   = "$folder/app.sock";
+my $log    = "$folder/log";        # what workers say
+my $master = $$;
+
+my $listeners = Peregrine::Listeners->new;
+$listeners->choose([ Peregrine::Place->all({ listen => [ '127.0.0.1:0', $path ] }) ]);
+
+# Answers with its process, and the signals that are taken there.
+my $app = sub {
+    my ($scope, $receive, $send) = @_;
+    die "no lifespan\n" if $scope->{type} ne 'http';
+    my $text = join ' ', $$, grep { ref $SIG{$_} } sort qw(HUP INT TERM USR1 USR2);
+    $send->({ type => 'http.response.start', status => 200 });
+    return $send->({ type => 'http.response.body', body => $text });
+};
+
+# Serves until it is told to stop. What it does with signals is not the server's affair.
+sub serve {
+    require PAGI::Server;
+    my $server = PAGI::Server->new(app => $app, access_log => undef);
+    my $loop   = $server->use_listeners($listeners)->ignore_signals->own_loop;
+    $server->listen->get;
+    my $process = Peregrine::Process->new(loop => $loop, log => $server->{log}, server => $server, name => 'worker');
+    $process->attach_signals;
+    return defined $process->run ? 1 : 0;
+}
+
+sub start_worker {
+    my $pid = fork // die "fork: $!";
+    return $pid if $pid;
+    alarm patience(60);
+    open STDERR, '>>', $log;
+    my $status = eval { serve() };
+    print STDERR $@ if !defined $status;
+    POSIX::_exit($status // 2);
+}
+
+sub ask_unix {
+    my $socket = IO::Socket::UNIX->new(Peer => $path) or die "$path: $!";
+    print {$socket} "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    local $/;
+    return readline $socket;
+}
+
+sub stop_worker {
+    my ($pid, $signal) = @_;
+    kill $signal => $pid;
+    return ended($pid);
+}
+
+is_deeply([ map { $_->{type} } $listeners->facts ], [qw(tcp unix)], 'before they are open: what was asked for');
+ok(!$listeners->is_open, '... and none is open');
+$listeners->open(backlog => 16);
+my $port = $listeners->first_with('port');
+ok($port,    'they are open: the first one has a port');
+ok(-S $path, '... the second one a file');
+
+my %worker = (first => start_worker());
+my $answer = get($port, '/');
+is($answer->{status}, 200,                       'a worker serves on them');
+is($answer->{body},   "$worker{first} INT TERM", '... and takes no signals but those that its process wants');
+like(ask_unix(), qr/\r\n$worker{first} INT TERM/, '... at the Unix socket as well');
+
+$worker{second} = start_worker();
+is(stop_worker($worker{first}, 'TERM'), 0, 'TERM ends a worker well');
+ok(-S $path, '... the file is still there: it is its maker\'s');
+like(get($port, '/')->{body}, qr/\A$worker{second} /, 'another worker goes on on the same port');
+
+stop_worker($worker{second}, 'KILL');
+my $client = TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+pass('a connection that comes while there is no worker is taken by the sockets');
+$worker{third} = start_worker();
+like($client->response->{body}, qr/\A$worker{third} /, '... and answered by the next worker');
+is(stop_worker($worker{third}, 'INT'), 0, 'it ends');
+
+$listeners->close;
+ok(!-e $path,                                                        'when the owner closes them, the file goes');
+ok(!IO::Socket::IP->new(PeerHost => '127.0.0.1', PeerPort => $port), '... and the port');
+is($$, $master, 'only the owner got here');
+
+done_testing;
