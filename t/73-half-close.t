@@ -9,7 +9,8 @@ use Future::AsyncAwait;
 use IO::Async::Loop;
 use Certificates;
 use PAGI::Server;
-use Socket qw(IPPROTO_TCP);
+use IO::Socket::INET;
+use Socket qw(IPPROTO_TCP SOL_SOCKET SO_LINGER);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -44,6 +45,21 @@ async sub watch {
     $connection->on_complete(sub { push @$told, 'completed' });
     await $connection->disconnect_future;
     return $told;
+}
+
+# The two ends of a TCP connection.
+sub connected {
+    my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen   => 1)                   or return;
+    my $far      = IO::Socket::INET->new(PeerAddr  => '127.0.0.1', PeerPort => $listener->sockport) or return;
+    return (scalar $listener->accept, $far);
+}
+
+# Makes the other end fail to read.
+sub reset_socket {
+    my ($socket) = @_;
+    setsockopt $socket, SOL_SOCKET, SO_LINGER, pack 'ii', 1, 0 or die "linger: $!\n";
+    close $socket;
+    return;
 }
 
 my %handlers = (
@@ -120,6 +136,19 @@ my %handlers = (
         say_line('the pipe is quiet');
         await $sent;
         say_line('the quiet pipe is left');
+    },
+    # A socket that cannot be read any more behind the client's end.
+    '/broken' => async sub {
+        my ($scope, $receive, $send) = @_;
+        my ($near, $far) = connected();
+        syswrite $far, 'half';
+        await start($send, [ 'content-length', 100 ]);
+        my $sent = $send->({ type => 'http.response.body', fh => $near });
+        say_line('the socket is quiet');
+        await watch($scope);
+        reset_socket($far);
+        eval { await $sent };
+        say_line(join ' ', 'broken:', $sent->state, $sent->failure // ());
     },
     '/returns' => async sub { await watch($_[0]); return },
     '/dies'    => async sub { await watch($_[0]); die "after the end\n" },
@@ -313,6 +342,15 @@ subtest 'bodies of every kind' => sub {
     is($client->some(0.2) =~ s/.*\r\n\r\n//sr, '', 'a quiet one is waited for');
     $client->reset;
     ok($server->wait_for_log(qr/^the quiet pipe is left$/m), '... as long as the client is there');
+};
+
+subtest 'a body that cannot be read to its end' => sub {
+    my $client = request('GET /broken?x');
+    ok($server->wait_for_log(qr/^the socket is quiet$/m), 'half of it is there');
+    like($client->some(1), qr/half\z/, '... and arrives');
+    $client->half_close;
+    ok($server->wait_for_log(qr/^broken: done$/m), 'that it fails after the client\'s end is no failure of $send');
+    is($client->rest, '', '... and the client gets no more');
 };
 
 subtest 'pipelined requests' => sub {

@@ -132,6 +132,7 @@ static SV *send_by_reading(pTHX_ px_exchange *exchange, HV *event) {
     SV *error = NULL;
     av_push(means, newRV_inc((SV *)exchange->send));
     av_push(means, px_connection_gone_future(aTHX_ exchange));
+    av_push(means, newRV_inc(px_exchange_connection(aTHX_ exchange)));
     SV *server = sv_2mortal(newRV_inc(worker->server));
     SV *future = px_call(aTHX_ server, "_send_by_reading", sv_2mortal(newRV_inc((SV *)event)), sv_2mortal(newRV_noinc((SV *)means)), &error);
     return future ? future : px_future_failed(aTHX_ worker, newSVsv(error));

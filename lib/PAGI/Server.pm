@@ -424,8 +424,14 @@ sub _leave_loop {
 # A body that the engine cannot send by itself.
 sub _send_by_reading {
     my ($self, $event, $means) = @_;
-    my ($send, $gone) = @$means;
-    return PAGI::Server::HandleBody->send($event, loop => $self->loop, send => $send, gone => $gone);
+    my ($send, $gone, $connection) = @$means;
+    return PAGI::Server::HandleBody->send(
+        $event,
+        loop       => $self->loop,
+        send       => $send,
+        gone       => $gone,
+        connection => $connection,
+    );
 }
 
 # Lines of an access log whose handle has no descriptor.

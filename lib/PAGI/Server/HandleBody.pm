@@ -22,8 +22,10 @@ use constant {
 
 sub send {
     my ($class, $event, %args) = @_;
-    my $self   = bless { %args{qw(loop send)}, type => $event->{type}, left => $event->{length} }, $class;
-    my $future = $self->_send($event, $args{gone});
+    my $self = bless { %args{qw(loop send)}, type => $event->{type}, left => $event->{length} }, $class;
+    my $peer = $args{connection};
+    my $future =
+        $self->_send($event, $args{gone})->else(sub { return $peer->is_connected ? Future->fail(@_) : Future->done });
     $future->retain if !$future->is_ready;
     return $future;
 }
@@ -174,7 +176,13 @@ PAGI::Server::HandleBody - response bodies from pipes, sockets, devices and hand
 
 =head1 SYNOPSIS
 
-    my $future = PAGI::Server::HandleBody->send($event, loop => $loop, send => $send, gone => $gone);
+    my $future = PAGI::Server::HandleBody->send(
+        $event,
+        loop       => $loop,
+        send       => $send,
+        gone       => $gone,
+        connection => $connection,
+    );
 
 =head1 DESCRIPTION
 
@@ -185,10 +193,17 @@ before the next one is read.
 
 =head2 send
 
-    my $future = PAGI::Server::HandleBody->send($event, loop => $loop, send => $send, gone => $gone);
+    my $future = PAGI::Server::HandleBody->send(
+        $event,
+        loop       => $loop,
+        send       => $send,
+        gone       => $gone,
+        connection => $connection,
+    );
 
 Sends what the C<file> or C<fh> of an event gives as the rest of a body, with C<$send>, until C<$gone> is ready. The Future fails with a
-message that says what kind of handle it was; if nothing has been sent by then, the response is as it was before.
+message that says what kind of handle it was; if nothing has been sent by then, the response is as it was before. It does not fail once
+C<$connection>, the request's C<pagi.connection>, is not connected any more.
 
 =head1 LICENSE
 
