@@ -246,13 +246,11 @@ subtest 'stopping with a request in flight' => sub {
     is($tardy->wait, 0, '... ends at the second signal');
 
     my $stubborn = TestServer->start(app => $app, shutdown_timeout => 0.2);
-    my $cut      = TestClient->new($stubborn->port)->send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $cut      = TestClient->new($stubborn->port)->send("GET /for-ever HTTP/1.1\r\nHost: h\r\n\r\n");
     select undef, undef, undef, 0.1;
-    my $start = time;
     $stubborn->signal('INT');
-    ok(defined $cut->rest, 'what takes too long is cut');
-    cmp_ok(time - $start, '<', 0.45, '... in time');
-    is($stubborn->wait, 0, '... and the server ends all the same');
+    is($cut->rest,      '', 'what takes too long is cut');
+    is($stubborn->wait, 0,  '... and the server ends all the same');
     like($stubborn->log, qr/Shutdown timeout: force-closing 1 active connections/, '... with a word in the log');
 };
 

@@ -29,6 +29,7 @@ fn frame(buffer: []u8, first: u8, payload: []const u8) []const u8 {
 const text_frame = 0x81;
 const close_frame = 0x88;
 const ping_frame = 0x89;
+const pong_frame = 0x8a;
 
 /// The seed's shape: numbers, and `writeMessage`.
 const ByNumber = struct {
@@ -331,6 +332,26 @@ test "handleWSDrain may take the number, too" {
     slow.paused = false;
     try simulation.settle();
     try testing.expectEqual(simulation.handler().last, simulation.handler().drained);
+}
+
+test "pings come at their interval to a client that answers them" {
+    const interval_ms = 1000;
+    // A deadline is looked at once per tick of the timers.
+    const late_ms_max = 100;
+    var simulation: per.Simulation(Chat) = try .init(gpa, .{ .websocket_ping_ms = interval_ms }, .{ .seed = 8 });
+    defer simulation.deinit();
+    const client = try opened(&simulation);
+    var space: [100]u8 = undefined;
+    for (0..4) |_| {
+        var waited_ms: u64 = 0;
+        while (client.text().len == 0 and waited_ms < 2 * interval_ms) : (waited_ms += 1) try simulation.advance(1);
+        try testing.expectEqualStrings("\x89\x00", client.text());
+        try testing.expect(waited_ms >= interval_ms);
+        try testing.expect(waited_ms <= interval_ms + late_ms_max);
+        client.clear();
+        try client.send(frame(&space, pong_frame, ""));
+    }
+    try testing.expectEqual(0, simulation.handler().codes.items.len);
 }
 
 test "a client that answers no pings is gone, and a stop says good-bye" {

@@ -423,8 +423,8 @@ sub _leave_loop {
 
 # A body that the engine cannot send by itself.
 sub _send_by_reading {
-    my ($self, $event, $means) = @_;
-    my ($send, $gone, $connection) = @$means;
+    my ($self, $event, $means)      = @_;
+    my ($send, $gone,  $connection) = @$means;
     return PAGI::Server::HandleBody->send(
         $event,
         loop       => $self->loop,
