@@ -133,6 +133,8 @@ one that does not exist or is out of range.
         state      => \%state,        # copied into every scope; optional
         extensions => \%extensions,   # advertised in every scope; optional
         check      => \&problem,      # called with each event that is sent; returns what is wrong with it, or undef
+        error_page => \&page,         # called with an application's exception or undef, and what a message about the request
+                                      # needs; returns headers and body of a 500, or undef
     });
 
 Says what requests are given to. L<PAGI::Server::Future> has to be loaded; its Futures are what C<$receive> and

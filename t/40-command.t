@@ -69,7 +69,15 @@ write_file('lib/Broken.pm', 'package Broken; sub {; 1;');
 my @lib = ('-I', "$directory/lib");
 
 subtest 'applications' => sub {
-    serves('a file',                 'from a file',      $file);
+    serves('a file', 'from a file', $file);
+    serves(
+        'a file in main',
+        'in main',
+        write_file(
+            'main.pl',
+            'sub doubt { die } sub load { die } sub _from_file { __PACKAGE__ } ' . answering('"in " . _from_file()')
+        )
+    );
     serves('a file by --app',        'from a file',      '--app', $file);
     serves('a file by -a',           'from a file',      '-a',    $file);
     serves('code',                   'from code',        '-e',    answering(q{'from code'}));

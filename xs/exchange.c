@@ -261,15 +261,19 @@ void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live) {
 
 /* ---- The application ------------------------------------------------------------------------------------------------------------ */
 
-/* Tells the Perl server of something that happened to a request: `first`, then [text, scope, number of the connection, number of the request
- * in it]. */
-void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text) {
+/* What a message about a request needs: [text, scope, number of the connection, number of the request in it]. A new reference. */
+SV *px_exchange_context(pTHX_ px_exchange *exchange, const char *text) {
     AV *context = newAV();
     av_push(context, newSVpv(text, 0));
     av_push(context, exchange->app_scope ? newRV_inc((SV *)exchange->app_scope) : newSV(0));
     av_push(context, newSVuv(exchange->connection_number));
     av_push(context, newSVuv(exchange->request_number));
-    px_worker_tell(aTHX_ exchange->worker, method, first, sv_2mortal(newRV_noinc((SV *)context)));
+    return newRV_noinc((SV *)context);
+}
+
+/* Tells the Perl server of something that happened to a request. */
+void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text) {
+    px_worker_tell(aTHX_ exchange->worker, method, first, sv_2mortal(px_exchange_context(aTHX_ exchange, text)));
 }
 
 static void app_done(pTHX_ px_exchange *exchange, SV *failure) {

@@ -236,6 +236,7 @@ struct px_worker {
     HV *state;      /* lifespan state, or NULL */
     HV *extensions; /* advertised, or NULL */
     SV *check;      /* function that says what is wrong with an event, or NULL: no check beyond what is needed */
+    SV *error_page; /* function that makes the page about an application's end without a response, or NULL: a plain 500 */
     SV *loop;       /* for our Futures */
     bool reads_files; /* and sends what it read, in place of sendfile(2) */
     px_tls_common tls[PX_TLS_COMMON_MAX];
@@ -405,6 +406,7 @@ void px_exchange_unhold(pTHX_ px_exchange *exchange);
 bool px_exchange_pin(px_exchange *exchange);
 void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live);
 void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope);
+SV *px_exchange_context(pTHX_ px_exchange *exchange, const char *text);
 void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text);
 void px_exchange_app_ready(pTHX_ CV *function, SV *future);
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
@@ -524,11 +526,13 @@ void px_receive_cancel(pTHX_ px_exchange *exchange);
 SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead);
 SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, bool files);
 SV *px_response_trailers(pTHX_ px_exchange *exchange, HV *event);
-void px_response_refuse(pTHX_ px_exchange *exchange, uint16_t status, const char *text, uint32_t reason);
-void px_response_backstop(pTHX_ px_exchange *exchange);
 void px_response_cut(pTHX_ px_exchange *exchange);
 SV *px_response_flush(pTHX_ px_exchange *exchange, HV *event);
 void px_response_returned(pTHX_ px_exchange *exchange, SV *failure);
+
+/* refusal.c */
+void px_response_refuse(pTHX_ px_exchange *exchange, uint16_t status, const char *text, uint32_t reason);
+void px_response_backstop(pTHX_ px_exchange *exchange, SV *failure, const char *stage);
 
 /* request.c */
 SV *px_request_event(pTHX_ px_exchange *exchange, enum px_key type);

@@ -221,36 +221,6 @@ SV *px_response_trailers(pTHX_ px_exchange *exchange, HV *event) {
     return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
 
-/* An answer of the server's own, after which the connection closes. `reason`: why the request has failed for the application, even if the
- * peer gets this. */
-void px_response_refuse(pTHX_ px_exchange *exchange, uint16_t status, const char *text, uint32_t reason) {
-    static const peregrine_field fields[] = {
-        {"content-type", 12, "text/plain; charset=utf-8", 25},
-    };
-    px_worker *worker = exchange->worker;
-    exchange->response = PX_RESPONSE_COMPLETE;
-    if (worker->engine && exchange->ticket_live) {
-        const peregrine_response response = {
-            .size = sizeof(response),
-            .status = status,
-            .flags = PEREGRINE_END | PEREGRINE_CLOSE,
-            .fields = fields,
-            .field_count = C_ARRAY_LENGTH(fields),
-            .body = text,
-            .body_len = strlen(text),
-        };
-        const int code = peregrine_respond(worker->engine, exchange->ticket, &response);
-        px_worker_queued(aTHX_ worker);
-        px_exchange_disconnect(aTHX_ exchange, reason);
-        if (code == PEREGRINE_DONE) px_exchange_ticket_gone(aTHX_ exchange);
-    }
-}
-
-/* The answer of last resort. */
-void px_response_backstop(pTHX_ px_exchange *exchange) {
-    px_response_refuse(aTHX_ exchange, 500, "Internal Server Error\n", PEREGRINE_SERVER_ERROR);
-}
-
 /* Cuts the connection, so that the peer sees that the response is truncated. */
 void px_response_cut(pTHX_ px_exchange *exchange) {
     px_worker *worker = exchange->worker;
@@ -296,5 +266,5 @@ void px_response_returned(pTHX_ px_exchange *exchange, SV *failure) {
                                 : (started ? "with its response incomplete" : "without a response");
     px_exchange_tell(aTHX_ exchange, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
     if (started) px_response_cut(aTHX_ exchange);
-    else px_response_backstop(aTHX_ exchange);
+    else px_response_backstop(aTHX_ exchange, failure, stage);
 }

@@ -375,6 +375,8 @@ static void close_for_app(pTHX_ px_exchange *exchange, uint16_t code) {
 }
 
 static void websocket_returned(pTHX_ px_exchange *exchange, SV *failure) {
+    static const char before_accept[] = "before its WebSocket was accepted";
+    static const char without_accept[] = "without accepting or closing its WebSocket";
     drop_messages(aTHX_ exchange);
     if (exchange->end != PX_END_OPEN || exchange->gone) {
         if (!exchange->let_go) report(aTHX_ exchange, failure, "after its WebSocket had ended", NULL);
@@ -382,8 +384,8 @@ static void websocket_returned(pTHX_ px_exchange *exchange, SV *failure) {
     }
     switch (exchange->socket.state) {
     case PX_SOCKET_CONNECTING:
-        report(aTHX_ exchange, failure, "before its WebSocket was accepted", "without accepting or closing its WebSocket");
-        px_response_backstop(aTHX_ exchange);
+        report(aTHX_ exchange, failure, before_accept, without_accept);
+        px_response_backstop(aTHX_ exchange, failure, failure ? before_accept : without_accept);
         break;
     case PX_SOCKET_DENYING: {
         const bool complete = exchange->response == PX_RESPONSE_COMPLETE;

@@ -57,12 +57,13 @@ static void replace(pTHX_ SV **slot, SV *value) {
     SvREFCNT_dec(old);
 }
 
-/* Settings: app, server, loop, state, extensions, check, reads_files. */
+/* Settings: app, server, loop, state, extensions, check, error_page, reads_files. */
 void px_worker_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *app = setting(aTHX_ settings, "app");
     SV *server = setting(aTHX_ settings, "server");
     SV *loop = setting(aTHX_ settings, "loop");
     SV *check = setting(aTHX_ settings, "check");
+    SV *error_page = setting(aTHX_ settings, "error_page");
     SV *reads_files = setting(aTHX_ settings, "reads_files");
     if (!app || !SvROK(app) || SvTYPE(SvRV(app)) != SVt_PVCV) croak("Peregrine::Worker: app must be a code reference");
     if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
@@ -72,6 +73,7 @@ void px_worker_attach(pTHX_ px_worker *worker, HV *settings) {
     replace(aTHX_ (SV **)&worker->state, (SV *)hash_setting(aTHX_ settings, "state"));
     replace(aTHX_ (SV **)&worker->extensions, (SV *)hash_setting(aTHX_ settings, "extensions"));
     replace(aTHX_ & worker->check, check ? newSVsv(check) : NULL);
+    replace(aTHX_ & worker->error_page, error_page ? newSVsv(error_page) : NULL);
     worker->reads_files = reads_files && SvTRUE(reads_files);
 }
 
@@ -165,7 +167,7 @@ static void free_exchanges(px_worker *worker) {
 void px_worker_release(pTHX_ px_worker *worker) {
     if (--worker->refs > 0) return;
     assert(!worker->engine);
-    SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->check, worker->loop};
+    SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->check, worker->error_page, worker->loop};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     px_tls_forget(aTHX_ worker);
     free_exchanges(worker);

@@ -310,6 +310,7 @@ sub _attachment {
         state       => $lifespan->is_supported ? $lifespan->state : undef,
         extensions  => _advertised($options->{extensions}),
         check       => $self->_validates_events ? _event_check($self->{log}) : undef,
+        error_page  => _is_development()        ? _error_page()              : undef,
         reads_files => $options->{disable_sendfile},
     };
 }
@@ -317,7 +318,18 @@ sub _attachment {
 sub _validates_events {
     my ($self) = @_;
     my $wanted = $self->{options}{validate_events};
-    return defined $wanted ? $wanted : ($ENV{PAGI_ENV} || '') eq 'development';
+    return defined $wanted ? $wanted : _is_development();
+}
+
+sub _is_development {
+    return ($ENV{PAGI_ENV} || '') eq 'development';
+}
+
+# What an application that ends without a response is answered with, for whoever writes it.
+sub _error_page {
+    require PAGI::Server::ErrorPage;
+    my $pages = PAGI::Server::ErrorPage->new;
+    return sub { return $pages->page(@_) };
 }
 
 # Says what is wrong with an event. What could only be better is told once.
@@ -624,6 +636,13 @@ answered with 501 (Not Implemented), and so is CONNECT.
 The C<host> header is that of the target where a client sends a whole URI (C<GET http://a.example/>), whatever its Host field says. A
 URI of C<https> has to come over TLS or from a trusted proxy; it is answered with 421 (Misdirected Request) otherwise, as
 are other schemes.
+
+=item Applications that die
+
+Before a response has started, the client gets a 500 whose text is the same three words whatever happened; the log has the exception.
+If C<PAGI_ENV> is C<development> when the server starts, the 500 shows the exception, the request and the stack trace: as HTML to
+clients that name C<text/html> in C<Accept>, as plain text to others. Traces are noted by a C<$SIG{__DIE__}> handler, unless
+the program has one of its own. Once a response has started its connection is cut.
 
 =item Several $receive at once
 

@@ -110,7 +110,11 @@ sub _from_file {
     my $path = File::Spec->rel2abs($file);
     local $0    = $path;
     local @ARGV = ();
-    my $value = do $path;
+    my $value = do {
+
+        package main;
+        do $path;
+    };    # a file is compiled in the package that asks for it: its functions are not to become ours
     die "Error loading $file: $@" if $@;
     return $value;
 }

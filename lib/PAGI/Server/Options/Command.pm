@@ -39,7 +39,9 @@ my @SECTIONS = (
                 arg   => 'MODE',
                 offer => [qw(development production none)],
                 shown => 'PAGI_ENV; else development on a terminal, production otherwise',
-                about => 'Becomes C<PAGI_ENV>. C<development> checks events and wraps the application in'
+                about =>
+                    'Becomes C<PAGI_ENV>. C<development> checks events, shows the exception and the stack trace of an'
+                    . ' application that dies to its client, and wraps the application in'
                     . ' C<PAGI::Middleware::Lint> if that is installed; C<production> writes no access log unless'
                     . ' C<--access-log> is given; C<none> does neither, and its access log goes to standard error.',
             },

@@ -1,0 +1,131 @@
+package PAGI::Server::StackTrace;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Scalar::Util qw(refaddr weaken);
+
+# What is kept is small and bounded: places as text, of the exceptions thrown last.
+use constant {
+    KEPT_MAX   => 16,
+    FRAMES_MAX => 50,
+    TEXT_MAX   => 4096,
+};
+
+my $users = 0;
+my @kept;    # [ identity, weak reference or undef, frames ], the last one thrown comes last
+
+sub watch {
+    my ($class) = @_;
+    $SIG{__DIE__} = \&_record if !$users++ && !_handler();
+    return bless {}, $class;
+}
+
+sub DESTROY {
+    return if --$users;
+    @kept = ();
+    delete $SIG{__DIE__} if ${^GLOBAL_PHASE} ne 'DESTRUCT' && _handler() && $SIG{__DIE__} eq \&_record;
+    return;
+}
+
+# Whoever has a handler keeps it.
+sub _handler {
+    my $handler = $SIG{__DIE__};
+    return defined $handler && length $handler && $handler ne 'DEFAULT';
+}
+
+# Called by `die`, in `eval` as well. Changes nothing that the program could see, and keeps neither the exception nor arguments alive.
+sub _record {
+    my ($exception) = @_;
+    return if !defined $^S;    # something is compiled: the message says where
+    local ($@, $!, $?);
+    my $identity = _identity($exception);
+    my $trace    = _frames();
+    if (my $before = _take($identity)) {
+        # Thrown again, from where it was caught: the first place is the one to know.
+        $trace = $before->[2] if ref $exception || $before->[2][0] ne $trace->[0];
+    }
+    push @kept, [ $identity, ref $exception ? $exception : undef, $trace ];
+    weaken($kept[-1][1]) if ref $exception;
+    shift @kept          if @kept > KEPT_MAX;
+    return;
+}
+
+sub _identity {
+    my ($exception) = @_;
+    return ref $exception ? 'reference ' . refaddr $exception : 'text ' . substr $exception // '', 0, TEXT_MAX;
+}
+
+# What is known of an exception, forgotten. References that have gone leave addresses behind, which others may have. Asks no object
+# anything, not even whether it is true.
+sub _take {
+    my ($identity) = @_;
+    for my $index (reverse 0 .. $#kept) {
+        return splice @kept, $index, 1
+            if $kept[$index][0] eq $identity && ($identity =~ /\Atext / || defined $kept[$index][1]);
+    }
+    return;
+}
+
+# From the place of the `die` outwards.
+sub _frames {
+    my (@frames, $function);
+    for (my $level = 1; @frames < FRAMES_MAX && (my @frame = (caller $level)[ 1 .. 3 ]); $level++) {
+        my ($file, $line, $called) = @frame;
+        push @frames, ($level == 1 ? 'thrown' : "$called called") . " at $file line $line"
+            if $level == 1 || $called ne '(eval)';
+    }
+    return \@frames;
+}
+
+sub of {
+    my ($self, $exception) = @_;
+    my $found = _take(_identity($exception));
+    return $found ? @{ $found->[2] } : ();
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::StackTrace - where exceptions were thrown
+
+=head1 SYNOPSIS
+
+    my $traces = PAGI::Server::StackTrace->watch;
+    eval { $app->() };
+    print "$_\n" for $traces->of($@);
+
+=head1 DESCRIPTION
+
+For development. A C<$SIG{__DIE__}> handler notes, as text, who called whom when something dies: 50 frames of the last 16 exceptions.
+It keeps neither exceptions nor the arguments of functions alive, and changes no variable that a program could see. A program that has a
+handler of its own keeps that, and nothing is noted.
+
+=head1 METHODS
+
+=head2 watch
+
+    my $traces = PAGI::Server::StackTrace->watch;
+
+Notes what dies until the object goes.
+
+=head2 of
+
+    my @lines = $traces->of($exception);
+
+The frames of an exception, innermost first, once; an empty list if nothing is known of it. One that was caught and thrown again has those
+of the first time.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
