@@ -236,6 +236,13 @@ C<_stopped> is called when the last connection is gone.
 
 Closes every connection now.
 
+=head2 fail_stalled
+
+    my $requests = $worker->fail_stalled($exception);
+
+Ends the applications that can never go on because of an exception that came out of the event loop: what they await is ready, and they have not been
+told. Returns how many there were. To be called when nothing of an application is on the stack.
+
 =head2 trim
 
     my $requests = $worker->trim;

@@ -446,6 +446,15 @@ CODE:
 OUTPUT:
     RETVAL
 
+int
+fail_stalled(self, exception)
+    SV *self
+    SV *exception
+CODE:
+    RETVAL = px_worker_fail_stalled(aTHX_ open_worker(aTHX_ self), exception);
+OUTPUT:
+    RETVAL
+
 void
 drain(self)
     SV *self

@@ -59,6 +59,45 @@ int px_await_is_cancelled(pTHX_ SV *future) {
     return cancelled && SvTRUE_nomg(cancelled);
 }
 
+/* Futures that one chain of `await` may go through, and more than any does. */
+#define PX_AWAITS_MAX 1000
+
+/* The plain Future that an async sub's pending Future waits for: the last one that its cancellation would cancel. NULL: none that we know. */
+static SV *awaited_by(pTHX_ const px_context *cx, SV *future) {
+    HV *hash = plain_hash(aTHX_ cx, future);
+    AV *list = hash ? list_under(aTHX_ hash, PX_KEY(cx, ON_CANCEL), false) : NULL;
+    SV *last = list && AvFILLp(list) >= 0 ? AvARRAY(list)[AvFILLp(list)] : NULL;
+    return last && plain_hash(aTHX_ cx, last) ? last : NULL;
+}
+
+static SV *stalled(pTHX_ const px_context *cx, SV *future, SV *awaited, int steps);
+
+static SV *stalled_among(pTHX_ const px_context *cx, AV *futures, SV *awaited, int steps) {
+    SV *found = NULL;
+    for (SSize_t i = 0; i <= AvFILLp(futures) && !found; i++)
+        if (AvARRAY(futures)[i]) found = stalled(aTHX_ cx, AvARRAY(futures)[i], awaited, steps);
+    return found;
+}
+
+static SV *stalled(pTHX_ const px_context *cx, SV *future, SV *awaited, int steps) {
+    if (steps == 0 || px_future_plain_ready(aTHX_ future) != 0) return NULL;
+    HV *hash = plain_hash(aTHX_ cx, future);
+    AV *subs = hash ? list_under(aTHX_ hash, PX_KEY(cx, SUBS), false) : NULL;
+    if (subs) return stalled_among(aTHX_ cx, subs, awaited, steps - 1); /* of wait_all and its siblings */
+    SV *next = awaited_by(aTHX_ cx, future);
+    if (!next) return NULL;
+    if (px_future_plain_ready(aTHX_ next) == 0) return stalled(aTHX_ cx, next, awaited, steps - 1);
+    return !awaited || SvRV(next) == SvRV(awaited) ? future : NULL;
+}
+
+/* The Future of an async sub, among those that `future` waits for, which waits although what it awaits is ready: NULL if there is none.
+ * Future::AsyncAwait asks an exception whether it is true while it unwinds an async sub. If the exception dies of the question, that goes
+ * to whoever resolved what the sub had awaited, and the sub's own Future stays pending for ever. An async sub that is on the stack looks
+ * the same; so the caller says what was `awaited`, or NULL when nothing is on the stack. */
+SV *px_await_stalled(pTHX_ SV *future, SV *awaited) {
+    return stalled(aTHX_ px_context_get(aTHX), future, awaited, PX_AWAITS_MAX);
+}
+
 /* The code of a callback that wants nothing but the Future; NULL for any other kind. */
 static SV *simple_callback(SV *entry) {
     if (!entry || !SvROK(entry) || SvTYPE(SvRV(entry)) != SVt_PVAV) return NULL;

@@ -312,6 +312,23 @@ void px_exchange_app_ready(pTHX_ CV *function, SV *future) {
     app_settled(aTHX_ exchange, state, failure);
 }
 
+/* Fails an async sub of the application that a lost exception has left behind, so that the application ends as by any exception; `exception` is
+ * what the lost one died of. False: there is no such async sub. See px_await_stalled. */
+bool px_exchange_fail_stalled(pTHX_ px_exchange *exchange, SV *awaited, SV *exception) {
+    SV *stalled = exchange->app_running && exchange->app_future ? px_await_stalled(aTHX_ exchange->app_future, awaited) : NULL;
+    if (!stalled) return false;
+    stalled = sv_mortalcopy(stalled);
+    SV *function = sv_2mortal(newRV_inc((SV *)get_cv("PAGI::Server::Reports::_lost", GV_ADD)));
+    SV *text = px_call(aTHX_ function, NULL, exception, NULL, NULL);
+    SV *reason = text ? sv_2mortal(text) : newSVpvs_flags("an exception was lost", SVs_TEMP);
+    SV *error = NULL;
+    px_exchange_hold(exchange);
+    SvREFCNT_dec(px_call(aTHX_ stalled, "fail", reason, newSVpvs_flags("pagi", SVs_TEMP), &error));
+    if (error) px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
+    px_exchange_unhold(aTHX_ exchange);
+    return true;
+}
+
 /* Keeps a pending Future of the application and asks to be called when it settles. */
 static void wait_for_app(pTHX_ px_exchange *exchange, SV *future) {
     SV *error = NULL;

@@ -195,14 +195,12 @@ void px_future_resolve(pTHX_ px_exchange *exchange, SV *future, SV *value) {
     SV *failure = NULL;
     if (px_future_look(aTHX_ exchange->worker->cx, future, &failure) != PX_FUTURE_PENDING) return;
     SV *error = NULL;
-    if (px_await_resolve(aTHX_ future, SvREFCNT_inc(value), &error)) {
-        if (error) px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
-        return;
+    if (!px_await_resolve(aTHX_ future, SvREFCNT_inc(value), &error)) {
+        SvREFCNT_dec(value);
+        SvREFCNT_dec(px_call(aTHX_ future, "done", value, NULL, &error));
     }
-    SvREFCNT_dec(value);
-    SV *result = px_call(aTHX_ future, "done", value, NULL, &error);
-    if (!result) px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
-    SvREFCNT_dec(result);
+    if (error && !px_exchange_fail_stalled(aTHX_ exchange, future, error))
+        px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
 }
 
 /* Resolves a list of Futures without a value, oldest first, and empties it. */

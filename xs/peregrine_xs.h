@@ -53,6 +53,7 @@
     X(FAILURE, "failure")                                                                                                              \
     X(CALLBACKS, "callbacks")                                                                                                          \
     X(ON_CANCEL, "on_cancel")                                                                                                          \
+    X(SUBS, "subs")                                                                                                                    \
     X(CANCELLED, "cancelled")                                                                                                          \
     X(HTTP, "http")                                                                                                                    \
     X(HTTPS, "https")                                                                                                                  \
@@ -388,6 +389,7 @@ void px_worker_drain(pTHX_ px_worker *worker);
 void px_worker_app_ended(pTHX_ px_worker *worker);
 void px_worker_applications(const px_worker *worker, int *busy, int *leaving);
 int px_worker_trim(pTHX_ px_worker *worker);
+int px_worker_fail_stalled(pTHX_ px_worker *worker, SV *exception);
 void px_worker_queued(pTHX_ px_worker *worker);
 void px_worker_wake(px_worker *worker);
 void px_worker_leave_loop(pTHX_ px_worker *worker);
@@ -409,6 +411,7 @@ void px_exchange_call_app(pTHX_ px_exchange *exchange, HV *scope);
 SV *px_exchange_context(pTHX_ px_exchange *exchange, const char *text);
 void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text);
 void px_exchange_app_ready(pTHX_ CV *function, SV *future);
+bool px_exchange_fail_stalled(pTHX_ px_exchange *exchange, SV *awaited, SV *exception);
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
 void px_exchange_name(px_exchange *exchange);
 void px_exchange_lost(px_exchange *exchange);
@@ -477,6 +480,7 @@ SV *px_future_new_done(pTHX_ px_context *cx, HV *stash, AV *result);
 bool px_await_on_ready(pTHX_ SV *future, SV *code);
 bool px_await_chain_cancel(pTHX_ SV *future, SV *awaited);
 int px_await_is_cancelled(pTHX_ SV *future);
+SV *px_await_stalled(pTHX_ SV *future, SV *awaited);
 bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error);
 
 /* connection.c */

@@ -154,6 +154,19 @@ void px_worker_app_ended(pTHX_ px_worker *worker) {
     if (worker->drained) px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL);
 }
 
+/* Ends the applications that an exception in the event loop has left behind; to be called when none of them is on the stack. Returns how many
+ * there were. */
+int px_worker_fail_stalled(pTHX_ px_worker *worker, SV *exception) {
+    AV *running = (AV *)sv_2mortal((SV *)newAV());
+    int count = 0;
+    /* Ending one runs Perl code, which may change the list, as in px_worker_drain. */
+    for (px_exchange *exchange = worker->live; exchange; exchange = exchange->next)
+        if (exchange->app_running && exchange->receive) av_push(running, SvREFCNT_inc_simple_NN((SV *)exchange->receive));
+    for (SSize_t i = 0; i <= av_top_index(running); i++)
+        count += px_exchange_fail_stalled(aTHX_ px_exchange_of_cv(aTHX_ (CV *)AvARRAY(running)[i]), NULL, exception);
+    return count;
+}
+
 /* What could still name them is gone. */
 static void free_exchanges(px_worker *worker) {
     while (worker->freed) {

@@ -506,6 +506,11 @@ sub run_loop {
     return $self->_process->run;
 }
 
+sub fail_stalled {
+    my ($self, $exception) = @_;
+    return $self->{worker} ? $self->{worker}->fail_stalled($exception) : 0;
+}
+
 # The loop of a server that is in none yet.
 sub own_loop {
     my ($self) = @_;
@@ -1490,6 +1495,18 @@ through C<IO::Async::Loop>'s C<run> and would end the process as it is; here it 
 as L</shutdown> does, lifespan included, and the exception is returned. L</run> dies with it, and L<pagi-server> exits with
 status 1. (What an application, its Futures, or the callbacks of C<pagi.connection> and C<pagi.transport> throw concerns one
 request and never gets that far.) A program that runs the loop itself gets the exception from C<< $loop->run >>.
+
+One kind of exception does come from applications: an object that dies when it is asked whether it is true (C<use overload bool>), thrown
+behind an C<await>. L<Future::AsyncAwait> asks it, and lets what the question dies of go to whoever resolved the awaited Future: to the loop, if
+that was a timer. Here it ends its request, with 500 if nothing has been sent, and the loop goes on. A program that runs the
+loop itself says C<< $server->fail_stalled($@) >>, which is false if no request was waiting in vain, and runs it again. If the
+application's own code resolved the Future, the exception goes there.
+
+=head2 fail_stalled
+
+    my $requests = $server->fail_stalled($exception);
+
+See L</run_loop>.
 
 =head1 SEE ALSO
 

@@ -39,21 +39,30 @@ use constant EXCEPTIONS_MAX => 10;
 sub run {
     my ($self) = @_;
     my ($loop, $log, $server, $name) = @{$self}{qw(loop log server name)};
-    my $ok        = eval { $loop->run; 1 };
-    my $exception = $@;
-    $self->end_child($log, $exception) if $self->_is_copy;
-    return                             if $ok;
-    $log->error("$name: an exception in the event loop, the server shuts down: $exception");
+    my $exception;
+    do {
+        my $ok = eval { $loop->run; 1 };
+        $exception = $@;
+        $self->end_child($log, $ok ? '' : _text($exception)) if $self->_is_copy;
+        return                                               if $ok;
+    } while ($server->fail_stalled($exception));
+    $log->error("$name: an exception in the event loop, the server shuts down: " . _text($exception));
     my $stopped = $server->shutdown;
     $stopped->on_ready(sub { $loop->stop });
 
     for (my $count = 1; !$stopped->is_ready && $count <= EXCEPTIONS_MAX;) {
         next if eval { $loop->run; 1 };
         $count++;
-        $log->error("$name: an exception in the event loop while the server shuts down: $@");
+        $log->error("$name: an exception in the event loop while the server shuts down: " . _text($@));
     }
     $server->give_up_stop;
     return $exception;
+}
+
+# Some exceptions die when they are asked for their text.
+sub _text {
+    my ($exception) = @_;
+    return eval { "$exception" } // 'an exception of class ' . ref $exception;
 }
 
 # ---- Signals ------------------------------------------------------------------------------------
@@ -173,6 +182,11 @@ Stops; returns a Future, the same one each time until the stop is over.
 
 Somebody does not want to wait for the stop: C<< $server->hurry('SIGTERM again') >>.
 
+=item fail_stalled
+
+An exception came out of the loop: ends the requests that cannot go on because of it. Returns how many there were; if there was one, it was theirs, and
+the loop goes on.
+
 =item give_up_stop
 
 Ends a stop that has not come to its end.
@@ -218,7 +232,7 @@ Signals do what they did before; at the end of the loop's turn if it runs, unles
 
     my $exception = $process->run;
 
-Runs the loop until it is stopped. What a callback in the loop throws, which is nobody's request, ends the server in order: it is logged, the
+Runs the loop until it is stopped. What a callback in the loop throws ends the server in order, unless it is a request's: it is logged, the
 server shuts down, and the exception is returned.
 
 =head2 end_child

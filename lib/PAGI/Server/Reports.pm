@@ -41,6 +41,13 @@ sub _nearest_type {
     return Peregrine::Nearest::hint($type, @$known);
 }
 
+# Future::AsyncAwait has lost an exception that died, of this one, when it was asked whether it is true.
+sub _lost {
+    my ($exception) = @_;
+    return 'an exception that cannot be told: it dies when it is asked whether it is true: '
+        . PAGI::Server::Exception::text($exception);
+}
+
 sub _state_lost {
     my ($self, $exception) = @_;
     $self->{log}->error(

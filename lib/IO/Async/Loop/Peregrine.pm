@@ -21,7 +21,25 @@ sub new {
     my ($class, @arguments) = @_;
     my $self = $class->SUPER::new(@arguments);
     $self->{peregrine_timers} = [];
+    $self->{peregrine_idle}   = [];
     return $self;
+}
+
+# What is to be done later is taken from its queue one by one: IO::Async's own loses all others when one dies.
+sub watch_idle {
+    my ($self, %args) = @_;
+    my $code = $args{code};
+    croak q(Expected 'code' to be a reference) if !ref $code;
+    croak q(Expected 'when' to be 'later')     if ($args{when} // '') ne 'later';
+    my $watch = [$code];
+    push @{ $self->{peregrine_idle} }, $watch;
+    return $watch;
+}
+
+sub unwatch_idle {
+    my ($self, $watch) = @_;
+    undef $watch->[0];
+    return;
 }
 
 sub watch_time {
@@ -94,6 +112,7 @@ sub _first_from {
 sub _adjust_timeout {
     my ($self, $timeout, %params) = @_;
     $self->SUPER::_adjust_timeout($timeout, %params);
+    $$timeout = 0 if @{ $self->{peregrine_idle} };
     my $next = $self->{peregrine_timers}[0] or return;
     my $left = $next->[AT] - ($params{now} // $self->time);
     $left     = 0     if $left < 0;
@@ -114,6 +133,14 @@ sub _manage_queues {
             $code->();
             $count++;
         }
+    }
+    # What they add is for the next turn.
+    my $idle = $self->{peregrine_idle};
+    for (my $left = @$idle; $left > 0 && @$idle; $left--) {
+        my $watch = shift @$idle;
+        my $code  = delete $watch->[0] or next;
+        $code->();
+        $count++;
     }
     return $count + $self->SUPER::_manage_queues;
 }
