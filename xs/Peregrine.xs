@@ -1,39 +1,6 @@
 /* Peregrine.xs - the functions that Perl sees. Thin: arguments in, a call into the C files beside, values out. */
-#include "peregrine_xs.h"
-
-/* ---- Functions that belong to one exchange; exchange.c makes them ------------------------------------------------------------------ */
-
-XS_EXTERNAL(px_xs_receive);
-XS_EXTERNAL(px_xs_receive) {
-    dXSARGS;
-    PERL_UNUSED_VAR(items);
-    px_exchange *exchange = px_exchange_of_cv(aTHX_ cv);
-    const bool live = px_exchange_pin(exchange);
-    SV *future = px_receive(aTHX_ exchange);
-    px_exchange_unpin(aTHX_ exchange, live);
-    SPAGAIN;
-    EXTEND(SP, 1);
-    ST(0) = sv_2mortal(future);
-    XSRETURN(1);
-}
-
-XS_EXTERNAL(px_xs_send);
-XS_EXTERNAL(px_xs_send) {
-    dXSARGS;
-    px_exchange *exchange = px_exchange_of_cv(aTHX_ cv);
-    SV *future = px_exchange_send(aTHX_ exchange, items > 0 ? ST(0) : &PL_sv_undef);
-    SPAGAIN;
-    EXTEND(SP, 1);
-    ST(0) = sv_2mortal(future);
-    XSRETURN(1);
-}
-
-XS_EXTERNAL(px_xs_app_ready);
-XS_EXTERNAL(px_xs_app_ready) {
-    dXSARGS;
-    px_exchange_app_ready(aTHX_ cv, items > 0 ? ST(0) : &PL_sv_undef);
-    XSRETURN_EMPTY;
-}
+#include "bridge/bridge.h"
+#include "pagi/pagi.h"
 
 /* ---- The worker object ------------------------------------------------------------------------------------------------------------ */
 
@@ -134,12 +101,14 @@ PROTOTYPES: DISABLE
 
 BOOT:
     px_context_init(aTHX);
+    pagi_context_init(aTHX);
 
 void
 CLONE(...)
 CODE:
     PERL_UNUSED_VAR(items);
     px_context_clone(aTHX);
+    pagi_context_clone(aTHX);
 
 UV
 forks()
@@ -159,14 +128,6 @@ UV
 sv_count()
 CODE:
     RETVAL = (UV)PL_sv_count;
-OUTPUT:
-    RETVAL
-
-SV *
-_plain_event(event)
-    SV *event
-CODE:
-    RETVAL = px_plain_copy(aTHX_ event);
 OUTPUT:
     RETVAL
 
@@ -298,13 +259,6 @@ CODE:
     RETVAL = sv_bless(newRV_noinc(object), gv_stashpv(class, GV_ADD));
 OUTPUT:
     RETVAL
-
-void
-attach(self, settings)
-    SV *self
-    SV *settings
-CODE:
-    px_worker_attach(aTHX_ open_worker(aTHX_ self), hash_argument(aTHX_ settings, "settings"));
 
 int
 set(self, name, value)
@@ -483,6 +437,7 @@ void
 dispatch(self)
     SV *self
 CODE:
+    if (!open_worker(aTHX_ self)->face) croak("Peregrine::Worker: there is no application: attach one first");
     px_worker_dispatch(aTHX_ open_worker(aTHX_ self));
 
 SV *
@@ -571,6 +526,6 @@ CODE:
 OUTPUT:
     RETVAL
 
-INCLUDE: futures.xsi
+INCLUDE: bridge/futures.xsi
 
-INCLUDE: handles.xsi
+INCLUDE: pagi/pagi.xsi

@@ -20,13 +20,13 @@ my $SECONDS_MAX = 1200;    # for one test file
 
 # Compiles what is older than its sources. Run script/build first. Returns the folder that goes into @INC before blib/lib.
 sub build () {
-    my @sources = sort glob 'xs/*.c';
-    my $newest  = (sort { $b <=> $a } map { -M } glob('xs/*.h engine/include/*.h script/lib/Sanitized.pm'))[-1];
+    my @sources = sort glob 'xs/*.c xs/*/*.c';
+    my $newest  = (sort { $b <=> $a } map { -M } glob('xs/*/*.h engine/include/*.h script/lib/Sanitized.pm'))[-1];
     make_path("$HERE/objects", "$HERE/arch/auto/Peregrine");
     my @objects;
     my $library = "$HERE/arch/auto/Peregrine/Peregrine.so";
     for my $source (@sources) {
-        my $object = $source =~ s{\Axs/(.*)\.c\z}{$HERE/objects/$1.o}r;
+        my $object = "$HERE/objects/" . $source =~ s{\Axs/(.*)\.c\z}{$1}r =~ tr{/}{-}r . '.o';
         push @objects, $object;
         next if -e $object && -M $object < -M $source && -M $object < $newest;
         my ($version) = version();

@@ -3,7 +3,7 @@
  * Only for plain Futures (future.c), whose hashes stay as Future.pm would have made them, but for one thing: a Future that was awaited is
  * not told how to take itself off the awaiting one's on_cancel list again. The next `await` takes over its place there. That saves two
  * weak references and their way back per `await`, which cost more than all the rest. */
-#include "peregrine_xs.h"
+#include "bridge/bridge.h"
 
 /* CB_ALWAYS|CB_SELF of Future::PP; PAGI::Server::Future checks at load time that it is so. */
 #define PX_CALLBACK_ON_READY 15
@@ -27,7 +27,7 @@ bool px_await_on_ready(pTHX_ SV *future, SV *code) {
     HV *hash = plain_hash(aTHX_ cx, future);
     AV *callbacks = hash ? list_under(aTHX_ hash, PX_KEY(cx, CALLBACKS), true) : NULL;
     if (!callbacks) return false;
-    av_push(callbacks, newRV_noinc((SV *)px_scope_pair(aTHX_ newSViv(PX_CALLBACK_ON_READY), newSVsv(code))));
+    av_push(callbacks, newRV_noinc((SV *)px_pair(aTHX_ newSViv(PX_CALLBACK_ON_READY), newSVsv(code))));
     return true;
 }
 

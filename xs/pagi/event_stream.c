@@ -2,10 +2,10 @@
  *
  * Nothing that an application says can break out of its line: what may hold line ends is split at them, and the caller has refused them
  * where they may not be (sse.c). Refuses to know: exchanges, and when something may be sent. */
-#include "peregrine_xs.h"
+#include "pagi/pagi.h"
 
 /* Room for the names of a message's fields and for its last line end. */
-#define PX_MESSAGE_OVERHEAD 64
+#define PAGI_MESSAGE_OVERHEAD 64
 
 static const char *line_end(const char *at, const char *end) {
     while (at < end && *at != '\n' && *at != '\r') at++;
@@ -19,7 +19,7 @@ static const char *next_line(const char *at, const char *end) {
 
 /* One line for each line of the text, the last one too if it is empty: what a client puts together again is the text. A space behind the
  * colon is the one that clients take away. */
-static void put_field(pTHX_ SV *out, const char *name, const px_text *text) {
+static void put_field(pTHX_ SV *out, const char *name, const pagi_text *text) {
     const char *at = text->bytes;
     const char *end = at + text->len;
     const STRLEN name_len = strlen(name);
@@ -35,8 +35,8 @@ static void put_field(pTHX_ SV *out, const char *name, const px_text *text) {
 }
 
 /* A message as a mortal string. `event` and `id` hold no line ends; they may be absent, as may `retry` (negative). */
-SV *px_event_stream_message(pTHX_ const px_text *event, const px_text *id, IV retry, const px_text *data) {
-    SV *out = newSV(event->len + id->len + data->len + PX_MESSAGE_OVERHEAD);
+SV *pagi_event_stream_message(pTHX_ const pagi_text *event, const pagi_text *id, IV retry, const pagi_text *data) {
+    SV *out = newSV(event->len + id->len + data->len + PAGI_MESSAGE_OVERHEAD);
     SvPVCLEAR(out);
     if (event->bytes) put_field(aTHX_ out, "event", event);
     if (id->bytes) put_field(aTHX_ out, "id", id);
@@ -47,10 +47,10 @@ SV *px_event_stream_message(pTHX_ const px_text *event, const px_text *id, IV re
 }
 
 /* A comment as a mortal string: each line of the text begins with a colon, which is added where it is not there. */
-SV *px_event_stream_comment(pTHX_ const px_text *comment) {
+SV *pagi_event_stream_comment(pTHX_ const pagi_text *comment) {
     const char *at = comment->bytes;
     const char *end = at + comment->len;
-    SV *out = newSV(comment->len + PX_MESSAGE_OVERHEAD);
+    SV *out = newSV(comment->len + PAGI_MESSAGE_OVERHEAD);
     SvPVCLEAR(out);
     for (;;) {
         const char *stop = line_end(at, end);
@@ -65,7 +65,7 @@ SV *px_event_stream_comment(pTHX_ const px_text *comment) {
 }
 
 /* Whether a text has a line end, or a NUL, which makes clients ignore an id. */
-bool px_event_stream_breaks(const px_text *text) {
+bool pagi_event_stream_breaks(const pagi_text *text) {
     for (STRLEN i = 0; i < text->len; i++)
         if (text->bytes[i] == '\n' || text->bytes[i] == '\r' || text->bytes[i] == '\0') return true;
     return false;

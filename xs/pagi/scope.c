@@ -1,5 +1,5 @@
 /* scope.c - a request head becomes the scope hash that an application is called with (PAGI::Spec::Www, HTTP Connection Scope). */
-#include "peregrine_xs.h"
+#include "pagi/pagi.h"
 
 static char ascii_lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
@@ -16,8 +16,8 @@ static SV *lower_name(pTHX_ const char *name, STRLEN len) {
 }
 
 /* The shared lower-case name of a field that the engine numbers, learned from the first field that bears the number; NULL for others. */
-SV *px_scope_known_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field) {
-    if (field->id == 0 || field->id >= PX_HEADER_IDS) return NULL;
+SV *pagi_scope_known_name(pTHX_ pagi_context *cx, const char *text, const peregrine_field_span *field) {
+    if (field->id == 0 || field->id >= PAGI_HEADER_IDS) return NULL;
     SV **known = &cx->header_names[field->id];
     if (!*known) {
         SV *lower = lower_name(aTHX_ text + field->name_at, field->name_len);
@@ -27,25 +27,13 @@ SV *px_scope_known_name(pTHX_ px_context *cx, const char *text, const peregrine_
     return *known;
 }
 
-static SV *field_name(pTHX_ px_context *cx, const char *text, const peregrine_field_span *field) {
-    SV *known = px_scope_known_name(aTHX_ cx, text, field);
+static SV *field_name(pTHX_ pagi_context *cx, const char *text, const peregrine_field_span *field) {
+    SV *known = pagi_scope_known_name(aTHX_ cx, text, field);
     return known ? px_copy(aTHX_ known) : lower_name(aTHX_ text + field->name_at, field->name_len);
 }
 
 static bool is_named(SV *name, const char *text, STRLEN len) {
     return SvCUR(name) == len && memcmp(SvPVX_const(name), text, len) == 0;
-}
-
-/* A list of two, with room for two: there are many, and some live long. */
-AV *px_scope_pair(pTHX_ SV *first, SV *second) {
-    AV *av = newAV();
-    SV **slots;
-    Newx(slots, 2, SV *);
-    slots[0] = first;
-    slots[1] = second;
-    AvALLOC(av) = AvARRAY(av) = slots;
-    AvFILLp(av) = AvMAX(av) = 1;
-    return av;
 }
 
 /* A string of a scope. In one that lasts as long as its connection it shares its bytes with all that are equal: ten thousand open
@@ -55,11 +43,11 @@ static SV *new_string(pTHX_ const char *bytes, STRLEN len, bool lasting) {
 }
 
 static void push_pair(pTHX_ AV *list, SV *first, SV *second) {
-    av_push(list, newRV_noinc((SV *)px_scope_pair(aTHX_ first, second)));
+    av_push(list, newRV_noinc((SV *)px_pair(aTHX_ first, second)));
 }
 
 /* The fields as [lower-case name, value] pairs in the order of arrival; several Cookie fields become one. For trailers nothing is merged. */
-static AV *fields(pTHX_ px_context *cx, const peregrine_request *request, bool trailers, bool lasting) {
+static AV *fields(pTHX_ pagi_context *cx, const peregrine_request *request, bool trailers, bool lasting) {
     AV *list = newAV();
     SV *cookie = NULL;
     if (request->field_count) av_extend(list, (SSize_t)request->field_count - 1);
@@ -84,38 +72,38 @@ static AV *fields(pTHX_ px_context *cx, const peregrine_request *request, bool t
 }
 
 /* The fields behind a request's body. */
-AV *px_scope_trailers(pTHX_ px_context *cx, const peregrine_request *request) {
+AV *pagi_scope_trailers(pTHX_ pagi_context *cx, const peregrine_request *request) {
     return fields(aTHX_ cx, request, true, false);
 }
 
 /* The fields of a request head, as the scope shows them. */
-AV *px_scope_headers(pTHX_ px_context *cx, const peregrine_request *request, bool lasting) {
+AV *pagi_scope_headers(pTHX_ pagi_context *cx, const peregrine_request *request, bool lasting) {
     return fields(aTHX_ cx, request, false, lasting);
 }
 
 /* Makes a reference refer to something else, which it takes over. */
-void px_scope_refer_to(pTHX_ SV *reference, SV *container) {
+void pagi_scope_refer_to(pTHX_ SV *reference, SV *container) {
     SV *old = SvRV(reference);
     SvRV_set(reference, container);
     SvREFCNT_dec_NN(old);
 }
 
 /* Makes a scalar the bytes; keeps its buffer if it can. */
-void px_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len) {
+void pagi_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len) {
     SvUTF8_off(sv);
     sv_setpvn(sv, bytes, len);
 }
 
 /* Makes a scalar a shared string; costs nothing when it is that already. */
-void px_scope_set_constant(pTHX_ SV *sv, SV *shared) {
+void pagi_scope_set_constant(pTHX_ SV *sv, SV *shared) {
     if (SvPOK(sv) && SvPVX_const(sv) == SvPVX_const(shared)) return;
     SvUTF8_off(sv);
     sv_setsv(sv, shared);
 }
 
 /* Sets the path percent-decoded, then decoded as UTF-8 if it is UTF-8, otherwise left as bytes. */
-void px_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len) {
-    px_scope_set_bytes(aTHX_ path, raw, len);
+void pagi_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len) {
+    pagi_scope_set_bytes(aTHX_ path, raw, len);
     char *text = SvPVX(path);
     const STRLEN decoded = peregrine_percent_decode(text, len);
     text[decoded] = '\0';
@@ -125,51 +113,51 @@ void px_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len) {
 }
 
 /* A method that the engine does not know is copied, the known ones are learned. PAGI's are upper case, and so are the engine's. */
-static void set_method(pTHX_ px_context *cx, SV *method, const peregrine_request *request) {
+static void set_method(pTHX_ pagi_context *cx, SV *method, const peregrine_request *request) {
     const char *text = request->text + request->method.at;
     const STRLEN len = request->method.len;
     const uint8_t id = request->method_id;
-    if (id != 0 && id < PX_METHOD_IDS) {
+    if (id != 0 && id < PAGI_METHOD_IDS) {
         SV **known = &cx->method_names[id];
         if (!*known) *known = newSVpvn_share(text, (I32)len, 0);
-        px_scope_set_constant(aTHX_ method, *known);
+        pagi_scope_set_constant(aTHX_ method, *known);
         return;
     }
-    px_scope_set_bytes(aTHX_ method, text, len);
+    pagi_scope_set_bytes(aTHX_ method, text, len);
 }
 
 /* The string for a protocol version. */
-static SV *http_version(px_context *cx, uint8_t version) {
-    return version == 20 ? PX_KEY(cx, HTTP_2) : version == 10 ? PX_KEY(cx, HTTP_1_0) : PX_KEY(cx, HTTP_1_1);
+static SV *http_version(pagi_context *cx, uint8_t version) {
+    return version == 20 ? PAGI_KEY(cx, HTTP_2) : version == 10 ? PAGI_KEY(cx, HTTP_1_0) : PAGI_KEY(cx, HTTP_1_1);
 }
 
 /* Sets the scalars of a scope whose containers are there already. */
-void px_scope_fill(pTHX_ px_exchange *exchange, const peregrine_request *request) {
-    px_context *cx = exchange->worker->cx;
-    const px_kind *kind = exchange->kind;
+void pagi_scope_fill(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
+    pagi_context *cx = exchange->app->cx;
+    const pagi_kind *kind = exchange->kind;
     SV **slots = exchange->scope.slots;
     const char *text = request->text;
     const char *path = text + request->path.at;
 
-    px_scope_set_constant(aTHX_ slots[PX_SLOT_TYPE], cx->keys[kind->type]);
-    px_scope_set_constant(aTHX_ slots[PX_SLOT_HTTP_VERSION], http_version(cx, request->version));
-    if (kind->has_method) set_method(aTHX_ cx, slots[PX_SLOT_METHOD], request);
-    px_scope_set_constant(aTHX_ slots[PX_SLOT_SCHEME], cx->keys[request->secure ? kind->secure_scheme : kind->scheme]);
-    px_scope_set_path(aTHX_ slots[PX_SLOT_PATH], path, request->path.len);
-    px_scope_set_bytes(aTHX_ slots[PX_SLOT_RAW_PATH], path, request->path.len);
-    if (request->query.len) px_scope_set_bytes(aTHX_ slots[PX_SLOT_QUERY_STRING], text + request->query.at, request->query.len);
-    else px_scope_set_constant(aTHX_ slots[PX_SLOT_QUERY_STRING], PX_KEY(cx, EMPTY));
-    px_scope_set_constant(aTHX_ slots[PX_SLOT_ROOT_PATH], PX_KEY(cx, EMPTY));
+    pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_TYPE], cx->keys[kind->type]);
+    pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_HTTP_VERSION], http_version(cx, request->version));
+    if (kind->has_method) set_method(aTHX_ cx, slots[PAGI_SLOT_METHOD], request);
+    pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_SCHEME], cx->keys[request->secure ? kind->secure_scheme : kind->scheme]);
+    pagi_scope_set_path(aTHX_ slots[PAGI_SLOT_PATH], path, request->path.len);
+    pagi_scope_set_bytes(aTHX_ slots[PAGI_SLOT_RAW_PATH], path, request->path.len);
+    if (request->query.len) pagi_scope_set_bytes(aTHX_ slots[PAGI_SLOT_QUERY_STRING], text + request->query.at, request->query.len);
+    else pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_QUERY_STRING], PAGI_KEY(cx, EMPTY));
+    pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_ROOT_PATH], PAGI_KEY(cx, EMPTY));
 }
 
 /* Gives a slot of a new scope its value; the slot has a reference of its own besides the hash's. */
-static void add(pTHX_ px_exchange *exchange, enum px_slot slot, SV *key, SV *value) {
+static void add(pTHX_ pagi_exchange *exchange, enum pagi_slot slot, SV *key, SV *value) {
     exchange->scope.slots[slot] = SvREFCNT_inc_simple_NN(value);
     px_store(aTHX_ exchange->scope.hash, key, value);
 }
 
 static SV *address(pTHX_ const char *host, SV *port, bool lasting) {
-    return newRV_noinc((SV *)px_scope_pair(aTHX_ new_string(aTHX_ host, strlen(host), lasting), port));
+    return newRV_noinc((SV *)px_pair(aTHX_ new_string(aTHX_ host, strlen(host), lasting), port));
 }
 
 /* Makes a string of a lasting scope share its bytes; see new_string(). */
@@ -180,24 +168,24 @@ static void share(pTHX_ SV *sv) {
     SvREFCNT_dec_NN(shared);
 }
 
-static void add_containers(pTHX_ px_exchange *exchange, const peregrine_request *request) {
-    const px_worker *worker = exchange->worker;
+static void add_containers(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
+    const pagi_app *app = exchange->app;
     const bool lasting = !exchange->kind->keeps_scope;
-    px_context *cx = worker->cx;
+    pagi_context *cx = exchange->app->cx;
     HV *pagi = newHV();
-    px_store(aTHX_ pagi, PX_KEY(cx, VERSION), px_copy(aTHX_ PX_KEY(cx, PAGI_VERSION)));
-    px_store(aTHX_ pagi, PX_KEY(cx, SPEC_VERSION), px_copy(aTHX_ PX_KEY(cx, PAGI_VERSION)));
-    add(aTHX_ exchange, PX_SLOT_PAGI, PX_KEY(cx, PAGI), newRV_noinc((SV *)pagi));
-    add(aTHX_ exchange, PX_SLOT_HEADERS, PX_KEY(cx, HEADERS), newRV_noinc((SV *)px_scope_headers(aTHX_ cx, request, lasting)));
+    px_store(aTHX_ pagi, PAGI_KEY(cx, VERSION), px_copy(aTHX_ PAGI_KEY(cx, PAGI_VERSION)));
+    px_store(aTHX_ pagi, PAGI_KEY(cx, SPEC_VERSION), px_copy(aTHX_ PAGI_KEY(cx, PAGI_VERSION)));
+    add(aTHX_ exchange, PAGI_SLOT_PAGI, PAGI_KEY(cx, PAGI), newRV_noinc((SV *)pagi));
+    add(aTHX_ exchange, PAGI_SLOT_HEADERS, PAGI_KEY(cx, HEADERS), newRV_noinc((SV *)pagi_scope_headers(aTHX_ cx, request, lasting)));
     if (request->peer[0])
-        add(aTHX_ exchange, PX_SLOT_CLIENT, PX_KEY(cx, CLIENT), address(aTHX_ request->peer, newSViv(request->peer_port), lasting));
+        add(aTHX_ exchange, PAGI_SLOT_CLIENT, PAGI_KEY(cx, CLIENT), address(aTHX_ request->peer, newSViv(request->peer_port), lasting));
     SV *port = request->local_port ? newSViv(request->local_port) : newSV(0); /* a Unix socket has none */
-    add(aTHX_ exchange, PX_SLOT_SERVER, PX_KEY(cx, SERVER), address(aTHX_ request->local, port, lasting));
-    if (worker->state) add(aTHX_ exchange, PX_SLOT_STATE, PX_KEY(cx, STATE), newRV_noinc((SV *)newHV()));
-    add(aTHX_ exchange, PX_SLOT_EXTENSIONS, PX_KEY(cx, EXTENSIONS), newRV_noinc((SV *)px_scope_extensions(aTHX_ exchange, request)));
+    add(aTHX_ exchange, PAGI_SLOT_SERVER, PAGI_KEY(cx, SERVER), address(aTHX_ request->local, port, lasting));
+    if (app->state) add(aTHX_ exchange, PAGI_SLOT_STATE, PAGI_KEY(cx, STATE), newRV_noinc((SV *)newHV()));
+    add(aTHX_ exchange, PAGI_SLOT_EXTENSIONS, PAGI_KEY(cx, EXTENSIONS), newRV_noinc((SV *)pagi_scope_extensions(aTHX_ exchange, request)));
     if (exchange->kind->has_connection)
-        add(aTHX_ exchange, PX_SLOT_CONNECTION, PX_KEY(cx, CONNECTION), newRV_inc(px_exchange_connection(aTHX_ exchange)));
-    add(aTHX_ exchange, PX_SLOT_TRANSPORT, PX_KEY(cx, TRANSPORT), newRV_inc(exchange->transport));
+        add(aTHX_ exchange, PAGI_SLOT_CONNECTION, PAGI_KEY(cx, CONNECTION), newRV_inc(pagi_exchange_connection(aTHX_ exchange)));
+    add(aTHX_ exchange, PAGI_SLOT_TRANSPORT, PAGI_KEY(cx, TRANSPORT), newRV_inc(exchange->transport));
 }
 
 static bool plain_state(HV *state) {
@@ -210,13 +198,13 @@ static bool plain_state(HV *state) {
 }
 
 /* A copy of the state in which no magic is left. */
-static HV *copy_of_state(pTHX_ px_worker *worker) {
-    if (plain_state(worker->state)) return newHVhv(worker->state);
+static HV *copy_of_state(pTHX_ const pagi_app *app) {
+    if (plain_state(app->state)) return newHVhv(app->state);
     SV *function = sv_2mortal(newRV_inc((SV *)get_cv("Peregrine::_copy_hash", 0)));
     SV *error = NULL;
-    SV *copy = px_call(aTHX_ function, NULL, sv_2mortal(newRV_inc((SV *)worker->state)), NULL, &error);
+    SV *copy = px_call(aTHX_ function, NULL, sv_2mortal(newRV_inc((SV *)app->state)), NULL, &error);
     if (!copy) {
-        px_worker_tell(aTHX_ worker, "_state_lost", error, NULL);
+        px_worker_tell(aTHX_ app->worker, "_state_lost", error, NULL);
         return newHV();
     }
     SvREFCNT_inc_simple_void_NN(SvRV(copy));
@@ -227,39 +215,40 @@ static HV *copy_of_state(pTHX_ px_worker *worker) {
 
 /* Gives a scope its copy of the lifespan state. The last thing to do for it: a tied state runs Perl code, after which the request is not to
  * be looked at any more. */
-static void give_state(pTHX_ px_exchange *exchange) {
-    if (exchange->worker->state) px_scope_refer_to(aTHX_ exchange->scope.slots[PX_SLOT_STATE], (SV *)copy_of_state(aTHX_ exchange->worker));
+static void give_state(pTHX_ pagi_exchange *exchange) {
+    const pagi_app *app = exchange->app;
+    if (app->state) pagi_scope_refer_to(aTHX_ exchange->scope.slots[PAGI_SLOT_STATE], (SV *)copy_of_state(aTHX_ app));
 }
 
 /* The extensions that the server advertises: a hash of its own for each request, the data of each extension shared; over TLS one more. */
-HV *px_scope_extensions(pTHX_ px_exchange *exchange, const peregrine_request *request) {
-    const px_worker *worker = exchange->worker;
-    HV *extensions = worker->extensions ? newHVhv(worker->extensions) : newHV();
+HV *pagi_scope_extensions(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
+    const pagi_app *app = exchange->app;
+    HV *extensions = app->extensions ? newHVhv(app->extensions) : newHV();
     exchange->scope.secure = request->tls;
-    if (request->tls) px_tls_extend(aTHX_ exchange, extensions);
+    if (request->tls) pagi_tls_extend(aTHX_ exchange, extensions);
     return extensions;
 }
 
 /* The scope of a request: the one of the exchange's last request if that can be used again, or a new one. */
-HV *px_scope_build(pTHX_ px_exchange *exchange, const peregrine_request *request) {
-    px_scope *scope = &exchange->scope;
-    const px_kind *kind = exchange->kind;
-    px_context *cx = exchange->worker->cx;
-    if (scope->hash && kind->keeps_scope && px_scope_refresh(aTHX_ exchange, request)) {
+HV *pagi_scope_build(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
+    pagi_scope *scope = &exchange->scope;
+    const pagi_kind *kind = exchange->kind;
+    pagi_context *cx = exchange->app->cx;
+    if (scope->hash && kind->keeps_scope && pagi_scope_refresh(aTHX_ exchange, request)) {
         give_state(aTHX_ exchange);
         return scope->hash;
     }
-    px_scope_drop(aTHX_ scope);
+    pagi_scope_drop(aTHX_ scope);
     scope->hash = newHV();
     hv_ksplit(scope->hash, 32);
-    SV *const keys[] = {PX_KEY(cx, TYPE),     PX_KEY(cx, HTTP_VERSION), PX_KEY(cx, METHOD),       PX_KEY(cx, SCHEME),
-                        PX_KEY(cx, PATH),     PX_KEY(cx, RAW_PATH),     PX_KEY(cx, QUERY_STRING), PX_KEY(cx, ROOT_PATH)};
+    SV *const keys[] = {PAGI_KEY(cx, TYPE),     PAGI_KEY(cx, HTTP_VERSION), PAGI_KEY(cx, METHOD),       PAGI_KEY(cx, SCHEME),
+                        PAGI_KEY(cx, PATH),     PAGI_KEY(cx, RAW_PATH),     PAGI_KEY(cx, QUERY_STRING), PAGI_KEY(cx, ROOT_PATH)};
     for (size_t i = 0; i < C_ARRAY_LENGTH(keys); i++)
-        if (i != PX_SLOT_METHOD || kind->has_method) add(aTHX_ exchange, (enum px_slot)i, keys[i], newSV_type(SVt_PV));
+        if (i != PAGI_SLOT_METHOD || kind->has_method) add(aTHX_ exchange, (enum pagi_slot)i, keys[i], newSV_type(SVt_PV));
     add_containers(aTHX_ exchange, request);
-    px_scope_fill(aTHX_ exchange, request);
-    if (kind->keeps_scope) px_scope_seal(scope);
-    else for (int i = PX_SLOT_PATH; i <= PX_SLOT_QUERY_STRING; i++) share(aTHX_ scope->slots[i]);
+    pagi_scope_fill(aTHX_ exchange, request);
+    if (kind->keeps_scope) pagi_scope_seal(scope);
+    else for (int i = PAGI_SLOT_PATH; i <= PAGI_SLOT_QUERY_STRING; i++) share(aTHX_ scope->slots[i]);
     if (kind->extend) kind->extend(aTHX_ exchange, request);
     give_state(aTHX_ exchange);
     return scope->hash;

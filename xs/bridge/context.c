@@ -1,7 +1,7 @@
-/* context.c - what one interpreter needs: shared key scalars, stashes and learned names.
+/* context.c - what one interpreter needs: shared key scalars and stashes.
  *
  * my_cxt_index is the only variable outside of an interpreter; perl itself wants it so. */
-#include "peregrine_xs.h"
+#include "bridge/bridge.h"
 
 #define MY_CXT_KEY "Peregrine::_guts" XS_VERSION
 typedef struct {
@@ -20,10 +20,7 @@ static const struct {
 
 static void fill(pTHX_ px_context *cx) {
     Zero(cx, 1, px_context);
-    for (int i = 0; i < PX_KEY_COUNT; i++) cx->keys[i] = newSVpvn_share(key_texts[i].text, key_texts[i].len, 0);
-    cx->no_data = newHV();
-    cx->connection_stash = gv_stashpvs("PAGI::Server::Connection", GV_ADD);
-    cx->transport_stash = gv_stashpvs("PAGI::Server::Transport", GV_ADD);
+    for (int i = 0; i < PX_KEY_COUNT; i++) cx->own_keys[i] = newSVpvn_share(key_texts[i].text, key_texts[i].len, 0);
     cx->future_stash = gv_stashpvs("Future", GV_ADD);
     cx->loop_future_stash = gv_stashpvs("IO::Async::Future", GV_ADD);
     cx->own_future_stash = gv_stashpvs("PAGI::Server::Future", GV_ADD);

@@ -2,41 +2,41 @@
  * a plain response instead of what their scope is for.
  *
  * Which framing an answer gets, which fields the server adds and what a legal field is, the engine knows. */
-#include "peregrine_xs.h"
+#include "pagi/pagi.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* The Future of an event that comes when the response is complete: such an event does nothing. The log of level debug says so, once a request. */
-static SV *too_late(pTHX_ px_exchange *exchange, const char *type) {
+static SV *too_late(pTHX_ pagi_exchange *exchange, const char *type) {
     if (!exchange->late_told) {
         exchange->late_told = true;
-        px_exchange_tell(aTHX_ exchange, "_sent_late", sv_2mortal(newSVpv(type, 0)), "");
+        px_exchange_tell(aTHX_ &exchange->base, "_sent_late", sv_2mortal(newSVpv(type, 0)), "");
     }
-    return px_future_done(aTHX_ exchange->worker, NULL);
+    return px_future_done(aTHX_ exchange->base.worker, NULL);
 }
 
 /* Starts the response. `instead`: it takes the place of what the scope is for, so that the connection closes after it. */
-SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, bool instead) {
-    px_worker *worker = exchange->worker;
-    px_context *cx = worker->cx;
-    if (exchange->response == PX_RESPONSE_COMPLETE) return too_late(aTHX_ exchange, type);
-    if (exchange->response != PX_RESPONSE_NONE) return px_future_invalid(aTHX_ worker, "%s: the response has already started", type);
+SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool instead) {
+    px_worker *worker = exchange->base.worker;
+    pagi_context *cx = exchange->app->cx;
+    if (exchange->response == PAGI_RESPONSE_COMPLETE) return too_late(aTHX_ exchange, type);
+    if (exchange->response != PAGI_RESPONSE_NONE) return px_future_invalid(aTHX_ worker, "%s: the response has already started", type);
 
     IV status;
     bool found;
-    SV *failed = px_event_status(aTHX_ worker, type, event, &status, &found);
+    SV *failed = pagi_event_status(aTHX_ exchange->app, type, event, &status, &found);
     if (failed) return failed;
     if (!found) return px_future_invalid(aTHX_ worker, "%s: status is missing", type);
-    SV *headers = px_fetch(aTHX_ event, PX_KEY(cx, HEADERS));
+    SV *headers = px_fetch(aTHX_ event, PAGI_KEY(cx, HEADERS));
     const size_t looked_at = 2 + (headers != NULL);
-    SV *trailers = !instead && HvTOTALKEYS(event) > looked_at ? px_fetch(aTHX_ event, PX_KEY(cx, TRAILERS)) : NULL;
+    SV *trailers = !instead && HvTOTALKEYS(event) > looked_at ? px_fetch(aTHX_ event, PAGI_KEY(cx, TRAILERS)) : NULL;
     bool promised;
-    failed = px_event_flag(aTHX_ worker, type, PX_KEY(cx, TRAILERS), trailers, &promised);
+    failed = pagi_event_flag(aTHX_ worker, type, PAGI_KEY(cx, TRAILERS), trailers, &promised);
     if (failed) return failed;
-    px_fields fields;
-    failed = px_event_fields(aTHX_ worker, type, headers, &fields);
+    pagi_fields fields;
+    failed = pagi_event_fields(aTHX_ worker, type, headers, &fields);
     if (failed) return failed;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
 
@@ -47,58 +47,59 @@ SV *px_response_start(pTHX_ px_exchange *exchange, const char *type, HV *event, 
         .fields = fields.list,
         .field_count = fields.count,
     };
-    const int code = peregrine_respond(worker->engine, exchange->ticket, &response);
+    const int code = peregrine_respond(worker->engine, exchange->base.ticket, &response);
     if (code >= 0) {
-        exchange->response = PX_RESPONSE_STARTED;
+        exchange->response = PAGI_RESPONSE_STARTED;
         exchange->trailers_due = promised;
     }
-    return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
+    return pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
 
 /* Checks that a body event may come now. NULL if so, otherwise the Future to return. */
-static SV *body_out_of_order(pTHX_ px_exchange *exchange, const char *type) {
+static SV *body_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     switch (exchange->response) {
-    case PX_RESPONSE_STARTED: return NULL;
-    case PX_RESPONSE_NONE:
-        return px_future_invalid(aTHX_ exchange->worker, "%s: the response has not been started with %.*sstart", type,
+    case PAGI_RESPONSE_STARTED: return NULL;
+    case PAGI_RESPONSE_NONE:
+        return px_future_invalid(aTHX_ exchange->base.worker, "%s: the response has not been started with %.*sstart", type,
                                  (int)(strrchr(type, '.') + 1 - type), type);
-    case PX_RESPONSE_TRAILERS_DUE:
-        return px_future_invalid(aTHX_ exchange->worker, "%s: the body is complete, only http.response.trailers may follow", type);
-    case PX_RESPONSE_COMPLETE: break;
+    case PAGI_RESPONSE_TRAILERS_DUE:
+        return px_future_invalid(aTHX_ exchange->base.worker, "%s: the body is complete, only http.response.trailers may follow", type);
+    case PAGI_RESPONSE_COMPLETE: break;
     }
     return too_late(aTHX_ exchange, type);
 }
 
-static SV *send_bytes(pTHX_ px_exchange *exchange, const char *type, SV *body, bool more) {
-    px_worker *worker = exchange->worker;
+static SV *send_bytes(pTHX_ pagi_exchange *exchange, const char *type, SV *body, bool more) {
+    px_worker *worker = exchange->base.worker;
     const char *bytes = "";
     size_t len = 0;
     if (body) {
-        const char *wrong = px_event_bytes(aTHX_ body, &bytes, &len);
+        const char *wrong = pagi_event_bytes(aTHX_ body, &bytes, &len);
         if (wrong) return px_future_invalid(aTHX_ worker, "%s: body %s", type, wrong);
     }
     const bool last = !more && !exchange->trailers_due;
     if (!worker->engine || (len == 0 && !last)) {
-        if (!more) exchange->response = PX_RESPONSE_TRAILERS_DUE;
+        if (!more) exchange->response = PAGI_RESPONSE_TRAILERS_DUE;
         return px_future_done(aTHX_ worker, NULL);
     }
-    const int code = peregrine_write(worker->engine, exchange->ticket, bytes, len, last ? PEREGRINE_END : 0);
-    if (code >= 0 && !more) exchange->response = last ? PX_RESPONSE_COMPLETE : PX_RESPONSE_TRAILERS_DUE;
-    return px_event_outcome(aTHX_ exchange, type, code);
+    const int code = peregrine_write(worker->engine, exchange->base.ticket, bytes, len, last ? PEREGRINE_END : 0);
+    if (code >= 0 && !more) exchange->response = last ? PAGI_RESPONSE_COMPLETE : PAGI_RESPONSE_TRAILERS_DUE;
+    return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
 /* A part of a file; length < 0: to its end. */
-typedef struct px_range {
+typedef struct pagi_range {
     IV offset, length;
     bool from_offset; /* or else from where a handle stands */
-} px_range;
+} pagi_range;
 
-static SV *read_range(pTHX_ px_worker *worker, const char *type, HV *event, px_range *range) {
-    px_context *cx = worker->cx;
+static SV *read_range(pTHX_ const pagi_app *app, const char *type, HV *event, pagi_range *range) {
+    px_worker *worker = app->worker;
+    pagi_context *cx = app->cx;
     bool bounded;
-    SV *failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, OFFSET), IV_MAX, &range->offset, &range->from_offset);
+    SV *failed = pagi_event_integer(aTHX_ worker, type, event, PAGI_KEY(cx, OFFSET), IV_MAX, &range->offset, &range->from_offset);
     if (failed) return failed;
-    failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, LENGTH), IV_MAX, &range->length, &bounded);
+    failed = pagi_event_integer(aTHX_ worker, type, event, PAGI_KEY(cx, LENGTH), IV_MAX, &range->length, &bounded);
     if (failed) return failed;
     if (!range->from_offset) range->offset = 0;
     if (!bounded) range->length = -1;
@@ -106,46 +107,46 @@ static SV *read_range(pTHX_ px_worker *worker, const char *type, HV *event, px_r
 }
 
 /* Whether the kernel is to send from there: a file of which it says the right size. Those of /proc have none. */
-static bool kernel_sends(const px_worker *worker, int fd) {
+static bool kernel_sends(const pagi_app *app, int fd) {
     struct stat about;
     char probe;
-    if (worker->reads_files) return false;
+    if (app->reads_files) return false;
     if (fstat(fd, &about) < 0 || !S_ISREG(about.st_mode)) return false;
     return about.st_size > 0 || pread(fd, &probe, 1, 0) <= 0;
 }
 
 /* Hands a range of an open file to the engine, which has its own descriptor from then on. */
-static SV *send_range(pTHX_ px_exchange *exchange, const char *type, int fd, const px_range *range) {
-    px_worker *worker = exchange->worker;
+static SV *send_range(pTHX_ pagi_exchange *exchange, const char *type, int fd, const pagi_range *range) {
+    px_worker *worker = exchange->base.worker;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    const int code = peregrine_write_file(worker->engine, exchange->ticket, fd, (uint64_t)range->offset, (int64_t)range->length);
+    const int code = peregrine_write_file(worker->engine, exchange->base.ticket, fd, (uint64_t)range->offset, (int64_t)range->length);
     if (code == PEREGRINE_E_SYSTEM) return px_future_invalid(aTHX_ worker, "%s: the file cannot be sent: %s", type, Strerror(errno));
-    if (code >= 0) exchange->response = exchange->trailers_due ? PX_RESPONSE_TRAILERS_DUE : PX_RESPONSE_COMPLETE;
-    return px_event_outcome(aTHX_ exchange, type, code);
+    if (code >= 0) exchange->response = exchange->trailers_due ? PAGI_RESPONSE_TRAILERS_DUE : PAGI_RESPONSE_COMPLETE;
+    return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
 /* Has the server read what the kernel cannot send (PAGI::Server::HandleBody), and send it with $send while that goes out. */
-static SV *send_by_reading(pTHX_ px_exchange *exchange, HV *event) {
-    px_worker *worker = exchange->worker;
+static SV *send_by_reading(pTHX_ pagi_exchange *exchange, HV *event) {
+    px_worker *worker = exchange->base.worker;
     if (!worker->engine || !worker->server || !exchange->send) return px_future_done(aTHX_ worker, NULL);
     AV *means = newAV();
     SV *error = NULL;
     av_push(means, newRV_inc((SV *)exchange->send));
-    av_push(means, px_connection_gone_future(aTHX_ exchange));
-    av_push(means, newRV_inc(px_exchange_connection(aTHX_ exchange)));
+    av_push(means, pagi_connection_gone_future(aTHX_ exchange));
+    av_push(means, newRV_inc(pagi_exchange_connection(aTHX_ exchange)));
     SV *server = sv_2mortal(newRV_inc(worker->server));
     SV *future = px_call(aTHX_ server, "_send_by_reading", sv_2mortal(newRV_inc((SV *)event)), sv_2mortal(newRV_noinc((SV *)means)), &error);
     return future ? future : px_future_failed(aTHX_ worker, newSVsv(error));
 }
 
-static SV *send_file(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *file, const px_range *range) {
-    px_worker *worker = exchange->worker;
+static SV *send_file(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *file, const pagi_range *range) {
+    px_worker *worker = exchange->base.worker;
     if (SvROK(file)) return px_future_invalid(aTHX_ worker, "%s: file must be a path", type);
     STRLEN len;
     const char *path = SvPV_nomg_const(file, len);
     const int fd = memchr(path, 0, len) ? (errno = ENOENT, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return px_future_invalid(aTHX_ worker, "%s: file '%" SVf "' cannot be opened: %s", type, SVfARG(file), Strerror(errno));
-    SV *future = kernel_sends(worker, fd) ? send_range(aTHX_ exchange, type, fd, range) : send_by_reading(aTHX_ exchange, event);
+    SV *future = kernel_sends(exchange->app, fd) ? send_range(aTHX_ exchange, type, fd, range) : send_by_reading(aTHX_ exchange, event);
     close(fd);
     return future;
 }
@@ -158,8 +159,8 @@ static IO *io_of(pTHX_ SV *fh) {
 }
 
 /* A handle is read from where it stands unless `offset` says otherwise. */
-static SV *send_handle(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *fh, px_range *range) {
-    px_worker *worker = exchange->worker;
+static SV *send_handle(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *fh, pagi_range *range) {
+    px_worker *worker = exchange->base.worker;
     IO *io = io_of(aTHX_ fh);
     const bool tied = io && SvRMAGICAL((SV *)io) && mg_find((SV *)io, PERL_MAGIC_tiedscalar);
     PerlIO *handle = io ? IoIFP(io) : NULL;
@@ -167,36 +168,36 @@ static SV *send_handle(pTHX_ px_exchange *exchange, const char *type, HV *event,
     const int fd = tied ? -1 : PerlIO_fileno(handle);
     if (fd >= 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY)
         return px_future_invalid(aTHX_ worker, "%s: fh must be open for reading, not for writing only", type);
-    if (fd < 0 || !kernel_sends(worker, fd)) return send_by_reading(aTHX_ exchange, event);
+    if (fd < 0 || !kernel_sends(exchange->app, fd)) return send_by_reading(aTHX_ exchange, event);
     const Off_t position = range->from_offset ? 0 : PerlIO_tell(handle);
     if (position > 0) range->offset = (IV)position;
     return send_range(aTHX_ exchange, type, fd, range);
 }
 
 /* Sends what a file or a handle has as the last piece of the body. */
-static SV *send_content(pTHX_ px_exchange *exchange, const char *type, HV *event, SV *file, SV *fh) {
-    px_range range;
-    SV *failed = read_range(aTHX_ exchange->worker, type, event, &range);
+static SV *send_content(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *file, SV *fh) {
+    pagi_range range;
+    SV *failed = read_range(aTHX_ exchange->app, type, event, &range);
     if (failed) return failed;
     if (exchange->head_only) return send_bytes(aTHX_ exchange, type, NULL, false);
     return file ? send_file(aTHX_ exchange, type, event, file, &range) : send_handle(aTHX_ exchange, type, event, fh, &range);
 }
 
 /* Sends the next piece of the body; `files`: which may be a file or a file handle. */
-SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, bool files) {
-    px_worker *worker = exchange->worker;
-    px_context *cx = worker->cx;
+SV *pagi_response_body(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool files) {
+    px_worker *worker = exchange->base.worker;
+    pagi_context *cx = exchange->app->cx;
     SV *failed = body_out_of_order(aTHX_ exchange, type);
     if (failed) return failed;
-    SV *body = px_fetch(aTHX_ event, PX_KEY(cx, BODY));
-    SV *more = px_fetch(aTHX_ event, PX_KEY(cx, MORE));
+    SV *body = px_fetch(aTHX_ event, PAGI_KEY(cx, BODY));
+    SV *more = px_fetch(aTHX_ event, PAGI_KEY(cx, MORE));
     bool goes_on;
-    failed = px_event_flag(aTHX_ worker, type, PX_KEY(cx, MORE), more, &goes_on);
+    failed = pagi_event_flag(aTHX_ worker, type, PAGI_KEY(cx, MORE), more, &goes_on);
     if (failed) return failed;
     const size_t looked_at = 1 + (body != NULL) + (more != NULL);
     if (HvTOTALKEYS(event) > looked_at) {
-        SV *file = px_fetch(aTHX_ event, PX_KEY(cx, FILE));
-        SV *fh = px_fetch(aTHX_ event, PX_KEY(cx, FH));
+        SV *file = px_fetch(aTHX_ event, PAGI_KEY(cx, FILE));
+        SV *fh = px_fetch(aTHX_ event, PAGI_KEY(cx, FH));
         if (!files && (file || fh)) return px_future_invalid(aTHX_ worker, "%s: only body can be sent, not %s", type, file ? "file" : "fh");
         if ((body != NULL) + (file != NULL) + (fh != NULL) > 1)
             return px_future_invalid(aTHX_ worker, "%s: only one of body, file and fh may be given", type);
@@ -205,43 +206,43 @@ SV *px_response_body(pTHX_ px_exchange *exchange, const char *type, HV *event, b
     return send_bytes(aTHX_ exchange, type, body, goes_on);
 }
 
-SV *px_response_trailers(pTHX_ px_exchange *exchange, HV *event) {
+SV *pagi_response_trailers(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "http.response.trailers";
-    px_worker *worker = exchange->worker;
-    if (exchange->response == PX_RESPONSE_NONE || exchange->response == PX_RESPONSE_COMPLETE)
+    px_worker *worker = exchange->base.worker;
+    if (exchange->response == PAGI_RESPONSE_NONE || exchange->response == PAGI_RESPONSE_COMPLETE)
         return body_out_of_order(aTHX_ exchange, type);
     if (!exchange->trailers_due)
         return px_future_invalid(aTHX_ worker, "%s: http.response.start did not promise trailers (trailers => 1)", type);
-    px_fields fields;
-    SV *failed = px_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PX_KEY(worker->cx, HEADERS)), &fields);
+    pagi_fields fields;
+    SV *failed = pagi_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, HEADERS)), &fields);
     if (failed) return failed;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    const int code = peregrine_finish(worker->engine, exchange->ticket, fields.list, fields.count);
-    if (code >= 0) exchange->response = PX_RESPONSE_COMPLETE;
-    return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
+    const int code = peregrine_finish(worker->engine, exchange->base.ticket, fields.list, fields.count);
+    if (code >= 0) exchange->response = PAGI_RESPONSE_COMPLETE;
+    return pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
 
 /* Cuts the connection, so that the peer sees that the response is truncated. */
-void px_response_cut(pTHX_ px_exchange *exchange) {
-    px_worker *worker = exchange->worker;
-    if (worker->engine && exchange->ticket_live) {
-        (void)peregrine_abort(worker->engine, exchange->ticket);
+void pagi_response_cut(pTHX_ pagi_exchange *exchange) {
+    px_worker *worker = exchange->base.worker;
+    if (worker->engine && exchange->base.ticket_live) {
+        (void)peregrine_abort(worker->engine, exchange->base.ticket);
         px_worker_queued(aTHX_ worker);
     }
-    px_exchange_disconnect(aTHX_ exchange, PEREGRINE_SERVER_ERROR);
-    px_exchange_ticket_gone(aTHX_ exchange);
+    pagi_exchange_disconnect(aTHX_ exchange, PEREGRINE_SERVER_ERROR);
+    px_exchange_ticket_gone(aTHX_ &exchange->base);
 }
 
 /* http.fullflush: what is queued goes to the kernel now, or as soon as that has room. */
-SV *px_response_flush(pTHX_ px_exchange *exchange, HV *event) {
+SV *pagi_response_flush(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "http.fullflush";
-    px_worker *worker = exchange->worker;
+    px_worker *worker = exchange->base.worker;
     PERL_UNUSED_ARG(event);
-    if (!worker->extensions || !hv_exists_ent(worker->extensions, PX_KEY(worker->cx, FULLFLUSH), 0))
+    if (!exchange->app->extensions || !hv_exists_ent(exchange->app->extensions, PAGI_KEY(exchange->app->cx, FULLFLUSH), 0))
         return px_future_invalid(aTHX_ worker, "%s: the server does not advertise the extension fullflush", type);
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    const int code = peregrine_flush(worker->engine, exchange->ticket);
-    if (code != PEREGRINE_BLOCKED) return px_event_outcome(aTHX_ exchange, type, code);
+    const int code = peregrine_flush(worker->engine, exchange->base.ticket);
+    if (code != PEREGRINE_BLOCKED) return pagi_event_outcome(aTHX_ exchange, type, code);
     SV *future = px_future_pending(aTHX_ worker);
     if (!exchange->flushers) exchange->flushers = newAV();
     av_push(exchange->flushers, newSVsv(future));
@@ -250,21 +251,21 @@ SV *px_response_flush(pTHX_ px_exchange *exchange, HV *event) {
 }
 
 /* The application is done: a response that it did not start is made for it, one that it did not end is cut. */
-void px_response_returned(pTHX_ px_exchange *exchange, SV *failure) {
-    if (exchange->response == PX_RESPONSE_COMPLETE) {
+void pagi_response_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
+    if (exchange->response == PAGI_RESPONSE_COMPLETE) {
         const bool died = failure && !exchange->let_go;
-        if (died) px_exchange_tell(aTHX_ exchange, "_app_died", failure, "after its response was complete");
+        if (died) px_exchange_tell(aTHX_ &exchange->base, "_app_died", failure, "after its response was complete");
         return;
     }
-    if (exchange->end != PX_END_OPEN || exchange->gone) { /* the client left first: nobody's error */
-        if (failure && !exchange->let_go) px_exchange_tell(aTHX_ exchange, "_app_left", failure, "after its client had gone");
-        if (exchange->end == PX_END_HALF_CLOSED && !exchange->gone) px_response_cut(aTHX_ exchange);
+    if (exchange->end != PAGI_END_OPEN || exchange->base.gone) { /* the client left first: nobody's error */
+        if (failure && !exchange->let_go) px_exchange_tell(aTHX_ &exchange->base, "_app_left", failure, "after its client had gone");
+        if (exchange->end == PAGI_END_HALF_CLOSED && !exchange->base.gone) pagi_response_cut(aTHX_ exchange);
         return;
     }
-    const bool started = exchange->response != PX_RESPONSE_NONE;
+    const bool started = exchange->response != PAGI_RESPONSE_NONE;
     const char *stage = failure ? (started ? "after its response had started" : "before its response had started")
                                 : (started ? "with its response incomplete" : "without a response");
-    px_exchange_tell(aTHX_ exchange, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
-    if (started) px_response_cut(aTHX_ exchange);
-    else px_response_backstop(aTHX_ exchange, failure, stage);
+    px_exchange_tell(aTHX_ &exchange->base, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
+    if (started) pagi_response_cut(aTHX_ exchange);
+    else pagi_response_backstop(aTHX_ exchange, failure, stage);
 }

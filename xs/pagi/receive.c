@@ -1,8 +1,8 @@
 /* receive.c - $receive: who waits for an event, and who gets the next one. The events themselves are the business of a kind of scope. */
-#include "peregrine_xs.h"
+#include "pagi/pagi.h"
 
 /* Takes the oldest one out; the next becomes the oldest. */
-static void forget_first(pTHX_ px_exchange *exchange) {
+static void forget_first(pTHX_ pagi_exchange *exchange) {
     SV *oldest = exchange->receiver;
     AV *others = exchange->receivers;
     exchange->receiver = others ? av_shift(others) : NULL;
@@ -14,17 +14,17 @@ static void forget_first(pTHX_ px_exchange *exchange) {
 }
 
 /* The oldest Future that still waits, as a mortal reference; NULL when nobody does. Those that were cancelled go. */
-static SV *first_waiting(pTHX_ px_exchange *exchange) {
+static SV *first_waiting(pTHX_ pagi_exchange *exchange) {
     while (exchange->receiver) {
         SV *future = sv_2mortal(newRV_inc(exchange->receiver));
         SV *failure = NULL;
-        if (px_future_look(aTHX_ exchange->worker->cx, future, &failure) == PX_FUTURE_PENDING) return future;
+        if (px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) == PX_FUTURE_PENDING) return future;
         forget_first(aTHX_ exchange);
     }
     return NULL;
 }
 
-static void wait_for_event(pTHX_ px_exchange *exchange, SV *future) {
+static void wait_for_event(pTHX_ pagi_exchange *exchange, SV *future) {
     SV *object = SvREFCNT_inc_simple_NN(SvRV(future));
     if (!exchange->receiver) {
         exchange->receiver = object;
@@ -35,34 +35,34 @@ static void wait_for_event(pTHX_ px_exchange *exchange, SV *future) {
 }
 
 /* Whether somebody waits for an event. */
-bool px_receive_waits(pTHX_ px_exchange *exchange) {
+bool pagi_receive_waits(pTHX_ pagi_exchange *exchange) {
     return first_waiting(aTHX_ exchange) != NULL;
 }
 
 /* Gives an event (taken over) to the one who has waited longest; false when nobody waits, and then it stays the caller's. */
-bool px_receive_give(pTHX_ px_exchange *exchange, SV *event) {
+bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event) {
     SV *future = first_waiting(aTHX_ exchange);
     if (!future) return false;
     forget_first(aTHX_ exchange);
-    px_future_resolve(aTHX_ exchange, future, event);
+    px_future_resolve(aTHX_ &exchange->base, future, event);
     return true;
 }
 
 /* Something has changed: serves those who wait, oldest first, with what there is. */
-void px_receive_serve(pTHX_ px_exchange *exchange) {
-    const px_kind *kind = exchange->kind;
+void pagi_receive_serve(pTHX_ pagi_exchange *exchange) {
+    const pagi_kind *kind = exchange->kind;
     while (first_waiting(aTHX_ exchange)) {
         SV *event = kind->next(aTHX_ exchange);
         if (!event) {
             if (kind->want) kind->want(aTHX_ exchange);
             return;
         }
-        px_receive_give(aTHX_ exchange, event);
+        pagi_receive_give(aTHX_ exchange, event);
     }
 }
 
 /* Cancels those who wait for what will never come. */
-void px_receive_cancel(pTHX_ px_exchange *exchange) {
+void pagi_receive_cancel(pTHX_ pagi_exchange *exchange) {
     SV *future;
     exchange->let_go = true;
     while ((future = first_waiting(aTHX_ exchange))) {
@@ -71,13 +71,27 @@ void px_receive_cancel(pTHX_ px_exchange *exchange) {
     }
 }
 
-/* $receive: a new reference to a Future with the next event. */
-SV *px_receive(pTHX_ px_exchange *exchange) {
-    const px_kind *kind = exchange->kind;
+/* A new reference to a Future with the next event. */
+static SV *next_event(pTHX_ pagi_exchange *exchange) {
+    const pagi_kind *kind = exchange->kind;
     SV *event = first_waiting(aTHX_ exchange) ? NULL : kind->next(aTHX_ exchange);
-    if (event) return px_future_done(aTHX_ exchange->worker, event);
-    SV *future = px_future_pending(aTHX_ exchange->worker);
+    if (event) return px_future_done(aTHX_ exchange->base.worker, event);
+    SV *future = px_future_pending(aTHX_ exchange->base.worker);
     wait_for_event(aTHX_ exchange, future);
     if (kind->want) kind->want(aTHX_ exchange);
     return future;
+}
+
+/* $receive */
+XS_EXTERNAL(pagi_xs_receive) {
+    dXSARGS;
+    PERL_UNUSED_VAR(items);
+    pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
+    const bool live = px_exchange_pin(&exchange->base);
+    SV *future = next_event(aTHX_ exchange);
+    px_exchange_unpin(aTHX_ & exchange->base, live);
+    SPAGAIN;
+    EXTEND(SP, 1);
+    ST(0) = sv_2mortal(future);
+    XSRETURN(1);
 }

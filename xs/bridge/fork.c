@@ -3,7 +3,7 @@
  * A child has copies of everything here, and none of it is its own: the engine has closed its descriptors there (peregrine.h), and each call
  * into the engine answers GONE. The child may use Perl as it likes and end. What it calls of ours dies, and when it comes back from Perl
  * code that its parent has called, it dies, too: past that point it would answer its parent's requests. */
-#include "peregrine_xs.h"
+#include "bridge/bridge.h"
 
 /* Whether the worker belongs to a process that this one was forked from. */
 bool px_is_foreign(const px_worker *worker) {

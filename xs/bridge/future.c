@@ -2,7 +2,7 @@
  *
  * Future.pm's pure-Perl objects are hashes; where Perl has checked that they look as we know them (PAGI::Server::Future does, at load
  * time) we build and read them directly. Anything else (Future::XS, PERL_FUTURE_DEBUG, an unknown subclass) goes through methods. */
-#include "peregrine_xs.h"
+#include "bridge/bridge.h"
 
 /* Called once by PAGI::Server::Future when the layout is the known one. */
 void px_future_boot(pTHX_ px_context *cx) {
@@ -199,7 +199,7 @@ void px_future_resolve(pTHX_ px_exchange *exchange, SV *future, SV *value) {
         SvREFCNT_dec(value);
         SvREFCNT_dec(px_call(aTHX_ future, "done", value, NULL, &error));
     }
-    if (error && !px_exchange_fail_stalled(aTHX_ exchange, future, error))
+    if (error && !exchange->worker->face->fail_stalled(aTHX_ exchange, future, error))
         px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
 }
 

@@ -1,6 +1,6 @@
 /* call.c - the one guarded way from C into Perl: no exception comes back through it, and the caller's $@ stays as it was. Nor does a process
  * that was forked meanwhile, see fork.c: there it dies. */
-#include "peregrine_xs.h"
+#include "bridge/bridge.h"
 
 /* Whether there is an exception: an object is one, whatever it says when it is asked whether it is true. */
 bool px_thrown(pTHX_ SV *exception) {

@@ -1,9 +1,9 @@
-/* plain.c - events that run Perl code when they are read: tied hashes and lists, magical scalars, overloaded objects.
+/* plain.c - values that run Perl code when they are read: tied hashes and lists, magical scalars, overloaded objects.
  *
  * Such code may free or change what has been read already, send an event of its own, or die. So an event is looked over before it is read.
  * Most are plain and are read where they are, as no Perl code runs meanwhile: pointers into their values are good until the engine has
  * taken the event. Of any other a plain copy is made, guarded, and that is read in its place. */
-#include "peregrine_xs.h"
+#include "bridge/bridge.h"
 
 /* ---- Is it plain? ----------------------------------------------------------------------------------------------------------------- */
 
@@ -66,7 +66,7 @@ static HV *hash_of(const SV *event) {
 #define PX_OBJECTS_MAX 10
 
 /* A mortal copy of a value that stays what it is; an object that is a string, or can be had as one, becomes that. */
-static SV *copy_of_string(pTHX_ SV *value) {
+SV *px_plain_string(pTHX_ SV *value) {
     SV *copy = sv_2mortal(newSVsv(value));
     for (int i = 0; i < PX_OBJECTS_MAX && SvROK(copy) && SvAMAGIC(copy); i++) {
         SV *string = AMG_CALLunary(copy, string_amg);
@@ -77,7 +77,7 @@ static SV *copy_of_string(pTHX_ SV *value) {
 }
 
 /* Objects are true or false, however they look as a string. */
-static SV *copy_of_flag(pTHX_ SV *value) {
+SV *px_plain_flag(pTHX_ SV *value) {
     SV *copy = sv_2mortal(newSVsv(value));
     return SvROK(copy) && SvAMAGIC(copy) ? sv_2mortal(newSViv(SvTRUE_nomg(copy))) : copy;
 }
@@ -89,8 +89,6 @@ static SV *entry_of(pTHX_ AV *list, SSize_t i) {
     SvREFCNT_inc_simple_void_NN(*slot);
     return sv_2mortal(*slot);
 }
-
-typedef SV *(*px_copy_function)(pTHX_ SV *value);
 
 /* What is no list stays what it is. The length is asked for each time, as it may change. */
 static SV *copy_of_list(pTHX_ SV *value, SSize_t max, px_copy_function copy_of_entry) {
@@ -107,73 +105,44 @@ static SV *copy_of_list(pTHX_ SV *value, SSize_t max, px_copy_function copy_of_e
 }
 
 static SV *copy_of_pair(pTHX_ SV *value) {
-    return copy_of_list(aTHX_ value, PX_PAIR_MAX, copy_of_string);
+    return copy_of_list(aTHX_ value, PX_PAIR_MAX, px_plain_string);
 }
 
-static SV *copy_of_headers(pTHX_ SV *value) {
+SV *px_plain_headers(pTHX_ SV *value) {
     SV *copy = copy_of_list(aTHX_ value, PX_LIST_MAX + 1, copy_of_pair);
     AV *list = list_of(copy);
     if (list && av_count(list) > PX_LIST_MAX) croak("$send: headers is a tied list of more than %d entries", PX_LIST_MAX);
     return copy;
 }
 
-static SV *copy_of_handle(pTHX_ SV *value) {
+SV *px_plain_handle(pTHX_ SV *value) {
     return sv_2mortal(newSVsv(value));
 }
 
-/* The fields that events have. Others are not read, nor copied. */
-static const struct {
-    enum px_key key;
-    px_copy_function copy;
-} event_fields[] = {
-    {PX_KEY_TYPE, copy_of_string},     {PX_KEY_STATUS, copy_of_string},  {PX_KEY_HEADERS, copy_of_headers},
-    {PX_KEY_TRAILERS, copy_of_flag},   {PX_KEY_BODY, copy_of_string},    {PX_KEY_MORE, copy_of_flag},
-    {PX_KEY_FILE, copy_of_string},     {PX_KEY_FH, copy_of_handle},      {PX_KEY_OFFSET, copy_of_string},
-    {PX_KEY_LENGTH, copy_of_string},   {PX_KEY_EVENT, copy_of_string},   {PX_KEY_DATA, copy_of_string},
-    {PX_KEY_ID, copy_of_string},       {PX_KEY_RETRY, copy_of_string},   {PX_KEY_COMMENT, copy_of_string},
-    {PX_KEY_INTERVAL, copy_of_string}, {PX_KEY_REASON, copy_of_string},  {PX_KEY_SUBPROTOCOL, copy_of_string},
-    {PX_KEY_TEXT, copy_of_string},     {PX_KEY_BYTES, copy_of_string},   {PX_KEY_CODE, copy_of_string},
-    {PX_KEY_TIMEOUT, copy_of_string},
-};
-
-/* A new reference to the plain copy of an event, or to whatever else it is. For Peregrine::_plain_event: dies as the application's code does.
+/* A new reference to a copy of a hash that holds what its fields have, or to whatever else the value is. Dies as the code of its values does.
  * What is plain is copied before any of that code runs. */
-SV *px_plain_copy(pTHX_ SV *event) {
-    px_context *cx = px_context_get(aTHX);
-    SV *reference = sv_2mortal(newSVsv(event));
+SV *px_plain_copy(pTHX_ SV *value, const px_plain_field *fields, size_t count) {
+    SV *reference = sv_2mortal(newSVsv(value));
     HV *from = hash_of(reference);
     if (!from) return newSVsv(reference);
     HV *to = newHV();
     SV *result = sv_2mortal(newRV_noinc((SV *)to));
-    SV *values[C_ARRAY_LENGTH(event_fields)], *copies[C_ARRAY_LENGTH(event_fields)];
-    for (size_t i = 0; i < C_ARRAY_LENGTH(event_fields); i++) {
-        SV *key = cx->keys[event_fields[i].key];
-        HE *entry = hv_fetch_ent(from, key, 0, SvSHARED_HASH(key));
+    SV **values = (SV **)(void *)SvPVX(sv_2mortal(newSV(2 * count * sizeof(SV *))));
+    SV **copies = values + count;
+    for (size_t i = 0; i < count; i++) {
+        HE *entry = hv_fetch_ent(from, fields[i].key, 0, SvSHARED_HASH(fields[i].key));
         values[i] = entry ? sv_2mortal(SvREFCNT_inc_simple_NN(HeVAL(entry))) : NULL;
-        copies[i] = entry && plain_field(values[i]) ? event_fields[i].copy(aTHX_ values[i]) : NULL;
+        copies[i] = entry && plain_field(values[i]) ? fields[i].copy(aTHX_ values[i]) : NULL;
     }
-    for (size_t i = 0; i < C_ARRAY_LENGTH(event_fields); i++) {
-        SV *copy = values[i] && !copies[i] ? event_fields[i].copy(aTHX_ values[i]) : copies[i];
-        if (copy && SvOK(copy)) px_store(aTHX_ to, cx->keys[event_fields[i].key], newSVsv(copy));
+    for (size_t i = 0; i < count; i++) {
+        SV *copy = values[i] && !copies[i] ? fields[i].copy(aTHX_ values[i]) : copies[i];
+        if (copy && SvOK(copy)) px_store(aTHX_ to, fields[i].key, newSVsv(copy));
     }
     return SvREFCNT_inc_simple_NN(result);
 }
 
-/* The hash to read an event from: plain, and good until the caller's FREETMPS. NULL if it cannot be read; *failed is a Future that says why. */
-HV *px_plain_event(pTHX_ px_worker *worker, SV *event, SV **failed) {
-    HV *hash = SvGMAGICAL(event) ? NULL : hash_of(event);
-    if (hash && plain_hash(hash)) return hash;
-    if (hash || SvGMAGICAL(event)) {
-        SV *function = sv_2mortal(newRV_inc((SV *)get_cv("Peregrine::_plain_event", 0)));
-        SV *error = NULL;
-        SV *copy = px_call(aTHX_ function, NULL, event, NULL, &error);
-        if (!copy) {
-            *failed = px_future_failed(aTHX_ worker, newSVsv(error));
-            return NULL;
-        }
-        hash = hash_of(sv_2mortal(copy));
-        if (hash) return hash;
-    }
-    *failed = px_future_invalid(aTHX_ worker, "$send: an event must be a hash reference");
-    return NULL;
+/* The hash behind a reference if it and its values can be read without running Perl code; NULL if not. */
+HV *px_plain_hash(SV *value) {
+    HV *hash = SvGMAGICAL(value) ? NULL : hash_of(value);
+    return hash && plain_hash(hash) ? hash : NULL;
 }

@@ -1,17 +1,17 @@
 /* connection.c - the state behind pagi.connection and pagi.transport: who wants to hear of the end of a request and of its output queue.
  *
  * Nothing is allocated until somebody registers; most requests never do. */
-#include "peregrine_xs.h"
+#include "pagi/pagi.h"
 
-static void run_callback(pTHX_ px_exchange *exchange, SV *callback, SV *argument) {
+static void run_callback(pTHX_ pagi_exchange *exchange, SV *callback, SV *argument) {
     SV *error = NULL;
     SV *result = px_call(aTHX_ callback, NULL, argument, NULL, &error);
-    if (!result) px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
+    if (!result) px_exchange_tell(aTHX_ &exchange->base, "_callback_died", error, "in a callback");
     SvREFCNT_dec(result);
 }
 
 /* Calls a list of callbacks in the order of registration. What they throw is reported and keeps none of the others from running. */
-static void run_callbacks(pTHX_ px_exchange *exchange, AV *list, SV *argument) {
+static void run_callbacks(pTHX_ pagi_exchange *exchange, AV *list, SV *argument) {
     if (!list) return;
     sv_2mortal(SvREFCNT_inc_simple_NN((SV *)list)); /* a callback may end the exchange and the list with it */
     for (SSize_t i = 0; i <= av_top_index(list); i++) {
@@ -20,7 +20,7 @@ static void run_callbacks(pTHX_ px_exchange *exchange, AV *list, SV *argument) {
     }
 }
 
-static void run_callbacks_once(pTHX_ px_exchange *exchange, AV **slot, SV *argument) {
+static void run_callbacks_once(pTHX_ pagi_exchange *exchange, AV **slot, SV *argument) {
     AV *list = *slot;
     *slot = NULL;
     run_callbacks(aTHX_ exchange, list, argument);
@@ -34,7 +34,7 @@ static void drop(pTHX_ AV **slot) {
 }
 
 /* Remembers a callback, or calls it at once when what it waits for is already so. */
-void px_connection_subscribe(pTHX_ px_exchange *exchange, AV **list, SV *callback, bool now, bool keep, SV *argument) {
+void pagi_connection_subscribe(pTHX_ pagi_exchange *exchange, AV **list, SV *callback, bool now, bool keep, SV *argument) {
     SvGETMAGIC(callback);
     if (!SvROK(callback) || (SvTYPE(SvRV(callback)) != SVt_PVCV && !SvAMAGIC(callback)))
         croak("PAGI: a callback must be a code reference");
@@ -45,32 +45,32 @@ void px_connection_subscribe(pTHX_ px_exchange *exchange, AV **list, SV *callbac
     }
     sv_2mortal(own);
     if (!now) return;
-    const bool live = px_exchange_pin(exchange);
+    const bool live = px_exchange_pin(&exchange->base);
     run_callback(aTHX_ exchange, own, argument);
-    px_exchange_unpin(aTHX_ exchange, live);
+    px_exchange_unpin(aTHX_ &exchange->base, live);
 }
 
-static SV *reason_text(pTHX_ const px_exchange *exchange) {
+static SV *reason_text(pTHX_ const pagi_exchange *exchange) {
     return newSVpv(peregrine_reason_text(exchange->reason), 0);
 }
 
 /* The reason of an abnormal end as a mortal string; undef otherwise. */
-SV *px_connection_reason(pTHX_ const px_exchange *exchange) {
-    return px_exchange_is_left(exchange) ? sv_2mortal(reason_text(aTHX_ exchange)) : &PL_sv_undef;
+SV *pagi_connection_reason(pTHX_ const pagi_exchange *exchange) {
+    return pagi_exchange_is_left(exchange) ? sv_2mortal(reason_text(aTHX_ exchange)) : &PL_sv_undef;
 }
 
-static bool is_cancelled(pTHX_ px_exchange *exchange, SV *future) {
+static bool is_cancelled(pTHX_ pagi_exchange *exchange, SV *future) {
     SV *failure = NULL;
-    return px_future_look(aTHX_ exchange->worker->cx, future, &failure) == PX_FUTURE_CANCELLED;
+    return px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) == PX_FUTURE_CANCELLED;
 }
 
 /* A new reference to the Future that resolves with the reason of an abnormal end: the same one each time, until somebody cancels it, as
  * Future->wait_any does with the losers of a race. Then the next caller gets another one. */
-SV *px_connection_disconnect_future(pTHX_ px_exchange *exchange) {
+SV *pagi_connection_disconnect_future(pTHX_ pagi_exchange *exchange) {
     SV *kept = exchange->disconnect_future;
     if (kept && !is_cancelled(aTHX_ exchange, kept)) return newSVsv(kept);
-    if (px_exchange_is_left(exchange)) return px_future_done(aTHX_ exchange->worker, reason_text(aTHX_ exchange));
-    SV *future = px_future_pending(aTHX_ exchange->worker);
+    if (pagi_exchange_is_left(exchange)) return px_future_done(aTHX_ exchange->base.worker, reason_text(aTHX_ exchange));
+    SV *future = px_future_pending(aTHX_ exchange->base.worker);
     exchange->disconnect_future = newSVsv(future);
     SvREFCNT_dec(kept);
     return future;
@@ -78,38 +78,38 @@ SV *px_connection_disconnect_future(pTHX_ px_exchange *exchange) {
 
 /* A new reference to a Future that resolves when nothing goes out any more that is sent: the response is complete, or the peer gone and
  * not only for the application. */
-SV *px_connection_gone_future(pTHX_ px_exchange *exchange) {
-    if (!px_exchange_delivers(exchange)) return px_future_done(aTHX_ exchange->worker, NULL);
-    SV *future = px_future_pending(aTHX_ exchange->worker);
+SV *pagi_connection_gone_future(pTHX_ pagi_exchange *exchange) {
+    if (!pagi_exchange_delivers(exchange)) return px_future_done(aTHX_ exchange->base.worker, NULL);
+    SV *future = px_future_pending(aTHX_ exchange->base.worker);
     if (!exchange->feeders) exchange->feeders = newAV();
     av_push(exchange->feeders, newSVsv(future));
     return future;
 }
 
 /* The state says so already: tell the Future, then the callbacks. */
-void px_connection_disconnected(pTHX_ px_exchange *exchange) {
+void pagi_connection_disconnected(pTHX_ pagi_exchange *exchange) {
     drop(aTHX_ & exchange->on_complete);
     if (exchange->disconnect_future) {
         SV *future = sv_mortalcopy(exchange->disconnect_future);
-        px_future_resolve(aTHX_ exchange, future, reason_text(aTHX_ exchange));
+        px_future_resolve(aTHX_ &exchange->base, future, reason_text(aTHX_ exchange));
     }
-    if (exchange->on_disconnect) run_callbacks_once(aTHX_ exchange, &exchange->on_disconnect, px_connection_reason(aTHX_ exchange));
+    if (exchange->on_disconnect) run_callbacks_once(aTHX_ exchange, &exchange->on_disconnect, pagi_connection_reason(aTHX_ exchange));
 }
 
-void px_connection_completed(pTHX_ px_exchange *exchange) {
+void pagi_connection_completed(pTHX_ pagi_exchange *exchange) {
     drop(aTHX_ & exchange->on_disconnect);
     if (exchange->on_complete) run_callbacks_once(aTHX_ exchange, &exchange->on_complete, NULL);
 }
 
 /* Queued output reached the high-water mark: edge-triggered. */
-void px_transport_high(pTHX_ px_exchange *exchange) {
+void pagi_transport_high(pTHX_ pagi_exchange *exchange) {
     if (exchange->above) return;
     exchange->above = true;
     run_callbacks(aTHX_ exchange, exchange->on_high_water, NULL);
 }
 
 /* Queued output fell below the low-water mark after having been high. */
-void px_transport_drained(pTHX_ px_exchange *exchange) {
+void pagi_transport_drained(pTHX_ pagi_exchange *exchange) {
     if (!exchange->above) return;
     exchange->above = false;
     run_callbacks(aTHX_ exchange, exchange->on_drain, NULL);

@@ -2,7 +2,7 @@
  *
  * The events are plain (plain.c): no Perl code runs while one is read, so that pointers into its values stay good.
  * A malformed event fails its own $send with a text that names the event, the field and what is allowed; nothing else changes. */
-#include "peregrine_xs.h"
+#include "pagi/pagi.h"
 
 /* Bytes of a scalar; NULL when it holds a wide character. The application's scalar is left as it is. */
 static const char *bytes_of(pTHX_ SV *value, STRLEN *len) {
@@ -21,7 +21,7 @@ static const char *no_string(const SV *value) {
 }
 
 /* What is wrong with a value that should be a byte string, as a phrase; NULL if nothing is. */
-const char *px_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len) {
+const char *pagi_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len) {
     if (value && SvPOK(value) && !SvUTF8(value)) {
         *bytes = SvPVX_const(value);
         *len = SvCUR(value);
@@ -36,7 +36,7 @@ const char *px_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len) {
 }
 
 /* The same for a character string, of which UTF-8 goes out. */
-const char *px_event_text(pTHX_ SV *value, const char **bytes, size_t *len) {
+const char *pagi_event_text(pTHX_ SV *value, const char **bytes, size_t *len) {
     const char *wrong = no_string(value);
     if (wrong) return wrong;
     STRLEN got;
@@ -80,7 +80,7 @@ static SV **pair_of(const SV *entry) {
 }
 
 /* Reads a list of [name, value] pairs. Returns NULL, or a failed Future that says which pair is wrong. */
-SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_fields *fields) {
+SV *pagi_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, pagi_fields *fields) {
     fields->list = fields->local;
     fields->count = 0;
     fields->given = NULL;
@@ -90,18 +90,18 @@ SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_f
     AV *list = (AV *)SvRV(headers);
     SV **entries = AvARRAY(list);
     const size_t count = (size_t)(AvFILLp(list) + 1);
-    if (count + PX_FIELDS_SPARE > PX_FIELDS_ON_STACK) {
-        SV *space = newSV((count + PX_FIELDS_SPARE) * sizeof(peregrine_field));
+    if (count + PAGI_FIELDS_SPARE > PAGI_FIELDS_ON_STACK) {
+        SV *space = newSV((count + PAGI_FIELDS_SPARE) * sizeof(peregrine_field));
         fields->list = (peregrine_field *)SvPVX(sv_2mortal(space));
     }
     for (size_t i = 0; i < count; i++) {
         SV **pair = pair_of(entries[i]);
         if (!pair) return px_future_invalid(aTHX_ worker, "%s: headers[%lu] must be a [name, value] pair", type, (unsigned long)i);
         peregrine_field *out = &fields->list[i];
-        const char *wrong = px_event_bytes(aTHX_ pair[0], &out->name, &out->name_len);
+        const char *wrong = pagi_event_bytes(aTHX_ pair[0], &out->name, &out->name_len);
         if (wrong) return px_future_invalid(aTHX_ worker, "%s: the name of headers[%lu] %s", type, (unsigned long)i, wrong);
         lower_name(aTHX_ out);
-        wrong = px_event_bytes(aTHX_ pair[1], &out->value, &out->value_len);
+        wrong = pagi_event_bytes(aTHX_ pair[1], &out->value, &out->value_len);
         if (wrong)
             return px_future_invalid(aTHX_ worker, "%s: the value of headers[%lu] (%.*s) %s", type, (unsigned long)i,
                                      (int)(out->name_len > 64 ? 64 : out->name_len), out->name, wrong);
@@ -112,24 +112,24 @@ SV *px_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, px_f
 }
 
 /* The name of a field as the application spelled it, if it is the application's, for a message. */
-static SV *shown_name(pTHX_ const px_fields *fields, size_t i) {
+static SV *shown_name(pTHX_ const pagi_fields *fields, size_t i) {
     SV *shown = newSVpvs_flags("", SVs_TEMP);
     if (i >= fields->count) return shown;
     peregrine_field field = fields->list[i];
     if (fields->given && (SSize_t)i <= AvFILLp(fields->given))
-        (void)px_event_bytes(aTHX_ pair_of(AvARRAY(fields->given)[i])[0], &field.name, &field.name_len);
+        (void)pagi_event_bytes(aTHX_ pair_of(AvARRAY(fields->given)[i])[0], &field.name, &field.name_len);
     pv_pretty(shown, field.name, field.name_len, 64, NULL, NULL, PERL_PV_PRETTY_DUMP);
     return shown;
 }
 
 /* The Future of an event that the engine took, or refused with a negative code. */
-SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code) {
-    px_worker *worker = exchange->worker;
+SV *pagi_event_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code) {
+    px_worker *worker = exchange->base.worker;
     switch (code) {
     case PEREGRINE_OK: px_worker_queued(aTHX_ worker); return px_future_done(aTHX_ worker, NULL);
     case PEREGRINE_DONE:
-        px_exchange_complete(aTHX_ exchange);
-        px_exchange_ticket_gone(aTHX_ exchange);
+        pagi_exchange_complete(aTHX_ exchange);
+        px_exchange_ticket_gone(aTHX_ &exchange->base);
         return px_future_done(aTHX_ worker, NULL);
     case PEREGRINE_BLOCKED: {
         SV *future = px_future_pending(aTHX_ worker);
@@ -137,43 +137,43 @@ SV *px_event_outcome(pTHX_ px_exchange *exchange, const char *type, int code) {
         av_push(exchange->senders, newSVsv(future));
         if (!worker->engine) return future;
         /* What waits may be a file, which is no memory of ours. */
-        if (peregrine_buffered(worker->engine, exchange->ticket) >= worker->high_water) px_transport_high(aTHX_ exchange);
-        if (worker->engine) (void)peregrine_flush(worker->engine, exchange->ticket);
+        if (peregrine_buffered(worker->engine, exchange->base.ticket) >= exchange->app->high_water) pagi_transport_high(aTHX_ exchange);
+        if (worker->engine) (void)peregrine_flush(worker->engine, exchange->base.ticket);
         px_worker_wake(worker);
         return future;
     }
-    case PEREGRINE_E_GONE: px_exchange_lost(exchange); return px_future_done(aTHX_ worker, NULL);
+    case PEREGRINE_E_GONE: px_exchange_lost(&exchange->base); return px_future_done(aTHX_ worker, NULL);
     default: return px_future_invalid(aTHX_ worker, "%s: %s", type, peregrine_error_text(code));
     }
 }
 
 /* The same for an event with fields: names the one that is wrong. */
-SV *px_event_field_outcome(pTHX_ px_exchange *exchange, const char *type, int code, const px_fields *fields) {
-    px_worker *worker = exchange->worker;
+SV *pagi_event_field_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code, const pagi_fields *fields) {
+    px_worker *worker = exchange->base.worker;
     if (code != PEREGRINE_E_RESERVED && code != PEREGRINE_E_FIELD_NAME && code != PEREGRINE_E_FIELD_VALUE && code != PEREGRINE_E_CONTENT_LENGTH)
-        return px_event_outcome(aTHX_ exchange, type, code);
+        return pagi_event_outcome(aTHX_ exchange, type, code);
     const size_t i = peregrine_bad_field(worker->engine);
     return px_future_invalid(aTHX_ worker, "%s: headers[%lu] (%" SVf "): %s", type, (unsigned long)i,
                              SVfARG(shown_name(aTHX_ fields, i)), peregrine_error_text(code));
 }
 
-#define PX_SHOWN_MAX 64 /* characters of a value in a message */
+#define PAGI_SHOWN_MAX 64 /* characters of a value in a message */
 
 /* A value as a message shows it: a mortal string, cut if it is long. */
-SV *px_event_shown(pTHX_ SV *value) {
+SV *pagi_event_shown(pTHX_ SV *value) {
     SV *shown = sv_mortalcopy(value);
     STRLEN len;
     const char *text = SvPV_const(shown, len);
     const STRLEN chars = SvUTF8(shown) ? utf8_length((const U8 *)text, (const U8 *)text + len) : len;
-    if (SvROK(shown) || chars <= PX_SHOWN_MAX) return shown;
-    const char *end = SvUTF8(shown) ? (const char *)utf8_hop((const U8 *)text, PX_SHOWN_MAX) : text + PX_SHOWN_MAX;
+    if (SvROK(shown) || chars <= PAGI_SHOWN_MAX) return shown;
+    const char *end = SvUTF8(shown) ? (const char *)utf8_hop((const U8 *)text, PAGI_SHOWN_MAX) : text + PAGI_SHOWN_MAX;
     SV *cut = newSVpvn_flags(text, (STRLEN)(end - text), SVs_TEMP | SvUTF8(shown));
     sv_catpvs(cut, "...");
     return cut;
 }
 
 /* Reads a number field, not an integer necessarily, of a range; *found says whether it is there. Returns NULL or a failed Future. */
-SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found) {
+SV *pagi_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found) {
     SV *value = px_fetch(aTHX_ event, key);
     *found = value != NULL;
     if (!value) return NULL;
@@ -181,12 +181,12 @@ SV *px_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *ke
     *number = is_number ? SvNV_nomg(value) : -1;
     if (!(*number >= 0 && *number <= (NV)max))
         return px_future_invalid(aTHX_ worker, "%s: %s must be a number from 0 to %" IVdf ", not '%" SVf "'", type, SvPVX_const(key), max,
-                                 SVfARG(px_event_shown(aTHX_ value)));
+                                 SVfARG(pagi_event_shown(aTHX_ value)));
     return NULL;
 }
 
 /* Reads the value of a flag, NULL if it is not there. Returns NULL or a failed Future. */
-SV *px_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value, bool *flag) {
+SV *pagi_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value, bool *flag) {
     *flag = value && SvTRUE_nomg(value);
     if (!value || !SvROK(value)) return NULL;
     return px_future_invalid(aTHX_ worker, "%s: %s must be 0 or 1, not a reference", type, SvPVX_const(key));
@@ -204,16 +204,16 @@ static SV *read_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV
     *number = looks ? SvIV_nomg(value) : -1;
     if (!looks || *number < min || *number > max || (NV)*number != SvNV_nomg(value))
         return px_future_invalid(aTHX_ worker, "%s: %s must be an integer from %" IVdf " to %" IVdf ", not '%" SVf "'", type,
-                                 SvPVX_const(key), min, max, SVfARG(px_event_shown(aTHX_ value)));
+                                 SvPVX_const(key), min, max, SVfARG(pagi_event_shown(aTHX_ value)));
     return NULL;
 }
 
 /* Reads an integer field from 0 to `max`; *found says whether it is there. Returns NULL or a failed Future. */
-SV *px_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found) {
+SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found) {
     return read_integer(aTHX_ worker, type, event, key, 0, max, number, found);
 }
 
 /* The same for the status of a final response. */
-SV *px_event_status(pTHX_ px_worker *worker, const char *type, HV *event, IV *status, bool *found) {
-    return read_integer(aTHX_ worker, type, event, PX_KEY(worker->cx, STATUS), 200, 599, status, found);
+SV *pagi_event_status(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found) {
+    return read_integer(aTHX_ app->worker, type, event, PAGI_KEY(app->cx, STATUS), 200, 599, status, found);
 }

@@ -3,7 +3,7 @@
  * Re-entrancy. An application may run a nested event loop, which may dispatch again. The cursor over the batch is in the worker, so that
  * the inner dispatch first finishes the outer one's batch and only then polls; the outer one finds its batch done. No event is looked at
  * after Perl code has run. */
-#include "peregrine_xs.h"
+#include "bridge/bridge.h"
 
 /* Polls per dispatch, so that the host loop's timers and other watchers get their turn under load. */
 #define PX_ROUNDS_MAX 8
@@ -20,61 +20,19 @@ px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
     worker->pid = PerlProc_getpid();
     worker->forks = peregrine_forks();
     worker->refs = 1;
-    px_worker_limits(worker);
     return worker;
 }
 
-static size_t limit(const px_worker *worker, const char *name) {
-    int64_t value = 0;
-    (void)peregrine_worker_get(worker->engine, name, &value);
-    return (size_t)value;
-}
-
-/* Reads the limits that are kept on this side of the door. */
+/* The engine's limits have changed: for those who keep some on this side. */
 void px_worker_limits(px_worker *worker) {
-    worker->queue_messages_max = limit(worker, "queue_messages_max");
-    worker->queue_bytes_max = limit(worker, "queue_bytes_max");
-    worker->high_water = limit(worker, "write_high_bytes");
-    worker->low_water = limit(worker, "write_low_bytes");
-    worker->stream_idle_ms = (uint32_t)limit(worker, "stream_idle_ms");
+    if (worker->face) worker->face->limits(worker);
 }
 
-static SV *setting(pTHX_ HV *settings, const char *name) {
-    SV **value = hv_fetch(settings, name, (I32)strlen(name), 0);
-    return value && SvOK(*value) ? *value : NULL;
-}
-
-static HV *hash_setting(pTHX_ HV *settings, const char *name) {
-    SV *value = setting(aTHX_ settings, name);
-    if (!value) return NULL;
-    if (!SvROK(value) || SvTYPE(SvRV(value)) != SVt_PVHV) croak("Peregrine::Worker: %s must be a hash reference", name);
-    return (HV *)SvREFCNT_inc_NN(SvRV(value));
-}
-
-static void replace(pTHX_ SV **slot, SV *value) {
-    SV *old = *slot;
-    *slot = value;
-    SvREFCNT_dec(old);
-}
-
-/* Settings: app, server, loop, state, extensions, check, error_page, reads_files. */
-void px_worker_attach(pTHX_ px_worker *worker, HV *settings) {
-    SV *app = setting(aTHX_ settings, "app");
-    SV *server = setting(aTHX_ settings, "server");
-    SV *loop = setting(aTHX_ settings, "loop");
-    SV *check = setting(aTHX_ settings, "check");
-    SV *error_page = setting(aTHX_ settings, "error_page");
-    SV *reads_files = setting(aTHX_ settings, "reads_files");
-    if (!app || !SvROK(app) || SvTYPE(SvRV(app)) != SVt_PVCV) croak("Peregrine::Worker: app must be a code reference");
-    if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
-    replace(aTHX_ & worker->app, newSVsv(app));
-    worker->server = SvRV(server);
-    replace(aTHX_ & worker->loop, loop ? newSVsv(loop) : newSV(0));
-    replace(aTHX_ (SV **)&worker->state, (SV *)hash_setting(aTHX_ settings, "state"));
-    replace(aTHX_ (SV **)&worker->extensions, (SV *)hash_setting(aTHX_ settings, "extensions"));
-    replace(aTHX_ & worker->check, check ? newSVsv(check) : NULL);
-    replace(aTHX_ & worker->error_page, error_page ? newSVsv(error_page) : NULL);
-    worker->reads_files = reads_files && SvTRUE(reads_files);
+/* Gives a worker that has none its application, with the face that serves it. Requests may come from now on. */
+void px_worker_attach(px_worker *worker, const px_face *face, void *application) {
+    worker->face = face;
+    worker->application = application;
+    face->limits(worker);
 }
 
 static void trim_pool(pTHX_ px_worker *worker, int keep) {
@@ -113,7 +71,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
         while (exchange && !exchange->ticket_live) exchange = exchange->next;
         if (!exchange) break;
         px_exchange_hold(exchange);
-        px_exchange_disconnect(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
+        worker->face->cut(aTHX_ exchange);
         px_exchange_ticket_gone(aTHX_ exchange);
         px_exchange_unhold(aTHX_ exchange);
     }
@@ -123,17 +81,28 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     px_worker_release(aTHX_ worker);
 }
 
+/* The exchanges that are live now, held each, in memory that is mortal: for who runs Perl code on each, which may change the list. */
+static px_exchange **hold_live(pTHX_ px_worker *worker, size_t *count) {
+    size_t room = 1;
+    for (const px_exchange *exchange = worker->live; exchange; exchange = exchange->next) room++;
+    px_exchange **held = (px_exchange **)(void *)SvPVX(sv_2mortal(newSV(room * sizeof(px_exchange *))));
+    *count = 0;
+    for (px_exchange *exchange = worker->live; exchange; exchange = exchange->next) {
+        px_exchange_hold(exchange);
+        held[(*count)++] = exchange;
+    }
+    return held;
+}
+
 /* Stops accepting and lets exchanges come to their end; those that have none of their own are ended. */
 void px_worker_drain(pTHX_ px_worker *worker) {
-    AV *endless = (AV *)sv_2mortal((SV *)newAV());
     worker->stopping = true;
     peregrine_drain(worker->engine);
-    /* Ending one runs Perl code, which may change the list: first the handles are gathered, which keep their exchanges. */
-    for (px_exchange *exchange = worker->live; exchange; exchange = exchange->next)
-        if (exchange->kind->shut_down && exchange->receive) av_push(endless, SvREFCNT_inc_simple_NN((SV *)exchange->receive));
-    for (SSize_t i = 0; i <= av_top_index(endless); i++) {
-        px_exchange *exchange = px_exchange_of_cv(aTHX_ (CV *)AvARRAY(endless)[i]);
-        if (exchange->ticket_live) exchange->kind->shut_down(aTHX_ exchange);
+    size_t count;
+    px_exchange **held = hold_live(aTHX_ worker, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (held[i]->ticket_live) worker->face->shut_down(aTHX_ held[i]);
+        px_exchange_unhold(aTHX_ held[i]);
     }
     px_worker_wake(worker);
 }
@@ -143,9 +112,9 @@ void px_worker_drain(pTHX_ px_worker *worker) {
 void px_worker_applications(const px_worker *worker, int *busy, int *leaving) {
     *busy = *leaving = 0;
     for (const px_exchange *exchange = worker->live; exchange; exchange = exchange->next) {
-        if (!exchange->app_running) continue;
-        if (exchange->end != PX_END_DISCONNECTED) ++*busy;
-        else if (exchange->reason == PEREGRINE_SERVER_SHUTDOWN) ++*leaving;
+        const px_app_state state = worker->face->app_state(exchange);
+        *busy += state == PX_APP_BUSY;
+        *leaving += state == PX_APP_LEAVING;
     }
 }
 
@@ -157,14 +126,14 @@ void px_worker_app_ended(pTHX_ px_worker *worker) {
 /* Ends the applications that an exception in the event loop has left behind; to be called when none of them is on the stack. Returns how many
  * there were. */
 int px_worker_fail_stalled(pTHX_ px_worker *worker, SV *exception) {
-    AV *running = (AV *)sv_2mortal((SV *)newAV());
-    int count = 0;
-    /* Ending one runs Perl code, which may change the list, as in px_worker_drain. */
-    for (px_exchange *exchange = worker->live; exchange; exchange = exchange->next)
-        if (exchange->app_running && exchange->receive) av_push(running, SvREFCNT_inc_simple_NN((SV *)exchange->receive));
-    for (SSize_t i = 0; i <= av_top_index(running); i++)
-        count += px_exchange_fail_stalled(aTHX_ px_exchange_of_cv(aTHX_ (CV *)AvARRAY(running)[i]), NULL, exception);
-    return count;
+    size_t count;
+    int failed = 0;
+    px_exchange **held = hold_live(aTHX_ worker, &count);
+    for (size_t i = 0; i < count; i++) {
+        failed += worker->face->fail_stalled(aTHX_ held[i], NULL, exception);
+        px_exchange_unhold(aTHX_ held[i]);
+    }
+    return failed;
 }
 
 /* What could still name them is gone. */
@@ -180,9 +149,8 @@ static void free_exchanges(px_worker *worker) {
 void px_worker_release(pTHX_ px_worker *worker) {
     if (--worker->refs > 0) return;
     assert(!worker->engine);
-    SV *owned[] = {worker->app, (SV *)worker->state, (SV *)worker->extensions, worker->check, worker->error_page, worker->loop};
-    for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
-    px_tls_forget(aTHX_ worker);
+    if (worker->application) worker->face->drop_application(aTHX_ worker);
+    SvREFCNT_dec(worker->loop);
     free_exchanges(worker);
     Safefree(worker);
 }
@@ -242,33 +210,8 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     px_exchange *exchange = exchange_of(worker, event);
     /* An exchange that was let go within this batch may still be named by it, and may serve another ticket by now. */
     if (!exchange || !exchange->ticket_live || exchange->ticket != event->ticket) return;
-    const uint32_t code = event->code;
     px_exchange_hold(exchange);
-    switch (event->kind) {
-    case PEREGRINE_BODY:
-    case PEREGRINE_MESSAGE: exchange->kind->body(aTHX_ exchange, event); break;
-    case PEREGRINE_CLOSED: exchange->kind->closed(aTHX_ exchange, event); break;
-    case PEREGRINE_DRAINED:
-        px_transport_drained(aTHX_ exchange);
-        px_future_resolve_all(aTHX_ exchange, &exchange->senders);
-        break;
-    case PEREGRINE_FLUSHED: px_future_resolve_all(aTHX_ exchange, &exchange->flushers); break;
-    case PEREGRINE_FINISHED:
-        px_exchange_complete(aTHX_ exchange);
-        px_exchange_ticket_gone(aTHX_ exchange);
-        break;
-    case PEREGRINE_ABORTED:
-        /* A peer that went is no failure of `$send`; a file that ended early or cannot be read is. */
-        if (code == PEREGRINE_SERVER_ERROR && !px_exchange_is_left(exchange))
-            px_future_fail_all(aTHX_ exchange, &exchange->senders, "the response could not be sent to its end; the server's log says why");
-        px_exchange_disconnect(aTHX_ exchange, code);
-        px_exchange_ticket_gone(aTHX_ exchange);
-        break;
-    case PEREGRINE_HALF_CLOSED:
-        px_exchange_half_closed(aTHX_ exchange);
-        break;
-    default: break;
-    }
+    worker->face->event(aTHX_ exchange, event);
     px_exchange_unhold(aTHX_ exchange);
 }
 
@@ -277,7 +220,7 @@ static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
     SV *text = newSVpvn_flags(event->bytes, event->len, SVs_TEMP);
     SV *level = sv_2mortal(newSVuv(event->code));
     px_exchange *exchange = event->ticket ? live_exchange(worker, event->ticket) : NULL;
-    if (!exchange || !exchange->app_scope) {
+    if (!exchange || !exchange->given) {
         px_worker_tell(aTHX_ worker, "_notice", level, text);
         return;
     }
@@ -286,26 +229,13 @@ static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange_unhold(aTHX_ exchange);
 }
 
-static const px_kind *kind_of(const peregrine_event *event) {
-    if (event->flags & PEREGRINE_HANDSHAKE) return &px_websocket_kind;
-    return event->flags & PEREGRINE_EVENT_STREAM ? &px_sse_kind : &px_http_kind;
-}
-
-static bool is_head(const peregrine_request *request) {
-    return request->method.len == 4 && memcmp(request->text + request->method.at, "HEAD", 4) == 0;
-}
-
-/* Opens an exchange and calls the application. */
+/* Opens an exchange, for which the face calls the application. */
 static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
-    px_exchange *exchange = px_exchange_open(aTHX_ worker, kind_of(event), event->ticket);
+    px_exchange *exchange = px_exchange_open(aTHX_ worker, event->ticket);
     px_exchange_hold(exchange);
-    if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
-    if (event->flags & PEREGRINE_LAST) exchange->request = PX_REQUEST_LAST;
     exchange->connection_number = event->request->connection;
     exchange->request_number = event->request->number;
-    exchange->head_only = is_head(event->request);
-    HV *scope = px_scope_build(aTHX_ exchange, event->request);
-    px_exchange_call_app(aTHX_ exchange, scope);
+    worker->face->request(aTHX_ exchange, event);
     px_exchange_unhold(aTHX_ exchange);
 }
 

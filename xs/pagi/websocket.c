@@ -2,49 +2,49 @@
  * asked for yet, and what the end of its application means.
  *
  * The handshake, frames, pings and the closing handshake are the engine's. An idle WebSocket keeps nothing here beside its exchange. */
-#include "peregrine_xs.h"
+#include "pagi/pagi.h"
 
-#define PX_CLOSE_NORMAL 1000
-#define PX_CLOSE_ABSENT 1005
-#define PX_CLOSE_ABNORMAL 1006
-#define PX_CLOSE_POLICY 1008
-#define PX_CLOSE_INTERNAL 1011
+#define PAGI_CLOSE_NORMAL 1000
+#define PAGI_CLOSE_ABSENT 1005
+#define PAGI_CLOSE_ABNORMAL 1006
+#define PAGI_CLOSE_POLICY 1008
+#define PAGI_CLOSE_INTERNAL 1011
 
 /* ---- What $receive gives --------------------------------------------------------------------------------------------------------- */
 
-static HV *new_event(pTHX_ px_context *cx, SV *type) {
+static HV *new_event(pTHX_ pagi_context *cx, SV *type) {
     HV *event = newHV();
-    px_store(aTHX_ event, PX_KEY(cx, TYPE), px_copy(aTHX_ type));
+    px_store(aTHX_ event, PAGI_KEY(cx, TYPE), px_copy(aTHX_ type));
     return event;
 }
 
-static SV *connect_event(pTHX_ px_exchange *exchange) {
-    px_context *cx = exchange->worker->cx;
+static SV *connect_event(pTHX_ pagi_exchange *exchange) {
+    pagi_context *cx = exchange->app->cx;
     exchange->socket.connect_told = true;
-    return newRV_noinc((SV *)new_event(aTHX_ cx, PX_KEY(cx, WEBSOCKET_CONNECT)));
+    return newRV_noinc((SV *)new_event(aTHX_ cx, PAGI_KEY(cx, WEBSOCKET_CONNECT)));
 }
 
 /* Takes over the message. Text of ASCII only goes without the flag that makes Perl slower with it. */
-static SV *receive_event(pTHX_ px_context *cx, SV *message, bool text) {
-    HV *event = new_event(aTHX_ cx, PX_KEY(cx, WEBSOCKET_RECEIVE));
+static SV *receive_event(pTHX_ pagi_context *cx, SV *message, bool text) {
+    HV *event = new_event(aTHX_ cx, PAGI_KEY(cx, WEBSOCKET_RECEIVE));
     if (text && is_utf8_invariant_string((const U8 *)SvPVX_const(message), SvCUR(message))) SvUTF8_off(message);
-    px_store(aTHX_ event, text ? PX_KEY(cx, TEXT) : PX_KEY(cx, BYTES), message);
+    px_store(aTHX_ event, text ? PAGI_KEY(cx, TEXT) : PAGI_KEY(cx, BYTES), message);
     return newRV_noinc((SV *)event);
 }
 
-static SV *disconnect_event(pTHX_ const px_exchange *exchange) {
-    px_context *cx = exchange->worker->cx;
-    const px_socket *socket = &exchange->socket;
-    HV *event = new_event(aTHX_ cx, PX_KEY(cx, WEBSOCKET_DISCONNECT));
-    px_store(aTHX_ event, PX_KEY(cx, CODE), newSVuv(socket->close_code ? socket->close_code : PX_CLOSE_ABNORMAL));
-    px_store(aTHX_ event, PX_KEY(cx, REASON),
+static SV *disconnect_event(pTHX_ const pagi_exchange *exchange) {
+    pagi_context *cx = exchange->app->cx;
+    const pagi_socket *socket = &exchange->socket;
+    HV *event = new_event(aTHX_ cx, PAGI_KEY(cx, WEBSOCKET_DISCONNECT));
+    px_store(aTHX_ event, PAGI_KEY(cx, CODE), newSVuv(socket->close_code ? socket->close_code : PAGI_CLOSE_ABNORMAL));
+    px_store(aTHX_ event, PAGI_KEY(cx, REASON),
              socket->close_reason ? newSVsv(socket->close_reason) : newSVpv(peregrine_reason_text(exchange->reason), 0));
     return newRV_noinc((SV *)event);
 }
 
 /* Remembers how the WebSocket ended, unless that is known already. Takes over `reason`. */
-static void note_close(pTHX_ px_exchange *exchange, uint16_t code, SV *reason) {
-    px_socket *socket = &exchange->socket;
+static void note_close(pTHX_ pagi_exchange *exchange, uint16_t code, SV *reason) {
+    pagi_socket *socket = &exchange->socket;
     if (socket->close_code) {
         SvREFCNT_dec_NN(reason);
         return;
@@ -56,41 +56,40 @@ static void note_close(pTHX_ px_exchange *exchange, uint16_t code, SV *reason) {
 /* ---- Messages that nobody has asked for yet -------------------------------------------------------------------------------------- */
 
 /* The peer waits while much is queued: its socket is not read. Otherwise what is small comes ahead of being asked for. */
-static void set_paused(px_exchange *exchange, bool paused) {
-    px_worker *worker = exchange->worker;
+static void set_paused(pagi_exchange *exchange, bool paused) {
+    px_worker *worker = exchange->base.worker;
     exchange->socket.paused = paused;
-    if (!worker->engine || !exchange->ticket_live) return;
-    (void)peregrine_pause(worker->engine, exchange->ticket, paused ? PEREGRINE_FLOW_NONE : PEREGRINE_FLOW_ON_DEMAND);
+    if (!worker->engine || !exchange->base.ticket_live) return;
+    (void)peregrine_pause(worker->engine, exchange->base.ticket, paused ? PEREGRINE_FLOW_NONE : PEREGRINE_FLOW_ON_DEMAND);
 }
 
 /* More messages wait than the application is allowed to fall behind: the peer is told, the application gets those that it has. */
-static void overflow(pTHX_ px_exchange *exchange) {
+static void overflow(pTHX_ pagi_exchange *exchange) {
     static const char reason[] = "Message queue overflow";
-    px_worker *worker = exchange->worker;
-    note_close(aTHX_ exchange, PX_CLOSE_POLICY, newSVpv(peregrine_reason_text(PEREGRINE_QUEUE_OVERFLOW), 0));
-    exchange->socket.state = PX_SOCKET_CLOSING;
+    px_worker *worker = exchange->base.worker;
+    note_close(aTHX_ exchange, PAGI_CLOSE_POLICY, newSVpv(peregrine_reason_text(PEREGRINE_QUEUE_OVERFLOW), 0));
+    exchange->socket.state = PAGI_SOCKET_CLOSING;
     if (!worker->engine) return;
-    (void)peregrine_close_websocket(worker->engine, exchange->ticket, PX_CLOSE_POLICY, reason, sizeof(reason) - 1);
+    (void)peregrine_close_websocket(worker->engine, exchange->base.ticket, PAGI_CLOSE_POLICY, reason, sizeof(reason) - 1);
     px_worker_queued(aTHX_ worker);
 }
 
 /* Binary messages are told from text by the UTF-8 flag, which every text in the queue has. */
-static void queue_message(pTHX_ px_exchange *exchange, SV *message) {
-    const px_worker *worker = exchange->worker;
-    px_socket *socket = &exchange->socket;
+static void queue_message(pTHX_ pagi_exchange *exchange, SV *message) {
+    pagi_socket *socket = &exchange->socket;
     if (!socket->queue) socket->queue = newAV();
-    if (av_count(socket->queue) >= worker->queue_messages_max) {
+    if (av_count(socket->queue) >= exchange->app->queue_messages_max) {
         SvREFCNT_dec_NN(message);
         overflow(aTHX_ exchange);
         return;
     }
     socket->queued_bytes += SvCUR(message);
     av_push(socket->queue, message);
-    if (!socket->paused && socket->queued_bytes >= worker->queue_bytes_max) set_paused(exchange, true);
+    if (!socket->paused && socket->queued_bytes >= exchange->app->queue_bytes_max) set_paused(exchange, true);
 }
 
-static SV *take_message(pTHX_ px_exchange *exchange) {
-    px_socket *socket = &exchange->socket;
+static SV *take_message(pTHX_ pagi_exchange *exchange) {
+    pagi_socket *socket = &exchange->socket;
     AV *queue = socket->queue;
     SV *message = av_shift(queue);
     socket->queued_bytes -= SvCUR(message);
@@ -98,14 +97,14 @@ static SV *take_message(pTHX_ px_exchange *exchange) {
         socket->queue = NULL;
         SvREFCNT_dec_NN((SV *)queue);
     }
-    if (socket->paused && socket->queued_bytes <= exchange->worker->queue_bytes_max / 2) {
+    if (socket->paused && socket->queued_bytes <= exchange->app->queue_bytes_max / 2) {
         set_paused(exchange, false);
-        px_worker_queued(aTHX_ exchange->worker);
+        px_worker_queued(aTHX_ exchange->base.worker);
     }
     return message;
 }
 
-static void drop_messages(pTHX_ px_exchange *exchange) {
+static void drop_messages(pTHX_ pagi_exchange *exchange) {
     SV *queue = (SV *)exchange->socket.queue;
     exchange->socket.queue = NULL;
     exchange->socket.queued_bytes = 0;
@@ -113,98 +112,98 @@ static void drop_messages(pTHX_ px_exchange *exchange) {
 }
 
 /* Whether no message will come any more. */
-static bool over(const px_exchange *exchange) {
-    return exchange->end == PX_END_DISCONNECTED || exchange->socket.close_code != 0;
+static bool over(const pagi_exchange *exchange) {
+    return exchange->end == PAGI_END_DISCONNECTED || exchange->socket.close_code != 0;
 }
 
-static SV *websocket_next(pTHX_ px_exchange *exchange) {
+static SV *websocket_next(pTHX_ pagi_exchange *exchange) {
     if (!exchange->socket.connect_told) return connect_event(aTHX_ exchange);
     if (exchange->socket.queue) {
         SV *message = take_message(aTHX_ exchange);
-        return receive_event(aTHX_ exchange->worker->cx, message, SvUTF8(message));
+        return receive_event(aTHX_ exchange->app->cx, message, SvUTF8(message));
     }
     return over(exchange) ? disconnect_event(aTHX_ exchange) : NULL;
 }
 
 /* The application waits for a message, which may be large: those are not fetched ahead. After a denial response there is nothing to wait
  * for: there was no WebSocket, and no websocket.disconnect tells of its end. */
-static void websocket_want(pTHX_ px_exchange *exchange) {
-    px_worker *worker = exchange->worker;
-    if (exchange->end == PX_END_COMPLETED) px_receive_cancel(aTHX_ exchange);
-    else if (exchange->socket.state == PX_SOCKET_OPEN && worker->engine && exchange->ticket_live)
-        (void)peregrine_read(worker->engine, exchange->ticket);
+static void websocket_want(pTHX_ pagi_exchange *exchange) {
+    px_worker *worker = exchange->base.worker;
+    if (exchange->end == PAGI_END_COMPLETED) pagi_receive_cancel(aTHX_ exchange);
+    else if (exchange->socket.state == PAGI_SOCKET_OPEN && worker->engine && exchange->base.ticket_live)
+        (void)peregrine_read(worker->engine, exchange->base.ticket);
 }
 
 /* MESSAGE */
-static void websocket_message(pTHX_ px_exchange *exchange, const peregrine_event *event) {
-    if (exchange->socket.state != PX_SOCKET_OPEN || !exchange->app_running) return;
+static void websocket_message(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
+    if (exchange->socket.state != PAGI_SOCKET_OPEN || !exchange->app_running) return;
     const bool text = (event->flags & PEREGRINE_TEXT) != 0;
     SV *message = newSVpvn_flags(event->bytes, event->len, text ? SVf_UTF8 : 0);
-    if (exchange->socket.queue || !px_receive_waits(aTHX_ exchange)) {
+    if (exchange->socket.queue || !pagi_receive_waits(aTHX_ exchange)) {
         queue_message(aTHX_ exchange, message);
         return;
     }
-    px_receive_give(aTHX_ exchange, receive_event(aTHX_ exchange->worker->cx, message, text));
-    if (px_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange); /* several at once */
+    pagi_receive_give(aTHX_ exchange, receive_event(aTHX_ exchange->app->cx, message, text));
+    if (pagi_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange); /* several at once */
 }
 
 /* CLOSED */
-static void websocket_closed(pTHX_ px_exchange *exchange, const peregrine_event *event) {
+static void websocket_closed(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     const uint32_t reason = event->reason;
     note_close(aTHX_ exchange, (uint16_t)event->code,
                reason ? newSVpv(peregrine_reason_text(reason), 0) : newSVpvn_utf8(event->bytes, event->len, 1));
-    px_exchange_disconnect(aTHX_ exchange, reason);
-    px_exchange_ticket_gone(aTHX_ exchange);
+    pagi_exchange_disconnect(aTHX_ exchange, reason);
+    px_exchange_ticket_gone(aTHX_ &exchange->base);
 }
 
 /* ---- $send ----------------------------------------------------------------------------------------------------------------------- */
 
 /* What the application itself has closed takes nothing more: it cannot race itself (PAGI::Spec::Www, sending after disconnect). */
-static SV *closed_by_app(pTHX_ px_exchange *exchange, const char *type) {
+static SV *closed_by_app(pTHX_ pagi_exchange *exchange, const char *type) {
     if (!exchange->app_closed) return NULL;
-    return px_future_invalid(aTHX_ exchange->worker, "%s: the application has closed the WebSocket with websocket.close", type);
+    return px_future_invalid(aTHX_ exchange->base.worker, "%s: the application has closed the WebSocket with websocket.close", type);
 }
 
 /* An event that only an open WebSocket can take. NULL: go on; otherwise the Future to return. What comes after an end by the peer or the
  * server does nothing. */
-static SV *not_open(pTHX_ px_exchange *exchange, const char *type) {
-    px_worker *worker = exchange->worker;
+static SV *not_open(pTHX_ pagi_exchange *exchange, const char *type) {
+    px_worker *worker = exchange->base.worker;
     SV *failed = closed_by_app(aTHX_ exchange, type);
     if (failed) return failed;
     switch (exchange->socket.state) {
-    case PX_SOCKET_CONNECTING:
+    case PAGI_SOCKET_CONNECTING:
         return px_future_invalid(aTHX_ worker, "%s: the WebSocket has not been accepted; send websocket.accept first", type);
-    case PX_SOCKET_DENYING: return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
-    case PX_SOCKET_CLOSING: break;
-    case PX_SOCKET_OPEN:
+    case PAGI_SOCKET_DENYING: return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
+    case PAGI_SOCKET_CLOSING: break;
+    case PAGI_SOCKET_OPEN:
         if (worker->engine) return NULL;
     }
     return px_future_done(aTHX_ worker, NULL);
 }
 
 /* An event that only an unanswered handshake can take. */
-static SV *not_connecting(pTHX_ px_exchange *exchange, const char *type) {
-    px_worker *worker = exchange->worker;
+static SV *not_connecting(pTHX_ pagi_exchange *exchange, const char *type) {
+    px_worker *worker = exchange->base.worker;
     SV *failed = closed_by_app(aTHX_ exchange, type);
     if (failed) return failed;
     switch (exchange->socket.state) {
-    case PX_SOCKET_CONNECTING: return NULL;
-    case PX_SOCKET_DENYING: return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
-    case PX_SOCKET_OPEN:
-    case PX_SOCKET_CLOSING: break;
+    case PAGI_SOCKET_CONNECTING: return NULL;
+    case PAGI_SOCKET_DENYING: return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
+    case PAGI_SOCKET_OPEN:
+    case PAGI_SOCKET_CLOSING: break;
     }
     return px_future_invalid(aTHX_ worker, "%s: the WebSocket has already been accepted", type);
 }
 
 /* The Future of a command to an open WebSocket. The engine may be closing it already: then it is as if the event had come too late. */
-static SV *outcome(pTHX_ px_exchange *exchange, const char *type, int code) {
-    if (code == PEREGRINE_E_OUT_OF_ORDER || code == PEREGRINE_E_NOT_WEBSOCKET) return px_future_done(aTHX_ exchange->worker, NULL);
-    return px_event_outcome(aTHX_ exchange, type, code);
+static SV *outcome(pTHX_ pagi_exchange *exchange, const char *type, int code) {
+    if (code == PEREGRINE_E_OUT_OF_ORDER || code == PEREGRINE_E_NOT_WEBSOCKET) return px_future_done(aTHX_ exchange->base.worker, NULL);
+    return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
 /* Checks that a subprotocol is one of those that the client offered. */
-static SV *not_offered(pTHX_ px_exchange *exchange, const char *type, const char *name, size_t len) {
-    px_worker *worker = exchange->worker;
+static SV *not_offered(pTHX_ pagi_exchange *exchange, const char *type, const char *name, size_t len) {
+    px_worker *worker = exchange->base.worker;
     AV *offered = exchange->socket.offered;
     SV *list = newSVpvs_flags("", SVs_TEMP);
     for (SSize_t i = 0; offered && i <= AvFILLp(offered); i++) {
@@ -221,183 +220,183 @@ static SV *not_offered(pTHX_ px_exchange *exchange, const char *type, const char
                              SVfARG(shown), SVfARG(list));
 }
 
-static SV *send_accept(pTHX_ px_exchange *exchange, HV *event) {
+static SV *send_accept(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "websocket.accept";
-    px_worker *worker = exchange->worker;
-    px_context *cx = worker->cx;
+    px_worker *worker = exchange->base.worker;
+    pagi_context *cx = exchange->app->cx;
     SV *failed = not_connecting(aTHX_ exchange, type);
     if (failed) return failed;
-    SV *subprotocol = px_fetch(aTHX_ event, PX_KEY(cx, SUBPROTOCOL));
+    SV *subprotocol = px_fetch(aTHX_ event, PAGI_KEY(cx, SUBPROTOCOL));
     const char *name = NULL;
     size_t name_len = 0;
     if (subprotocol) {
-        const char *wrong = px_event_bytes(aTHX_ subprotocol, &name, &name_len);
+        const char *wrong = pagi_event_bytes(aTHX_ subprotocol, &name, &name_len);
         if (wrong) return px_future_invalid(aTHX_ worker, "%s: subprotocol %s", type, wrong);
         failed = not_offered(aTHX_ exchange, type, name, name_len);
         if (failed) return failed;
     }
-    px_fields fields;
-    failed = px_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PX_KEY(cx, HEADERS)), &fields);
+    pagi_fields fields;
+    failed = pagi_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PAGI_KEY(cx, HEADERS)), &fields);
     if (failed) return failed;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    const int code = peregrine_accept_websocket(worker->engine, exchange->ticket, name, name_len, fields.list, fields.count);
+    const int code = peregrine_accept_websocket(worker->engine, exchange->base.ticket, name, name_len, fields.list, fields.count);
     if (code >= 0) {
-        px_socket *socket = &exchange->socket;
+        pagi_socket *socket = &exchange->socket;
         SV *offered = (SV *)socket->offered;
         socket->offered = NULL;
-        socket->state = PX_SOCKET_OPEN;
+        socket->state = PAGI_SOCKET_OPEN;
         SvREFCNT_dec(offered);
-        if (socket->ping_ms) (void)peregrine_keepalive(worker->engine, exchange->ticket, socket->ping_ms, socket->pong_ms);
+        if (socket->ping_ms) (void)peregrine_keepalive(worker->engine, exchange->base.ticket, socket->ping_ms, socket->pong_ms);
         set_paused(exchange, false);
-        if (px_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange);
+        if (pagi_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange);
     }
-    return px_event_field_outcome(aTHX_ exchange, type, code, &fields);
+    return pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
 
-static SV *send_message(pTHX_ px_exchange *exchange, HV *event) {
+static SV *send_message(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "websocket.send";
-    px_worker *worker = exchange->worker;
-    px_context *cx = worker->cx;
+    px_worker *worker = exchange->base.worker;
+    pagi_context *cx = exchange->app->cx;
     SV *failed = not_open(aTHX_ exchange, type);
     if (failed) return failed;
-    SV *text = px_fetch(aTHX_ event, PX_KEY(cx, TEXT));
-    SV *binary = text && HvTOTALKEYS(event) == 2 ? NULL : px_fetch(aTHX_ event, PX_KEY(cx, BYTES));
+    SV *text = px_fetch(aTHX_ event, PAGI_KEY(cx, TEXT));
+    SV *binary = text && HvTOTALKEYS(event) == 2 ? NULL : px_fetch(aTHX_ event, PAGI_KEY(cx, BYTES));
     if (!text == !binary) return px_future_invalid(aTHX_ worker, "%s: exactly one of text and bytes must be given", type);
     const char *bytes;
     size_t len;
-    const char *wrong = text ? px_event_text(aTHX_ text, &bytes, &len) : px_event_bytes(aTHX_ binary, &bytes, &len);
+    const char *wrong = text ? pagi_event_text(aTHX_ text, &bytes, &len) : pagi_event_bytes(aTHX_ binary, &bytes, &len);
     if (wrong) return px_future_invalid(aTHX_ worker, "%s: %s %s", type, text ? "text" : "bytes", wrong);
-    const int code = peregrine_send_message(worker->engine, exchange->ticket, bytes, len, text ? PEREGRINE_TEXT : 0);
+    const int code = peregrine_send_message(worker->engine, exchange->base.ticket, bytes, len, text ? PEREGRINE_TEXT : 0);
     return outcome(aTHX_ exchange, type, code);
 }
 
 /* Before websocket.accept it is remembered. */
-static SV *send_keepalive(pTHX_ px_exchange *exchange, HV *event) {
+static SV *send_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "websocket.keepalive";
-    px_worker *worker = exchange->worker;
-    px_context *cx = worker->cx;
-    px_socket *socket = &exchange->socket;
-    SV *failed = socket->state == PX_SOCKET_CONNECTING ? NULL : not_open(aTHX_ exchange, type);
+    px_worker *worker = exchange->base.worker;
+    pagi_context *cx = exchange->app->cx;
+    pagi_socket *socket = &exchange->socket;
+    SV *failed = socket->state == PAGI_SOCKET_CONNECTING ? NULL : not_open(aTHX_ exchange, type);
     if (failed) return failed;
     NV interval = 0, timeout = 0;
     bool found;
-    failed = px_event_number(aTHX_ worker, type, event, PX_KEY(cx, TIMEOUT), PX_SECONDS_MAX, &timeout, &found);
+    failed = pagi_event_number(aTHX_ worker, type, event, PAGI_KEY(cx, TIMEOUT), PAGI_SECONDS_MAX, &timeout, &found);
     if (failed) return failed;
-    failed = px_event_number(aTHX_ worker, type, event, PX_KEY(cx, INTERVAL), PX_SECONDS_MAX, &interval, &found);
+    failed = pagi_event_number(aTHX_ worker, type, event, PAGI_KEY(cx, INTERVAL), PAGI_SECONDS_MAX, &interval, &found);
     if (failed) return failed;
     if (!found) return px_future_invalid(aTHX_ worker, "%s: interval is missing (seconds; 0 stops the pings)", type);
     const uint32_t interval_ms = (uint32_t)Perl_ceil(interval * 1000);
     const uint32_t timeout_ms = (uint32_t)Perl_ceil(timeout * 1000);
-    if (socket->state != PX_SOCKET_CONNECTING)
-        return outcome(aTHX_ exchange, type, peregrine_keepalive(worker->engine, exchange->ticket, interval_ms, timeout_ms));
+    if (socket->state != PAGI_SOCKET_CONNECTING)
+        return outcome(aTHX_ exchange, type, peregrine_keepalive(worker->engine, exchange->base.ticket, interval_ms, timeout_ms));
     socket->ping_ms = interval_ms;
     socket->pong_ms = timeout_ms;
     return px_future_done(aTHX_ worker, NULL);
 }
 
-static SV *send_close(pTHX_ px_exchange *exchange, HV *event) {
+static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "websocket.close";
-    px_worker *worker = exchange->worker;
-    px_context *cx = worker->cx;
+    px_worker *worker = exchange->base.worker;
+    pagi_context *cx = exchange->app->cx;
     IV code = 0;
     bool found;
-    SV *failed = px_event_integer(aTHX_ worker, type, event, PX_KEY(cx, CODE), 4999, &code, &found);
+    SV *failed = pagi_event_integer(aTHX_ worker, type, event, PAGI_KEY(cx, CODE), 4999, &code, &found);
     if (failed) return failed;
-    SV *given = px_fetch(aTHX_ event, PX_KEY(cx, REASON));
+    SV *given = px_fetch(aTHX_ event, PAGI_KEY(cx, REASON));
     const char *reason = "";
     size_t reason_len = 0;
-    const char *wrong = given ? px_event_text(aTHX_ given, &reason, &reason_len) : NULL;
+    const char *wrong = given ? pagi_event_text(aTHX_ given, &reason, &reason_len) : NULL;
     if (wrong) return px_future_invalid(aTHX_ worker, "%s: reason %s", type, wrong);
-    if (exchange->socket.state == PX_SOCKET_CONNECTING) {
-        exchange->socket.state = PX_SOCKET_CLOSING;
+    if (exchange->socket.state == PAGI_SOCKET_CONNECTING) {
+        exchange->socket.state = PAGI_SOCKET_CLOSING;
         exchange->app_closed = true;
-        px_response_refuse(aTHX_ exchange, 403, "Forbidden\n", 0);
+        pagi_response_refuse(aTHX_ exchange, 403, "Forbidden\n", 0);
         return px_future_done(aTHX_ worker, NULL);
     }
     failed = not_open(aTHX_ exchange, type);
     if (failed) return failed;
-    if (!found) code = PX_CLOSE_NORMAL;
-    const int result = code == PX_CLOSE_ABSENT
+    if (!found) code = PAGI_CLOSE_NORMAL;
+    const int result = code == PAGI_CLOSE_ABSENT
                            ? PEREGRINE_E_CLOSE_CODE /* for the engine that is a close without a code */
-                           : peregrine_close_websocket(worker->engine, exchange->ticket, (uint16_t)code, reason, reason_len);
+                           : peregrine_close_websocket(worker->engine, exchange->base.ticket, (uint16_t)code, reason, reason_len);
     if (result == PEREGRINE_E_CLOSE_CODE)
         return px_future_invalid(aTHX_ worker, "%s: code must be 1000 to 1003, 1007 to 1014 or 3000 to 4999, not %" IVdf, type, code);
     if (result == PEREGRINE_E_CLOSE_REASON)
         return px_future_invalid(aTHX_ worker, "%s: reason must have at most 123 bytes as UTF-8, not %lu", type, (unsigned long)reason_len);
     if (result >= 0) {
-        exchange->socket.state = PX_SOCKET_CLOSING;
+        exchange->socket.state = PAGI_SOCKET_CLOSING;
         exchange->app_closed = true;
     }
     return outcome(aTHX_ exchange, type, result);
 }
 
-static SV *send_denial_start(pTHX_ px_exchange *exchange, HV *event) {
+static SV *send_denial_start(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "websocket.http.response.start";
-    SV *failed = exchange->socket.state == PX_SOCKET_DENYING ? NULL : not_connecting(aTHX_ exchange, type);
+    SV *failed = exchange->socket.state == PAGI_SOCKET_DENYING ? NULL : not_connecting(aTHX_ exchange, type);
     if (failed) return failed;
-    SV *future = px_response_start(aTHX_ exchange, type, event, true);
-    if (exchange->response != PX_RESPONSE_NONE) exchange->socket.state = PX_SOCKET_DENYING;
+    SV *future = pagi_response_start(aTHX_ exchange, type, event, true);
+    if (exchange->response != PAGI_RESPONSE_NONE) exchange->socket.state = PAGI_SOCKET_DENYING;
     return future;
 }
 
 /* "Only the body form applies." */
-static SV *send_denial_body(pTHX_ px_exchange *exchange, HV *event) {
+static SV *send_denial_body(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "websocket.http.response.body";
-    SV *failed = exchange->socket.state == PX_SOCKET_DENYING ? NULL : not_connecting(aTHX_ exchange, type);
-    return failed ? failed : px_response_body(aTHX_ exchange, type, event, false);
+    SV *failed = exchange->socket.state == PAGI_SOCKET_DENYING ? NULL : not_connecting(aTHX_ exchange, type);
+    return failed ? failed : pagi_response_body(aTHX_ exchange, type, event, false);
 }
 
-static const px_send_event websocket_sends[] = {
-    PX_SEND("websocket.send", send_message),
-    PX_SEND("websocket.accept", send_accept),
-    PX_SEND("websocket.close", send_close),
-    PX_SEND("websocket.keepalive", send_keepalive),
-    PX_SEND("websocket.http.response.start", send_denial_start),
-    PX_SEND("websocket.http.response.body", send_denial_body),
+static const pagi_send_event websocket_sends[] = {
+    PAGI_SEND("websocket.send", send_message),
+    PAGI_SEND("websocket.accept", send_accept),
+    PAGI_SEND("websocket.close", send_close),
+    PAGI_SEND("websocket.keepalive", send_keepalive),
+    PAGI_SEND("websocket.http.response.start", send_denial_start),
+    PAGI_SEND("websocket.http.response.body", send_denial_body),
     {NULL, 0, NULL},
 };
 
 /* ---- The application's end ------------------------------------------------------------------------------------------------------- */
 
 /* Says how the application ended, if that is worth saying. */
-static void report(pTHX_ px_exchange *exchange, SV *failure, const char *died, const char *returned) {
+static void report(pTHX_ pagi_exchange *exchange, SV *failure, const char *died, const char *returned) {
     const char *stage = failure ? died : returned;
     if (!stage) return;
-    px_exchange_tell(aTHX_ exchange, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
+    px_exchange_tell(aTHX_ &exchange->base, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
 }
 
-static void close_for_app(pTHX_ px_exchange *exchange, uint16_t code) {
-    px_worker *worker = exchange->worker;
-    exchange->socket.state = PX_SOCKET_CLOSING;
+static void close_for_app(pTHX_ pagi_exchange *exchange, uint16_t code) {
+    px_worker *worker = exchange->base.worker;
+    exchange->socket.state = PAGI_SOCKET_CLOSING;
     if (!worker->engine) return;
-    (void)peregrine_close_websocket(worker->engine, exchange->ticket, code, "", 0);
+    (void)peregrine_close_websocket(worker->engine, exchange->base.ticket, code, "", 0);
     px_worker_queued(aTHX_ worker);
 }
 
-static void websocket_returned(pTHX_ px_exchange *exchange, SV *failure) {
+static void websocket_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
     static const char before_accept[] = "before its WebSocket was accepted";
     static const char without_accept[] = "without accepting or closing its WebSocket";
     drop_messages(aTHX_ exchange);
-    if (exchange->end != PX_END_OPEN || exchange->gone) {
+    if (exchange->end != PAGI_END_OPEN || exchange->base.gone) {
         if (!exchange->let_go) report(aTHX_ exchange, failure, "after its WebSocket had ended", NULL);
         return;
     }
     switch (exchange->socket.state) {
-    case PX_SOCKET_CONNECTING:
+    case PAGI_SOCKET_CONNECTING:
         report(aTHX_ exchange, failure, before_accept, without_accept);
-        px_response_backstop(aTHX_ exchange, failure, failure ? before_accept : without_accept);
+        pagi_response_backstop(aTHX_ exchange, failure, failure ? before_accept : without_accept);
         break;
-    case PX_SOCKET_DENYING: {
-        const bool complete = exchange->response == PX_RESPONSE_COMPLETE;
+    case PAGI_SOCKET_DENYING: {
+        const bool complete = exchange->response == PAGI_RESPONSE_COMPLETE;
         report(aTHX_ exchange, failure, "after it had denied its WebSocket", complete ? NULL : "with its denial response incomplete");
-        if (!complete) px_response_cut(aTHX_ exchange);
+        if (!complete) pagi_response_cut(aTHX_ exchange);
         break;
     }
-    case PX_SOCKET_OPEN:
+    case PAGI_SOCKET_OPEN:
         report(aTHX_ exchange, failure, "with its WebSocket open", NULL);
-        close_for_app(aTHX_ exchange, failure ? PX_CLOSE_INTERNAL : PX_CLOSE_NORMAL);
+        close_for_app(aTHX_ exchange, failure ? PAGI_CLOSE_INTERNAL : PAGI_CLOSE_NORMAL);
         break;
-    case PX_SOCKET_CLOSING: report(aTHX_ exchange, failure, "while its WebSocket was closing", NULL); break;
+    case PAGI_SOCKET_CLOSING: report(aTHX_ exchange, failure, "while its WebSocket was closing", NULL); break;
     }
 }
 
@@ -428,20 +427,20 @@ static AV *subprotocols(pTHX_ const peregrine_request *request) {
 }
 
 /* What a websocket scope has besides. The application may do to its list what it likes: accept is checked against one of our own. */
-static void extend_scope(pTHX_ px_exchange *exchange, const peregrine_request *request) {
-    px_context *cx = exchange->worker->cx;
+static void extend_scope(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
+    pagi_context *cx = exchange->app->cx;
     AV *list = subprotocols(aTHX_ request);
     if (av_count(list)) exchange->socket.offered = av_make(av_count(list), AvARRAY(list));
-    px_store(aTHX_ exchange->scope.hash, PX_KEY(cx, SUBPROTOCOLS), newRV_noinc((SV *)list));
-    HV *extensions = (HV *)SvRV(exchange->scope.slots[PX_SLOT_EXTENSIONS]);
-    px_store(aTHX_ extensions, PX_KEY(cx, WEBSOCKET_HTTP_RESPONSE), newRV_inc((SV *)cx->no_data));
+    px_store(aTHX_ exchange->scope.hash, PAGI_KEY(cx, SUBPROTOCOLS), newRV_noinc((SV *)list));
+    HV *extensions = (HV *)SvRV(exchange->scope.slots[PAGI_SLOT_EXTENSIONS]);
+    px_store(aTHX_ extensions, PAGI_KEY(cx, WEBSOCKET_HTTP_RESPONSE), newRV_inc((SV *)cx->no_data));
 }
 
-const px_kind px_websocket_kind = {
+const pagi_kind pagi_websocket_kind = {
     .name = "websocket",
-    .type = PX_KEY_WEBSOCKET,
-    .scheme = PX_KEY_WS,
-    .secure_scheme = PX_KEY_WSS,
+    .type = PAGI_KEY_WEBSOCKET,
+    .scheme = PAGI_KEY_WS,
+    .secure_scheme = PAGI_KEY_WSS,
     .extend = extend_scope,
     .sends = websocket_sends,
     .next = websocket_next,

@@ -1,0 +1,54 @@
+# The rules for C: which folder of xs/ may include whose headers, and that the bridge names nothing of a face.
+package Lint::C;
+use v5.36;
+
+# Whose headers a folder includes besides its own, peregrine.h, Perl's and the system's. A face knows the bridge, and no other face.
+my %MAY = (
+    bridge => [],
+    pagi   => ['bridge'],
+);
+
+my $OUTSIDE = qr/\A(?:peregrine|EXTERN|perl|XSUB)\.h\z/;
+
+sub findings (@sources) {
+    return map { (_includes($_), _names($_)) } grep { $_->path =~ m{\Axs/\w+/} } @sources;
+}
+
+sub _folder ($source) { return $source->path =~ m{\Axs/(\w+)/} ? $1 : undef }
+
+sub _includes ($source) {
+    my $folder = _folder($source);
+    my $may    = $MAY{$folder} // return $source->at(1, "folder 'xs/$folder' is not in the table of folders");
+    my @findings;
+    $source->each_line(
+        sub ($line, $number) {
+            my ($file) = $line =~ /^\s*#\s*include\s*"([^"]+)"/ or return;
+            return if $file =~ $OUTSIDE;
+            my ($owner) = $file =~ m{\A(\w+)/\w+\.h\z};
+            push @findings, $source->at($number, "xs/$folder may not include '$file'")
+                unless grep { $_ eq ($owner // '') } $folder, @$may;
+        }
+    );
+    return @findings;
+}
+
+# In code; a comment may say what something is for.
+sub _names ($source) {
+    my $folder = _folder($source);
+    my %known  = map  { $_ => 1 } $folder, @{ $MAY{$folder} // [] };
+    my @others = grep { !$known{$_} && $_ ne 'bridge' } sort keys %MAY;
+    my @findings;
+    for my $other (@others) {
+        my $name = qr/\b\Q$other\E_\w+/i;
+        $source->each_line(
+            sub ($line, $number) {
+                return if $line =~ m{^\s*(?:/?\*|\#)};
+                my $code = $line =~ s{/\*.*}{}r;
+                push @findings, $source->at($number, "xs/$folder knows nothing of xs/$other") if $code =~ $name;
+            }
+        );
+    }
+    return @findings;
+}
+
+1;

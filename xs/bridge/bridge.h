@@ -1,0 +1,286 @@
+/* bridge.h - what the engine and Perl have in common, whichever kind of application is served: a worker that is polled, exchanges and the
+ * Perl values that point to them, calls into Perl, Futures.
+ *
+ * The bridge converts between engine events and Perl values and decides as little as it can. What an application sees of a request is the
+ * business of a face (px_face below; PAGI's is in pagi/): the bridge includes none of a face's headers. Rules that keep both safe:
+ *   - Perl code runs only when no engine call is on the stack; every call into Perl is guarded (G_EVAL), so a `die` never unwinds us;
+ *   - an engine event is copied into Perl values before any Perl code runs, and never looked at afterwards: a nested event loop may
+ *     have polled meanwhile;
+ *   - nothing is static but constants: what an interpreter needs lives in px_context, found by MY_CXT. */
+#ifndef PEREGRINE_BRIDGE_H
+#define PEREGRINE_BRIDGE_H
+
+#ifndef PERL_NO_GET_CONTEXT
+#define PERL_NO_GET_CONTEXT
+#endif
+#include "EXTERN.h"
+#include "perl.h"
+#include "XSUB.h"
+
+#include "peregrine.h"
+
+/* ---- Names -------------------------------------------------------------------------------------------------------------------- */
+
+/* Hash keys, made once per interpreter as shared scalars with their hash computed. */
+#define PX_KEYS(X)                                                                                                                     \
+    X(READY, "ready")                                                                                                                  \
+    X(RESULT, "result")                                                                                                                \
+    X(FAILURE, "failure")                                                                                                              \
+    X(CALLBACKS, "callbacks")                                                                                                          \
+    X(ON_CANCEL, "on_cancel")                                                                                                          \
+    X(SUBS, "subs")                                                                                                                    \
+    X(CANCELLED, "cancelled")
+
+#define PX_KEY_ENUM(name, text) PX_KEY_##name,
+enum px_key { PX_KEYS(PX_KEY_ENUM) PX_KEY_COUNT };
+#undef PX_KEY_ENUM
+
+/* An empty, resolved Future and its list of results, kept for the next one who needs such a Future. */
+typedef struct px_done {
+    HV *future;
+    AV *result;
+} px_done;
+
+/* What one interpreter needs. */
+typedef struct px_context {
+    SV *own_keys[PX_KEY_COUNT];
+    HV *future_stash;      /* Future */
+    HV *loop_future_stash; /* IO::Async::Future */
+    HV *own_future_stash;  /* PAGI::Server::Future */
+    px_done done;          /* of class Future: what an `async sub` without a result returns */
+    px_done own_done;      /* of class PAGI::Server::Future: what $send returns when there is nothing to wait for */
+    SV *own_done_loop;     /* the loop of own_done; compared, never looked into */
+    SV *loop_key;          /* the key under which IO::Async::Future keeps its loop; NULL: futures are not plain hashes that we know */
+} px_context;
+
+#define PX_KEY(cx, name) ((cx)->own_keys[PX_KEY_##name])
+
+px_context *px_context_get(pTHX);
+void px_context_init(pTHX);
+void px_context_clone(pTHX);
+
+static inline void px_store(pTHX_ HV *hv, SV *key, SV *value) {
+    (void)hv_store_ent(hv, key, value, SvSHARED_HASH(key));
+}
+
+/* The value under a key, or NULL when there is none or it is undef. */
+static inline SV *px_fetch(pTHX_ HV *hv, SV *key) {
+    HE *entry = hv_fetch_ent(hv, key, 0, SvSHARED_HASH(key));
+    if (!entry) return NULL;
+    SV *value = HeVAL(entry);
+    SvGETMAGIC(value);
+    return SvOK(value) ? value : NULL;
+}
+
+/* Gives up a reference. Destructors may run Perl code, so the slot is emptied before its value goes. */
+static inline void px_clear(pTHX_ SV **slot) {
+    SV *sv = *slot;
+    *slot = NULL;
+    SvREFCNT_dec(sv);
+}
+
+/* A copy of a shared scalar that shares its string. */
+static inline SV *px_copy(pTHX_ SV *shared) {
+    return newSVhek(SvSHARED_HEK_FROM_PV(SvPVX_const(shared)));
+}
+
+/* A list of two, with room for two: there are many, and some live long. */
+static inline AV *px_pair(pTHX_ SV *first, SV *second) {
+    AV *av = newAV();
+    SV **slots;
+    Newx(slots, 2, SV *);
+    slots[0] = first;
+    slots[1] = second;
+    AvALLOC(av) = AvARRAY(av) = slots;
+    AvFILLp(av) = AvMAX(av) = 1;
+    return av;
+}
+
+/* ---- Worker, exchange, face --------------------------------------------------------------------------------------------------- */
+
+typedef struct px_face px_face;
+typedef struct px_worker px_worker;
+typedef struct px_exchange px_exchange;
+
+struct px_worker {
+    peregrine_worker *engine; /* NULL after px_worker_stop() */
+    const px_face *face;      /* NULL until there is an application */
+    void *application;        /* the face's: what it serves requests with */
+    px_context *cx;
+    Pid_t pid;      /* whose it is */
+    uint32_t forks; /* peregrine_forks() there */
+    bool left_loop; /* in a child: the server was told to leave the event loop */
+    int refs; /* the Perl object, and each exchange that is not in the pool */
+    /* The cursor over the current batch lives here, so that a nested event loop goes on where the outer one stands. */
+    const peregrine_event *batch; /* the next event */
+    int batch_left;
+    int depth;  /* dispatch calls on the stack */
+    bool woken; /* the engine's descriptor has been made readable since the last poll */
+    /* The Perl object that is told of what C does not decide. No reference is held: it closes the worker before it goes. (A weak
+     * reference that only C knows would not survive the cloning of the interpreter for a new thread.) */
+    SV *server;
+    SV *loop;      /* for our Futures */
+    bool stopping; /* peregrine_drain() has been called */
+    bool drained;  /* its last connection is gone */
+    int lost;      /* live exchanges that are gone and were never named */
+    px_exchange *live;
+    px_exchange *pool;
+    px_exchange *freed; /* those that events of the batch may still name */
+    int pool_count;
+};
+
+/* One request and its response, seen from Perl: the part that is alike for all faces, at the head of a face's own. It is held by the engine's
+ * ticket, by the application while that runs, by C frames that need it (`holds`), and by each Perl value that points to it (`handles`). */
+struct px_exchange {
+    px_worker *worker;
+    peregrine_ticket ticket;
+    px_exchange *next, *previous;
+    int holds;
+    int handles;
+    bool kept;        /* its handles are ours as well, until it is let go */
+    bool ticket_live;
+    bool named;       /* the engine's events about the ticket bring our pointer along */
+    bool gone;        /* the engine has said that the ticket is gone; the event that tells why will still come */
+    uint32_t connection_number, request_number; /* for messages */
+    HV *given;        /* what the application was called with, until it is done */
+};
+
+/* What the application of an exchange is doing while the server stops. */
+typedef enum {
+    PX_APP_OVER,    /* nothing that anybody waits for */
+    PX_APP_BUSY,    /* it runs for a peer that waits */
+    PX_APP_LEAVING, /* it runs, and was told that the server stops */
+} px_app_state;
+
+/* A face: what applications of one kind see of requests and answer. A table of functions, the same one for all exchanges of a worker. */
+struct px_face {
+    size_t exchange_size; /* of its exchanges, which begin with a px_exchange */
+
+    /* The worker's `application`: it is about to be freed; the engine's limits have changed. */
+    void (*drop_application)(pTHX_ px_worker *worker);
+    void (*limits)(px_worker *worker);
+
+    /* A request, for which there is an exchange (held): calls the application. */
+    void (*request)(pTHX_ px_exchange *exchange, const peregrine_event *event);
+    /* Any later event about it. */
+    void (*event)(pTHX_ px_exchange *exchange, const peregrine_event *event);
+    /* The engine is closed, and nothing goes out any more. */
+    void (*cut)(pTHX_ px_exchange *exchange);
+    /* The server stops: ends an exchange that has no end of its own. */
+    void (*shut_down)(pTHX_ px_exchange *exchange);
+    px_app_state (*app_state)(const px_exchange *exchange);
+
+    /* Fails an async sub of the application that a lost exception has left behind (px_await_stalled), so that the application ends as
+     * by any exception; `exception` is what the lost one died of. False: there is none. */
+    bool (*fail_stalled)(pTHX_ px_exchange *exchange, SV *awaited, SV *exception);
+
+    /* Memory, all zeros but for the px_exchange, becomes an exchange: makes the handles that serve one request after the other. */
+    void (*make)(pTHX_ px_exchange *exchange);
+    /* The request is over: drops what belongs to it. */
+    void (*clear)(pTHX_ px_exchange *exchange);
+    /* Whether nobody could tell if the handles served another request. */
+    bool (*is_reusable)(const px_exchange *exchange);
+    /* Gives up the handles, of which the application may keep some. */
+    void (*let_go)(pTHX_ px_exchange *exchange);
+};
+
+/* worker.c */
+px_worker *px_worker_new(pTHX_ const peregrine_config *config);
+void px_worker_release(pTHX_ px_worker *worker);
+void px_worker_stop(pTHX_ px_worker *worker);
+void px_worker_limits(px_worker *worker);
+void px_worker_attach(px_worker *worker, const px_face *face, void *application);
+void px_worker_dispatch(pTHX_ px_worker *worker);
+void px_worker_drain(pTHX_ px_worker *worker);
+void px_worker_app_ended(pTHX_ px_worker *worker);
+void px_worker_applications(const px_worker *worker, int *busy, int *leaving);
+int px_worker_trim(pTHX_ px_worker *worker);
+int px_worker_fail_stalled(pTHX_ px_worker *worker, SV *exception);
+void px_worker_queued(pTHX_ px_worker *worker);
+void px_worker_wake(px_worker *worker);
+void px_worker_leave_loop(pTHX_ px_worker *worker);
+void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second);
+
+/* fork.c */
+bool px_is_foreign(const px_worker *worker);
+void px_foreign(pTHX_ const px_worker *worker, const char *what) __attribute__noreturn__;
+void px_came_back(pTHX_ SV *failure) __attribute__noreturn__;
+
+/* exchange.c */
+px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket);
+void px_exchange_hold(px_exchange *exchange);
+void px_exchange_unhold(pTHX_ px_exchange *exchange);
+bool px_exchange_pin(px_exchange *exchange);
+void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live);
+SV *px_exchange_context(pTHX_ px_exchange *exchange, const char *text);
+void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text);
+void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
+void px_exchange_name(px_exchange *exchange);
+void px_exchange_lost(px_exchange *exchange);
+void px_exchange_free(pTHX_ px_exchange *exchange);
+void px_exchange_discard(pTHX_ px_exchange *exchange);
+
+/* handle.c */
+CV *px_handle_function(pTHX_ px_exchange *exchange, XSUBADDR_t function);
+SV *px_handle_object(pTHX_ px_exchange *exchange, HV *stash);
+px_exchange *px_handle_exchange(pTHX_ SV *handle);
+px_exchange *px_handle_exchange_here(pTHX_ SV *handle);
+extern const MGVTBL px_handle_vtbl;
+
+/* Whether nobody else has a handle: so many references, no weak one, no magic of others, and still of its class (NULL: a function). */
+static inline bool px_handle_is_only_ours(const SV *handle, const HV *stash, U32 references) {
+    const MAGIC *mg = SvMAGIC(handle);
+    return SvREFCNT(handle) == references && mg && mg->mg_virtual == &px_handle_vtbl && !mg->mg_moremagic &&
+           (!stash || SvSTASH(handle) == stash);
+}
+
+/* tls.c */
+peregrine_tls *px_tls_new(pTHX_ HV *hash);
+void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash);
+SV *px_tls_concern(pTHX_ peregrine_tls *tls, uint32_t number, int64_t now_s);
+
+/* call.c */
+bool px_thrown(pTHX_ SV *exception);
+SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error);
+
+/* future.c */
+typedef enum { PX_FUTURE_NONE, PX_FUTURE_PENDING, PX_FUTURE_DONE, PX_FUTURE_FAILED, PX_FUTURE_CANCELLED } px_future_state;
+void px_future_boot(pTHX_ px_context *cx);
+bool px_future_is_plain(const px_context *cx, const SV *object);
+SV *px_future_done(pTHX_ px_worker *worker, SV *value);
+SV *px_future_pending(pTHX_ px_worker *worker);
+SV *px_future_failed(pTHX_ px_worker *worker, SV *message);
+void px_future_fail_all(pTHX_ px_exchange *exchange, AV **futures, const char *message);
+SV *px_future_invalid(pTHX_ px_worker *worker, const char *format, ...);
+px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure);
+void px_future_resolve(pTHX_ px_exchange *exchange, SV *future, SV *value);
+void px_future_resolve_all(pTHX_ px_exchange *exchange, AV **futures);
+int px_future_plain_ready(pTHX_ SV *future);
+AV *px_future_plain_result(pTHX_ SV *future);
+bool px_future_is_base_class(pTHX_ SV *class);
+SV *px_future_base_done(pTHX_ px_context *cx);
+void px_future_forget(pTHX_ px_done *done);
+void px_future_abandon(pTHX_ const px_context *cx, SV *future);
+SV *px_future_new_done(pTHX_ px_context *cx, HV *stash, AV *result);
+
+/* await.c */
+bool px_await_on_ready(pTHX_ SV *future, SV *code);
+bool px_await_chain_cancel(pTHX_ SV *future, SV *awaited);
+int px_await_is_cancelled(pTHX_ SV *future);
+SV *px_await_stalled(pTHX_ SV *future, SV *awaited);
+bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error);
+
+/* plain.c */
+typedef SV *(*px_copy_function)(pTHX_ SV *value);
+typedef struct px_plain_field {
+    SV *key;
+    px_copy_function copy; /* one of the four below */
+} px_plain_field;
+HV *px_plain_hash(SV *value);
+SV *px_plain_copy(pTHX_ SV *value, const px_plain_field *fields, size_t count);
+SV *px_plain_string(pTHX_ SV *value);
+SV *px_plain_flag(pTHX_ SV *value);
+SV *px_plain_headers(pTHX_ SV *value);
+SV *px_plain_handle(pTHX_ SV *value);
+
+#endif

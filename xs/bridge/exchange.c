@@ -1,0 +1,160 @@
+/* exchange.c - the life of one request on the Perl side: who holds it, when its handles are used again, when its memory goes.
+ *
+ * An exchange is held by the engine's ticket, by its running application and by C frames that need it (`holds`), and it is pointed at by
+ * Perl values that an application may keep for ever (`handles`). When the last hold goes and nobody but us has the Perl values, the whole
+ * thing goes back to the pool with them: the next request costs no allocation for what its application is called with. */
+#include "bridge/bridge.h"
+
+#define PX_POOL_MAX 1024
+
+/* ---- Opening, holding, letting go ---------------------------------------------------------------------------------------------- */
+
+static px_exchange *take(pTHX_ px_worker *worker) {
+    px_exchange *exchange = worker->pool;
+    if (exchange) {
+        worker->pool = exchange->next;
+        worker->pool_count--;
+        return exchange;
+    }
+    char *memory;
+    Newxz(memory, worker->face->exchange_size, char);
+    exchange = (px_exchange *)(void *)memory;
+    exchange->worker = worker;
+    exchange->kept = true;
+    worker->face->make(aTHX_ exchange);
+    return exchange;
+}
+
+/* A fresh exchange for a ticket, held once for it. */
+px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket) {
+    px_exchange *exchange = take(aTHX_ worker);
+    exchange->ticket = ticket;
+    exchange->holds = 1;
+    exchange->ticket_live = true;
+    exchange->named = false;
+    exchange->gone = false;
+    exchange->previous = NULL;
+    exchange->next = worker->live;
+    if (worker->live) worker->live->previous = exchange;
+    worker->live = exchange;
+    worker->refs++;
+    return exchange;
+}
+
+static void clear_request(pTHX_ px_exchange *exchange) {
+    exchange->worker->face->clear(aTHX_ exchange);
+    px_clear(aTHX_ (SV **)&exchange->given);
+}
+
+/* Lets the handles go their own way; the exchange lives on while somebody keeps one of them. */
+static void detach(pTHX_ px_exchange *exchange) {
+    exchange->holds++; /* until all are dropped, so that the last of them does not free what we look at */
+    exchange->kept = false;
+    exchange->worker->face->let_go(aTHX_ exchange);
+    exchange->holds--;
+    if (exchange->handles == 0 && exchange->holds == 0) px_exchange_free(aTHX_ exchange);
+}
+
+static void retire(pTHX_ px_exchange *exchange) {
+    px_worker *worker = exchange->worker;
+    exchange->holds = 1; /* destructors below must not find it idle */
+    clear_request(aTHX_ exchange);
+    if (exchange->previous) exchange->previous->next = exchange->next;
+    else worker->live = exchange->next;
+    if (exchange->next) exchange->next->previous = exchange->previous;
+    exchange->next = exchange->previous = NULL;
+    exchange->holds = 0;
+    if (worker->engine && worker->pool_count < PX_POOL_MAX && worker->face->is_reusable(exchange)) {
+        exchange->next = worker->pool;
+        worker->pool = exchange;
+        worker->pool_count++;
+        px_worker_release(aTHX_ worker);
+        return;
+    }
+    detach(aTHX_ exchange);
+}
+
+/* Frees an exchange that no Perl value points to any more: at once, or when the batch is done whose events may still name it. */
+void px_exchange_free(pTHX_ px_exchange *exchange) {
+    px_worker *worker = exchange->worker;
+    clear_request(aTHX_ exchange);
+    if (worker->batch_left > 0) {
+        exchange->next = worker->freed;
+        worker->freed = exchange;
+    } else {
+        Safefree(exchange);
+    }
+    px_worker_release(aTHX_ worker);
+}
+
+/* Frees an exchange of the pool, which counts for nothing in its worker. */
+void px_exchange_discard(pTHX_ px_exchange *exchange) {
+    exchange->worker->refs++;
+    detach(aTHX_ exchange);
+}
+
+void px_exchange_hold(px_exchange *exchange) {
+    exchange->holds++;
+}
+
+void px_exchange_unhold(pTHX_ px_exchange *exchange) {
+    if (--exchange->holds == 0) retire(aTHX_ exchange);
+}
+
+/* Keeps an exchange, which may be over already, while a function that was called on one of its handles runs Perl code: it is neither
+ * freed nor does it serve another request. The result is for px_exchange_unpin(). */
+bool px_exchange_pin(px_exchange *exchange) {
+    const bool live = exchange->holds > 0;
+    if (live) exchange->holds++;
+    else exchange->handles++;
+    return live;
+}
+
+void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live) {
+    if (live) {
+        px_exchange_unhold(aTHX_ exchange);
+        return;
+    }
+    exchange->handles--;
+    if (exchange->handles == 0 && exchange->holds == 0 && !exchange->kept) px_exchange_free(aTHX_ exchange);
+}
+
+/* ---- The ticket ----------------------------------------------------------------------------------------------------------------- */
+
+/* The engine will name this exchange no more. */
+void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
+    if (!exchange->ticket_live) return;
+    exchange->ticket_live = false;
+    if (exchange->gone && !exchange->named) exchange->worker->lost--;
+    px_exchange_unhold(aTHX_ exchange);
+}
+
+/* Makes the engine's events about the ticket bring the exchange along. Most requests are over before they need that. */
+void px_exchange_name(px_exchange *exchange) {
+    if (exchange->named || exchange->gone || !exchange->ticket_live || !exchange->worker->engine) return;
+    if (peregrine_set_user(exchange->worker->engine, exchange->ticket, exchange) == PEREGRINE_E_GONE) px_exchange_lost(exchange);
+    else exchange->named = true;
+}
+
+/* The engine does not know the ticket any more: an event that tells why is in this batch or will be in the next one. */
+void px_exchange_lost(px_exchange *exchange) {
+    if (exchange->gone || !exchange->ticket_live) return;
+    exchange->gone = true;
+    if (!exchange->named) exchange->worker->lost++;
+}
+
+/* What a message about a request needs: [text, what its application was called with, number of the connection,
+ * number of the request in it]. A new reference. */
+SV *px_exchange_context(pTHX_ px_exchange *exchange, const char *text) {
+    AV *context = newAV();
+    av_push(context, newSVpv(text, 0));
+    av_push(context, exchange->given ? newRV_inc((SV *)exchange->given) : newSV(0));
+    av_push(context, newSVuv(exchange->connection_number));
+    av_push(context, newSVuv(exchange->request_number));
+    return newRV_noinc((SV *)context);
+}
+
+/* Tells the Perl server of something that happened to a request. */
+void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text) {
+    px_worker_tell(aTHX_ exchange->worker, method, first, sv_2mortal(px_exchange_context(aTHX_ exchange, text)));
+}

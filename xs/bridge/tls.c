@@ -1,0 +1,92 @@
+/* tls.c - certificates and policy from Perl to the engine. */
+#include "bridge/bridge.h"
+
+#define PX_CERTIFICATES_MAX 10000
+
+static SV *entry(pTHX_ HV *hash, const char *name) {
+    SV **value = hv_fetch(hash, name, (I32)strlen(name), 0);
+    return value && SvOK(*value) ? *value : NULL;
+}
+
+/* A string without NUL, or NULL when it is not given; lives as long as the hash. */
+static const char *text(pTHX_ HV *hash, const char *name) {
+    SV *value = entry(aTHX_ hash, name);
+    if (!value) return NULL;
+    STRLEN len;
+    const char *bytes = SvPV(value, len);
+    if (memchr(bytes, '\0', len)) croak("SSL %s must not hold a NUL byte", name);
+    return bytes;
+}
+
+static uint32_t number(pTHX_ HV *hash, const char *name) {
+    SV *value = entry(aTHX_ hash, name);
+    return value ? (uint32_t)SvUV(value) : 0;
+}
+
+static void certificate(pTHX_ SV *from, peregrine_certificate *to) {
+    if (!SvROK(from) || SvTYPE(SvRV(from)) != SVt_PVHV) croak("SSL certificates must be hash references");
+    HV *hash = (HV *)SvRV(from);
+    to->size = sizeof(*to);
+    to->cert_file = text(aTHX_ hash, "cert_file");
+    to->key_file = text(aTHX_ hash, "key_file");
+    to->chain_file = text(aTHX_ hash, "chain_file");
+    to->key_password = text(aTHX_ hash, "key_password");
+}
+
+/* Reads the hash into `config`; all of it lives until the caller's FREETMPS. */
+static void read_config(pTHX_ HV *hash, peregrine_tls_config *config) {
+    SV *list = entry(aTHX_ hash, "certificates");
+    if (!list || !SvROK(list) || SvTYPE(SvRV(list)) != SVt_PVAV) croak("SSL certificates must be an array reference");
+    AV *from = (AV *)SvRV(list);
+    const SSize_t count = av_top_index(from) + 1;
+    if (count > PX_CERTIFICATES_MAX) croak("SSL certificates: at most %d", PX_CERTIFICATES_MAX);
+    SV *space = sv_2mortal(newSV(((STRLEN)count + 1) * sizeof(peregrine_certificate)));
+    peregrine_certificate *certificates = (peregrine_certificate *)(void *)SvPVX(space);
+    for (SSize_t i = 0; i < count; i++) {
+        SV **item = av_fetch(from, i, 0);
+        certificate(aTHX_ item ? *item : &PL_sv_undef, &certificates[i]);
+    }
+    Zero(config, 1, peregrine_tls_config);
+    config->size = sizeof(*config);
+    config->certificates = certificates;
+    config->certificate_count = (uint32_t)count;
+    config->ca_file = text(aTHX_ hash, "ca_file");
+    config->cipher_list = text(aTHX_ hash, "cipher_list");
+    config->cipher_suites = text(aTHX_ hash, "cipher_suites");
+    config->verify_client = number(aTHX_ hash, "verify_client");
+    config->min_version = number(aTHX_ hash, "min_version");
+    config->session_timeout_s = number(aTHX_ hash, "session_timeout");
+    SV *keys = entry(aTHX_ hash, "ticket_keys");
+    if (keys) {
+        STRLEN len;
+        config->ticket_keys = (const uint8_t *)SvPVbyte(keys, len);
+        if (len != PEREGRINE_TICKET_KEYS_BYTES) croak("SSL ticket_keys must be %d bytes, not %zu", PEREGRINE_TICKET_KEYS_BYTES, (size_t)len);
+    }
+}
+
+#define PX_TLS_ERROR_BYTES 1100
+
+/* Croaks with the file or value that is wrong. */
+peregrine_tls *px_tls_new(pTHX_ HV *hash) {
+    peregrine_tls_config config;
+    char error[PX_TLS_ERROR_BYTES] = "";
+    read_config(aTHX_ hash, &config);
+    peregrine_tls *tls = peregrine_tls_new(&config, error, sizeof(error));
+    if (!tls) croak("%s\n", error);
+    return tls;
+}
+
+/* Loads other files, or with NULL the same ones again. Croaks when they cannot be used; nothing has changed then. */
+void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash) {
+    peregrine_tls_config config;
+    char error[PX_TLS_ERROR_BYTES] = "";
+    if (hash) read_config(aTHX_ hash, &config);
+    if (peregrine_tls_reload(tls, hash ? &config : NULL, error, sizeof(error)) < 0) croak("%s\n", error);
+}
+
+/* A sentence, which is empty if all is well; undef if there is no such certificate. */
+SV *px_tls_concern(pTHX_ peregrine_tls *tls, uint32_t number, int64_t now_s) {
+    char message[PX_TLS_ERROR_BYTES] = "";
+    const int code = peregrine_tls_concern(tls, number, now_s, message, sizeof(message));
+    return code < 0 ? newSV(0) : newSVpv(message, 0);
+}

@@ -1,0 +1,153 @@
+/* face.c - PAGI's face: what the bridge calls for requests whose application is an `async sub ($scope, $receive, $send)`. */
+#include "pagi/pagi.h"
+
+/* ---- The application -------------------------------------------------------------------------------------------------------------- */
+
+static SV *setting(pTHX_ HV *settings, const char *name) {
+    SV **value = hv_fetch(settings, name, (I32)strlen(name), 0);
+    return value && SvOK(*value) ? *value : NULL;
+}
+
+/* A hash that is optional, borrowed. */
+static HV *hash_setting(pTHX_ HV *settings, const char *name) {
+    SV *value = setting(aTHX_ settings, name);
+    if (!value) return NULL;
+    if (!SvROK(value) || SvTYPE(SvRV(value)) != SVt_PVHV) croak("Peregrine::Worker: %s must be a hash reference", name);
+    return (HV *)SvRV(value);
+}
+
+/* Settings: app, server, loop, state, extensions, check, error_page, reads_files. Nothing has changed if one of them is wrong. */
+void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
+    SV *code = setting(aTHX_ settings, "app");
+    SV *server = setting(aTHX_ settings, "server");
+    SV *loop = setting(aTHX_ settings, "loop");
+    SV *check = setting(aTHX_ settings, "check");
+    SV *error_page = setting(aTHX_ settings, "error_page");
+    SV *reads_files = setting(aTHX_ settings, "reads_files");
+    HV *state = hash_setting(aTHX_ settings, "state");
+    HV *extensions = hash_setting(aTHX_ settings, "extensions");
+    if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV) croak("Peregrine::Worker: app must be a code reference");
+    if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
+    if (worker->application) croak("Peregrine::Worker: the worker has an application already");
+    pagi_app *app;
+    Newxz(app, 1, pagi_app);
+    app->worker = worker;
+    app->cx = pagi_context_get(aTHX);
+    app->code = newSVsv(code);
+    app->state = (HV *)SvREFCNT_inc((SV *)state);
+    app->extensions = (HV *)SvREFCNT_inc((SV *)extensions);
+    app->check = check ? newSVsv(check) : NULL;
+    app->error_page = error_page ? newSVsv(error_page) : NULL;
+    app->reads_files = reads_files && SvTRUE(reads_files);
+    worker->server = SvRV(server);
+    worker->loop = loop ? newSVsv(loop) : newSV(0);
+    px_worker_attach(worker, &pagi_face, app);
+}
+
+static void drop_application(pTHX_ px_worker *worker) {
+    pagi_app *app = (pagi_app *)worker->application;
+    worker->application = NULL;
+    SV *owned[] = {app->code, (SV *)app->state, (SV *)app->extensions, app->check, app->error_page};
+    for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
+    pagi_tls_forget(aTHX_ app);
+    Safefree(app);
+}
+
+static size_t limit(const px_worker *worker, const char *name) {
+    int64_t value = 0;
+    (void)peregrine_worker_get(worker->engine, name, &value);
+    return (size_t)value;
+}
+
+static void read_limits(px_worker *worker) {
+    pagi_app *app = (pagi_app *)worker->application;
+    app->queue_messages_max = limit(worker, "queue_messages_max");
+    app->queue_bytes_max = limit(worker, "queue_bytes_max");
+    app->high_water = limit(worker, "write_high_bytes");
+    app->low_water = limit(worker, "write_low_bytes");
+    app->stream_idle_ms = (uint32_t)limit(worker, "stream_idle_ms");
+}
+
+/* ---- Events of the engine --------------------------------------------------------------------------------------------------------- */
+
+static const pagi_kind *kind_of(const peregrine_event *event) {
+    if (event->flags & PEREGRINE_HANDSHAKE) return &pagi_websocket_kind;
+    return event->flags & PEREGRINE_EVENT_STREAM ? &pagi_sse_kind : &pagi_http_kind;
+}
+
+static bool is_head(const peregrine_request *request) {
+    return request->method.len == 4 && memcmp(request->text + request->method.at, "HEAD", 4) == 0;
+}
+
+static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) {
+    pagi_exchange *exchange = pagi_exchange_of(base);
+    pagi_exchange_open(aTHX_ exchange, kind_of(event));
+    if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
+    if (event->flags & PEREGRINE_LAST) exchange->request = PAGI_REQUEST_LAST;
+    exchange->head_only = is_head(event->request);
+    HV *scope = pagi_scope_build(aTHX_ exchange, event->request);
+    pagi_exchange_call_app(aTHX_ exchange, scope);
+}
+
+static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
+    pagi_exchange *exchange = pagi_exchange_of(base);
+    const uint32_t code = event->code;
+    switch (event->kind) {
+    case PEREGRINE_BODY:
+    case PEREGRINE_MESSAGE: exchange->kind->body(aTHX_ exchange, event); break;
+    case PEREGRINE_CLOSED: exchange->kind->closed(aTHX_ exchange, event); break;
+    case PEREGRINE_DRAINED:
+        pagi_transport_drained(aTHX_ exchange);
+        px_future_resolve_all(aTHX_ base, &exchange->senders);
+        break;
+    case PEREGRINE_FLUSHED: px_future_resolve_all(aTHX_ base, &exchange->flushers); break;
+    case PEREGRINE_FINISHED:
+        pagi_exchange_complete(aTHX_ exchange);
+        px_exchange_ticket_gone(aTHX_ base);
+        break;
+    case PEREGRINE_ABORTED:
+        /* A peer that went is no failure of `$send`; a file that ended early or cannot be read is. */
+        if (code == PEREGRINE_SERVER_ERROR && !pagi_exchange_is_left(exchange))
+            px_future_fail_all(aTHX_ base, &exchange->senders, "the response could not be sent to its end; the server's log says why");
+        pagi_exchange_disconnect(aTHX_ exchange, code);
+        px_exchange_ticket_gone(aTHX_ base);
+        break;
+    case PEREGRINE_HALF_CLOSED: pagi_exchange_half_closed(aTHX_ exchange); break;
+    default: break;
+    }
+}
+
+/* ---- The end of the server -------------------------------------------------------------------------------------------------------- */
+
+static void cut(pTHX_ px_exchange *base) {
+    pagi_exchange_disconnect(aTHX_ pagi_exchange_of(base), PEREGRINE_SERVER_SHUTDOWN);
+}
+
+static void shut_down(pTHX_ px_exchange *base) {
+    pagi_exchange *exchange = pagi_exchange_of(base);
+    if (exchange->kind->shut_down) exchange->kind->shut_down(aTHX_ exchange);
+}
+
+/* One whose client has left counts for nothing: nobody waits for it, and it might never end. */
+static px_app_state app_state(const px_exchange *base) {
+    const pagi_exchange *exchange = (const pagi_exchange *)base;
+    if (!exchange->app_running) return PX_APP_OVER;
+    if (exchange->end != PAGI_END_DISCONNECTED) return PX_APP_BUSY;
+    return exchange->reason == PEREGRINE_SERVER_SHUTDOWN ? PX_APP_LEAVING : PX_APP_OVER;
+}
+
+const px_face pagi_face = {
+    .exchange_size = sizeof(pagi_exchange),
+    .drop_application = drop_application,
+    .limits = read_limits,
+    .request = take_request,
+    .event = take_event,
+    .cut = cut,
+    .shut_down = shut_down,
+    .app_state = app_state,
+    .fail_stalled = pagi_exchange_fail_stalled,
+    .make = pagi_exchange_make,
+    .clear = pagi_exchange_clear,
+    .is_reusable = pagi_exchange_is_reusable,
+    .let_go = pagi_exchange_let_go,
+};

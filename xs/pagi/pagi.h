@@ -1,0 +1,427 @@
+/* pagi.h - what the files of PAGI's face share: keys of scopes and events, kinds of scopes, exchanges, prototypes.
+ *
+ * PAGI::Spec says what applications see; each rule of it is in one file here. Where to look: a kind of scope has its own file (http.c,
+ * sse.c, websocket.c), the way in is scope.c, request.c and receive.c, the way out event.c and response.c. */
+#ifndef PEREGRINE_PAGI_H
+#define PEREGRINE_PAGI_H
+
+#include "bridge/bridge.h"
+
+/* ---- Names -------------------------------------------------------------------------------------------------------------------- */
+
+/* Hash keys and constant strings, made once per interpreter as shared scalars with their hash computed. */
+#define PAGI_KEYS(X)                                                                                                                   \
+    X(TYPE, "type")                                                                                                                    \
+    X(PAGI, "pagi")                                                                                                                    \
+    X(VERSION, "version")                                                                                                              \
+    X(SPEC_VERSION, "spec_version")                                                                                                    \
+    X(HTTP_VERSION, "http_version")                                                                                                    \
+    X(METHOD, "method")                                                                                                                \
+    X(SCHEME, "scheme")                                                                                                                \
+    X(PATH, "path")                                                                                                                    \
+    X(RAW_PATH, "raw_path")                                                                                                            \
+    X(QUERY_STRING, "query_string")                                                                                                    \
+    X(ROOT_PATH, "root_path")                                                                                                          \
+    X(HEADERS, "headers")                                                                                                              \
+    X(CLIENT, "client")                                                                                                                \
+    X(SERVER, "server")                                                                                                                \
+    X(STATE, "state")                                                                                                                  \
+    X(EXTENSIONS, "extensions")                                                                                                        \
+    X(CONNECTION, "pagi.connection")                                                                                                   \
+    X(TRANSPORT, "pagi.transport")                                                                                                     \
+    X(STATUS, "status")                                                                                                                \
+    X(TRAILERS, "trailers")                                                                                                            \
+    X(BODY, "body")                                                                                                                    \
+    X(MORE, "more")                                                                                                                    \
+    X(FILE, "file")                                                                                                                    \
+    X(FH, "fh")                                                                                                                        \
+    X(OFFSET, "offset")                                                                                                                \
+    X(LENGTH, "length")                                                                                                                \
+    X(FULLFLUSH, "fullflush")                                                                                                          \
+    X(HTTP, "http")                                                                                                                    \
+    X(HTTPS, "https")                                                                                                                  \
+    X(HTTP_1_0, "1.0")                                                                                                                 \
+    X(HTTP_1_1, "1.1")                                                                                                                 \
+    X(HTTP_2, "2")                                                                                                                     \
+    X(PAGI_VERSION, "0.3")                                                                                                             \
+    X(HTTP_REQUEST, "http.request")                                                                                                    \
+    X(HTTP_DISCONNECT, "http.disconnect")                                                                                              \
+    X(SSE, "sse")                                                                                                                      \
+    X(SSE_REQUEST, "sse.request")                                                                                                      \
+    X(SSE_DISCONNECT, "sse.disconnect")                                                                                                \
+    X(REASON, "reason")                                                                                                                \
+    X(EVENT, "event")                                                                                                                  \
+    X(DATA, "data")                                                                                                                    \
+    X(ID, "id")                                                                                                                        \
+    X(RETRY, "retry")                                                                                                                  \
+    X(COMMENT, "comment")                                                                                                              \
+    X(INTERVAL, "interval")                                                                                                            \
+    X(EMPTY, "")                                                                                                                       \
+    X(TLS, "tls")                                                                                                                      \
+    X(SERVER_CERT, "server_cert")                                                                                                      \
+    X(CLIENT_CERT_CHAIN, "client_cert_chain")                                                                                          \
+    X(CLIENT_CERT_NAME, "client_cert_name")                                                                                            \
+    X(CLIENT_CERT_ERROR, "client_cert_error")                                                                                          \
+    X(TLS_VERSION, "tls_version")                                                                                                      \
+    X(CIPHER_SUITE, "cipher_suite")                                                                                                    \
+    X(COOKIE, "cookie")                                                                                                                \
+    X(WEBSOCKET, "websocket")                                                                                                          \
+    X(WS, "ws")                                                                                                                        \
+    X(WSS, "wss")                                                                                                                      \
+    X(SUBPROTOCOL, "subprotocol")                                                                                                      \
+    X(SUBPROTOCOLS, "subprotocols")                                                                                                    \
+    X(WEBSOCKET_HTTP_RESPONSE, "websocket.http.response")                                                                              \
+    X(WEBSOCKET_CONNECT, "websocket.connect")                                                                                          \
+    X(WEBSOCKET_RECEIVE, "websocket.receive")                                                                                          \
+    X(WEBSOCKET_DISCONNECT, "websocket.disconnect")                                                                                    \
+    X(TEXT, "text")                                                                                                                    \
+    X(BYTES, "bytes")                                                                                                                  \
+    X(CODE, "code")                                                                                                                    \
+    X(TIMEOUT, "timeout")
+
+#define PAGI_KEY_ENUM(name, text) PAGI_KEY_##name,
+enum pagi_key { PAGI_KEYS(PAGI_KEY_ENUM) PAGI_KEY_COUNT };
+#undef PAGI_KEY_ENUM
+
+/* Ids of header names and methods that the engine numbers; larger ids are spelled out each time. */
+#define PAGI_HEADER_IDS 256
+#define PAGI_METHOD_IDS 64
+
+/* What one interpreter needs. */
+typedef struct pagi_context {
+    SV *keys[PAGI_KEY_COUNT];
+    SV *header_names[PAGI_HEADER_IDS]; /* lower-case names, learned from the first request that brings one */
+    SV *method_names[PAGI_METHOD_IDS];
+    HV *connection_stash;
+    HV *transport_stash;
+    HV *no_data; /* what an extension is mapped to that has no data */
+} pagi_context;
+
+#define PAGI_KEY(cx, name) ((cx)->keys[PAGI_KEY_##name])
+
+pagi_context *pagi_context_get(pTHX);
+void pagi_context_init(pTHX);
+void pagi_context_clone(pTHX);
+
+/* ---- Application and exchange -------------------------------------------------------------------------------------------------- */
+
+typedef struct pagi_app pagi_app;
+typedef struct pagi_exchange pagi_exchange;
+
+/* One event that an application may $send. Returns a new reference to a Future. */
+typedef struct pagi_send_event {
+    const char *type;
+    STRLEN type_len;
+    SV *(*send)(pTHX_ pagi_exchange *exchange, HV *event);
+} pagi_send_event;
+
+#define PAGI_SEND(text, function) {text, sizeof(text) - 1, function}
+
+/* A type of scope: how it reads, which events it sends, what its application's end means. */
+typedef struct pagi_kind {
+    const char *name;
+    enum pagi_key type, scheme, secure_scheme; /* of its scopes */
+    bool has_method, has_connection;         /* whether its scopes have `method` and `pagi.connection` */
+    bool keeps_scope;                        /* its scopes serve again */
+    void (*extend)(pTHX_ pagi_exchange *exchange, const peregrine_request *request); /* more keys for its scopes, or NULL */
+    const pagi_send_event *sends; /* ends with a NULL type */
+    SV *(*next)(pTHX_ pagi_exchange *exchange);  /* the next event for $receive, a new reference; NULL: there is none yet */
+    void (*want)(pTHX_ pagi_exchange *exchange); /* somebody waits and there is none; may be NULL */
+    void (*body)(pTHX_ pagi_exchange *exchange, const peregrine_event *event); /* BODY, MESSAGE: what the peer sent */
+    void (*closed)(pTHX_ pagi_exchange *exchange, const peregrine_event *event); /* CLOSED */
+    void (*returned)(pTHX_ pagi_exchange *exchange, SV *failure); /* the application is done; failure: its exception, or NULL */
+    /* For request.c: the type of events with the request's body, and the event after which there is none (NULL: not yet). */
+    enum pagi_key request_event;
+    SV *(*last_event)(pTHX_ pagi_exchange *exchange);
+    void (*shut_down)(pTHX_ pagi_exchange *exchange);   /* the server stops; NULL: the exchange may go on to its end */
+} pagi_kind;
+
+extern const pagi_kind pagi_http_kind;
+extern const pagi_kind pagi_websocket_kind;
+extern const pagi_kind pagi_sse_kind;
+
+/* The fields of a `tls` extension. */
+enum pagi_tls_field {
+    PAGI_TLS_SERVER_CERT,
+    PAGI_TLS_CLIENT_CERT_CHAIN,
+    PAGI_TLS_CLIENT_CERT_NAME,
+    PAGI_TLS_CLIENT_CERT_ERROR,
+    PAGI_TLS_VERSION,
+    PAGI_TLS_CIPHER_SUITE,
+    PAGI_TLS_FIELDS
+};
+
+/* What requests without a client certificate have in common, made once. */
+typedef struct pagi_tls_common {
+    UV serial;          /* 0: not made yet */
+    SV *server_cert;    /* a shared string, or NULL */
+    const char *source; /* where the engine had it */
+    uint16_t version, cipher_suite;
+} pagi_tls_common;
+
+/* As many kinds of connections as a server usually has: versions by cipher suites. */
+#define PAGI_TLS_COMMON_MAX 4
+
+/* The hash that a scope shows, kept for the next request: with the scalars under its keys, each with a reference of ours. */
+typedef struct pagi_tls_kept {
+    HV *hash; /* NULL: none */
+    SV *values[PAGI_TLS_FIELDS];
+    UV fingerprint;
+    UV serial; /* of what it was made of; 0: of a client certificate */
+} pagi_tls_kept;
+
+/* What a worker serves requests with. */
+struct pagi_app {
+    px_worker *worker;
+    pagi_context *cx;
+    SV *code;
+    HV *state;      /* lifespan state, or NULL */
+    HV *extensions; /* advertised, or NULL */
+    SV *check;      /* function that says what is wrong with an event, or NULL: no check beyond what is needed */
+    SV *error_page; /* function that makes the page about an application's end without a response, or NULL: a plain 500 */
+    bool reads_files; /* and sends what it read, in place of sendfile(2) */
+    pagi_tls_common tls[PAGI_TLS_COMMON_MAX];
+    UV tls_serial;
+    size_t high_water, low_water;
+    size_t queue_messages_max, queue_bytes_max; /* of one WebSocket; see config.zig */
+    uint32_t stream_idle_ms;
+};
+
+/* The values of a scope: first the strings, then what has parts. */
+enum pagi_slot {
+    PAGI_SLOT_TYPE,
+    PAGI_SLOT_HTTP_VERSION,
+    PAGI_SLOT_METHOD,
+    PAGI_SLOT_SCHEME,
+    PAGI_SLOT_PATH,
+    PAGI_SLOT_RAW_PATH,
+    PAGI_SLOT_QUERY_STRING,
+    PAGI_SLOT_ROOT_PATH,
+    PAGI_SLOT_STRINGS,
+    PAGI_SLOT_PAGI = PAGI_SLOT_STRINGS,
+    PAGI_SLOT_HEADERS,
+    PAGI_SLOT_CLIENT,
+    PAGI_SLOT_SERVER,
+    PAGI_SLOT_STATE,
+    PAGI_SLOT_EXTENSIONS,
+    PAGI_SLOT_CONNECTION,
+    PAGI_SLOT_TRANSPORT,
+    PAGI_SLOT_COUNT
+};
+
+/* A scope hash and the scalars under its keys, each with a reference of ours (NULL: the key is not there). */
+typedef struct pagi_scope {
+    HV *hash; /* NULL: none */
+    bool secure;     /* it shows the tls extension */
+    pagi_tls_kept tls; /* what it shows there */
+    UV fingerprint;
+    SV *slots[PAGI_SLOT_COUNT];
+} pagi_scope;
+
+typedef enum { PAGI_REQUEST_MORE, PAGI_REQUEST_LAST, PAGI_REQUEST_DELIVERED } pagi_request_state;
+typedef enum { PAGI_RESPONSE_NONE, PAGI_RESPONSE_STARTED, PAGI_RESPONSE_TRAILERS_DUE, PAGI_RESPONSE_COMPLETE } pagi_response_state;
+
+/* How a request ended for its application. */
+typedef enum {
+    PAGI_END_OPEN,
+    PAGI_END_COMPLETED,    /* its response was delivered */
+    PAGI_END_HALF_CLOSED,  /* the peer sends no more: disconnected for the application, but the peer may read, so what is sent goes out */
+    PAGI_END_DISCONNECTED, /* and nothing goes out any more */
+} pagi_end_state;
+
+typedef enum {
+    PAGI_SOCKET_CONNECTING, /* the handshake is not answered */
+    PAGI_SOCKET_DENYING,    /* it is being answered with an HTTP response */
+    PAGI_SOCKET_OPEN,
+    PAGI_SOCKET_CLOSING /* from this side; the engine tells when it is over */
+} pagi_socket_state;
+
+/* What an exchange of the websocket kind has besides. */
+typedef struct pagi_socket {
+    pagi_socket_state state;
+    bool connect_told; /* websocket.connect was given */
+    bool paused;       /* the peer is not read */
+    uint16_t close_code; /* how it ended; 0: not known, or not yet */
+    uint32_t ping_ms, pong_ms; /* of a websocket.keepalive that came before websocket.accept; 0: none */
+    SV *close_reason;
+    AV *offered; /* subprotocols, until the handshake is answered; NULL: none */
+    AV *queue;   /* messages that the application has not asked for; NULL: none */
+    size_t queued_bytes;
+} pagi_socket;
+
+/* What an exchange of the sse kind has besides. */
+typedef struct pagi_stream {
+    enum { PAGI_STREAM_UNDECIDED, PAGI_STREAM_CHOSEN, PAGI_STREAM_DECLINED } answer; /* with a stream, or with an ordinary response */
+    SV *comment;      /* of an sse.keepalive that came before sse.start, as it goes out, or NULL */
+    uint32_t comment_ms;
+    SV *close_reason; /* what the application gave as the reason for closing, or NULL */
+} pagi_stream;
+
+/* One request and its response. */
+struct pagi_exchange {
+    px_exchange base; /* first */
+    pagi_app *app;
+    const pagi_kind *kind;
+    bool app_running;
+    bool reading;      /* a peregrine_read() is unanswered */
+    bool trailers_due; /* the response promised trailers */
+    bool head_only;    /* the method is HEAD: no content is sent */
+    bool late_told;    /* the log has it that an event came after the response was complete */
+    bool app_closed;   /* by websocket.close or sse.close, while the peer was there: to send after that is a mistake */
+    bool above;        /* queued output reached the high-water mark */
+    bool let_go;       /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
+    pagi_request_state request;
+    pagi_response_state response;
+    pagi_end_state end;
+    uint32_t reason;
+    pagi_socket socket; /* of the websocket kind */
+    pagi_stream stream; /* of the sse kind */
+    pagi_scope scope; /* of the request that is on, or of a finished one for the next */
+    CV *receive, *send, *app_ready; /* ours until the exchange is let go */
+    SV *connection; /* likewise; NULL until a scope has it */
+    SV *transport;
+    SV *body;       /* body bytes that nobody has asked for yet, or NULL */
+    AV *trailers;   /* request trailers, or NULL */
+    SV *receiver;   /* the pending Future of $receive that has waited longest (the object itself), or NULL */
+    AV *receivers;  /* the others, oldest first, or NULL */
+    AV *senders;    /* pending Futures of $send, or NULL */
+    AV *flushers;   /* those of http.fullflush, or NULL */
+    AV *feeders;    /* those of who reads a body to send it: resolved when nothing goes out any more; or NULL */
+    SV *app_future; /* the application's pending Future, or NULL */
+    SV *disconnect_future;
+    AV *on_disconnect, *on_complete, *on_high_water, *on_drain;
+};
+
+/* The exchange behind the bridge's part of it. */
+static inline pagi_exchange *pagi_exchange_of(px_exchange *exchange) {
+    return (pagi_exchange *)exchange;
+}
+
+/* Whether the application has been told that its peer is gone. */
+static inline bool pagi_exchange_is_left(const pagi_exchange *exchange) {
+    return exchange->end == PAGI_END_HALF_CLOSED || exchange->end == PAGI_END_DISCONNECTED;
+}
+
+/* Whether what the application sends goes out. */
+static inline bool pagi_exchange_delivers(const pagi_exchange *exchange) {
+    return exchange->end == PAGI_END_OPEN || exchange->end == PAGI_END_HALF_CLOSED;
+}
+
+/* face.c */
+extern const px_face pagi_face;
+void pagi_attach(pTHX_ px_worker *worker, HV *settings);
+
+/* exchange.c */
+void pagi_exchange_open(pTHX_ pagi_exchange *exchange, const pagi_kind *kind);
+void pagi_exchange_make(pTHX_ px_exchange *exchange);
+void pagi_exchange_clear(pTHX_ px_exchange *exchange);
+bool pagi_exchange_is_reusable(const px_exchange *exchange);
+void pagi_exchange_let_go(pTHX_ px_exchange *exchange);
+bool pagi_exchange_fail_stalled(pTHX_ px_exchange *exchange, SV *awaited, SV *exception);
+SV *pagi_exchange_connection(pTHX_ pagi_exchange *exchange);
+void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope);
+void pagi_exchange_disconnect(pTHX_ pagi_exchange *exchange, uint32_t reason);
+void pagi_exchange_half_closed(pTHX_ pagi_exchange *exchange);
+void pagi_exchange_complete(pTHX_ pagi_exchange *exchange);
+pagi_exchange *pagi_exchange_of_function(pTHX_ CV *function);
+pagi_exchange *pagi_exchange_of_object(pTHX_ SV *object);
+
+/* scope.c */
+HV *pagi_scope_build(pTHX_ pagi_exchange *exchange, const peregrine_request *request);
+void pagi_scope_fill(pTHX_ pagi_exchange *exchange, const peregrine_request *request);
+AV *pagi_scope_headers(pTHX_ pagi_context *cx, const peregrine_request *request, bool lasting);
+AV *pagi_scope_trailers(pTHX_ pagi_context *cx, const peregrine_request *request);
+HV *pagi_scope_extensions(pTHX_ pagi_exchange *exchange, const peregrine_request *request);
+SV *pagi_scope_known_name(pTHX_ pagi_context *cx, const char *text, const peregrine_field_span *field);
+void pagi_scope_refer_to(pTHX_ SV *reference, SV *container);
+void pagi_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len);
+void pagi_scope_set_constant(pTHX_ SV *sv, SV *shared);
+void pagi_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len);
+
+/* reuse.c */
+bool pagi_tls_untouched(pTHX_ const pagi_exchange *exchange);
+UV pagi_fingerprint(HV *hash);
+void pagi_scope_seal(pagi_scope *scope);
+void pagi_scope_settle(pTHX_ pagi_exchange *exchange, bool finished);
+void pagi_scope_drop(pTHX_ pagi_scope *scope);
+bool pagi_scope_refresh(pTHX_ pagi_exchange *exchange, const peregrine_request *request);
+
+/* tls.c */
+void pagi_tls_extend(pTHX_ pagi_exchange *exchange, HV *extensions);
+void pagi_tls_drop(pTHX_ pagi_tls_kept *kept);
+void pagi_tls_forget(pTHX_ pagi_app *app);
+
+/* connection.c */
+void pagi_connection_disconnected(pTHX_ pagi_exchange *exchange);
+void pagi_connection_completed(pTHX_ pagi_exchange *exchange);
+void pagi_transport_high(pTHX_ pagi_exchange *exchange);
+void pagi_transport_drained(pTHX_ pagi_exchange *exchange);
+void pagi_connection_subscribe(pTHX_ pagi_exchange *exchange, AV **list, SV *callback, bool now, bool keep, SV *argument);
+SV *pagi_connection_reason(pTHX_ const pagi_exchange *exchange);
+SV *pagi_connection_disconnect_future(pTHX_ pagi_exchange *exchange);
+SV *pagi_connection_gone_future(pTHX_ pagi_exchange *exchange);
+
+/* plain_event.c */
+HV *pagi_plain_event(pTHX_ px_worker *worker, SV *event, SV **failed);
+SV *pagi_plain_copy(pTHX_ SV *event);
+
+/* event.c */
+#define PAGI_FIELDS_ON_STACK 32
+#define PAGI_FIELDS_SPARE 2 /* more that always find room in a list */
+typedef struct pagi_fields {
+    peregrine_field *list;
+    size_t count;
+    AV *given; /* where they come from, valid until Perl code runs; NULL: from nowhere */
+    peregrine_field local[PAGI_FIELDS_ON_STACK];
+} pagi_fields;
+const char *pagi_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len);
+SV *pagi_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, pagi_fields *fields);
+SV *pagi_event_shown(pTHX_ SV *value);
+SV *pagi_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value, bool *flag);
+SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found);
+SV *pagi_event_status(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found);
+const char *pagi_event_text(pTHX_ SV *value, const char **bytes, size_t *len);
+#define PAGI_SECONDS_MAX 1000000 /* intervals that fit into the engine's milliseconds */
+SV *pagi_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found);
+SV *pagi_event_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code);
+SV *pagi_event_field_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code, const pagi_fields *fields);
+
+/* receive.c */
+XS_EXTERNAL(pagi_xs_receive);
+bool pagi_receive_waits(pTHX_ pagi_exchange *exchange);
+bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event);
+void pagi_receive_serve(pTHX_ pagi_exchange *exchange);
+void pagi_receive_cancel(pTHX_ pagi_exchange *exchange);
+
+/* send.c */
+XS_EXTERNAL(pagi_xs_send);
+
+/* response.c */
+SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool instead);
+SV *pagi_response_body(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool files);
+SV *pagi_response_trailers(pTHX_ pagi_exchange *exchange, HV *event);
+void pagi_response_cut(pTHX_ pagi_exchange *exchange);
+SV *pagi_response_flush(pTHX_ pagi_exchange *exchange, HV *event);
+void pagi_response_returned(pTHX_ pagi_exchange *exchange, SV *failure);
+
+/* refusal.c */
+void pagi_response_refuse(pTHX_ pagi_exchange *exchange, uint16_t status, const char *text, uint32_t reason);
+void pagi_response_backstop(pTHX_ pagi_exchange *exchange, SV *failure, const char *stage);
+
+/* request.c */
+SV *pagi_request_event(pTHX_ pagi_exchange *exchange, enum pagi_key type);
+bool pagi_request_goes_on(const pagi_exchange *exchange);
+SV *pagi_request_next(pTHX_ pagi_exchange *exchange);
+void pagi_request_want(pTHX_ pagi_exchange *exchange);
+void pagi_request_body(pTHX_ pagi_exchange *exchange, const peregrine_event *event);
+
+/* event_stream.c */
+typedef struct pagi_text {
+    const char *bytes; /* UTF-8, borrowed or mortal; NULL: there is none */
+    size_t len;
+} pagi_text;
+SV *pagi_event_stream_message(pTHX_ const pagi_text *event, const pagi_text *id, IV retry, const pagi_text *data);
+SV *pagi_event_stream_comment(pTHX_ const pagi_text *comment);
+bool pagi_event_stream_breaks(const pagi_text *text);
+
+#endif

@@ -1,0 +1,72 @@
+/* request.c - the events of scopes whose client sends a request body, http and sse: the body in pieces, then the last event.
+ *
+ * A piece is read from the peer when somebody asks for it, so that an application which does not ask makes the peer wait. */
+#include "pagi/pagi.h"
+
+/* Whether there is body, or the end of it, that no event has told of. */
+static bool has_news(const pagi_exchange *exchange) {
+    return exchange->body || exchange->request == PAGI_REQUEST_LAST;
+}
+
+/* A new event that has its type only. */
+SV *pagi_request_event(pTHX_ pagi_exchange *exchange, enum pagi_key type) {
+    pagi_context *cx = exchange->app->cx;
+    HV *event = newHV();
+    px_store(aTHX_ event, PAGI_KEY(cx, TYPE), px_copy(aTHX_ cx->keys[type]));
+    return newRV_noinc((SV *)event);
+}
+
+/* The next piece of the request's body. Trailer fields, if the request had any, come with the last one under the key `trailers`. */
+static SV *body_event(pTHX_ pagi_exchange *exchange) {
+    pagi_context *cx = exchange->app->cx;
+    const bool last = exchange->request == PAGI_REQUEST_LAST;
+    SV *reference = pagi_request_event(aTHX_ exchange, exchange->kind->request_event);
+    HV *event = (HV *)SvRV(reference);
+    px_store(aTHX_ event, PAGI_KEY(cx, BODY), exchange->body ? exchange->body : newSVpvs(""));
+    px_store(aTHX_ event, PAGI_KEY(cx, MORE), newSViv(!last));
+    exchange->body = NULL;
+    if (last) {
+        exchange->request = PAGI_REQUEST_DELIVERED;
+        if (exchange->trailers) px_store(aTHX_ event, PAGI_KEY(cx, TRAILERS), newRV_noinc((SV *)exchange->trailers));
+        exchange->trailers = NULL;
+    }
+    return reference;
+}
+
+/* Whether the application may still ask for what its peer sent. One that has ended its side after a whole request is gone only then. */
+bool pagi_request_goes_on(const pagi_exchange *exchange) {
+    return exchange->end == PAGI_END_OPEN || (exchange->end == PAGI_END_HALF_CLOSED && exchange->request != PAGI_REQUEST_DELIVERED);
+}
+
+/* What $receive gives next: the last event, or a piece of the body; NULL when there is neither yet. */
+SV *pagi_request_next(pTHX_ pagi_exchange *exchange) {
+    SV *last = exchange->kind->last_event(aTHX_ exchange);
+    if (last) return last;
+    return has_news(exchange) ? body_event(aTHX_ exchange) : NULL;
+}
+
+/* Asks the engine for more body, once at a time. */
+void pagi_request_want(pTHX_ pagi_exchange *exchange) {
+    px_worker *worker = exchange->base.worker;
+    if (exchange->reading || exchange->request != PAGI_REQUEST_MORE || !worker->engine) return;
+    if (peregrine_read(worker->engine, exchange->base.ticket) < 0) {
+        px_exchange_lost(&exchange->base);
+        return;
+    }
+    exchange->reading = true;
+    px_worker_wake(worker);
+}
+
+/* BODY: bytes that arrived although nobody waits any more are kept for the next $receive. */
+void pagi_request_body(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
+    exchange->reading = false;
+    if (exchange->request != PAGI_REQUEST_MORE) return;
+    if (event->len) {
+        if (exchange->body) sv_catpvn(exchange->body, event->bytes, event->len);
+        else exchange->body = newSVpvn(event->bytes, event->len);
+    }
+    if (event->flags & PEREGRINE_LAST) exchange->request = PAGI_REQUEST_LAST;
+    if ((event->flags & PEREGRINE_TRAILERS) && event->request)
+        exchange->trailers = pagi_scope_trailers(aTHX_ exchange->app->cx, event->request);
+    pagi_receive_serve(aTHX_ exchange);
+}

@@ -1,0 +1,81 @@
+/* send.c - $send: finds what handles an event of the application, and answers with a Future. The events themselves are the business of a kind
+ * of scope. */
+#include "pagi/pagi.h"
+
+/* What the check of the server says against an event: a failed Future, or NULL. */
+static SV *refusal_of_check(pTHX_ const pagi_app *app, HV *event) {
+    px_worker *worker = app->worker;
+    SV *error = NULL;
+    SV *problem = px_call(aTHX_ app->check, NULL, sv_2mortal(newRV_inc((SV *)event)), NULL, &error);
+    if (!problem) return px_future_invalid(aTHX_ worker, "$send: the check of the event died: %" SVf, SVfARG(error));
+    sv_2mortal(problem);
+    return SvOK(problem) ? px_future_invalid(aTHX_ worker, "%" SVf, SVfARG(problem)) : NULL;
+}
+
+/* A type that the scope does not know: a failed Future, which suggests the nearest one. */
+static SV *unknown_type(pTHX_ pagi_exchange *exchange, SV *type) {
+    AV *types = newAV();
+    SV *list = sv_2mortal(newRV_noinc((SV *)types));
+    for (const pagi_send_event *known = exchange->kind->sends; known->type; known++)
+        av_push(types, newSVpvn(known->type, known->type_len));
+    SV *function = sv_2mortal(newRV_inc((SV *)get_cv("PAGI::Server::Reports::_nearest_type", GV_ADD)));
+    SV *hint = px_call(aTHX_ function, NULL, type, list, NULL);
+    return px_future_invalid(aTHX_ exchange->base.worker, "$send: unknown event type '%" SVf "' in a scope of type %s%" SVf,
+                             SVfARG(pagi_event_shown(aTHX_ type)), exchange->kind->name, SVfARG(hint ? sv_2mortal(hint) : &PL_sv_no));
+}
+
+/* Finds the handler of an event's type and runs it. */
+static SV *send_event(pTHX_ pagi_exchange *exchange, HV *event) {
+    px_worker *worker = exchange->base.worker;
+    SV *type = px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, TYPE));
+    if (!type || SvROK(type)) return px_future_invalid(aTHX_ worker, "$send: the event has no type (a string is required)");
+    STRLEN len;
+    const char *text = SvPV_const(type, len);
+    for (const pagi_send_event *known = exchange->kind->sends; known->type; known++) {
+        if (known->type_len != len || memcmp(known->type, text, len) != 0) continue;
+        SV *refusal = exchange->app->check ? refusal_of_check(aTHX_ exchange->app, event) : NULL;
+        return refusal ? refusal : known->send(aTHX_ exchange, event);
+    }
+    return unknown_type(aTHX_ exchange, type);
+}
+
+/* Whether an event does nothing because the peer is gone. An application that closed before that knows better than to send. */
+static bool is_in_vain(const pagi_exchange *exchange) {
+    return exchange->end == PAGI_END_DISCONNECTED && !exchange->app_closed;
+}
+
+/* Reads an event, which may run Perl code, and hands it to its handler. */
+static SV *take_event(pTHX_ pagi_exchange *exchange, SV *event) {
+    SV *failed = NULL;
+    HV *plain = pagi_plain_event(aTHX_ exchange->base.worker, event, &failed);
+    if (!plain) return failed;
+    if (is_in_vain(exchange)) return px_future_done(aTHX_ exchange->base.worker, NULL);
+    return send_event(aTHX_ exchange, plain);
+}
+
+/* A new reference to a Future. Once the peer is gone nothing is done, not even read; and an application that races the end of its
+ * peer is told of nothing that it does wrong after that. */
+static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
+    px_worker *worker = exchange->base.worker;
+    if (is_in_vain(exchange)) return px_future_done(aTHX_ worker, NULL);
+    const bool live = px_exchange_pin(&exchange->base);
+    SV *future = take_event(aTHX_ exchange, event);
+    SV *failure = NULL;
+    if (pagi_exchange_is_left(exchange) && !exchange->app_closed && px_future_look(aTHX_ worker->cx, future, &failure) == PX_FUTURE_FAILED) {
+        SvREFCNT_dec_NN(future);
+        future = px_future_done(aTHX_ worker, NULL);
+    }
+    px_exchange_unpin(aTHX_ &exchange->base, live);
+    return future;
+}
+
+/* $send */
+XS_EXTERNAL(pagi_xs_send) {
+    dXSARGS;
+    pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
+    SV *future = answer_to(aTHX_ exchange, items > 0 ? ST(0) : &PL_sv_undef);
+    SPAGAIN;
+    EXTEND(SP, 1);
+    ST(0) = sv_2mortal(future);
+    XSRETURN(1);
+}

@@ -1,0 +1,319 @@
+/* sse.c - the sse scope: an event stream, or an ordinary response in its place (PAGI::Spec::Www, Server-Sent Events).
+ *
+ * Whichever event the application sends first decides: sse.start the stream, sse.http.response.start the response. A stream ends when the
+ * application closes it or returns, or when the server stops. The connection closes after either answer. */
+#include "pagi/pagi.h"
+
+/* ---- $receive ------------------------------------------------------------------------------------------------------------------- */
+
+/* Why a stream ended that nothing cut short. */
+static SV *close_reason(pTHX_ const pagi_exchange *exchange) {
+    return exchange->stream.close_reason ? newSVsv(exchange->stream.close_reason) : newSVpvs("x-closed");
+}
+
+static bool is_declined(const pagi_exchange *exchange) {
+    return exchange->stream.answer == PAGI_STREAM_DECLINED;
+}
+
+/* sse.disconnect; a request that was answered with a response has none. */
+static SV *sse_last_event(pTHX_ pagi_exchange *exchange) {
+    pagi_context *cx = exchange->app->cx;
+    SV *reason;
+    if (pagi_request_goes_on(exchange) && exchange->response != PAGI_RESPONSE_COMPLETE) return NULL;
+    if (pagi_exchange_is_left(exchange)) reason = newSVpv(peregrine_reason_text(exchange->reason), 0);
+    else if (!is_declined(exchange)) reason = close_reason(aTHX_ exchange);
+    else return NULL;
+    SV *event = pagi_request_event(aTHX_ exchange, PAGI_KEY_SSE_DISCONNECT);
+    px_store(aTHX_(HV *) SvRV(event), PAGI_KEY(cx, REASON), reason);
+    return event;
+}
+
+/* After a response there is nothing to wait for: whoever waits is released, or would stay for ever with all that it holds. */
+static bool is_mute(const pagi_exchange *exchange) {
+    return is_declined(exchange) && exchange->end == PAGI_END_COMPLETED;
+}
+
+static SV *sse_next(pTHX_ pagi_exchange *exchange) {
+    return is_mute(exchange) ? NULL : pagi_request_next(aTHX_ exchange);
+}
+
+static void sse_want(pTHX_ pagi_exchange *exchange) {
+    if (is_mute(exchange)) pagi_receive_cancel(aTHX_ exchange);
+    else pagi_request_want(aTHX_ exchange);
+}
+
+/* ---- The end of a stream -------------------------------------------------------------------------------------------------------- */
+
+static bool is_streaming(const pagi_exchange *exchange) {
+    return exchange->stream.answer == PAGI_STREAM_CHOSEN && exchange->response == PAGI_RESPONSE_STARTED;
+}
+
+/* Hands the end-of-stream marker to the engine; returns its code. */
+static int end_stream(pTHX_ pagi_exchange *exchange) {
+    px_worker *worker = exchange->base.worker;
+    exchange->response = PAGI_RESPONSE_COMPLETE;
+    if (!worker->engine || !exchange->base.ticket_live) return PEREGRINE_E_GONE;
+    const int code = peregrine_write(worker->engine, exchange->base.ticket, "", 0, PEREGRINE_END | PEREGRINE_CLOSE);
+    px_worker_queued(aTHX_ worker);
+    return code;
+}
+
+/* Ends a stream that the application would have continued. */
+static void hang_up(pTHX_ pagi_exchange *exchange, uint32_t reason) {
+    if (!is_streaming(exchange) || !pagi_exchange_delivers(exchange)) return;
+    px_exchange_hold(&exchange->base);
+    const int code = end_stream(aTHX_ exchange);
+    pagi_exchange_disconnect(aTHX_ exchange, reason);
+    if (code == PEREGRINE_DONE) px_exchange_ticket_gone(aTHX_ &exchange->base);
+    px_exchange_unhold(aTHX_ &exchange->base);
+}
+
+static void sse_shut_down(pTHX_ pagi_exchange *exchange) {
+    hang_up(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
+}
+
+static void sse_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
+    if (failure || !is_streaming(exchange) || !pagi_exchange_delivers(exchange) || exchange->base.gone) {
+        pagi_response_returned(aTHX_ exchange, failure);
+        return;
+    }
+    if (end_stream(aTHX_ exchange) != PEREGRINE_DONE) return; /* FINISHED follows */
+    pagi_exchange_complete(aTHX_ exchange);
+    px_exchange_ticket_gone(aTHX_ &exchange->base);
+}
+
+/* ---- sse.start ------------------------------------------------------------------------------------------------------------------ */
+
+static bool has_field(const pagi_fields *fields, const char *name) {
+    const size_t len = strlen(name);
+    for (size_t i = 0; i < fields->count; i++)
+        if (fields->list[i].name_len == len && foldEQ(fields->list[i].name, name, (I32)len)) return true;
+    return false;
+}
+
+static void add_field(pagi_fields *fields, const char *name, const char *value) {
+    if (has_field(fields, name)) return;
+    const peregrine_field field = {name, strlen(name), value, strlen(value)};
+    fields->list[fields->count++] = field;
+}
+
+/* Whether the stream may start now; a failed Future if not. */
+static SV *start_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
+    px_worker *worker = exchange->base.worker;
+    switch (exchange->stream.answer) {
+    case PAGI_STREAM_UNDECIDED: return NULL;
+    case PAGI_STREAM_DECLINED:
+        return px_future_invalid(aTHX_ worker, "%s: the request was answered with sse.http.response.start already", type);
+    case PAGI_STREAM_CHOSEN: break;
+    }
+    return px_future_invalid(aTHX_ worker, "%s: the stream has already been started", type);
+}
+
+static SV *read_status(pTHX_ pagi_app *app, const char *type, HV *event, IV *status) {
+    bool found;
+    SV *failed = pagi_event_status(aTHX_ app, type, event, status, &found);
+    if (!failed && !found) *status = 200;
+    return failed;
+}
+
+/* The engine repeats the comment by itself: no Perl runs for it. */
+static int repeat_comment(pagi_exchange *exchange, SV *comment, uint32_t interval_ms) {
+    return peregrine_repeat(exchange->base.worker->engine, exchange->base.ticket, interval_ms, SvPVX_const(comment), SvCUR(comment));
+}
+
+static void stream_started(pTHX_ pagi_exchange *exchange) {
+    px_worker *worker = exchange->base.worker;
+    pagi_stream *stream = &exchange->stream;
+    stream->answer = PAGI_STREAM_CHOSEN;
+    exchange->response = PAGI_RESPONSE_STARTED;
+    if (exchange->app->stream_idle_ms) (void)peregrine_idle_limit(worker->engine, exchange->base.ticket, exchange->app->stream_idle_ms);
+    if (!stream->comment) return;
+    (void)repeat_comment(exchange, stream->comment, stream->comment_ms);
+    SvREFCNT_dec_NN(stream->comment);
+    stream->comment = NULL;
+}
+
+static SV *send_start(pTHX_ pagi_exchange *exchange, HV *event) {
+    static const char type[] = "sse.start";
+    px_worker *worker = exchange->base.worker;
+    SV *failed = start_out_of_order(aTHX_ exchange, type);
+    if (failed) return failed;
+    IV status;
+    failed = read_status(aTHX_ exchange->app, type, event, &status);
+    if (failed) return failed;
+    pagi_fields fields;
+    failed = pagi_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, HEADERS)), &fields);
+    if (failed) return failed;
+    if (has_field(&fields, "content-length"))
+        return px_future_invalid(aTHX_ worker, "%s: headers must not have content-length: a stream has no length", type);
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    add_field(&fields, "content-type", "text/event-stream");
+    add_field(&fields, "cache-control", "no-cache");
+
+    const peregrine_response response = {
+        .size = sizeof(response),
+        .status = (uint16_t)status,
+        .flags = PEREGRINE_KEEP_ALIVE,
+        .fields = fields.list,
+        .field_count = fields.count,
+    };
+    const int code = peregrine_respond(worker->engine, exchange->base.ticket, &response);
+    if (code >= 0) stream_started(aTHX_ exchange);
+    SV *future = pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
+    if (worker->stopping) hang_up(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
+    return future;
+}
+
+/* ---- On the stream -------------------------------------------------------------------------------------------------------------- */
+
+/* Whether something may be sent on the stream now; a failed Future if not. */
+static SV *stream_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
+    px_worker *worker = exchange->base.worker;
+    switch (exchange->stream.answer) {
+    case PAGI_STREAM_UNDECIDED: return px_future_invalid(aTHX_ worker, "%s: the stream has not been started with sse.start", type);
+    case PAGI_STREAM_DECLINED:
+        return px_future_invalid(aTHX_ worker, "%s: there is no stream, the request was answered with sse.http.response.start", type);
+    case PAGI_STREAM_CHOSEN: break;
+    }
+    if (exchange->response == PAGI_RESPONSE_STARTED) return NULL;
+    return px_future_invalid(aTHX_ worker, "%s: the stream is closed", type);
+}
+
+static SV *write_text(pTHX_ pagi_exchange *exchange, const char *type, SV *text) {
+    px_worker *worker = exchange->base.worker;
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    const int code = peregrine_write(worker->engine, exchange->base.ticket, SvPVX_const(text), SvCUR(text), 0);
+    return pagi_event_outcome(aTHX_ exchange, type, code);
+}
+
+/* A field of characters, which may be absent. */
+static SV *read_text(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, pagi_text *text) {
+    SV *value = px_fetch(aTHX_ event, key);
+    text->bytes = NULL;
+    text->len = 0;
+    const char *wrong = value ? pagi_event_text(aTHX_ value, &text->bytes, &text->len) : NULL;
+    return wrong ? px_future_invalid(aTHX_ worker, "%s: %s %s", type, SvPVX_const(key), wrong) : NULL;
+}
+
+/* The same for a field that has to stay on its line. */
+static SV *read_line(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, pagi_text *text) {
+    SV *failed = read_text(aTHX_ worker, type, event, key, text);
+    if (failed || !pagi_event_stream_breaks(text)) return failed;
+    return px_future_invalid(aTHX_ worker, "%s: %s must not have a line end or a NUL", type, SvPVX_const(key));
+}
+
+static SV *send_message(pTHX_ pagi_exchange *exchange, HV *fields) {
+    static const char type[] = "sse.send";
+    px_worker *worker = exchange->base.worker;
+    pagi_context *cx = exchange->app->cx;
+    pagi_text event, id, data;
+    IV retry;
+    bool has_retry;
+    SV *failed = stream_out_of_order(aTHX_ exchange, type);
+    if (!failed) failed = read_line(aTHX_ worker, type, fields, PAGI_KEY(cx, EVENT), &event);
+    if (!failed) failed = read_line(aTHX_ worker, type, fields, PAGI_KEY(cx, ID), &id);
+    if (!failed) failed = pagi_event_integer(aTHX_ worker, type, fields, PAGI_KEY(cx, RETRY), IV_MAX, &retry, &has_retry);
+    if (!failed) failed = read_text(aTHX_ worker, type, fields, PAGI_KEY(cx, DATA), &data);
+    if (failed) return failed;
+    if (!data.bytes) return px_future_invalid(aTHX_ worker, "%s: data is missing", type);
+    return write_text(aTHX_ exchange, type, pagi_event_stream_message(aTHX_ & event, &id, has_retry ? retry : -1, &data));
+}
+
+static SV *send_comment(pTHX_ pagi_exchange *exchange, HV *event) {
+    static const char type[] = "sse.comment";
+    px_worker *worker = exchange->base.worker;
+    pagi_text comment;
+    SV *failed = stream_out_of_order(aTHX_ exchange, type);
+    if (!failed) failed = read_text(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, COMMENT), &comment);
+    if (failed) return failed;
+    if (!comment.bytes) return px_future_invalid(aTHX_ worker, "%s: comment is missing", type);
+    return write_text(aTHX_ exchange, type, pagi_event_stream_comment(aTHX_ & comment));
+}
+
+/* Before sse.start it is remembered for the stream. */
+static SV *send_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
+    static const char type[] = "sse.keepalive";
+    px_worker *worker = exchange->base.worker;
+    pagi_stream *stream = &exchange->stream;
+    pagi_text comment;
+    NV interval;
+    bool found;
+    SV *failed = stream->answer == PAGI_STREAM_UNDECIDED ? NULL : stream_out_of_order(aTHX_ exchange, type);
+    if (!failed) failed = pagi_event_number(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, INTERVAL), PAGI_SECONDS_MAX, &interval, &found);
+    if (!failed) failed = read_text(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, COMMENT), &comment);
+    if (failed) return failed;
+    if (!found) return px_future_invalid(aTHX_ worker, "%s: interval is missing (seconds; 0 stops the comments)", type);
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    if (!comment.bytes) comment.bytes = "";
+    SV *text = pagi_event_stream_comment(aTHX_ & comment);
+    const uint32_t interval_ms = (uint32_t)Perl_ceil(interval * 1000);
+    if (stream->answer == PAGI_STREAM_CHOSEN) return pagi_event_outcome(aTHX_ exchange, type, repeat_comment(exchange, text, interval_ms));
+    SvREFCNT_dec(stream->comment);
+    stream->comment = interval_ms ? SvREFCNT_inc_simple_NN(text) : NULL;
+    stream->comment_ms = interval_ms;
+    return px_future_done(aTHX_ worker, NULL);
+}
+
+static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
+    static const char type[] = "sse.close";
+    px_worker *worker = exchange->base.worker;
+    pagi_text reason;
+    if (exchange->stream.answer == PAGI_STREAM_CHOSEN && exchange->response == PAGI_RESPONSE_COMPLETE) return px_future_done(aTHX_ worker, NULL);
+    SV *failed = stream_out_of_order(aTHX_ exchange, type);
+    if (!failed) failed = read_text(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, REASON), &reason);
+    if (failed) return failed;
+    if (reason.bytes) exchange->stream.close_reason = newSVpvn_utf8(reason.bytes, reason.len, true);
+    exchange->app_closed = exchange->end == PAGI_END_OPEN;
+    return pagi_event_outcome(aTHX_ exchange, type, end_stream(aTHX_ exchange));
+}
+
+/* ---- A response instead --------------------------------------------------------------------------------------------------------- */
+
+static SV *stream_was_started(pTHX_ pagi_exchange *exchange, const char *type) {
+    if (exchange->stream.answer != PAGI_STREAM_CHOSEN) return NULL;
+    return px_future_invalid(aTHX_ exchange->base.worker, "%s: the stream has been started with sse.start", type);
+}
+
+static SV *send_response_start(pTHX_ pagi_exchange *exchange, HV *event) {
+    static const char type[] = "sse.http.response.start";
+    SV *failed = stream_was_started(aTHX_ exchange, type);
+    if (failed) return failed;
+    SV *future = pagi_response_start(aTHX_ exchange, type, event, true);
+    if (exchange->response != PAGI_RESPONSE_NONE) exchange->stream.answer = PAGI_STREAM_DECLINED;
+    return future;
+}
+
+/* "Structured exactly like http.response.body", files and handles included. */
+static SV *send_response_body(pTHX_ pagi_exchange *exchange, HV *event) {
+    static const char type[] = "sse.http.response.body";
+    SV *failed = stream_was_started(aTHX_ exchange, type);
+    return failed ? failed : pagi_response_body(aTHX_ exchange, type, event, true);
+}
+
+static const pagi_send_event sse_sends[] = {
+    PAGI_SEND("sse.send", send_message),
+    PAGI_SEND("sse.comment", send_comment),
+    PAGI_SEND("sse.start", send_start),
+    PAGI_SEND("sse.keepalive", send_keepalive),
+    PAGI_SEND("sse.close", send_close),
+    PAGI_SEND("sse.http.response.start", send_response_start),
+    PAGI_SEND("sse.http.response.body", send_response_body),
+    PAGI_SEND("http.fullflush", pagi_response_flush),
+    {NULL, 0, NULL},
+};
+
+const pagi_kind pagi_sse_kind = {
+    .name = "sse",
+    .type = PAGI_KEY_SSE,
+    .scheme = PAGI_KEY_HTTP,
+    .secure_scheme = PAGI_KEY_HTTPS,
+    .has_method = true,
+    .sends = sse_sends,
+    .next = sse_next,
+    .want = sse_want,
+    .body = pagi_request_body,
+    .returned = sse_returned,
+    .request_event = PAGI_KEY_SSE_REQUEST,
+    .last_event = sse_last_event,
+    .shut_down = sse_shut_down,
+};
