@@ -97,12 +97,12 @@ sub request { return TestClient->new($port)->send("GET $_[0] HTTP/1.1\r\nHost: h
 
 subtest 'before its response started' => sub {
     my %says = (
-        '/dies'          => qr/died before its response had started: at once/,
-        '/dies-async'    => qr/died before its response had started: in async/,
-        '/dies-later'    => qr/died before its response had started: after a while/,
-        '/dies-object'   => qr/died before its response had started: My::Error/,
-        '/fails'         => qr/died before its response had started: failed/,
-        '/nothing'       => qr/application ended without a response/,
+        '/dies'        => qr/died before its response had started: at once/,
+        '/dies-async'  => qr/died before its response had started: in async/,
+        '/dies-later'  => qr/died before its response had started: after a while/,
+        '/dies-object' => qr/died before its response had started: an exception of class My::Error with secret => '1'/,
+        '/fails'       => qr/died before its response had started: failed/,
+        '/nothing'     => qr/application ended without a response/,
         '/nothing-later' => qr/application ended without a response/,
         '/no-future'     => qr/did not return a Future/,
         '/object'        => qr/did not return a Future/,

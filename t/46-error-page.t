@@ -19,6 +19,8 @@ package Teller { use overload '""' => sub { my $event = shift->{event}; $event->
 sub secret_function { my ($text) = @_; die $text }
 async sub later { my ($text) = @_; await IO::Async::Loop->new->delay_future(after => 0.01); secret_function($text) }
 
+async sub secret_event { my ($send) = @_; await $send->({ type => 'http.response.start', status => 'x' }) }
+
 my %handlers = (
     '/dies'    => async sub { secret_function($_[0]{query_string} =~ s/%(..)/chr hex $1/ger) },
     '/later'   => async sub { await later("after a while\n") },
@@ -26,6 +28,9 @@ my %handlers = (
     '/huge'    => async sub { die '<' x 1_000_000 },
     '/bytes'   => async sub { die "\xc3\xa9 \x00\x1b[2J\xff\n" },
     '/wide'    => async sub { die "\x{263a} \x{202e}\n" },
+    '/hash'    => async sub { die { code => 418, of => [] } },
+    '/object'  => async sub { die bless { code => 418 }, 'My::Error' },
+    '/event'   => async sub { await secret_event($_[2]) },
     '/fails'   => sub { return Future->fail('failed in no sub') },
     '/nothing' => async sub { return },
     '/no-future' => sub { return 42 },
@@ -86,7 +91,7 @@ subtest 'a page for browsers' => sub {
         'the exception, escaped';
     like $body, qr/GET \/dies\?a=%3Cscript/, 'the request';
     like $body,
-        qr/<li><code>thrown at \Q$file\E line 6<\/code><\/li>\n<li><code>main::secret_function called at \Q$file\E line 10</,
+        qr/<li><code>thrown at \Q$file\E line 6<\/code><\/li>\n<li><code>main::secret_function called at \Q$file\E line 12</,
         'who called whom';
     unlike $body, qr/<script|<img|<link|https?:|\bsrc=|\bhref=/, 'no script, nothing from elsewhere';
     is $answer->{rest}, '', 'nothing follows';
@@ -95,10 +100,17 @@ subtest 'a page for browsers' => sub {
         'an async sub, after an await';
     like page('/twice')->{body}, qr/at first.*secret_function called at \Q$file\E line 7</s,
         'one that was thrown again';
+    like page('/event')->{body},
+        qr/status must be .*Future::\w+::result called at \Q$file\E line 9<.*main::secret_event called at \Q$file\E line 18</s,
+        'an event that fails, awaited by two async subs';
     is length(page('/huge')->{body}) < 70_000, 1, 'a huge exception is cut';
     like page('/bytes')->{body}, qr/<pre>\xc3\x83\xc2\xa9 \\x\{00\}\\x\{1b\}\[2J\xc3\xbf/, 'bytes that are no text';
     like page('/wide')->{body}, qr/<pre>\xe2\x98\xba \\x\{202e\}<\/pre>/,
         'characters; what turns text around is shown by its number';
+    like page('/hash')->{body},
+        qr/<pre>an exception that is a reference to a hash with code =&gt; &#39;418&#39;</, 'a hash';
+    like page('/object')->{body},
+        qr/<pre>an exception of class My::Error with code =&gt; &#39;418&#39;</, '... an object that has no text';
     like page('/fails')->{body},   qr/failed in no sub<\/pre>/, 'a Future that failed';
     unlike page('/fails')->{body}, qr/Stack trace/,             '... of which there is no trace';
     like page('/nothing')->{body}, qr/ended without a response<.*Was an `await` forgotten\?/s,
@@ -112,7 +124,7 @@ subtest 'for others' => sub {
         is $answer->{header}{'content-type'}, 'text/plain; charset=utf-8', 'plain text: ' . ($accept // 'no Accept');
         like $answer->{body}, qr/\AThe application died before its response had started\n\nx at \Q$file\E line 6/,
             '... with the exception';
-        like $answer->{body}, qr/^    main::secret_function called at \Q$file\E line 10$/m, '... and the trace';
+        like $answer->{body}, qr/^    main::secret_function called at \Q$file\E line 12$/m, '... and the trace';
     }
     is request('/dies?x', accept => $_)->{header}{'content-type'}, 'text/html; charset=utf-8', "HTML: $_"
         for 'text/html', 'TEXT/HTML;level=1', 'application/json, text/html ; q=0.1';

@@ -69,6 +69,24 @@ subtest 'a mode with a typing error' => sub {
     is($error, '', 'a mode of the application is in order');
 };
 
+subtest 'development for others' => sub {
+    my $warned = qr/in development whoever can connect to (\S+) is shown exceptions and stack traces/;
+    for my $case (
+        [ [qw(-E development --host 0.0.0.0)]                       => qr{\Atcp://0\.0\.0\.0:\d+/\z} ],
+        [ [ qw(-E development --socket), "$directory/development" ] => undef ],
+        [ [qw(-E development --host localhost)]                     => undef ],
+        [ [qw(-E development)]                                      => undef ],
+        [ [qw(-E production --host 0.0.0.0)]                        => undef ],
+        )
+    {
+        my ($arguments, $expected) = @$case;
+        my $server = TestServer->command(@$arguments, $app);
+        is($server->stop, 0, "@$arguments: the server starts and ends well");
+        my ($named) = $server->log =~ $warned;
+        $expected ? like($named, $expected, '... with a warning') : is($named, undef, '... without a warning');
+    }
+};
+
 subtest 'a terminal' => sub {
     my ($master, $slave, $path) = terminal();
     my $loop   = IO::Async::Loop->new;

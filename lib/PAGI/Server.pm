@@ -286,6 +286,7 @@ sub _start {
         options         => $self->{options},
         listeners       => [ $self->{listeners}->all ],
         connections_max => $self->effective_max_connections,
+        shows_errors    => _is_development(),
     );
     return;
 }

@@ -14,7 +14,7 @@ use PAGI::Server::AccessLog;
 # Descriptors that the engine keeps for other things than connections, and few connections for a server.
 use constant { DESCRIPTORS_RESERVED => 50, CONNECTIONS_FEW => 100 };
 
-# Facts: loop, options, listeners, connections_max.
+# Facts: loop, options, listeners, connections_max, shows_errors.
 sub tell {
     my ($class, $log, %facts) = @_;
     my $details = join ', ', _details(%facts);
@@ -25,6 +25,18 @@ sub tell {
     $log->warn('PAGI: the access log goes to a terminal, which is slow: under load it costs time, and lines'
             . ' (--access-log FILE, --no-access-log)')
         if PAGI::Server::AccessLog::is_terminal($facts{options}{access_log});
+    _check_audience($log, $facts{listeners}) if $facts{shows_errors};
+    return;
+}
+
+# A stack trace is nobody else's business.
+sub _check_audience {
+    my ($log, $listeners) = @_;
+    my @public = grep { $_->{type} eq 'tcp' && $_->{host} !~ /\A(?:127\.[0-9.]+|::1|localhost)\z/ } @$listeners;
+    $log->warn('PAGI: in development whoever can connect to '
+            . join(', ', map { $_->url('tcp') } @public)
+            . ' is shown exceptions and stack traces (-E production shows none)')
+        if @public;
     return;
 }
 
@@ -102,13 +114,14 @@ PAGI::Server::Banner - what a server says of itself when it starts
 =head1 DESCRIPTION
 
 Part of L<PAGI::Server>: a line for each listener with what is on and off, and a warning if the limit on open files is short of what the
-server is to hold.
+server is to hold, or if others than this machine can read what is shown to whoever writes the application.
 
 =head1 METHODS
 
 =head2 tell
 
-    PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners, connections_max => $count);
+    PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners, connections_max => $count,
+        shows_errors => $is_development);
 
 C<$log> is a L<PAGI::Server::Log>, the listeners are L<Peregrine::Listener>s.
 

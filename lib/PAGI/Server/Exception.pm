@@ -22,7 +22,8 @@ sub text {
         $text    = eval { "$exception" };
         $failure = $@ if !defined $text
     }
-    return $text                                       if defined $text && length $text;
+    return _described($exception) if defined $text && $text =~ /\A(?:[\w:]+=)?HASH\(0x[0-9a-f]+\)\z/;
+    return $text                  if defined $text && length $text;
     return _described($exception) . ', which is empty' if defined $text;
     return
           _described($exception)
@@ -33,8 +34,10 @@ sub text {
 # By what it consists of, without asking the object.
 sub _described {
     my ($exception) = @_;
-    my $class       = blessed $exception // ref $exception;
-    my $text        = "an exception of class $class";
+    no overloading;
+    my $class = blessed $exception;
+    my $text =
+        defined $class ? "an exception of class $class" : 'an exception that is a reference to a ' . lc ref $exception;
     return $text if reftype $exception ne 'HASH' || tied %$exception;
     my @names = grep { defined $exception->{$_} && !ref $exception->{$_} } sort keys %$exception;
     splice @names, FIELDS_MAX if @names > FIELDS_MAX;
@@ -59,7 +62,8 @@ PAGI::Server::Exception - what an exception says
 
 =head1 DESCRIPTION
 
-Exceptions are strings, or objects that can be had as strings. Some die when they are asked; what they are is not lost then.
+Exceptions are strings, or objects that can be had as strings. Some die when they are asked, and hashes only say where they are; what is in them is
+not lost then.
 
 =head1 FUNCTIONS
 
@@ -67,8 +71,8 @@ Exceptions are strings, or objects that can be had as strings. Some die when the
 
     my $text = PAGI::Server::Exception::text($exception);
 
-An exception as a string. Of an object that dies when it is made one, or is an empty string: its class and, if it is a hash, the plain
-values in it, ten of 200 characters at most. Never dies.
+An exception as a string. Of an object that dies when it is made one, or is an empty string, and of a hash that has no text of its own: its class
+and, if it is a hash, the plain values in it, ten of 200 characters at most. Never dies.
 
 =head1 LICENSE
 

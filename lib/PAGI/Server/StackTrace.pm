@@ -42,19 +42,24 @@ sub _record {
     return if !defined $^S;    # something is compiled: the message says where
     local ($@, $!, $?);
     my $identity = _identity($exception);
+    my $is_text  = $identity =~ /\Atext /;
     my $trace    = _frames();
     if (my $before = _take($identity)) {
-        # Thrown again, from where it was caught: the first place is the one to know.
-        $trace = $before->[2] if ref $exception || $before->[2][0] ne $trace->[0];
+        # Thrown again, from where it was caught or awaited: the first place is the one to know.
+        my $again =
+            !$is_text || $before->[2][0] ne $trace->[0] || grep { defined && m{ at \S*/Future/} } @{$trace}[ 0, 1 ];
+        $trace = $before->[2] if $again;
     }
-    push @kept, [ $identity, ref $exception ? $exception : undef, $trace ];
-    weaken($kept[-1][1]) if ref $exception;
+    push @kept, [ $identity, $is_text ? undef : $exception, $trace ];
+    weaken($kept[-1][1]) if !$is_text;
     shift @kept          if @kept > KEPT_MAX;
     return;
 }
 
+# A failed Future throws its failure in an object, which the Future of an async sub takes apart again.
 sub _identity {
     my ($exception) = @_;
+    $exception = $exception->[0] if ref $exception eq 'Future::Exception';
     return ref $exception ? 'reference ' . refaddr $exception : 'text ' . substr $exception // '', 0, TEXT_MAX;
 }
 
