@@ -101,7 +101,7 @@ subtest 'a page for browsers' => sub {
     like page('/twice')->{body}, qr/at first.*secret_function called at \Q$file\E line 7</s,
         'one that was thrown again';
     like page('/event')->{body},
-        qr/status must be .*Future::\w+::result called at \Q$file\E line 9<.*main::secret_event called at \Q$file\E line 18</s,
+        qr/status must be .*Future::\w+::result called at \Q$file\E line 9<.*main::secret_event called at \Q$file\E line 20</s,
         'an event that fails, awaited by two async subs';
     is length(page('/huge')->{body}) < 70_000, 1, 'a huge exception is cut';
     like page('/bytes')->{body}, qr/<pre>\xc3\x83\xc2\xa9 \\x\{00\}\\x\{1b\}\[2J\xc3\xbf/, 'bytes that are no text';
