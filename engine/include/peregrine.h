@@ -13,7 +13,7 @@
  * Structs grow at their ends only, so that a program runs with later versions of the library than it was compiled for. Those that the
  * caller fills or has filled begin with `size` = sizeof(the struct): fields beyond it have their defaults, and are not written. Events
  * come with their size: peregrine_next_event() steps over what the caller does not know. peregrine_field, peregrine_field_span,
- * peregrine_span and peregrine_text never change.
+ * peregrine_loan, peregrine_span and peregrine_text never change.
  * Functions that return int give PEREGRINE_OK or a positive outcome, or one of the negative PEREGRINE_E_* codes; on a negative code nothing
  * has changed, neither on the wire nor in the state of the exchange.
  */
@@ -420,6 +420,21 @@ void *peregrine_user(peregrine_worker *worker, peregrine_ticket ticket);
 int peregrine_respond(peregrine_worker *worker, peregrine_ticket ticket, const peregrine_response *response);
 /* Sends the next piece of the body. */
 int peregrine_write(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags);
+/* The caller's mark for bytes that he lends: in his memory, but the engine's until it comes back, or until peregrine_worker_free() returns */
+typedef struct peregrine_loan {
+    struct peregrine_loan *next;
+} peregrine_loan;
+
+/* As peregrine_write(), without a copy: the bytes must stay where they are, as they are, until `loan` comes back by
+ * peregrine_returned(). On a negative code they are not lent. A good way to send 16 KiB or more to peers that may be slow: of less a copy
+ * costs no more than the books. What is lent counts as queued, for PEREGRINE_BLOCKED for instance. loan NULL: the bytes are copied. */
+int peregrine_lend(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags,
+                   peregrine_loan *loan);
+/* The loans that have come back since the last call, linked by `next`; NULL: none. To be asked after each call that lends, whose loan
+ * comes back at once if all was sent or had to be copied, and after each peregrine_poll(). peregrine_worker_free() ends those that are
+ * out without naming them. Some time after much queued output has gone, peregrine_poll() asks glibc to give free memory back to the
+ * system (malloc_trim), once a second at most. */
+peregrine_loan *peregrine_returned(peregrine_worker *worker);
 /* Sends a range of an open file as the last piece of the body. The engine duplicates fd. length < 0: to the end of the file. */
 int peregrine_write_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset, int64_t length);
 /* Ends the body with a trailer section, which may be empty. PEREGRINE_E_TRAILERS when the response has no room for one: it has a
@@ -455,6 +470,9 @@ int peregrine_accept_websocket(peregrine_worker *worker, peregrine_ticket ticket
                                const peregrine_field *fields, size_t count);
 /* Sends one message: flags PEREGRINE_TEXT (checked to be UTF-8) or 0 for binary. */
 int peregrine_send_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags);
+/* The same without a copy, unless the message is compressed: see peregrine_lend(). */
+int peregrine_lend_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags,
+                           peregrine_loan *loan);
 /* Starts the close handshake; PEREGRINE_CLOSED follows when it is done or times out. Code 1005: no code is sent. */
 int peregrine_close_websocket(peregrine_worker *worker, peregrine_ticket ticket, uint16_t code, const char *reason, size_t reason_len);
 /* Pings every interval_ms (0: no longer); a pong that is not there after timeout_ms (0: never mind) ends the WebSocket: 1006, keepalive_timeout. */

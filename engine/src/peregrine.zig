@@ -48,6 +48,8 @@ pub const Start = server.Start;
 /// What is to be done to an exchange, as a value for `Worker.apply`, and its form without pointers.
 pub const Command = server.Command;
 pub const encoded = server.encoded;
+/// The owner's mark for bytes that a command sends without a copy; they come back through `Worker.pool.loans`.
+pub const Loan = server.Loan;
 pub const Config = server.Config;
 /// Lists of networks, for `Worker.proxyListener` and, in a `Trust`, `Worker.trustProxies`.
 pub const Networks = server.Networks;

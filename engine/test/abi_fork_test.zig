@@ -124,6 +124,61 @@ test "a child has nothing of a worker, and its parent goes on" {
     try server.answer(try server.ask());
 }
 
+test "what a parent has lent is neither sent nor told of in a child" {
+    const server: Server = try .start();
+    defer server.stop();
+    const large = try testing.allocator.alloc(u8, 64 * 1024 * 1024);
+    defer testing.allocator.free(large);
+    @memset(large, 'l');
+    const ticket = try server.ask();
+    const response: abi.types.Response = .{ .size = @sizeOf(abi.types.Response), .status = 200 };
+    try testing.expect(abi.peregrine_respond(server.door, ticket, @ptrCast(&response)) >= 0);
+    var loan: abi.types.Loan = .{};
+    const code = abi.peregrine_lend(server.door, ticket, large.ptr, large.len, abi.types.RespondFlag.end, &loan);
+    try testing.expectEqual(Code.blocked, code);
+    try testing.expectEqual(null, abi.peregrine_returned(server.door));
+    const Context = struct { server: *const Server, ticket: abi.types.Ticket };
+    try testing.expectEqual(0, try inChild(Context{ .server = &server, .ticket = ticket }, struct {
+        fn run(given: Context) u8 {
+            const door = given.server.door;
+            var own: abi.types.Loan = .{};
+            if (abi.peregrine_lend(door, given.ticket, "own", 3, 0, &own) != Code.gone) return 1;
+            if (abi.peregrine_lend_message(door, given.ticket, "own", 3, 0, &own) != Code.gone) return 2;
+            if (abi.peregrine_returned(door) != null) return 3;
+            abi.peregrine_worker_free(door);
+            return 0;
+        }
+    }.run));
+    var rest: usize = large.len;
+    var buffer: [256 * 1024]u8 = undefined;
+    while (rest > 0) {
+        var events: [*]const abi.types.Event = undefined;
+        try testing.expect(abi.peregrine_poll(server.door, 0, &events) >= 0);
+        const len = c.read(server.client, &buffer, buffer.len);
+        try testing.expect(len > 0);
+        rest -|= std.mem.count(u8, buffer[0..@intCast(len)], "l");
+    }
+    try testing.expectEqual(&loan, abi.peregrine_returned(server.door).?);
+    try testing.expectEqual(null, loan.next);
+}
+
+test "what is lent without a mark is copied, and a worker may end with loans out" {
+    const server: Server = try .start();
+    const large: [100_000]u8 = @splat('l');
+    var loan: abi.types.Loan = .{};
+    const ticket = try server.ask();
+    const response: abi.types.Response = .{ .size = @sizeOf(abi.types.Response), .status = 200 };
+    try testing.expect(abi.peregrine_respond(server.door, ticket, @ptrCast(&response)) >= 0);
+    try testing.expect(abi.peregrine_lend(server.door, ticket, &large, large.len, 0, null) >= 0);
+    try testing.expectEqual(null, abi.peregrine_returned(server.door));
+    var pieces: usize = 0;
+    while (abi.peregrine_lend(server.door, ticket, &large, large.len, 0, &loan) >= 0) : (pieces += 1) {
+        if (abi.peregrine_returned(server.door) == null) break;
+        try testing.expect(pieces < 10_000);
+    }
+    server.stop();
+}
+
 test "a hidden descriptor is one of /dev/null in a child" {
     const server: Server = try .start();
     defer server.stop();

@@ -101,6 +101,7 @@ static inline AV *px_pair(pTHX_ SV *first, SV *second) {
 typedef struct px_face px_face;
 typedef struct px_worker px_worker;
 typedef struct px_exchange px_exchange;
+typedef struct px_loan px_loan;
 
 struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
@@ -123,6 +124,7 @@ struct px_worker {
     bool stopping; /* peregrine_drain() has been called */
     bool drained;  /* its last connection is gone */
     int lost;      /* live exchanges that are gone and were never named */
+    px_loan *loans; /* strings that the engine has borrowed */
     px_exchange *live;
     px_exchange *pool;
     px_exchange *freed; /* those that events of the batch may still name */
@@ -219,6 +221,12 @@ void px_exchange_name(px_exchange *exchange);
 void px_exchange_lost(px_exchange *exchange);
 void px_exchange_free(pTHX_ px_exchange *exchange);
 void px_exchange_discard(pTHX_ px_exchange *exchange);
+
+/* loan.c */
+void px_loan_collect(pTHX_ px_worker *worker);
+void px_loan_end_all(pTHX_ px_worker *worker);
+int px_loan_write(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags);
+int px_loan_message(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags);
 
 /* handle.c */
 CV *px_handle_function(pTHX_ px_exchange *exchange, XSUBADDR_t function);

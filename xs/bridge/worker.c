@@ -66,6 +66,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
         return;
     }
     peregrine_worker_free(engine);
+    px_loan_end_all(aTHX_ worker);
     while (!PL_dirty && worker->live) {
         px_exchange *exchange = worker->live;
         while (exchange && !exchange->ticket_live) exchange = exchange->next;
@@ -289,6 +290,7 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
         worker->woken = false;
         worker->batch_left = 0;
         const int count = peregrine_poll(worker->engine, 0, &worker->batch);
+        if (worker->loans) px_loan_collect(aTHX_ worker);
         if (count <= 0) {
             if (count < 0) px_worker_tell(aTHX_ worker, "_poll_failed", sv_2mortal(newSVpv(Strerror(errno), 0)), NULL);
             break;

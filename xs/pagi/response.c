@@ -82,7 +82,7 @@ static SV *send_bytes(pTHX_ pagi_exchange *exchange, const char *type, SV *body,
         if (!more) exchange->response = PAGI_RESPONSE_TRAILERS_DUE;
         return px_future_done(aTHX_ worker, NULL);
     }
-    const int code = peregrine_write(worker->engine, exchange->base.ticket, bytes, len, last ? PEREGRINE_END : 0);
+    const int code = px_loan_write(aTHX_ &exchange->base, body, bytes, len, last ? PEREGRINE_END : 0);
     if (code >= 0 && !more) exchange->response = last ? PAGI_RESPONSE_COMPLETE : PAGI_RESPONSE_TRAILERS_DUE;
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }

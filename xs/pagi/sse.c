@@ -182,7 +182,7 @@ static SV *stream_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) 
 static SV *write_text(pTHX_ pagi_exchange *exchange, const char *type, SV *text) {
     px_worker *worker = exchange->base.worker;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    const int code = peregrine_write(worker->engine, exchange->base.ticket, SvPVX_const(text), SvCUR(text), 0);
+    const int code = px_loan_write(aTHX_ &exchange->base, text, SvPVX_const(text), SvCUR(text), 0);
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 

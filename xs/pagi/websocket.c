@@ -266,7 +266,8 @@ static SV *send_message(pTHX_ pagi_exchange *exchange, HV *event) {
     size_t len;
     const char *wrong = text ? pagi_event_text(aTHX_ text, &bytes, &len) : pagi_event_bytes(aTHX_ binary, &bytes, &len);
     if (wrong) return px_future_invalid(aTHX_ worker, "%s: %s %s", type, text ? "text" : "bytes", wrong);
-    const int code = peregrine_send_message(worker->engine, exchange->base.ticket, bytes, len, text ? PEREGRINE_TEXT : 0);
+    SV *message = text ? text : binary;
+    const int code = px_loan_message(aTHX_ &exchange->base, message, bytes, len, text ? PEREGRINE_TEXT : 0);
     return outcome(aTHX_ exchange, type, code);
 }
 

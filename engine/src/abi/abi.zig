@@ -352,6 +352,26 @@ pub export fn peregrine_write(
     } }, flags);
 }
 
+pub export fn peregrine_lend(
+    door: *Door,
+    ticket: types.Ticket,
+    bytes: ?[*]const u8,
+    len: usize,
+    flags: u32,
+    loan: ?*types.Loan,
+) callconv(.c) c_int {
+    return door.answer(ticket, .{ .body = .{
+        .bytes = bytesOf(bytes, len),
+        .loan = loan,
+        .last = flags & types.RespondFlag.end != 0,
+        .close = flags & types.RespondFlag.close != 0,
+    } }, flags);
+}
+
+pub export fn peregrine_returned(door: *Door) callconv(.c) ?*types.Loan {
+    return if (door.isForeign()) null else door.worker.pool.loans.take();
+}
+
 pub export fn peregrine_write_file(
     door: *Door,
     ticket: types.Ticket,
@@ -436,6 +456,21 @@ pub export fn peregrine_send_message(
     return door.answer(ticket, .{ .message = .{
         .kind = if (flags & types.EventFlag.text != 0) .text else .binary,
         .bytes = bytesOf(bytes, len),
+    } }, flags);
+}
+
+pub export fn peregrine_lend_message(
+    door: *Door,
+    ticket: types.Ticket,
+    bytes: ?[*]const u8,
+    len: usize,
+    flags: u32,
+    loan: ?*types.Loan,
+) callconv(.c) c_int {
+    return door.answer(ticket, .{ .message = .{
+        .kind = if (flags & types.EventFlag.text != 0) .text else .binary,
+        .bytes = bytesOf(bytes, len),
+        .loan = loan,
     } }, flags);
 }
 

@@ -1,5 +1,6 @@
 //! The C door's host: turns what the worker tells into events of a batch.
 //! Refuses to know: who reads the batch, and what an answer looks like.
+const builtin = @import("builtin");
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
@@ -176,6 +177,13 @@ pub const Host = struct {
     pub fn halfClosed(host: *Host, worker: anytype, exchange: *Exchange) void {
         _ = host.add(.half_closed, exchange) catch host.giveUp(worker, exchange);
     }
+
+    /// The C library's heap, which is that of the whole process, gives back what is free.
+    pub fn relieve(_: *Host) void {
+        if (builtin.target.isGnuLibC()) _ = malloc_trim(0);
+    }
+
+    extern "c" fn malloc_trim(pad: usize) c_int;
 
     /// Becomes PEREGRINE_STOPPED.
     pub fn stopped(host: *Host, _: anytype) void {

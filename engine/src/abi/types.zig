@@ -43,6 +43,9 @@ pub const Option = extern struct {
     max: i64,
 };
 
+/// `peregrine_loan`.
+pub const Loan = peregrine.Loan;
+
 /// `peregrine_event_kind`.
 pub const Kind = enum(u16) {
     request = 1,

@@ -3,6 +3,7 @@
 const Field = @import("protocol").http.Field;
 const exchange = @import("exchange.zig");
 const Flow = @import("incoming.zig").Incoming.Flow;
+const Loan = @import("loan.zig").Loan;
 const Outbox = @import("outbox.zig").Outbox;
 const WebSocketKind = @import("websocket.zig").Kind;
 
@@ -43,6 +44,8 @@ pub const Command = union(enum) {
         bytes: []const u8 = "",
         /// Blocks of the worker's pool in place of `bytes`: taken over, not copied. Not encoded.
         blocks: ?*Outbox = null,
+        /// `bytes` are not copied: they stay as they are until the loan comes back. Not encoded.
+        loan: ?*Loan = null,
         /// The response is complete with this piece.
         last: bool = false,
         /// With `last`: the connection closes after it.
@@ -58,7 +61,8 @@ pub const Command = union(enum) {
 
     pub const Accept = struct { subprotocol: ?[]const u8 = null, fields: []const Field = &.{} };
 
-    pub const Message = struct { kind: WebSocketKind, bytes: []const u8 = "" };
+    /// With a loan as in `Body`.
+    pub const Message = struct { kind: WebSocketKind, bytes: []const u8 = "", loan: ?*Loan = null };
 
     pub const Close = struct { code: u16, reason: []const u8 = "" };
 

@@ -11,6 +11,7 @@ const Outbox = @import("outbox.zig").Outbox;
 const Ticket = @import("slab.zig").Ticket;
 const Tunnel = @import("tunnel.zig").Tunnel;
 const Timer = @import("timer.zig").Timer;
+const Share = @import("share.zig").Share;
 const types = @import("types.zig");
 const WebSocket = @import("websocket.zig").WebSocket;
 
@@ -26,6 +27,8 @@ pub const Connection = struct {
     /// The kernel took less than it was given; it will say when there is room.
     output: union(enum) { open, blocked: Blockage } = .open,
     sending: PeerSide = .open,
+    /// What it has sent in a round.
+    turn: Share.Turn = .{},
     /// In the worker's list of connections with output or input to look at before it waits again.
     corked: bool = false,
     /// In the worker's list of connections that go on in the next round: nothing of it is read or parsed before.

@@ -102,7 +102,7 @@ fn headOf(command: *const Command) Head {
             };
         },
         .body => |*body| blk: {
-            assert(body.blocks == null);
+            assert(body.blocks == null and body.loan == null);
             break :blk .{
                 .kind = kind,
                 .flags = bit(body.last, flag.end) | bit(body.close, flag.close),

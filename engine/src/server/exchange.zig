@@ -12,6 +12,7 @@ const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
 const FileRange = @import("outbox.zig").FileRange;
 const Outbox = @import("outbox.zig").Outbox;
+const Loan = @import("loan.zig").Loan;
 const Pool = @import("pool.zig").Pool;
 const Repeat = @import("repeat.zig").Repeat;
 const Reason = @import("types.zig").Reason;
@@ -239,44 +240,47 @@ pub const Exchange = struct {
             if (last) len = try session.finish(bytes, space) else if (bytes.len > 0) len = try framed(session, bytes, space);
             if (len > 0) connection.outbox.commit(len) else connection.outbox.cancel(pool);
             exchange.body_bytes += content_bytes;
-        } else try exchange.largeBody(pool, bytes, last);
-        exchange.ended = last;
+            exchange.ended = last;
+            return;
+        }
+        // The blocks are reserved by the copy itself, framing goes around them.
+        var chain: Outbox = .{};
+        errdefer chain.deinit(pool);
+        if (session.sendsContent()) try chain.append(pool, bytes);
+        try exchange.take(pool, &chain, bytes.len, last);
     }
 
-    /// A body too large for one block: the blocks are reserved by the copy itself, framing goes around it.
-    fn largeBody(exchange: *Exchange, pool: *Pool, bytes: []const u8, last: bool) BodyError!void {
-        const connection = exchange.connection;
-        const session = &connection.session;
-        var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
-        const plan = try session.body(bytes.len, &prefix);
-        var tail: [tail_bytes]u8 = undefined;
-        const tail_len = if (last) try session.end(&.{}, &tail) else 0;
-        if (plan.payload) {
-            try connection.outbox.append(pool, plan.prefix);
-            try connection.outbox.append(pool, bytes);
-            try connection.outbox.append(pool, plan.suffix);
-            exchange.body_bytes += bytes.len;
-        }
-        try connection.outbox.append(pool, tail[0..tail_len]);
+    /// Queues body bytes that stay where they are until their loan comes back. On an error nothing has changed,
+    /// and it is not taken.
+    pub fn lent(exchange: *Exchange, pool: *Pool, bytes: []const u8, loan: *Loan, last: bool) BodyError!void {
+        var chain: Outbox = .{};
+        try chain.lend(pool, bytes, loan);
+        errdefer chain.cancelLoan(pool);
+        try exchange.blocks(pool, &chain, last);
     }
 
     /// Queues body bytes that lie in blocks of the pool already: they are taken over, not copied, and `chain` is empty afterwards.
     /// On an error nothing has changed.
     pub fn blocks(exchange: *Exchange, pool: *Pool, chain: *Outbox, last: bool) BodyError!void {
+        return exchange.take(pool, chain, chain.bytes, last);
+    }
+
+    /// The same for `len` bytes of body, which do not lie there if no content is sent.
+    fn take(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: usize, last: bool) BodyError!void {
         const outbox = &exchange.connection.outbox;
         const session = &exchange.connection.session;
-        try exchange.closeHead(pool, if (last) chain.bytes else null);
+        try exchange.closeHead(pool, if (last) len else null);
         const before = session.*;
         errdefer session.* = before;
         var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
-        const plan = try session.body(chain.bytes, &prefix);
+        const plan = try session.body(len, &prefix);
         var tail: Outbox = .{};
         errdefer tail.deinit(pool);
         if (plan.payload) try tail.append(pool, plan.suffix);
         if (last) {
             const space = try tail.reserve(pool, tail_bytes);
-            const len = try session.end(&.{}, space);
-            if (len > 0) tail.commit(len) else tail.cancel(pool);
+            const end_len = try session.end(&.{}, space);
+            if (end_len > 0) tail.commit(end_len) else tail.cancel(pool);
         }
         if (plan.payload) {
             try outbox.append(pool, plan.prefix);

@@ -1,7 +1,8 @@
-//! A connection's ordered output: bytes and file ranges, in blocks from the worker's pool.
+//! A connection's ordered output: bytes in blocks from the worker's pool, bytes that their owner lends, and file ranges.
 //! Refuses to know: sockets, and what the bytes mean. An empty outbox holds no memory.
 const std = @import("std");
 const assert = std.debug.assert;
+const Loan = @import("loan.zig").Loan;
 const Pool = @import("pool.zig").Pool;
 
 /// A range of an open file; the outbox's user closes `fd` through `popFile`.
@@ -14,15 +15,26 @@ const Node = struct {
     content: union(enum) {
         /// Unsent bytes are buffer[start..end].
         bytes: struct { start: u32, end: u32 },
+        /// All bytes, and how many were sent.
+        lent: struct { bytes: []const u8, sent: usize, loan: *Loan },
         file: FileRange,
     },
+
+    /// What is left of its bytes to send; null for a range of a file.
+    fn unsent(node: *const Node) ?[]const u8 {
+        return switch (node.content) {
+            .bytes => |span| node.buffer[span.start..span.end],
+            .lent => |lent| lent.bytes[lent.sent..],
+            .file => null,
+        };
+    }
 };
 
-/// Blocks of the pool in a list, some of which stand for a range of a file.
+/// Blocks of the pool in a list, some of which stand for bytes that lie elsewhere or for a range of a file.
 pub const Outbox = struct {
     first: ?*Node = null,
     last: ?*Node = null,
-    /// Bytes queued, those of file ranges not counted: they use no memory.
+    /// Bytes queued, those of file ranges not counted: nobody holds them in memory.
     bytes: usize = 0,
 
     const node_bytes = std.mem.alignForward(usize, @sizeOf(Node), Pool.alignment.toByteUnits());
@@ -109,6 +121,24 @@ pub const Outbox = struct {
         other.* = .{};
     }
 
+    /// Queues bytes that stay where they are: their owner gets the loan back when they were sent, or will not be.
+    pub fn lend(outbox: *Outbox, pool: *Pool, bytes: []const u8, loan: *Loan) error{OutOfMemory}!void {
+        const node = try outbox.push(pool, node_bytes);
+        node.content = .{ .lent = .{ .bytes = bytes, .sent = 0, .loan = loan } };
+        outbox.bytes += bytes.len;
+        pool.loans.begin(bytes.len);
+    }
+
+    /// Undoes a `lend` after which nothing was queued. The loan does not come back: its owner has it.
+    pub fn cancelLoan(outbox: *Outbox, pool: *Pool) void {
+        const node = outbox.first.?;
+        const len = node.content.lent.bytes.len;
+        pool.loans.cancel(len);
+        outbox.bytes -= len;
+        node.content = .{ .bytes = .{ .start = node_bytes, .end = node_bytes } };
+        outbox.pop(pool);
+    }
+
     /// Queues a file range; the outbox's user owns the descriptor again once the range is at the front and sent.
     pub fn appendFile(outbox: *Outbox, pool: *Pool, range: FileRange) error{OutOfMemory}!void {
         const node = try outbox.push(pool, node_bytes);
@@ -119,10 +149,8 @@ pub const Outbox = struct {
     pub fn only(outbox: *const Outbox) ?[]const u8 {
         const node = outbox.first orelse return null;
         if (node.next != null) return null;
-        return switch (node.content) {
-            .bytes => |span| if (span.start < span.end) node.buffer[span.start..span.end] else null,
-            .file => null,
-        };
+        const bytes = node.unsent() orelse return null;
+        return if (bytes.len > 0) bytes else null;
     }
 
     /// What to send next.
@@ -132,18 +160,16 @@ pub const Outbox = struct {
     pub fn front(outbox: *Outbox, slices: [][]const u8) Front {
         var count: usize = 0;
         var node = outbox.first;
-        while (node) |n| : (node = n.next) switch (n.content) {
-            .bytes => |span| {
-                if (count == slices.len) break;
-                if (span.start == span.end) continue;
-                slices[count] = n.buffer[span.start..span.end];
-                count += 1;
-            },
-            .file => |*range| {
-                if (count == 0) return .{ .file = range };
+        while (node) |n| : (node = n.next) {
+            const bytes = n.unsent() orelse {
+                if (count == 0) return .{ .file = &n.content.file };
                 break;
-            },
-        };
+            };
+            if (count == slices.len) break;
+            if (bytes.len == 0) continue;
+            slices[count] = bytes;
+            count += 1;
+        }
         return if (count == 0) .nothing else .{ .bytes = count };
     }
 
@@ -155,14 +181,15 @@ pub const Outbox = struct {
         // Nearly always: one block, sent as a whole.
         if (outbox.bytes == 0 and outbox.first == outbox.last and len > 0) return outbox.pop(pool);
         while (outbox.first) |node| {
-            const span = switch (node.content) {
-                .bytes => |*span| span,
-                .file => break,
-            };
-            const part: u32 = @intCast(@min(rest, span.end - span.start));
-            span.start += part;
+            const bytes = node.unsent() orelse break;
+            const part = @min(rest, bytes.len);
+            switch (node.content) {
+                .bytes => |*span| span.start += @intCast(part),
+                .lent => |*lent| lent.sent += part,
+                .file => unreachable,
+            }
             rest -= part;
-            if (span.start < span.end) break;
+            if (part < bytes.len) break;
             outbox.pop(pool);
         }
         assert(rest == 0);
@@ -178,7 +205,7 @@ pub const Outbox = struct {
     /// Gives all blocks back. File ranges must be gone (`popFile`), or their descriptors leak.
     pub fn deinit(outbox: *Outbox, pool: *Pool) void {
         while (outbox.first) |node| {
-            assert(node.content == .bytes);
+            assert(node.content != .file);
             outbox.pop(pool);
         }
         outbox.* = .{};
@@ -189,7 +216,7 @@ pub const Outbox = struct {
         const node = outbox.last orelse return 0;
         return switch (node.content) {
             .bytes => |span| node.buffer.len - span.end,
-            .file => 0,
+            .lent, .file => 0,
         };
     }
 
@@ -207,6 +234,10 @@ pub const Outbox = struct {
         const node = outbox.first.?;
         outbox.first = node.next;
         if (outbox.first == null) outbox.last = null;
+        switch (node.content) {
+            .lent => |lent| pool.loans.end(lent.loan, lent.bytes.len),
+            .bytes, .file => {},
+        }
         pool.give(node.buffer);
     }
 };
@@ -285,6 +316,37 @@ test "blocks change their owner without a copy" {
     try testing.expectEqual(first, outbox.first.?.next);
     try outbox.append(&pool, "tail");
     try testing.expectEqual(4 + large.len + 4, outbox.bytes);
+}
+
+test "lent bytes go out in their place, and come back when they are gone" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    for ([_]usize{ 1, 7, 100_000 }) |step| {
+        var outbox: Outbox = .{};
+        var loans: [2]Loan = @splat(.{});
+        try outbox.append(&pool, "head ");
+        try outbox.lend(&pool, "lent", &loans[0]);
+        try outbox.append(&pool, " between ");
+        try outbox.lend(&pool, "and lent", &loans[1]);
+        try testing.expectEqual(12, pool.loans.bytes);
+        try testing.expectEqual(26, outbox.bytes);
+        var out: std.ArrayList(u8) = .empty;
+        defer out.deinit(testing.allocator);
+        try drainTo(&outbox, &pool, &out, step);
+        try testing.expectEqualStrings("head lent between and lent", out.items);
+        try testing.expectEqual(0, pool.loans.bytes);
+        try testing.expectEqual(&loans[1], pool.loans.take().?);
+        try testing.expectEqual(&loans[0], loans[1].next.?);
+    }
+    var outbox: Outbox = .{};
+    var loan: Loan = .{};
+    try outbox.lend(&pool, "never sent", &loan);
+    outbox.deinit(&pool);
+    try testing.expectEqual(&loan, pool.loans.take().?);
+    try outbox.lend(&pool, "not taken", &loan);
+    outbox.cancelLoan(&pool);
+    try testing.expect(outbox.isEmpty() and outbox.bytes == 0);
+    try testing.expectEqual(null, pool.loans.take());
 }
 
 test "append without memory changes nothing" {

@@ -2,6 +2,7 @@
 //! What is kept beyond `keep_bytes_max` goes back to the heap, so that one burst does not hold memory for ever.
 const std = @import("std");
 const assert = std.debug.assert;
+const Loans = @import("loan.zig").Loans;
 
 /// Free lists of buffers, by size.
 pub const Pool = struct {
@@ -10,6 +11,8 @@ pub const Pool = struct {
     kept_bytes: usize = 0,
     taken_bytes: usize = 0,
     allocations: u64 = 0,
+    /// What lies in nobody's buffer, because its owner lends it.
+    loans: Loans = .{},
 
     /// The smallest and largest buffer that is kept; larger ones go to the heap and back.
     pub const size_min = 512;
@@ -26,7 +29,7 @@ pub const Pool = struct {
     }
 
     pub fn deinit(pool: *Pool) void {
-        assert(pool.taken_bytes == 0);
+        assert(pool.taken_bytes == 0 and pool.loans.bytes == 0);
         for (&pool.free, 0..) |*head, class| {
             while (head.*) |link| {
                 head.* = link.next;

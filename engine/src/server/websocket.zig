@@ -8,6 +8,7 @@ const Deflater = ws.deflate.Deflater;
 const Compression = @import("compression.zig").Compression;
 const Context = @import("compression.zig").Context;
 const Config = @import("config.zig").Config;
+const Loan = @import("loan.zig").Loan;
 const Outbox = @import("outbox.zig").Outbox;
 const Incoming = @import("incoming.zig").Incoming;
 const Line = @import("inflation.zig").Line;
@@ -301,11 +302,13 @@ pub const WebSocket = struct {
         try outbox.append(pool, frame[0..len]);
     }
 
-    /// Queues one message. On an error nothing has changed.
+    /// Queues one message. With a loan, `bytes` may stay where they are until that comes back. On an error nothing
+    /// has changed, and the loan is not taken.
     pub fn send(
         websocket: *WebSocket,
         kind: Kind,
         bytes: []const u8,
+        loan: ?*Loan,
         outbox: *Outbox,
         pool: *Pool,
         compression: *Compression,
@@ -316,7 +319,11 @@ pub const WebSocket = struct {
             if (bytes.len >= websocket.deflate_bytes_min) {
                 // Not inlined: deflating takes 24 KiB of stack, which other messages would have to touch as well.
                 const deflater = try compression.deflater(context);
-                if (try @call(.never_inline, sendDeflated, .{ websocket, deflater, kind, bytes, outbox, pool })) return;
+                const arguments = .{ websocket, deflater, kind, bytes, outbox, pool };
+                if (try @call(.never_inline, sendDeflated, arguments)) {
+                    if (loan) |copied| pool.loans.decline(copied);
+                    return;
+                }
             }
         }
         var header: [ws.frame.header_bytes_max]u8 = undefined;
@@ -329,7 +336,15 @@ pub const WebSocket = struct {
             @memcpy(space[0..len], header[0..len]);
             @memcpy(space[len..][0..bytes.len], bytes);
             outbox.commit(len + bytes.len);
+            if (loan) |copied| pool.loans.decline(copied);
             return;
+        }
+        if (loan) |taken| {
+            var chain: Outbox = .{};
+            try chain.lend(pool, bytes, taken);
+            errdefer chain.cancelLoan(pool);
+            try outbox.append(pool, header[0..len]);
+            return outbox.take(&chain);
         }
         try outbox.append2(pool, header[0..len], bytes);
     }

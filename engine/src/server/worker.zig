@@ -19,6 +19,7 @@
 //!     fn notice(host, worker, ?*Exchange, Level, text) void          a line for a log; the exchange that it is about, which it names
 //!     fn lines(host, worker, []const u8) void                           optional: access log lines, if the log's target is the host
 //!     fn refused(host, worker, *Connection, Refusal, raw) void          optional: the engine refused what no host heard of, in place of a line
+//!     fn relieve(host) void                                             optional: much memory is free, which the system may have back
 //!     fn waiting(host) bool                                             events lie ready that the host has to look at before it waits
 //!
 //! A host may answer inside these calls or at any later time, by exchange or by ticket, and `drain`, but not `cut`. What may be gone then: worker/output.zig.
@@ -48,6 +49,8 @@ const Listener = @import("listener.zig").Listener;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const Porter = @import("porter.zig").Porter;
+const Relief = @import("relief.zig").Relief;
+const Share = @import("share.zig").Share;
 const slab = @import("slab.zig");
 const Ticket = slab.Ticket;
 const Troubles = @import("tally.zig").Troubles;
@@ -78,8 +81,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         websockets: slab.Slab(WebSocket),
         compression: Compression,
         pool: Pool,
+        relief: Relief = .{},
         wheel: timer.Wheel,
         now: u64,
+        share: Share = .{},
         /// When this round began, by the same clock in microseconds; no two rounds have the same.
         round_us: u64,
         wall_seconds: u64,
@@ -283,6 +288,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const write = output.write;
         pub const writeAndClose = output.writeAndClose;
         pub const writeBlocks = output.writeBlocks;
+        pub const writeLent = output.writeLent;
         pub const writeFile = output.writeFile;
         pub const end = output.end;
         pub const flushNow = output.flushNow;
@@ -298,6 +304,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const CloseError = live.CloseError;
         pub const acceptWebSocket = live.acceptWebSocket;
         pub const sendMessage = live.sendMessage;
+        pub const sendLent = live.sendLent;
         pub const closeWebSocket = live.closeWebSocket;
         pub const setFlow = live.setFlow;
         pub const setKeepalive = live.setKeepalive;
@@ -362,6 +369,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// One round: sends what is due, reads what came, runs deadlines. Waits up to `timeout_ms` (-1: without bound) if there is nothing to do.
         pub fn poll(w: *Self, timeout_ms: i32) !void {
+            w.share.begin();
             w.budget.begin(w.config.round_bytes);
             turns.serveBacklog(w);
             turns.uncork(w);
@@ -381,7 +389,14 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             health_part.attend(w);
             w.expire();
             access_part.settleAccessLog(w);
+            w.relieve();
             w.checkStopped();
+        }
+
+        /// After a burst, whoever allocates memory gives back to the system what is free.
+        fn relieve(w: *Self) void {
+            const due = w.relief.look(w.pool.taken_bytes + w.pool.loans.bytes, w.now);
+            if (due and @hasDecl(Host, "relieve")) w.host.relieve();
         }
 
         /// Makes `fd` readable when the next deadline comes: for hosts that wait elsewhere. Cheap when nothing has changed.
@@ -403,9 +418,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         fn nextDeadline(w: *const Self) ?u64 {
-            const expiry = w.wheel.nextExpiry();
-            if (w.accept_at == 0) return expiry;
-            return @min(w.accept_at, expiry orelse w.accept_at);
+            var next = w.wheel.nextExpiry() orelse timer.Timer.never;
+            for ([_]u64{ w.accept_at, w.relief.due_at }) |at| if (at != 0) {
+                next = @min(next, at);
+            };
+            return if (next == timer.Timer.never) null else next;
         }
 
         fn dispatch(w: *Self, event: io_room.Event) void {

@@ -30,12 +30,13 @@ pub fn Apply(comptime W: type) type {
                 .start => |start| return w.start(exchange, start),
                 .body => |body| {
                     if (body.blocks) |chain| return w.writeBlocks(exchange, chain, body.last);
-                    if (body.last and body.close) return w.writeAndClose(exchange, body.bytes);
+                    if (body.last and body.close) return w.writeAndClose(exchange, body.bytes, body.loan);
+                    if (body.loan) |loan| return w.writeLent(exchange, body.bytes, loan, body.last);
                     return w.write(exchange, body.bytes, body.last);
                 },
                 .file => |file| return w.writeFile(exchange, file.fd, file.offset, file.length),
                 .end => |end| return w.end(exchange, end.trailers),
-                .message => |message| return w.sendMessage(exchange, message.kind, message.bytes),
+                .message => |message| return w.sendLent(exchange, message.kind, message.bytes, message.loan),
                 .flush => return if (w.flushWhole(exchange)) .accepted else .blocked,
                 .inform => |inform| try w.inform(exchange, inform.status, inform.fields),
                 .read => try w.read(exchange),

@@ -7,6 +7,7 @@ const Connection = @import("../connection.zig").Connection;
 const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
 const FileRange = @import("../outbox.zig").FileRange;
+const Loan = @import("../loan.zig").Loan;
 const Outbox = @import("../outbox.zig").Outbox;
 const Reason = @import("../types.zig").Reason;
 const Ticket = @import("../slab.zig").Ticket;
@@ -51,6 +52,19 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
+        /// The same with bytes that are not copied: they stay as they are until their loan comes back (`Pool.loans`),
+        /// which may be at once.
+        pub fn writeLent(
+            w: *W,
+            exchange: *Exchange,
+            bytes: []const u8,
+            loan: *Loan,
+            last: bool,
+        ) exchange_file.BodyError!Outcome {
+            try exchange.lent(&w.pool, bytes, loan, last);
+            return w.queued(exchange);
+        }
+
         /// The same with bytes that lie in blocks of this worker's pool already: they are taken over, not copied.
         pub fn writeBlocks(w: *W, exchange: *Exchange, chain: *Outbox, last: bool) exchange_file.BodyError!Outcome {
             try exchange.blocks(&w.pool, chain, last);
@@ -67,12 +81,18 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// Sends the last piece of the body; the connection closes after it.
-        pub fn writeAndClose(w: *W, exchange: *Exchange, bytes: []const u8) exchange_file.BodyError!Outcome {
+        /// Sends the last piece of the body; the connection closes after it. With a loan as `writeLent`.
+        pub fn writeAndClose(
+            w: *W,
+            exchange: *Exchange,
+            bytes: []const u8,
+            loan: ?*Loan,
+        ) exchange_file.BodyError!Outcome {
             const session = &exchange.connection.session;
             const before = session.*;
             errdefer session.* = before;
             session.closeAfterResponse();
+            if (loan) |taken| return w.writeLent(exchange, bytes, taken, true);
             return w.write(exchange, bytes, true);
         }
 
@@ -233,15 +253,16 @@ pub fn Output(comptime W: type) type {
         pub fn flushPlain(w: *W, peer: *Peer) bool {
             const outbox = &peer.connection.outbox;
             // Nearly every response is one block: no need to gather slices.
-            if (outbox.only()) |bytes| switch (sendSlices(w, peer, &.{io_room.slice(bytes)}, bytes.len)) {
+            const bytes = outbox.only() orelse return flushBlocks(w, peer);
+            if (bytes.len > w.share.left(&peer.connection.turn)) return flushBlocks(w, peer);
+            switch (sendSlices(w, peer, &.{io_room.slice(bytes)}, bytes.len)) {
                 .sent => {
                     peer.connection.output = .open;
                     return true;
                 },
                 .waits => return true,
                 .lost => return false,
-            };
-            return flushBlocks(w, peer);
+            }
         }
 
         /// The same for any number of blocks, and for files.
@@ -252,12 +273,21 @@ pub fn Output(comptime W: type) type {
             while (true) switch (outbox.front(&slices)) {
                 .nothing => break,
                 .bytes => |count| {
+                    const left = w.share.left(&peer.connection.turn);
+                    if (left == 0) {
+                        // It goes on in the next round, when the others had their turn.
+                        block(w, peer);
+                        w.cork(peer);
+                        return true;
+                    }
                     var total: usize = 0;
-                    for (slices[0..count], borrowed[0..count]) |bytes, *slice| {
-                        slice.* = io_room.slice(bytes);
+                    var taken: usize = 0;
+                    while (taken < count and total < left) : (taken += 1) {
+                        const bytes = slices[taken][0..@min(slices[taken].len, left - total)];
+                        borrowed[taken] = io_room.slice(bytes);
                         total += bytes.len;
                     }
-                    switch (sendSlices(w, peer, borrowed[0..count], total)) {
+                    switch (sendSlices(w, peer, borrowed[0..taken], total)) {
                         .sent => {},
                         .waits => return true,
                         .lost => return false,
@@ -280,6 +310,7 @@ pub fn Output(comptime W: type) type {
             switch (w.io.send(peer.socket, slices, false)) {
                 .sent => |len| {
                     took(w, peer, len);
+                    w.share.note(&peer.connection.turn, len);
                     peer.connection.outbox.consume(&w.pool, len);
                     if (len == total) return .sent;
                     block(w, peer);

@@ -7,6 +7,7 @@ const Exchange = exchange_file.Exchange;
 const Budget = @import("../budget.zig").Budget;
 const Incoming = @import("../incoming.zig").Incoming;
 const Line = @import("../inflation.zig").Line;
+const Loan = @import("../loan.zig").Loan;
 const websocket_file = @import("../websocket.zig");
 const WebSocket = websocket_file.WebSocket;
 
@@ -93,8 +94,19 @@ pub fn Live(comptime W: type) type {
 
         /// Sends one message.
         pub fn sendMessage(w: *W, exchange: *Exchange, kind: websocket_file.Kind, bytes: []const u8) SendError!W.Outcome {
+            return sendLent(w, exchange, kind, bytes, null);
+        }
+
+        /// The same; with a loan, and unless it is compressed, without a copy: as `writeLent`.
+        pub fn sendLent(
+            w: *W,
+            exchange: *Exchange,
+            kind: websocket_file.Kind,
+            bytes: []const u8,
+            loan: ?*Loan,
+        ) SendError!W.Outcome {
             const websocket = exchange.openWebSocket() orelse return error.NotOpen;
-            try websocket.send(kind, bytes, &exchange.connection.outbox, &w.pool, &w.compression);
+            try websocket.send(kind, bytes, loan, &exchange.connection.outbox, &w.pool, &w.compression);
             exchange.body_bytes += bytes.len;
             return w.queued(exchange);
         }

@@ -1,0 +1,54 @@
+//! When memory is worth giving back to the system: some time after a burst of queued output is over.
+//! A heap keeps what was freed, in the hope that it is wanted again, and holes in it for ever. Giving pages back costs
+//! their clearing when they are wanted again, so it is done when much is free, and now and then only.
+//! Refuses to know: heaps, and what the memory was for.
+const std = @import("std");
+
+/// Watches how much memory is in use.
+pub const Relief = struct {
+    /// The most that was in use since memory was given back.
+    peak_bytes: usize = 0,
+    /// When memory is given back; 0: there is no need.
+    due_at: u64 = 0,
+    /// When that was done last.
+    done_at: u64 = 0,
+
+    /// Less than that is not worth the walk through a heap.
+    const worth_bytes = 16 * 1024 * 1024;
+    /// Those whose output it was get some time to free what they made it of.
+    const delay_ms = 100;
+    /// At most once in so long: under load that comes in waves, what is given back is wanted again.
+    const interval_ms = 1000;
+
+    /// So much is in use now. True: it is time to give back what is not.
+    pub fn look(relief: *Relief, bytes: usize, now: u64) bool {
+        relief.peak_bytes = @max(relief.peak_bytes, bytes);
+        if (relief.due_at == 0) {
+            if (relief.peak_bytes - bytes < worth_bytes) return false;
+            relief.due_at = @max(now + delay_ms, relief.done_at + interval_ms);
+        }
+        if (now < relief.due_at) return false;
+        relief.* = .{ .peak_bytes = bytes, .done_at = now };
+        return true;
+    }
+};
+
+test "memory is given back once, after a burst" {
+    const mib = 1024 * 1024;
+    var relief: Relief = .{};
+    try std.testing.expect(!relief.look(0, 10_000));
+    try std.testing.expect(!relief.look(15 * mib, 10_001));
+    try std.testing.expect(!relief.look(0, 10_002));
+    try std.testing.expectEqual(0, relief.due_at);
+    try std.testing.expect(!relief.look(500 * mib, 10_003));
+    try std.testing.expect(!relief.look(400 * mib, 10_004));
+    try std.testing.expect(!relief.look(5 * mib, 10_103));
+    try std.testing.expect(relief.look(5 * mib, 10_104));
+    try std.testing.expect(!relief.look(0, 10_105));
+    // The next burst ends within the same second.
+    try std.testing.expect(!relief.look(100 * mib, 10_200));
+    try std.testing.expect(!relief.look(0, 10_201));
+    try std.testing.expect(!relief.look(0, 11_103));
+    try std.testing.expect(relief.look(0, 11_104));
+    try std.testing.expectEqual(0, relief.due_at);
+}

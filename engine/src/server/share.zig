@@ -1,0 +1,53 @@
+//! What each connection may send in one round of its worker's loop. A kernel that has megabytes of room for each of many
+//! would be filled for one after the other, and whoever comes next waited for all of them.
+//! Refuses to know: what is sent, and when a connection goes on.
+const std = @import("std");
+
+/// What has been sent in this round, by all connections together.
+pub const Share = struct {
+    round: u32 = 0,
+    bytes: usize = 0,
+
+    /// When that much was sent, each connection gets a turn only. Few do better without.
+    pub const free_bytes = 8 * 1024 * 1024;
+    /// A turn.
+    pub const turn_bytes = 128 * 1024;
+
+    /// How much a connection has sent in a round.
+    pub const Turn = struct { round: u32 = 0, bytes: usize = 0 };
+
+    /// A round begins.
+    pub fn begin(share: *Share) void {
+        share.* = .{ .round = share.round +% 1 };
+    }
+
+    /// Bytes that a connection may send before the others have had their turn.
+    pub fn left(share: *const Share, turn: *const Turn) usize {
+        if (share.bytes < free_bytes) return std.math.maxInt(usize);
+        return turn_bytes -| if (turn.round == share.round) turn.bytes else 0;
+    }
+
+    /// A connection has sent so many.
+    pub fn note(share: *Share, turn: *Turn, bytes: usize) void {
+        share.bytes += bytes;
+        turn.* = .{ .round = share.round, .bytes = bytes + if (turn.round == share.round) turn.bytes else 0 };
+    }
+};
+
+test "what many send is bounded, what few send is not" {
+    const testing = std.testing;
+    var share: Share = .{};
+    var turns: [2]Share.Turn = @splat(.{});
+    share.begin();
+    try testing.expect(share.left(&turns[0]) > Share.free_bytes);
+    share.note(&turns[0], Share.free_bytes);
+    try testing.expectEqual(0, share.left(&turns[0]));
+    try testing.expectEqual(Share.turn_bytes, share.left(&turns[1]));
+    share.note(&turns[1], 1000);
+    share.note(&turns[1], 1000);
+    try testing.expectEqual(Share.turn_bytes - 2000, share.left(&turns[1]));
+    share.begin();
+    try testing.expect(share.left(&turns[0]) > Share.free_bytes);
+    share.note(&turns[0], Share.free_bytes);
+    try testing.expectEqual(Share.turn_bytes, share.left(&turns[1]));
+}
