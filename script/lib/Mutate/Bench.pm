@@ -3,10 +3,14 @@
 # Refuses to know: what is changed, and which tests are meant for it.
 package Mutate::Bench;
 use v5.36;
-use File::Path  qw(make_path remove_tree);
-use POSIX       qw(WNOHANG);
-use Time::HiRes qw(sleep time);
+use Cwd            qw(realpath);
+use File::Basename qw(dirname);
+use File::Path     qw(make_path remove_tree);
+use POSIX          qw(WNOHANG);
+use Time::HiRes    qw(sleep time);
+use Mutate::Switch;
 
+my $RUNNER          = realpath(dirname(__FILE__) . '/runner.zig');
 my $MEMORY_KIB      = 8 << 20;
 my $COMPILE_SECONDS = 300;
 
@@ -22,14 +26,50 @@ sub new ($class, %given) {
     return $self;
 }
 
-# Runs the suites, nearest first, until one of them notices: 'killed SUITE: TEST', 'killed SUITE: time', 'does not compile', 'survived'.
+# Tries mutants of one file, with what is near it: runs the suites, nearest first, until one of them notices. Calls $answer with each
+# mutant and its verdict: 'killed SUITE: TEST', 'killed SUITE: time', 'does not compile', 'survived'.
 # Dies if a suite does not pass on the unchanged tree.
-sub try ($self, $path, $text, @suites) {
+sub try ($self, $path, $answer, @mutants) {
+    my @suites   = @{ $mutants[0]{suites} };
     my $file     = "$self->{folder}/$path";
     my $original = _read($file);
-    my $verdict  = 'survived';
+    my $switch   = Mutate::Switch->new($original, @mutants);
     for my $suite (@suites) {
         $self->{limits}{$suite} ||= $self->_limits($suite);
+        $self->_compile_together($path, $switch, $suite);
+        _write($file, $original);
+        for my $entry ($switch->mutants) {
+            my ($number, $mutant) = @$entry;
+            my $verdict = $self->_verdict($suite, "--mutant=$number");
+            next if $verdict eq 'survived';
+            $answer->($mutant, $verdict);
+            $switch->drop($number);
+        }
+    }
+    $answer->($_->[1], 'survived')                                               for $switch->mutants;
+    $answer->($_,      $self->_try_alone($file, $original, $_->{text}, @suites)) for $switch->alone;
+    return;
+}
+
+# What has to be taken out for the rest to compile is alone in the end.
+sub _compile_together ($self, $path, $switch, $suite) {
+    while ($switch->mutants) {
+        _write("$self->{folder}/$path", $switch->text);
+        return if $self->_compile($suite);
+        my $given_up = 0;
+        for my $complaint (split /^(?=\S+:\d+:\d+: error: )/m, _read("$self->{folder}/output")) {
+            my ($place, $line) = $complaint =~ /\A(\S+?):(\d+):\d+: error: / or next;
+            my ($name) = $complaint =~ /\b(\w+_mutant[1-9]\d*)\b/;
+            $given_up += "engine/$place" eq $path ? $switch->give_up_line($line) : $switch->give_up_name($name // '');
+        }
+        $given_up or die "mutants of $path do not compile together:\n" . $self->_output;
+    }
+    return;
+}
+
+sub _try_alone ($self, $file, $original, $text, @suites) {
+    my $verdict = 'survived';
+    for my $suite (@suites) {
         _write($file, $text);
         $verdict = $self->_compile($suite) ? $self->_verdict($suite) : 'does not compile';
         _write($file, $original);
@@ -44,11 +84,11 @@ sub _limits ($self, $suite) {
     my ($cpu, $start) = (_cpu(), time);
     my $end = $self->_run([ $self->_program ], 600, 600);
     $end eq 'passed' or die "$suite $end on the unchanged tree:\n" . $self->_output;
-    return [ 60 + 10 * (time - $start), 4 + 4 * int(1 + _cpu() - $cpu) ];
+    return [ 60 + 10 * (time - $start), 2 + int(4 * (_cpu() - $cpu)) ];
 }
 
-sub _verdict ($self, $suite) {
-    my $end = $self->_run([ $self->_program ], @{ $self->{limits}{$suite} });
+sub _verdict ($self, $suite, @arguments) {
+    my $end = $self->_run([ $self->_program, @arguments ], @{ $self->{limits}{$suite} });
     return 'survived'            if $end eq 'passed';
     return "killed $suite: time" if $end eq 'late';
     # The runner's line of the test that it was at, or the first that failed.
@@ -68,8 +108,10 @@ sub _compile ($self, $suite) {
     my $cache = "$self->{folder}/cache";
     # Nothing of a mutant is ever asked for again, and its program is large.
     remove_tree("$cache/o", "$cache/tmp");
-    my @command = ($self->{zig}, qw(test -ODebug --test-no-exec --cache-dir), $cache, '-femit-bin=' . $self->_program);
-    my $end     = $self->_run([ @command, $self->{suites}->arguments($suite) ], $COMPILE_SECONDS, $COMPILE_SECONDS);
+    # Without debug information, which takes as long as the rest; whose fault an error elsewhere is is in the trace.
+    my @command = ($self->{zig}, qw(test -ODebug -fstrip -freference-trace=16 --test-no-exec --test-runner), $RUNNER);
+    push @command, '--cache-dir', $cache, '-femit-bin=' . $self->_program;
+    my $end = $self->_run([ @command, $self->{suites}->arguments($suite) ], $COMPILE_SECONDS, $COMPILE_SECONDS);
     die "compiling took more than $COMPILE_SECONDS s:\n" . $self->_output if $end eq 'late';
     return $end eq 'passed';
 }

@@ -38,16 +38,19 @@ my $TOKEN = qr{
     | (?<sign>    <<\|= | <<= | <<\| | >>= | \.\.\. | [-+*][%|]=? | [-+*/%&|^=!<>]= | => | << | >> | \+\+ | \*\* | \|\| | \.\. | \.[*?] | \S )
 }x;
 
-# The mutants of a text, in its order: hashes with `line`, `kind`, `from` and `to`, the line before and after the change, and `text`, the
-# whole of the mutated text.
+# The mutants of a text, in its order: hashes with `line`, `kind`, `from` and `to`, the line before and after the change, `text`, the whole
+# of the mutated text, `edits`, the change itself, and `function`, the innermost one around it, if it can be called through another of
+# its name (see _functions).
 sub mutants ($text) {
     my @tokens = _tokens($text);
     my @changes =
         map { (_of_token(\@tokens, $_), _of_condition(\@tokens, $_)) } grep { $tokens[$_]{code} } 0 .. $#tokens;
     push @changes, _of_statements($text, @tokens);
+    my @functions = _functions($text, @tokens);
     my %seen;
     return grep { !$seen{ $_->{text} }++ }
-        map { _mutant($text, @$_) } sort { $a->[1][0] <=> $b->[1][0] } @changes;
+        map     { { %{ _mutant($text, @$_) }, function => _around($_, @functions) } }
+        sort    { $a->[1][0] <=> $b->[1][0] } @changes;
 }
 
 # A change is a kind and edits, the last one first in the text; an edit: where, how many bytes, and what comes in their place.
@@ -56,11 +59,12 @@ sub _mutant ($text, $kind, @edits) {
     substr $mutated, $_->[0], $_->[1], $_->[2] for @edits;
     my $start = rindex($text, "\n", $edits[-1][0] - 1) + 1;
     return {
-        kind => $kind,
-        line => 1 + (substr($text, 0, $start) =~ tr/\n//),
-        from => _line($text,    $start),
-        to   => _line($mutated, $start),
-        text => $mutated,
+        kind  => $kind,
+        edits => \@edits,
+        line  => 1 + (substr($text, 0, $start) =~ tr/\n//),
+        from  => _line($text,    $start),
+        to    => _line($mutated, $start),
+        text  => $mutated,
     };
 }
 
@@ -141,6 +145,74 @@ sub _block ($tokens, $at) {
         $at++;
     }
     return $at;
+}
+
+# The functions, inner ones behind outer ones: `from` and `to`, where they lie, `body`, where their body begins, `name` and `name_at`,
+# `head`, all before the body, `arguments`, the names to call another one with, and `is_inline`. Undefined in its place if there can be
+# no other one of the same type: exported ones, and those that answer with a type that is made there.
+sub _functions ($text, @tokens) {
+    my @found;
+    for my $at (grep { $tokens[$_]{text} eq 'fn' && $tokens[ $_ + 1 ]{kind} eq 'word' } 0 .. $#tokens) {
+        my $open = $at + 2;
+        my $body = my $result = $tokens[$open]{partner} + 1;
+        $body = _behind_type(\@tokens, $body) // next;
+        my $first = $at;
+        $first-- while $first && $tokens[ $first - 1 ]{text} =~ /\A(?:pub|inline|noinline|export|extern)\z/;
+        my ($from, $to) = ($tokens[$first]{at}, $tokens[ $tokens[$body]{partner} ]{at} + 1);
+        my $is_fixed = grep { $_->{text} =~ /\A(?:struct|enum|union|type|callconv|export|extern)\z/ }
+            @tokens[ $first .. $at, $result .. $body ];
+        my ($head, @arguments) = _head($text, $from, $tokens[$body]{at}, @tokens[ $open + 1 .. $result - 2 ]);
+        push @found,
+            {
+            from      => $from,
+            to        => $to,
+            body      => $tokens[$body]{at},
+            is_fixed  => $is_fixed,
+            name      => $tokens[ $at + 1 ]{text},
+            name_at   => $tokens[ $at + 1 ]{at},
+            head      => $head,
+            arguments => \@arguments,
+            is_inline => scalar grep { $_->{text} eq 'inline' } @tokens[ $first .. $at ],
+            };
+    }
+    return @found;
+}
+
+# The brace behind a type; what types have of their own is skipped.
+sub _behind_type ($tokens, $at) {
+    while ($at < $#$tokens) {
+        my $token = $tokens->[$at];
+        return undef if $token->{text} eq ';';
+        if ($token->{text} eq '{') {
+            my $before = $tokens->[ $at - 1 ];
+            $before = $tokens->[ $before->{partner} - 1 ] if $before->{text} eq ')';
+            return $at if $before->{text} !~ /\A(?:error|struct|enum|union)\z/;
+        }
+        $at = $token->{partner} if $token->{text} =~ /\A[(\[{]\z/;
+        $at++;
+    }
+    return undef;
+}
+
+# Parameters without a name get one.
+sub _head ($text, $from, $to, @tokens) {
+    my $head = substr $text, $from, $to - $from;
+    my ($depth, $moved, @arguments) = (0, 0);
+    for my $at (0 .. $#tokens) {
+        my $token = $tokens[$at];
+        $depth += $token->{text} =~ /\A[(\[{]\z/ ? 1 : $token->{text} =~ /\A[)\]}]\z/ ? -1 : 0;
+        next if $depth || $at == $#tokens || $token->{kind} ne 'word' || $tokens[ $at + 1 ]{text} ne ':';
+        push @arguments, $token->{text} eq '_' ? 'unnamed_' . @arguments : $token->{text};
+        substr $head, $token->{at} - $from + $moved, length $token->{text}, $arguments[-1];
+        $moved += length($arguments[-1]) - length $token->{text};
+    }
+    return ($head, @arguments);
+}
+
+sub _around ($change, @functions) {
+    my (undef, @edits) = @$change;
+    my ($function) = grep { $_->{body} < $edits[-1][0] && $edits[0][0] < $_->{to} } reverse @functions;
+    return $function && !$function->{is_fixed} ? $function : undef;
 }
 
 # ---- Changing --------------------------------------------------------------------------------------
