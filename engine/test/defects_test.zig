@@ -496,11 +496,13 @@ test "defect 21: a stop does not wait for ever" {
 }
 
 fn createAndFree(allocator: std.mem.Allocator, backend: Backend) !void {
+    var name: [32]u8 = undefined;
+    const path = std.fmt.bufPrint(&name, "\x00peregrine-defects-{d}", .{linux.getpid()}) catch unreachable;
     const server: *Server = try .init(allocator, 0, .{
         .ip = "127.0.0.1",
         .worker_thread_count = 2,
         .accept_thread_count = 2,
-        .listeners = &.{.{ .unix = .{ .path = "\x00peregrine-defects" } }},
+        .listeners = &.{.{ .unix = .{ .path = path } }},
         .io = backend,
     });
     server.deinit();

@@ -53,6 +53,14 @@ test "what the peer takes pays when somebody looks, and what the kernel takes do
     try std.testing.expectEqual(1480, blockage.look(0, 1000, 350));
     try std.testing.expectEqual(1150, blockage.stall.deadline(800));
     try std.testing.expectEqual(Timer.never, blockage.lookAt(0));
+    blockage = .begin(100, 0);
+    blockage.took(500);
+    try std.testing.expectEqual(200, blockage.look(400, 1000, 300));
+    // A kernel that holds more than it was given (TLS records, for instance) shows nothing that the peer took.
+    try std.testing.expectEqual(0, blockage.look(401, 1000, 300));
+    try std.testing.expectEqual(1, blockage.look(400, 1000, 300));
+    // However short its patience is, a look comes later.
+    try std.testing.expectEqual(101, Blockage.begin(0, 100).lookAt(31));
     // Its patience ends before the next look would come.
     try std.testing.expectEqual(850, Blockage.lookAt(&.{ .stall = .begin(50), .held = 0, .looked_at = 840 }, 800));
 }

@@ -86,3 +86,53 @@ test "a round's bytes are bounded, and a large message a round is let through" {
     budget.charge(std.math.maxInt(u64));
     try testing.expect(budget.isSpent());
 }
+
+test "a round is spent with its last byte, in both of its halves" {
+    const testing = std.testing;
+    try testing.expect((Budget{}).isSpent());
+    var budget: Budget = .{};
+    budget.begin(2001);
+    budget.charge(999);
+    try testing.expect(!budget.isSpent());
+    budget.charge(1);
+    try testing.expect(budget.isSpent());
+    budget.proceed(2001);
+    budget.charge(1000);
+    try testing.expect(!budget.isSpent());
+    budget.charge(1);
+    try testing.expect(budget.isSpent());
+}
+
+test "a message costs its bytes and those of an event" {
+    const testing = std.testing;
+    var budget: Budget = .{};
+    budget.begin(2048);
+    budget.chargeMessage(511);
+    try testing.expect(!budget.isSpent());
+    budget.begin(2048);
+    budget.chargeMessage(512);
+    try testing.expect(budget.isSpent());
+}
+
+test "only what is longer than 64 KiB is large" {
+    const testing = std.testing;
+    var budget: Budget = .{};
+    budget.begin(1 << 20);
+    budget.chargeMessage(0);
+    budget.chargeMessage(64 * 1024);
+    try testing.expect(budget.takesMessage(64 * 1024 + 1));
+    budget.chargeMessage(64 * 1024 + 1);
+    try testing.expect(!budget.takesMessage(64 * 1024 + 1));
+}
+
+test "a turn ends with the round if that is nearer" {
+    const testing = std.testing;
+    var budget: Budget = .{};
+    budget.begin(1600);
+    budget.charge(750);
+    const turn = budget.turn(1600);
+    budget.charge(49);
+    try testing.expect(!budget.isOver(turn));
+    budget.charge(1);
+    try testing.expect(budget.isOver(turn));
+}

@@ -8,6 +8,7 @@ const Config = @import("config.zig").Config;
 const Exchange = @import("exchange.zig").Exchange;
 const Input = @import("input.zig").Input;
 const Outbox = @import("outbox.zig").Outbox;
+const Repeat = @import("repeat.zig").Repeat;
 const Ticket = @import("slab.zig").Ticket;
 const Tunnel = @import("tunnel.zig").Tunnel;
 const Timer = @import("timer.zig").Timer;
@@ -326,4 +327,121 @@ test "a blocked output has its own deadline, moved by what the peer takes" {
     connection.output.blocked.stall.progress(50, config.write_rate_min, 800);
     try std.testing.expectEqual(.not_yet, connection.overdue(1499, &config));
     try std.testing.expectEqual(.write_stalled, connection.overdue(1500, &config));
+}
+
+/// A connection in this phase, for what depends on nothing else. `limits` are for its session, which keeps the pointer.
+fn inPhase(limits: *http1.Limits, phase: Connection.Phase) Connection {
+    return .{ .ticket = .none, .session = .init(limits), .phase = phase, .number = 1, .listener = 0 };
+}
+
+const distinct: Config = .{
+    .proxy_ms = 11,
+    .handshake_ms = 13,
+    .idle_ms = 17,
+    .head_ms = 19,
+    .body_ms = 23,
+    .linger_ms = 29,
+    .write_ms = 3200,
+};
+
+test "every phase has its own limit, from where it began, and its own consequence" {
+    const Case = struct { Connection.Phase, u64, Connection.Overdue };
+    const cases = [_]Case{
+        .{ .{ .proxy_header = .{ .since = 100 } }, 111, .close },
+        .{ .{ .handshake = .{ .since = 100 } }, 113, .close },
+        .{ .{ .idle = .{ .since = 100 } }, 117, .close },
+        .{ .{ .head = .{ .since = 100 } }, 119, .refuse },
+        .{ .{ .draining = .{ .since = 100, .bytes_left = 0 } }, 123, .close },
+        .{ .{ .lingering = .{ .since = 100 } }, 129, .close },
+    };
+    var limits: http1.Limits = undefined;
+    for (cases) |case| {
+        const connection = inPhase(&limits, case[0]);
+        try std.testing.expectEqual(case[1], connection.deadline(&distinct));
+        try std.testing.expectEqual(case[1], connection.attentionAt(&distinct));
+        try std.testing.expectEqual(.not_yet, connection.overdue(case[1] - 1, &distinct));
+        try std.testing.expectEqual(case[2], connection.overdue(case[1], &distinct));
+    }
+    const endless: Config = .{ .idle_ms = 0, .body_ms = 0 };
+    for ([_]Connection.Phase{
+        .farewell,
+        .closed,
+        .{ .idle = .{ .since = 100 } },
+        .{ .draining = .{ .since = 100, .bytes_left = 0 } },
+    }) |phase| try std.testing.expectEqual(Timer.never, inPhase(&limits, phase).deadline(&endless));
+}
+
+test "who came in over the limit of connections gets the time of a last answer, and then the answer" {
+    var limits: http1.Limits = undefined;
+    var connection = inPhase(&limits, .{ .idle = .{ .since = 100 } });
+    connection.surplus = true;
+    try std.testing.expectEqual(129, connection.deadline(&distinct));
+    try std.testing.expectEqual(.turn_away, connection.overdue(129, &distinct));
+    connection.phase = .{ .head = .{ .since = 100 } };
+    try std.testing.expectEqual(119, connection.deadline(&distinct));
+    try std.testing.expectEqual(.turn_away, connection.overdue(119, &distinct));
+    try std.testing.expectEqual(105, connection.deadline(&.{ .linger_ms = 5 }));
+}
+
+test "a blocked output is looked at before its deadline, and whichever deadline comes first counts" {
+    var limits: http1.Limits = undefined;
+    var connection = inPhase(&limits, .farewell);
+    connection.output = .{ .blocked = .begin(0, 100) };
+    try std.testing.expectEqual(3300, connection.deadline(&distinct));
+    try std.testing.expectEqual(200, connection.attentionAt(&distinct));
+    connection.phase = .{ .lingering = .{ .since = 100 } };
+    try std.testing.expectEqual(129, connection.deadline(&distinct));
+    try std.testing.expectEqual(129, connection.attentionAt(&distinct));
+    try std.testing.expectEqual(.close, connection.overdue(129, &distinct));
+    try std.testing.expectEqual(.write_stalled, connection.overdue(3300, &distinct));
+}
+
+test "an exchange is due at the first of what it waits for: the body, its repetition, its idle limit, its WebSocket" {
+    const testing = std.testing;
+    var limits: http1.Limits = undefined;
+    var connection = inPhase(&limits, .closed);
+    var exchange: Exchange = .{ .ticket = .none, .connection = &connection, .active_at = 100 };
+    connection.phase = .{ .exchange = &exchange };
+    try testing.expectEqual(Timer.never, connection.deadline(&distinct));
+
+    exchange.idle_ms = 50;
+    try testing.expectEqual(150, connection.deadline(&distinct));
+    try testing.expectEqual(.not_yet, connection.overdue(149, &distinct));
+    try testing.expectEqual(.exchange_idle, connection.overdue(150, &distinct));
+
+    exchange.input = .{ .wanted = .begin(120) };
+    try testing.expectEqual(143, connection.deadline(&distinct));
+    try testing.expectEqual(.body_stalled, connection.overdue(143, &distinct));
+    exchange.input = .{ .wanted = .begin(130) };
+    try testing.expectEqual(150, connection.deadline(&distinct));
+    try testing.expectEqual(.exchange_idle, connection.overdue(150, &distinct));
+    try testing.expectEqual(.body_stalled, connection.overdue(153, &distinct));
+    // Nobody asked for the body: the peer is not the one who is waited for.
+    exchange.input = .{ .unwanted = .{} };
+    try testing.expectEqual(150, connection.deadline(&distinct));
+    try testing.expectEqual(.exchange_idle, connection.overdue(1000, &distinct));
+    exchange.input = .complete;
+
+    const repeat = try Repeat.create(testing.allocator, ":\n\n", 30, 100);
+    defer repeat.destroy(testing.allocator);
+    exchange.repeat = repeat;
+    try testing.expectEqual(130, connection.deadline(&distinct));
+    try testing.expectEqual(.not_yet, connection.overdue(129, &distinct));
+    try testing.expectEqual(.repeat, connection.overdue(130, &distinct));
+    exchange.ended = true;
+    try testing.expectEqual(150, connection.deadline(&distinct));
+    exchange.ended = false;
+    exchange.repeat = null;
+
+    var websocket: WebSocket = .init("dGhlIHNhbXBsZSBub25jZQ==", "", &.{}, &distinct);
+    exchange.websocket = &websocket;
+    websocket.setKeepalive(40, 0, 100);
+    try testing.expectEqual(150, connection.deadline(&distinct)); // a handshake is no WebSocket yet
+    websocket.state = .open;
+    try testing.expectEqual(140, connection.deadline(&distinct));
+    try testing.expectEqual(.not_yet, connection.overdue(139, &distinct));
+    try testing.expectEqual(.websocket, connection.overdue(140, &distinct));
+    exchange.idle_ms = 35;
+    try testing.expectEqual(135, connection.deadline(&distinct));
+    try testing.expectEqual(.exchange_idle, connection.overdue(139, &distinct));
 }

@@ -107,8 +107,6 @@ pub const Wheel = struct {
         if (timer.prev) |prev| prev.next = timer.next else wheel.slots[slot] = timer.next;
         if (timer.next) |next| next.prev = timer.prev;
         if (wheel.slots[slot] == null) wheel.occupied.unset(slot);
-        timer.prev = null;
-        timer.next = null;
         timer.tick = 0;
         wheel.count -= 1;
     }
@@ -148,6 +146,35 @@ test "a deadline that moves later costs nothing and still holds; one that moves 
     try std.testing.expectEqual(&timer, wheel.expire(800).?);
     wheel.set(&timer, Timer.never);
     try std.testing.expectEqual(null, wheel.expire(1_000_000));
+}
+
+test "a timer that is removed never comes, and may be set again" {
+    var wheel: Wheel = .init(0);
+    var timers: [3]Timer = @splat(.{});
+    for (&timers) |*timer| wheel.set(timer, 100);
+    // The one in the middle of its slot, the last and the first.
+    for ([_]usize{ 1, 0, 2 }) |index| {
+        wheel.remove(&timers[index]);
+        wheel.remove(&timers[index]);
+        try std.testing.expectEqual(Timer.never, timers[index].deadline);
+    }
+    try std.testing.expectEqual(null, wheel.nextExpiry());
+    for (&timers) |*timer| wheel.set(timer, 100);
+    wheel.remove(&timers[1]);
+    try std.testing.expectEqual(128, wheel.nextExpiry());
+    try std.testing.expectEqual(&timers[2], wheel.expire(128).?);
+    try std.testing.expectEqual(&timers[0], wheel.expire(128).?);
+    try std.testing.expectEqual(null, wheel.expire(128));
+    try std.testing.expectEqual(null, wheel.nextExpiry());
+}
+
+test "a wheel that was empty goes on behind the present tick" {
+    var wheel: Wheel = .init(0);
+    try std.testing.expectEqual(null, wheel.expire(1_000_000));
+    var far: Timer = .{};
+    wheel.set(&far, 10_000_000);
+    const ahead = far.tick - 1_000_000 / Wheel.tick_ms;
+    try std.testing.expectEqual(Wheel.slot_count, ahead);
 }
 
 test "a timer that is set again for a time that has passed comes with the next tick, not at once" {

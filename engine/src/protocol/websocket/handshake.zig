@@ -271,9 +271,8 @@ fn single(request: Request, id: header.Id) ?[]const u8 {
 }
 
 fn keyValid(key: []const u8) bool {
-    if (key.len != key_bytes) return false;
     const size = std.base64.standard.Decoder.calcSizeForSlice(key) catch return false;
-    if (size != 16) return false;
+    if (size != 16) return false; // so it has `key_bytes`, two of them padding
     var nonce: [16]u8 = undefined;
     std.base64.standard.Decoder.decode(&nonce, key) catch return false;
     return true;
@@ -389,6 +388,13 @@ test "refusals" {
     try testing.expectEqualStrings("upgrade", fields[1].name());
 }
 
+test "another field does not count, whatever it says" {
+    var sample: Sample = .{};
+    for (good) |pair| sample.add(pair[0], if (pair[0] == .upgrade) "h2c" else pair[1]);
+    sample.add(.other, "websocket");
+    try testing.expectEqual(.not_websocket, sample.check("GET", true));
+}
+
 test "a key or a version given twice is refused" {
     var sample: Sample = .{};
     for (good) |pair| sample.add(pair[0], pair[1]);
@@ -443,6 +449,14 @@ test "extension offers" {
     var second = (try it.next()).?;
     try testing.expectEqualStrings("permessage-deflate", second.name);
     try testing.expectEqualStrings("client_max_window_bits", second.params.next().?.name);
+    try testing.expectEqual(null, try it.next());
+}
+
+test "a quoted value may hold every character of a token" {
+    var it: Extensions = .init("a;b=\"1!2\", c");
+    var offer = (try it.next()).?;
+    try testing.expectEqualStrings("1!2", offer.params.next().?.value.?.raw);
+    try testing.expectEqualStrings("c", (try it.next()).?.name);
     try testing.expectEqual(null, try it.next());
 }
 
