@@ -409,3 +409,80 @@ pub const WebSocket = struct {
         websocket.state = .{ .closing = .{ .until = until } };
     }
 };
+
+const testing = std.testing;
+
+fn openForTest() WebSocket {
+    var websocket: WebSocket = .init("dGhlIHNhbXBsZSBub25jZQ==", "", &.{}, &.{});
+    websocket.state = .open;
+    return websocket;
+}
+
+test "pings at an interval, and a pong that is missed" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var outbox: Outbox = .{};
+    defer outbox.deinit(&pool);
+    var websocket = openForTest();
+    try testing.expectEqual(Timer.never, websocket.deadline());
+    websocket.setKeepalive(100, 30, 1000);
+    try testing.expectEqual(1100, websocket.deadline());
+    try testing.expectEqual(.nothing, websocket.due(1099));
+    try testing.expectEqual(.ping, websocket.due(1100));
+
+    try websocket.ping(&outbox, &pool, 1105);
+    try testing.expectEqual(1135, websocket.deadline());
+    try testing.expectEqual(.nothing, websocket.due(1134));
+    try testing.expectEqual(.pong_missed, websocket.due(1135));
+    // A second ping gives the peer no more time.
+    try websocket.ping(&outbox, &pool, 1120);
+    try testing.expectEqual(1135, websocket.deadline());
+    try testing.expectEqual(2 * "\x89\x00".len, outbox.bytes);
+
+    var pong = "\x8a\x80\x00\x00\x00\x00".*;
+    try testing.expectEqual(.handled, (try websocket.feed(&pong, &outbox, &pool)).event);
+    try testing.expectEqual(1220, websocket.deadline());
+    try testing.expectEqual(.ping, websocket.due(1220));
+
+    websocket.setKeepalive(0, 30, 1300);
+    try testing.expectEqual(Timer.never, websocket.deadline());
+}
+
+test "no pong is expected without a limit, or while nobody reads it" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var outbox: Outbox = .{};
+    defer outbox.deinit(&pool);
+    var websocket = openForTest();
+    websocket.setKeepalive(100, 0, 0);
+    try websocket.ping(&outbox, &pool, 100);
+    try testing.expectEqual(200, websocket.deadline());
+
+    websocket.setKeepalive(100, 1, 0);
+    websocket.setFlow(.none);
+    try websocket.ping(&outbox, &pool, 100);
+    try testing.expectEqual(200, websocket.deadline());
+    websocket.setFlow(.all);
+    try websocket.ping(&outbox, &pool, 200);
+    try testing.expectEqual(201, websocket.deadline());
+    websocket.excusePong();
+    try testing.expectEqual(201, websocket.deadline());
+    websocket.setFlow(.none);
+    try testing.expectEqual(300, websocket.deadline());
+}
+
+test "a close frame of ours has its own deadline, whatever pings say" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var outbox: Outbox = .{};
+    defer outbox.deinit(&pool);
+    var websocket = openForTest();
+    websocket.setKeepalive(100, 10, 0);
+    try websocket.close(1000, "", 500, &outbox, &pool);
+    try testing.expect(!websocket.isOpen());
+    try testing.expectEqual(500, websocket.deadline());
+    try testing.expectEqual(.nothing, websocket.due(499));
+    try testing.expectEqual(.close_unanswered, websocket.due(500));
+    try testing.expectError(error.AlreadyClosed, websocket.close(1000, "", 900, &outbox, &pool));
+    try testing.expectEqual(500, websocket.deadline());
+}

@@ -233,6 +233,12 @@ test "chunks at every piece size" {
         .{ "0\r\n\r\n", "", 0 },
         .{ "5\r\nhello\r\n0\r\n\r\n", "hello", 0 },
         .{ "00005;a=b;c=\"d;e\"\r\nhello\r\nA \t;x\r\n, world!!!\r\n000\r\n\r\n", "hello, world!!!", 0 },
+        // Just at the limits: content, a chunk's line, the trailers.
+        .{ "14\r\n01234567890123456789\r\n0\r\n\r\n", "01234567890123456789", 0 },
+        .{ "b\r\n01234567890\r\n9\r\n123456789\r\n0\r\n\r\n", "01234567890123456789", 0 },
+        .{ "1;01234567890123456789\r\na\r\n0\r\n\r\n", "a", 0 },
+        .{ "0\r\nA: 012345678901234567890123456789012\r\n\r\n", "", 1 },
+        .{ "0\r\nA: 1\r\nB: 2\r\nC: 3\r\n\r\n", "", 3 },
         .{ "1\r\na\r\n0\r\nX-Sum: 1\r\nY: 2\r\n\r\n", "a", 2 },
         .{ "1\r\na\r\n0\r\nHost: b\r\nX: 1\r\nTE: x\r\n\r\n", "a", 1 },
         .{ "1\r\na\r\n0\r\nContent-Length: 9\r\n\r\n", "a", 0 },
@@ -264,6 +270,7 @@ test "chunks that are refused, at every piece size" {
         .{ 400, "1\r\nab" },
         .{ 400, "1\r\na\n" },
         .{ 400, "1\r\na\rx" },
+        .{ 400, "1;012345678901234567890\r\n" },
         .{ 400, "1;0123456789012345678901234\r\n" },
         .{ 400, "0000000000000000000000000" },
         .{ 413, "15\r\n" },
@@ -275,6 +282,7 @@ test "chunks that are refused, at every piece size" {
         .{ 400, "0\r\nA: b\r\n c\r\n\r\n" },
         .{ 400, "0\r\n\n" },
         .{ 431, "0\r\nA: b\r\nA: b\r\nA: b\r\nA: b\r\n\r\n" },
+        .{ 431, "0\r\nA: 0123456789012345678901234567890123\r\n\r\n" },
         .{ 431, "0\r\nA: 0123456789012345678901234567890123456789\r\n\r\n" },
     };
     for (cases) |case| {

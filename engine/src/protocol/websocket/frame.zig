@@ -137,13 +137,11 @@ const Lanes = @Vector(lanes, u8);
 pub fn mask(bytes: []u8, key: MaskKey, offset: u64) void {
     comptime assert(lanes % 4 == 0); // so that the phase is the same for every vector and for the rest
     const phased = rotate(key, offset);
+    const pattern: Lanes = @bitCast(@as([lanes / 4]MaskKey, @splat(phased)));
     var at: usize = 0;
-    if (bytes.len >= lanes) {
-        const pattern: Lanes = @bitCast(@as([lanes / 4]MaskKey, @splat(phased)));
-        while (bytes.len - at >= lanes) : (at += lanes) {
-            const block: Lanes = bytes[at..][0..lanes].*;
-            bytes[at..][0..lanes].* = block ^ pattern;
-        }
+    while (bytes.len - at >= lanes) : (at += lanes) {
+        const block: Lanes = bytes[at..][0..lanes].*;
+        bytes[at..][0..lanes].* = block ^ pattern;
     }
     maskScalar(bytes[at..], phased, 0);
 }
@@ -197,6 +195,14 @@ test "lengths that are not minimal or use the highest bit are refused" {
     try testing.expectEqual(.length_too_big, decode("\x82\x7f\x80\x00\x00\x00\x00\x00\x00\x00"));
     try testing.expectEqual(@as(u64, 126), decode("\x82\x7e\x00\x7e").header.value.payload_len);
     try testing.expectEqual(@as(u64, 0x10000), decode("\x82\x7f\x00\x00\x00\x00\x00\x01\x00\x00").header.value.payload_len);
+}
+
+test "the largest frames have the sizes that are promised for them" {
+    const key: MaskKey = .{ 1, 2, 3, 4 };
+    const control: Header = .{ .fin = true, .opcode = .ping, .mask = key, .payload_len = control_payload_bytes_max };
+    try testing.expectEqual(control_bytes_max, control.encodedLen() + control.payload_len);
+    const data: Header = .{ .fin = true, .opcode = .binary, .mask = key, .payload_len = std.math.maxInt(u63) };
+    try testing.expectEqual(header_bytes_max, data.encodedLen());
 }
 
 test "masking: vector, scalar and any split agree at every phase and length" {

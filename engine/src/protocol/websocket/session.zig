@@ -588,6 +588,56 @@ test "limits are known from the header, before any payload" {
     try expectFailure(1009, &s, "\xc2\xfe\x10\x00\x00\x00\x00\x00");
 }
 
+test "what has just the size of a limit passes" {
+    var s = testSession(.{ .frame_max = 2, .message_max = 3 });
+    var parts = "\x02\x82\x00\x00\x00\x00ab\x80\x81\x00\x00\x00\x00c".*;
+    const first = s.feed(&parts);
+    try testing.expectEqualStrings("ab", first.event.data.bytes);
+    const second = s.feed(parts[first.consumed..]).event.data;
+    try testing.expectEqualStrings("c", second.bytes);
+    try testing.expect(second.last);
+    // The next message begins to count from nothing.
+    try testing.expectEqualStrings("ab", s.feed(parts[0..first.consumed]).event.data.bytes);
+}
+
+test "a compressed message may be an eighth and 1024 bytes longer on the wire than its limit, and no more" {
+    for ([_]struct { []const u8, bool }{ .{ "\x08\x65", true }, .{ "\x08\x66", false } }) |case| {
+        const length, const passes = case;
+        var s = testSession(.{ .message_max = 1000, .deflate = true });
+        var head = "\xc2\xfe..\x00\x00\x00\x00".*;
+        head[2..4].* = length[0..2].*;
+        const step = s.feed(&head);
+        if (passes) {
+            try testing.expectEqual(.need_more, step.event);
+        } else try testing.expectEqualStrings("message too big", step.event.failed.reason);
+    }
+}
+
+test "control frames: 125 bytes pass in any pieces, what is longer or a close code of one byte does not" {
+    for ([_]u8{ 0x89, 0x8a }) |first| for ([_]usize{ 1, 7, 125, 131 }) |piece| {
+        var s = testSession(.{});
+        var bytes: [frame.control_bytes_max]u8 = @splat('x');
+        bytes[0..6].* = .{ first, 0x80 | 125, 0, 0, 0, 0 };
+        var rest: []u8 = &bytes;
+        while (rest.len > piece) {
+            try testing.expectEqual(.need_more, s.feed(rest[0..piece]).event);
+            rest = rest[piece..];
+        }
+        const payload: []const u8 = switch (s.feed(rest).event) {
+            .ping => |payload| if (first == 0x89) payload else return error.TestUnexpectedResult,
+            .pong => |payload| if (first == 0x8a) payload else return error.TestUnexpectedResult,
+            else => return error.TestUnexpectedResult,
+        };
+        try testing.expectEqualStrings(&@as([125]u8, @splat('x')), payload);
+    };
+    var s = testSession(.{});
+    try expectFailure(1002, &s, "\x89\xfe\x00\x7e\x00\x00\x00\x00");
+    s = testSession(.{});
+    try expectFailure(1002, &s, "\x88\x81\x00\x00\x00\x00\x00");
+    s = testSession(.{});
+    try expectFailure(1002, &s, "\x09\x80\x00\x00\x00\x00");
+}
+
 test "nothing after a close frame is read" {
     var s = testSession(.{});
     var bytes = "\x88\x80\x00\x00\x00\x00\x89\x80\x00\x00\x00\x00".*;
