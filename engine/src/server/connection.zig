@@ -371,6 +371,21 @@ test "every phase has its own limit, from where it began, and its own consequenc
     }) |phase| try std.testing.expectEqual(Timer.never, inPhase(&limits, phase).deadline(&endless));
 }
 
+test "the socket of an exchange is read for what is wanted, and once for the end of the peer" {
+    var limits: http1.Limits = undefined;
+    var connection = inPhase(&limits, .closed);
+    try std.testing.expect(!connection.wantsReceive());
+    var exchange: Exchange = .{ .ticket = .none, .connection = &connection, .active_at = 0 };
+    connection.phase = .{ .exchange = &exchange };
+    try std.testing.expect(connection.wantsReceive());
+    exchange.input = .{ .unwanted = .{} };
+    try std.testing.expect(!connection.wantsReceive());
+    exchange.input = .{ .wanted = .begin(0) };
+    try std.testing.expect(connection.wantsReceive());
+    connection.yielded = true;
+    try std.testing.expect(!connection.wantsReceive());
+}
+
 test "who came in over the limit of connections gets the time of a last answer, and then the answer" {
     var limits: http1.Limits = undefined;
     var connection = inPhase(&limits, .{ .idle = .{ .since = 100 } });
@@ -380,7 +395,9 @@ test "who came in over the limit of connections gets the time of a last answer, 
     connection.phase = .{ .head = .{ .since = 100 } };
     try std.testing.expectEqual(119, connection.deadline(&distinct));
     try std.testing.expectEqual(.turn_away, connection.overdue(119, &distinct));
-    try std.testing.expectEqual(105, connection.deadline(&.{ .linger_ms = 5 }));
+    try std.testing.expectEqual(105, connection.deadline(&.{ .linger_ms = 5, .head_ms = 19 }));
+    connection.surplus = false;
+    try std.testing.expectEqual(119, connection.deadline(&.{ .linger_ms = 5, .head_ms = 19 }));
 }
 
 test "a blocked output is looked at before its deadline, and whichever deadline comes first counts" {
