@@ -386,6 +386,24 @@ test "the socket of an exchange is read for what is wanted, and once for the end
     try std.testing.expect(!connection.wantsReceive());
 }
 
+test "a body that nobody asks for keeps the time that its peer has used up" {
+    var limits: http1.Limits = undefined;
+    var connection = inPhase(&limits, .closed);
+    var exchange: Exchange = .{ .ticket = .none, .connection = &connection, .active_at = 0 };
+    connection.phase = .{ .exchange = &exchange };
+    try std.testing.expect(!exchange.want(100));
+    exchange.input = .{ .wanted = .begin(100) };
+    exchange.pieceDelivered(110);
+    try std.testing.expectEqual(Timer.never, connection.deadline(&distinct));
+    try std.testing.expect(exchange.want(1000));
+    try std.testing.expectEqual(1000 - 10 + 23, connection.deadline(&distinct));
+    // The host has asked and was given nothing yet.
+    exchange.pieceDelivered(1005);
+    try std.testing.expectEqual(1013, connection.deadline(&distinct));
+    try std.testing.expect(exchange.want(1010));
+    try std.testing.expectEqual(1013, connection.deadline(&distinct));
+}
+
 test "who came in over the limit of connections gets the time of a last answer, and then the answer" {
     var limits: http1.Limits = undefined;
     var connection = inPhase(&limits, .{ .idle = .{ .since = 100 } });
