@@ -33,7 +33,7 @@ pub fn build(b: *std.Build) void {
 
     inline for (.{
         "native", "hooks", "static", "websocket",     "websocket_sim", "compression", "defects", "acceptors", "access_log", "repeat", "backends", "listeners",
-        "guards", "cuts",  "http",   "amplification", "loan",
+        "guards", "cuts",  "http",   "amplification", "loan",          "memory",
     }) |name| {
         const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
         module.addImport("peregrine", rooms.peregrine);

@@ -255,7 +255,8 @@ application runs, or their response is on its way.
     my $open = $worker->stats->{connections};
 
 Counters: C<connections>, C<exchanges>, C<connections_max>, C<accepted>, C<rejected>, C<requests>,
-C<refused>, C<memory_bytes>, C<allocations>.
+C<refused>, C<memory_bytes>, C<allocations>, C<shed> (requests that were refused or cut for want of memory) and
+C<memory_max> (bytes from which on that happens; 0: never).
 
 =head2 close
 

@@ -24,7 +24,8 @@ for my $option (PAGI::Server::Options::all()) {
     }
     next if $option->{only};
     if (my $limit = $option->{engine} && $engine{ $option->{engine} }) {
-        is($option->{default} * $option->{scale}, $limit->{default}, "... and has the engine's default");
+        my $default = $limit->{default} < 0 ? undef : $limit->{default} / $option->{scale};
+        is($option->{default}, $default, "... and has the engine's default");
         my %type = (milliseconds => 'seconds', bytes => 'bytes', bytes_per_second => 'bytes');
         is($option->{type}, $type{ $limit->{unit} }, '... and takes its units') if $type{ $limit->{unit} };
     }

@@ -480,6 +480,8 @@ CODE:
     (void)hv_stores(hash, "refused", newSVuv(stats.refused));
     (void)hv_stores(hash, "memory_bytes", newSVuv(stats.memory_bytes));
     (void)hv_stores(hash, "allocations", newSVuv(stats.allocations));
+    (void)hv_stores(hash, "shed", newSVuv(stats.shed));
+    (void)hv_stores(hash, "memory_max", newSVuv(stats.memory_max));
     RETVAL = newRV_noinc((SV *)hash);
 OUTPUT:
     RETVAL

@@ -162,6 +162,8 @@ typedef struct peregrine_stats {
     uint64_t refused;            /* requests answered by the engine because they were malformed or too large */
     uint64_t memory_bytes;       /* held by connections, exchanges and buffers, pools included */
     uint64_t allocations;        /* heap allocations ever made by the worker */
+    uint64_t shed;               /* requests refused or cut for want of memory, ever */
+    uint64_t memory_max;         /* bytes from which on that happens; 0: never */
 } peregrine_stats;
 void peregrine_worker_stats(const peregrine_worker *worker, peregrine_stats *stats);
 

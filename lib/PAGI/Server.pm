@@ -286,6 +286,7 @@ sub _start {
         options         => $self->{options},
         listeners       => [ $self->{listeners}->all ],
         connections_max => $self->effective_max_connections,
+        memory_max      => $self->effective_memory_max,
         shows_errors    => _is_development(),
     );
     return;
@@ -486,9 +487,19 @@ sub connection_count {
 
 sub effective_max_connections {
     my ($self) = @_;
-    return $self->{worker}->stats->{connections_max} if $self->{worker};
-    my $worker = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
-    return $worker->stats->{connections_max};
+    return $self->_limit_in_force('connections_max');
+}
+
+sub effective_memory_max {
+    my ($self) = @_;
+    return $self->_limit_in_force('memory_max');
+}
+
+# What an automatic limit is, before the start as well.
+sub _limit_in_force {
+    my ($self, $name) = @_;
+    my $worker = $self->{worker} || Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
+    return $worker->stats->{$name};
 }
 
 # ---- A loop of its own --------------------------------------------------------------------------
@@ -909,6 +920,14 @@ New connections per second of one client address, on average; a second's worth m
 What is beyond it is answered in the same way. 0: no limit. From 0 to 1000000.
 B<--max-connection-rate-per-address>
 
+=item memory_max => 3/4 of what the system allows
+
+Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>: beyond it unfinished
+requests are refused, the largest and newest first, with 503, or 413 for a body that is on its way.
+What the system allows is the limit of the control group, a container's; none if there is none.
+Where address space has a limit (C<ulimit -v>), three quarters of that hold as well. 0: neither is
+looked at. From 0 to 1125899906842624. B<--memory-max>
+
 =item max_request_line_size => 8192
 
 Bytes of a request line (414 above it). From 64 to 1048576. B<--max-request-line-size>
@@ -1258,6 +1277,37 @@ and, by the names of Apache's mod_ssl, of the connection's TLS, each C<-> withou
 Control bytes, quotes, backslashes and everything beyond ASCII are escaped (C<\x1b>). A format that starts with C<{> is
 JSON: there values are escaped as its strings need it, and what is missing is an empty string.
 
+=head1 MEMORY
+
+A process that is refused memory dies: Perl prints "Out of memory!", or the kernel kills it. C<memory_max> is where the server begins
+to give memory back instead. What counts is the process: its physical memory, and its address space where that has a limit (C<ulimit
+-v>). The last quarter of what the system allows is left for what comes between two looks, and for the application. Each process
+counts for itself, so processes that share a container want a C<memory_max> each.
+
+At the limit the server ends what clients have not finished, until it is a sixteenth below it: the largest first, and the newest of
+those that are about as large. The size of a request is what the server holds of it, and what it has given the application of its
+body; an application that writes a body to a file as it comes holds less, which the server cannot know.
+
+=over
+
+=item * A request whose head is not complete is answered with 503, one whose body is on its way with 413, both with C<Retry-After>. If
+the response has started, it is cut. C<$receive> gives C<http.disconnect>, and the reason is C<server_error>.
+
+=item * A WebSocket with messages that the application has not asked for, or that are not complete, is closed with 1013; the application
+gets a C<websocket.disconnect> with 1006 and C<server_error>, and the messages are gone.
+
+=item * What a client has sent behind a request that waits for its response is thrown away; the connection closes after that response.
+
+=item * When that is not enough, responses whose clients do not read them are cut.
+
+=back
+
+When all that is not enough either, new connections and requests get 503 until memory has come back; the L<health path|/Listening> is
+answered. Whoever holds nothing is served as ever: an eighth of the limit is left to connections even if the application holds all the
+rest, so that one which is simply large does not lock its users out.
+
+A line a second at most tells how many were refused or cut, and C<stats> of the engine counts them (C<shed>).
+
 =head1 MESSAGES
 
 What the server has to say goes through C<warn>, so that C<$SIG{__WARN__}> gets it, or to the standard error. There a line of text
@@ -1415,6 +1465,12 @@ a C<descriptor>.
     say 'at most ', $server->effective_max_connections;
 
 The limit in force, the automatic one included.
+
+=head2 effective_memory_max
+
+    say 'memory: ', $server->effective_memory_max || 'no limit';
+
+The bytes at which requests are refused for want of memory (L</MEMORY>), C<memory_max> or found out; 0: there is no limit.
 
 =head2 open_listeners
 

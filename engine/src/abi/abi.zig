@@ -297,6 +297,8 @@ pub export fn peregrine_worker_stats(door: *const Door, out: *sized.Header) call
         .refused = stats.refused,
         .memory_bytes = stats.memory_bytes,
         .allocations = stats.allocations,
+        .shed = stats.shed,
+        .memory_max = stats.memory_max,
     });
 }
 

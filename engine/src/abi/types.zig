@@ -234,4 +234,6 @@ pub const Stats = extern struct {
     refused: u64,
     memory_bytes: u64,
     allocations: u64,
+    shed: u64,
+    memory_max: u64,
 };

@@ -46,6 +46,8 @@ pub const LogNews = @import("log_file.zig").News;
 pub const failureText = @import("failure.zig").text;
 /// Threads of the engine's own.
 pub const thread = @import("thread.zig");
+/// How much memory the process may have, and has.
+pub const memory = @import("memory.zig");
 /// What a forked child must not have.
 pub const fork = @import("fork.zig");
 /// The process that this is.

@@ -499,6 +499,18 @@ pub fn readFileAt(file: Fd, buffer: []u8, offset: u64) Moved {
     }
 }
 
+/// What a small file says, as far as it fits. Null if it cannot be read.
+pub fn readWhole(path: [*:0]const u8, buffer: []u8) ?[]const u8 {
+    const rc = system.open(path, .{ .ACCMODE = .RDONLY, .CLOEXEC = true }, @as(c_uint, 0));
+    if (errno(rc) != .SUCCESS) return null;
+    const fd: Fd = @intCast(rc);
+    defer _ = system.close(fd);
+    return switch (readFileAt(fd, buffer, 0)) {
+        .done => |len| buffer[0..len],
+        .blocked, .failed => null,
+    };
+}
+
 /// Bytes that were sent and that the peer has not acknowledged; 0 where the kernel does not tell.
 pub const heldBytes = here.heldBytes;
 

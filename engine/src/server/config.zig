@@ -61,6 +61,10 @@ pub const Config = struct {
     linger_ms: u32 = 2_000,
     /// Accepting pauses so long when descriptors or memory have run out.
     accept_pause_ms: u32 = 100,
+    /// Physical memory that the process may hold before unfinished requests are refused, newest and largest first (503, or 413 for a body that
+    /// is on its way). -1: three quarters of what the control group allows, a container's limit; the rest is for what comes between two looks.
+    /// Address space is bounded in the same way where it has a limit (RLIMIT_AS). 0: neither is looked at.
+    memory_bytes_max: i64 = -1,
     /// Access log lines that wait for a slow disk or pipe; more are dropped. Ten thousand lines: a stall of a third of a second at full load.
     access_log_bytes: u32 = 1024 * 1024,
     /// `Retry-After` of the 503 or 429 that a connection over a limit gets, in seconds.
@@ -141,6 +145,7 @@ pub const Config = struct {
         .write_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Response bytes that pay for a second of write_ms" },
         .linger_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to read a last answer before the socket goes" },
         .accept_pause_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Pause of accepting after descriptors ran out" },
+        .memory_bytes_max = Rule{ .min = -1, .max = 1 << 50, .unit = .bytes, .summary = "Memory at which unfinished requests are refused (503, 413); -1: 3/4 of the system's limit; 0: no limit" },
         .access_log_bytes = Rule{ .min = 4096, .max = gib, .unit = .bytes, .summary = "Access log lines that wait for a slow file; more are dropped" },
         .retry_after_s = Rule{ .max = 86_400, .unit = .seconds, .summary = "Retry-After of the 503 or 429 over a limit of connections" },
         .frame_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket frame (close code 1009)" },

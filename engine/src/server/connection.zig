@@ -37,6 +37,8 @@ pub const Connection = struct {
     /// It came in over the limit of connections: the health path is all that it may ask for.
     surplus: bool = false,
     paused: bool = false,
+    /// There was no memory for what came behind its request: it is not read, and the connection closes after the response.
+    discards: bool = false,
     /// Its number, for logs: counts up per worker.
     number: u32,
     /// Requests that have come, those that were refused included.

@@ -64,6 +64,8 @@ pub const Exchange = struct {
     status: u16 = 0,
     /// Content that was queued.
     body_bytes: u64 = 0,
+    /// What its host was given of the request's body, or of a WebSocket's messages since it asked last: what it may hold of them.
+    given_bytes: u64 = 0,
     /// A file range is the last piece of the body: only sending it shows whether it can be read.
     ends_with_file: bool = false,
     /// The host was told that the peer has ended its sending side.

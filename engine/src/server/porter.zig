@@ -123,6 +123,8 @@ pub const Porter = struct {
         var own = config;
         // The worker's room is what counts, see `look`.
         own.connections_max = std.math.maxInt(u32) / 2;
+        // It holds next to nothing, and its worker looks after the process.
+        own.memory_bytes_max = 0;
         // Its connections may go on under a worker whose io has no kernel TLS.
         own.ktls = false;
         porter.inner = try .init(gpa, own, &porter.host, .{});

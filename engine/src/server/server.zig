@@ -82,6 +82,7 @@ test {
     _ = @import("incoming.zig");
     _ = @import("input.zig");
     _ = @import("loan.zig");
+    _ = @import("memory.zig");
     _ = @import("networks.zig");
     _ = @import("outbox.zig");
     _ = @import("pool.zig");
@@ -94,4 +95,5 @@ test {
     _ = @import("tunnel.zig");
     _ = @import("websocket.zig");
     _ = @import("worker.zig");
+    _ = @import("worker/memory.zig");
 }

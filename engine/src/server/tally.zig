@@ -19,6 +19,12 @@ pub const Tally = struct {
         return tally.take();
     }
 
+    /// So many more at once, at least one.
+    pub fn addMany(tally: *Tally, count: u32, now: u64) ?Others {
+        tally.untold += count - 1;
+        return tally.add(now);
+    }
+
     /// Those that are left over.
     pub fn take(tally: *Tally) Others {
         defer tally.untold = 0;
@@ -36,6 +42,10 @@ pub const Troubles = struct {
     full: Tally = .{},
     /// Connections over the limit of their address.
     unwelcome: Tally = .{},
+    /// Requests that were refused or cut for want of memory.
+    shed: Tally = .{},
+    /// Want of memory for which nobody was refused.
+    memory: Tally = .{ .pause_ms = 60_000 },
     /// Responses with fields that are the server's to send: an application that does it does it with every response.
     fields: Tally = .{ .pause_ms = 60_000 },
 };
@@ -59,6 +69,8 @@ test "one report a second, and none is forgotten" {
     try testing.expectEqual(null, tally.add(1001));
     try testing.expectEqual(1, tally.take().count);
     try testing.expectEqual(0, tally.take().count);
+    try testing.expectEqual(null, tally.addMany(5, 1002));
+    try testing.expectEqual(6, tally.addMany(2, 2000).?.count);
     try testing.expectFmt("x; 3 more since the last report", "x{f}", .{Others{ .count = 3 }});
     try testing.expectFmt("x", "x{f}", .{Others{ .count = 0 }});
 }

@@ -40,6 +40,8 @@ pub const Stats = struct {
     refused: u64 = 0,
     memory_bytes: u64 = 0,
     allocations: u64 = 0,
+    shed: u64 = 0,
+    memory_max: u64 = 0,
 };
 
 /// The Date field's value, made anew once a second (RFC 9110 section 6.6.1).

@@ -1,5 +1,5 @@
 //! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, access, apply, handshakes, health, input, output, proxied, repeat, secure, turns, websocket.
+//! Its parts lie in `worker/`: accept, access, apply, handshakes, health, input, memory, output, proxied, repeat, secure, turns, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
@@ -46,6 +46,7 @@ const Handshakes = @import("handshakes.zig").Handshakes;
 const Health = @import("health.zig").Health;
 const Line = @import("inflation.zig").Line;
 const Listener = @import("listener.zig").Listener;
+const Memory = @import("memory.zig").Memory;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const Porter = @import("porter.zig").Porter;
@@ -116,6 +117,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         troubles: Troubles = .{},
         connections_max: u32,
         admission: *Admission,
+        memory: Memory = .{},
         numbers: u32 = 0,
         health: Health = .{},
         /// Answers the health path while this worker is busy.
@@ -151,6 +153,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             const storage = try gpa.alloc(protocol.http.FieldSpan, config.header_count_max);
             const now = io.now();
             const wall_seconds = io.wallSeconds();
+            var memory: Memory = .{};
+            memory.join(&config);
             return .{
                 .gpa = gpa,
                 .config = config,
@@ -171,6 +175,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .listeners = .empty,
                 .connections_max = types.connectionsMax(&config),
                 .admission = admission,
+                .memory = memory,
             };
         }
 
@@ -201,6 +206,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.compression.deinit();
             w.pool.deinit();
             w.admission.release();
+            w.memory.leave();
             w.io.deinit();
             w.* = undefined;
         }
@@ -212,6 +218,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             try w.config.set(name, value);
             w.limits = types.limitsOf(&w.config);
             w.connections_max = types.connectionsMax(&w.config);
+            if (std.mem.eql(u8, name, "memory_bytes_max")) w.memory.set(&w.config, io_room.memory.limits());
         }
 
         // ---- Listeners
@@ -263,6 +270,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const shaking = @import("worker/handshakes.zig").Shaking(Self);
         const live = @import("worker/websocket.zig").Live(Self);
         const repeating = @import("worker/repeat.zig").Repeating(Self);
+        const shedding = @import("worker/memory.zig").Shedding(Self);
         const turns = @import("worker/turns.zig").Turns(Self);
 
         pub const secureListener = secure.secureListener;
@@ -325,6 +333,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const receive = input.receive;
         pub const pump = input.pump;
         pub const refuse = input.refuse;
+        pub const turnAwayForMemory = shedding.turnAway;
         pub const sayLast = input.sayLast;
         pub const intercept = health_part.intercept;
         pub const divert = health_part.divert;
@@ -380,6 +389,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.now = micros / std.time.us_per_ms;
             w.wall_seconds = w.io.wallSeconds();
             w.date.update(w.wall_seconds);
+            w.memory.beginRound();
+            shedding.attend(w);
             while (w.io.next()) |event| {
                 w.dispatch(event);
                 if (!pull and w.corked.items.len >= answers_together) turns.uncork(w);
@@ -430,8 +441,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .accepted => |accepted| w.adopt(accepting.listenerNumber(w, accepted.listener), accepted.socket, accepted.peer),
                 .accept_failed => |failure| accepting.acceptFailed(w, failure.exhausted, failure.errno),
                 .received => |received| if (w.peerOf(received.token)) |peer| {
+                    w.memory.received += received.bytes.len;
                     input.receive(w, peer, received.bytes);
                     w.depart();
+                    shedding.attend(w);
                 },
                 .ending => |ending| if (w.peerOf(ending.token)) |peer| input.peerEnding(w, peer),
                 .ended => |ended| if (w.peerOf(ended.token)) |peer| input.peerEnded(w, peer, ended.how),
@@ -612,6 +625,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             stats.connections = w.peers.count;
             stats.exchanges = w.exchanges.count;
             stats.connections_max = w.connections_max;
+            stats.memory_max = w.memory.limit();
             stats.memory_bytes = w.peers.memoryBytes() + w.exchanges.memoryBytes() + w.websockets.memoryBytes() +
                 w.compression.memoryBytes() + w.pool.memoryBytes() + w.admission.memoryBytes();
             stats.allocations = w.pool.allocations + w.peers.chunks.items.len + w.exchanges.chunks.items.len;

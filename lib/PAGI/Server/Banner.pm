@@ -14,7 +14,7 @@ use PAGI::Server::AccessLog;
 # Descriptors that the engine keeps for other things than connections, and few connections for a server.
 use constant { DESCRIPTORS_RESERVED => 50, CONNECTIONS_FEW => 100 };
 
-# Facts: loop, options, listeners, connections_max, shows_errors.
+# Facts: loop, options, listeners, connections_max, memory_max, shows_errors.
 sub tell {
     my ($class, $log, %facts) = @_;
     my $details = join ', ', _details(%facts);
@@ -56,6 +56,7 @@ sub _details {
     return (
         "loop: $loop",
         "max_conn: $facts{connections_max}",
+        'memory_max: ' . memory($facts{memory_max}),
         'http2: off',
         'tls: ' . _tls_state($options, $facts{listeners}),
         'ktls: ' . _ktls_state($options, $facts{listeners}),
@@ -64,6 +65,12 @@ sub _details {
         'access_log: ' . PAGI::Server::AccessLog::describe($options->{access_log}),
         versions(),
     );
+}
+
+# A limit in bytes, in words.
+sub memory {
+    my ($bytes) = @_;
+    return $bytes ? sprintf '%.0f MB', $bytes / 1e6 : 'none';
 }
 
 # The library's version without its date.
@@ -121,9 +128,15 @@ server is to hold, or if others than this machine can read what is shown to whoe
 =head2 tell
 
     PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners, connections_max => $count,
-        shows_errors => $is_development);
+        memory_max => $bytes, shows_errors => $is_development);
 
 C<$log> is a L<PAGI::Server::Log>, the listeners are L<Peregrine::Listener>s.
+
+=head2 memory
+
+    my $text = PAGI::Server::Banner::memory(97_500_000);    # '98 MB'
+
+A limit of memory in words; 0 is C<none>.
 
 =head2 versions
 

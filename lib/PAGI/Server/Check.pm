@@ -52,6 +52,8 @@ sub facts {
     my @facts = map { 'listens on ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{planned} };
     push @facts, 'connections: at most ' . $self->{server}->effective_max_connections
         if $self->{server}->can('effective_max_connections');
+    push @facts, 'memory: at most ' . PAGI::Server::Banner::memory($self->{server}->effective_memory_max)
+        if $self->{server}->can('effective_memory_max') && $self->{server}->effective_memory_max;
     return @facts;
 }
 

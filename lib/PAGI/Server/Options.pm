@@ -22,6 +22,9 @@ for my $option (grep { $_->{engine} } @ALL) {
     my $scale = $option->{scale} ||= 1;
     # An integer stays one, however large: divided, it would be printed with an exponent.
     $option->{$_} = $limit->{$_} % $scale ? $limit->{$_} / $scale : int($limit->{$_} / $scale) for qw(default min max);
+    # Below 0 stands for what the engine finds out by itself: for nothing that is given.
+    $option->{min} = 0        if $option->{min} < 0;
+    delete $option->{default} if $option->{default} < 0;
 }
 
 # Both tables, section by section: first what the constructor has, then what only the command has.

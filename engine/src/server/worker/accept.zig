@@ -28,7 +28,7 @@ pub fn Accept(comptime W: type) type {
         /// A connection may speak.
         pub fn begin(w: *W, peer: *Peer) void {
             const context = w.listeners.items[peer.connection.listener].tls;
-            const over = w.peers.count > w.connections_max;
+            const over = w.peers.count > w.connections_max or w.memory.full;
             if (context) |tls| {
                 w.refreshCertificates(tls);
                 const tunnel = Tunnel.create(w.gpa, tls) catch return w.close(peer);
@@ -189,6 +189,7 @@ pub fn Accept(comptime W: type) type {
             inline for (.{
                 .{ types.Level.warn, &w.troubles.full, "connections were rejected: at capacity" },
                 .{ types.Level.warn, &w.troubles.unwelcome, "connections were rejected: their addresses had too many" },
+                .{ types.Level.warn, &w.troubles.shed, "requests were refused for want of memory" },
                 .{ types.Level.warn, &w.troubles.header, "connections were closed: PROXY protocol" },
                 .{ types.Level.info, &w.troubles.handshake, "TLS handshakes failed" },
             }) |rest| {

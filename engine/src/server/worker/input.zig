@@ -26,6 +26,7 @@ pub fn Input(comptime W: type) type {
         pub fn pump(w: *W, peer: *Peer, received: ?[]u8) void {
             const connection = &peer.connection;
             assert(w.pumping == null);
+            if (connection.discards and received != null) return;
             if (received) |bytes| if (w.divert(peer, bytes)) return;
             if (received != null and connection.yielded) {
                 return connection.input.append(&w.pool, received.?) catch w.fail(peer, .server_error);
@@ -116,6 +117,7 @@ pub fn Input(comptime W: type) type {
                 w.stats.refused += 1;
                 return refuseUnread(w, peer, .{ .status = 421, .detail = "an https target needs TLS" }, w.head.text);
             }
+            if (w.memory.full) return w.turnAwayForMemory(peer, w.head.text);
             const slot = w.exchanges.add() catch return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, w.head.text);
             const exchange = slot.item;
             exchange.* = .{ .ticket = slot.ticket, .connection = connection, .active_at = w.now, .idle_ms = w.config.request_idle_ms };
@@ -145,6 +147,7 @@ pub fn Input(comptime W: type) type {
                     exchange.input.wanted.progress(piece.len, w.config.body_rate_min, w.now);
                     exchange.active_at = w.now;
                     exchange.delivered = true;
+                    exchange.given_bytes += piece.len;
                     w.budget.charge(Budget.piece_bytes + piece.len);
                     w.host.body(w, exchange, piece);
                 },

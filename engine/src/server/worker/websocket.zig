@@ -144,6 +144,7 @@ pub fn Live(comptime W: type) type {
         /// The host of an open WebSocket asks for its next message.
         pub fn ask(w: *W, exchange: *Exchange, websocket: *WebSocket) void {
             websocket.incoming.ask();
+            exchange.given_bytes = 0;
             if (websocket.isReady()) w.cork(W.peerOfExchange(exchange));
         }
 
@@ -252,6 +253,8 @@ pub fn Live(comptime W: type) type {
             const exchange = peer.connection.phase.exchange;
             w.budget.chargeMessage(message.bytes.len);
             websocket.incoming.noteDelivery(message.bytes.len, inflated);
+            // Who takes every message is done with it.
+            if (websocket.incoming.flow != .all) exchange.given_bytes += message.bytes.len;
             w.host.message(w, exchange, message.kind, message.bytes);
             // Unless the host has ended it.
             if (peer.connection.websocket() == websocket) websocket.incoming.forget(&w.pool);

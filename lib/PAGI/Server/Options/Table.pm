@@ -162,6 +162,18 @@ my @SECTIONS = (
                     . ' beyond it is answered in the same way. 0: no limit.',
             },
             {
+                name   => 'memory_max',
+                type   => 'bytes',
+                engine => 'memory_bytes_max',
+                live   => 1,
+                shown  => '3/4 of what the system allows',
+                about  =>
+                    'Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>: beyond it unfinished'
+                    . ' requests are refused, the largest and newest first, with 503, or 413 for a body that is on its way. What the'
+                    . ' system allows is the limit of the control group, a container\'s; none if there is none. Where address space has'
+                    . ' a limit (C<ulimit -v>), three quarters of that hold as well. 0: neither is looked at.',
+            },
+            {
                 name   => 'max_request_line_size',
                 type   => 'bytes',
                 engine => 'request_line_bytes_max',

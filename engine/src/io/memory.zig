@@ -1,0 +1,101 @@
+//! How much memory this process may have, and how much it has.
+//! Refuses to know: who holds it, and what happens when it runs out.
+const std = @import("std");
+const builtin = @import("builtin");
+const sys = @import("sys.zig");
+const cgroup = @import("memory/cgroup.zig");
+
+const is_linux = builtin.os.tag == .linux;
+
+/// What the system allows, in bytes; null: it sets no limit.
+pub const Limits = struct {
+    /// Of the control group that the process is in, and of those around it: a container's. Linux.
+    group: ?u64 = null,
+    /// RLIMIT_AS (`ulimit -v`).
+    address_space: ?u64 = null,
+};
+
+/// What the system allows this process now.
+pub fn limits() Limits {
+    return .{ .group = if (is_linux) cgroup.limit("/proc/self/cgroup", "/sys/fs/cgroup") else null, .address_space = addressSpaceLimit() };
+}
+
+fn addressSpaceLimit() ?u64 {
+    if (!@hasField(std.posix.rlimit_resource, "AS")) return null;
+    const limit = std.posix.getrlimit(.AS) catch return null;
+    return if (limit.cur == std.posix.RLIM.INFINITY) null else limit.cur;
+}
+
+/// What the process has, in bytes.
+pub const Usage = struct {
+    /// In physical memory.
+    resident: u64,
+    /// Mapped.
+    address_space: u64,
+    heap: ?Heap = null,
+};
+
+/// What the C library's heap has.
+pub const Heap = struct {
+    /// Got from the system.
+    held: u64,
+    /// The part of it that nobody uses. It comes back for the next allocation, not to the system.
+    free: u64,
+};
+
+/// What the kernel says: a file of /proc, some microseconds. Null where there is none.
+pub fn usage() ?Usage {
+    if (!is_linux) return null;
+    var buffer: [128]u8 = undefined;
+    const text = sys.readWhole("/proc/self/statm", &buffer) orelse return null;
+    var words = std.mem.tokenizeScalar(u8, text, ' ');
+    const size = std.fmt.parseInt(u64, words.next() orelse return null, 10) catch return null;
+    const resident = std.fmt.parseInt(u64, words.next() orelse return null, 10) catch return null;
+    const page_bytes = std.heap.pageSize();
+    return .{ .resident = resident * page_bytes, .address_space = size * page_bytes };
+}
+
+/// What the C library says: it counts its free pieces, which may take a millisecond. Null if it is not glibc, or too old.
+pub fn heap() ?Heap {
+    if (!has_mallinfo) return null;
+    const info = mallinfo2();
+    return .{ .held = info.arena + info.hblkhd, .free = info.fordblks };
+}
+
+const has_mallinfo = builtin.link_libc and builtin.target.isGnuLibC() and
+    builtin.os.version_range.linux.glibc.order(.{ .major = 2, .minor = 33, .patch = 0 }) != .lt;
+
+/// man 3 mallinfo2.
+const MallInfo = extern struct {
+    arena: usize,
+    ordblks: usize,
+    smblks: usize,
+    hblks: usize,
+    hblkhd: usize,
+    usmblks: usize,
+    fsmblks: usize,
+    uordblks: usize,
+    fordblks: usize,
+    keepcost: usize,
+};
+
+extern "c" fn mallinfo2() callconv(.c) MallInfo;
+
+test "a process has memory, and more when it takes some" {
+    if (!is_linux) return error.SkipZigTest;
+    const bytes = 32 * 1024 * 1024;
+    const before = usage().?;
+    const taken = try std.heap.page_allocator.alloc(u8, bytes);
+    @memset(taken, 1);
+    const after = usage().?;
+    std.heap.page_allocator.free(taken);
+    try std.testing.expect(before.resident > 0 and before.resident <= before.address_space);
+    try std.testing.expect(after.address_space >= before.address_space + bytes);
+    // Other tests of the program may run at the same time, and the kernel counts in batches.
+    try std.testing.expect(after.resident >= before.resident + bytes / 2);
+    if (heap()) |found| try std.testing.expect(found.free <= found.held);
+}
+
+test {
+    _ = cgroup;
+}

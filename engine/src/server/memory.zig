@@ -1,0 +1,271 @@
+//! Whether the process holds more memory than it may, by how much, and when to ask again.
+//! What counts is the process, not what the engine can count of itself: most of a body that an application collects is the application's.
+//! Refuses to know: connections, who has to give memory back, and how.
+const std = @import("std");
+const io = @import("io");
+const Config = @import("config.zig").Config;
+
+/// Workers of this process: what one of them sheds is its part of what is too much.
+var workers: std.atomic.Value(u32) = .init(0);
+
+/// One worker's view of its process's memory.
+pub const Memory = struct {
+    /// In force, in bytes of physical memory; `none`: no limit.
+    resident_max: u64 = none,
+    /// The same for address space (RLIMIT_AS), where malloc fails.
+    address_max: u64 = none,
+    /// Asks the system; tests have answers of their own.
+    gauge: *const fn () ?io.memory.Usage = io.memory.usage,
+    heap: *const fn () ?io.memory.Heap = io.memory.heap,
+    /// What is in physical memory beside the heap, and mapped beside it, when the worker was made.
+    base: Beside = .{},
+    /// What was received since the last look.
+    received: u64 = 0,
+    /// A look is due after so much of it, or at that time.
+    step: u64 = none,
+    look_at: u64 = none,
+    /// Was shed, and may not be free yet: its host hears of it when the round is over.
+    pending: u64 = 0,
+    pending_rounds: u8 = 0,
+    /// The limit is reached and there is nothing left to shed: nothing new is let in.
+    full: bool = false,
+    /// It is one of `workers`.
+    counts: bool = false,
+
+    pub const none = std.math.maxInt(u64);
+    const Beside = struct { resident: u64 = 0, address_space: u64 = 0 };
+
+    /// Between two looks, if little is received.
+    const interval_ms = 100;
+    /// The least that is received between two looks, which cost some microseconds, and up to a millisecond at the limit: part of a limit.
+    const part_of_step = 64;
+    /// What a byte that is received may cost at once: an application that decodes it takes many times its size.
+    const cost_factor = 16;
+    /// Part of a limit that connections may hold even when the rest of the process takes all: or a large application, whose memory nobody
+    /// can shed, would refuse everybody.
+    const part_of_connections = 8;
+    /// Part of a limit that free memory of the heap is worth: half of what is left between three quarters and the whole.
+    const part_of_credit = 6;
+    /// Part of a limit by which shedding goes below it, so that it is not reached again at once.
+    const part_of_room = 16;
+
+    /// One more worker of this process. It does not count if it has no limit.
+    pub fn join(memory: *Memory, config: *const Config) void {
+        memory.counts = config.memory_bytes_max != 0;
+        if (memory.counts) _ = workers.fetchAdd(1, .monotonic);
+        memory.set(config, io.memory.limits());
+        memory.rebase();
+    }
+
+    /// One less.
+    pub fn leave(memory: *Memory) void {
+        if (memory.counts) _ = workers.fetchSub(1, .monotonic);
+    }
+
+    /// Takes the limits from the configuration, or from the system: three quarters of what that allows.
+    pub fn set(memory: *Memory, config: *const Config, system: io.memory.Limits) void {
+        const wanted = config.memory_bytes_max;
+        memory.resident_max = if (wanted > 0) @intCast(wanted) else if (wanted < 0) share(system.group) else none;
+        memory.address_max = if (wanted == 0) none else share(system.address_space);
+        memory.full = false;
+        memory.look_at = if (memory.isOff()) none else 0;
+        memory.step = memory.look_at;
+    }
+
+    fn share(allowed: ?u64) u64 {
+        return if (allowed) |bytes| bytes / 4 * 3 else none;
+    }
+
+    /// Notes what there is beside the heap.
+    fn rebase(memory: *Memory) void {
+        const usage = memory.gauge() orelse return;
+        const heap = memory.heap() orelse return;
+        memory.base = .{ .resident = usage.resident -| (heap.held - heap.free), .address_space = usage.address_space -| heap.held };
+    }
+
+    /// Whether there is no limit.
+    pub fn isOff(memory: *const Memory) bool {
+        return memory.leastMax() == none;
+    }
+
+    /// The smaller of the two limits, for those who want one number; 0: none.
+    pub fn limit(memory: *const Memory) u64 {
+        return if (memory.isOff()) 0 else memory.leastMax();
+    }
+
+    fn leastMax(memory: *const Memory) u64 {
+        return @min(memory.resident_max, memory.address_max);
+    }
+
+    /// A round begins.
+    pub fn beginRound(memory: *Memory) void {
+        if (memory.pending_rounds == 0) return;
+        memory.pending_rounds -= 1;
+        if (memory.pending_rounds == 0) memory.pending = 0;
+    }
+
+    /// Whether to look.
+    pub fn isDue(memory: *const Memory, now: u64) bool {
+        return memory.received >= memory.step or now >= memory.look_at;
+    }
+
+    /// What a look finds.
+    pub const Finding = struct {
+        /// In use of the limit that is nearer, or further exceeded.
+        used: u64,
+        max: u64,
+        /// What this worker has to shed: its part of what is above the limit, and some room.
+        goal: u64,
+    };
+
+    /// Measures, and says when to look again. Null: there is enough memory. `counted`: what the engine holds, where nobody knows better.
+    pub fn look(memory: *Memory, counted: u64, now: u64) ?Finding {
+        const usage = memory.gauge() orelse io.memory.Usage{ .resident = counted, .address_space = counted };
+        var worst = memory.compare(usage.resident, usage.address_space);
+        // Only then: to ask the heap takes longer.
+        if (worst.used > worst.max) if (memory.heap()) |heap| {
+            worst = memory.compare(memory.residentOf(usage, heap), usage.address_space -| creditOf(heap.free, memory.address_max));
+        };
+        worst.used -|= memory.pending;
+        memory.received = 0;
+        memory.look_at = now + interval_ms;
+        memory.step = @max(worst.max / part_of_step, (worst.max -| worst.used) / cost_factor);
+        if (worst.used <= worst.max) return null;
+        const too_much = worst.used - worst.max;
+        worst.goal = (too_much + worst.max / part_of_room) / @max(workers.load(.monotonic), 1);
+        return worst;
+    }
+
+    /// What the heap keeps free is resident, but not in use. Whatever was mapped beside the heap since the beginning counts.
+    fn residentOf(memory: *const Memory, usage: io.memory.Usage, heap: io.memory.Heap) u64 {
+        const mapped = (usage.address_space -| heap.held) -| memory.base.address_space;
+        const in_use = memory.base.resident + mapped + (heap.held - heap.free);
+        return usage.resident - creditOf(usage.resident -| in_use, memory.resident_max);
+    }
+
+    /// As how much less free memory of the heap counts: not all of it, because much of it is too small for what is wanted next.
+    fn creditOf(free: u64, max: u64) u64 {
+        return @min(free, max / part_of_credit);
+    }
+
+    fn compare(memory: *const Memory, resident: u64, address_space: u64) Finding {
+        const physical: Finding = .{ .used = resident, .max = memory.resident_max, .goal = 0 };
+        const virtual: Finding = .{ .used = address_space, .max = memory.address_max, .goal = 0 };
+        return if (room(physical) <= room(virtual)) physical else virtual;
+    }
+
+    fn room(finding: Finding) i128 {
+        return @as(i128, finding.max) - finding.used;
+    }
+
+    /// So much was shed.
+    pub fn noteShed(memory: *Memory, bytes: u64) void {
+        memory.pending += bytes;
+        memory.pending_rounds = 2;
+    }
+
+    /// What this worker's connections may hold whatever the rest of the process takes.
+    pub fn allowance(finding: Finding) u64 {
+        return finding.max / part_of_connections / @max(workers.load(.monotonic), 1);
+    }
+};
+
+const testing = std.testing;
+const mib = 1024 * 1024;
+
+const Fake = struct {
+    var usage: ?io.memory.Usage = null;
+    var heap: ?io.memory.Heap = null;
+
+    fn askUsage() ?io.memory.Usage {
+        return usage;
+    }
+    fn askHeap() ?io.memory.Heap {
+        return heap;
+    }
+
+    fn memory() Memory {
+        return .{ .gauge = askUsage, .heap = askHeap };
+    }
+};
+
+test "limits come from the configuration or the system, or there are none" {
+    const system: io.memory.Limits = .{ .group = 400 * mib, .address_space = 200 * mib };
+    var memory: Memory = Fake.memory();
+    try testing.expect(memory.isOff() and !memory.isDue(1 << 60));
+    memory.set(&.{}, system);
+    try testing.expectEqual(300 * mib, memory.resident_max);
+    try testing.expectEqual(150 * mib, memory.address_max);
+    try testing.expectEqual(150 * mib, memory.limit());
+    memory.set(&.{ .memory_bytes_max = 50 * mib }, system);
+    try testing.expectEqual(50 * mib, memory.resident_max);
+    try testing.expectEqual(150 * mib, memory.address_max);
+    memory.set(&.{ .memory_bytes_max = 0 }, system);
+    try testing.expect(memory.isOff() and memory.limit() == 0);
+    memory.set(&.{}, .{});
+    try testing.expect(memory.isOff());
+}
+
+test "a look is due after a while, or after so much that memory might run out" {
+    var memory: Memory = Fake.memory();
+    Fake.heap = null;
+    Fake.usage = .{ .resident = 36 * mib, .address_space = 900 * mib };
+    memory.set(&.{ .memory_bytes_max = 100 * mib }, .{});
+    try testing.expect(memory.isDue(1));
+    try testing.expectEqual(null, memory.look(0, 1));
+    try testing.expect(!memory.isDue(100) and memory.isDue(101));
+    memory.received = 4 * mib - 1;
+    try testing.expect(!memory.isDue(2));
+    memory.received += 1;
+    try testing.expect(memory.isDue(2));
+    // Where nobody knows, what the engine counts is all there is.
+    Fake.usage = null;
+    try testing.expectEqual(null, memory.look(100 * mib, 2));
+    try testing.expectEqual(101 * mib, memory.look(101 * mib, 2).?.used);
+}
+
+test "what the heap keeps free is not in use, and what was shed counts as free until its host has heard of it" {
+    var memory: Memory = Fake.memory();
+    // 20 MiB beside the heap, and 10 in it.
+    Fake.usage = .{ .resident = 30 * mib, .address_space = 60 * mib };
+    Fake.heap = .{ .held = 10 * mib, .free = 0 };
+    memory.set(&.{ .memory_bytes_max = 100 * mib }, .{});
+    memory.rebase();
+    Fake.usage = .{ .resident = 115 * mib, .address_space = 145 * mib };
+    Fake.heap = .{ .held = 95 * mib, .free = 15 * mib };
+    try testing.expectEqual(null, memory.look(0, 0));
+    Fake.heap.?.free = 10 * mib;
+    const finding = memory.look(0, 0).?;
+    try testing.expectEqual(105 * mib, finding.used);
+    try testing.expectEqual(5 * mib + 100 * mib / 16, finding.goal);
+    // 7 MiB are mapped beside the heap since.
+    Fake.heap = .{ .held = 88 * mib, .free = 8 * mib };
+    try testing.expectEqual(107 * mib, memory.look(0, 0).?.used);
+    // Pages that the heap has given back are not resident: what is, is the most that can be in use.
+    Fake.usage.?.resident = 99 * mib;
+    try testing.expectEqual(null, memory.look(0, 0));
+    // Much is free, and much of that is of no use.
+    Fake.usage = .{ .resident = 120 * mib, .address_space = 150 * mib };
+    Fake.heap = .{ .held = 100 * mib, .free = 90 * mib };
+    try testing.expectEqual(120 * mib - 100 * mib / 6, memory.look(0, 0).?.used);
+    memory.noteShed(4 * mib);
+    try testing.expectEqual(null, memory.look(0, 0));
+    memory.beginRound();
+    try testing.expectEqual(null, memory.look(0, 0));
+    memory.beginRound();
+    try testing.expect(memory.look(0, 0) != null);
+}
+
+test "address space counts where it has a limit" {
+    var memory: Memory = Fake.memory();
+    Fake.usage = .{ .resident = 10 * mib, .address_space = 100 * mib };
+    Fake.heap = .{ .held = 60 * mib, .free = 10 * mib };
+    memory.set(&.{}, .{ .address_space = 100 * mib });
+    Fake.usage.?.address_space = 85 * mib;
+    try testing.expectEqual(null, memory.look(0, 0));
+    Fake.usage.?.address_space = 95 * mib;
+    const finding = memory.look(0, 0).?;
+    try testing.expectEqual(85 * mib, finding.used);
+    try testing.expectEqual(75 * mib, finding.max);
+    try testing.expectEqual(75 * mib / 8, Memory.allowance(finding));
+}

@@ -1,0 +1,301 @@
+//! A process that reaches its limit of memory, over the simulated network: whose requests are refused, in which order, with which words, and
+//! who is served on.
+const std = @import("std");
+const per = @import("peregrine");
+const testing = std.testing;
+const gpa = testing.allocator;
+
+const SimWorker = per.Worker(per.io.Sim, Host);
+
+/// Asks for every body and keeps it, until it hears of the end; answers GET requests at once, those for /wait never.
+const Host = struct {
+    pub const demand = .pull;
+
+    reasons: std.ArrayList(per.Reason) = .empty,
+    /// Bytes of bodies and messages that it holds, by ticket.
+    kept: std.AutoHashMapUnmanaged(per.Ticket, usize) = .empty,
+    wanting: std.ArrayList(per.Ticket) = .empty,
+    notices: std.ArrayList([]u8) = .empty,
+    waiting_ticket: ?per.Ticket = null,
+
+    fn deinit(host: *Host) void {
+        host.reasons.deinit(gpa);
+        host.kept.deinit(gpa);
+        host.wanting.deinit(gpa);
+        for (host.notices.items) |text| gpa.free(text);
+        host.notices.deinit(gpa);
+    }
+
+    pub fn waiting(host: *const Host) bool {
+        return host.wanting.items.len > 0;
+    }
+    pub fn request(host: *Host, worker: *SimWorker, exchange: *per.Exchange, head: *const per.Head) void {
+        const path = head.path.of(head.text);
+        if (exchange.websocket != null) {
+            worker.acceptWebSocket(exchange, null, &.{}) catch unreachable;
+            worker.setFlow(exchange, .on_demand) catch unreachable;
+        } else if (std.mem.eql(u8, path, "/wait")) {
+            host.waiting_ticket = exchange.ticket;
+        } else if (exchange.inputComplete()) {
+            _ = worker.start(exchange, .{ .status = 200, .body = "served", .end = true }) catch unreachable;
+        } else host.wanting.append(gpa, exchange.ticket) catch unreachable;
+    }
+    pub fn body(host: *Host, _: *SimWorker, exchange: *per.Exchange, bytes: []const u8) void {
+        host.keep(exchange, bytes.len);
+        host.wanting.append(gpa, exchange.ticket) catch unreachable;
+    }
+    pub fn message(host: *Host, _: *SimWorker, exchange: *per.Exchange, _: per.WebSocketKind, bytes: []const u8) void {
+        host.keep(exchange, bytes.len);
+    }
+    fn keep(host: *Host, exchange: *per.Exchange, bytes: usize) void {
+        const entry = host.kept.getOrPutValue(gpa, exchange.ticket, 0) catch unreachable;
+        entry.value_ptr.* += bytes;
+    }
+    pub fn aborted(host: *Host, _: *SimWorker, exchange: *per.Exchange, reason: per.Reason) void {
+        _ = host.kept.remove(exchange.ticket);
+        host.reasons.append(gpa, reason) catch unreachable;
+    }
+    pub fn closed(host: *Host, worker: *SimWorker, exchange: *per.Exchange, _: per.WebSocketClose, reason: ?per.Reason) void {
+        host.aborted(worker, exchange, reason.?);
+    }
+    pub fn finished(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
+    pub fn trailers(_: *Host, _: *SimWorker, _: *per.Exchange, _: *const per.Head) void {}
+    pub fn bodyEnd(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
+    pub fn drained(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
+    pub fn halfClosed(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
+    pub fn stopped(_: *Host, _: *SimWorker) void {}
+    pub fn notice(host: *Host, _: *SimWorker, _: ?*per.Exchange, _: per.Level, text: []const u8) void {
+        host.notices.append(gpa, gpa.dupe(u8, text) catch unreachable) catch unreachable;
+    }
+};
+
+const mib = 1024 * 1024;
+
+/// A worker that may have 10 MiB, and its clients.
+const Bench = struct {
+    host: Host = .{},
+    worker: SimWorker,
+    listener: u32,
+    clients: std.ArrayList(*Client) = .empty,
+    /// What the process holds beside what this test can count.
+    beside: usize = 0,
+
+    const Client = struct {
+        peer: per.io.SimPeer,
+        left: []const u8 = "",
+        got: std.ArrayList(u8) = .empty,
+
+        fn status(client: *const Client) []const u8 {
+            const got = client.got.items;
+            return if (got.len < 12) "" else got[9..12];
+        }
+    };
+
+    var current: *Bench = undefined;
+
+    fn measured() ?per.io.memory.Usage {
+        var bytes = current.beside + current.worker.pool.taken_bytes;
+        var it = current.host.kept.valueIterator();
+        while (it.next()) |kept| bytes += kept.*;
+        return .{ .resident = bytes, .address_space = bytes };
+    }
+
+    fn noHeap() ?per.io.memory.Heap {
+        return null;
+    }
+
+    fn open(config: per.Config) !*Bench {
+        const bench = try gpa.create(Bench);
+        current = bench;
+        bench.* = .{ .worker = undefined, .listener = undefined };
+        var own = config;
+        own.memory_bytes_max = 10 * mib;
+        bench.worker = try .init(gpa, own, &bench.host, .{ .seed = 1, .window_bytes = 1 << 20 });
+        bench.worker.memory.gauge = measured;
+        bench.worker.memory.heap = noHeap;
+        bench.worker.memory.base = .{};
+        bench.listener = try bench.worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
+        return bench;
+    }
+
+    fn deinit(bench: *Bench) void {
+        for (bench.clients.items) |client| {
+            client.got.deinit(gpa);
+            gpa.destroy(client);
+        }
+        bench.clients.deinit(gpa);
+        bench.worker.deinit();
+        bench.host.deinit();
+        gpa.destroy(bench);
+    }
+
+    /// A connection that sends this, and then nothing.
+    fn connect(bench: *Bench, bytes: []const u8) !*Client {
+        const client = try gpa.create(Client);
+        client.* = .{ .peer = try bench.worker.io.connect(bench.listener), .left = bytes };
+        try bench.clients.append(gpa, client);
+        for (0..3) |_| try bench.round();
+        return client;
+    }
+
+    fn round(bench: *Bench) !void {
+        for (bench.clients.items) |client| {
+            client.left = client.left[try client.peer.write(client.left)..];
+            try client.got.appendSlice(gpa, client.peer.read());
+        }
+        try bench.worker.poll(0);
+        for (bench.host.wanting.items) |ticket| if (bench.worker.find(ticket)) |exchange| try bench.worker.read(exchange);
+        bench.host.wanting.clearRetainingCapacity();
+    }
+
+    fn pass(bench: *Bench, ms: u64) !void {
+        for (0..ms / 20) |_| {
+            try bench.round();
+            bench.worker.io.advance(20);
+        }
+        for (0..30) |_| try bench.round();
+    }
+
+    fn expectServed(bench: *Bench) !void {
+        const client = try bench.connect("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        try bench.pass(0);
+        try testing.expectEqualStrings("200", client.status());
+    }
+};
+
+/// A POST whose body is to be far longer than what comes of it.
+fn upload(comptime target: []const u8, comptime bytes: usize) []const u8 {
+    return "POST " ++ target ++ " HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n" ++ comptime blk: {
+        const filler: [bytes]u8 = @splat('u');
+        break :blk filler;
+    };
+}
+
+/// A head without its end.
+fn partial(comptime bytes: usize) []const u8 {
+    return "GET / HTTP/1.1\r\nHost: h\r\nX: " ++ comptime blk: {
+        const filler: [bytes]u8 = @splat('h');
+        break :blk filler;
+    };
+}
+
+test "the largest go first, the newest of those that are about as large, and no more than is needed" {
+    const bench: *Bench = try .open(.{});
+    defer bench.deinit();
+    bench.beside = 7 * mib;
+    const small = try bench.connect(comptime upload("/", 300_000));
+    const head = try bench.connect(comptime partial(7000));
+    const older = try bench.connect(comptime upload("/", 1_000_000));
+    const newer = try bench.connect(comptime upload("/", 900_000));
+    try bench.pass(200);
+    try testing.expectEqual(0, bench.worker.statistics().shed);
+    bench.beside = 8 * mib + 100_000;
+    try bench.pass(200);
+    try testing.expectEqualStrings("413", newer.status());
+    try testing.expect(std.mem.indexOf(u8, newer.got.items, "\r\nRetry-After: 5\r\n") != null);
+    for ([_]*Bench.Client{ small, head, older }) |client| try testing.expectEqualStrings("", client.status());
+    try testing.expectEqual(1, bench.worker.statistics().shed);
+    try testing.expectEqualSlices(per.Reason, &.{.server_error}, bench.host.reasons.items);
+    bench.beside = 9 * mib;
+    try bench.pass(200);
+    try testing.expectEqualStrings("413", older.status());
+    for ([_]*Bench.Client{ small, head }) |client| try testing.expectEqualStrings("", client.status());
+    try bench.expectServed();
+    try testing.expectEqual(2, bench.worker.statistics().shed);
+    try testing.expectEqual(10 * mib, bench.worker.statistics().memory_max);
+}
+
+test "what connections hold is bounded when the rest of the process takes all, and they are told of it once a second" {
+    const bench: *Bench = try .open(.{});
+    defer bench.deinit();
+    bench.beside = 20 * mib;
+    for (0..400) |_| _ = try bench.connect(comptime partial(7500));
+    try bench.pass(500);
+    var refused: usize = 0;
+    for (bench.clients.items) |client| {
+        if (client.status().len == 0) continue;
+        try testing.expectEqualStrings("503", client.status());
+        try testing.expect(std.mem.indexOf(u8, client.got.items, "\r\nRetry-After: 5\r\n") != null);
+        refused += 1;
+    }
+    try testing.expectEqual(refused, bench.worker.statistics().shed);
+    // An eighth of the limit is theirs.
+    try testing.expect(bench.worker.pool.taken_bytes <= 10 * mib / 8 + 8192 and bench.worker.pool.taken_bytes > mib);
+    try testing.expectEqual(400 - refused, bench.worker.pool.taken_bytes / 8192);
+    try bench.expectServed();
+    try testing.expect(bench.host.notices.items.len <= 3);
+    try testing.expect(std.mem.indexOf(u8, bench.host.notices.items[0], "memory_max is 10 MB") != null);
+}
+
+test "a WebSocket whose messages nobody takes, and what comes behind a request that waits for its answer" {
+    const bench: *Bench = try .open(.{});
+    defer bench.deinit();
+    bench.beside = 9 * mib;
+    var messages: std.ArrayList(u8) = .empty;
+    defer messages.deinit(gpa);
+    try messages.appendSlice(gpa, "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" ++
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+    const payload: [4096]u8 = @splat(0);
+    for (0..100) |_| try messages.appendSlice(gpa, "\x82\xFE\x10\x00\x00\x00\x00\x00" ++ payload);
+    const socket = try bench.connect(messages.items);
+    const pipelined = try bench.connect("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n" ++ comptime partial(60_000));
+    try bench.pass(100);
+    try testing.expectEqual(0, bench.worker.statistics().shed);
+    bench.beside = 10 * mib + 1;
+    // Their part, an eighth of it, is less than either of them holds.
+    bench.worker.memory.resident_max = mib / 8;
+    try bench.pass(200);
+    try testing.expectEqual(2, bench.worker.statistics().shed);
+    // The close frame: 1013, try again later.
+    try testing.expect(std.mem.endsWith(u8, socket.got.items, "\x88\x02\x03\xF5"));
+    try testing.expectEqualSlices(per.Reason, &.{.server_error}, bench.host.reasons.items);
+    try testing.expectEqual(0, bench.worker.pool.taken_bytes);
+    // More of it is thrown away. The answer comes, and is the last.
+    pipelined.left = comptime partial(60_000);
+    try bench.pass(100);
+    try testing.expectEqual(0, bench.worker.pool.taken_bytes);
+    const exchange = bench.worker.find(bench.host.waiting_ticket.?).?;
+    _ = try bench.worker.start(exchange, .{ .status = 200, .body = "late", .end = true });
+    try bench.pass(100);
+    try testing.expectEqualStrings("200", pipelined.status());
+    try testing.expect(std.mem.indexOf(u8, pipelined.got.items, "Connection: close") != null);
+    try testing.expect(pipelined.peer.ended() != null);
+}
+
+test "responses that nobody reads are cut when nothing else is left, and nobody is let in while that is not enough" {
+    const bench: *Bench = try .open(.{});
+    defer bench.deinit();
+    bench.beside = 9 * mib;
+    const reader = try bench.connect("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    const other = try bench.connect(comptime upload("/", 100_000));
+    const page = try gpa.alloc(u8, 4 * mib);
+    defer gpa.free(page);
+    @memset(page, 'p');
+    const exchange = bench.worker.find(bench.host.waiting_ticket.?).?;
+    // The simulated network takes a mebibyte.
+    _ = try bench.worker.start(exchange, .{ .status = 200, .body = page });
+    bench.worker.flushNow(exchange);
+    for (0..10) |_| {
+        try bench.worker.poll(0);
+        bench.worker.io.advance(50);
+    }
+    try testing.expectEqual(2, bench.worker.statistics().shed);
+    try testing.expectEqualSlices(per.Reason, &.{ .server_error, .server_error }, bench.host.reasons.items);
+    try testing.expectEqual(0, bench.worker.pool.taken_bytes);
+    try bench.pass(100);
+    try testing.expectEqualStrings("413", other.status());
+    _ = reader;
+    // Requests that wait for their application: more than its part, and nothing of it can be shed.
+    bench.beside = 11 * mib;
+    for (0..100) |_| _ = try bench.connect("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    const idle = try bench.connect("");
+    try bench.pass(200);
+    const late = try bench.connect("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    idle.left = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    try bench.pass(100);
+    try testing.expectEqualStrings("503", late.status());
+    try testing.expectEqualStrings("503", idle.status());
+    bench.beside = 5 * mib;
+    try bench.pass(200);
+    try bench.expectServed();
+}

@@ -1,0 +1,164 @@
+# A process that may not take more memory: partial heads and bodies of hundreds of connections are refused before it runs out of it.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Errno      qw(EAGAIN);
+use File::Temp ();
+use IO::Socket::IP;
+use POSIX qw(WNOHANG);
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+use TestClient;
+use TestServer;
+use TestTools qw(patience);
+
+# As many as fit the usual limit on open files, together with the files of a test.
+my ($CONNECTIONS, $BODY, $HEAD) = (900, 300_000, 7_000);
+
+# /collect puts the whole body together, /wait never looks at it, /stats tells the engine's counters.
+my $app = File::Temp->new(SUFFIX => '.pl');
+print {$app} <<'APP';
+use strict;
+use warnings;
+use Future::AsyncAwait;
+use PAGI::Server;
+my ($server, $listen) = (undef, \&PAGI::Server::listen);
+{ no warnings 'redefine'; *PAGI::Server::listen = sub { $server = $_[0]; goto &$listen } }
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "unsupported\n" if $scope->{type} ne 'http';
+    my $body = '';
+    if ($scope->{path} eq '/collect') {
+        while (1) {
+            my $event = await $receive->();
+            return if $event->{type} ne 'http.request';
+            $body .= $event->{body};
+            last if !$event->{more};
+        }
+        $body = length $body;
+    }
+    await Future->new if $scope->{path} eq '/wait';
+    if ($scope->{path} eq '/stats') { my $stats = $server->{worker}->stats; $body = "$stats->{shed} $stats->{memory_max}" }
+    await $send->({ type => 'http.response.start', status => 200, headers => [] });
+    await $send->({ type => 'http.response.body', body => $body });
+}
+APP
+close $app;
+
+# The command under a limit of address space, in KiB.
+sub start {
+    my ($limit, @options) = @_;
+    my $server = TestServer->spawn(
+        'sh',              '-c', qq{ulimit -v $limit; exec "\$@"},
+        'sh',              $^X, (map { "-I$_" } @INC),
+        'bin/pagi-server', qw(--port 0 --env production --no-access-log --shutdown-timeout 1),
+        @options,          $app->filename
+    );
+    $server->{port} = $server->wait_for_log(qr{listening on http://\S+:(\d+)}) or die $server->log;
+    return $server;
+}
+
+# Opens connections that send partial heads and bodies, in turn, and asks for something else meanwhile. What became of all.
+sub attack {
+    my ($server, $path) = @_;
+    local $SIG{PIPE} = 'IGNORE';
+    my %part = (
+        head => "GET / HTTP/1.1\r\nHost: h\r\nX: " . 'h' x $HEAD,
+        body => "POST $path HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n" . 'b' x $BODY,
+    );
+    my @clients;
+    for my $number (1 .. $CONNECTIONS) {
+        my $socket = IO::Socket::IP->new(PeerHost => '127.0.0.1', PeerPort => $server->port) or last;
+        $socket->blocking(0);
+        my $kind = $number % 2 ? 'head' : 'body';
+        push @clients, { socket => $socket, kind => $kind, left => $part{$kind}, got => '' };
+    }
+    my %others = (asked => 0, served => 0);
+    my ($end, $ask_at, $still) = (time + patience(60), 0, 0);
+    while (time < $end) {
+        my $moved = grep { _go_on($_) } @clients;
+        if (time >= $ask_at) {
+            $others{asked}++;
+            my $answer = eval { TestClient::get($server->port, '/') };
+            $others{served}++ if $answer && $answer->{status} == 200;
+            $ask_at = time + 0.1;
+        }
+        $still = $moved ? 0 : $still + 1;
+        last       if $still > 50;
+        sleep 0.01 if !$moved;
+    }
+    my %became = (open => 0, cut => 0);
+    for my $client (@clients) {
+        my ($status) = $client->{got} =~ m{\AHTTP/1\.1 (\d+) };
+        $became{ $status || ($client->{ended} ? 'cut' : 'open') }++;
+    }
+    return (\%became, \%others, \@clients);
+}
+
+# Sends and reads what goes without waiting; whether anything did.
+sub _go_on {
+    my ($client) = @_;
+    return 0 if $client->{ended};
+    my $written = length $client->{left} ? syswrite $client->{socket}, $client->{left}, 65_536 : 0;
+    substr $client->{left}, 0, $written, '' if $written;
+    my $read = sysread $client->{socket}, $client->{got}, 4096, length $client->{got};
+    if (defined $read ? $read == 0 : $! != EAGAIN) {
+        $client->{ended} = 1;
+        close $client->{socket};
+    }
+    return $written || $read || $client->{ended};
+}
+
+# What a server takes that has nothing to do, in KiB.
+my ($base) = TestTools::content('/proc/' . start('unlimited')->pid . '/status') =~ /^VmSize:\s+(\d+) kB/m;
+
+# Less room than the bodies need that the application collects, or the engine holds.
+for my $case ([ '/collect' => 96_000 ], [ '/wait' => 36_000 ]) {
+    my ($path, $room) = @$case;
+    subtest "partial heads and bodies, for $path" => sub {
+        my $server = start($base + $room);
+        my $limit  = 768 * ($base + $room);
+        like($server->log, qr/memory_max: ${\sprintf '%.0f', $limit \/ 1e6} MB,/,
+            'three quarters of the address space');
+        my ($became, $others, $clients) = attack($server, $path);
+        note join ', ', map { "$_: $became->{$_}" } sort keys %$became;
+        is(waitpid($server->pid, WNOHANG), 0, 'the process lives');
+        cmp_ok($others->{asked}, '>', 3, 'others asked meanwhile');
+        is($others->{served}, $others->{asked}, '... and were served');
+        my $refused = ($became->{413} // 0) + ($became->{503} // 0);
+        cmp_ok($refused,        '>', 50, 'requests were refused');
+        cmp_ok($became->{open}, '>', 50, '... and not all of them');
+        is($became->{cut}, 0, '... with a word');
+        my ($stats) = map { $_->{body} } grep { $_ } eval { TestClient::get($server->port, '/stats') };
+        my ($shed, $max) = split / /, $stats // '';
+        is($shed, $refused, 'statistics have them');
+        is($max,  $limit,   '... and the limit');
+        close $_->{socket} for @$clients;
+        my $answer;
+        my $end = time + patience(20);
+        do { $answer = TestClient::post($server->port, '/collect', 'x' x 1_000_000) }
+            while ($answer->{status} != 200 && time < $end);
+        is($answer->{body}, 1_000_000, 'when they are gone a larger body is taken');
+        $server->stop;
+        my ($told, %seconds) = (0);
+        $told += $_ for $server->log =~ /refused or cut: (\d+)$/mg, $server->log =~ /(\d+) more requests were refused/g;
+        is($told, $refused, 'the log tells of each');
+        $seconds{$_}++ for $server->raw_log =~ /^(\S+) .*refused or cut: /mg;
+        cmp_ok((sort { $b <=> $a } values %seconds)[0], '<=', 2, '... once a second');
+        unlike($server->log, qr/Out of memory/, 'memory did not run out');
+    };
+}
+
+subtest 'the limit is shown, given, or none' => sub {
+    my ($status, $out) = TestServer->finish('--check', '--memory-max', '500M', $app->filename);
+    like($out, qr/^.*memory: at most 524 MB$/m, '--check tells of it');
+    my $server = TestServer->command('--env', 'production', '--memory-max', '1G', $app->filename);
+    like($server->log, qr/memory_max: 1074 MB,/, 'a given one');
+    is((split / /, TestClient::get($server->port, '/stats')->{body})[1], 1 << 30, '... is in force');
+    $server = start($base + 1_000_000, '--memory-max', '0');
+    like($server->log, qr/memory_max: none,/, '0: none');
+};
+
+done_testing;
