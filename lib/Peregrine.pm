@@ -137,7 +137,7 @@ one that does not exist or is out of range.
                                       # needs; returns headers and body of a 500, or undef
     });
 
-Says what requests are given to. L<PAGI::Server::Future> has to be loaded; its Futures are what C<$receive> and
+Says what requests are given to, once for a worker, as a PAGI application. L<PAGI::Server::Future> has to be loaded; its Futures are what C<$receive> and
 C<$send> return.
 
 =head2 listen_fd

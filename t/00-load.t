@@ -45,7 +45,13 @@ ok(!eval { Peregrine::Worker->new({ header_count_max => -1 }); 1 }, 'a worker re
 like($@, qr/header_count_max => -1/, '... naming both');
 
 my $worker = Peregrine::Worker->new({});
+ok(!eval { $worker->dispatch; 1 }, 'a worker without an application has nothing to hand requests to');
+like($@, qr/attach/, '... and says so');
 ok(!eval { $worker->attach({ app => 'no code' }); 1 }, 'a worker wants code as its application');
+my %settings = (app => sub { }, server => bless {}, 'Nobody');
+ok(eval { $worker->attach({%settings});  1 }, '... and gets it');
+ok(!eval { $worker->attach({%settings}); 1 }, '... once');
+like($@, qr/has an application already/, '... and says so');
 $worker->close;
 ok(!eval { $worker->fd; 1 }, 'a closed worker says so');
 like($@, qr/closed/, '... in words');

@@ -3,6 +3,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Certificates;
 use File::Temp       ();
 use IO::Socket::IP   ();
 use IO::Socket::UNIX ();
@@ -19,8 +20,11 @@ my $path   = "$folder/app.sock";
 my $log    = "$folder/log";        # what workers say
 my $master = $$;
 
+my $certificates = Certificates->new->authority('server');
+my @secure = Peregrine::has_tls() ? { host => '127.0.0.1', port => 0, ssl => { $certificates->pair('server') } } : ();
+
 my $listeners = Peregrine::Listeners->new;
-$listeners->choose([ Peregrine::Place->all({ listen => [ '127.0.0.1:0', $path ] }) ]);
+$listeners->choose([ Peregrine::Place->all({ listen => [ '127.0.0.1:0', $path, @secure ] }) ]);
 
 # Answers with its process, and the signals that are taken there.
 my $app = sub {
@@ -65,7 +69,11 @@ sub stop_worker {
     return ended($pid);
 }
 
-is_deeply([ map { $_->{type} } $listeners->facts ], [qw(tcp unix)], 'before they are open: what was asked for');
+is_deeply(
+    [ map { $_->{type} } $listeners->facts ],
+    [ qw(tcp unix), map { 'tcp' } @secure ],
+    'before they are open: what was asked for'
+);
 ok(!$listeners->is_open, '... and none is open');
 $listeners->open(backlog => 16);
 my $port = $listeners->first_with('port');
@@ -77,6 +85,13 @@ my $answer = get($port, '/');
 is($answer->{status}, 200,                       'a worker serves on them');
 is($answer->{body},   "$worker{first} INT TERM", '... and takes no signals but those that its process wants');
 like(ask_unix(), qr/\r\n$worker{first} INT TERM/, '... at the Unix socket as well');
+SKIP: {
+    skip 'built without TLS', 2 if !@secure;
+    my ($secure_port) = map { $_->{place}{ssl} ? $_->{port} : () } $listeners->all;
+    $answer = TestClient->new($secure_port, tls => {})->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response;
+    is($answer->{body}, "$worker{first} INT TERM", '... and over TLS');
+    ok(!(grep { $_->{tls} } $listeners->places), '... with keys that the owner of the socket has not loaded');
+}
 
 $worker{second} = start_worker();
 is(stop_worker($worker{first}, 'TERM'), 0, 'TERM ends a worker well');

@@ -1,8 +1,9 @@
-/* Peregrine.xs - the functions that Perl sees. Thin: arguments in, a call into the C files beside, values out. */
+/* Peregrine.xs - the functions that Perl sees. Thin: arguments in, a call into the C files of a folder,
+ * values out. */
 #include "bridge/bridge.h"
 #include "pagi/pagi.h"
 
-/* ---- The worker object ------------------------------------------------------------------------------------------------------------ */
+/* ---- The worker object ----------------------------------------------------------------------- */
 
 static int worker_free(pTHX_ SV *sv, MAGIC *mg) {
     px_worker *worker = (px_worker *)mg->mg_ptr;
@@ -24,10 +25,17 @@ static int worker_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params) {
 
 static const MGVTBL worker_vtbl = {.svt_free = worker_free, .svt_dup = worker_dup};
 
+/* What an object of ours refers to, found by its kind of magic; NULL if it is none. */
+static void *pointer_of(pTHX_ SV *object, const MGVTBL *kind) {
+    if (!SvROK(object) || SvTYPE(SvRV(object)) < SVt_PVMG) return NULL;
+    const MAGIC *mg = mg_findext(SvRV(object), PERL_MAGIC_ext, kind);
+    return mg ? mg->mg_ptr : NULL;
+}
+
 static px_worker *any_worker(pTHX_ SV *object) {
-    const MAGIC *mg = SvROK(object) && SvTYPE(SvRV(object)) >= SVt_PVMG ? mg_findext(SvRV(object), PERL_MAGIC_ext, &worker_vtbl) : NULL;
-    if (!mg || !mg->mg_ptr) croak("Peregrine::Worker: not a worker of this thread");
-    return (px_worker *)mg->mg_ptr;
+    px_worker *worker = (px_worker *)pointer_of(aTHX_ object, &worker_vtbl);
+    if (!worker) croak("Peregrine::Worker: not a worker of this thread");
+    return worker;
 }
 
 static px_worker *open_worker(pTHX_ SV *object) {
@@ -58,7 +66,7 @@ XS_EXTERNAL(px_xs_dispatch) {
     XSRETURN_EMPTY;
 }
 
-/* ---- Certificates ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Certificates ---------------------------------------------------------------------------- */
 
 static int tls_free(pTHX_ SV *sv, MAGIC *mg) {
     PERL_UNUSED_CONTEXT;
@@ -70,9 +78,9 @@ static int tls_free(pTHX_ SV *sv, MAGIC *mg) {
 static const MGVTBL tls_vtbl = {.svt_free = tls_free, .svt_dup = worker_dup};
 
 static peregrine_tls *tls_of(pTHX_ SV *object) {
-    const MAGIC *mg = SvROK(object) && SvTYPE(SvRV(object)) >= SVt_PVMG ? mg_findext(SvRV(object), PERL_MAGIC_ext, &tls_vtbl) : NULL;
-    if (!mg || !mg->mg_ptr) croak("Peregrine::TLS: not an object of this thread");
-    return (peregrine_tls *)mg->mg_ptr;
+    peregrine_tls *tls = (peregrine_tls *)pointer_of(aTHX_ object, &tls_vtbl);
+    if (!tls) croak("Peregrine::TLS: not an object of this thread");
+    return tls;
 }
 
 static void configure(pTHX_ peregrine_config *config, HV *limits) {
@@ -82,7 +90,8 @@ static void configure(pTHX_ peregrine_config *config, HV *limits) {
         const char *name = HePV(entry, len);
         SV *value = hv_iterval(limits, entry);
         const int code = peregrine_config_set(config, name, (int64_t)SvIV(value));
-        if (code < 0) croak("Peregrine::Worker: %s => %" SVf ": %s", name, SVfARG(value), peregrine_error_text(code));
+        if (code < 0)
+            croak("Peregrine::Worker: %s => %" SVf ": %s", name, SVfARG(value), peregrine_error_text(code));
     }
 }
 
@@ -91,7 +100,8 @@ static const char *string_argument(pTHX_ SV *argument) {
 }
 
 static HV *hash_argument(pTHX_ SV *argument, const char *name) {
-    if (!SvROK(argument) || SvTYPE(SvRV(argument)) != SVt_PVHV) croak("Peregrine::Worker: %s must be a hash reference", name);
+    if (!SvROK(argument) || SvTYPE(SvRV(argument)) != SVt_PVHV)
+        croak("Peregrine::Worker: %s must be a hash reference", name);
     return (HV *)SvRV(argument);
 }
 

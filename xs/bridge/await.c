@@ -1,8 +1,10 @@
-/* await.c - what Future::AsyncAwait asks of a Future for each `await`, and the way back when that Future resolves, without Perl code.
+/* await.c - what Future::AsyncAwait asks of a Future for each `await`, and the way back when that Future
+ * resolves, without Perl code.
  *
- * Only for plain Futures (future.c), whose hashes stay as Future.pm would have made them, but for one thing: a Future that was awaited is
- * not told how to take itself off the awaiting one's on_cancel list again. The next `await` takes over its place there. That saves two
- * weak references and their way back per `await`, which cost more than all the rest. */
+ * Only for plain Futures (future.c), whose hashes stay as Future.pm would have made them, but for one
+ * thing: a Future that was awaited is not told how to take itself off the awaiting one's on_cancel list
+ * again. The next `await` takes over its place there. That saves two weak references and their way back
+ * per `await`, which cost more than all the rest. */
 #include "bridge/bridge.h"
 
 /* CB_ALWAYS|CB_SELF of Future::PP; PAGI::Server::Future checks at load time that it is so. */
@@ -31,7 +33,8 @@ bool px_await_on_ready(pTHX_ SV *future, SV *code) {
     return true;
 }
 
-/* Whether an entry of an on_cancel list has had its time: revoked, or a Future that is ready, whose cancellation would do nothing. */
+/* Whether an entry of an on_cancel list has had its time: revoked, or a Future that is ready, whose
+ * cancellation would do nothing. */
 static bool obsolete(pTHX_ SV *entry) {
     return !SvOK(entry) || px_future_plain_ready(aTHX_ entry) == 1;
 }
@@ -62,7 +65,8 @@ int px_await_is_cancelled(pTHX_ SV *future) {
 /* Futures that one chain of `await` may go through, and more than any does. */
 #define PX_AWAITS_MAX 1000
 
-/* The plain Future that an async sub's pending Future waits for: the last one that its cancellation would cancel. NULL: none that we know. */
+/* The plain Future that an async sub's pending Future waits for: the last one that its cancellation would
+ * cancel. NULL: none that we know. */
 static SV *awaited_by(pTHX_ const px_context *cx, SV *future) {
     HV *hash = plain_hash(aTHX_ cx, future);
     AV *list = hash ? list_under(aTHX_ hash, PX_KEY(cx, ON_CANCEL), false) : NULL;
@@ -90,10 +94,11 @@ static SV *stalled(pTHX_ const px_context *cx, SV *future, SV *awaited, int step
     return !awaited || SvRV(next) == SvRV(awaited) ? future : NULL;
 }
 
-/* The Future of an async sub, among those that `future` waits for, which waits although what it awaits is ready: NULL if there is none.
- * Future::AsyncAwait asks an exception whether it is true while it unwinds an async sub. If the exception dies of the question, that goes
- * to whoever resolved what the sub had awaited, and the sub's own Future stays pending for ever. An async sub that is on the stack looks
- * the same; so the caller says what was `awaited`, or NULL when nothing is on the stack. */
+/* The Future of an async sub, among those that `future` waits for, which waits although what it awaits is
+ * ready: NULL if there is none. Future::AsyncAwait asks an exception whether it is true while it unwinds
+ * an async sub. If the exception dies of the question, that goes to whoever resolved what the sub had
+ * awaited, and the sub's own Future stays pending for ever. An async sub that is on the stack looks the
+ * same; so the caller says what was `awaited`, or NULL when nothing is on the stack. */
 SV *px_await_stalled(pTHX_ SV *future, SV *awaited) {
     return stalled(aTHX_ px_context_get(aTHX), future, awaited, PX_AWAITS_MAX);
 }
@@ -105,7 +110,8 @@ static SV *simple_callback(SV *entry) {
     if (AvFILLp(pair) != 1 || !AvARRAY(pair)[0] || !AvARRAY(pair)[1]) return NULL;
     SV *flags = AvARRAY(pair)[0];
     SV *code = AvARRAY(pair)[1];
-    const bool plain = SvIOK(flags) && SvIVX(flags) == PX_CALLBACK_ON_READY && SvROK(code) && SvTYPE(SvRV(code)) == SVt_PVCV &&
+    const bool plain = SvIOK(flags) && SvIVX(flags) == PX_CALLBACK_ON_READY && SvROK(code) &&
+                       SvTYPE(SvRV(code)) == SVt_PVCV &&
                        !SvOBJECT(SvRV(code));
     return plain ? code : NULL;
 }
@@ -116,8 +122,9 @@ static bool all_simple(AV *callbacks) {
     return true;
 }
 
-/* Resolves a pending Future of ours as `done` would, if nothing but simple callbacks hangs on it. Takes over `value` (may be NULL) and
- * returns true, or changes nothing. What a callback throws goes to `error`, as a mortal; the others run all the same. */
+/* Resolves a pending Future of ours as `done` would, if nothing but simple callbacks hangs on it. Takes
+ * over `value` (may be NULL) and returns true, or changes nothing. What a callback throws goes to `error`,
+ * as a mortal; the others run all the same. */
 bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error) {
     const px_context *cx = px_context_get(aTHX);
     HV *hash = plain_hash(aTHX_ cx, future);

@@ -1,11 +1,13 @@
-/* bridge.h - what the engine and Perl have in common, whichever kind of application is served: a worker that is polled, exchanges and the
- * Perl values that point to them, calls into Perl, Futures.
+/* bridge.h - what the engine and Perl have in common, whichever kind of application is served: a worker
+ * that is polled, exchanges and the Perl values that point to them, calls into Perl, Futures.
  *
- * The bridge converts between engine events and Perl values and decides as little as it can. What an application sees of a request is the
- * business of a face (px_face below; PAGI's is in pagi/): the bridge includes none of a face's headers. Rules that keep both safe:
- *   - Perl code runs only when no engine call is on the stack; every call into Perl is guarded (G_EVAL), so a `die` never unwinds us;
- *   - an engine event is copied into Perl values before any Perl code runs, and never looked at afterwards: a nested event loop may
- *     have polled meanwhile;
+ * The bridge converts between engine events and Perl values and decides as little as it can. What an
+ * application sees of a request is the business of a face (px_face below; PAGI's is in pagi/): the bridge
+ * includes none of a face's headers. Rules that keep both safe:
+ *   - Perl code runs only when no engine call is on the stack; every call into Perl is guarded (G_EVAL),
+ *     so a `die` never unwinds us;
+ *   - an engine event is copied into Perl values before any Perl code runs, and never looked at
+ *     afterwards: a nested event loop may have polled meanwhile;
  *   - nothing is static but constants: what an interpreter needs lives in px_context, found by MY_CXT. */
 #ifndef PEREGRINE_BRIDGE_H
 #define PEREGRINE_BRIDGE_H
@@ -19,7 +21,7 @@
 
 #include "peregrine.h"
 
-/* ---- Names -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Names ----------------------------------------------------------------------------------- */
 
 /* Hash keys, made once per interpreter as shared scalars with their hash computed. */
 #define PX_KEYS(X)                                                                                                                     \
@@ -48,9 +50,9 @@ typedef struct px_context {
     HV *loop_future_stash; /* IO::Async::Future */
     HV *own_future_stash;  /* PAGI::Server::Future */
     px_done done;          /* of class Future: what an `async sub` without a result returns */
-    px_done own_done;      /* of class PAGI::Server::Future: what $send returns when there is nothing to wait for */
+    px_done own_done;      /* of our class: what $send returns when there is nothing to wait for */
     SV *own_done_loop;     /* the loop of own_done; compared, never looked into */
-    SV *loop_key;          /* the key under which IO::Async::Future keeps its loop; NULL: futures are not plain hashes that we know */
+    SV *loop_key;          /* where IO::Async::Future has its loop; NULL: no future is a hash as we know it */
 } px_context;
 
 #define PX_KEY(cx, name) ((cx)->own_keys[PX_KEY_##name])
@@ -96,7 +98,7 @@ static inline AV *px_pair(pTHX_ SV *first, SV *second) {
     return av;
 }
 
-/* ---- Worker, exchange, face --------------------------------------------------------------------------------------------------- */
+/* ---- Worker, exchange, face ------------------------------------------------------------------ */
 
 typedef struct px_face px_face;
 typedef struct px_worker px_worker;
@@ -112,13 +114,15 @@ struct px_worker {
     uint32_t forks; /* peregrine_forks() there */
     bool left_loop; /* in a child: the server was told to leave the event loop */
     int refs; /* the Perl object, and each exchange that is not in the pool */
-    /* The cursor over the current batch lives here, so that a nested event loop goes on where the outer one stands. */
+    /* The cursor over the current batch lives here, so that a nested event loop goes on where the outer
+     * one stands. */
     const peregrine_event *batch; /* the next event */
     int batch_left;
     int depth;  /* dispatch calls on the stack */
     bool woken; /* the engine's descriptor has been made readable since the last poll */
-    /* The Perl object that is told of what C does not decide. No reference is held: it closes the worker before it goes. (A weak
-     * reference that only C knows would not survive the cloning of the interpreter for a new thread.) */
+    /* The Perl object that is told of what C does not decide. No reference is held: it closes the worker
+     * before it goes. (A weak reference that only C knows would not survive the cloning of the interpreter
+     * for a new thread.) */
     SV *server;
     SV *loop;      /* for our Futures */
     bool stopping; /* peregrine_drain() has been called */
@@ -131,8 +135,9 @@ struct px_worker {
     int pool_count;
 };
 
-/* One request and its response, seen from Perl: the part that is alike for all faces, at the head of a face's own. It is held by the engine's
- * ticket, by the application while that runs, by C frames that need it (`holds`), and by each Perl value that points to it (`handles`). */
+/* One request and its response, seen from Perl: the part that is alike for all faces, at the head of a
+ * face's own. It is held by the engine's ticket, by the application while that runs, by C frames that need
+ * it (`holds`), and by each Perl value that points to it (`handles`). */
 struct px_exchange {
     px_worker *worker;
     peregrine_ticket ticket;
@@ -142,7 +147,7 @@ struct px_exchange {
     bool kept;        /* its handles are ours as well, until it is let go */
     bool ticket_live;
     bool named;       /* the engine's events about the ticket bring our pointer along */
-    bool gone;        /* the engine has said that the ticket is gone; the event that tells why will still come */
+    bool gone;        /* the engine has said that the ticket is; the event that tells why will still come */
     uint32_t connection_number, request_number; /* for messages */
     HV *given;        /* what the application was called with, until it is done */
 };
@@ -154,7 +159,8 @@ typedef enum {
     PX_APP_LEAVING, /* it runs, and was told that the server stops */
 } px_app_state;
 
-/* A face: what applications of one kind see of requests and answer. A table of functions, the same one for all exchanges of a worker. */
+/* A face: what applications of one kind see of requests and answer. A table of functions, the same one for
+ * all exchanges of a worker. */
 struct px_face {
     size_t exchange_size; /* of its exchanges, which begin with a px_exchange */
 
@@ -172,11 +178,13 @@ struct px_face {
     void (*shut_down)(pTHX_ px_exchange *exchange);
     px_app_state (*app_state)(const px_exchange *exchange);
 
-    /* Fails an async sub of the application that a lost exception has left behind (px_await_stalled), so that the application ends as
-     * by any exception; `exception` is what the lost one died of. False: there is none. */
+    /* Fails an async sub of the application that a lost exception has left behind (px_await_stalled), so
+     * that the application ends as by any exception; `exception` is what the lost one died of. False:
+     * there is none. */
     bool (*fail_stalled)(pTHX_ px_exchange *exchange, SV *awaited, SV *exception);
 
-    /* Memory, all zeros but for the px_exchange, becomes an exchange: makes the handles that serve one request after the other. */
+    /* Memory, all zeros but for the px_exchange, becomes an exchange: makes the handles that serve one
+     * request after the other. */
     void (*make)(pTHX_ px_exchange *exchange);
     /* The request is over: drops what belongs to it. */
     void (*clear)(pTHX_ px_exchange *exchange);
@@ -235,7 +243,8 @@ px_exchange *px_handle_exchange(pTHX_ SV *handle);
 px_exchange *px_handle_exchange_here(pTHX_ SV *handle);
 extern const MGVTBL px_handle_vtbl;
 
-/* Whether nobody else has a handle: so many references, no weak one, no magic of others, and still of its class (NULL: a function). */
+/* Whether nobody else has a handle: so many references, no weak one, no magic of others, and still of its
+ * class (NULL: a function). */
 static inline bool px_handle_is_only_ours(const SV *handle, const HV *stash, U32 references) {
     const MAGIC *mg = SvMAGIC(handle);
     return SvREFCNT(handle) == references && mg && mg->mg_virtual == &px_handle_vtbl && !mg->mg_moremagic &&
@@ -252,7 +261,8 @@ bool px_thrown(pTHX_ SV *exception);
 SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error);
 
 /* future.c */
-typedef enum { PX_FUTURE_NONE, PX_FUTURE_PENDING, PX_FUTURE_DONE, PX_FUTURE_FAILED, PX_FUTURE_CANCELLED } px_future_state;
+typedef enum { PX_FUTURE_NONE, PX_FUTURE_PENDING, PX_FUTURE_DONE, PX_FUTURE_FAILED,
+              PX_FUTURE_CANCELLED } px_future_state;
 void px_future_boot(pTHX_ px_context *cx);
 bool px_future_is_plain(const px_context *cx, const SV *object);
 SV *px_future_done(pTHX_ px_worker *worker, SV *value);

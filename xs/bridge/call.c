@@ -1,5 +1,5 @@
-/* call.c - the one guarded way from C into Perl: no exception comes back through it, and the caller's $@ stays as it was. Nor does a process
- * that was forked meanwhile, see fork.c: there it dies. */
+/* call.c - the one guarded way from C into Perl: no exception comes back through it, and the caller's $@
+ * stays as it was. Nor does a process that was forked meanwhile, see fork.c: there it dies. */
 #include "bridge/bridge.h"
 
 /* Whether there is an exception: an object is one, whatever it says when it is asked whether it is true. */
@@ -7,8 +7,9 @@ bool px_thrown(pTHX_ SV *exception) {
     return SvROK(exception) || SvTRUE_nomg(exception);
 }
 
-/* Calls `callee` (a code reference), or its method of that name when `method` is given (then `callee` is the invocant). Returns a new
- * reference to its value in scalar context; NULL when it died, and then *error, if asked for, is a mortal copy of the exception. */
+/* Calls `callee` (a code reference), or its method of that name when `method` is given (then `callee` is
+ * the invocant). Returns a new reference to its value in scalar context; NULL when it died, and then
+ * *error, if asked for, is a mortal copy of the exception. */
 SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error) {
     dSP;
     SV *value = NULL;

@@ -20,7 +20,8 @@ static const struct {
 
 static void fill(pTHX_ px_context *cx) {
     Zero(cx, 1, px_context);
-    for (int i = 0; i < PX_KEY_COUNT; i++) cx->own_keys[i] = newSVpvn_share(key_texts[i].text, key_texts[i].len, 0);
+    for (int i = 0; i < PX_KEY_COUNT; i++)
+        cx->own_keys[i] = newSVpvn_share(key_texts[i].text, key_texts[i].len, 0);
     cx->future_stash = gv_stashpvs("Future", GV_ADD);
     cx->loop_future_stash = gv_stashpvs("IO::Async::Future", GV_ADD);
     cx->own_future_stash = gv_stashpvs("PAGI::Server::Future", GV_ADD);

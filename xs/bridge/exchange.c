@@ -1,13 +1,15 @@
-/* exchange.c - the life of one request on the Perl side: who holds it, when its handles are used again, when its memory goes.
+/* exchange.c - the life of one request on the Perl side: who holds it, when its handles are used again,
+ * when its memory goes.
  *
- * An exchange is held by the engine's ticket, by its running application and by C frames that need it (`holds`), and it is pointed at by
- * Perl values that an application may keep for ever (`handles`). When the last hold goes and nobody but us has the Perl values, the whole
- * thing goes back to the pool with them: the next request costs no allocation for what its application is called with. */
+ * An exchange is held by the engine's ticket, by its running application and by C frames that need it
+ * (`holds`), and it is pointed at by Perl values that an application may keep for ever (`handles`). When
+ * the last hold goes and nobody but us has the Perl values, the whole thing goes back to the pool with
+ * them: the next request costs no allocation for what its application is called with. */
 #include "bridge/bridge.h"
 
 #define PX_POOL_MAX 1024
 
-/* ---- Opening, holding, letting go ---------------------------------------------------------------------------------------------- */
+/* ---- Opening, holding, letting go ------------------------------------------------------------ */
 
 static px_exchange *take(pTHX_ px_worker *worker) {
     px_exchange *exchange = worker->pool;
@@ -74,7 +76,8 @@ static void retire(pTHX_ px_exchange *exchange) {
     detach(aTHX_ exchange);
 }
 
-/* Frees an exchange that no Perl value points to any more: at once, or when the batch is done whose events may still name it. */
+/* Frees an exchange that no Perl value points to any more: at once, or when the batch is done whose events
+ * may still name it. */
 void px_exchange_free(pTHX_ px_exchange *exchange) {
     px_worker *worker = exchange->worker;
     clear_request(aTHX_ exchange);
@@ -101,8 +104,9 @@ void px_exchange_unhold(pTHX_ px_exchange *exchange) {
     if (--exchange->holds == 0) retire(aTHX_ exchange);
 }
 
-/* Keeps an exchange, which may be over already, while a function that was called on one of its handles runs Perl code: it is neither
- * freed nor does it serve another request. The result is for px_exchange_unpin(). */
+/* Keeps an exchange, which may be over already, while a function that was called on one of its handles
+ * runs Perl code: it is neither freed nor does it serve another request. The result is for
+ * px_exchange_unpin(). */
 bool px_exchange_pin(px_exchange *exchange) {
     const bool live = exchange->holds > 0;
     if (live) exchange->holds++;
@@ -119,7 +123,7 @@ void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live) {
     if (exchange->handles == 0 && exchange->holds == 0 && !exchange->kept) px_exchange_free(aTHX_ exchange);
 }
 
-/* ---- The ticket ----------------------------------------------------------------------------------------------------------------- */
+/* ---- The ticket ------------------------------------------------------------------------------ */
 
 /* The engine will name this exchange no more. */
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
@@ -129,22 +133,25 @@ void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
     px_exchange_unhold(aTHX_ exchange);
 }
 
-/* Makes the engine's events about the ticket bring the exchange along. Most requests are over before they need that. */
+/* Makes the engine's events about the ticket bring the exchange along. Most requests are over before they
+ * need that. */
 void px_exchange_name(px_exchange *exchange) {
     if (exchange->named || exchange->gone || !exchange->ticket_live || !exchange->worker->engine) return;
-    if (peregrine_set_user(exchange->worker->engine, exchange->ticket, exchange) == PEREGRINE_E_GONE) px_exchange_lost(exchange);
+    if (peregrine_set_user(exchange->worker->engine, exchange->ticket, exchange) == PEREGRINE_E_GONE)
+        px_exchange_lost(exchange);
     else exchange->named = true;
 }
 
-/* The engine does not know the ticket any more: an event that tells why is in this batch or will be in the next one. */
+/* The engine does not know the ticket any more: an event that tells why is in this batch or will be in the
+ * next one. */
 void px_exchange_lost(px_exchange *exchange) {
     if (exchange->gone || !exchange->ticket_live) return;
     exchange->gone = true;
     if (!exchange->named) exchange->worker->lost++;
 }
 
-/* What a message about a request needs: [text, what its application was called with, number of the connection,
- * number of the request in it]. A new reference. */
+/* What a message about a request needs: [text, what its application was called with, number of the
+ * connection, number of the request in it]. A new reference. */
 SV *px_exchange_context(pTHX_ px_exchange *exchange, const char *text) {
     AV *context = newAV();
     av_push(context, newSVpv(text, 0));
@@ -156,5 +163,6 @@ SV *px_exchange_context(pTHX_ px_exchange *exchange, const char *text) {
 
 /* Tells the Perl server of something that happened to a request. */
 void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text) {
-    px_worker_tell(aTHX_ exchange->worker, method, first, sv_2mortal(px_exchange_context(aTHX_ exchange, text)));
+    px_worker_tell(aTHX_ exchange->worker, method, first,
+                   sv_2mortal(px_exchange_context(aTHX_ exchange, text)));
 }

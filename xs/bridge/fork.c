@@ -1,8 +1,9 @@
 /* fork.c - processes that an application forks.
  *
- * A child has copies of everything here, and none of it is its own: the engine has closed its descriptors there (peregrine.h), and each call
- * into the engine answers GONE. The child may use Perl as it likes and end. What it calls of ours dies, and when it comes back from Perl
- * code that its parent has called, it dies, too: past that point it would answer its parent's requests. */
+ * A child has copies of everything here, and none of it is its own: the engine has closed its descriptors
+ * there (peregrine.h), and each call into the engine answers GONE. The child may use Perl as it likes and
+ * end. What it calls of ours dies, and when it comes back from Perl code that its parent has called, it
+ * dies, too: past that point it would answer its parent's requests. */
 #include "bridge/bridge.h"
 
 /* Whether the worker belongs to a process that this one was forked from. */
@@ -12,12 +13,16 @@ bool px_is_foreign(const px_worker *worker) {
 
 /* Dies for a call that only the worker's process may make; `what` is not this one's. */
 void px_foreign(pTHX_ const px_worker *worker, const char *what) {
-    croak("PAGI: %s belongs to process %d, from which this one (%d) was forked", what, (int)worker->pid, (int)PerlProc_getpid());
+    croak("PAGI: %s belongs to process %d, from which this one (%d) was forked", what, (int)worker->pid,
+          (int)PerlProc_getpid());
 }
 
-/* Dies when Perl code that was called in another process returns in this one; `failure`: what it died of, or NULL. */
+/* Dies when Perl code that was called in another process returns in this one; `failure`: what it died of,
+ * or NULL. */
 void px_came_back(pTHX_ SV *failure) {
     const int pid = (int)PerlProc_getpid();
-    if (failure) croak("PAGI: process %d, which the application has forked, died: %" SVf, pid, SVfARG(failure));
-    croak("PAGI: process %d, which the application has forked, returned from it; a child has to end by exit or exec\n", pid);
+    if (failure)
+        croak("PAGI: process %d, which the application has forked, died: %" SVf, pid, SVfARG(failure));
+    croak("PAGI: process %d, which the application has forked, returned from it; "
+          "a child has to end by exit or exec\n", pid);
 }

@@ -1,7 +1,8 @@
 /* future.c - Futures made, looked at and resolved from C.
  *
- * Future.pm's pure-Perl objects are hashes; where Perl has checked that they look as we know them (PAGI::Server::Future does, at load
- * time) we build and read them directly. Anything else (Future::XS, PERL_FUTURE_DEBUG, an unknown subclass) goes through methods. */
+ * Future.pm's pure-Perl objects are hashes; where Perl has checked that they look as we know them
+ * (PAGI::Server::Future does, at load time) we build and read them directly. Anything else (Future::XS,
+ * PERL_FUTURE_DEBUG, an unknown subclass) goes through methods. */
 #include "bridge/bridge.h"
 
 /* Called once by PAGI::Server::Future when the layout is the known one. */
@@ -24,7 +25,8 @@ static SV *new_own_done(pTHX_ px_worker *worker, AV *result) {
     return future;
 }
 
-/* A pending Future that knows its loop, so that it can be waited for with ->get. Never NULL: without memory for it perl has died. */
+/* A pending Future that knows its loop, so that it can be waited for with ->get. Never NULL: without
+ * memory for it perl has died. */
 SV *px_future_pending(pTHX_ px_worker *worker) {
     px_context *cx = worker->cx;
     if (cx->loop_key) {
@@ -43,7 +45,8 @@ SV *px_future_pending(pTHX_ px_worker *worker) {
 /* An empty, resolved Future that is handed out again while nobody else keeps it and nobody has changed it. */
 static bool reusable(const px_done *done, STRLEN keys) {
     const HV *hash = done->future;
-    return hash && SvREFCNT(hash) == 1 && !SvOOK(hash) && HvTOTALKEYS(hash) == keys && SvREFCNT(done->result) == 2 &&
+    return hash && SvREFCNT(hash) == 1 && !SvOOK(hash) && HvTOTALKEYS(hash) == keys &&
+           SvREFCNT(done->result) == 2 &&
            AvFILLp(done->result) < 0;
 }
 
@@ -94,7 +97,8 @@ SV *px_future_done(pTHX_ px_worker *worker, SV *value) {
     return pending;
 }
 
-/* A failed Future; takes over `message`. An object that is false, or dies when it is asked, is no exception to Future.pm. */
+/* A failed Future; takes over `message`. An object that is false, or dies when it is asked, is no
+ * exception to Future.pm. */
 SV *px_future_failed(pTHX_ px_worker *worker, SV *message) {
     SV *future = px_future_pending(aTHX_ worker);
     SV *category = newSVpvs_flags("pagi", SVs_TEMP);
@@ -188,8 +192,8 @@ px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure) {
     return PX_FUTURE_DONE;
 }
 
-/* Resolves a Future of ours, unless its holder has cancelled or settled it. Takes over `value` (may be NULL). Whatever its callbacks
- * throw is reported, never passed on. */
+/* Resolves a Future of ours, unless its holder has cancelled or settled it. Takes over `value` (may be
+ * NULL). Whatever its callbacks throw is reported, never passed on. */
 void px_future_resolve(pTHX_ px_exchange *exchange, SV *future, SV *value) {
     if (value) sv_2mortal(value);
     SV *failure = NULL;
@@ -224,15 +228,17 @@ void px_future_fail_all(pTHX_ px_exchange *exchange, AV **futures, const char *m
     for (SSize_t i = 0; i <= av_top_index(list); i++) {
         SV **future = av_fetch(list, i, 0);
         SV *failure = NULL, *error = NULL;
-        if (!future || px_future_look(aTHX_ exchange->worker->cx, *future, &failure) != PX_FUTURE_PENDING) continue;
+        if (!future || px_future_look(aTHX_ exchange->worker->cx, *future, &failure) != PX_FUTURE_PENDING)
+            continue;
         SV *text = newSVpvn_flags(message, strlen(message), SVs_TEMP);
         SvREFCNT_dec(px_call(aTHX_ *future, "fail", text, newSVpvs_flags("pagi", SVs_TEMP), &error));
         if (error) px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
     }
 }
 
-/* Lets go of what waits for a Future of ours that will never be resolved: an async sub that awaits it holds it, and would be held by it
- * for ever. Changes nothing on a Future that is ready. */
+/* Lets go of what waits for a Future of ours that will never be resolved: an async sub that awaits it
+ * holds it, and would be held by it for ever. Changes nothing on a Future that is ready. */
 void px_future_abandon(pTHX_ const px_context *cx, SV *future) {
-    if (px_future_is_plain(cx, SvRV(future))) (void)hv_delete_ent((HV *)SvRV(future), PX_KEY(cx, CALLBACKS), G_DISCARD, 0);
+    if (px_future_is_plain(cx, SvRV(future)))
+        (void)hv_delete_ent((HV *)SvRV(future), PX_KEY(cx, CALLBACKS), G_DISCARD, 0);
 }

@@ -1,4 +1,5 @@
-/* handle.c - Perl values that point to an exchange: functions such as $send, and objects. An application may keep them for ever. */
+/* handle.c - Perl values that point to an exchange: functions such as $send, and objects. An application
+ * may keep them for ever. */
 #include "bridge/bridge.h"
 
 static int handle_free(pTHX_ SV *sv, MAGIC *mg) {

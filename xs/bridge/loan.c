@@ -1,13 +1,14 @@
 /* loan.c - large strings that go out from where Perl has them.
  *
- * What a client does not take at once has to wait somewhere. Of small pieces the engine makes a copy; a large one would be
- * there twice, for as long as the client likes, so the engine borrows it. We hold a scalar of our own that shares the string
- * with the application's (copy on write), or has a copy where Perl cannot share it: whatever the application does with its
- * own, the bytes stay as they are until the loan comes back. */
+ * What a client does not take at once has to wait somewhere. Of small pieces the engine makes a copy; a
+ * large one would be there twice, for as long as the client likes, so the engine borrows it. We hold a
+ * scalar of our own that shares the string with the application's (copy on write), or has a copy where
+ * Perl cannot share it: whatever the application does with its own, the bytes stay as they are until the
+ * loan comes back. */
 #include "bridge/bridge.h"
 
-/* Of less a copy costs no more than the books. CPU time of a whole response, lent to copied: 1.0 at 16 KiB, 0.96 at 32,
- * 0.85 at 64, 0.65 at 256, 0.55 at 1 MiB. */
+/* Of less a copy costs no more than the books. CPU time of a whole response, lent to copied: 1.0 at 16
+ * KiB, 0.96 at 32, 0.85 at 64, 0.65 at 256, 0.55 at 1 MiB. */
 #define PX_LEND_MIN (16 * 1024)
 /* Room behind a string: its NUL, and the count of those that share it. */
 #define PX_STRING_ROOM 10
@@ -21,14 +22,15 @@ struct px_loan {
     px_loan *next, *previous; /* among those that are out */
 };
 
-/* Perl shares a string only if little of its memory is unused: one that grew piece by piece gets the size that it needs. */
+/* Perl shares a string only if little of its memory is unused: one that grew piece by piece gets the size
+ * that it needs. */
 static void fit(pTHX_ SV *string) {
     if (SvTHINKFIRST(string) || SvOOK(string) || SvLEN(string) <= SvCUR(string) + PX_STRING_ROOM) return;
     SvPV_renew(string, SvCUR(string) + PX_STRING_ROOM);
 }
 
-/* A scalar of ours with the same string. Many loans in a row are often of one and the same, which Perl lets 256 scalars
- * share: they share a scalar. */
+/* A scalar of ours with the same string. Many loans in a row are often of one and the same, which Perl
+ * lets 256 scalars share: they share a scalar. */
 static SV *hold(pTHX_ const px_worker *worker, SV *string) {
     const px_loan *last = worker->loans;
     if (last && SvPVX_const(last->string) == SvPVX_const(string)) return SvREFCNT_inc_simple_NN(last->string);
@@ -71,8 +73,8 @@ void px_loan_end_all(pTHX_ px_worker *worker) {
     while (worker->loans) end(aTHX_ worker, worker->loans);
 }
 
-/* Whether the bytes are those of a plain string, and worth it. They are not if they had to be converted, and those of a
- * regular expression or a glob are not its own. */
+/* Whether the bytes are those of a plain string, and worth it. They are not if they had to be converted,
+ * and those of a regular expression or a glob are not its own. */
 static bool is_worth_lending(const SV *value, const char *bytes, size_t len) {
     if (len < PX_LEND_MIN || !value || !SvPOK(value) || SvTYPE(value) > SVt_PVMG) return false;
     return SvPVX_const(value) == bytes && SvCUR(value) == len;
@@ -87,17 +89,21 @@ static int outcome(pTHX_ px_worker *worker, px_loan *loan, int code) {
 /* Sends a piece of a body, which is what `value` holds or was made of it. */
 int px_loan_write(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags) {
     px_worker *worker = exchange->worker;
-    if (!is_worth_lending(value, bytes, len)) return peregrine_write(worker->engine, exchange->ticket, bytes, len, flags);
+    if (!is_worth_lending(value, bytes, len))
+        return peregrine_write(worker->engine, exchange->ticket, bytes, len, flags);
     px_loan *loan = lend(aTHX_ worker, value);
     const char *lent = SvPVX_const(loan->string);
-    return outcome(aTHX_ worker, loan, peregrine_lend(worker->engine, exchange->ticket, lent, len, flags, &loan->mark));
+    return outcome(aTHX_ worker, loan,
+                   peregrine_lend(worker->engine, exchange->ticket, lent, len, flags, &loan->mark));
 }
 
 /* The same for a WebSocket message. */
 int px_loan_message(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags) {
     px_worker *worker = exchange->worker;
-    if (!is_worth_lending(value, bytes, len)) return peregrine_send_message(worker->engine, exchange->ticket, bytes, len, flags);
+    if (!is_worth_lending(value, bytes, len))
+        return peregrine_send_message(worker->engine, exchange->ticket, bytes, len, flags);
     px_loan *loan = lend(aTHX_ worker, value);
     const char *lent = SvPVX_const(loan->string);
-    return outcome(aTHX_ worker, loan, peregrine_lend_message(worker->engine, exchange->ticket, lent, len, flags, &loan->mark));
+    return outcome(aTHX_ worker, loan,
+                   peregrine_lend_message(worker->engine, exchange->ticket, lent, len, flags, &loan->mark));
 }

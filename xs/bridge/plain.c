@@ -1,11 +1,13 @@
-/* plain.c - values that run Perl code when they are read: tied hashes and lists, magical scalars, overloaded objects.
+/* plain.c - values that run Perl code when they are read: tied hashes and lists, magical scalars,
+ * overloaded objects.
  *
- * Such code may free or change what has been read already, send an event of its own, or die. So an event is looked over before it is read.
- * Most are plain and are read where they are, as no Perl code runs meanwhile: pointers into their values are good until the engine has
- * taken the event. Of any other a plain copy is made, guarded, and that is read in its place. */
+ * Such code may free or change what has been read already, send an event of its own, or die. So an event
+ * is looked over before it is read. Most are plain and are read where they are, as no Perl code runs
+ * meanwhile: pointers into their values are good until the engine has taken the event. Of any other a
+ * plain copy is made, guarded, and that is read in its place. */
 #include "bridge/bridge.h"
 
-/* ---- Is it plain? ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Is it plain? ---------------------------------------------------------------------------- */
 
 /* Every event that is sent passes here: most values are found plain by one look at their flags. */
 static inline bool plain_value(const SV *value) {
@@ -56,8 +58,10 @@ static HV *hash_of(const SV *event) {
     return SvROK(event) && SvTYPE(SvRV(event)) == SVt_PVHV ? (HV *)SvRV(event) : NULL;
 }
 
-/* ---- A plain copy ------------------------------------------------------------------------------------------------------------------
- * Each function may die, so that all they make is mortal; and what they look at is held, as the code that runs may drop it. */
+/* ---- A plain copy ---------------------------------------------------------------------------- */
+
+/* Each function may die, so that all they make is mortal; and what they look at is held, as the code that
+ * runs may drop it. */
 
 /* An endless tied list has to end somewhere. Of a pair one more is enough to see that it is none. */
 #define PX_LIST_MAX 10000
@@ -65,7 +69,8 @@ static HV *hash_of(const SV *event) {
 /* An object may give another object as its string. */
 #define PX_OBJECTS_MAX 10
 
-/* A mortal copy of a value that stays what it is; an object that is a string, or can be had as one, becomes that. */
+/* A mortal copy of a value that stays what it is; an object that is a string, or can be had as one,
+ * becomes that. */
 SV *px_plain_string(pTHX_ SV *value) {
     SV *copy = sv_2mortal(newSVsv(value));
     for (int i = 0; i < PX_OBJECTS_MAX && SvROK(copy) && SvAMAGIC(copy); i++) {
@@ -111,7 +116,8 @@ static SV *copy_of_pair(pTHX_ SV *value) {
 SV *px_plain_headers(pTHX_ SV *value) {
     SV *copy = copy_of_list(aTHX_ value, PX_LIST_MAX + 1, copy_of_pair);
     AV *list = list_of(copy);
-    if (list && av_count(list) > PX_LIST_MAX) croak("$send: headers is a tied list of more than %d entries", PX_LIST_MAX);
+    if (list && av_count(list) > PX_LIST_MAX)
+        croak("$send: headers is a tied list of more than %d entries", PX_LIST_MAX);
     return copy;
 }
 
@@ -119,8 +125,8 @@ SV *px_plain_handle(pTHX_ SV *value) {
     return sv_2mortal(newSVsv(value));
 }
 
-/* A new reference to a copy of a hash that holds what its fields have, or to whatever else the value is. Dies as the code of its values does.
- * What is plain is copied before any of that code runs. */
+/* A new reference to a copy of a hash that holds what its fields have, or to whatever else the value is.
+ * Dies as the code of its values does. What is plain is copied before any of that code runs. */
 SV *px_plain_copy(pTHX_ SV *value, const px_plain_field *fields, size_t count) {
     SV *reference = sv_2mortal(newSVsv(value));
     HV *from = hash_of(reference);

@@ -36,7 +36,8 @@ static void certificate(pTHX_ SV *from, peregrine_certificate *to) {
 /* Reads the hash into `config`; all of it lives until the caller's FREETMPS. */
 static void read_config(pTHX_ HV *hash, peregrine_tls_config *config) {
     SV *list = entry(aTHX_ hash, "certificates");
-    if (!list || !SvROK(list) || SvTYPE(SvRV(list)) != SVt_PVAV) croak("SSL certificates must be an array reference");
+    if (!list || !SvROK(list) || SvTYPE(SvRV(list)) != SVt_PVAV)
+        croak("SSL certificates must be an array reference");
     AV *from = (AV *)SvRV(list);
     const SSize_t count = av_top_index(from) + 1;
     if (count > PX_CERTIFICATES_MAX) croak("SSL certificates: at most %d", PX_CERTIFICATES_MAX);
@@ -60,7 +61,8 @@ static void read_config(pTHX_ HV *hash, peregrine_tls_config *config) {
     if (keys) {
         STRLEN len;
         config->ticket_keys = (const uint8_t *)SvPVbyte(keys, len);
-        if (len != PEREGRINE_TICKET_KEYS_BYTES) croak("SSL ticket_keys must be %d bytes, not %zu", PEREGRINE_TICKET_KEYS_BYTES, (size_t)len);
+        if (len != PEREGRINE_TICKET_KEYS_BYTES)
+            croak("SSL ticket_keys must be %d bytes, not %zu", PEREGRINE_TICKET_KEYS_BYTES, (size_t)len);
     }
 }
 
@@ -76,7 +78,8 @@ peregrine_tls *px_tls_new(pTHX_ HV *hash) {
     return tls;
 }
 
-/* Loads other files, or with NULL the same ones again. Croaks when they cannot be used; nothing has changed then. */
+/* Loads other files, or with NULL the same ones again. Croaks when they cannot be used; nothing has
+ * changed then. */
 void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash) {
     peregrine_tls_config config;
     char error[PX_TLS_ERROR_BYTES] = "";

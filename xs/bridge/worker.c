@@ -1,8 +1,9 @@
-/* worker.c - the Perl side of an engine worker: polls batches, hands each event to the exchange that it is about.
+/* worker.c - the Perl side of an engine worker: polls batches, hands each event to the exchange that it is
+ * about.
  *
- * Re-entrancy. An application may run a nested event loop, which may dispatch again. The cursor over the batch is in the worker, so that
- * the inner dispatch first finishes the outer one's batch and only then polls; the outer one finds its batch done. No event is looked at
- * after Perl code has run. */
+ * Re-entrancy. An application may run a nested event loop, which may dispatch again. The cursor over the
+ * batch is in the worker, so that the inner dispatch first finishes the outer one's batch and only then
+ * polls; the outer one finds its batch done. No event is looked at after Perl code has run. */
 #include "bridge/bridge.h"
 
 /* Polls per dispatch, so that the host loop's timers and other watchers get their turn under load. */
@@ -28,7 +29,8 @@ void px_worker_limits(px_worker *worker) {
     if (worker->face) worker->face->limits(worker);
 }
 
-/* Gives a worker that has none its application, with the face that serves it. Requests may come from now on. */
+/* Gives a worker that has none its application, with the face that serves it. Requests may come from now
+ * on. */
 void px_worker_attach(px_worker *worker, const px_face *face, void *application) {
     worker->face = face;
     worker->application = application;
@@ -52,7 +54,8 @@ int px_worker_trim(pTHX_ px_worker *worker) {
     return count;
 }
 
-/* Closes the engine and everything that it has open. Requests that are still running learn that the server went away. */
+/* Closes the engine and everything that it has open. Requests that are still running learn that the server
+ * went away. */
 void px_worker_stop(pTHX_ px_worker *worker) {
     peregrine_worker *engine = worker->engine;
     if (!engine) return;
@@ -82,7 +85,8 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     px_worker_release(aTHX_ worker);
 }
 
-/* The exchanges that are live now, held each, in memory that is mortal: for who runs Perl code on each, which may change the list. */
+/* The exchanges that are live now, held each, in memory that is mortal: for who runs Perl code on each,
+ * which may change the list. */
 static px_exchange **hold_live(pTHX_ px_worker *worker, size_t *count) {
     size_t room = 1;
     for (const px_exchange *exchange = worker->live; exchange; exchange = exchange->next) room++;
@@ -108,8 +112,9 @@ void px_worker_drain(pTHX_ px_worker *worker) {
     px_worker_wake(worker);
 }
 
-/* Counts the applications that run: the busy ones, behind a complete response for instance, and those that are leaving because the server
- * has told them that it stops. Those whose client has left count for nothing: nobody waits for them, and they might never end. */
+/* Counts the applications that run: the busy ones, behind a complete response for instance, and those that
+ * are leaving because the server has told them that it stops. Those whose client has left count for
+ * nothing: nobody waits for them, and they might never end. */
 void px_worker_applications(const px_worker *worker, int *busy, int *leaving) {
     *busy = *leaving = 0;
     for (const px_exchange *exchange = worker->live; exchange; exchange = exchange->next) {
@@ -124,8 +129,8 @@ void px_worker_app_ended(pTHX_ px_worker *worker) {
     if (worker->drained) px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL);
 }
 
-/* Ends the applications that an exception in the event loop has left behind; to be called when none of them is on the stack. Returns how many
- * there were. */
+/* Ends the applications that an exception in the event loop has left behind; to be called when none of
+ * them is on the stack. Returns how many there were. */
 int px_worker_fail_stalled(pTHX_ px_worker *worker, SV *exception) {
     size_t count;
     int failed = 0;
@@ -156,7 +161,8 @@ void px_worker_release(pTHX_ px_worker *worker) {
     Safefree(worker);
 }
 
-/* Calls a method of the Perl server; when that is gone, or dies, Peregrine::_warn_lost says what it would have been told. */
+/* Calls a method of the Perl server; when that is gone, or dies, Peregrine::_warn_lost says what it would
+ * have been told. */
 void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second) {
     SV *error = NULL;
     if (worker->server) {
@@ -168,7 +174,8 @@ void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *
         }
     }
     SV *warn_lost = sv_2mortal(newRV_inc((SV *)get_cv("Peregrine::_warn_lost", 0)));
-    SvREFCNT_dec(px_call(aTHX_ warn_lost, NULL, first ? first : &PL_sv_undef, error ? error : &PL_sv_undef, NULL));
+    SvREFCNT_dec(px_call(aTHX_ warn_lost, NULL, first ? first : &PL_sv_undef, error ? error : &PL_sv_undef,
+                         NULL));
 }
 
 /* A child that was forked from the server's process runs its loop, in which there is nothing for it. */
@@ -178,7 +185,8 @@ void px_worker_leave_loop(pTHX_ px_worker *worker) {
     px_worker_tell(aTHX_ worker, "_leave_loop", NULL, NULL);
 }
 
-/* Output or a wish has been handed to the engine: outside of a dispatch nobody polls soon, so make the host loop do it. */
+/* Output or a wish has been handed to the engine: outside of a dispatch nobody polls soon, so make the
+ * host loop do it. */
 void px_worker_queued(pTHX_ px_worker *worker) {
     PERL_UNUSED_CONTEXT;
     if (worker->depth == 0) px_worker_wake(worker);
@@ -198,8 +206,9 @@ static px_exchange *live_exchange(const px_worker *worker, peregrine_ticket tick
     return exchange;
 }
 
-/* The exchange that an event is about, or NULL. An event of the batch that brought its REQUEST was made before we could leave our pointer
- * with the ticket; and if it is the last one, the engine has forgotten the ticket by now. */
+/* The exchange that an event is about, or NULL. An event of the batch that brought its REQUEST was made
+ * before we could leave our pointer with the ticket; and if it is the last one, the engine has forgotten
+ * the ticket by now. */
 static px_exchange *exchange_of(const px_worker *worker, const peregrine_event *event) {
     if (event->user) return (px_exchange *)event->user;
     px_exchange *exchange = (px_exchange *)peregrine_user(worker->engine, event->ticket);
@@ -209,7 +218,8 @@ static px_exchange *exchange_of(const px_worker *worker, const peregrine_event *
 
 static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange *exchange = exchange_of(worker, event);
-    /* An exchange that was let go within this batch may still be named by it, and may serve another ticket by now. */
+    /* An exchange that was let go within this batch may still be named by it, and may serve another ticket
+     * by now. */
     if (!exchange || !exchange->ticket_live || exchange->ticket != event->ticket) return;
     px_exchange_hold(exchange);
     worker->face->event(aTHX_ exchange, event);
@@ -248,7 +258,11 @@ static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) 
         px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL);
         break;
     case PEREGRINE_NOTICE: notice(aTHX_ worker, event); break;
-    case PEREGRINE_LINES: px_worker_tell(aTHX_ worker, "_access_lines", newSVpvn_flags(event->bytes, event->len, SVs_TEMP), NULL); break;
+    case PEREGRINE_LINES: {
+        SV *lines = newSVpvn_flags(event->bytes, event->len, SVs_TEMP);
+        px_worker_tell(aTHX_ worker, "_access_lines", lines, NULL);
+        break;
+    }
     default: exchange_event(aTHX_ worker, event); break;
     }
 }
@@ -267,12 +281,15 @@ static void run_batch(pTHX_ px_worker *worker) {
     free_exchanges(worker);
 }
 
-/* A nested dispatch is about to poll: requests whose applications are on the stack need to be told of what happens to them. */
+/* A nested dispatch is about to poll: requests whose applications are on the stack need to be told of what
+ * happens to them. */
 static void name_all(px_worker *worker) {
-    for (px_exchange *exchange = worker->live; exchange; exchange = exchange->next) px_exchange_name(exchange);
+    for (px_exchange *exchange = worker->live; exchange; exchange = exchange->next)
+        px_exchange_name(exchange);
 }
 
-/* Handles what the engine has, for a bounded number of polls. The engine sends what was answered when it is polled again. */
+/* Handles what the engine has, for a bounded number of polls. The engine sends what was answered when it
+ * is polled again. */
 void px_worker_dispatch(pTHX_ px_worker *worker) {
     int rounds = PX_ROUNDS_MAX;
     worker->refs++;
@@ -292,7 +309,8 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
         const int count = peregrine_poll(worker->engine, 0, &worker->batch);
         if (worker->loans) px_loan_collect(aTHX_ worker);
         if (count <= 0) {
-            if (count < 0) px_worker_tell(aTHX_ worker, "_poll_failed", sv_2mortal(newSVpv(Strerror(errno), 0)), NULL);
+            if (count < 0)
+                px_worker_tell(aTHX_ worker, "_poll_failed", sv_2mortal(newSVpv(Strerror(errno), 0)), NULL);
             break;
         }
         worker->batch_left = count;

@@ -1,4 +1,5 @@
-/* connection.c - the state behind pagi.connection and pagi.transport: who wants to hear of the end of a request and of its output queue.
+/* connection.c - the state behind pagi.connection and pagi.transport: who wants to hear of the end of a
+ * request and of its output queue.
  *
  * Nothing is allocated until somebody registers; most requests never do. */
 #include "pagi/pagi.h"
@@ -10,7 +11,8 @@ static void run_callback(pTHX_ pagi_exchange *exchange, SV *callback, SV *argume
     SvREFCNT_dec(result);
 }
 
-/* Calls a list of callbacks in the order of registration. What they throw is reported and keeps none of the others from running. */
+/* Calls a list of callbacks in the order of registration. What they throw is reported and keeps none of
+ * the others from running. */
 static void run_callbacks(pTHX_ pagi_exchange *exchange, AV *list, SV *argument) {
     if (!list) return;
     sv_2mortal(SvREFCNT_inc_simple_NN((SV *)list)); /* a callback may end the exchange and the list with it */
@@ -34,7 +36,8 @@ static void drop(pTHX_ AV **slot) {
 }
 
 /* Remembers a callback, or calls it at once when what it waits for is already so. */
-void pagi_connection_subscribe(pTHX_ pagi_exchange *exchange, AV **list, SV *callback, bool now, bool keep, SV *argument) {
+void pagi_connection_subscribe(pTHX_ pagi_exchange *exchange, AV **list, SV *callback, bool now, bool keep,
+                               SV *argument) {
     SvGETMAGIC(callback);
     if (!SvROK(callback) || (SvTYPE(SvRV(callback)) != SVt_PVCV && !SvAMAGIC(callback)))
         croak("PAGI: a callback must be a code reference");
@@ -64,20 +67,22 @@ static bool is_cancelled(pTHX_ pagi_exchange *exchange, SV *future) {
     return px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) == PX_FUTURE_CANCELLED;
 }
 
-/* A new reference to the Future that resolves with the reason of an abnormal end: the same one each time, until somebody cancels it, as
- * Future->wait_any does with the losers of a race. Then the next caller gets another one. */
+/* A new reference to the Future that resolves with the reason of an abnormal end: the same one each time,
+ * until somebody cancels it, as Future->wait_any does with the losers of a race. Then the next caller gets
+ * another one. */
 SV *pagi_connection_disconnect_future(pTHX_ pagi_exchange *exchange) {
     SV *kept = exchange->disconnect_future;
     if (kept && !is_cancelled(aTHX_ exchange, kept)) return newSVsv(kept);
-    if (pagi_exchange_is_left(exchange)) return px_future_done(aTHX_ exchange->base.worker, reason_text(aTHX_ exchange));
+    if (pagi_exchange_is_left(exchange))
+        return px_future_done(aTHX_ exchange->base.worker, reason_text(aTHX_ exchange));
     SV *future = px_future_pending(aTHX_ exchange->base.worker);
     exchange->disconnect_future = newSVsv(future);
     SvREFCNT_dec(kept);
     return future;
 }
 
-/* A new reference to a Future that resolves when nothing goes out any more that is sent: the response is complete, or the peer gone and
- * not only for the application. */
+/* A new reference to a Future that resolves when nothing goes out any more that is sent: the response is
+ * complete, or the peer gone and not only for the application. */
 SV *pagi_connection_gone_future(pTHX_ pagi_exchange *exchange) {
     if (!pagi_exchange_delivers(exchange)) return px_future_done(aTHX_ exchange->base.worker, NULL);
     SV *future = px_future_pending(aTHX_ exchange->base.worker);
@@ -93,7 +98,8 @@ void pagi_connection_disconnected(pTHX_ pagi_exchange *exchange) {
         SV *future = sv_mortalcopy(exchange->disconnect_future);
         px_future_resolve(aTHX_ &exchange->base, future, reason_text(aTHX_ exchange));
     }
-    if (exchange->on_disconnect) run_callbacks_once(aTHX_ exchange, &exchange->on_disconnect, pagi_connection_reason(aTHX_ exchange));
+    if (exchange->on_disconnect)
+        run_callbacks_once(aTHX_ exchange, &exchange->on_disconnect, pagi_connection_reason(aTHX_ exchange));
 }
 
 void pagi_connection_completed(pTHX_ pagi_exchange *exchange) {

@@ -20,7 +20,8 @@ static const struct {
 
 static void fill(pTHX_ pagi_context *cx) {
     Zero(cx, 1, pagi_context);
-    for (int i = 0; i < PAGI_KEY_COUNT; i++) cx->keys[i] = newSVpvn_share(key_texts[i].text, key_texts[i].len, 0);
+    for (int i = 0; i < PAGI_KEY_COUNT; i++)
+        cx->keys[i] = newSVpvn_share(key_texts[i].text, key_texts[i].len, 0);
     cx->no_data = newHV();
     cx->connection_stash = gv_stashpvs("PAGI::Server::Connection", GV_ADD);
     cx->transport_stash = gv_stashpvs("PAGI::Server::Transport", GV_ADD);

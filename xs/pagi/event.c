@@ -1,7 +1,8 @@
 /* event.c - reads the events that applications $send, and makes the Futures that answer them.
  *
- * The events are plain (plain.c): no Perl code runs while one is read, so that pointers into its values stay good.
- * A malformed event fails its own $send with a text that names the event, the field and what is allowed; nothing else changes. */
+ * The events are plain (plain.c): no Perl code runs while one is read, so that pointers into its values
+ * stay good. A malformed event fails its own $send with a text that names the event, the field and what is
+ * allowed; nothing else changes. */
 #include "pagi/pagi.h"
 
 /* Bytes of a scalar; NULL when it holds a wide character. The application's scalar is left as it is. */
@@ -51,7 +52,8 @@ const char *pagi_event_text(pTHX_ SV *value, const char **bytes, size_t *len) {
     return NULL;
 }
 
-/* Whether a name may have capitals. Looks at eight bytes at a time for those from @ to _, of which few names have others. */
+/* Whether a name may have capitals. Looks at eight bytes at a time for those from @ to _, of which few
+ * names have others. */
 static bool may_have_capitals(const char *name, size_t len) {
     const uint64_t bit = 0x4040404040404040;
     uint64_t found = 0;
@@ -86,7 +88,8 @@ SV *pagi_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, pa
     fields->given = NULL;
     if (!headers) return NULL;
     if (!SvROK(headers) || SvTYPE(SvRV(headers)) != SVt_PVAV)
-        return px_future_invalid(aTHX_ worker, "%s: headers must be an array reference of [name, value] pairs", type);
+        return px_future_invalid(aTHX_ worker,
+                                 "%s: headers must be an array reference of [name, value] pairs", type);
     AV *list = (AV *)SvRV(headers);
     SV **entries = AvARRAY(list);
     const size_t count = (size_t)(AvFILLp(list) + 1);
@@ -96,14 +99,19 @@ SV *pagi_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, pa
     }
     for (size_t i = 0; i < count; i++) {
         SV **pair = pair_of(entries[i]);
-        if (!pair) return px_future_invalid(aTHX_ worker, "%s: headers[%lu] must be a [name, value] pair", type, (unsigned long)i);
+        if (!pair)
+            return px_future_invalid(aTHX_ worker, "%s: headers[%lu] must be a [name, value] pair", type,
+                                     (unsigned long)i);
         peregrine_field *out = &fields->list[i];
         const char *wrong = pagi_event_bytes(aTHX_ pair[0], &out->name, &out->name_len);
-        if (wrong) return px_future_invalid(aTHX_ worker, "%s: the name of headers[%lu] %s", type, (unsigned long)i, wrong);
+        if (wrong)
+            return px_future_invalid(aTHX_ worker, "%s: the name of headers[%lu] %s", type, (unsigned long)i,
+                                     wrong);
         lower_name(aTHX_ out);
         wrong = pagi_event_bytes(aTHX_ pair[1], &out->value, &out->value_len);
         if (wrong)
-            return px_future_invalid(aTHX_ worker, "%s: the value of headers[%lu] (%.*s) %s", type, (unsigned long)i,
+            return px_future_invalid(aTHX_ worker, "%s: the value of headers[%lu] (%.*s) %s", type,
+                                     (unsigned long)i,
                                      (int)(out->name_len > 64 ? 64 : out->name_len), out->name, wrong);
     }
     fields->count = count;
@@ -137,7 +145,8 @@ SV *pagi_event_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code
         av_push(exchange->senders, newSVsv(future));
         if (!worker->engine) return future;
         /* What waits may be a file, which is no memory of ours. */
-        if (peregrine_buffered(worker->engine, exchange->base.ticket) >= exchange->app->high_water) pagi_transport_high(aTHX_ exchange);
+        if (peregrine_buffered(worker->engine, exchange->base.ticket) >= exchange->app->high_water)
+            pagi_transport_high(aTHX_ exchange);
         if (worker->engine) (void)peregrine_flush(worker->engine, exchange->base.ticket);
         px_worker_wake(worker);
         return future;
@@ -148,9 +157,11 @@ SV *pagi_event_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code
 }
 
 /* The same for an event with fields: names the one that is wrong. */
-SV *pagi_event_field_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code, const pagi_fields *fields) {
+SV *pagi_event_field_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code,
+                             const pagi_fields *fields) {
     px_worker *worker = exchange->base.worker;
-    if (code != PEREGRINE_E_RESERVED && code != PEREGRINE_E_FIELD_NAME && code != PEREGRINE_E_FIELD_VALUE && code != PEREGRINE_E_CONTENT_LENGTH)
+    if (code != PEREGRINE_E_RESERVED && code != PEREGRINE_E_FIELD_NAME && code != PEREGRINE_E_FIELD_VALUE &&
+        code != PEREGRINE_E_CONTENT_LENGTH)
         return pagi_event_outcome(aTHX_ exchange, type, code);
     const size_t i = peregrine_bad_field(worker->engine);
     return px_future_invalid(aTHX_ worker, "%s: headers[%lu] (%" SVf "): %s", type, (unsigned long)i,
@@ -166,21 +177,26 @@ SV *pagi_event_shown(pTHX_ SV *value) {
     const char *text = SvPV_const(shown, len);
     const STRLEN chars = SvUTF8(shown) ? utf8_length((const U8 *)text, (const U8 *)text + len) : len;
     if (SvROK(shown) || chars <= PAGI_SHOWN_MAX) return shown;
-    const char *end = SvUTF8(shown) ? (const char *)utf8_hop((const U8 *)text, PAGI_SHOWN_MAX) : text + PAGI_SHOWN_MAX;
+    const char *end = SvUTF8(shown)
+                      ? (const char *)utf8_hop((const U8 *)text, PAGI_SHOWN_MAX)
+                      : text + PAGI_SHOWN_MAX;
     SV *cut = newSVpvn_flags(text, (STRLEN)(end - text), SVs_TEMP | SvUTF8(shown));
     sv_catpvs(cut, "...");
     return cut;
 }
 
-/* Reads a number field, not an integer necessarily, of a range; *found says whether it is there. Returns NULL or a failed Future. */
-SV *pagi_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found) {
+/* Reads a number field, not an integer necessarily, of a range; *found says whether it is there. Returns
+ * NULL or a failed Future. */
+SV *pagi_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number,
+                      bool *found) {
     SV *value = px_fetch(aTHX_ event, key);
     *found = value != NULL;
     if (!value) return NULL;
     const bool is_number = !SvROK(value) && looks_like_number(value);
     *number = is_number ? SvNV_nomg(value) : -1;
     if (!(*number >= 0 && *number <= (NV)max))
-        return px_future_invalid(aTHX_ worker, "%s: %s must be a number from 0 to %" IVdf ", not '%" SVf "'", type, SvPVX_const(key), max,
+        return px_future_invalid(aTHX_ worker, "%s: %s must be a number from 0 to %" IVdf ", not '%" SVf "'",
+                                 type, SvPVX_const(key), max,
                                  SVfARG(pagi_event_shown(aTHX_ value)));
     return NULL;
 }
@@ -192,7 +208,8 @@ SV *pagi_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *valu
     return px_future_invalid(aTHX_ worker, "%s: %s must be 0 or 1, not a reference", type, SvPVX_const(key));
 }
 
-static SV *read_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV min, IV max, IV *number, bool *found) {
+static SV *read_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV min, IV max,
+                        IV *number, bool *found) {
     SV *value = px_fetch(aTHX_ event, key);
     *found = value != NULL;
     if (!value) return NULL;
@@ -203,13 +220,17 @@ static SV *read_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV
     const I32 looks = SvROK(value) ? 0 : looks_like_number(value);
     *number = looks ? SvIV_nomg(value) : -1;
     if (!looks || *number < min || *number > max || (NV)*number != SvNV_nomg(value))
-        return px_future_invalid(aTHX_ worker, "%s: %s must be an integer from %" IVdf " to %" IVdf ", not '%" SVf "'", type,
+        return px_future_invalid(aTHX_ worker,
+                                 "%s: %s must be an integer from %" IVdf " to %" IVdf ", not '%" SVf "'",
+                                     type,
                                  SvPVX_const(key), min, max, SVfARG(pagi_event_shown(aTHX_ value)));
     return NULL;
 }
 
-/* Reads an integer field from 0 to `max`; *found says whether it is there. Returns NULL or a failed Future. */
-SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found) {
+/* Reads an integer field from 0 to `max`; *found says whether it is there. Returns NULL or a failed
+ * Future. */
+SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number,
+                       bool *found) {
     return read_integer(aTHX_ worker, type, event, key, 0, max, number, found);
 }
 

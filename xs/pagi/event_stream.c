@@ -1,7 +1,9 @@
-/* event_stream.c - the text/event-stream format (HTML standard, 9.2.5 and 9.2.6): messages and comments as bytes.
+/* event_stream.c - the text/event-stream format (HTML standard, 9.2.5 and 9.2.6): messages and comments as
+ * bytes.
  *
- * Nothing that an application says can break out of its line: what may hold line ends is split at them, and the caller has refused them
- * where they may not be (sse.c). Refuses to know: exchanges, and when something may be sent. */
+ * Nothing that an application says can break out of its line: what may hold line ends is split at them,
+ * and the caller has refused them where they may not be (sse.c). Refuses to know: exchanges, and when
+ * something may be sent. */
 #include "pagi/pagi.h"
 
 /* Room for the names of a message's fields and for its last line end. */
@@ -17,8 +19,8 @@ static const char *next_line(const char *at, const char *end) {
     return at + (at[0] == '\r' && at + 1 < end && at[1] == '\n' ? 2 : 1);
 }
 
-/* One line for each line of the text, the last one too if it is empty: what a client puts together again is the text. A space behind the
- * colon is the one that clients take away. */
+/* One line for each line of the text, the last one too if it is empty: what a client puts together again
+ * is the text. A space behind the colon is the one that clients take away. */
 static void put_field(pTHX_ SV *out, const char *name, const pagi_text *text) {
     const char *at = text->bytes;
     const char *end = at + text->len;
@@ -34,8 +36,10 @@ static void put_field(pTHX_ SV *out, const char *name, const pagi_text *text) {
     }
 }
 
-/* A message as a mortal string. `event` and `id` hold no line ends; they may be absent, as may `retry` (negative). */
-SV *pagi_event_stream_message(pTHX_ const pagi_text *event, const pagi_text *id, IV retry, const pagi_text *data) {
+/* A message as a mortal string. `event` and `id` hold no line ends; they may be absent, as may `retry`
+ * (negative). */
+SV *pagi_event_stream_message(pTHX_ const pagi_text *event, const pagi_text *id, IV retry,
+                              const pagi_text *data) {
     SV *out = newSV(event->len + id->len + data->len + PAGI_MESSAGE_OVERHEAD);
     SvPVCLEAR(out);
     if (event->bytes) put_field(aTHX_ out, "event", event);
@@ -46,7 +50,8 @@ SV *pagi_event_stream_message(pTHX_ const pagi_text *event, const pagi_text *id,
     return sv_2mortal(out);
 }
 
-/* A comment as a mortal string: each line of the text begins with a colon, which is added where it is not there. */
+/* A comment as a mortal string: each line of the text begins with a colon, which is added where it is not
+ * there. */
 SV *pagi_event_stream_comment(pTHX_ const pagi_text *comment) {
     const char *at = comment->bytes;
     const char *end = at + comment->len;

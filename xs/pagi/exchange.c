@@ -1,7 +1,8 @@
-/* exchange.c - one request of a PAGI application: the Perl values that it gets, its call, how the request ends. */
+/* exchange.c - one request of a PAGI application: the Perl values that it gets, its call, how the request
+ * ends. */
 #include "pagi/pagi.h"
 
-/* ---- Handles: what an application gets ---------------------------------------------------------------------------------------------- */
+/* ---- Handles: what an application gets ------------------------------------------------------- */
 
 /* The exchange behind the function that is running, which can be of no other face. */
 pagi_exchange *pagi_exchange_of_function(pTHX_ CV *function) {
@@ -13,11 +14,12 @@ pagi_exchange *pagi_exchange_of_function(pTHX_ CV *function) {
 /* The exchange behind a pagi.connection or pagi.transport object. */
 pagi_exchange *pagi_exchange_of_object(pTHX_ SV *object) {
     px_exchange *exchange = SvROK(object) ? px_handle_exchange_here(aTHX_ SvRV(object)) : NULL;
-    if (!exchange || exchange->worker->face != &pagi_face) croak("PAGI: not an object of this server and thread");
+    if (!exchange || exchange->worker->face != &pagi_face)
+        croak("PAGI: not an object of this server and thread");
     return pagi_exchange_of(exchange);
 }
 
-/* ---- What the bridge asks for -------------------------------------------------------------------------------------------------------- */
+/* ---- What the bridge asks for ---------------------------------------------------------------- */
 
 void pagi_exchange_make(pTHX_ px_exchange *base) {
     pagi_exchange *exchange = pagi_exchange_of(base);
@@ -31,15 +33,18 @@ bool pagi_exchange_is_reusable(const px_exchange *base) {
     const pagi_exchange *exchange = (const pagi_exchange *)base;
     const pagi_context *cx = exchange->app->cx;
     const U32 references = exchange->scope.hash ? 2 : 1; /* a scope that was kept refers to the objects */
-    return px_handle_is_only_ours((const SV *)exchange->receive, NULL, 1) && px_handle_is_only_ours((const SV *)exchange->send, NULL, 1) &&
-           (!exchange->connection || px_handle_is_only_ours(exchange->connection, cx->connection_stash, references)) &&
+    return px_handle_is_only_ours((const SV *)exchange->receive, NULL, 1) &&
+           px_handle_is_only_ours((const SV *)exchange->send, NULL, 1) &&
+           (!exchange->connection ||
+            px_handle_is_only_ours(exchange->connection, cx->connection_stash, references)) &&
            px_handle_is_only_ours(exchange->transport, cx->transport_stash, references) &&
            (!exchange->app_ready || px_handle_is_only_ours((const SV *)exchange->app_ready, NULL, 1));
 }
 
 /* The object for `pagi.connection`; not all kinds of scope have one. */
 SV *pagi_exchange_connection(pTHX_ pagi_exchange *exchange) {
-    if (!exchange->connection) exchange->connection = px_handle_object(aTHX_ & exchange->base, exchange->app->cx->connection_stash);
+    if (!exchange->connection)
+        exchange->connection = px_handle_object(aTHX_ & exchange->base, exchange->app->cx->connection_stash);
     return exchange->connection;
 }
 
@@ -86,7 +91,8 @@ void pagi_exchange_clear(pTHX_ px_exchange *base) {
 
 void pagi_exchange_let_go(pTHX_ px_exchange *base) {
     pagi_exchange *exchange = pagi_exchange_of(base);
-    SV *handles[] = {(SV *)exchange->receive, (SV *)exchange->send, (SV *)exchange->app_ready, exchange->connection,
+    SV *handles[] = {(SV *)exchange->receive, (SV *)exchange->send, (SV *)exchange->app_ready,
+                     exchange->connection,
                      exchange->transport};
     pagi_scope_drop(aTHX_ & exchange->scope);
     exchange->receive = exchange->send = exchange->app_ready = NULL;
@@ -94,7 +100,7 @@ void pagi_exchange_let_go(pTHX_ px_exchange *base) {
     for (size_t i = 0; i < C_ARRAY_LENGTH(handles); i++) SvREFCNT_dec(handles[i]);
 }
 
-/* ---- The application ------------------------------------------------------------------------------------------------------------ */
+/* ---- The application ------------------------------------------------------------------------- */
 
 static void app_done(pTHX_ pagi_exchange *exchange, SV *failure) {
     px_worker *worker = exchange->base.worker;
@@ -103,7 +109,8 @@ static void app_done(pTHX_ pagi_exchange *exchange, SV *failure) {
     exchange->kind->returned(aTHX_ exchange, failure);
     px_clear(aTHX_ & exchange->app_future);
     /* A callback that dies later is reported with its request. */
-    if (!exchange->on_disconnect && !exchange->on_complete && !exchange->on_drain) px_clear(aTHX_ (SV **)&exchange->base.given);
+    if (!exchange->on_disconnect && !exchange->on_complete && !exchange->on_drain)
+        px_clear(aTHX_ (SV **)&exchange->base.given);
     worker->refs++;
     px_exchange_unhold(aTHX_ &exchange->base);
     px_worker_app_ended(aTHX_ worker);
@@ -116,8 +123,12 @@ static void app_settled(pTHX_ pagi_exchange *exchange, px_future_state state, SV
     case PX_FUTURE_PENDING: return;
     case PX_FUTURE_DONE: failure = NULL; break;
     case PX_FUTURE_FAILED: break;
-    case PX_FUTURE_CANCELLED: failure = newSVpvs_flags("the application's Future was cancelled\n", SVs_TEMP); break;
-    case PX_FUTURE_NONE: failure = newSVpvs_flags("the application did not return a Future\n", SVs_TEMP); break;
+    case PX_FUTURE_CANCELLED:
+        failure = newSVpvs_flags("the application's Future was cancelled\n", SVs_TEMP);
+        break;
+    case PX_FUTURE_NONE:
+        failure = newSVpvs_flags("the application did not return a Future\n", SVs_TEMP);
+        break;
     }
     app_done(aTHX_ exchange, failure);
 }
@@ -126,19 +137,24 @@ static void app_settled(pTHX_ pagi_exchange *exchange, px_future_state state, SV
 static XSPROTO(xs_app_ready) {
     dXSARGS;
     px_exchange *base = px_handle_exchange(aTHX_ (SV *)cv);
-    pagi_exchange *exchange = base ? pagi_exchange_of(base) : pagi_exchange_of_function(aTHX_ cv); /* it dies */
+    if (!base) croak("PAGI: this function belongs to another thread");
+    pagi_exchange *exchange = pagi_exchange_of(base);
     SV *failure = NULL;
-    const px_future_state state = px_future_look(aTHX_ exchange->base.worker->cx, items > 0 ? ST(0) : &PL_sv_undef, &failure);
+    const px_future_state state = px_future_look(aTHX_ exchange->base.worker->cx,
+                                                 items > 0 ? ST(0) : &PL_sv_undef, &failure);
     if (px_is_foreign(exchange->base.worker)) px_came_back(aTHX_ state == PX_FUTURE_FAILED ? failure : NULL);
     app_settled(aTHX_ exchange, state, failure);
     XSRETURN_EMPTY;
 }
 
-/* Fails an async sub of the application that a lost exception has left behind, so that the application ends as by any exception; `exception` is
- * what the lost one died of. False: there is no such async sub. See px_await_stalled. */
+/* Fails an async sub of the application that a lost exception has left behind, so that the application
+ * ends as by any exception; `exception` is what the lost one died of. False: there is no such async sub.
+ * See px_await_stalled. */
 bool pagi_exchange_fail_stalled(pTHX_ px_exchange *base, SV *awaited, SV *exception) {
     pagi_exchange *exchange = pagi_exchange_of(base);
-    SV *stalled = exchange->app_running && exchange->app_future ? px_await_stalled(aTHX_ exchange->app_future, awaited) : NULL;
+    SV *stalled = exchange->app_running && exchange->app_future
+                  ? px_await_stalled(aTHX_ exchange->app_future, awaited)
+                  : NULL;
     if (!stalled) return false;
     stalled = sv_mortalcopy(stalled);
     SV *function = sv_2mortal(newRV_inc((SV *)get_cv("PAGI::Server::Reports::_lost", GV_ADD)));
@@ -163,23 +179,30 @@ static void wait_for_app(pTHX_ pagi_exchange *exchange, SV *future) {
     SvREFCNT_dec(result);
 }
 
-/* Whether nobody could tell if the exchange ended now: the application is done, the response is with the engine, and nobody waits for
- * anything or keeps a handle. Then its parts serve the next request of the batch while they are still in the processor's cache. */
+/* Whether nobody could tell if the exchange ended now: the application is done, the response is with the
+ * engine, and nobody waits for anything or keeps a handle. Then its parts serve the next request of the
+ * batch while they are still in the processor's cache. */
 static bool unobserved(const pagi_exchange *exchange) {
-    return !exchange->app_running && exchange->base.ticket_live && !exchange->base.named && exchange->response == PAGI_RESPONSE_COMPLETE &&
-           exchange->end == PAGI_END_OPEN && !exchange->senders && !exchange->flushers && !exchange->feeders &&
-           !exchange->receiver && !exchange->disconnect_future && !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water &&
+    return !exchange->app_running && exchange->base.ticket_live && !exchange->base.named &&
+           exchange->response == PAGI_RESPONSE_COMPLETE &&
+           exchange->end == PAGI_END_OPEN && !exchange->senders && !exchange->flushers &&
+           !exchange->feeders &&
+           !exchange->receiver && !exchange->disconnect_future && !exchange->on_complete &&
+           !exchange->on_disconnect && !exchange->on_high_water &&
            !exchange->on_drain && pagi_exchange_is_reusable(&exchange->base);
 }
 
 /* What is wrong with an application that returned something else than a Future, in words: a mortal. */
 static SV *complaint_about(pTHX_ pagi_exchange *exchange, SV *returned) {
     SV *const server = exchange->base.worker->server;
-    SV *text = server && returned ? px_call(aTHX_ sv_2mortal(newRV_inc(server)), "_no_future", returned, NULL, NULL) : NULL;
+    SV *text = server && returned
+               ? px_call(aTHX_ sv_2mortal(newRV_inc(server)), "_no_future", returned, NULL, NULL)
+               : NULL;
     return text ? sv_2mortal(text) : newSVpvs_flags("the application did not return a Future\n", SVs_TEMP);
 }
 
-/* Calls the application with its scope, $receive and $send, and looks at the Future that it returns. The caller holds the exchange. */
+/* Calls the application with its scope, $receive and $send, and looks at the Future that it returns. The
+ * caller holds the exchange. */
 void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     px_worker *worker = exchange->base.worker;
     dSP;
@@ -194,7 +217,8 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     PUSHs(sv_2mortal(newRV_inc((SV *)exchange->receive)));
     PUSHs(sv_2mortal(newRV_inc((SV *)exchange->send)));
     PUTBACK;
-    /* In list context, so that an `async sub` that ends without a value resolves to the empty list, which costs less than undef. */
+    /* In list context, so that an `async sub` that ends without a value resolves to the empty list, which
+     * costs less than undef. */
     const int count = call_sv(exchange->app->code, G_LIST | G_EVAL);
     SPAGAIN;
     SV *returned = count > 0 ? TOPs : NULL;
@@ -218,9 +242,10 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     else px_exchange_name(&exchange->base);
 }
 
-/* ---- Ends ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Ends ------------------------------------------------------------------------------------ */
 
-/* A stream or WebSocket was quiet for too long: that is worth a line in the log, as long as the application is there with its scope. */
+/* A stream or WebSocket was quiet for too long: that is worth a line in the log, as long as the
+ * application is there with its scope. */
 static void report_idle(pTHX_ pagi_exchange *exchange) {
     px_exchange_tell(aTHX_ &exchange->base, "_idle_timeout", &PL_sv_undef, exchange->kind->name);
 }
@@ -233,7 +258,8 @@ static void release_waiting(pTHX_ pagi_exchange *exchange) {
     pagi_receive_serve(aTHX_ exchange);
 }
 
-/* The request ended before its response was delivered. Order of effects: PAGI::Spec::Www, State Transition Order. */
+/* The request ended before its response was delivered. Order of effects: PAGI::Spec::Www, State Transition
+ * Order. */
 void pagi_exchange_disconnect(pTHX_ pagi_exchange *exchange, uint32_t reason) {
     const bool told = pagi_exchange_is_left(exchange);
     if (!pagi_exchange_delivers(exchange)) return;

@@ -1,7 +1,8 @@
-/* face.c - PAGI's face: what the bridge calls for requests whose application is an `async sub ($scope, $receive, $send)`. */
+/* face.c - PAGI's face: what the bridge calls for requests whose application is an `async sub ($scope,
+ * $receive, $send)`. */
 #include "pagi/pagi.h"
 
-/* ---- The application -------------------------------------------------------------------------------------------------------------- */
+/* ---- The application ------------------------------------------------------------------------- */
 
 static SV *setting(pTHX_ HV *settings, const char *name) {
     SV **value = hv_fetch(settings, name, (I32)strlen(name), 0);
@@ -12,11 +13,13 @@ static SV *setting(pTHX_ HV *settings, const char *name) {
 static HV *hash_setting(pTHX_ HV *settings, const char *name) {
     SV *value = setting(aTHX_ settings, name);
     if (!value) return NULL;
-    if (!SvROK(value) || SvTYPE(SvRV(value)) != SVt_PVHV) croak("Peregrine::Worker: %s must be a hash reference", name);
+    if (!SvROK(value) || SvTYPE(SvRV(value)) != SVt_PVHV)
+        croak("Peregrine::Worker: %s must be a hash reference", name);
     return (HV *)SvRV(value);
 }
 
-/* Settings: app, server, loop, state, extensions, check, error_page, reads_files. Nothing has changed if one of them is wrong. */
+/* Settings: app, server, loop, state, extensions, check, error_page, reads_files. Nothing has changed if
+ * one of them is wrong. */
 void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = setting(aTHX_ settings, "app");
     SV *server = setting(aTHX_ settings, "server");
@@ -26,7 +29,8 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *reads_files = setting(aTHX_ settings, "reads_files");
     HV *state = hash_setting(aTHX_ settings, "state");
     HV *extensions = hash_setting(aTHX_ settings, "extensions");
-    if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV) croak("Peregrine::Worker: app must be a code reference");
+    if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV)
+        croak("Peregrine::Worker: app must be a code reference");
     if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
     if (worker->application) croak("Peregrine::Worker: the worker has an application already");
     pagi_app *app;
@@ -68,7 +72,7 @@ static void read_limits(px_worker *worker) {
     app->stream_idle_ms = (uint32_t)limit(worker, "stream_idle_ms");
 }
 
-/* ---- Events of the engine --------------------------------------------------------------------------------------------------------- */
+/* ---- Events of the engine -------------------------------------------------------------------- */
 
 static const pagi_kind *kind_of(const peregrine_event *event) {
     if (event->flags & PEREGRINE_HANDSHAKE) return &pagi_websocket_kind;
@@ -108,7 +112,8 @@ static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
     case PEREGRINE_ABORTED:
         /* A peer that went is no failure of `$send`; a file that ended early or cannot be read is. */
         if (code == PEREGRINE_SERVER_ERROR && !pagi_exchange_is_left(exchange))
-            px_future_fail_all(aTHX_ base, &exchange->senders, "the response could not be sent to its end; the server's log says why");
+            px_future_fail_all(aTHX_ base, &exchange->senders,
+                               "the response could not be sent to its end; the server's log says why");
         pagi_exchange_disconnect(aTHX_ exchange, code);
         px_exchange_ticket_gone(aTHX_ base);
         break;
@@ -117,7 +122,7 @@ static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
     }
 }
 
-/* ---- The end of the server -------------------------------------------------------------------------------------------------------- */
+/* ---- The end of the server ------------------------------------------------------------------- */
 
 static void cut(pTHX_ px_exchange *base) {
     pagi_exchange_disconnect(aTHX_ pagi_exchange_of(base), PEREGRINE_SERVER_SHUTDOWN);

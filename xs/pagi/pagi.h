@@ -1,13 +1,15 @@
-/* pagi.h - what the files of PAGI's face share: keys of scopes and events, kinds of scopes, exchanges, prototypes.
+/* pagi.h - what the files of PAGI's face share: keys of scopes and events, kinds of scopes, exchanges,
+ * prototypes.
  *
- * PAGI::Spec says what applications see; each rule of it is in one file here. Where to look: a kind of scope has its own file (http.c,
- * sse.c, websocket.c), the way in is scope.c, request.c and receive.c, the way out event.c and response.c. */
+ * PAGI::Spec says what applications see; each rule of it is in one file here. Where to look: a kind of
+ * scope has its own file (http.c, sse.c, websocket.c), the way in is scope.c, request.c and receive.c, the
+ * way out event.c and response.c. */
 #ifndef PEREGRINE_PAGI_H
 #define PEREGRINE_PAGI_H
 
 #include "bridge/bridge.h"
 
-/* ---- Names -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Names ----------------------------------------------------------------------------------- */
 
 /* Hash keys and constant strings, made once per interpreter as shared scalars with their hash computed. */
 #define PAGI_KEYS(X)                                                                                                                   \
@@ -103,7 +105,7 @@ pagi_context *pagi_context_get(pTHX);
 void pagi_context_init(pTHX);
 void pagi_context_clone(pTHX);
 
-/* ---- Application and exchange -------------------------------------------------------------------------------------------------- */
+/* ---- Application and exchange ---------------------------------------------------------------- */
 
 typedef struct pagi_app pagi_app;
 typedef struct pagi_exchange pagi_exchange;
@@ -123,17 +125,23 @@ typedef struct pagi_kind {
     enum pagi_key type, scheme, secure_scheme; /* of its scopes */
     bool has_method, has_connection;         /* whether its scopes have `method` and `pagi.connection` */
     bool keeps_scope;                        /* its scopes serve again */
-    void (*extend)(pTHX_ pagi_exchange *exchange, const peregrine_request *request); /* more keys for its scopes, or NULL */
+    /* more keys for its scopes, or NULL */
+    void (*extend)(pTHX_ pagi_exchange *exchange, const peregrine_request *request);
     const pagi_send_event *sends; /* ends with a NULL type */
-    SV *(*next)(pTHX_ pagi_exchange *exchange);  /* the next event for $receive, a new reference; NULL: there is none yet */
+    /* the next event for $receive, a new reference; NULL: there is none yet */
+    SV *(*next)(pTHX_ pagi_exchange *exchange);
     void (*want)(pTHX_ pagi_exchange *exchange); /* somebody waits and there is none; may be NULL */
-    void (*body)(pTHX_ pagi_exchange *exchange, const peregrine_event *event); /* BODY, MESSAGE: what the peer sent */
+    /* BODY, MESSAGE: what the peer sent */
+    void (*body)(pTHX_ pagi_exchange *exchange, const peregrine_event *event);
     void (*closed)(pTHX_ pagi_exchange *exchange, const peregrine_event *event); /* CLOSED */
-    void (*returned)(pTHX_ pagi_exchange *exchange, SV *failure); /* the application is done; failure: its exception, or NULL */
-    /* For request.c: the type of events with the request's body, and the event after which there is none (NULL: not yet). */
+    /* the application is done; failure: its exception, or NULL */
+    void (*returned)(pTHX_ pagi_exchange *exchange, SV *failure);
+    /* For request.c: the type of events with the request's body, and the event after which there is none
+     * (NULL: not yet). */
     enum pagi_key request_event;
     SV *(*last_event)(pTHX_ pagi_exchange *exchange);
-    void (*shut_down)(pTHX_ pagi_exchange *exchange);   /* the server stops; NULL: the exchange may go on to its end */
+    /* the server stops; NULL: the exchange may go on to its end */
+    void (*shut_down)(pTHX_ pagi_exchange *exchange);
 } pagi_kind;
 
 extern const pagi_kind pagi_http_kind;
@@ -162,7 +170,8 @@ typedef struct pagi_tls_common {
 /* As many kinds of connections as a server usually has: versions by cipher suites. */
 #define PAGI_TLS_COMMON_MAX 4
 
-/* The hash that a scope shows, kept for the next request: with the scalars under its keys, each with a reference of ours. */
+/* The hash that a scope shows, kept for the next request: with the scalars under its keys, each with a
+ * reference of ours. */
 typedef struct pagi_tls_kept {
     HV *hash; /* NULL: none */
     SV *values[PAGI_TLS_FIELDS];
@@ -175,10 +184,10 @@ struct pagi_app {
     px_worker *worker;
     pagi_context *cx;
     SV *code;
-    HV *state;      /* lifespan state, or NULL */
+    HV *state;      /* of its lifespan, or NULL */
     HV *extensions; /* advertised, or NULL */
-    SV *check;      /* function that says what is wrong with an event, or NULL: no check beyond what is needed */
-    SV *error_page; /* function that makes the page about an application's end without a response, or NULL: a plain 500 */
+    SV *check;      /* function that says what is wrong with an event, or NULL: no more than is needed */
+    SV *error_page; /* function that makes the page about an end without a response, or NULL: a plain 500 */
     bool reads_files; /* and sends what it read, in place of sendfile(2) */
     pagi_tls_common tls[PAGI_TLS_COMMON_MAX];
     UV tls_serial;
@@ -219,13 +228,15 @@ typedef struct pagi_scope {
 } pagi_scope;
 
 typedef enum { PAGI_REQUEST_MORE, PAGI_REQUEST_LAST, PAGI_REQUEST_DELIVERED } pagi_request_state;
-typedef enum { PAGI_RESPONSE_NONE, PAGI_RESPONSE_STARTED, PAGI_RESPONSE_TRAILERS_DUE, PAGI_RESPONSE_COMPLETE } pagi_response_state;
+typedef enum { PAGI_RESPONSE_NONE, PAGI_RESPONSE_STARTED, PAGI_RESPONSE_TRAILERS_DUE,
+              PAGI_RESPONSE_COMPLETE } pagi_response_state;
 
 /* How a request ended for its application. */
 typedef enum {
     PAGI_END_OPEN,
     PAGI_END_COMPLETED,    /* its response was delivered */
-    PAGI_END_HALF_CLOSED,  /* the peer sends no more: disconnected for the application, but the peer may read, so what is sent goes out */
+    /* the peer sends no more: disconnected for the application, but it may read, so what is sent goes out */
+    PAGI_END_HALF_CLOSED,
     PAGI_END_DISCONNECTED, /* and nothing goes out any more */
 } pagi_end_state;
 
@@ -251,7 +262,8 @@ typedef struct pagi_socket {
 
 /* What an exchange of the sse kind has besides. */
 typedef struct pagi_stream {
-    enum { PAGI_STREAM_UNDECIDED, PAGI_STREAM_CHOSEN, PAGI_STREAM_DECLINED } answer; /* with a stream, or with an ordinary response */
+    /* with a stream, or with an ordinary response */
+    enum { PAGI_STREAM_UNDECIDED, PAGI_STREAM_CHOSEN, PAGI_STREAM_DECLINED } answer;
     SV *comment;      /* of an sse.keepalive that came before sse.start, as it goes out, or NULL */
     uint32_t comment_ms;
     SV *close_reason; /* what the application gave as the reason for closing, or NULL */
@@ -267,9 +279,11 @@ struct pagi_exchange {
     bool trailers_due; /* the response promised trailers */
     bool head_only;    /* the method is HEAD: no content is sent */
     bool late_told;    /* the log has it that an event came after the response was complete */
-    bool app_closed;   /* by websocket.close or sse.close, while the peer was there: to send after that is a mistake */
+    /* by websocket.close or sse.close, while the peer was there: to send after that is a mistake */
+    bool app_closed;
     bool above;        /* queued output reached the high-water mark */
-    bool let_go;       /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
+    /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
+    bool let_go;
     pagi_request_state request;
     pagi_response_state response;
     pagi_end_state end;
@@ -286,7 +300,8 @@ struct pagi_exchange {
     AV *receivers;  /* the others, oldest first, or NULL */
     AV *senders;    /* pending Futures of $send, or NULL */
     AV *flushers;   /* those of http.fullflush, or NULL */
-    AV *feeders;    /* those of who reads a body to send it: resolved when nothing goes out any more; or NULL */
+    /* those of who reads a body to send it: resolved when nothing goes out any more; or NULL */
+    AV *feeders;
     SV *app_future; /* the application's pending Future, or NULL */
     SV *disconnect_future;
     AV *on_disconnect, *on_complete, *on_high_water, *on_drain;
@@ -356,7 +371,8 @@ void pagi_connection_disconnected(pTHX_ pagi_exchange *exchange);
 void pagi_connection_completed(pTHX_ pagi_exchange *exchange);
 void pagi_transport_high(pTHX_ pagi_exchange *exchange);
 void pagi_transport_drained(pTHX_ pagi_exchange *exchange);
-void pagi_connection_subscribe(pTHX_ pagi_exchange *exchange, AV **list, SV *callback, bool now, bool keep, SV *argument);
+void pagi_connection_subscribe(pTHX_ pagi_exchange *exchange, AV **list, SV *callback, bool now, bool keep,
+                               SV *argument);
 SV *pagi_connection_reason(pTHX_ const pagi_exchange *exchange);
 SV *pagi_connection_disconnect_future(pTHX_ pagi_exchange *exchange);
 SV *pagi_connection_gone_future(pTHX_ pagi_exchange *exchange);
@@ -378,13 +394,16 @@ const char *pagi_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len);
 SV *pagi_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, pagi_fields *fields);
 SV *pagi_event_shown(pTHX_ SV *value);
 SV *pagi_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value, bool *flag);
-SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number, bool *found);
+SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number,
+                       bool *found);
 SV *pagi_event_status(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found);
 const char *pagi_event_text(pTHX_ SV *value, const char **bytes, size_t *len);
 #define PAGI_SECONDS_MAX 1000000 /* intervals that fit into the engine's milliseconds */
-SV *pagi_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number, bool *found);
+SV *pagi_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number,
+                      bool *found);
 SV *pagi_event_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code);
-SV *pagi_event_field_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code, const pagi_fields *fields);
+SV *pagi_event_field_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code,
+                             const pagi_fields *fields);
 
 /* receive.c */
 XS_EXTERNAL(pagi_xs_receive);
@@ -420,7 +439,8 @@ typedef struct pagi_text {
     const char *bytes; /* UTF-8, borrowed or mortal; NULL: there is none */
     size_t len;
 } pagi_text;
-SV *pagi_event_stream_message(pTHX_ const pagi_text *event, const pagi_text *id, IV retry, const pagi_text *data);
+SV *pagi_event_stream_message(pTHX_ const pagi_text *event, const pagi_text *id, IV retry,
+                              const pagi_text *data);
 SV *pagi_event_stream_comment(pTHX_ const pagi_text *comment);
 bool pagi_event_stream_breaks(const pagi_text *text);
 

@@ -1,5 +1,6 @@
-/* plain_event.c - the event that an application sends, such that no Perl code runs while it is read (bridge/plain.c): itself nearly always,
- * a copy of its fields if one of them is tied, magical or overloaded. Who adds a field adds it to the table. */
+/* plain_event.c - the event that an application sends, such that no Perl code runs while it is read
+ * (bridge/plain.c): itself nearly always, a copy of its fields if one of them is tied, magical or
+ * overloaded. Who adds a field adds it to the table. */
 #include "pagi/pagi.h"
 
 /* The fields that events have. Others are not read, nor copied. */
@@ -7,17 +8,21 @@ static const struct {
     enum pagi_key key;
     px_copy_function copy;
 } event_fields[] = {
-    {PAGI_KEY_TYPE, px_plain_string},     {PAGI_KEY_STATUS, px_plain_string},  {PAGI_KEY_HEADERS, px_plain_headers},
-    {PAGI_KEY_TRAILERS, px_plain_flag},   {PAGI_KEY_BODY, px_plain_string},    {PAGI_KEY_MORE, px_plain_flag},
-    {PAGI_KEY_FILE, px_plain_string},     {PAGI_KEY_FH, px_plain_handle},      {PAGI_KEY_OFFSET, px_plain_string},
-    {PAGI_KEY_LENGTH, px_plain_string},   {PAGI_KEY_EVENT, px_plain_string},   {PAGI_KEY_DATA, px_plain_string},
-    {PAGI_KEY_ID, px_plain_string},       {PAGI_KEY_RETRY, px_plain_string},   {PAGI_KEY_COMMENT, px_plain_string},
-    {PAGI_KEY_INTERVAL, px_plain_string}, {PAGI_KEY_REASON, px_plain_string},  {PAGI_KEY_SUBPROTOCOL, px_plain_string},
-    {PAGI_KEY_TEXT, px_plain_string},     {PAGI_KEY_BYTES, px_plain_string},   {PAGI_KEY_CODE, px_plain_string},
-    {PAGI_KEY_TIMEOUT, px_plain_string},
+    {PAGI_KEY_TYPE, px_plain_string},             {PAGI_KEY_STATUS, px_plain_string},
+    {PAGI_KEY_HEADERS, px_plain_headers},         {PAGI_KEY_TRAILERS, px_plain_flag},
+    {PAGI_KEY_BODY, px_plain_string},             {PAGI_KEY_MORE, px_plain_flag},
+    {PAGI_KEY_FILE, px_plain_string},             {PAGI_KEY_FH, px_plain_handle},
+    {PAGI_KEY_OFFSET, px_plain_string},           {PAGI_KEY_LENGTH, px_plain_string},
+    {PAGI_KEY_EVENT, px_plain_string},            {PAGI_KEY_DATA, px_plain_string},
+    {PAGI_KEY_ID, px_plain_string},               {PAGI_KEY_RETRY, px_plain_string},
+    {PAGI_KEY_COMMENT, px_plain_string},          {PAGI_KEY_INTERVAL, px_plain_string},
+    {PAGI_KEY_REASON, px_plain_string},           {PAGI_KEY_SUBPROTOCOL, px_plain_string},
+    {PAGI_KEY_TEXT, px_plain_string},             {PAGI_KEY_BYTES, px_plain_string},
+    {PAGI_KEY_CODE, px_plain_string},             {PAGI_KEY_TIMEOUT, px_plain_string},
 };
 
-/* For Peregrine::_plain_event, which is called guarded: a new reference to the copy, or to whatever else it is. */
+/* For Peregrine::_plain_event, which is called guarded: a new reference to the copy, or to whatever else
+ * it is. */
 SV *pagi_plain_copy(pTHX_ SV *event) {
     pagi_context *cx = pagi_context_get(aTHX);
     px_plain_field fields[C_ARRAY_LENGTH(event_fields)];
@@ -28,7 +33,8 @@ SV *pagi_plain_copy(pTHX_ SV *event) {
     return px_plain_copy(aTHX_ event, fields, C_ARRAY_LENGTH(fields));
 }
 
-/* The hash to read an event from: plain, and good until the caller's FREETMPS. NULL if it cannot be read; *failed is a Future that says why. */
+/* The hash to read an event from: plain, and good until the caller's FREETMPS. NULL if it cannot be read;
+ * *failed is a Future that says why. */
 HV *pagi_plain_event(pTHX_ px_worker *worker, SV *event, SV **failed) {
     HV *hash = px_plain_hash(event);
     if (hash) return hash;

@@ -1,4 +1,5 @@
-/* receive.c - $receive: who waits for an event, and who gets the next one. The events themselves are the business of a kind of scope. */
+/* receive.c - $receive: who waits for an event, and who gets the next one. The events themselves are the
+ * business of a kind of scope. */
 #include "pagi/pagi.h"
 
 /* Takes the oldest one out; the next becomes the oldest. */
@@ -13,12 +14,14 @@ static void forget_first(pTHX_ pagi_exchange *exchange) {
     SvREFCNT_dec(oldest);
 }
 
-/* The oldest Future that still waits, as a mortal reference; NULL when nobody does. Those that were cancelled go. */
+/* The oldest Future that still waits, as a mortal reference; NULL when nobody does. Those that were
+ * cancelled go. */
 static SV *first_waiting(pTHX_ pagi_exchange *exchange) {
     while (exchange->receiver) {
         SV *future = sv_2mortal(newRV_inc(exchange->receiver));
         SV *failure = NULL;
-        if (px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) == PX_FUTURE_PENDING) return future;
+        if (px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) == PX_FUTURE_PENDING)
+            return future;
         forget_first(aTHX_ exchange);
     }
     return NULL;
@@ -39,7 +42,8 @@ bool pagi_receive_waits(pTHX_ pagi_exchange *exchange) {
     return first_waiting(aTHX_ exchange) != NULL;
 }
 
-/* Gives an event (taken over) to the one who has waited longest; false when nobody waits, and then it stays the caller's. */
+/* Gives an event (taken over) to the one who has waited longest; false when nobody waits, and then it
+ * stays the caller's. */
 bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event) {
     SV *future = first_waiting(aTHX_ exchange);
     if (!future) return false;

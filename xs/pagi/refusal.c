@@ -1,10 +1,12 @@
-/* refusal.c - answers of the server's own to a request that has an application: a refused handshake, and the 500 for an application that ended
- * without a response. In development that has a page for whoever writes the application (PAGI::Server::ErrorPage). */
+/* refusal.c - answers of the server's own to a request that has an application: a refused handshake, and
+ * the 500 for an application that ended without a response. In development that has a page for whoever
+ * writes the application (PAGI::Server::ErrorPage). */
 #include "pagi/pagi.h"
 
-/* Ends the request with a response after which the connection closes. `reason`: why it has failed for the application, even if the peer
- * gets this. */
-static void refuse(pTHX_ pagi_exchange *exchange, uint16_t status, const pagi_fields *fields, const pagi_text *body, uint32_t reason) {
+/* Ends the request with a response after which the connection closes. `reason`: why it has failed for the
+ * application, even if the peer gets this. */
+static void refuse(pTHX_ pagi_exchange *exchange, uint16_t status, const pagi_fields *fields,
+                   const pagi_text *body, uint32_t reason) {
     px_worker *worker = exchange->base.worker;
     exchange->response = PAGI_RESPONSE_COMPLETE;
     if (!worker->engine || !exchange->base.ticket_live) return;
@@ -19,7 +21,8 @@ static void refuse(pTHX_ pagi_exchange *exchange, uint16_t status, const pagi_fi
     };
     const int code = peregrine_respond(worker->engine, exchange->base.ticket, &response);
     px_worker_queued(aTHX_ worker);
-    if (code < 0) pagi_response_cut(aTHX_ exchange); /* the code of an exception has begun an answer meanwhile */
+    /* the code of an exception has begun an answer meanwhile */
+    if (code < 0) pagi_response_cut(aTHX_ exchange);
     pagi_exchange_disconnect(aTHX_ exchange, reason);
     if (code == PEREGRINE_DONE) px_exchange_ticket_gone(aTHX_ &exchange->base);
 }
@@ -32,14 +35,17 @@ void pagi_response_refuse(pTHX_ pagi_exchange *exchange, uint16_t status, const 
     refuse(aTHX_ exchange, status, &fields, &body, reason);
 }
 
-/* Asks the server for its page about the end of an application: a mortal [headers, body], or NULL. Runs Perl code, of the exception's class
- * perhaps. */
+/* Asks the server for its page about the end of an application: a mortal [headers, body], or NULL. Runs
+ * Perl code, of the exception's class perhaps. */
 static AV *page_about(pTHX_ pagi_exchange *exchange, SV *failure, const char *stage) {
     SV *context = sv_2mortal(px_exchange_context(aTHX_ &exchange->base, stage));
-    SV *page = px_call(aTHX_ exchange->app->error_page, NULL, failure ? failure : &PL_sv_undef, context, NULL);
+    SV *page = px_call(aTHX_ exchange->app->error_page, NULL, failure ? failure : &PL_sv_undef, context,
+                       NULL);
     if (!page) return NULL;
     sv_2mortal(page);
-    return SvROK(page) && SvTYPE(SvRV(page)) == SVt_PVAV && av_count((AV *)SvRV(page)) == 2 ? (AV *)SvRV(page) : NULL;
+    return SvROK(page) && SvTYPE(SvRV(page)) == SVt_PVAV && av_count((AV *)SvRV(page)) == 2
+           ? (AV *)SvRV(page)
+           : NULL;
 }
 
 /* Answers with that page. False: there is none that could be sent. */
@@ -53,7 +59,8 @@ static bool show_page(pTHX_ pagi_exchange *exchange, AV *page) {
     return true;
 }
 
-/* The answer of last resort, to a request whose application ended as `stage` says, with an exception or without one (NULL). */
+/* The answer of last resort, to a request whose application ended as `stage` says, with an exception or
+ * without one (NULL). */
 void pagi_response_backstop(pTHX_ pagi_exchange *exchange, SV *failure, const char *stage) {
     AV *page = exchange->app->error_page ? page_about(aTHX_ exchange, failure, stage) : NULL;
     if (exchange->response == PAGI_RESPONSE_COMPLETE || (page && show_page(aTHX_ exchange, page))) return;

@@ -1,6 +1,8 @@
-/* request.c - the events of scopes whose client sends a request body, http and sse: the body in pieces, then the last event.
+/* request.c - the events of scopes whose client sends a request body, http and sse: the body in pieces,
+ * then the last event.
  *
- * A piece is read from the peer when somebody asks for it, so that an application which does not ask makes the peer wait. */
+ * A piece is read from the peer when somebody asks for it, so that an application which does not ask makes
+ * the peer wait. */
 #include "pagi/pagi.h"
 
 /* Whether there is body, or the end of it, that no event has told of. */
@@ -16,7 +18,8 @@ SV *pagi_request_event(pTHX_ pagi_exchange *exchange, enum pagi_key type) {
     return newRV_noinc((SV *)event);
 }
 
-/* The next piece of the request's body. Trailer fields, if the request had any, come with the last one under the key `trailers`. */
+/* The next piece of the request's body. Trailer fields, if the request had any, come with the last one
+ * under the key `trailers`. */
 static SV *body_event(pTHX_ pagi_exchange *exchange) {
     pagi_context *cx = exchange->app->cx;
     const bool last = exchange->request == PAGI_REQUEST_LAST;
@@ -27,15 +30,18 @@ static SV *body_event(pTHX_ pagi_exchange *exchange) {
     exchange->body = NULL;
     if (last) {
         exchange->request = PAGI_REQUEST_DELIVERED;
-        if (exchange->trailers) px_store(aTHX_ event, PAGI_KEY(cx, TRAILERS), newRV_noinc((SV *)exchange->trailers));
+        if (exchange->trailers)
+            px_store(aTHX_ event, PAGI_KEY(cx, TRAILERS), newRV_noinc((SV *)exchange->trailers));
         exchange->trailers = NULL;
     }
     return reference;
 }
 
-/* Whether the application may still ask for what its peer sent. One that has ended its side after a whole request is gone only then. */
+/* Whether the application may still ask for what its peer sent. One that has ended its side after a whole
+ * request is gone only then. */
 bool pagi_request_goes_on(const pagi_exchange *exchange) {
-    return exchange->end == PAGI_END_OPEN || (exchange->end == PAGI_END_HALF_CLOSED && exchange->request != PAGI_REQUEST_DELIVERED);
+    return exchange->end == PAGI_END_OPEN ||
+           (exchange->end == PAGI_END_HALF_CLOSED && exchange->request != PAGI_REQUEST_DELIVERED);
 }
 
 /* What $receive gives next: the last event, or a piece of the body; NULL when there is neither yet. */

@@ -1,5 +1,5 @@
-/* response.c - an HTTP response by events: its start and its body. For the http scope, and for those of its siblings that may answer with
- * a plain response instead of what their scope is for.
+/* response.c - an HTTP response by events: its start and its body. For the http scope, and for those of
+ * its siblings that may answer with a plain response instead of what their scope is for.
  *
  * Which framing an answer gets, which fields the server adds and what a legal field is, the engine knows. */
 #include "pagi/pagi.h"
@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The Future of an event that comes when the response is complete: such an event does nothing. The log of level debug says so, once a request. */
+/* The Future of an event that comes when the response is complete: such an event does nothing. The log of
+ * level debug says so, once a request. */
 static SV *too_late(pTHX_ pagi_exchange *exchange, const char *type) {
     if (!exchange->late_told) {
         exchange->late_told = true;
@@ -17,12 +18,14 @@ static SV *too_late(pTHX_ pagi_exchange *exchange, const char *type) {
     return px_future_done(aTHX_ exchange->base.worker, NULL);
 }
 
-/* Starts the response. `instead`: it takes the place of what the scope is for, so that the connection closes after it. */
+/* Starts the response. `instead`: it takes the place of what the scope is for, so that the connection
+ * closes after it. */
 SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool instead) {
     px_worker *worker = exchange->base.worker;
     pagi_context *cx = exchange->app->cx;
     if (exchange->response == PAGI_RESPONSE_COMPLETE) return too_late(aTHX_ exchange, type);
-    if (exchange->response != PAGI_RESPONSE_NONE) return px_future_invalid(aTHX_ worker, "%s: the response has already started", type);
+    if (exchange->response != PAGI_RESPONSE_NONE)
+        return px_future_invalid(aTHX_ worker, "%s: the response has already started", type);
 
     IV status;
     bool found;
@@ -31,7 +34,9 @@ SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *eve
     if (!found) return px_future_invalid(aTHX_ worker, "%s: status is missing", type);
     SV *headers = px_fetch(aTHX_ event, PAGI_KEY(cx, HEADERS));
     const size_t looked_at = 2 + (headers != NULL);
-    SV *trailers = !instead && HvTOTALKEYS(event) > looked_at ? px_fetch(aTHX_ event, PAGI_KEY(cx, TRAILERS)) : NULL;
+    SV *trailers = !instead && HvTOTALKEYS(event) > looked_at
+                   ? px_fetch(aTHX_ event, PAGI_KEY(cx, TRAILERS))
+                   : NULL;
     bool promised;
     failed = pagi_event_flag(aTHX_ worker, type, PAGI_KEY(cx, TRAILERS), trailers, &promised);
     if (failed) return failed;
@@ -60,10 +65,12 @@ static SV *body_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     switch (exchange->response) {
     case PAGI_RESPONSE_STARTED: return NULL;
     case PAGI_RESPONSE_NONE:
-        return px_future_invalid(aTHX_ exchange->base.worker, "%s: the response has not been started with %.*sstart", type,
+        return px_future_invalid(aTHX_ exchange->base.worker,
+                                 "%s: the response has not been started with %.*sstart", type,
                                  (int)(strrchr(type, '.') + 1 - type), type);
     case PAGI_RESPONSE_TRAILERS_DUE:
-        return px_future_invalid(aTHX_ exchange->base.worker, "%s: the body is complete, only http.response.trailers may follow", type);
+        return px_future_invalid(aTHX_ exchange->base.worker,
+                                 "%s: the body is complete, only http.response.trailers may follow", type);
     case PAGI_RESPONSE_COMPLETE: break;
     }
     return too_late(aTHX_ exchange, type);
@@ -97,16 +104,19 @@ static SV *read_range(pTHX_ const pagi_app *app, const char *type, HV *event, pa
     px_worker *worker = app->worker;
     pagi_context *cx = app->cx;
     bool bounded;
-    SV *failed = pagi_event_integer(aTHX_ worker, type, event, PAGI_KEY(cx, OFFSET), IV_MAX, &range->offset, &range->from_offset);
+    SV *failed = pagi_event_integer(aTHX_ worker, type, event, PAGI_KEY(cx, OFFSET), IV_MAX, &range->offset,
+                                    &range->from_offset);
     if (failed) return failed;
-    failed = pagi_event_integer(aTHX_ worker, type, event, PAGI_KEY(cx, LENGTH), IV_MAX, &range->length, &bounded);
+    failed = pagi_event_integer(aTHX_ worker, type, event, PAGI_KEY(cx, LENGTH), IV_MAX, &range->length,
+                                &bounded);
     if (failed) return failed;
     if (!range->from_offset) range->offset = 0;
     if (!bounded) range->length = -1;
     return NULL;
 }
 
-/* Whether the kernel is to send from there: a file of which it says the right size. Those of /proc have none. */
+/* Whether the kernel is to send from there: a file of which it says the right size. Those of /proc have
+ * none. */
 static bool kernel_sends(const pagi_app *app, int fd) {
     struct stat about;
     char probe;
@@ -119,13 +129,17 @@ static bool kernel_sends(const pagi_app *app, int fd) {
 static SV *send_range(pTHX_ pagi_exchange *exchange, const char *type, int fd, const pagi_range *range) {
     px_worker *worker = exchange->base.worker;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    const int code = peregrine_write_file(worker->engine, exchange->base.ticket, fd, (uint64_t)range->offset, (int64_t)range->length);
-    if (code == PEREGRINE_E_SYSTEM) return px_future_invalid(aTHX_ worker, "%s: the file cannot be sent: %s", type, Strerror(errno));
-    if (code >= 0) exchange->response = exchange->trailers_due ? PAGI_RESPONSE_TRAILERS_DUE : PAGI_RESPONSE_COMPLETE;
+    const int code = peregrine_write_file(worker->engine, exchange->base.ticket, fd, (uint64_t)range->offset,
+                                          (int64_t)range->length);
+    if (code == PEREGRINE_E_SYSTEM)
+        return px_future_invalid(aTHX_ worker, "%s: the file cannot be sent: %s", type, Strerror(errno));
+    if (code >= 0)
+        exchange->response = exchange->trailers_due ? PAGI_RESPONSE_TRAILERS_DUE : PAGI_RESPONSE_COMPLETE;
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
-/* Has the server read what the kernel cannot send (PAGI::Server::HandleBody), and send it with $send while that goes out. */
+/* Has the server read what the kernel cannot send (PAGI::Server::HandleBody), and send it with $send while
+ * that goes out. */
 static SV *send_by_reading(pTHX_ pagi_exchange *exchange, HV *event) {
     px_worker *worker = exchange->base.worker;
     if (!worker->engine || !worker->server || !exchange->send) return px_future_done(aTHX_ worker, NULL);
@@ -135,18 +149,26 @@ static SV *send_by_reading(pTHX_ pagi_exchange *exchange, HV *event) {
     av_push(means, pagi_connection_gone_future(aTHX_ exchange));
     av_push(means, newRV_inc(pagi_exchange_connection(aTHX_ exchange)));
     SV *server = sv_2mortal(newRV_inc(worker->server));
-    SV *future = px_call(aTHX_ server, "_send_by_reading", sv_2mortal(newRV_inc((SV *)event)), sv_2mortal(newRV_noinc((SV *)means)), &error);
+    SV *future = px_call(aTHX_ server, "_send_by_reading", sv_2mortal(newRV_inc((SV *)event)),
+                         sv_2mortal(newRV_noinc((SV *)means)), &error);
     return future ? future : px_future_failed(aTHX_ worker, newSVsv(error));
 }
 
-static SV *send_file(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *file, const pagi_range *range) {
+static SV *send_file(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *file,
+                     const pagi_range *range) {
     px_worker *worker = exchange->base.worker;
     if (SvROK(file)) return px_future_invalid(aTHX_ worker, "%s: file must be a path", type);
     STRLEN len;
     const char *path = SvPV_nomg_const(file, len);
-    const int fd = memchr(path, 0, len) ? (errno = ENOENT, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return px_future_invalid(aTHX_ worker, "%s: file '%" SVf "' cannot be opened: %s", type, SVfARG(file), Strerror(errno));
-    SV *future = kernel_sends(exchange->app, fd) ? send_range(aTHX_ exchange, type, fd, range) : send_by_reading(aTHX_ exchange, event);
+    const int fd = memchr(path, 0, len)
+                   ? (errno = ENOENT, -1)
+                   : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return px_future_invalid(aTHX_ worker, "%s: file '%" SVf "' cannot be opened: %s", type, SVfARG(file),
+                                 Strerror(errno));
+    SV *future = kernel_sends(exchange->app, fd)
+                 ? send_range(aTHX_ exchange, type, fd, range)
+                 : send_by_reading(aTHX_ exchange, event);
     close(fd);
     return future;
 }
@@ -159,7 +181,8 @@ static IO *io_of(pTHX_ SV *fh) {
 }
 
 /* A handle is read from where it stands unless `offset` says otherwise. */
-static SV *send_handle(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *fh, pagi_range *range) {
+static SV *send_handle(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *fh,
+                       pagi_range *range) {
     px_worker *worker = exchange->base.worker;
     IO *io = io_of(aTHX_ fh);
     const bool tied = io && SvRMAGICAL((SV *)io) && mg_find((SV *)io, PERL_MAGIC_tiedscalar);
@@ -180,7 +203,9 @@ static SV *send_content(pTHX_ pagi_exchange *exchange, const char *type, HV *eve
     SV *failed = read_range(aTHX_ exchange->app, type, event, &range);
     if (failed) return failed;
     if (exchange->head_only) return send_bytes(aTHX_ exchange, type, NULL, false);
-    return file ? send_file(aTHX_ exchange, type, event, file, &range) : send_handle(aTHX_ exchange, type, event, fh, &range);
+    return file
+           ? send_file(aTHX_ exchange, type, event, file, &range)
+           : send_handle(aTHX_ exchange, type, event, fh, &range);
 }
 
 /* Sends the next piece of the body; `files`: which may be a file or a file handle. */
@@ -198,7 +223,9 @@ SV *pagi_response_body(pTHX_ pagi_exchange *exchange, const char *type, HV *even
     if (HvTOTALKEYS(event) > looked_at) {
         SV *file = px_fetch(aTHX_ event, PAGI_KEY(cx, FILE));
         SV *fh = px_fetch(aTHX_ event, PAGI_KEY(cx, FH));
-        if (!files && (file || fh)) return px_future_invalid(aTHX_ worker, "%s: only body can be sent, not %s", type, file ? "file" : "fh");
+        if (!files && (file || fh))
+            return px_future_invalid(aTHX_ worker, "%s: only body can be sent, not %s", type,
+                                     file ? "file" : "fh");
         if ((body != NULL) + (file != NULL) + (fh != NULL) > 1)
             return px_future_invalid(aTHX_ worker, "%s: only one of body, file and fh may be given", type);
         if (file || fh) return send_content(aTHX_ exchange, type, event, file, fh);
@@ -212,9 +239,11 @@ SV *pagi_response_trailers(pTHX_ pagi_exchange *exchange, HV *event) {
     if (exchange->response == PAGI_RESPONSE_NONE || exchange->response == PAGI_RESPONSE_COMPLETE)
         return body_out_of_order(aTHX_ exchange, type);
     if (!exchange->trailers_due)
-        return px_future_invalid(aTHX_ worker, "%s: http.response.start did not promise trailers (trailers => 1)", type);
+        return px_future_invalid(aTHX_ worker,
+                                 "%s: http.response.start did not promise trailers (trailers => 1)", type);
     pagi_fields fields;
-    SV *failed = pagi_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, HEADERS)), &fields);
+    SV *failed = pagi_event_fields(aTHX_ worker, type,
+                                   px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, HEADERS)), &fields);
     if (failed) return failed;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
     const int code = peregrine_finish(worker->engine, exchange->base.ticket, fields.list, fields.count);
@@ -238,8 +267,10 @@ SV *pagi_response_flush(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "http.fullflush";
     px_worker *worker = exchange->base.worker;
     PERL_UNUSED_ARG(event);
-    if (!exchange->app->extensions || !hv_exists_ent(exchange->app->extensions, PAGI_KEY(exchange->app->cx, FULLFLUSH), 0))
-        return px_future_invalid(aTHX_ worker, "%s: the server does not advertise the extension fullflush", type);
+    if (!exchange->app->extensions ||
+        !hv_exists_ent(exchange->app->extensions, PAGI_KEY(exchange->app->cx, FULLFLUSH), 0))
+        return px_future_invalid(aTHX_ worker, "%s: the server does not advertise the extension fullflush",
+                                 type);
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
     const int code = peregrine_flush(worker->engine, exchange->base.ticket);
     if (code != PEREGRINE_BLOCKED) return pagi_event_outcome(aTHX_ exchange, type, code);
@@ -250,22 +281,27 @@ SV *pagi_response_flush(pTHX_ pagi_exchange *exchange, HV *event) {
     return future;
 }
 
-/* The application is done: a response that it did not start is made for it, one that it did not end is cut. */
+/* The application is done: a response that it did not start is made for it, one that it did not end is
+ * cut. */
 void pagi_response_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
     if (exchange->response == PAGI_RESPONSE_COMPLETE) {
         const bool died = failure && !exchange->let_go;
-        if (died) px_exchange_tell(aTHX_ &exchange->base, "_app_died", failure, "after its response was complete");
+        if (died)
+            px_exchange_tell(aTHX_ &exchange->base, "_app_died", failure, "after its response was complete");
         return;
     }
     if (exchange->end != PAGI_END_OPEN || exchange->base.gone) { /* the client left first: nobody's error */
-        if (failure && !exchange->let_go) px_exchange_tell(aTHX_ &exchange->base, "_app_left", failure, "after its client had gone");
+        if (failure && !exchange->let_go)
+            px_exchange_tell(aTHX_ &exchange->base, "_app_left", failure, "after its client had gone");
         if (exchange->end == PAGI_END_HALF_CLOSED && !exchange->base.gone) pagi_response_cut(aTHX_ exchange);
         return;
     }
     const bool started = exchange->response != PAGI_RESPONSE_NONE;
-    const char *stage = failure ? (started ? "after its response had started" : "before its response had started")
-                                : (started ? "with its response incomplete" : "without a response");
-    px_exchange_tell(aTHX_ &exchange->base, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
+    const char *died = started ? "after its response had started" : "before its response had started";
+    const char *ended = started ? "with its response incomplete" : "without a response";
+    const char *stage = failure ? died : ended;
+    px_exchange_tell(aTHX_ &exchange->base, failure ? "_app_died" : "_app_fell_short",
+                     failure ? failure : &PL_sv_undef, stage);
     if (started) pagi_response_cut(aTHX_ exchange);
     else pagi_response_backstop(aTHX_ exchange, failure, stage);
 }

@@ -1,16 +1,18 @@
 /* reuse.c - uses the scope of a finished request again for the next one.
  *
- * Building and freeing a scope costs as much as everything else that the bridge does for a small request. Most applications only read it
- * and let it go, so that it can serve again with other strings in it. That must not be observable: a scope is kept only if the
- * application has finished, nobody refers to the hash or to anything in it, weakly or not, and its shape is as it was built. What an
- * application stored in it, replaced, removed, blessed or attached magic to sends it to be freed as usual. */
+ * Building and freeing a scope costs as much as everything else that the bridge does for a small request.
+ * Most applications only read it and let it go, so that it can serve again with other strings in it. That
+ * must not be observable: a scope is kept only if the application has finished, nobody refers to the hash
+ * or to anything in it, weakly or not, and its shape is as it was built. What an application stored in it,
+ * replaced, removed, blessed or attached magic to sends it to be freed as usual. */
 #include "pagi/pagi.h"
 
-/* Longer strings and lists are freed with their scope, so that one large request does not occupy memory for ever. */
+/* Longer strings and lists are freed with their scope, so that one large request does not occupy memory
+ * for ever. */
 #define PAGI_KEEP_BYTES 1024
 #define PAGI_KEEP_FIELDS 64
 
-/* ---- What may be kept ------------------------------------------------------------------------------------------------------------ */
+/* ---- What may be kept ------------------------------------------------------------------------ */
 
 #define PAGI_UNUSUAL (SVf_READONLY | SVf_PROTECT | SVs_OBJECT | SVs_GMG | SVs_SMG | SVs_RMG)
 
@@ -21,18 +23,21 @@ static bool plain_scalar(const SV *sv, U32 references) {
 
 /* A strong reference that nobody else has. */
 static bool plain_reference(const SV *sv, U32 references) {
-    return SvREFCNT(sv) == references && SvROK(sv) && SvTYPE(sv) < SVt_PVMG && !(SvFLAGS(sv) & PAGI_UNUSUAL) && !SvWEAKREF(sv);
+    return SvREFCNT(sv) == references && SvROK(sv) && SvTYPE(sv) < SVt_PVMG &&
+           !(SvFLAGS(sv) & PAGI_UNUSUAL) && !SvWEAKREF(sv);
 }
 
 /* A number that was never used as anything else. */
 static bool plain_number(const SV *sv, IV value) {
-    return SvTYPE(sv) == SVt_IV && SvIOK(sv) && !(SvFLAGS(sv) & (PAGI_UNUSUAL | SVf_ROK)) && SvIVX(sv) == value;
+    return SvTYPE(sv) == SVt_IV && SvIOK(sv) && !(SvFLAGS(sv) & (PAGI_UNUSUAL | SVf_ROK)) &&
+           SvIVX(sv) == value;
 }
 
 /* A copy that still shares its string, or nothing of nothing. */
 static bool plain_text(const SV *sv, const SV *original) {
     if (!original) return !SvOK(sv);
-    return SvPOK(sv) && !SvUTF8(sv) && SvTYPE(sv) < SVt_PVMG && !(SvFLAGS(sv) & (PAGI_UNUSUAL | SVf_ROK)) && SvPVX_const(sv) == SvPVX_const(original);
+    return SvPOK(sv) && !SvUTF8(sv) && SvTYPE(sv) < SVt_PVMG && !(SvFLAGS(sv) & (PAGI_UNUSUAL | SVf_ROK)) &&
+           SvPVX_const(sv) == SvPVX_const(original);
 }
 
 static bool plain_container(const SV *sv, svtype type) {
@@ -40,7 +45,9 @@ static bool plain_container(const SV *sv, svtype type) {
 }
 
 static AV *plain_list(const SV *reference, U32 references) {
-    return plain_reference(reference, references) && plain_container(SvRV(reference), SVt_PVAV) ? (AV *)SvRV(reference) : NULL;
+    return plain_reference(reference, references) && plain_container(SvRV(reference), SVt_PVAV)
+           ? (AV *)SvRV(reference)
+           : NULL;
 }
 
 static bool weakly_referred(HV *hash) {
@@ -53,7 +60,8 @@ static HV *plain_hash(const SV *reference) {
     return weakly_referred(hash) ? NULL : hash;
 }
 
-/* A number that changes when a key or the scalar under it does; 0 when a value is referred to by others than the hash and its slot. */
+/* A number that changes when a key or the scalar under it does; 0 when a value is referred to by others
+ * than the hash and its slot. */
 UV pagi_fingerprint(HV *hash) {
     UV sum = 1;
     HE **buckets = HvARRAY(hash);
@@ -74,7 +82,8 @@ void pagi_scope_seal(pagi_scope *scope) {
 
 static bool plain_pair(const AV *list) {
     SV **slots = AvARRAY(list);
-    return AvFILLp(list) == 1 && slots[0] && slots[1] && plain_scalar(slots[0], 1) && plain_scalar(slots[1], 1);
+    return AvFILLp(list) == 1 && slots[0] && slots[1] && plain_scalar(slots[0], 1) &&
+           plain_scalar(slots[1], 1);
 }
 
 static bool plain_headers(const SV *reference) {
@@ -102,8 +111,11 @@ static bool plain_versions(const pagi_context *cx, const SV *reference) {
     for (STRLEN i = 0; i <= HvMAX(hash); i++) {
         for (const HE *entry = buckets[i]; entry; entry = HeNEXT(entry)) {
             const char *key = HeKEY(entry);
-            if (key != SvPVX_const(PAGI_KEY(cx, VERSION)) && key != SvPVX_const(PAGI_KEY(cx, SPEC_VERSION))) return false;
-            if (!plain_scalar(HeVAL(entry), 1) || !SvPOK(HeVAL(entry)) || SvPVX_const(HeVAL(entry)) != version) return false;
+            if (key != SvPVX_const(PAGI_KEY(cx, VERSION)) && key != SvPVX_const(PAGI_KEY(cx, SPEC_VERSION)))
+                return false;
+            if (!plain_scalar(HeVAL(entry), 1) || !SvPOK(HeVAL(entry)) ||
+                SvPVX_const(HeVAL(entry)) != version)
+                return false;
         }
     }
     return true;
@@ -117,22 +129,28 @@ static bool emptied(const pagi_app *app, const pagi_scope *scope) {
     return !slots[PAGI_SLOT_STATE] || plain_hash(slots[PAGI_SLOT_STATE]);
 }
 
-/* Whether the tls extension of a finished request is as it was made, so that the next one may be shown the same hash. */
+/* Whether the tls extension of a finished request is as it was made, so that the next one may be shown the
+ * same hash. */
 bool pagi_tls_untouched(pTHX_ const pagi_exchange *exchange) {
     const pagi_tls_kept *kept = &exchange->scope.tls;
     HV *extensions = (HV *)SvRV(exchange->scope.slots[PAGI_SLOT_EXTENSIONS]);
     const SV *reference = px_fetch(aTHX_ extensions, PAGI_KEY(exchange->app->cx, TLS));
     SV *const *values = kept->values;
     /* One reference is ours, one the extensions'. */
-    if (!kept->serial || !reference || !plain_reference(reference, 1) || SvRV(reference) != (SV *)kept->hash) return false;
-    if (SvREFCNT(kept->hash) != 2 || (SvFLAGS(kept->hash) & PAGI_UNUSUAL) || weakly_referred(kept->hash)) return false;
+    if (!kept->serial || !reference || !plain_reference(reference, 1) || SvRV(reference) != (SV *)kept->hash)
+        return false;
+    if (SvREFCNT(kept->hash) != 2 || (SvFLAGS(kept->hash) & PAGI_UNUSUAL) || weakly_referred(kept->hash))
+        return false;
     if (pagi_fingerprint(kept->hash) != kept->fingerprint) return false;
     const AV *chain = plain_list(values[PAGI_TLS_CLIENT_CERT_CHAIN], 2);
-    if (!chain || AvFILLp(chain) >= 0 || SvOK(values[PAGI_TLS_CLIENT_CERT_NAME]) || SvOK(values[PAGI_TLS_CLIENT_CERT_ERROR])) return false;
+    if (!chain || AvFILLp(chain) >= 0 || SvOK(values[PAGI_TLS_CLIENT_CERT_NAME]) ||
+        SvOK(values[PAGI_TLS_CLIENT_CERT_ERROR]))
+        return false;
     for (int i = 0; i < PAGI_TLS_COMMON_MAX; i++) {
         const pagi_tls_common *common = &exchange->app->tls[i];
         if (common->serial != kept->serial) continue;
-        return plain_text(values[PAGI_TLS_SERVER_CERT], common->server_cert) && plain_number(values[PAGI_TLS_VERSION], common->version) &&
+        return plain_text(values[PAGI_TLS_SERVER_CERT], common->server_cert) &&
+               plain_number(values[PAGI_TLS_VERSION], common->version) &&
                plain_number(values[PAGI_TLS_CIPHER_SUITE], common->cipher_suite);
     }
     return false;
@@ -142,13 +160,18 @@ static bool keepable(const pagi_exchange *exchange) {
     const pagi_scope *scope = &exchange->scope;
     SV *const *slots = scope->slots;
     HV *hash = scope->hash;
-    if (!plain_container((SV *)hash, SVt_PVHV) || weakly_referred(hash) || pagi_fingerprint(hash) != scope->fingerprint) return false;
+    if (!plain_container((SV *)hash, SVt_PVHV) || weakly_referred(hash) ||
+        pagi_fingerprint(hash) != scope->fingerprint)
+        return false;
     for (int i = 0; i < PAGI_SLOT_STRINGS; i++)
         if (!plain_scalar(slots[i], 2)) return false;
-    return plain_versions(exchange->app->cx, slots[PAGI_SLOT_PAGI]) && plain_headers(slots[PAGI_SLOT_HEADERS]) &&
-           (!slots[PAGI_SLOT_CLIENT] || plain_address(slots[PAGI_SLOT_CLIENT])) && plain_address(slots[PAGI_SLOT_SERVER]) &&
+    return plain_versions(exchange->app->cx, slots[PAGI_SLOT_PAGI]) &&
+           plain_headers(slots[PAGI_SLOT_HEADERS]) &&
+           (!slots[PAGI_SLOT_CLIENT] || plain_address(slots[PAGI_SLOT_CLIENT])) &&
+           plain_address(slots[PAGI_SLOT_SERVER]) &&
            emptied(exchange->app, scope) && plain_reference(slots[PAGI_SLOT_CONNECTION], 2) &&
-           SvRV(slots[PAGI_SLOT_CONNECTION]) == exchange->connection && plain_reference(slots[PAGI_SLOT_TRANSPORT], 2) &&
+           SvRV(slots[PAGI_SLOT_CONNECTION]) == exchange->connection &&
+           plain_reference(slots[PAGI_SLOT_TRANSPORT], 2) &&
            SvRV(slots[PAGI_SLOT_TRANSPORT]) == exchange->transport;
 }
 
@@ -183,7 +206,7 @@ void pagi_scope_drop(pTHX_ pagi_scope *scope) {
     SvREFCNT_dec_NN((SV *)hash);
 }
 
-/* ---- Other strings for the next request ------------------------------------------------------------------------------------------ */
+/* ---- Other strings for the next request ------------------------------------------------------ */
 
 static void set_if_other(pTHX_ SV *sv, const char *bytes, STRLEN len) {
     if (SvPOK(sv) && !SvUTF8(sv) && SvCUR(sv) == len && memcmp(SvPVX_const(sv), bytes, len) == 0) return;
@@ -226,9 +249,11 @@ bool pagi_scope_refresh(pTHX_ pagi_exchange *exchange, const peregrine_request *
     if (has_client != (slots[PAGI_SLOT_CLIENT] != NULL) || request->local_port == 0) return false;
     if ((app->state != NULL) != (slots[PAGI_SLOT_STATE] != NULL)) return false;
     if (app->extensions || request->tls)
-        pagi_scope_refer_to(aTHX_ slots[PAGI_SLOT_EXTENSIONS], (SV *)pagi_scope_extensions(aTHX_ exchange, request));
+        pagi_scope_refer_to(aTHX_ slots[PAGI_SLOT_EXTENSIONS],
+                            (SV *)pagi_scope_extensions(aTHX_ exchange, request));
     if (!refresh_headers(aTHX_ cx, slots[PAGI_SLOT_HEADERS], request))
-        pagi_scope_refer_to(aTHX_ slots[PAGI_SLOT_HEADERS], (SV *)pagi_scope_headers(aTHX_ cx, request, false));
+        pagi_scope_refer_to(aTHX_ slots[PAGI_SLOT_HEADERS],
+                            (SV *)pagi_scope_headers(aTHX_ cx, request, false));
     if (has_client) refresh_address(aTHX_ slots[PAGI_SLOT_CLIENT], request->peer, request->peer_port);
     refresh_address(aTHX_ slots[PAGI_SLOT_SERVER], request->local, request->local_port);
     pagi_scope_fill(aTHX_ exchange, request);

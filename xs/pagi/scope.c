@@ -1,4 +1,5 @@
-/* scope.c - a request head becomes the scope hash that an application is called with (PAGI::Spec::Www, HTTP Connection Scope). */
+/* scope.c - a request head becomes the scope hash that an application is called with (PAGI::Spec::Www,
+ * HTTP Connection Scope). */
 #include "pagi/pagi.h"
 
 static char ascii_lower(char c) {
@@ -15,7 +16,8 @@ static SV *lower_name(pTHX_ const char *name, STRLEN len) {
     return lower;
 }
 
-/* The shared lower-case name of a field that the engine numbers, learned from the first field that bears the number; NULL for others. */
+/* The shared lower-case name of a field that the engine numbers, learned from the first field that bears
+ * the number; NULL for others. */
 SV *pagi_scope_known_name(pTHX_ pagi_context *cx, const char *text, const peregrine_field_span *field) {
     if (field->id == 0 || field->id >= PAGI_HEADER_IDS) return NULL;
     SV **known = &cx->header_names[field->id];
@@ -36,8 +38,8 @@ static bool is_named(SV *name, const char *text, STRLEN len) {
     return SvCUR(name) == len && memcmp(SvPVX_const(name), text, len) == 0;
 }
 
-/* A string of a scope. In one that lasts as long as its connection it shares its bytes with all that are equal: ten thousand open
- * WebSockets have few different hosts, origins and user agents. */
+/* A string of a scope. In one that lasts as long as its connection it shares its bytes with all that are
+ * equal: ten thousand open WebSockets have few different hosts, origins and user agents. */
 static SV *new_string(pTHX_ const char *bytes, STRLEN len, bool lasting) {
     return lasting ? newSVpvn_share(bytes, (I32)len, 0) : newSVpvn(bytes, len);
 }
@@ -46,7 +48,8 @@ static void push_pair(pTHX_ AV *list, SV *first, SV *second) {
     av_push(list, newRV_noinc((SV *)px_pair(aTHX_ first, second)));
 }
 
-/* The fields as [lower-case name, value] pairs in the order of arrival; several Cookie fields become one. For trailers nothing is merged. */
+/* The fields as [lower-case name, value] pairs in the order of arrival; several Cookie fields become one.
+ * For trailers nothing is merged. */
 static AV *fields(pTHX_ pagi_context *cx, const peregrine_request *request, bool trailers, bool lasting) {
     AV *list = newAV();
     SV *cookie = NULL;
@@ -112,7 +115,8 @@ void pagi_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len) {
     if (is_c9strict_utf8_string((const U8 *)text, decoded)) SvUTF8_on(path);
 }
 
-/* A method that the engine does not know is copied, the known ones are learned. PAGI's are upper case, and so are the engine's. */
+/* A method that the engine does not know is copied, the known ones are learned. PAGI's are upper case, and
+ * so are the engine's. */
 static void set_method(pTHX_ pagi_context *cx, SV *method, const peregrine_request *request) {
     const char *text = request->text + request->method.at;
     const STRLEN len = request->method.len;
@@ -128,7 +132,8 @@ static void set_method(pTHX_ pagi_context *cx, SV *method, const peregrine_reque
 
 /* The string for a protocol version. */
 static SV *http_version(pagi_context *cx, uint8_t version) {
-    return version == 20 ? PAGI_KEY(cx, HTTP_2) : version == 10 ? PAGI_KEY(cx, HTTP_1_0) : PAGI_KEY(cx, HTTP_1_1);
+    if (version == 20) return PAGI_KEY(cx, HTTP_2);
+    return version == 10 ? PAGI_KEY(cx, HTTP_1_0) : PAGI_KEY(cx, HTTP_1_1);
 }
 
 /* Sets the scalars of a scope whose containers are there already. */
@@ -142,10 +147,13 @@ void pagi_scope_fill(pTHX_ pagi_exchange *exchange, const peregrine_request *req
     pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_TYPE], cx->keys[kind->type]);
     pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_HTTP_VERSION], http_version(cx, request->version));
     if (kind->has_method) set_method(aTHX_ cx, slots[PAGI_SLOT_METHOD], request);
-    pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_SCHEME], cx->keys[request->secure ? kind->secure_scheme : kind->scheme]);
+    pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_SCHEME],
+                            cx->keys[request->secure ? kind->secure_scheme : kind->scheme]);
     pagi_scope_set_path(aTHX_ slots[PAGI_SLOT_PATH], path, request->path.len);
     pagi_scope_set_bytes(aTHX_ slots[PAGI_SLOT_RAW_PATH], path, request->path.len);
-    if (request->query.len) pagi_scope_set_bytes(aTHX_ slots[PAGI_SLOT_QUERY_STRING], text + request->query.at, request->query.len);
+    if (request->query.len)
+        pagi_scope_set_bytes(aTHX_ slots[PAGI_SLOT_QUERY_STRING], text + request->query.at,
+                             request->query.len);
     else pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_QUERY_STRING], PAGI_KEY(cx, EMPTY));
     pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_ROOT_PATH], PAGI_KEY(cx, EMPTY));
 }
@@ -176,15 +184,19 @@ static void add_containers(pTHX_ pagi_exchange *exchange, const peregrine_reques
     px_store(aTHX_ pagi, PAGI_KEY(cx, VERSION), px_copy(aTHX_ PAGI_KEY(cx, PAGI_VERSION)));
     px_store(aTHX_ pagi, PAGI_KEY(cx, SPEC_VERSION), px_copy(aTHX_ PAGI_KEY(cx, PAGI_VERSION)));
     add(aTHX_ exchange, PAGI_SLOT_PAGI, PAGI_KEY(cx, PAGI), newRV_noinc((SV *)pagi));
-    add(aTHX_ exchange, PAGI_SLOT_HEADERS, PAGI_KEY(cx, HEADERS), newRV_noinc((SV *)pagi_scope_headers(aTHX_ cx, request, lasting)));
+    add(aTHX_ exchange, PAGI_SLOT_HEADERS, PAGI_KEY(cx, HEADERS),
+        newRV_noinc((SV *)pagi_scope_headers(aTHX_ cx, request, lasting)));
     if (request->peer[0])
-        add(aTHX_ exchange, PAGI_SLOT_CLIENT, PAGI_KEY(cx, CLIENT), address(aTHX_ request->peer, newSViv(request->peer_port), lasting));
+        add(aTHX_ exchange, PAGI_SLOT_CLIENT, PAGI_KEY(cx, CLIENT),
+            address(aTHX_ request->peer, newSViv(request->peer_port), lasting));
     SV *port = request->local_port ? newSViv(request->local_port) : newSV(0); /* a Unix socket has none */
     add(aTHX_ exchange, PAGI_SLOT_SERVER, PAGI_KEY(cx, SERVER), address(aTHX_ request->local, port, lasting));
     if (app->state) add(aTHX_ exchange, PAGI_SLOT_STATE, PAGI_KEY(cx, STATE), newRV_noinc((SV *)newHV()));
-    add(aTHX_ exchange, PAGI_SLOT_EXTENSIONS, PAGI_KEY(cx, EXTENSIONS), newRV_noinc((SV *)pagi_scope_extensions(aTHX_ exchange, request)));
+    add(aTHX_ exchange, PAGI_SLOT_EXTENSIONS, PAGI_KEY(cx, EXTENSIONS),
+        newRV_noinc((SV *)pagi_scope_extensions(aTHX_ exchange, request)));
     if (exchange->kind->has_connection)
-        add(aTHX_ exchange, PAGI_SLOT_CONNECTION, PAGI_KEY(cx, CONNECTION), newRV_inc(pagi_exchange_connection(aTHX_ exchange)));
+        add(aTHX_ exchange, PAGI_SLOT_CONNECTION, PAGI_KEY(cx, CONNECTION),
+            newRV_inc(pagi_exchange_connection(aTHX_ exchange)));
     add(aTHX_ exchange, PAGI_SLOT_TRANSPORT, PAGI_KEY(cx, TRANSPORT), newRV_inc(exchange->transport));
 }
 
@@ -213,14 +225,16 @@ static HV *copy_of_state(pTHX_ const pagi_app *app) {
     return hash;
 }
 
-/* Gives a scope its copy of the lifespan state. The last thing to do for it: a tied state runs Perl code, after which the request is not to
- * be looked at any more. */
+/* Gives a scope its copy of the lifespan state. The last thing to do for it: a tied state runs Perl code,
+ * after which the request is not to be looked at any more. */
 static void give_state(pTHX_ pagi_exchange *exchange) {
     const pagi_app *app = exchange->app;
-    if (app->state) pagi_scope_refer_to(aTHX_ exchange->scope.slots[PAGI_SLOT_STATE], (SV *)copy_of_state(aTHX_ app));
+    if (app->state)
+        pagi_scope_refer_to(aTHX_ exchange->scope.slots[PAGI_SLOT_STATE], (SV *)copy_of_state(aTHX_ app));
 }
 
-/* The extensions that the server advertises: a hash of its own for each request, the data of each extension shared; over TLS one more. */
+/* The extensions that the server advertises: a hash of its own for each request, the data of each
+ * extension shared; over TLS one more. */
 HV *pagi_scope_extensions(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
     const pagi_app *app = exchange->app;
     HV *extensions = app->extensions ? newHVhv(app->extensions) : newHV();
@@ -241,10 +255,13 @@ HV *pagi_scope_build(pTHX_ pagi_exchange *exchange, const peregrine_request *req
     pagi_scope_drop(aTHX_ scope);
     scope->hash = newHV();
     hv_ksplit(scope->hash, 32);
-    SV *const keys[] = {PAGI_KEY(cx, TYPE),     PAGI_KEY(cx, HTTP_VERSION), PAGI_KEY(cx, METHOD),       PAGI_KEY(cx, SCHEME),
-                        PAGI_KEY(cx, PATH),     PAGI_KEY(cx, RAW_PATH),     PAGI_KEY(cx, QUERY_STRING), PAGI_KEY(cx, ROOT_PATH)};
+    SV *const keys[] = {PAGI_KEY(cx, TYPE),     PAGI_KEY(cx, HTTP_VERSION), PAGI_KEY(cx, METHOD),
+                              PAGI_KEY(cx, SCHEME),
+                        PAGI_KEY(cx, PATH),     PAGI_KEY(cx, RAW_PATH),     PAGI_KEY(cx, QUERY_STRING),
+                            PAGI_KEY(cx, ROOT_PATH)};
     for (size_t i = 0; i < C_ARRAY_LENGTH(keys); i++)
-        if (i != PAGI_SLOT_METHOD || kind->has_method) add(aTHX_ exchange, (enum pagi_slot)i, keys[i], newSV_type(SVt_PV));
+        if (i != PAGI_SLOT_METHOD || kind->has_method)
+            add(aTHX_ exchange, (enum pagi_slot)i, keys[i], newSV_type(SVt_PV));
     add_containers(aTHX_ exchange, request);
     pagi_scope_fill(aTHX_ exchange, request);
     if (kind->keeps_scope) pagi_scope_seal(scope);

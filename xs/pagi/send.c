@@ -1,5 +1,5 @@
-/* send.c - $send: finds what handles an event of the application, and answers with a Future. The events themselves are the business of a kind
- * of scope. */
+/* send.c - $send: finds what handles an event of the application, and answers with a Future. The events
+ * themselves are the business of a kind of scope. */
 #include "pagi/pagi.h"
 
 /* What the check of the server says against an event: a failed Future, or NULL. */
@@ -7,7 +7,8 @@ static SV *refusal_of_check(pTHX_ const pagi_app *app, HV *event) {
     px_worker *worker = app->worker;
     SV *error = NULL;
     SV *problem = px_call(aTHX_ app->check, NULL, sv_2mortal(newRV_inc((SV *)event)), NULL, &error);
-    if (!problem) return px_future_invalid(aTHX_ worker, "$send: the check of the event died: %" SVf, SVfARG(error));
+    if (!problem)
+        return px_future_invalid(aTHX_ worker, "$send: the check of the event died: %" SVf, SVfARG(error));
     sv_2mortal(problem);
     return SvOK(problem) ? px_future_invalid(aTHX_ worker, "%" SVf, SVfARG(problem)) : NULL;
 }
@@ -20,15 +21,18 @@ static SV *unknown_type(pTHX_ pagi_exchange *exchange, SV *type) {
         av_push(types, newSVpvn(known->type, known->type_len));
     SV *function = sv_2mortal(newRV_inc((SV *)get_cv("PAGI::Server::Reports::_nearest_type", GV_ADD)));
     SV *hint = px_call(aTHX_ function, NULL, type, list, NULL);
-    return px_future_invalid(aTHX_ exchange->base.worker, "$send: unknown event type '%" SVf "' in a scope of type %s%" SVf,
-                             SVfARG(pagi_event_shown(aTHX_ type)), exchange->kind->name, SVfARG(hint ? sv_2mortal(hint) : &PL_sv_no));
+    return px_future_invalid(aTHX_ exchange->base.worker,
+                             "$send: unknown event type '%" SVf "' in a scope of type %s%" SVf,
+                             SVfARG(pagi_event_shown(aTHX_ type)), exchange->kind->name,
+                                 SVfARG(hint ? sv_2mortal(hint) : &PL_sv_no));
 }
 
 /* Finds the handler of an event's type and runs it. */
 static SV *send_event(pTHX_ pagi_exchange *exchange, HV *event) {
     px_worker *worker = exchange->base.worker;
     SV *type = px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, TYPE));
-    if (!type || SvROK(type)) return px_future_invalid(aTHX_ worker, "$send: the event has no type (a string is required)");
+    if (!type || SvROK(type))
+        return px_future_invalid(aTHX_ worker, "$send: the event has no type (a string is required)");
     STRLEN len;
     const char *text = SvPV_const(type, len);
     for (const pagi_send_event *known = exchange->kind->sends; known->type; known++) {
@@ -39,7 +43,8 @@ static SV *send_event(pTHX_ pagi_exchange *exchange, HV *event) {
     return unknown_type(aTHX_ exchange, type);
 }
 
-/* Whether an event does nothing because the peer is gone. An application that closed before that knows better than to send. */
+/* Whether an event does nothing because the peer is gone. An application that closed before that knows
+ * better than to send. */
 static bool is_in_vain(const pagi_exchange *exchange) {
     return exchange->end == PAGI_END_DISCONNECTED && !exchange->app_closed;
 }
@@ -53,15 +58,16 @@ static SV *take_event(pTHX_ pagi_exchange *exchange, SV *event) {
     return send_event(aTHX_ exchange, plain);
 }
 
-/* A new reference to a Future. Once the peer is gone nothing is done, not even read; and an application that races the end of its
- * peer is told of nothing that it does wrong after that. */
+/* A new reference to a Future. Once the peer is gone nothing is done, not even read; and an application
+ * that races the end of its peer is told of nothing that it does wrong after that. */
 static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     px_worker *worker = exchange->base.worker;
     if (is_in_vain(exchange)) return px_future_done(aTHX_ worker, NULL);
     const bool live = px_exchange_pin(&exchange->base);
     SV *future = take_event(aTHX_ exchange, event);
     SV *failure = NULL;
-    if (pagi_exchange_is_left(exchange) && !exchange->app_closed && px_future_look(aTHX_ worker->cx, future, &failure) == PX_FUTURE_FAILED) {
+    if (pagi_exchange_is_left(exchange) && !exchange->app_closed &&
+        px_future_look(aTHX_ worker->cx, future, &failure) == PX_FUTURE_FAILED) {
         SvREFCNT_dec_NN(future);
         future = px_future_done(aTHX_ worker, NULL);
     }

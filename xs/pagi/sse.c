@@ -1,10 +1,12 @@
-/* sse.c - the sse scope: an event stream, or an ordinary response in its place (PAGI::Spec::Www, Server-Sent Events).
+/* sse.c - the sse scope: an event stream, or an ordinary response in its place (PAGI::Spec::Www,
+ * Server-Sent Events).
  *
- * Whichever event the application sends first decides: sse.start the stream, sse.http.response.start the response. A stream ends when the
- * application closes it or returns, or when the server stops. The connection closes after either answer. */
+ * Whichever event the application sends first decides: sse.start the stream, sse.http.response.start the
+ * response. A stream ends when the application closes it or returns, or when the server stops. The
+ * connection closes after either answer. */
 #include "pagi/pagi.h"
 
-/* ---- $receive ------------------------------------------------------------------------------------------------------------------- */
+/* ---- $receive -------------------------------------------------------------------------------- */
 
 /* Why a stream ended that nothing cut short. */
 static SV *close_reason(pTHX_ const pagi_exchange *exchange) {
@@ -28,7 +30,8 @@ static SV *sse_last_event(pTHX_ pagi_exchange *exchange) {
     return event;
 }
 
-/* After a response there is nothing to wait for: whoever waits is released, or would stay for ever with all that it holds. */
+/* After a response there is nothing to wait for: whoever waits is released, or would stay for ever with
+ * all that it holds. */
 static bool is_mute(const pagi_exchange *exchange) {
     return is_declined(exchange) && exchange->end == PAGI_END_COMPLETED;
 }
@@ -42,7 +45,7 @@ static void sse_want(pTHX_ pagi_exchange *exchange) {
     else pagi_request_want(aTHX_ exchange);
 }
 
-/* ---- The end of a stream -------------------------------------------------------------------------------------------------------- */
+/* ---- The end of a stream --------------------------------------------------------------------- */
 
 static bool is_streaming(const pagi_exchange *exchange) {
     return exchange->stream.answer == PAGI_STREAM_CHOSEN && exchange->response == PAGI_RESPONSE_STARTED;
@@ -53,7 +56,8 @@ static int end_stream(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     exchange->response = PAGI_RESPONSE_COMPLETE;
     if (!worker->engine || !exchange->base.ticket_live) return PEREGRINE_E_GONE;
-    const int code = peregrine_write(worker->engine, exchange->base.ticket, "", 0, PEREGRINE_END | PEREGRINE_CLOSE);
+    const int code = peregrine_write(worker->engine, exchange->base.ticket, "", 0,
+                                     PEREGRINE_END | PEREGRINE_CLOSE);
     px_worker_queued(aTHX_ worker);
     return code;
 }
@@ -82,7 +86,7 @@ static void sse_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
     px_exchange_ticket_gone(aTHX_ &exchange->base);
 }
 
-/* ---- sse.start ------------------------------------------------------------------------------------------------------------------ */
+/* ---- sse.start ------------------------------------------------------------------------------- */
 
 static bool has_field(const pagi_fields *fields, const char *name) {
     const size_t len = strlen(name);
@@ -103,7 +107,8 @@ static SV *start_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     switch (exchange->stream.answer) {
     case PAGI_STREAM_UNDECIDED: return NULL;
     case PAGI_STREAM_DECLINED:
-        return px_future_invalid(aTHX_ worker, "%s: the request was answered with sse.http.response.start already", type);
+        return px_future_invalid(aTHX_ worker,
+                                 "%s: the request was answered with sse.http.response.start already", type);
     case PAGI_STREAM_CHOSEN: break;
     }
     return px_future_invalid(aTHX_ worker, "%s: the stream has already been started", type);
@@ -118,7 +123,8 @@ static SV *read_status(pTHX_ pagi_app *app, const char *type, HV *event, IV *sta
 
 /* The engine repeats the comment by itself: no Perl runs for it. */
 static int repeat_comment(pagi_exchange *exchange, SV *comment, uint32_t interval_ms) {
-    return peregrine_repeat(exchange->base.worker->engine, exchange->base.ticket, interval_ms, SvPVX_const(comment), SvCUR(comment));
+    return peregrine_repeat(exchange->base.worker->engine, exchange->base.ticket, interval_ms,
+                            SvPVX_const(comment), SvCUR(comment));
 }
 
 static void stream_started(pTHX_ pagi_exchange *exchange) {
@@ -126,7 +132,8 @@ static void stream_started(pTHX_ pagi_exchange *exchange) {
     pagi_stream *stream = &exchange->stream;
     stream->answer = PAGI_STREAM_CHOSEN;
     exchange->response = PAGI_RESPONSE_STARTED;
-    if (exchange->app->stream_idle_ms) (void)peregrine_idle_limit(worker->engine, exchange->base.ticket, exchange->app->stream_idle_ms);
+    if (exchange->app->stream_idle_ms)
+        (void)peregrine_idle_limit(worker->engine, exchange->base.ticket, exchange->app->stream_idle_ms);
     if (!stream->comment) return;
     (void)repeat_comment(exchange, stream->comment, stream->comment_ms);
     SvREFCNT_dec_NN(stream->comment);
@@ -142,10 +149,12 @@ static SV *send_start(pTHX_ pagi_exchange *exchange, HV *event) {
     failed = read_status(aTHX_ exchange->app, type, event, &status);
     if (failed) return failed;
     pagi_fields fields;
-    failed = pagi_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, HEADERS)), &fields);
+    failed = pagi_event_fields(aTHX_ worker, type,
+                               px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, HEADERS)), &fields);
     if (failed) return failed;
     if (has_field(&fields, "content-length"))
-        return px_future_invalid(aTHX_ worker, "%s: headers must not have content-length: a stream has no length", type);
+        return px_future_invalid(aTHX_ worker,
+                                 "%s: headers must not have content-length: a stream has no length", type);
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
     add_field(&fields, "content-type", "text/event-stream");
     add_field(&fields, "cache-control", "no-cache");
@@ -164,15 +173,17 @@ static SV *send_start(pTHX_ pagi_exchange *exchange, HV *event) {
     return future;
 }
 
-/* ---- On the stream -------------------------------------------------------------------------------------------------------------- */
+/* ---- On the stream --------------------------------------------------------------------------- */
 
 /* Whether something may be sent on the stream now; a failed Future if not. */
 static SV *stream_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     px_worker *worker = exchange->base.worker;
     switch (exchange->stream.answer) {
-    case PAGI_STREAM_UNDECIDED: return px_future_invalid(aTHX_ worker, "%s: the stream has not been started with sse.start", type);
+    case PAGI_STREAM_UNDECIDED:
+        return px_future_invalid(aTHX_ worker, "%s: the stream has not been started with sse.start", type);
     case PAGI_STREAM_DECLINED:
-        return px_future_invalid(aTHX_ worker, "%s: there is no stream, the request was answered with sse.http.response.start", type);
+        return px_future_invalid(aTHX_ worker, "%s: there is no stream, "
+                                               "the request was answered with sse.http.response.start", type);
     case PAGI_STREAM_CHOSEN: break;
     }
     if (exchange->response == PAGI_RESPONSE_STARTED) return NULL;
@@ -199,7 +210,8 @@ static SV *read_text(pTHX_ px_worker *worker, const char *type, HV *event, SV *k
 static SV *read_line(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, pagi_text *text) {
     SV *failed = read_text(aTHX_ worker, type, event, key, text);
     if (failed || !pagi_event_stream_breaks(text)) return failed;
-    return px_future_invalid(aTHX_ worker, "%s: %s must not have a line end or a NUL", type, SvPVX_const(key));
+    return px_future_invalid(aTHX_ worker, "%s: %s must not have a line end or a NUL", type,
+                             SvPVX_const(key));
 }
 
 static SV *send_message(pTHX_ pagi_exchange *exchange, HV *fields) {
@@ -212,11 +224,14 @@ static SV *send_message(pTHX_ pagi_exchange *exchange, HV *fields) {
     SV *failed = stream_out_of_order(aTHX_ exchange, type);
     if (!failed) failed = read_line(aTHX_ worker, type, fields, PAGI_KEY(cx, EVENT), &event);
     if (!failed) failed = read_line(aTHX_ worker, type, fields, PAGI_KEY(cx, ID), &id);
-    if (!failed) failed = pagi_event_integer(aTHX_ worker, type, fields, PAGI_KEY(cx, RETRY), IV_MAX, &retry, &has_retry);
+    if (!failed)
+        failed = pagi_event_integer(aTHX_ worker, type, fields, PAGI_KEY(cx, RETRY), IV_MAX, &retry,
+                                    &has_retry);
     if (!failed) failed = read_text(aTHX_ worker, type, fields, PAGI_KEY(cx, DATA), &data);
     if (failed) return failed;
     if (!data.bytes) return px_future_invalid(aTHX_ worker, "%s: data is missing", type);
-    return write_text(aTHX_ exchange, type, pagi_event_stream_message(aTHX_ & event, &id, has_retry ? retry : -1, &data));
+    return write_text(aTHX_ exchange, type,
+                      pagi_event_stream_message(aTHX_ & event, &id, has_retry ? retry : -1, &data));
 }
 
 static SV *send_comment(pTHX_ pagi_exchange *exchange, HV *event) {
@@ -224,7 +239,8 @@ static SV *send_comment(pTHX_ pagi_exchange *exchange, HV *event) {
     px_worker *worker = exchange->base.worker;
     pagi_text comment;
     SV *failed = stream_out_of_order(aTHX_ exchange, type);
-    if (!failed) failed = read_text(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, COMMENT), &comment);
+    if (!failed)
+        failed = read_text(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, COMMENT), &comment);
     if (failed) return failed;
     if (!comment.bytes) return px_future_invalid(aTHX_ worker, "%s: comment is missing", type);
     return write_text(aTHX_ exchange, type, pagi_event_stream_comment(aTHX_ & comment));
@@ -239,15 +255,21 @@ static SV *send_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
     NV interval;
     bool found;
     SV *failed = stream->answer == PAGI_STREAM_UNDECIDED ? NULL : stream_out_of_order(aTHX_ exchange, type);
-    if (!failed) failed = pagi_event_number(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, INTERVAL), PAGI_SECONDS_MAX, &interval, &found);
-    if (!failed) failed = read_text(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, COMMENT), &comment);
+    if (!failed)
+        failed = pagi_event_number(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, INTERVAL),
+                                   PAGI_SECONDS_MAX, &interval, &found);
+    if (!failed)
+        failed = read_text(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, COMMENT), &comment);
     if (failed) return failed;
-    if (!found) return px_future_invalid(aTHX_ worker, "%s: interval is missing (seconds; 0 stops the comments)", type);
+    if (!found)
+        return px_future_invalid(aTHX_ worker, "%s: interval is missing (seconds; 0 stops the comments)",
+                                 type);
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
     if (!comment.bytes) comment.bytes = "";
     SV *text = pagi_event_stream_comment(aTHX_ & comment);
     const uint32_t interval_ms = (uint32_t)Perl_ceil(interval * 1000);
-    if (stream->answer == PAGI_STREAM_CHOSEN) return pagi_event_outcome(aTHX_ exchange, type, repeat_comment(exchange, text, interval_ms));
+    if (stream->answer == PAGI_STREAM_CHOSEN)
+        return pagi_event_outcome(aTHX_ exchange, type, repeat_comment(exchange, text, interval_ms));
     SvREFCNT_dec(stream->comment);
     stream->comment = interval_ms ? SvREFCNT_inc_simple_NN(text) : NULL;
     stream->comment_ms = interval_ms;
@@ -258,7 +280,8 @@ static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "sse.close";
     px_worker *worker = exchange->base.worker;
     pagi_text reason;
-    if (exchange->stream.answer == PAGI_STREAM_CHOSEN && exchange->response == PAGI_RESPONSE_COMPLETE) return px_future_done(aTHX_ worker, NULL);
+    if (exchange->stream.answer == PAGI_STREAM_CHOSEN && exchange->response == PAGI_RESPONSE_COMPLETE)
+        return px_future_done(aTHX_ worker, NULL);
     SV *failed = stream_out_of_order(aTHX_ exchange, type);
     if (!failed) failed = read_text(aTHX_ worker, type, event, PAGI_KEY(exchange->app->cx, REASON), &reason);
     if (failed) return failed;
@@ -267,11 +290,12 @@ static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
     return pagi_event_outcome(aTHX_ exchange, type, end_stream(aTHX_ exchange));
 }
 
-/* ---- A response instead --------------------------------------------------------------------------------------------------------- */
+/* ---- A response instead ---------------------------------------------------------------------- */
 
 static SV *stream_was_started(pTHX_ pagi_exchange *exchange, const char *type) {
     if (exchange->stream.answer != PAGI_STREAM_CHOSEN) return NULL;
-    return px_future_invalid(aTHX_ exchange->base.worker, "%s: the stream has been started with sse.start", type);
+    return px_future_invalid(aTHX_ exchange->base.worker, "%s: the stream has been started with sse.start",
+                             type);
 }
 
 static SV *send_response_start(pTHX_ pagi_exchange *exchange, HV *event) {

@@ -13,19 +13,22 @@ static SV *number_of(pTHX_ uint16_t value, bool known) {
 #define PAGI_SIGNATURE_AT 48
 #define PAGI_SIGNATURE_BYTES 16
 
-/* Whether it is the certificate that was kept: the engine's text of the same place, length and signature. (After a reload another certificate
- * may lie where the old one was.) */
+/* Whether it is the certificate that was kept: the engine's text of the same place, length and signature.
+ * (After a reload another certificate may lie where the old one was.) */
 static bool same_certificate(const pagi_tls_common *common, peregrine_text cert) {
     if (common->source != cert.bytes || !cert.bytes) return common->source == cert.bytes;
     if (SvCUR(common->server_cert) != cert.len || cert.len < PAGI_SIGNATURE_AT) return false;
-    return memcmp(SvEND(common->server_cert) - PAGI_SIGNATURE_AT, cert.bytes + cert.len - PAGI_SIGNATURE_AT, PAGI_SIGNATURE_BYTES) == 0;
+    return memcmp(SvEND(common->server_cert) - PAGI_SIGNATURE_AT, cert.bytes + cert.len - PAGI_SIGNATURE_AT,
+                  PAGI_SIGNATURE_BYTES) == 0;
 }
 
-/* What this connection has in common with others; takes the place of the oldest if it is the first of its kind. */
+/* What this connection has in common with others; takes the place of the oldest if it is the first of its
+ * kind. */
 static const pagi_tls_common *common_of(pTHX_ pagi_app *app, const peregrine_tls_info *info) {
     pagi_tls_common *oldest = &app->tls[0];
     for (pagi_tls_common *common = app->tls; common < app->tls + PAGI_TLS_COMMON_MAX; common++) {
-        if (common->serial && common->version == info->version && common->cipher_suite == info->cipher_suite &&
+        if (common->serial && common->version == info->version &&
+            common->cipher_suite == info->cipher_suite &&
             same_certificate(common, info->server_cert))
             return common;
         if (common->serial < oldest->serial) oldest = common;
@@ -35,18 +38,23 @@ static const pagi_tls_common *common_of(pTHX_ pagi_app *app, const peregrine_tls
     oldest->version = info->version;
     oldest->cipher_suite = info->cipher_suite;
     oldest->source = info->server_cert.bytes;
-    oldest->server_cert = info->server_cert.bytes ? newSVpvn_share(info->server_cert.bytes, (I32)info->server_cert.len, 0) : NULL;
+    oldest->server_cert = info->server_cert.bytes
+        ? newSVpvn_share(info->server_cert.bytes, (I32)info->server_cert.len, 0)
+        : NULL;
     return oldest;
 }
 
-static void make(pTHX_ pagi_exchange *exchange, const peregrine_tls_info *info, const pagi_tls_common *common) {
+static void make(pTHX_ pagi_exchange *exchange, const peregrine_tls_info *info,
+                 const pagi_tls_common *common) {
     pagi_context *cx = exchange->app->cx;
     pagi_tls_kept *kept = &exchange->scope.tls;
     const bool has_client = info->client_chain_len != 0;
     AV *chain = newAV();
     for (size_t i = 0; i < info->client_chain_len; i++) av_push(chain, value_of(aTHX_ info->client_chain[i]));
-    SV *const keys[PAGI_TLS_FIELDS] = {PAGI_KEY(cx, SERVER_CERT),       PAGI_KEY(cx, CLIENT_CERT_CHAIN), PAGI_KEY(cx, CLIENT_CERT_NAME),
-                                     PAGI_KEY(cx, CLIENT_CERT_ERROR), PAGI_KEY(cx, TLS_VERSION),       PAGI_KEY(cx, CIPHER_SUITE)};
+    SV *const keys[PAGI_TLS_FIELDS] = {PAGI_KEY(cx, SERVER_CERT),       PAGI_KEY(cx, CLIENT_CERT_CHAIN),
+                                       PAGI_KEY(cx, CLIENT_CERT_NAME),
+                                     PAGI_KEY(cx, CLIENT_CERT_ERROR), PAGI_KEY(cx, TLS_VERSION),
+                                               PAGI_KEY(cx, CIPHER_SUITE)};
     kept->values[PAGI_TLS_SERVER_CERT] = common->server_cert ? px_copy(aTHX_ common->server_cert) : newSV(0);
     kept->values[PAGI_TLS_CLIENT_CERT_CHAIN] = newRV_noinc((SV *)chain);
     kept->values[PAGI_TLS_CLIENT_CERT_NAME] = has_client ? value_of(aTHX_ info->client_name) : newSV(0);
@@ -54,12 +62,14 @@ static void make(pTHX_ pagi_exchange *exchange, const peregrine_tls_info *info, 
     kept->values[PAGI_TLS_VERSION] = number_of(aTHX_ info->version, info->version != 0);
     kept->values[PAGI_TLS_CIPHER_SUITE] = number_of(aTHX_ info->cipher_suite, info->version != 0);
     kept->hash = newHV();
-    for (int i = 0; i < PAGI_TLS_FIELDS; i++) px_store(aTHX_ kept->hash, keys[i], SvREFCNT_inc_simple_NN(kept->values[i]));
+    for (int i = 0; i < PAGI_TLS_FIELDS; i++)
+        px_store(aTHX_ kept->hash, keys[i], SvREFCNT_inc_simple_NN(kept->values[i]));
     kept->fingerprint = pagi_fingerprint(kept->hash);
     kept->serial = has_client ? 0 : common->serial;
 }
 
-/* Puts `tls` into the extensions of a request that came over TLS: the hash of the exchange's last request if that can be used again. */
+/* Puts `tls` into the extensions of a request that came over TLS: the hash of the exchange's last request
+ * if that can be used again. */
 void pagi_tls_extend(pTHX_ pagi_exchange *exchange, HV *extensions) {
     px_worker *worker = exchange->base.worker;
     pagi_tls_kept *kept = &exchange->scope.tls;

@@ -1,7 +1,8 @@
-/* websocket.c - the websocket scope (PAGI::Spec::Www, WebSocket): its events both ways, the queue of messages that the application has not
- * asked for yet, and what the end of its application means.
+/* websocket.c - the websocket scope (PAGI::Spec::Www, WebSocket): its events both ways, the queue of
+ * messages that the application has not asked for yet, and what the end of its application means.
  *
- * The handshake, frames, pings and the closing handshake are the engine's. An idle WebSocket keeps nothing here beside its exchange. */
+ * The handshake, frames, pings and the closing handshake are the engine's. An idle WebSocket keeps nothing
+ * here beside its exchange. */
 #include "pagi/pagi.h"
 
 #define PAGI_CLOSE_NORMAL 1000
@@ -10,7 +11,7 @@
 #define PAGI_CLOSE_POLICY 1008
 #define PAGI_CLOSE_INTERNAL 1011
 
-/* ---- What $receive gives --------------------------------------------------------------------------------------------------------- */
+/* ---- What $receive gives --------------------------------------------------------------------- */
 
 static HV *new_event(pTHX_ pagi_context *cx, SV *type) {
     HV *event = newHV();
@@ -27,7 +28,8 @@ static SV *connect_event(pTHX_ pagi_exchange *exchange) {
 /* Takes over the message. Text of ASCII only goes without the flag that makes Perl slower with it. */
 static SV *receive_event(pTHX_ pagi_context *cx, SV *message, bool text) {
     HV *event = new_event(aTHX_ cx, PAGI_KEY(cx, WEBSOCKET_RECEIVE));
-    if (text && is_utf8_invariant_string((const U8 *)SvPVX_const(message), SvCUR(message))) SvUTF8_off(message);
+    if (text && is_utf8_invariant_string((const U8 *)SvPVX_const(message), SvCUR(message)))
+        SvUTF8_off(message);
     px_store(aTHX_ event, text ? PAGI_KEY(cx, TEXT) : PAGI_KEY(cx, BYTES), message);
     return newRV_noinc((SV *)event);
 }
@@ -36,9 +38,12 @@ static SV *disconnect_event(pTHX_ const pagi_exchange *exchange) {
     pagi_context *cx = exchange->app->cx;
     const pagi_socket *socket = &exchange->socket;
     HV *event = new_event(aTHX_ cx, PAGI_KEY(cx, WEBSOCKET_DISCONNECT));
-    px_store(aTHX_ event, PAGI_KEY(cx, CODE), newSVuv(socket->close_code ? socket->close_code : PAGI_CLOSE_ABNORMAL));
+    px_store(aTHX_ event, PAGI_KEY(cx, CODE),
+             newSVuv(socket->close_code ? socket->close_code : PAGI_CLOSE_ABNORMAL));
     px_store(aTHX_ event, PAGI_KEY(cx, REASON),
-             socket->close_reason ? newSVsv(socket->close_reason) : newSVpv(peregrine_reason_text(exchange->reason), 0));
+             socket->close_reason
+             ? newSVsv(socket->close_reason)
+             : newSVpv(peregrine_reason_text(exchange->reason), 0));
     return newRV_noinc((SV *)event);
 }
 
@@ -53,24 +58,29 @@ static void note_close(pTHX_ pagi_exchange *exchange, uint16_t code, SV *reason)
     socket->close_reason = reason;
 }
 
-/* ---- Messages that nobody has asked for yet -------------------------------------------------------------------------------------- */
+/* ---- Messages that nobody has asked for yet -------------------------------------------------- */
 
-/* The peer waits while much is queued: its socket is not read. Otherwise what is small comes ahead of being asked for. */
+/* The peer waits while much is queued: its socket is not read. Otherwise what is small comes ahead of
+ * being asked for. */
 static void set_paused(pagi_exchange *exchange, bool paused) {
     px_worker *worker = exchange->base.worker;
     exchange->socket.paused = paused;
     if (!worker->engine || !exchange->base.ticket_live) return;
-    (void)peregrine_pause(worker->engine, exchange->base.ticket, paused ? PEREGRINE_FLOW_NONE : PEREGRINE_FLOW_ON_DEMAND);
+    (void)peregrine_pause(worker->engine, exchange->base.ticket,
+                          paused ? PEREGRINE_FLOW_NONE : PEREGRINE_FLOW_ON_DEMAND);
 }
 
-/* More messages wait than the application is allowed to fall behind: the peer is told, the application gets those that it has. */
+/* More messages wait than the application is allowed to fall behind: the peer is told, the application
+ * gets those that it has. */
 static void overflow(pTHX_ pagi_exchange *exchange) {
     static const char reason[] = "Message queue overflow";
     px_worker *worker = exchange->base.worker;
-    note_close(aTHX_ exchange, PAGI_CLOSE_POLICY, newSVpv(peregrine_reason_text(PEREGRINE_QUEUE_OVERFLOW), 0));
+    note_close(aTHX_ exchange, PAGI_CLOSE_POLICY,
+               newSVpv(peregrine_reason_text(PEREGRINE_QUEUE_OVERFLOW), 0));
     exchange->socket.state = PAGI_SOCKET_CLOSING;
     if (!worker->engine) return;
-    (void)peregrine_close_websocket(worker->engine, exchange->base.ticket, PAGI_CLOSE_POLICY, reason, sizeof(reason) - 1);
+    (void)peregrine_close_websocket(worker->engine, exchange->base.ticket, PAGI_CLOSE_POLICY, reason,
+                                    sizeof(reason) - 1);
     px_worker_queued(aTHX_ worker);
 }
 
@@ -125,8 +135,9 @@ static SV *websocket_next(pTHX_ pagi_exchange *exchange) {
     return over(exchange) ? disconnect_event(aTHX_ exchange) : NULL;
 }
 
-/* The application waits for a message, which may be large: those are not fetched ahead. After a denial response there is nothing to wait
- * for: there was no WebSocket, and no websocket.disconnect tells of its end. */
+/* The application waits for a message, which may be large: those are not fetched ahead. After a denial
+ * response there is nothing to wait for: there was no WebSocket, and no websocket.disconnect tells of its
+ * end. */
 static void websocket_want(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     if (exchange->end == PAGI_END_COMPLETED) pagi_receive_cancel(aTHX_ exchange);
@@ -152,29 +163,36 @@ static void websocket_closed(pTHX_ pagi_exchange *exchange, const peregrine_even
     const uint32_t reason = event->reason;
     if (reason == PEREGRINE_SERVER_ERROR) drop_messages(aTHX_ exchange); /* there may be no memory for them */
     note_close(aTHX_ exchange, (uint16_t)event->code,
-               reason ? newSVpv(peregrine_reason_text(reason), 0) : newSVpvn_utf8(event->bytes, event->len, 1));
+               reason
+               ? newSVpv(peregrine_reason_text(reason), 0)
+               : newSVpvn_utf8(event->bytes, event->len, 1));
     pagi_exchange_disconnect(aTHX_ exchange, reason);
     px_exchange_ticket_gone(aTHX_ &exchange->base);
 }
 
-/* ---- $send ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- $send ----------------------------------------------------------------------------------- */
 
-/* What the application itself has closed takes nothing more: it cannot race itself (PAGI::Spec::Www, sending after disconnect). */
+/* What the application itself has closed takes nothing more: it cannot race itself (PAGI::Spec::Www,
+ * sending after disconnect). */
 static SV *closed_by_app(pTHX_ pagi_exchange *exchange, const char *type) {
     if (!exchange->app_closed) return NULL;
-    return px_future_invalid(aTHX_ exchange->base.worker, "%s: the application has closed the WebSocket with websocket.close", type);
+    return px_future_invalid(aTHX_ exchange->base.worker,
+                             "%s: the application has closed the WebSocket with websocket.close", type);
 }
 
-/* An event that only an open WebSocket can take. NULL: go on; otherwise the Future to return. What comes after an end by the peer or the
- * server does nothing. */
+/* An event that only an open WebSocket can take. NULL: go on; otherwise the Future to return. What comes
+ * after an end by the peer or the server does nothing. */
 static SV *not_open(pTHX_ pagi_exchange *exchange, const char *type) {
     px_worker *worker = exchange->base.worker;
     SV *failed = closed_by_app(aTHX_ exchange, type);
     if (failed) return failed;
     switch (exchange->socket.state) {
     case PAGI_SOCKET_CONNECTING:
-        return px_future_invalid(aTHX_ worker, "%s: the WebSocket has not been accepted; send websocket.accept first", type);
-    case PAGI_SOCKET_DENYING: return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
+        return px_future_invalid(aTHX_ worker,
+                                 "%s: the WebSocket has not been accepted; send websocket.accept first",
+                                     type);
+    case PAGI_SOCKET_DENYING:
+        return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
     case PAGI_SOCKET_CLOSING: break;
     case PAGI_SOCKET_OPEN:
         if (worker->engine) return NULL;
@@ -189,16 +207,19 @@ static SV *not_connecting(pTHX_ pagi_exchange *exchange, const char *type) {
     if (failed) return failed;
     switch (exchange->socket.state) {
     case PAGI_SOCKET_CONNECTING: return NULL;
-    case PAGI_SOCKET_DENYING: return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
+    case PAGI_SOCKET_DENYING:
+        return px_future_invalid(aTHX_ worker, "%s: the handshake is being answered with a response", type);
     case PAGI_SOCKET_OPEN:
     case PAGI_SOCKET_CLOSING: break;
     }
     return px_future_invalid(aTHX_ worker, "%s: the WebSocket has already been accepted", type);
 }
 
-/* The Future of a command to an open WebSocket. The engine may be closing it already: then it is as if the event had come too late. */
+/* The Future of a command to an open WebSocket. The engine may be closing it already: then it is as if the
+ * event had come too late. */
 static SV *outcome(pTHX_ pagi_exchange *exchange, const char *type, int code) {
-    if (code == PEREGRINE_E_OUT_OF_ORDER || code == PEREGRINE_E_NOT_WEBSOCKET) return px_future_done(aTHX_ exchange->base.worker, NULL);
+    if (code == PEREGRINE_E_OUT_OF_ORDER || code == PEREGRINE_E_NOT_WEBSOCKET)
+        return px_future_done(aTHX_ exchange->base.worker, NULL);
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
@@ -215,9 +236,13 @@ static SV *not_offered(pTHX_ pagi_exchange *exchange, const char *type, const ch
     SV *shown = newSVpvs_flags("", SVs_TEMP);
     pv_pretty(shown, name, len, 64, NULL, NULL, PERL_PV_PRETTY_DUMP);
     if (!offered)
-        return px_future_invalid(aTHX_ worker, "%s: subprotocol %" SVf " was not offered by the client, which offered none", type,
+        return px_future_invalid(aTHX_ worker,
+                                 "%s: subprotocol %" SVf " was not offered by the client, which offered none",
+                                     type,
                                  SVfARG(shown));
-    return px_future_invalid(aTHX_ worker, "%s: subprotocol %" SVf " was not offered by the client, which offered %" SVf, type,
+    return px_future_invalid(aTHX_ worker,
+                             "%s: subprotocol %" SVf " was not offered by the client, which offered %" SVf,
+                                 type,
                              SVfARG(shown), SVfARG(list));
 }
 
@@ -240,14 +265,17 @@ static SV *send_accept(pTHX_ pagi_exchange *exchange, HV *event) {
     failed = pagi_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PAGI_KEY(cx, HEADERS)), &fields);
     if (failed) return failed;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    const int code = peregrine_accept_websocket(worker->engine, exchange->base.ticket, name, name_len, fields.list, fields.count);
+    const int code = peregrine_accept_websocket(worker->engine, exchange->base.ticket, name, name_len,
+                                                fields.list, fields.count);
     if (code >= 0) {
         pagi_socket *socket = &exchange->socket;
         SV *offered = (SV *)socket->offered;
         socket->offered = NULL;
         socket->state = PAGI_SOCKET_OPEN;
         SvREFCNT_dec(offered);
-        if (socket->ping_ms) (void)peregrine_keepalive(worker->engine, exchange->base.ticket, socket->ping_ms, socket->pong_ms);
+        if (socket->ping_ms)
+            (void)peregrine_keepalive(worker->engine, exchange->base.ticket, socket->ping_ms,
+                                      socket->pong_ms);
         set_paused(exchange, false);
         if (pagi_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange);
     }
@@ -262,10 +290,13 @@ static SV *send_message(pTHX_ pagi_exchange *exchange, HV *event) {
     if (failed) return failed;
     SV *text = px_fetch(aTHX_ event, PAGI_KEY(cx, TEXT));
     SV *binary = text && HvTOTALKEYS(event) == 2 ? NULL : px_fetch(aTHX_ event, PAGI_KEY(cx, BYTES));
-    if (!text == !binary) return px_future_invalid(aTHX_ worker, "%s: exactly one of text and bytes must be given", type);
+    if (!text == !binary)
+        return px_future_invalid(aTHX_ worker, "%s: exactly one of text and bytes must be given", type);
     const char *bytes;
     size_t len;
-    const char *wrong = text ? pagi_event_text(aTHX_ text, &bytes, &len) : pagi_event_bytes(aTHX_ binary, &bytes, &len);
+    const char *wrong = text
+                        ? pagi_event_text(aTHX_ text, &bytes, &len)
+                        : pagi_event_bytes(aTHX_ binary, &bytes, &len);
     if (wrong) return px_future_invalid(aTHX_ worker, "%s: %s %s", type, text ? "text" : "bytes", wrong);
     SV *message = text ? text : binary;
     const int code = px_loan_message(aTHX_ &exchange->base, message, bytes, len, text ? PEREGRINE_TEXT : 0);
@@ -282,15 +313,19 @@ static SV *send_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
     if (failed) return failed;
     NV interval = 0, timeout = 0;
     bool found;
-    failed = pagi_event_number(aTHX_ worker, type, event, PAGI_KEY(cx, TIMEOUT), PAGI_SECONDS_MAX, &timeout, &found);
+    failed = pagi_event_number(aTHX_ worker, type, event, PAGI_KEY(cx, TIMEOUT), PAGI_SECONDS_MAX, &timeout,
+                               &found);
     if (failed) return failed;
-    failed = pagi_event_number(aTHX_ worker, type, event, PAGI_KEY(cx, INTERVAL), PAGI_SECONDS_MAX, &interval, &found);
+    failed = pagi_event_number(aTHX_ worker, type, event, PAGI_KEY(cx, INTERVAL), PAGI_SECONDS_MAX, &interval,
+                               &found);
     if (failed) return failed;
-    if (!found) return px_future_invalid(aTHX_ worker, "%s: interval is missing (seconds; 0 stops the pings)", type);
+    if (!found)
+        return px_future_invalid(aTHX_ worker, "%s: interval is missing (seconds; 0 stops the pings)", type);
     const uint32_t interval_ms = (uint32_t)Perl_ceil(interval * 1000);
     const uint32_t timeout_ms = (uint32_t)Perl_ceil(timeout * 1000);
     if (socket->state != PAGI_SOCKET_CONNECTING)
-        return outcome(aTHX_ exchange, type, peregrine_keepalive(worker->engine, exchange->base.ticket, interval_ms, timeout_ms));
+        return outcome(aTHX_ exchange, type,
+                       peregrine_keepalive(worker->engine, exchange->base.ticket, interval_ms, timeout_ms));
     socket->ping_ms = interval_ms;
     socket->pong_ms = timeout_ms;
     return px_future_done(aTHX_ worker, NULL);
@@ -320,11 +355,15 @@ static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
     if (!found) code = PAGI_CLOSE_NORMAL;
     const int result = code == PAGI_CLOSE_ABSENT
                            ? PEREGRINE_E_CLOSE_CODE /* for the engine that is a close without a code */
-                           : peregrine_close_websocket(worker->engine, exchange->base.ticket, (uint16_t)code, reason, reason_len);
+                           : peregrine_close_websocket(worker->engine, exchange->base.ticket, (uint16_t)code,
+                                                       reason, reason_len);
     if (result == PEREGRINE_E_CLOSE_CODE)
-        return px_future_invalid(aTHX_ worker, "%s: code must be 1000 to 1003, 1007 to 1014 or 3000 to 4999, not %" IVdf, type, code);
+        return px_future_invalid(aTHX_ worker,
+                                 "%s: code must be 1000 to 1003, 1007 to 1014 or 3000 to 4999, not %" IVdf,
+                                     type, code);
     if (result == PEREGRINE_E_CLOSE_REASON)
-        return px_future_invalid(aTHX_ worker, "%s: reason must have at most 123 bytes as UTF-8, not %lu", type, (unsigned long)reason_len);
+        return px_future_invalid(aTHX_ worker, "%s: reason must have at most 123 bytes as UTF-8, not %lu",
+                                 type, (unsigned long)reason_len);
     if (result >= 0) {
         exchange->socket.state = PAGI_SOCKET_CLOSING;
         exchange->app_closed = true;
@@ -358,13 +397,14 @@ static const pagi_send_event websocket_sends[] = {
     {NULL, 0, NULL},
 };
 
-/* ---- The application's end ------------------------------------------------------------------------------------------------------- */
+/* ---- The application's end ------------------------------------------------------------------- */
 
 /* Says how the application ended, if that is worth saying. */
 static void report(pTHX_ pagi_exchange *exchange, SV *failure, const char *died, const char *returned) {
     const char *stage = failure ? died : returned;
     if (!stage) return;
-    px_exchange_tell(aTHX_ &exchange->base, failure ? "_app_died" : "_app_fell_short", failure ? failure : &PL_sv_undef, stage);
+    px_exchange_tell(aTHX_ &exchange->base, failure ? "_app_died" : "_app_fell_short",
+                     failure ? failure : &PL_sv_undef, stage);
 }
 
 static void close_for_app(pTHX_ pagi_exchange *exchange, uint16_t code) {
@@ -390,7 +430,8 @@ static void websocket_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
         break;
     case PAGI_SOCKET_DENYING: {
         const bool complete = exchange->response == PAGI_RESPONSE_COMPLETE;
-        report(aTHX_ exchange, failure, "after it had denied its WebSocket", complete ? NULL : "with its denial response incomplete");
+        report(aTHX_ exchange, failure, "after it had denied its WebSocket",
+               complete ? NULL : "with its denial response incomplete");
         if (!complete) pagi_response_cut(aTHX_ exchange);
         break;
     }
@@ -402,7 +443,7 @@ static void websocket_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
     }
 }
 
-/* ---- The scope ------------------------------------------------------------------------------------------------------------------- */
+/* ---- The scope ------------------------------------------------------------------------------- */
 
 static void push_trimmed(pTHX_ AV *list, const char *from, const char *to) {
     while (from < to && isBLANK_A(*from)) from++;
@@ -416,7 +457,9 @@ static AV *subprotocols(pTHX_ const peregrine_request *request) {
     AV *list = newAV();
     for (uint32_t i = 0; i < request->field_count; i++) {
         const peregrine_field_span *field = &request->fields[i];
-        if (field->name_len != sizeof(field_name) - 1 || !foldEQ(request->text + field->name_at, field_name, field->name_len)) continue;
+        if (field->name_len != sizeof(field_name) - 1 ||
+            !foldEQ(request->text + field->name_at, field_name, field->name_len))
+            continue;
         const char *at = request->text + field->value_at;
         const char *end = at + field->value_len;
         while (at < end) {
@@ -428,7 +471,8 @@ static AV *subprotocols(pTHX_ const peregrine_request *request) {
     return list;
 }
 
-/* What a websocket scope has besides. The application may do to its list what it likes: accept is checked against one of our own. */
+/* What a websocket scope has besides. The application may do to its list what it likes: accept is checked
+ * against one of our own. */
 static void extend_scope(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
     pagi_context *cx = exchange->app->cx;
     AV *list = subprotocols(aTHX_ request);
