@@ -37,7 +37,12 @@ pub const Batch = struct {
     }
 
     /// Makes room for so many more events.
-    pub fn reserve(batch: *Batch, count: usize) error{OutOfMemory}!void {
+    pub inline fn reserve(batch: *Batch, count: usize) error{OutOfMemory}!void {
+        // Nearly always there is.
+        if (batch.events.capacity - batch.events.items.len < count) try batch.grow(count);
+    }
+
+    noinline fn grow(batch: *Batch, count: usize) error{OutOfMemory}!void {
         try batch.events.ensureUnusedCapacity(batch.gpa, count);
     }
 

@@ -12,44 +12,54 @@ const Exchange = peregrine.Exchange;
 pub const Host = struct {
     pub const demand = .pull;
 
-    filling: Batch,
-    reading: Batch,
+    /// One is filled while C reads the other.
+    batches: [2]Batch,
+    /// The one that is filled.
+    side: u1 = 0,
     /// Exchanges whose end C has yet to hear of, at most, and the worker's own end. Both batches have room for the events.
     ends: usize = 1,
 
     pub fn init(gpa: std.mem.Allocator) error{OutOfMemory}!Host {
-        var host: Host = .{ .filling = .init(gpa), .reading = .init(gpa) };
+        var host: Host = .{ .batches = .{ .init(gpa), .init(gpa) } };
         errdefer host.abandon();
-        for ([_]*Batch{ &host.filling, &host.reading }) |batch| try batch.reserve(host.ends);
+        for (&host.batches) |*batch| try batch.reserve(host.ends);
         return host;
     }
 
     /// Frees a host that no worker has filled.
     pub fn abandon(host: *Host) void {
-        for ([_]*Batch{ &host.filling, &host.reading }) |batch| batch.events.deinit(batch.gpa);
+        for (&host.batches) |*batch| batch.events.deinit(batch.gpa);
     }
 
     /// `pool`: of the worker, which must be there still.
     pub fn deinit(host: *Host, pool: *peregrine.Pool) void {
-        host.filling.deinit(pool);
-        host.reading.deinit(pool);
+        for (&host.batches) |*batch| batch.deinit(pool);
+    }
+
+    inline fn filling(host: *Host) *Batch {
+        return &host.batches[host.side];
+    }
+
+    inline fn reading(host: *Host) *Batch {
+        return &host.batches[~host.side];
     }
 
     /// Hands over what was gathered; it stays readable until `release`.
     pub fn take(host: *Host) []const types.Event {
-        std.mem.swap(Batch, &host.filling, &host.reading);
-        host.filling.clear();
-        return host.reading.events.items;
+        if (!host.waiting()) return &.{};
+        host.side = ~host.side;
+        host.filling().clear();
+        return host.reading().events.items;
     }
 
     /// What was handed over has been read: large messages go now, the rest when there is something new.
     pub fn release(host: *Host, pool: *peregrine.Pool) void {
-        host.reading.giveBack(pool);
+        host.reading().giveBack(pool);
     }
 
     /// True while C has events to fetch.
     pub fn waiting(host: *const Host) bool {
-        return host.filling.events.items.len > 0;
+        return host.batches[host.side].events.items.len > 0;
     }
 
     /// Becomes PEREGRINE_REQUEST.
@@ -62,9 +72,9 @@ pub const Host = struct {
     /// C hears of the end of every exchange that it has heard of, even if memory runs out.
     fn keepRoom(host: *Host, worker: anytype) error{OutOfMemory}!void {
         const ends = worker.exchanges.count + 1;
-        try host.filling.reserve(ends);
+        try host.filling().reserve(ends);
         // It is filled when it is empty.
-        try host.reading.events.ensureTotalCapacity(host.reading.gpa, ends);
+        try host.reading().reserve(ends -| host.reading().events.items.len);
         host.ends = ends;
     }
 
@@ -87,7 +97,7 @@ pub const Host = struct {
     }
 
     fn addRequest(host: *Host, exchange: *Exchange, head: *const peregrine.Head, client: *const Client, local: []const u8) error{OutOfMemory}!void {
-        const kept = try host.filling.keepHead(head, exchange, client, local);
+        const kept = try host.filling().keepHead(head, exchange, client, local);
         const event = try host.add(.request, exchange);
         event.request = kept;
         if (exchange.inputComplete()) event.flags |= types.EventFlag.last;
@@ -99,7 +109,7 @@ pub const Host = struct {
     /// Becomes PEREGRINE_BODY, together with the pieces before it.
     pub fn body(host: *Host, worker: anytype, exchange: *Exchange, bytes: []const u8) void {
         const event = host.bodyEvent(exchange) catch return host.giveUp(worker, exchange);
-        host.filling.extend(event, bytes) catch host.giveUp(worker, exchange);
+        host.filling().extend(event, bytes) catch host.giveUp(worker, exchange);
     }
 
     /// Trailers get an event of their own: a request event keeps its own head.
@@ -109,7 +119,7 @@ pub const Host = struct {
 
     fn addTrailers(host: *Host, exchange: *Exchange, head: *const peregrine.Head, local: []const u8) error{OutOfMemory}!void {
         // Who asks was told with the request.
-        const kept = try host.filling.keepHead(head, exchange, &.nobody, local);
+        const kept = try host.filling().keepHead(head, exchange, &.nobody, local);
         const event = try host.add(.body, exchange);
         event.request = kept;
         event.flags |= types.EventFlag.trailers;
@@ -122,7 +132,7 @@ pub const Host = struct {
     }
 
     fn bodyEvent(host: *Host, exchange: *Exchange) error{OutOfMemory}!*types.Event {
-        if (host.filling.openBody(@backingInt(exchange.ticket))) |event| return event;
+        if (host.filling().openBody(@backingInt(exchange.ticket))) |event| return event;
         return host.add(.body, exchange);
     }
 
@@ -155,9 +165,9 @@ pub const Host = struct {
 
     fn addMessage(host: *Host, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) error{OutOfMemory}!void {
         const event = try host.add(.message, exchange);
-        errdefer host.filling.cancel();
+        errdefer host.filling().cancel();
         if (kind == .text) event.flags = types.EventFlag.text;
-        event.bytes = try host.filling.keepMessage(&exchange.websocket.?.incoming, bytes);
+        event.bytes = try host.filling().keepMessage(&exchange.websocket.?.incoming, bytes);
         event.len = bytes.len;
     }
 
@@ -166,7 +176,7 @@ pub const Host = struct {
         var event = eventOf(.closed, exchange);
         event.code = close.code;
         event.reason = if (reason) |r| @backingInt(r) else 0;
-        if (host.filling.arena.allocator().dupe(u8, close.reason)) |copy| {
+        if (host.filling().arena.allocator().dupe(u8, close.reason)) |copy| {
             event.bytes = copy.ptr;
             event.len = copy.len;
         } else |_| {} // the peer's words are lost, not the event
@@ -194,9 +204,9 @@ pub const Host = struct {
     pub fn notice(host: *Host, _: anytype, about: ?*Exchange, level: peregrine.Level, text: []const u8) void {
         // C may have let go of what it keeps for the exchange by the time that it reads this.
         const ticket = if (about) |exchange| @backingInt(exchange.ticket) else 0;
-        const arena = host.filling.arena.allocator();
+        const arena = host.filling().arena.allocator();
         const line = (if (about) |exchange|
-            std.fmt.allocPrint(arena, "{f}{f}: {s}", .{ exchange.connection.requestName(), host.reading.lineOf(ticket), text })
+            std.fmt.allocPrint(arena, "{f}{f}: {s}", .{ exchange.connection.requestName(), host.reading().lineOf(ticket), text })
         else
             arena.dupe(u8, text)) catch return; // a log line, not an answer
         host.addText(.{ .kind = .notice, .code = @backingInt(level), .ticket = ticket, .bytes = line.ptr, .len = line.len });
@@ -204,22 +214,22 @@ pub const Host = struct {
 
     /// Lines of the access log.
     pub fn lines(host: *Host, _: anytype, text: []const u8) void {
-        const copy = host.filling.arena.allocator().dupe(u8, text) catch return; // log lines, not answers
+        const copy = host.filling().arena.allocator().dupe(u8, text) catch return; // log lines, not answers
         host.addText(.{ .kind = .lines, .bytes = copy.ptr, .len = copy.len });
     }
 
     /// Without memory it is lost.
     fn addText(host: *Host, event: types.Event) void {
-        _ = host.filling.add(event, host.ends) catch {};
+        _ = host.filling().add(event, host.ends) catch {};
     }
 
     fn add(host: *Host, kind: types.Kind, exchange: *const Exchange) error{OutOfMemory}!*types.Event {
-        return host.filling.add(eventOf(kind, exchange), host.ends);
+        return host.filling().add(eventOf(kind, exchange), host.ends);
     }
 
     /// The last event of an exchange, for which there is room.
     fn tellEnd(host: *Host, event: types.Event) void {
-        host.filling.addReserved(event);
+        host.filling().addReserved(event);
         host.ends -= 1;
     }
 
