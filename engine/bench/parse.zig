@@ -71,7 +71,7 @@ noinline fn response(input: []const u8) usize {
         std.debug.assert(answering.?.feed(input, &head).event == .request);
     }
     var session = answering.?;
-    return session.start(.{ .status = 200, .fields = &fields, .date = "Sun, 06 Nov 1994 08:49:37 GMT" }, &out) catch unreachable;
+    return (session.planStart(.{ .status = 200, .fields = &fields, .date = "Sun, 06 Nov 1994 08:49:37 GMT" }, &out) catch unreachable).len;
 }
 
 noinline fn exchange(input: []const u8) usize {
@@ -81,11 +81,11 @@ noinline fn exchange(input: []const u8) usize {
     const session = &state.session;
     var head: http1.Head = .{ .storage = &storage };
     const consumed = session.feed(input, &head).consumed;
-    var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
-    const written = session.start(.{ .status = 200, .fields = &fields, .date = "Sun, 06 Nov 1994 08:49:37 GMT" }, &out) catch unreachable;
-    const plan = session.body(13, &prefix) catch unreachable;
-    std.debug.assert(plan.payload);
-    _ = session.end(&.{}, &out) catch unreachable;
+    const started = session.planStart(.{ .status = 200, .fields = &fields, .date = "Sun, 06 Nov 1994 08:49:37 GMT" }, &out) catch unreachable;
+    session.apply(started);
+    const piece = session.planBody(.{ .len = 13, .last = true }, &out) catch unreachable;
+    std.debug.assert(piece.payload);
+    session.apply(piece);
     session.next();
-    return consumed + written;
+    return consumed + started.len;
 }

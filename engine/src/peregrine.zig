@@ -27,7 +27,7 @@ pub const Flow = native.Flow;
 /// An answer that comes later, from any thread.
 pub const Detached = native.Detached;
 pub const Method = protocol.http.Method;
-pub const Version = protocol.http1.Version;
+pub const Version = protocol.http.Version;
 
 /// WebSockets: `ws.upgrader.handleUpgrade`, the hooks' types, and `ws.writer` for other threads.
 pub const ws = native.ws;
@@ -66,13 +66,14 @@ pub const Level = server.Level;
 pub const Stats = server.Stats;
 pub const StartError = server.StartError;
 pub const BodyError = server.BodyError;
+pub const EndError = server.EndError;
 pub const WebSocketKind = server.WebSocket.Kind;
 pub const WebSocketClose = server.WebSocket.Close;
 /// For hosts that take messages over instead of copying them (`Incoming.surrender`), or ask for them one by one (`Incoming.Flow`).
 pub const Incoming = server.Incoming;
 pub const Budget = server.Budget;
 pub const Pool = server.Pool;
-pub const Head = protocol.http1.Head;
+pub const Head = protocol.Head;
 pub const Field = protocol.http.Field;
 pub const FieldSpan = protocol.http.FieldSpan;
 pub const accept = protocol.http.accept;

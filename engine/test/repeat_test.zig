@@ -132,7 +132,7 @@ test "what is repeated counts as activity, and ends with the response" {
     try bench.pass(10_000, .reading);
     try testing.expectEqual(null, bench.host.reason);
     bench.got.clearRetainingCapacity();
-    try testing.expectEqual(.done, try bench.worker.writeAndClose(bench.exchange(), "", null));
+    try testing.expectEqual(.done, try bench.worker.write(bench.exchange(), "", .{ .last = true, .close = true }));
     try bench.pass(5_000, .reading);
     try testing.expectEqualStrings("0\r\n\r\n", bench.got.items);
     try testing.expectEqual(0, bench.worker.peers.count);

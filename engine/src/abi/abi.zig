@@ -52,7 +52,7 @@ pub const Door = struct {
         const name: peregrine.Ticket = @fromBackingInt(ticket);
         const exchange = door.worker.commanded(name, command) orelse return Code.gone;
         const outcome = door.worker.applyTo(exchange, command) catch |err| {
-            door.bad_field = exchange.connection.session.bad_field;
+            door.bad_field = exchange.connection.session.badField();
             return errors.code(err);
         };
         if (flags & types.RespondFlag.flush != 0 and outcome != .done) {

@@ -5,7 +5,7 @@ const types = @import("types.zig");
 const Code = types.Code;
 
 /// Every error that a command gives.
-pub const Any = peregrine.StartError || peregrine.BodyError || peregrine.Config.SetError || peregrine.io.file.Error ||
+pub const Any = peregrine.StartError || peregrine.BodyError || peregrine.EndError || peregrine.Config.SetError || peregrine.io.file.Error ||
     error{ Gone, NotWebSocket, ReservedField, NotOpen, NotUtf8, CodeNotAllowed, ReasonTooLong, ReasonNotUtf8, ReasonWithoutCode, AlreadyClosed };
 
 /// The number that C gets for an error.

@@ -3,7 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
-const http1 = protocol.http1;
+const Head = protocol.Head;
 const FieldSpan = protocol.http.FieldSpan;
 const Arena = @import("arena.zig").Arena;
 const Client = @import("server").Client;
@@ -32,8 +32,8 @@ pub const Call = struct {
     intake: Intake,
     custody: Custody,
     /// The head's copy for requests that outlive the first call of their handler. Its spans lie in the arena.
-    kept_head: http1.Head,
-    trailer_head: http1.Head,
+    kept_head: Head,
+    trailer_head: Head,
     /// The client's address, if a proxy has named it.
     client_text: Connection.Text,
     /// Parts of a detached answer that wait for a slow client.
@@ -63,7 +63,7 @@ pub const Call = struct {
     };
 
     /// Ready for a request. `head` is borrowed until `keepHead`, `client` during the call only.
-    pub fn begin(call: *Call, ticket: Ticket, exchange: *Exchange, head: *const http1.Head, client: *const Client, pool: *Pool) void {
+    pub fn begin(call: *Call, ticket: Ticket, exchange: *Exchange, head: *const Head, client: *const Client, pool: *Pool) void {
         call.ticket = ticket;
         call.exchange = exchange;
         call.arena.begin(pool);
@@ -103,12 +103,12 @@ pub const Call = struct {
     }
 
     /// Copies the trailer section for `request.findTrailer`.
-    pub fn keepTrailers(call: *Call, head: *const http1.Head) error{OutOfMemory}!void {
+    pub fn keepTrailers(call: *Call, head: *const Head) error{OutOfMemory}!void {
         call.trailer_head = try call.copyOf(head);
         call.request.trailers = &call.trailer_head;
     }
 
-    fn copyOf(call: *Call, head: *const http1.Head) error{OutOfMemory}!http1.Head {
+    fn copyOf(call: *Call, head: *const Head) error{OutOfMemory}!Head {
         const text = try call.arena.keep(head.text);
         const fields = try call.request.arena.dupe(FieldSpan, head.fields);
         var copy = head.*;

@@ -4,7 +4,8 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
-const http1 = protocol.http1;
+const Head = protocol.Head;
+const Lines = protocol.http.Lines;
 const Field = protocol.http.Field;
 const contract = @import("handler.zig");
 const response_file = @import("response.zig");
@@ -75,7 +76,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         // ---- What the worker tells
 
         /// Makes a request and a response of it, and calls the handler as soon as it may have them.
-        pub fn request(host: *Self, worker: *Worker, exchange: *Exchange, head: *const http1.Head) void {
+        pub fn request(host: *Self, worker: *Worker, exchange: *Exchange, head: *const Head) void {
             assert(worker == host.worker);
             const slot = host.calls.add() catch return worker.abort(exchange);
             const call = slot.item;
@@ -90,7 +91,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         }
 
         /// A body is on its way: the handler gets it in pieces, or the request when it is complete.
-        fn receiveBody(host: *Self, call: *Call, head: *const http1.Head) error{OutOfMemory}!void {
+        fn receiveBody(host: *Self, call: *Call, head: *const Head) error{OutOfMemory}!void {
             try call.keepHead();
             if (streams_bodies) {
                 call.intake = .streaming;
@@ -126,7 +127,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         }
 
         /// Keeps them for `findTrailer`.
-        pub fn trailers(host: *Self, _: *Worker, exchange: *Exchange, head: *const http1.Head) void {
+        pub fn trailers(host: *Self, _: *Worker, exchange: *Exchange, head: *const Head) void {
             const call = Call.of(exchange) orelse return;
             call.keepTrailers(head) catch host.refuse(call, .service_unavailable);
         }
@@ -382,9 +383,9 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
             _ = switch (last) {
                 .start => |start| try worker.start(exchange, start.*),
-                .bytes => |bytes| try worker.write(exchange, bytes, true),
+                .bytes => |bytes| try worker.write(exchange, bytes, .{ .last = true }),
                 .body => switch (call.response.body) {
-                    .blocks => |*blocks| try worker.writeBlocks(exchange, blocks, true),
+                    .blocks => |*blocks| try worker.writeBlocks(exchange, blocks, .{ .last = true }),
                     .file => |file| worker.writeFile(exchange, file.fd, file.offset, file.len) catch return error.TooShort,
                     .none, .bytes, .shared => unreachable,
                 },
@@ -396,7 +397,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         fn replace(host: *Self, call: *Call, status: Status) void {
             if (call.exchange == null) return;
             const text = status.toString();
-            const lines: http1.Lines = .{ .found = .{ .content_length = text.len } };
+            const lines: Lines = .{ .found = .{ .content_length = text.len } };
             host.finish(call, .{ .start = &.{
                 .status = status.code(),
                 .fields = &.{.init("Content-Type", "text/plain")},
@@ -465,7 +466,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 return .ready;
             }
             if (bytes.len > host.response_bytes_max -| host.worker.buffered(exchange)) return error.ResponseBodyBufferTooSmall;
-            const outcome = try host.worker.write(exchange, bytes, false);
+            const outcome = try host.worker.write(exchange, bytes, .{});
             response.lacks_piece = false;
             return host.noteFlow(call, outcome);
         }
@@ -491,7 +492,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             _ = host.noteFlow(call, try host.worker.start(exchange, start));
             switch (response.body) {
                 .blocks => |*blocks| if (call.exchange) |same| {
-                    _ = host.noteFlow(call, try host.worker.writeBlocks(same, blocks, false));
+                    _ = host.noteFlow(call, try host.worker.writeBlocks(same, blocks, .{}));
                 },
                 .none, .bytes, .shared, .file => {},
             }
@@ -611,7 +612,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                     if (call.response.state == .collecting) call.response.state = .streaming;
                     _ = host.noteFlow(call, outcome);
                 },
-                .write => _ = host.noteFlow(call, try host.worker.write(exchange, reply.bytes, false)),
+                .write => _ = host.noteFlow(call, try host.worker.write(exchange, reply.bytes, .{})),
                 .end => try host.finish(call, .{ .bytes = "" }),
                 .drop => return error.OutOfOrder,
             }

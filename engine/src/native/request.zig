@@ -3,7 +3,10 @@
 //! Refuses to know: sockets, and how the response is sent.
 const std = @import("std");
 const protocol = @import("protocol");
-const http1 = protocol.http1;
+const Head = protocol.Head;
+const Limits = protocol.Limits;
+const Session = protocol.Session;
+const Version = protocol.http.Version;
 const tls = @import("tls");
 const query_file = @import("query.zig");
 const Tunnel = @import("server").Tunnel;
@@ -13,7 +16,7 @@ pub const Request = struct {
     /// `.other` for a method without a name of its own; then see `methodText`.
     method: protocol.http.Method,
     /// Of the protocol, as the request line has it.
-    version: http1.Version,
+    version: Version,
     /// The client allows the connection to be used again. Informative: the server manages connections.
     keep_alive: bool,
     /// The target from its path on, as received: percent-encoded, with the query. An absolute-form target may have no path, see `getPath`.
@@ -37,9 +40,9 @@ pub const Request = struct {
     /// See `security`.
     tunnel: ?*Tunnel,
     /// The parsed head, for whoever wants more than the functions below.
-    head: *const http1.Head,
+    head: *const Head,
     /// Fields behind a chunked body; null if there are none.
-    trailers: ?*const http1.Head,
+    trailers: ?*const Head,
 
     /// The method as received: "GET", "PROPFIND".
     pub fn methodText(request: *const Request) []const u8 {
@@ -108,7 +111,7 @@ pub const Request = struct {
         return find(request.trailers orelse return null, name);
     }
 
-    fn find(head: *const http1.Head, name: []const u8) ?[]const u8 {
+    fn find(head: *const Head, name: []const u8) ?[]const u8 {
         for (head.fields) |span| {
             if (std.ascii.eqlIgnoreCase(span.name(head.text), name)) return span.value(head.text);
         }
@@ -122,7 +125,7 @@ pub const Request = struct {
 
     /// All header fields, in the order in which they came.
     pub const Headers = struct {
-        head: *const http1.Head,
+        head: *const Head,
         at: usize = 0,
 
         /// A name as the client spelled it, and a value without the blanks around it.
@@ -180,7 +183,7 @@ pub const Request = struct {
     }
 
     /// For the server: takes everything but `arena` and `query`'s allocator from a fresh head.
-    pub fn begin(request: *Request, head: *const http1.Head) void {
+    pub fn begin(request: *Request, head: *const Head) void {
         request.method = head.method;
         request.version = head.version;
         request.keep_alive = head.keep_alive;
@@ -192,7 +195,7 @@ pub const Request = struct {
     }
 
     /// For the server: the head lies elsewhere from now on.
-    pub fn setHead(request: *Request, head: *const http1.Head) void {
+    pub fn setHead(request: *Request, head: *const Head) void {
         request.head = head;
         const target = head.target.of(head.text);
         // Of an absolute-form target the authority is passed over; the rest is path and query.
@@ -207,8 +210,8 @@ pub const Request = struct {
 const testing = std.testing;
 
 /// A request as the engine would make it, for tests. `storage` holds its fields.
-fn parsed(head: *http1.Head, text: []const u8) !Request {
-    const limits: http1.Limits = .{
+fn parsed(head: *Head, text: []const u8) !Request {
+    const limits: Limits = .{
         .request_line_bytes_max = 1000,
         .head_bytes_max = 4000,
         .header_count_max = 16,
@@ -216,7 +219,7 @@ fn parsed(head: *http1.Head, text: []const u8) !Request {
         .trailer_bytes_max = 100,
         .chunk_line_bytes_max = 32,
     };
-    var session: http1.Session = .init(&limits);
+    var session: Session = .init(&limits);
     const step = session.feed(text, head);
     if (step.event != .request) return error.TestUnexpectedResult;
     var request: Request = undefined;
@@ -227,7 +230,7 @@ fn parsed(head: *http1.Head, text: []const u8) !Request {
 
 test "path, query and headers" {
     var storage: [16]protocol.http.FieldSpan = undefined;
-    var head: http1.Head = .{ .storage = &storage };
+    var head: Head = .{ .storage = &storage };
     var request = try parsed(&head, "GET /a%20b/c?x=1&y=a%2Bb+c&bare HTTP/1.1\r\nHost: h\r\nX-Thing:  v \r\n\r\n");
     defer request.query.deinit();
     try testing.expectEqualStrings("/a%20b/c", request.getPath());
@@ -251,7 +254,7 @@ test "path, query and headers" {
 
 test "parseQuery: as documented, and nothing stale remains" {
     var storage: [16]protocol.http.FieldSpan = undefined;
-    var head: http1.Head = .{ .storage = &storage };
+    var head: Head = .{ .storage = &storage };
     var request = try parsed(&head, "GET /?a=1&b=%20&a=2 HTTP/1.1\r\nHost: h\r\n\r\n");
     defer request.query.deinit();
     const query = (try request.parseQuery()).?;
@@ -271,7 +274,7 @@ test "parseQuery: as documented, and nothing stale remains" {
 
 test "targets of other forms" {
     var storage: [16]protocol.http.FieldSpan = undefined;
-    var head: http1.Head = .{ .storage = &storage };
+    var head: Head = .{ .storage = &storage };
     const cases = [_][3][]const u8{
         .{ "GET http://h/p?q HTTP/1.1\r\nHost: other\r\n\r\n", "/p", "/p?q" },
         .{ "GET http://h?q/x HTTP/1.1\r\nHost: h\r\n\r\n", "/", "?q/x" },

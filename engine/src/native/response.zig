@@ -3,7 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
-const http1 = protocol.http1;
+const Lines = protocol.http.Lines;
 const syntax = protocol.http.syntax;
 const Field = protocol.http.Field;
 const Arena = @import("arena.zig").Arena;
@@ -113,7 +113,7 @@ pub const Response = struct {
     /// The request becomes a WebSocket when the handler returns; see ws.zig.
     upgrade: ?Upgrade,
     /// The headers; their text lies in the arena.
-    lines: http1.Lines,
+    lines: Lines,
     /// How many headers were added.
     count: u16,
     arena: *Arena,
@@ -217,7 +217,7 @@ pub const Response = struct {
         // They go into wire form at once: a response is then one copy of them all.
         const lines = &response.lines;
         const before = lines.text.len;
-        const room = try response.arena.extended(lines.text, http1.Lines.sizeOf(name, value));
+        const room = try response.arena.extended(lines.text, Lines.sizeOf(name, value));
         lines.text = room[0..before];
         defer response.arena.shrink(room.len - lines.text.len);
         lines.add(name, value, room[before..]) catch return error.InvalidHeader;

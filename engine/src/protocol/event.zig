@@ -28,9 +28,14 @@ pub const Event = union(enum) {
     refused: Refusal,
 };
 
+/// A session's number for one exchange of its connection.
+pub const Stream = u32;
+
 /// The answer to one call of `feed`.
 pub const Step = struct {
     /// Leading bytes that the session is done with; they need not be offered again.
     consumed: usize,
+    /// What the event is about.
+    stream: Stream = 0,
     event: Event,
 };

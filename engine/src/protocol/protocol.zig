@@ -1,5 +1,7 @@
 //! Room `protocol`: bytes become events, commands become bytes. Imports std only.
 //! Refuses to know: sockets, clocks, allocators, logs, threads and every other room.
+const encode = @import("http1/encode.zig");
+const framing = @import("http1/framing.zig");
 pub const event = @import("event.zig");
 pub const http = struct {
     pub const Method = @import("http/method.zig").Method;
@@ -9,9 +11,21 @@ pub const http = struct {
     pub const syntax = @import("http/syntax.zig");
     pub const target = @import("http/target.zig");
     pub const date = @import("http/date.zig");
+    pub const order = @import("http/order.zig");
+    pub const Version = framing.Version;
+    pub const Lines = encode.Lines;
     pub const Field = header.Field;
     pub const FieldSpan = header.FieldSpan;
 };
+pub const Refusal = event.Refusal;
+pub const early = @import("early.zig");
+/// What every protocol of a connection has in common, and the choice of one.
+pub const session = @import("session.zig");
+pub const Session = session.Session;
+pub const Head = session.Head;
+pub const Limits = session.Limits;
+pub const Stream = session.Stream;
+/// For tests and measurements of its own: what serves uses `Session`.
 pub const http1 = @import("http1/session.zig");
 /// What proxies say: the header before a connection, and fields of requests.
 pub const proxy = @import("proxy/proxy.zig");

@@ -1,7 +1,7 @@
 //! Whose request it is: that of the connection's peer, or of whom a trusted proxy names.
 //! Refuses to know: who asks for it, and where it is kept.
 const std = @import("std");
-const http1 = @import("protocol").http1;
+const Head = @import("protocol").Head;
 const proxy = @import("protocol").proxy;
 const io = @import("io");
 const Connection = @import("connection.zig").Connection;
@@ -30,7 +30,7 @@ pub const Client = struct {
     pub const nobody: Client = .{ .address = "", .port = 0, .secure = false };
 
     /// The client of a request that came over a connection. `text` holds an address that a proxy has named.
-    pub fn of(connection: *const Connection, trust: *const ?Trust, head: *const http1.Head, text: *Connection.Text) Client {
+    pub fn of(connection: *const Connection, trust: *const ?Trust, head: *const Head, text: *Connection.Text) Client {
         var client: Client = .{
             .address = connection.peer_text.slice(),
             .port = connection.peer_port,
@@ -53,7 +53,7 @@ pub const Client = struct {
 const Trail = proxy.forwarded.Trail;
 
 /// What the fields of a request say; several fields of a name are one list (RFC 9110 section 5.3).
-fn follow(trust: *const Trust, head: *const http1.Head) Trail {
+fn follow(trust: *const Trust, head: *const Head) Trail {
     var trail: Trail = .{};
     var secure: ?bool = null;
     for (head.fields) |field| {

@@ -2,7 +2,8 @@
 //! Deadlines are values here: `deadline` says when the peer has had its time, `overdue` what that means.
 const std = @import("std");
 const assert = std.debug.assert;
-const http1 = @import("protocol").http1;
+const Limits = @import("protocol").Limits;
+const Session = @import("protocol").Session;
 const Blockage = @import("blockage.zig").Blockage;
 const Config = @import("config.zig").Config;
 const Exchange = @import("exchange.zig").Exchange;
@@ -19,7 +20,7 @@ const WebSocket = @import("websocket.zig").WebSocket;
 /// One peer: session, unread input, queued output, and where it stands.
 pub const Connection = struct {
     ticket: Ticket,
-    session: http1.Session,
+    session: Session,
     input: Input = .{},
     outbox: Outbox = .{},
     /// Null: bytes go as they are.
@@ -72,13 +73,25 @@ pub const Connection = struct {
         }
     };
 
-    /// Where it stands between two requests or within one.
+    /// How far the connection is, whatever is spoken on it.
     pub const Phase = union(enum) {
         /// The proxy that brings the connection has yet to say whose it is. Nothing is parsed but that; `rest`: bytes of the header that
         /// are still to come, when its addresses are known.
         proxy_header: struct { since: u64, rest: ?u16 = null },
         /// TLS is being negotiated. Nothing is parsed, and the outbox is empty; the input is ciphertext that waits for its turn.
         handshake: struct { since: u64 },
+        /// Requests come and are answered.
+        open: Serving,
+        /// The last answer is queued; when it is out, our sending side ends.
+        farewell,
+        /// Everything is sent; the peer gets time to read it before the socket goes.
+        lingering: struct { since: u64 },
+        /// The socket is closed, the slot is about to be given back.
+        closed,
+    };
+
+    /// Where a connection with one exchange at a time stands between two requests or within one.
+    pub const Serving = union(enum) {
         /// No request. `since` is when the last one ended, or when the peer connected.
         idle: struct { since: u64 },
         /// Part of a request head is there.
@@ -86,12 +99,6 @@ pub const Connection = struct {
         exchange: *Exchange,
         /// The response is out, the rest of the request's body is read and thrown away.
         draining: struct { since: u64, bytes_left: u64 },
-        /// The last answer is queued; when it is out, our sending side ends.
-        farewell,
-        /// Everything is sent; the peer gets time to read it before the socket goes.
-        lingering: struct { since: u64 },
-        /// The socket is closed, the slot is about to be given back.
-        closed,
     };
 
     /// The peer's sending side.
@@ -138,12 +145,38 @@ pub const Connection = struct {
         }
     };
 
+    /// Its next request may come from now on.
+    pub fn awaitRequest(connection: *Connection, now: u64) void {
+        connection.phase = .{ .open = .{ .idle = .{ .since = now } } };
+    }
+
+    /// Whether requests may come, and none is there.
+    pub fn isIdle(connection: *const Connection) bool {
+        return connection.phase == .open and connection.phase.open == .idle;
+    }
+
+    /// Since when a request head is incomplete; null: none is.
+    pub fn headSince(connection: *const Connection) ?u64 {
+        if (connection.phase != .open) return null;
+        return switch (connection.phase.open) {
+            .head => |head| head.since,
+            .idle, .exchange, .draining => null,
+        };
+    }
+
+    /// The exchange that is going on.
+    pub fn current(connection: *const Connection) ?*Exchange {
+        if (connection.phase != .open) return null;
+        return switch (connection.phase.open) {
+            .exchange => |exchange| exchange,
+            .idle, .head, .draining => null,
+        };
+    }
+
     /// The open WebSocket of this connection, if it is one.
     pub fn websocket(connection: *const Connection) ?*WebSocket {
-        return switch (connection.phase) {
-            .exchange => |exchange| exchange.openWebSocket(),
-            else => null,
-        };
+        const exchange = connection.current() orelse return null;
+        return exchange.openWebSocket();
     }
 
     /// Bytes that wait for the kernel, sealed or not. Those of file ranges are not counted.
@@ -167,9 +200,11 @@ pub const Connection = struct {
     /// May bytes of this connection be parsed now?
     pub fn wantsInput(connection: *const Connection) bool {
         return switch (connection.phase) {
-            .idle, .head, .draining => true,
-            // A peer that asks for pongs and does not read them waits, or it could fill our memory.
-            .exchange => |exchange| exchange.wantsInput() and connection.queuedBytes() < flood_bytes,
+            .open => |serving| switch (serving) {
+                .idle, .head, .draining => true,
+                // A peer that asks for pongs and does not read them waits, or it could fill our memory.
+                .exchange => |exchange| exchange.wantsInput() and connection.queuedBytes() < flood_bytes,
+            },
             .proxy_header, .handshake, .farewell, .lingering, .closed => false,
         };
     }
@@ -199,13 +234,14 @@ pub const Connection = struct {
         if (connection.tunnel) |tunnel| if (tunnel.wire.bytes >= flood_bytes) return false;
         return switch (connection.phase) {
             .proxy_header, .farewell, .lingering => true,
-            .head, .draining => !connection.yielded,
-            // Requests that are there already come first: the end of the peer behind them must not be seen before.
-            .idle => !connection.yielded and (!connection.corked or connection.input.isEmpty()),
             // What its session has not looked at yet may be more than a flight.
             .handshake => connection.input.unread().len < flight_bytes,
-            .exchange => |exchange| !connection.yielded and (connection.wantsInput() or
-                (connection.input.isEmpty() and exchange.inputComplete())),
+            .open => |serving| !connection.yielded and switch (serving) {
+                .head, .draining => true,
+                // Requests that are there already come first: the end of the peer behind them must not be seen before.
+                .idle => !connection.corked or connection.input.isEmpty(),
+                .exchange => |exchange| connection.wantsInput() or (connection.input.isEmpty() and exchange.inputComplete()),
+            },
             .closed => false,
         };
     }
@@ -215,10 +251,12 @@ pub const Connection = struct {
         const reading = switch (connection.phase) {
             .proxy_header => |header| header.since + config.proxy_ms,
             .handshake => |handshake| handshake.since + config.handshake_ms,
-            .idle => |idle| if (connection.surplus) idle.since + config.linger_ms else after(idle.since, config.idle_ms),
-            .head => |head| head.since + if (connection.surplus) @min(config.linger_ms, config.head_ms) else config.head_ms,
-            .exchange => |exchange| exchange.deadline(config),
-            .draining => |draining| after(draining.since, config.body_ms),
+            .open => |serving| switch (serving) {
+                .idle => |idle| if (connection.surplus) idle.since + config.linger_ms else after(idle.since, config.idle_ms),
+                .head => |head| head.since + if (connection.surplus) @min(config.linger_ms, config.head_ms) else config.head_ms,
+                .exchange => |exchange| exchange.deadline(config),
+                .draining => |draining| after(draining.since, config.body_ms),
+            },
             .lingering => |lingering| lingering.since + config.linger_ms,
             .farewell, .closed => Timer.never,
         };
@@ -266,29 +304,28 @@ pub const Connection = struct {
             .blocked => |blockage| if (now >= blockage.stall.deadline(config.write_ms)) return .write_stalled,
         }
         return switch (connection.phase) {
-            .idle => if (connection.surplus) .turn_away else .close,
-            .head => if (connection.surplus) .turn_away else .refuse,
-            .exchange => |exchange| if (exchange.bodyOverdue(now, config))
-                .body_stalled
-            else if (exchange.openWebSocket() != null and now >= exchange.openWebSocket().?.deadline())
-                .websocket
-            else if (now >= exchange.repeatAt())
-                .repeat
-            else
-                .exchange_idle,
-            .proxy_header, .handshake, .draining, .farewell, .lingering, .closed => .close,
+            .open => |serving| switch (serving) {
+                .idle => if (connection.surplus) .turn_away else .close,
+                .head => if (connection.surplus) .turn_away else .refuse,
+                .exchange => |exchange| overdueIn(exchange, now, config),
+                .draining => .close,
+            },
+            .proxy_header, .handshake, .farewell, .lingering, .closed => .close,
         };
+    }
+
+    fn overdueIn(exchange: *const Exchange, now: u64, config: *const Config) Overdue {
+        if (exchange.bodyOverdue(now, config)) return .body_stalled;
+        if (exchange.openWebSocket()) |open| if (now >= open.deadline()) return .websocket;
+        return if (now >= exchange.repeatAt()) .repeat else .exchange_idle;
     }
 
     /// What must hold between two rounds.
     pub fn invariants(connection: *const Connection) void {
-        switch (connection.phase) {
-            .exchange => |exchange| assert(exchange.connection == connection),
-            .closed => {
-                assert(connection.input.buffer == null);
-                assert(connection.outbox.isEmpty());
-            },
-            else => {},
+        if (connection.current()) |exchange| assert(exchange.connection == connection);
+        if (connection.phase == .closed) {
+            assert(connection.input.buffer == null);
+            assert(connection.outbox.isEmpty());
         }
     }
 
@@ -299,24 +336,24 @@ pub const Connection = struct {
 
 test "an idle connection is closed, half a head is refused, neither before its time" {
     const config: Config = .{ .idle_ms = 1000, .head_ms = 300 };
-    var limits: http1.Limits = undefined;
+    var limits: Limits = undefined;
     var connection: Connection = .{
         .ticket = .none,
         .session = .init(&limits),
-        .phase = .{ .idle = .{ .since = 50 } },
+        .phase = .{ .open = .{ .idle = .{ .since = 50 } } },
         .number = 1,
         .listener = 0,
     };
     try std.testing.expectEqual(1050, connection.deadline(&config));
     try std.testing.expectEqual(.not_yet, connection.overdue(1049, &config));
     try std.testing.expectEqual(.close, connection.overdue(1050, &config));
-    connection.phase = .{ .head = .{ .since = 100 } };
+    connection.phase = .{ .open = .{ .head = .{ .since = 100 } } };
     try std.testing.expectEqual(.refuse, connection.overdue(400, &config));
 }
 
 test "a blocked output has its own deadline, moved by what the peer takes" {
     const config: Config = .{ .write_ms = 1000, .write_rate_min = 100, .idle_ms = 0 };
-    var limits: http1.Limits = undefined;
+    var limits: Limits = undefined;
     var connection: Connection = .{
         .ticket = .none,
         .session = .init(&limits),
@@ -332,7 +369,7 @@ test "a blocked output has its own deadline, moved by what the peer takes" {
 }
 
 /// A connection in this phase, for what depends on nothing else. `limits` are for its session, which keeps the pointer.
-fn inPhase(limits: *http1.Limits, phase: Connection.Phase) Connection {
+fn inPhase(limits: *Limits, phase: Connection.Phase) Connection {
     return .{ .ticket = .none, .session = .init(limits), .phase = phase, .number = 1, .listener = 0 };
 }
 
@@ -351,12 +388,12 @@ test "every phase has its own limit, from where it began, and its own consequenc
     const cases = [_]Case{
         .{ .{ .proxy_header = .{ .since = 100 } }, 111, .close },
         .{ .{ .handshake = .{ .since = 100 } }, 113, .close },
-        .{ .{ .idle = .{ .since = 100 } }, 117, .close },
-        .{ .{ .head = .{ .since = 100 } }, 119, .refuse },
-        .{ .{ .draining = .{ .since = 100, .bytes_left = 0 } }, 123, .close },
+        .{ .{ .open = .{ .idle = .{ .since = 100 } } }, 117, .close },
+        .{ .{ .open = .{ .head = .{ .since = 100 } } }, 119, .refuse },
+        .{ .{ .open = .{ .draining = .{ .since = 100, .bytes_left = 0 } } }, 123, .close },
         .{ .{ .lingering = .{ .since = 100 } }, 129, .close },
     };
-    var limits: http1.Limits = undefined;
+    var limits: Limits = undefined;
     for (cases) |case| {
         const connection = inPhase(&limits, case[0]);
         try std.testing.expectEqual(case[1], connection.deadline(&distinct));
@@ -368,17 +405,17 @@ test "every phase has its own limit, from where it began, and its own consequenc
     for ([_]Connection.Phase{
         .farewell,
         .closed,
-        .{ .idle = .{ .since = 100 } },
-        .{ .draining = .{ .since = 100, .bytes_left = 0 } },
+        .{ .open = .{ .idle = .{ .since = 100 } } },
+        .{ .open = .{ .draining = .{ .since = 100, .bytes_left = 0 } } },
     }) |phase| try std.testing.expectEqual(Timer.never, inPhase(&limits, phase).deadline(&endless));
 }
 
 test "the socket of an exchange is read for what is wanted, and once for the end of the peer" {
-    var limits: http1.Limits = undefined;
+    var limits: Limits = undefined;
     var connection = inPhase(&limits, .closed);
     try std.testing.expect(!connection.wantsReceive());
     var exchange: Exchange = .{ .ticket = .none, .connection = &connection, .active_at = 0 };
-    connection.phase = .{ .exchange = &exchange };
+    connection.phase = .{ .open = .{ .exchange = &exchange } };
     try std.testing.expect(connection.wantsReceive());
     exchange.input = .{ .unwanted = .{} };
     try std.testing.expect(!connection.wantsReceive());
@@ -389,10 +426,10 @@ test "the socket of an exchange is read for what is wanted, and once for the end
 }
 
 test "a body that nobody asks for keeps the time that its peer has used up" {
-    var limits: http1.Limits = undefined;
+    var limits: Limits = undefined;
     var connection = inPhase(&limits, .closed);
     var exchange: Exchange = .{ .ticket = .none, .connection = &connection, .active_at = 0 };
-    connection.phase = .{ .exchange = &exchange };
+    connection.phase = .{ .open = .{ .exchange = &exchange } };
     try std.testing.expect(!exchange.want(100));
     exchange.input = .{ .wanted = .begin(100) };
     exchange.pieceDelivered(110);
@@ -407,12 +444,12 @@ test "a body that nobody asks for keeps the time that its peer has used up" {
 }
 
 test "who came in over the limit of connections gets the time of a last answer, and then the answer" {
-    var limits: http1.Limits = undefined;
-    var connection = inPhase(&limits, .{ .idle = .{ .since = 100 } });
+    var limits: Limits = undefined;
+    var connection = inPhase(&limits, .{ .open = .{ .idle = .{ .since = 100 } } });
     connection.surplus = true;
     try std.testing.expectEqual(129, connection.deadline(&distinct));
     try std.testing.expectEqual(.turn_away, connection.overdue(129, &distinct));
-    connection.phase = .{ .head = .{ .since = 100 } };
+    connection.phase = .{ .open = .{ .head = .{ .since = 100 } } };
     try std.testing.expectEqual(119, connection.deadline(&distinct));
     try std.testing.expectEqual(.turn_away, connection.overdue(119, &distinct));
     try std.testing.expectEqual(105, connection.deadline(&.{ .linger_ms = 5, .head_ms = 19 }));
@@ -421,7 +458,7 @@ test "who came in over the limit of connections gets the time of a last answer, 
 }
 
 test "a blocked output is looked at before its deadline, and whichever deadline comes first counts" {
-    var limits: http1.Limits = undefined;
+    var limits: Limits = undefined;
     var connection = inPhase(&limits, .farewell);
     connection.output = .{ .blocked = .begin(0, 100) };
     try std.testing.expectEqual(3300, connection.deadline(&distinct));
@@ -435,10 +472,10 @@ test "a blocked output is looked at before its deadline, and whichever deadline 
 
 test "an exchange is due at the first of what it waits for: the body, its repetition, its idle limit, its WebSocket" {
     const testing = std.testing;
-    var limits: http1.Limits = undefined;
+    var limits: Limits = undefined;
     var connection = inPhase(&limits, .closed);
     var exchange: Exchange = .{ .ticket = .none, .connection = &connection, .active_at = 100 };
-    connection.phase = .{ .exchange = &exchange };
+    connection.phase = .{ .open = .{ .exchange = &exchange } };
     try testing.expectEqual(Timer.never, connection.deadline(&distinct));
 
     exchange.idle_ms = 50;

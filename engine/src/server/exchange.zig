@@ -3,7 +3,8 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
-const http1 = protocol.http1;
+const early = protocol.early;
+const session_file = protocol.session;
 const handshake = protocol.websocket.handshake;
 const Field = protocol.http.Field;
 const AccessEntry = @import("access_log.zig").Entry;
@@ -17,6 +18,7 @@ const Pool = @import("pool.zig").Pool;
 const Repeat = @import("repeat.zig").Repeat;
 const Reason = @import("types.zig").Reason;
 const Stall = @import("stall.zig").Stall;
+const Stream = protocol.Stream;
 const Ticket = @import("slab.zig").Ticket;
 const Timer = @import("timer.zig").Timer;
 const WebSocket = @import("websocket.zig").WebSocket;
@@ -26,7 +28,7 @@ pub const Start = struct {
     status: u16,
     fields: []const Field = &.{},
     /// Further fields, in wire form already.
-    lines: ?*const http1.Lines = null,
+    lines: ?*const protocol.http.Lines = null,
     body: []const u8 = "",
     /// The response is complete with `body`.
     end: bool = false,
@@ -38,19 +40,19 @@ pub const Start = struct {
     hold: bool = false,
 };
 
-/// What framing adds to a piece of body, and to its end, at the most.
-const chunk_bytes = http1.body_prefix_bytes_max + "\r\n".len;
-const tail_bytes = http1.endSize(&.{});
-
 /// Why a response does not begin. Nothing was queued.
-pub const StartError = http1.StartError || http1.BodyError || http1.EndError || error{OutOfMemory};
+pub const StartError = session_file.StartError || error{OutOfMemory};
+/// Why a response does not end like that. Nothing was queued.
+pub const EndError = session_file.EndError || error{OutOfMemory};
 /// Why a piece of a body is not taken.
-pub const BodyError = http1.BodyError || http1.EndError || error{OutOfMemory};
+pub const BodyError = session_file.BodyError || error{OutOfMemory};
 
 /// One request and its response. Lies in a slab of its worker; its ticket is its name for everybody else.
 pub const Exchange = struct {
     ticket: Ticket,
     connection: *Connection,
+    /// Its number in the connection's session.
+    stream: Stream = 0,
     /// The host's own pointer.
     user: ?*anyopaque = null,
     input: Body = .complete,
@@ -98,9 +100,9 @@ pub const Exchange = struct {
     };
 
     /// The engine is about to refuse the rest of the request, and answers itself.
-    pub fn noteRefusal(exchange: *Exchange, refusal: http1.Refusal) void {
+    pub fn noteRefusal(exchange: *Exchange, refusal: protocol.Refusal) void {
         exchange.status = refusal.status;
-        exchange.body_bytes = if (exchange.connection.session.asksForHead()) 0 else http1.refusalBodyBytes(refusal);
+        exchange.body_bytes = if (exchange.connection.session.asksForHead(exchange.stream)) 0 else early.refusalBodyBytes(refusal);
         exchange.ended = true;
         exchange.refused = true;
     }
@@ -143,6 +145,22 @@ pub const Exchange = struct {
         }
     }
 
+    /// Where its bytes go. A connection with one exchange at a time has one queue for all of its output, in which heads and content are framed
+    /// as they are spoken.
+    pub inline fn out(exchange: *Exchange) *Outbox {
+        return &exchange.connection.outbox;
+    }
+
+    /// Bytes that wait for the kernel in its name, and may still be those of exchanges before it.
+    pub fn queuedBytes(exchange: *const Exchange) usize {
+        return exchange.connection.queuedBytes();
+    }
+
+    /// Whether the kernel has taken everything.
+    pub fn isFlushed(exchange: *const Exchange) bool {
+        return exchange.connection.isFlushed();
+    }
+
     /// Whether the response is complete and what is left of it cannot fail: it is with the kernel, or leaves with this round.
     pub fn isSettled(exchange: *const Exchange) bool {
         const connection = exchange.connection;
@@ -179,151 +197,154 @@ pub const Exchange = struct {
 
     /// Queues the start of the response. On an error nothing has changed.
     pub fn start(exchange: *Exchange, pool: *Pool, response: Start, date: *const [29]u8) StartError!void {
-        const connection = exchange.connection;
-        const session = &connection.session;
-        const before = session.*;
-        errdefer {
-            const bad_field = session.bad_field;
-            session.* = before;
-            session.bad_field = bad_field;
-            connection.outbox.cancel(pool);
-        }
-        const inline_body = if (response.body.len <= whole_max) response.body else "";
+        const session = &exchange.connection.session;
+        const outbox = exchange.out();
+        const inside = response.body.len <= whole_max;
+        const content = if (inside) response.body else "";
         const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
-        const size = http1.startSize(response.fields) + lines_bytes + chunk_bytes + inline_body.len + tail_bytes;
-        const space = try connection.outbox.reserve(pool, size);
-        if (response.close) session.closeAfterResponse();
-        var len = try session.start(.{
+        const space = try outbox.reserve(pool, session_file.startSize(response.fields) + lines_bytes + content.len);
+        errdefer outbox.cancel(pool);
+        const plan = try session.planStart(exchange.stream, .{
             .status = response.status,
             .fields = response.fields,
             .says_keep_alive = response.says_keep_alive,
             .lines = response.lines,
             .date = date,
-            .length = if (response.end) .{ .known = response.body.len } else if (response.hold) .later else .unknown,
+            .content = content,
+            .rest = response.body.len - content.len,
+            .end = response.end,
+            .close = response.close,
+            .hold = response.hold,
         }, space);
-        const content_bytes = if (session.sendsContent()) inline_body.len else 0;
-        const later = response.body[inline_body.len..];
-        if (later.len > 0) {
-            try fits(session.*, later.len, response.end);
-        } else if (response.end) {
-            len += try session.finish(inline_body, space[len..]);
-        } else if (inline_body.len > 0) {
-            len += try framed(session, inline_body, space[len..]);
+        var rest: Outbox = .{};
+        errdefer rest.deinit(pool);
+        if (!inside and plan.payload) {
+            try rest.append(pool, response.body);
+            try rest.append(pool, plan.suffix);
         }
-        connection.outbox.commit(len);
+        outbox.commit(plan.len);
+        outbox.take(&rest);
+        session.apply(exchange.stream, plan);
         exchange.status = response.status;
-        exchange.body_bytes = content_bytes;
-        if (later.len > 0) try exchange.body(pool, later, response.end) else exchange.ended = response.end;
+        exchange.body_bytes = if (plan.payload) response.body.len else 0;
+        exchange.ended = response.end;
     }
 
-    /// Ends a head that waits to know how long the body is: null if that is still unknown. On an error nothing has changed.
-    pub fn closeHead(exchange: *Exchange, pool: *Pool, length: ?u64) error{OutOfMemory}!void {
-        const connection = exchange.connection;
-        if (!connection.session.headIsOpen()) return;
-        const space = try connection.outbox.reserve(pool, http1.startSize(&.{}));
-        connection.outbox.commit(connection.session.closeHead(length, space));
+    /// Ends a head that waits to know how long the body is. On an error nothing has changed.
+    pub fn closeHead(exchange: *Exchange, pool: *Pool) error{OutOfMemory}!void {
+        const session = &exchange.connection.session;
+        const outbox = exchange.out();
+        if (!session.headIsOpen(exchange.stream)) return;
+        const plan = session.planHeadEnd(exchange.stream, try outbox.reserve(pool, session_file.body_prefix_bytes_max));
+        outbox.commit(plan.len);
+        session.apply(exchange.stream, plan);
     }
 
-    /// Queues body bytes; with `last` the response is complete. On an error nothing has changed.
-    pub fn body(exchange: *Exchange, pool: *Pool, bytes: []const u8, last: bool) BodyError!void {
-        const connection = exchange.connection;
-        const session = &connection.session;
-        if (session.headIsOpen()) {
-            if (bytes.len == 0 and !last) return;
-            try exchange.closeHead(pool, if (last) bytes.len else null);
+    /// How a piece of a body goes on.
+    pub const Place = struct {
+        /// The response is complete with it.
+        last: bool = false,
+        /// The connection closes after this response.
+        close: bool = false,
+
+        fn piece(place: Place, len: u64) session_file.Piece {
+            return .{ .len = len, .last = place.last, .close = place.close };
         }
-        const before = session.*;
-        errdefer session.* = before;
-        if (bytes.len <= whole_max) {
-            const space = try connection.outbox.reserve(pool, bytes.len + chunk_bytes + http1.endSize(&.{}));
-            errdefer connection.outbox.cancel(pool);
-            var len: usize = 0;
-            const content_bytes = if (session.sendsContent()) bytes.len else 0;
-            if (last) len = try session.finish(bytes, space) else if (bytes.len > 0) len = try framed(session, bytes, space);
-            if (len > 0) connection.outbox.commit(len) else connection.outbox.cancel(pool);
-            exchange.body_bytes += content_bytes;
-            exchange.ended = last;
-            return;
+    };
+
+    /// Queues body bytes. On an error nothing has changed.
+    pub fn body(exchange: *Exchange, pool: *Pool, bytes: []const u8, place: Place) BodyError!void {
+        const session = &exchange.connection.session;
+        const outbox = exchange.out();
+        if (bytes.len > whole_max) {
+            var chain: Outbox = .{};
+            errdefer chain.deinit(pool);
+            if (session.sendsContent(exchange.stream)) try chain.append(pool, bytes);
+            return exchange.take(pool, &chain, bytes.len, place);
         }
-        // The blocks are reserved by the copy itself, framing goes around them.
-        var chain: Outbox = .{};
-        errdefer chain.deinit(pool);
-        if (session.sendsContent()) try chain.append(pool, bytes);
-        try exchange.take(pool, &chain, bytes.len, last);
+        const around = session_file.body_prefix_bytes_max + session_file.body_suffix_bytes_max;
+        const space = try outbox.reserve(pool, bytes.len + around);
+        errdefer outbox.cancel(pool);
+        const plan = try session.planBody(exchange.stream, place.piece(bytes.len), space);
+        var len = plan.len;
+        for ([_][]const u8{ if (plan.payload) bytes else "", plan.suffix }) |part| {
+            @memcpy(space[len..][0..part.len], part);
+            len += part.len;
+        }
+        if (len > 0) outbox.commit(len) else outbox.cancel(pool);
+        exchange.noteBody(plan, bytes.len, place);
     }
 
     /// Queues body bytes that stay where they are until their loan comes back. On an error nothing has changed,
     /// and it is not taken.
-    pub fn lent(exchange: *Exchange, pool: *Pool, bytes: []const u8, loan: *Loan, last: bool) BodyError!void {
+    pub fn lent(exchange: *Exchange, pool: *Pool, bytes: []const u8, loan: *Loan, place: Place) BodyError!void {
         var chain: Outbox = .{};
         try chain.lend(pool, bytes, loan);
         errdefer chain.cancelLoan(pool);
-        try exchange.blocks(pool, &chain, last);
+        try exchange.blocks(pool, &chain, place);
     }
 
     /// Queues body bytes that lie in blocks of the pool already: they are taken over, not copied, and `chain` is empty afterwards.
     /// On an error nothing has changed.
-    pub fn blocks(exchange: *Exchange, pool: *Pool, chain: *Outbox, last: bool) BodyError!void {
-        return exchange.take(pool, chain, chain.bytes, last);
+    pub fn blocks(exchange: *Exchange, pool: *Pool, chain: *Outbox, place: Place) BodyError!void {
+        return exchange.take(pool, chain, chain.bytes, place);
     }
 
     /// The same for `len` bytes of body, which do not lie there if no content is sent.
-    fn take(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: usize, last: bool) BodyError!void {
-        const outbox = &exchange.connection.outbox;
+    fn take(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: usize, place: Place) BodyError!void {
         const session = &exchange.connection.session;
-        try exchange.closeHead(pool, if (last) len else null);
-        const before = session.*;
-        errdefer session.* = before;
-        var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
-        const plan = try session.body(len, &prefix);
+        const outbox = exchange.out();
+        var prefix: [session_file.body_prefix_bytes_max]u8 = undefined;
+        const plan = try session.planBody(exchange.stream, place.piece(len), &prefix);
         var tail: Outbox = .{};
         errdefer tail.deinit(pool);
-        if (plan.payload) try tail.append(pool, plan.suffix);
-        if (last) {
-            const space = try tail.reserve(pool, tail_bytes);
-            const end_len = try session.end(&.{}, space);
-            if (end_len > 0) tail.commit(end_len) else tail.cancel(pool);
-        }
-        if (plan.payload) {
-            try outbox.append(pool, plan.prefix);
-            exchange.body_bytes += chain.bytes;
-            outbox.take(chain);
-        } else chain.deinit(pool);
+        try tail.append(pool, plan.suffix);
+        try outbox.append(pool, prefix[0..plan.len]);
+        if (plan.payload) outbox.take(chain) else chain.deinit(pool);
         outbox.take(&tail);
-        exchange.ended = last;
+        exchange.noteBody(plan, len, place);
     }
 
     /// Queues a file range as the last piece of the body. Owns the descriptor from then on; on an error nothing has changed.
     pub fn file(exchange: *Exchange, pool: *Pool, range: FileRange) BodyError!enum { queued, not_needed } {
-        const connection = exchange.connection;
-        try exchange.closeHead(pool, range.len);
-        const before = connection.session;
-        errdefer connection.session = before;
-        var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
-        const plan = if (range.len > 0) try connection.session.body(range.len, &prefix) else http1.BodyPlan{ .payload = false };
-        var tail: [tail_bytes]u8 = undefined;
-        const tail_len = try connection.session.end(&.{}, &tail);
-        if (plan.payload) {
-            try connection.outbox.append(pool, plan.prefix);
-            try connection.outbox.appendFile(pool, range);
-            try connection.outbox.append(pool, plan.suffix);
-            exchange.body_bytes += range.len;
-        }
-        try connection.outbox.append(pool, tail[0..tail_len]);
+        const session = &exchange.connection.session;
+        const outbox = exchange.out();
+        const place: Place = .{ .last = true };
+        var prefix: [session_file.body_prefix_bytes_max]u8 = undefined;
+        const plan = try session.planBody(exchange.stream, place.piece(range.len), &prefix);
+        var tail: Outbox = .{};
+        errdefer tail.deinit(pool);
+        try tail.append(pool, plan.suffix);
+        var content: Outbox = .{};
+        if (plan.payload) try content.appendFile(pool, range);
+        errdefer if (plan.payload) {
+            _ = content.popFile(pool);
+        };
+        try outbox.append(pool, prefix[0..plan.len]);
+        outbox.take(&content);
+        outbox.take(&tail);
+        exchange.noteBody(plan, range.len, place);
         exchange.ends_with_file = plan.payload;
-        exchange.ended = true;
         return if (plan.payload) .queued else .not_needed;
     }
 
+    /// A piece of the body is queued as planned.
+    inline fn noteBody(exchange: *Exchange, plan: session_file.Plan, len: u64, place: Place) void {
+        exchange.connection.session.apply(exchange.stream, plan);
+        if (plan.payload) exchange.body_bytes += len;
+        exchange.ended = place.last;
+    }
+
     /// Queues the end of the response with its trailers, of which there may be none. On an error nothing has changed.
-    pub fn end(exchange: *Exchange, pool: *Pool, trailers: []const Field) BodyError!void {
-        const connection = exchange.connection;
-        if (connection.session.responseStarted() and !connection.session.takesTrailers()) return error.TrailersNotAllowed;
-        try exchange.closeHead(pool, if (trailers.len == 0) 0 else null);
-        const space = try connection.outbox.reserve(pool, http1.endSize(trailers));
-        errdefer connection.outbox.cancel(pool);
-        const len = try connection.session.end(trailers, space);
-        if (len > 0) connection.outbox.commit(len) else connection.outbox.cancel(pool);
+    pub fn end(exchange: *Exchange, pool: *Pool, trailers: []const Field) EndError!void {
+        const session = &exchange.connection.session;
+        const outbox = exchange.out();
+        if (session.responseStarted(exchange.stream) and !session.takesTrailers(exchange.stream)) return error.TrailersNotAllowed;
+        const space = try outbox.reserve(pool, session_file.endSize(trailers));
+        errdefer outbox.cancel(pool);
+        const plan = try session.planEnd(exchange.stream, trailers, space);
+        if (plan.len > 0) outbox.commit(plan.len) else outbox.cancel(pool);
+        session.apply(exchange.stream, plan);
         exchange.ended = true;
     }
 
@@ -338,9 +359,9 @@ pub const Exchange = struct {
         subprotocol: ?[]const u8,
         extra: []const Field,
     ) SwitchError!void {
-        const outbox = &exchange.connection.outbox;
+        const outbox = exchange.out();
         for (extra, 0..) |field, index| if (handshake.ownsField(field.name())) {
-            exchange.connection.session.bad_field = @intCast(@min(index, std.math.maxInt(u16)));
+            exchange.connection.session.noteBadField(index);
             return error.ReservedField;
         };
         const own_max = 4;
@@ -361,39 +382,19 @@ pub const Exchange = struct {
         }
         @memcpy(fields[count..][0..extra.len], extra);
         const all = fields[0 .. count + extra.len];
-        const space = try outbox.reserve(pool, http1.startSize(all));
+        const space = try outbox.reserve(pool, session_file.startSize(all));
         errdefer outbox.cancel(pool);
         const session = &exchange.connection.session;
-        errdefer session.bad_field -|= @intCast(count); // the caller counts its own fields
-        outbox.commit(try session.switchProtocols(all, space));
+        errdefer session.noteBadField(session.badField() -| count); // the caller counts its own fields
+        outbox.commit(try session.switchProtocols(exchange.stream, all, space));
         exchange.status = 101;
     }
 
     /// Queues an interim response.
     pub fn inform(exchange: *Exchange, pool: *Pool, status: u16, fields: []const Field) StartError!void {
-        const outbox = &exchange.connection.outbox;
-        const space = try outbox.reserve(pool, http1.startSize(fields));
+        const outbox = exchange.out();
+        const space = try outbox.reserve(pool, session_file.startSize(fields));
         errdefer outbox.cancel(pool);
-        outbox.commit(try exchange.connection.session.informational(status, fields, space));
-    }
-
-    /// Would a body of `len` bytes keep the promise that the head makes? Asked of a copy.
-    fn fits(trial: http1.Session, len: usize, last: bool) BodyError!void {
-        var session = trial;
-        var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
-        _ = try session.body(len, &prefix);
-        var tail: [tail_bytes]u8 = undefined;
-        if (last) _ = try session.end(&.{}, &tail);
-    }
-
-    /// Writes `bytes` with their framing; the number of bytes written.
-    fn framed(session: *http1.Session, bytes: []const u8, out: []u8) http1.BodyError!usize {
-        var prefix: [http1.body_prefix_bytes_max]u8 = undefined;
-        const plan = try session.body(bytes.len, &prefix);
-        if (!plan.payload) return 0;
-        @memcpy(out[0..plan.prefix.len], plan.prefix);
-        @memcpy(out[plan.prefix.len..][0..bytes.len], bytes);
-        @memcpy(out[plan.prefix.len + bytes.len ..][0..plan.suffix.len], plan.suffix);
-        return plan.prefix.len + bytes.len + plan.suffix.len;
+        outbox.commit(try exchange.connection.session.informational(exchange.stream, status, fields, space));
     }
 };

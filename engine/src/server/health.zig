@@ -2,7 +2,7 @@
 //! Refuses to know: connections, sockets. Who answers while the host is busy is in porter.zig.
 const std = @import("std");
 const assert = std.debug.assert;
-const http1 = @import("protocol").http1;
+const Head = @import("protocol").Head;
 
 /// A path that is answered with 200; none at first.
 pub const Health = struct {
@@ -40,7 +40,7 @@ pub const Health = struct {
     }
 
     /// Whether a request asks for it. Other methods than GET and HEAD are the application's.
-    pub fn matches(health: *const Health, head: *const http1.Head) bool {
+    pub fn matches(health: *const Health, head: *const Head) bool {
         if (health.len == 0 or health.len != head.path.len) return false;
         if (head.method != .GET and head.method != .HEAD) return false;
         return std.mem.eql(u8, health.text(), head.path.of(head.text));

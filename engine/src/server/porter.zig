@@ -10,7 +10,8 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
-const http1 = @import("protocol").http1;
+const Head = @import("protocol").Head;
+const Refusal = @import("protocol").Refusal;
 const tls = @import("tls");
 const Admission = @import("admission.zig").Admission;
 const Config = @import("config.zig").Config;
@@ -96,7 +97,7 @@ pub const Porter = struct {
     pub const Refused = struct {
         /// Without memory of any pool, and gone by the time that the worker hears of it.
         connection: Connection,
-        refusal: http1.Refusal,
+        refusal: Refusal,
         /// What had come of its request, or the beginning of that.
         raw: []u8,
         /// When.
@@ -280,7 +281,7 @@ pub const Porter = struct {
         _ = porter.posted.fetchAdd(1, .monotonic);
     }
 
-    fn tellRefused(porter: *Porter, connection: *const Connection, refusal: http1.Refusal, raw: []const u8) error{OutOfMemory}!void {
+    fn tellRefused(porter: *Porter, connection: *const Connection, refusal: Refusal, raw: []const u8) error{OutOfMemory}!void {
         if (porter.refused.load(.monotonic) >= refused_max) return error.OutOfMemory;
         const copy = try porter.gpa.dupe(u8, raw[0..@min(raw.len, raw_bytes_max)]);
         errdefer porter.gpa.free(copy);
@@ -323,7 +324,7 @@ pub const Porter = struct {
         }
 
         /// Bytes that looked like the health path and are something else after all.
-        pub fn request(_: *Host, worker: *Inner, exchange: *Exchange, _: *const http1.Head) void {
+        pub fn request(_: *Host, worker: *Inner, exchange: *Exchange, _: *const Head) void {
             worker.abort(exchange);
         }
 
@@ -335,7 +336,7 @@ pub const Porter = struct {
         }
 
         /// The worker's log gets a line.
-        pub fn refused(host: *Host, _: *Inner, connection: *const Connection, refusal: http1.Refusal, raw: []const u8) void {
+        pub fn refused(host: *Host, _: *Inner, connection: *const Connection, refusal: Refusal, raw: []const u8) void {
             const porter = host.porter;
             porter.tellRefused(connection, refusal, raw) catch {
                 _ = porter.untold.fetchAdd(1, .monotonic);
@@ -345,7 +346,7 @@ pub const Porter = struct {
         /// As there are no requests, nothing of the following happens.
         pub fn body(_: *Host, _: *Inner, _: *Exchange, _: []const u8) void {}
         /// Nor this.
-        pub fn trailers(_: *Host, _: *Inner, _: *Exchange, _: *const http1.Head) void {}
+        pub fn trailers(_: *Host, _: *Inner, _: *Exchange, _: *const Head) void {}
         /// Nor this.
         pub fn bodyEnd(_: *Host, _: *Inner, _: *Exchange) void {}
         /// Nor this.

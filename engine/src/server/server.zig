@@ -25,6 +25,7 @@ pub const Exchange = exchange.Exchange;
 pub const Start = exchange.Start;
 pub const StartError = exchange.StartError;
 pub const BodyError = exchange.BodyError;
+pub const EndError = exchange.EndError;
 /// What is to be done to an exchange, as a value, and as bytes without pointers.
 pub const Command = @import("command.zig").Command;
 pub const encoded = @import("encoded.zig");

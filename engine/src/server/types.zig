@@ -1,7 +1,7 @@
 //! Values that the worker and its hosts share.
 const std = @import("std");
 const protocol = @import("protocol");
-const http1 = protocol.http1;
+const Limits = protocol.Limits;
 const Config = @import("config.zig").Config;
 
 /// Why an exchange ended before its response did. PAGI names them so, in lower case (PAGI::Spec::Www, Standard Disconnect Reasons).
@@ -67,7 +67,7 @@ pub const DateCache = struct {
 };
 
 /// The session's limits out of the whole configuration.
-pub fn limitsOf(config: *const Config) http1.Limits {
+pub fn limitsOf(config: *const Config) Limits {
     return .{
         .request_line_bytes_max = config.request_line_bytes_max,
         .head_bytes_max = config.head_bytes_max,

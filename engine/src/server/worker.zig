@@ -4,9 +4,9 @@
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
 //!     pub const demand: enum { pull, push }   // is a request body read when the host asks (read()), or as it comes?
-//!     fn request(host, worker, *Exchange, *const http1.Head) void      a head; what of the body came along follows at once
+//!     fn request(host, worker, *Exchange, *const Head) void      a head; what of the body came along follows at once
 //!     fn body(host, worker, *Exchange, []const u8) void                 the next piece
-//!     fn trailers(host, worker, *Exchange, *const http1.Head) void      the fields behind a chunked body, before bodyEnd
+//!     fn trailers(host, worker, *Exchange, *const Head) void      the fields behind a chunked body, before bodyEnd
 //!     fn bodyEnd(host, worker, *Exchange) void
 //!     fn drained(host, worker, *Exchange) void                          output fell below the low-water mark
 //!     fn flushed(host, worker, *Exchange) void                          optional: all was sent, after a flushWhole() that could not do it at once
@@ -26,7 +26,9 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
-const http1 = protocol.http1;
+const Head = protocol.Head;
+const Limits = protocol.Limits;
+const Refusal = protocol.Refusal;
 const io_room = @import("io");
 const access_log = @import("access_log.zig");
 const AccessLog = access_log.AccessLog;
@@ -74,7 +76,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         gpa: std.mem.Allocator,
         config: Config,
-        limits: http1.Limits,
+        limits: Limits,
         host: *Host,
         io: Io,
         peers: slab.Slab(Peer),
@@ -91,7 +93,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         wall_seconds: u64,
         date: types.DateCache,
         /// Scratch for the head that is being parsed.
-        head: http1.Head,
+        head: Head,
         /// Who asks: of the request that begins now. `client_text`: its address, if a proxy has named it.
         client: Client = .nobody,
         client_text: Connection.Text = .empty,
@@ -294,7 +296,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const start = output.start;
         pub const inform = output.inform;
         pub const write = output.write;
-        pub const writeAndClose = output.writeAndClose;
         pub const writeBlocks = output.writeBlocks;
         pub const writeLent = output.writeLent;
         pub const writeFile = output.writeFile;
@@ -473,21 +474,22 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .close => w.close(peer),
                     .turn_away => accepting.reject(w, peer, connection.input.unread()),
                     .refuse => input.refuseUnread(w, peer, .{ .status = 408, .detail = "The request head took too long." }, connection.input.unread()),
-                    .body_stalled => w.bodyStalled(peer, connection.phase.exchange),
+                    .body_stalled => w.bodyStalled(peer, connection.phase.open.exchange),
                     .write_stalled => w.sever(peer, .write_timeout),
-                    .websocket => live.websocketDue(w, peer, connection.phase.exchange),
-                    .repeat => repeating.repeatDue(w, peer, connection.phase.exchange),
-                    .exchange_idle => w.exchangeIdle(peer, connection.phase.exchange),
+                    .websocket => live.websocketDue(w, peer, connection.phase.open.exchange),
+                    .repeat => repeating.repeatDue(w, peer, connection.phase.open.exchange),
+                    .exchange_idle => w.exchangeIdle(peer, connection.phase.open.exchange),
                 }
             }
         }
 
         fn bodyStalled(w: *Self, peer: *Peer, exchange: *Exchange) void {
-            if (peer.connection.session.responseStarted()) return w.fail(peer, .client_timeout);
-            const refusal: http1.Refusal = .{ .status = 408, .detail = "The request body took too long." };
+            if (peer.connection.session.responseStarted(exchange.stream)) return w.fail(peer, .client_timeout);
+            const refusal: Refusal = .{ .status = 408, .detail = "The request body took too long." };
+            const stream = exchange.stream;
             exchange.noteRefusal(refusal);
             w.endExchange(exchange, .client_timeout);
-            w.refuse(peer, refusal);
+            w.refuse(peer, stream, refusal);
         }
 
         fn exchangeIdle(w: *Self, peer: *Peer, exchange: *Exchange) void {
@@ -521,11 +523,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// The connection is lost: its exchange, if any, is aborted.
         pub fn fail(w: *Self, peer: *Peer, reason: Reason) void {
-            switch (peer.connection.phase) {
-                .exchange => |exchange| w.endExchange(exchange, reason),
-                .closed => return,
-                else => {},
-            }
+            if (peer.connection.phase == .closed) return;
+            if (peer.connection.current()) |exchange| w.endExchange(exchange, reason);
             w.close(peer);
         }
 
@@ -542,12 +541,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Closes a connection; what it was doing is over.
         pub fn close(w: *Self, peer: *Peer) void {
             const connection = &peer.connection;
-            switch (connection.phase) {
-                .closed => return,
-                .exchange => unreachable, // an exchange ends by complete, endExchange or abort first
-                else => {},
-            }
-            if (connection.tunnel) |tunnel| if (connection.phase == .idle) {
+            if (connection.phase == .closed) return;
+            assert(connection.current() == null); // an exchange ends by complete, endExchange or abort first
+            if (connection.tunnel) |tunnel| if (connection.isIdle()) {
                 _ = secure.sayGoodbye(w, peer, tunnel);
             };
             connection.phase = .closed;
@@ -559,10 +555,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Closes a connection of which the host knows nothing any more.
         pub fn release(w: *Self, peer: *Peer) void {
             const connection = &peer.connection;
-            switch (connection.phase) {
-                .exchange => |exchange| w.forget(exchange),
-                else => {},
-            }
+            if (connection.current()) |exchange| w.forget(exchange);
             w.closeSocket(peer);
             w.wheel.remove(&peer.timer);
             connection.input.deinit(&w.pool);
@@ -594,13 +587,16 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.io.closeListeners();
             var it = w.peers.iterator();
             while (it.next()) |peer| switch (peer.connection.phase) {
-                .idle => w.settle(peer),
                 .proxy_header, .handshake => w.close(peer),
-                .exchange => |exchange| {
-                    peer.connection.session.closeAfterResponse();
-                    if (exchange.websocket != null) live.goAway(w, exchange);
+                .open => |serving| switch (serving) {
+                    .idle => w.settle(peer),
+                    .exchange => |exchange| {
+                        peer.connection.session.closeAfterResponse();
+                        if (exchange.websocket != null) live.goAway(w, exchange);
+                    },
+                    .head, .draining => {},
                 },
-                else => {},
+                .farewell, .lingering, .closed => {},
             };
         }
 

@@ -111,9 +111,10 @@ const Recorder = struct {
 
     fn answer(r: *Recorder) !void {
         var out: [http1.startSize(&.{})]u8 = undefined;
-        const started = try r.session.start(.{ .status = 204, .fields = &.{} }, &out);
-        r.transcript.update(out[0..started]);
-        _ = try r.session.end(&.{}, &out);
+        const started = try r.session.planStart(.{ .status = 204, .fields = &.{} }, &out);
+        r.session.apply(started);
+        r.transcript.update(out[0..started.len]);
+        r.session.apply(try r.session.planEnd(&.{}, &out));
         const disposition = r.session.disposition();
         try testing.expect(disposition != .drain); // the request was read to its end
         if (disposition == .keep_alive) r.session.next() else r.over = true;

@@ -240,11 +240,11 @@ pub const Host = struct {
             const count: usize = if (job.mode == .chunked) 1 else 2;
             return host.note(job, try worker.start(exchange, .{ .status = 200, .fields = fields[0..count] }));
         }
-        if (job.mode == .echo) return host.note(job, try worker.write(exchange, job.body.items, true));
+        if (job.mode == .echo) return host.note(job, try worker.write(exchange, job.body.items, .{ .last = true }));
         var buffer: [piece_max]u8 = undefined;
         const piece = pattern(&buffer, job.id, job.sent, @min(pieceSize(job.id), size - job.sent));
         job.sent += piece.len;
-        host.note(job, try worker.write(exchange, piece, job.sent == size));
+        host.note(job, try worker.write(exchange, piece, .{ .last = job.sent == size }));
     }
 
     fn advanceSocket(host: *Host, worker: *Worker, exchange: *per.Exchange, job: *Job) !void {

@@ -27,6 +27,7 @@ my %MUST_NOT = (
         'allocators, clocks, descriptors, logs'
     ],
     io => [ qr/http/i, 'HTTP' ],
+    map { $_ => [ qr/\bhttp[123]\b/, 'version of a protocol (protocol/session.zig)' ] } qw(server native abi),
 );
 
 sub findings (@sources) {

@@ -21,6 +21,9 @@ const field_overhead = ": ".len + "\r\n".len;
 pub const head_overhead_bytes_max = status.line_bytes_max + date_prefix.len + date.bytes_len + "\r\n".len +
     connection_close_upgrade.len + length_bytes_max + "\r\n".len;
 
+/// Upper bound of what ends a held head: Connection, framing field, blank line.
+pub const head_end_bytes_max = connection_close_upgrade.len + length_bytes_max + "\r\n".len;
+
 /// Upper bound of what these fields take, in bytes.
 pub fn fieldsSize(fields: []const Field) usize {
     var size: usize = 0;
@@ -83,6 +86,20 @@ pub const Writer = struct {
             line[at] = '0' + @as(u8, @truncate(rest % 10));
         }
         line[line.len - 2 ..][0..2].* = "\r\n".*;
+        writer.len += line.len;
+    }
+
+    /// Appends the line before a chunk of `len` bytes.
+    pub fn putChunkPrefix(writer: *Writer, len: u64) void {
+        const digits = (@bitSizeOf(u64) - @clz(len | 1) + 3) / 4;
+        const line = writer.buffer[writer.len..][0 .. digits + "\r\n".len];
+        var rest = len;
+        var at: usize = digits;
+        while (at > 0) : (rest >>= 4) {
+            at -= 1;
+            line[at] = "0123456789abcdef"[@intCast(rest & 15)];
+        }
+        line[digits..][0..2].* = "\r\n".*;
         writer.len += line.len;
     }
 
@@ -214,19 +231,6 @@ pub const Lines = struct {
 /// Longest chunk prefix, in bytes: 16 hexadecimal digits and CRLF.
 pub const chunk_prefix_bytes_max = 18;
 
-/// Writes the line before a chunk of `len` bytes, to the right end of `out`; the result is the part that was written.
-pub fn chunkPrefix(len: u64, out: *[chunk_prefix_bytes_max]u8) []const u8 {
-    var at: usize = out.len - 2;
-    out[at..][0..2].* = "\r\n".*;
-    var rest = len;
-    while (true) {
-        at -= 1;
-        out[at] = "0123456789abcdef"[@intCast(rest & 15)];
-        rest >>= 4;
-        if (rest == 0) return out[at..];
-    }
-}
-
 /// Upper bound of `refusalResponse`, in bytes.
 pub const refusal_bytes_max = status.line_bytes_max + 256 + event.Refusal.detail_bytes_max;
 
@@ -283,11 +287,21 @@ pub fn refusalBodyBytes(refusal: event.Refusal) usize {
 }
 
 test "chunk prefixes" {
-    var out: [chunk_prefix_bytes_max]u8 = undefined;
-    try std.testing.expectEqualStrings("0\r\n", chunkPrefix(0, &out));
-    try std.testing.expectEqualStrings("a\r\n", chunkPrefix(10, &out));
-    try std.testing.expectEqualStrings("1000\r\n", chunkPrefix(4096, &out));
-    try std.testing.expectEqualStrings("ffffffffffffffff\r\n", chunkPrefix(std.math.maxInt(u64), &out));
+    for ([_]struct { u64, []const u8 }{
+        .{ 0, "0\r\n" },
+        .{ 10, "a\r\n" },
+        .{ 15, "f\r\n" },
+        .{ 16, "10\r\n" },
+        .{ 4096, "1000\r\n" },
+        .{ std.math.maxInt(u64), "ffffffffffffffff\r\n" },
+    }) |case| {
+        const len, const expected = case;
+        // Exactly as much room as is promised.
+        var out: [chunk_prefix_bytes_max]u8 = undefined;
+        var writer: Writer = .{ .buffer = &out };
+        writer.putChunkPrefix(len);
+        try std.testing.expectEqualStrings(expected, out[0..writer.len]);
+    }
 }
 
 test "refusal" {

@@ -7,7 +7,6 @@ const assert = std.debug.assert;
 const header = @import("../http/header.zig");
 const syntax = @import("../http/syntax.zig");
 const target = @import("../http/target.zig");
-const Method = @import("../http/method.zig").Method;
 const Refusal = @import("../event.zig").Refusal;
 const FieldSpan = header.FieldSpan;
 
@@ -195,54 +194,6 @@ fn refuse(status: u16, comptime detail: []const u8) Outcome {
     return .{ .refused = .{ .status = status, .detail = detail } };
 }
 
-/// How a response's content ends.
-pub const ResponseBody = union(enum) {
-    /// There is none: whatever the application sends is discarded.
-    none,
-    counted: u64,
-    chunked,
-    /// The end of the connection is the end of the content (HTTP/1.0 clients).
-    until_close,
-};
-
-/// What method, version and status alone decide about a response.
-pub const ResponseShape = enum {
-    /// No content and no Content-Length: 1xx, 204.
-    bare,
-    /// No content, but a Content-Length tells what a GET would have had: HEAD, 304.
-    described,
-    /// Content of length zero, which has to be said: 205.
-    empty,
-    /// Content of the length that is given, or else of a length that the framing tells.
-    sized,
-
-    /// Whether an application's Content-Length goes out.
-    pub fn passesLength(shape: ResponseShape) bool {
-        return shape == .described or shape == .sized;
-    }
-};
-
-/// The shape of the response to a request.
-pub fn responseShape(method: Method, status: u16) ResponseShape {
-    if (status < 200 or status == 204) return .bare;
-    if (status == 205) return .empty;
-    return if (method == .HEAD or status == 304) .described else .sized;
-}
-
-/// The framing of a response of this shape, once it is known whether the application gave a length. A length that was given stays,
-/// even if it leaves no room for trailers.
-pub fn responseBody(shape: ResponseShape, version: Version, content_length: ?u64) ResponseBody {
-    return switch (shape) {
-        .bare, .described, .empty => .none,
-        .sized => if (content_length) |length|
-            .{ .counted = length }
-        else if (version == .http_1_1)
-            .chunked
-        else
-            .until_close,
-    };
-}
-
 /// Fields that manage the connection, which is not the application's: they are dropped from what it sends.
 pub fn isHopByHop(id: header.Id) bool {
     return switch (id) {
@@ -404,30 +355,6 @@ test "persistence, expectation, upgrade" {
 test "versions have the numbers that peregrine.h gives them" {
     for ([_]Version{ .http_1_0, .http_1_1, .http_2 }, [_]u8{ 10, 11, 20 }) |version, number| {
         try std.testing.expectEqual(number, @backingInt(version));
-    }
-}
-
-test "response content" {
-    const cases = [_]struct { Method, Version, u16, ?u64, ResponseBody, bool }{
-        .{ .GET, .http_1_1, 200, 5, .{ .counted = 5 }, true },
-        .{ .GET, .http_1_1, 200, null, .chunked, true },
-        .{ .GET, .http_1_0, 200, 5, .{ .counted = 5 }, true },
-        .{ .GET, .http_1_0, 200, null, .until_close, true },
-        .{ .HEAD, .http_1_1, 200, 5, .none, true },
-        .{ .HEAD, .http_1_1, 204, null, .none, false },
-        .{ .GET, .http_1_1, 204, 5, .none, false },
-        .{ .GET, .http_1_1, 103, 5, .none, false },
-        .{ .GET, .http_1_1, 199, 5, .none, false },
-        .{ .GET, .http_1_1, 304, 5, .none, true },
-        .{ .GET, .http_1_1, 205, 5, .none, false },
-        .{ .GET, .http_1_1, 303, 5, .{ .counted = 5 }, true },
-        .{ .GET, .http_1_1, 305, 5, .{ .counted = 5 }, true },
-    };
-    for (cases) |case| {
-        const method, const version, const status, const length, const expected, const passes = case;
-        const shape = responseShape(method, status);
-        try std.testing.expectEqual(passes, shape.passesLength());
-        try std.testing.expectEqual(expected, responseBody(shape, version, length));
     }
 }
 

@@ -1,8 +1,8 @@
 //! One HTTP/1 connection's state machine: unread bytes in, at most one event out; commands in, bytes out.
 //! RFC 9112. Refuses to know: sockets, buffers beyond the one it is shown, time, who answers.
 //!
-//! The way of an exchange: `feed` until `.request`, and on until `.end` if the head has a body; meanwhile `start`, `body`...,
-//! `end`; then `disposition` says what becomes of the connection, and `next` begins the next exchange. Pipelined requests wait
+//! The way of an exchange: `feed` until `.request`, and on until `.end` if the head has a body; meanwhile `planStart`, `planBody`...,
+//! `planEnd`, each followed by `apply`, which cannot fail, once its bytes are queued; then `disposition` says what becomes of the connection, and `next` begins the next exchange. Pipelined requests wait
 //! in the caller's buffer: no byte behind the current request is looked at before `next`.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -15,6 +15,9 @@ const header = @import("../http/header.zig");
 const head_room = @import("head.zig");
 const status = @import("../http/status.zig");
 const Method = @import("../http/method.zig").Method;
+const order_file = @import("../http/order.zig");
+const Order = order_file.Order;
+const Shape = order_file.Shape;
 const Field = header.Field;
 
 pub const BodyKind = framing.BodyKind;
@@ -40,43 +43,50 @@ pub const Response = struct {
     says_keep_alive: bool = false,
     /// Sent unless the application has a Date of its own, or unless null.
     date: ?*const [date.bytes_len]u8 = null,
-    /// Of the content, for a response whose fields do not tell.
-    length: Length = .unknown,
-
-    pub const Length = union(enum) {
-        unknown,
-        known: u64,
-        /// `closeHead` tells, and ends the head.
-        later,
-    };
+    /// Content that is written behind the head.
+    content: []const u8 = "",
+    /// Bytes of content that the caller puts behind that, in the same piece.
+    rest: u64 = 0,
+    /// The response is complete with that: a Content-Length is added if the fields have none.
+    end: bool = false,
+    /// The connection closes after this response.
+    close: bool = false,
+    /// Without content: the head stays open until the first of it, or `planHeadEnd`.
+    hold: bool = false,
 };
 
-/// Why a response cannot begin like that. Nothing was written.
-pub const StartError = error{ InvalidStatus, OutOfOrder } || encode.FieldError;
-pub const BodyError = error{
-    OutOfOrder,
-    /// More content than the Content-Length that was sent.
-    TooLong,
+/// A piece of content.
+pub const Piece = struct {
+    len: u64,
+    /// The response is complete with it.
+    last: bool = false,
+    /// The connection closes after this response.
+    close: bool = false,
 };
+
+/// Why a response cannot begin like that.
+pub const StartError = error{InvalidStatus} || encode.FieldError || BodyError;
+pub const BodyError = order_file.BodyError;
 /// Why a response cannot end like that.
-pub const EndError = error{
-    OutOfOrder,
-    /// Less content than the Content-Length that was sent: nothing but closing the connection tells the client.
-    TooShort,
-    /// The response is not chunked.
-    TrailersNotAllowed,
-    InvalidFieldName,
-    InvalidFieldValue,
+pub const EndError = error{ InvalidFieldName, InvalidFieldValue } || order_file.EndError;
+
+/// A piece of output that was written into the caller's memory. It counts when the session is told so (`apply`), and need not.
+pub const Plan = struct {
+    /// Bytes that were written. Content that the caller has goes behind them.
+    len: usize = 0,
+    /// Whether that content is sent: not to HEAD, nor with 204 and 304, nor if it is empty.
+    payload: bool = false,
+    /// What goes behind the content. Static.
+    suffix: []const u8 = "",
+    change: Change,
 };
 
-/// How to send a piece of content: prefix, payload, suffix.
-pub const BodyPlan = struct {
-    /// Lies in the caller's buffer.
-    prefix: []const u8 = "",
-    /// Whether the piece itself is sent: not for HEAD, 204 and 304, nor if it is empty.
-    payload: bool,
-    /// Static.
-    suffix: []const u8 = "",
+/// What a plan makes of the session.
+const Change = struct {
+    order: Order,
+    connection_field: ConnectionField,
+    persist: bool,
+    dropped_hop_field: bool,
 };
 
 /// What becomes of the connection after a response.
@@ -91,18 +101,21 @@ pub const Disposition = enum {
 /// What a client that waits is told before it sends its content.
 pub const continue_text = "HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Upper bound of what `start` (without lines), `informational` and `switchProtocols` write for these fields, in bytes.
+/// Upper bound of what `planStart` (without lines and content), `informational` and `switchProtocols` write for these fields, in bytes.
 pub fn startSize(fields: []const Field) usize {
-    return encode.head_overhead_bytes_max + encode.fieldsSize(fields);
+    return encode.head_overhead_bytes_max + encode.chunk_prefix_bytes_max + body_suffix_bytes_max + encode.fieldsSize(fields);
 }
 
-/// Upper bound of what `end` writes for these trailers, in bytes.
+/// Upper bound of what `planEnd` writes for these trailers, the end of a held head included, in bytes.
 pub fn endSize(trailers: []const Field) usize {
-    return last_chunk.len + encode.fieldsSize(trailers) + "\r\n".len;
+    return encode.head_end_bytes_max + last_chunk.len + encode.fieldsSize(trailers) + "\r\n".len;
 }
 
-/// Longest prefix that `body` writes, in bytes.
-pub const body_prefix_bytes_max = encode.chunk_prefix_bytes_max;
+/// Upper bound of what `planBody` writes: the end of a held head and the line before a chunk, in bytes.
+pub const body_prefix_bytes_max = encode.head_end_bytes_max + encode.chunk_prefix_bytes_max;
+
+/// Upper bound of `Plan.suffix`, in bytes.
+pub const body_suffix_bytes_max = "\r\n".len + last_chunk.len + "\r\n".len;
 
 /// Upper bound of `refusalResponse`, in bytes.
 pub const refusal_bytes_max = encode.refusal_bytes_max;
@@ -137,29 +150,16 @@ const Input = union(enum) {
     tunnel,
 };
 
-/// How far the response is.
-const Output = union(enum) {
-    unstarted,
-    /// Started, but the head is open: nobody has told how long the content is.
-    held: ConnectionFacts,
-    /// Started, and without content: what comes is discarded.
-    discarded,
-    /// Bytes that the Content-Length still promises.
-    counted: u64,
-    chunked,
-    until_close,
-    tunnel,
-    ended,
-};
-
-/// What the Connection field of a response depends on.
-const ConnectionFacts = struct { upgrade: bool, says_keep_alive: bool };
+/// What the Connection field of a response says besides whether the connection persists.
+const ConnectionField = struct { upgrade: bool = false, says_keep_alive: bool = false };
 
 /// The state of one connection. No deinit: it owns nothing.
 pub const Session = struct {
     limits: *const Limits,
     input: Input = .{ .head = .{} },
-    output: Output = .unstarted,
+    order: Order = .unstarted,
+    /// Of a response whose head is open.
+    connection_field: ConnectionField = .{},
     /// After InvalidFieldName, InvalidFieldValue or InvalidContentLength: the index of the offending field.
     bad_field: u16 = 0,
     /// The application sent a field of this exchange that is not its business (Connection and the like); it was dropped.
@@ -247,41 +247,59 @@ pub const Session = struct {
         return s.input == .complete;
     }
 
-    /// The response's head has been written.
+    /// The response's head has been written, or the first part of it.
     pub fn responseStarted(s: *const Session) bool {
-        return s.output != .unstarted;
+        return s.order != .unstarted;
     }
 
-    /// The response has started, and its head waits for `closeHead`.
+    /// The response has started, and its head is not complete.
     pub fn headIsOpen(s: *const Session) bool {
-        return s.output == .held;
+        return s.order == .held;
     }
 
     /// The response has started, and its content is sent: not to HEAD, nor with 204 and 304.
     pub fn sendsContent(s: *const Session) bool {
-        return s.output != .unstarted and s.output != .discarded;
+        return s.order != .unstarted and s.order != .discarded;
     }
 
     /// The response has been written to its end.
     pub fn responseEnded(s: *const Session) bool {
-        return s.output == .ended;
+        return s.order == .ended;
     }
 
     /// What was written is a part of a response, and the client waits for the rest or for the end.
     pub fn responseOpen(s: *const Session) bool {
-        return switch (s.output) {
-            .counted => |left| left > 0,
-            .held, .chunked, .until_close => true,
-            .unstarted, .discarded, .tunnel, .ended => false,
+        return s.order.isOpen();
+    }
+
+    /// Whether trailers that are given to `planEnd` are not refused.
+    pub fn takesTrailers(s: *const Session) bool {
+        return s.order.takesTrailers();
+    }
+
+    /// Keeps what a plan has made of the session: its bytes are on their way. Nothing else was planned since.
+    pub inline fn apply(s: *Session, plan: Plan) void {
+        s.order = plan.change.order;
+        s.connection_field = plan.change.connection_field;
+        s.persist = plan.change.persist;
+        s.dropped_hop_field = plan.change.dropped_hop_field;
+    }
+
+    inline fn unchanged(s: *const Session) Change {
+        return .{
+            .order = s.order,
+            .connection_field = s.connection_field,
+            .persist = s.persist,
+            .dropped_hop_field = s.dropped_hop_field,
         };
     }
 
-    /// Writes the response's head; the result is the number of bytes. `out` holds at least startSize(fields) + lines.text.len bytes.
-    /// After an error nothing has changed but `bad_field`, and `out` holds rubbish.
-    pub fn start(s: *Session, r: Response, out: []u8) StartError!usize {
+    /// Writes the response's head and what comes with it. `out` holds at least startSize(fields) + lines.text.len + content.len
+    /// bytes. After an error nothing has changed but `bad_field`, and `out` holds rubbish.
+    pub fn planStart(s: *Session, r: Response, out: []u8) StartError!Plan {
         if (!s.mayStart()) return error.OutOfOrder;
         if (r.status < 200 or r.status > status.code_max) return error.InvalidStatus;
-        const shape = framing.responseShape(s.method, r.status);
+        const shape: Shape = .of(s.method, r.status);
         const upgrade = r.status == upgrade_required and s.version != .http_1_0;
         const policy: encode.Policy = if (!shape.passesLength()) .head_without_length else if (upgrade) .upgrade_required else .head;
         var found: encode.Found = if (r.lines) |lines| lines.found else .{};
@@ -294,50 +312,117 @@ pub const Session = struct {
             if (!found.date) writer.putDate(text);
         }
         if (shape == .empty) writer.put(encode.length_zero);
-        const facts: ConnectionFacts = .{ .upgrade = found.upgrade, .says_keep_alive = r.says_keep_alive };
-        if (shape == .sized and found.content_length == null) switch (r.length) {
-            .unknown => {},
-            .known => |length| {
-                writer.putLength(length);
-                found.content_length = length;
-            },
-            .later => {
-                s.output = .{ .held = facts };
-                return writer.len;
-            },
-        };
-        s.finishHead(&writer, framing.responseBody(shape, s.version, found.content_length), facts);
-        return writer.len;
+        assert(r.content.len == 0 or r.rest == 0);
+        const len = r.content.len + r.rest;
+        const untold = shape == .sized and found.content_length == null;
+        if (untold and r.end) {
+            writer.putLength(len);
+            found.content_length = len;
+        }
+        var plan: Plan = .{ .change = .{
+            .order = undefined,
+            .connection_field = .{ .upgrade = found.upgrade, .says_keep_alive = r.says_keep_alive },
+            .persist = s.persist and !r.close,
+            .dropped_hop_field = s.dropped_hop_field or found.dropped,
+        } };
+        if (untold and r.hold and !r.end and len == 0) {
+            plan.change.order = .{ .held = s.streamed() };
+        } else {
+            const framed = shape.content(found.content_length, s.streamed());
+            s.endHead(&plan.change, &writer, framed);
+            if (r.end and framed == .counted and framed.counted == len) {
+                // Nearly every response: nothing but the content, of the right length.
+                plan.change.order = .ended;
+                plan.payload = len > 0;
+                writer.put(r.content);
+            } else {
+                plan.change.order = .of(framed);
+                try frame(&plan, &writer, len, r.end);
+                if (r.rest == 0) {
+                    if (plan.payload) writer.put(r.content);
+                    writer.put(plan.suffix);
+                }
+            }
+        }
+        plan.len = writer.len;
+        return plan;
     }
 
-    /// Ends a head that was started with `.later`, now that the length of the content is known, or that it is not (null); the result is
-    /// the number of bytes. `out` holds at least startSize(&.{}) bytes.
-    pub fn closeHead(s: *Session, length: ?u64, out: []u8) usize {
+    /// Says how to send a piece of content: what goes before it is written to `out`, which holds at least `body_prefix_bytes_max` bytes.
+    /// After an error nothing has changed.
+    pub inline fn planBody(s: *const Session, piece: Piece, out: []u8) BodyError!Plan {
+        var plan: Plan = .{ .change = s.unchanged() };
         var writer: encode.Writer = .{ .buffer = out };
-        if (length) |known| writer.putLength(known);
-        s.finishHead(&writer, framing.responseBody(.sized, s.version, length), s.output.held);
-        return writer.len;
+        if (piece.close) plan.change.persist = false;
+        if (s.order == .held and (piece.len > 0 or piece.last)) s.endHeld(&plan.change, &writer, if (piece.last) piece.len else null);
+        try frame(&plan, &writer, piece.len, piece.last);
+        plan.len = writer.len;
+        return plan;
     }
 
-    inline fn finishHead(s: *Session, writer: *encode.Writer, framed: framing.ResponseBody, facts: ConnectionFacts) void {
-        if (framed == .chunked) writer.put(encode.chunked_coding);
+    /// Writes the end of the response and its trailers, which are discarded with the content. `out` holds at least endSize(trailers) bytes.
+    /// After an error nothing has changed but `bad_field`.
+    pub fn planEnd(s: *Session, trailers: []const Field, out: []u8) EndError!Plan {
+        var plan: Plan = .{ .change = s.unchanged() };
+        var writer: encode.Writer = .{ .buffer = out };
+        const ended = try s.order.end(trailers.len > 0);
+        if (s.order == .held) s.endHeld(&plan.change, &writer, if (trailers.len == 0) 0 else null);
+        if (plan.change.order == .streamed and plan.change.order.streamed == .delimited) {
+            if (try s.putLastChunk(&writer, trailers)) plan.change.dropped_hop_field = true;
+        }
+        plan.change.order = ended;
+        plan.len = writer.len;
+        return plan;
+    }
+
+    /// Ends an open head, of whose content no length will be told. `out` holds at least startSize(&.{}) bytes.
+    pub fn planHeadEnd(s: *const Session, out: []u8) Plan {
+        var plan: Plan = .{ .change = s.unchanged() };
+        var writer: encode.Writer = .{ .buffer = out };
+        s.endHeld(&plan.change, &writer, null);
+        plan.len = writer.len;
+        return plan;
+    }
+
+    /// Writes what goes before `len` bytes of content, and tells what comes behind.
+    inline fn frame(plan: *Plan, writer: *encode.Writer, len: u64, last: bool) BodyError!void {
+        const before = plan.change.order;
+        plan.change.order = try before.body(len, last);
+        plan.payload = len > 0 and before != .discarded;
+        // A chunk of length zero is the last.
+        if (before == .streamed and before.streamed == .delimited) {
+            if (len > 0) writer.putChunkPrefix(len);
+            plan.suffix = if (!last) (if (len > 0) "\r\n" else "") else if (len > 0) "\r\n" ++ last_chunk ++ "\r\n" else last_chunk ++ "\r\n";
+        }
+    }
+
+    /// How content ends whose length nobody tells.
+    inline fn streamed(s: *const Session) order_file.Streamed {
+        return if (s.version == .http_1_0) .until_close else .delimited;
+    }
+
+    /// Ends a held head, now that the length of the content is known, or that it is not (null).
+    fn endHeld(s: *const Session, change: *Change, writer: *encode.Writer, length: ?u64) void {
+        if (length) |known| writer.putLength(known);
+        const framed: order_file.Content = if (length) |known| .{ .counted = known } else .{ .streamed = s.order.held };
+        s.endHead(change, writer, framed);
+        change.order = .of(framed);
+    }
+
+    inline fn endHead(s: *const Session, change: *Change, writer: *encode.Writer, framed: order_file.Content) void {
+        const ends_by_close = framed == .streamed and framed.streamed == .until_close;
+        if (framed == .streamed and !ends_by_close) writer.put(encode.chunked_coding);
         // A client that waited in vain may send its content or not: nobody can tell what its next bytes are.
         const unanswered = s.continuation == .expected;
-        s.persist = s.persist and !unanswered and framed != .until_close;
-        if (facts.upgrade) {
-            writer.put(if (s.persist) encode.connection_upgrade else encode.connection_close_upgrade);
-        } else if (!s.persist) {
+        change.persist = change.persist and !unanswered and !ends_by_close;
+        if (change.connection_field.upgrade) {
+            writer.put(if (change.persist) encode.connection_upgrade else encode.connection_close_upgrade);
+        } else if (!change.persist) {
             writer.put(encode.connection_close);
-        } else if (s.version == .http_1_0 or facts.says_keep_alive) {
+        } else if (s.version == .http_1_0 or change.connection_field.says_keep_alive) {
             writer.put(encode.connection_keep_alive);
         }
         writer.put("\r\n");
-        s.output = switch (framed) {
-            .none => .discarded,
-            .counted => |length| .{ .counted = length },
-            .chunked => .chunked,
-            .until_close => .until_close,
-        };
     }
 
     /// Writes an interim response, 100 or 102..199; the result is the number of bytes: none to an HTTP/1.0 client, which does not
@@ -349,6 +434,7 @@ pub const Session = struct {
         var found: encode.Found = .{};
         var writer = try s.openHead(code, fields, .head_without_length, out, &found);
         writer.put("\r\n");
+        s.dropped_hop_field = s.dropped_hop_field or found.dropped;
         if (code == 100 and s.continuation == .expected) s.continuation = .sent;
         return writer.len;
     }
@@ -361,14 +447,15 @@ pub const Session = struct {
         var found: encode.Found = .{};
         var writer = try s.openHead(101, fields, .switching, out, &found);
         writer.put(encode.connection_upgrade ++ "\r\n");
+        s.dropped_hop_field = s.dropped_hop_field or found.dropped;
         s.input = .tunnel;
-        s.output = .tunnel;
+        s.order = .tunnel;
         s.persist = false;
         return writer.len;
     }
 
     fn mayStart(s: *const Session) bool {
-        return s.output == .unstarted and s.input != .head and s.input != .refused;
+        return s.order == .unstarted and s.input != .head and s.input != .refused;
     }
 
     /// Status line and the application's fields, as the policy lets them out.
@@ -388,95 +475,27 @@ pub const Session = struct {
             s.noteBadField(found.bad_field);
             return err;
         };
-        s.dropped_hop_field = s.dropped_hop_field or found.dropped;
         return writer;
     }
 
-    fn noteBadField(s: *Session, index: usize) void {
+    /// Keeps the index of a field that is refused.
+    pub fn noteBadField(s: *Session, index: usize) void {
         s.bad_field = std.math.cast(u16, index) orelse std.math.maxInt(u16);
     }
 
     /// The text that lets a waiting client send its content: once, if it waits, nothing of the content has come, and no response
     /// has been started; otherwise null. Ask when somebody wants the content.
     pub fn takeContinue(s: *Session) ?[]const u8 {
-        if (s.continuation != .expected or s.output != .unstarted or s.input == .refused) return null;
+        if (s.continuation != .expected or s.order != .unstarted or s.input == .refused) return null;
         s.continuation = .sent;
         return continue_text;
     }
 
-    /// Says how to send `len` more bytes of content, and counts them. `prefix` is where BodyPlan.prefix is written.
-    /// After an error nothing has changed.
-    pub fn body(s: *Session, len: usize, prefix: *[body_prefix_bytes_max]u8) BodyError!BodyPlan {
-        switch (s.output) {
-            .unstarted, .held, .ended => return error.OutOfOrder,
-            .discarded => return .{ .payload = false },
-            .counted => |*remaining| {
-                if (len > remaining.*) return error.TooLong;
-                remaining.* -= len;
-            },
-            // A chunk of length zero would be the last.
-            .chunked => if (len != 0) {
-                return .{ .prefix = encode.chunkPrefix(len, prefix), .payload = true, .suffix = "\r\n" };
-            },
-            .until_close, .tunnel => {},
-        }
-        return .{ .payload = len != 0 };
-    }
-
-    /// Writes the last piece of content, framing included, and ends the response: what `body` and `end` say, in one go; the result
-    /// is the number of bytes. `out` holds at least body_prefix_bytes_max + content.len + 2 + endSize(&.{}) bytes. After an error
-    /// the response cannot go on.
-    pub inline fn finish(s: *Session, content_bytes: []const u8, out: []u8) (BodyError || EndError)!usize {
-        var writer: encode.Writer = .{ .buffer = out };
-        if (s.output == .counted and s.output.counted == content_bytes.len) {
-            // Nearly every response: nothing but the content.
-            writer.put(content_bytes);
-            s.output = .ended;
-            return writer.len;
-        }
-        var prefix: [body_prefix_bytes_max]u8 = undefined;
-        const plan = try s.body(content_bytes.len, &prefix);
-        writer.put(plan.prefix);
-        if (plan.payload) writer.put(content_bytes);
-        writer.put(plan.suffix);
-        return writer.len + try s.end(&.{}, out[writer.len..]);
-    }
-
-    /// Ends the response and writes its trailers; the result is the number of bytes, which may be none. `out` holds at least
-    /// endSize(trailers) bytes. Trailers of a response without content are discarded. After an error nothing has changed but
-    /// `bad_field`.
-    pub fn end(s: *Session, trailers: []const Field, out: []u8) EndError!usize {
-        var len: usize = 0;
-        switch (s.output) {
-            .unstarted, .held, .ended => return error.OutOfOrder,
-            .discarded => {},
-            .counted => |remaining| {
-                if (remaining != 0) return error.TooShort;
-                if (trailers.len != 0) return error.TrailersNotAllowed;
-            },
-            .chunked => len = try s.lastChunk(trailers, out),
-            .until_close, .tunnel => if (trailers.len != 0) return error.TrailersNotAllowed,
-        }
-        s.output = .ended;
-        s.invariants();
-        return len;
-    }
-
-    /// Whether trailers that are given to `end` are not refused: the content is chunked, or there is none and they are discarded.
-    pub fn takesTrailers(s: *const Session) bool {
-        return switch (s.output) {
-            .chunked, .discarded => true,
-            .held => s.version == .http_1_1,
-            .unstarted, .counted, .until_close, .tunnel, .ended => false,
-        };
-    }
-
-    fn lastChunk(s: *Session, trailers: []const Field, out: []u8) EndError!usize {
-        assert(out.len >= endSize(trailers));
-        var writer: encode.Writer = .{ .buffer = out };
+    /// Whether trailers were dropped that are not an application's to send.
+    fn putLastChunk(s: *Session, writer: *encode.Writer, trailers: []const Field) error{ InvalidFieldName, InvalidFieldValue }!bool {
         var found: encode.Found = .{};
         writer.put(last_chunk);
-        encode.putFields(&writer, trailers, .trailers, &found) catch |err| {
+        encode.putFields(writer, trailers, .trailers, &found) catch |err| {
             s.noteBadField(found.bad_field);
             switch (err) {
                 error.InvalidFieldName => return error.InvalidFieldName,
@@ -486,8 +505,7 @@ pub const Session = struct {
             }
         };
         writer.put("\r\n");
-        s.dropped_hop_field = s.dropped_hop_field or found.dropped;
-        return writer.len;
+        return found.dropped;
     }
 
     /// From now on this exchange is the connection's last, and a response that starts later says so.
@@ -497,7 +515,7 @@ pub const Session = struct {
 
     /// What becomes of the connection. Asserts that the response has ended, or that the session is a tunnel.
     pub fn disposition(s: *const Session) Disposition {
-        assert(s.output == .ended or s.output == .tunnel);
+        assert(s.order == .ended or s.order == .tunnel);
         if (!s.persist) return .close;
         return if (s.inputComplete()) .keep_alive else .drain;
     }
@@ -511,11 +529,12 @@ pub const Session = struct {
     /// Asserts what always holds between calls.
     pub fn invariants(s: *const Session) void {
         // No response before the request, and none to a request that could not be read.
-        if (s.input == .head) assert(s.output == .unstarted and s.continuation == .not_expected);
-        if (s.input == .refused or s.output == .until_close) assert(!s.persist);
+        if (s.input == .head) assert(s.order == .unstarted and s.continuation == .not_expected);
+        const ends_by_close = s.order == .streamed and s.order.streamed == .until_close;
+        if (s.input == .refused or ends_by_close) assert(!s.persist);
         // The peer may end one direction of a tunnel, or we may; neither goes back to messages.
-        if (s.input == .tunnel) assert(s.output == .tunnel or s.output == .ended);
-        if (s.output == .tunnel) assert(s.input == .tunnel);
+        if (s.input == .tunnel) assert(s.order == .tunnel or s.order == .ended);
+        if (s.order == .tunnel) assert(s.input == .tunnel);
         if (s.continuation == .expected) assert(s.input == .counted or s.input == .chunked or s.input == .refused);
         assert(s.blank_lines <= blank_lines_max);
     }
@@ -570,23 +589,44 @@ const Harness = struct {
         return t.session.feed(bytes, &head).event;
     }
 
+    fn start(t: *Harness, r: Response) StartError!usize {
+        const plan = try t.session.planStart(r, &t.out);
+        t.session.apply(plan);
+        return plan.len;
+    }
+
+    fn end(t: *Harness, trailers: []const Field) EndError!usize {
+        const plan = try t.session.planEnd(trailers, t.out[0..@min(endSize(trailers), t.out.len)]);
+        t.session.apply(plan);
+        return plan.len;
+    }
+
     fn expectStart(t: *Harness, r: Response, expected: []const u8) !void {
-        const len = try t.session.start(r, &t.out);
+        const len = try t.start(r);
         try std.testing.expectEqualStrings(expected, t.out[0..len]);
     }
 
     fn expectBody(t: *Harness, text: []const u8, expected: []const u8) !void {
-        var prefix: [body_prefix_bytes_max]u8 = undefined;
-        const plan = try t.session.body(text.len, &prefix);
-        var writer: encode.Writer = .{ .buffer = &t.out };
-        writer.put(plan.prefix);
+        return t.expectPiece(text, false, expected);
+    }
+
+    fn expectPiece(t: *Harness, text: []const u8, last: bool, expected: []const u8) !void {
+        // As much room as is promised.
+        const plan = try t.session.planBody(.{ .len = text.len, .last = last }, t.out[0..body_prefix_bytes_max]);
+        var writer: encode.Writer = .{ .buffer = &t.out, .len = plan.len };
         if (plan.payload) writer.put(text);
         writer.put(plan.suffix);
+        try std.testing.expect(plan.suffix.len <= body_suffix_bytes_max);
         try std.testing.expectEqualStrings(expected, t.out[0..writer.len]);
+        t.session.apply(plan);
+    }
+
+    fn expectBodyError(t: *Harness, expected: BodyError, len: usize) !void {
+        try std.testing.expectError(expected, t.session.planBody(.{ .len = len }, &t.out));
     }
 
     fn expectEnd(t: *Harness, trailers: []const Field, expected: []const u8, disposition: Disposition) !void {
-        const len = try t.session.end(trailers, &t.out);
+        const len = try t.end(trailers);
         try std.testing.expectEqualStrings(expected, t.out[0..len]);
         try std.testing.expect(t.session.responseEnded());
         try std.testing.expectEqual(disposition, t.session.disposition());
@@ -602,15 +642,14 @@ test "counted response, then the next request" {
     var t: Harness = try .open(get);
     try t.expectStart(.{ .status = 200, .fields = &length_2 }, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
     try t.expectBody("o", "o");
-    try std.testing.expectError(error.TooShort, t.session.end(&.{}, &t.out));
-    var prefix: [body_prefix_bytes_max]u8 = undefined;
-    try std.testing.expectError(error.TooLong, t.session.body(2, &prefix));
+    try std.testing.expectError(error.TooShort, t.end(&.{}));
+    try t.expectBodyError(error.TooLong, 2);
     try t.expectBody("k", "k");
     try std.testing.expect(!t.session.takesTrailers());
-    try std.testing.expectError(error.TrailersNotAllowed, t.session.end(&.{.init("X", "1")}, &t.out));
+    try std.testing.expectError(error.TrailersNotAllowed, t.end(&.{.init("X", "1")}));
     try t.expectEnd(&.{}, "", .keep_alive);
-    try std.testing.expectError(error.OutOfOrder, t.session.end(&.{}, &t.out));
-    try std.testing.expectError(error.OutOfOrder, t.session.body(1, &prefix));
+    try std.testing.expectError(error.OutOfOrder, t.end(&.{}));
+    try t.expectBodyError(error.OutOfOrder, 1);
     t.session.next();
     _ = try t.read(get);
 }
@@ -625,7 +664,7 @@ test "chunked response with trailers" {
     try std.testing.expect(t.session.takesTrailers());
     try t.expectBody("", "");
     try t.expectBody("hello, world", "c\r\nhello, world\r\n");
-    try std.testing.expectError(error.InvalidFieldValue, t.session.end(&.{ .init("X", "1"), .init("Y", "\n") }, &t.out));
+    try std.testing.expectError(error.InvalidFieldValue, t.end(&.{ .init("X", "1"), .init("Y", "\n") }));
     try std.testing.expectEqual(1, t.session.bad_field);
     try std.testing.expect(!t.session.dropped_hop_field);
     try t.expectEnd(&.{ .init("X", "1"), .init("Content-Length", "x") }, "0\r\nX: 1\r\n\r\n", .keep_alive);
@@ -657,7 +696,7 @@ test "HTTP/1.0" {
     var t: Harness = try .open(get_1_0);
     try t.expectStart(.{ .status = 200, .fields = &.{} }, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
     try t.expectBody("ok", "ok");
-    try std.testing.expectError(error.TrailersNotAllowed, t.session.end(&.{.init("X", "1")}, &t.out));
+    try std.testing.expectError(error.TrailersNotAllowed, t.end(&.{.init("X", "1")}));
     try t.expectEnd(&.{}, "", .close);
 
     t = try .open(get_1_0_keep_alive);
@@ -677,52 +716,108 @@ test "HTTP/1.0" {
 test "a head that waits for the length of its content" {
     const open_head = "HTTP/1.1 200 OK\r\nX: 1\r\n";
     const fields = [_]Field{.init("X", "1")};
-    for ([_]struct { []const u8, ?u64, []const u8, Disposition }{
-        .{ get, 2, "Content-Length: 2\r\n\r\n", .keep_alive },
-        .{ get, 0, "Content-Length: 0\r\n\r\n", .keep_alive },
-        .{ get, null, "Transfer-Encoding: chunked\r\n\r\n", .keep_alive },
-        .{ get_1_0_keep_alive, 2, "Content-Length: 2\r\nConnection: keep-alive\r\n\r\n", .keep_alive },
-        .{ get_1_0_keep_alive, null, "Connection: close\r\n\r\n", .close },
-    }) |case| {
-        const request, const length, const rest, const disposition = case;
+    const chunked = "Transfer-Encoding: chunked\r\n\r\n";
+    const closing = "Connection: close\r\n\r\n";
+    for ([_]struct { []const u8, []const u8, []const u8, []const u8, Disposition }{
+        // The last piece is the only one.
+        .{ get, "ok", "Content-Length: 2\r\n\r\nok", "", .keep_alive },
+        .{ get, "", "Content-Length: 0\r\n\r\n", "", .keep_alive },
+        .{ get_1_0_keep_alive, "ok", "Content-Length: 2\r\nConnection: keep-alive\r\n\r\nok", "", .keep_alive },
+        // More follows.
+        .{ get, "ok", chunked ++ "2\r\nok\r\n", "0\r\n\r\n", .keep_alive },
+        .{ get_1_0_keep_alive, "ok", closing ++ "ok", "", .close },
+    }, 0..) |case, index| {
+        const request, const text, const expected, const end, const disposition = case;
         var t: Harness = try .open(request);
-        try t.expectStart(.{ .status = 200, .fields = &fields, .length = .later }, open_head);
+        try t.expectStart(.{ .status = 200, .fields = &fields, .hold = true }, open_head);
         try std.testing.expect(t.session.responseStarted() and t.session.headIsOpen());
-        // Nothing else may come before the head has ended.
-        var prefix: [body_prefix_bytes_max]u8 = undefined;
-        try std.testing.expectError(error.OutOfOrder, t.session.body(1, &prefix));
-        try std.testing.expectError(error.OutOfOrder, t.session.end(&.{}, &t.out));
-        // As much room as is promised.
-        const len = t.session.closeHead(length, t.out[0..startSize(&.{})]);
-        try std.testing.expectEqualStrings(rest, t.out[0..len]);
-        try std.testing.expect(!t.session.headIsOpen());
-        if (length == 2) try t.expectBody("ok", "ok");
-        try t.expectEnd(&.{}, if (length == null and disposition == .keep_alive) "0\r\n\r\n" else "", disposition);
+        try t.expectBody("", "");
+        try std.testing.expect(t.session.headIsOpen());
+        const last = index < 3;
+        try t.expectPiece(text, last, expected);
+        if (last) try std.testing.expectEqual(disposition, t.session.disposition()) else try t.expectEnd(&.{}, end, disposition);
     }
+    // It ends without content, or has to leave before there is any.
+    for ([_]struct { []const u8, []const Field, ?[]const u8, []const u8, Disposition }{
+        .{ get, &.{}, null, "Content-Length: 0\r\n\r\n", .keep_alive },
+        .{ get, &fields, null, chunked ++ "0\r\nX: 1\r\n\r\n", .keep_alive },
+        .{ get, &.{}, chunked, "0\r\n\r\n", .keep_alive },
+        .{ get_1_0_keep_alive, &.{}, closing, "", .close },
+    }) |case| {
+        const request, const trailers, const head_end, const end, const disposition = case;
+        var t: Harness = try .open(request);
+        try t.expectStart(.{ .status = 200, .fields = &fields, .hold = true }, open_head);
+        if (head_end) |expected| {
+            // As much room as is promised.
+            const plan = t.session.planHeadEnd(t.out[0..startSize(&.{})]);
+            try std.testing.expectEqualStrings(expected, t.out[0..plan.len]);
+            t.session.apply(plan);
+        }
+        try t.expectEnd(trailers, end, disposition);
+    }
+    var refused: Harness = try .open(get_1_0_keep_alive);
+    try refused.expectStart(.{ .status = 200, .fields = &fields, .hold = true }, open_head);
+    try std.testing.expectError(error.TrailersNotAllowed, refused.end(&fields));
+    try std.testing.expect(refused.session.headIsOpen());
     // Where the framing is known at once, nothing waits.
     for ([_]Response{
-        .{ .status = 204, .length = .later },
-        .{ .status = 200, .length = .later, .fields = &length_2 },
-        .{ .status = 200, .length = .{ .known = 2 } },
+        .{ .status = 204, .hold = true },
+        .{ .status = 200, .hold = true, .fields = &length_2 },
+        .{ .status = 200, .hold = true, .content = "ok", .end = true },
     }) |response| {
         var t: Harness = try .open(get);
-        const len = try t.session.start(response, &t.out);
+        const len = try t.start(response);
         try std.testing.expect(!t.session.headIsOpen());
-        try std.testing.expect(std.mem.endsWith(u8, t.out[0..len], "\r\n\r\n"));
+        try std.testing.expect(std.mem.endsWith(u8, t.out[0..len], if (response.end) "\r\n\r\nok" else "\r\n\r\n"));
         try std.testing.expectEqual(response.status == 200, std.mem.indexOf(u8, t.out[0..len], "Content-Length: 2") != null);
+    }
+}
+
+test "a head with content is one piece" {
+    const hello = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n";
+    for ([_]struct { []const u8, Response, []const u8, []const u8, ?Disposition }{
+        .{ get, .{ .status = 200, .content = "ok", .end = true }, hello, "", .keep_alive },
+        .{ get, .{ .status = 200, .content = "ok", .end = true, .fields = &length_2 }, hello, "", .keep_alive },
+        .{ get, .{ .status = 200, .content = "ok", .fields = &length_2 }, hello, "", null },
+        .{ get, .{ .status = 200, .content = "ok" }, chunked ++ "ok\r\n", "\r\n", null },
+        .{ get, .{ .status = 200, .rest = 2 }, chunked, "\r\n", null },
+        .{ get, .{ .status = 200, .rest = 2, .end = true }, hello[0 .. hello.len - 2], "", .keep_alive },
+        .{ get, .{ .status = 204, .content = "ok", .end = true }, "HTTP/1.1 204 No Content\r\n\r\n", "", .keep_alive },
+    }) |case| {
+        const request, const response, const expected, const suffix, const disposition = case;
+        var t: Harness = try .open(request);
+        const plan = try t.session.planStart(response, &t.out);
+        try std.testing.expectEqualStrings(expected, t.out[0..plan.len]);
+        try std.testing.expectEqualStrings(suffix, plan.suffix);
+        try std.testing.expectEqual(response.status == 200, plan.payload);
+        t.session.apply(plan);
+        if (disposition) |d| try std.testing.expectEqual(d, t.session.disposition()) else try std.testing.expect(!t.session.responseEnded());
+    }
+    for ([_]struct { StartError, Response }{
+        .{ error.TooLong, .{ .status = 200, .content = "three", .fields = &length_2 } },
+        .{ error.TooLong, .{ .status = 200, .rest = 3, .fields = &length_2 } },
+        .{ error.TooShort, .{ .status = 200, .content = "1", .fields = &length_2, .end = true } },
+        .{ error.TooShort, .{ .status = 200, .fields = &length_2, .end = true } },
+    }) |case| {
+        const expected, const response = case;
+        var t: Harness = try .open(get);
+        const before = t.session;
+        try std.testing.expectError(expected, t.start(response));
+        try std.testing.expectEqual(before, t.session);
     }
 }
 
 test "a failed start changes nothing" {
     var t: Harness = try .open(get);
     const before = t.session;
-    try std.testing.expectError(error.InvalidStatus, t.session.start(.{ .status = 199, .fields = &.{} }, &t.out));
-    try std.testing.expectError(error.InvalidStatus, t.session.start(.{ .status = 600, .fields = &.{} }, &t.out));
+    try std.testing.expectError(error.InvalidStatus, t.start(.{ .status = 199, .fields = &.{} }));
+    try std.testing.expectError(error.InvalidStatus, t.start(.{ .status = 600, .fields = &.{} }));
     try std.testing.expectError(error.InvalidStatus, t.session.informational(101, &.{}, &t.out));
     try std.testing.expectError(error.InvalidStatus, t.session.informational(200, &.{}, &t.out));
     try std.testing.expectEqual(before, t.session);
     const bad_length = [_]Field{ .init("TE", "x"), .init("Content-Length", "two") };
-    try std.testing.expectError(error.InvalidContentLength, t.session.start(.{ .status = 200, .fields = &bad_length }, &t.out));
+    try std.testing.expectError(error.InvalidContentLength, t.start(.{ .status = 200, .fields = &bad_length }));
     try std.testing.expectEqual(1, t.session.bad_field);
     t.session.bad_field = 0;
     try std.testing.expectEqual(before, t.session);
@@ -730,15 +825,14 @@ test "a failed start changes nothing" {
 
 test "commands out of order" {
     var t: Harness = .{};
-    var prefix: [body_prefix_bytes_max]u8 = undefined;
-    try std.testing.expectError(error.OutOfOrder, t.session.start(.{ .status = 200, .fields = &.{} }, &t.out));
+    try std.testing.expectError(error.OutOfOrder, t.start(.{ .status = 200, .fields = &.{} }));
     try std.testing.expectError(error.OutOfOrder, t.session.informational(103, &.{}, &t.out));
     _ = try t.read(get);
-    try std.testing.expectError(error.OutOfOrder, t.session.body(1, &prefix));
-    try std.testing.expectError(error.OutOfOrder, t.session.end(&.{}, &t.out));
+    try t.expectBodyError(error.OutOfOrder, 1);
+    try std.testing.expectError(error.OutOfOrder, t.end(&.{}));
     try std.testing.expectError(error.OutOfOrder, t.session.switchProtocols(&.{}, &t.out));
-    _ = try t.session.start(.{ .status = 200, .fields = &.{} }, &t.out);
-    try std.testing.expectError(error.OutOfOrder, t.session.start(.{ .status = 200, .fields = &.{} }, &t.out));
+    _ = try t.start(.{ .status = 200, .fields = &.{} });
+    try std.testing.expectError(error.OutOfOrder, t.start(.{ .status = 200, .fields = &.{} }));
     try std.testing.expectError(error.OutOfOrder, t.session.informational(103, &.{}, &t.out));
 }
 
@@ -748,8 +842,8 @@ test "startSize covers the longest head" {
     const stamp = "Sun, 06 Nov 1994 08:49:37 GMT";
     // Exactly as much room as is promised: a write beyond it is a bounds error.
     const room = t.out[0..startSize(&fields)];
-    const len = try t.session.start(.{ .status = 431, .fields = &fields, .date = stamp }, room);
-    try std.testing.expect(std.mem.endsWith(u8, room[0..len], "Connection: keep-alive\r\n\r\n"));
+    const plan = try t.session.planStart(.{ .status = 431, .fields = &fields, .date = stamp }, room);
+    try std.testing.expect(std.mem.endsWith(u8, room[0..plan.len], "Connection: keep-alive\r\n\r\n"));
 }
 
 test "keep-alive in so many words, if it is true" {
@@ -834,7 +928,7 @@ test "closeAfterResponse before and after the start" {
 
 test "input that is refused while a response is on its way closes the connection" {
     var t: Harness = try .open("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
-    _ = try t.session.start(.{ .status = 200, .fields = &length_2 }, &t.out);
+    _ = try t.start(.{ .status = 200, .fields = &length_2 });
     try std.testing.expectEqual(400, t.feed("x").refused.status);
     try t.expectBody("ok", "ok");
     try t.expectEnd(&.{}, "", .close);

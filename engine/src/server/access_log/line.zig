@@ -4,7 +4,9 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
-const http1 = protocol.http1;
+const Head = protocol.Head;
+const Limits = protocol.Limits;
+const Session = protocol.Session;
 const Pool = @import("../pool.zig").Pool;
 const tls = @import("tls.zig");
 const Tunnel = @import("../tunnel.zig").Tunnel;
@@ -22,7 +24,7 @@ pub const Subject = struct {
     connection: u32,
     request: u32,
     /// Null: the head could not be read.
-    head: ?*const http1.Head,
+    head: ?*const Head,
     /// In place of a head: its first bytes.
     raw: []const u8 = "",
     /// Its connection's TLS.
@@ -98,7 +100,7 @@ const Text = struct {
         try text.value(std.mem.trimEnd(u8, line, "\r"));
     }
 
-    fn ofHead(text: *Text, early: Early, head: *const http1.Head) error{OutOfMemory}!void {
+    fn ofHead(text: *Text, early: Early, head: *const Head) error{OutOfMemory}!void {
         switch (early) {
             .request_line => {
                 // Method and version are made of harmless bytes.
@@ -164,7 +166,7 @@ const Text = struct {
     }
 };
 
-fn versionText(head: *const http1.Head) []const u8 {
+fn versionText(head: *const Head) []const u8 {
     return switch (head.version) {
         .http_1_0 => "HTTP/1.0",
         .http_1_1 => "HTTP/1.1",
@@ -172,11 +174,11 @@ fn versionText(head: *const http1.Head) []const u8 {
     };
 }
 
-fn queryOf(head: *const http1.Head) ?[]const u8 {
+fn queryOf(head: *const Head) ?[]const u8 {
     return if (head.has_query) head.query.of(head.text) else null;
 }
 
-fn findHeader(head: *const http1.Head, wanted: Early.Header) ?[]const u8 {
+fn findHeader(head: *const Head, wanted: Early.Header) ?[]const u8 {
     for (head.fields) |field| {
         if (field.id != wanted.id) continue;
         if (wanted.id == .other and !std.ascii.eqlIgnoreCase(field.name(head.text), wanted.name)) continue;
@@ -220,7 +222,7 @@ fn expectKept(expected: []const u8, format_text: []const u8, subject: *const Sub
     try testing.expectEqualStrings(expected, runs.next());
 }
 
-const test_limits: http1.Limits = .{
+const test_limits: Limits = .{
     .request_line_bytes_max = 4096,
     .head_bytes_max = 8192,
     .header_count_max = 8,
@@ -229,8 +231,8 @@ const test_limits: http1.Limits = .{
     .chunk_line_bytes_max = 32,
 };
 
-fn subjectOf(head: *http1.Head, text: []const u8) !Subject {
-    var session: http1.Session = .init(&test_limits);
+fn subjectOf(head: *Head, text: []const u8) !Subject {
+    var session: Session = .init(&test_limits);
     const step = session.feed(text, head);
     try testing.expectEqual(.request, std.meta.activeTag(step.event));
     return .{ .peer = "192.0.2.1", .local_port = 80, .connection = 17, .request = 3, .head = head };
@@ -238,7 +240,7 @@ fn subjectOf(head: *http1.Head, text: []const u8) !Subject {
 
 test "what is known of a request" {
     var storage: [8]protocol.http.FieldSpan = undefined;
-    var head: http1.Head = .{ .storage = &storage };
+    var head: Head = .{ .storage = &storage };
     const subject = try subjectOf(&head, "GET /a%20b?q=\xc3\xa4\\ HTTP/1.1\r\nHost: h\r\nreferer: a\"b\tc\r\nX-Own: own\r\nX-Own: 2\r\n\r\n");
     try expectKept("192.0.2.1 17-3 42 80\n", "%h %L %P %p", &subject);
     try expectKept("\"GET /a%20b?q=\\xc3\\xa4\\x5c HTTP/1.1\"\n", "\"%r\"", &subject);
@@ -257,7 +259,7 @@ test "without a head there are its first bytes, and dashes" {
 
 test "a long line grows out of its first buffer" {
     var storage: [8]protocol.http.FieldSpan = undefined;
-    var head: http1.Head = .{ .storage = &storage };
+    var head: Head = .{ .storage = &storage };
     const target: [1000]u8 = @splat('\x80');
     const subject = try subjectOf(&head, "GET /" ++ target ++ " HTTP/1.1\r\nHost: h\r\n\r\n");
     const escaped: [4000]u8 = @bitCast(@as([1000][4]u8, @splat("\\x80".*)));

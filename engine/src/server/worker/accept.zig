@@ -1,7 +1,8 @@
 //! The part of a worker that lets connections in: slots, addresses, the 503 for those that find no room, and the 429 for those whose
 //! address has too many (admission.zig).
 const io_room = @import("io");
-const http1 = @import("protocol").http1;
+const Refusal = @import("protocol").Refusal;
+const early = @import("protocol").early;
 const Connection = @import("../connection.zig").Connection;
 const Ticket = @import("../slab.zig").Ticket;
 const Tunnel = @import("../tunnel.zig").Tunnel;
@@ -55,14 +56,14 @@ pub fn Accept(comptime W: type) type {
         /// 429, not 503: it is this client who has to slow down (RFC 6585 section 4), and a proxy must not take the server for broken.
         fn turnAway(w: *W, peer: *Peer) void {
             const fast = peer.seat.verdict == .too_fast;
-            const refusal: http1.Refusal = .{
+            const refusal: Refusal = .{
                 .status = 429,
                 .detail = if (fast) "Your address opens connections too fast." else "Your address has too many open connections.",
             };
-            var space: [http1.refusal_bytes_max]u8 = undefined;
+            var space: [early.response_bytes_max]u8 = undefined;
             // A rate allows the next one within a second.
             const wait_s = if (fast) 1 else w.config.retry_after_s;
-            const len = http1.refusalResponse(refusal, .{ .date = w.date.text(), .retry_after_s = wait_s }, &space);
+            const len = early.refusalResponse(refusal, .{ .date = w.date.text(), .retry_after_s = wait_s }, &space);
             peer.connection.outbox.append(&w.pool, space[0..len]) catch return w.close(peer);
             w.noteRefusal(&peer.connection, refusal, "");
             const polite = peer.seat.isCounted();
@@ -97,7 +98,7 @@ pub fn Accept(comptime W: type) type {
                 .connection = .{
                     .ticket = slot.ticket,
                     .session = .init(&w.limits),
-                    .phase = .{ .idle = .{ .since = w.now } },
+                    .phase = .{ .open = .{ .idle = .{ .since = w.now } } },
                     .number = w.numbers,
                     .listener = listener,
                 },
@@ -141,7 +142,7 @@ pub fn Accept(comptime W: type) type {
         /// The connection gets a 503 and ends; the caller flushes.
         pub fn queueRejection(w: *W, peer: *Peer, raw: []const u8) error{OutOfMemory}!void {
             noteRejected(w, peer.connection.number, peer.connection.peer_text.slice());
-            var space: [http1.refusal_bytes_max]u8 = undefined;
+            var space: [early.response_bytes_max]u8 = undefined;
             try peer.connection.outbox.append(&w.pool, rejection(w, raw, &space));
             w.noteRefusal(&peer.connection, at_capacity, raw);
             peer.connection.phase = .farewell;
@@ -156,7 +157,7 @@ pub fn Accept(comptime W: type) type {
             // There is no word before a handshake.
             if (place.tls != null or place.proxies != null) return w.io.close(socket);
             w.noteTurnedAway(client, place.address.port() orelse 0, w.numbers, at_capacity);
-            var space: [http1.refusal_bytes_max]u8 = undefined;
+            var space: [early.response_bytes_max]u8 = undefined;
             // No connection has this token, so whatever the io reports of the socket finds nobody.
             const nobody = @backingInt(Ticket.none);
             if (w.io.add(socket, nobody)) {
@@ -165,13 +166,13 @@ pub fn Accept(comptime W: type) type {
             w.io.close(socket);
         }
 
-        const at_capacity: http1.Refusal = .{ .status = 503, .detail = "The server is at capacity." };
+        const at_capacity: Refusal = .{ .status = 503, .detail = "The server is at capacity." };
 
-        fn rejection(w: *W, raw: []const u8, space: *[http1.refusal_bytes_max]u8) []const u8 {
-            return space[0..http1.refusalResponse(at_capacity, .{
+        fn rejection(w: *W, raw: []const u8, space: *[early.response_bytes_max]u8) []const u8 {
+            return space[0..early.refusalResponse(at_capacity, .{
                 .date = w.date.text(),
                 .retry_after_s = w.config.retry_after_s,
-                .with_content = !http1.asksForHead(raw),
+                .with_content = !early.asksForHead(raw),
             }, space)];
         }
 

@@ -1,6 +1,8 @@
 //! The part of a worker that keeps the access log: what it is told of requests, and when its news reach the host.
 const std = @import("std");
-const http1 = @import("protocol").http1;
+const Head = @import("protocol").Head;
+const Refusal = @import("protocol").Refusal;
+const early = @import("protocol").early;
 const access_log = @import("../access_log.zig");
 const AccessLog = access_log.AccessLog;
 const Connection = @import("../connection.zig").Connection;
@@ -50,14 +52,14 @@ pub fn Access(comptime W: type) type {
             log.end(&w.pool, entry, &.{
                 .status = exchange.status,
                 .body_bytes = exchange.body_bytes -| (if (cut_short) left else 0),
-                .end = if (cut_short) .cut_short else if (connection.session.persist and connection.phase == .exchange) .goes_on else .closes,
+                .end = if (cut_short) .cut_short else if (connection.session.persists() and connection.phase == .open) .goes_on else .closes,
                 .micros = clock(w, entry.format()),
             });
         }
 
         /// A request is refused before it became an exchange; `raw`: what has come of it, from its request line on. Nothing may have come.
         /// Its time is that since its first byte. Spoils `w.head` and `w.client`.
-        pub fn noteRefusal(w: *W, connection: *Connection, refusal: http1.Refusal, raw: []const u8) void {
+        pub fn noteRefusal(w: *W, connection: *Connection, refusal: Refusal, raw: []const u8) void {
             if (@hasDecl(W.HostType, "refused")) return w.host.refused(w, connection, refusal, raw);
             describeRefusal(w, connection, refusal, raw, w.wall_seconds);
         }
@@ -69,41 +71,38 @@ pub fn Access(comptime W: type) type {
             describeRefusal(w, &refused.connection, refused.refusal, refused.raw, refused.wall_seconds);
         }
 
-        fn describeRefusal(w: *W, connection: *Connection, refusal: http1.Refusal, raw: []const u8, wall_seconds: u64) void {
+        fn describeRefusal(w: *W, connection: *Connection, refusal: Refusal, raw: []const u8, wall_seconds: u64) void {
             const log = if (w.access) |*log| log else return;
             connection.request_count +%= 1;
             var subject = subjectOf(connection, connection.peer_text.slice(), null, raw);
-            if (http1.glimpse(raw, &w.limits, &w.head)) {
+            if (early.glimpse(raw, &w.limits, &w.head)) {
                 w.client = .of(connection, &w.trust, &w.head, &w.client_text);
                 subject.peer = w.client.address;
                 subject.head = &w.head;
             }
-            const waited_ms = switch (connection.phase) {
-                .head => |head| w.now -| head.since,
-                else => 0,
-            };
-            writeRefusal(w, log, &subject, refusal, !http1.asksForHead(raw), wall_seconds, waited_ms);
+            const waited_ms = if (connection.headSince()) |since| w.now -| since else 0;
+            writeRefusal(w, log, &subject, refusal, !early.asksForHead(raw), wall_seconds, waited_ms);
         }
 
         /// A socket is refused before it became a connection, in words.
-        pub fn noteTurnedAway(w: *W, client: []const u8, local_port: u16, number: u32, refusal: http1.Refusal) void {
+        pub fn noteTurnedAway(w: *W, client: []const u8, local_port: u16, number: u32, refusal: Refusal) void {
             const log = if (w.access) |*log| log else return;
             writeRefusal(w, log, &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, true, w.wall_seconds, 0);
         }
 
-        fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: http1.Refusal, with_content: bool, wall_seconds: u64, waited_ms: u64) void {
+        fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: Refusal, with_content: bool, wall_seconds: u64, waited_ms: u64) void {
             const micros = clock(w, &log.shared.format);
             const begun_us = micros -| waited_ms * std.time.us_per_ms;
             const entry = log.begin(&w.pool, subject, wall_seconds -| waited_ms / std.time.ms_per_s, begun_us) orelse return;
             log.end(&w.pool, entry, &.{
                 .status = refusal.status,
-                .body_bytes = if (with_content) http1.refusalBodyBytes(refusal) else 0,
+                .body_bytes = if (with_content) early.refusalBodyBytes(refusal) else 0,
                 .end = .closes,
                 .micros = micros,
             });
         }
 
-        fn subjectOf(connection: *const Connection, peer: []const u8, head: ?*const http1.Head, raw: []const u8) access_log.Subject {
+        fn subjectOf(connection: *const Connection, peer: []const u8, head: ?*const Head, raw: []const u8) access_log.Subject {
             return .{
                 .peer = peer,
                 .local_port = connection.local_port,

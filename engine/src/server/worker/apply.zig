@@ -29,10 +29,10 @@ pub fn Apply(comptime W: type) type {
             switch (command) {
                 .start => |start| return w.start(exchange, start),
                 .body => |body| {
-                    if (body.blocks) |chain| return w.writeBlocks(exchange, chain, body.last);
-                    if (body.last and body.close) return w.writeAndClose(exchange, body.bytes, body.loan);
-                    if (body.loan) |loan| return w.writeLent(exchange, body.bytes, loan, body.last);
-                    return w.write(exchange, body.bytes, body.last);
+                    const place: Exchange.Place = .{ .last = body.last, .close = body.last and body.close };
+                    if (body.blocks) |chain| return w.writeBlocks(exchange, chain, place);
+                    if (body.loan) |loan| return w.writeLent(exchange, body.bytes, loan, place);
+                    return w.write(exchange, body.bytes, place);
                 },
                 .file => |file| return w.writeFile(exchange, file.fd, file.offset, file.length),
                 .end => |end| return w.end(exchange, end.trailers),

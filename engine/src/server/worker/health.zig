@@ -1,5 +1,6 @@
 //! The part of a worker that answers the health path, and deals with the porter who does so while the host is busy (porter.zig).
-const http1 = @import("protocol").http1;
+const Stream = @import("protocol").Stream;
+const early = @import("protocol").early;
 const io_room = @import("io");
 const Porter = @import("../porter.zig").Porter;
 const Health = @import("../health.zig").Health;
@@ -23,9 +24,9 @@ pub fn HealthPart(comptime W: type) type {
         }
 
         /// A request has come that no host is to hear of; true: it is answered.
-        pub fn intercept(w: *W, peer: *Peer) bool {
+        pub fn intercept(w: *W, peer: *Peer, stream: Stream) bool {
             if (w.health.matches(&w.head)) {
-                answer(w, peer);
+                answer(w, peer, stream);
                 return true;
             }
             if (!peer.connection.surplus) return false;
@@ -33,10 +34,10 @@ pub fn HealthPart(comptime W: type) type {
             return true;
         }
 
-        fn answer(w: *W, peer: *Peer) void {
-            if (w.stopping != .no) return w.refuse(peer, .{ .status = 503, .detail = "The server is stopping." });
-            var space: [http1.refusal_bytes_max]u8 = undefined;
-            const len = http1.aliveResponse(w.date.text(), w.head.method != .HEAD, &space);
+        fn answer(w: *W, peer: *Peer, stream: Stream) void {
+            if (w.stopping != .no) return w.refuse(peer, stream, .{ .status = 503, .detail = "The server is stopping." });
+            var space: [early.response_bytes_max]u8 = undefined;
+            const len = early.aliveResponse(w.date.text(), w.head.method != .HEAD, &space);
             w.sayLast(peer, space[0..len]);
         }
 
@@ -126,7 +127,7 @@ pub fn HealthPart(comptime W: type) type {
         pub fn divert(w: *W, peer: *Peer, bytes: []const u8) bool {
             if (!is_porters) return false;
             const connection = &peer.connection;
-            if (connection.phase != .idle and connection.phase != .head) return false;
+            if (!connection.isIdle() and connection.headSince() == null) return false;
             connection.input.append(&w.pool, bytes) catch {
                 w.close(peer);
                 return true;
@@ -146,7 +147,7 @@ pub fn HealthPart(comptime W: type) type {
             if (ticket == .none) return;
             w.host.leaving = .none;
             const peer = w.peers.get(ticket) orelse return;
-            if (peer.connection.phase != .idle) return;
+            if (!peer.connection.isIdle()) return;
             // What TLS says of itself after a handshake fits a socket that has sent nothing else; if not, there is no hurry to be kind.
             if (!peer.connection.isFlushed() or peer.connection.output != .open) return w.close(peer);
             handOver(w, peer) catch return w.close(peer);

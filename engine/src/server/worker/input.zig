@@ -1,8 +1,11 @@
 //! The part of a worker that reads: bytes to protocol events, events to the host, what is against the rules to a refusal.
 const std = @import("std");
 const assert = std.debug.assert;
-const http1 = @import("protocol").http1;
+const Refusal = @import("protocol").Refusal;
+const Stream = @import("protocol").Stream;
+const early = @import("protocol").early;
 const Budget = @import("../budget.zig").Budget;
+const Connection = @import("../connection.zig").Connection;
 const io_room = @import("io");
 
 /// The methods of a worker that read.
@@ -15,7 +18,7 @@ pub fn Input(comptime W: type) type {
             if (peer.connection.tunnel) |tunnel| return w.receiveSecure(peer, tunnel, bytes);
             switch (peer.connection.phase) {
                 .farewell, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
-                .idle, .head, .exchange, .draining => w.pump(peer, bytes),
+                .open => w.pump(peer, bytes),
                 .proxy_header => w.receiveHeader(peer, bytes),
                 .handshake, .closed => unreachable,
             }
@@ -47,15 +50,12 @@ pub fn Input(comptime W: type) type {
             } else if (used < unread.len) {
                 connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
             }
-            if (W.pull) switch (connection.phase) {
-                .exchange => |exchange| exchange.pieceDelivered(w.now),
-                else => {},
-            };
-            if (W.pull and connection.phase == .exchange and w.host.waiting()) {
+            if (W.pull) if (connection.current()) |exchange| exchange.pieceDelivered(w.now);
+            if (W.pull and connection.current() != null and w.host.waiting()) {
                 // The host sees the event at once; what it answers goes out together with what is queued.
                 if (!connection.outbox.isEmpty()) w.cork(peer);
                 w.arm(peer);
-            } else if (!W.pull and connection.phase == .idle and !connection.outbox.isEmpty()) {
+            } else if (!W.pull and connection.isIdle() and !connection.outbox.isEmpty()) {
                 w.cork(peer); // a whole answer goes out with a few others'
             } else if (w.flush(peer)) w.settle(peer);
         }
@@ -67,7 +67,7 @@ pub fn Input(comptime W: type) type {
             var rounds: u32 = 0;
             const turn = w.budget.turn(w.config.round_bytes);
             while (connection.wantsInput()) {
-                if (connection.phase == .idle) {
+                if (connection.isIdle()) {
                     if (used == unread.len) break;
                     rounds += 1;
                     if (rounds > w.config.pipeline_pass_max) {
@@ -89,30 +89,27 @@ pub fn Input(comptime W: type) type {
                 used += step.consumed;
                 switch (step.event) {
                     .need_more => {
-                        if (connection.phase == .idle) connection.phase = .{ .head = .{ .since = w.now } };
+                        if (connection.isIdle()) connection.phase = .{ .open = .{ .head = .{ .since = w.now } } };
                         cutShort(w, peer);
                         break;
                     },
-                    .request => begin(w, peer),
+                    .request => begin(w, peer, step.stream),
                     .body => |piece| bodyPiece(w, peer, piece),
-                    .trailers => switch (connection.phase) {
-                        .exchange => |exchange| w.host.trailers(w, exchange, &w.head),
-                        else => {},
-                    },
+                    .trailers => if (connection.current()) |exchange| w.host.trailers(w, exchange, &w.head),
                     .end => bodyComplete(w, peer),
                     .refused => |refusal| refuseRequest(w, peer, refusal, unread[used..]),
                 }
             }
             return switch (connection.phase) {
                 .farewell, .lingering, .closed => unread.len, // nobody will look at the rest
-                .idle, .head, .exchange, .draining => used,
+                .open => used,
                 .proxy_header, .handshake => unreachable,
             };
         }
 
-        fn begin(w: *W, peer: *Peer) void {
+        fn begin(w: *W, peer: *Peer, stream: Stream) void {
             const connection = &peer.connection;
-            if (w.intercept(peer)) return;
+            if (w.intercept(peer, stream)) return;
             if (w.head.https and !mayBringHttps(w, peer)) {
                 w.stats.refused += 1;
                 return refuseUnread(w, peer, .{ .status = 421, .detail = "an https target needs TLS" }, w.head.text);
@@ -120,9 +117,9 @@ pub fn Input(comptime W: type) type {
             if (w.memory.full) return w.turnAwayForMemory(peer, w.head.text);
             const slot = w.exchanges.add() catch return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, w.head.text);
             const exchange = slot.item;
-            exchange.* = .{ .ticket = slot.ticket, .connection = connection, .active_at = w.now, .idle_ms = w.config.request_idle_ms };
-            if (!connection.session.inputComplete()) exchange.input = .{ .wanted = .begin(w.now) };
-            connection.phase = .{ .exchange = exchange };
+            exchange.* = .{ .ticket = slot.ticket, .connection = connection, .stream = stream, .active_at = w.now, .idle_ms = w.config.request_idle_ms };
+            if (!connection.session.inputComplete(exchange.stream)) exchange.input = .{ .wanted = .begin(w.now) };
+            connection.phase = .{ .open = .{ .exchange = exchange } };
             connection.request_count +%= 1;
             w.stats.requests += 1;
             w.client = .of(connection, &w.trust, &w.head, &w.client_text);
@@ -142,7 +139,7 @@ pub fn Input(comptime W: type) type {
         }
 
         fn bodyPiece(w: *W, peer: *Peer, piece: []const u8) void {
-            switch (peer.connection.phase) {
+            switch (peer.connection.phase.open) {
                 .exchange => |exchange| {
                     exchange.input.wanted.progress(piece.len, w.config.body_rate_min, w.now);
                     exchange.active_at = w.now;
@@ -155,52 +152,50 @@ pub fn Input(comptime W: type) type {
                     if (piece.len > draining.bytes_left) return bidFarewell(w, peer);
                     draining.bytes_left -= piece.len;
                 },
-                else => unreachable,
+                .idle, .head => unreachable,
             }
         }
 
         fn bodyComplete(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
-            switch (connection.phase) {
+            switch (connection.phase.open) {
                 .exchange => |exchange| {
                     exchange.input = .complete;
                     w.host.bodyEnd(w, exchange);
                 },
                 .draining => w.nextRequest(connection),
-                else => unreachable,
+                .idle, .head => unreachable,
             }
         }
 
         /// The peer broke the rules: within an exchange that ends it, then the peer is told if it can be.
-        fn refuseRequest(w: *W, peer: *Peer, refusal: http1.Refusal, unread: []const u8) void {
+        fn refuseRequest(w: *W, peer: *Peer, refusal: Refusal, unread: []const u8) void {
             w.stats.refused += 1;
-            switch (peer.connection.phase) {
+            switch (peer.connection.phase.open) {
                 .exchange => |exchange| {
-                    const started = peer.connection.session.responseStarted();
+                    const started = peer.connection.session.responseStarted(exchange.stream);
                     if (!started) exchange.noteRefusal(refusal);
+                    const stream = exchange.stream;
                     w.endExchange(exchange, if (refusal.status == 413) .body_too_large else .protocol_error);
-                    if (started) return w.close(peer);
+                    return if (started) w.close(peer) else w.refuse(peer, stream, refusal);
                 },
                 .draining => return bidFarewell(w, peer),
-                else => return refuseUnread(w, peer, refusal, unread),
+                .idle, .head => return refuseUnread(w, peer, refusal, unread),
             }
-            w.refuse(peer, refusal);
         }
 
         /// Refuses what no host has heard of; `unread` begins with its head.
-        pub fn refuseUnread(w: *W, peer: *Peer, refusal: http1.Refusal, unread: []const u8) void {
+        pub fn refuseUnread(w: *W, peer: *Peer, refusal: Refusal, unread: []const u8) void {
             w.noteRefusal(&peer.connection, refusal, unread);
-            sayRefusal(w, peer, refusal, !http1.asksForHead(unread));
+            var space: [early.response_bytes_max]u8 = undefined;
+            const len = early.refusalResponse(refusal, .{ .date = w.date.text(), .with_content = !early.asksForHead(unread) }, &space);
+            w.sayLast(peer, space[0..len]);
         }
 
         /// Answers a request that was read and that no host answers, and closes the connection in order.
-        pub fn refuse(w: *W, peer: *Peer, refusal: http1.Refusal) void {
-            sayRefusal(w, peer, refusal, !peer.connection.session.asksForHead());
-        }
-
-        fn sayRefusal(w: *W, peer: *Peer, refusal: http1.Refusal, with_content: bool) void {
-            var space: [http1.refusal_bytes_max]u8 = undefined;
-            const len = http1.refusalResponse(refusal, .{ .date = w.date.text(), .with_content = with_content }, &space);
+        pub fn refuse(w: *W, peer: *Peer, stream: Stream, refusal: Refusal) void {
+            var space: [early.response_bytes_max]u8 = undefined;
+            const len = peer.connection.session.refusalResponse(stream, refusal, w.date.text(), &space);
             w.sayLast(peer, space[0..len]);
         }
 
@@ -224,14 +219,11 @@ pub fn Input(comptime W: type) type {
 
         /// The peer will not send what is missing. Answers to requests before that still go out.
         fn breakOff(w: *W, peer: *Peer) void {
-            switch (peer.connection.phase) {
-                .exchange => |exchange| {
-                    // Nobody misses it, and the response is on its way.
-                    if (exchange.ended) return;
-                    if (peer.connection.session.responseStarted()) return w.fail(peer, .client_closed);
-                    w.endExchange(exchange, .client_closed);
-                },
-                else => {},
+            if (peer.connection.current()) |exchange| {
+                // Nobody misses it, and the response is on its way.
+                if (exchange.ended) return;
+                if (peer.connection.session.responseStarted(exchange.stream)) return w.fail(peer, .client_closed);
+                w.endExchange(exchange, .client_closed);
             }
             bidFarewell(w, peer);
         }
@@ -240,10 +232,7 @@ pub fn Input(comptime W: type) type {
         /// together with the end comes first.
         fn noteHalfClose(w: *W, peer: *Peer, is_last: bool) void {
             const connection = &peer.connection;
-            const exchange = switch (connection.phase) {
-                .exchange => |exchange| exchange,
-                else => return,
-            };
+            const exchange = connection.current() orelse return;
             // A WebSocket needs both directions: it ends with what its peer sent before.
             if (exchange.websocket != null) return;
             if (connection.sending == .ended and is_last) connection.session.closeAfterResponse();
@@ -271,8 +260,17 @@ pub fn Input(comptime W: type) type {
             connection.sending = .ended;
             switch (connection.phase) {
                 .proxy_header, .handshake, .lingering => w.close(peer),
+                .farewell => w.settle(peer),
+                .open => |serving| inputEnded(w, peer, serving),
+                .closed => unreachable,
+            }
+        }
+
+        fn inputEnded(w: *W, peer: *Peer, serving: Connection.Serving) void {
+            const connection = &peer.connection;
+            switch (serving) {
                 .draining => breakOff(w, peer),
-                .idle, .farewell => w.settle(peer),
+                .idle => w.settle(peer),
                 // The rest of a head may be there, waiting for its turn.
                 .head => if (!connection.yielded) breakOff(w, peer),
                 .exchange => |exchange| {
@@ -287,7 +285,6 @@ pub fn Input(comptime W: type) type {
                     if (!all_read and connection.wantsInput()) w.cork(peer);
                     noteHalfClose(w, peer, all_read);
                 },
-                .closed => unreachable,
             }
         }
     };

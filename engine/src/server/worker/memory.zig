@@ -5,7 +5,8 @@
 //! applications have not taken (close code 1013); and what came behind a request that is being answered. Where that is not enough,
 //! responses that their peers do not read are cut. Whoever is complete and fits the application is served as ever.
 const std = @import("std");
-const http1 = @import("protocol").http1;
+const Refusal = @import("protocol").Refusal;
+const early = @import("protocol").early;
 const Connection = @import("../connection.zig").Connection;
 const Exchange = @import("../exchange.zig").Exchange;
 const Memory = @import("../memory.zig").Memory;
@@ -54,8 +55,8 @@ pub fn Shedding(comptime W: type) type {
         /// The number of times that all connections are looked at in one go; more is left for the next round.
         const passes_max = 16;
 
-        const short: http1.Refusal = .{ .status = 503, .detail = "The server is short of memory." };
-        const short_for_body: http1.Refusal = .{ .status = 413, .detail = "The server is short of memory." };
+        const short: Refusal = .{ .status = 503, .detail = "The server is short of memory." };
+        const short_for_body: Refusal = .{ .status = 413, .detail = "The server is short of memory." };
         const try_again_later = 1013;
 
         /// Looks whether there is enough memory, if that is due.
@@ -111,7 +112,7 @@ pub fn Shedding(comptime W: type) type {
                 const unread = if (connection.output == .blocked) connection.queuedBytes() else 0;
                 held += unfinished + connection.queuedBytes();
                 if (connection.tunnel != null) held += tunnel_bytes;
-                if (connection.phase == .exchange) held += exchange_bytes;
+                if (connection.current() != null) held += exchange_bytes;
                 const bytes = switch (tier) {
                     .unfinished => unfinished,
                     .unread => if (unread > w.config.write_high_bytes) unread else 0,
@@ -125,9 +126,13 @@ pub fn Shedding(comptime W: type) type {
         fn unfinishedBytes(connection: *const Connection) u64 {
             const input = if (connection.input.buffer) |buffer| buffer.len else 0;
             const exchange = switch (connection.phase) {
-                .proxy_header, .handshake, .idle, .head => return input,
-                .exchange => |exchange| exchange,
-                .draining, .farewell, .lingering, .closed => return 0,
+                .proxy_header, .handshake => return input,
+                .open => |serving| switch (serving) {
+                    .idle, .head => return input,
+                    .exchange => |exchange| exchange,
+                    .draining => return 0,
+                },
+                .farewell, .lingering, .closed => return 0,
             };
             if (exchange.openWebSocket()) |websocket| {
                 if (!websocket.isOpen()) return 0;
@@ -142,9 +147,12 @@ pub fn Shedding(comptime W: type) type {
             const connection = &peer.connection;
             switch (connection.phase) {
                 .proxy_header, .handshake => w.close(peer),
-                .idle, .head => refuse(w, peer, connection.input.unread()),
-                .exchange => |exchange| endExchange(w, peer, exchange),
-                .draining, .farewell, .lingering, .closed => unreachable, // they hold nothing
+                .open => |serving| switch (serving) {
+                    .idle, .head => refuse(w, peer, connection.input.unread()),
+                    .exchange => |exchange| endExchange(w, peer, exchange),
+                    .draining => unreachable, // it holds nothing
+                },
+                .farewell, .lingering, .closed => unreachable, // likewise
             }
         }
 
@@ -164,11 +172,12 @@ pub fn Shedding(comptime W: type) type {
                 connection.session.closeAfterResponse();
                 return w.arm(peer);
             }
-            if (connection.session.responseStarted()) return w.fail(peer, .server_error);
+            if (connection.session.responseStarted(exchange.stream)) return w.fail(peer, .server_error);
             const refusal = if (exchange.input == .complete) short else short_for_body;
+            const with_content = !connection.session.asksForHead(exchange.stream);
             exchange.noteRefusal(refusal);
             w.endExchange(exchange, .server_error);
-            answer(w, peer, refusal, !connection.session.asksForHead());
+            answer(w, peer, refusal, with_content);
         }
 
         /// Turns a new request away, of which no host has heard, because there is nothing left to shed. `raw` begins with its head.
@@ -180,13 +189,13 @@ pub fn Shedding(comptime W: type) type {
 
         fn refuse(w: *W, peer: *Peer, raw: []const u8) void {
             w.noteRefusal(&peer.connection, short, raw);
-            answer(w, peer, short, !http1.asksForHead(raw));
+            answer(w, peer, short, !early.asksForHead(raw));
         }
 
         /// RFC 9110 sections 15.5.14 and 15.6.4: it is worth trying again, which Retry-After says.
-        fn answer(w: *W, peer: *Peer, refusal: http1.Refusal, with_content: bool) void {
-            var space: [http1.refusal_bytes_max]u8 = undefined;
-            const len = http1.refusalResponse(refusal, .{
+        fn answer(w: *W, peer: *Peer, refusal: Refusal, with_content: bool) void {
+            var space: [early.response_bytes_max]u8 = undefined;
+            const len = early.refusalResponse(refusal, .{
                 .date = w.date.text(),
                 .retry_after_s = w.config.retry_after_s,
                 .with_content = with_content,

@@ -24,7 +24,7 @@ pub fn Output(comptime W: type) type {
         }
 
         /// Why a response does not begin.
-        pub const ResponseError = exchange_file.StartError;
+        pub const ResponseError = exchange_file.StartError || exchange_file.EndError;
 
         /// Why a file is not sent.
         pub const FileError = exchange_file.BodyError || io_room.file.Error;
@@ -35,7 +35,7 @@ pub fn Output(comptime W: type) type {
         pub fn start(w: *W, exchange: *Exchange, response: exchange_file.Start) exchange_file.StartError!Outcome {
             try exchange.start(&w.pool, response, w.date.text());
             w.noteAnswer(exchange);
-            if (exchange.connection.session.dropped_hop_field) noteDropped(w, exchange);
+            if (exchange.connection.session.droppedField(exchange.stream)) noteDropped(w, exchange);
             return w.queued(exchange);
         }
 
@@ -46,9 +46,9 @@ pub fn Output(comptime W: type) type {
             w.sayOf(exchange, .warn, &buffer, text, .{others});
         }
 
-        /// Sends the next piece of the body, the last one with `last`.
-        pub fn write(w: *W, exchange: *Exchange, bytes: []const u8, last: bool) exchange_file.BodyError!Outcome {
-            try exchange.body(&w.pool, bytes, last);
+        /// Sends the next piece of the body.
+        pub fn write(w: *W, exchange: *Exchange, bytes: []const u8, place: Exchange.Place) exchange_file.BodyError!Outcome {
+            try exchange.body(&w.pool, bytes, place);
             return w.queued(exchange);
         }
 
@@ -59,15 +59,15 @@ pub fn Output(comptime W: type) type {
             exchange: *Exchange,
             bytes: []const u8,
             loan: *Loan,
-            last: bool,
+            place: Exchange.Place,
         ) exchange_file.BodyError!Outcome {
-            try exchange.lent(&w.pool, bytes, loan, last);
+            try exchange.lent(&w.pool, bytes, loan, place);
             return w.queued(exchange);
         }
 
         /// The same with bytes that lie in blocks of this worker's pool already: they are taken over, not copied.
-        pub fn writeBlocks(w: *W, exchange: *Exchange, chain: *Outbox, last: bool) exchange_file.BodyError!Outcome {
-            try exchange.blocks(&w.pool, chain, last);
+        pub fn writeBlocks(w: *W, exchange: *Exchange, chain: *Outbox, place: Exchange.Place) exchange_file.BodyError!Outcome {
+            try exchange.blocks(&w.pool, chain, place);
             return w.queued(exchange);
         }
 
@@ -81,23 +81,8 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// Sends the last piece of the body; the connection closes after it. With a loan as `writeLent`.
-        pub fn writeAndClose(
-            w: *W,
-            exchange: *Exchange,
-            bytes: []const u8,
-            loan: ?*Loan,
-        ) exchange_file.BodyError!Outcome {
-            const session = &exchange.connection.session;
-            const before = session.*;
-            errdefer session.* = before;
-            session.closeAfterResponse();
-            if (loan) |taken| return w.writeLent(exchange, bytes, taken, true);
-            return w.write(exchange, bytes, true);
-        }
-
         /// Ends the response with a trailer section.
-        pub fn end(w: *W, exchange: *Exchange, trailers: []const Field) exchange_file.BodyError!Outcome {
+        pub fn end(w: *W, exchange: *Exchange, trailers: []const Field) exchange_file.EndError!Outcome {
             try exchange.end(&w.pool, trailers);
             return w.queued(exchange);
         }
@@ -121,7 +106,7 @@ pub fn Output(comptime W: type) type {
             const ticket = exchange.ticket;
             w.flushNow(exchange);
             const left = w.exchanges.get(ticket) orelse return true;
-            left.flushing = !left.connection.isFlushed();
+            left.flushing = !left.isFlushed();
             return !left.flushing;
         }
 
@@ -133,20 +118,20 @@ pub fn Output(comptime W: type) type {
             const connection = &peer.connection;
             // Not `w.now`: the handler that asks may have taken its time since the round began.
             if (!exchange.want(w.io.now())) return;
-            if (connection.session.takeContinue()) |interim| try connection.outbox.append(&w.pool, interim);
+            if (connection.session.takeContinue(exchange.stream)) |interim| try exchange.out().append(&w.pool, interim);
             w.cork(peer);
         }
 
         /// Bytes queued and not yet with the kernel.
         pub fn buffered(_: *const W, exchange: *const Exchange) usize {
-            return exchange.connection.queuedBytes();
+            return exchange.queuedBytes();
         }
 
         /// Ends the exchange by cutting the connection, so that the peer sees a truncated response.
         pub fn abort(w: *W, exchange: *Exchange) void {
             const peer = peerOfExchange(exchange);
             // What the peer sees is a response cut short, not half a head; without memory it sees that.
-            exchange.closeHead(&w.pool, null) catch {};
+            exchange.closeHead(&w.pool) catch {};
             w.forget(exchange);
             peer.connection.phase = .farewell;
             if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
@@ -194,7 +179,7 @@ pub fn Output(comptime W: type) type {
                 return .done;
             }
             if (connection.output == .open) w.cork(peer);
-            if (!exchange.ends_with_file and connection.queuedBytes() < w.config.write_high_bytes) return .accepted;
+            if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) return .accepted;
             exchange.above_high = true;
             return .blocked;
         }
@@ -208,7 +193,7 @@ pub fn Output(comptime W: type) type {
             w.forget(exchange);
             switch (connection.session.disposition()) {
                 .keep_alive => w.nextRequest(connection),
-                .drain => connection.phase = .{ .draining = .{ .since = w.now, .bytes_left = w.config.drain_bytes_max } },
+                .drain => connection.phase = .{ .open = .{ .draining = .{ .since = w.now, .bytes_left = w.config.drain_bytes_max } } },
                 .close => connection.phase = .farewell,
             }
         }
@@ -216,7 +201,7 @@ pub fn Output(comptime W: type) type {
         /// Goes on to what the connection may do after a response.
         pub fn nextRequest(w: *W, connection: *Connection) void {
             connection.session.next();
-            connection.phase = .{ .idle = .{ .since = w.now } };
+            connection.awaitRequest(w.now);
         }
 
         /// Gives the slots of an exchange back; its ticket names nothing from now on.
@@ -238,13 +223,10 @@ pub fn Output(comptime W: type) type {
 
         /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the connection is lost, and `peer` with it.
         pub fn flush(w: *W, peer: *Peer) bool {
-            switch (peer.connection.phase) {
-                .exchange => |exchange| exchange.closeHead(&w.pool, null) catch {
-                    w.fail(peer, .server_error);
-                    return false;
-                },
-                else => {},
-            }
+            if (peer.connection.current()) |exchange| exchange.closeHead(&w.pool) catch {
+                w.fail(peer, .server_error);
+                return false;
+            };
             if (peer.connection.tunnel) |tunnel| return w.flushSecure(peer, tunnel);
             return flushPlain(w, peer);
         }
@@ -358,13 +340,10 @@ pub fn Output(comptime W: type) type {
             const connection = &peer.connection;
             var buffer: [192]u8 = undefined;
             const text = "The file of a response " ++ what ++ ": {d} bytes are missing - closing connection";
-            switch (connection.phase) {
-                .exchange => |exchange| {
-                    w.sayOf(exchange, .err, &buffer, text, .{range.len});
-                    exchange.body_bytes -|= range.len;
-                },
-                else => w.say(.err, &buffer, "connection {d} ({s}): " ++ text, .{ connection.number, connection.peerName(), range.len }),
-            }
+            if (connection.current()) |exchange| {
+                w.sayOf(exchange, .err, &buffer, text, .{range.len});
+                exchange.body_bytes -|= range.len;
+            } else w.say(.err, &buffer, "connection {d} ({s}): " ++ text, .{ connection.number, connection.peerName(), range.len });
             w.fail(peer, .server_error);
         }
 
@@ -391,10 +370,7 @@ pub fn Output(comptime W: type) type {
         }
 
         fn noteProgress(w: *W, peer: *Peer) void {
-            switch (peer.connection.phase) {
-                .exchange => |exchange| exchange.active_at = w.now,
-                else => {},
-            }
+            if (peer.connection.current()) |exchange| exchange.active_at = w.now;
         }
 
         /// The connection died under a send; false, for `flush`.
@@ -408,33 +384,48 @@ pub fn Output(comptime W: type) type {
             const connection = &peer.connection;
             switch (connection.phase) {
                 .closed => return,
+                .open => |serving| if (!settleOpen(w, peer, serving)) return,
+                .farewell => if (connection.isFlushed()) {
+                    const tunnel = connection.tunnel orelse return linger(w, peer);
+                    if (w.sayGoodbye(peer, tunnel)) return linger(w, peer);
+                },
+                .proxy_header, .handshake, .lingering => {},
+            }
+            w.arm(peer);
+        }
+
+        /// The same for a connection that serves requests; false: there is nothing to arm any more, or it was done.
+        fn settleOpen(w: *W, peer: *Peer, serving: Connection.Serving) bool {
+            const connection = &peer.connection;
+            switch (serving) {
                 .exchange => |exchange| {
                     if (exchange.ended) {
                         if (exchange.isSettled()) {
                             if (!exchange.unheard) w.host.finished(w, exchange);
                             complete(w, peer, exchange);
                             if (connection.mayGoOn()) w.cork(peer);
-                            return w.settle(peer);
+                            w.settle(peer);
+                            return false;
                         }
-                    } else if (!tellProgress(w, exchange)) return;
+                    } else if (!tellProgress(w, exchange)) return false;
                     if (connection.mayGoOn()) w.cork(peer);
                 },
-                .farewell => if (connection.isFlushed()) {
-                    const tunnel = connection.tunnel orelse return linger(w, peer);
-                    if (w.sayGoodbye(peer, tunnel)) return linger(w, peer);
-                },
                 .idle => if ((w.stopping != .no or connection.sending == .ended) and connection.input.isEmpty() and connection.isFlushed()) {
-                    const tunnel = connection.tunnel orelse return w.close(peer);
-                    if (w.sayGoodbye(peer, tunnel)) return w.close(peer);
+                    const all_said = if (connection.tunnel) |tunnel| w.sayGoodbye(peer, tunnel) else true;
+                    if (all_said) {
+                        w.close(peer);
+                        return false;
+                    }
                     connection.phase = .farewell;
                 },
                 .head => if (connection.sending == .ended) {
                     connection.phase = .farewell;
-                    return w.settle(peer);
+                    w.settle(peer);
+                    return false;
                 },
-                .proxy_header, .handshake, .draining, .lingering => {},
+                .draining => {},
             }
-            w.arm(peer);
+            return true;
         }
 
         /// Tells the host that the queue is short again, or empty. The exchange may be over afterwards. False: the connection is, since the
@@ -442,7 +433,7 @@ pub fn Output(comptime W: type) type {
         fn tellProgress(w: *W, exchange: *Exchange) bool {
             const connection = exchange.connection;
             const name = connection.ticket;
-            if (exchange.flushing and connection.isFlushed()) {
+            if (exchange.flushing and exchange.isFlushed()) {
                 exchange.flushing = false;
                 if (@hasDecl(W.HostType, "flushed")) {
                     const ticket = exchange.ticket;
@@ -450,7 +441,7 @@ pub fn Output(comptime W: type) type {
                     if (find(w, ticket) == null) return isOpen(w, name);
                 }
             }
-            if (exchange.above_high and connection.queuedBytes() < w.config.write_low_bytes) {
+            if (exchange.above_high and exchange.queuedBytes() < w.config.write_low_bytes) {
                 exchange.above_high = false;
                 w.host.drained(w, exchange);
                 return isOpen(w, name);

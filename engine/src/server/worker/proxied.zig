@@ -65,7 +65,7 @@ pub fn Proxied(comptime W: type) type {
             phase.rest.? -= @intCast(skipped);
             if (phase.rest.? > 0) return;
             const ticket = connection.ticket;
-            connection.phase = .{ .idle = .{ .since = w.now } };
+            connection.awaitRequest(w.now);
             w.begin(peer);
             if (skipped == unread.len) return;
             // It may have been one too many.

@@ -8,7 +8,7 @@ pub fn Repeating(comptime W: type) type {
         /// Sends a copy of `bytes` as a piece of the body every `interval_ms` until the response ends; 0: no longer. Replaces what was set
         /// before. Left out while the peer has not taken what is queued.
         pub fn setRepeat(w: *W, exchange: *Exchange, bytes: []const u8, interval_ms: u32) error{ OutOfMemory, OutOfOrder }!void {
-            if (!exchange.connection.session.responseStarted()) return error.OutOfOrder;
+            if (!exchange.connection.session.responseStarted(exchange.stream)) return error.OutOfOrder;
             const repeat = if (interval_ms > 0) try Repeat.create(w.gpa, bytes, interval_ms, w.now) else null;
             if (exchange.repeat) |old| old.destroy(w.gpa);
             exchange.repeat = repeat;
@@ -20,7 +20,7 @@ pub fn Repeating(comptime W: type) type {
             const repeat = exchange.repeat.?;
             repeat.turn(w.now);
             if (peer.connection.output == .open) {
-                exchange.body(&w.pool, repeat.bytes(), false) catch return w.fail(peer, .server_error);
+                exchange.body(&w.pool, repeat.bytes(), .{}) catch return w.fail(peer, .server_error);
                 if (!w.flush(peer)) return;
             }
             w.settle(peer);

@@ -2,7 +2,8 @@
 //! goes. Connections without a tunnel never come here.
 const std = @import("std");
 const assert = std.debug.assert;
-const http1 = @import("protocol").http1;
+const Refusal = @import("protocol").Refusal;
+const early = @import("protocol").early;
 const io_room = @import("io");
 const tls = @import("tls");
 const Outbox = @import("../outbox.zig").Outbox;
@@ -84,7 +85,7 @@ pub fn Secure(comptime W: type) type {
         pub fn unseal(w: *W, peer: *Peer, tunnel: *Tunnel, ciphertext: []const u8) void {
             switch (peer.connection.phase) {
                 .farewell, .lingering => return, // see Input.receive
-                .handshake, .idle, .head, .exchange, .draining => {},
+                .handshake, .open => {},
                 .proxy_header, .closed => unreachable,
             }
             const ticket = peer.connection.ticket;
@@ -99,7 +100,7 @@ pub fn Secure(comptime W: type) type {
                 switch (received.event) {
                     .plaintext => |len| {
                         switch (peer.connection.phase) {
-                            .idle, .head, .exchange, .draining => w.pump(peer, w.scratch.opened[0..len]),
+                            .open => w.pump(peer, w.scratch.opened[0..len]),
                             .farewell, .lingering => {},
                             .proxy_header, .handshake, .closed => unreachable,
                         }
@@ -115,21 +116,21 @@ pub fn Secure(comptime W: type) type {
             const connection = &peer.connection;
             if (connection.output != .open or (tunnel.wire.isEmpty() and connection.outbox.isEmpty())) return w.arm(peer);
             // An answer will follow at once, and what the session has to say (tickets) goes with it.
-            if (connection.phase == .exchange) return w.cork(peer);
+            if (connection.current() != null) return w.cork(peer);
             if (w.flush(peer)) w.settle(peer);
         }
 
         fn established(w: *W, peer: *Peer) error{OutOfMemory}!void {
-            peer.connection.phase = .{ .idle = .{ .since = w.now } };
+            peer.connection.awaitRequest(w.now);
             if (peer.connection.surplus and !w.health.isSet()) try w.queueRejection(peer, "");
         }
 
         /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands. Its first byte shows that, so that
         /// `plaintext` begins with its request.
         fn answerPlain(w: *W, peer: *Peer, tunnel: *Tunnel, plaintext: []const u8) void {
-            var space: [http1.refusal_bytes_max]u8 = undefined;
-            const refusal: http1.Refusal = .{ .status = 400, .detail = "This port speaks TLS: use https, not http." };
-            const len = http1.refusalResponse(refusal, .{ .date = w.date.text(), .with_content = !http1.asksForHead(plaintext) }, &space);
+            var space: [early.response_bytes_max]u8 = undefined;
+            const refusal: Refusal = .{ .status = 400, .detail = "This port speaks TLS: use https, not http." };
+            const len = early.refusalResponse(refusal, .{ .date = w.date.text(), .with_content = !early.asksForHead(plaintext) }, &space);
             w.stats.refused += 1;
             tunnel.wire.append(&w.pool, space[0..len]) catch return w.close(peer);
             w.noteRefusal(&peer.connection, refusal, plaintext);
@@ -141,7 +142,7 @@ pub fn Secure(comptime W: type) type {
             const connection = &peer.connection;
             switch (connection.phase) {
                 .handshake => noteFailure(w, peer, reason),
-                .exchange => |exchange| w.endExchange(exchange, .protocol_error),
+                .open => if (connection.current()) |exchange| w.endExchange(exchange, .protocol_error),
                 else => {},
             }
             bidFarewell(w, peer, tunnel);

@@ -1,6 +1,6 @@
 //! The part of a worker that carries WebSockets: handshake, messages, keep-alive, the end.
 const handshake = @import("protocol").websocket.handshake;
-const http1 = @import("protocol").http1;
+const Refusal = @import("protocol").Refusal;
 const Field = @import("protocol").http.Field;
 const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
@@ -82,12 +82,13 @@ pub fn Live(comptime W: type) type {
 
         fn turnDown(w: *W, exchange: *Exchange) void {
             // The host is about to refuse it in its own words.
-            if (exchange.connection.session.responseStarted()) return;
+            if (exchange.connection.session.responseStarted(exchange.stream)) return;
             const peer = W.peerOfExchange(exchange);
-            const refusal: http1.Refusal = .{ .status = stopping.status, .detail = stopping.reason };
+            const refusal: Refusal = .{ .status = stopping.status, .detail = stopping.reason };
+            const stream = exchange.stream;
             exchange.noteRefusal(refusal);
             w.endExchange(exchange, .server_shutdown);
-            w.refuse(peer, refusal);
+            w.refuse(peer, stream, refusal);
         }
 
         pub const SendError = websocket_file.SendError;
@@ -106,7 +107,7 @@ pub fn Live(comptime W: type) type {
             loan: ?*Loan,
         ) SendError!W.Outcome {
             const websocket = exchange.openWebSocket() orelse return error.NotOpen;
-            try websocket.send(kind, bytes, loan, &exchange.connection.outbox, &w.pool, &w.compression);
+            try websocket.send(kind, bytes, loan, exchange.out(), &w.pool, &w.compression);
             exchange.body_bytes += bytes.len;
             return w.queued(exchange);
         }
@@ -117,7 +118,7 @@ pub fn Live(comptime W: type) type {
         /// Starts the closing handshake; `closed` follows when the peer has answered or has had its time.
         pub fn closeWebSocket(w: *W, exchange: *Exchange, code: u16, reason: []const u8) CloseError!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
-            try websocket.close(code, reason, w.now + w.config.close_ms, &exchange.connection.outbox, &w.pool);
+            try websocket.close(code, reason, w.now + w.config.close_ms, exchange.out(), &w.pool);
             // What still comes is not for the host, but for the peer's close frame.
             if (websocket.incoming.held != .nothing) websocket.incoming.drop(&w.pool, w.compression.gpa, &w.inflations);
             websocket.incoming.setFlow(.all);
@@ -164,7 +165,7 @@ pub fn Live(comptime W: type) type {
                 w.cutShort(peer);
                 return false;
             }
-            connection.phase.exchange.active_at = w.now;
+            connection.phase.open.exchange.active_at = w.now;
             const step = websocket.feed(unread, &connection.outbox, &w.pool) catch return giveUp(w, peer);
             const goes_on = act(w, peer, websocket, step.event) catch return giveUp(w, peer);
             used.* += if (goes_on) step.consumed else 0;
@@ -250,7 +251,7 @@ pub fn Live(comptime W: type) type {
         }
 
         fn deliver(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message, inflated: bool) void {
-            const exchange = peer.connection.phase.exchange;
+            const exchange = peer.connection.phase.open.exchange;
             w.budget.chargeMessage(message.bytes.len);
             websocket.incoming.noteDelivery(message.bytes.len, inflated);
             // Who takes every message is done with it.
@@ -266,7 +267,7 @@ pub fn Live(comptime W: type) type {
             while (cost < Line.round_cost) {
                 const inflation = w.inflations.first() orelse return;
                 const peer = w.peers.get(inflation.ticket).?;
-                const exchange = peer.connection.phase.exchange;
+                const exchange = peer.connection.phase.open.exchange;
                 exchange.active_at = w.now;
                 const websocket = exchange.openWebSocket().?;
                 cost += websocket.inflateSlice(&w.pool, &w.compression, &w.inflations) catch {
@@ -279,8 +280,8 @@ pub fn Live(comptime W: type) type {
 
         /// The peer has said its last word: it gets its answer, the host is told, what is queued is sent, the connection ends.
         fn endWebSocket(w: *W, peer: *Peer, websocket: *WebSocket) void {
-            const exchange = peer.connection.phase.exchange;
-            websocket.end(&peer.connection.outbox, &w.pool) catch return w.fail(peer, .server_error);
+            const exchange = peer.connection.phase.open.exchange;
+            websocket.end(exchange.out(), &w.pool) catch return w.fail(peer, .server_error);
             w.endExchange(exchange, .client_closed);
         }
 
@@ -292,7 +293,7 @@ pub fn Live(comptime W: type) type {
                 .pong_missed => w.fail(peer, .keepalive_timeout),
                 .close_unanswered => w.fail(peer, if (w.stopping == .no) .client_timeout else .server_shutdown),
                 .ping => {
-                    websocket.ping(&peer.connection.outbox, &w.pool, w.now) catch return w.fail(peer, .server_error);
+                    websocket.ping(exchange.out(), &w.pool, w.now) catch return w.fail(peer, .server_error);
                     if (peer.connection.output != .open or w.flush(peer)) w.settle(peer);
                 },
             }

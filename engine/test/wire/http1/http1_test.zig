@@ -330,8 +330,8 @@ const Recorder = struct {
 
     fn answer(r: *Recorder) !void {
         var out: [http1.startSize(&.{})]u8 = undefined;
-        _ = try r.session.start(.{ .status = 204, .fields = &.{} }, &out);
-        _ = try r.session.end(&.{}, &out);
+        r.session.apply(try r.session.planStart(.{ .status = 204, .fields = &.{} }, &out));
+        r.session.apply(try r.session.planEnd(&.{}, &out));
         if (r.session.disposition() == .keep_alive) r.session.next() else r.over = true;
     }
 

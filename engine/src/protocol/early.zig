@@ -1,0 +1,14 @@
+//! Peers whose request no session has read: what can be seen of it, and what they are answered. It is HTTP/1, which every client
+//! understands.
+const encode = @import("http1/encode.zig");
+const head = @import("http1/head.zig");
+
+pub const glimpse = head.glimpse;
+pub const asksForHead = head.asksForHead;
+
+/// Upper bound of `refusalResponse` and `aliveResponse`, in bytes.
+pub const response_bytes_max = encode.refusal_bytes_max;
+pub const refusalResponse = encode.refusalResponse;
+/// Bytes of content in it.
+pub const refusalBodyBytes = encode.refusalBodyBytes;
+pub const aliveResponse = encode.aliveResponse;
