@@ -471,6 +471,15 @@ test "no pong is expected without a limit, or while nobody reads it" {
     try testing.expectEqual(300, websocket.deadline());
 }
 
+test "an end that was seen is told when the host takes something" {
+    var websocket = openForTest();
+    try testing.expect(!websocket.isReady());
+    websocket.ending = .{ .closed = .{ .code = 1000, .reason = "" } };
+    try testing.expect(websocket.isReady());
+    websocket.setFlow(.none);
+    try testing.expect(!websocket.isReady());
+}
+
 test "a close frame of ours has its own deadline, whatever pings say" {
     var pool: Pool = .init(testing.allocator);
     defer pool.deinit();

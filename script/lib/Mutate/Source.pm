@@ -136,11 +136,15 @@ sub _begins_line ($text, $token) { return $token->{at} == 0 || substr($text, $to
 
 # The last token of what begins here: the brace or semicolon that ends it.
 sub _block ($tokens, $at) {
-    my $is_constant = $tokens->[$at]{text} =~ /\A(?:const|var)\z/;
+    my $word = $tokens->[$at]{text};
+    if ($word eq 'fn') {
+        my $body = _behind_type($tokens, ($tokens->[ $at + 2 ]{partner} // $at) + 1);
+        return defined $body ? $tokens->[$body]{partner} : $at;
+    }
     while ($at < $#$tokens) {
         my $token = $tokens->[$at];
         return $at                  if $token->{text} eq ';';
-        return $token->{partner}    if $token->{text} eq '{' && !$is_constant;
+        return $token->{partner}    if $token->{text} eq '{' && $word eq 'test';
         $at = $token->{partner} - 1 if $token->{text} =~ /\A[(\[{]\z/ && defined $token->{partner};
         $at++;
     }

@@ -264,6 +264,7 @@ test "chunks that are refused, at every piece size" {
         .{ 400, "1 \r\n" },
         .{ 400, "1\na" },
         .{ 400, "1\rx" },
+        .{ 400, "1\r\t" },
         .{ 400, "1;a\nb" },
         .{ 400, "1;a\x00b" },
         .{ 400, "1;\x7f" },
@@ -302,6 +303,29 @@ test "without a limit, sizes that add up beyond 64 bits are still refused" {
     var head: Head = .{ .storage = &storage };
     var chunked: Chunked = .{ .total = std.math.maxInt(u64) - 4 };
     try std.testing.expectEqual(413, chunked.feed("5\r\n", &limits, &head).event.refused.status);
+    chunked = .{};
+    try std.testing.expectEqual(.need_more, chunked.feed("ffffffffffffffff\r\n", &limits, &head).event);
+    chunked = .{};
+    try std.testing.expectEqual(413, chunked.feed("10000000000000000\r\n", &limits, &head).event.refused.status);
+}
+
+test "what is refused is not consumed" {
+    var storage: [1]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    var chunked: Chunked = .{};
+    const step = chunked.feed("0\r\nbad\r\n\r\n", &test_limits, &head);
+    try std.testing.expectEqual(400, step.event.refused.status);
+    try std.testing.expectEqual("0\r\n".len, step.consumed);
+}
+
+test "trailers leave nothing of the request's head" {
+    var storage: [1]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage, .method = .POST, .target = .{ .at = 5, .len = 90 } };
+    var chunked: Chunked = .{};
+    const step = chunked.feed("0\r\nA: b\r\n\r\n", &test_limits, &head);
+    try std.testing.expectEqual(.trailers, step.event);
+    try std.testing.expectEqualDeep(Head{ .storage = &storage, .text = "A: b\r\n\r\n", .fields = head.fields }, head);
+    try std.testing.expectEqualStrings("b", head.fields[0].value(head.text));
 }
 
 /// Feeds a chunk; false: it is refused for its extensions.
@@ -315,6 +339,7 @@ fn accepts(chunked: *Chunked, text: []const u8, limits: *const Limits, head: *He
             .body => {},
             .refused => |refusal| {
                 try std.testing.expectEqualStrings("too many chunk extensions", refusal.detail);
+                try std.testing.expectEqual(400, refusal.status);
                 return false;
             },
             .request, .trailers, .end => unreachable,
