@@ -259,7 +259,7 @@ sub _of_condition ($tokens, $at) {
         $token->{text} eq 'if' ? 'or true' : ();
 }
 
-# Calls and assignments that fill a line, or a prong of a switch, are left out; what they name stays in use.
+# Calls and assignments that fill a line, or a prong of a switch, are left out; what they name stays in use. Invariants hold.
 sub _of_statements ($text, @tokens) {
     my %is_code = map { $_->{at} => $_->{code} } @tokens;
     my $thing   = qr/[a-z_]\w*(?:\.[\w*?]+|\[[^\]\n]*\])*+/;
@@ -267,7 +267,8 @@ sub _of_statements ($text, @tokens) {
     while (
         $text =~ /^ +(?:(?:defer|errdefer) )?\K(?:(?:try |_ = )*$thing\(.*\)(?: catch .*)?|$thing [^\s\w()=]*= .*);$/mg)
     {
-        push @changes, [ 'removed', [ $-[0], 0, 'if (false) ' ] ] if $is_code{ $-[0] } && _is_closed($&);
+        push @changes, [ 'removed', [ $-[0], 0, 'if (false) ' ] ]
+            if $is_code{ $-[0] } && $& !~ /\binvariants\(\)/ && _is_closed($&);
     }
     while ($text =~ /^ +[.\w][^="\n]* => (?:\|[^|\n]*\| )?\K(?:try )?$thing\(.*\),$/mg) {
         push @changes, [ 'removed', [ $-[0], 0, 'if (false) ' ] ] if $is_code{ $-[0] } && _is_closed($&);

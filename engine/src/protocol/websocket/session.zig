@@ -552,6 +552,7 @@ test "what a session writes, its opposite reads" {
     try testing.expectEqual(1001, close.code);
     try testing.expectEqualStrings("bye", close.reason);
     try testing.expectEqual(.received, server.closing);
+    try testing.expect(server.closeReceived() and !server.closeSent());
     len = try server.encodeClose(close.code, "", null, &out);
     try testing.expectEqual(Closing{ .complete = .peer }, server.closing);
     try testing.expectEqual(1001, client.feed(out[0..len]).event.close.code);
@@ -573,6 +574,15 @@ test "close frames that an application must not send" {
     try testing.expectEqual(4 + 123, try s.encodeClose(4999, long[1..], null, &out));
     s = testSession(.{});
     try testing.expectEqualStrings("\x88\x00", out[0..try s.encodeClose(close_code_absent, "", null, &out)]);
+}
+
+test "who has to mask is told so" {
+    var server = testSession(.{});
+    var plain = "\x81\x00".*;
+    try testing.expectEqualStrings("frame not masked", server.feed(&plain).event.failed.reason);
+    var client = testSession(.{ .role = .client });
+    var masked = "\x81\x80\x00\x00\x00\x00".*;
+    try testing.expectEqualStrings("frame masked", client.feed(&masked).event.failed.reason);
 }
 
 test "limits are known from the header, before any payload" {
