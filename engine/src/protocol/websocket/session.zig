@@ -275,7 +275,6 @@ pub const Session = struct {
             .mask = header.mask,
         };
         if (control.opcode == .close and control.len == 1) return s.fail(protocol_error, "close code cut short");
-        if (control.len == 0) return s.endControl(control);
         s.input = .{ .control = control };
         return null;
     }
@@ -292,7 +291,7 @@ pub const Session = struct {
         const message = &s.message.?;
         if (header.payload_len > s.limits.frame_bytes_max) return s.fail(too_big, "frame too big");
         const limit = s.limits.message_bytes_max;
-        const wire_limit = if (message.compressed) limit +| (limit / 8 +| compressed_slack_bytes) else limit;
+        const wire_limit = if (message.compressed) limit +| (limit / 8 + compressed_slack_bytes) else limit;
         message.bytes +|= header.payload_len;
         if (message.bytes > wire_limit) return s.fail(too_big, "message too big");
         const payload: Payload = .{ .left = header.payload_len, .mask = header.mask, .fin = header.fin };
