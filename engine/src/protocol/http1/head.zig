@@ -562,3 +562,168 @@ test "fields and their scalar twin agree on random heads, whole and in two piece
 
 /// How many heads the random tests try.
 const random_heads = 20_000;
+
+/// What a parser says of a head that comes whole; in pieces of any size it has to say the same, at the same byte. `head` has room.
+fn parseAnyhow(text: []const u8, limits: *const Limits, head: *Head) !Outcome {
+    var parser: Parser = .{};
+    const whole = parser.parse(text, limits, head);
+    var storage: [8]FieldSpan = undefined;
+    for ([_]usize{ 1, 2, 3, 7, 50 }) |piece| {
+        var pieces: Head = .{ .storage = storage[0..head.storage.len] };
+        parser = .{};
+        var len: usize = 0;
+        const outcome = while (len < text.len) {
+            len = @min(len + piece, text.len);
+            const outcome = parser.parse(text[0..len], limits, &pieces);
+            if (outcome != .incomplete) break outcome;
+        } else Outcome.incomplete;
+        try std.testing.expectEqualDeep(whole, outcome);
+        if (whole != .complete) continue;
+        try std.testing.expectEqualSlices(FieldSpan, head.fields, pieces.fields);
+        pieces.storage = head.storage;
+        pieces.fields = head.fields;
+        try std.testing.expectEqualDeep(head.*, pieces);
+    }
+    return whole;
+}
+
+fn expectRefused(status: u16, detail: []const u8, text: []const u8) !void {
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    const refusal = (try parseAnyhow(text, &test_limits, &head)).refused;
+    try std.testing.expectEqualStrings(detail, refusal.detail);
+    try std.testing.expectEqual(status, refusal.status);
+}
+
+fn expectComplete(text: []const u8) !void {
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    try std.testing.expectEqual(Outcome{ .complete = text.len }, try parseAnyhow(text, &test_limits, &head));
+}
+
+test "limits hold to the byte: the request line" {
+    const room: [64]u8 = @splat('a');
+    const fields = "\r\nHost: a\r\n\r\n";
+    inline for (.{ "GET", "PUT" }) |method| {
+        const longest = method ++ " /" ++ room[0..50] ++ " HTTP/1.1";
+        try std.testing.expectEqual(64, longest.len);
+        try expectComplete(longest ++ fields);
+        try expectRefused(414, "request line too long", method ++ " /" ++ room[0..51] ++ " HTTP/1.1" ++ fields);
+        // It is told without the version, and without an end.
+        try expectRefused(414, "request line too long", method ++ " /" ++ room[0..51] ++ " ");
+        try expectRefused(414, "request line too long", method ++ " /" ++ room[0..60]);
+    }
+    try expectRefused(501, "method too long", &room ++ "a");
+    var head: Head = .{ .storage = &.{} };
+    try std.testing.expectEqual(.incomplete, try parseAnyhow(&room, &test_limits, &head));
+    try std.testing.expectEqual(.incomplete, try parseAnyhow("GET /" ++ room[0..59], &test_limits, &head));
+}
+
+test "limits hold to the byte: the section of fields" {
+    const room: [256]u8 = @splat('a');
+    const start = "GET / HTTP/1.1\r\nHost: a\r\nX: ";
+    const end = "\r\n\r\n";
+    try expectComplete(start ++ room[0 .. 256 - start.len - end.len] ++ end);
+    try expectRefused(431, "header section too large", start ++ room[0 .. 257 - start.len - end.len] ++ end);
+    try expectComplete("GET / HTTP/1.1\r\nHost: a\r\nB: b\r\nC: c\r\nD: d\r\n\r\n");
+    try expectRefused(431, "too many fields", "GET / HTTP/1.1\r\nHost: a\r\nB: b\r\nC: c\r\nD: d\r\nE: e\r\n\r\n");
+
+    var limits = test_limits;
+    limits.head_bytes_max = 1 << 20;
+    const name = try std.testing.allocator.alloc(u8, 1 << 16);
+    defer std.testing.allocator.free(name);
+    @memset(name, 'a');
+    var storage: [4]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    for ([_]usize{ name.len - 1, name.len }) |len| {
+        const text = try std.fmt.allocPrint(std.testing.allocator, "GET / HTTP/1.1\r\nHost: a\r\n{s}:\r\n\r\n", .{name[0..len]});
+        defer std.testing.allocator.free(text);
+        var parser: Parser = .{};
+        const outcome = parser.parse(text, &limits, &head);
+        if (len == name.len) {
+            try std.testing.expectEqualStrings("field name too long", outcome.refused.detail);
+            try std.testing.expectEqual(431, outcome.refused.status);
+        } else try std.testing.expectEqual(text.len, outcome.complete);
+    }
+}
+
+test "request lines that are refused" {
+    try expectRefused(505, "unsupported HTTP version", "GET / HTTP/2.0\r\n");
+    try expectRefused(505, "unsupported HTTP version", "GET / HTTP/0.9\r\n");
+    try expectRefused(400, "malformed HTTP version or line end", "GET / http/1.1\r\n");
+    try expectRefused(400, "malformed HTTP version or line end", "GET / HTTP/1:1\r\n");
+    try expectRefused(400, "malformed HTTP version or line end", "GET /  HTTP/1.1\r\n");
+    try expectRefused(400, "malformed request line", "GET\t/ HTTP/1.1\r\n");
+    try expectRefused(400, "malformed request line", "GET /\tHTTP/1.1\r\n");
+    try expectRefused(400, "malformed request line", "(GET / HTTP/1.1\r\n");
+}
+
+test "versions: a higher minor one counts as 1.1" {
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    const cases = [_]struct { []const u8, framing.Version, bool }{
+        .{ "GET / HTTP/1.1\r\nHost: a\r\n\r\n", .http_1_1, true },
+        .{ "GET / HTTP/1.9\r\nHost: a\r\n\r\n", .http_1_1, true },
+        .{ "GET / HTTP/1.0\r\nHost: a\r\n\r\n", .http_1_0, false },
+    };
+    for (cases) |case| {
+        const outcome = try parseAnyhow(case[0], &test_limits, &head);
+        try std.testing.expectEqual(case[0].len, outcome.complete);
+        try std.testing.expectEqual(case[1], head.version);
+        try std.testing.expectEqual(case[2], head.keep_alive);
+    }
+}
+
+test "whom a request is for is said once" {
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    const cases = [_]struct { []const u8, []const u8, []const u8, []const u8 }{
+        .{ "GET /p HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n", "a", "a", "" },
+        .{ "GET http://b/p HTTP/1.1\r\nX: y\r\nHost: a\r\n\r\n", "b", "b", "" },
+        .{ "GET http://b/p HTTP/1.0\r\nX: y\r\n\r\n", "b", "b", "Host" },
+        .{ "GET /p HTTP/1.0\r\nX: y\r\n\r\n", "", "", "" },
+    };
+    for (cases) |case| {
+        const text, const authority, const host, const added = case;
+        const outcome = try parseAnyhow(text, &test_limits, &head);
+        try std.testing.expectEqual(text.len, outcome.complete);
+        try std.testing.expectEqualStrings(authority, head.authority.of(text));
+        try std.testing.expectEqualStrings("/p", head.path.of(text));
+        try std.testing.expect(std.ascii.eqlIgnoreCase(added, head.added()));
+        var found: []const u8 = "";
+        for (head.fields) |field| {
+            if (field.id == .host) found = field.value(text) else try std.testing.expectEqualStrings("X", field.name(text));
+        }
+        try std.testing.expectEqualStrings(host, found);
+    }
+    // The field that is added counts like the others.
+    try expectRefused(431, "too many fields", "GET http://b/ HTTP/1.0\r\nA: a\r\nB: b\r\nC: c\r\nD: d\r\n\r\n");
+    head = .{ .storage = &.{} };
+    try std.testing.expectEqualStrings("", head.added());
+}
+
+test "a Content-Length that was repeated is there once, with one number" {
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    const text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5 , 5\r\nX: y, z\r\nContent-Length: 5\r\n\r\n";
+    const outcome = try parseAnyhow(text, &test_limits, &head);
+    try std.testing.expectEqual(text.len, outcome.complete);
+    try std.testing.expectEqual(3, head.fields.len);
+    for ([_][]const u8{ "a", "5", "y, z" }, head.fields) |value, field| try std.testing.expectEqualStrings(value, field.value(text));
+}
+
+test "a glimpse of a head that is not complete, or refused" {
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    const whole = "GET /p HTTP/1.1\r\nHost: a\r\n\r\n";
+    try std.testing.expect(glimpse(whole, &test_limits, &head));
+    try std.testing.expectEqual(1, head.fields.len);
+    inline for (.{ "GET /p HTTP/1.1\r\nA: b\r\nHo", "GET /p HTTP/1.1\r\nA: b\r\n c\r\n\r\n" }) |part| {
+        try std.testing.expect(glimpse(part, &test_limits, &head));
+        try std.testing.expectEqualStrings("/p", head.path.of(head.text));
+        try std.testing.expectEqual(1, head.fields.len);
+        try std.testing.expectEqualStrings("b", head.fields[0].value(head.text));
+    }
+    try std.testing.expect(!glimpse("GET /p HTT", &test_limits, &head));
+    try std.testing.expect(!glimpse("GET /p HTTP/3.0\r\n", &test_limits, &head));
+}
