@@ -1,5 +1,5 @@
 //! An answer that comes later, from any thread: `response.detach()` gives one, and it is finished exactly once, by `answer`, `end` or `drop`.
-//! Refuses to know: the worker that the request belongs to; messages in its inbox are all that crosses.
+//! Does not know: the worker that the request belongs to; commands in its mailbox are all that crosses.
 const std = @import("std");
 const Field = @import("protocol").http.Field;
 const Header = @import("response.zig").Header;
@@ -38,12 +38,11 @@ pub const Detached = struct {
     /// Sends a whole answer and finishes. On an error it is not finished: try again, or `drop`.
     pub fn answer(detached: Detached, whole: Answer) Error!void {
         var fields: [headers_max]Field = undefined;
-        try detached.inbox.post(.{ .reply = .{
-            .ticket = detached.ticket,
-            .kind = .answer,
+        try detached.inbox.tell(detached.ticket, .{ .start = .{
             .status = whole.status.code(),
             .fields = try fieldsOf(whole.headers, &fields),
-            .bytes = whole.body,
+            .body = whole.body,
+            .end = true,
         } });
         detached.inbox.release();
     }
@@ -51,9 +50,7 @@ pub const Detached = struct {
     /// Sends status and headers. `write` and `end` follow.
     pub fn start(detached: Detached, beginning: Beginning) Error!void {
         var fields: [headers_max]Field = undefined;
-        try detached.inbox.post(.{ .reply = .{
-            .ticket = detached.ticket,
-            .kind = .start,
+        try detached.inbox.tell(detached.ticket, .{ .start = .{
             .status = beginning.status.code(),
             .fields = try fieldsOf(beginning.headers, &fields),
         } });
@@ -62,19 +59,19 @@ pub const Detached = struct {
     /// Sends a piece of the body, which is copied. `error.Full`: clients are slow, and what waits for them has reached the server's
     /// `detached_bytes_max`; nothing of this piece was taken.
     pub fn write(detached: Detached, bytes: []const u8) Error!void {
-        try detached.inbox.post(.{ .reply = .{ .ticket = detached.ticket, .kind = .write, .bytes = bytes } });
+        try detached.inbox.tell(detached.ticket, .{ .body = .{ .bytes = bytes } });
     }
 
     /// Ends a response that was started, and finishes. On an error it is not finished: try again, or `drop`.
     pub fn end(detached: Detached) Error!void {
-        try detached.inbox.post(.{ .reply = .{ .ticket = detached.ticket, .kind = .end } });
+        try detached.inbox.tell(detached.ticket, .{ .body = .{ .last = true } });
         detached.inbox.release();
     }
 
     /// Finishes without an answer: the client gets a 500, or a cut connection if the response had begun.
     pub fn drop(detached: Detached) void {
         // If not even that can be said, the server is gone, or the request stays open until its client loses patience.
-        detached.inbox.post(.{ .reply = .{ .ticket = detached.ticket, .kind = .drop } }) catch {};
+        detached.inbox.tell(detached.ticket, .abort) catch {};
         detached.inbox.release();
     }
 

@@ -11,9 +11,9 @@ const contract = @import("handler.zig");
 const response_file = @import("response.zig");
 const engine = @import("server");
 const Call = @import("call.zig").Call;
+const Command = @import("server").Command;
 const Detached = @import("detached.zig").Detached;
 const Exchange = @import("server").Exchange;
-const Start = @import("server").Start;
 const Flow = response_file.Flow;
 const Inbox = @import("server").Inbox;
 const Level = @import("server").Level;
@@ -24,6 +24,7 @@ const Reason = @import("server").Reason;
 const Response = response_file.Response;
 const SendError = response_file.SendError;
 const Slab = @import("server").Slab;
+const Start = @import("server").Start;
 const Status = @import("status.zig").Status;
 const WebSocketClose = @import("server").WebSocket.Close;
 const WebSocketKind = @import("server").WebSocket.Kind;
@@ -543,23 +544,23 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             return exchange.websocket != null;
         }
 
-        // ---- Messages from other threads
+        // ---- Commands from other threads
 
-        /// Does what a message says, and frees it.
+        /// Does what the command in a message says, and frees it.
         pub fn receive(host: *Self, mail: *Message) void {
-            switch (mail.content) {
-                .reply => host.deliver(mail),
-                .frame => |*frame| {
-                    host.sockets.deliver(frame);
-                    host.inbox.free(mail);
-                },
-                .connection => unreachable, // the server's
+            var space: [Detached.headers_max]Field = undefined;
+            const addressed = mail.content.command;
+            const exchange = host.worker.find(addressed.ticket) orelse return host.inbox.free(mail);
+            const command = addressed.read(&space);
+            if (command == .message or command == .close) {
+                host.sockets.deliver(exchange, command);
+                return host.inbox.free(mail);
             }
+            host.deliver(exchange, mail);
         }
 
         /// A part of a detached answer came in. Takes the message.
-        fn deliver(host: *Self, mail: *Message) void {
-            const exchange = host.worker.find(mail.content.reply.ticket) orelse return host.inbox.free(mail);
+        fn deliver(host: *Self, exchange: *Exchange, mail: *Message) void {
             const call = Call.of(exchange) orelse return host.inbox.free(mail);
             assert(call.custody == .detached);
             if (call.response.state == .blocked or !call.parked.isEmpty()) return call.parked.append(mail);
@@ -577,9 +578,11 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
 
         fn apply(host: *Self, call: *Call, mail: *Message) void {
             defer host.inbox.free(mail);
+            var space: [Detached.headers_max]Field = undefined;
+            const command = mail.content.command.read(&space);
             const begun = call.response.state != .collecting;
-            host.applyReply(call, &mail.content.reply) catch |err| {
-                if (mail.content.reply.kind != .drop) log.warn("detached response not sent: {t}", .{err});
+            host.applyCommand(call, command) catch |err| {
+                if (command != .abort) log.warn("detached response not sent: {t}", .{err});
                 if (!begun) return host.refuse(call, .internal_server_error);
                 host.cut(call);
                 return host.release(call);
@@ -591,30 +594,33 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             }
         }
 
-        fn applyReply(host: *Self, call: *Call, reply: *const Message.Reply) SendError!void {
+        /// Does what a detached answer says. An `abort` is an error: nobody will answer.
+        fn applyCommand(host: *Self, call: *Call, command: Command) SendError!void {
             const exchange = call.exchange orelse return error.Closed;
             // If the client goes meanwhile, `aborted` leaves the call to us.
             call.custody = .handler;
             defer if (call.custody == .handler) {
                 call.custody = .detached;
             };
-            switch (reply.kind) {
-                .answer => {
-                    call.response.status = .fromCode(reply.status);
-                    for (reply.fields) |field| call.response.addNewHeader(field.name(), field.value()) catch return error.InvalidFieldValue;
-                    call.response.setBodyBorrowed(reply.bytes) catch return error.OutOfMemory;
+            switch (command) {
+                .start => |start| if (start.end) {
+                    call.response.status = .fromCode(start.status);
+                    for (start.fields) |field| call.response.addNewHeader(field.name(), field.value()) catch return error.InvalidFieldValue;
+                    call.response.setBodyBorrowed(start.body) catch return error.OutOfMemory;
                     try host.sendWhole(call);
                     if (call.response.state == .collecting) call.response.state = .ended;
-                },
-                .start => {
-                    const start: Start = .{ .status = reply.status, .fields = reply.fields };
+                } else {
                     const outcome = try host.worker.start(exchange, start);
                     if (call.response.state == .collecting) call.response.state = .streaming;
                     _ = host.noteFlow(call, outcome);
                 },
-                .write => _ = host.noteFlow(call, try host.worker.write(exchange, reply.bytes, .{})),
-                .end => try host.finish(call, .{ .bytes = "" }),
-                .drop => return error.OutOfOrder,
+                .body => |part| if (part.last)
+                    try host.finish(call, .{ .bytes = part.bytes })
+                else {
+                    _ = host.noteFlow(call, try host.worker.write(exchange, part.bytes, .{}));
+                },
+                .abort => return error.OutOfOrder,
+                else => unreachable, // `Detached` says nothing else
             }
         }
     };

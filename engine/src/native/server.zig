@@ -260,7 +260,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 if (unit.load() < best.load()) best = unit;
             }
             _ = best.given.fetchAdd(1, .acq_rel);
-            best.inbox.post(.{ .connection = .{ .listener = @intCast(listener), .socket = socket, .peer = peer } }) catch {
+            best.inbox.handOver(.{ .listener = @intCast(listener), .socket = socket, .peer = peer }) catch {
                 _ = best.given.fetchSub(1, .acq_rel);
                 return false;
             };
@@ -415,7 +415,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                     worker.adopt(connection.listener, connection.socket, connection.peer);
                     unit.inbox.free(message);
                 },
-                .reply, .frame => unit.host.receive(message),
+                .command => unit.host.receive(message),
             };
             unit.gone.store(unit.taken -| worker.peers.count, .release);
             unit.host.sockets.sweep();
@@ -497,7 +497,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             while (mail.pop()) |message| {
                 switch (message.content) {
                     .connection => |connection| unit.worker.io.close(connection.socket),
-                    .reply, .frame => {}, // nobody is left to hear it
+                    .command => {}, // nobody is left to hear it
                 }
                 unit.inbox.free(message);
             }

@@ -2,6 +2,7 @@
 //! Refuses to know: requests (native.zig), frames on the wire.
 const std = @import("std");
 const assert = std.debug.assert;
+const Command = @import("server").Command;
 const contract = @import("handler.zig");
 const registry = @import("registry.zig");
 const websocket = @import("server").WebSocket;
@@ -10,7 +11,6 @@ const Exchange = @import("server").Exchange;
 const Field = @import("protocol").http.Field;
 const Flow = @import("response.zig").Flow;
 const Inbox = @import("server").Inbox;
-const Message = @import("server").Message;
 const Slab = @import("server").Slab;
 
 const log = std.log.scoped(.peregrine);
@@ -121,19 +121,19 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             if (!entry.busy) self.bury(entry);
         }
 
-        /// A message from another thread. The caller frees it.
-        pub fn deliver(self: *Self, frame: *const Message.Frame) void {
-            const exchange = self.worker.find(frame.ticket) orelse return;
+        /// A message or a close from another thread.
+        pub fn deliver(self: *Self, exchange: *Exchange, command: Command) void {
             if (exchange.openWebSocket() == null) return;
             const entry = entryOf(exchange);
             entry.busy = true;
-            switch (frame.action) {
-                .close => |code| entry.socket.close(code, "") catch |err| log.warn("WebSocket not closed: {t}", .{err}),
-                .message => |kind| _ = entry.socket.send(kind, frame.bytes) catch |err| switch (err) {
+            switch (command) {
+                .close => |said| entry.socket.close(said.code, "") catch |err| log.warn("WebSocket not closed: {t}", .{err}),
+                .message => |said| _ = entry.socket.send(said.kind, said.bytes) catch |err| switch (err) {
                     error.NotOpen => {}, // closing: nobody listens any more
                     error.NotUtf8 => unreachable, // checked by the sender
                     error.OutOfMemory, error.Full => self.cut(entry),
                 },
+                else => unreachable, // nobody else's
             }
             self.unbusy(entry);
         }

@@ -10,6 +10,7 @@
 //! Refuses to know: framing, pings, closing handshakes (the engine answers them), and workers (they stand behind `Link`).
 const std = @import("std");
 const protocol = @import("protocol");
+const Command = @import("server").Command;
 const Flow = @import("response.zig").Flow;
 const Inbox = @import("server").Inbox;
 const PostError = @import("server").PostError;
@@ -121,18 +122,18 @@ pub const writer = struct {
         const kind: Kind = if (is_binary) .binary else .text;
         // The worker would have nobody to tell.
         if (kind == .text and !protocol.websocket.utf8.valid(data)) return error.NotUtf8;
-        try post(id, .{ .message = kind }, data);
+        try tell(id, .{ .message = .{ .kind = kind, .bytes = data } });
     }
 
     /// Starts the closing handshake of the WebSocket with this number. `code`: 1000, or another that may be sent (RFC 6455 section 7.4).
     pub fn close(id: Id, code: u16) Error!void {
-        try post(id, .{ .close = code }, "");
+        try tell(id, .{ .close = .{ .code = code } });
     }
 
-    fn post(id: Id, action: @import("server").Message.Frame.Action, data: []const u8) Error!void {
+    fn tell(id: Id, command: Command) Error!void {
         const place = registry.find(id) orelse return error.NotOpen;
         defer place.inbox.release();
-        place.inbox.post(.{ .frame = .{ .ticket = place.ticket, .action = action, .bytes = data } }) catch |err| switch (err) {
+        place.inbox.tell(place.ticket, command) catch |err| switch (err) {
             error.Gone => return error.NotOpen,
             error.OutOfMemory, error.Full => |other| return other,
         };

@@ -39,6 +39,9 @@ const flag = struct {
 
 const Tag = std.meta.Tag(Command);
 
+/// How many bytes `encode` writes for a command without fields, names and bytes.
+pub const size_min = @sizeOf(Head);
+
 /// How many bytes `encode` writes.
 pub fn size(command: *const Command) usize {
     const list = fieldsOf(command);

@@ -1,14 +1,15 @@
-//! A worker's letter box: other threads put messages in, the worker takes them all at once. Any number of senders, no lock; a sender
-//! makes at most one system call (the worker's wake), and none if mail was waiting already.
+//! A worker's mailbox: other threads put messages in, the worker takes them all at once. Any number of senders, no lock; a sender makes at
+//! most one system call (the worker's wake), and none if messages were waiting already.
 //!
-//! The box outlives its worker as long as somebody holds a reference, so that a late answer finds a closed box instead of freed memory.
-//! Refuses to know: what a message is good for.
+//! The mailbox outlives its worker as long as somebody holds a reference, so that a late answer finds a closed mailbox instead of freed
+//! memory. Does not know: what a message is good for.
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
+const Command = @import("command.zig").Command;
 const Field = @import("protocol").http.Field;
 const Ticket = @import("slab.zig").Ticket;
-const WebSocketKind = @import("websocket.zig").Kind;
+const encoded = @import("encoded.zig");
 
 /// Something for a worker to do. One block of memory, freed by `Inbox.free`.
 pub const Message = struct {
@@ -23,52 +24,23 @@ pub const Message = struct {
     pub const Content = union(enum) {
         /// A connection that was accepted elsewhere.
         connection: Connection,
-        /// A part of a detached answer.
-        reply: Reply,
-        /// Something for a WebSocket.
-        frame: Frame,
+        /// Something to be done to an exchange.
+        command: Addressed,
     };
 
     /// A socket for the worker to adopt.
     pub const Connection = struct { listener: u32, socket: io.Socket, peer: io.Address };
 
-    /// Something to send over a WebSocket.
-    pub const Frame = struct {
+    /// A command with the name of the exchange that it is for.
+    pub const Addressed = struct {
         ticket: Ticket,
-        action: Action,
-        /// Lies in the message's own memory.
-        bytes: []const u8 = "",
+        /// The command's encoded form.
+        bytes: []const u8,
 
-        /// What to send.
-        pub const Action = union(enum) {
-            message: WebSocketKind,
-            /// The code of a close frame.
-            close: u16,
-        };
-    };
-
-    /// A part of a response.
-    pub const Reply = struct {
-        ticket: Ticket,
-        kind: Kind,
-        status: u16 = 200,
-        /// Fields and bytes lie in the message's own memory.
-        fields: []const Field = &.{},
-        bytes: []const u8 = "",
-
-        /// Which part.
-        pub const Kind = enum {
-            /// The whole response.
-            answer,
-            /// Its beginning.
-            start,
-            /// A piece of its body.
-            write,
-            /// Its end.
-            end,
-            /// Nobody will answer.
-            drop,
-        };
+        /// The command, whose slices point into the message and, for the list of fields, into `space`.
+        pub fn read(addressed: Addressed, space: []Field) Command {
+            return encoded.decode(addressed.bytes, space) catch unreachable; // it was encoded by `tell`
+        }
     };
 };
 
@@ -89,10 +61,10 @@ pub fn attend(inbox: ?*const Inbox) void {
     attended = inbox;
 }
 
-/// A worker's letter box: any thread puts messages in, the worker takes them out.
+/// A worker's mailbox: any thread puts messages in, the worker takes them out.
 pub const Inbox = struct {
     gpa: std.mem.Allocator,
-    /// Rings at the worker. Called by senders, never after `close` has returned.
+    /// Wakes the worker. Called by senders, never after `close` has returned.
     waker: Waker,
     /// Bound on the memory of all messages that carry bytes.
     bytes_max: usize,
@@ -101,16 +73,16 @@ pub const Inbox = struct {
     bytes: std.atomic.Value(usize) = .init(0),
     references: std.atomic.Value(u32) = .init(1),
     closed: std.atomic.Value(bool) = .init(false),
-    /// Senders between their look at `closed` and the end of their ringing.
+    /// Senders between their look at `closed` and the end of their wake.
     posting: std.atomic.Value(u32) = .init(0),
 
-    /// How to ring at the worker.
+    /// How to wake the worker.
     pub const Waker = struct {
         context: *anyopaque,
         wake: *const fn (*anyopaque) void,
     };
 
-    /// A box with one reference, the worker's. `gpa` is used by all senders: it has to be safe for threads.
+    /// A mailbox with one reference, the worker's. `gpa` is used by all senders: it has to be safe for threads.
     pub fn create(gpa: std.mem.Allocator, waker: Waker, bytes_max: usize) error{OutOfMemory}!*Inbox {
         const inbox = try gpa.create(Inbox);
         inbox.* = .{ .gpa = gpa, .waker = waker, .bytes_max = bytes_max };
@@ -123,7 +95,7 @@ pub const Inbox = struct {
         assert(before > 0);
     }
 
-    /// One holder less; the last one frees the box.
+    /// One holder less; the last one frees the mailbox.
     pub fn release(inbox: *Inbox) void {
         const before = inbox.references.fetchSub(1, .acq_rel);
         assert(before > 0);
@@ -133,15 +105,31 @@ pub const Inbox = struct {
         inbox.gpa.destroy(inbox);
     }
 
-    /// By the worker's owner, before the waker dies: nobody rings any more when this returns. What is in the box can still be taken.
+    /// By the worker's owner, before the waker dies: nobody uses it any more when this returns. What is in the mailbox can still be taken.
     pub fn close(inbox: *Inbox) void {
         inbox.closed.store(true, .seq_cst);
         while (inbox.posting.load(.seq_cst) > 0) std.atomic.spinLoopHint();
     }
 
-    /// Puts a message in and wakes the worker. From any thread. On an error nothing was sent.
-    pub fn post(inbox: *Inbox, content: Message.Content) PostError!void {
-        const message = try inbox.compose(content);
+    /// Hands a connection over, and wakes the worker. From any thread. On an error nothing was sent.
+    pub fn handOver(inbox: *Inbox, connection: Message.Connection) PostError!void {
+        const message = try inbox.compose(0, 0);
+        message.content = .{ .connection = connection };
+        return inbox.post(message);
+    }
+
+    /// Sends a command, which is copied, and wakes the worker. From any thread. On an error nothing was sent. `error.Full` never comes for
+    /// a command without fields and bytes: it ends something.
+    pub fn tell(inbox: *Inbox, ticket: Ticket, command: Command) PostError!void {
+        const len = encoded.size(&command);
+        const message = try inbox.compose(len, len - encoded.size_min);
+        const bytes = message.memory[@sizeOf(Message)..];
+        encoded.encode(&command, bytes);
+        message.content = .{ .command = .{ .ticket = ticket, .bytes = bytes } };
+        return inbox.post(message);
+    }
+
+    fn post(inbox: *Inbox, message: *Message) PostError!void {
         errdefer inbox.free(message);
         _ = inbox.posting.fetchAdd(1, .seq_cst);
         defer _ = inbox.posting.fetchSub(1, .seq_cst);
@@ -149,7 +137,7 @@ pub const Inbox = struct {
         if (inbox.push(message) and attended != inbox) inbox.waker.wake(inbox.waker.context);
     }
 
-    /// True if the box was empty: then somebody has to ring.
+    /// True if the mailbox was empty: then the worker has to be woken.
     fn push(inbox: *Inbox, message: *Message) bool {
         var head = inbox.head.load(.monotonic);
         while (true) {
@@ -158,59 +146,20 @@ pub const Inbox = struct {
         }
     }
 
-    /// Copies fields and bytes into one block behind the message.
-    fn compose(inbox: *Inbox, content: Message.Content) PostError!*Message {
-        const len = @sizeOf(Message) + extraBytes(&content);
+    /// A message with `extra` bytes behind it, of which `bounded` count against the mailbox's bound if there are any.
+    fn compose(inbox: *Inbox, extra: usize, bounded: usize) PostError!*Message {
+        const len = @sizeOf(Message) + extra;
         const before = inbox.bytes.fetchAdd(len, .monotonic);
         errdefer _ = inbox.bytes.fetchSub(len, .monotonic);
-        // What carries no bytes is let in: it ends something, or is a connection that is there already.
-        if (len > @sizeOf(Message) and before +| len > inbox.bytes_max) return error.Full;
+        if (bounded > 0 and before +| len > inbox.bytes_max) return error.Full;
         const memory = try inbox.gpa.alignedAlloc(u8, .fromByteUnits(Message.alignment), len);
         const message: *Message = @ptrCast(memory.ptr);
-        message.* = .{ .memory = memory, .content = content };
-        switch (message.content) {
-            .connection => {},
-            .reply => |*reply| moveIn(reply, memory[@sizeOf(Message)..]),
-            .frame => |*frame| {
-                var rest: []u8 = memory[@sizeOf(Message)..];
-                frame.bytes = copyTo(&rest, frame.bytes);
-            },
-        }
+        message.* = .{ .memory = memory, .content = undefined };
         return message;
     }
 
     comptime {
-        assert(@alignOf(Message) <= Message.alignment and @alignOf(Field) <= @alignOf(Message) and @sizeOf(Message) % @alignOf(Field) == 0);
-    }
-
-    fn extraBytes(content: *const Message.Content) usize {
-        const reply = switch (content.*) {
-            .connection => return 0,
-            .frame => |*frame| return frame.bytes.len,
-            .reply => |*reply| reply,
-        };
-        var len = reply.fields.len * @sizeOf(Field) + reply.bytes.len;
-        for (reply.fields) |field| len += field.name_len + field.value_len;
-        return len;
-    }
-
-    fn moveIn(reply: *Message.Reply, space: []u8) void {
-        const table = space[0 .. reply.fields.len * @sizeOf(Field)];
-        const fields: []Field = @alignCast(std.mem.bytesAsSlice(Field, table));
-        var rest = space[table.len..];
-        for (fields, reply.fields) |*field, given| {
-            field.* = .init(copyTo(&rest, given.name()), copyTo(&rest, given.value()));
-        }
-        reply.fields = fields;
-        reply.bytes = copyTo(&rest, reply.bytes);
-        assert(rest.len == 0);
-    }
-
-    fn copyTo(rest: *[]u8, bytes: []const u8) []const u8 {
-        const copy = rest.*[0..bytes.len];
-        @memcpy(copy, bytes);
-        rest.* = rest.*[bytes.len..];
-        return copy;
+        assert(@alignOf(Message) <= Message.alignment);
     }
 
     /// Frees a message that was taken.
@@ -219,7 +168,7 @@ pub const Inbox = struct {
         inbox.gpa.free(message.memory);
     }
 
-    /// Whether there is mail.
+    /// Whether there are messages.
     pub fn hasMail(inbox: *const Inbox) bool {
         return inbox.head.load(.monotonic) != null;
     }
@@ -267,35 +216,37 @@ pub const Queue = struct {
 
 const testing = std.testing;
 
-const Bell = struct {
-    rings: std.atomic.Value(u32) = .init(0),
+const Counting = struct {
+    wakes: std.atomic.Value(u32) = .init(0),
 
-    fn ring(context: *anyopaque) void {
-        const bell: *Bell = @ptrCast(@alignCast(context));
-        _ = bell.rings.fetchAdd(1, .monotonic);
+    fn wake(context: *anyopaque) void {
+        const counting: *Counting = @ptrCast(@alignCast(context));
+        _ = counting.wakes.fetchAdd(1, .monotonic);
     }
 
-    fn waker(bell: *Bell) Inbox.Waker {
-        return .{ .context = bell, .wake = ring };
+    fn waker(counting: *Counting) Inbox.Waker {
+        return .{ .context = counting, .wake = wake };
     }
 };
 
 test "messages come out in order, with their own copies" {
-    var bell: Bell = .{};
-    const inbox: *Inbox = try .create(testing.allocator, bell.waker(), 1 << 20);
+    var counting: Counting = .{};
+    const inbox: *Inbox = try .create(testing.allocator, counting.waker(), 1 << 20);
     defer inbox.release();
     var text = "hello".*;
     var name = "X-Name".*;
-    try inbox.post(.{ .reply = .{ .ticket = .none, .kind = .answer, .status = 201, .fields = &.{.init(&name, &text)}, .bytes = &text } });
-    try inbox.post(.{ .connection = .{ .listener = 3, .socket = .none, .peer = try .parse("::1", 9) } });
+    try inbox.tell(.none, .{ .start = .{ .status = 201, .fields = &.{.init(&name, &text)}, .body = &text, .end = true } });
+    try inbox.handOver(.{ .listener = 3, .socket = .none, .peer = try .parse("::1", 9) });
     @memset(&text, '!');
     @memset(&name, '!');
-    try testing.expectEqual(1, bell.rings.load(.monotonic));
+    try testing.expectEqual(1, counting.wakes.load(.monotonic));
     var mail = inbox.take();
     const first = mail.pop().?;
-    try testing.expectEqualStrings("hello", first.content.reply.bytes);
-    try testing.expectEqualStrings("X-Name", first.content.reply.fields[0].name());
-    try testing.expectEqualStrings("hello", first.content.reply.fields[0].value());
+    var space: [1]Field = undefined;
+    const start = first.content.command.read(&space).start;
+    try testing.expectEqualStrings("hello", start.body);
+    try testing.expectEqualStrings("X-Name", start.fields[0].name());
+    try testing.expectEqualStrings("hello", start.fields[0].value());
     inbox.free(first);
     const second = mail.pop().?;
     try testing.expectEqual(3, second.content.connection.listener);
@@ -304,16 +255,25 @@ test "messages come out in order, with their own copies" {
     try testing.expectEqual(0, inbox.bytes.load(.monotonic));
 }
 
-test "a full box and a closed box refuse, and keep nothing" {
-    var bell: Bell = .{};
-    const inbox: *Inbox = try .create(testing.allocator, bell.waker(), 1000);
+test "a full mailbox and a closed one refuse, and keep nothing" {
+    var counting: Counting = .{};
+    const inbox: *Inbox = try .create(testing.allocator, counting.waker(), 1000);
     defer inbox.release();
     const large: [2000]u8 = @splat('x');
-    try testing.expectError(error.Full, inbox.post(.{ .reply = .{ .ticket = .none, .kind = .write, .bytes = &large } }));
-    inbox.close();
-    try testing.expectError(error.Gone, inbox.post(.{ .reply = .{ .ticket = .none, .kind = .end } }));
+    try testing.expectError(error.Full, inbox.tell(.none, .{ .body = .{ .bytes = &large } }));
     try testing.expectEqual(0, inbox.bytes.load(.monotonic));
-    try testing.expectEqual(0, bell.rings.load(.monotonic));
+    try testing.expectEqual(0, counting.wakes.load(.monotonic));
+    // What only ends something has its place.
+    try inbox.tell(.none, .{ .body = .{ .bytes = large[0..500] } });
+    try testing.expectError(error.Full, inbox.tell(.none, .{ .body = .{ .bytes = large[0..500] } }));
+    for (0..20) |i| try inbox.tell(.none, if (i % 2 == 0) .{ .body = .{ .last = true } } else .abort);
+    inbox.close();
+    try testing.expectError(error.Gone, inbox.tell(.none, .abort));
+    var mail = inbox.take();
+    var count: usize = 0;
+    while (mail.pop()) |message| : (count += 1) inbox.free(message);
+    try testing.expectEqual(21, count);
+    try testing.expectEqual(0, inbox.bytes.load(.monotonic));
 }
 
 test "nothing is lost between threads, and each sender's order is kept" {
@@ -321,13 +281,13 @@ test "nothing is lost between threads, and each sender's order is kept" {
         fn run(inbox: *Inbox, number: u16) void {
             for (0..500) |i| {
                 const text: [2]u8 = @bitCast(@as(u16, @intCast(i)));
-                inbox.post(.{ .reply = .{ .ticket = .none, .kind = .write, .status = number, .bytes = &text } }) catch unreachable;
+                inbox.tell(@fromBackingInt(number), .{ .body = .{ .bytes = &text } }) catch unreachable;
             }
             inbox.release();
         }
     };
-    var bell: Bell = .{};
-    const inbox: *Inbox = try .create(std.heap.smp_allocator, bell.waker(), 1 << 30);
+    var counting: Counting = .{};
+    const inbox: *Inbox = try .create(std.heap.smp_allocator, counting.waker(), 1 << 30);
     defer inbox.release();
     var threads: [3]std.Thread = undefined;
     for (&threads, 0..) |*thread, number| {
@@ -338,13 +298,14 @@ test "nothing is lost between threads, and each sender's order is kept" {
     while (seen[0] + seen[1] + seen[2] < 1500) {
         var mail = inbox.take();
         while (mail.pop()) |message| {
-            const reply = message.content.reply;
-            try testing.expectEqual(seen[reply.status], @as(u16, @bitCast(reply.bytes[0..2].*)));
-            seen[reply.status] += 1;
+            const number: usize = @intCast(@backingInt(message.content.command.ticket));
+            const bytes = message.content.command.read(&.{}).body.bytes;
+            try testing.expectEqual(seen[number], @as(u16, @bitCast(bytes[0..2].*)));
+            seen[number] += 1;
             inbox.free(message);
         }
         try std.Thread.yield();
     }
     for (threads) |thread| thread.join();
-    try testing.expect(bell.rings.load(.monotonic) >= 1);
+    try testing.expect(counting.wakes.load(.monotonic) >= 1);
 }
