@@ -51,9 +51,14 @@ my %mistakes = (
     'status undef'  => [ early => { type => 'http.response.start', status => undef }, qr/status is missing/ ],
     'status a word' =>
         [ early => { type => 'http.response.start', status => 'fine' }, qr/status must be an integer.*'fine'/ ],
-    'status a list'   => [ early => { type => 'http.response.start', status => [200] }, qr/status must be an integer/ ],
-    'status a float'  => [ early => { type => 'http.response.start', status => 200.5 }, qr/status must be an integer/ ],
-    'status negative' => [ early => { type => 'http.response.start', status => -200 },  qr/status must be an integer/ ],
+    'status a list'  => [ early => { type => 'http.response.start', status => [200] }, qr/status must be an integer/ ],
+    'status a float' => [ early => { type => 'http.response.start', status => 200.5 }, qr/status must be an integer/ ],
+    'a head that nobody takes' => [
+        early =>
+            { type => 'http.response.start', status => 200, headers => [ map { [ "x-$_" => 'v' x 1000 ] } 1 .. 300 ] },
+        qr/http\.response\.start: headers or trailers are longer than 256 KiB/
+    ],
+    'status negative' => [ early => { type => 'http.response.start', status => -200 }, qr/status must be an integer/ ],
     'status abc'      => [
         early => { type => 'http.response.start', status => 'abc' },
         qr/status must be an integer from 200 to 599, not 'abc'/

@@ -61,7 +61,8 @@ enum {
     PEREGRINE_E_RESERVED = -18,         /* a field that the WebSocket handshake sets itself; peregrine_bad_field() tells which one */
     PEREGRINE_E_CLOSE_REASON = -19,     /* the reason of a close is over 123 bytes */
     PEREGRINE_E_TLS = -20,              /* certificates or policy cannot be used, or the connection does not speak TLS */
-    PEREGRINE_E_FORMAT = -21            /* not a format of the access log; peregrine_access_log_fault() tells what is wrong */
+    PEREGRINE_E_FORMAT = -21,           /* not a format of the access log; peregrine_access_log_fault() tells what is wrong */
+    PEREGRINE_E_HEAD_TOO_LARGE = -22    /* the head of a response, or its trailers, are longer than 256 KiB */
 };
 
 /* The version of the library, "0.3.0". Static. */

@@ -65,6 +65,7 @@ pub const Reason = server.Reason;
 pub const Level = server.Level;
 pub const Stats = server.Stats;
 pub const StartError = server.StartError;
+pub const head_bytes_max = server.head_bytes_max;
 pub const BodyError = server.BodyError;
 pub const EndError = server.EndError;
 pub const WebSocketKind = server.WebSocket.Kind;

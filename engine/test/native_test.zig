@@ -492,11 +492,14 @@ test "a detached stream waits for a slow client, within its bound" {
 
 // ---- Faults of a handler
 
+const long_value: [256 * 1024]u8 = @splat('v');
+
 const Faulty = Handler(struct { unused: bool = false }, struct {
     fn request(_: anytype, request_: *per.Request, response: *per.Response) !void {
         _ = try response.setBody("seven b");
         if (std.mem.eql(u8, request_.getPath(), "/length")) try response.addNewHeader("Content-Length", "6");
         if (std.mem.eql(u8, request_.getPath(), "/status")) response.status = .fromCode(99);
+        if (std.mem.eql(u8, request_.getPath(), "/head")) try response.addNewHeader("X-Long", &long_value);
         if (std.mem.eql(u8, request_.getPath(), "/right")) try response.addNewHeader("content-length", "7");
     }
 });

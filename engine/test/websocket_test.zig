@@ -16,10 +16,14 @@ fn frame(buffer: []u8, first: u8, payload: []const u8) []const u8 {
     var len: usize = 2;
     if (payload.len < 126) {
         buffer[1] = 0x80 | @as(u8, @intCast(payload.len));
-    } else {
+    } else if (payload.len <= std.math.maxInt(u16)) {
         buffer[1] = 0x80 | 126;
         std.mem.writeInt(u16, buffer[2..4], @intCast(payload.len), .big);
         len = 4;
+    } else {
+        buffer[1] = 0x80 | 127;
+        std.mem.writeInt(u64, buffer[2..10], payload.len, .big);
+        len = 10;
     }
     @memcpy(buffer[len..][0..4], &key);
     for (payload, 0..) |byte, i| buffer[len + 4 + i] = byte ^ key[i % 4];
@@ -173,6 +177,18 @@ test "defect 22: a message that is too large gets its close code" {
     try testing.expectEqualStrings("\x88", client.text()[0..1]);
     try testing.expectEqual(1009, std.mem.readInt(u16, client.text()[2..4], .big));
     try testing.expectEqual(1, simulation.handler().ended);
+}
+
+test "a message may be as large as websocket_buffer_size says, in one frame" {
+    var simulation: per.Simulation(ByNumber) = try .init(gpa, .{ .websocket_buffer_size = 69_000 }, .{ .seed = 1 });
+    defer simulation.deinit();
+    var space: [69_014]u8 = undefined;
+    const large: [69_000]u8 = @splat('x');
+    const client = try opened(&simulation);
+    try client.send(frame(&space, text_frame, &large));
+    try simulation.settle();
+    try testing.expectEqualStrings("\x81\x7f", client.text()[0..2]);
+    try testing.expectEqual(10 + "echo: ".len + large.len, client.text().len);
 }
 
 test "defect 23: what has ended is closed, and its number reaches nobody" {

@@ -669,7 +669,8 @@ next.
 =item Names of headers
 
 Capitals are lowered on the way out, also in trailers and in the answer to a handshake: C<Content-Type> goes out as
-C<content-type>. In development the log says so, once.
+C<content-type>. In development the log says so, once. The headers of a response, or its trailers, may have 256 KiB, which is as much
+as any browser reads: a longer list fails its C<$send>.
 
 =item Files and file handles
 

@@ -30,6 +30,7 @@ pub const Code = struct {
     pub const reserved = -18;
     pub const close_reason = -19;
     pub const format = -21;
+    pub const head_too_large = -22;
     pub const tls = -20;
 };
 

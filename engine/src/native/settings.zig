@@ -41,7 +41,8 @@ pub const ServerConfig = struct {
     /// The largest request body that is put together for `request.body`, in bytes (413 beyond it). With `handleBody`, bodies are not put
     /// together and `limits.body_bytes_max` holds. Memory is taken as the body comes.
     request_buffer_size: usize = 1024 * 1024,
-    /// The largest WebSocket message, in bytes (close code 1009 beyond it).
+    /// The largest WebSocket message, in bytes (close code 1009 beyond it), in however few frames: 1 GiB at most. Memory is taken as the message
+    /// comes. `limits.message_bytes_max` and `limits.frame_bytes_max` may lower that, not raise it; at their defaults they do neither.
     websocket_buffer_size: usize = 32 * 1024,
     /// Between two pings to a WebSocket client, and how long its pong may take before it is gone, in milliseconds; 0: no pings.
     websocket_ping_ms: u32 = 30_000,
@@ -142,8 +143,11 @@ pub const ServerConfig = struct {
         var limits = config.limits;
         if (!streams) limits.body_bytes_max = lower(limits.body_bytes_max, config.request_buffer_size);
         const message_bytes: u32 = @intCast(std.math.clamp(config.websocket_buffer_size, 1, std.math.maxInt(u32)));
-        limits.message_bytes_max = @min(limits.message_bytes_max, message_bytes);
-        limits.frame_bytes_max = @min(limits.frame_bytes_max, message_bytes);
+        const defaults: Config = .{};
+        inline for (.{ "message_bytes_max", "frame_bytes_max" }) |name| {
+            const limit = &@field(limits, name);
+            limit.* = if (limit.* == @field(defaults, name)) message_bytes else @min(limit.*, message_bytes);
+        }
         return limits;
     }
 
@@ -276,7 +280,7 @@ test "addresses speak TLS, except plain ones and Unix sockets" {
     for ([_]bool{ true, false, false }, 0..) |secure, number| try std.testing.expectEqual(secure, config.isSecure(number));
 }
 
-test "buffer sizes become limits, and never raise one" {
+test "buffer sizes become limits, and never raise one that was lowered" {
     const config: ServerConfig = .{ .request_buffer_size = 1000, .limits = .{ .body_bytes_max = 0 } };
     try std.testing.expectEqual(1000, config.workerLimits(false).body_bytes_max);
     try std.testing.expectEqual(0, config.workerLimits(true).body_bytes_max);
@@ -284,5 +288,11 @@ test "buffer sizes become limits, and never raise one" {
     try std.testing.expectEqual(10, small.workerLimits(false).body_bytes_max);
     try std.testing.expectEqual(20, small.workerLimits(false).message_bytes_max);
     try std.testing.expectEqual(32 * 1024, small.workerLimits(false).frame_bytes_max);
+    const large: ServerConfig = .{ .websocket_buffer_size = 64 << 20, .limits = .{ .frame_bytes_max = 1 << 20 } };
+    try std.testing.expectEqual(64 << 20, large.workerLimits(false).message_bytes_max);
+    try std.testing.expectEqual(1 << 20, large.workerLimits(false).frame_bytes_max);
+    try std.testing.expectEqual(1 << 20, (ServerConfig{ .websocket_buffer_size = 1 << 20 }).workerLimits(false).frame_bytes_max);
+    const huge: ServerConfig = .{ .websocket_buffer_size = (1 << 30) + 1 };
+    try std.testing.expectEqualStrings("frame_bytes_max", huge.workerLimits(false).outOfRange().?.name);
     try std.testing.expectEqual(null, (ServerConfig{ .websocket_buffer_size = 0, .request_buffer_size = 0 }).workerLimits(false).outOfRange());
 }

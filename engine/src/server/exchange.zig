@@ -41,11 +41,19 @@ pub const Start = struct {
 };
 
 /// Why a response does not begin. Nothing was queued.
-pub const StartError = session_file.StartError || error{OutOfMemory};
+pub const StartError = session_file.StartError || error{ OutOfMemory, HeadTooLarge };
 /// Why a response does not end like that. Nothing was queued.
-pub const EndError = session_file.EndError || error{OutOfMemory};
+pub const EndError = session_file.EndError || error{ OutOfMemory, HeadTooLarge };
 /// Why a piece of a body is not taken.
 pub const BodyError = session_file.BodyError || error{OutOfMemory};
+
+/// The longest head of a response, and the longest trailer section, in bytes, what the engine adds included. Browsers take 256 KiB, most
+/// clients and proxies less: nobody would read a longer one, and it lies in memory in one piece.
+pub const head_bytes_max = 256 * 1024;
+
+fn bounded(head_bytes: usize) error{HeadTooLarge}!usize {
+    return if (head_bytes > head_bytes_max) error.HeadTooLarge else head_bytes;
+}
 
 /// One request and its response. Lies in a slab of its worker; its ticket is its name for everybody else.
 pub const Exchange = struct {
@@ -202,7 +210,7 @@ pub const Exchange = struct {
         const inside = response.body.len <= whole_max;
         const content = if (inside) response.body else "";
         const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
-        const space = try outbox.reserve(pool, session_file.startSize(response.fields) + lines_bytes + content.len);
+        const space = try outbox.reserve(pool, try bounded(session_file.startSize(response.fields) + lines_bytes) + content.len);
         errdefer outbox.cancel(pool);
         const plan = try session.planStart(exchange.stream, .{
             .status = response.status,
@@ -340,7 +348,7 @@ pub const Exchange = struct {
         const session = &exchange.connection.session;
         const outbox = exchange.out();
         if (session.responseStarted(exchange.stream) and !session.takesTrailers(exchange.stream)) return error.TrailersNotAllowed;
-        const space = try outbox.reserve(pool, session_file.endSize(trailers));
+        const space = try outbox.reserve(pool, try bounded(session_file.endSize(trailers)));
         errdefer outbox.cancel(pool);
         const plan = try session.planEnd(exchange.stream, trailers, space);
         if (plan.len > 0) outbox.commit(plan.len) else outbox.cancel(pool);
@@ -382,7 +390,7 @@ pub const Exchange = struct {
         }
         @memcpy(fields[count..][0..extra.len], extra);
         const all = fields[0 .. count + extra.len];
-        const space = try outbox.reserve(pool, session_file.startSize(all));
+        const space = try outbox.reserve(pool, try bounded(session_file.startSize(all)));
         errdefer outbox.cancel(pool);
         const session = &exchange.connection.session;
         errdefer session.noteBadField(session.badField() -| count); // the caller counts its own fields
@@ -393,7 +401,7 @@ pub const Exchange = struct {
     /// Queues an interim response.
     pub fn inform(exchange: *Exchange, pool: *Pool, status: u16, fields: []const Field) StartError!void {
         const outbox = exchange.out();
-        const space = try outbox.reserve(pool, session_file.startSize(fields));
+        const space = try outbox.reserve(pool, try bounded(session_file.startSize(fields)));
         errdefer outbox.cancel(pool);
         outbox.commit(try exchange.connection.session.informational(exchange.stream, status, fields, space));
     }

@@ -24,6 +24,7 @@ pub const Networks = @import("networks.zig").Networks;
 pub const Exchange = exchange.Exchange;
 pub const Start = exchange.Start;
 pub const StartError = exchange.StartError;
+pub const head_bytes_max = exchange.head_bytes_max;
 pub const BodyError = exchange.BodyError;
 pub const EndError = exchange.EndError;
 /// What is to be done to an exchange, as a value, and as bytes without pointers.
