@@ -1,0 +1,434 @@
+//! A ring of records in a piece of memory that a writer and a reader share: two threads, or two processes. It holds no pointer, and neither
+//! side believes the other: each keeps its own position, checks what it reads of the other's, and copies what it has to look at twice.
+//! Refuses to know: what a record means, and how the other side is woken.
+//!
+//! Positions count bytes up for ever; a record lies in one piece at its position modulo the size, and what does not fit before the end of
+//! the memory begins at its start. The payload is written first, and the position that makes it visible last, so that a torn record is
+//! never seen. Who finds nothing to read, or no room to write, says so (`sleeps`) and looks again; who writes, or makes room, looks at that
+//! word afterwards. Both do it by exchange: with two loads and two stores a wake-up could be lost.
+const std = @import("std");
+const assert = std.debug.assert;
+const Atomic = std.atomic.Value;
+
+/// Where records begin and end.
+pub const alignment = 8;
+/// The longest record. More goes in several, see `Record.part`.
+pub const record_bytes_max = 64 * 1024;
+/// The least that a ring holds: a record of any length finds room wherever the last one ended.
+pub const bytes_min = 4 * record_bytes_max;
+
+const State = enum(u32) { awake, sleeping };
+
+/// How the shared memory begins. Its other bytes are the records.
+pub const Header = extern struct {
+    /// The writer's: so many bytes may be read.
+    tail: Atomic(u64) align(std.atomic.cache_line) = .init(0),
+    /// The reader's: so many bytes are free again.
+    head: Atomic(u64) align(std.atomic.cache_line) = .init(0),
+    reader: Atomic(u32) align(std.atomic.cache_line) = .init(@backingInt(State.awake)),
+    writer: Atomic(u32) align(std.atomic.cache_line) = .init(@backingInt(State.awake)),
+
+    fn swap(word: *Atomic(u32), state: State) bool {
+        return word.swap(@backingInt(state), .acq_rel) == @backingInt(State.sleeping);
+    }
+};
+
+/// How many bytes of memory a ring of so many bytes takes.
+pub fn memoryBytes(bytes: usize) usize {
+    return @sizeOf(Header) + bytes;
+}
+
+/// What lies between records.
+const Mark = extern struct {
+    len: u32,
+    kind: u32,
+};
+
+/// One record, as the reader sees it.
+pub const Record = struct {
+    /// In the ring: valid until `Reader.release`. Another process may change them meanwhile.
+    bytes: []align(alignment) const u8,
+    part: Part,
+
+    /// A message of more than `record_bytes_max` goes in several records, one behind the other.
+    pub const Part = enum(u32) {
+        /// It is all of one.
+        whole = 1,
+        /// More of it follows.
+        more = 2,
+        /// It ends with these bytes.
+        last = 3,
+    };
+};
+
+/// Nothing but room up to the end of the memory.
+const filler = 4;
+
+/// The other side does not keep to the rules: nothing more can be read or written.
+pub const Error = error{Malformed};
+
+const Shared = struct {
+    header: *Header,
+    bytes: []align(alignment) u8,
+
+    fn of(memory: []align(std.atomic.cache_line) u8) Shared {
+        const bytes: []align(alignment) u8 = @alignCast(memory[@sizeOf(Header)..]);
+        assert(bytes.len >= bytes_min and std.math.isPowerOfTwo(bytes.len));
+        return .{ .header = @ptrCast(memory.ptr), .bytes = bytes };
+    }
+
+    fn index(shared: Shared, position: u64) usize {
+        return @intCast(position & (shared.bytes.len - 1));
+    }
+
+    fn mark(shared: Shared, position: u64) *Mark {
+        return @ptrCast(@alignCast(shared.bytes[shared.index(position)..][0..@sizeOf(Mark)]));
+    }
+};
+
+comptime {
+    assert(@sizeOf(Mark) == alignment);
+}
+
+fn recordBytes(len: usize) u64 {
+    return @sizeOf(Mark) + std.mem.alignForward(usize, len, alignment);
+}
+
+/// The side that puts records in.
+pub const Writer = struct {
+    shared: Shared,
+    /// Where the next record begins.
+    at: u64 = 0,
+    /// What the reader is known to have given back.
+    head_seen: u64 = 0,
+    /// Of the reserved record; null: none is.
+    reserved: ?u32 = null,
+
+    /// `memory` is zeroed, and shared with one reader.
+    pub fn init(memory: []align(std.atomic.cache_line) u8) Writer {
+        return .{ .shared = .of(memory) };
+    }
+
+    /// Room for a record, to be filled and committed; null: there is none now.
+    pub fn reserve(writer: *Writer, len: usize) Error!?[]align(alignment) u8 {
+        assert(len <= record_bytes_max and writer.reserved == null);
+        const left = writer.shared.bytes.len - writer.shared.index(writer.at);
+        const wanted = recordBytes(len);
+        const skipped = if (wanted > left) left else 0;
+        if (!try writer.hasRoom(skipped + wanted)) return null;
+        if (skipped > 0) {
+            writer.shared.mark(writer.at).* = .{ .len = @intCast(skipped - @sizeOf(Mark)), .kind = filler };
+            writer.at += skipped;
+        }
+        writer.reserved = @intCast(len);
+        const begin = writer.shared.index(writer.at) + @sizeOf(Mark);
+        return @alignCast(writer.shared.bytes[begin..][0..len]);
+    }
+
+    /// The reserved record is filled. The reader sees it after `publish`.
+    pub fn commit(writer: *Writer, part: Record.Part) void {
+        const len = writer.reserved.?;
+        writer.shared.mark(writer.at).* = .{ .len = len, .kind = @backingInt(part) };
+        writer.at += recordBytes(len);
+        writer.reserved = null;
+    }
+
+    /// Shows the reader all that was committed. True: it sleeps and is to be woken.
+    pub fn publish(writer: *Writer) bool {
+        writer.shared.header.tail.store(writer.at, .release);
+        return Header.swap(&writer.shared.header.reader, .awake);
+    }
+
+    /// Whether the longest record would find room, wherever it begins. If not, the reader will say when it has made some
+    /// (`Reader.release`).
+    pub fn awaitRoom(writer: *Writer) Error!bool {
+        if (try writer.hasRoom(room_wanted)) return true;
+        _ = Header.swap(&writer.shared.header.writer, .sleeping);
+        if (!try writer.hasRoom(room_wanted)) return false;
+        _ = Header.swap(&writer.shared.header.writer, .awake);
+        return true;
+    }
+
+    const room_wanted = 2 * recordBytes(record_bytes_max);
+
+    fn hasRoom(writer: *Writer, len: u64) Error!bool {
+        const size = writer.shared.bytes.len;
+        if (writer.at + len - writer.head_seen <= size) return true;
+        const head = writer.shared.header.head.load(.acquire);
+        if (head < writer.head_seen or head > writer.at) return error.Malformed;
+        writer.head_seen = head;
+        return writer.at + len - head <= size;
+    }
+};
+
+/// The side that takes records out.
+pub const Reader = struct {
+    shared: Shared,
+    /// Where the next record begins.
+    at: u64 = 0,
+    /// So far records may be read.
+    tail_seen: u64 = 0,
+    /// So far they were given back.
+    released: u64 = 0,
+
+    /// `memory` is zeroed, and shared with one writer.
+    pub fn init(memory: []align(std.atomic.cache_line) u8) Reader {
+        return .{ .shared = .of(memory) };
+    }
+
+    /// The next record; null: there is none now.
+    pub fn next(reader: *Reader) Error!?Record {
+        while (true) {
+            if (!try reader.hasMore()) return null;
+            // One read: what is checked is what is used.
+            const mark: Mark = @as(*const volatile Mark, reader.shared.mark(reader.at)).*;
+            const left = @min(reader.shared.bytes.len - reader.shared.index(reader.at), reader.tail_seen - reader.at);
+            if (mark.len > left - @sizeOf(Mark)) return error.Malformed;
+            const begin = reader.shared.index(reader.at) + @sizeOf(Mark);
+            const length = recordBytes(mark.len);
+            if (length > left) return error.Malformed;
+            reader.at += length;
+            if (mark.kind == filler) continue;
+            const part = std.enums.fromInt(Record.Part, mark.kind) orelse return error.Malformed;
+            if (mark.len > record_bytes_max) return error.Malformed;
+            return .{ .bytes = @alignCast(reader.shared.bytes[begin..][0..mark.len]), .part = part };
+        }
+    }
+
+    fn hasMore(reader: *Reader) Error!bool {
+        if (reader.at != reader.tail_seen) return true;
+        const tail = reader.shared.header.tail.load(.acquire);
+        if (tail < reader.tail_seen or tail - reader.released > reader.shared.bytes.len) return error.Malformed;
+        if (tail % alignment != 0) return error.Malformed;
+        reader.tail_seen = tail;
+        return tail != reader.at;
+    }
+
+    /// Gives back what was read. True: the writer waits for room and is to be woken.
+    pub fn release(reader: *Reader) bool {
+        if (reader.released == reader.at) return false;
+        reader.released = reader.at;
+        reader.shared.header.head.store(reader.at, .release);
+        return Header.swap(&reader.shared.header.writer, .awake);
+    }
+
+    /// Before the reader waits: false if there is something to read after all.
+    pub fn sleeps(reader: *Reader) Error!bool {
+        _ = Header.swap(&reader.shared.header.reader, .sleeping);
+        if (!try reader.hasMore()) return true;
+        reader.wakes();
+        return false;
+    }
+
+    /// It looks around again: nobody needs to wake it.
+    pub fn wakes(reader: *Reader) void {
+        _ = Header.swap(&reader.shared.header.reader, .awake);
+    }
+};
+
+/// Puts messages together that came in several records.
+pub const Joiner = struct {
+    gpa: std.mem.Allocator,
+    bytes: std.ArrayListAligned(u8, .fromByteUnits(alignment)) = .empty,
+    /// The longest message that is taken.
+    bytes_max: usize,
+
+    const kept_bytes = record_bytes_max;
+
+    pub fn deinit(joiner: *Joiner) void {
+        joiner.bytes.deinit(joiner.gpa);
+    }
+
+    /// A whole message, or null until there is one. It is valid until the record is released and the next one added.
+    pub fn add(joiner: *Joiner, record: Record) (Error || error{OutOfMemory})!?[]align(alignment) const u8 {
+        switch (record.part) {
+            .whole => {
+                if (joiner.bytes.items.len > 0) return error.Malformed;
+                return record.bytes;
+            },
+            .more, .last => {
+                if (record.bytes.len > joiner.bytes_max - joiner.bytes.items.len) return error.Malformed;
+                try joiner.bytes.appendSlice(joiner.gpa, record.bytes);
+                return if (record.part == .last) joiner.bytes.items else null;
+            },
+        }
+    }
+
+    /// So many bytes will come in all.
+    pub fn expect(joiner: *Joiner, bytes: usize) (Error || error{OutOfMemory})!void {
+        if (bytes > joiner.bytes_max) return error.Malformed;
+        try joiner.bytes.ensureTotalCapacityPrecise(joiner.gpa, bytes);
+    }
+
+    /// Whether a message has begun.
+    pub fn isEmpty(joiner: *const Joiner) bool {
+        return joiner.bytes.items.len == 0;
+    }
+
+    /// The message is done with.
+    pub fn clear(joiner: *Joiner) void {
+        if (joiner.bytes.items.len == 0) return;
+        if (joiner.bytes.capacity > kept_bytes) joiner.bytes.clearAndFree(joiner.gpa) else joiner.bytes.clearRetainingCapacity();
+    }
+
+    /// The message is the caller's from now on, to be freed with the joiner's allocator.
+    pub fn take(joiner: *Joiner) error{OutOfMemory}![]align(alignment) u8 {
+        return joiner.bytes.toOwnedSlice(joiner.gpa);
+    }
+};
+
+const testing = std.testing;
+
+const Bench = struct {
+    memory: []align(std.atomic.cache_line) u8,
+    writer: Writer,
+    reader: Reader,
+
+    fn init() !Bench {
+        const memory = try testing.allocator.alignedAlloc(u8, .fromByteUnits(std.atomic.cache_line), memoryBytes(bytes_min));
+        @memset(memory, 0);
+        return .{ .memory = memory, .writer = .init(memory), .reader = .init(memory) };
+    }
+
+    fn deinit(bench: *Bench) void {
+        testing.allocator.free(bench.memory);
+    }
+
+    fn put(bench: *Bench, len: usize, byte: u8) !bool {
+        const space = try bench.writer.reserve(len) orelse return false;
+        @memset(space, byte);
+        bench.writer.commit(.whole);
+        return true;
+    }
+};
+
+test "records come out as they went in, at every place of the ring" {
+    var bench: Bench = try .init();
+    defer bench.deinit();
+    var random: std.Random.DefaultPrng = .init(1);
+    var put: u32 = 0;
+    var taken: u32 = 0;
+    var lens: [4096]u32 = undefined;
+    while (taken < 20_000) {
+        const len = random.random().uintLessThan(u32, if (random.random().boolean()) 50 else record_bytes_max + 1);
+        while (try bench.put(len, @truncate(put))) {
+            lens[put % lens.len] = len;
+            put += 1;
+            if (random.random().uintLessThan(u8, 20) == 0 or put - taken == lens.len) break;
+        }
+        _ = bench.writer.publish();
+        while (try bench.reader.next()) |record| {
+            try testing.expectEqual(lens[taken % lens.len], record.bytes.len);
+            for (record.bytes) |byte| if (byte != @as(u8, @truncate(taken))) return error.TestUnexpectedResult;
+            taken += 1;
+            if (random.random().uintLessThan(u8, 30) == 0) break;
+        }
+        _ = bench.reader.release();
+    }
+}
+
+test "what is not published is not seen, and sleepers are woken once" {
+    var bench: Bench = try .init();
+    defer bench.deinit();
+    try testing.expect(try bench.reader.sleeps());
+    try testing.expect(try bench.put(1, 'a'));
+    try testing.expectEqual(null, try bench.reader.next());
+    try testing.expect(bench.writer.publish());
+    try testing.expect(try bench.put(1, 'b'));
+    try testing.expect(!bench.writer.publish());
+    try testing.expect(!try bench.reader.sleeps());
+    try testing.expectEqualStrings("a", (try bench.reader.next()).?.bytes);
+    try testing.expectEqualStrings("b", (try bench.reader.next()).?.bytes);
+}
+
+test "a writer without room is told when there is some" {
+    var bench: Bench = try .init();
+    defer bench.deinit();
+    while (try bench.put(record_bytes_max, 'x')) {}
+    _ = bench.writer.publish();
+    try testing.expect(!try bench.writer.awaitRoom());
+    try testing.expect(!bench.reader.release()); // nothing was read
+    while (try bench.reader.next()) |_| {}
+    try testing.expect(bench.reader.release());
+    try testing.expect(try bench.writer.awaitRoom());
+}
+
+test "messages in parts" {
+    var joiner: Joiner = .{ .gpa = testing.allocator, .bytes_max = 12 };
+    defer joiner.deinit();
+    const text: [5]u8 align(alignment) = @splat('x');
+    const part: []align(alignment) const u8 = &text;
+    try testing.expectEqual(null, try joiner.add(.{ .bytes = part, .part = .more }));
+    try testing.expectEqual(null, try joiner.add(.{ .bytes = part, .part = .more }));
+    try testing.expectError(error.Malformed, joiner.add(.{ .bytes = part, .part = .whole }));
+    try testing.expectError(error.Malformed, joiner.add(.{ .bytes = part, .part = .last }));
+    try testing.expectEqualStrings("xxxxxxxxxxxx", (try joiner.add(.{ .bytes = part[0..2], .part = .last })).?);
+    joiner.clear();
+    try testing.expectEqualStrings("xxxxx", (try joiner.add(.{ .bytes = part, .part = .whole })).?);
+}
+
+test "a side that breaks the rules is found out" {
+    var bench: Bench = try .init();
+    defer bench.deinit();
+    const header = bench.reader.shared.header;
+    for ([_]u64{ 4, bytes_min + alignment, std.math.maxInt(u64) }) |tail| {
+        header.tail.store(tail, .release);
+        try testing.expectError(error.Malformed, bench.reader.next());
+        bench.reader = .init(bench.memory);
+    }
+    const mark = bench.reader.shared.mark(0);
+    header.tail.store(32, .release);
+    for ([_]Mark{
+        .{ .len = 25, .kind = 1 },
+        .{ .len = std.math.maxInt(u32), .kind = 1 },
+        .{ .len = 0, .kind = 0 },
+        .{ .len = 0, .kind = 5 },
+    }) |wrong| {
+        mark.* = wrong;
+        try testing.expectError(error.Malformed, bench.reader.next());
+        bench.reader = .init(bench.memory);
+    }
+    while (try bench.put(record_bytes_max, 'x')) {}
+    for ([_]u64{ bench.writer.at + 8, std.math.maxInt(u64) }) |head| {
+        header.head.store(head, .release);
+        try testing.expectError(error.Malformed, bench.writer.reserve(record_bytes_max));
+    }
+}
+
+const Passage = struct {
+    fn write(bench: *Bench, count: u32) void {
+        var random: std.Random.DefaultPrng = .init(2);
+        var number: u32 = 0;
+        while (number < count) {
+            const len = 4 + random.random().uintLessThan(usize, 2000);
+            const space = (bench.writer.reserve(len) catch unreachable) orelse {
+                if (!(bench.writer.awaitRoom() catch unreachable)) std.Thread.yield() catch {};
+                continue;
+            };
+            @memset(space, @truncate(number));
+            std.mem.writeInt(u32, space[0..4], number, .little);
+            bench.writer.commit(.whole);
+            _ = bench.writer.publish();
+            number += 1;
+        }
+    }
+};
+
+test "two threads: nothing is lost, torn or out of order" {
+    const count = 20_000;
+    var bench: Bench = try .init();
+    defer bench.deinit();
+    const thread: std.Thread = try .spawn(.{}, Passage.write, .{ &bench, count });
+    defer thread.join();
+    var number: u32 = 0;
+    while (number < count) {
+        const record = try bench.reader.next() orelse {
+            _ = bench.reader.release();
+            if (try bench.reader.sleeps()) std.Thread.yield() catch {};
+            continue;
+        };
+        try testing.expectEqual(number, std.mem.readInt(u32, record.bytes[0..4], .little));
+        for (record.bytes[4..]) |byte| if (byte != @as(u8, @truncate(number))) return error.TestUnexpectedResult;
+        number += 1;
+    }
+}
