@@ -47,6 +47,7 @@ pub const Exchange = server.Exchange;
 pub const Start = server.Start;
 /// What is to be done to an exchange, as a value for `Worker.apply`, and its form without pointers.
 pub const Command = server.Command;
+pub const Outcome = server.Outcome;
 pub const encoded = server.encoded;
 /// The owner's mark for bytes that a command sends without a copy; they come back through `Worker.pool.loans`.
 pub const Loan = server.Loan;
@@ -61,6 +62,8 @@ pub const AccessLogFault = server.AccessLogFault;
 pub const AccessLogFormat = server.AccessLogFormat;
 pub const AccessLogOptions = server.AccessLogOptions;
 pub const Ticket = server.Ticket;
+/// The most exchanges that a worker has at a time: beyond them no ticket has its slot.
+pub const exchanges_max = server.exchanges_max;
 pub const Reason = server.Reason;
 pub const Level = server.Level;
 pub const Stats = server.Stats;
@@ -78,4 +81,15 @@ pub const Head = protocol.Head;
 pub const Field = protocol.http.Field;
 pub const FieldSpan = protocol.http.FieldSpan;
 pub const accept = protocol.http.accept;
+/// What may come next in a response, and what may be in it, for whoever has to know before the engine is asked.
+pub const rules = struct {
+    pub const Order = protocol.http.order.Order;
+    pub const Shape = protocol.http.order.Shape;
+    pub const Streamed = protocol.http.order.Streamed;
+    pub const fields = protocol.http.field_check;
+    pub const status_max = protocol.http.status.code_max;
+    pub const ownsField = protocol.websocket.handshake.ownsField;
+    pub const isUtf8 = protocol.websocket.utf8.valid;
+    pub const checkClose = protocol.websocket.Session.checkClose;
+};
 pub const percentDecode = protocol.http.target.percentDecode;

@@ -29,6 +29,7 @@ pub const BodyError = exchange.BodyError;
 pub const EndError = exchange.EndError;
 /// What is to be done to an exchange, as a value, and as bytes without pointers.
 pub const Command = @import("command.zig").Command;
+pub const Outcome = @import("command.zig").Outcome;
 pub const encoded = @import("encoded.zig");
 pub const Reason = types.Reason;
 
@@ -41,6 +42,7 @@ pub const Loan = @import("loan.zig").Loan;
 pub const Outbox = @import("outbox.zig").Outbox;
 pub const Slab = slab.Slab;
 pub const Ticket = slab.Ticket;
+pub const exchanges_max = slab.items_max;
 
 /// What other threads ask a worker to do.
 pub const Inbox = inbox.Inbox;

@@ -442,14 +442,10 @@ pub const Session = struct {
         out: *[frame.control_bytes_max]u8,
     ) CloseError!u8 {
         if (s.closeSent()) return error.AlreadyClosed;
+        try checkClose(code, reason);
         var payload: [frame.control_payload_bytes_max]u8 = undefined;
         var len: usize = 0;
-        if (code == close_code_absent) {
-            if (reason.len > 0) return error.ReasonWithoutCode;
-        } else {
-            if (!closeCodeValid(code)) return error.CodeNotAllowed;
-            if (reason.len > close_reason_bytes_max) return error.ReasonTooLong;
-            if (!utf8.valid(reason)) return error.ReasonNotUtf8;
+        if (code != close_code_absent) {
             std.mem.writeInt(u16, payload[0..2], code, .big);
             @memcpy(payload[2..][0..reason.len], reason);
             len = 2 + reason.len;
@@ -457,6 +453,14 @@ pub const Session = struct {
         s.sending = null;
         s.closing = if (s.closing == .received) .{ .complete = .peer } else .sent;
         return s.encodeControl(.close, payload[0..len], mask, out);
+    }
+
+    /// Whether such a close frame may be sent.
+    pub fn checkClose(code: u16, reason: []const u8) CloseError!void {
+        if (code == close_code_absent) return if (reason.len > 0) error.ReasonWithoutCode;
+        if (!closeCodeValid(code)) return error.CodeNotAllowed;
+        if (reason.len > close_reason_bytes_max) return error.ReasonTooLong;
+        if (!utf8.valid(reason)) return error.ReasonNotUtf8;
     }
 
     fn encodeControl(
