@@ -3,6 +3,8 @@
 //!
 //!     zig build             the counter of example/, in zig-out/bin/, as counter.Dockerfile wants it
 //!     zig build test        unit, wire and contract tests
+//!     zig build test-abi    those of the C API among them
+//!     zig build test-threads  what threads share, under ThreadSanitizer
 //!     zig build test-tls    the TLS room's tests (needs OpenSSL)
 //!     zig build test-programs  those of them that speak to the kernel, in zig-out/bin/, for script/test-kernel to run
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
@@ -49,9 +51,12 @@ pub fn build(b: *std.Build) void {
         test_step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);
     }
 
-    addAbiTests(b, test_step, target, optimize, rooms);
+    const abi_step = b.step("test-abi", "Run the tests of the C API");
+    addAbiTests(b, abi_step, target, optimize, rooms);
+    test_step.dependOn(abi_step);
     test_step.dependOn(&runOf(b, b.addTest(.{ .name = "target", .root_module = targetTest(b, target) })).step);
 
+    addThreadTests(b, target);
     const many = manyCases(b, target);
     test_step.dependOn(&many.step);
     b.step("sim", "Run the worker over the simulated network, and the fuzz corpus").dependOn(&many.step);
@@ -157,6 +162,8 @@ const Rooms = struct {
         tls: bool = false,
         /// The code counts what runs, for a fuzzer.
         coverage: bool = false,
+        /// Accesses of threads are watched by ThreadSanitizer.
+        watched: bool = false,
     };
 
     fn room(b: *std.Build, path: []const u8, how: How) *std.Build.Module {
@@ -165,10 +172,11 @@ const Rooms = struct {
             .target = how.target,
             .optimize = how.optimize,
             // Linux's system calls need none; elsewhere libc is the only door to them.
-            .link_libc = if (how.target.result.os.tag == .linux) null else true,
+            .link_libc = if (how.target.result.os.tag == .linux and !how.watched) null else true,
             // Position-independent, because all of it may end up in a Perl module's shared object.
             .pic = true,
             .fuzz = how.coverage,
+            .sanitize_thread = if (how.watched) true else null,
             // With libc, checked code would get canaries and keep frame pointers: a tenth of the instructions of a hello. An overrun of the
             // stack is found by the bounds check that comes before it.
             .stack_protector = false,
@@ -176,6 +184,19 @@ const Rooms = struct {
         });
     }
 };
+
+/// What threads share, under ThreadSanitizer: the ring, and a C program whose engine runs on a thread of its own.
+fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
+    const step = b.step("test-threads", "Run what threads share under ThreadSanitizer");
+    const how: Rooms.How = .{ .target = target, .optimize = .safe, .watched = true };
+    const rooms: Rooms = .create(b, how);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "ring-watched", .root_module = Rooms.room(b, "src/abi/ring.zig", how) })).step);
+    const abi = Rooms.room(b, "src/abi/abi.zig", how);
+    abi.addImport("peregrine", rooms.peregrine);
+    const program = Rooms.room(b, "test/abi_thread_test.zig", how);
+    program.addImport("abi", abi);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-thread-watched", .root_module = program })).step);
+}
 
 /// The tests with thousands of cases, optimised with all checks; in one program, since that is what takes long to compile.
 fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Run {
@@ -319,6 +340,13 @@ fn addAbiTests(
     });
     forks.addImport("abi", abi);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-fork", .root_module = forks })).step);
+    const threads = b.createModule(.{
+        .root_source_file = b.path("test/abi_thread_test.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
+    threads.addImport("abi", abi);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-thread", .root_module = threads })).step);
     const memory = b.createModule(.{
         .root_source_file = b.path("test/abi_memory_test.zig"),
         .target = target,

@@ -93,6 +93,11 @@ void peregrine_worker_free(peregrine_worker *worker);                   /* close
 int peregrine_worker_set(peregrine_worker *worker, const char *name, int64_t value); /* change a limit while it runs */
 int peregrine_worker_get(const peregrine_worker *worker, const char *name, int64_t *value);
 
+/* From the first peregrine_poll() on, the engine runs on a thread of its own: it accepts, reads, writes and keeps deadlines whatever the
+ * caller does between two polls. Nothing changes for the caller, but that more responses are PEREGRINE_BLOCKED for a moment. To be called before the first
+ * poll and before peregrine_fd(), in the process that polls. PEREGRINE_E_OUT_OF_ORDER: the worker was polled already. */
+int peregrine_use_thread(peregrine_worker *worker);
+
 enum { PEREGRINE_REUSE_PORT = 1, PEREGRINE_V6_ONLY = 2 };
 
 /* Listens on a numeric IPv4 or IPv6 address, or on a Unix path when `address` starts with '/' (a stale file is replaced, the caller removes

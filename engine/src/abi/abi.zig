@@ -1,6 +1,7 @@
 //! The C door: the functions of include/peregrine.h. A user of the package `peregrine` like any other; converts, never decides.
 const std = @import("std");
 const peregrine = @import("peregrine");
+const Channel = @import("channel.zig").Channel;
 pub const Host = @import("host.zig").Host;
 const errors = @import("errors.zig");
 const listeners = @import("listeners.zig");
@@ -13,19 +14,24 @@ const Code = types.Code;
 const Event = types.Event;
 
 const gpa = std.heap.c_allocator;
-const EngineWorker = peregrine.Worker(peregrine.io.Native, Host);
+pub const EngineWorker = peregrine.Worker(peregrine.io.Native, Host);
 
 /// What C holds as `peregrine_worker`. Never moves: sessions point to the limits inside.
 pub const Door = struct {
     worker: EngineWorker,
     host: Host,
+    /// The way to the worker if that runs on a thread of its own; null: it is called.
+    channel: ?*Channel = null,
     bad_field: usize = 0,
     /// C is handling events and will poll again before it waits: no need to make the descriptor readable for what it does meanwhile.
     busy: bool = false,
+    /// Too late for a thread: C has polled already.
+    polled: bool = false,
     /// What its listeners speak TLS with; references of our own.
     certificates: std.ArrayList(*tls.Certificates) = .empty,
     /// What the last peregrine_tls_info_of points to.
     client_chain: std.ArrayList(types.Text) = .empty,
+    tls_texts: std.heap.ArenaAllocator = .init(gpa),
     /// `fork.count` of the process that the worker belongs to.
     forks: u32,
 
@@ -47,6 +53,12 @@ pub const Door = struct {
     /// The same, and flushes if the flags ask for it.
     inline fn answer(door: *Door, ticket: types.Ticket, command: peregrine.Command, flags: u32) c_int {
         if (door.isForeign()) return Code.gone;
+        if (door.channel) |channel| {
+            @branchHint(.unlikely);
+            // A copy of its own: otherwise every command would have to be put together in memory.
+            const copy = command;
+            return channel.application.answer(ticket, &copy, flags);
+        }
         // Deadlines begin with what C does. While it handles events the round has just been; otherwise that may be long ago.
         if (!door.busy) door.worker.now = door.worker.io.now();
         const name: peregrine.Ticket = @fromBackingInt(ticket);
@@ -61,6 +73,12 @@ pub const Door = struct {
         // Output that waits for the next poll must not wait for the next event.
         door.arm();
         return outcomeCode(outcome);
+    }
+
+    /// Calls a function that touches the worker, where that may be touched, and waits for it.
+    pub fn call(door: *Door, comptime function: anytype, arguments: std.meta.ArgsTuple(@TypeOf(function))) @typeInfo(@TypeOf(function)).@"fn".return_type.? {
+        const channel = door.channel orelse return @call(.auto, function, arguments);
+        return channel.call(function, arguments);
     }
 
     /// Makes the descriptor readable when the worker next has something to do.
@@ -138,17 +156,24 @@ fn newDoor(config: *const peregrine.Config) !*Door {
 pub export fn peregrine_worker_free(door: ?*Door) callconv(.c) void {
     const d = door orelse return;
     if (d.isForeign()) return;
+    if (d.channel) |channel| channel.destroy();
+    d.channel = null;
     d.host.deinit(&d.worker.pool);
     d.worker.deinit();
     for (d.certificates.items) |certificates| certificates.release();
     d.certificates.deinit(gpa);
     d.client_chain.deinit(gpa);
+    d.tls_texts.deinit();
     gpa.destroy(d);
 }
 
 pub export fn peregrine_worker_set(door: *Door, name: [*:0]const u8, value: i64) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
-    door.worker.set(std.mem.span(name), value) catch |err| return errors.code(err);
+    return door.call(setLimit, .{ door, std.mem.span(name), value });
+}
+
+fn setLimit(door: *Door, name: []const u8, value: i64) c_int {
+    door.worker.set(name, value) catch |err| return errors.code(err);
     return Code.ok;
 }
 
@@ -159,14 +184,22 @@ pub export fn peregrine_worker_get(door: *const Door, name: [*:0]const u8, value
 
 pub export fn peregrine_health_path(door: *Door, path: [*:0]const u8) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
-    door.worker.setHealthPath(std.mem.span(path)) catch return Code.address;
-    // The first round starts what answers while C is busy.
-    door.worker.io.wake();
+    return door.call(setHealthPath, .{ door, std.mem.span(path) });
+}
+
+fn setHealthPath(door: *Door, path: []const u8) c_int {
+    door.worker.setHealthPath(path) catch return Code.address;
+    // The first round starts what answers while C is busy. A thread of the engine's own is never busy with C.
+    if (door.channel == null) door.worker.io.wake() else door.worker.porter_wanted = false;
     return Code.ok;
 }
 
 pub export fn peregrine_access_log_open(door: *Door, wanted: ?*const sized.Header) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
+    return door.call(openAccessLog, .{ door, wanted });
+}
+
+fn openAccessLog(door: *Door, wanted: ?*const sized.Header) c_int {
     var fault: peregrine.AccessLogFault = .{};
     var errno: u16 = 0;
     const given = wanted orelse {
@@ -196,7 +229,7 @@ pub export fn peregrine_access_log_open(door: *Door, wanted: ?*const sized.Heade
 
 pub export fn peregrine_access_log_reopen(door: *Door) callconv(.c) void {
     if (door.isForeign()) return;
-    door.worker.reopenAccessLog();
+    door.call(EngineWorker.reopenAccessLog, .{&door.worker});
 }
 
 pub export fn peregrine_access_log_fault(format: [*:0]const u8, at: *usize, len: *usize) callconv(.c) ?[*:0]const u8 {
@@ -219,11 +252,15 @@ pub export fn peregrine_listen(door: *Door, address: [*:0]const u8, port: u16, b
     else
         peregrine.io.Address.parse(text, port);
     const where = parsed catch return Code.address;
-    const listener = door.worker.listen(where, .{
+    return door.call(listenAt, .{ door, where, peregrine.io.ListenOptions{
         .backlog = std.math.cast(u31, backlog) orelse return Code.range,
         .reuse_port = flags & types.ListenFlag.reuse_port != 0,
         .v6_only = flags & types.ListenFlag.v6_only != 0,
-    }) catch |err| {
+    } });
+}
+
+fn listenAt(door: *Door, where: peregrine.io.Address, how: peregrine.io.ListenOptions) c_int {
+    const listener = door.worker.listen(where, how) catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
     };
@@ -232,6 +269,10 @@ pub export fn peregrine_listen(door: *Door, address: [*:0]const u8, port: u16, b
 
 pub export fn peregrine_listen_fd(door: *Door, fd: c_int) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
+    return door.call(adoptListener, .{ door, fd });
+}
+
+fn adoptListener(door: *Door, fd: c_int) c_int {
     const listener = door.worker.adoptListener(fd) catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
@@ -242,8 +283,7 @@ pub export fn peregrine_listen_fd(door: *Door, fd: c_int) callconv(.c) c_int {
 pub export fn peregrine_listener_address(door: *Door, listener: c_int, text: [*]u8, capacity: usize, port: *u16) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
-    if (number >= door.worker.listeners.items.len) return Code.range;
-    const address = door.worker.listenerAddress(number);
+    const address = door.call(addressOf, .{ door, number }) orelse return Code.range;
     port.* = address.port() orelse 0;
     var buffer: [peregrine.io.Address.text_bytes_max]u8 = undefined;
     const host = address.hostText(&buffer);
@@ -251,6 +291,10 @@ pub export fn peregrine_listener_address(door: *Door, listener: c_int, text: [*]
     @memcpy(text[0..host.len], host);
     text[host.len] = 0;
     return @intCast(host.len);
+}
+
+fn addressOf(door: *Door, listener: u32) ?peregrine.io.Address {
+    return if (listener < door.worker.listeners.items.len) door.worker.listenerAddress(listener) else null;
 }
 
 pub export fn peregrine_forks() callconv(.c) u32 {
@@ -264,28 +308,38 @@ pub export fn peregrine_hide_from_forks(fd: c_int, hidden: c_int) callconv(.c) v
 
 pub export fn peregrine_fd(door: *Door) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
+    if (door.channel) |channel| return channel.bell.fd();
     return door.worker.io.fd();
 }
 
 pub export fn peregrine_wake(door: *Door) callconv(.c) void {
     if (door.isForeign()) return;
-    door.worker.io.wake();
+    if (door.channel) |channel| channel.bell.ring() else door.worker.io.wake();
 }
 
 pub export fn peregrine_drain(door: *Door) callconv(.c) void {
     if (door.isForeign()) return;
-    door.worker.drain();
-    door.worker.io.wake();
+    door.call(drain, .{&door.worker});
+}
+
+fn drain(worker: *EngineWorker) void {
+    worker.drain();
+    // The next round finds out whether anything is left.
+    worker.io.wake();
 }
 
 pub export fn peregrine_cut(door: *Door) callconv(.c) void {
     if (door.isForeign()) return;
-    door.worker.cut();
-    door.worker.io.wake();
+    door.call(cut, .{&door.worker});
 }
 
-pub export fn peregrine_worker_stats(door: *const Door, out: *sized.Header) callconv(.c) void {
-    const stats = door.worker.statistics();
+fn cut(worker: *EngineWorker) void {
+    worker.cut();
+    worker.io.wake();
+}
+
+pub export fn peregrine_worker_stats(door: *Door, out: *sized.Header) callconv(.c) void {
+    const stats = if (door.isForeign()) door.worker.statistics() else door.call(statisticsOf, .{door});
     sized.write(types.Stats, out, .{
         .size = out.size,
         .connections = stats.connections,
@@ -302,8 +356,40 @@ pub export fn peregrine_worker_stats(door: *const Door, out: *sized.Header) call
     });
 }
 
+fn statisticsOf(door: *Door) peregrine.Stats {
+    return door.worker.statistics();
+}
+
+pub export fn peregrine_use_thread(door: *Door) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
+    if (door.channel != null) return Code.ok;
+    if (door.polled) return Code.out_of_order;
+    door.channel = Channel.create(gpa, door) catch |err| {
+        errors.setErrnoOf(err);
+        return Code.system;
+    };
+    door.host.link = &door.channel.?.engine;
+    return Code.ok;
+}
+
+/// The same behind a channel.
+fn pollChannel(channel: *Channel, timeout_ms: c_int, events: *[*]const Event) c_int {
+    channel.start() catch {
+        errors.setErrno(.AGAIN);
+        return Code.system;
+    };
+    const batch = channel.application.poll(timeout_ms) catch |err| {
+        errors.setErrnoOf(err);
+        return Code.system;
+    };
+    events.* = batch.ptr;
+    return @intCast(batch.len);
+}
+
 pub export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
+    door.polled = true;
+    if (door.channel) |channel| return pollChannel(channel, timeout_ms, events);
     door.host.release(&door.worker.pool);
     door.worker.poll(timeout_ms) catch |err| {
         errors.setErrnoOf(err);
@@ -317,12 +403,22 @@ pub export fn peregrine_poll(door: *Door, timeout_ms: c_int, events: *[*]const E
 }
 
 pub export fn peregrine_set_user(door: *Door, ticket: types.Ticket, user: ?*anyopaque) callconv(.c) c_int {
+    if (door.channel) |channel| {
+        if (door.isForeign()) return Code.gone;
+        const entry = channel.application.ledger.get(ticket) orelse return Code.gone;
+        entry.user = user;
+        return Code.ok;
+    }
     const exchange = door.exchangeOf(ticket) orelse return Code.gone;
     exchange.user = user;
     return Code.ok;
 }
 
 pub export fn peregrine_user(door: *Door, ticket: types.Ticket) callconv(.c) ?*anyopaque {
+    if (door.channel) |channel| {
+        if (door.isForeign()) return null;
+        return if (channel.application.ledger.get(ticket)) |entry| entry.user else null;
+    }
     const exchange = door.exchangeOf(ticket) orelse return null;
     return exchange.user;
 }
@@ -371,7 +467,8 @@ pub export fn peregrine_lend(
 }
 
 pub export fn peregrine_returned(door: *Door) callconv(.c) ?*types.Loan {
-    return if (door.isForeign()) null else door.worker.pool.loans.take();
+    if (door.isForeign()) return null;
+    return if (door.channel) |channel| channel.application.takeReturned() else door.worker.pool.loans.take();
 }
 
 pub export fn peregrine_write_file(
@@ -430,6 +527,11 @@ pub export fn peregrine_abort(door: *Door, ticket: types.Ticket) callconv(.c) c_
 }
 
 pub export fn peregrine_buffered(door: *Door, ticket: types.Ticket) callconv(.c) usize {
+    if (door.channel) |channel| {
+        if (door.isForeign()) return 0;
+        const ledger = &channel.application.ledger;
+        return if (ledger.get(ticket)) |entry| ledger.buffered(entry) else 0;
+    }
     const exchange = door.exchangeOf(ticket) orelse return 0;
     return door.worker.buffered(exchange);
 }
@@ -512,7 +614,7 @@ fn fieldsOf(fields: ?[*]const peregrine.Field, count: usize) []const peregrine.F
 }
 
 pub export fn peregrine_bad_field(door: *const Door) callconv(.c) usize {
-    return door.bad_field;
+    return if (door.channel) |channel| channel.application.ledger.bad_field else door.bad_field;
 }
 
 pub export fn peregrine_error_text(code: c_int) callconv(.c) [*:0]const u8 {

@@ -4,6 +4,8 @@ const builtin = @import("builtin");
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
+const EngineEnd = @import("engine_end.zig").EngineEnd;
+const slots = @import("slots.zig");
 const types = @import("types.zig");
 const Client = peregrine.Client;
 const Exchange = peregrine.Exchange;
@@ -16,6 +18,8 @@ pub const Host = struct {
     batches: [2]Batch,
     /// The one that is filled.
     side: u1 = 0,
+    /// The end of the channel behind which C is; null: C polls the worker itself.
+    link: ?*EngineEnd = null,
     /// Exchanges whose end C has yet to hear of, at most, and the worker's own end. Both batches have room for the events.
     ends: usize = 1,
 
@@ -52,6 +56,11 @@ pub const Host = struct {
         return host.reading().events.items;
     }
 
+    /// What `take` handed over last. It may lie elsewhere after each request that comes.
+    pub fn taken(host: *Host) []const types.Event {
+        return host.reading().events.items;
+    }
+
     /// What was handed over has been read: large messages go now, the rest when there is something new.
     pub fn release(host: *Host, pool: *peregrine.Pool) void {
         host.reading().giveBack(pool);
@@ -62,9 +71,38 @@ pub const Host = struct {
         return host.batches[host.side].events.items.len > 0;
     }
 
+    /// Asked before each wait of the worker: false if there is something to do that nothing will report.
+    pub fn mayWait(host: *Host) bool {
+        const link = host.link orelse return true;
+        return link.mayWait();
+    }
+
+    /// Told after each wait.
+    pub fn waited(host: *Host) void {
+        if (host.link) |link| link.waited();
+    }
+
+    /// Whether C is behind a channel in which there is no room.
+    pub fn isBehind(host: *const Host) bool {
+        const link = host.link orelse return false;
+        return link.isBehind();
+    }
+
+    /// Told when output has moved.
+    pub fn progress(host: *Host, exchange: *const Exchange) void {
+        if (host.link) |link| link.slots.progress(@backingInt(exchange.ticket), outputOf(exchange));
+    }
+
+    /// What waits on the connection of an exchange.
+    pub fn outputOf(exchange: *const Exchange) slots.Output {
+        const connection = exchange.connection;
+        return .{ .bytes = connection.queuedBytes(), .stuck = connection.output != .open };
+    }
+
     /// Becomes PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
         host.keepRoom(worker) catch return turnAway(worker, exchange);
+        if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
         const local = worker.localText(exchange.connection);
         host.addRequest(exchange, head, &worker.client, local) catch turnAway(worker, exchange);
     }
@@ -228,9 +266,10 @@ pub const Host = struct {
     }
 
     /// The last event of an exchange, for which there is room.
-    fn tellEnd(host: *Host, event: types.Event) void {
+    pub fn tellEnd(host: *Host, event: types.Event) void {
         host.filling().addReserved(event);
         host.ends -= 1;
+        if (host.link) |link| if (event.ticket != 0) link.slots.end(event.ticket);
     }
 
     fn eventOf(kind: types.Kind, exchange: *const Exchange) types.Event {

@@ -35,9 +35,13 @@ fn optional(comptime T: type, value: i64) error{OutOfRange}!?T {
 pub export fn peregrine_listener_proxies(door: *Door, listener: c_int, proxies: ?[*:0]const u8) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
-    if (number >= door.worker.listeners.items.len) return Code.range;
+    return door.call(setProxies, .{ door, number, proxies });
+}
+
+fn setProxies(door: *Door, listener: u32, proxies: ?[*:0]const u8) c_int {
+    if (listener >= door.worker.listeners.items.len) return Code.range;
     const networks: ?Networks = if (proxies) |text| parse(text) catch |err| return codeOf(err) else null;
-    door.worker.proxyListener(number, networks);
+    door.worker.proxyListener(listener, networks);
     return Code.ok;
 }
 
@@ -48,6 +52,10 @@ pub export fn peregrine_trusted_proxies(door: *Door, proxies: ?[*:0]const u8, he
         types.ForwardedHeader.forwarded => .forwarded,
         else => return Code.range,
     };
+    return door.call(setTrust, .{ door, proxies, known });
+}
+
+fn setTrust(door: *Door, proxies: ?[*:0]const u8, known: peregrine.ForwardedHeader) c_int {
     const text = proxies orelse {
         door.worker.trustProxies(null);
         return Code.ok;

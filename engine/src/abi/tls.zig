@@ -91,6 +91,10 @@ pub export fn peregrine_tls_free(certificates: ?*Certificates) callconv(.c) void
 pub export fn peregrine_listener_tls(door: *Door, listener: c_int, certificates: *Certificates) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
+    return door.call(secure, .{ door, number, certificates });
+}
+
+fn secure(door: *Door, number: u32, certificates: *Certificates) c_int {
     if (number >= door.worker.listeners.items.len) return Code.range;
     door.certificates.append(gpa, certificates) catch return Code.memory;
     door.worker.secureListener(number, certificates.context) catch {
@@ -103,6 +107,10 @@ pub export fn peregrine_listener_tls(door: *Door, listener: c_int, certificates:
 
 pub export fn peregrine_tls_info_of(door: *Door, ticket: types.Ticket, out: *sized.Header) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
+    return door.call(tellOf, .{ door, ticket, out });
+}
+
+fn tellOf(door: *Door, ticket: types.Ticket, out: *sized.Header) c_int {
     const exchange = door.worker.find(@fromBackingInt(ticket)) orelse return Code.gone;
     const tunnel = exchange.connection.tunnel orelse return Code.tls;
     const peer = tunnel.clientCertificate() catch return Code.memory;
@@ -110,7 +118,7 @@ pub export fn peregrine_tls_info_of(door: *Door, ticket: types.Ticket, out: *siz
     door.client_chain.ensureTotalCapacity(gpa, peer.chain.len) catch return Code.memory;
     for (peer.chain) |pem| door.client_chain.appendAssumeCapacity(.of(pem));
     const agreement = tunnel.session.agreement();
-    sized.write(types.TlsInfo, out, .{
+    var info: types.TlsInfo = .{
         .size = out.size,
         .version = agreement.version,
         .cipher_suite = agreement.cipher_suite,
@@ -122,8 +130,24 @@ pub export fn peregrine_tls_info_of(door: *Door, ticket: types.Ticket, out: *siz
         .server_name = .of(agreement.server_name),
         .alpn = .of(agreement.alpn),
         .resumed = @intFromBool(agreement.resumed),
-    });
+    };
+    // Behind a channel the connection may end at any time.
+    if (door.channel != null) keep(door, &info) catch return Code.memory;
+    sized.write(types.TlsInfo, out, info);
     return Code.ok;
+}
+
+/// Replaces what `info` points to by copies that stay until the next call.
+fn keep(door: *Door, info: *types.TlsInfo) error{OutOfMemory}!void {
+    _ = door.tls_texts.reset(.retain_capacity);
+    const arena = door.tls_texts.allocator();
+    inline for (.{ "server_cert", "client_name", "client_error", "server_name", "alpn" }) |name| try keepText(arena, &@field(info, name));
+    for (door.client_chain.items) |*pem| try keepText(arena, pem);
+}
+
+fn keepText(arena: std.mem.Allocator, text_of: *types.Text) error{OutOfMemory}!void {
+    const bytes = text_of.bytes orelse return;
+    text_of.bytes = (try arena.dupe(u8, bytes[0..text_of.len])).ptr;
 }
 
 /// The configuration in the engine's terms; borrows from C and `arena`.

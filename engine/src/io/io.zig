@@ -48,8 +48,13 @@ pub const failureText = @import("failure.zig").text;
 pub const thread = @import("thread.zig");
 /// How much memory the process may have, and has.
 pub const memory = @import("memory.zig");
+/// How threads wake each other.
+pub const Bell = @import("bell.zig").Bell;
+pub const Promise = @import("bell.zig").Promise;
 /// What a forked child must not have.
 pub const fork = @import("fork.zig");
+/// Lets a thread rest.
+pub const sleep = sys.sleep;
 /// The process that this is.
 pub const processId = sys.processId;
 /// A number that nobody can guess; null if the kernel has none.

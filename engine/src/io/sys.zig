@@ -190,6 +190,12 @@ pub fn isReadable(fd: Fd) bool {
     return errno(rc) == .SUCCESS and rc > 0;
 }
 
+/// Waits until reading would find something, at most `timeout_ms` (-1: without bound). A signal ends the wait early.
+pub fn waitReadable(fd: Fd, timeout_ms: i32) void {
+    var wanted: [1]system.pollfd = .{.{ .fd = fd, .events = system.POLL.IN, .revents = 0 }};
+    _ = system.poll(&wanted, 1, timeout_ms);
+}
+
 /// Makes a descriptor that came from elsewhere behave like ours: non-blocking, closed on exec.
 pub fn setNonblockCloexec(fd: Fd) UnexpectedError!void {
     const status = control(fd, system.F.GETFL, 0) orelse return error.Unexpected;

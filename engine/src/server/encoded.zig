@@ -70,6 +70,16 @@ pub fn encode(command: *const Command, out: []u8) void {
     assert(rest.len == 0);
 }
 
+/// Whether they are a piece of a body, if they are a command.
+pub fn isBody(bytes: []const u8) bool {
+    return bytes.len > 0 and bytes[0] == @backingInt(Tag.body);
+}
+
+/// Whether they begin a response whose head waits for what follows, if they are a command.
+pub fn isHeld(bytes: []const u8) bool {
+    return bytes.len > 1 and bytes[0] == @backingInt(Tag.start) and bytes[1] & flag.hold != 0;
+}
+
 /// Why bytes are no command.
 pub const DecodeError = error{
     /// They were not written by `encode`.

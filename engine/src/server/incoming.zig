@@ -21,6 +21,8 @@ pub const Incoming = struct {
     /// A message that is not complete; a complete one that did not come in one piece, or was inflated, until `forget`; a held one.
     pieces: Input = .{},
     held: Held = .nothing,
+    /// The host is behind: nothing is read before the worker says so (`Turns.unpark`).
+    parked: bool = false,
 
     /// Which messages the host takes. The numbers are part of the C contract.
     pub const Flow = enum(u32) {
@@ -68,6 +70,7 @@ pub const Incoming = struct {
 
     /// Whether nothing may be read: a message is held that cannot be delivered yet, or the host wants none.
     pub fn isStalled(incoming: *const Incoming) bool {
+        if (incoming.parked) return true;
         return switch (incoming.held) {
             .nothing => incoming.flow == .none,
             .message => !incoming.takes(incoming.pieces.unread().len),
@@ -111,6 +114,7 @@ pub const Incoming = struct {
     /// The host takes other messages from now on, and has asked for none.
     pub fn setFlow(incoming: *Incoming, flow: Flow) void {
         incoming.flow = flow;
+        incoming.parked = false;
         incoming.demand = .{};
     }
 

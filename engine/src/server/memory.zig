@@ -80,7 +80,7 @@ pub const Memory = struct {
     fn rebase(memory: *Memory) void {
         const usage = memory.gauge() orelse return;
         const heap = memory.heap() orelse return;
-        memory.base = .{ .resident = usage.resident -| (heap.held - heap.free), .address_space = usage.address_space -| heap.held };
+        memory.base = .{ .resident = usage.resident -| (heap.held -| heap.free), .address_space = usage.address_space -| heap.held };
     }
 
     /// Whether there is no limit.
@@ -139,7 +139,7 @@ pub const Memory = struct {
     /// What the heap keeps free is resident, but not in use. Whatever was mapped beside the heap since the beginning counts.
     fn residentOf(memory: *const Memory, usage: io.memory.Usage, heap: io.memory.Heap) u64 {
         const mapped = (usage.address_space -| heap.held) -| memory.base.address_space;
-        const in_use = memory.base.resident + mapped + (heap.held - heap.free);
+        const in_use = memory.base.resident + mapped + (heap.held -| heap.free);
         return usage.resident - creditOf(usage.resident -| in_use, memory.resident_max);
     }
 

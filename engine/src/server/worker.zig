@@ -20,6 +20,10 @@
 //!     fn lines(host, worker, []const u8) void                           optional: access log lines, if the log's target is the host
 //!     fn refused(host, worker, *Connection, Refusal, raw) void          optional: the engine refused what no host heard of, in place of a line
 //!     fn relieve(host) void                                             optional: much memory is free, which the system may have back
+//!     fn mayWait(host) bool                                             optional: asked before a wait; false: not now
+//!     fn waited(host) void                                              optional: that wait is over
+//!     fn isBehind(host) bool                                            optional: WebSockets wait until `unpark`
+//!     fn progress(host, *const Exchange) void                           optional: the kernel took output of an exchange, or did not
 //!     fn waiting(host) bool                                             events lie ready that the host has to look at before it waits
 //!
 //! A host may answer inside these calls or at any later time, by exchange or by ticket, and `drain`, but not `cut`. What may be gone then: worker/output.zig.
@@ -103,7 +107,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         corked: std.ArrayList(Ticket) = .empty,
         /// Connections that this round has no room for.
         backlog: std.ArrayList(Ticket) = .empty,
-        /// Scratch for going through one of the two.
+        /// WebSockets that wait for a host which is behind.
+        parked: std.ArrayList(Ticket) = .empty,
+        /// Scratch for going through one of the first two.
         spare: std.ArrayList(Ticket) = .empty,
         budget: Budget = .{},
         inflations: Line = .{},
@@ -197,7 +203,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             if (w.access) |*log| _ = log.close(&buffer);
             w.gpa.free(w.head.storage);
-            inline for (.{ &w.corked, &w.backlog, &w.spare }) |list| list.deinit(w.gpa);
+            inline for (.{ &w.corked, &w.backlog, &w.spare, &w.parked }) |list| list.deinit(w.gpa);
             for (w.listeners.items) |*listener| if (listener.proxies) |*proxies| proxies.deinit();
             w.listeners.deinit(w.gpa);
             w.trustProxies(null);
@@ -283,6 +289,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const setHealthPath = health_part.setHealthPath;
         pub const setAccessLog = access_part.setAccessLog;
         pub const reopenAccessLog = access_part.reopenAccessLog;
+        pub const settleAccessLog = access_part.settleAccessLog;
 
         pub const CommandError = applying.CommandError;
         pub const apply = applying.apply;
@@ -299,6 +306,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const writeBlocks = output.writeBlocks;
         pub const writeLent = output.writeLent;
         pub const writeFile = output.writeFile;
+        pub const writeRange = output.writeRange;
         pub const end = output.end;
         pub const flushNow = output.flushNow;
         pub const flushWhole = output.flushWhole;
@@ -324,6 +332,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const ask = live.ask;
         pub const cork = turns.cork;
         pub const yield = turns.yield;
+        pub const park = turns.park;
+        pub const unpark = turns.unpark;
         pub const reserveTurns = turns.reserve;
         pub const admit = accepting.admit;
         pub const begin = accepting.begin;
@@ -384,7 +394,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             turns.serveBacklog(w);
             turns.uncork(w);
             w.budget.proceed(w.config.round_bytes);
-            _ = try w.io.wait(w.patience(timeout_ms));
+            const patience_ms = w.patience(timeout_ms);
+            _ = try w.io.wait(if (patience_ms == 0 or mayWait(w)) patience_ms else 0);
+            if (@hasDecl(Host, "waited")) w.host.waited();
             const micros = w.io.micros();
             w.round_us = @max(micros, w.round_us + 1);
             w.now = micros / std.time.us_per_ms;
@@ -416,6 +428,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             try w.io.alarm(if (w.isUrgent()) w.now else w.nextDeadline());
         }
 
+        fn mayWait(w: *Self) bool {
+            return if (@hasDecl(Host, "mayWait")) w.host.mayWait() else true;
+        }
+
         fn patience(w: *Self, timeout_ms: i32) i32 {
             if (timeout_ms == 0 or w.isUrgent()) return 0;
             const due = w.nextDeadline() orelse return timeout_ms;
@@ -426,7 +442,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Is there something to do that waits for nobody?
         pub fn isUrgent(w: *const Self) bool {
             if (w.corked.items.len > 0 or w.backlog.items.len > 0 or w.host.waiting()) return true;
-            return !w.handshakes.isEmpty() or w.inflations.first() != null;
+            return !w.handshakes.isEmpty() or (w.inflations.first() != null and !w.isHostBehind());
+        }
+
+        /// Whether the host has so many events to read that there should be no more messages for now.
+        pub fn isHostBehind(w: *const Self) bool {
+            return if (@hasDecl(Host, "isBehind")) w.host.isBehind() else false;
         }
 
         fn nextDeadline(w: *const Self) ?u64 {

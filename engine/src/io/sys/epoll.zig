@@ -87,6 +87,12 @@ pub fn eventRaise(fd: Fd) void {
     }
 }
 
+/// Sets an event counter to zero.
+pub fn eventTake(fd: Fd) void {
+    var count: u64 = undefined;
+    while (linux.errno(linux.read(fd, std.mem.asBytes(&count), @sizeOf(u64))) == .INTR) {}
+}
+
 /// A new timer on the monotonic clock, non-blocking, closed on exec and in forks.
 pub fn timerFd() ResourceError!Fd {
     return descriptor(linux.timerfd_create(.MONOTONIC, .{ .NONBLOCK = true, .CLOEXEC = true }));

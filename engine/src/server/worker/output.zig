@@ -76,8 +76,12 @@ pub fn Output(comptime W: type) type {
             const available = try io_room.file.size(fd) -| offset;
             const copy = try io_room.file.duplicate(fd);
             errdefer io_room.file.close(copy);
-            const range: FileRange = .{ .fd = copy, .offset = offset, .len = @min(length orelse available, available) };
-            if (try exchange.file(&w.pool, range) == .not_needed) io_room.file.close(copy);
+            return writeRange(w, exchange, .{ .fd = copy, .offset = offset, .len = @min(length orelse available, available) });
+        }
+
+        /// The same with a range that is known to be there, and whose descriptor is the worker's from then on; on an error it is the caller's.
+        pub fn writeRange(w: *W, exchange: *Exchange, range: FileRange) exchange_file.BodyError!Outcome {
+            if (try exchange.file(&w.pool, range) == .not_needed) io_room.file.close(range.fd);
             return w.queued(exchange);
         }
 
@@ -399,6 +403,7 @@ pub fn Output(comptime W: type) type {
             const connection = &peer.connection;
             switch (serving) {
                 .exchange => |exchange| {
+                    if (@hasDecl(W.HostType, "progress")) w.host.progress(exchange);
                     if (exchange.ended) {
                         if (exchange.isSettled()) {
                             if (!exchange.unheard) w.host.finished(w, exchange);

@@ -10,8 +10,8 @@ pub fn Turns(comptime W: type) type {
 
         /// Makes room for one more connection in the lists below. Those that are gone since may still be in them.
         pub fn reserve(w: *W) error{OutOfMemory}!void {
-            const room = @max(w.corked.items.len, w.backlog.items.len) + w.peers.count + 1;
-            inline for (.{ &w.corked, &w.backlog, &w.spare }) |list| try list.ensureTotalCapacity(w.gpa, room);
+            const room = @max(w.corked.items.len, w.backlog.items.len, w.parked.items.len) + w.peers.count + 1;
+            inline for (.{ &w.corked, &w.backlog, &w.spare, &w.parked }) |list| try list.ensureTotalCapacity(w.gpa, room);
         }
 
         /// Looks at a connection once more before the next wait.
@@ -26,6 +26,25 @@ pub fn Turns(comptime W: type) type {
             if (peer.connection.yielded) return;
             peer.connection.yielded = true;
             w.backlog.appendAssumeCapacity(peer.connection.ticket);
+        }
+
+        /// The host has more to read than it should: a WebSocket waits until that has changed.
+        pub fn park(w: *W, peer: *Peer) void {
+            const incoming = &peer.connection.websocket().?.incoming;
+            if (incoming.parked) return;
+            incoming.parked = true;
+            w.parked.appendAssumeCapacity(peer.connection.ticket);
+        }
+
+        /// Lets them go on.
+        pub fn unpark(w: *W) void {
+            for (w.parked.items) |ticket| {
+                const peer = w.peers.get(ticket) orelse continue;
+                const websocket = peer.connection.websocket() orelse continue;
+                websocket.incoming.parked = false;
+                cork(w, peer);
+            }
+            w.parked.clearRetainingCapacity();
         }
 
         /// Goes on with what earlier rounds have left over, in its order, as far as there is room.

@@ -200,15 +200,23 @@ pub fn Live(comptime W: type) type {
 
         /// Delivers a message, or holds it back.
         fn offer(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message) error{OutOfMemory}!void {
+            const is_behind = w.isHostBehind();
             const takes = websocket.incoming.takes(message.bytes.len) and w.budget.takesMessage(message.bytes.len);
-            if (takes) return deliver(w, peer, websocket, message, false);
+            if (takes and !is_behind) return deliver(w, peer, websocket, message, false);
             try websocket.incoming.hold(.{ .message = message.kind }, message.bytes, &w.pool);
+            if (is_behind) w.park(peer);
             websocket.excusePong();
         }
 
         /// Inflates and delivers a message if that takes no time; otherwise it is held.
         fn inflate(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message) error{OutOfMemory}!bool {
             const incoming = &websocket.incoming;
+            if (w.isHostBehind()) {
+                try incoming.hold(.{ .compressed = message.kind }, message.bytes, &w.pool);
+                w.park(peer);
+                websocket.excusePong();
+                return true;
+            }
             if (websocket.inflatesAtOnce(message)) {
                 w.budget.charge(message.bytes.len * Budget.compressed_factor);
                 if (try websocket.inflateAtOnce(message, &w.pool, &w.compression)) |event| switch (event) {
@@ -232,6 +240,10 @@ pub fn Live(comptime W: type) type {
             const incoming = &websocket.incoming;
             const held = incoming.held;
             const bytes = incoming.pieces.unread();
+            if (w.isHostBehind()) {
+                w.park(peer);
+                return false;
+            }
             switch (held) {
                 .nothing, .inflating => unreachable, // nothing is there to go on with
                 .message => |kind| {
@@ -264,7 +276,7 @@ pub fn Live(comptime W: type) type {
         /// Once a round: goes on inflating large messages. One that is complete is delivered in the next round, before another is begun.
         pub fn advance(w: *W) void {
             var cost: usize = 0;
-            while (cost < Line.round_cost) {
+            while (cost < Line.round_cost and !w.isHostBehind()) {
                 const inflation = w.inflations.first() orelse return;
                 const peer = w.peers.get(inflation.ticket).?;
                 const exchange = peer.connection.phase.open.exchange;

@@ -1,0 +1,245 @@
+//! The application's end of a channel: gives out events, answers each call from the ledger and puts commands into the ring.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const encoded_event = @import("encoded_event.zig");
+const EngineEnd = @import("engine_end.zig").EngineEnd;
+const errors = @import("errors.zig");
+const Ledger = @import("ledger.zig").Ledger;
+const ring = @import("ring.zig");
+const spoken = @import("spoken.zig");
+const types = @import("types.zig");
+const Code = types.Code;
+const Command = peregrine.Command;
+const Event = types.Event;
+const io = peregrine.io;
+
+/// What only the application's thread touches.
+pub const ApplicationEnd = struct {
+    gpa: std.mem.Allocator,
+    engine: *EngineEnd,
+    bell: *io.Bell,
+    commands: ring.Writer,
+    events: ring.Reader,
+    joiner: ring.Joiner,
+    ledger: Ledger,
+    /// What C reads now; it points into the ring, into `requests` and into `joined`.
+    batch: std.ArrayList(Event) = .empty,
+    requests: std.ArrayList(types.Request) = .empty,
+    joined: std.ArrayList([]align(ring.alignment) u8) = .empty,
+    /// Commands that are longer than a record are encoded here.
+    scratch: std.ArrayList(u8) = .empty,
+    /// The last one waits for company.
+    held: bool = false,
+    /// What was lent has come back at once: the ring has a copy.
+    returned: ?*types.Loan = null,
+    /// The engine rings when there is something to read.
+    asleep: bool = true,
+
+    /// Events of one poll.
+    const batch_max = 256;
+
+    /// Everything that `poll` needs is there from the beginning.
+    pub fn init(
+        gpa: std.mem.Allocator,
+        engine: *EngineEnd,
+        bell: *io.Bell,
+        commands: ring.Writer,
+        events: ring.Reader,
+        ledger: Ledger,
+    ) error{OutOfMemory}!ApplicationEnd {
+        var end: ApplicationEnd = .{
+            .gpa = gpa,
+            .engine = engine,
+            .bell = bell,
+            .commands = commands,
+            .events = events,
+            .joiner = .{ .gpa = gpa, .bytes_max = std.math.maxInt(usize) },
+            .ledger = ledger,
+        };
+        errdefer end.deinit();
+        try end.batch.ensureTotalCapacity(gpa, batch_max);
+        try end.requests.ensureTotalCapacity(gpa, batch_max);
+        try end.joined.ensureTotalCapacity(gpa, batch_max);
+        return end;
+    }
+
+    pub fn deinit(end: *ApplicationEnd) void {
+        end.forgetBatch();
+        inline for (.{ &end.batch, &end.requests, &end.joined, &end.scratch }) |list| list.deinit(end.gpa);
+        end.joiner.deinit();
+        end.ledger.deinit();
+    }
+
+    // ---- Events
+
+    /// The next events. Waits up to `timeout_ms` (-1: without bound) if there are none.
+    pub fn poll(end: *ApplicationEnd, timeout_ms: c_int) error{ Malformed, OutOfMemory }![]const Event {
+        end.flush();
+        end.forgetBatch();
+        end.ledger.sweep();
+        if (end.events.release()) end.wakeEngine();
+        end.bell.clear();
+        if (end.asleep) end.events.wakes();
+        end.asleep = false;
+        while (true) {
+            try end.gather();
+            if (end.batch.items.len > 0) return end.batch.items;
+            // Parts of a message that is longer than the ring.
+            if (end.events.release()) end.wakeEngine();
+            if (try end.events.sleeps()) break;
+        }
+        end.asleep = true;
+        if (timeout_ms == 0) return end.batch.items;
+        end.bell.wait(timeout_ms);
+        return end.poll(0);
+    }
+
+    fn forgetBatch(end: *ApplicationEnd) void {
+        for (end.joined.items) |bytes| end.gpa.free(bytes);
+        inline for (.{ &end.batch, &end.requests, &end.joined }) |list| list.clearRetainingCapacity();
+    }
+
+    fn gather(end: *ApplicationEnd) error{ Malformed, OutOfMemory }!void {
+        while (end.batch.items.len < batch_max) {
+            const record = try end.events.next() orelse return;
+            if (record.part == .more and end.joiner.isEmpty()) try end.joiner.expect(try encoded_event.sizeOf(record.bytes));
+            const message = try end.joiner.add(record) orelse continue;
+            if (record.part != .whole) end.joined.appendAssumeCapacity(try end.joiner.take());
+            const bytes = if (record.part == .whole) message else end.joined.getLast();
+            const request = end.requests.addOneAssumeCapacity();
+            const event = try encoded_event.decode(bytes, request);
+            if (event.request == null) _ = end.requests.pop();
+            if (try end.introduce(event)) |known| end.batch.appendAssumeCapacity(known);
+        }
+    }
+
+    /// The event as C gets it; null if it is about an exchange that is over for C.
+    fn introduce(end: *ApplicationEnd, event: Event) error{OutOfMemory}!?Event {
+        switch (event.kind) {
+            .stopped, .notice, .lines => return event,
+            .request => {
+                try end.ledger.open(&event);
+                return event;
+            },
+            .body, .drained, .half_closed, .message, .flushed, .finished, .aborted, .closed => {},
+        }
+        const entry = end.ledger.get(event.ticket) orelse return null;
+        if (entry.over) return null;
+        if (event.kind == .finished or event.kind == .aborted or event.kind == .closed) end.ledger.end(entry);
+        var known = event;
+        known.user = entry.user;
+        return known;
+    }
+
+    // ---- Commands
+
+    /// Says a command to the engine, if it is right; the code for its outcome. `flags`: of peregrine_write().
+    pub fn answer(end: *ApplicationEnd, ticket: types.Ticket, command: *const Command, flags: u32) c_int {
+        if (end.engine.broken.load(.acquire)) return Code.gone;
+        var said: spoken.Spoken = .{ .ticket = ticket, .command = command.* };
+        const loan = takeLoan(&said.command);
+        if (command.* == .file) said.command.file = ownFile(command.file) catch |err| return errors.code(err);
+        const verdict = end.ledger.take(ticket, &said.command) catch |err| {
+            if (command.* == .file) io.file.close(said.command.file.fd);
+            return errors.code(err);
+        };
+        said.flushes = flags & types.RespondFlag.flush != 0;
+        end.held = verdict.held and !said.flushes;
+        if (said.command == .start) said.command.start.hold = end.held;
+        said.awaits = verdict.awaits;
+        said.content = verdict.content;
+        end.put(&said) catch {
+            if (command.* == .file) io.file.close(said.command.file.fd);
+            return Code.memory;
+        };
+        if (loan) |mark| end.giveBack(mark);
+        // The engine would put it aside: no need to wake it.
+        if (!end.held) end.publish();
+        return switch (verdict.outcome) {
+            .accepted => Code.ok,
+            .done => Code.done,
+            .blocked => Code.blocked,
+        };
+    }
+
+    fn takeLoan(command: *Command) ?*types.Loan {
+        const place = switch (command.*) {
+            .body => |*body| &body.loan,
+            .message => |*message| &message.loan,
+            else => return null,
+        };
+        defer place.* = null;
+        return place.*;
+    }
+
+    fn giveBack(end: *ApplicationEnd, loan: *types.Loan) void {
+        loan.next = end.returned;
+        end.returned = loan;
+    }
+
+    /// The loans that have come back since the last call, linked by `next`.
+    pub fn takeReturned(end: *ApplicationEnd) ?*types.Loan {
+        defer end.returned = null;
+        return end.returned;
+    }
+
+    /// The same range as it is now, behind a descriptor for the engine: who gave the other one may close it at once.
+    fn ownFile(file: Command.File) io.file.Error!Command.File {
+        const available = try io.file.size(file.fd) -| file.offset;
+        return .{
+            .fd = try io.file.duplicate(file.fd),
+            .offset = file.offset,
+            .length = @min(file.length orelse available, available),
+        };
+    }
+
+    fn put(end: *ApplicationEnd, said: *const spoken.Spoken) error{OutOfMemory}!void {
+        const len = spoken.size(said);
+        if (len <= ring.record_bytes_max) {
+            spoken.encode(said, end.room(len) orelse return);
+            return end.commands.commit(.whole);
+        }
+        try end.scratch.resize(end.gpa, len);
+        defer if (end.scratch.capacity > scratch_kept_bytes) end.scratch.clearAndFree(end.gpa);
+        spoken.encode(said, end.scratch.items);
+        var rest: []const u8 = end.scratch.items;
+        while (rest.len > 0) {
+            const piece = rest[0..@min(rest.len, ring.record_bytes_max)];
+            const space = end.room(piece.len) orelse return;
+            @memcpy(space, piece);
+            rest = rest[piece.len..];
+            end.commands.commit(if (rest.len == 0) .last else .more);
+        }
+    }
+
+    const scratch_kept_bytes = 1024 * 1024;
+
+    /// Room in the ring. The engine never waits for the application, so that there will be some soon. Null: it hears nothing any more.
+    fn room(end: *ApplicationEnd, len: usize) ?[]align(ring.alignment) u8 {
+        while (true) {
+            const space = end.commands.reserve(len) catch unreachable; // the engine is no stranger
+            if (space) |free| return free;
+            end.publish();
+            end.engine.made_room.renew();
+            if (end.commands.awaitRoom() catch unreachable) continue;
+            if (end.engine.broken.load(.acquire)) return null;
+            end.engine.made_room.wait();
+        }
+    }
+
+    /// Lets the engine see all that was said, and do it.
+    pub fn flush(end: *ApplicationEnd) void {
+        if (!end.held) return;
+        end.held = false;
+        if (end.room(spoken.release.len)) |_| end.commands.commit(.whole);
+        end.publish();
+    }
+
+    fn publish(end: *ApplicationEnd) void {
+        if (end.commands.publish()) end.wakeEngine();
+    }
+
+    fn wakeEngine(end: *ApplicationEnd) void {
+        end.engine.worker.io.wake();
+    }
+};

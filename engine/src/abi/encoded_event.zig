@@ -1,0 +1,275 @@
+//! Events as bytes without pointers, for channels between threads and processes. What decodes points into the given bytes only.
+//!
+//! A head of fixed size; with a request its own head, the spans of its fields, its text, the two addresses; then one run of bytes (a piece of
+//! a body, a message, a reason, a line). Numbers are in the machine's byte order: both sides run on it.
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const ring = @import("ring.zig");
+const types = @import("types.zig");
+const Event = types.Event;
+const FieldSpan = peregrine.FieldSpan;
+const Request = types.Request;
+
+/// The beginning of each encoded event.
+const Head = extern struct {
+    kind: u16,
+    flags: u16,
+    code: u32,
+    ticket: types.Ticket,
+    reason: u32,
+    /// Of the request behind this head; 0: there is none.
+    request_bytes: u32,
+    /// Of the run of bytes at the end.
+    len: u64,
+};
+
+/// `types.Request` without its pointers.
+const RequestHead = extern struct {
+    body_length: i64,
+    text_len: u32,
+    field_count: u32,
+    peer_len: u32,
+    local_len: u32,
+    method: types.Span,
+    target: types.Span,
+    path: types.Span,
+    query: types.Span,
+    authority: types.Span,
+    connection: u32,
+    number: u32,
+    peer_port: u16,
+    local_port: u16,
+    method_id: u8,
+    version: u8,
+    secure: u8,
+    has_query: u8,
+    tls: u8,
+    reserved: [7]u8 = @splat(0),
+
+    const same_names = .{
+        "body_length", "text_len",   "field_count", "method",  "target", "path",      "query", "authority", "connection", "number",
+        "peer_port",   "local_port", "method_id",   "version", "secure", "has_query", "tls",
+    };
+};
+
+comptime {
+    for (.{ Head, RequestHead }) |Part| assert(@sizeOf(Part) % ring.alignment == 0);
+    assert(@alignOf(FieldSpan) <= ring.alignment);
+}
+
+/// How many bytes `encode` writes.
+pub fn size(event: *const Event) usize {
+    return @sizeOf(Head) + requestSize(event) + event.len;
+}
+
+fn requestSize(event: *const Event) usize {
+    const request = event.request orelse return 0;
+    const spans_bytes = request.field_count * @sizeOf(FieldSpan);
+    return @sizeOf(RequestHead) + spans_bytes + request.text_len + std.mem.len(request.peer) + std.mem.len(request.local) + 2;
+}
+
+/// Writes an event into `out`, which has exactly `size` bytes. Its `user` stays behind: that is the reader's.
+pub fn encode(event: *const Event, out: []u8) void {
+    encodeHead(event, out[0 .. out.len - event.len]);
+    @memcpy(out[out.len - event.len ..], event.bytes[0..event.len]);
+}
+
+/// The same without the run of bytes at the end.
+pub fn encodeHead(event: *const Event, out: []u8) void {
+    var rest = out;
+    put(&rest, std.mem.asBytes(&Head{
+        .kind = @backingInt(event.kind),
+        .flags = event.flags,
+        .code = event.code,
+        .ticket = event.ticket,
+        .reason = event.reason,
+        .request_bytes = @intCast(requestSize(event)),
+        .len = event.len,
+    }));
+    if (event.request) |request| putRequest(&rest, request);
+    assert(rest.len == 0);
+}
+
+fn putRequest(rest: *[]u8, request: *const Request) void {
+    const peer = std.mem.span(request.peer);
+    const local = std.mem.span(request.local);
+    var head: RequestHead = undefined;
+    inline for (RequestHead.same_names) |name| @field(head, name) = @field(request, name);
+    head.peer_len = @intCast(peer.len);
+    head.local_len = @intCast(local.len);
+    head.reserved = @splat(0);
+    put(rest, std.mem.asBytes(&head));
+    put(rest, std.mem.sliceAsBytes(request.fields[0..request.field_count]));
+    put(rest, request.text[0..request.text_len]);
+    put(rest, peer[0 .. peer.len + 1]);
+    put(rest, local[0 .. local.len + 1]);
+}
+
+/// How long the message is whose first part this is.
+pub fn sizeOf(part: []const u8) DecodeError!usize {
+    if (part.len < @sizeOf(Head)) return error.Malformed;
+    const head = std.mem.bytesToValue(Head, part[0..@sizeOf(Head)]);
+    const known = @sizeOf(Head) + @as(u64, head.request_bytes);
+    return std.math.cast(usize, known +| head.len) orelse error.Malformed;
+}
+
+fn put(rest: *[]u8, bytes: []const u8) void {
+    @memcpy(rest.*[0..bytes.len], bytes);
+    rest.* = rest.*[bytes.len..];
+}
+
+/// They were not written by `encode`.
+pub const DecodeError = error{Malformed};
+
+/// The event that `bytes` hold. Its slices, and those of `request`, which it refers to if it has one, point into `bytes`.
+pub fn decode(bytes: []align(ring.alignment) const u8, request: *Request) DecodeError!Event {
+    var reader: Reader = .{ .rest = bytes };
+    const head = try reader.value(Head);
+    const has_request = head.request_bytes > 0;
+    if (has_request) {
+        var part: Reader = .{ .rest = try reader.run(head.request_bytes) };
+        request.* = try requestOf(&part);
+    }
+    const content = try reader.run(head.len);
+    if (reader.rest.len > 0) return error.Malformed;
+    return .{
+        .kind = std.enums.fromInt(types.Kind, head.kind) orelse return error.Malformed,
+        .flags = head.flags,
+        .code = head.code,
+        .ticket = head.ticket,
+        .bytes = content.ptr,
+        .len = content.len,
+        .request = if (has_request) request else null,
+        .reason = head.reason,
+    };
+}
+
+fn requestOf(reader: *Reader) DecodeError!Request {
+    const head = try reader.value(RequestHead);
+    const spans = try reader.run(@as(u64, head.field_count) * @sizeOf(FieldSpan));
+    const text = try reader.run(head.text_len);
+    const peer = try reader.runZ(head.peer_len);
+    const local = try reader.runZ(head.local_len);
+    if (reader.rest.len > 0) return error.Malformed;
+    inline for (.{ "method", "target", "path", "query", "authority" }) |name| {
+        const span: types.Span = @field(head, name);
+        if (span.at > text.len or span.len > text.len - span.at) return error.Malformed;
+    }
+    var request: Request = undefined;
+    inline for (RequestHead.same_names) |name| @field(request, name) = @field(head, name);
+    request.text = text.ptr;
+    request.fields = @ptrCast(@alignCast(spans.ptr));
+    request.peer = peer;
+    request.local = local;
+    request.reserved = @splat(0);
+    request.reserved2 = 0;
+    for (request.fields[0..head.field_count]) |field| {
+        if (field.name_at > text.len or field.name_len > text.len - field.name_at) return error.Malformed;
+        if (field.value_at > text.len or field.value_len > text.len - field.value_at) return error.Malformed;
+    }
+    return request;
+}
+
+/// Takes bytes from the front; never beyond the end.
+const Reader = struct {
+    rest: []const u8,
+
+    fn run(reader: *Reader, len: u64) DecodeError![]const u8 {
+        if (len > reader.rest.len) return error.Malformed;
+        const bytes = reader.rest[0..@intCast(len)];
+        reader.rest = reader.rest[bytes.len..];
+        return bytes;
+    }
+
+    fn runZ(reader: *Reader, len: u32) DecodeError![*:0]const u8 {
+        const bytes = try reader.run(@as(u64, len) + 1);
+        if (std.mem.findScalar(u8, bytes, 0) != len) return error.Malformed;
+        return bytes[0..len :0];
+    }
+
+    fn value(reader: *Reader, comptime T: type) DecodeError!T {
+        return std.mem.bytesToValue(T, try reader.run(@sizeOf(T)));
+    }
+};
+
+const testing = std.testing;
+
+const sample_fields = [_]FieldSpan{
+    .{ .name_at = 16, .value_at = 22, .value_len = 1, .name_len = 4, .id = .host },
+    .{ .name_at = 25, .value_at = 28, .value_len = 0, .name_len = 1, .id = .other },
+};
+
+const sample_request: Request = .{
+    .text = "GET /a?b HTTP/1.1Host: x\r\nY: \r\n\r\n",
+    .text_len = 33,
+    .field_count = sample_fields.len,
+    .fields = &sample_fields,
+    .method = .{ .at = 0, .len = 3 },
+    .target = .{ .at = 4, .len = 4 },
+    .path = .{ .at = 4, .len = 2 },
+    .query = .{ .at = 7, .len = 1 },
+    .authority = .{ .at = 22, .len = 1 },
+    .method_id = 1,
+    .version = 11,
+    .secure = 1,
+    .has_query = 1,
+    .peer_port = 1234,
+    .local_port = 80,
+    .connection = 17,
+    .tls = 1,
+    .peer = "192.0.2.1",
+    .local = "/run/socket",
+    .body_length = -1,
+    .number = 3,
+};
+
+fn sampleOf(kind: types.Kind) Event {
+    var event: Event = .{ .kind = kind, .flags = 1, .code = 2, .ticket = 3 << 40, .reason = 4, .bytes = "content", .len = 7 };
+    if (kind == .request) event.request = &sample_request;
+    return event;
+}
+
+fn encodedSample(event: *const Event) ![]align(ring.alignment) u8 {
+    const bytes = try testing.allocator.alignedAlloc(u8, .fromByteUnits(ring.alignment), size(event));
+    encode(event, bytes);
+    return bytes;
+}
+
+test "every event comes back as it was" {
+    for (std.enums.values(types.Kind)) |kind| {
+        const event = sampleOf(kind);
+        const bytes = try encodedSample(&event);
+        defer testing.allocator.free(bytes);
+        var request: Request = undefined;
+        const found = try decode(bytes, &request);
+        inline for (.{ "kind", "flags", "code", "ticket", "reason", "len" }) |name| try testing.expectEqual(@field(event, name), @field(found, name));
+        try testing.expectEqualStrings("content", found.bytes[0..found.len]);
+        try testing.expectEqual(kind == .request, found.request != null);
+        if (kind != .request) continue;
+        inline for (RequestHead.same_names) |name| try testing.expectEqual(@field(sample_request, name), @field(request, name));
+        try testing.expectEqualStrings(sample_request.text[0..33], request.text[0..request.text_len]);
+        try testing.expectEqualSlices(FieldSpan, &sample_fields, request.fields[0..request.field_count]);
+        try testing.expectEqualStrings("192.0.2.1", std.mem.span(request.peer));
+        try testing.expectEqualStrings("/run/socket", std.mem.span(request.local));
+    }
+}
+
+test "nothing shorter is an event, and no wrong number leads out of the bytes" {
+    const event = sampleOf(.request);
+    const bytes = try encodedSample(&event);
+    defer testing.allocator.free(bytes);
+    var request: Request = undefined;
+    for (0..bytes.len) |cut| try testing.expectError(error.Malformed, decode(bytes[0..cut], &request));
+    for (0..@sizeOf(Head) + @sizeOf(RequestHead) + 2 * @sizeOf(FieldSpan)) |at| {
+        const before = bytes[at];
+        defer bytes[at] = before;
+        bytes[at] = 0xFF;
+        const found = decode(bytes, &request) catch continue;
+        const seen = found.request orelse continue;
+        for (seen.fields[0..seen.field_count]) |field| {
+            std.mem.doNotOptimizeAway(std.hash.Crc32.hash(seen.text[field.name_at..][0..field.name_len]));
+            std.mem.doNotOptimizeAway(std.hash.Crc32.hash(seen.text[field.value_at..][0..field.value_len]));
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The engine's end of a channel, on a thread of its own: takes commands out of one ring and puts events into the other, between the rounds
+//! of the worker that it runs. It never waits for the application: events that find no room stay in the host's batch.
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const encoded_event = @import("encoded_event.zig");
+const EngineWorker = @import("abi.zig").EngineWorker;
+const Host = @import("host.zig").Host;
+const ring = @import("ring.zig");
+const spoken = @import("spoken.zig");
+const Slots = @import("slots.zig").Slots;
+const types = @import("types.zig");
+const Atomic = std.atomic.Value;
+const io = peregrine.io;
+
+/// Something that the application wants done between two rounds, for which it waits.
+pub const Errand = struct {
+    run: *const fn (*Errand) void,
+    done: io.Promise = .{},
+};
+
+/// What the thread works with. The application touches `stopping`, `errand`, `made_room` and `broken` only, and wakes the worker's io.
+pub const EngineEnd = struct {
+    gpa: std.mem.Allocator,
+    worker: *EngineWorker,
+    host: *Host,
+    bell: *io.Bell,
+    slots: *const Slots,
+    commands: ring.Reader,
+    events: ring.Writer,
+    joiner: ring.Joiner,
+    /// Where a command is copied to before it is looked at.
+    private: []align(ring.alignment) u8,
+    /// The head of a response that waits for the next command, so that a body of one piece has a Content-Length.
+    held: struct { bytes: []align(ring.alignment) u8, len: usize = 0 },
+    fields: std.ArrayList(peregrine.Field) = .empty,
+    /// How many events of the batch that the host has handed over are in the ring.
+    delivered: usize = 0,
+    /// Of an event of more than one record: what precedes its run of bytes, and how much of both is in the ring.
+    large: ?struct { head: []u8, sent: usize } = null,
+    stopping: Atomic(bool) = .init(false),
+    errand: Atomic(?*Errand) = .init(null),
+    /// Kept when commands find room again.
+    made_room: io.Promise = .{},
+    /// The application does not keep to the rules: it is heard no more.
+    broken: Atomic(bool) = .init(false),
+
+    /// Commands of one round: then sockets get their turn.
+    const round_commands = 1024;
+    /// The longest command, which only the memory of the application limits.
+    const command_bytes_max = std.math.maxInt(u32);
+
+    pub fn init(
+        gpa: std.mem.Allocator,
+        worker: *EngineWorker,
+        host: *Host,
+        bell: *io.Bell,
+        slots: *const Slots,
+        commands: ring.Reader,
+        events: ring.Writer,
+    ) error{OutOfMemory}!EngineEnd {
+        const private = try gpa.alignedAlloc(u8, .fromByteUnits(ring.alignment), ring.record_bytes_max);
+        errdefer gpa.free(private);
+        return .{
+            .gpa = gpa,
+            .worker = worker,
+            .host = host,
+            .bell = bell,
+            .slots = slots,
+            .commands = commands,
+            .events = events,
+            .joiner = .{ .gpa = gpa, .bytes_max = command_bytes_max },
+            .private = private,
+            .held = .{ .bytes = try gpa.alignedAlloc(u8, .fromByteUnits(ring.alignment), ring.record_bytes_max) },
+        };
+    }
+
+    /// When the thread has ended. Commands that nobody took are dropped.
+    pub fn deinit(end: *EngineEnd) void {
+        end.dropRest();
+        if (end.large) |large| end.gpa.free(large.head);
+        end.joiner.deinit();
+        end.fields.deinit(end.gpa);
+        end.gpa.free(end.held.bytes);
+        end.gpa.free(end.private);
+    }
+
+    /// The thread.
+    pub fn run(end: *EngineEnd) void {
+        while (!end.stopping.load(.acquire)) {
+            const more = end.drain();
+            if (!more) end.runErrand();
+            // Waiting never fails where there are threads of this kind.
+            end.worker.poll(if (more) 0 else -1) catch unreachable;
+            end.deliver();
+        }
+        end.runErrand();
+    }
+
+    fn runErrand(end: *EngineEnd) void {
+        const errand = end.errand.swap(null, .acquire) orelse return;
+        errand.run(errand);
+        errand.done.keep();
+    }
+
+    // ---- What the worker asks before and after it waits, see `Host.mayWait`
+
+    /// Whether there is nothing to do for which nobody would wake the worker.
+    pub fn mayWait(end: *EngineEnd) bool {
+        // What was answered since the last wait has its lines before the next one.
+        end.worker.settleAccessLog();
+        if (end.host.waiting()) return false;
+        if (end.hasUndelivered() and (end.events.awaitRoom() catch false)) return false;
+        if (end.broken.load(.monotonic)) return true;
+        return end.commands.sleeps() catch true;
+    }
+
+    /// Nobody needs to wake it now.
+    pub fn waited(end: *EngineEnd) void {
+        end.commands.wakes();
+    }
+
+    // ---- Events
+
+    /// Whether the ring has no room for what there is.
+    pub fn isBehind(end: *const EngineEnd) bool {
+        return end.hasUndelivered();
+    }
+
+    fn hasUndelivered(end: *const EngineEnd) bool {
+        return end.delivered < end.host.taken().len;
+    }
+
+    /// Puts what was gathered into the ring, as far as there is room.
+    fn deliver(end: *EngineEnd) void {
+        var any = false;
+        while (true) {
+            if (!end.hasUndelivered()) {
+                end.host.release(&end.worker.pool);
+                if (!end.host.waiting()) break;
+                _ = end.host.take();
+                end.delivered = 0;
+            }
+            if (!(end.put(&end.host.taken()[end.delivered]) catch return end.breakOff())) break;
+            any = true;
+            end.delivered += 1;
+        }
+        if (any and end.events.publish()) end.bell.ring();
+        if (!end.isBehind()) end.worker.unpark();
+    }
+
+    /// False: there is no room for all of it.
+    fn put(end: *EngineEnd, event: *const types.Event) ring.Error!bool {
+        const len = encoded_event.size(event);
+        if (len > ring.record_bytes_max) return end.putLarge(event, len);
+        const space = try end.events.reserve(len) orelse return false;
+        encoded_event.encode(event, space);
+        end.events.commit(.whole);
+        return true;
+    }
+
+    fn putLarge(end: *EngineEnd, event: *const types.Event, len: usize) ring.Error!bool {
+        if (end.large == null) {
+            // Without memory it is tried again in the next round.
+            const head = end.gpa.alloc(u8, len - event.len) catch return false;
+            encoded_event.encodeHead(event, head);
+            end.large = .{ .head = head, .sent = 0 };
+        }
+        const large = &end.large.?;
+        while (large.sent < len) {
+            const rest = if (large.sent < large.head.len) large.head[large.sent..] else event.bytes[large.sent - large.head.len .. event.len];
+            const piece = rest[0..@min(rest.len, ring.record_bytes_max)];
+            const space = try end.events.reserve(piece.len) orelse {
+                if (end.events.publish()) end.bell.ring();
+                return false;
+            };
+            @memcpy(space, piece);
+            large.sent += piece.len;
+            end.events.commit(if (large.sent == len) .last else .more);
+        }
+        end.gpa.free(large.head);
+        end.large = null;
+        return true;
+    }
+
+    // ---- Commands
+
+    /// Does what the application has said. True: there is more.
+    fn drain(end: *EngineEnd) bool {
+        if (end.broken.load(.monotonic)) return false;
+        var left: usize = round_commands;
+        var more = false;
+        end.worker.now = end.worker.io.now();
+        while (true) {
+            const record = end.commands.next() catch return end.refuse();
+            const message = end.joiner.add(record orelse break) catch return end.refuse();
+            end.hear(message orelse continue, record.?.part == .whole) catch return end.refuse();
+            end.joiner.clear();
+            left -= 1;
+            if (left == 0) {
+                more = true;
+                break;
+            }
+        }
+        if (end.commands.release()) end.made_room.keep();
+        return more;
+    }
+
+    fn refuse(end: *EngineEnd) bool {
+        end.breakOff();
+        return false;
+    }
+
+    /// What comes out of the ring is no command: nothing is read from it any more, and nobody is served.
+    fn breakOff(end: *EngineEnd) void {
+        end.broken.store(true, .release);
+        end.made_room.keep();
+        end.worker.cut();
+    }
+
+    /// One message. `shared`: the application could still change it.
+    fn hear(end: *EngineEnd, message: []align(ring.alignment) const u8, shared: bool) error{ Malformed, OutOfMemory }!void {
+        if (end.held.len > 0) {
+            const head = end.held.bytes[0..end.held.len];
+            end.held.len = 0;
+            try end.obey(head);
+        }
+        if (message.len == spoken.release.len) return;
+        if (!shared or spoken.isContent(message)) return end.obey(message);
+        const bytes = end.private[0..message.len];
+        @memcpy(bytes, message);
+        if (!spoken.isHeld(bytes)) return end.obey(bytes);
+        std.mem.swap([]align(ring.alignment) u8, &end.private, &end.held.bytes);
+        end.held.len = bytes.len;
+    }
+
+    fn obey(end: *EngineEnd, bytes: []align(ring.alignment) const u8) error{ Malformed, OutOfMemory }!void {
+        const said = try spoken.decode(end.gpa, bytes, &end.fields);
+        end.apply(&said);
+    }
+
+    fn apply(end: *EngineEnd, said: *const spoken.Spoken) void {
+        const worker = end.worker;
+        const ticket: peregrine.Ticket = @fromBackingInt(said.ticket);
+        const exchange = worker.commanded(ticket, said.command) orelse return dropDescriptor(&said.command);
+        const outcome = end.outcomeOf(exchange, &said.command) catch |err| {
+            dropDescriptor(&said.command);
+            return end.fail(ticket, err);
+        };
+        if (said.flushes and outcome != .done) {
+            if (worker.find(ticket)) |same| worker.flushNow(same);
+        }
+        const left = worker.exchanges.get(ticket);
+        if (left) |same| end.slots.take(said.ticket, said.content, Host.outputOf(same)) else end.slots.end(said.ticket);
+        if (said.awaits) end.answerWait(said, outcome, left);
+    }
+
+    fn outcomeOf(end: *EngineEnd, exchange: *peregrine.Exchange, command: *const peregrine.Command) EngineWorker.CommandError!peregrine.Outcome {
+        return switch (command.*) {
+            // The application's end has opened it for us, and has seen how long it is.
+            .file => |file| end.worker.writeRange(exchange, .{ .fd = file.fd, .offset = file.offset, .len = file.length.? }),
+            else => end.worker.applyTo(exchange, command.*),
+        };
+    }
+
+    fn dropDescriptor(command: *const peregrine.Command) void {
+        if (command.* == .file) io.file.close(command.file.fd);
+    }
+
+    /// The application waits for an event that the worker does not make, because it has nothing to wait for.
+    fn answerWait(end: *EngineEnd, said: *const spoken.Spoken, outcome: peregrine.Outcome, left: ?*peregrine.Exchange) void {
+        switch (outcome) {
+            .blocked => {},
+            .done => end.host.tellEnd(.{ .kind = .finished, .ticket = said.ticket }),
+            .accepted => {
+                const exchange = left orelse return;
+                if (said.command == .flush) return end.host.flushed(end.worker, exchange);
+                exchange.above_high = true;
+                end.worker.cork(EngineWorker.peerOfExchange(exchange));
+            },
+        }
+    }
+
+    /// The ledger has let through what the worker does not take. Mostly the exchange has moved on meanwhile.
+    fn fail(end: *EngineEnd, ticket: peregrine.Ticket, err: EngineWorker.CommandError) void {
+        switch (err) {
+            error.Gone, error.NotOpen, error.AlreadyClosed, error.NotWebSocket => return,
+            else => {},
+        }
+        const exchange = end.worker.find(ticket) orelse return;
+        var buffer: [160]u8 = undefined;
+        end.worker.sayOf(exchange, .err, &buffer, "the response cannot be sent: {t} - closing connection", .{err});
+        end.worker.fail(EngineWorker.peerOfExchange(exchange), .server_error);
+    }
+
+    fn dropRest(end: *EngineEnd) void {
+        while (end.commands.next() catch null) |record| {
+            const message = (end.joiner.add(record) catch return) orelse continue;
+            if (message.len == spoken.release.len) continue;
+            const said = spoken.decode(end.gpa, message, &end.fields) catch return;
+            dropDescriptor(&said.command);
+            end.joiner.clear();
+        }
+    }
+};

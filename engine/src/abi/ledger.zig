@@ -1,0 +1,232 @@
+//! What the application's side of a channel knows of its exchanges, so that each call is answered at once and without a look into the
+//! engine: how far the response is, what was promised, how much is on its way. All error codes come from here; the engine checks again.
+//! Refuses to know: rings, threads and how a command travels.
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const types = @import("types.zig");
+const errors = @import("errors.zig");
+const Command = peregrine.Command;
+const Slots = @import("slots.zig").Slots;
+const rules = peregrine.rules;
+
+/// One exchange, from its request to the end that C has read.
+pub const Entry = struct {
+    ticket: types.Ticket,
+    /// C's own pointer.
+    user: ?*anyopaque = null,
+    order: rules.Order = .unstarted,
+    websocket: enum { none, handshake, open, closing },
+    asks_for_head: bool,
+    /// How content of unknown length ends.
+    streamed: rules.Streamed,
+    /// Content that was handed to the channel.
+    spoken: u64 = 0,
+    /// C has been told of its end, or will be with the events that it reads now.
+    over: bool = false,
+    /// Bytes on their way to the kernel when that was last looked at, in this round of C's.
+    outstanding: u64 = 0,
+    round: u64 = 0,
+};
+
+/// What becomes of a command.
+pub const Verdict = struct {
+    outcome: peregrine.Outcome,
+    /// Bytes of content.
+    content: u64 = 0,
+    /// The application waits for an event: that there is room again, that everything was sent.
+    awaits: bool = false,
+    /// It may wait for the next command, which goes with it.
+    held: bool = false,
+};
+
+/// The exchanges of one application.
+pub const Ledger = struct {
+    gpa: std.mem.Allocator,
+    entries: std.AutoHashMapUnmanaged(types.Ticket, *Entry) = .empty,
+    pool: std.heap.MemoryPool(Entry),
+    /// Those whose end is among the events that C reads now.
+    ended: std.ArrayList(types.Ticket) = .empty,
+    slots: *const Slots,
+    config: *const peregrine.Config,
+    bad_field: usize = 0,
+    /// Counts the polls: what is seen of an exchange's output stays the same between two of them, but for what C itself sends.
+    round: u64 = 1,
+
+    /// A response whose end leaves so little to be sent is complete: nothing is waited for.
+    const settled_bytes_max = 16 * 1024;
+
+    pub fn init(gpa: std.mem.Allocator, slots: *const Slots, config: *const peregrine.Config) Ledger {
+        return .{ .gpa = gpa, .pool = .empty, .slots = slots, .config = config };
+    }
+
+    pub fn deinit(ledger: *Ledger) void {
+        ledger.entries.deinit(ledger.gpa);
+        ledger.ended.deinit(ledger.gpa);
+        ledger.pool.deinit(ledger.gpa);
+    }
+
+    /// A request has come. Room for the note of its end is made as well.
+    pub fn open(ledger: *Ledger, event: *const types.Event) error{OutOfMemory}!void {
+        try ledger.ended.ensureTotalCapacity(ledger.gpa, ledger.entries.count() + 1);
+        const place = try ledger.entries.getOrPut(ledger.gpa, event.ticket);
+        assert(!place.found_existing);
+        errdefer _ = ledger.entries.remove(event.ticket);
+        const entry = try ledger.pool.create(ledger.gpa);
+        const request = event.request.?;
+        entry.* = .{
+            .ticket = event.ticket,
+            .websocket = if (event.flags & types.EventFlag.handshake != 0) .handshake else .none,
+            .asks_for_head = request.method_id == @backingInt(peregrine.Method.HEAD),
+            .streamed = if (request.version == @backingInt(peregrine.Version.http_1_0)) .until_close else .delimited,
+        };
+        place.value_ptr.* = entry;
+    }
+
+    /// The exchange of a ticket; null if it is none of ours, or over and read.
+    pub fn get(ledger: *const Ledger, ticket: types.Ticket) ?*Entry {
+        return ledger.entries.get(ticket);
+    }
+
+    /// C reads of its end now. Its pointer stays until `sweep`.
+    pub fn end(ledger: *Ledger, entry: *Entry) void {
+        if (entry.over) return;
+        entry.over = true;
+        ledger.ended.appendAssumeCapacity(entry.ticket);
+    }
+
+    /// C has read of those ends.
+    pub fn sweep(ledger: *Ledger) void {
+        ledger.round += 1;
+        for (ledger.ended.items) |ticket| if (ledger.get(ticket)) |entry| ledger.drop(entry);
+        ledger.ended.clearRetainingCapacity();
+    }
+
+    fn drop(ledger: *Ledger, entry: *Entry) void {
+        _ = ledger.entries.remove(entry.ticket);
+        ledger.pool.destroy(entry);
+    }
+
+    /// Bytes on their way to the kernel.
+    pub fn buffered(ledger: *const Ledger, entry: *Entry) usize {
+        if (entry.round != ledger.round) {
+            const view = ledger.slots.look(entry.ticket) orelse return 0;
+            entry.outstanding = entry.spoken -| view.taken + view.queued;
+            entry.round = ledger.round;
+        }
+        return @intCast(entry.outstanding);
+    }
+
+    /// What would be wrong with a command, or what becomes of it, which is noted. `Gone`: the exchange has ended.
+    pub fn take(ledger: *Ledger, ticket: types.Ticket, command: *const Command) errors.Any!Verdict {
+        const entry = ledger.get(ticket) orelse return error.Gone;
+        if (entry.over) return error.Gone;
+        const view = ledger.slots.look(ticket) orelse return error.Gone;
+        if (entry.order == .ended and command.* != .flush) return error.Gone;
+        const before = entry.spoken -| view.taken;
+        var verdict = try ledger.judge(entry, command);
+        entry.spoken += verdict.content;
+        entry.outstanding = before + view.queued + verdict.content;
+        entry.round = ledger.round;
+        switch (command.*) {
+            .abort => {
+                ledger.drop(entry);
+                return verdict;
+            },
+            .flush => {
+                verdict.awaits = before > 0 or view.queued > 0;
+                if (verdict.awaits) verdict.outcome = .blocked;
+                return verdict;
+            },
+            .start, .body, .file, .end, .message => {},
+            else => return verdict,
+        }
+        if (entry.order == .ended) {
+            const left = before + view.queued + verdict.content;
+            if (command.* != .file and !view.stuck and left < settled_bytes_max) {
+                verdict.outcome = .done;
+                ledger.drop(entry);
+            } else {
+                verdict.outcome = .blocked;
+                verdict.awaits = true;
+            }
+        } else if (before + view.queued + verdict.content >= ledger.config.write_high_bytes) {
+            verdict.outcome = .blocked;
+            verdict.awaits = true;
+        }
+        return verdict;
+    }
+
+    fn judge(ledger: *Ledger, entry: *Entry, command: *const Command) errors.Any!Verdict {
+        var verdict: Verdict = .{ .outcome = .accepted };
+        switch (command.*) {
+            .start => |*start| {
+                const order = try ledger.begin(entry, start);
+                verdict.held = order == .held;
+                verdict.content = contentOf(order, start.body.len);
+                entry.order = if (start.body.len > 0 or start.end) try order.body(start.body.len, start.end) else order;
+            },
+            .body => |*body| {
+                verdict.content = contentOf(entry.order, body.bytes.len);
+                entry.order = try entry.order.body(body.bytes.len, body.last);
+            },
+            .file => |file| entry.order = try entry.order.body(file.length.?, true),
+            .end => |said| {
+                if (entry.order != .unstarted and !entry.order.takesTrailers()) return error.TrailersNotAllowed;
+                const after = try entry.order.end(said.trailers.len > 0);
+                if (entry.order != .discarded) try rules.fields.others(said.trailers, &ledger.bad_field);
+                entry.order = after;
+            },
+            .inform => |*inform| {
+                if (entry.order != .unstarted) return error.OutOfOrder;
+                if (inform.status < 100 or inform.status > 199 or inform.status == 101) return error.InvalidStatus;
+                // Clients of HTTP/1.0 get none.
+                if (entry.streamed == .delimited) _ = try rules.fields.head(inform.fields, &ledger.bad_field);
+            },
+            .accept => |*accept| {
+                if (entry.websocket == .none) return error.NotWebSocket;
+                if (entry.websocket != .handshake or entry.order != .unstarted) return error.OutOfOrder;
+                for (accept.fields, 0..) |field, index| if (rules.ownsField(field.name())) {
+                    ledger.bad_field = index;
+                    return error.ReservedField;
+                };
+                try rules.fields.others(accept.fields, &ledger.bad_field);
+                entry.websocket = .open;
+                entry.order = .tunnel;
+            },
+            .message => |*message| {
+                if (entry.websocket != .open) return error.NotOpen;
+                if (message.kind == .text and !rules.isUtf8(message.bytes)) return error.NotUtf8;
+                verdict.content = message.bytes.len;
+            },
+            .close => |said| {
+                switch (entry.websocket) {
+                    .none, .handshake => return error.NotWebSocket,
+                    .closing => return error.AlreadyClosed,
+                    .open => try rules.checkClose(said.code, said.reason),
+                }
+                entry.websocket = .closing;
+            },
+            .keepalive, .flow => if (entry.order != .tunnel) return error.NotWebSocket,
+            .repeat => if (entry.order == .unstarted) return error.OutOfOrder,
+            .read, .flush, .abort, .idle_limit => {},
+        }
+        return verdict;
+    }
+
+    /// The order behind the head of a response.
+    fn begin(ledger: *Ledger, entry: *const Entry, start: *const peregrine.Start) errors.Any!rules.Order {
+        if (entry.order != .unstarted) return error.OutOfOrder;
+        if (start.status < 200 or start.status > rules.status_max) return error.InvalidStatus;
+        const given = try rules.fields.head(start.fields, &ledger.bad_field);
+        const shape: rules.Shape = .of(if (entry.asks_for_head) .HEAD else .GET, start.status);
+        const length = given orelse if (start.end) start.body.len else null;
+        const content = shape.content(length, entry.streamed);
+        if (start.hold and start.body.len == 0 and content == .streamed) return .{ .held = entry.streamed };
+        return .of(content);
+    }
+
+    fn contentOf(order: rules.Order, len: usize) u64 {
+        return if (order == .discarded) 0 else len;
+    }
+};

@@ -1,0 +1,107 @@
+//! What an engine lets applications see of each exchange at any time, without asking: whether it is still there, and how much of its output
+//! waits. One slot for each number that a ticket can have; written by the engine, read by the application. It holds no pointer.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const Atomic = std.atomic.Value;
+
+/// Of one exchange.
+const Slot = extern struct {
+    /// 0: it has ended.
+    ticket: Atomic(u64),
+    /// Content that the engine has taken out of the ring, of all that was spoken for the exchange.
+    taken: Atomic(u64),
+    /// Bytes that wait for the kernel.
+    queued: Atomic(u64),
+    /// 1: it did not take them, because the peer does not.
+    stuck: Atomic(u64),
+};
+
+/// What waits on a connection.
+pub const Output = struct { bytes: usize, stuck: bool };
+
+/// A table in memory that the kernel fills with zeros when it is first touched.
+pub const Slots = struct {
+    list: []Slot,
+
+    const page = std.heap.page_size_min;
+
+    pub fn init() error{OutOfMemory}!Slots {
+        const count = peregrine.exchanges_max;
+        const memory = std.heap.page_allocator.rawAlloc(count * @sizeOf(Slot), .fromByteUnits(page), @returnAddress());
+        const list: [*]Slot = @ptrCast(@alignCast(memory orelse return error.OutOfMemory));
+        return .{ .list = list[0..count] };
+    }
+
+    pub fn deinit(slots: *Slots) void {
+        const memory: []align(page) u8 = @alignCast(std.mem.sliceAsBytes(slots.list));
+        std.heap.page_allocator.rawFree(memory, .fromByteUnits(page), @returnAddress());
+    }
+
+    fn slotOf(slots: *const Slots, ticket: u64) *Slot {
+        return &slots.list[@as(peregrine.Ticket, @fromBackingInt(ticket)).slot()];
+    }
+
+    // ---- The engine's side
+
+    /// An exchange begins, perhaps behind earlier answers of its connection.
+    pub fn begin(slots: *const Slots, ticket: u64, output: Output) void {
+        const slot = slots.slotOf(ticket);
+        slot.taken.store(0, .monotonic);
+        note(slot, output);
+        slot.ticket.store(ticket, .release);
+    }
+
+    /// It has ended, and nothing that is sent will go out.
+    pub fn end(slots: *const Slots, ticket: u64) void {
+        slots.slotOf(ticket).ticket.store(0, .release);
+    }
+
+    /// A command with so much content was taken.
+    pub fn take(slots: *const Slots, ticket: u64, content: u64, output: Output) void {
+        const slot = slots.slotOf(ticket);
+        note(slot, output);
+        slot.taken.store(slot.taken.raw + content, .release);
+    }
+
+    /// What waits has changed.
+    pub fn progress(slots: *const Slots, ticket: u64, output: Output) void {
+        note(slots.slotOf(ticket), output);
+    }
+
+    fn note(slot: *Slot, output: Output) void {
+        slot.queued.store(output.bytes, .monotonic);
+        slot.stuck.store(@intFromBool(output.stuck), .monotonic);
+    }
+
+    // ---- The application's side
+
+    /// What is known of an exchange that is still there.
+    pub const View = struct { taken: u64, queued: u64, stuck: bool };
+
+    /// Null: it has ended.
+    pub fn look(slots: *const Slots, ticket: u64) ?View {
+        const slot = slots.slotOf(ticket);
+        const view: View = .{
+            .taken = slot.taken.load(.acquire),
+            .queued = slot.queued.load(.monotonic),
+            .stuck = slot.stuck.load(.monotonic) != 0,
+        };
+        return if (slot.ticket.load(.acquire) == ticket) view else null;
+    }
+};
+
+test "an exchange in its slot" {
+    var slots: Slots = try .init();
+    defer slots.deinit();
+    const ticket = 5 + (1 << 26);
+    try std.testing.expectEqual(null, slots.look(ticket));
+    slots.begin(ticket, .{ .bytes = 7, .stuck = false });
+    slots.take(ticket, 100, .{ .bytes = 50, .stuck = false });
+    slots.take(ticket, 10, .{ .bytes = 40, .stuck = true });
+    try std.testing.expectEqual(Slots.View{ .taken = 110, .queued = 40, .stuck = true }, slots.look(ticket));
+    slots.progress(ticket, .{ .bytes = 0, .stuck = false });
+    try std.testing.expectEqual(Slots.View{ .taken = 110, .queued = 0, .stuck = false }, slots.look(ticket));
+    try std.testing.expectEqual(null, slots.look(ticket + (2 << 26)));
+    slots.end(ticket);
+    try std.testing.expectEqual(null, slots.look(ticket));
+}

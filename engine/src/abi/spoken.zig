@@ -1,0 +1,123 @@
+//! A command on its way through a channel: to which exchange, what else the engine has to know, and the command itself.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const ring = @import("ring.zig");
+const types = @import("types.zig");
+const Command = peregrine.Command;
+const Field = peregrine.Field;
+const encoded = peregrine.encoded;
+
+/// What an application has said.
+pub const Spoken = struct {
+    ticket: types.Ticket,
+    command: Command,
+    /// Hand it to the kernel at once.
+    flushes: bool = false,
+    /// The application has been told that it is blocked: an event has to follow.
+    awaits: bool = false,
+    /// Bytes of content.
+    content: u64 = 0,
+};
+
+const Head = extern struct {
+    ticket: types.Ticket,
+    content: u64,
+    flags: u32,
+    reserved: u32 = 0,
+
+    const flushes = 1;
+    const awaits = 2;
+};
+
+comptime {
+    std.debug.assert(@sizeOf(Head) % ring.alignment == 0);
+}
+
+/// How many bytes `encode` writes.
+pub fn size(said: *const Spoken) usize {
+    return @sizeOf(Head) + encoded.size(&said.command);
+}
+
+/// Writes it into `out`, which has exactly `size` bytes.
+pub fn encode(said: *const Spoken, out: []u8) void {
+    const head: Head = .{
+        .ticket = said.ticket,
+        .content = said.content,
+        .flags = (if (said.flushes) @as(u32, Head.flushes) else 0) | if (said.awaits) @as(u32, Head.awaits) else 0,
+    };
+    @memcpy(out[0..@sizeOf(Head)], std.mem.asBytes(&head));
+    encoded.encode(&said.command, out[@sizeOf(Head)..]);
+}
+
+/// What `bytes` say. Slices point into `bytes`, and into `fields`, which is filled.
+pub fn decode(
+    gpa: std.mem.Allocator,
+    bytes: []align(ring.alignment) const u8,
+    fields: *std.ArrayList(Field),
+) error{ Malformed, OutOfMemory }!Spoken {
+    if (bytes.len < @sizeOf(Head)) return error.Malformed;
+    const head = std.mem.bytesToValue(Head, bytes[0..@sizeOf(Head)]);
+    if (head.flags & ~@as(u32, Head.flushes | Head.awaits) != 0 or head.reserved != 0) return error.Malformed;
+    const rest = bytes[@sizeOf(Head)..];
+    const command = while (true) {
+        fields.items.len = 0;
+        break encoded.decode(rest, fields.allocatedSlice()) catch |err| switch (err) {
+            error.Malformed => return error.Malformed,
+            error.TooManyFields => {
+                if (fields.capacity > rest.len) return error.Malformed;
+                try fields.ensureTotalCapacity(gpa, @max(64, fields.capacity * 2));
+                continue;
+            },
+        };
+    };
+    return .{
+        .ticket = head.ticket,
+        .command = command,
+        .flushes = head.flags & Head.flushes != 0,
+        .awaits = head.flags & Head.awaits != 0,
+        .content = head.content,
+    };
+}
+
+/// Whether it is a piece of a body: content that goes out as it is, so that nothing is gained by a copy that cannot change any more.
+pub fn isContent(bytes: []align(ring.alignment) const u8) bool {
+    return bytes.len > @sizeOf(Head) and encoded.isBody(bytes[@sizeOf(Head)..]);
+}
+
+/// Whether it is the head of a response that waits for the command behind it.
+pub fn isHeld(bytes: []align(ring.alignment) const u8) bool {
+    return bytes.len > @sizeOf(Head) and encoded.isHeld(bytes[@sizeOf(Head)..]);
+}
+
+/// Between two commands: what waits for another one waits no longer.
+pub const release = "";
+
+const testing = std.testing;
+
+test "what was said comes back as it was, with any number of fields" {
+    var fields: std.ArrayList(Field) = .empty;
+    defer fields.deinit(testing.allocator);
+    const many: [100]Field = @splat(.init("name", "value"));
+    for ([_]Spoken{
+        .{ .ticket = 7 << 30, .command = .{ .start = .{ .status = 200, .fields = &many } }, .flushes = true },
+        .{ .ticket = 1, .command = .{ .body = .{ .bytes = "piece", .last = true } }, .awaits = true, .content = 5 },
+    }) |said| {
+        const bytes = try testing.allocator.alignedAlloc(u8, .fromByteUnits(ring.alignment), size(&said));
+        defer testing.allocator.free(bytes);
+        encode(&said, bytes);
+        const found = try decode(testing.allocator, bytes, &fields);
+        inline for (.{ "ticket", "flushes", "awaits", "content" }) |name| try testing.expectEqual(@field(said, name), @field(found, name));
+        try testing.expectEqual(said.command == .body, isContent(bytes));
+        switch (found.command) {
+            .start => |start| {
+                try testing.expectEqual(100, start.fields.len);
+                for (start.fields) |field| try testing.expectEqualStrings("value", field.value());
+            },
+            .body => |body| try testing.expectEqualStrings("piece", body.bytes),
+            else => return error.TestUnexpectedResult,
+        }
+        for (0..@sizeOf(Head)) |cut| try testing.expectError(error.Malformed, decode(testing.allocator, bytes[0..cut], &fields));
+        bytes[16] = 0xFF;
+        try testing.expectError(error.Malformed, decode(testing.allocator, bytes, &fields));
+    }
+}

@@ -1,0 +1,274 @@
+//! What is promised to C programs whose engine runs on a thread of its own (peregrine.h, peregrine_use_thread): the calls answer as they
+//! do without one, and what needs no answer of the program goes on while that does something else.
+const std = @import("std");
+const abi = @import("abi");
+const c = std.c;
+const types = abi.types;
+const Code = types.Code;
+const Event = types.Event;
+const testing = std.testing;
+
+const Server = struct {
+    door: *abi.Door,
+    port: u16,
+    /// What of the last poll's events was not looked at.
+    rest: []const Event = &.{},
+
+    fn start() !Server {
+        const config = abi.peregrine_config_new().?;
+        defer abi.peregrine_config_free(config);
+        const door = abi.peregrine_worker_new(config).?;
+        errdefer abi.peregrine_worker_free(door);
+        try testing.expectEqual(Code.ok, abi.peregrine_use_thread(door));
+        try testing.expectEqual(Code.ok, abi.peregrine_health_path(door, "/health"));
+        const listener = abi.peregrine_listen(door, "127.0.0.1", 0, 16, 0);
+        try testing.expect(listener >= 0);
+        var text: [64]u8 = undefined;
+        var port: u16 = 0;
+        try testing.expect(abi.peregrine_listener_address(door, listener, &text, text.len, &port) > 0);
+        var server: Server = .{ .door = door, .port = port };
+        try testing.expectEqual(0, (try server.poll(0)).len);
+        return server;
+    }
+
+    fn stop(server: *Server) void {
+        abi.peregrine_worker_free(server.door);
+    }
+
+    fn connect(server: *const Server) !c.fd_t {
+        const client = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
+        try testing.expect(client >= 0);
+        const limit: c.timeval = .{ .sec = 30, .usec = 0 };
+        try testing.expectEqual(0, c.setsockopt(client, c.SOL.SOCKET, c.SO.RCVTIMEO, &limit, @sizeOf(c.timeval)));
+        const address: c.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, server.port), .addr = std.mem.nativeToBig(u32, 0x7f000001) };
+        try testing.expectEqual(0, c.connect(client, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
+        return client;
+    }
+
+    fn poll(server: *Server, timeout_ms: c_int) ![]const Event {
+        var events: [*]const Event = undefined;
+        const count = abi.peregrine_poll(server.door, timeout_ms, &events);
+        try testing.expect(count >= 0);
+        return if (count == 0) &.{} else events[0..@intCast(count)];
+    }
+
+    /// The next event of a kind; others are passed over.
+    fn wait(server: *Server, kind: types.Kind) !Event {
+        for (0..300) |_| {
+            while (server.rest.len > 0) {
+                const event = server.rest[0];
+                server.rest = server.rest[1..];
+                if (event.kind == kind) return event;
+            }
+            server.rest = try server.poll(100);
+        }
+        return error.NoSuchEvent;
+    }
+
+    fn ask(server: *Server, client: c.fd_t, request: []const u8) !types.Ticket {
+        try say(client, request);
+        return (try server.wait(.request)).ticket;
+    }
+};
+
+fn say(client: c.fd_t, text: []const u8) !void {
+    try testing.expectEqual(@as(isize, @intCast(text.len)), c.write(client, text.ptr, text.len));
+}
+
+/// Reads until the text ends so, or the connection.
+fn hear(client: c.fd_t, gpa: std.mem.Allocator, end: []const u8) ![]u8 {
+    var text: std.ArrayList(u8) = .empty;
+    errdefer text.deinit(gpa);
+    while (!std.mem.endsWith(u8, text.items, end) or text.items.len == 0) {
+        var buffer: [64 * 1024]u8 = undefined;
+        const len = c.read(client, &buffer, buffer.len);
+        if (len <= 0) break;
+        try text.appendSlice(gpa, buffer[0..@intCast(len)]);
+    }
+    return text.toOwnedSlice(gpa);
+}
+
+fn expectHeard(client: c.fd_t, end: []const u8) !void {
+    const text = try hear(client, testing.allocator, end);
+    defer testing.allocator.free(text);
+    try testing.expect(std.mem.endsWith(u8, text, end));
+}
+
+fn respond(server: *const Server, ticket: types.Ticket, body: []const u8, flags: u16) c_int {
+    const response: types.Response = .{
+        .size = @sizeOf(types.Response),
+        .status = 200,
+        .flags = flags,
+        .body = body.ptr,
+        .body_len = body.len,
+    };
+    return abi.peregrine_respond(server.door, ticket, @ptrCast(&response));
+}
+
+const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+test "requests are answered, one after the other" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    for (0..100) |_| {
+        const ticket = try server.ask(client, get);
+        try testing.expectEqual(Code.done, respond(&server, ticket, "hello\n", types.RespondFlag.end));
+        try testing.expectEqual(Code.gone, respond(&server, ticket, "", types.RespondFlag.end));
+        try expectHeard(client, "hello\n");
+    }
+    var stats: types.Stats = undefined;
+    stats.size = @sizeOf(types.Stats);
+    abi.peregrine_worker_stats(server.door, @ptrCast(&stats));
+    try testing.expectEqual(100, stats.requests);
+    try testing.expectEqual(Code.out_of_order, useTooLate());
+}
+
+fn useTooLate() c_int {
+    const config = abi.peregrine_config_new().?;
+    defer abi.peregrine_config_free(config);
+    const door = abi.peregrine_worker_new(config).?;
+    defer abi.peregrine_worker_free(door);
+    var events: [*]const Event = undefined;
+    _ = abi.peregrine_poll(door, 0, &events);
+    return abi.peregrine_use_thread(door);
+}
+
+test "while the program sleeps, others are refused, told that we live, and heard" {
+    var server: Server = try .start();
+    defer server.stop();
+    const busy = try server.connect();
+    defer _ = c.close(busy);
+    const ticket = try server.ask(busy, get);
+    // From here on nobody polls.
+    const wrong = try server.connect();
+    defer _ = c.close(wrong);
+    try say(wrong, "GET / HTTP/1.1\r\n\r\n");
+    const refusal = try hear(wrong, testing.allocator, "");
+    defer testing.allocator.free(refusal);
+    try testing.expect(std.mem.startsWith(u8, refusal, "HTTP/1.1 400 "));
+    const healthy = try server.connect();
+    defer _ = c.close(healthy);
+    try say(healthy, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n");
+    try expectHeard(healthy, "ok\n");
+    // What was said goes out as well.
+    try testing.expectEqual(Code.done, respond(&server, ticket, "at last\n", types.RespondFlag.end));
+    try expectHeard(busy, "at last\n");
+}
+
+test "bodies that are longer than the ring, both ways" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const len = 3_000_000;
+    const body = try testing.allocator.alloc(u8, len);
+    defer testing.allocator.free(body);
+    for (body, 0..) |*byte, i| byte.* = @truncate(i *% 31 >> 4);
+    const ticket = try server.ask(client, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n");
+    const sender: std.Thread = try .spawn(.{}, sendAll, .{ client, body });
+    var got: usize = 0;
+    while (true) {
+        try testing.expectEqual(Code.ok, abi.peregrine_read(server.door, ticket));
+        const event = try server.wait(.body);
+        try testing.expectEqualSlices(u8, body[got..][0..event.len], event.bytes[0..event.len]);
+        got += event.len;
+        if (event.flags & types.EventFlag.last != 0) break;
+    }
+    sender.join();
+    try testing.expectEqual(len, got);
+    const reader: std.Thread = try .spawn(.{}, expectAll, .{ client, body });
+    try testing.expectEqual(Code.blocked, respond(&server, ticket, body, types.RespondFlag.end));
+    try testing.expectEqual(ticket, (try server.wait(.finished)).ticket);
+    reader.join();
+}
+
+fn sendAll(client: c.fd_t, body: []const u8) void {
+    var rest = body;
+    while (rest.len > 0) {
+        const len = c.write(client, rest.ptr, rest.len);
+        if (len <= 0) return;
+        rest = rest[@intCast(len)..];
+    }
+}
+
+fn expectAll(client: c.fd_t, body: []const u8) void {
+    const text = hear(client, std.heap.smp_allocator, body[body.len - 100 ..]) catch unreachable;
+    defer std.heap.smp_allocator.free(text);
+    std.debug.assert(std.mem.endsWith(u8, text, body));
+}
+
+test "mistakes are told at once, and nothing is sent" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const ticket = try server.ask(client, get);
+    const door = server.door;
+    try testing.expectEqual(Code.out_of_order, abi.peregrine_write(door, ticket, "x", 1, 0));
+    try testing.expectEqual(Code.not_websocket, abi.peregrine_accept_websocket(door, ticket, null, 0, null, 0));
+    try testing.expectEqual(Code.ok, respond(&server, ticket, "", 0));
+    try testing.expectEqual(Code.out_of_order, respond(&server, ticket, "", 0));
+    try testing.expectEqual(Code.done, abi.peregrine_write(door, ticket, "end", 3, types.RespondFlag.end));
+    try expectHeard(client, "0\r\n\r\n");
+    try testing.expectEqual(Code.gone, abi.peregrine_read(door, 12345));
+    try testing.expectEqual(Code.gone, abi.peregrine_set_user(door, ticket, null));
+}
+
+test "a client that leaves ends its exchange, and what was said for it is dropped" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    const ticket = try server.ask(client, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
+    var mark: u8 = 0;
+    try testing.expectEqual(Code.ok, abi.peregrine_set_user(server.door, ticket, &mark));
+    try testing.expectEqual(Code.ok, abi.peregrine_read(server.door, ticket));
+    _ = c.close(client);
+    const event = try server.wait(.aborted);
+    try testing.expectEqual(ticket, event.ticket);
+    try testing.expectEqual(@as(?*anyopaque, &mark), event.user);
+    try testing.expectEqual(@as(?*anyopaque, &mark), abi.peregrine_user(server.door, ticket));
+    try testing.expectEqual(Code.gone, respond(&server, ticket, "", types.RespondFlag.end));
+    server.rest = try server.poll(0);
+    try testing.expectEqual(null, abi.peregrine_user(server.door, ticket));
+}
+
+test "draining lets exchanges end, cutting does not" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const ticket = try server.ask(client, get);
+    abi.peregrine_drain(server.door);
+    try testing.expectEqual(Code.done, respond(&server, ticket, "bye\n", types.RespondFlag.end));
+    try expectHeard(client, "bye\n");
+    _ = try server.wait(.stopped);
+
+    var other: Server = try .start();
+    defer other.stop();
+    const cut = try other.connect();
+    defer _ = c.close(cut);
+    const open = try other.ask(cut, get);
+    abi.peregrine_cut(other.door);
+    try testing.expectEqual(open, (try other.wait(.aborted)).ticket);
+    _ = try other.wait(.stopped);
+}
+
+test "a program that writes rubbish into the channel is heard no more, and the engine lives" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const ticket = try server.ask(client, get);
+    const commands = &server.door.channel.?.application.commands;
+    const space = (try commands.reserve(100)).?;
+    @memset(space, 0xEE);
+    commands.commit(.whole);
+    try testing.expectEqual(Code.gone, abi.peregrine_abort(server.door, ticket +% (1 << 30)));
+    _ = commands.publish();
+    server.door.worker.io.wake();
+    try testing.expectEqual(ticket, (try server.wait(.aborted)).ticket);
+    _ = try server.wait(.stopped);
+    try testing.expectEqual(Code.gone, respond(&server, ticket, "", types.RespondFlag.end));
+}
