@@ -186,6 +186,13 @@ No more lines. Those of requests that have ended are written.
 
 Opens the path of the access log again: the file was moved away.
 
+=head2 use_thread
+
+    my $code = $worker->use_thread;
+
+From the first dispatch on, the engine runs on a thread of its own: connections are accepted, read, written and timed whatever Perl does. To
+be called before C<fd>, in the process that dispatches. Returns a negative code if that cannot be.
+
 =head2 health_path
 
     $worker->health_path('/healthz');

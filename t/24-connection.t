@@ -139,7 +139,7 @@ my %handlers = (
         $transport->on_high_water(
             sub { say_line("high args=@_ above=", $transport->buffered_amount >= $transport->high_water_mark ? 1 : 0) }
         );
-        my $piece = 'x' x 1_000_000;
+        my $piece = 'x' x 16_000_000;
         await start($send);
         my $future;
 

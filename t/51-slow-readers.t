@@ -202,7 +202,11 @@ for my $path (sort keys %kinds) {
     ok($is_whole->($clients[-1]), '... of whom one reads after all') if $path ne '/stream';
     my $added = peak($server) - $before;
     note(sprintf 'from %.0f MiB, %.0f more', $before, $added);
-    cmp_ok($added, '<', $adds_at_most{$path}, '... and what they are sent is there once') if $adds_at_most{$path};
+SKIP: {
+        my $limit = $adds_at_most{$path} or last;
+        skip 'an engine on a thread of its own has a copy for each', 1 if ($ENV{PEREGRINE_ENGINE} // '') eq 'thread';
+        cmp_ok($added, '<', $limit, '... and what they are sent is there once');
+    }
     $_->reset for splice @clients;
 SKIP: {
         skip 'a sanitizer keeps what is freed', 1 if $ENV{ASAN_OPTIONS};

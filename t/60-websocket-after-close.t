@@ -67,7 +67,7 @@ my %handlers = (
         my ($scope, $receive, $send) = @_;
         await $send->({ type => 'sse.start' });
         my $sent;
-        do { $sent = $send->({ type => 'sse.send', data => 'x' x 100_000 }) } until !$sent->is_ready;
+        do { $sent = $send->({ type => 'sse.send', data => 'x' x 8_000_000 }) } until !$sent->is_ready;
         $send->({ type => 'sse.close', reason => 'own' });
         try_all($scope, 'closing', $send, @STREAM_EVENTS);
         my $reason = 'own';

@@ -63,9 +63,10 @@ my %handlers = (
         $transport->on_high_water(sub { say_line("$scope->{query_string}: high") });
         $transport->on_drain(sub { say_line("$scope->{query_string}: drained") });
         await start($send);
+        my $more_than_a_kernel_takes = $piece x 160;
         my $sent;
         for my $round (1 .. 200) {
-            $sent = message($send, $piece);
+            $sent = message($send, $more_than_a_kernel_takes);
             last if !$sent->is_ready;
         }
         say_line(

@@ -347,7 +347,9 @@ subtest 'bodies of every kind' => sub {
 subtest 'a body that cannot be read to its end' => sub {
     my $client = request('GET /broken?x');
     ok($server->wait_for_log(qr/^the socket is quiet$/m), 'half of it is there');
-    like($client->some(1), qr/half\z/, '... and arrives');
+    my $text = $client->some(1);
+    $text .= $client->some(1) if $text !~ /half\z/;
+    like($text, qr/half\z/, '... and arrives');
     $client->half_close;
     ok($server->wait_for_log(qr/^broken: done$/m), 'that it fails after the client\'s end is no failure of $send');
     is($client->rest, '', '... and the client gets no more');

@@ -76,9 +76,10 @@ my %handlers = (
     },
     '/flood' => async sub {
         my ($scope, $receive, $send) = @_;
+        my $more_than_a_kernel_takes = $piece x 160;
         await start($send);
         for my $round (1 .. 200) {
-            my $sent = body($send, $piece, 1);
+            my $sent = body($send, $more_than_a_kernel_takes, 1);
             next if $sent->is_ready;
             say_line("$scope->{query_string} is held up");
             await $sent;
@@ -100,6 +101,8 @@ my %handlers = (
     '/dies' => async sub { await start($_[2]); die "oh\n" },
     '/incomplete' => async sub { await start($_[2]); await body($_[2], 'half', 1); return },
 );
+
+my $on_thread = ($ENV{PEREGRINE_ENGINE} // '') eq 'thread';
 
 my $app = sub {
     my ($scope) = @_;
@@ -167,7 +170,8 @@ subtest 'write_error' => sub {
     touch('written');
     ok($server->wait_for_log(qr/^written sent: done$/m),
         '... and sends to a client that is gone: that is done, to no effect');
-    ends('written', 'write_error');
+    # An engine on a thread of its own has seen the reset before that.
+    ends('written', $on_thread ? 'read_error' : 'write_error');
 };
 
 subtest 'write_timeout' => sub {

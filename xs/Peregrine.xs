@@ -314,6 +314,14 @@ CODE:
     peregrine_access_log_reopen(open_worker(aTHX_ self)->engine);
 
 int
+use_thread(self)
+    SV *self
+CODE:
+    RETVAL = peregrine_use_thread(open_worker(aTHX_ self)->engine);
+OUTPUT:
+    RETVAL
+
+int
 health_path(self, path)
     SV *self
     const char *path

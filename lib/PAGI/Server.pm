@@ -219,6 +219,8 @@ sub open_listeners {
 sub _new_worker {
     my ($self, $owner) = @_;
     my $worker = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
+    $worker->use_thread >= 0 || die "PAGI: cannot make a thread for the engine: $!\n"
+        if $self->{options}{engine} eq 'thread';
     $self->_start_access_log($worker, $owner);
     return $worker;
 }
@@ -769,6 +771,13 @@ The application, a code reference. B<--app>
 
 For L<run|PAGI::Server/run>: the event loop, C<Epoll> for C<IO::Async::Loop::Epoll>. The environment
 variable C<IO_ASYNC_LOOP> names another default. B<--loop>
+
+=item engine => inline
+
+Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a thread of its own,
+so that connections are accepted, TLS handshakes done, requests read and refused, pings answered,
+timeouts kept and output sent while the application computes or blocks. The environment variable
+C<PEREGRINE_ENGINE> names another default. One of C<inline>, C<thread>. B<--engine>
 
 =item lifespan_mode => auto
 

@@ -56,6 +56,18 @@ my @SECTIONS = (
                     . ' another default.',
             },
             {
+                name    => 'engine',
+                type    => 'choice',
+                of      => [qw(inline thread)],
+                default => $ENV{PEREGRINE_ENGINE} || 'inline',
+                shown   => 'inline',
+                about   =>
+                    'Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a thread of its own, so that'
+                    . ' connections are accepted, TLS handshakes done, requests read and refused, pings answered, timeouts kept and'
+                    . ' output sent while the application computes or blocks. The environment variable C<PEREGRINE_ENGINE>'
+                    . ' names another default.',
+            },
+            {
                 name    => 'lifespan_mode',
                 flag    => 'lifespan',
                 type    => 'choice',
