@@ -294,7 +294,7 @@ noinline fn overrideHost(head: *Head, host: ?*const FieldSpan, capacity: []Field
     const at = if (host) |field| field - head.fields.ptr else head.fields.len;
     if (at == head.fields.len) {
         if (at == capacity.len) return tooLarge("too many fields").refused;
-        capacity[at] = .{ .name_at = 0, .name_len = 0, .value_at = 0, .value_len = 0, .id = .host };
+        capacity[at] = .{ .name_at = 0, .name_len = 0, .value_at = undefined, .value_len = undefined, .id = .host };
         head.fields = capacity[0 .. at + 1];
     }
     capacity[at].value_at = head.authority.at;
@@ -614,6 +614,7 @@ test "limits hold to the byte: the request line" {
         try expectRefused(414, "request line too long", method ++ " /" ++ room[0..60]);
     }
     try expectRefused(501, "method too long", &room ++ "a");
+    try expectRefused(501, "method too long", &room ++ "a / HTTP/1.1\r\n");
     var head: Head = .{ .storage = &.{} };
     try std.testing.expectEqual(.incomplete, try parseAnyhow(&room, &test_limits, &head));
     try std.testing.expectEqual(.incomplete, try parseAnyhow("GET /" ++ room[0..59], &test_limits, &head));
@@ -656,6 +657,51 @@ test "request lines that are refused" {
     try expectRefused(400, "malformed request line", "GET\t/ HTTP/1.1\r\n");
     try expectRefused(400, "malformed request line", "GET /\tHTTP/1.1\r\n");
     try expectRefused(400, "malformed request line", "(GET / HTTP/1.1\r\n");
+    try expectRefused(400, "malformed request line", "GE(T / HTTP/1.1\r\n");
+    try expectRefused(400, "malformed request line", "GET /\x7f HTTP/1.1\r\n");
+    try expectRefused(501, "CONNECT is not supported", "CONNECT /p HTTP/1.1\r\nHost: a\r\n\r\n");
+}
+
+test "targets: path and query, the short way and the long way" {
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    const cases = [_]struct { []const u8, []const u8, ?[]const u8 }{
+        .{ "/a/b", "/a/b", null },
+        .{ "/a?q=1", "/a", "q=1" },
+        .{ "/a?", "/a", "" },
+        .{ "/?b?c", "/", "b?c" },
+        .{ "/", "/", null },
+        .{ "/%41?%42", "/%41", "%42" },
+    };
+    for ([_][]const u8{ "GET", "POST", "HEAD", "PUT" }) |method| for (cases) |case| for ([_][]const u8{ "1.1", "1.0" }) |version| {
+        const target_text, const path, const query = case;
+        var buffer: [100]u8 = undefined;
+        const text = try std.fmt.bufPrint(&buffer, "{s} {s} HTTP/{s}\r\nHost: a\r\n\r\n", .{ method, target_text, version });
+        try std.testing.expectEqual(text.len, (try parseAnyhow(text, &test_limits, &head)).complete);
+        try std.testing.expectEqualStrings(method, @tagName(head.method));
+        try std.testing.expectEqualStrings(method, head.method_text.of(text));
+        try std.testing.expectEqualStrings(target_text, head.target.of(text));
+        try std.testing.expectEqualStrings(path, head.path.of(text));
+        try std.testing.expectEqualStrings(query orelse "", head.query.of(text));
+        try std.testing.expectEqual(query != null, head.has_query);
+    };
+    head = .{ .storage = &.{} };
+    try std.testing.expectEqual(null, plainRequestLine("GET /?a HTTP/1.0\r\n", 64, &head));
+    try std.testing.expectEqual(Head{ .storage = &.{} }, head);
+}
+
+test "what fields and targets say beside the path" {
+    var storage: [8]FieldSpan = undefined;
+    var head: Head = .{ .storage = &storage };
+    const expecting = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n";
+    try std.testing.expectEqual(expecting.len, (try parseAnyhow(expecting, &test_limits, &head)).complete);
+    try std.testing.expect(head.expect_continue and !head.upgrade and !head.https and head.keep_alive);
+    const upgrading = "GET https://a/ HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+    try std.testing.expectEqual(upgrading.len, (try parseAnyhow(upgrading, &test_limits, &head)).complete);
+    try std.testing.expect(!head.expect_continue and head.upgrade and head.https);
+    const closing = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    try std.testing.expectEqual(closing.len, (try parseAnyhow(closing, &test_limits, &head)).complete);
+    try std.testing.expect(!head.expect_continue and !head.upgrade and !head.https and !head.keep_alive);
 }
 
 test "versions: a higher minor one counts as 1.1" {
@@ -691,9 +737,11 @@ test "whom a request is for is said once" {
         try std.testing.expectEqualStrings("/p", head.path.of(text));
         try std.testing.expect(std.ascii.eqlIgnoreCase(added, head.added()));
         var found: []const u8 = "";
+        var others: usize = 0;
         for (head.fields) |field| {
-            if (field.id == .host) found = field.value(text) else try std.testing.expectEqualStrings("X", field.name(text));
+            if (field.id == .host) found = field.value(text) else others += 1;
         }
+        try std.testing.expectEqual(@intFromBool(std.mem.find(u8, text, "X:") != null), others);
         try std.testing.expectEqualStrings(host, found);
     }
     // The field that is added counts like the others.
@@ -716,7 +764,8 @@ test "a glimpse of a head that is not complete, or refused" {
     var storage: [8]FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
     const whole = "GET /p HTTP/1.1\r\nHost: a\r\n\r\n";
-    try std.testing.expect(glimpse(whole, &test_limits, &head));
+    try std.testing.expect(glimpse(whole ++ "body", &test_limits, &head));
+    try std.testing.expectEqualStrings(whole, head.text);
     try std.testing.expectEqual(1, head.fields.len);
     inline for (.{ "GET /p HTTP/1.1\r\nA: b\r\nHo", "GET /p HTTP/1.1\r\nA: b\r\n c\r\n\r\n" }) |part| {
         try std.testing.expect(glimpse(part, &test_limits, &head));
