@@ -44,9 +44,9 @@ sub _wires () {
 
 # By the path below engine/src, the first that matches. What is named first runs first.
 my @NEAREST = (
-    [ qr{\Aprotocol/http1/}                                      => qw(protocol wire-http1) ],
-    [ qr{\Aprotocol/websocket/}                                  => qw(protocol wire-websocket) ],
-    [ qr{\Aprotocol/proxy/}                                      => qw(protocol wire-proxy) ],
+    [ qr{\Aprotocol/http1/}                                      => qw(protocol:http1. wire-http1) ],
+    [ qr{\Aprotocol/websocket/}                                  => qw(protocol:websocket. wire-websocket) ],
+    [ qr{\Aprotocol/proxy/}                                      => qw(protocol:proxy. wire-proxy) ],
     [ qr{\Aprotocol/}                                            => qw(protocol wire-http1) ],
     [ qr{\Aserver/(?:admission|porter|(?:worker/)?health)\b}     => qw(server guards) ],
     [ qr{\Aserver/(?:worker/)?(?:access_log|access|repeat)\b}    => qw(server access_log repeat) ],
@@ -67,7 +67,7 @@ sub nearest ($class, $path, $has_tests, $thorough = 0) {
     push @suites, 'many-cases' if $thorough;
     push @suites, @SERVER if $thorough && $below =~ m{\Aserver/};
     my $inside = $below =~ s{\A\w+/}{}r =~ s{/}{.}gr;
-    unshift @suites, "$suites[0]:$inside.test." if $has_tests;
+    unshift @suites, $suites[0] =~ s/:.*//r . ":$inside.test." if $has_tests;
     my %seen;
     return grep { !$seen{$_}++ } @suites;
 }
