@@ -4,7 +4,7 @@
 //!
 //! One table may serve several workers, so it has a lock; nobody takes it while both limits are off. Every connection that was counted in
 //! has a record in the table, and so has an address without one until its rate allowance is full again, at most a second; of these there
-//! are no more than `idle_max`, the oldest are forgotten. 48 bytes a record.
+//! are no more than `idle_max`, the oldest are forgotten. 40 bytes a record.
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
@@ -50,7 +50,7 @@ pub const Admission = struct {
     /// Nobody outside can choose addresses that fall into one chain.
     seed: u64,
 
-    /// Addresses without a connection that are remembered: 3 MiB.
+    /// Addresses without a connection that are remembered: 2.5 MiB.
     const idle_max = 65_536;
     /// The rate allowance is what comes in within this time.
     const window_us = std.time.us_per_s;
@@ -340,6 +340,53 @@ test "only some of the refused get a seat" {
     try testing.expectEqual(1, admission.idle_count);
 }
 
+test "a record stays while one of its clients is told why it was refused" {
+    const admission: *Admission = try .create(testing.allocator);
+    defer admission.release();
+    const config: Config = .{ .address_connections_max = 1 };
+    const one = addressOf("192.0.2.1");
+    const guest = admission.enter(&one, 0, &config);
+    const refused = admission.enter(&one, 0, &config);
+    admission.leave(guest);
+    try testing.expectEqual(0, admission.idle_count);
+    admission.leave(refused);
+    try testing.expectEqual(1, admission.idle_count);
+}
+
+test "neighbours are not one address, and the fastest rate is a connection a microsecond" {
+    const admission: *Admission = try .create(testing.allocator);
+    defer admission.release();
+    const config: Config = .{ .address_connections_max = 1, .address_rate_max = 1_000_000 };
+    try testing.expectEqual(0, admission.memoryBytes());
+    for ([_][]const u8{ "192.0.2.2", "192.0.2.3", "192.1.2.3", "193.0.2.3" }) |text| {
+        const seat = admission.enter(&addressOf(text), 0, &config);
+        try testing.expectEqual(.welcome, seat.verdict);
+        try testing.expect(seat.isCounted());
+        try testing.expectEqual(1, admission.records.items[seat.record].full_at);
+    }
+    try testing.expectEqual(admission.records.capacity * 40 + 64 * 4, admission.memoryBytes());
+    try testing.expect(!admission.enter(&addressOf("192.0.2.2"), 0, &.{}).isCounted());
+}
+
+test "several workers share a table" {
+    const admission: *Admission = try .create(testing.allocator);
+    const Worker = struct {
+        fn run(shared: *Admission, config: *const Config) void {
+            for (0..5000) |n| {
+                const address: io.Address = .{ .v4 = .{ .bytes = .{ 10, 0, 0, @truncate(n % 3) }, .port = 1 } };
+                shared.leave(shared.enter(&address, 0, config));
+            }
+            shared.release();
+        }
+    };
+    const config: Config = .{ .address_connections_max = 100 };
+    var threads: [4]std.Thread = undefined;
+    for (&threads) |*thread| thread.* = try .spawn(.{}, Worker.run, .{ admission.retain(), &config });
+    for (threads) |thread| thread.join();
+    for (admission.records.items) |record| try testing.expectEqual(0, record.open);
+    admission.release();
+}
+
 test "memory is bounded: 300,000 addresses that come and go, and a thousand that stay" {
     const admission: *Admission = try .create(testing.allocator);
     defer admission.release();
@@ -356,7 +403,8 @@ test "memory is bounded: 300,000 addresses that come and go, and a thousand that
         // So many within a second that time alone forgets none.
         admission.leave(admission.enter(&address, n / 1_000_000, &config));
     }
-    try testing.expect(admission.idle_count <= Admission.idle_max + 1);
+    try testing.expectEqual(Admission.idle_max + 1, admission.idle_count);
+    try testing.expect(std.math.isPowerOfTwo(admission.heads.len) and admission.heads.len >= admission.count);
     try testing.expect(admission.memoryBytes() < 16 * 1024 * 1024);
     for (kept, 0..) |seat, n| {
         const address: io.Address = .{ .v4 = .{ .bytes = .{ 10, 0, @intCast(n >> 8), @truncate(n) }, .port = 1 } };

@@ -229,6 +229,7 @@ sub _of_token ($tokens, $at) {
         my $is_type = $before eq '[' && $after =~ /\A[\]:]\z/ && $tokens->[ $at + 2 ]{text} =~ /\A\w/;
         my $value   = $token->{text} =~ s/_//gr;
         return if $is_type || $value =~ /\A\d.*[.e]/ && $value !~ /\A0x/ || length $value > 18;
+        no warnings 'portable';    # 64 bits
         $value = oct $value if $value =~ /\A0/;
         return map { $change->('constant', $_) } $value + 1, $value > 0 ? $value - 1 : ();
     }
