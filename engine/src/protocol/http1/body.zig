@@ -348,7 +348,7 @@ fn accepts(chunked: *Chunked, text: []const u8, limits: *const Limits, head: *He
 }
 
 test "extensions of all chunks have a limit, which content raises" {
-    const debt_max = test_limits.chunk_line_bytes_max * Limits.extensions_ratio;
+    const debt_max = test_limits.chunk_line_bytes_max * 64;
     const extension = "0123456789abcdef";
     var limits = test_limits;
     limits.body_bytes_max = 0;

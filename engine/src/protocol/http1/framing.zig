@@ -320,6 +320,7 @@ test "persistence, expectation, upgrade" {
         .{ .http_1_0, &.{.{ "Connection", "Keep-Alive, close" }}, .{ .keep_alive = false } },
         .{ .http_1_0, &.{.{ "Connection", "foo, Keep-Alive" }}, .{ .keep_alive = true } },
         .{ .http_1_0, &.{.{ "Connection", "foo" }}, .{ .keep_alive = false } },
+        .{ .http_1_1, &.{ host, .{ "Content-Length", "1" } }, .{ .keep_alive = true, .body = .{ .counted = 1 } } },
         .{ .http_1_1, &.{ host, .{ "Expect", "100-Continue" } }, .{ .keep_alive = true } },
         .{
             .http_1_1,
