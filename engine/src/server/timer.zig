@@ -145,7 +145,11 @@ test "a deadline that moves later costs nothing and still holds; one that moves 
     try std.testing.expectEqual(null, wheel.expire(690));
     try std.testing.expectEqual(&timer, wheel.expire(800).?);
     wheel.set(&timer, Timer.never);
+    try std.testing.expectEqual(null, wheel.nextExpiry());
+    wheel.set(&timer, 900);
+    wheel.set(&timer, Timer.never);
     try std.testing.expectEqual(null, wheel.expire(1_000_000));
+    try std.testing.expectEqual(null, wheel.nextExpiry());
 }
 
 test "a timer that is removed never comes, and may be set again" {
@@ -166,12 +170,23 @@ test "a timer that is removed never comes, and may be set again" {
     try std.testing.expectEqual(&timers[0], wheel.expire(128).?);
     try std.testing.expectEqual(null, wheel.expire(128));
     try std.testing.expectEqual(null, wheel.nextExpiry());
+    // It forgets whom it stood behind.
+    for (timers[0..2]) |*timer| wheel.set(timer, 1_000);
+    wheel.remove(&timers[0]);
+    wheel.set(&timers[0], 2_000);
+    wheel.remove(&timers[0]);
+    wheel.remove(&timers[1]);
+    try std.testing.expectEqual(null, wheel.nextExpiry());
+    try std.testing.expectEqual(null, wheel.slots[2_048 / Wheel.tick_ms]);
 }
 
 test "a wheel that was empty goes on behind the present tick" {
     var wheel: Wheel = .init(0);
-    try std.testing.expectEqual(null, wheel.expire(1_000_000));
     var far: Timer = .{};
+    wheel.set(&far, 10_000_000);
+    try std.testing.expectEqual(Wheel.slot_count, far.tick);
+    wheel.remove(&far);
+    try std.testing.expectEqual(null, wheel.expire(1_000_000));
     wheel.set(&far, 10_000_000);
     const ahead = far.tick - 1_000_000 / Wheel.tick_ms;
     try std.testing.expectEqual(Wheel.slot_count, ahead);
@@ -189,6 +204,17 @@ test "a timer that is set again for a time that has passed comes with the next t
         now = wheel.nextExpiry().?;
     }
     try std.testing.expectEqual(1_000 / Wheel.tick_ms + 10, now / Wheel.tick_ms);
+}
+
+test "nextExpiry finds the only timer, wherever its slot is" {
+    for (1..Wheel.slot_count) |tick| for ([_]u64{ 0, 1_000_000 }) |start| {
+        var wheel: Wheel = .init(start * Wheel.tick_ms);
+        var timer: Timer = .{};
+        const deadline = (start + tick) * Wheel.tick_ms;
+        wheel.set(&timer, deadline);
+        try std.testing.expectEqual(deadline, wheel.nextExpiry());
+        wheel.remove(&timer);
+    };
 }
 
 test "nextExpiry names a time at which something is due or looked at again" {
