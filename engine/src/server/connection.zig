@@ -322,7 +322,14 @@ pub const Connection = struct {
 
     /// What must hold between two rounds.
     pub fn invariants(connection: *const Connection) void {
-        if (connection.current()) |exchange| assert(exchange.connection == connection);
+        connection.session.invariants();
+        connection.outbox.invariants();
+        if (connection.current()) |exchange| {
+            assert(exchange.connection == connection);
+            exchange.invariants();
+        }
+        // The kernel has said that it will take more, or a turn is over.
+        if (connection.output == .blocked) assert(!connection.isFlushed());
         if (connection.phase == .closed) {
             assert(connection.input.buffer == null);
             assert(connection.outbox.isEmpty());

@@ -176,6 +176,16 @@ pub const Exchange = struct {
         return !exchange.ends_with_file or connection.outbox.isEmpty();
     }
 
+    /// Asserts what always holds between two rounds.
+    pub fn invariants(exchange: *const Exchange) void {
+        const session = &exchange.connection.session;
+        assert(exchange.status == 0 or session.responseStarted(exchange.stream));
+        if (exchange.ended) assert(exchange.status != 0 and !session.headIsOpen(exchange.stream));
+        if (exchange.ends_with_file) assert(exchange.ended);
+        if (exchange.openWebSocket() != null) assert(exchange.input == .complete and exchange.status == 101);
+        if (exchange.input == .complete) assert(exchange.websocket != null or session.inputComplete(exchange.stream));
+    }
+
     /// When its peer, or its host, has had its time.
     pub fn deadline(exchange: *const Exchange, config: *const Config) u64 {
         const quiet = if (exchange.idle_ms == 0) Timer.never else exchange.active_at + exchange.idle_ms;

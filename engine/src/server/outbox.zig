@@ -211,6 +211,18 @@ pub const Outbox = struct {
         outbox.* = .{};
     }
 
+    /// Asserts what always holds between calls.
+    pub fn invariants(outbox: *const Outbox) void {
+        assert((outbox.first == null) == (outbox.last == null));
+        var bytes: usize = 0;
+        var node = outbox.first;
+        while (node) |one| : (node = one.next) {
+            bytes += if (one.unsent()) |unsent| unsent.len else 0;
+            if (one.next == null) assert(one == outbox.last);
+        }
+        assert(bytes == outbox.bytes);
+    }
+
     /// Free bytes at the end of the last block.
     fn tailRoom(outbox: *const Outbox) usize {
         const node = outbox.last orelse return 0;

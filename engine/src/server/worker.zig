@@ -281,6 +281,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const shedding = @import("worker/memory.zig").Shedding(Self);
         const turns = @import("worker/turns.zig").Turns(Self);
 
+        pub const invariants = @import("worker/invariants.zig").Invariants(Self).invariants;
+
         pub const secureListener = secure.secureListener;
         pub const proxyListener = proxied.proxyListener;
         pub const trustProxies = proxied.trustProxies;

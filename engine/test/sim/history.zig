@@ -107,7 +107,9 @@ pub fn run(seed: u64) !void {
     while (try goOn(actors, random)) : (rounds += 1) {
         if (rounds > rounds_max) return error.NeverEnds;
         try worker.poll(0);
+        worker.invariants();
         try host.step(worker);
+        worker.invariants();
         if (scene.jump_ms > 0) worker.io.advance(random.uintLessThan(u64, scene.jump_ms));
         // An accept that failed goes on when some time has passed.
         if (worker.accept_at != 0) worker.io.advance(1);

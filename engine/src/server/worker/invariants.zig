@@ -1,0 +1,35 @@
+//! What must hold of a worker between two rounds. Looks at every connection: for simulations and tests.
+const std = @import("std");
+const assert = std.debug.assert;
+const Ticket = @import("../slab.zig").Ticket;
+
+/// The check of a worker.
+pub fn Invariants(comptime W: type) type {
+    return struct {
+        /// Asserts what always holds when `poll` has returned.
+        pub fn invariants(w: *W) void {
+            assert(w.pumping == null);
+            var exchanges: u32 = 0;
+            var websockets: u32 = 0;
+            var it = w.peers.iterator();
+            while (it.next()) |peer| {
+                const connection = &peer.connection;
+                connection.invariants();
+                assert(connection.phase != .closed);
+                assert(connection.corked == contains(w.corked.items, connection.ticket));
+                assert(connection.yielded == contains(w.backlog.items, connection.ticket));
+                const exchange = connection.current() orelse continue;
+                assert(w.exchanges.get(exchange.ticket) == exchange);
+                exchanges += 1;
+                websockets += @intFromBool(exchange.websocket != null);
+            }
+            // Nothing is left behind by a connection that has gone.
+            assert(exchanges == w.exchanges.count);
+            assert(websockets == w.websockets.count);
+        }
+
+        fn contains(tickets: []const Ticket, ticket: Ticket) bool {
+            return std.mem.indexOfScalar(Ticket, tickets, ticket) != null;
+        }
+    };
+}
