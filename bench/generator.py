@@ -1,6 +1,6 @@
 """Our own load generator (bench/load) as a process: its connections are open between `with` and its end.
 
-Refuses to know the server.
+Does not know the server.
 """
 
 import os

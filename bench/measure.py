@@ -1,6 +1,6 @@
 """The ways to measure a running server. Each takes (process, cores, seconds, ...) and returns numbers by name.
 
-Refuses to know which server it is, and how the numbers are printed.
+Does not know which server it is, and how the numbers are printed.
 """
 
 import time

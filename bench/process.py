@@ -1,6 +1,6 @@
 """A server under measurement: started alone on one core, its CPU time and memory read from /proc.
 
-Refuses to know what is measured with it. Ends only processes that it started: the server's session
+Does not know what is measured with it. Ends only processes that it started: the server's session
 and its descendants.
 """
 
@@ -140,7 +140,7 @@ class Process:
         return len(os.listdir(f"/proc/{self.child.pid}/fd"))
 
     def settled_descriptors(self, wanted):
-        """How many are open when they are so few, or have had their time."""
+        """How many are open when they are so few, or their deadline has passed."""
         deadline = time.monotonic() + SETTLE_S
         while self.descriptors() > wanted and time.monotonic() < deadline:
             time.sleep(0.05)

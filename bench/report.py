@@ -1,4 +1,4 @@
-"""Measurements become a Markdown page: medians over the rounds, and the goals. Refuses to know how they were taken."""
+"""Measurements become a Markdown page: medians over the rounds, and the goals. Does not know how they were taken."""
 
 import datetime
 import os

@@ -1,6 +1,6 @@
 """From a server's entry in servers.py to a running process: builds, files, commands, versions.
 
-Refuses to know what is measured.
+Does not know what is measured.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""One burst of load by wrk, pinned to its own core, as a value. Refuses to know the server."""
+"""One burst of load by wrk, pinned to its own core, as a value. Does not know the server."""
 
 import os
 import re

@@ -1,11 +1,11 @@
-//! The engine's rooms as Zig modules: what a room may import is listed here and nowhere else, so that the compiler refuses an
+//! The engine's layers as Zig modules: what a layer may import is listed here and nowhere else, so that the compiler refuses an
 //! arrow that ARCHITECTURE.md does not draw.
 //!
 //!     zig build             the counter of example/, in zig-out/bin/, as counter.Dockerfile wants it
 //!     zig build test        unit, wire and contract tests
 //!     zig build test-abi    those of the C API among them
 //!     zig build test-threads  what threads share, under ThreadSanitizer
-//!     zig build test-tls    the TLS room's tests (needs OpenSSL)
+//!     zig build test-tls    the TLS layer's tests (needs OpenSSL)
 //!     zig build test-programs  those of them that speak to the kernel, in zig-out/bin/, for script/test-kernel to run
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build sim         the simulated histories and the fuzz corpus alone
@@ -22,13 +22,13 @@ pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{ .default_target = thisMachine() });
     const optimize = optimizeWanted(b);
     const with_tls = tlsWanted(b, target);
-    const rooms: Rooms = .create(b, .{ .target = target, .optimize = optimize, .tls = with_tls });
-    b.modules.put(b.graph.arena, "peregrine", rooms.peregrine) catch @panic("OOM");
+    const layers: Layers = .create(b, .{ .target = target, .optimize = optimize, .tls = with_tls });
+    b.modules.put(b.graph.arena, "peregrine", layers.peregrine) catch @panic("OOM");
 
     const test_step = b.step("test", "Run the engine's tests");
     const programs = b.step("test-programs", "Build the tests that speak to the kernel");
     inline for (.{ "protocol", "io", "server", "native", "peregrine" }) |name| {
-        const tests = b.addTest(.{ .name = name, .root_module = @field(rooms, name) });
+        const tests = b.addTest(.{ .name = name, .root_module = @field(layers, name) });
         test_step.dependOn(&runOf(b, tests).step);
         if (comptime std.mem.eql(u8, name, "io")) programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
     }
@@ -38,8 +38,8 @@ pub fn build(b: *std.Build) void {
         "guards", "cuts",  "http",   "amplification", "loan",          "memory",
     }) |name| {
         const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
-        module.addImport("peregrine", rooms.peregrine);
-        module.addImport("protocol", rooms.protocol); // for clients of their own
+        module.addImport("peregrine", layers.peregrine);
+        module.addImport("protocol", layers.protocol); // for clients of their own
         const tests = b.addTest(.{ .name = name, .root_module = module });
         test_step.dependOn(&runOf(b, tests).step);
         programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
@@ -47,12 +47,12 @@ pub fn build(b: *std.Build) void {
 
     inline for (.{ .{ "wire-http1", "test/wire/http1/http1_test.zig" }, .{ "wire-websocket", "test/wire/websocket/wire.zig" }, .{ "wire-proxy", "test/wire/proxy/proxy_test.zig" } }) |wire| {
         const module = b.createModule(.{ .root_source_file = b.path(wire[1]), .target = target, .optimize = optimize });
-        module.addImport("protocol", rooms.protocol);
+        module.addImport("protocol", layers.protocol);
         test_step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);
     }
 
     const abi_step = b.step("test-abi", "Run the tests of the C API");
-    addAbiTests(b, abi_step, target, optimize, rooms);
+    addAbiTests(b, abi_step, target, optimize, layers);
     test_step.dependOn(abi_step);
     test_step.dependOn(&runOf(b, b.addTest(.{ .name = "target", .root_module = targetTest(b, target) })).step);
 
@@ -66,16 +66,16 @@ pub fn build(b: *std.Build) void {
     consumer.setCwd(b.path("test/consumer"));
     b.step("consumer", "Build and run a project that uses the package from a path").dependOn(&consumer.step);
 
-    const manual = b.addLibrary(.{ .name = "peregrine", .root_module = rooms.peregrine });
+    const manual = b.addLibrary(.{ .name = "peregrine", .root_module = layers.peregrine });
     const pages = b.addInstallDirectory(.{ .source_dir = manual.getEmittedDocs(), .install_dir = .prefix, .install_subdir = "docs" });
     b.step("docs", "Write the manual of the package's declarations").dependOn(&pages.step);
 
     addElsewhere(b);
-    addTlsTests(b, target, optimize, rooms, with_tls);
-    addAbi(b, target, optimize, rooms);
-    addPrograms(b, "examples", "Build the example servers", "example", &examples, target, optimize, rooms);
+    addTlsTests(b, target, optimize, layers, with_tls);
+    addAbi(b, target, optimize, layers);
+    addPrograms(b, "examples", "Build the example servers", "example", &examples, target, optimize, layers);
     b.getInstallStep().dependOn(&b.top_level_steps.get("example-counter").?.step);
-    addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{ "yardstick", "handshakes" }, target, optimize, rooms);
+    addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{ "yardstick", "handshakes" }, target, optimize, layers);
 }
 
 /// The engine ships with its safety checks on: whatever it, or the program that uses it, is to be optimised for, they stay, unless somebody
@@ -122,7 +122,7 @@ fn runOf(b: *std.Build, tests: *std.Build.Step.Compile) *std.Build.Step.Run {
     return run;
 }
 
-const Rooms = struct {
+const Layers = struct {
     protocol: *std.Build.Module,
     io: *std.Build.Module,
     tls: *std.Build.Module,
@@ -130,20 +130,20 @@ const Rooms = struct {
     native: *std.Build.Module,
     peregrine: *std.Build.Module,
 
-    fn create(b: *std.Build, how: How) Rooms {
-        const protocol = room(b, "src/protocol/protocol.zig", how);
-        const io = room(b, "src/io/io.zig", how);
+    fn create(b: *std.Build, how: How) Layers {
+        const protocol = layer(b, "src/protocol/protocol.zig", how);
+        const io = layer(b, "src/io/io.zig", how);
         const tls = tlsRoom(b, how);
-        const server = room(b, "src/server/server.zig", how);
+        const server = layer(b, "src/server/server.zig", how);
         server.addImport("protocol", protocol);
         server.addImport("io", io);
         server.addImport("tls", tls);
-        const native = room(b, "src/native/native.zig", how);
+        const native = layer(b, "src/native/native.zig", how);
         native.addImport("server", server);
         native.addImport("protocol", protocol);
         native.addImport("io", io);
         native.addImport("tls", tls);
-        const peregrine = room(b, "src/peregrine.zig", how);
+        const peregrine = layer(b, "src/peregrine.zig", how);
         peregrine.addImport("server", server);
         peregrine.addImport("native", native);
         peregrine.addImport("protocol", protocol);
@@ -155,7 +155,7 @@ const Rooms = struct {
         return .{ .protocol = protocol, .io = io, .tls = tls, .server = server, .native = native, .peregrine = peregrine };
     }
 
-    /// What all rooms of a program are compiled for.
+    /// What all layers of a program are compiled for.
     const How = struct {
         target: std.Build.ResolvedTarget,
         optimize: std.builtin.Optimize,
@@ -166,7 +166,7 @@ const Rooms = struct {
         watched: bool = false,
     };
 
-    fn room(b: *std.Build, path: []const u8, how: How) *std.Build.Module {
+    fn layer(b: *std.Build, path: []const u8, how: How) *std.Build.Module {
         return b.createModule(.{
             .root_source_file = b.path(path),
             .target = how.target,
@@ -188,23 +188,23 @@ const Rooms = struct {
 /// What threads share, under ThreadSanitizer: the ring, and a C program whose engine runs on a thread of its own.
 fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
     const step = b.step("test-threads", "Run what threads share under ThreadSanitizer");
-    const how: Rooms.How = .{ .target = target, .optimize = .safe, .watched = true };
-    const rooms: Rooms = .create(b, how);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "ring-watched", .root_module = Rooms.room(b, "src/abi/ring.zig", how) })).step);
-    const abi = Rooms.room(b, "src/abi/abi.zig", how);
-    abi.addImport("peregrine", rooms.peregrine);
-    const program = Rooms.room(b, "test/abi_thread_test.zig", how);
+    const how: Layers.How = .{ .target = target, .optimize = .safe, .watched = true };
+    const layers: Layers = .create(b, how);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "ring-watched", .root_module = Layers.layer(b, "src/abi/ring.zig", how) })).step);
+    const abi = Layers.layer(b, "src/abi/abi.zig", how);
+    abi.addImport("peregrine", layers.peregrine);
+    const program = Layers.layer(b, "test/abi_thread_test.zig", how);
     program.addImport("abi", abi);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-thread-watched", .root_module = program })).step);
 }
 
 /// The tests with thousands of cases, optimised with all checks; in one program, since that is what takes long to compile.
 fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Run {
-    const how: Rooms.How = .{ .target = target, .optimize = .safe };
-    const rooms: Rooms = .create(b, how);
-    const module = Rooms.room(b, "test/many_cases.zig", how);
-    module.addImport("protocol", rooms.protocol);
-    module.addImport("peregrine", rooms.peregrine);
+    const how: Layers.How = .{ .target = target, .optimize = .safe };
+    const layers: Layers = .create(b, how);
+    const module = Layers.layer(b, "test/many_cases.zig", how);
+    module.addImport("protocol", layers.protocol);
+    module.addImport("peregrine", layers.peregrine);
     const run = runOf(b, b.addTest(.{ .name = "many-cases", .root_module = module }));
     run.setCwd(b.path("."));
     return run;
@@ -217,12 +217,12 @@ fn addElsewhere(b: *std.Build) void {
         .{ .cpu_arch = .aarch64, .os_tag = .macos },
         .{ .cpu_arch = .x86_64, .os_tag = .freebsd },
     }) |query| {
-        const how: Rooms.How = .{ .target = b.resolveTargetQuery(query), .optimize = .debug };
-        const rooms: Rooms = .create(b, how);
+        const how: Layers.How = .{ .target = b.resolveTargetQuery(query), .optimize = .debug };
+        const layers: Layers = .create(b, how);
         for (examples) |name| {
-            const module = Rooms.room(b, b.fmt("example/{s}.zig", .{name}), how);
+            const module = Layers.layer(b, b.fmt("example/{s}.zig", .{name}), how);
             module.strip = true; // takes half as long
-            module.addImport("peregrine", rooms.peregrine);
+            module.addImport("peregrine", layers.peregrine);
             const program = b.addExecutable(.{ .name = b.fmt("{s}-{t}", .{ name, query.os_tag.? }), .root_module = module });
             step.dependOn(&program.step);
             // Nobody runs it; asking for its file is what makes it more than checked.
@@ -235,12 +235,12 @@ const examples = [_][]const u8{ "hello", "counter", "basic", "dirserver", "files
 
 /// The fuzz targets as a library for libFuzzer: checked, optimised, and counting what runs.
 fn addFuzz(b: *std.Build, target: std.Build.ResolvedTarget) void {
-    const how: Rooms.How = .{ .target = target, .optimize = .safe, .coverage = true };
-    const rooms: Rooms = .create(b, how);
-    const module = Rooms.room(b, "test/fuzz/libfuzzer.zig", how);
+    const how: Layers.How = .{ .target = target, .optimize = .safe, .coverage = true };
+    const layers: Layers = .create(b, how);
+    const module = Layers.layer(b, "test/fuzz/libfuzzer.zig", how);
     module.link_libc = true;
-    module.addImport("protocol", rooms.protocol);
-    module.addImport("peregrine", rooms.peregrine);
+    module.addImport("protocol", layers.protocol);
+    module.addImport("peregrine", layers.peregrine);
     const library = b.addLibrary(.{ .name = "fuzz", .linkage = .static, .root_module = module });
     library.bundle_compiler_rt = true;
     b.step("fuzz", "Build the fuzz targets for libFuzzer").dependOn(&b.addInstallArtifact(library, .{}).step);
@@ -264,11 +264,11 @@ fn findsLibrary(b: *std.Build, name: []const u8) bool {
     return false;
 }
 
-/// The room `tls`. Without OpenSSL it has the same names and says so when it is asked for more.
-fn tlsRoom(b: *std.Build, how: Rooms.How) *std.Build.Module {
+/// The layer `tls`. Without OpenSSL it has the same names and says so when it is asked for more.
+fn tlsRoom(b: *std.Build, how: Layers.How) *std.Build.Module {
     const options = b.addOptions();
     options.addOption(bool, "enabled", how.tls);
-    const tls = Rooms.room(b, "src/tls/tls.zig", how);
+    const tls = Layers.layer(b, "src/tls/tls.zig", how);
     tls.addOptions("tls_options", options);
     if (how.tls) {
         tls.link_libc = true;
@@ -278,16 +278,16 @@ fn tlsRoom(b: *std.Build, how: Rooms.How) *std.Build.Module {
     return tls;
 }
 
-fn addTlsTests(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms, enabled: bool) void {
-    const step = b.step("test-tls", "Run the tests of the TLS room");
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls", .root_module = rooms.tls })).step);
+fn addTlsTests(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, layers: Layers, enabled: bool) void {
+    const step = b.step("test-tls", "Run the tests of the TLS layer");
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls", .root_module = layers.tls })).step);
     if (!enabled) return;
     const scenarios = b.createModule(.{ .root_source_file = b.path("test/tls/tls_test.zig"), .target = target, .optimize = optimize });
-    scenarios.addImport("tls", rooms.tls);
+    scenarios.addImport("tls", layers.tls);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-scenarios", .root_module = scenarios })).step);
     const server = b.createModule(.{ .root_source_file = b.path("test/tls/server_test.zig"), .target = target, .optimize = optimize });
-    server.addImport("peregrine", rooms.peregrine);
-    server.addImport("tls", rooms.tls);
+    server.addImport("peregrine", layers.peregrine);
+    server.addImport("tls", layers.tls);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-server", .root_module = server })).step);
 }
 
@@ -295,7 +295,7 @@ fn abiModule(
     b: *std.Build,
     target: std.Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
-    rooms: Rooms,
+    layers: Layers,
 ) *std.Build.Module {
     const module = b.createModule(.{
         .root_source_file = b.path("src/abi/abi.zig"),
@@ -304,7 +304,7 @@ fn abiModule(
         .link_libc = true,
         .pic = true,
     });
-    module.addImport("peregrine", rooms.peregrine);
+    module.addImport("peregrine", layers.peregrine);
     return module;
 }
 
@@ -314,9 +314,9 @@ fn addAbiTests(
     step: *std.Build.Step,
     target: std.Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
-    rooms: Rooms,
+    layers: Layers,
 ) void {
-    const abi = abiModule(b, target, optimize, rooms);
+    const abi = abiModule(b, target, optimize, layers);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi", .root_module = abi })).step);
     const header = b.addTranslateC(.{
         .root_source_file = b.path("include/peregrine.h"),
@@ -331,7 +331,7 @@ fn addAbiTests(
     });
     comparison.addImport("abi", abi);
     comparison.addImport("c", header.createModule());
-    comparison.addImport("peregrine", rooms.peregrine);
+    comparison.addImport("peregrine", layers.peregrine);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-header", .root_module = comparison })).step);
     const forks = b.createModule(.{
         .root_source_file = b.path("test/abi_fork_test.zig"),
@@ -353,12 +353,12 @@ fn addAbiTests(
         .optimize = optimize,
     });
     memory.addImport("abi", abi);
-    memory.addImport("peregrine", rooms.peregrine);
+    memory.addImport("peregrine", layers.peregrine);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-memory", .root_module = memory })).step);
 }
 
-fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, rooms: Rooms) void {
-    const module = abiModule(b, target, optimize, rooms);
+fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, layers: Layers) void {
+    const module = abiModule(b, target, optimize, layers);
     const library = b.addLibrary(.{ .name = "peregrine", .linkage = .static, .root_module = module });
     library.bundle_compiler_rt = true;
     const step = b.step("abi", "Build the static library and install peregrine.h");
@@ -374,7 +374,7 @@ fn addPrograms(
     comptime names: []const []const u8,
     target: std.Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
-    rooms: Rooms,
+    layers: Layers,
 ) void {
     const step = b.step(step_name, description);
     inline for (names) |name| {
@@ -383,7 +383,7 @@ fn addPrograms(
             .target = target,
             .optimize = optimize,
         });
-        module.addImport("peregrine", rooms.peregrine);
+        module.addImport("peregrine", layers.peregrine);
         const program = b.addExecutable(.{ .name = name, .root_module = module });
         const install = &b.addInstallArtifact(program, .{}).step;
         step.dependOn(install);

@@ -1,6 +1,6 @@
 //! `load churn`: connections that behave badly, one after the other, `ramp` of them at once: each says a few bytes and ends. What they say
 //! and how they end follows from the seed and the connection's number alone, so that a run can be repeated. A run is over when all
-//! `connections` have been, or its time. Refuses to know: what the sample means, and what would be a right answer.
+//! `connections` have been, or its time. Does not know: what the sample means, and what would be a right answer.
 const std = @import("std");
 const linux = std.os.linux;
 const driver = @import("driver.zig");

@@ -1,5 +1,5 @@
 //! What all kinds of load share: opens the connections, tells when they are ready, obeys the commands on standard input, and moves bytes
-//! between sockets and the load. Refuses to know: what is sent and what it means. A load is a type with
+//! between sockets and the load. Does not know: what is sent and what it means. A load is a type with
 //!
 //!     const Options, State                                what the command line takes; what a connection keeps
 //!     init(arena, *const Options) !Load

@@ -1,5 +1,5 @@
 //! `load echo`: each WebSocket sends a text message, waits for it to come back, checks every byte, and sends it again. Without a run the
-//! connections are idle WebSockets. Refuses to know: sockets.
+//! connections are idle WebSockets. Does not know: sockets.
 const std = @import("std");
 const request = @import("request.zig");
 const websocket = @import("websocket.zig");

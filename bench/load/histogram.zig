@@ -1,5 +1,5 @@
 //! A histogram of durations with a bounded relative error (under 1 %), of fixed size: buckets are linear within each power of two.
-//! Refuses to know: what was measured.
+//! Does not know: what was measured.
 const std = @import("std");
 
 const Histogram = @This();

@@ -1,5 +1,5 @@
 //! Reads HTTP/1.1 responses as a stream of pieces, as much of RFC 9112 as servers under measurement use: status, Content-Length, chunks.
-//! Refuses to know: sockets, and every field that does not say where the body ends.
+//! Does not know: sockets, and every field that does not say where the body ends.
 const std = @import("std");
 
 /// One connection's responses, one after the other.

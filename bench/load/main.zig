@@ -1,7 +1,7 @@
 //! The load generator: `load KIND option=value...`, where KIND is churn, echo, rate, streams or subscribe. Opens its connections to 127.0.0.1,
 //! prints READY, and does `run SECONDS` for each such line on standard input, answered by a line `RESULT name=number...`. It ends when the
 //! input does, so the connections are open (and idle) for as long as the caller wants.
-//! Refuses to know: which server it talks to, and what the numbers mean.
+//! Does not know: which server it talks to, and what the numbers mean.
 const std = @import("std");
 const Driver = @import("driver.zig").Driver;
 

@@ -1,5 +1,5 @@
 //! System calls of the load generator: sockets to a server on loopback, epoll, clocks, the descriptor limit.
-//! Refuses to know: what is sent. A failure that no measurement survives is an error with the call's name printed.
+//! Does not know: what is sent. A failure that no measurement survives is an error with the call's name printed.
 const std = @import("std");
 const linux = std.os.linux;
 

@@ -1,6 +1,6 @@
 //! `load rate`: an open loop. Requests are due at times that do not depend on the answers (exponentially distributed gaps, as of many
 //! independent clients), and a latency counts from the time when its request was due, so a server that stalls is charged for everybody who
-//! had to wait. Without a run the connections are idle after one answered request. Refuses to know: sockets.
+//! had to wait. Without a run the connections are idle after one answered request. Does not know: sockets.
 const std = @import("std");
 const request = @import("request.zig");
 const Driver = @import("driver.zig").Driver(Rate);

@@ -1,4 +1,4 @@
-//! The requests that the loads send. Refuses to know: what comes back.
+//! The requests that the loads send. Does not know: what comes back.
 const std = @import("std");
 const websocket = @import("websocket.zig");
 

@@ -1,5 +1,5 @@
 //! `load streams`: each connection asks for a response, reads it to its end and asks again, until the time has come; then what is under
-//! way ends. Refuses to know: sockets.
+//! way ends. Does not know: sockets.
 const std = @import("std");
 const request = @import("request.zig");
 const Driver = @import("driver.zig").Driver(Streams);

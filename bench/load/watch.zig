@@ -1,6 +1,6 @@
 //! Notices when a core stands still because its machine took it away, as a host does with a virtual one: whoever runs there is not to blame
 //! for what waited meanwhile. A thread on that core, first in its line, wants to wake every so often; waking late is the proof.
-//! Refuses to know: what else runs there.
+//! Does not know: what else runs there.
 const std = @import("std");
 const net = @import("net.zig");
 

@@ -1,5 +1,5 @@
 //! The client's side of RFC 6455, as much as an echo needs: masked frames out, frames in, no extension.
-//! Refuses to know: sockets and the handshake's response beyond its status.
+//! Does not know: sockets and the handshake's response beyond its status.
 const std = @import("std");
 
 /// The longest frame head: masked, with eight bytes of length.

@@ -1,5 +1,5 @@
 //! Loads a TLS server with handshakes: `handshakes PORT COUNT full|resumed 1.2|1.3`. One connection after another, each with one request that
-//! asks for the end. Prints how many handshakes were as asked for. Refuses to know: what they cost the server; who starts this measures that.
+//! asks for the end. Prints how many handshakes were as asked for. Does not know: what they cost the server; who starts this measures that.
 const std = @import("std");
 const linux = std.os.linux;
 const tls = @import("peregrine").tls;

@@ -1,5 +1,5 @@
 //! How long the HTTP/1 session takes for a request head and for a response head: prints nanoseconds per operation.
-//! Refuses to know: sockets. What it measures is the protocol room alone, warm, on one core.
+//! Does not know: sockets. What it measures is the protocol room alone, warm, on one core.
 const std = @import("std");
 const http1 = @import("protocol").http1;
 const header = @import("protocol").http.header;

@@ -1,6 +1,6 @@
 //! The yardstick: `yardstick PORT`. A bare epoll loop that answers each request head with the same bytes, so that a server's cost
 //! can be told as a multiple of what the kernel alone takes on this machine. One read and one write for whatever arrived.
-//! Refuses to know: HTTP beyond the empty line that ends a head (RFC 9112, section 2.1), deadlines, limits, short writes.
+//! Does not know: HTTP beyond the empty line that ends a head (RFC 9112, section 2.1), deadlines, limits, short writes.
 //! It is no server: it must only be pointed at a benchmark on loopback.
 const std = @import("std");
 const linux = std.os.linux;

@@ -1,6 +1,6 @@
 //! A WebSocket client for tests: takes the bytes that came from a server, keeps the messages, and writes frames to be sent. It compresses
 //! with histories of its own, as the server's answer allows.
-//! Refuses to know: how bytes travel.
+//! Does not know: how bytes travel.
 const std = @import("std");
 const ws = @import("protocol").websocket;
 const deflate = ws.deflate;

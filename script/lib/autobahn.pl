@@ -1,7 +1,7 @@
 # Runs the Autobahn testsuite's fuzzing client against a server, as many clients at once as there are
 # cores, and says what it found. Called by script/conformance, which has installed what is needed:
 #     autobahn.pl WSTEST [--cases LIST] [--url URL] [--minutes N]
-# Refuses to know: where Python comes from, and what the cases are about.
+# Does not know: where Python comes from, and what the cases are about.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);

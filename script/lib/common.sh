@@ -1,5 +1,5 @@
 # Shared by the bash scripts: strict mode, where things are, how to say and how to stop.
-# Sourced, never run. Refuses to know what any script does.
+# Sourced, never run. Does not know what any script does.
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"

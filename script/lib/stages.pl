@@ -1,6 +1,6 @@
 # Runs the stages of script/test in order, fastest first, and counts what they report.
 # The numbers come from the runners themselves: TAP::Parser for Perl, Zig's build summary for the
-# engine. Refuses to know how anything is installed: script/test has seen to that.
+# engine. Does not know how anything is installed: script/test has seen to that.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);

@@ -1,5 +1,5 @@
 # Lets testssl.sh judge the defaults of our TLS: starts pagi-server with a certificate that it makes, and fails when testssl.sh finds a
-# weakness that is the server's. Arguments go to testssl.sh. Refuses to know how testssl.sh is installed: script/conformance has seen to that.
+# weakness that is the server's. Arguments go to testssl.sh. Does not know how testssl.sh is installed: script/conformance has seen to that.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);

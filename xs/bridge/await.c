@@ -33,7 +33,7 @@ bool px_await_on_ready(pTHX_ SV *future, SV *code) {
     return true;
 }
 
-/* Whether an entry of an on_cancel list has had its time: revoked, or a Future that is ready, whose
+/* Whether an entry of an on_cancel list is of no use any more: revoked, or a Future that is ready, whose
  * cancellation would do nothing. */
 static bool obsolete(pTHX_ SV *entry) {
     return !SvOK(entry) || px_future_plain_ready(aTHX_ entry) == 1;

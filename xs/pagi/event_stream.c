@@ -2,7 +2,7 @@
  * bytes.
  *
  * Nothing that an application says can break out of its line: what may hold line ends is split at them,
- * and the caller has refused them where they may not be (sse.c). Refuses to know: exchanges, and when
+ * and the caller has refused them where they may not be (sse.c). Does not know: exchanges, and when
  * something may be sent. */
 #include "pagi/pagi.h"
 

@@ -1,5 +1,5 @@
 //! The C door's host: turns what the worker tells into events of a batch.
-//! Refuses to know: who reads the batch, and what an answer looks like.
+//! Does not know: who reads the batch, and what an answer looks like.
 const builtin = @import("builtin");
 const std = @import("std");
 const peregrine = @import("peregrine");

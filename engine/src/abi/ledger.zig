@@ -1,6 +1,6 @@
 //! What the application's side of a channel knows of its exchanges, so that each call is answered at once and without a look into the
 //! engine: how far the response is, what was promised, how much is on its way. All error codes come from here; the engine checks again.
-//! Refuses to know: rings, threads and how a command travels.
+//! Does not know: rings, threads and how a command travels.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");

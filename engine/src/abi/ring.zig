@@ -1,6 +1,6 @@
 //! A ring of records in a piece of memory that a writer and a reader share: two threads, or two processes. It holds no pointer, and neither
 //! side believes the other: each keeps its own position, checks what it reads of the other's, and copies what it has to look at twice.
-//! Refuses to know: what a record means, and how the other side is woken.
+//! Does not know: what a record means, and how the other side is woken.
 //!
 //! Positions count bytes up for ever; a record lies in one piece at its position modulo the size, and what does not fit before the end of
 //! the memory begins at its start. The payload is written first, and the position that makes it visible last, so that a torn record is

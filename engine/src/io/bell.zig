@@ -1,5 +1,5 @@
 //! A descriptor that one thread watches and others make readable, and a word that a thread sleeps on until another one wakes it.
-//! Refuses to know: what it is about.
+//! Does not know: what it is about.
 const std = @import("std");
 const builtin = @import("builtin");
 const sys = @import("sys.zig");

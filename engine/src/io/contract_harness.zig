@@ -1,6 +1,6 @@
 //! Job: what the contract suite (contract_test.zig) needs beside the io itself: for each io a `Harness` with other ends to talk to,
 //! and a `Stage` that runs rounds and keeps a record.
-//! Refuses to know: which promise a test looks at. A new backend adds its harness here and nothing else.
+//! Does not know: which promise a test looks at. A new backend adds its harness here and nothing else.
 
 const std = @import("std");
 const io = @import("io.zig");

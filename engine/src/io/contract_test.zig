@@ -1,9 +1,9 @@
 //! Job: one suite of tests for the io contract (io.zig), run against every io there is: epoll, io_uring and (over a stand-in for its
 //! kernel) kqueue, each with IPv4, IPv6 and unix sockets, and the simulation with a number of seeds. See contract_harness.zig for how.
-//! Refuses to know: how an io does it. What only one of them can do is tested at the foot of its own file.
+//! Does not know: how an io does it. What only one of them can do is tested at the foot of its own file.
 
 const std = @import("std");
-const harness_room = @import("contract_harness.zig");
+const harness_file = @import("contract_harness.zig");
 const io = @import("io.zig");
 const sys = @import("sys.zig");
 const linux = std.os.linux;
@@ -12,9 +12,9 @@ const testing = std.testing;
 const Epoll = io.Epoll;
 const Sim = io.Sim;
 const Socket = io.Socket;
-const Stage = harness_room.Stage;
-const everywhere = harness_room.everywhere;
-const pattern = harness_room.pattern;
+const Stage = harness_file.Stage;
+const everywhere = harness_file.everywhere;
+const pattern = harness_file.pattern;
 
 fn acceptsBurst(comptime Harness: type) !void {
     var stage: Stage(Harness) = try .init(.{ .accepts_per_wait = 4 });

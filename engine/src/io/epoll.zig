@@ -1,5 +1,5 @@
 //! Job: Linux epoll as a poller (see readiness.zig).
-//! Refuses to know: which socket has what to say.
+//! Does not know: which socket has what to say.
 //!
 //! See man 7 epoll, questions 9 and onwards, for the rules of edges. The eventfd and the timerfd are edge-triggered too, so that they
 //! need no reading: each write, each expiry is a new edge.
@@ -7,7 +7,7 @@
 const std = @import("std");
 const io = @import("io.zig");
 const readiness = @import("readiness.zig");
-const socket_room = @import("socket.zig");
+const socket_calls = @import("socket.zig");
 const sys = @import("sys.zig");
 const watch = @import("sys/epoll.zig");
 const Label = readiness.Label;
@@ -94,7 +94,7 @@ const Poller = struct {
     }
 
     /// Makes the waker report. From any thread.
-    pub fn ring(poller: *const Poller) void {
+    pub fn wake(poller: *const Poller) void {
         watch.eventRaise(poller.waker);
     }
 
@@ -134,7 +134,7 @@ test "accepted sockets inherit TCP_NODELAY and do not block" {
 
 test "an adopted listener is taken over" {
     const address: io.Address = try .parse("127.0.0.1", 0);
-    const listener = try socket_room.listenSocket(&address, .{});
+    const listener = try socket_calls.listenSocket(&address, .{});
     var epoll: Epoll = try .init(testing.allocator, .{});
     defer epoll.deinit();
     const id = try epoll.adoptListener(listener);

@@ -1,6 +1,6 @@
 //! What a fork inherits and must not have: descriptors of listeners, connections, epoll instances, logs. A child that keeps copies keeps
 //! ports bound and connections open, and shares the kernel's side of an epoll instance.
-//! Refuses to know: whose a descriptor is.
+//! Does not know: whose a descriptor is.
 //!
 //! Where they are made (sys.zig, `adoptListener`) descriptors are noted here, and in a forked child, before anything else runs there,
 //! all copies are closed. That needs no lock and no walk through the data of other threads, which may have been in the middle of a change: the notes

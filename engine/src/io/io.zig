@@ -1,5 +1,5 @@
-//! Room `io`: sockets become a handful of events. Imports std and speaks to the kernel.
-//! Refuses to know: HTTP, TLS, connections, who may have which deadline.
+//! Layer `io`: sockets become a handful of events. Imports std and speaks to the kernel.
+//! Does not know: HTTP, TLS, connections, who may have which deadline.
 //!
 //! The contract of an io. `Epoll`, `Kqueue`, `Uring` and `Sim` keep it (contract_test.zig runs one suite against all of them): its verbs fit
 //! kernels that report readiness (epoll, kqueue) and kernels that report completion (io_uring) alike.
@@ -92,7 +92,7 @@ pub const SimPeer = @import("sim.zig").Peer;
 pub const Native = switch (builtin.os.tag) {
     .linux => Epoll,
     .freebsd, .macos => Kqueue,
-    else => @compileError("room io has no backend for this system yet; see readiness.zig for what one has to do"),
+    else => @compileError("layer io has no backend for this system yet; see readiness.zig for what one has to do"),
 };
 
 /// Chosen by the caller of `add`, given back with every event of that socket.

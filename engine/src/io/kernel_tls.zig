@@ -1,5 +1,5 @@
 //! Job: TLS records that Linux makes itself, of what is sent on a socket (kTLS; Documentation/networking/tls.rst of the kernel).
-//! Refuses to know: handshakes, and what the keys are.
+//! Does not know: handshakes, and what the keys are.
 const std = @import("std");
 const builtin = @import("builtin");
 const sys = @import("sys.zig");

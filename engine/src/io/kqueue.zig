@@ -1,5 +1,5 @@
 //! Job: kqueue (FreeBSD, macOS) as a poller (see readiness.zig).
-//! Refuses to know: which socket has what to say.
+//! Does not know: which socket has what to say.
 //!
 //! A `Kernel` is where the system calls go: the system's own, or on Linux a stand-in (kqueue/shim.zig) under which the contract tests run
 //! all of this on real sockets. See man 2 kqueue: EV_CLEAR is what epoll calls an edge; room is a filter of its own (EVFILT_WRITE); an
@@ -88,7 +88,7 @@ fn Poller(comptime Kernel: type) type {
         }
 
         /// Makes the waker report. From any thread.
-        pub fn ring(self: *Self) void {
+        pub fn wake(self: *Self) void {
             var event = about(0, EVFILT.USER, 0, waker);
             event.fflags = Kernel.NOTE.TRIGGER;
             // It can only fail in a fork, where nobody would hear it.

@@ -1,5 +1,5 @@
 //! Lines that are appended to a file by a thread of its own: whoever writes them never waits for a disk, a pipe or a terminal.
-//! Refuses to know: what a line says.
+//! Does not know: what a line says.
 //!
 //! One writer puts lines into a ring (`reserve`, `put`..., `commit`), one thread takes them out: when there are many, or half a second after
 //! the first. What finds no room is dropped and counted. The file is left as it is while it cannot be written; the thread tries again.
@@ -61,7 +61,7 @@ pub const LogFile = struct {
     head: Atomic(u64) align(std.atomic.cache_line) = .init(0),
     tail: Atomic(u64) align(std.atomic.cache_line) = .init(0),
     /// Counts up when the thread is to look around.
-    bell: Atomic(u32) = .init(0),
+    wakeups: Atomic(u32) = .init(0),
     mood: Atomic(u8) = .init(@backingInt(Mood.busy)),
     wish: Atomic(Wish) = .init(.none),
     errno: Atomic(u16) = .init(0),
@@ -220,8 +220,8 @@ pub const LogFile = struct {
     }
 
     fn ringBell(log: *LogFile) void {
-        _ = log.bell.fetchAdd(1, .release);
-        log_calls.wakeAll(&log.bell);
+        _ = log.wakeups.fetchAdd(1, .release);
+        log_calls.wakeAll(&log.wakeups);
     }
 
     // ---- The thread's side
@@ -257,14 +257,14 @@ pub const LogFile = struct {
         return log.head.load(.acquire) - log.tail.load(.monotonic);
     }
 
-    /// Sleeps until the bell, or for a time; not if there was something new already.
+    /// Sleeps until it is woken, or for a time; not if there was something new already.
     fn sleep(log: *LogFile, mood: Mood, timeout_ms: ?u32) void {
-        const heard = log.bell.load(.acquire);
+        const heard = log.wakeups.load(.acquire);
         _ = log.mood.swap(@backingInt(mood), .acq_rel);
         defer _ = log.mood.swap(@backingInt(Mood.busy), .acq_rel);
         if (log.wish.load(.acquire) != .none) return;
         if (mood == .idle and log.pending() > 0) return;
-        log_calls.sleepOn(&log.bell, heard, timeout_ms);
+        log_calls.sleepOn(&log.wakeups, heard, timeout_ms);
     }
 
     /// Writes what is there; false if the file does not take it.

@@ -1,5 +1,5 @@
 //! How much memory this process may have, and how much it has.
-//! Refuses to know: who holds it, and what happens when it runs out.
+//! Does not know: who holds it, and what happens when it runs out.
 const std = @import("std");
 const builtin = @import("builtin");
 const sys = @import("sys.zig");

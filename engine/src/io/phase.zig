@@ -1,5 +1,5 @@
 //! Job: how far a connection is, for every io that looks after descriptors of a kernel.
-//! Refuses to know: the kernel, and what else an io remembers.
+//! Does not know: the kernel, and what else an io remembers.
 const io = @import("io.zig");
 const sys = @import("sys.zig");
 

@@ -1,5 +1,5 @@
 //! Job: the io contract (see io.zig) on a kernel that reports readiness: which socket has what to say, in rounds.
-//! Refuses to know: what the bytes mean, deadlines, how many connections are too many; and how a kernel is asked, which is a poller's job.
+//! Does not know: what the bytes mean, deadlines, how many connections are too many; and how a kernel is asked, which is a poller's job.
 //!
 //! A poller (epoll.zig, kqueue.zig) watches sockets edge-triggered and each only once: the hot path is one wait per round and one
 //! receive per readable socket. A report of the kernel only sets flags in the socket's entry and queues it; `next` then works the
@@ -11,11 +11,11 @@
 //! - `watchListener`, level-triggered, and `unwatchListener`; `watchSocket` and `watchRoom`, edge-triggered, the second in addition. Each
 //!   looks at once, so that nothing that is already true gets lost. `unwatchSocket` ends both; closing a socket does so, too;
 //! - `wait(timeout_ms)`: the kernel's reports; `notice(&report)`: what one of them says;
-//! - `ring()`, from any thread: a report of the waker; `arm(at_ms)`: one of the timer, at that time, instead of an earlier `arm`.
+//! - `wake()`, from any thread: a report of the waker; `arm(at_ms)`: one of the timer, at that time, instead of an earlier `arm`.
 
 const std = @import("std");
 const io = @import("io.zig");
-const socket_room = @import("socket.zig");
+const socket_calls = @import("socket.zig");
 const sys = @import("sys.zig");
 const kernel_tls = @import("kernel_tls.zig");
 const transfer = @import("transfer.zig");
@@ -127,7 +127,7 @@ pub fn Readiness(comptime Poller: type) type {
 
         /// Listens at an address and begins to accept. Returns the listener's id, which events name it by.
         pub fn listen(self: *Self, address: Address, options: io.ListenOptions) ListenError!u32 {
-            const listener = try socket_room.listenSocket(&address, options);
+            const listener = try socket_calls.listenSocket(&address, options);
             errdefer sys.close(listener);
             return self.addListener(listener);
         }
@@ -136,12 +136,12 @@ pub fn Readiness(comptime Poller: type) type {
         /// it longer hands over a dup. Several ios, in threads or processes, may share one: a new connection wakes one of them.
         pub fn adoptListener(self: *Self, listener: sys.Fd) ListenError!u32 {
             try sys.setNonblockCloexec(listener);
-            socket_room.inheritNoDelay(listener);
+            socket_calls.inheritNoDelay(listener);
             return self.addListener(listener);
         }
 
         fn addListener(self: *Self, listener: sys.Fd) ListenError!u32 {
-            const address = try socket_room.localAddress(listener);
+            const address = try socket_calls.localAddress(listener);
             try self.listeners.ensureUnusedCapacity(self.gpa, 1);
             const id: u32 = @intCast(self.listeners.items.len);
             try self.watchListener(listener, id);
@@ -166,7 +166,7 @@ pub fn Readiness(comptime Poller: type) type {
         }
 
         /// Whether a connection waits at this listener, accepted by nobody. False once it is closed.
-        pub fn isKnockedAt(self: *const Self, id: u32) bool {
+        pub fn hasWaiting(self: *const Self, id: u32) bool {
             const listener = &self.listeners.items[id];
             return listener.state != .closed and sys.isReadable(listener.fd);
         }
@@ -340,7 +340,7 @@ pub fn Readiness(comptime Poller: type) type {
 
         /// The address that the peer connected to; null if the kernel does not tell.
         pub fn localAddress(_: *Self, socket: Socket) ?Address {
-            return socket_room.localAddress(@backingInt(socket)) catch null;
+            return socket_calls.localAddress(@backingInt(socket)) catch null;
         }
 
         /// Ends our sending side: the peer reads what was sent and then the end. Reading goes on. Nothing may be sent afterwards.
@@ -376,7 +376,7 @@ pub fn Readiness(comptime Poller: type) type {
 
         /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is on its way already.
         pub fn wake(self: *Self) void {
-            if (!self.wake_requested.swap(true, .acq_rel)) self.poller.ring();
+            if (!self.wake_requested.swap(true, .acq_rel)) self.poller.wake();
         }
 
         /// For host loops, as the last call before control goes back: makes `fd()` readable when the monotonic clock reaches `at_ms` (null:
@@ -395,7 +395,7 @@ pub fn Readiness(comptime Poller: type) type {
         fn keepReadable(self: *Self) void {
             if (!self.host_watches or self.doorbell_rung or !self.hasLeftovers()) return;
             self.doorbell_rung = true;
-            self.poller.ring();
+            self.poller.wake();
         }
 
         /// True if `next` would have something to look at without asking the kernel. Listeners are not our memory but the kernel's.
@@ -625,7 +625,7 @@ fn handsOver(comptime Io: type) !void {
     var second: Io = try .init(testing.allocator, .{});
     defer second.deinit();
     const id = try first.listen(try .parse("127.0.0.1", 0), .{});
-    try testing.expect(!first.isKnockedAt(id));
+    try testing.expect(!first.hasWaiting(id));
     const address = first.listenerAddress(id);
     const client = try sys.socket(address.family());
     defer sys.close(client);
@@ -633,9 +633,9 @@ fn handsOver(comptime Io: type) !void {
     const length = address.toSystem(&storage);
     sys.connect(client, @ptrCast(&storage), length) catch |err| try testing.expectEqual(error.Pending, err);
     _ = try first.wait(5000);
-    try testing.expect(first.isKnockedAt(id));
+    try testing.expect(first.hasWaiting(id));
     const socket = first.next().?.accepted.socket;
-    try testing.expect(!first.isKnockedAt(id));
+    try testing.expect(!first.hasWaiting(id));
     try first.add(socket, 1);
     try testing.expectEqual(sys.Moved{ .done = 2 }, sys.send(client, &.{io.slice("hi")}, false));
     first.release(socket);

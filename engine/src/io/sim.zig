@@ -1,6 +1,6 @@
 //! Job: the io contract (see io.zig) on a fake network inside this process, for tests: slow, fragmented, unfair, and the same again
 //! from the same seed. The kernel's part is played by `Link`s, the other ends by `Peer`s that the test holds.
-//! Refuses to know: the kernel (except for the files that `sendFile` reads), the real time, what the bytes mean.
+//! Does not know: the kernel (except for the files that `sendFile` reads), the real time, what the bytes mean.
 //!
 //! Everything random comes from one generator seeded with `Options.seed` and is drawn by calls of the io's owner, in order: equal
 //! calls give equal histories. Time stands still except for `advance`; `wait` never sleeps.

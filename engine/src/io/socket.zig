@@ -1,5 +1,5 @@
 //! Job: addresses (IPv4, IPv6, unix) as values and as text, and listening sockets made from them.
-//! Refuses to know: events, host names (there is no resolver here: an address is a literal), HTTP.
+//! Does not know: events, host names (there is no resolver here: an address is a literal), HTTP.
 //! IPv6 in text follows RFC 5952, with brackets around it before a port (RFC 3986, 3.2.2).
 
 const std = @import("std");

@@ -1,5 +1,5 @@
 //! Job: the file of a unix socket: making it, in place of what a dead server left, with a mode and an owner; removing it if it is still ours.
-//! Refuses to know: what is served there; abstract sockets, which have no file.
+//! Does not know: what is served there; abstract sockets, which have no file.
 
 const std = @import("std");
 const sys = @import("sys.zig");

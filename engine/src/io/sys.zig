@@ -1,7 +1,7 @@
-//! Job: the system calls that room `io` needs, each as a small typed function: Linux's own, or those of a BSD's libc (FreeBSD, macOS).
+//! Job: the system calls that layer `io` needs, each as a small typed function: Linux's own, or those of a BSD's libc (FreeBSD, macOS).
 //! Setting something up answers with a Zig error set, because a caller may want to name the cause. Moving bytes answers with a
 //! value (`Moved`), because a full buffer or a dead peer is a normal day there and the errno must survive.
-//! Refuses to know: events, readiness, addresses in text form. Nothing here retries, except after EINTR.
+//! Does not know: events, readiness, addresses in text form. Nothing here retries, except after EINTR.
 //! Follows the man pages, section 2. Where the systems differ, sys/linux.zig and sys/bsd.zig have the same names.
 //! SIGPIPE: no send raises it; `sendFile` may, see there.
 

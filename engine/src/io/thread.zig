@@ -1,5 +1,5 @@
 //! Threads beside a host's own.
-//! Refuses to know: what they do.
+//! Does not know: what they do.
 const std = @import("std");
 
 /// Address space, not memory; libc puts the variables of each thread there as well.

@@ -1,5 +1,5 @@
 //! Job: sending from a file to a socket as far as it goes at once; the same for all ios that call the kernel themselves.
-//! Refuses to know: events, and who waits for room.
+//! Does not know: events, and who waits for room.
 const io = @import("io.zig");
 const sys = @import("sys.zig");
 

@@ -1,6 +1,6 @@
 //! Job: the io contract (see io.zig) on Linux io_uring: what the program asks for and what the kernel has done meanwhile change hands in one system
 //! call a round.
-//! Refuses to know: what the bytes mean, deadlines, how many connections are too many. The rings themselves are uring/ring.zig's.
+//! Does not know: what the bytes mean, deadlines, how many connections are too many. The rings themselves are uring/ring.zig's.
 //!
 //! - Listeners and sockets are armed once and then report by themselves (multishot). Bytes come in buffers that all sockets share; what comes
 //!   while a socket is paused, or faster than its owner reads, waits in `pieces`, and soon the kernel is told to stop.
@@ -10,12 +10,12 @@
 const std = @import("std");
 const linux = std.os.linux;
 const io = @import("io.zig");
-const socket_room = @import("socket.zig");
+const socket_calls = @import("socket.zig");
 const sys = @import("sys.zig");
 const watch = @import("sys/epoll.zig");
-const completion_room = @import("uring/completion.zig");
-const pieces_room = @import("uring/pieces.zig");
-const ring_room = @import("uring/ring.zig");
+const completion_file = @import("uring/completion.zig");
+const pieces_file = @import("uring/pieces.zig");
+const ring_file = @import("uring/ring.zig");
 const sending = @import("uring/sending.zig");
 const Entry = @import("uring/entry.zig").Entry;
 const Queue = @import("queue.zig").Queue(Entry);
@@ -36,8 +36,8 @@ const buffers_count = 128;
 pub const Uring = struct {
     gpa: std.mem.Allocator,
     options: Options,
-    ring: ring_room.Ring,
-    buffers: pieces_room.Buffers,
+    ring: ring_file.Ring,
+    buffers: pieces_file.Buffers,
     outgoing: Outgoing,
     waker: sys.Fd,
     waker_armed: bool = false,
@@ -45,7 +45,7 @@ pub const Uring = struct {
     timer: linux.kernel_timespec = undefined,
     timer_at_ms: ?u64 = null,
 
-    completions: []ring_room.Completion,
+    completions: []ring_file.Completion,
     /// Those from `noted` up to `kept` are about bytes that came, and not looked at yet.
     kept: usize = 0,
     noted: usize = 0,
@@ -64,7 +64,7 @@ pub const Uring = struct {
     /// The socket that `next` is at. It is not in `ready`.
     current: ?u32 = null,
     /// What the last event lent to the caller.
-    lent: ?*pieces_room.Piece = null,
+    lent: ?*pieces_file.Piece = null,
     /// The listener that `next` is at, in this round.
     accept_cursor: u32 = 0,
     in_round: bool = false,
@@ -86,22 +86,22 @@ pub const Uring = struct {
     pub const pieces_max = 16;
 
     /// Why there are no rings.
-    pub const InitError = error{OutOfMemory} || ring_room.Ring.InitError;
+    pub const InitError = error{OutOfMemory} || ring_file.Ring.InitError;
 
     /// Creates the rings and the buffers. Do this after fork.
     pub fn init(gpa: std.mem.Allocator, options: Options) InitError!Uring {
         assert(options.receive_buffer_bytes > 0 and options.events_per_wait > 0);
         assert(options.accepts_per_wait > 0 and options.send_file_bytes_max > 0);
-        const completions = try gpa.alloc(ring_room.Completion, options.events_per_wait);
+        const completions = try gpa.alloc(ring_file.Completion, options.events_per_wait);
         errdefer gpa.free(completions);
         var outgoing: Outgoing = try .init(gpa);
         errdefer outgoing.deinit();
         const waker = try watch.eventFd();
         errdefer sys.close(waker);
-        var ring: ring_room.Ring = try .init();
+        var ring: ring_file.Ring = try .init();
         errdefer ring.deinit();
         const each = @min(options.receive_buffer_bytes, buffer_bytes_max);
-        const buffers: pieces_room.Buffers = try .init(gpa, ring.plumbing.fd, buffers_count, each);
+        const buffers: pieces_file.Buffers = try .init(gpa, ring.plumbing.fd, buffers_count, each);
         return .{
             .gpa = gpa,
             .options = options,
@@ -170,7 +170,7 @@ pub const Uring = struct {
 
     /// Listens at an address and begins to accept. Returns the listener's id, which events name it by.
     pub fn listen(self: *Uring, address: Address, options: io.ListenOptions) ListenError!u32 {
-        const listener = try socket_room.listenSocket(&address, options);
+        const listener = try socket_calls.listenSocket(&address, options);
         errdefer sys.close(listener);
         return self.addListener(listener);
     }
@@ -178,12 +178,12 @@ pub const Uring = struct {
     /// Takes over a socket that listens already. From success on the io closes it. Several ios may share one.
     pub fn adoptListener(self: *Uring, listener: sys.Fd) ListenError!u32 {
         try sys.setNonblockCloexec(listener);
-        socket_room.inheritNoDelay(listener);
+        socket_calls.inheritNoDelay(listener);
         return self.addListener(listener);
     }
 
     fn addListener(self: *Uring, listener: sys.Fd) ListenError!u32 {
-        const address = try socket_room.localAddress(listener);
+        const address = try socket_calls.localAddress(listener);
         try self.listeners.append(self.gpa, .{ .fd = listener, .address = address });
         io.fork.own(listener);
         return @intCast(self.listeners.items.len - 1);
@@ -243,7 +243,7 @@ pub const Uring = struct {
         if (entry.flags.receives) return;
         entry.flags.receives = true;
         entry.flags.stopping = false;
-        self.ring.receive(@intCast(index), pieces_room.Buffers.group, entry.label(index, .receive));
+        self.ring.receive(@intCast(index), pieces_file.Buffers.group, entry.label(index, .receive));
     }
 
     /// Tells the kernel to receive no more. Pieces that are on their way still come.
@@ -312,7 +312,7 @@ pub const Uring = struct {
 
     /// The address that the peer connected to; null if the kernel does not tell.
     pub fn localAddress(_: *Uring, socket: Socket) ?Address {
-        return socket_room.localAddress(@backingInt(socket)) catch null;
+        return socket_calls.localAddress(@backingInt(socket)) catch null;
     }
 
     /// A connection is dead: `next` will say so. Returns the errno.
@@ -372,7 +372,7 @@ pub const Uring = struct {
     pub fn wait(self: *Uring, timeout_ms: i32) io.WaitError!usize {
         self.giveBack();
         self.in_round = true;
-        for (self.completions[self.noted..self.kept]) |completion| completion_room.note(self, completion);
+        for (self.completions[self.noted..self.kept]) |completion| completion_file.note(self, completion);
         if (self.current) |index| {
             self.current = null;
             self.enqueue(index);
@@ -382,7 +382,7 @@ pub const Uring = struct {
             self.ring.poll(self.waker, .readable, .{ .index = 0, .kind = .waker });
         }
         for (self.listeners.items, 0..) |*listener, id| listener.begin(&self.ring, @intCast(id), self.options.accepts_per_wait);
-        if (self.starved.items.len > 0) completion_room.feedStarved(self);
+        if (self.starved.items.len > 0) completion_file.feedStarved(self);
         if (self.outgoing.orphans > 0) sending.hurryOrphans(self);
         self.ring.wait(if (self.follows or self.hasLeftovers()) 0 else timeout_ms);
         self.takeCompletions();
@@ -403,14 +403,14 @@ pub const Uring = struct {
             const completions = self.ring.take(self.completions[self.kept..]);
             const all = completions.len < self.completions.len - self.kept;
             for (completions) |completion| {
-                if (completion_room.mayWait(completion)) {
+                if (completion_file.mayWait(completion)) {
                     self.completions[self.kept] = completion;
                     self.kept += 1;
-                } else completion_room.note(self, completion);
+                } else completion_file.note(self, completion);
             }
             if (all) return;
             if (self.kept < self.completions.len) continue;
-            for (self.completions) |completion| completion_room.note(self, completion);
+            for (self.completions) |completion| completion_file.note(self, completion);
             self.kept = 0;
         }
     }
@@ -430,7 +430,7 @@ pub const Uring = struct {
             if (self.noted < self.kept) {
                 const completion = self.completions[self.noted];
                 self.noted += 1;
-                const event = completion_room.deliver(self, completion);
+                const event = completion_file.deliver(self, completion);
                 // What it left to the queue belongs to this round.
                 if (self.noted == self.kept) self.round_left = self.ready.count;
                 if (event) |received| return received;

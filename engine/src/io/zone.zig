@@ -1,5 +1,5 @@
 //! The time zone of this machine: how far local time is ahead of UTC.
-//! Refuses to know: dates, and what they are good for.
+//! Does not know: dates, and what they are good for.
 const std = @import("std");
 const builtin = @import("builtin");
 

@@ -1,5 +1,5 @@
 //! A thread that only accepts: it has listeners and an io of its own, and gives each connection away at once.
-//! Refuses to know: who serves connections, and how the next one is chosen.
+//! Does not know: who serves connections, and how the next one is chosen.
 const std = @import("std");
 const io = @import("io");
 

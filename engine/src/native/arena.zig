@@ -1,6 +1,6 @@
 //! The memory of one request: freed all at once when the request is over, made of buffers from the worker's pool, so that after
 //! warm-up it never touches the heap. Holds no buffer between requests.
-//! Refuses to know: who allocates, and what.
+//! Does not know: who allocates, and what.
 const std = @import("std");
 const assert = std.debug.assert;
 const Alignment = std.mem.Alignment;

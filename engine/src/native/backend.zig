@@ -1,6 +1,6 @@
 //! Job: on which io a server runs. It is compiled once for each that this system has, and the choice is made when a server is created:
 //! after that nothing on the way of a request asks again.
-//! Refuses to know: what a server does (server.zig), and how an io does it.
+//! Does not know: what a server does (server.zig), and how an io does it.
 const std = @import("std");
 const io = @import("io");
 const ServerConfig = @import("settings.zig").ServerConfig;

@@ -1,5 +1,5 @@
 //! One request in the hands of a Zig handler: the request and the response that it sees, their memory, and how far both are.
-//! Refuses to know: the handler's type, the worker's type (native.zig), sockets.
+//! Does not know: the handler's type, the worker's type (native.zig), sockets.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");

@@ -22,7 +22,7 @@
 //!
 //! The hooks of WebSockets are in ws.zig.
 //!
-//! Refuses to know: how a worker calls them (native.zig, native_ws.zig).
+//! Does not know: how a worker calls them (native.zig, native_ws.zig).
 const std = @import("std");
 const Request = @import("request.zig").Request;
 const Response = @import("response.zig").Response;

@@ -1,6 +1,6 @@
 //! The host for Zig handlers: turns what a worker tells into calls of the handler's hooks, and what the handler says into commands.
 //! One per worker; all share one handler. The life of a call is in call.zig.
-//! Refuses to know: bytes on the wire, sockets, threads.
+//! Does not know: bytes on the wire, sockets, threads.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -178,7 +178,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .server => host.release(call),
                 .handler => call.custody = .{ .orphaned = reason },
                 .orphaned => unreachable,
-                .waiting, .detached => host.bury(call, reason),
+                .waiting, .detached => host.tellAborted(call, reason),
             }
         }
 
@@ -269,7 +269,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         fn settle(host: *Self, call: *Call) void {
             switch (call.custody) {
                 .server, .waiting => unreachable,
-                .orphaned => |reason| return host.bury(call, reason),
+                .orphaned => |reason| return host.tellAborted(call, reason),
                 .detached => return,
                 .handler => {},
             }
@@ -318,7 +318,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         }
 
         /// The client is gone: the last word.
-        fn bury(host: *Self, call: *Call, reason: Reason) void {
+        fn tellAborted(host: *Self, call: *Call, reason: Reason) void {
             if (@hasDecl(Handler, "handleAbort")) host.handler.handleAbort(&call.request, reason);
             host.release(call);
         }
@@ -588,7 +588,7 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 return host.release(call);
             };
             switch (call.custody) {
-                .orphaned => |reason| host.bury(call, reason),
+                .orphaned => |reason| host.tellAborted(call, reason),
                 .detached => if (call.response.state == .ended) host.release(call),
                 .server, .handler, .waiting => unreachable,
             }

@@ -1,5 +1,5 @@
 //! The query of a request: names and values, as they came or decoded (WHATWG URL standard, application/x-www-form-urlencoded).
-//! Refuses to know: where the text comes from, and who keeps what is decoded.
+//! Does not know: where the text comes from, and who keeps what is decoded.
 const std = @import("std");
 const percentDecode = @import("protocol").http.target.percentDecode;
 

@@ -1,7 +1,7 @@
 //! Numbers for open WebSockets, so that any thread can name one without holding on to it: `writeMessage(number, …)` has nothing but the
 //! number. One table per process, because a number has to find its server by itself; it is empty unless WebSockets are open.
 //! A number is no descriptor, and is not given out again before two thousand million others were: a late message cannot reach a stranger.
-//! Refuses to know: what is sent.
+//! Does not know: what is sent.
 const std = @import("std");
 const assert = std.debug.assert;
 const Inbox = @import("server").Inbox;

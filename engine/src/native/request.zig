@@ -1,6 +1,6 @@
 //! What a Zig handler sees of a request. Everything here is borrowed: valid until the handler returns, or, for a request whose body is
 //! streamed or that was detached, until its response is complete or `handleAbort` has returned.
-//! Refuses to know: sockets, and how the response is sent.
+//! Does not know: sockets, and how the response is sent.
 const std = @import("std");
 const protocol = @import("protocol");
 const Head = protocol.Head;

@@ -1,5 +1,5 @@
 //! What a Zig handler says. Whatever it passes in is copied at once, so that nothing has to outlive the call.
-//! Refuses to know: framing (the session decides it), sockets, workers (they stand behind `Link`).
+//! Does not know: framing (the session decides it), sockets, workers (they stand behind `Link`).
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");

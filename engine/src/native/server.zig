@@ -406,7 +406,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             engine.attend(unit.inbox);
             defer engine.attend(null);
             try worker.poll(unit.patience(worker.io.now(), timeout_ms));
-            // What is put in from here on rings.
+            // What is put in from here on wakes the worker.
             engine.attend(null);
             var mail = unit.inbox.take();
             while (mail.pop()) |message| switch (message.content) {
@@ -418,7 +418,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 .command => unit.host.receive(message),
             };
             unit.gone.store(unit.taken -| worker.peers.count, .release);
-            unit.host.sockets.sweep();
+            unit.host.sockets.tellEnded();
             self.obeyStop(unit);
         }
 

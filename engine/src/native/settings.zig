@@ -1,5 +1,5 @@
 //! What a server needs besides its handler and its port, and what follows from it.
-//! Refuses to know: how a server is built (server.zig); the limits of one worker are config.zig's.
+//! Does not know: how a server is built (server.zig); the limits of one worker are config.zig's.
 const std = @import("std");
 const io = @import("io");
 const tls = @import("tls");

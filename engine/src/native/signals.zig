@@ -1,6 +1,6 @@
 //! SIGINT and SIGTERM for any number of servers in one process. A process has one handler per signal, so this table is the one global
 //! thing of the library: who wants to be told. The handler only loads atomics and calls functions that are safe in it.
-//! Refuses to know: what stopping means.
+//! Does not know: what stopping means.
 const std = @import("std");
 const posix = std.posix;
 const Atomic = std.atomic.Value;

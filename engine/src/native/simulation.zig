@@ -6,7 +6,7 @@
 //!     const answer = try simulation.exchange("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
 //!     try std.testing.expect(std.mem.startsWith(u8, answer, "HTTP/1.1 200 OK\r\n"));
 //!
-//! Refuses to know: what the bytes mean.
+//! Does not know: what the bytes mean.
 const std = @import("std");
 const io = @import("io");
 const server_file = @import("server.zig");

@@ -1,5 +1,5 @@
 //! The WebSockets of a host for Zig handlers: opens them, calls their hooks, and does what the handler or other threads ask for.
-//! Refuses to know: requests (native.zig), frames on the wire.
+//! Does not know: requests (native.zig), frames on the wire.
 const std = @import("std");
 const assert = std.debug.assert;
 const Command = @import("server").Command;
@@ -36,7 +36,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         options: Options,
         table: Slab(Entry),
         /// Ended under a `send` from elsewhere: the handler hears of it when none of its hooks is on the stack.
-        graves: ?*Entry = null,
+        ended: ?*Entry = null,
 
         const Entry = struct {
             socket: ws.WebSocket,
@@ -45,7 +45,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             exchange: ?*Exchange,
             /// A hook is on the stack; if it ended meanwhile, `handleWSDisconn` waits for the hook's return.
             busy: bool = false,
-            next_grave: ?*Entry = null,
+            next_ended: ?*Entry = null,
         };
 
         pub fn init(gpa: std.mem.Allocator, handler: *Handler, worker: *Worker, options: Options) Self {
@@ -118,7 +118,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             exchange.user = null;
             entry.exchange = null;
             entry.socket.close_code = how.code;
-            if (!entry.busy) self.bury(entry);
+            if (!entry.busy) self.tellEnd(entry);
         }
 
         /// A message or a close from another thread.
@@ -161,23 +161,23 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
 
         fn unbusy(self: *Self, entry: *Entry) void {
             entry.busy = false;
-            if (entry.exchange == null) self.bury(entry);
+            if (entry.exchange == null) self.tellEnd(entry);
         }
 
-        fn dig(self: *Self, entry: *Entry) void {
-            entry.next_grave = self.graves;
-            self.graves = entry;
+        fn noteEnded(self: *Self, entry: *Entry) void {
+            entry.next_ended = self.ended;
+            self.ended = entry;
         }
 
         /// At the end of a round: tells the handler of those that ended under its own hands.
-        pub fn sweep(self: *Self) void {
-            while (self.graves) |entry| {
-                self.graves = entry.next_grave;
-                self.bury(entry);
+        pub fn tellEnded(self: *Self) void {
+            while (self.ended) |entry| {
+                self.ended = entry.next_ended;
+                self.tellEnd(entry);
             }
         }
 
-        fn bury(self: *Self, entry: *Entry) void {
+        fn tellEnd(self: *Self, entry: *Entry) void {
             // From here on the number finds nobody, so the handler cannot send to it by mistake.
             registry.remove(entry.socket.id);
             if (@hasDecl(Handler, "handleWSDisconn")) self.invoke(entry, .handleWSDisconn, .{});
@@ -221,7 +221,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             entry.busy = true;
             defer if (!outer) {
                 entry.busy = false;
-                if (entry.exchange == null) self.dig(entry);
+                if (entry.exchange == null) self.noteEnded(entry);
             };
             return switch (try self.worker.sendMessage(exchange, kind, bytes)) {
                 .accepted, .done => .ready,

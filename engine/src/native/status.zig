@@ -1,5 +1,5 @@
 //! Status codes by name, for handlers (RFC 9110 section 15, IANA HTTP status code registry).
-//! Refuses to know: what a status does to framing.
+//! Does not know: what a status does to framing.
 const std = @import("std");
 const registry = @import("protocol").http.status;
 

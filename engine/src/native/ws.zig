@@ -7,7 +7,7 @@
 //!
 //! where `socket` is a `*ws.WebSocket`, or, in the older shape, its number: a `std.posix.socket_t` that is no descriptor and is never somebody
 //! else's. All run in the worker thread that owns the connection; from other threads, use the number and `writer`.
-//! Refuses to know: framing, pings, closing handshakes (the engine answers them), and workers (they stand behind `Link`).
+//! Does not know: framing, pings, closing handshakes (the engine answers them), and workers (they stand behind `Link`).
 const std = @import("std");
 const protocol = @import("protocol");
 const Command = @import("server").Command;
@@ -72,7 +72,7 @@ pub const WebSocket = struct {
         return socket.link.send(socket, kind, bytes);
     }
 
-    /// Starts the closing handshake. `handleWSDisconn` follows when the client has answered, or has had its time.
+    /// Starts the closing handshake. `handleWSDisconn` follows when the client has answered, or its deadline has passed.
     pub fn close(socket: *WebSocket, code: u16, reason: []const u8) CloseError!void {
         return socket.link.close(socket, code, reason);
     }

@@ -1,5 +1,5 @@
-//! Room `protocol`: bytes become events, commands become bytes. Imports std only.
-//! Refuses to know: sockets, clocks, allocators, logs, threads and every other room.
+//! Layer `protocol`: bytes become events, commands become bytes. Imports std only.
+//! Does not know: sockets, clocks, allocators, logs, threads and every other layer.
 const encode = @import("http1/encode.zig");
 const framing = @import("http1/framing.zig");
 pub const event = @import("event.zig");

@@ -2,7 +2,7 @@
 //!
 //! What is known of a request is kept as text when it begins, in a buffer of the worker's pool; its end adds the rest. Lines go to a file
 //! by a thread of its own (io.LogFile), or are gathered for a host that has a place for them which is no file.
-//! Refuses to know: connections and exchanges (worker/access.zig).
+//! Does not know: connections and exchanges (worker/access.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");

@@ -1,6 +1,6 @@
 //! Who may come in: how many connections a client address has open, and how fast it opens new ones.
 //! An address is an IPv4 address, or the first 64 bits of an IPv6 address: that is what one subscriber gets, and can choose from freely.
-//! Refuses to know: sockets, what a refused client is told.
+//! Does not know: sockets, what a refused client is told.
 //!
 //! One table may serve several workers, so it has a lock; nobody takes it while both limits are off. Every connection that was counted in
 //! has a record in the table, and so has an address without one until its rate allowance is full again, at most a second; of these there

@@ -1,6 +1,6 @@
 //! What a worker hands to its host in one round of its loop, counted after decoding: heads, bodies without their chunks, messages
 //! inflated. It bounds the memory of a batch of events, and how long those wait whose turn comes next.
-//! Refuses to know: who sends, and what a host does with it.
+//! Does not know: who sends, and what a host does with it.
 const std = @import("std");
 
 /// What is left of a round.

@@ -1,5 +1,5 @@
 //! Whose request it is: that of the connection's peer, or of whom a trusted proxy names.
-//! Refuses to know: who asks for it, and where it is kept.
+//! Does not know: who asks for it, and where it is kept.
 const std = @import("std");
 const Head = @import("protocol").Head;
 const proxy = @import("protocol").proxy;

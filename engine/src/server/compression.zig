@@ -9,7 +9,7 @@
 //!     what the client sends (takeover)    32 KiB   16 KiB    8 KiB    4 KiB    2 KiB    1 KiB    512 B        -
 //!     what it is sent (takeover)         160 KiB   96 KiB   48 KiB   24 KiB   12 KiB    8 KiB    7 KiB  6.5 KiB
 //!
-//! Refuses to know: frames, and which messages are worth compressing.
+//! Does not know: frames, and which messages are worth compressing.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");

@@ -1,5 +1,5 @@
 //! One peer: a session, its unread input, its queued output, and where it stands. Holds no socket and calls nobody; the worker does both.
-//! Deadlines are values here: `deadline` says when the peer has had its time, `overdue` what that means.
+//! Deadlines are values here: `deadline` is the present one, `overdue` says what it means that it has passed.
 const std = @import("std");
 const assert = std.debug.assert;
 const Limits = @import("protocol").Limits;
@@ -246,7 +246,7 @@ pub const Connection = struct {
         };
     }
 
-    /// When the peer has had its time; `Timer.never` while it is not the one who is waited for.
+    /// The deadline of what the peer owes; `Timer.never` while nothing is expected of it.
     pub fn deadline(connection: *const Connection, config: *const Config) u64 {
         const reading = switch (connection.phase) {
             .proxy_header => |header| header.since + config.proxy_ms,

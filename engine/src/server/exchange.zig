@@ -1,5 +1,5 @@
 //! One request and its response. Turns commands (start, body, end) into bytes in the connection's outbox; framing is the session's business.
-//! Refuses to know: sockets, when output is sent, and who answers.
+//! Does not know: sockets, when output is sent, and who answers.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -186,7 +186,7 @@ pub const Exchange = struct {
         if (exchange.input == .complete) assert(exchange.websocket != null or session.inputComplete(exchange.stream));
     }
 
-    /// When its peer, or its host, has had its time.
+    /// The next deadline of its peer or its host.
     pub fn deadline(exchange: *const Exchange, config: *const Config) u64 {
         const quiet = if (exchange.idle_ms == 0) Timer.never else exchange.active_at + exchange.idle_ms;
         const idle = if (exchange.openWebSocket()) |websocket| @min(quiet, websocket.deadline()) else @min(quiet, exchange.repeatAt());

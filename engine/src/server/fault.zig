@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, in words. Refuses to know: who reads them.
+//! What is wrong with a configuration, in words. Does not know: who reads them.
 const std = @import("std");
 
 /// One sentence, filled in by whoever finds the fault. Cut where it is longer than anybody would read.

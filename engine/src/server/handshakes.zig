@@ -1,5 +1,5 @@
 //! TLS handshakes that can go on: whose turn is next, and how many of them one round of the loop takes.
-//! Refuses to know: sockets, sessions, what a step does.
+//! Does not know: sockets, sessions, what a step does.
 //!
 //! A step costs up to a millisecond, a thousand times what reading a request costs, and whoever connects can ask for one. So established
 //! connections come first in each round, and then few steps; the rest waits for the next round.

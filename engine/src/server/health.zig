@@ -1,5 +1,5 @@
 //! The health path: a request target that the engine answers by itself, for whoever asks whether the process is alive.
-//! Refuses to know: connections, sockets. Who answers while the host is busy is in porter.zig.
+//! Does not know: connections, sockets. Who answers while the host is busy is in standby.zig.
 const std = @import("std");
 const assert = std.debug.assert;
 const Head = @import("protocol").Head;

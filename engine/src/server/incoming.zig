@@ -1,7 +1,7 @@
 //! A WebSocket's messages on their way to its host: put together, held back while the host does not take them, inflated when it does.
 //! A peer is not read while one of its messages is held, and a held one is held as it came: compressed, if it is. So nobody holds more of
 //! our memory than they have sent.
-//! Refuses to know: frames, hosts, whose turn it is to be inflated (inflation.zig).
+//! Does not know: frames, hosts, whose turn it is to be inflated (inflation.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const Budget = @import("budget.zig").Budget;

@@ -1,6 +1,6 @@
 //! Compressed messages that take longer to inflate than one connection's turn: each waits for its own, and then is inflated slice by slice,
 //! one message at a time for the whole worker. So no more than one large message is in memory that its peer has sent a thousandth of.
-//! Refuses to know: how a slice is inflated (compression.zig), whom the message is for.
+//! Does not know: how a slice is inflated (compression.zig), whom the message is for.
 const std = @import("std");
 const assert = std.debug.assert;
 const utf8 = @import("protocol").websocket.utf8;

@@ -1,5 +1,5 @@
 //! A place where connections come in, as a worker knows it.
-//! Refuses to know: how it is listened to.
+//! Does not know: how it is listened to.
 const io = @import("io");
 const tls = @import("tls");
 const Networks = @import("networks.zig").Networks;

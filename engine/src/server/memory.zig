@@ -1,6 +1,6 @@
 //! Whether the process holds more memory than it may, by how much, and when to ask again.
 //! What counts is the process, not what the engine can count of itself: most of a body that an application collects is the application's.
-//! Refuses to know: connections, who has to give memory back, and how.
+//! Does not know: connections, who has to give memory back, and how.
 const std = @import("std");
 const io = @import("io");
 const Config = @import("config.zig").Config;

@@ -1,5 +1,5 @@
 //! Lists of networks: whom a server believes what they say about others.
-//! Refuses to know: what is said.
+//! Does not know: what is said.
 const std = @import("std");
 const io = @import("io");
 

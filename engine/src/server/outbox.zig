@@ -1,5 +1,5 @@
 //! A connection's ordered output: bytes in blocks from the worker's pool, bytes that their owner lends, and file ranges.
-//! Refuses to know: sockets, and what the bytes mean. An empty outbox holds no memory.
+//! Does not know: sockets, and what the bytes mean. An empty outbox holds no memory.
 const std = @import("std");
 const assert = std.debug.assert;
 const Loan = @import("loan.zig").Loan;

@@ -1,6 +1,6 @@
 //! What each connection may send in one round of its worker's loop. A kernel that has megabytes of room for each of many
 //! would be filled for one after the other, and whoever comes next waited for all of them.
-//! Refuses to know: what is sent, and when a connection goes on.
+//! Does not know: what is sent, and when a connection goes on.
 const std = @import("std");
 
 /// What has been sent in this round, by all connections together.

@@ -1,5 +1,5 @@
 //! Counts what may happen by the thousand, scanners' handshakes for instance, so that one line a second tells of it.
-//! Refuses to know: who is told, and in which words.
+//! Does not know: who is told, and in which words.
 const std = @import("std");
 
 /// How many have happened that no report has told of.

@@ -1,5 +1,5 @@
 //! An exchange after a WebSocket handshake: puts messages together, answers pings, watches the peer, closes.
-//! Refuses to know: sockets, framing and DEFLATE (protocol/websocket), and what a message means. Output goes into the connection's outbox.
+//! Does not know: sockets, framing and DEFLATE (protocol/websocket), and what a message means. Output goes into the connection's outbox.
 const std = @import("std");
 const assert = std.debug.assert;
 const ws = @import("protocol").websocket;

@@ -33,7 +33,7 @@ const protocol = @import("protocol");
 const Head = protocol.Head;
 const Limits = protocol.Limits;
 const Refusal = protocol.Refusal;
-const io_room = @import("io");
+const io_layer = @import("io");
 const access_log = @import("access_log.zig");
 const AccessLog = access_log.AccessLog;
 const admission_file = @import("admission.zig");
@@ -55,7 +55,7 @@ const Listener = @import("listener.zig").Listener;
 const Memory = @import("memory.zig").Memory;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
-const Porter = @import("porter.zig").Porter;
+const Standby = @import("standby.zig").Standby;
 const Relief = @import("relief.zig").Relief;
 const Share = @import("share.zig").Share;
 const slab = @import("slab.zig");
@@ -76,7 +76,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const HostType = Host;
         pub const IoType = Io;
         pub const pull = Host.demand == .pull;
-        pub const IoOptions = if (@hasDecl(Io, "Options")) Io.Options else io_room.Options;
+        pub const IoOptions = if (@hasDecl(Io, "Options")) Io.Options else io_layer.Options;
 
         gpa: std.mem.Allocator,
         config: Config,
@@ -129,9 +129,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         numbers: u32 = 0,
         health: Health = .{},
         /// Answers the health path while this worker is busy.
-        porter: ?*Porter = null,
+        standby: ?*Standby = null,
         /// The next round starts one.
-        porter_wanted: bool = false,
+        standby_wanted: bool = false,
         access: ?AccessLog = null,
         /// When the host last heard of trouble with the access log.
         access_told_at: u64 = 0,
@@ -140,7 +140,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// A connection with what only the worker knows about it.
         pub const Peer = struct {
             connection: Connection,
-            socket: io_room.Socket,
+            socket: io_layer.Socket,
             timer: timer.Timer = .{},
             seat: admission_file.Seat = .{},
         };
@@ -197,7 +197,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Closes every connection without a word and frees everything.
         pub fn deinit(w: *Self) void {
-            if (w.porter) |porter| porter.close();
+            if (w.standby) |standby| standby.close();
             var it = w.peers.iterator();
             while (it.next()) |peer| w.release(peer);
             var buffer: [access_log.news_bytes_max]u8 = undefined;
@@ -226,13 +226,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             try w.config.set(name, value);
             w.limits = types.limitsOf(&w.config);
             w.connections_max = types.connectionsMax(&w.config);
-            if (std.mem.eql(u8, name, "memory_bytes_max")) w.memory.set(&w.config, io_room.memory.limits());
+            if (std.mem.eql(u8, name, "memory_bytes_max")) w.memory.set(&w.config, io_layer.memory.limits());
         }
 
         // ---- Listeners
 
         /// Listens on an address; the listener's number.
-        pub fn listen(w: *Self, address: io_room.Address, options: io_room.ListenOptions) !u32 {
+        pub fn listen(w: *Self, address: io_layer.Address, options: io_layer.ListenOptions) !u32 {
             try w.listeners.ensureUnusedCapacity(w.gpa, 1);
             return w.addListener(try w.io.listen(address, options));
         }
@@ -249,13 +249,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         /// A place where somebody else accepts; its number, for `adopt`.
-        pub fn noteListener(w: *Self, address: io_room.Address) error{OutOfMemory}!u32 {
+        pub fn noteListener(w: *Self, address: io_layer.Address) error{OutOfMemory}!u32 {
             try w.listeners.append(w.gpa, .at(null, address));
             return @intCast(w.listeners.items.len - 1);
         }
 
         /// The bound address, with the real port after port 0.
-        pub fn listenerAddress(w: *Self, listener: u32) io_room.Address {
+        pub fn listenerAddress(w: *Self, listener: u32) io_layer.Address {
             return w.listeners.items[listener].address;
         }
 
@@ -358,7 +358,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteEnd = access_part.noteEnd;
         pub const noteRefusal = access_part.noteRefusal;
         pub const noteTurnedAway = access_part.noteTurnedAway;
-        pub const noteRefusedByPorter = access_part.noteRefusedByPorter;
+        pub const noteRefusedByStandby = access_part.noteRefusedByStandby;
         pub const peerEnded = input.peerEnded;
         pub const cutShort = input.cutShort;
         pub const queueRejection = accepting.queueRejection;
@@ -460,7 +460,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return if (next == timer.Timer.never) null else next;
         }
 
-        fn dispatch(w: *Self, event: io_room.Event) void {
+        fn dispatch(w: *Self, event: io_layer.Event) void {
             switch (event) {
                 .accepted => |accepted| w.adopt(accepting.listenerNumber(w, accepted.listener), accepted.socket, accepted.peer),
                 .accept_failed => |failure| accepting.acceptFailed(w, failure.exhausted, failure.errno),
@@ -477,7 +477,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
         }
 
-        fn peerOf(w: *Self, token: io_room.Token) ?*Peer {
+        fn peerOf(w: *Self, token: io_layer.Token) ?*Peer {
             return w.peers.get(@fromBackingInt(@intCast(token)));
         }
 
@@ -597,7 +597,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             while (true) switch (outbox.front(&slices)) {
                 .nothing => break,
                 .bytes => outbox.consume(&w.pool, slices[0].len),
-                .file => io_room.file.close(outbox.popFile(&w.pool)),
+                .file => io_layer.file.close(outbox.popFile(&w.pool)),
             };
             outbox.deinit(&w.pool);
         }
@@ -605,7 +605,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Stops accepting, closes idle connections; the rest finish what they are at and close then. `stopped` follows.
         pub fn drain(w: *Self) void {
             if (w.stopping != .no) return;
-            health_part.dismiss(w);
+            health_part.stopStandby(w);
             w.stopping = .draining;
             w.io.closeListeners();
             var it = w.peers.iterator();

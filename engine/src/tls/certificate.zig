@@ -1,6 +1,6 @@
 //! PEM files into certificates, keys and authorities; certificates into names and PEM text (RFC 7468, RFC 5280, RFC 6125, RFC 4514).
 //! Every failure names the file and the reason in the diagnostic, because a person reads it at start-up.
-//! Refuses to know: contexts, sessions, which certificate answers which client.
+//! Does not know: contexts, sessions, which certificate answers which client.
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");

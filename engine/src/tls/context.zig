@@ -1,5 +1,5 @@
 //! What threads share: the newest generation of certificates and policy, and its atomic replacement, asked for or because files changed.
-//! Refuses to know: how a configuration is loaded (generation.zig), what a session does with it.
+//! Does not know: how a configuration is loaded (generation.zig), what a session does with it.
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");

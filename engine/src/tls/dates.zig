@@ -1,5 +1,5 @@
 //! What the dates of a certificate mean for whoever runs a server (RFC 5280 section 4.1.2.5): clients refuse one that is not good.
-//! Refuses to know: where the dates come from, what time it is.
+//! Does not know: where the dates come from, what time it is.
 const std = @import("std");
 const tls = @import("tls.zig");
 

@@ -1,7 +1,7 @@
 //! One loaded configuration: OpenSSL contexts by server name, and the policy that all of them share. Never changes once made;
 //! counted references keep it alive for the sessions that began with it
 //! (RFC 6066 §3 names, RFC 7301 protocols, RFC 5077 and RFC 8446 §4.6.1 tickets).
-//! Refuses to know: which generation is the newest (context.zig), the bytes of a connection (session.zig).
+//! Does not know: which generation is the newest (context.zig), the bytes of a connection (session.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");

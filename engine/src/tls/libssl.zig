@@ -1,6 +1,6 @@
 //! What this room uses of OpenSSL (3.0 or newer): functions, opaque structs and constants under their C names.
 //! Written by hand, because translating OpenSSL's headers takes minutes; ABI and numbers are stable within OpenSSL 3.
-//! Refuses to know: how they are used.
+//! Does not know: how they are used.
 
 pub const ASN1_STRING = opaque {};
 pub const BIO = opaque {};

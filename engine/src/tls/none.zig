@@ -1,5 +1,5 @@
-//! Room `tls` in a build without OpenSSL: the same names as openssl.zig, and a constructor that says so.
-//! Refuses to know: TLS.
+//! Layer `tls` in a build without OpenSSL: the same names as openssl.zig, and a constructor that says so.
+//! Does not know: TLS.
 const std = @import("std");
 const tls = @import("tls.zig");
 

@@ -1,4 +1,4 @@
-//! Room `tls` with OpenSSL 3.0 or newer: a map of the files behind the room's contract, no logic.
+//! Layer `tls` with OpenSSL 3.0 or newer: a map of the files behind the room's contract, no logic.
 //!
 //! transport.zig  OpenSSL's view of the wire: one slice in, one sink out
 //! session.zig    one connection

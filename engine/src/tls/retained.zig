@@ -1,5 +1,5 @@
 //! A server's configuration as it was given, kept so that changed files can be loaded again: the values, and how the files looked.
-//! Refuses to know: what is in the files, clocks.
+//! Does not know: what is in the files, clocks.
 const std = @import("std");
 const builtin = @import("builtin");
 const tls = @import("tls.zig");

@@ -1,5 +1,5 @@
 //! One connection's TLS state machine over OpenSSL (RFC 8446, RFC 5246). Bytes in, events and bytes out; the caller owns time and transport.
-//! Refuses to know: sockets, deadlines, what the plaintext means.
+//! Does not know: sockets, deadlines, what the plaintext means.
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");

@@ -1,6 +1,6 @@
-//! Room `tls`: ciphertext <-> plaintext (RFC 8446, RFC 5246; names by RFC 6066, protocols by RFC 7301).
+//! Layer `tls`: ciphertext <-> plaintext (RFC 8446, RFC 5246; names by RFC 6066, protocols by RFC 7301).
 //! This file is the room's contract: the values that go in and come out, and the choice of implementation at build time.
-//! Refuses to know: sockets, clocks, HTTP beyond "this peer did not greet in TLS".
+//! Does not know: sockets, clocks, HTTP beyond "this peer did not greet in TLS".
 //!
 //! A `Context` holds certificates and policy and is shared by every worker; a `Session` is one connection's state machine. Both are sans-I/O:
 //! ciphertext comes in as a slice, ciphertext goes out through a `Sink`, and nothing calls back into the server.

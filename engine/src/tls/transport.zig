@@ -1,6 +1,6 @@
 //! OpenSSL's view of the wire: a BIO that reads the slice lent to the running call and writes to its sink.
 //! Ciphertext is thus copied once in each direction (into and out of OpenSSL's record buffer), and an idle session owns no buffer here.
-//! Refuses to know: records, errors of the protocol, who the caller is.
+//! Does not know: records, errors of the protocol, who the caller is.
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");

@@ -1,8 +1,8 @@
 //! Fuzz target `chunked`: a chunked body with its trailers behind a fixed head, against a second decoder that has all of the bytes at once.
 const std = @import("std");
 const protocol = @import("protocol");
-const cuts_room = @import("cuts.zig");
-const Cuts = cuts_room.Cuts;
+const cuts_file = @import("cuts.zig");
+const Cuts = cuts_file.Cuts;
 const http1 = protocol.http1;
 const FieldSpan = protocol.http.FieldSpan;
 const testing = std.testing;
@@ -41,7 +41,7 @@ pub fn run(input: []const u8) !void {
     var expected: Result = .{};
     try decode(input, &expected);
     for ([_]Cuts{ .whole, .seeded(std.hash.Wyhash.hash(0, input)), .bytes }) |cuts| {
-        if (cuts == .bytes and input.len > cuts_room.bytewise_max) continue;
+        if (cuts == .bytes and input.len > cuts_file.bytewise_max) continue;
         var result: Result = .{};
         try read(input, cuts, &result);
         try testing.expectEqual(expected.status, result.status);

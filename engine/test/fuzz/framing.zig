@@ -2,8 +2,8 @@
 //! message framing (RFC 9112 section 6) says about it, worked out a second time from its fields.
 const std = @import("std");
 const protocol = @import("protocol");
-const cuts_room = @import("cuts.zig");
-const Cuts = cuts_room.Cuts;
+const cuts_file = @import("cuts.zig");
+const Cuts = cuts_file.Cuts;
 const http1 = protocol.http1;
 const FieldSpan = protocol.http.FieldSpan;
 const testing = std.testing;
@@ -21,7 +21,7 @@ pub fn run(input: []const u8) !void {
     var first: Recorder = .{};
     try first.play(input, .whole);
     for ([_]Cuts{ .seeded(std.hash.Wyhash.hash(0, input)), .bytes }) |cuts| {
-        if (cuts == .bytes and input.len > cuts_room.bytewise_max) continue;
+        if (cuts == .bytes and input.len > cuts_file.bytewise_max) continue;
         var other: Recorder = .{};
         try other.play(input, cuts);
         try testing.expectEqual(first.refused, other.refused);

@@ -3,7 +3,7 @@
 const std = @import("std");
 const protocol = @import("protocol");
 const Cuts = @import("cuts.zig").Cuts;
-const cuts_room = @import("cuts.zig");
+const cuts_file = @import("cuts.zig");
 const http1 = protocol.http1;
 const FieldSpan = protocol.http.FieldSpan;
 const testing = std.testing;
@@ -38,7 +38,7 @@ pub fn run(input: []const u8) !void {
 
     var other_storage: [limits.header_count_max]FieldSpan = undefined;
     for ([_]Cuts{ .seeded(seed), .bytes }) |cuts| {
-        if (cuts == .bytes and input.len > cuts_room.bytewise_max) continue;
+        if (cuts == .bytes and input.len > cuts_file.bytewise_max) continue;
         var other: http1.Head = .{ .storage = &other_storage };
         try testing.expectEqual(verdict, read(input, cuts, &other));
         if (verdict != .accepted) continue;

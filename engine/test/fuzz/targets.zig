@@ -1,6 +1,6 @@
 //! What is fuzzed: for each name a function that takes any bytes and finds out whether the engine does the right thing with them. It fails
 //! by an error or by a panic. libfuzzer.zig runs them on inputs that a fuzzer makes up (script/fuzz), replay_test.zig on the corpus.
-//! Refuses to know: where the bytes come from.
+//! Does not know: where the bytes come from.
 const std = @import("std");
 
 /// A target's name is that of its folder in test/corpus and of what script/fuzz is told.

@@ -1,8 +1,8 @@
 //! Fuzz target `websocket`: frames as a session reads them, whole and in pieces, against a decoder that has all of the bytes at once. The
 //! input's first byte chooses the role, compression and limits.
 const std = @import("std");
-const cuts_room = @import("cuts.zig");
-const Cuts = cuts_room.Cuts;
+const cuts_file = @import("cuts.zig");
+const Cuts = cuts_file.Cuts;
 const websocket = @import("protocol").websocket;
 const testing = std.testing;
 
@@ -53,7 +53,7 @@ pub fn run(input: []const u8) !void {
     var expected: Digest = .{};
     decode(wire, options, &expected);
     for ([_]Cuts{ .whole, .seeded(std.hash.Wyhash.hash(0, input)), .bytes }) |cuts| {
-        if (cuts == .bytes and wire.len > cuts_room.bytewise_max) continue;
+        if (cuts == .bytes and wire.len > cuts_file.bytewise_max) continue;
         var digest: Digest = .{};
         try read(wire, options, cuts, &digest);
         try testing.expectEqual(expected.ended, digest.ended);

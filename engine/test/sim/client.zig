@@ -1,5 +1,5 @@
 //! A client of the simulation: sends what it has to say at its own pace, reads at its own pace, and may go before the end.
-//! Refuses to know: what the bytes mean. See http_client.zig and socket_client.zig.
+//! Does not know: what the bytes mean. See http_client.zig and socket_client.zig.
 const std = @import("std");
 const per = @import("peregrine");
 

@@ -2,12 +2,12 @@
 //! that are due to it, or a prefix of them if the connection broke; and when all is over no slot, ticket or buffer is left behind.
 const std = @import("std");
 const per = @import("peregrine");
-const host_room = @import("host.zig");
+const host_file = @import("host.zig");
 const Client = @import("client.zig").Client;
 const HttpClient = @import("http_client.zig").HttpClient;
 const SocketClient = @import("socket_client.zig").SocketClient;
 const Flaky = @import("flaky.zig").Flaky;
-const Worker = host_room.Worker;
+const Worker = host_file.Worker;
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -75,7 +75,7 @@ pub fn run(seed: u64) !void {
     var prng: std.Random.DefaultPrng = .init(seed);
     const random = prng.random();
     const scene: Scene = .draw(seed, random);
-    var host: host_room.Host = .{ .gpa = gpa, .random = random };
+    var host: host_file.Host = .{ .gpa = gpa, .random = random };
     defer host.deinit();
     const worker = try gpa.create(Worker);
     defer gpa.destroy(worker);
@@ -159,7 +159,7 @@ fn goOn(actors: []Actor, random: std.Random) !bool {
 }
 
 /// Everything is over: the worker stops and holds nothing any more.
-fn settle(worker: *Worker, host: *host_room.Host, jump_ms: u64) !void {
+fn settle(worker: *Worker, host: *host_file.Host, jump_ms: u64) !void {
     worker.drain();
     var rounds: usize = 0;
     while (!host.stopped_seen) : (rounds += 1) {

@@ -1,4 +1,4 @@
-//! Scenarios for the room `tls` through its public face: a server's session against a client's, in memory.
+//! Scenarios for the layer `tls` through its public face: a server's session against a client's, in memory.
 const std = @import("std");
 const testing = std.testing;
 const tls = @import("tls");

@@ -277,7 +277,7 @@ sub shutdown {
         ->on_ready(sub { $time_up->cancel });
 }
 
-# Resolves when the application has answered, has ended or has had its time.
+# Resolves when the application has answered, has ended, or its deadline has passed.
 sub _answer_to_shutdown {
     my ($self, $time_up, $timeout) = @_;
     return Future->done if !$self->{running};

@@ -1,5 +1,5 @@
 # One source file, and the rules that hold in every language: a header that says what it is for,
-# an implementation of bounded length, no unfinished business. Refuses to know any grammar.
+# an implementation of bounded length, no unfinished business. Does not know any grammar.
 package Lint::Text;
 use v5.36;
 

@@ -1,4 +1,4 @@
-# The rules for Zig: formatting, who may import whom (the arrows of ARCHITECTURE.md), what a room
+# The rules for Zig: formatting, who may import whom (the arrows of ARCHITECTURE.md), what a layer
 # must not know, functions within a screen, what is public explained. Lines after the first test are tests and free of them.
 package Lint::Zig;
 use v5.36;
@@ -7,7 +7,7 @@ use File::Spec::Functions qw(canonpath);
 my $GLANCE_LINES       = 4;
 my $FUNCTION_LINES_MAX = 80;    # "about 70"
 
-# Which modules a room names. Everybody has std; a room's own files are imported by path.
+# Which modules a layer names. Everybody has std; a layer's own files are imported by path.
 my $SRC = 'engine/src';
 my %MAY = (
     protocol => [],
@@ -18,9 +18,9 @@ my %MAY = (
     abi      => [qw(peregrine)],
     ''       => [qw(server native protocol io tls)],    # the public face, $SRC/peregrine.zig
 );
-my @EVERYBODY = qw(std builtin);                        # and what build.zig tells a room: NAME_options
+my @EVERYBODY = qw(std builtin);                        # and what build.zig tells a layer: NAME_options
 
-# What the code (not the comments) of a room must not mention.
+# What the code (not the comments) of a layer must not mention.
 my %MUST_NOT = (
     protocol => [
         qr/\bstd\.(?:os|posix|heap|log|Thread|fs|net|process|debug\.print|time(?!\.epoch)|Io(?!\.(?:Reader|Writer|net\.Ip[46]Address)))\b/,
@@ -49,27 +49,27 @@ sub _located ($line) {
     return $line =~ /\A(\S+?):(\d+):(?:\d+:)? (.*)/ ? "$1:$2: zig fmt: $3" : ();
 }
 
-sub _room ($source) { $source->path =~ m{\A\Q$SRC\E/(?:(\w+)/)?} ? $1 // '' : undef }
+sub _layer ($source) { $source->path =~ m{\A\Q$SRC\E/(?:(\w+)/)?} ? $1 // '' : undef }
 
 sub _imports ($source) {
-    my $room     = _room($source);
-    my %allowed  = map { $_ => 1 } @EVERYBODY, @{ $MAY{ $room // '' } // [] };
+    my $layer    = _layer($source);
+    my %allowed  = map { $_ => 1 } @EVERYBODY, @{ $MAY{ $layer // '' } // [] };
     my ($folder) = $source->path =~ m{\A(.*/)};
-    my $home     = defined $room ? length $room ? "$SRC/$room/" : "$SRC/" : $folder;
+    my $home     = defined $layer ? length $layer ? "$SRC/$layer/" : "$SRC/" : $folder;
     my @findings;
-    push @findings, $source->at(1, "room '$room' is not in the table of rooms")
-        if defined $room && !$MAY{$room};
+    push @findings, $source->at(1, "layer '$layer' is not in the table of layers")
+        if defined $layer && !$MAY{$layer};
     $source->each_line(
         sub ($line, $number) {
             $line =~ s{^\s*//.*}{};
             for my $what ($line =~ /\@import\("([^"]+)"\)/g) {
                 if ($what =~ /\.zig\z/) {
                     my $target = _resolve(($folder // '') . $what);
-                    push @findings, $source->at($number, "import of $what leaves the room")
+                    push @findings, $source->at($number, "import of $what leaves the layer")
                         unless !defined $home || index($target, $home) == 0;
                 }
-                elsif (defined $room && !$allowed{$what} && $what !~ /_options\z/) {
-                    push @findings, $source->at($number, "room '$room' may not import '$what'");
+                elsif (defined $layer && !$allowed{$what} && $what !~ /_options\z/) {
+                    push @findings, $source->at($number, "layer '$layer' may not import '$what'");
                 }
             }
         }
@@ -84,7 +84,7 @@ sub _resolve ($path) {
 }
 
 sub _ignorance ($source) {
-    my $rule = $MUST_NOT{ _room($source) // '' } // return ();
+    my $rule = $MUST_NOT{ _layer($source) // '' } // return ();
     my ($pattern, $what) = @$rule;
     my ($testing, @findings);
     $source->each_line(
@@ -92,7 +92,7 @@ sub _ignorance ($source) {
             $testing ||= $line =~ /^test\b/;
             return if $testing || $source->implementation_lines == 0;
             my $code = $line =~ s{//.*}{}r;
-            push @findings, $source->at($number, "this room knows no $what") if $code =~ $pattern;
+            push @findings, $source->at($number, "this layer knows no $what") if $code =~ $pattern;
         }
     );
     return @findings;
@@ -122,8 +122,8 @@ sub _functions ($source) {
 # What a module offers to others says what it is for, unless its name and its few lines do: init, deinit, and functions that fit on
 # a glance. The functions of peregrine.h are documented there.
 sub _documented ($source) {
-    return if !defined _room($source) || $source->implementation_lines == 0;
-    return if $source->path =~ /libssl\.zig\z/;                                # names of OpenSSL's, explained there
+    return if !defined _layer($source) || $source->implementation_lines == 0;
+    return if $source->path =~ /libssl\.zig\z/;                                 # names of OpenSSL's, explained there
     my ($before, $testing, $name, $start, $indent, @findings) = ('');
     $source->each_line(
         sub ($line, $number) {

@@ -1,6 +1,6 @@
 # A copy of the tree in which mutants are compiled and run, one after the other. What a mutant does there stays there: it has limits on
 # time, processor time and memory.
-# Refuses to know: what is changed, and which tests are meant for it.
+# Does not know: what is changed, and which tests are meant for it.
 package Mutate::Bench;
 use v5.36;
 use Cwd            qw(realpath);

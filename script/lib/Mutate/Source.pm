@@ -1,6 +1,6 @@
 # The mutants of a Zig file: every small change to its code that its tests should notice. The code is read as tokens, so that comments,
 # strings, tests, and what only tests use stay as they are.
-# Refuses to know: how a mutant is compiled and run.
+# Does not know: how a mutant is compiled and run.
 package Mutate::Source;
 use v5.36;
 

@@ -23,10 +23,10 @@ my %SUITES = (
 );
 
 sub _modules () {
-    my ($rooms) = $BUILD =~ /^    fn create\((.*?)^    \}/ms or die "engine/build.zig: no rooms\n";
+    my ($layers) = $BUILD =~ /^    fn create\((.*?)^    \}/ms or die "engine/build.zig: no layers\n";
     my %modules = (tls => [ 'src/tls/tls.zig', 'tls_options' ]);
-    $modules{$1} = [$2] while $rooms =~ /const (\w+) = room\(b, "([^"]+)"/g;
-    push @{ $modules{$1} }, $2 while $rooms =~ /(\w+)\.add(?:Import|Options)\("(\w+)"/g;
+    $modules{$1} = [$2] while $layers =~ /const (\w+) = layer\(b, "([^"]+)"/g;
+    push @{ $modules{$1} }, $2 while $layers =~ /(\w+)\.add(?:Import|Options)\("(\w+)"/g;
     my %needed = map { $_ => 1 } map { @$_[ 1 .. $#$_ ] } values %modules;
     $modules{$_} //= ["$_.zig"] for grep { /_options\z/ } keys %needed;
     return %modules;
@@ -48,7 +48,7 @@ my @NEAREST = (
     [ qr{\Aprotocol/websocket/}                                  => qw(protocol:websocket. wire-websocket) ],
     [ qr{\Aprotocol/proxy/}                                      => qw(protocol:proxy. wire-proxy) ],
     [ qr{\Aprotocol/}                                            => qw(protocol wire-http1) ],
-    [ qr{\Aserver/(?:admission|porter|(?:worker/)?health)\b}     => qw(server guards) ],
+    [ qr{\Aserver/(?:admission|standby|(?:worker/)?health)\b}    => qw(server guards) ],
     [ qr{\Aserver/(?:worker/)?(?:access_log|access|repeat)\b}    => qw(server access_log repeat) ],
     [ qr{\Aserver/(?:worker/)?(?:websocket|native_ws|ws)\b}      => qw(server websocket websocket_sim) ],
     [ qr{\Aserver/compression\b}                                 => qw(server compression websocket_sim) ],

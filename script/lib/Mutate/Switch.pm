@@ -1,6 +1,6 @@
 # Mutants side by side in one program: each changed function stands there in all its variants, and a number that is set at the start of
 # the program says which one runs. So a suite is compiled once for a file, not once for each mutant.
-# Refuses to know: how a program is compiled, and what its tests say.
+# Does not know: how a program is compiled, and what its tests say.
 package Mutate::Switch;
 use v5.36;
 

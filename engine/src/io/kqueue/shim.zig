@@ -1,6 +1,6 @@
 //! Job: as much of kqueue as kqueue.zig uses, made of epoll, an eventfd and a timerfd: test code, which lets the contract tests run
 //! kqueue.zig on Linux.
-//! Refuses to know: how the BSDs do it. Sockets' and listeners' filters are kept by epoll, so that closing one forgets them here, too.
+//! Does not know: how the BSDs do it. Sockets' and listeners' filters are kept by epoll, so that closing one forgets them here, too.
 const std = @import("std");
 const sys = @import("../sys.zig");
 const watch = @import("../sys/epoll.zig");

@@ -1,5 +1,5 @@
 //! Job: the kqueue of the system itself (man 2 kqueue).
-//! Refuses to know: what is watched.
+//! Does not know: what is watched.
 const std = @import("std");
 const c = std.c;
 const sys = @import("../sys.zig");

@@ -1,5 +1,5 @@
 //! Job: what a readiness io remembers of one descriptor.
-//! Refuses to know: the kernel.
+//! Does not know: the kernel.
 const std = @import("std");
 const io = @import("../io.zig");
 const Phase = @import("../phase.zig").Phase;

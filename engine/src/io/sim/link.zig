@@ -1,5 +1,5 @@
 //! Job: a connection of the fake network: what is on its way in both directions, and how far each side is.
-//! Refuses to know: who reads and writes when.
+//! Does not know: who reads and writes when.
 const std = @import("std");
 const Address = @import("../io.zig").Address;
 const assert = std.debug.assert;

@@ -1,5 +1,5 @@
 //! Job: the other end of a simulated connection: what a client does to its socket.
-//! Refuses to know: when our side notices, which is the `Sim`'s to decide.
+//! Does not know: when our side notices, which is the `Sim`'s to decide.
 const std = @import("std");
 const io = @import("../io.zig");
 const Link = @import("link.zig").Link;

@@ -1,5 +1,5 @@
 //! Job: those calls of sys.zig that FreeBSD and macOS have in their own way.
-//! Refuses to know: what sys.zig makes of them.
+//! Does not know: what sys.zig makes of them.
 const std = @import("std");
 const builtin = @import("builtin");
 const c = std.c;

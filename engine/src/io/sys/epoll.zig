@@ -1,5 +1,5 @@
 //! Job: Linux's epoll, eventfd and timerfd, each call as a small typed function; see sys.zig for the manner.
-//! Refuses to know: what is watched.
+//! Does not know: what is watched.
 const std = @import("std");
 const linux = std.os.linux;
 const sys = @import("../sys.zig");

@@ -1,5 +1,5 @@
 //! Job: those calls of sys.zig that Linux has in its own way.
-//! Refuses to know: what sys.zig makes of them.
+//! Does not know: what sys.zig makes of them.
 const std = @import("std");
 const linux = std.os.linux;
 const sys = @import("../sys.zig");

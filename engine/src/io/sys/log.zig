@@ -1,5 +1,5 @@
 //! Job: system calls of log files and of the threads that write them, which may wait; nothing else in this room does.
-//! Refuses to know: what is written.
+//! Does not know: what is written.
 const std = @import("std");
 const sys = @import("../sys.zig");
 const is_linux = @import("builtin").os.tag == .linux;

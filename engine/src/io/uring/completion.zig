@@ -1,5 +1,5 @@
 //! Job: what the kernel's completions mean for the sockets and listeners of a `Uring`.
-//! Refuses to know: events; they are made of what is noted here when it is the socket's turn.
+//! Does not know: events; they are made of what is noted here when it is the socket's turn.
 const linux = @import("std").os.linux;
 const io = @import("../io.zig");
 const sys = @import("../sys.zig");

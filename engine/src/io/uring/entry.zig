@@ -1,5 +1,5 @@
 //! Job: what `Uring` knows about one descriptor.
-//! Refuses to know: the ring.
+//! Does not know: the ring.
 const assert = @import("std").debug.assert;
 const io = @import("../io.zig");
 const Phase = @import("../phase.zig").Phase;

@@ -1,5 +1,5 @@
 //! Job: one listening socket of `Uring`: the kernel accepts by itself, and what it accepted waits here for its round.
-//! Refuses to know: what becomes of connections.
+//! Does not know: what becomes of connections.
 const std = @import("std");
 const linux = std.os.linux;
 const io = @import("../io.zig");

@@ -1,5 +1,5 @@
 //! Job: memory for bytes that are on their way out, and whose they are.
-//! Refuses to know: what becomes of sockets.
+//! Does not know: what becomes of sockets.
 //!
 //! What one visit to the kernel takes along is copied into the batch: a short stretch of memory that each visit uses again, so that it stays
 //! close to the processor however many sockets there are. What the kernel has no room for moves to a block of its own, until the peer has read.
@@ -43,7 +43,7 @@ pub const Block = struct {
     index: u32,
     /// The socket was closed meanwhile; its descriptor is closed when the block is done.
     orphaned: bool = false,
-    /// Orphaned: when the kernel has had its time.
+    /// Orphaned: the deadline for the kernel.
     until_ms: u64 = never,
     /// Bytes that the kernel has taken.
     done: u32 = 0,

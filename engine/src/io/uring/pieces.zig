@@ -1,5 +1,5 @@
 //! Job: memory for bytes that came in: buffers that the kernel fills in its own time, and pieces that wait for their reader.
-//! Refuses to know: sockets. A piece goes back to the kernel as soon as it was read; one whose reader takes long moves to memory of its own, so
+//! Does not know: sockets. A piece goes back to the kernel as soon as it was read; one whose reader takes long moves to memory of its own, so
 //! that a reader who pauses takes nothing away from the others.
 const std = @import("std");
 const linux = std.os.linux;

@@ -1,5 +1,5 @@
 //! Job: the submission and the completion ring of io_uring, and the operations that `Uring` asks for, each as a small typed function.
-//! Refuses to know: what the operations are good for, and whose sockets they are. Follows io_uring(7), io_uring_enter(2).
+//! Does not know: what the operations are good for, and whose sockets they are. Follows io_uring(7), io_uring_enter(2).
 //!
 //! What is asked for is written down here and reaches the kernel with the next `enter`, in order. The ring belongs to the thread that enters
 //! first: the kernel then keeps what it has to do for us until we come (IORING_SETUP_DEFER_TASKRUN), and interrupts nobody.

@@ -1,12 +1,12 @@
 //! Job: the part of a `Uring` that sends, and closes what still has something to send.
-//! Refuses to know: how bytes are kept until the kernel has them, which is outgoing.zig's.
+//! Does not know: how bytes are kept until the kernel has them, which is outgoing.zig's.
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("../io.zig");
 const sys = @import("../sys.zig");
 const transfer = @import("../transfer.zig");
-const outgoing_room = @import("outgoing.zig");
-const Block = outgoing_room.Block;
+const outgoing_file = @import("outgoing.zig");
+const Block = outgoing_file.Block;
 const Completion = @import("ring.zig").Completion;
 const Entry = @import("entry.zig").Entry;
 const Label = @import("ring.zig").Label;
@@ -225,7 +225,7 @@ pub fn noteRoom(uring: *Uring, index: u32) void {
 pub fn hurryOrphans(uring: *Uring) void {
     const time = uring.now();
     for (uring.outgoing.blocks.items) |each| if (each) |block| if (block.until_ms <= time) {
-        block.until_ms = outgoing_room.never;
+        block.until_ms = outgoing_file.never;
         uring.ring.cancel(labelOf(block));
     };
 }

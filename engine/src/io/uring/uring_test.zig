@@ -5,7 +5,7 @@ const io = @import("../io.zig");
 const sys = @import("../sys.zig");
 const SendResult = io.SendResult;
 const Socket = io.Socket;
-const outgoing_room = @import("outgoing.zig");
+const outgoing_file = @import("outgoing.zig");
 const Uring = @import("../uring.zig").Uring;
 const testing = std.testing;
 
@@ -102,7 +102,7 @@ test "a full socket gets the rest later, and is closed when it has" {
     try bench.init();
     defer bench.deinit();
     var total: usize = 0;
-    const piece: [outgoing_room.copy_bytes_max]u8 = @splat('p');
+    const piece: [outgoing_file.copy_bytes_max]u8 = @splat('p');
     while (total < 10_000_000) {
         switch (bench.uring.send(bench.socket, &.{io.slice(&piece)}, false)) {
             .sent => |count| total += count,
@@ -151,7 +151,7 @@ test "what does not fit into the batch goes out at once, and all of it arrives" 
     var bench: Bench = undefined;
     try bench.init();
     defer bench.deinit();
-    const answer: [outgoing_room.copy_bytes_max]u8 = @splat('a');
+    const answer: [outgoing_file.copy_bytes_max]u8 = @splat('a');
     var peers: [6]sys.Fd = undefined;
     for (&peers, 0..) |*peer, token| {
         var pair: [2]sys.Fd = undefined;

@@ -1,6 +1,6 @@
 //! Small files that were served lately, with their contents and headers. Who asks looks at the file as well, and an entry that is not of
 //! exactly that file in that state is no answer. Bounded: one entry per slot of a fixed table, each of at most `entry_bytes_max`.
-//! Refuses to know: how files are found.
+//! Does not know: how files are found.
 const std = @import("std");
 const assert = std.debug.assert;
 const Identity = @import("files.zig").Identity;

@@ -1,5 +1,5 @@
 //! Conditional requests (RFC 9110 section 13): is the answer the file, a 304 or a 412, and does a Range field hold?
-//! Refuses to know: files.
+//! Does not know: files.
 const std = @import("std");
 const protocol = @import("protocol");
 const date = protocol.http.date;

@@ -1,7 +1,7 @@
 //! Answers requests with the files of a folder, as they are now: each round of a worker's loop looks at the files that it serves, and only a
 //! small one that has not changed since it was read is answered from memory (cache.zig). Nothing outside the folder is ever opened: names are cleaned here (path.zig),
 //! and the kernel refuses links that lead out.
-//! Refuses to know: what is in the files.
+//! Does not know: what is in the files.
 const std = @import("std");
 const assert = std.debug.assert;
 const native = @import("../native.zig");

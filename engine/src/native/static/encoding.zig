@@ -1,5 +1,5 @@
 //! Which content coding a client likes best (RFC 9110 section 12.5.3), of those that lie ready as a file's siblings.
-//! Refuses to know: files, and how a coding works.
+//! Does not know: files, and how a coding works.
 const std = @import("std");
 const protocol = @import("protocol");
 const syntax = protocol.http.syntax;

@@ -1,5 +1,5 @@
 //! Answers requests with one file, which is looked at anew each time: a changed file is served at once, and nothing is held in memory.
-//! Refuses to know: which requests it is for.
+//! Does not know: which requests it is for.
 const std = @import("std");
 const native = @import("../native.zig");
 const files = @import("files.zig");

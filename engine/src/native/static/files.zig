@@ -1,6 +1,6 @@
 //! The system calls about files that this room needs; where the systems differ, files/linux.zig and files/bsd.zig have the same names. A missing file is an ordinary answer here, so
 //! failures are few and coarse.
-//! Refuses to know: HTTP.
+//! Does not know: HTTP.
 const std = @import("std");
 const is_linux = @import("builtin").os.tag == .linux;
 const system = if (is_linux) std.os.linux else std.c;

@@ -1,5 +1,5 @@
 //! Media types by file extension (IANA media types registry; RFC 9239 for JavaScript).
-//! Refuses to know: files.
+//! Does not know: files.
 const std = @import("std");
 
 /// A media type of a file.

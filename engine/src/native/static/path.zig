@@ -1,5 +1,5 @@
 //! From a request's path to a name below a folder. What comes out has no "..", no empty or "." segment, no NUL byte, and no leading slash.
-//! Refuses to know: whether such a file exists.
+//! Does not know: whether such a file exists.
 const std = @import("std");
 const percentDecode = @import("protocol").http.target.percentDecode;
 

@@ -1,5 +1,5 @@
 //! Turns a file into a response: validators, conditions, ranges, headers, and the body by the cheapest way.
-//! Refuses to know: how the file was found.
+//! Does not know: how the file was found.
 const std = @import("std");
 const native = @import("../native.zig");
 const protocol = @import("protocol");

@@ -1,5 +1,5 @@
 //! Whether a client asks for an event stream (RFC 9110 section 12.5.1; HTML, Server-sent events).
-//! Refuses to know: content negotiation. A yes or no to one media type is all that a server needs before an application runs.
+//! Does not know: content negotiation. A yes or no to one media type is all that a server needs before an application runs.
 const std = @import("std");
 const header = @import("header.zig");
 const syntax = @import("syntax.zig");

@@ -1,5 +1,5 @@
 //! HTTP dates (RFC 9110 section 5.6.7): IMF-fixdate out; IMF-fixdate, RFC 850 and asctime in.
-//! Refuses to know: what time it is. Times are arguments, in seconds since 1970-01-01T00:00:00Z.
+//! Does not know: what time it is. Times are arguments, in seconds since 1970-01-01T00:00:00Z.
 const std = @import("std");
 const assert = std.debug.assert;
 

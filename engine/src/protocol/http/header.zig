@@ -1,5 +1,5 @@
 //! Header fields in both directions (RFC 9110 section 5).
-//! Refuses to know: what a field means for framing (http1/framing.zig).
+//! Does not know: what a field means for framing (http1/framing.zig).
 const std = @import("std");
 const syntax = @import("syntax.zig");
 

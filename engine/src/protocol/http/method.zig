@@ -1,5 +1,5 @@
 //! Request methods (RFC 9110 section 9, RFC 5789).
-//! Refuses to know: what a method does to framing (http1/framing.zig).
+//! Does not know: what a method does to framing (http1/framing.zig).
 const std = @import("std");
 const Refusal = @import("../event.zig").Refusal;
 

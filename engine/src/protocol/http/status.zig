@@ -1,5 +1,5 @@
 //! Status codes, their reason phrases and their status lines (RFC 9110 section 15, IANA HTTP status code registry).
-//! Refuses to know: which codes carry content (http1/framing.zig).
+//! Does not know: which codes carry content (http1/framing.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 

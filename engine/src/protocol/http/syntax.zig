@@ -1,5 +1,5 @@
 //! Byte classes, vector search for them, and the small grammars that every field shares (RFC 9110 section 5.6).
-//! Refuses to know: which field or line the bytes come from.
+//! Does not know: which field or line the bytes come from.
 const std = @import("std");
 const assert = std.debug.assert;
 

@@ -1,5 +1,5 @@
 //! The request target and the authority (RFC 9112 section 3.2, RFC 3986 section 3).
-//! Refuses to know: routing, and what a decoded path means to anybody.
+//! Does not know: routing, and what a decoded path means to anybody.
 const std = @import("std");
 const assert = std.debug.assert;
 const syntax = @import("syntax.zig");

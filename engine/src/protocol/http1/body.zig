@@ -1,14 +1,14 @@
 //! Decoders of request content: by count, and in chunks with trailers (RFC 9112 sections 6 and 7).
-//! Refuses to know: which of them a request needs (framing.zig), and who reads the content.
+//! Does not know: which of them a request needs (framing.zig), and who reads the content.
 const std = @import("std");
 const assert = std.debug.assert;
 const event = @import("../event.zig");
 const framing = @import("framing.zig");
-const head_room = @import("head.zig");
+const head_file = @import("head.zig");
 const syntax = @import("../http/syntax.zig");
 const FieldSpan = @import("../http/header.zig").FieldSpan;
-const Fields = head_room.Fields;
-const Head = head_room.Head;
+const Fields = head_file.Fields;
+const Head = head_file.Head;
 const Limits = framing.Limits;
 const Refusal = event.Refusal;
 const Step = event.Step;

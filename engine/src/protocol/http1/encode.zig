@@ -1,5 +1,5 @@
 //! Writing of response heads, trailers and chunk prefixes into memory that the caller owns (RFC 9112 sections 4, 5 and 7.1).
-//! Refuses to know: whether a message may be sent now (session.zig), and how its content ends (framing.zig).
+//! Does not know: whether a message may be sent now (session.zig), and how its content ends (framing.zig).
 //! Nothing an application hands over can break out of its line: names are tokens, values have no controls but HTAB.
 const std = @import("std");
 const assert = std.debug.assert;

@@ -1,6 +1,6 @@
 //! The law of message framing, for both directions: where content ends, and whether the connection outlives the message
 //! (RFC 9112 sections 3.2, 6, 7 and 9.3; RFC 9110 sections 6.5, 7.8, 10.1.1).
-//! Refuses to know: how the fields were read, and how anything is written.
+//! Does not know: how the fields were read, and how anything is written.
 //! Whatever could be understood in two ways is refused: a guess here is somebody's request smuggled past somebody else.
 const std = @import("std");
 const assert = std.debug.assert;

@@ -1,5 +1,5 @@
 //! Request line and field lines (RFC 9112 sections 2.2, 3 and 5), read where they lie.
-//! Refuses to know: what the fields decide (framing.zig), and where the bytes come from.
+//! Does not know: what the fields decide (framing.zig), and where the bytes come from.
 //!
 //! Everything is decided strictly from left to right, so that the answer does not depend on how the bytes were cut: what is
 //! illegal is refused at its first illegal byte (a field line: at its end), a limit at the byte that breaks it. An incomplete

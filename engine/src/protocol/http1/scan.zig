@@ -1,5 +1,5 @@
 //! Where the field lines of a head break: one pass over its bytes that notes both what ends a line and what ends a name.
-//! Refuses to know: what a line means, and which ends are legal (head.zig). RFC 9112 section 5.
+//! Does not know: what a line means, and which ends are legal (head.zig). RFC 9112 section 5.
 //!
 //! A search per line and byte class starts and ends a vector loop two or three times for each of these short lines, which
 //! costs more than the loop itself. Here 64 bytes at a time become two words of marks, and the lines fall out of the words by

@@ -1,5 +1,5 @@
 //! One HTTP/1 connection's state machine: unread bytes in, at most one event out; commands in, bytes out.
-//! RFC 9112. Refuses to know: sockets, buffers beyond the one it is shown, time, who answers.
+//! RFC 9112. Does not know: sockets, buffers beyond the one it is shown, time, who answers.
 //!
 //! The way of an exchange: `feed` until `.request`, and on until `.end` if the head has a body; meanwhile `planStart`, `planBody`...,
 //! `planEnd`, each followed by `apply`, which cannot fail, once its bytes are queued; then `disposition` says what becomes of the connection, and `next` begins the next exchange. Pipelined requests wait
@@ -12,7 +12,7 @@ const encode = @import("encode.zig");
 const event = @import("../event.zig");
 const framing = @import("framing.zig");
 const header = @import("../http/header.zig");
-const head_room = @import("head.zig");
+const head_file = @import("head.zig");
 const status = @import("../http/status.zig");
 const Method = @import("../http/method.zig").Method;
 const order_file = @import("../http/order.zig");
@@ -23,9 +23,9 @@ const Field = header.Field;
 pub const BodyKind = framing.BodyKind;
 pub const Lines = encode.Lines;
 pub const Event = event.Event;
-pub const Head = head_room.Head;
-pub const glimpse = head_room.glimpse;
-pub const asksForHead = head_room.asksForHead;
+pub const Head = head_file.Head;
+pub const glimpse = head_file.glimpse;
+pub const asksForHead = head_file.asksForHead;
 pub const Limits = framing.Limits;
 pub const Refusal = event.Refusal;
 pub const Span = @import("../http/target.zig").Span;
@@ -141,7 +141,7 @@ comptime {
 
 /// Which way the peer's bytes are read.
 const Input = union(enum) {
-    head: head_room.Parser,
+    head: head_file.Parser,
     counted: content.Counted,
     chunked: content.Chunked,
     /// The request has been read to its end.
@@ -553,7 +553,7 @@ test {
     _ = content;
     _ = encode;
     _ = framing;
-    _ = head_room;
+    _ = head_file;
 }
 
 const test_limits: Limits = .{

@@ -1,5 +1,5 @@
 //! Addresses as proxies write them.
-//! Refuses to know: where they stand (header.zig, forwarded.zig).
+//! Does not know: where they stand (header.zig, forwarded.zig).
 const std = @import("std");
 
 /// An IP address.

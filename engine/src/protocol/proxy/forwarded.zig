@@ -1,6 +1,6 @@
 //! What proxies say in header fields about the requests that they pass on: `Forwarded` (RFC 7239), and X-Forwarded-For with
 //! X-Forwarded-Proto, which nobody has written down. Each proxy adds itself at the right: a hop, from whom it has the request.
-//! Refuses to know: which proxies are trusted, and where the fields come from.
+//! Does not know: which proxies are trusted, and where the fields come from.
 const std = @import("std");
 const syntax = @import("../http/syntax.zig");
 const endpoint = @import("endpoint.zig");

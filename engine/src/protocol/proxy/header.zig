@@ -1,6 +1,6 @@
 //! The header that a proxy puts before everything else of a connection, to say whose it is: the PROXY protocol, versions 1 and 2
 //! (haproxy.org, doc/proxy-protocol.txt).
-//! Refuses to know: who may say so; what comes behind it.
+//! Does not know: who may say so; what comes behind it.
 const std = @import("std");
 const endpoint = @import("endpoint.zig");
 const Endpoint = endpoint.Endpoint;

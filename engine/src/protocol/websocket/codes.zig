@@ -1,5 +1,5 @@
 //! The tables of the DEFLATE format and the making of prefix codes (RFC 1951 section 3.2), shared by both directions.
-//! Refuses to know: streams, windows, messages.
+//! Does not know: streams, windows, messages.
 const std = @import("std");
 const assert = std.debug.assert;
 

@@ -1,6 +1,6 @@
 //! permessage-deflate: what both sides agree on (RFC 7692 sections 5 to 7.1), server side. The work itself is in inflater.zig and
 //! deflater.zig, re-exported here.
-//! Refuses to know: frames, which messages are worth compressing, where memory comes from.
+//! Does not know: frames, which messages are worth compressing, where memory comes from.
 const std = @import("std");
 const assert = std.debug.assert;
 const FieldSpan = @import("../http/header.zig").FieldSpan;

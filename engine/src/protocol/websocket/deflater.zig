@@ -2,7 +2,7 @@
 //! bytes of bounded size out. Written for messages: a short one costs what its bytes cost (no table is cleared or built for it), and
 //! the window may be as small as the peer or our memory wants. std.compress.flate.Compress has one window size, 224 KiB of state
 //! and no way to begin a message without a history but to start over.
-//! Refuses to know: frames, which messages are worth compressing, where its memory lives.
+//! Does not know: frames, which messages are worth compressing, where its memory lives.
 const std = @import("std");
 const assert = std.debug.assert;
 const codes = @import("codes.zig");

@@ -1,5 +1,5 @@
 //! One WebSocket frame's header in both directions, and masking (RFC 6455 section 5).
-//! Refuses to know: which frames may follow which, roles, limits and messages (session.zig).
+//! Does not know: which frames may follow which, roles, limits and messages (session.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 

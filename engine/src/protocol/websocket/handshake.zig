@@ -1,5 +1,5 @@
 //! The opening handshake, server side: which request becomes a WebSocket, and what the client offered (RFC 6455 sections 4.2 and 9.1).
-//! Refuses to know: how the answer is written (the HTTP session), which subprotocol to choose (the application), and what an
+//! Does not know: how the answer is written (the HTTP session), which subprotocol to choose (the application), and what an
 //! extension's parameters mean (deflate.zig).
 const std = @import("std");
 const assert = std.debug.assert;

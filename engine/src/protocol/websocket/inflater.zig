@@ -1,7 +1,7 @@
 //! Inflating the messages of one permessage-deflate direction (RFC 7692 section 7.2.2, RFC 1951): compressed pieces in, pieces of
 //! bounded size out, at any cut. It is its own and not std.compress.flate's because the stream must stop and go on at any byte
 //! of input or output, keep its window from one message to the next, and count what comes out before it comes out.
-//! Refuses to know: frames, text, where its window lives.
+//! Does not know: frames, text, where its window lives.
 const std = @import("std");
 const assert = std.debug.assert;
 const codes = @import("codes.zig");

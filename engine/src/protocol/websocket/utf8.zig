@@ -1,5 +1,5 @@
 //! Incremental UTF-8 validation (RFC 3629, as RFC 6455 section 8.1 asks for text messages and close reasons).
-//! Refuses to know: frames, messages and who sent the bytes. Nothing is decoded: code points never exist here.
+//! Does not know: frames, messages and who sent the bytes. Nothing is decoded: code points never exist here.
 const std = @import("std");
 const assert = std.debug.assert;
 

@@ -22,7 +22,7 @@
 //!     %{SSL_CLIENT_S_DN}x      subject of a client's certificate that verified
 //!
 //! A format that starts with "{" is JSON: values are escaped as its strings need it, and what is missing is empty instead of "-".
-//! Refuses to know: requests, files, time.
+//! Does not know: requests, files, time.
 const std = @import("std");
 const assert = std.debug.assert;
 const http = @import("protocol").http;

@@ -1,6 +1,6 @@
 //! One line of the access log: what is kept of a request when it begins, and the values that its end adds.
 //! Nothing that a client sends can break a line, end a quoted value or reach a terminal as a control byte: such bytes are escaped.
-//! Refuses to know: formats as text, files, what time it is.
+//! Does not know: formats as text, files, what time it is.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");

@@ -1,5 +1,5 @@
 //! What the access log tells of a connection's TLS, in the words of Apache's mod_ssl.
-//! Refuses to know: lines, and how values are escaped in them.
+//! Does not know: lines, and how values are escaped in them.
 const std = @import("std");
 const tls = @import("tls");
 const Tls = @import("format.zig").Tls;

@@ -1,6 +1,6 @@
 //! The part of a worker that lets connections in: slots, addresses, the 503 for those that find no room, and the 429 for those whose
 //! address has too many (admission.zig).
-const io_room = @import("io");
+const io_layer = @import("io");
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
 const Connection = @import("../connection.zig").Connection;
@@ -14,7 +14,7 @@ pub fn Accept(comptime W: type) type {
         const Peer = W.Peer;
 
         /// Takes over a connected socket (non-blocking, closed on exec) that came in at the listener with this number.
-        pub fn adopt(w: *W, listener: u32, socket: io_room.Socket, from: io_room.Address) void {
+        pub fn adopt(w: *W, listener: u32, socket: io_layer.Socket, from: io_layer.Address) void {
             if (w.stopping != .no) return w.io.close(socket);
             // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are cut.
             if (w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(w, listener, socket, &from);
@@ -44,7 +44,7 @@ pub fn Accept(comptime W: type) type {
 
         /// The client is known, from the kernel or from the proxy that brings it: counts its connection. False: its address has too many, or
         /// opens them too fast; it was told so, and `peer` may be gone.
-        pub fn admit(w: *W, peer: *Peer, client: *const io_room.Address) bool {
+        pub fn admit(w: *W, peer: *Peer, client: *const io_layer.Address) bool {
             peer.seat = w.admission.enter(client, w.now, &w.config);
             if (peer.seat.verdict == .welcome) return true;
             noteUnwelcome(w, peer);
@@ -87,7 +87,7 @@ pub fn Accept(comptime W: type) type {
         }
 
         /// A slot for a socket; its addresses are still to be noted. On an error the socket is the caller's.
-        pub fn open(w: *W, listener: u32, socket: io_room.Socket) !*Peer {
+        pub fn open(w: *W, listener: u32, socket: io_layer.Socket) !*Peer {
             try w.reserveTurns();
             const slot = try w.peers.add();
             errdefer w.peers.remove(slot.item);
@@ -107,19 +107,19 @@ pub fn Accept(comptime W: type) type {
         }
 
         /// Whose connection it is.
-        pub fn noteClient(w: *W, peer: *Peer, client: *const io_room.Address) void {
+        pub fn noteClient(w: *W, peer: *Peer, client: *const io_layer.Address) void {
             peer.connection.trusted = if (w.trust) |*trust| trust.networks.contains(client) else false;
             note(&peer.connection.peer_text, &peer.connection.peer_port, client);
         }
 
         /// What it was made to.
-        pub fn noteServer(_: *W, peer: *Peer, server: *const io_room.Address) void {
+        pub fn noteServer(_: *W, peer: *Peer, server: *const io_layer.Address) void {
             note(&peer.connection.local_text, &peer.connection.local_port, server);
         }
 
-        fn note(text: *Connection.Text, number: *u16, address: *const io_room.Address) void {
+        fn note(text: *Connection.Text, number: *u16, address: *const io_layer.Address) void {
             const port = address.port() orelse return;
-            var buffer: [io_room.Address.text_bytes_max]u8 = undefined;
+            var buffer: [io_layer.Address.text_bytes_max]u8 = undefined;
             number.* = port;
             // Nobody cares that an IPv4 peer came to a socket that serves both.
             text.set(address.unmapped().hostText(&buffer));
@@ -148,9 +148,9 @@ pub fn Accept(comptime W: type) type {
             peer.connection.phase = .farewell;
         }
 
-        fn rejectBluntly(w: *W, listener: u32, socket: io_room.Socket, from: *const io_room.Address) void {
+        fn rejectBluntly(w: *W, listener: u32, socket: io_layer.Socket, from: *const io_layer.Address) void {
             w.numbers +%= 1;
-            var buffer: [io_room.Address.text_bytes_max]u8 = undefined;
+            var buffer: [io_layer.Address.text_bytes_max]u8 = undefined;
             const client = if (from.port() == null) "" else from.unmapped().hostText(&buffer);
             noteRejected(w, w.numbers, client);
             const place = &w.listeners.items[listener];
@@ -161,7 +161,7 @@ pub fn Accept(comptime W: type) type {
             // No connection has this token, so whatever the io reports of the socket finds nobody.
             const nobody = @backingInt(Ticket.none);
             if (w.io.add(socket, nobody)) {
-                _ = w.io.send(socket, &.{io_room.slice(rejection(w, "", &space))}, false);
+                _ = w.io.send(socket, &.{io_layer.slice(rejection(w, "", &space))}, false);
             } else |_| {} // no memory for a descriptor's entry: it is closed without a word
             w.io.close(socket);
         }
@@ -208,7 +208,7 @@ pub fn Accept(comptime W: type) type {
             if (!first) return;
             var buffer: [128]u8 = undefined;
             const hint = if (exhausted) ": the process is out of descriptors or memory" else "";
-            w.say(.warn, &buffer, "Accepting pauses{s} ({s})", .{ hint, io_room.failureText(errno) });
+            w.say(.warn, &buffer, "Accepting pauses{s} ({s})", .{ hint, io_layer.failureText(errno) });
         }
     };
 }

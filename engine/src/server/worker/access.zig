@@ -7,7 +7,7 @@ const access_log = @import("../access_log.zig");
 const AccessLog = access_log.AccessLog;
 const Connection = @import("../connection.zig").Connection;
 const Exchange = @import("../exchange.zig").Exchange;
-const Refused = @import("../porter.zig").Porter.Refused;
+const Refused = @import("../standby.zig").Standby.Refused;
 
 /// The part for a worker type.
 pub fn Access(comptime W: type) type {
@@ -64,8 +64,8 @@ pub fn Access(comptime W: type) type {
             describeRefusal(w, connection, refusal, raw, w.wall_seconds);
         }
 
-        /// The same for one that the porter has refused, a while ago.
-        pub fn noteRefusedByPorter(w: *W, refused: *Refused) void {
+        /// The same for one that the standby acceptor has refused, a while ago.
+        pub fn noteRefusedByStandby(w: *W, refused: *Refused) void {
             w.numbers +%= 1;
             refused.connection.number = w.numbers;
             describeRefusal(w, &refused.connection, refused.refusal, refused.raw, refused.wall_seconds);

@@ -1,26 +1,26 @@
-//! The part of a worker that answers the health path, and deals with the porter who does so while the host is busy (porter.zig).
+//! The part of a worker that answers the health path, and deals with the standby acceptor that does so while the host is busy (standby.zig).
 const Stream = @import("protocol").Stream;
 const early = @import("protocol").early;
-const io_room = @import("io");
-const Porter = @import("../porter.zig").Porter;
+const io_layer = @import("io");
+const Standby = @import("../standby.zig").Standby;
 const Health = @import("../health.zig").Health;
 
-/// The methods of a worker that has a health path, or is the porter's.
+/// The methods of a worker that has a health path, or is the standby acceptor's.
 pub fn HealthPart(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
-        /// The porter's own worker.
-        const is_porters = W.HostType == Porter.Host;
+        /// The standby acceptor's own worker.
+        const is_standbys = W.HostType == Standby.Host;
         /// Only real sockets can be shared with another thread.
-        const may_have_porter = !is_porters and @hasDecl(W.IoType, "listenerDescriptor");
+        const may_have_standby = !is_standbys and @hasDecl(W.IoType, "listenerDescriptor");
 
         /// Requests with GET or HEAD for this path are answered with 200 and no host hears of them; empty: none is. Not logged, because they
         /// come all the time and say nothing. A connection over the limit of connections may ask as well.
         pub fn setHealthPath(w: *W, path: []const u8) Health.SetError!void {
             try w.health.set(path);
-            if (w.porter) |porter| porter.close();
-            w.porter = null;
-            w.porter_wanted = w.health.isSet();
+            if (w.standby) |standby| standby.close();
+            w.standby = null;
+            w.standby_wanted = w.health.isSet();
         }
 
         /// A request has come that no host is to hear of; true: it is answered.
@@ -41,49 +41,49 @@ pub fn HealthPart(comptime W: type) type {
             w.sayLast(peer, space[0..len]);
         }
 
-        // ---- The worker that has a porter
+        // ---- The worker that has a standby
 
-        /// Once a round: the porter learns that the worker is alive, and gives it what came meanwhile.
+        /// Once a round: the standby acceptor learns that the worker is alive, and gives it what came meanwhile.
         pub fn attend(w: *W) void {
-            if (!may_have_porter) return;
-            if (w.porter_wanted) hire(w);
-            const porter = w.porter orelse return;
+            if (!may_have_standby) return;
+            if (w.standby_wanted) startStandby(w);
+            const standby = w.standby orelse return;
             // Over the limit they get their 503.
             const room = w.connections_max -| w.peers.count +| w.config.descriptors_reserved / 2;
-            var mail = porter.attend(room);
-            while (mail.next()) |parcel| {
-                switch (parcel.content) {
-                    .guest => |*guest| welcome(w, guest),
+            var mail = standby.attend(room);
+            while (mail.next()) |message| {
+                switch (message.content) {
+                    .handed => |*handed| adoptHanded(w, handed),
                     .notice => |*notice| w.host.notice(w, null, notice.level, notice.text),
-                    .refused => |*refused| w.noteRefusedByPorter(refused),
+                    .refused => |*refused| w.noteRefusedByStandby(refused),
                 }
-                porter.free(parcel);
+                standby.free(message);
             }
-            if (w.access) |*log| log.host_dropped += porter.takeUntold();
+            if (w.access) |*log| log.host_dropped += standby.takeUntold();
         }
 
         /// The first round has come: all listeners are there, and this is the process that serves.
-        fn hire(w: *W) void {
-            w.porter_wanted = false;
-            w.porter = open(w) catch |err| {
+        fn startStandby(w: *W) void {
+            w.standby_wanted = false;
+            w.standby = open(w) catch |err| {
                 var buffer: [128]u8 = undefined;
                 return w.say(.warn, &buffer, "While the application is busy the health path is not answered: {t}", .{err});
             };
         }
 
         /// Null: somebody else accepts.
-        fn open(w: *W) !?*Porter {
-            const doors = try w.gpa.alloc(Porter.Door, w.listeners.items.len);
-            defer w.gpa.free(doors);
+        fn open(w: *W) !?*Standby {
+            const places = try w.gpa.alloc(Standby.Place, w.listeners.items.len);
+            defer w.gpa.free(places);
             var own: usize = 0;
-            for (w.listeners.items, doors) |*listener, *door| {
+            for (w.listeners.items, places) |*listener, *place| {
                 // Connections that proxies bring begin with a header, which is the worker's to read.
                 const descriptor = if (listener.proxies != null) null else if (listener.id) |id| w.io.listenerDescriptor(id) else null;
-                door.* = .{ .descriptor = descriptor, .address = listener.address, .tls = listener.tls };
+                place.* = .{ .descriptor = descriptor, .address = listener.address, .tls = listener.tls };
                 if (descriptor != null) own += 1;
             }
             if (own == 0) return null;
-            return try Porter.open(w.gpa, w.config, &w.health, w.admission, doors, .{ .context = w, .wake = wake });
+            return try Standby.open(w.gpa, w.config, &w.health, w.admission, places, .{ .context = w, .wake = wake });
         }
 
         fn wake(context: *anyopaque) void {
@@ -91,41 +91,41 @@ pub fn HealthPart(comptime W: type) type {
             w.io.wake();
         }
 
-        /// The server stops: whom the porter has let in is served, nobody follows.
-        pub fn dismiss(w: *W) void {
-            w.porter_wanted = false;
-            const porter = w.porter orelse return;
-            porter.stop();
+        /// The server stops: whom the standby acceptor has accepted is served, nobody follows.
+        pub fn stopStandby(w: *W) void {
+            w.standby_wanted = false;
+            const standby = w.standby orelse return;
+            standby.stop();
             attend(w);
-            porter.close();
-            w.porter = null;
+            standby.close();
+            w.standby = null;
         }
 
-        /// Goes on with a connection that the porter has accepted.
-        fn welcome(w: *W, guest: *Porter.Guest) void {
+        /// Goes on with a connection that the standby acceptor has accepted.
+        fn adoptHanded(w: *W, handed: *Standby.Handed) void {
             const over = w.peers.count >= w.connections_max;
-            const peer = w.openPeer(guest.connection.listener, guest.socket) catch {
-                if (guest.connection.tunnel) |tunnel| tunnel.discard();
-                w.admission.leave(guest.seat);
-                return w.io.close(guest.socket);
+            const peer = w.openPeer(handed.connection.listener, handed.socket) catch {
+                if (handed.connection.tunnel) |tunnel| tunnel.discard();
+                w.admission.leave(handed.seat);
+                return w.io.close(handed.socket);
             };
             const own = peer.connection;
-            peer.connection = guest.connection;
+            peer.connection = handed.connection;
             peer.connection.ticket = own.ticket;
             peer.connection.number = own.number;
             peer.connection.session = own.session;
             peer.connection.phase = own.phase;
-            peer.seat = guest.seat;
-            if (over) return w.reject(peer, guest.bytes);
+            peer.seat = handed.seat;
+            if (over) return w.reject(peer, handed.bytes);
             w.stats.accepted += 1;
-            w.pump(peer, guest.bytes);
+            w.pump(peer, handed.bytes);
         }
 
-        // ---- The porter's own worker
+        // ---- The standby acceptor's own worker
 
         /// Looks at bytes before they are parsed; true: not now.
         pub fn divert(w: *W, peer: *Peer, bytes: []const u8) bool {
-            if (!is_porters) return false;
+            if (!is_standbys) return false;
             const connection = &peer.connection;
             if (!connection.isIdle() and connection.headSince() == null) return false;
             connection.input.append(&w.pool, bytes) catch {
@@ -142,7 +142,7 @@ pub fn HealthPart(comptime W: type) type {
 
         /// After all that came at once was looked at: hands the connection over if it wants something else than the health path.
         pub fn depart(w: *W) void {
-            if (!is_porters) return;
+            if (!is_standbys) return;
             const ticket = w.host.leaving;
             if (ticket == .none) return;
             w.host.leaving = .none;
@@ -168,9 +168,9 @@ pub fn HealthPart(comptime W: type) type {
             connection.paused = false;
             w.io.release(peer.socket);
             // The other end may close the socket at once, and the number be another connection's.
-            const guest: Porter.Guest = .{ .connection = connection, .socket = peer.socket, .seat = peer.seat, .bytes = bytes };
-            w.host.porter.post(guest) catch |err| {
-                io_room.file.close(@backingInt(peer.socket));
+            const handed: Standby.Handed = .{ .connection = connection, .socket = peer.socket, .seat = peer.seat, .bytes = bytes };
+            w.host.standby.post(handed) catch |err| {
+                io_layer.file.close(@backingInt(peer.socket));
                 peer.socket = .none;
                 return err;
             };

@@ -6,7 +6,7 @@ const Stream = @import("protocol").Stream;
 const early = @import("protocol").early;
 const Budget = @import("../budget.zig").Budget;
 const Connection = @import("../connection.zig").Connection;
-const io_room = @import("io");
+const io_layer = @import("io");
 
 /// The methods of a worker that read.
 pub fn Input(comptime W: type) type {
@@ -252,7 +252,7 @@ pub fn Input(comptime W: type) type {
         }
 
         /// The peer ended its sending side, or the connection died.
-        pub fn peerEnded(w: *W, peer: *Peer, how: io_room.Ended) void {
+        pub fn peerEnded(w: *W, peer: *Peer, how: io_layer.Ended) void {
             const connection = &peer.connection;
             if (how == .reset) return w.fail(peer, if (connection.sending == .open) .read_error else .client_closed);
             // Over TLS the end of the session comes first.

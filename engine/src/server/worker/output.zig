@@ -1,7 +1,7 @@
 //! The part of a worker that answers: what hosts call to respond, and the way of queued bytes to the kernel.
 //! A peer that turns out to be gone while its host sends ends its exchange there and then (`aborted`, `closed`), and with it the connection.
 //! So whoever calls the host, or sends, holds neither across the call, unless `pumping` keeps the connection: it looks them up again by ticket.
-const io_room = @import("io");
+const io_layer = @import("io");
 const Field = @import("protocol").http.Field;
 const Connection = @import("../connection.zig").Connection;
 const exchange_file = @import("../exchange.zig");
@@ -27,7 +27,7 @@ pub fn Output(comptime W: type) type {
         pub const ResponseError = exchange_file.StartError || exchange_file.EndError;
 
         /// Why a file is not sent.
-        pub const FileError = exchange_file.BodyError || io_room.file.Error;
+        pub const FileError = exchange_file.BodyError || io_layer.file.Error;
 
         pub const Outcome = @import("../command.zig").Outcome;
 
@@ -73,15 +73,15 @@ pub fn Output(comptime W: type) type {
 
         /// Sends a range of an open file (null: all that follows `offset`) as the last piece of the body. Duplicates the descriptor.
         pub fn writeFile(w: *W, exchange: *Exchange, fd: i32, offset: u64, length: ?u64) FileError!Outcome {
-            const available = try io_room.file.size(fd) -| offset;
-            const copy = try io_room.file.duplicate(fd);
-            errdefer io_room.file.close(copy);
+            const available = try io_layer.file.size(fd) -| offset;
+            const copy = try io_layer.file.duplicate(fd);
+            errdefer io_layer.file.close(copy);
             return writeRange(w, exchange, .{ .fd = copy, .offset = offset, .len = @min(length orelse available, available) });
         }
 
         /// The same with a range that is known to be there, and whose descriptor is the worker's from then on; on an error it is the caller's.
         pub fn writeRange(w: *W, exchange: *Exchange, range: FileRange) exchange_file.BodyError!Outcome {
-            if (try exchange.file(&w.pool, range) == .not_needed) io_room.file.close(range.fd);
+            if (try exchange.file(&w.pool, range) == .not_needed) io_layer.file.close(range.fd);
             return w.queued(exchange);
         }
 
@@ -241,7 +241,7 @@ pub fn Output(comptime W: type) type {
             // Nearly every response is one block: no need to gather slices.
             const bytes = outbox.only() orelse return flushBlocks(w, peer);
             if (bytes.len > w.share.left(&peer.connection.turn)) return flushBlocks(w, peer);
-            switch (sendSlices(w, peer, &.{io_room.slice(bytes)}, bytes.len)) {
+            switch (sendSlices(w, peer, &.{io_layer.slice(bytes)}, bytes.len)) {
                 .sent => {
                     peer.connection.output = .open;
                     return true;
@@ -254,8 +254,8 @@ pub fn Output(comptime W: type) type {
         /// The same for any number of blocks, and for files.
         fn flushBlocks(w: *W, peer: *Peer) bool {
             const outbox = &peer.connection.outbox;
-            var slices: [io_room.slices_max][]const u8 = undefined;
-            var borrowed: [io_room.slices_max]io_room.Slice = undefined;
+            var slices: [io_layer.slices_max][]const u8 = undefined;
+            var borrowed: [io_layer.slices_max]io_layer.Slice = undefined;
             while (true) switch (outbox.front(&slices)) {
                 .nothing => break,
                 .bytes => |count| {
@@ -270,7 +270,7 @@ pub fn Output(comptime W: type) type {
                     var taken: usize = 0;
                     while (taken < count and total < left) : (taken += 1) {
                         const bytes = slices[taken][0..@min(slices[taken].len, left - total)];
-                        borrowed[taken] = io_room.slice(bytes);
+                        borrowed[taken] = io_layer.slice(bytes);
                         total += bytes.len;
                     }
                     switch (sendSlices(w, peer, borrowed[0..taken], total)) {
@@ -292,7 +292,7 @@ pub fn Output(comptime W: type) type {
         const Progress = enum { sent, waits, lost };
 
         /// Sends the bytes at the front, `total` of them.
-        fn sendSlices(w: *W, peer: *Peer, slices: []const io_room.Slice, total: usize) Progress {
+        fn sendSlices(w: *W, peer: *Peer, slices: []const io_layer.Slice, total: usize) Progress {
             switch (w.io.send(peer.socket, slices, false)) {
                 .sent => |len| {
                     took(w, peer, len);
@@ -322,7 +322,7 @@ pub fn Output(comptime W: type) type {
                     range.offset += len;
                     range.len -= len;
                     if (range.len == 0) {
-                        io_room.file.close(peer.connection.outbox.popFile(&w.pool));
+                        io_layer.file.close(peer.connection.outbox.popFile(&w.pool));
                         return .sent;
                     }
                     block(w, peer);

@@ -1,7 +1,7 @@
 //! The part of a worker that hears from proxies whose connections they bring: the header of the PROXY protocol, before TLS and everything
 //! else. Connections at other listeners never come here. (What proxies say in header fields: client.zig.)
 const proxy = @import("protocol").proxy;
-const io_room = @import("io");
+const io_layer = @import("io");
 const addressOf = @import("../client.zig").addressOf;
 const Trust = @import("../client.zig").Trust;
 const Networks = @import("../networks.zig").Networks;
@@ -27,7 +27,7 @@ pub fn Proxied(comptime W: type) type {
         }
 
         /// A connection has come in from such a place.
-        pub fn expectHeader(w: *W, peer: *Peer, proxies: *const Networks, from: *const io_room.Address) void {
+        pub fn expectHeader(w: *W, peer: *Peer, proxies: *const Networks, from: *const io_layer.Address) void {
             if (!proxies.contains(from)) return cut(w, peer, "the peer is none of the trusted proxies");
             peer.connection.phase = .{ .proxy_header = .{ .since = w.now } };
             w.arm(peer);

@@ -4,7 +4,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
-const io_room = @import("io");
+const io_layer = @import("io");
 const tls = @import("tls");
 const Outbox = @import("../outbox.zig").Outbox;
 const Pool = @import("../pool.zig").Pool;
@@ -48,7 +48,7 @@ pub fn Secure(comptime W: type) type {
         pub fn secureListener(w: *W, listener: u32, context: *tls.Context) error{OutOfMemory}!void {
             try w.scratch.ensure(w.gpa, w.config.receive_bytes);
             w.listeners.items[listener].tls = context;
-            if (kernel_may_seal) w.scratch.kernel_seals = w.config.ktls and io_room.kernelSeals();
+            if (kernel_may_seal) w.scratch.kernel_seals = w.config.ktls and io_layer.kernelSeals();
         }
 
         /// Looks whether the files of a listener's certificates have changed.
@@ -212,15 +212,15 @@ pub fn Secure(comptime W: type) type {
 
         /// The same without acting on how it goes, for the middle of a session's work.
         fn drainWire(w: *W, peer: *Peer, tunnel: *Tunnel) Progress {
-            var slices: [io_room.slices_max][]const u8 = undefined;
-            var borrowed: [io_room.slices_max]io_room.Slice = undefined;
+            var slices: [io_layer.slices_max][]const u8 = undefined;
+            var borrowed: [io_layer.slices_max]io_layer.Slice = undefined;
             while (true) switch (tunnel.wire.front(&slices)) {
                 .nothing => return .sent,
                 .file => unreachable, // files are sealed like everything else
                 .bytes => |count| {
                     var total: usize = 0;
                     for (slices[0..count], borrowed[0..count]) |bytes, *slice| {
-                        slice.* = io_room.slice(bytes);
+                        slice.* = io_layer.slice(bytes);
                         total += bytes.len;
                     }
                     const sent = switch (w.io.send(peer.socket, borrowed[0..count], false)) {
@@ -267,7 +267,7 @@ pub fn Secure(comptime W: type) type {
         /// Hands the records in the wire to the kernel, each with its kind. `lost`: the socket is dead; that is the caller's to act upon.
         fn sendRecords(w: *W, peer: *Peer, tunnel: *Tunnel) Progress {
             if (!kernel_may_seal) unreachable;
-            var slices: [io_room.slices_max][]const u8 = undefined;
+            var slices: [io_layer.slices_max][]const u8 = undefined;
             while (true) switch (tunnel.wire.front(&slices)) {
                 .nothing => return .sent,
                 .file => unreachable, // the session has none
@@ -301,7 +301,7 @@ pub fn Secure(comptime W: type) type {
         fn seal(w: *W, peer: *Peer, tunnel: *Tunnel) SealError!?usize {
             const outbox = &peer.connection.outbox;
             if (!tunnel.session.isHandshakeDone()) return null;
-            var slices: [io_room.slices_max][]const u8 = undefined;
+            var slices: [io_layer.slices_max][]const u8 = undefined;
             var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
             switch (outbox.front(&slices)) {
                 .nothing => {
@@ -318,13 +318,13 @@ pub fn Secure(comptime W: type) type {
                 },
                 .file => |range| {
                     const wanted: usize = @intCast(@min(range.len, w.scratch.gathered.len));
-                    const len = io_room.file.read(range.fd, w.scratch.gathered[0..wanted], range.offset) catch return error.FileFailed;
+                    const len = io_layer.file.read(range.fd, w.scratch.gathered[0..wanted], range.offset) catch return error.FileFailed;
                     // It was longer when the response began, and its length has been promised.
                     if (len == 0 and wanted > 0) return error.FileFailed;
                     try tunnel.session.write(w.scratch.gathered[0..len], sink.interface());
                     range.offset += len;
                     range.len -= len;
-                    if (range.len == 0) io_room.file.close(outbox.popFile(&w.pool));
+                    if (range.len == 0) io_layer.file.close(outbox.popFile(&w.pool));
                     return len;
                 },
             }
@@ -354,7 +354,7 @@ pub fn Secure(comptime W: type) type {
                 .bytes => slices[0],
                 .nothing, .file => return true,
             };
-            const sent = switch (w.io.send(peer.socket, &.{io_room.slice(goodbye)}, false)) {
+            const sent = switch (w.io.send(peer.socket, &.{io_layer.slice(goodbye)}, false)) {
                 .sent => |len| len,
                 .blocked => 0,
                 .failed, .end_of_file, .file_failed => return true,

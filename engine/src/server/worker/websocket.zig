@@ -115,7 +115,7 @@ pub fn Live(comptime W: type) type {
         /// Why the closing handshake does not begin.
         pub const CloseError = websocket_file.CloseError || error{NotWebSocket};
 
-        /// Starts the closing handshake; `closed` follows when the peer has answered or has had its time.
+        /// Starts the closing handshake; `closed` follows when the peer has answered, or its deadline has passed.
         pub fn closeWebSocket(w: *W, exchange: *Exchange, code: u16, reason: []const u8) CloseError!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             try websocket.close(code, reason, w.now + w.config.close_ms, exchange.out(), &w.pool);

@@ -1,5 +1,5 @@
 //! Plays a client's bytes to a WebSocket session, cut in every way, and writes down what an application would see.
-//! Refuses to know: which cases there are.
+//! Does not know: which cases there are.
 const std = @import("std");
 const websocket = @import("protocol").websocket;
 const Opcode = websocket.frame.Opcode;

@@ -1,5 +1,5 @@
 //! Job: those calls of files.zig that FreeBSD and macOS have in their own way (man 2 open, fstat).
-//! Refuses to know: what files.zig makes of them.
+//! Does not know: what files.zig makes of them.
 const std = @import("std");
 const builtin = @import("builtin");
 const c = std.c;

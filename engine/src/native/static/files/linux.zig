@@ -1,5 +1,5 @@
 //! Job: those calls of files.zig that Linux has in its own way (man 2 openat2, statx).
-//! Refuses to know: what files.zig makes of them.
+//! Does not know: what files.zig makes of them.
 const std = @import("std");
 const linux = std.os.linux;
 const files = @import("../files.zig");
