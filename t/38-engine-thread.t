@@ -133,6 +133,19 @@ is($socket->next, "text you said $_", '... and what was sent meanwhile comes thr
 $socket->close_frame(1000);
 is($socket->next, 'close 1000', '... to the end');
 
+subtest 'messages and the end of a WebSocket in one piece' => sub {
+    my $talker = TestWebSocket->open($port, '/socket');
+    my @frames = ((map { TestWebSocket::frame(TestWebSocket::TEXT(), "word $_") } 1 .. 3));
+    my $busy   = TestClient->new($port)->send("GET /compute?sixth HTTP/1.1\r\nHost: h\r\n\r\n");
+    $server->wait_for_log(qr/^sixth computes$/m);
+    $talker->{client}->send(join '', @frames, TestWebSocket::frame(TestWebSocket::CLOSE(), pack 'n', 1000));
+    sleep 0.2;
+    open my $signal, '>', "$signals/sixth" or die "$signals/sixth: $!";
+    is($talker->next,           "text you said word $_", 'a message is answered') for 1 .. 3;
+    is($talker->next,           'close 1000',            '... then the end');
+    is($busy->response->{body}, 'computed',              'Perl was busy meanwhile');
+};
+
 subtest 'output that is queued' => sub {
     my $client = TestClient->new($port)->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
     ok($server->wait_for_log(qr/^large computes$/m), 'Perl has sent and computes');

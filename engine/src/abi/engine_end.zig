@@ -38,6 +38,8 @@ pub const EngineEnd = struct {
     delivered: usize = 0,
     /// Of an event of more than one record: what precedes its run of bytes, and how much of both is in the ring.
     large: ?struct { head: []u8, sent: usize } = null,
+    /// What the application had given back of the ring when WebSockets were last allowed to go on.
+    released: u64 = 0,
     stopping: Atomic(bool) = .init(false),
     errand: Atomic(?*Errand) = .init(null),
     /// Kept when commands find room again.
@@ -110,7 +112,11 @@ pub const EngineEnd = struct {
         // What was answered since the last wait has its lines before the next one.
         end.worker.settleAccessLog();
         if (end.host.waiting()) return false;
-        if (end.hasUndelivered() and (end.events.awaitRoom() catch false)) return false;
+        if (end.hasUndelivered()) {
+            if (end.events.awaitRoom() catch false) return false;
+        } else if (end.worker.parked.items.len > 0) {
+            if (end.events.awaitRelease(end.released) catch false) return false;
+        }
         if (end.broken.load(.monotonic)) return true;
         return end.commands.sleeps() catch true;
     }
@@ -146,7 +152,22 @@ pub const EngineEnd = struct {
             end.delivered += 1;
         }
         if (any and end.events.publish()) end.bell.ring();
-        if (!end.isBehind()) end.worker.unpark();
+        end.letGoOn() catch end.breakOff();
+    }
+
+    /// WebSockets wait while the application is behind, or has to answer their last messages: when it has read on they look again.
+    fn letGoOn(end: *EngineEnd) ring.Error!void {
+        if (end.worker.parked.items.len == 0 or end.isBehind()) return;
+        const released = try end.events.released();
+        if (released == end.released) return;
+        end.released = released;
+        end.worker.unpark();
+    }
+
+    /// Whether the application has yet to read a message.
+    pub fn owesMessages(end: *EngineEnd, ticket: types.Ticket) bool {
+        const released = end.events.released() catch return false;
+        return !end.slots.hasReadMessages(ticket, released);
     }
 
     /// False: there is no room for all of it.
@@ -156,6 +177,7 @@ pub const EngineEnd = struct {
         const space = try end.events.reserve(len) orelse return false;
         encoded_event.encode(event, space);
         end.events.commit(.whole);
+        end.notePlace(event);
         return true;
     }
 
@@ -180,7 +202,12 @@ pub const EngineEnd = struct {
         }
         end.gpa.free(large.head);
         end.large = null;
+        end.notePlace(event);
         return true;
+    }
+
+    fn notePlace(end: *EngineEnd, event: *const types.Event) void {
+        if (event.kind == .message) end.slots.placeMessage(event.ticket, end.events.at);
     }
 
     // ---- Commands

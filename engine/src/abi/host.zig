@@ -88,6 +88,12 @@ pub const Host = struct {
         return link.isBehind();
     }
 
+    /// Whether C, behind a channel, has yet to read a message of a WebSocket.
+    pub fn owesMessages(host: *const Host, exchange: *const Exchange) bool {
+        const link = host.link orelse return false;
+        return link.owesMessages(@backingInt(exchange.ticket));
+    }
+
     /// Told when output has moved.
     pub fn progress(host: *Host, exchange: *const Exchange) void {
         if (host.link) |link| link.slots.progress(@backingInt(exchange.ticket), outputOf(exchange));
@@ -203,6 +209,7 @@ pub const Host = struct {
 
     fn addMessage(host: *Host, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) error{OutOfMemory}!void {
         const event = try host.add(.message, exchange);
+        if (host.link) |link| link.slots.noteMessage(event.ticket);
         errdefer host.filling().cancel();
         if (kind == .text) event.flags = types.EventFlag.text;
         event.bytes = try host.filling().keepMessage(&exchange.websocket.?.incoming, bytes);

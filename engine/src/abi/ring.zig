@@ -149,15 +149,28 @@ pub const Writer = struct {
         return true;
     }
 
+    /// The reader has given back all before this position.
+    pub fn released(writer: *Writer) Error!u64 {
+        const head = writer.shared.header.head.load(.acquire);
+        if (head < writer.head_seen or head > writer.at) return error.Malformed;
+        writer.head_seen = head;
+        return head;
+    }
+
+    /// Whether the reader has given back more than that. If not, it will say when it has (`Reader.release`).
+    pub fn awaitRelease(writer: *Writer, position: u64) Error!bool {
+        _ = Header.swap(&writer.shared.header.writer, .sleeping);
+        if (try writer.released() == position) return false;
+        _ = Header.swap(&writer.shared.header.writer, .awake);
+        return true;
+    }
+
     const room_wanted = 2 * recordBytes(record_bytes_max);
 
     fn hasRoom(writer: *Writer, len: u64) Error!bool {
         const size = writer.shared.bytes.len;
         if (writer.at + len - writer.head_seen <= size) return true;
-        const head = writer.shared.header.head.load(.acquire);
-        if (head < writer.head_seen or head > writer.at) return error.Malformed;
-        writer.head_seen = head;
-        return writer.at + len - head <= size;
+        return writer.at + len - try writer.released() <= size;
     }
 };
 

@@ -10,11 +10,14 @@ const Slot = extern struct {
     ticket: Atomic(u64),
     /// Content that the engine has taken out of the ring, of all that was spoken for the exchange.
     taken: Atomic(u64),
-    /// Bytes that wait for the kernel.
+    /// Twice the bytes that wait for the kernel; and 1 if it did not take them, because the peer does not.
     queued: Atomic(u64),
-    /// 1: it did not take them, because the peer does not.
-    stuck: Atomic(u64),
+    /// The engine's own: where its last message lies in the ring of events; `not_yet`: it is on its way there.
+    message_at: u64,
 };
+
+/// Later than everything in the ring.
+const not_yet = std.math.maxInt(u64);
 
 /// What waits on a connection.
 pub const Output = struct { bytes: usize, stuck: bool };
@@ -47,6 +50,7 @@ pub const Slots = struct {
     pub fn begin(slots: *const Slots, ticket: u64, output: Output) void {
         const slot = slots.slotOf(ticket);
         slot.taken.store(0, .monotonic);
+        slot.message_at = 0;
         note(slot, output);
         slot.ticket.store(ticket, .release);
     }
@@ -68,9 +72,23 @@ pub const Slots = struct {
         note(slots.slotOf(ticket), output);
     }
 
+    /// A message is on its way to the application.
+    pub fn noteMessage(slots: *const Slots, ticket: u64) void {
+        slots.slotOf(ticket).message_at = not_yet;
+    }
+
+    /// A message is in the ring, and has been read when the application has given back all before this position.
+    pub fn placeMessage(slots: *const Slots, ticket: u64, position: u64) void {
+        slots.slotOf(ticket).message_at = position;
+    }
+
+    /// Whether the application has read all messages, if it has given back all before this position.
+    pub fn hasReadMessages(slots: *const Slots, ticket: u64, position: u64) bool {
+        return slots.slotOf(ticket).message_at <= position;
+    }
+
     fn note(slot: *Slot, output: Output) void {
-        slot.queued.store(output.bytes, .monotonic);
-        slot.stuck.store(@intFromBool(output.stuck), .monotonic);
+        slot.queued.store(@as(u64, output.bytes) * 2 + @intFromBool(output.stuck), .monotonic);
     }
 
     // ---- The application's side
@@ -81,11 +99,9 @@ pub const Slots = struct {
     /// Null: it has ended.
     pub fn look(slots: *const Slots, ticket: u64) ?View {
         const slot = slots.slotOf(ticket);
-        const view: View = .{
-            .taken = slot.taken.load(.acquire),
-            .queued = slot.queued.load(.monotonic),
-            .stuck = slot.stuck.load(.monotonic) != 0,
-        };
+        const taken = slot.taken.load(.acquire);
+        const queued = slot.queued.load(.monotonic);
+        const view: View = .{ .taken = taken, .queued = queued / 2, .stuck = queued % 2 != 0 };
         return if (slot.ticket.load(.acquire) == ticket) view else null;
     }
 };
@@ -102,6 +118,11 @@ test "an exchange in its slot" {
     slots.progress(ticket, .{ .bytes = 0, .stuck = false });
     try std.testing.expectEqual(Slots.View{ .taken = 110, .queued = 0, .stuck = false }, slots.look(ticket));
     try std.testing.expectEqual(null, slots.look(ticket + (2 << 26)));
+    try std.testing.expect(slots.hasReadMessages(ticket, 0));
+    slots.noteMessage(ticket);
+    try std.testing.expect(!slots.hasReadMessages(ticket, 1 << 60));
+    slots.placeMessage(ticket, 80);
+    try std.testing.expect(!slots.hasReadMessages(ticket, 72) and slots.hasReadMessages(ticket, 80));
     slots.end(ticket);
     try std.testing.expectEqual(null, slots.look(ticket));
 }

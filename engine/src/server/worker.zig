@@ -22,6 +22,7 @@
 //!     fn relieve(host) void                                             optional: much memory is free, which the system may have back
 //!     fn mayWait(host) bool                                             optional: asked before a wait; false: not now
 //!     fn waited(host) void                                              optional: that wait is over
+//!     fn owesMessages(host, *const Exchange) bool                       optional: messages of a WebSocket were not read yet; its end waits, too
 //!     fn isBehind(host) bool                                            optional: WebSockets wait until `unpark`
 //!     fn progress(host, *const Exchange) void                           optional: the kernel took output of an exchange, or did not
 //!     fn waiting(host) bool                                             events lie ready that the host has to look at before it waits

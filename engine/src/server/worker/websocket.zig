@@ -180,6 +180,11 @@ pub fn Live(comptime W: type) type {
                 .message => |message| try offer(w, peer, websocket, message),
                 .compressed => |message| return inflate(w, peer, websocket, message),
                 .ending => {
+                    if (hostOwesMessages(w, peer)) {
+                        // It gets to answer them, and we look again when it has read on.
+                        w.park(peer);
+                        return false;
+                    }
                     if (W.pull and w.host.waiting() and !websocket.postponed) {
                         // Messages that came before it may not have been seen yet: the host gets to answer them, in this one round.
                         // What is left unread brings us back here.
@@ -191,6 +196,11 @@ pub fn Live(comptime W: type) type {
                 },
             }
             return true;
+        }
+
+        fn hostOwesMessages(w: *W, peer: *Peer) bool {
+            if (!@hasDecl(W.HostType, "owesMessages")) return false;
+            return w.host.owesMessages(peer.connection.phase.open.exchange);
         }
 
         fn giveUp(w: *W, peer: *Peer) bool {
