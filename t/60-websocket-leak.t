@@ -132,7 +132,8 @@ my @ways = (
     sub { expect(TestWebSocket->open($port, '/cancel'), 'close 1000') },
     sub {
         my $websocket = TestWebSocket->start($port, '/sleep', more => $frames);
-        return expect($websocket, 'close 1008 Message queue overflow');
+        # Where the machine is busy they come when the application has slept enough.
+        return $websocket->next =~ /\Aclose (?:1008 Message queue overflow|1000)\z/;
     },
     sub {
         my $websocket = TestWebSocket->open($port, '/echo');

@@ -20,6 +20,7 @@ my @STAGES = (
     [ c         => \&c_example ],
     [ zig       => \&zig_package ],
     [ perl      => \&perl_tests ],
+    [ thread    => \&thread ],
     [ sanitized => \&sanitized ],
     [ install   => \&install ],
     [ bench     => \&bench ],
@@ -103,6 +104,15 @@ sub zig_package (@) { return counted(Tap::run({}, 'script/lib/package.t')) }
 sub perl_tests (@files) {
     @files = ('t') unless @files;
     return counted(Tap::run({}, Tap::files(@files)));
+}
+
+# The same with the engine on a thread of its own. Those that start no server are left out.
+sub thread (@) {
+    local $ENV{PEREGRINE_ENGINE} = 'thread';
+    my @serving = grep { my ($number) = m{/(\d+)-}; $number >= 10 && $number !~ /\A4[0-4]\z/ } Tap::files('t');
+    my %perl    = counted(Tap::run({}, @serving));
+    my %zig     = counted(zig_tests('engine', 'test-threads'));
+    return map { $_ => ($perl{$_} // 0) + ($zig{$_} // 0) } qw(passed failed skipped);
 }
 
 # Those nearest to the bridge, once more under AddressSanitizer; script/test-sanitized runs them all.
