@@ -353,6 +353,20 @@ test "a record stays while one of its clients is told why it was refused" {
     try testing.expectEqual(1, admission.idle_count);
 }
 
+test "a record is not forgotten while a refused client has a seat in it" {
+    const admission: *Admission = try .create(testing.allocator);
+    defer admission.release();
+    const config: Config = .{ .address_rate_max = 1 };
+    const one = addressOf("192.0.2.1");
+    admission.leave(admission.enter(&one, 0, &config));
+    try testing.expectEqual(1, admission.idle_count);
+    const refused = admission.enter(&one, 0, &config);
+    try testing.expectEqual(.too_fast, refused.verdict);
+    try testing.expectEqual(0, admission.idle_count);
+    admission.leave(refused);
+    try testing.expectEqual(1, admission.idle_count);
+}
+
 test "neighbours are not one address, and the fastest rate is a connection a microsecond" {
     const admission: *Admission = try .create(testing.allocator);
     defer admission.release();
