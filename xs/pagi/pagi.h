@@ -279,6 +279,7 @@ struct pagi_exchange {
     bool trailers_due; /* the response promised trailers */
     bool head_only;    /* the method is HEAD: no content is sent */
     bool late_told;    /* the log has it that an event came after the response was complete */
+    uint32_t in_vain;  /* events that were sent when the peer was gone */
     /* by websocket.close or sse.close, while the peer was there: to send after that is a mistake */
     bool app_closed;
     bool above;        /* queued output reached the high-water mark */

@@ -1,0 +1,64 @@
+# An application that sends for ever and only waits for $send, when its client has gone: others are still served.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Future::AsyncAwait;
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use TestStream;
+use TestWebSocket;
+
+# Endless on purpose, and none of them looks at its connection.
+my %endless = (
+    http => async sub {
+        my (undef, undef, $send) = @_;
+        await $send->({ type => 'http.response.start', status => 200 });
+        while (1) { await $send->({ type => 'http.response.body', body => 'more', more => 1 }) }
+    },
+    sse => async sub {
+        my (undef, undef, $send) = @_;
+        await $send->({ type => 'sse.start' });
+        while (1) { await $send->({ type => 'sse.send', data => 'more' }) }
+    },
+    websocket => async sub {
+        my (undef, $receive, $send) = @_;
+        await $receive->();
+        await $send->({ type => 'websocket.accept' });
+        while (1) { await $send->({ type => 'websocket.send', text => 'more' }) }
+    },
+);
+
+my $server = TestServer->start(
+    quiet            => 1,
+    shutdown_timeout => 1,
+    app              => async sub {
+        my ($scope, $receive, $send) = @_;
+        my $type = $scope->{type};
+        die "no\n"                                              if $type eq 'lifespan';
+        return await $endless{$type}->($scope, $receive, $send) if $type ne 'http' || $scope->{path} eq '/endless';
+        await $send->({ type => 'http.response.start', status => 200 });
+        await $send->({ type => 'http.response.body',  body   => 'served' });
+    },
+);
+my $port = $server->port;
+
+my %client = (
+    http      => sub { TestClient->new($port)->send("GET /endless HTTP/1.1\r\nHost: h\r\n\r\n") },
+    sse       => sub { TestStream->open($port, '/endless') },
+    websocket => sub { TestWebSocket->open($port, '/endless') },
+);
+
+for my $type (sort keys %endless) {
+    my $client = $client{$type}->();
+    undef $client;
+    for my $number (1 .. 3) {
+        my $response = get($port, '/');
+        is($response && $response->{body}, 'served', "$type: request $number after the client has gone");
+    }
+}
+
+is($server->stop, 0, 'the server stops');
+
+done_testing;
