@@ -173,6 +173,7 @@ pub const Ledger = struct {
             .file => |file| entry.order = try entry.order.body(file.length.?, true),
             .end => |said| {
                 if (entry.order != .unstarted and !entry.order.takesTrailers()) return error.TrailersNotAllowed;
+                try bound(rules.endSize(said.trailers));
                 const after = try entry.order.end(said.trailers.len > 0);
                 if (entry.order != .discarded) try rules.fields.others(said.trailers, &ledger.bad_field);
                 entry.order = after;
@@ -180,6 +181,7 @@ pub const Ledger = struct {
             .inform => |*inform| {
                 if (entry.order != .unstarted) return error.OutOfOrder;
                 if (inform.status < 100 or inform.status > 199 or inform.status == 101) return error.InvalidStatus;
+                try bound(rules.startSize(inform.fields));
                 // Clients of HTTP/1.0 get none.
                 if (entry.streamed == .delimited) _ = try rules.fields.head(inform.fields, &ledger.bad_field);
             },
@@ -190,6 +192,7 @@ pub const Ledger = struct {
                     ledger.bad_field = index;
                     return error.ReservedField;
                 };
+                try bound(rules.startSize(accept.fields) + handshake_bytes);
                 try rules.fields.others(accept.fields, &ledger.bad_field);
                 entry.websocket = .open;
                 entry.order = .tunnel;
@@ -218,12 +221,20 @@ pub const Ledger = struct {
     fn begin(ledger: *Ledger, entry: *const Entry, start: *const peregrine.Start) errors.Any!rules.Order {
         if (entry.order != .unstarted) return error.OutOfOrder;
         if (start.status < 200 or start.status > rules.status_max) return error.InvalidStatus;
+        try bound(rules.startSize(start.fields));
         const given = try rules.fields.head(start.fields, &ledger.bad_field);
         const shape: rules.Shape = .of(if (entry.asks_for_head) .HEAD else .GET, start.status);
         const length = given orelse if (start.end) start.body.len else null;
         const content = shape.content(length, entry.streamed);
         if (start.hold and start.body.len == 0 and content == .streamed) return .{ .held = entry.streamed };
         return .of(content);
+    }
+
+    /// More than the engine's own fields of a 101 take, a subprotocol aside.
+    const handshake_bytes = 1024;
+
+    fn bound(head_bytes: usize) error{HeadTooLarge}!void {
+        if (head_bytes > peregrine.head_bytes_max) return error.HeadTooLarge;
     }
 
     fn contentOf(order: rules.Order, len: usize) u64 {
