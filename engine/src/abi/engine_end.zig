@@ -40,6 +40,8 @@ pub const EngineEnd = struct {
     large: ?struct { head: []u8, sent: usize } = null,
     /// What the application had given back of the ring when WebSockets were last allowed to go on.
     released: u64 = 0,
+    /// How often the thread has waited for a moment since it last heard anything.
+    naps: u8 = 0,
     stopping: Atomic(bool) = .init(false),
     errand: Atomic(?*Errand) = .init(null),
     /// Kept when commands find room again.
@@ -105,10 +107,25 @@ pub const EngineEnd = struct {
         errand.done.keep();
     }
 
-    // ---- What the worker asks before and after it waits, see `Host.mayWait`
+    // ---- What the worker asks before and after it waits, see `Host.patience`
 
-    /// Whether there is nothing to do for which nobody would wake the worker.
-    pub fn mayWait(end: *EngineEnd) bool {
+    /// How long the worker may wait: not at all if there is something to do for which nobody would wake it, and only for a moment while the
+    /// application is at work. What that says then is done together, without a system call on its side.
+    pub fn patience(end: *EngineEnd, wanted_ms: i32) i32 {
+        if (!end.mayWait()) return 0;
+        if (end.broken.load(.monotonic)) return wanted_ms;
+        const naps = end.naps < naps_max and end.events.isReaderAwake();
+        if (!naps) return if (end.commands.sleeps() catch true) wanted_ms else 0;
+        end.naps += 1;
+        if (!(end.commands.naps() catch true)) return 0;
+        return if (wanted_ms < 0) nap_ms else @min(wanted_ms, nap_ms);
+    }
+
+    const nap_ms = 1;
+    /// So often in a row, while nothing is said: an application that computes for long wakes the engine when it has something to say.
+    const naps_max = 3;
+
+    fn mayWait(end: *EngineEnd) bool {
         // What was answered since the last wait has its lines before the next one.
         end.worker.settleAccessLog();
         if (end.host.waiting()) return false;
@@ -117,8 +134,7 @@ pub const EngineEnd = struct {
         } else if (end.worker.parked.items.len > 0) {
             if (end.events.awaitRelease(end.released) catch false) return false;
         }
-        if (end.broken.load(.monotonic)) return true;
-        return end.commands.sleeps() catch true;
+        return true;
     }
 
     /// Nobody needs to wake it now.
@@ -223,6 +239,7 @@ pub const EngineEnd = struct {
             const message = end.joiner.add(record orelse break) catch return end.refuse();
             end.hear(message orelse continue, record.?.part == .whole) catch return end.refuse();
             end.joiner.clear();
+            end.naps = 0;
             left -= 1;
             if (left == 0) {
                 more = true;

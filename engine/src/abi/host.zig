@@ -71,10 +71,10 @@ pub const Host = struct {
         return host.batches[host.side].events.items.len > 0;
     }
 
-    /// Asked before each wait of the worker: false if there is something to do that nothing will report.
-    pub fn mayWait(host: *Host) bool {
-        const link = host.link orelse return true;
-        return link.mayWait();
+    /// Asked before each wait of the worker: for how many milliseconds it may wait (-1: without bound), if it would for so many.
+    pub fn patience(host: *Host, wanted_ms: i32) i32 {
+        const link = host.link orelse return wanted_ms;
+        return link.patience(wanted_ms);
     }
 
     /// Told after each wait.

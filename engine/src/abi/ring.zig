@@ -17,7 +17,8 @@ pub const record_bytes_max = 64 * 1024;
 /// The least that a ring holds: a record of any length finds room wherever the last one ended.
 pub const bytes_min = 4 * record_bytes_max;
 
-const State = enum(u32) { awake, sleeping };
+/// `napping`: sleeps for a moment only, and need not be woken.
+const State = enum(u32) { awake, sleeping, napping };
 
 /// How the shared memory begins. Its other bytes are the records.
 pub const Header = extern struct {
@@ -30,6 +31,11 @@ pub const Header = extern struct {
 
     fn swap(word: *Atomic(u32), state: State) bool {
         return word.swap(@backingInt(state), .acq_rel) == @backingInt(State.sleeping);
+    }
+
+    /// Wakes who sleeps, and lets nap who naps.
+    fn rouse(word: *Atomic(u32)) bool {
+        return word.fetchAnd(~@as(u32, @backingInt(State.sleeping)), .acq_rel) & @backingInt(State.sleeping) != 0;
     }
 };
 
@@ -136,7 +142,18 @@ pub const Writer = struct {
     /// Shows the reader all that was committed. True: it sleeps and is to be woken.
     pub fn publish(writer: *Writer) bool {
         writer.shared.header.tail.store(writer.at, .release);
-        return Header.swap(&writer.shared.header.reader, .awake);
+        return Header.rouse(&writer.shared.header.reader);
+    }
+
+    /// Whether the reader looks around now, or will in a moment.
+    pub fn isReaderAwake(writer: *const Writer) bool {
+        return writer.shared.header.reader.load(.monotonic) != @backingInt(State.sleeping);
+    }
+
+    /// Whether the reader naps over something that it could read.
+    pub fn isNappedOver(writer: *Writer) Error!bool {
+        if (writer.shared.header.reader.load(.acquire) != @backingInt(State.napping)) return false;
+        return try writer.released() != writer.at;
     }
 
     /// Whether the longest record would find room, wherever it begins. If not, the reader will say when it has made some
@@ -228,6 +245,14 @@ pub const Reader = struct {
     /// Before the reader waits: false if there is something to read after all.
     pub fn sleeps(reader: *Reader) Error!bool {
         _ = Header.swap(&reader.shared.header.reader, .sleeping);
+        if (!try reader.hasMore()) return true;
+        reader.wakes();
+        return false;
+    }
+
+    /// The same before it waits for a moment only.
+    pub fn naps(reader: *Reader) Error!bool {
+        _ = reader.shared.header.reader.swap(@backingInt(State.napping), .acq_rel);
         if (!try reader.hasMore()) return true;
         reader.wakes();
         return false;
@@ -352,6 +377,18 @@ test "what is not published is not seen, and sleepers are woken once" {
     try testing.expect(!try bench.reader.sleeps());
     try testing.expectEqualStrings("a", (try bench.reader.next()).?.bytes);
     try testing.expectEqualStrings("b", (try bench.reader.next()).?.bytes);
+}
+
+test "one who naps is not woken, but can be seen to nap over something" {
+    var bench: Bench = try .init();
+    defer bench.deinit();
+    try testing.expect(try bench.reader.naps());
+    try testing.expect(!try bench.writer.isNappedOver());
+    try testing.expect(try bench.put(1, 'a'));
+    try testing.expect(!bench.writer.publish());
+    try testing.expect(try bench.writer.isNappedOver());
+    bench.reader.wakes();
+    try testing.expect(!try bench.writer.isNappedOver() and !try bench.reader.naps());
 }
 
 test "a writer without room is told when there is some" {

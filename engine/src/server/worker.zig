@@ -20,7 +20,7 @@
 //!     fn lines(host, worker, []const u8) void                           optional: access log lines, if the log's target is the host
 //!     fn refused(host, worker, *Connection, Refusal, raw) void          optional: the engine refused what no host heard of, in place of a line
 //!     fn relieve(host) void                                             optional: much memory is free, which the system may have back
-//!     fn mayWait(host) bool                                             optional: asked before a wait; false: not now
+//!     fn patience(host, wanted_ms) i32                                  optional: how long a wait may be; 0: there is something to do
 //!     fn waited(host) void                                              optional: that wait is over
 //!     fn owesMessages(host, *const Exchange) bool                       optional: messages of a WebSocket were not read yet; its end waits, too
 //!     fn isBehind(host) bool                                            optional: WebSockets wait until `unpark`
@@ -398,7 +398,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             turns.uncork(w);
             w.budget.proceed(w.config.round_bytes);
             const patience_ms = w.patience(timeout_ms);
-            _ = try w.io.wait(if (patience_ms == 0 or mayWait(w)) patience_ms else 0);
+            _ = try w.io.wait(if (@hasDecl(Host, "patience") and patience_ms != 0) w.host.patience(patience_ms) else patience_ms);
             if (@hasDecl(Host, "waited")) w.host.waited();
             const micros = w.io.micros();
             w.round_us = @max(micros, w.round_us + 1);
@@ -429,10 +429,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Makes `fd` readable when the next deadline comes: for hosts that wait elsewhere. Cheap when nothing has changed.
         pub fn armAlarm(w: *Self) !void {
             try w.io.alarm(if (w.isUrgent()) w.now else w.nextDeadline());
-        }
-
-        fn mayWait(w: *Self) bool {
-            return if (@hasDecl(Host, "mayWait")) w.host.mayWait() else true;
         }
 
         fn patience(w: *Self, timeout_ms: i32) i32 {
