@@ -205,6 +205,7 @@ fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Ru
     const module = Layers.layer(b, "test/many_cases.zig", how);
     module.addImport("protocol", layers.protocol);
     module.addImport("peregrine", layers.peregrine);
+    module.addImport("spoken", spokenModule(b, how, layers));
     const run = runOf(b, b.addTest(.{ .name = "many-cases", .root_module = module }));
     run.setCwd(b.path("."));
     return run;
@@ -233,6 +234,13 @@ fn addElsewhere(b: *std.Build) void {
 
 const examples = [_][]const u8{ "hello", "counter", "basic", "dirserver", "fileserver", "websocket" };
 
+/// Commands on their way through a channel, which are looked at without the rest of the C API.
+fn spokenModule(b: *std.Build, how: Layers.How, layers: Layers) *std.Build.Module {
+    const module = Layers.layer(b, "src/abi/spoken.zig", how);
+    module.addImport("peregrine", layers.peregrine);
+    return module;
+}
+
 /// The fuzz targets as a library for libFuzzer: checked, optimised, and counting what runs.
 fn addFuzz(b: *std.Build, target: std.Build.ResolvedTarget) void {
     const how: Layers.How = .{ .target = target, .optimize = .safe, .coverage = true };
@@ -241,6 +249,7 @@ fn addFuzz(b: *std.Build, target: std.Build.ResolvedTarget) void {
     module.link_libc = true;
     module.addImport("protocol", layers.protocol);
     module.addImport("peregrine", layers.peregrine);
+    module.addImport("spoken", spokenModule(b, how, layers));
     const library = b.addLibrary(.{ .name = "fuzz", .linkage = .static, .root_module = module });
     library.bundle_compiler_rt = true;
     b.step("fuzz", "Build the fuzz targets for libFuzzer").dependOn(&b.addInstallArtifact(library, .{}).step);

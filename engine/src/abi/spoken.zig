@@ -1,10 +1,10 @@
 //! A command on its way through a channel: to which exchange, what else the engine has to know, and the command itself.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const ring = @import("ring.zig");
+pub const ring = @import("ring.zig");
 const types = @import("types.zig");
 const Command = peregrine.Command;
-const Field = peregrine.Field;
+pub const Field = peregrine.Field;
 const encoded = peregrine.encoded;
 
 /// What an application has said.

@@ -23,6 +23,8 @@ pub const Target = enum {
     forwarded,
     /// Bytes that claim to be a command from another thread or process.
     command,
+    /// A channel into which an application writes anything.
+    ring,
     /// Bytes into a whole server over a simulated network.
     connection,
 
@@ -44,5 +46,6 @@ const rooms = struct {
     const proxy = @import("proxy.zig");
     const forwarded = @import("forwarded.zig");
     const command = @import("command.zig");
+    const ring = @import("ring.zig");
     const connection = @import("connection.zig");
 };
