@@ -421,7 +421,10 @@ for (
     for my $number (grep { $kinds[$_][0] =~ /$only/ } 0 .. $#kinds) {
         my ($kind, undef, undef, %how) = @{ $kinds[$number] };
         my $from = time;
-        is(leftovers($server, $number, $how{slow} || $tries), '', "$name: $kind");
+        my $left = leftovers($server, $number, $how{slow} || $tries);
+        # What is made once, when a way is first taken that chance decides, is not made again; what leaks is.
+        $left = leftovers($server, $number, $how{slow} || $tries) if $left =~ /values/;
+        is($left, '', "$name: $kind");
         note(sprintf '%.2f', time - $from);
     }
     is($server->stop, 0, "$name: the server ends well");
