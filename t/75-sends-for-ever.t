@@ -1,4 +1,5 @@
-# An application that sends for ever and only waits for $send, when its client has gone: others are still served.
+# Applications that send or receive for ever and wait for nothing else, when their client has gone: others are
+# still served.
 use strict;
 use warnings;
 
@@ -30,6 +31,20 @@ my %endless = (
     },
 );
 
+# Neither do these look at what they receive.
+my %deaf = (
+    http      => 'http.response.start',
+    sse       => 'sse.start',
+    websocket => 'websocket.accept',
+);
+my $receives = async sub {
+    my ($scope, $receive, $send) = @_;
+    my $start = $deaf{ $scope->{type} };
+    await $receive->();
+    await $send->({ type => $start, $start eq 'http.response.start' ? (status => 200) : () });
+    while (1) { await $receive->() }
+};
+
 my $server = TestServer->start(
     quiet            => 1,
     shutdown_timeout => 1,
@@ -37,6 +52,7 @@ my $server = TestServer->start(
         my ($scope, $receive, $send) = @_;
         my $type = $scope->{type};
         die "no\n"                                              if $type eq 'lifespan';
+        return await $receives->($scope, $receive, $send)       if $scope->{path} eq '/deaf';
         return await $endless{$type}->($scope, $receive, $send) if $type ne 'http' || $scope->{path} eq '/endless';
         await $send->({ type => 'http.response.start', status => 200 });
         await $send->({ type => 'http.response.body',  body   => 'served' });
@@ -45,17 +61,19 @@ my $server = TestServer->start(
 my $port = $server->port;
 
 my %client = (
-    http      => sub { TestClient->new($port)->send("GET /endless HTTP/1.1\r\nHost: h\r\n\r\n") },
-    sse       => sub { TestStream->open($port, '/endless') },
-    websocket => sub { TestWebSocket->open($port, '/endless') },
+    http      => sub { TestClient->new($port)->send("GET $_[0] HTTP/1.1\r\nHost: h\r\n\r\n") },
+    sse       => sub { TestStream->open($port, $_[0]) },
+    websocket => sub { TestWebSocket->open($port, $_[0]) },
 );
 
 for my $type (sort keys %endless) {
-    my $client = $client{$type}->();
-    undef $client;
-    for my $number (1 .. 3) {
-        my $response = get($port, '/');
-        is($response && $response->{body}, 'served', "$type: request $number after the client has gone");
+    for my $path ('/endless', '/deaf') {
+        my $client = $client{$type}->($path);
+        undef $client;
+        for my $number (1 .. 3) {
+            my $response = get($port, '/');
+            is($response && $response->{body}, 'served', "$type $path: request $number after the client has gone");
+        }
     }
 }
 

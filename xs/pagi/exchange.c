@@ -55,6 +55,7 @@ void pagi_exchange_open(pTHX_ pagi_exchange *exchange, const pagi_kind *kind) {
     exchange->reading = false;
     exchange->trailers_due = false;
     exchange->late_told = false;
+    exchange->last_told = false;
     exchange->in_vain = 0;
     exchange->app_closed = false;
     exchange->above = false;

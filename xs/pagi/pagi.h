@@ -279,7 +279,8 @@ struct pagi_exchange {
     bool trailers_due; /* the response promised trailers */
     bool head_only;    /* the method is HEAD: no content is sent */
     bool late_told;    /* the log has it that an event came after the response was complete */
-    uint32_t in_vain;  /* events that were sent when the peer was gone */
+    bool last_told;    /* $receive has given the event after which there is none */
+    uint32_t in_vain;  /* calls that came when the request was over */
     /* by websocket.close or sse.close, while the peer was there: to send after that is a mistake */
     bool app_closed;
     bool above;        /* queued output reached the high-water mark */
@@ -412,6 +413,9 @@ bool pagi_receive_waits(pTHX_ pagi_exchange *exchange);
 bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event);
 void pagi_receive_serve(pTHX_ pagi_exchange *exchange);
 void pagi_receive_cancel(pTHX_ pagi_exchange *exchange);
+
+/* in_vain.c */
+SV *pagi_in_vain(pTHX_ pagi_exchange *exchange, SV *event);
 
 /* send.c */
 XS_EXTERNAL(pagi_xs_send);

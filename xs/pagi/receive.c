@@ -79,6 +79,7 @@ void pagi_receive_cancel(pTHX_ pagi_exchange *exchange) {
 static SV *next_event(pTHX_ pagi_exchange *exchange) {
     const pagi_kind *kind = exchange->kind;
     SV *event = first_waiting(aTHX_ exchange) ? NULL : kind->next(aTHX_ exchange);
+    if (event && exchange->last_told) return pagi_in_vain(aTHX_ exchange, event);
     if (event) return px_future_done(aTHX_ exchange->base.worker, event);
     SV *future = px_future_pending(aTHX_ exchange->base.worker);
     wait_for_event(aTHX_ exchange, future);

@@ -47,7 +47,10 @@ bool pagi_request_goes_on(const pagi_exchange *exchange) {
 /* What $receive gives next: the last event, or a piece of the body; NULL when there is neither yet. */
 SV *pagi_request_next(pTHX_ pagi_exchange *exchange) {
     SV *last = exchange->kind->last_event(aTHX_ exchange);
-    if (last) return last;
+    if (last) {
+        exchange->last_told = true;
+        return last;
+    }
     return has_news(exchange) ? body_event(aTHX_ exchange) : NULL;
 }
 

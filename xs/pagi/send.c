@@ -49,31 +49,12 @@ static bool is_in_vain(const pagi_exchange *exchange) {
     return exchange->end == PAGI_END_DISCONNECTED && !exchange->app_closed;
 }
 
-/* So many events in vain are answered at once, which is enough for an application that is about to end. */
-#define IN_VAIN_AT_ONCE 100
-/* Seconds: the next waits so long, the one after it twice as long, and so on up to the other. */
-#define IN_VAIN_DELAY 1e-6
-#define IN_VAIN_DELAY_MAX 1.0
-
-/* A new reference to the Future of an event that does nothing because the peer is gone. An application
- * that only ever waits for $send would keep the loop from its turn for ever: it has to wait for the clock. */
-static SV *answer_in_vain(pTHX_ pagi_exchange *exchange) {
-    px_worker *worker = exchange->base.worker;
-    if (exchange->in_vain < UINT32_MAX) exchange->in_vain++;
-    if (exchange->in_vain <= IN_VAIN_AT_ONCE) return px_future_done(aTHX_ worker, NULL);
-    const NV delay = (exchange->in_vain - IN_VAIN_AT_ONCE) * IN_VAIN_DELAY;
-    SV *after = sv_2mortal(newSVnv(delay < IN_VAIN_DELAY_MAX ? delay : IN_VAIN_DELAY_MAX));
-    SV *error = NULL;
-    SV *future = px_call(aTHX_ worker->loop, "delay_future", newSVpvs_flags("after", SVs_TEMP), after, &error);
-    return future ? future : px_future_done(aTHX_ worker, NULL);
-}
-
 /* Reads an event, which may run Perl code, and hands it to its handler. */
 static SV *take_event(pTHX_ pagi_exchange *exchange, SV *event) {
     SV *failed = NULL;
     HV *plain = pagi_plain_event(aTHX_ exchange->base.worker, event, &failed);
     if (!plain) return failed;
-    if (is_in_vain(exchange)) return answer_in_vain(aTHX_ exchange);
+    if (is_in_vain(exchange)) return pagi_in_vain(aTHX_ exchange, NULL);
     return send_event(aTHX_ exchange, plain);
 }
 
@@ -81,7 +62,7 @@ static SV *take_event(pTHX_ pagi_exchange *exchange, SV *event) {
  * that races the end of its peer is told of nothing that it does wrong after that. */
 static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     px_worker *worker = exchange->base.worker;
-    if (is_in_vain(exchange)) return answer_in_vain(aTHX_ exchange);
+    if (is_in_vain(exchange)) return pagi_in_vain(aTHX_ exchange, NULL);
     const bool live = px_exchange_pin(&exchange->base);
     SV *future = take_event(aTHX_ exchange, event);
     const bool left = pagi_exchange_is_left(exchange) && !exchange->app_closed;
@@ -91,7 +72,7 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
         /* `gone`: the engine knows, and the event that tells the application waits for the loop */
         if ((left && state == PX_FUTURE_FAILED) || (exchange->base.gone && state == PX_FUTURE_DONE)) {
             SvREFCNT_dec_NN(future);
-            future = answer_in_vain(aTHX_ exchange);
+            future = pagi_in_vain(aTHX_ exchange, NULL);
         }
     }
     px_exchange_unpin(aTHX_ &exchange->base, live);

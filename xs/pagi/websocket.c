@@ -132,7 +132,9 @@ static SV *websocket_next(pTHX_ pagi_exchange *exchange) {
         SV *message = take_message(aTHX_ exchange);
         return receive_event(aTHX_ exchange->app->cx, message, SvUTF8(message));
     }
-    return over(exchange) ? disconnect_event(aTHX_ exchange) : NULL;
+    if (!over(exchange)) return NULL;
+    exchange->last_told = true;
+    return disconnect_event(aTHX_ exchange);
 }
 
 /* The application waits for a message, which may be large: those are not fetched ahead. After a denial
