@@ -291,6 +291,8 @@ subtest 'signals that have nothing to do here' => sub {
     my %says   = (
         HUP  => qr/SIGHUP: .*no listener speaks TLS.*start the server again$/m,
         USR2 => qr/SIGUSR2: .*has no workers.*start the server again$/m,
+        TTIN => qr/SIGTTIN: .*would add a worker, and this server has none$/m,
+        TTOU => qr/SIGTTOU: .*would remove a worker, and this server has none$/m,
     );
     for my $name (sort keys %says) {
         $server->signal($name);

@@ -253,14 +253,14 @@ my $loop = IO::Async::Loop->new;
 my $server = PAGI::Server->new(port => 0, app => async sub {
     my ($scope, $receive, $send) = @_;
     await $receive->();
-    await Future->new if $when eq 'startup';
+    await Future->new if $when =~ /startup/;
     await $send->({ type => 'lifespan.startup.complete' });
     await $receive->();
     await Future->new;
 });
 $loop->add($server);
 my $listen = $server->listen;
-$listen->get if $when ne 'startup';
+$listen->get if $when !~ /startup/;
 if ($when eq 'signal') {
     $loop->attach_signal(CONT => sub { $loop->remove($server); print STDERR "removed\n"; $loop->stop });
     kill CONT => $$;
@@ -268,15 +268,18 @@ if ($when eq 'signal') {
     kill TERM => $$;
     die "not stopped by TERM";
 }
-my $shutdown = $server->shutdown;
-$loop->later(sub { $loop->remove($server); print STDERR "removed\n" });
+my $shutdown = $when eq 'startup' ? Future->done : $server->shutdown;
+my $remove = sub { $loop->remove($server); print STDERR "removed\n" };
+$when =~ /at once/ ? $remove->() : $loop->later($remove);
 print STDERR "shutdown is over\n" if $shutdown->await->is_done;
 print STDERR 'listen: ', $listen->await->failure || "done\n";
 PROGRAM
     my %expected = (
-        startup  => [ 0,  qr/^listen: Lifespan startup was given up/m ],
-        shutdown => [ 0,  qr/^shutdown is over$/m ],
-        signal   => [ 15, qr/^removed$/m ],
+        startup                      => [ 0,  qr/^listen: Lifespan startup was given up/m ],
+        'startup, shutdown'          => [ 0,  qr/^shutdown is over\nlisten: The server was told to stop/m ],
+        'startup, shutdown, at once' => [ 0,  qr/^shutdown is over\nlisten: Lifespan startup was given up/m ],
+        shutdown                     => [ 0,  qr/^shutdown is over$/m ],
+        signal                       => [ 15, qr/^removed$/m ],
     );
     for my $loop (qw(Peregrine Epoll Select)) {
         local $ENV{IO_ASYNC_LOOP} = $loop;

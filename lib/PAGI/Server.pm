@@ -157,6 +157,7 @@ sub listen {
         $self->_close_worker($loop);
         return Future->fail($error);
     }
+    $self->_process->attach_signals if !$self->{ignores_signals};
     $self->{lifespan} = PAGI::Server::Lifespan->new(
         app  => $options->{app},
         loop => $loop,
@@ -280,7 +281,6 @@ sub _start {
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
     PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
     $self->_watch;
-    $self->_process->attach_signals if !$self->{ignores_signals};
     $self->{running} = 1;
     PAGI::Server::Banner->tell(
         $self->{log},
@@ -367,10 +367,10 @@ sub _tls_for {
     return $place->{ssl} // $listener->{type} eq 'tcp' ? $self->{tls} : undef;
 }
 
-# What its listeners speak TLS with; one object may serve several.
+# What its listeners speak TLS with, or will after the application's startup; one object may serve several.
 sub _tls_in_use {
     my ($self) = @_;
-    return map { $_->{tls} // () } $self->{listeners}->all;
+    return map { ($self->_is_starting ? $self->_tls_for($_) : $_->{tls}) // () } $self->{listeners}->all;
 }
 
 sub _watch {
@@ -509,10 +509,18 @@ sub _limit_in_force {
 sub run {
     my ($self) = @_;
     my $loop = $self->loop || $self->own_loop;
-    $self->listen->get;
+    $self->start or return;
     my $exception = $self->run_loop;
     die $exception if defined $exception;
     return;
+}
+
+sub start {
+    my ($self) = @_;
+    my $starting = $self->listen->await;
+    my (undef, $category) = $starting->failure;
+    return 0 if ($category // '') eq 'stopped';
+    return $starting->get;
 }
 
 sub run_loop {
@@ -540,7 +548,7 @@ sub own_loop {
 my %ON = (
     HUP  => \&load_again,
     USR1 => \&reopen_logs,
-    USR2 => sub { $_[0]->_has_no_effect('USR2') },
+    map { $_ => \&_has_no_effect } qw(USR2 TTIN TTOU),
 );
 
 # Why a signal has no effect.
@@ -548,6 +556,8 @@ my %NOTHING = (
     HUP =>
         'nothing to do: it loads certificates again, and no listener speaks TLS; for new code, start the server again',
     USR2 => 'nothing to do: it would hand over to a new server, and this one has no workers; start the server again',
+    TTIN => 'nothing to do: it would add a worker, and this server has none',
+    TTOU => 'nothing to do: it would remove a worker, and this server has none',
 );
 
 sub _process {
@@ -1426,9 +1436,9 @@ Binds the addresses, runs the application's lifespan startup, then accepts conne
 resolves with the server when it accepts, and fails if it cannot. When the server is listening already, the same Future comes
 back. The server must have been added to a loop.
 
-While it runs, TERM, INT and QUIT shut the server down and then stop the loop; a second signal cuts the requests in flight, the next
-one does not wait for the application's shutdown either. HUP loads the certificates again if there are any, USR1
-opens the access log anew.
+From the moment it has bound the addresses, TERM, INT and QUIT shut the server down and then stop the loop; a second signal cuts the
+requests in flight, the next one does not wait for the application's shutdown either. HUP loads the certificates again if there are any,
+USR1 opens the access log anew; USR2, TTIN and TTOU need workers and only say so. Perl code that blocks delays them all until it is done.
 
 =head2 shutdown
 
@@ -1436,6 +1446,9 @@ opens the access log anew.
 
 Stops accepting, closes idle connections, lets requests in flight finish for up to C<shutdown_timeout>, then
 runs the application's lifespan shutdown. Returns a Future that never fails.
+
+During the application's startup it cancels that: the application gets no further event, nothing is served, and the Future of L</listen>
+fails with the category C<stopped>.
 
 A request is in flight until the application has returned, which may be later than the end of its response. Event streams
 and WebSockets are closed at once; their applications have 5 seconds of that time to clean up and return. Nobody waits for applications whose client
@@ -1545,6 +1558,13 @@ The L<PAGI::Server::TLS> objects of C<ssl> and of the places that have their own
     say 'TLS' if PAGI::Server->has_tls;
 
 Whether this build can do that.
+
+=head2 start
+
+    $server->start or exit;
+
+Calls L</listen> and waits. True when the server accepts connections, false when L</shutdown>, or a signal, has ended the application's startup;
+dies when the server cannot listen.
 
 =head2 run
 

@@ -226,6 +226,7 @@ sub startup {
         $time_up->cancel;
         return $self->_started           if $outcome eq 'complete';
         return $self->_declined($detail) if $outcome eq 'ended';
+        return $self->_stopped           if $outcome eq 'stopped';
         my $message =
               $outcome eq 'timeout'   ? "Lifespan startup timed out after ${timeout}s"
             : $outcome eq 'abandoned' ? 'Lifespan startup was given up: the server was taken out of its loop'
@@ -253,6 +254,21 @@ sub _failed {
         $time_up->cancel;
         return Future->fail("$message\n", 'lifespan');
     });
+}
+
+sub stop_startup {
+    my ($self) = @_;
+    my $answer = $self->{answer};
+    return $answer->done('stopped') if $answer && !$answer->is_ready && $self->{phase} eq 'startup';
+    $self->abandon                  if $self->{phase} eq 'over';
+    return;
+}
+
+sub _stopped {
+    my ($self) = @_;
+    $self->abandon;
+    $self->{log}->info("PAGI: the application's startup is cancelled, the server has stopped");
+    return Future->fail("The server was told to stop during the application's startup\n", 'stopped');
 }
 
 sub _declined {
@@ -342,6 +358,13 @@ return before the Future fails.
 Tells the application to clean up and waits until it has answered and returned, at most C<$seconds> for both; what has not returned
 then is cancelled. After its answer there are no further events: a C<$receive> that waits for one is cancelled. The
 Future never fails; what goes wrong is logged.
+
+=head2 stop_startup
+
+    $lifespan->stop_startup;
+
+Cancels the application's Future during its startup; that of L</startup> fails with the category C<stopped>. After a failed startup: waits for
+nothing any more. Else does nothing.
 
 =head2 abandon
 

@@ -377,7 +377,7 @@ sub _run_here {
         Peregrine::Daemon->become($identity);
     }
     $loop->attach_signal(USR1 => sub { $self->_reopen($errors) }) if $errors;
-    $server->listen->get;
+    $server->start or return OK;
     $ready->();
     return defined $server->run_loop ? FAILED : OK;
 }

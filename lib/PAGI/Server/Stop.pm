@@ -13,8 +13,9 @@ use constant LEAVE_S => 5;
 sub shutdown {
     my ($self) = @_;
     $self->_croak_if_foreign;
-    return $self->{stopping} if $self->{stopping};
-    return Future->done      if !$self->{running};
+    return $self->{stopping}  if $self->{stopping};
+    return $self->_stop_start if $self->_is_starting;
+    return Future->done       if !$self->{running};
     $self->{running} = 0;
     my $loop     = $self->loop;
     my $stopping = $self->{stopping} = $loop->new_future;
@@ -22,6 +23,26 @@ sub shutdown {
     my $steps = $self->_drain->then(sub { $self->{lifespan}->shutdown($self->{options}{shutdown_timeout}) })
         ->then(sub { $loop->later });
     $self->{steps} = $steps->on_ready(sub { $self->_finish_stop($_[0]->failure) });
+    return $stopping;
+}
+
+sub _is_starting {
+    my ($self) = @_;
+    return $self->{starting} && !$self->{starting}->is_ready;
+}
+
+# Not in a signal's callback, see Peregrine::Process/detach_signals. The application may complete its startup before that.
+sub _stop_start {
+    my ($self)   = @_;
+    my $loop     = $self->loop;
+    my $stopping = $self->{stopping} = $loop->new_future;
+    my $lifespan = $self->{lifespan};
+    $self->{starting}->on_ready(sub {
+        delete $self->{stopping} or return;
+        return $stopping->done if !$self->{running};
+        $self->shutdown->on_ready(sub { $stopping->done });
+    });
+    $loop->later(sub { $lifespan->stop_startup });
     return $stopping;
 }
 
@@ -56,6 +77,7 @@ sub _drain {
 # Whoever asks again does not want to wait: first for requests, then for the application's shutdown.
 sub hurry {
     my ($self, $why) = @_;
+    return                   if $self->_is_starting;
     return $self->_cut($why) if $self->{stopped};
     $self->{log}->warn("PAGI: $why: not waiting for the application's shutdown");
     $self->{lifespan}->abandon if $self->{lifespan};
