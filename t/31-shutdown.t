@@ -4,10 +4,13 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Certificates;
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Function;
 use IO::Async::Loop;
+use IO::Socket::INET;
+use IO::Socket::SSL;
 use PAGI::Server;
 use Test::More;
 use TestClient qw(get);
@@ -289,6 +292,45 @@ PROGRAM
             like($server->log, $expected{$when}[1], '... and nobody waits for ever');
             unlike($server->log, $BROKEN, '... nor was anything dropped');
         }
+    }
+};
+
+# A client that the kernel has let in is served: those in its queue, those that have yet to say what they want or to begin their handshake.
+subtest 'who has come when the server stops' => sub {
+    my $files = Certificates->new;
+    $files->authority('ca');
+    $files->issue('localhost', extensions => ['subjectAltName=DNS:localhost,IP:127.0.0.1']);
+    for my $tls (0, 1) {
+        my $what   = $tls ? 'over TLS' : 'in plain text';
+        my $server = TestServer->start(
+            app => async sub {
+                my ($scope, $receive, $send) = @_;
+                die if $scope->{type} ne 'http';
+                await $send->({ type => 'http.response.start', status => 200, headers => [] });
+                await $send->({ type => 'http.response.body', body => $scope->{path} });
+            },
+            $tls ? (ssl => { $files->pair('localhost') }) : (),
+        );
+        my $come =
+            sub { return IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port, Timeout => 10) };
+        my @early = map { $come->() } 1 .. 5;
+        $server->signal('STOP');
+        my @queued = map { $come->() } 1 .. 5;
+        $server->signal('TERM')->signal('CONT');
+        my $deadline = time + 20;
+        while (time < $deadline && $come->()) { select undef, undef, undef, 0.02 }
+        my $served = 0;
+
+        for my $socket (@early, @queued) {
+            alarm 20;
+            $tls and (IO::Socket::SSL->start_SSL($socket, SSL_verify_mode => 0) or next);
+            print {$socket} "GET /after HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            my $answer = do { local $/; <$socket> };
+            $served++ if ($answer // '') =~ m{\AHTTP/1\.1 200 .*\nConnection: close\r\n.*/after\z}s;
+        }
+        alarm 0;
+        is($served,       10, "$what: so are all who have come before it stops, and they hear of that");
+        is($server->wait, 0,  "$what: it ends well");
     }
 };
 

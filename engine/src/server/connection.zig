@@ -37,6 +37,8 @@ pub const Connection = struct {
     yielded: bool = false,
     /// It came in over the limit of connections: the health path is all that it may ask for.
     surplus: bool = false,
+    /// The worker stops, and its first request may be on its way.
+    retiring: bool = false,
     paused: bool = false,
     /// There was no memory for what came behind its request: it is not read, and the connection closes after the response.
     discards: bool = false,
@@ -150,6 +152,20 @@ pub const Connection = struct {
         connection.phase = .{ .open = .{ .idle = .{ .since = now } } };
     }
 
+    /// The worker stops: whoever has yet to say what it wants has `Config.linger_ms` from now on.
+    pub fn retire(connection: *Connection, now: u64) void {
+        connection.retiring = true;
+        switch (connection.phase) {
+            .proxy_header => |*header| header.since = now,
+            .handshake => |*handshake| handshake.since = now,
+            .open => |*serving| switch (serving.*) {
+                .idle => |*idle| idle.since = now,
+                .head, .exchange, .draining => {},
+            },
+            .farewell, .lingering, .closed => {},
+        }
+    }
+
     /// Whether requests may come, and none is there.
     pub fn isIdle(connection: *const Connection) bool {
         return connection.phase == .open and connection.phase.open == .idle;
@@ -249,10 +265,16 @@ pub const Connection = struct {
     /// The deadline of what the peer owes; `Timer.never` while nothing is expected of it.
     pub fn deadline(connection: *const Connection, config: *const Config) u64 {
         const reading = switch (connection.phase) {
-            .proxy_header => |header| header.since + config.proxy_ms,
-            .handshake => |handshake| handshake.since + config.handshake_ms,
+            .proxy_header => |header| header.since + if (connection.retiring) @min(config.linger_ms, config.proxy_ms) else config.proxy_ms,
+            .handshake => |handshake| handshake.since + if (connection.retiring)
+                @min(config.linger_ms, config.handshake_ms)
+            else
+                config.handshake_ms,
             .open => |serving| switch (serving) {
-                .idle => |idle| if (connection.surplus) idle.since + config.linger_ms else after(idle.since, config.idle_ms),
+                .idle => |idle| if (connection.surplus or connection.retiring)
+                    idle.since + config.linger_ms
+                else
+                    after(idle.since, config.idle_ms),
                 .head => |head| head.since + if (connection.surplus) @min(config.linger_ms, config.head_ms) else config.head_ms,
                 .exchange => |exchange| exchange.deadline(config),
                 .draining => |draining| after(draining.since, config.body_ms),

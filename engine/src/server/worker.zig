@@ -599,17 +599,27 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             outbox.deinit(&w.pool);
         }
 
-        /// Stops accepting, closes idle connections; the rest finish what they are at and close then. `stopped` follows.
+        /// Stops accepting, closes idle connections; the rest finish what they are at and close then. Whoever has come and not asked yet, in the
+        /// kernel's queue or here, has `Config.linger_ms` for it. `stopped` follows.
         pub fn drain(w: *Self) void {
             if (w.stopping != .no) return;
             health_part.stopStandby(w);
+            accepting.acceptWaiting(w);
             w.stopping = .draining;
             w.io.closeListeners();
+            const now = w.io.now();
             var it = w.peers.iterator();
             while (it.next()) |peer| switch (peer.connection.phase) {
-                .proxy_header, .handshake => w.close(peer),
+                .proxy_header, .handshake => {
+                    peer.connection.retire(now);
+                    w.arm(peer);
+                },
                 .open => |serving| switch (serving) {
-                    .idle => w.settle(peer),
+                    .idle => {
+                        const first = peer.connection.request_count == 0 and !peer.connection.surplus;
+                        if (first or isReadable(w, peer)) peer.connection.retire(now);
+                        w.settle(peer);
+                    },
                     .exchange => |exchange| {
                         peer.connection.session.closeAfterResponse();
                         if (exchange.websocket != null) live.goAway(w, exchange);
@@ -618,6 +628,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 },
                 .farewell, .lingering, .closed => {},
             };
+        }
+
+        fn isReadable(w: *Self, peer: *const Peer) bool {
+            return @hasDecl(Io, "isReadable") and w.io.isReadable(peer.socket);
         }
 
         /// Cuts every connection. `stopped` follows.

@@ -15,7 +15,7 @@ pub fn Accept(comptime W: type) type {
 
         /// Takes over a connected socket (non-blocking, closed on exec) that came in at the listener with this number.
         pub fn adopt(w: *W, listener: u32, socket: io_layer.Socket, from: io_layer.Address) void {
-            if (w.stopping != .no) return w.io.close(socket);
+            if (w.stopping == .stopped) return w.io.close(socket);
             // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are cut.
             if (w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(w, listener, socket, &from);
             const peer = open(w, listener, socket) catch return rejectBluntly(w, listener, socket, &from);
@@ -39,8 +39,25 @@ pub fn Accept(comptime W: type) type {
             } else if (over and !w.health.isSet()) return reject(w, peer, "");
             peer.connection.surplus = over;
             if (!over) w.stats.accepted += 1;
+            if (w.stopping != .no) peer.connection.retire(w.now);
             w.arm(peer);
         }
+
+        /// Accepts whoever waits in the kernel's queues: they have been told that somebody is here, and closing the listeners would reset them.
+        pub fn acceptWaiting(w: *W) void {
+            if (!@hasDecl(W.IoType, "acceptWaiting")) return;
+            for (w.listeners.items, 0..) |*listener, number| {
+                const id = listener.id orelse continue;
+                // While more come than leave, somebody is turned away.
+                for (0..queue_max) |_| {
+                    const accepted = w.io.acceptWaiting(id) orelse break;
+                    w.adopt(@intCast(number), accepted.socket, accepted.peer);
+                }
+            }
+        }
+
+        /// More than kernels queue (net.core.somaxconn is 4096).
+        const queue_max = 8192;
 
         /// The client is known, from the kernel or from the proxy that brings it: counts its connection. False: its address has too many, or
         /// opens them too fast; it was told so, and `peer` may be gone.
