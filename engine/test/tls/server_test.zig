@@ -418,6 +418,10 @@ test "a connection that is idle, in the middle of its handshake, or busy: none o
     try busy.settle();
     scene.simulation.server.shutdown();
     try scene.simulation.settle();
+    // The first request of the other two may be on its way; not for longer than linger_ms.
+    try scene.simulation.advance(1900);
+    try testing.expectEqual(3, scene.simulation.worker().statistics().connections);
+    try scene.simulation.advance(200);
     try testing.expectEqual(1, scene.simulation.worker().statistics().connections);
     try idle.settle();
     try testing.expectEqual(.closed, idle.event);
