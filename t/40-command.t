@@ -66,6 +66,7 @@ write_file('lib/My/Words.pm',
 );
 write_file('lib/Plain.pm',  'package Plain; 1;');
 write_file('lib/Broken.pm', 'package Broken; sub {; 1;');
+write_file('lib/Hash.pm',   'package Hash; sub new { die { a => 1 } } sub to_app { } 1;');
 my @lib = ('-I', "$directory/lib");
 
 subtest 'applications' => sub {
@@ -147,8 +148,11 @@ subtest 'wrong command lines' => sub {
     fails('an abbreviated flag',    2, qr/unknown option '--quie'/,            '--quie',  $file);
     fails('a flag without a value', 2, qr/option --port requires an argument/, $file,     '--port');
     fails('no application',         2, qr/no application/);
-    fails('two applications',       2, qr/unexpected argument 'two\.pl'/, $file, 'two.pl');
-    fails('-e and --app',           2, qr/both -e and --app/, '-e', '1', '--app', $file);
+    fails('two applications',       2, qr/unexpected argument 'two\.pl'/,                  $file, 'two.pl');
+    fails('an argument for a file', 1, qr/unexpected argument 'foo=.*the new of a module/, $file, 'foo=bar');
+    fails('one for code',      1, qr/unexpected argument 'foo=.*the code of -e has none/,  '-e',  'sub {}', 'foo=bar');
+    fails('too little memory', 2, qr/--memory-max must be .* at least 16777216 /,          '--memory-max', '1M', $file);
+    fails('-e and --app',      2, qr/both -e and --app/,                                   '-e', '1', '--app', $file);
     fails(
         'a port that is none',
         2, qr/option --port must be an integer from 0 to 65535, not 'http'/,
@@ -184,7 +188,11 @@ subtest 'applications that do not load' => sub {
         qr/to_app died: on purpose/,
         write_file('provider3.pl', 'package P; sub to_app { die "on purpose\n" } bless {}')
     );
-    fails('one that exits', 1, qr/Error loading \S+exits\.pl: it called exit\(0\)/, write_file('exits.pl', 'exit 0'));
+    my $hash = qr/a reference to a hash with a => '1'\n/;
+    fails('a hash',             1, qr/Error loading \S+hash\.pl: .*$hash/,    write_file('hash.pl', 'die { a => 1 }'));
+    fails('a hash of code',     1, qr/Error loading the code of -e: .*$hash/, '-e', 'die { a => 1 }');
+    fails('a hash of a module', 1, qr/Error loading Hash: new died: .*$hash/, @lib, 'Hash');
+    fails('one that exits',  1, qr/Error loading \S+exits\.pl: it called exit\(0\)/, write_file('exits.pl', 'exit 0'));
     fails('code that exits', 1, qr/Error loading the code of -e: it called exit\(0\)/, '-e', 'exit');
     fails(
         'a wide message',

@@ -59,7 +59,8 @@ sub samples {
     my ($option) = @_;
     my ($good, $bad) = @{ $SAMPLES{ $option->{type} } or BAIL_OUT("no sample of type $option->{type}") };
     ($good, $bad) = ($option->{of}[-1], 'none of them') if $option->{type} eq 'choice';
-    ($good, $bad) = ($option->{min} || 1, $option->{max} + 1) if $option->{type} =~ /\A(?:integer|bytes|seconds)\z/;
+    ($good, $bad) = ($option->{least} || $option->{min} || 1, $option->{max} + 1)
+        if $option->{type} =~ /\A(?:integer|bytes|seconds)\z/;
     return ($GOOD{ $option->{name} } // $good, $bad);
 }
 

@@ -946,7 +946,7 @@ Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>: 
 requests are refused, the largest and newest first, with 503, or 413 for a body that is on its way.
 What the system allows is the limit of the control group, a container's; none if there is none.
 Where address space has a limit (C<ulimit -v>), three quarters of that hold as well. 0: neither is
-looked at. From 0 to 1125899906842624. B<--memory-max>
+looked at; otherwise at least 16M. From 0 to 1125899906842624. B<--memory-max>
 
 =item max_request_line_size => 8192
 

@@ -227,7 +227,11 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     SP -= count;
     PUTBACK;
     const bool died = px_thrown(aTHX_ ERRSV);
-    if (px_is_foreign(worker)) px_came_back(aTHX_ died ? sv_mortalcopy(ERRSV) : NULL);
+    if (px_is_foreign(worker)) {
+        SV *failure = died ? sv_mortalcopy(ERRSV) : NULL;
+        if (!died) px_future_look(aTHX_ worker->cx, returned, &failure);
+        px_came_back(aTHX_ failure);
+    }
     if (died) {
         app_done(aTHX_ exchange, sv_mortalcopy(ERRSV));
     } else {

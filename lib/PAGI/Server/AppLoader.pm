@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use File::Spec ();
 use PAGI::Server::AppKind;
+use PAGI::Server::Exception;
 use Scalar::Util qw(blessed reftype);
 
 # Bytes of a file that are looked at for what it is.
@@ -37,16 +38,32 @@ sub _load {
     my (%args) = @_;
     _load_module(_import_parts($_)) for @{ $args{modules} || [] };
     my ($value, $origin);
+    my @arguments = @{ $args{arguments} || [] };
     if (defined $args{code}) {
+        _refuse_arguments('the code of -e', @arguments);
         ($value, $origin) = (_from_code($args{code}, $args{modules} || []), 'the code of -e');
     }
     elsif (_is_file($args{app})) {
+        _refuse_arguments("the file $args{app}", @arguments);
         ($value, $origin) = (_from_file($args{app}), $args{app});
     }
     else {
-        ($value, $origin) = (_from_module($args{app}, $args{arguments} || []), "the module $args{app}");
+        ($value, $origin) = (_from_module($args{app}, \@arguments), "the module $args{app}");
     }
     return _normalized($value, $origin);
+}
+
+# What was died of, as a line.
+sub _reason {
+    my ($exception) = @_;
+    return PAGI::Server::Exception::text($exception) =~ s/\n?\z/\n/r;
+}
+
+# Only a module has a new to give them to.
+sub _refuse_arguments {
+    my ($origin, $name) = @_;
+    die "unexpected argument '$name=...': only the new of a module takes such, and $origin has none\n" if defined $name;
+    return;
 }
 
 sub _is_file {
@@ -80,8 +97,8 @@ sub _normalized {
     return $value if ref $value && reftype($value) eq 'CODE';
     if (blessed $value && $value->can('to_app')) {
         my $app = eval { $value->to_app };
-        die "Error loading $origin: to_app died: $@" if $@;
-        return $app                                  if ref $app && reftype($app) eq 'CODE';
+        die "Error loading $origin: to_app died: " . _reason($@) if $@;
+        return $app                                              if ref $app && reftype($app) eq 'CODE';
         die "Error loading $origin: to_app must return a code reference, got: " . _shown($app) . "\n";
     }
     my $hint = _hint() // (ref $value ? '' : '. Its last statement gives it: \&app;');
@@ -115,7 +132,7 @@ sub _from_file {
         package main;
         do $path;
     };    # a file is compiled in the package that asks for it: its functions are not to become ours
-    die "Error loading $file: $@" if $@;
+    die "Error loading $file: " . _reason($@) if $@;
     return $value;
 }
 
@@ -123,7 +140,7 @@ sub _from_code {
     my ($code, $modules) = @_;
     my $imports = join '', map { _use_statement($_) } @$modules;
     my $value   = eval "package main; $imports\n#line 1 \"-e\"\n$code";
-    die "Error loading the code of -e: $@" if $@;
+    die 'Error loading the code of -e: ' . _reason($@) if $@;
     return $value;
 }
 
@@ -159,7 +176,7 @@ sub _from_module {
         die "Error loading $module: it has no method $method" . (_hint() // '') . "\n" if !$module->can($method);
     }
     my $object = eval { $module->new(@$arguments) };
-    die "Error loading $module: new died: $@" if $@;
+    die "Error loading $module: new died: " . _reason($@) if $@;
     return $object;
 }
 

@@ -39,7 +39,8 @@ my @SECTIONS = (
                 about         => 'The application, a code reference.',
                 about_command =>
                     'The application: a file that ends with a code reference, or a module with C<new> and C<to_app>. It can be'
-                    . ' named without the flag as well. C<key=value> words behind it are given to C<new>.',
+                    . ' named without the flag as well. C<key=value> words behind it are given to C<new>; behind a file'
+                    . ' they are an error.',
             },
             {
                 name  => 'loop_type',
@@ -178,12 +179,14 @@ my @SECTIONS = (
                 type   => 'bytes',
                 engine => 'memory_bytes_max',
                 live   => 1,
+                least  => 16 * 1024 * 1024,                  # less than the process holds when it has just started
                 shown  => '3/4 of what the system allows',
                 about  =>
                     'Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>: beyond it unfinished'
                     . ' requests are refused, the largest and newest first, with 503, or 413 for a body that is on its way. What the'
                     . ' system allows is the limit of the control group, a container\'s; none if there is none. Where address space has'
-                    . ' a limit (C<ulimit -v>), three quarters of that hold as well. 0: neither is looked at.',
+                    . ' a limit (C<ulimit -v>), three quarters of that hold as well. 0: neither is looked at;'
+                    . ' otherwise at least 16M.',
             },
             {
                 name   => 'max_request_line_size',

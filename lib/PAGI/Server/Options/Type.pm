@@ -12,6 +12,7 @@ use Scalar::Util qw(blessed looks_like_number reftype);
 
 sub _in_range {
     my ($option, $value) = @_;
+    return 0 if $value && $value < ($option->{least} // 0);
     return $value >= $option->{min} && $value <= $option->{max};
 }
 
@@ -81,7 +82,11 @@ my %TYPES = (
         number => \&_integer,
     },
     bytes => {
-        words  => sub { "an integer from $_[0]{min} to $_[0]{max} (bytes; K, M and G are understood)" },
+        words => sub {
+            my ($option) = @_;
+            my $least = $option->{least} ? ", if not 0 at least $option->{least}" : '';
+            return "an integer from $option->{min} to $option->{max}$least (bytes; K, M and G are understood)";
+        },
         allows => \&_is_count,
         number => \&_bytes,
     },
