@@ -295,7 +295,8 @@ my @kinds = (
     [
         '... with too many of them',
         talks(says('close 1008 Message queue overflow'), at_once => 1, more => TestWebSocket::frame(1, 'unread') x 20),
-        accepts(later(0.02), waits_for_end())
+        accepts(later(0.5), waits_for_end()),
+        slow => 8
     ],
     [
         '... with pings',
