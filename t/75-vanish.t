@@ -132,7 +132,9 @@ my $before = usage();
 cycle($cycles);
 my $after = usage();
 note("live values $before->{values} -> $after->{values}, RSS $before->{kib} -> $after->{kib} KiB");
-cmp_ok($after->{values} - $before->{values}, '<', 50,   "live values did not grow in $cycles cycles");
+# One value that stays in one of the states is more than that; less is what is kept for more clients at once than there were before.
+my $few = $cycles / (@states + 1) / 2;
+cmp_ok($after->{values} - $before->{values}, '<', $few, "live values did not grow in $cycles cycles");
 cmp_ok($after->{kib} - $before->{kib},       '<', 1024, 'memory did not grow');
 cmp_ok($after->{client_closed},              '>', 100,  'applications were told of clients that closed');
 cmp_ok($after->{read_error},                 '>', 100,  '... and of those that were cut off');
