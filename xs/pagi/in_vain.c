@@ -4,7 +4,7 @@
 
 /* So many are answered at once, which is enough for an application that is about to end. */
 #define IN_VAIN_AT_ONCE 100
-/* Seconds: the next waits so long, the one after it twice as long, and so on up to the other. */
+/* Seconds: each further one waits so much longer than the one before it, up to the other. */
 #define IN_VAIN_DELAY 1e-6
 #define IN_VAIN_DELAY_MAX 1.0
 
