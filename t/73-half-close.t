@@ -491,4 +491,40 @@ SKIP: {
     ends_well();
 }
 
+subtest 'a body from a handle that gives nothing' => sub {
+    my $quiet = TestServer->start(
+        app => async sub {
+            my ($scope, $receive, $send) = @_;
+            die if $scope->{type} ne 'http';
+            my ($near, $far) = connected();
+            syswrite $far, 'half';
+            await start($send);
+            my $sent = $send->({ type => 'http.response.body', fh => $near });
+            await watch($scope);
+            if ($scope->{path} eq '/late') {
+                await later(0.3);
+                syswrite $far, ' and the rest';
+                close $far;
+            }
+            await $sent;
+            say_line("$scope->{path}: " . $sent->state);
+        },
+        write_timeout => 1,
+    );
+    my %answer;
+    for my $path ('/late', '/never') {
+        my $client = TestClient->new($quiet->port)->send("GET $path HTTP/1.0\r\n\r\n");
+        $client->half_close;
+        $answer{$path} = $client->rest;
+        ok($quiet->wait_for_log(qr/^$path: done$/m), "$path: the send ends");
+    }
+    like(
+        $answer{'/late'},
+        qr/half and the rest\z/,
+        'what comes within write_timeout is sent to a client that still reads'
+    );
+    unlike($answer{'/never'}, qr/rest/, 'nobody waits for ever');
+    is($quiet->stop, 0, 'the server ends well');
+};
+
 done_testing;

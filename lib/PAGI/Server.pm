@@ -447,6 +447,7 @@ sub _send_by_reading {
         send       => $send,
         gone       => $gone,
         connection => $connection,
+        patience   => $self->{options}{write_timeout} || 60,
     );
 }
 

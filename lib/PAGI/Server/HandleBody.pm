@@ -22,8 +22,8 @@ use constant {
 
 sub send {
     my ($class, $event, %args) = @_;
-    my $self = bless { %args{qw(loop send)}, type => $event->{type}, left => $event->{length} }, $class;
-    my $peer = $args{connection};
+    my $self = bless { %args{qw(loop send patience)}, type => $event->{type}, left => $event->{length} }, $class;
+    my $peer = $self->{peer} = $args{connection};
     my $future =
         $self->_send($event, $args{gone})->else(sub { return $peer->is_connected ? Future->fail(@_) : Future->done });
     $future->retain if !$future->is_ready;
@@ -35,6 +35,7 @@ async sub _send {
     $self->_open($event);
     $self->_seek($event->{offset}) if $event->{offset} || defined $event->{offset} && $self->{kind} eq 'a file';
     $self->_stop_when($gone);
+    $self->_mind_silence;
     my $pieces = 0;
     while (!$self->{over} && length(my $piece = await $self->_piece)) {
         await $self->{send}->({ type => $self->{type}, body => $piece, more => 1 });
@@ -52,6 +53,31 @@ sub _stop_when {
         $weak->{over} = 1;
         $weak->_wake;
     });
+    return;
+}
+
+# A client that has ended its side may still read, but nobody may ever know that it does not: it waits no longer than for
+# a client that takes nothing. Otherwise a silent pipe would keep its connection for ever.
+sub _mind_silence {
+    my ($self) = @_;
+    return if !$self->{waits};
+    weaken(my $weak = $self);
+    $self->{peer}->disconnect_future->on_ready(sub { $weak->_limit_silence if $weak && $weak->{readable} });
+    return;
+}
+
+sub _limit_silence {
+    my ($self) = @_;
+    weaken(my $weak = $self);
+    $self->{limit} = $self->{loop}->watch_time(
+        after => $self->{patience},
+        code  => sub {
+            return if !$weak;
+            delete $weak->{limit};
+            $weak->{silent} = 1;
+            $weak->_wake;
+        }
+    );
     return;
 }
 
@@ -113,8 +139,9 @@ async sub _piece {
     return '' if !$size;
     my $piece = length($self->{ahead} // '') ? substr $self->{ahead}, 0, $size, '' : undef;
     while (!defined $piece && !$self->{over}) {
-        await $self->_readable                 if $self->{waits};
-        $piece = $self->{read}->($self, $size) if !$self->{over};
+        await $self->_readable                                                                 if $self->{waits};
+        $self->_fail('gives nothing', "the client has ended its side $self->{patience} s ago") if $self->{silent};
+        $piece = $self->{read}->($self, $size)                                                 if !$self->{over};
     }
     $self->{left} -= length $piece if defined $left && defined $piece;
     return $piece // '';
@@ -146,13 +173,15 @@ sub _readable {
     my ($loop, $handle) = @{$self}{qw(loop handle)};
     my $readable = $self->{readable} = $loop->new_future;
     $loop->watch_io(handle => $handle, on_read_ready => sub { $self->_wake });
+    $self->_limit_silence if !$self->{peer}->is_connected;
     return $readable->on_ready(sub { $loop->unwatch_io(handle => $handle, on_read_ready => 1) });
 }
 
 sub _wake {
     my ($self) = @_;
     my $readable = delete $self->{readable};
-    $readable->done if $readable && !$readable->is_ready;
+    $self->{loop}->unwatch_time(delete $self->{limit}) if $self->{limit};
+    $readable->done                                    if $readable && !$readable->is_ready;
     return;
 }
 
@@ -182,6 +211,7 @@ PAGI::Server::HandleBody - response bodies from pipes, sockets, devices and hand
         send       => $send,
         gone       => $gone,
         connection => $connection,
+        patience   => $seconds,
     );
 
 =head1 DESCRIPTION
@@ -199,11 +229,13 @@ before the next one is read.
         send       => $send,
         gone       => $gone,
         connection => $connection,
+        patience   => $seconds,
     );
 
 Sends what the C<file> or C<fh> of an event gives as the rest of a body, with C<$send>, until C<$gone> is ready. The Future fails with a
 message that says what kind of handle it was; if nothing has been sent by then, the response is as it was before. It does not fail once
-C<$connection>, the request's C<pagi.connection>, is not connected any more.
+C<$connection>, the request's C<pagi.connection>, is not connected any more: then a handle that gives nothing for C<$seconds> is given up, and
+the response is cut.
 
 =head1 LICENSE
 
