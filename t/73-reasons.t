@@ -43,6 +43,8 @@ async sub read_all {
     return $event;
 }
 
+my $on_thread = ($ENV{PEREGRINE_ENGINE} // '') eq 'thread';
+
 my %handlers = (
     '/answer' => async sub { await start($_[2]); await body($_[2], 'answer') },
     '/wait'   => async sub {
@@ -70,6 +72,7 @@ my %handlers = (
         say_line("$scope->{query_string} is busy");
         select undef, undef, undef, 0.01 while !-e "$signals/$scope->{query_string}" && getppid != 1;
         my $sent = body($send, $piece, 1);
+        await $sent if $on_thread;    # which may not have heard of the client's end yet
         say_line("$scope->{query_string} sent: ", $sent->state);
         await $sent;
         await later();
@@ -101,8 +104,6 @@ my %handlers = (
     '/dies' => async sub { await start($_[2]); die "oh\n" },
     '/incomplete' => async sub { await start($_[2]); await body($_[2], 'half', 1); return },
 );
-
-my $on_thread = ($ENV{PEREGRINE_ENGINE} // '') eq 'thread';
 
 my $app = sub {
     my ($scope) = @_;
