@@ -171,25 +171,13 @@ pub fn Readiness(comptime Poller: type) type {
             return listener.state != .closed and sys.isReadable(listener.fd);
         }
 
-        /// What a listener's queue holds.
-        pub const Accepted = struct { socket: Socket, peer: Address };
-
-        /// Accepts a connection that waits at this listener, paused or not; null: none does, or it cannot be had.
-        pub fn acceptWaiting(self: *Self, id: u32) ?Accepted {
+        /// Accepts a connection that waits at this listener, paused or not: an event of its own. Null: none does.
+        pub fn acceptWaiting(self: *Self, id: u32) ?Event {
             const listener = &self.listeners.items[id];
             if (listener.state == .closed) return null;
-            while (true) {
-                var storage: sys.sockaddr.storage = undefined;
-                var length: sys.socklen_t = undefined;
-                switch (sys.accept(listener.fd, &storage, &length)) {
-                    .done => |accepted| return .{
-                        .socket = @fromBackingInt(@intCast(accepted)),
-                        .peer = Address.fromSystem(&storage, length).?,
-                    },
-                    .blocked => return null,
-                    .failed => |code| if (!sys.isTransientAccept(code)) return null,
-                }
-            }
+            listener.accepts_left = std.math.maxInt(u16);
+            defer listener.accepts_left = 0;
+            return self.accept(id);
         }
 
         /// Whether the peer has sent something that was not received yet, its end included.

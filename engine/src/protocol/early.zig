@@ -9,6 +9,7 @@ pub const asksForHead = head.asksForHead;
 /// Upper bound of `refusalResponse` and `aliveResponse`, in bytes.
 pub const response_bytes_max = encode.refusal_bytes_max;
 pub const refusalResponse = encode.refusalResponse;
+pub const RefusalExtras = encode.RefusalExtras;
 /// Bytes of content in it.
 pub const refusalBodyBytes = encode.refusalBodyBytes;
 pub const aliveResponse = encode.aliveResponse;

@@ -5,7 +5,6 @@
 //! fail. See http1/session.zig for each function.
 const assert = @import("std").debug.assert;
 const http1 = @import("http1/session.zig");
-const early = @import("early.zig");
 const event = @import("event.zig");
 const Field = @import("http/header.zig").Field;
 
@@ -158,12 +157,6 @@ pub const Session = union(enum) {
                 return s.switchProtocols(fields, out);
             },
         }
-    }
-
-    /// Writes a complete response to a request that was read and that nobody answers; the connection closes after it. `out` holds at least
-    /// early.response_bytes_max bytes; the result is their number.
-    pub fn refusalResponse(session: *const Session, stream: Stream, refusal: event.Refusal, date: *const [29]u8, out: []u8) usize {
-        return early.refusalResponse(refusal, .{ .date = date, .with_content = !session.asksForHead(stream) }, out);
     }
 
     /// What lets a client go on that waits before it sends content; null: it does not wait.

@@ -265,11 +265,8 @@ pub const Connection = struct {
     /// The deadline of what the peer owes; `Timer.never` while nothing is expected of it.
     pub fn deadline(connection: *const Connection, config: *const Config) u64 {
         const reading = switch (connection.phase) {
-            .proxy_header => |header| header.since + if (connection.retiring) @min(config.linger_ms, config.proxy_ms) else config.proxy_ms,
-            .handshake => |handshake| handshake.since + if (connection.retiring)
-                @min(config.linger_ms, config.handshake_ms)
-            else
-                config.handshake_ms,
+            .proxy_header => |header| header.since + connection.opening(config, config.proxy_ms),
+            .handshake => |handshake| handshake.since + connection.opening(config, config.handshake_ms),
             .open => |serving| switch (serving) {
                 .idle => |idle| if (connection.surplus or connection.retiring)
                     idle.since + config.linger_ms
@@ -356,6 +353,11 @@ pub const Connection = struct {
             assert(connection.input.buffer == null);
             assert(connection.outbox.isEmpty());
         }
+    }
+
+    /// How long what precedes the first request may take.
+    fn opening(connection: *const Connection, config: *const Config, limit_ms: u32) u32 {
+        return if (connection.retiring) @min(config.linger_ms, limit_ms) else limit_ms;
     }
 
     fn after(since: u64, limit_ms: u32) u64 {

@@ -347,6 +347,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const receive = input.receive;
         pub const pump = input.pump;
         pub const refuse = input.refuse;
+        pub const sayRefusal = input.sayRefusal;
         pub const turnAwayForMemory = shedding.turnAway;
         pub const sayLast = input.sayLast;
         pub const intercept = health_part.intercept;

@@ -24,8 +24,6 @@ pub const BodyKind = framing.BodyKind;
 pub const Lines = encode.Lines;
 pub const Event = event.Event;
 pub const Head = head_file.Head;
-pub const glimpse = head_file.glimpse;
-pub const asksForHead = head_file.asksForHead;
 pub const Limits = framing.Limits;
 pub const Refusal = event.Refusal;
 pub const Span = @import("../http/target.zig").Span;
@@ -116,16 +114,6 @@ pub const body_prefix_bytes_max = encode.head_end_bytes_max + encode.chunk_prefi
 
 /// Upper bound of `Plan.suffix`, in bytes.
 pub const body_suffix_bytes_max = "\r\n".len + last_chunk.len + "\r\n".len;
-
-/// Upper bound of `refusalResponse`, in bytes.
-pub const refusal_bytes_max = encode.refusal_bytes_max;
-
-/// Bytes of content in it.
-pub const refusalBodyBytes = encode.refusalBodyBytes;
-
-/// A complete response for requests that no application sees; the connection closes after it. See encode.zig.
-pub const refusalResponse = encode.refusalResponse;
-pub const aliveResponse = encode.aliveResponse;
 
 const last_chunk = "0\r\n";
 

@@ -49,10 +49,10 @@ pub fn Accept(comptime W: type) type {
             for (w.listeners.items, 0..) |*listener, number| {
                 const id = listener.id orelse continue;
                 // While more come than leave, somebody is turned away.
-                for (0..queue_max) |_| {
-                    const accepted = w.io.acceptWaiting(id) orelse break;
-                    w.adopt(@intCast(number), accepted.socket, accepted.peer);
-                }
+                for (0..queue_max) |_| switch (w.io.acceptWaiting(id) orelse break) {
+                    .accepted => |accepted| w.adopt(@intCast(number), accepted.socket, accepted.peer),
+                    else => break,
+                };
             }
         }
 

@@ -187,16 +187,20 @@ pub fn Input(comptime W: type) type {
         /// Refuses what no host has heard of; `unread` begins with its head.
         pub fn refuseUnread(w: *W, peer: *Peer, refusal: Refusal, unread: []const u8) void {
             w.noteRefusal(&peer.connection, refusal, unread);
-            var space: [early.response_bytes_max]u8 = undefined;
-            const len = early.refusalResponse(refusal, .{ .date = w.date.text(), .with_content = !early.asksForHead(unread) }, &space);
-            w.sayLast(peer, space[0..len]);
+            sayRefusal(w, peer, refusal, .{ .with_content = !early.asksForHead(unread) });
         }
 
         /// Answers a request that was read and that no host answers, and closes the connection in order.
         pub fn refuse(w: *W, peer: *Peer, stream: Stream, refusal: Refusal) void {
+            sayRefusal(w, peer, refusal, .{ .with_content = !peer.connection.session.asksForHead(stream) });
+        }
+
+        /// The answer itself, dated, and the end of the connection.
+        pub fn sayRefusal(w: *W, peer: *Peer, refusal: Refusal, extras: early.RefusalExtras) void {
+            var dated = extras;
+            dated.date = w.date.text();
             var space: [early.response_bytes_max]u8 = undefined;
-            const len = peer.connection.session.refusalResponse(stream, refusal, w.date.text(), &space);
-            w.sayLast(peer, space[0..len]);
+            w.sayLast(peer, space[0..early.refusalResponse(refusal, dated, &space)]);
         }
 
         /// Queues a whole response of the engine's own, and closes the connection in order.

@@ -194,13 +194,7 @@ pub fn Shedding(comptime W: type) type {
 
         /// RFC 9110 sections 15.5.14 and 15.6.4: it is worth trying again, which Retry-After says.
         fn answer(w: *W, peer: *Peer, refusal: Refusal, with_content: bool) void {
-            var space: [early.response_bytes_max]u8 = undefined;
-            const len = early.refusalResponse(refusal, .{
-                .date = w.date.text(),
-                .retry_after_s = w.config.retry_after_s,
-                .with_content = with_content,
-            }, &space);
-            w.sayLast(peer, space[0..len]);
+            w.sayRefusal(peer, refusal, .{ .retry_after_s = w.config.retry_after_s, .with_content = with_content });
         }
 
         fn tell(w: *W, finding: Memory.Finding, held: u64, count: u32) void {
