@@ -86,24 +86,25 @@ static int outcome(pTHX_ px_worker *worker, px_loan *loan, int code) {
     return code;
 }
 
-/* Sends a piece of a body, which is what `value` holds or was made of it. */
-int px_loan_write(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags) {
+typedef int lending(peregrine_worker *, peregrine_ticket, const char *, size_t, uint32_t, peregrine_loan *);
+
+/* Sends what `value` holds or was made of it, from where it is if that is worth it. */
+static inline int send_by(pTHX_ lending *way, px_exchange *exchange, SV *value, const char *bytes, size_t len,
+                          uint32_t flags) {
     px_worker *worker = exchange->worker;
     if (!is_worth_lending(value, bytes, len))
-        return peregrine_write(worker->engine, exchange->ticket, bytes, len, flags);
+        return way(worker->engine, exchange->ticket, bytes, len, flags, NULL);
     px_loan *loan = lend(aTHX_ worker, value);
     const char *lent = SvPVX_const(loan->string);
-    return outcome(aTHX_ worker, loan,
-                   peregrine_lend(worker->engine, exchange->ticket, lent, len, flags, &loan->mark));
+    return outcome(aTHX_ worker, loan, way(worker->engine, exchange->ticket, lent, len, flags, &loan->mark));
 }
 
-/* The same for a WebSocket message. */
+/* A piece of a body. */
+int px_loan_write(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags) {
+    return send_by(aTHX_ peregrine_lend, exchange, value, bytes, len, flags);
+}
+
+/* A WebSocket message. */
 int px_loan_message(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags) {
-    px_worker *worker = exchange->worker;
-    if (!is_worth_lending(value, bytes, len))
-        return peregrine_send_message(worker->engine, exchange->ticket, bytes, len, flags);
-    px_loan *loan = lend(aTHX_ worker, value);
-    const char *lent = SvPVX_const(loan->string);
-    return outcome(aTHX_ worker, loan,
-                   peregrine_lend_message(worker->engine, exchange->ticket, lent, len, flags, &loan->mark));
+    return send_by(aTHX_ peregrine_lend_message, exchange, value, bytes, len, flags);
 }

@@ -443,11 +443,7 @@ pub export fn peregrine_write(
     len: usize,
     flags: u32,
 ) callconv(.c) c_int {
-    return door.answer(ticket, .{ .body = .{
-        .bytes = bytesOf(bytes, len),
-        .last = flags & types.RespondFlag.end != 0,
-        .close = flags & types.RespondFlag.close != 0,
-    } }, flags);
+    return door.answer(ticket, bodyOf(bytes, len, flags, null), flags);
 }
 
 pub export fn peregrine_lend(
@@ -458,12 +454,7 @@ pub export fn peregrine_lend(
     flags: u32,
     loan: ?*types.Loan,
 ) callconv(.c) c_int {
-    return door.answer(ticket, .{ .body = .{
-        .bytes = bytesOf(bytes, len),
-        .loan = loan,
-        .last = flags & types.RespondFlag.end != 0,
-        .close = flags & types.RespondFlag.close != 0,
-    } }, flags);
+    return door.answer(ticket, bodyOf(bytes, len, flags, loan), flags);
 }
 
 pub export fn peregrine_returned(door: *Door) callconv(.c) ?*types.Loan {
@@ -557,10 +548,7 @@ pub export fn peregrine_send_message(
     len: usize,
     flags: u32,
 ) callconv(.c) c_int {
-    return door.answer(ticket, .{ .message = .{
-        .kind = if (flags & types.EventFlag.text != 0) .text else .binary,
-        .bytes = bytesOf(bytes, len),
-    } }, flags);
+    return door.answer(ticket, messageOf(bytes, len, flags, null), flags);
 }
 
 pub export fn peregrine_lend_message(
@@ -571,11 +559,7 @@ pub export fn peregrine_lend_message(
     flags: u32,
     loan: ?*types.Loan,
 ) callconv(.c) c_int {
-    return door.answer(ticket, .{ .message = .{
-        .kind = if (flags & types.EventFlag.text != 0) .text else .binary,
-        .bytes = bytesOf(bytes, len),
-        .loan = loan,
-    } }, flags);
+    return door.answer(ticket, messageOf(bytes, len, flags, loan), flags);
 }
 
 pub export fn peregrine_close_websocket(
@@ -603,6 +587,23 @@ pub export fn peregrine_pause(door: *Door, ticket: types.Ticket, flow: c_int) ca
 
 pub export fn peregrine_idle_limit(door: *Door, ticket: types.Ticket, idle_ms: u32) callconv(.c) c_int {
     return door.apply(ticket, .{ .idle_limit = idle_ms });
+}
+
+inline fn bodyOf(bytes: ?[*]const u8, len: usize, flags: u32, loan: ?*types.Loan) peregrine.Command {
+    return .{ .body = .{
+        .bytes = bytesOf(bytes, len),
+        .loan = loan,
+        .last = flags & types.RespondFlag.end != 0,
+        .close = flags & types.RespondFlag.close != 0,
+    } };
+}
+
+inline fn messageOf(bytes: ?[*]const u8, len: usize, flags: u32, loan: ?*types.Loan) peregrine.Command {
+    return .{ .message = .{
+        .kind = if (flags & types.EventFlag.text != 0) .text else .binary,
+        .bytes = bytesOf(bytes, len),
+        .loan = loan,
+    } };
 }
 
 fn bytesOf(bytes: ?[*]const u8, len: usize) []const u8 {

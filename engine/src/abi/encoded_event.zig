@@ -5,6 +5,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
+const Reader = peregrine.encoded.Reader;
 const ring = @import("ring.zig");
 const types = @import("types.zig");
 const Event = types.Event;
@@ -149,8 +150,8 @@ fn requestOf(reader: *Reader) DecodeError!Request {
     const head = try reader.value(RequestHead);
     const spans = try reader.run(@as(u64, head.field_count) * @sizeOf(FieldSpan));
     const text = try reader.run(head.text_len);
-    const peer = try reader.runZ(head.peer_len);
-    const local = try reader.runZ(head.local_len);
+    const peer = try runZ(reader, head.peer_len);
+    const local = try runZ(reader, head.local_len);
     if (reader.rest.len > 0) return error.Malformed;
     inline for (.{ "method", "target", "path", "query", "authority" }) |name| {
         const span: types.Span = @field(head, name);
@@ -171,27 +172,11 @@ fn requestOf(reader: *Reader) DecodeError!Request {
     return request;
 }
 
-/// Takes bytes from the front; never beyond the end.
-const Reader = struct {
-    rest: []const u8,
-
-    fn run(reader: *Reader, len: u64) DecodeError![]const u8 {
-        if (len > reader.rest.len) return error.Malformed;
-        const bytes = reader.rest[0..@intCast(len)];
-        reader.rest = reader.rest[bytes.len..];
-        return bytes;
-    }
-
-    fn runZ(reader: *Reader, len: u32) DecodeError![*:0]const u8 {
-        const bytes = try reader.run(@as(u64, len) + 1);
-        if (std.mem.findScalar(u8, bytes, 0) != len) return error.Malformed;
-        return bytes[0..len :0];
-    }
-
-    fn value(reader: *Reader, comptime T: type) DecodeError!T {
-        return std.mem.bytesToValue(T, try reader.run(@sizeOf(T)));
-    }
-};
+fn runZ(reader: *Reader, len: u32) DecodeError![*:0]const u8 {
+    const bytes = try reader.run(@as(u64, len) + 1);
+    if (std.mem.findScalar(u8, bytes, 0) != len) return error.Malformed;
+    return bytes[0..len :0];
+}
 
 const testing = std.testing;
 

@@ -142,15 +142,14 @@ pub const Ledger = struct {
             else => return verdict,
         }
         if (entry.order == .ended) {
-            const left = before + view.queued + verdict.content;
-            if (command.* != .file and !view.stuck and left < settled_bytes_max) {
+            if (command.* != .file and !view.stuck and entry.outstanding < settled_bytes_max) {
                 verdict.outcome = .done;
                 ledger.drop(entry);
             } else {
                 verdict.outcome = .blocked;
                 verdict.awaits = true;
             }
-        } else if (before + view.queued + verdict.content >= ledger.config.write_high_bytes) {
+        } else if (entry.outstanding >= ledger.config.write_high_bytes) {
             verdict.outcome = .blocked;
             verdict.awaits = true;
         }

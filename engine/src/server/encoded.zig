@@ -229,17 +229,19 @@ fn put(rest: *[]u8, bytes: []const u8) void {
 }
 
 /// Takes bytes from the front; never beyond the end.
-const Reader = struct {
+pub const Reader = struct {
     rest: []const u8,
 
-    fn run(reader: *Reader, len: u64) DecodeError![]const u8 {
+    /// The next `len` bytes.
+    pub fn run(reader: *Reader, len: u64) error{Malformed}![]const u8 {
         if (len > reader.rest.len) return error.Malformed;
         const bytes = reader.rest[0..@intCast(len)];
         reader.rest = reader.rest[bytes.len..];
         return bytes;
     }
 
-    fn value(reader: *Reader, comptime T: type) DecodeError!T {
+    /// The next value, wherever it lies.
+    pub fn value(reader: *Reader, comptime T: type) error{Malformed}!T {
         return std.mem.bytesToValue(T, try reader.run(@sizeOf(T)));
     }
 

@@ -5,6 +5,7 @@ const header = @import("header.zig");
 const syntax = @import("syntax.zig");
 const Field = header.Field;
 
+/// What can be wrong with a field that an application sends.
 pub const FieldError = error{ InvalidFieldName, InvalidFieldValue, InvalidContentLength };
 
 /// The Content-Length among the fields of a head, if there is one. After an error, `bad_field` is the index of the culprit.
@@ -12,7 +13,7 @@ pub fn head(fields: []const Field, bad_field: *usize) FieldError!?u64 {
     var found: ?u64 = null;
     for (fields, 0..) |field, index| {
         errdefer bad_field.* = index;
-        if (try idOf(field) != .content_length) continue;
+        if (try idOf(field.name(), field.value()) != .content_length) continue;
         const length = syntax.parseDecimal(field.value()) catch return error.InvalidContentLength;
         if (found orelse length != length) return error.InvalidContentLength;
         found = length;
@@ -24,14 +25,15 @@ pub fn head(fields: []const Field, bad_field: *usize) FieldError!?u64 {
 pub fn others(fields: []const Field, bad_field: *usize) FieldError!void {
     for (fields, 0..) |field, index| {
         errdefer bad_field.* = index;
-        _ = try idOf(field);
+        _ = try idOf(field.name(), field.value());
     }
 }
 
-fn idOf(field: Field) FieldError!header.Id {
-    const id: header.Id = .fromName(field.name());
-    if (id == .other and !syntax.isToken(field.name())) return error.InvalidFieldName;
-    if (!syntax.isFieldValue(field.value())) return error.InvalidFieldValue;
+/// Which field it is, if nothing is wrong with its name and its value.
+pub inline fn idOf(name: []const u8, value: []const u8) FieldError!header.Id {
+    const id: header.Id = .fromName(name);
+    if (id == .other and !syntax.isToken(name)) return error.InvalidFieldName;
+    if (!syntax.isFieldValue(value)) return error.InvalidFieldValue;
     return id;
 }
 

@@ -3,6 +3,7 @@
 //! Nothing an application hands over can break out of its line: names are tokens, values have no controls but HTAB.
 const std = @import("std");
 const assert = std.debug.assert;
+const field_check = @import("../http/field_check.zig");
 const framing = @import("framing.zig");
 const status = @import("../http/status.zig");
 const syntax = @import("../http/syntax.zig");
@@ -11,8 +12,7 @@ const header = @import("../http/header.zig");
 const event = @import("../event.zig");
 const Field = header.Field;
 
-/// What can be wrong with a field that an application sends.
-pub const FieldError = error{ InvalidFieldName, InvalidFieldValue, InvalidContentLength };
+pub const FieldError = field_check.FieldError;
 
 /// Bytes that a field takes beside its name and its value.
 const field_overhead = ": ".len + "\r\n".len;
@@ -151,9 +151,7 @@ pub fn putFields(writer: *Writer, fields: []const Field, policy: Policy, found: 
 
 /// Checks a field; whether it is written.
 inline fn goesOut(name: []const u8, value: []const u8, policy: Policy, found: *Found) FieldError!bool {
-    const id: header.Id = .fromName(name);
-    if (id == .other and !syntax.isToken(name)) return error.InvalidFieldName;
-    if (!syntax.isFieldValue(value)) return error.InvalidFieldValue;
+    const id = try field_check.idOf(name, value);
     return id == .other or try passes(id, value, policy, found);
 }
 
