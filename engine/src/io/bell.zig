@@ -1,5 +1,5 @@
-//! A descriptor that one thread watches and others make readable, and a word that a thread sleeps on until another one wakes it.
-//! Does not know: what it is about.
+//! A descriptor that one thread watches and others make readable, and a word that a thread sleeps on until
+//! another one wakes it. Does not know: what it is about.
 const std = @import("std");
 const builtin = @import("builtin");
 const sys = @import("sys.zig");
@@ -32,7 +32,8 @@ pub const Bell = struct {
         if (!bell.rung.swap(true, .acq_rel)) watch.eventRaise(bell.descriptor);
     }
 
-    /// Makes it unreadable. Why it was rung is to be looked at after this: what rings meanwhile may leave no other trace.
+    /// Makes it unreadable. Why it was rung is to be looked at after this: what rings meanwhile may
+    /// leave no other trace.
     pub fn clear(bell: *Bell) void {
         if (!bell.rung.load(.monotonic)) return;
         watch.eventTake(bell.descriptor);

@@ -1,5 +1,5 @@
-//! Job: what the contract suite (contract_test.zig) needs beside the io itself: for each io a `Harness` with other ends to talk to,
-//! and a `Stage` that runs rounds and keeps a record.
+//! Job: what the contract suite (contract_test.zig) needs beside the io itself: for each io a `Harness` with
+//! other ends to talk to, and a `Stage` that runs rounds and keeps a record.
 //! Does not know: which promise a test looks at. A new backend adds its harness here and nothing else.
 
 const std = @import("std");
@@ -14,7 +14,8 @@ const Kqueue = @import("kqueue.zig").KqueueOver(@import("kqueue/shim.zig").Shim)
 const Sim = io.Sim;
 const Socket = io.Socket;
 
-// --- the harnesses: what a test needs beside the io itself --------------------------------------------------------------------
+// --- the harnesses: what a test needs beside the io itself
+// --------------------------------------------------------------------
 
 pub const Setup = struct {
     receive_buffer_bytes: u32 = 64 * 1024,
@@ -73,7 +74,13 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
             pub fn reset(self: *Peer) void {
                 const at_once: linux.linger = .{ .onoff = 1, .linger = 0 };
                 const bytes = std.mem.asBytes(&at_once);
-                std.debug.assert(linux.errno(linux.setsockopt(self.fd, linux.SOL.SOCKET, linux.SO.LINGER, bytes, bytes.len)) == .SUCCESS);
+                std.debug.assert(linux.errno(linux.setsockopt(
+                    self.fd,
+                    linux.SOL.SOCKET,
+                    linux.SO.LINGER,
+                    bytes,
+                    bytes.len,
+                )) == .SUCCESS);
                 self.close();
             }
 
@@ -86,7 +93,8 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
         pub fn init(setup: Setup) !Harness {
             // A machine without IPv6 is a fine machine.
             if (kind == .v6) {
-                const probed = @import("socket.zig").listenSocket(&try .parse("::1", 0), .{}) catch return error.SkipZigTest;
+                const probed = @import("socket.zig").listenSocket(&try .parse("::1", 0), .{}) catch
+                    return error.SkipZigTest;
                 sys.close(probed);
             }
             const options: io.Options = .{
@@ -108,11 +116,16 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
             self.io.deinit();
         }
 
-        /// An abstract unix address leaves no file behind. Each is a new one: io_uring gives one back a little later.
+        /// An abstract unix address leaves no file behind. Each is a new one: io_uring gives one
+        /// back a little later.
         fn place() !io.Address {
             var buffer: [64]u8 = undefined;
             places += 1;
-            return .unixPath(try std.fmt.bufPrint(&buffer, "\x00peregrine-io-test-{d}-{d}", .{ linux.getpid(), places }));
+            return .unixPath(try std.fmt.bufPrint(
+                &buffer,
+                "\x00peregrine-io-test-{d}-{d}",
+                .{ linux.getpid(), places },
+            ));
         }
 
         pub fn listen(self: *Harness) !u32 {
@@ -159,7 +172,9 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
 
         pub fn exhaust(self: *Harness, exhausted: bool) void {
             if (!exhausted) {
-                if (self.limit) |limit| std.debug.assert(linux.errno(linux.setrlimit(.NOFILE, &limit)) == .SUCCESS);
+                if (self.limit) |limit| {
+                    std.debug.assert(linux.errno(linux.setrlimit(.NOFILE, &limit)) == .SUCCESS);
+                }
                 self.limit = null;
                 return;
             }
@@ -265,7 +280,8 @@ fn on(comptime Harness: type, comptime case: anytype) !void {
     };
 }
 
-// --- what the tests look at -----------------------------------------------------------------------------------------------------
+// --- what the tests look at
+// -----------------------------------------------------------------------------------------------------
 
 /// What happened to one token.
 pub const Log = struct {
@@ -359,14 +375,26 @@ pub fn Stage(comptime Harness: type) type {
             return .{ peer, socket };
         }
 
-        /// Sends everything, however often that takes. The peer reads along if it is given a place to read to.
-        pub fn sendAll(self: *Self, socket: Socket, token: io.Token, bytes: []const u8, peer: *Harness.Peer, into: ?*std.ArrayList(u8)) !void {
+        /// Sends everything, however often that takes. The peer reads along if it is given a place to read
+        /// to.
+        pub fn sendAll(
+            self: *Self,
+            socket: Socket,
+            token: io.Token,
+            bytes: []const u8,
+            peer: *Harness.Peer,
+            into: ?*std.ArrayList(u8),
+        ) !void {
             var done: usize = 0;
             while (done < bytes.len) {
                 const rest = bytes[done..];
                 const half = rest.len / 2;
                 const before = self.logs[token].sents;
-                const sent = switch (self.harness.io.send(socket, &.{ io.slice(rest[0..half]), io.slice(rest[half..]) }, false)) {
+                const sent = switch (self.harness.io.send(
+                    socket,
+                    &.{ io.slice(rest[0..half]), io.slice(rest[half..]) },
+                    false,
+                )) {
                     .sent => |count| count,
                     .blocked => 0,
                     else => return error.TestUnexpectedResult,

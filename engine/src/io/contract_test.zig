@@ -1,6 +1,7 @@
-//! Job: one suite of tests for the io contract (io.zig), run against every io there is: epoll, io_uring and (over a stand-in for its
-//! kernel) kqueue, each with IPv4, IPv6 and unix sockets, and the simulation with a number of seeds. See contract_harness.zig for how.
-//! Does not know: how an io does it. What only one of them can do is tested at the foot of its own file.
+//! Job: one suite of tests for the io contract (io.zig), run against every io there is: epoll, io_uring and
+//! (over a stand-in for its kernel) kqueue, each with IPv4, IPv6 and unix sockets, and the simulation with a
+//! number of seeds. See contract_harness.zig for how. Does not know: how an io does it. What only one of them
+//! can do is tested at the foot of its own file.
 
 const std = @import("std");
 const harness_file = @import("contract_harness.zig");
@@ -161,7 +162,8 @@ fn noRoomNoEvent(comptime Harness: type) !void {
     defer peer.close();
     const bytes = try pattern(1 << 20);
     defer testing.allocator.free(bytes);
-    // Fill it: three refusals in a row, each followed by rounds without an event, mean that it is full and not just moody.
+    // Fill it: three refusals in a row, each followed by rounds without an event, mean that it is full
+    // and not just moody.
     var refused: u32 = 0;
     while (refused < 3) switch (stage.harness.io.send(socket, &.{io.slice(bytes)}, false)) {
         .sent => refused = 0,
@@ -334,7 +336,8 @@ fn noticesAbsence(comptime Harness: type) !void {
     while (stage.logs[1].eofs == 0) try stage.round();
     try stage.quiet();
     try testing.expectEqual(@as(u32, 0), stage.logs[1].resets);
-    // The peer has left altogether, which only a send finds out; under unix sockets the kernel reports nothing after that.
+    // The peer has left altogether, which only a send finds out; under unix sockets the kernel reports
+    // nothing after that.
     while (stage.logs[1].resets == 0) {
         const result = stage.harness.io.send(socket, &.{io.slice("anybody there?")}, false);
         try testing.expect(result != .end_of_file);
@@ -374,7 +377,9 @@ fn forgetsClosed(comptime Harness: type) !void {
             .received => |some| {
                 if (heard) |first| try testing.expectEqual(first, some.token) else {
                     heard = some.token;
-                    for (sockets, 0..) |socket, token| if (token != some.token) stage.harness.io.close(socket);
+                    for (sockets, 0..) |socket, token| {
+                        if (token != some.token) stage.harness.io.close(socket);
+                    }
                 }
             },
             .accepted => |one| {
@@ -687,7 +692,9 @@ fn sharesSendTurns(comptime Harness: type) !void {
             else => return error.TestUnexpectedResult,
         };
         try testing.expect(pieces <= 1);
-        if (offset > 0 and offset < bytes.len and Harness.Io == Epoll) try testing.expect(stage.harness.readable());
+        if (offset > 0 and offset < bytes.len and Harness.Io == Epoll) {
+            try testing.expect(stage.harness.readable());
+        }
     }
 }
 

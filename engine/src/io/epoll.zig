@@ -1,8 +1,8 @@
 //! Job: Linux epoll as a poller (see readiness.zig).
 //! Does not know: which socket has what to say.
 //!
-//! See man 7 epoll, questions 9 and onwards, for the rules of edges. The eventfd and the timerfd are edge-triggered too, so that they
-//! need no reading: each write, each expiry is a new edge.
+//! See man 7 epoll, questions 9 and onwards, for the rules of edges. The eventfd and the timerfd are
+//! edge-triggered too, so that they need no reading: each write, each expiry is a new edge.
 
 const std = @import("std");
 const io = @import("io.zig");
@@ -49,7 +49,12 @@ const Poller = struct {
 
     /// Exclusive: a listener may be shared, and a connection shall wake one of those who wait.
     pub fn watchListener(poller: *Poller, listener: sys.Fd, label: Label) sys.ResourceError!void {
-        return watch.epollAdd(poller.epoll, listener, watch.Ready.in | watch.Ready.exclusive, @bitCast(label));
+        return watch.epollAdd(
+            poller.epoll,
+            listener,
+            watch.Ready.in | watch.Ready.exclusive,
+            @bitCast(label),
+        );
     }
 
     /// An exclusive watch cannot be modified, only removed.

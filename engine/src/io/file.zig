@@ -1,4 +1,5 @@
-//! What a server needs of open files: their size, their bytes, a descriptor of one's own, and its end. Sending them is `sendFile`'s.
+//! What a server needs of open files: their size, their bytes, a descriptor of one's own, and its end.
+//! Sending them is `sendFile`'s.
 const std = @import("std");
 const sys = @import("sys.zig");
 
@@ -20,7 +21,8 @@ pub fn duplicate(fd: sys.Fd) Error!sys.Fd {
     };
 }
 
-/// Reads from `offset` on: as many bytes as were there, 0 at the end of the file. For who cannot use `sendFile`.
+/// Reads from `offset` on: as many bytes as were there, 0 at the end of the file. For who
+/// cannot use `sendFile`.
 pub fn read(fd: sys.Fd, buffer: []u8, offset: u64) error{Unreadable}!usize {
     return switch (sys.readFileAt(fd, buffer, offset)) {
         .done => |count| count,

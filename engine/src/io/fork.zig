@@ -1,11 +1,13 @@
-//! What a fork inherits and must not have: descriptors of listeners, connections, epoll instances, logs. A child that keeps copies keeps
-//! ports bound and connections open, and shares the kernel's side of an epoll instance.
+//! What a fork inherits and must not have: descriptors of listeners, connections, epoll instances,
+//! logs. A child that keeps copies keeps ports bound and connections open, and shares the kernel's side
+//! of an epoll instance.
 //! Does not know: whose a descriptor is.
 //!
-//! Where they are made (sys.zig, `adoptListener`) descriptors are noted here, and in a forked child, before anything else runs there,
-//! all copies are closed. That needs no lock and no walk through the data of other threads, which may have been in the middle of a change: the notes
-//! are bits in pages that are never freed. To close a copy takes nothing from the parent: connection, watch and listener live
-//! as long as its own descriptor.
+//! Where they are made (sys.zig, `adoptListener`) descriptors are noted here, and in a forked child,
+//! before anything else runs there, all copies are closed. That needs no lock and no walk through the data
+//! of other threads, which may have been in the middle of a change: the notes are bits in pages that are
+//! never freed. To close a copy takes nothing from the parent: connection, watch and listener live as long
+//! as its own descriptor.
 //!
 //! Only after `watch`, which C hosts get with their first worker, and only for forks by libc.
 const std = @import("std");
@@ -92,19 +94,21 @@ pub fn own(fd: sys.Fd) void {
     owned.add(fd);
 }
 
-/// Notes a descriptor that others refer to by its number: a child's copy becomes one of /dev/null. To be forgotten before it is closed.
+/// Notes a descriptor that others refer to by its number: a child's copy becomes one of /dev/null. To be
+/// forgotten before it is closed.
 pub fn shield(fd: sys.Fd) void {
     shielded.add(fd);
 }
 
-/// A descriptor that is about to be closed, or that children may have from now on. Nothing if it was not noted.
+/// A descriptor that is about to be closed, or that children may have from now on. Nothing if it was not
+/// noted.
 pub fn forget(fd: sys.Fd) void {
     owned.remove(fd);
     shielded.remove(fd);
 }
 
-/// How many forks lie between the first process that called `watch` and this one. What was made under another number belongs to another
-/// process.
+/// How many forks lie between the first process that called `watch` and this one. What was made under another
+/// number belongs to another process.
 pub fn count() u32 {
     return forks;
 }
@@ -117,7 +121,11 @@ pub fn watch() void {
     _ = pthread_atfork(null, null, inChild);
 }
 
-extern "c" fn pthread_atfork(prepare: ?*const fn () callconv(.c) void, parent: ?*const fn () callconv(.c) void, child: ?*const fn () callconv(.c) void) c_int;
+extern "c" fn pthread_atfork(
+    prepare: ?*const fn () callconv(.c) void,
+    parent: ?*const fn () callconv(.c) void,
+    child: ?*const fn () callconv(.c) void,
+) c_int;
 
 /// The first that runs in a child, on its only thread; does nothing but system calls.
 fn inChild() callconv(.c) void {
@@ -142,7 +150,9 @@ test "runs of noted descriptors, across words and pages" {
     notes.remove(9);
     notes.remove(10);
     notes.remove(3 * page_bits);
-    const expected = [_][2]usize{ .{ 3, 6 }, .{ 63, 66 }, .{ page_bits - 1, page_bits + 1 }, .{ 2 * page_bits + 7, 2 * page_bits + 8 } };
+    const expected = [_][2]usize{
+        .{ 3, 6 }, .{ 63, 66 }, .{ page_bits - 1, page_bits + 1 }, .{ 2 * page_bits + 7, 2 * page_bits + 8 },
+    };
     var at: usize = 0;
     for (expected) |run| {
         const taken = notes.takeRun(at).?;

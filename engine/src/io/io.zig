@@ -1,33 +1,41 @@
 //! Layer `io`: sockets become a handful of events. Imports std and speaks to the kernel.
 //! Does not know: HTTP, TLS, connections, who may have which deadline.
 //!
-//! The contract of an io. `Epoll`, `Kqueue`, `Uring` and `Sim` keep it (contract_test.zig runs one suite against all of them): its verbs fit
-//! kernels that report readiness (epoll, kqueue) and kernels that report completion (io_uring) alike.
+//! The contract of an io. `Epoll`, `Kqueue`, `Uring` and `Sim` keep it (contract_test.zig runs one suite
+//! against all of them): its verbs fit kernels that report readiness (epoll, kqueue) and kernels that report
+//! completion (io_uring) alike.
 //!
-//! One thread owns an io and calls it; only `wake` may come from elsewhere. Create it after fork. The caller's loop:
+//! One thread owns an io and calls it; only `wake` may come from elsewhere. Create it after fork.
+//! The caller's loop:
 //!
 //!     while (true) {
 //!         _ = try io.wait(timeout_ms);
 //!         while (io.next()) |event| switch (event) { … };
 //!     }
 //!
-//! - A *round* is one `wait` and the `next` calls until null. Within it each socket is read at most once more than it takes to
-//!   see that it is drained, so that a fast sender cannot starve the others. What is left comes in the next round, and `wait`
-//!   does not sleep before that. `wait` may also return early with nothing to deliver (a signal, a stale report).
-//! - An accepted socket does nothing until `add(socket, token)`. The token comes back with each event. `close` ends that: no
-//!   event of a closed socket is ever delivered, not even when its number is in use again within the same round.
+//! - A *round* is one `wait` and the `next` calls until null. Within it each socket is read at most once more
+//!   than it takes to see that it is drained, so that a fast sender cannot starve the others. What is left
+//!   comes in the next round, and `wait` does not sleep before that. `wait` may also return early with
+//!   nothing to deliver (a signal, a stale report).
+//! - An accepted socket does nothing until `add(socket, token)`. The token comes back with each event.
+//!   `close` ends that: no event of a closed socket is ever delivered, not even when its number is in use
+//!   again within the same round.
 //! - `received` bytes live in the io's one receive buffer until the next call of `next` or `wait`.
-//! - `ended` comes after all received bytes. `eof` at most once (the peer ended its sending side, we may still send), then
-//!   `reset` at most once (the connection is dead: nothing but `close` makes sense), and nothing after a reset. A paused socket
-//!   keeps its eof until it is resumed; that there is one, `ending` tells at most once. A reset may come while paused, or after a failed send, and then overtakes bytes that were not
-//!   delivered yet: they are lost, and nobody could be answered anyway.
-//! - `send` answers at once. `sent` less than everything, or `blocked`: a `sent` event follows when there is room again. `failed`:
-//!   an `ended` reset follows, so that a caller may clean up in one place; one that closes at once hears nothing more.
-//!   Under a completion kernel what was sent, and what was closed, reaches the peer with the next `wait` or `alarm`. The slices' bytes are
-//!   free again when `send` returns, under all kernels.
-//! - A host loop (IO::Async, EV) watches `fd()`: readable exactly when `wait(0)` has something to deliver. Before going back to the host,
-//!   either call `next` until null or call `alarm`; both see to it that undelivered events keep `fd()` readable.
-//! - SIGPIPE: `send` never raises it, `sendFile` may; a process that uses `sendFile` has to ignore that signal.
+//! - `ended` comes after all received bytes. `eof` at most once (the peer ended its sending side, we may
+//!   still send), then `reset` at most once (the connection is dead: nothing but `close` makes sense), and
+//!   nothing after a reset. A paused socket keeps its eof until it is resumed; that there is one, `ending`
+//!   tells at most once. A reset may come while paused, or after a failed send, and then overtakes bytes that
+//!   were not delivered yet: they are lost, and nobody could be answered anyway.
+//! - `send` answers at once. `sent` less than everything, or `blocked`: a `sent` event follows when there is
+//!   room again. `failed`: an `ended` reset follows, so that a caller may clean up in one place; one that
+//!   closes at once hears nothing more. Under a completion kernel what was sent, and what was closed,
+//!   reaches the peer with the next `wait` or `alarm`. The slices' bytes are free again when `send` returns,
+//!   under all kernels.
+//! - A host loop (IO::Async, EV) watches `fd()`: readable exactly when `wait(0)` has something to deliver.
+//!   Before going back to the host, either call `next` until null or call `alarm`; both see to it that
+//!   undelivered events keep `fd()` readable.
+//! - SIGPIPE: `send` never raises it, `sendFile` may; a process that uses `sendFile` has to
+//!   ignore that signal.
 //! - Time: an io has the clocks (`now`, `micros`, `wallSeconds`); everybody else gets time as a value.
 
 const std = @import("std");
@@ -81,8 +89,8 @@ pub const Kqueue = @import("kqueue.zig").Kqueue;
 /// Whether this system may have io_uring at all.
 pub const has_rings = builtin.os.tag == .linux;
 pub const Uring = if (has_rings) @import("uring.zig").Uring else @compileError("io_uring is Linux's");
-/// Whether the kernel spreads connections over listeners that share an address (`ListenOptions.reuse_port`). macOS gives them all to one:
-/// there, threads share one listener instead.
+/// Whether the kernel spreads connections over listeners that share an address (`ListenOptions.reuse_port`).
+/// macOS gives them all to one: there, threads share one listener instead.
 pub const spreads_connections = !builtin.os.tag.isDarwin();
 pub const Sim = @import("sim.zig").Sim;
 /// The far end of a simulated connection.
@@ -92,7 +100,9 @@ pub const SimPeer = @import("sim.zig").Peer;
 pub const Native = switch (builtin.os.tag) {
     .linux => Epoll,
     .freebsd, .macos => Kqueue,
-    else => @compileError("layer io has no backend for this system yet; see readiness.zig for what one has to do"),
+    else => @compileError(
+        "layer io has no backend for this system yet; see readiness.zig for what one has to do",
+    ),
 };
 
 /// Chosen by the caller of `add`, given back with every event of that socket.
@@ -119,13 +129,14 @@ pub fn slice(bytes: []const u8) Slice {
 pub const Event = union(enum) {
     /// A connection came in. The socket is the caller's: `add` it or `close` it.
     accepted: struct { listener: u32, socket: Socket, peer: Address },
-    /// Accepting does not work for now. The io paused that listener (it would fail in a tight circle otherwise); the caller calls
-    /// `resumeAccept`, when it closed something or some time has passed. `exhausted`: descriptors or kernel memory ran out
-    /// (EMFILE, ENFILE, ENOBUFS, ENOMEM).
+    /// Accepting does not work for now. The io paused that listener (it would fail in a tight circle
+    /// otherwise); the caller calls `resumeAccept`, when it closed something or some time has passed.
+    /// `exhausted`: descriptors or kernel memory ran out (EMFILE, ENFILE, ENOBUFS, ENOMEM).
     accept_failed: struct { listener: u32, exhausted: bool, errno: u16 },
     /// The peer sent bytes (at least one). They live until the next call of `next` or `wait`.
     received: struct { token: Token, bytes: []u8 },
-    /// A paused socket's peer has ended its sending side. What it sent before waits, if there is anything, and the eof behind it.
+    /// A paused socket's peer has ended its sending side. What it sent before waits, if there is anything,
+    /// and the eof behind it.
     ending: struct { token: Token },
     /// The peer will send nothing more. `errno` is 0 for eof.
     ended: struct { token: Token, how: Ended, errno: u16 },
@@ -153,7 +164,8 @@ pub const SendResult = union(enum) {
     failed: u16,
     /// `sendFile` only: the file ends before that offset. Nothing was sent and nothing follows.
     end_of_file,
-    /// `sendFile` only: the file could not be read; the errno. The connection lives. Nothing was sent and nothing follows.
+    /// `sendFile` only: the file could not be read; the errno. The connection lives. Nothing was sent
+    /// and nothing follows.
     file_failed: u16,
 };
 
@@ -170,15 +182,16 @@ pub const Backend = enum {
 
 /// Limits of an io.
 pub const Options = struct {
-    /// One shared buffer per io; the most that one `received` carries. 64 KiB: a bulk sender costs few system calls, and the
-    /// buffer still fits the second cache level.
+    /// One shared buffer per io; the most that one `received` carries. 64 KiB: a bulk sender costs few system
+    /// calls, and the buffer still fits the second cache level.
     receive_buffer_bytes: u32 = 64 * 1024,
     /// Reports that one `wait` takes from the kernel; the rest comes with the next. Each takes 12 bytes.
     events_per_wait: u16 = 256,
-    /// Connections that one listener gets per round, so that a storm of new ones leaves time for the old ones.
+    /// Connections that one listener gets per round, so that a storm of new ones leaves time for the old
+    /// ones.
     accepts_per_wait: u16 = 64,
-    /// The most that one `sendFile` hands over before the other sockets get their turn. A peer that reads as fast as we send would
-    /// otherwise hold the thread for the whole file.
+    /// The most that one `sendFile` hands over before the other sockets get their turn. A peer that reads as
+    /// fast as we send would otherwise hold the thread for the whole file.
     send_file_bytes_max: u32 = 1024 * 1024,
 };
 

@@ -1,5 +1,5 @@
-//! Job: TLS records that Linux makes itself, of what is sent on a socket (kTLS; Documentation/networking/tls.rst of the kernel).
-//! Does not know: handshakes, and what the keys are.
+//! Job: TLS records that Linux makes itself, of what is sent on a socket (kTLS;
+//! Documentation/networking/tls.rst of the kernel). Does not know: handshakes, and what the keys are.
 const std = @import("std");
 const builtin = @import("builtin");
 const sys = @import("sys.zig");
@@ -14,8 +14,8 @@ const TLS_TX = 1;
 const TLS_SET_RECORD_TYPE = 1;
 const layer = "tls";
 
-/// Whether this kernel has it. Asks with a socket that is connected to nobody, which is a fault the kernel only notices once it has found
-/// its TLS. For a process of root's it loads the module.
+/// Whether this kernel has it. Asks with a socket that is connected to nobody, which is a fault the kernel
+/// only notices once it has found its TLS. For a process of root's it loads the module.
 pub fn isOffered() bool {
     if (!is_linux) return false;
     const fd = sys.socket(sys.AF.INET) catch return false;
@@ -23,8 +23,8 @@ pub fn isOffered() bool {
     return setLayer(fd) == .NOTCONN;
 }
 
-/// From now on the kernel seals what is sent, with these keys (one of the structs `tls12_crypto_info_*` of linux/tls.h). False: it does
-/// not, and everything is as before.
+/// From now on the kernel seals what is sent, with these keys (one of the structs `tls12_crypto_info_*` of
+/// linux/tls.h). False: it does not, and everything is as before.
 pub fn seal(fd: sys.Fd, keys: []const u8) bool {
     if (!is_linux) return false;
     if (setLayer(fd) != .SUCCESS) return false;

@@ -1,9 +1,10 @@
 //! Job: kqueue (FreeBSD, macOS) as a poller (see readiness.zig).
 //! Does not know: which socket has what to say.
 //!
-//! A `Kernel` is where the system calls go: the system's own, or on Linux a stand-in (kqueue/shim.zig) under which the contract tests run
-//! all of this on real sockets. See man 2 kqueue: EV_CLEAR is what epoll calls an edge; room is a filter of its own (EVFILT_WRITE); an
-//! end comes as EV_EOF with the socket's error in `fflags`; a closed descriptor takes its filters along; and a fork has no kqueue.
+//! A `Kernel` is where the system calls go: the system's own, or on Linux a stand-in (kqueue/shim.zig) under
+//! which the contract tests run all of this on real sockets. See man 2 kqueue: EV_CLEAR is what epoll calls
+//! an edge; room is a filter of its own (EVFILT_WRITE); an end comes as EV_EOF with the socket's error in
+//! `fflags`; a closed descriptor takes its filters along; and a fork has no kqueue.
 
 const std = @import("std");
 const readiness = @import("readiness.zig");
@@ -47,7 +48,8 @@ fn Poller(comptime Kernel: type) type {
             return self.kernel.fd();
         }
 
-        /// All who share a listener are told of a connection: there is nothing exclusive here, and who comes late finds it gone.
+        /// All who share a listener are told of a connection: there is nothing exclusive here, and who comes
+        /// late finds it gone.
         pub fn watchListener(self: *Self, listener: sys.Fd, label: Label) sys.ResourceError!void {
             return self.kernel.change(&about(@intCast(listener), EVFILT.READ, EV.ADD, label));
         }
@@ -69,7 +71,10 @@ fn Poller(comptime Kernel: type) type {
 
         /// Tells of nothing further.
         pub fn unwatchSocket(self: *Self, socket: sys.Fd, with_room: bool) void {
-            if (with_room) self.kernel.change(&about(@intCast(socket), EVFILT.WRITE, EV.DELETE, waker)) catch unreachable;
+            if (with_room) {
+                self.kernel.change(&about(@intCast(socket), EVFILT.WRITE, EV.DELETE, waker)) catch
+                    unreachable;
+            }
             self.kernel.change(&about(@intCast(socket), EVFILT.READ, EV.DELETE, waker)) catch unreachable;
         }
 
@@ -97,7 +102,11 @@ fn Poller(comptime Kernel: type) type {
 
         /// In milliseconds from now: absolute times are the wall clock's here. An armed timer starts anew.
         pub fn arm(self: *Self, at_ms: u64) sys.ResourceError!void {
-            var event = about(0, EVFILT.TIMER, EV.ADD | EV.ONESHOT, .{ .kind = .timer, .index = 0, .generation = 0 });
+            var event = about(0, EVFILT.TIMER, EV.ADD | EV.ONESHOT, .{
+                .kind = .timer,
+                .index = 0,
+                .generation = 0,
+            });
             event.data = @intCast(@max(1, at_ms -| sys.monotonicMs()));
             return self.kernel.change(&event);
         }
@@ -105,7 +114,14 @@ fn Poller(comptime Kernel: type) type {
         const waker: Label = .{ .kind = .waker, .index = 0, .generation = 0 };
 
         fn about(ident: usize, filter: comptime_int, flags: u16, label: Label) Event {
-            return .{ .ident = ident, .filter = filter, .flags = flags, .fflags = 0, .data = 0, .udata = @as(u64, @bitCast(label)) };
+            return .{
+                .ident = ident,
+                .filter = filter,
+                .flags = flags,
+                .fflags = 0,
+                .data = 0,
+                .udata = @as(u64, @bitCast(label)),
+            };
         }
     };
 }
@@ -119,9 +135,18 @@ test "what reports say" {
     var report = Tested.about(7, Shim.EVFILT.READ, 0, label);
     try testing.expectEqual(readiness.Notice{ .label = label, .readable = true }, Tested.notice(&report));
     report.flags |= Shim.EV.EOF;
-    try testing.expectEqual(readiness.Notice{ .label = label, .readable = true, .ending = true }, Tested.notice(&report));
+    try testing.expectEqual(
+        readiness.Notice{ .label = label, .readable = true, .ending = true },
+        Tested.notice(&report),
+    );
     report.fflags = sys.number(.CONNRESET);
-    const failed: readiness.Notice = .{ .label = label, .readable = true, .ending = true, .failed = true, .room = true };
+    const failed: readiness.Notice = .{
+        .label = label,
+        .readable = true,
+        .ending = true,
+        .failed = true,
+        .room = true,
+    };
     try testing.expectEqual(failed, Tested.notice(&report));
     report.filter = Shim.EVFILT.WRITE;
     try testing.expectEqual(readiness.Notice{ .label = label, .room = true }, Tested.notice(&report));

@@ -1,9 +1,10 @@
-//! Lines that are appended to a file by a thread of its own: whoever writes them never waits for a disk, a pipe or a terminal.
-//! Does not know: what a line says.
+//! Lines that are appended to a file by a thread of its own: whoever writes them never waits for a disk, a
+//! pipe or a terminal. Does not know: what a line says.
 //!
-//! One writer puts lines into a ring (`reserve`, `put`..., `commit`), one thread takes them out: when there are many, or half a second after
-//! the first. What finds no room is dropped and counted. The file is left as it is while it cannot be written; the thread tries again.
-//! What a full disk took of a line stays there; the rest follows when there is room again, so that no byte is lost or written twice.
+//! One writer puts lines into a ring (`reserve`, `put`..., `commit`), one thread takes them out: when there
+//! are many, or half a second after the first. What finds no room is dropped and counted. The file is left as
+//! it is while it cannot be written; the thread tries again. What a full disk took of a line stays there; the
+//! rest follows when there is room again, so that no byte is lost or written twice.
 const std = @import("std");
 const sys = @import("sys.zig");
 const log_calls = @import("sys/log.zig");
@@ -32,7 +33,8 @@ pub const News = struct {
 /// Why a log cannot be opened.
 pub const OpenError = error{ OutOfMemory, CannotOpen, CannotStartThread };
 
-/// How long a line waits for others at most; with the time that a write takes it is in the file within a second.
+/// How long a line waits for others at most; with the time that a write takes it is in the
+/// file within a second.
 const gather_ms = 500;
 /// How long the thread leaves a file alone that could not be written.
 const retry_ms = 1000;
@@ -82,8 +84,8 @@ pub const LogFile = struct {
     };
     const Wish = enum(u8) { none, reopen, close };
 
-    /// Opens the file and starts its thread. `ring_bytes` bounds what waits; it is rounded up to a power of two.
-    /// After CannotOpen, errno tells why.
+    /// Opens the file and starts its thread. `ring_bytes` bounds what waits; it is rounded up to a power of
+    /// two. After CannotOpen, errno tells why.
     pub fn open(gpa: std.mem.Allocator, target: Target, ring_bytes: usize, errno: *u16) OpenError!*LogFile {
         const log = try gpa.create(LogFile);
         errdefer gpa.destroy(log);
@@ -107,7 +109,14 @@ pub const LogFile = struct {
             },
         };
         errdefer sys.close(fd);
-        log.* = .{ .gpa = gpa, .ring = ring, .fd = fd, .path = path, .thread = undefined, .pid = sys.processId() };
+        log.* = .{
+            .gpa = gpa,
+            .ring = ring,
+            .fd = fd,
+            .path = path,
+            .thread = undefined,
+            .pid = sys.processId(),
+        };
         log.thread = try thread.spawn(run, .{log});
         return log;
     }
@@ -126,7 +135,8 @@ pub const LogFile = struct {
         return true;
     }
 
-    /// Room for a line of up to `len` bytes, reserved before, in one piece: for those who write many small parts. Null at the ring's end.
+    /// Room for a line of up to `len` bytes, reserved before, in one piece: for those who write many small
+    /// parts. Null at the ring's end.
     pub fn straight(log: *LogFile, len: usize) ?[]u8 {
         const index: usize = @intCast(log.at & (log.ring.len - 1));
         return if (len <= log.ring.len - index) log.ring[index..][0..len] else null;
@@ -154,7 +164,8 @@ pub const LogFile = struct {
 
     /// Wakes the thread if it has to know of new lines. Once after some lines is enough.
     pub fn announce(log: *LogFile) void {
-        // Both sides change `mood` before they look on: either the thread's change comes later and it sees these lines, or it is seen here.
+        // Both sides change `mood` before they look on: either the thread's change comes later and it sees
+        // these lines, or it is seen here.
         switch (@as(Mood, @fromBackingInt(log.mood.fetchOr(0, .acq_rel)))) {
             .busy, .stuck => {},
             .idle => log.ringBell(),
@@ -162,7 +173,8 @@ pub const LogFile = struct {
         }
     }
 
-    /// Opens the path again, after what is waiting was written: somebody has moved the file away. Nothing without a path.
+    /// Opens the path again, after what is waiting was written: somebody has moved the file away.
+    /// Nothing without a path.
     pub fn reopen(log: *LogFile) void {
         if (log.path.len == 0) return;
         log.wish.store(.reopen, .release);
@@ -176,11 +188,15 @@ pub const LogFile = struct {
         if (errno == log.errno_told and reopen_errno == 0 and log.dropped == 0) return null;
         defer log.dropped = 0;
         log.errno_told = errno;
-        return .{ .errno = errno, .reopen_errno = log.reopen_errno.swap(0, .monotonic), .dropped = log.dropped };
+        return .{
+            .errno = errno,
+            .reopen_errno = log.reopen_errno.swap(0, .monotonic),
+            .dropped = log.dropped,
+        };
     }
 
-    /// Writes what is left and ends the thread. A file that takes nothing is given some time, then the thread is left to itself. What is new
-    /// then; lines that were not written count as dropped.
+    /// Writes what is left and ends the thread. A file that takes nothing is given some time, then the thread
+    /// is left to itself. What is new then; lines that were not written count as dropped.
     pub fn close(log: *LogFile) News {
         // In a fork there is no thread, and what is left is the parent's to write.
         if (sys.processId() != log.pid) {
@@ -204,7 +220,9 @@ pub const LogFile = struct {
     fn linesPending(log: *const LogFile) u64 {
         var count: u64 = 0;
         var at = log.tail.load(.monotonic);
-        while (at != log.at) : (at += 1) count += @intFromBool(log.ring[@intCast(at & (log.ring.len - 1))] == '\n');
+        while (at != log.at) : (at += 1) {
+            count += @intFromBool(log.ring[@intCast(at & (log.ring.len - 1))] == '\n');
+        }
         return count;
     }
 
@@ -343,10 +361,18 @@ test "many more lines than the ring holds arrive whole and in order" {
     defer expected.deinit(testing.allocator);
     for (0..2000) |i| {
         var buffer: [64]u8 = undefined;
-        const text = try std.fmt.bufPrint(&buffer, "line {d} {s}\n", .{ i, "xxxxxxxxxxxxxxxxxxxx"[0 .. i % 20] });
+        const text = try std.fmt.bufPrint(
+            &buffer,
+            "line {d} {s}\n",
+            .{ i, "xxxxxxxxxxxxxxxxxxxx"[0 .. i % 20] },
+        );
         const dropped = log.dropped;
         line(log, text);
-        if (log.dropped == dropped) try expected.appendSlice(testing.allocator, text) else try std.Thread.yield();
+        if (log.dropped == dropped) {
+            try expected.appendSlice(testing.allocator, text);
+        } else {
+            try std.Thread.yield();
+        }
     }
     _ = log.close();
     const buffer = try testing.allocator.alloc(u8, 128 * 1024);
@@ -399,6 +425,9 @@ test "after reopen, lines go to a new file of the same name" {
     var buffer: [64]u8 = undefined;
     try testing.expectEqualStrings("first\n", try tmp.dir.readFile(testing.io, "access.log.1", &buffer));
     try testing.expectEqualStrings("second\n", try tmp.dir.readFile(testing.io, "access.log", &buffer));
-    try testing.expectError(error.CannotOpen, LogFile.open(testing.allocator, .{ .path = "/no/such/folder/log" }, 4096, &errno));
+    try testing.expectError(
+        error.CannotOpen,
+        LogFile.open(testing.allocator, .{ .path = "/no/such/folder/log" }, 4096, &errno),
+    );
     try testing.expectEqual(@backingInt(linux.E.NOENT), errno);
 }

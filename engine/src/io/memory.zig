@@ -17,7 +17,10 @@ pub const Limits = struct {
 
 /// What the system allows this process now.
 pub fn limits() Limits {
-    return .{ .group = if (is_linux) cgroup.limit("/proc/self/cgroup", "/sys/fs/cgroup") else null, .address_space = addressSpaceLimit() };
+    return .{
+        .group = if (is_linux) cgroup.limit("/proc/self/cgroup", "/sys/fs/cgroup") else null,
+        .address_space = addressSpaceLimit(),
+    };
 }
 
 fn addressSpaceLimit() ?u64 {
@@ -55,7 +58,8 @@ pub fn usage() ?Usage {
     return .{ .resident = resident * page_bytes, .address_space = size * page_bytes };
 }
 
-/// What the C library says: it counts its free pieces, which may take a millisecond. Null if it is not glibc, or too old.
+/// What the C library says: it counts its free pieces, which may take a millisecond. Null if it is not
+/// glibc, or too old.
 pub fn heap() ?Heap {
     if (!has_mallinfo) return null;
     const info = mallinfo2();

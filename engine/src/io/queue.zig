@@ -1,5 +1,6 @@
 //! Job: which sockets may have something to deliver, in the order in which that became known.
-//! Does not know: what it is. First in, first out; linked through the entries, so that it never allocates and holds each socket once.
+//! Does not know: what it is. First in, first out; linked through the entries, so that it never allocates and
+//! holds each socket once.
 const std = @import("std");
 const assert = std.debug.assert;
 

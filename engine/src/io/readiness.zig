@@ -1,17 +1,21 @@
-//! Job: the io contract (see io.zig) on a kernel that reports readiness: which socket has what to say, in rounds.
-//! Does not know: what the bytes mean, deadlines, how many connections are too many; and how a kernel is asked, which is a poller's job.
+//! Job: the io contract (see io.zig) on a kernel that reports readiness: which socket has what to say, in
+//! rounds. Does not know: what the bytes mean, deadlines, how many connections are too many; and how a kernel
+//! is asked, which is a poller's job.
 //!
-//! A poller (epoll.zig, kqueue.zig) watches sockets edge-triggered and each only once: the hot path is one wait per round and one
-//! receive per readable socket. A report of the kernel only sets flags in the socket's entry and queues it; `next` then works the
-//! queue off. Room to send is asked for when a send blocks for the first time, and stays: asking from the start would wake us once per new
-//! connection for nothing, and once per response on unix sockets.
+//! A poller (epoll.zig, kqueue.zig) watches sockets edge-triggered and each only once: the hot path is one
+//! wait per round and one receive per readable socket. A report of the kernel only sets flags in the socket's
+//! entry and queues it; `next` then works the queue off. Room to send is asked for when a send blocks for the
+//! first time, and stays: asking from the start would wake us once per new connection for nothing, and once
+//! per response on unix sockets.
 //!
 //! A poller has:
 //! - `init(gpa, reports_max)`, `deinit(gpa, forked)`, `fd()`: its descriptor, for host loops;
-//! - `watchListener`, level-triggered, and `unwatchListener`; `watchSocket` and `watchRoom`, edge-triggered, the second in addition. Each
-//!   looks at once, so that nothing that is already true gets lost. `unwatchSocket` ends both; closing a socket does so, too;
+//! - `watchListener`, level-triggered, and `unwatchListener`; `watchSocket` and `watchRoom`, edge-triggered,
+//!   the second in addition. Each looks at once, so that nothing that is already true gets lost.
+//!   `unwatchSocket` ends both; closing a socket does so, too;
 //! - `wait(timeout_ms)`: the kernel's reports; `notice(&report)`: what one of them says;
-//! - `wake()`, from any thread: a report of the waker; `arm(at_ms)`: one of the timer, at that time, instead of an earlier `arm`.
+//! - `wake()`, from any thread: a report of the waker; `arm(at_ms)`: one of the timer, at that time, instead
+//!   of an earlier `arm`.
 
 const std = @import("std");
 const io = @import("io.zig");
@@ -56,7 +60,8 @@ pub fn Readiness(comptime Poller: type) type {
         current: ?u32 = null,
         /// The listener that `next` is at, in this round.
         accept_cursor: u32 = 0,
-        /// Between `wait` and the end of its events: then nobody sleeps on `fd()` yet, so that the doorbell can wait.
+        /// Between `wait` and the end of its events: then nobody sleeps on `fd()` yet, so that the
+        /// doorbell can wait.
         in_round: bool = false,
         woken_due: bool = false,
         /// A host loop watches `fd()`.
@@ -73,7 +78,8 @@ pub fn Readiness(comptime Poller: type) type {
         /// Why there is no io.
         pub const InitError = error{OutOfMemory} || sys.ResourceError;
 
-        /// Creates the poller and the buffers. Do this after fork: parent and child would share the kernel's side otherwise.
+        /// Creates the poller and the buffers. Do this after fork: parent and child would share the
+        /// kernel's side otherwise.
         pub fn init(gpa: std.mem.Allocator, options: Options) InitError!Self {
             assert(options.receive_buffer_bytes > 0);
             assert(options.events_per_wait > 0);
@@ -82,10 +88,17 @@ pub fn Readiness(comptime Poller: type) type {
             const buffer = try gpa.alloc(u8, options.receive_buffer_bytes);
             errdefer gpa.free(buffer);
             const poller: Poller = try .init(gpa, options.events_per_wait);
-            return .{ .gpa = gpa, .options = options, .poller = poller, .buffer = buffer, .pid = sys.processId() };
+            return .{
+                .gpa = gpa,
+                .options = options,
+                .poller = poller,
+                .buffer = buffer,
+                .pid = sys.processId(),
+            };
         }
 
-        /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No thread may call `wake` any more.
+        /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No
+        /// thread may call `wake` any more.
         pub fn deinit(self: *Self) void {
             self.closeListeners();
             for (self.entries.items, 0..) |*entry, index| {
@@ -98,7 +111,8 @@ pub fn Readiness(comptime Poller: type) type {
             self.* = undefined;
         }
 
-        /// A descriptor that a host loop may watch for reading. It stays the io's own. See io.zig for when it is readable.
+        /// A descriptor that a host loop may watch for reading. It stays the io's own. See io.zig for
+        /// when it is readable.
         pub fn fd(self: *Self) i32 {
             self.host_watches = true;
             if (!self.in_round) self.keepReadable();
@@ -120,7 +134,8 @@ pub fn Readiness(comptime Poller: type) type {
             return sys.wallSeconds();
         }
 
-        // --- listeners -------------------------------------------------------------------------------------------------------
+        // --- listeners
+        // -------------------------------------------------------------------------------------------------------
 
         /// Why an address cannot be listened at.
         pub const ListenError = error{OutOfMemory} || io.ListenError;
@@ -132,8 +147,9 @@ pub fn Readiness(comptime Poller: type) type {
             return self.addListener(listener);
         }
 
-        /// Takes over a socket that listens already (from a parent process, from systemd). From success on the io closes it; who needs
-        /// it longer hands over a dup. Several ios, in threads or processes, may share one: a new connection wakes one of them.
+        /// Takes over a socket that listens already (from a parent process, from systemd). From success on
+        /// the io closes it; who needs it longer hands over a dup. Several ios, in threads or processes, may
+        /// share one: a new connection wakes one of them.
         pub fn adoptListener(self: *Self, listener: sys.Fd) ListenError!u32 {
             try sys.setNonblockCloexec(listener);
             socket_calls.inheritNoDelay(listener);
@@ -171,7 +187,8 @@ pub fn Readiness(comptime Poller: type) type {
             return listener.state != .closed and sys.isReadable(listener.fd);
         }
 
-        /// Accepts a connection that waits at this listener, paused or not: an event of its own. Null: none does.
+        /// Accepts a connection that waits at this listener, paused or not: an event of its
+        /// own. Null: none does.
         pub fn acceptWaiting(self: *Self, id: u32) ?Event {
             const listener = &self.listeners.items[id];
             if (listener.state == .closed) return null;
@@ -185,7 +202,8 @@ pub fn Readiness(comptime Poller: type) type {
             return sys.isReadable(@backingInt(socket));
         }
 
-        /// Accepts no more for now; the kernel goes on queueing up to the backlog. Does nothing if it is paused already or closed.
+        /// Accepts no more for now; the kernel goes on queueing up to the backlog. Does nothing if it is
+        /// paused already or closed.
         pub fn pauseAccept(self: *Self, id: u32) void {
             const listener = &self.listeners.items[id];
             if (listener.state != .watched) return;
@@ -194,7 +212,8 @@ pub fn Readiness(comptime Poller: type) type {
             listener.accepts_left = 0;
         }
 
-        /// Accepts again. Does nothing unless it is paused. After an error it is still paused: try again later.
+        /// Accepts again. Does nothing unless it is paused. After an error it is still paused: try again
+        /// later.
         pub fn resumeAccept(self: *Self, id: u32) sys.ResourceError!void {
             const listener = &self.listeners.items[id];
             if (listener.state != .paused) return;
@@ -202,23 +221,27 @@ pub fn Readiness(comptime Poller: type) type {
             listener.state = .watched;
         }
 
-        /// Closes all listeners for good; their ids stay taken. What the kernel had queued is reset. Connections live on.
+        /// Closes all listeners for good; their ids stay taken. What the kernel had queued is reset.
+        /// Connections live on.
         pub fn closeListeners(self: *Self) void {
             for (self.listeners.items, 0..) |*listener, id| {
                 if (listener.state == .closed) continue;
-                // Somebody may share the socket; then closing our descriptor alone would leave our watch on it.
+                // Somebody may share the socket; then closing our descriptor alone would leave our watch on
+                // it.
                 self.pauseAccept(@intCast(id));
                 sys.close(listener.fd);
                 listener.state = .closed;
             }
         }
 
-        // --- sockets ---------------------------------------------------------------------------------------------------------
+        // --- sockets
+        // ---------------------------------------------------------------------------------------------------------
 
         /// Why a socket cannot be watched.
         pub const AddError = error{OutOfMemory} || sys.ResourceError;
 
-        /// Begins to deliver the events of an accepted socket, with this token. After an error the socket is still the caller's to close.
+        /// Begins to deliver the events of an accepted socket, with this token. After an error the socket is
+        /// still the caller's to close.
         pub fn add(self: *Self, socket: Socket, token: Token) AddError!void {
             const index = indexOf(socket);
             if (index >= self.entries.items.len) try self.growEntries(index + 1);
@@ -229,7 +252,8 @@ pub fn Readiness(comptime Poller: type) type {
                 .token = token,
                 .generation = entry.generation,
                 .phase = .open,
-                // A predecessor's place in the queue cannot be taken back; visiting it too often does no harm.
+                // A predecessor's place in the queue cannot be taken back; visiting it too
+                // often does no harm.
                 .next = entry.next,
                 .flags = .{ .queued = entry.flags.queued },
             };
@@ -248,7 +272,8 @@ pub fn Readiness(comptime Poller: type) type {
             sys.close(@intCast(index));
         }
 
-        /// Gives an added socket back to the caller, open and with what it has to say unsaid: another io may add it.
+        /// Gives an added socket back to the caller, open and with what it has to say unsaid:
+        /// another io may add it.
         pub fn release(self: *Self, socket: Socket) void {
             const index = indexOf(socket);
             self.poller.unwatchSocket(@intCast(index), self.entryOf(socket).flags.watches_room);
@@ -259,18 +284,21 @@ pub fn Readiness(comptime Poller: type) type {
             const entry = &self.entries.items[index];
             if (entry.phase == .vacant) return;
             entry.phase = .vacant;
-            // This round's reports are taken already, and if a child process of ours inherited the descriptor, epoll's watch survives a
-            // close. Reports of an earlier owner are recognised by their age.
+            // This round's reports are taken already, and if a child process of ours inherited the
+            // descriptor, epoll's watch survives a close. Reports of an earlier owner are
+            // recognised by their age.
             entry.generation +%= 1;
             entry.flags = .{ .queued = entry.flags.queued };
         }
 
-        /// Reads nothing more from a socket until `resumeReading`; the kernel's buffer fills and slows the peer down. No system call.
+        /// Reads nothing more from a socket until `resumeReading`; the kernel's buffer fills and slows the
+        /// peer down. No system call.
         pub fn pause(self: *Self, socket: Socket) void {
             self.entryOf(socket).flags.paused = true;
         }
 
-        /// Reads again. What came meanwhile is delivered, without a new report of the kernel. No system call in the caller's own loop.
+        /// Reads again. What came meanwhile is delivered, without a new report of the kernel. No system call
+        /// in the caller's own loop.
         pub fn resumeReading(self: *Self, socket: Socket) void {
             const entry = self.entryOf(socket);
             if (!entry.flags.paused) return;
@@ -278,7 +306,8 @@ pub fn Readiness(comptime Poller: type) type {
             if (entry.flags.readable) self.enqueue(indexOf(socket));
         }
 
-        /// Sends slices in order, as far as they go at once. `more`: further bytes follow at once, do not send a small packet yet.
+        /// Sends slices in order, as far as they go at once. `more`: further bytes follow at once, do not
+        /// send a small packet yet.
         pub fn send(self: *Self, socket: Socket, slices: []const Slice, more: bool) SendResult {
             const entry = self.entryOf(socket);
             if (entry.phase.deathErrno()) |errno| return .{ .failed = errno };
@@ -297,8 +326,8 @@ pub fn Readiness(comptime Poller: type) type {
             }
         }
 
-        /// Sends `len` bytes of a file from `offset` on, as far as they go at once, and at most `send_file_bytes_max` of them. May raise
-        /// SIGPIPE.
+        /// Sends `len` bytes of a file from `offset` on, as far as they go at once, and at most
+        /// `send_file_bytes_max` of them. May raise SIGPIPE.
         pub fn sendFile(self: *Self, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
             const entry = self.entryOf(socket);
             if (entry.phase.deathErrno()) |errno| return .{ .failed = errno };
@@ -318,31 +347,38 @@ pub fn Readiness(comptime Poller: type) type {
             return result.outcome;
         }
 
-        /// The kernel makes TLS records with these keys of everything that is sent from now on, files included. False: it does not, and
-        /// nothing has changed. Do not `shutdownSend` such a socket: the end would overtake records that wait for room.
+        /// The kernel makes TLS records with these keys of everything that is sent from now on, files
+        /// included. False: it does not, and nothing has changed. Do not `shutdownSend` such a socket: the
+        /// end would overtake records that wait for room.
         pub fn sealInKernel(self: *Self, socket: Socket, keys: []const u8) bool {
             if (self.entryOf(socket).phase.deathErrno() != null) return false;
             return kernel_tls.seal(@backingInt(socket), keys);
         }
 
-        /// After `sealInKernel`: sends a record of this kind (RFC 8446 section 5.1), as a whole or, if `blocked`, not at all.
+        /// After `sealInKernel`: sends a record of this kind (RFC 8446 section 5.1), as a whole or, if
+        /// `blocked`, not at all.
         pub fn sendRecord(self: *Self, socket: Socket, kind: u8, bytes: []const u8) SendResult {
             if (self.entryOf(socket).phase.deathErrno()) |errno| return .{ .failed = errno };
             return switch (kernel_tls.sendRecord(@backingInt(socket), kind, bytes)) {
                 // A part of a message under a kind of its own has no second part that would be known for one.
-                .done => |count| if (count == bytes.len) .{ .sent = count } else .{ .failed = self.fail(socket, sys.number(.MSGSIZE)) },
+                .done => |count| if (count == bytes.len)
+                    .{ .sent = count }
+                else
+                    .{ .failed = self.fail(socket, sys.number(.MSGSIZE)) },
                 .blocked => if (self.awaitRoom(socket)) |errno| .{ .failed = errno } else .blocked,
                 .failed => |code| .{ .failed = self.fail(socket, sys.number(code)) },
             };
         }
 
-        /// Closes with a reset, so that the peer cannot take what it has for the whole. Like `close` otherwise.
+        /// Closes with a reset, so that the peer cannot take what it has for the whole. Like
+        /// `close` otherwise.
         pub fn reset(self: *Self, socket: Socket) void {
             sys.resetOnClose(@backingInt(socket));
             self.close(socket);
         }
 
-        /// Makes the kernel ask a silent peer whether it is still there: one whose kernel forgot the socket answers with a reset (`ended`).
+        /// Makes the kernel ask a silent peer whether it is still there: one whose kernel forgot the socket
+        /// answers with a reset (`ended`).
         pub fn probe(_: *Self, socket: Socket) void {
             sys.probePeer(@backingInt(socket));
         }
@@ -357,7 +393,8 @@ pub fn Readiness(comptime Poller: type) type {
             return socket_calls.localAddress(@backingInt(socket)) catch null;
         }
 
-        /// Ends our sending side: the peer reads what was sent and then the end. Reading goes on. Nothing may be sent afterwards.
+        /// Ends our sending side: the peer reads what was sent and then the end. Reading goes on. Nothing may
+        /// be sent afterwards.
         pub fn shutdownSend(self: *Self, socket: Socket) void {
             const entry = self.entryOf(socket);
             entry.flags.send_shut = true;
@@ -366,14 +403,16 @@ pub fn Readiness(comptime Poller: type) type {
             sys.shutdownSend(@intCast(indexOf(socket)));
         }
 
-        /// Notes that a send was cut short and makes sure that the kernel tells us when there is room. Null, or the errno if that is
-        /// impossible: then the connection is given up, because it would wait for ever.
+        /// Notes that a send was cut short and makes sure that the kernel tells us when there is
+        /// room. Null, or the errno if that is impossible: then the connection is given up, because
+        /// it would wait for ever.
         fn awaitRoom(self: *Self, socket: Socket) ?u16 {
             const index = indexOf(socket);
             const entry = &self.entries.items[index];
             entry.flags.blocked = true;
             if (entry.flags.watches_room) return null;
-            self.poller.watchRoom(@intCast(index), entry.label(index)) catch return self.fail(socket, sys.number(.NOMEM));
+            self.poller.watchRoom(@intCast(index), entry.label(index)) catch
+                return self.fail(socket, sys.number(.NOMEM));
             entry.flags.watches_room = true;
             return null;
         }
@@ -386,16 +425,19 @@ pub fn Readiness(comptime Poller: type) type {
             return errno;
         }
 
-        // --- waking ----------------------------------------------------------------------------------------------------------
+        // --- waking
+        // ----------------------------------------------------------------------------------------------------------
 
-        /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is on its way already.
+        /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is
+        /// on its way already.
         pub fn wake(self: *Self) void {
             if (!self.wake_requested.swap(true, .acq_rel)) self.poller.wake();
         }
 
-        /// For host loops, as the last call before control goes back: makes `fd()` readable when the monotonic clock reaches `at_ms` (null:
-        /// no need), or at once if events were left undelivered. The caller's own loop uses `wait`'s timeout instead.
-        /// A time that moved back costs nothing: the timer fires at the earlier time, and the next alarm sets the new one.
+        /// For host loops, as the last call before control goes back: makes `fd()` readable when the
+        /// monotonic clock reaches `at_ms` (null: no need), or at once if events were left undelivered. The
+        /// caller's own loop uses `wait`'s timeout instead. A time that moved back costs nothing: the timer
+        /// fires at the earlier time, and the next alarm sets the new one.
         pub fn alarm(self: *Self, at_ms: ?u64) sys.ResourceError!void {
             self.in_round = false;
             self.keepReadable();
@@ -405,22 +447,25 @@ pub fn Readiness(comptime Poller: type) type {
             self.timer_at_ms = at;
         }
 
-        /// The kernel forgets a report once it is taken. If a host sleeps on `fd()` while we still have something, ring at our own door.
+        /// The kernel forgets a report once it is taken. If a host sleeps on `fd()` while we still have
+        /// something, ring at our own door.
         fn keepReadable(self: *Self) void {
             if (!self.host_watches or self.doorbell_rung or !self.hasLeftovers()) return;
             self.doorbell_rung = true;
             self.poller.wake();
         }
 
-        /// True if `next` would have something to look at without asking the kernel. Listeners are not our memory but the kernel's.
+        /// True if `next` would have something to look at without asking the kernel. Listeners are not our
+        /// memory but the kernel's.
         fn hasLeftovers(self: *const Self) bool {
             return self.woken_due or self.current != null or self.ready.count > 0;
         }
 
-        // --- rounds ----------------------------------------------------------------------------------------------------------
+        // --- rounds
+        // ----------------------------------------------------------------------------------------------------------
 
-        /// Begins a round: waits at most `timeout_ms` (-1: for ever; not at all if something is left over) and returns about how many
-        /// things `next` will look at. 0 is possible before the time is over.
+        /// Begins a round: waits at most `timeout_ms` (-1: for ever; not at all if something is left over)
+        /// and returns about how many things `next` will look at. 0 is possible before the time is over.
         pub fn wait(self: *Self, timeout_ms: i32) io.WaitError!usize {
             if (self.current) |index| {
                 self.current = null;
@@ -517,10 +562,11 @@ pub fn Readiness(comptime Poller: type) type {
                     if (count == self.buffer.len) {
                         self.endTurn(index);
                     } else if (!entry.flags.ending) {
-                        // Less than we had room for: drained, the next byte is a new edge. Only an end that was reported
-                        // already would not be reported again, so then read on.
+                        // Less than we had room for: drained, the next byte is a new edge. Only an end that
+                        // was reported already would not be reported again, so then read on.
                         entry.flags.readable = false;
-                        // It has nothing more to say, unless something happens to it from now on: that queues it again.
+                        // It has nothing more to say, unless something happens to it from now on:
+                        // that queues it again.
                         self.current = null;
                     }
                     return .{ .received = .{ .token = entry.token, .bytes = self.buffer[0..count] } };

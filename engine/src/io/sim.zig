@@ -1,9 +1,12 @@
-//! Job: the io contract (see io.zig) on a fake network inside this process, for tests: slow, fragmented, unfair, and the same again
-//! from the same seed. The kernel's part is played by `Link`s, the other ends by `Peer`s that the test holds.
-//! Does not know: the kernel (except for the files that `sendFile` reads), the real time, what the bytes mean.
+//! Job: the io contract (see io.zig) on a fake network inside this process, for tests: slow, fragmented,
+//! unfair, and the same again from the same seed. The kernel's part is played by `Link`s, the other ends by
+//! `Peer`s that the test holds.
+//! Does not know: the kernel (except for the files that `sendFile` reads), the real time, what the bytes
+//! mean.
 //!
-//! Everything random comes from one generator seeded with `Options.seed` and is drawn by calls of the io's owner, in order: equal
-//! calls give equal histories. Time stands still except for `advance`; `wait` never sleeps.
+//! Everything random comes from one generator seeded with `Options.seed` and is drawn by calls of the
+//! io's owner, in order: equal calls give equal histories. Time stands still except for `advance`;
+//! `wait` never sleeps.
 
 const std = @import("std");
 const io = @import("io.zig");
@@ -32,7 +35,8 @@ pub const Sim = struct {
     listeners: std.ArrayList(Listener) = .empty,
     /// Every connection there ever was, so that a `Peer` stays valid. Indexed by `Peer.index`.
     links: std.ArrayList(Link) = .empty,
-    /// Indexed by `Socket`. The lowest free one is used first, as a kernel does: reuse is as early as possible.
+    /// Indexed by `Socket`. The lowest free one is used first, as a kernel does: reuse is as
+    /// early as possible.
     slots: std.ArrayList(Slot) = .empty,
     /// What `next` will look at in this round.
     agenda: std.ArrayList(Item) = .empty,
@@ -42,7 +46,8 @@ pub const Sim = struct {
     wake_requested: std.atomic.Value(bool) = .init(false),
     woken_due: bool = false,
 
-    /// Limits, of the same names as in `io.Options`, and the character of the network. `…_permille`: chances out of 1000.
+    /// Limits, of the same names as in `io.Options`, and the character of the network. `…_permille`:
+    /// chances out of 1000.
     pub const Options = struct {
         receive_buffer_bytes: u32 = 64 * 1024,
         events_per_wait: u16 = 256,
@@ -53,7 +58,8 @@ pub const Sim = struct {
         seed: u64 = 0,
         /// What is on its way in each direction at most; more does not fit.
         window_bytes: u32 = 64 * 1024,
-        /// How much of the window has to be free before a blocked sender hears of it, out of 1000. Linux waits for a third.
+        /// How much of the window has to be free before a blocked sender hears of it, out of 1000. Linux
+        /// waits for a third.
         room_permille: u16 = 0,
         /// A receive finds only a random part of what is there.
         short_read_permille: u16 = 300,
@@ -81,7 +87,8 @@ pub const Sim = struct {
         assert(options.send_file_bytes_max > 0);
         assert(options.window_bytes > 0);
         // At 1000 nothing would ever happen.
-        assert(options.late_permille < 1000 and options.block_permille < 1000 and options.accept_failure_permille < 1000);
+        assert(options.late_permille < 1000 and options.block_permille < 1000 and
+            options.accept_failure_permille < 1000);
         return .{
             .gpa = gpa,
             .options = options,
@@ -103,7 +110,8 @@ pub const Sim = struct {
         self.* = undefined;
     }
 
-    // --- the test's side ---------------------------------------------------------------------------------------------------
+    // --- the test's side
+    // ---------------------------------------------------------------------------------------------------
 
     /// Begins a connection to a listener, also to a paused one.
     pub fn connect(self: *Sim, listener: u32) error{ OutOfMemory, Refused }!Peer {
@@ -143,7 +151,8 @@ pub const Sim = struct {
         self.exhausted = exhausted;
     }
 
-    /// What a host loop would find at a real io's `fd()`: whether `wait(0)` has something to deliver, now or after a delay.
+    /// What a host loop would find at a real io's `fd()`: whether `wait(0)` has something to deliver,
+    /// now or after a delay.
     pub fn readable(self: *const Sim) bool {
         if (self.wake_requested.load(.acquire)) return true;
         if (self.alarm_ms) |at| if (at <= self.now_ms) return true;
@@ -154,12 +163,14 @@ pub const Sim = struct {
         return self.woken_due;
     }
 
-    // --- listeners -------------------------------------------------------------------------------------------------------
+    // --- listeners
+    // -------------------------------------------------------------------------------------------------------
 
     /// Why an address cannot be listened at.
     pub const ListenError = error{OutOfMemory} || io.ListenError;
 
-    /// Listens; port 0 becomes a port of its own. Fails only if the same address is listened at already, and not shared.
+    /// Listens; port 0 becomes a port of its own. Fails only if the same address is listened at
+    /// already, and not shared.
     pub fn listen(self: *Sim, address: Address, options: io.ListenOptions) ListenError!u32 {
         const id: u32 = @intCast(self.listeners.items.len);
         var place = address;
@@ -173,7 +184,9 @@ pub const Sim = struct {
             .unix => {},
         }
         for (self.listeners.items) |*other| {
-            if (other.state != .closed and other.address.eql(&place) and !options.reuse_port) return error.AddressInUse;
+            if (other.state != .closed and other.address.eql(&place) and !options.reuse_port) {
+                return error.AddressInUse;
+            }
         }
         try self.listeners.append(self.gpa, .{ .address = place, .state = .watched });
         return id;
@@ -205,7 +218,8 @@ pub const Sim = struct {
         }
     }
 
-    // --- sockets ---------------------------------------------------------------------------------------------------------
+    // --- sockets
+    // ---------------------------------------------------------------------------------------------------------
 
     /// Begins to deliver the events of an accepted socket.
     pub fn add(self: *Sim, socket: Socket, token: Token) error{}!void {
@@ -215,7 +229,8 @@ pub const Sim = struct {
         slot.token = token;
     }
 
-    /// Closes a socket, added or not. With unread bytes the peer sees a reset and may lose what it has not read; as in life.
+    /// Closes a socket, added or not. With unread bytes the peer sees a reset and may lose what it has
+    /// not read; as in life.
     pub fn close(self: *Sim, socket: Socket) void {
         const slot = self.slotOf(socket);
         const link = &self.links.items[slot.link];
@@ -274,7 +289,8 @@ pub const Sim = struct {
             self.breakLink(&self.links.items[slot.link]);
             return .{ .sent = take };
         }
-        const room = self.links.items[slot.link].to_peer.reserve(self.gpa, take) catch return .{ .failed = slot.fail(.NOMEM) };
+        const room = self.links.items[slot.link].to_peer.reserve(self.gpa, take) catch
+            return .{ .failed = slot.fail(.NOMEM) };
         var filled: usize = 0;
         for (slices) |piece| {
             const part = @min(take - filled, piece.len);
@@ -329,7 +345,8 @@ pub const Sim = struct {
         slot.stall = .none;
     }
 
-    // --- waking and clocks ---------------------------------------------------------------------------------------------------
+    // --- waking and clocks
+    // ---------------------------------------------------------------------------------------------------
 
     /// Lets `next` deliver `woken`. From any thread.
     pub fn wake(self: *Sim) void {
@@ -361,7 +378,8 @@ pub const Sim = struct {
         return self.options.start_wall_seconds + (self.now_ms - self.options.start_ms) / std.time.ms_per_s;
     }
 
-    // --- rounds --------------------------------------------------------------------------------------------------------------
+    // --- rounds
+    // --------------------------------------------------------------------------------------------------------------
 
     /// Begins a round. Never sleeps, whatever `timeout_ms` says: whoever could end the wait is the caller.
     pub fn wait(self: *Sim, timeout_ms: i32) io.WaitError!usize {
@@ -374,8 +392,8 @@ pub const Sim = struct {
         return self.agenda.items.len + @intFromBool(self.woken_due);
     }
 
-    /// Lets the network do its worst, and decides what `next` looks at, in which order. What does not fit comes next time: the agenda
-    /// only names places, the state is in the links.
+    /// Lets the network do its worst, and decides what `next` looks at, in which order. What does not fit
+    /// comes next time: the agenda only names places, the state is in the links.
     fn plan(self: *Sim) error{OutOfMemory}!void {
         self.agenda.clearRetainingCapacity();
         self.agenda_next = 0;
@@ -450,7 +468,8 @@ pub const Sim = struct {
 
     fn hasRoomAgain(self: *const Sim, slot: *const Slot) bool {
         const room: u64 = self.options.window_bytes - self.links.items[slot.link].to_peer.unread().len;
-        const much = room > 0 and room * 1000 >= @as(u64, self.options.window_bytes) * self.options.room_permille;
+        const much = room > 0 and
+            room * 1000 >= @as(u64, self.options.window_bytes) * self.options.room_permille;
         return much and slot.stall == .rounds and slot.stall.rounds == 0;
     }
 
@@ -540,7 +559,8 @@ pub const Sim = struct {
 const Item = union(enum) {
     /// Accept one.
     listener: u32,
-    /// Look at this slot. If it has a new owner meanwhile, that one's state decides: a plan carries nothing over.
+    /// Look at this slot. If it has a new owner meanwhile, that one's state decides: a plan
+    /// carries nothing over.
     slot: u32,
 };
 

@@ -19,8 +19,8 @@ pub const Address = union(enum) {
     /// An IPv6 address and a port. `scope` is the interface's index for a link-local address, otherwise 0.
     pub const V6 = struct { bytes: [16]u8, port: u16, scope: u32 = 0 };
 
-    /// The path of a unix socket. Empty for a peer that has none, which is the rule for clients. A leading NUL byte names an
-    /// abstract socket (Linux), which lives in no directory.
+    /// The path of a unix socket. Empty for a peer that has none, which is the rule for clients. A leading
+    /// NUL byte names an abstract socket (Linux), which lives in no directory.
     pub const Unix = struct {
         buffer: [path_bytes_max]u8,
         length: u8,
@@ -37,7 +37,8 @@ pub const Address = union(enum) {
     /// Enough for the text of any address.
     pub const text_bytes_max = "unix:".len + path_bytes_max;
 
-    /// Reads an IP address, "127.0.0.1", "::1", "[::1]" or "fe80::1%2" (the scope as a number). Names are refused.
+    /// Reads an IP address, "127.0.0.1", "::1", "[::1]" or "fe80::1%2" (the scope as a number).
+    /// Names are refused.
     pub fn parse(host: []const u8, port_number: u16) error{InvalidAddress}!Address {
         if (std.Io.net.Ip4Address.parse(host, port_number)) |v4| {
             return .{ .v4 = .{ .bytes = v4.bytes, .port = port_number } };
@@ -54,7 +55,8 @@ pub const Address = union(enum) {
         }
     }
 
-    /// The address of a unix socket at `path`, which is copied. A path that is empty or longer than `path_bytes_max` is refused.
+    /// The address of a unix socket at `path`, which is copied. A path that is empty or longer than
+    /// `path_bytes_max` is refused.
     pub fn unixPath(path: []const u8) error{InvalidAddress}!Address {
         if (path.len == 0 or path.len > path_bytes_max) return error.InvalidAddress;
         var unix: Unix = .{ .buffer = @splat(0), .length = @intCast(path.len) };
@@ -71,12 +73,15 @@ pub const Address = union(enum) {
         };
     }
 
-    /// The IPv4 address that one of ::ffff:0:0/96 stands for, which is what an IPv6 socket calls an IPv4 peer (RFC 4291, 2.5.5.2); others
-    /// as they are.
+    /// The IPv4 address that one of ::ffff:0:0/96 stands for, which is what an IPv6 socket calls an IPv4 peer
+    /// (RFC 4291, 2.5.5.2); others as they are.
     pub fn unmapped(self: *const Address) Address {
         switch (self.*) {
             .v4, .unix => {},
-            .v6 => |v6| if (std.mem.startsWith(u8, &v6.bytes, &v4_prefix)) return .{ .v4 = .{ .bytes = v6.bytes[v4_prefix.len..].*, .port = v6.port } },
+            .v6 => |v6| if (std.mem.startsWith(u8, &v6.bytes, &v4_prefix)) return .{ .v4 = .{
+                .bytes = v6.bytes[v4_prefix.len..].*,
+                .port = v6.port,
+            } },
         }
         return self.*;
     }
@@ -111,7 +116,10 @@ pub const Address = union(enum) {
     /// Writes the address without a port: "127.0.0.1", "::1"; for a unix socket, its path.
     pub fn formatHost(self: *const Address, writer: *std.Io.Writer) std.Io.Writer.Error!void {
         switch (self.*) {
-            .v4 => |v4| try writer.print("{d}.{d}.{d}.{d}", .{ v4.bytes[0], v4.bytes[1], v4.bytes[2], v4.bytes[3] }),
+            .v4 => |v4| try writer.print(
+                "{d}.{d}.{d}.{d}",
+                .{ v4.bytes[0], v4.bytes[1], v4.bytes[2], v4.bytes[3] },
+            ),
             .v6 => |v6| {
                 const bare: std.Io.net.Ip6Address.Unresolved = .{ .bytes = v6.bytes, .interface_name = null };
                 try bare.format(writer);
@@ -164,7 +172,12 @@ pub const Address = union(enum) {
             },
             .v6 => |v6| {
                 const in6: *sys.sockaddr.in6 = @ptrCast(storage);
-                in6.* = .{ .port = std.mem.nativeToBig(u16, v6.port), .flowinfo = 0, .addr = v6.bytes, .scope_id = v6.scope };
+                in6.* = .{
+                    .port = std.mem.nativeToBig(u16, v6.port),
+                    .flowinfo = 0,
+                    .addr = v6.bytes,
+                    .scope_id = v6.scope,
+                };
                 return @sizeOf(sys.sockaddr.in6);
             },
             .unix => |*unix| {
@@ -178,7 +191,8 @@ pub const Address = union(enum) {
         }
     }
 
-    /// Reads an address from the kernel. Null: a family that is none of ours, so the descriptor is none of ours either.
+    /// Reads an address from the kernel. Null: a family that is none of ours, so the descriptor is
+    /// none of ours either.
     pub fn fromSystem(storage: *const sys.sockaddr.storage, length: sys.socklen_t) ?Address {
         switch (storage.family) {
             sys.AF.INET => {
@@ -187,7 +201,11 @@ pub const Address = union(enum) {
             },
             sys.AF.INET6 => {
                 const in6: *const sys.sockaddr.in6 = @ptrCast(storage);
-                return .{ .v6 = .{ .bytes = in6.addr, .port = std.mem.bigToNative(u16, in6.port), .scope = in6.scope_id } };
+                return .{ .v6 = .{
+                    .bytes = in6.addr,
+                    .port = std.mem.bigToNative(u16, in6.port),
+                    .scope = in6.scope_id,
+                } };
             },
             sys.AF.UNIX => {
                 const un: *const sys.sockaddr.un = @ptrCast(storage);
@@ -207,13 +225,17 @@ pub const Address = union(enum) {
 
 /// How to listen.
 pub const ListenOptions = struct {
-    /// How many connections the kernel queues until they are accepted. It caps this at net.core.somaxconn (4096 by default).
+    /// How many connections the kernel queues until they are accepted. It caps this at net.core.somaxconn
+    /// (4096 by default).
     backlog: u31 = 4096,
-    /// Several sockets may listen at one address and the kernel spreads the connections (SO_REUSEPORT). IP only.
+    /// Several sockets may listen at one address and the kernel spreads the connections
+    /// (SO_REUSEPORT). IP only.
     reuse_port: bool = false,
-    /// An IPv6 socket at "::" leaves IPv4 alone. Off: it serves both, and IPv4 peers look like "::ffff:1.2.3.4": see Address.unmapped.
+    /// An IPv6 socket at "::" leaves IPv4 alone. Off: it serves both, and IPv4 peers look like
+    /// "::ffff:1.2.3.4": see Address.unmapped.
     v6_only: bool = false,
-    /// A socket file at whose other end nobody listens is what a dead server left behind: remove it, then bind. Unix only.
+    /// A socket file at whose other end nobody listens is what a dead server left behind: remove it,
+    /// then bind. Unix only.
     replace_stale: bool = true,
     /// Mode and owner of a socket file. Unix only.
     access: socket_file.Access = .{},
@@ -222,9 +244,9 @@ pub const ListenOptions = struct {
 /// Why nothing listens.
 pub const ListenError = sys.SocketError || sys.BindError || sys.OptionError;
 
-/// A listening socket, non-blocking and closed on exec. TCP sockets that it accepts inherit TCP_NODELAY from it (Linux, FreeBSD and macOS
-/// do that), which saves one system call per connection. The caller closes it; the file of a unix socket stays (several processes may
-/// share it), the caller removes it: see `SocketFile`.
+/// A listening socket, non-blocking and closed on exec. TCP sockets that it accepts inherit TCP_NODELAY from
+/// it (Linux, FreeBSD and macOS do that), which saves one system call per connection. The caller closes it;
+/// the file of a unix socket stays (several processes may share it), the caller removes it: see `SocketFile`.
 pub fn listenSocket(address: *const Address, options: ListenOptions) ListenError!sys.Fd {
     const fd = try sys.socket(address.family());
     errdefer sys.close(fd);
@@ -245,7 +267,8 @@ pub fn listenSocket(address: *const Address, options: ListenOptions) ListenError
     return fd;
 }
 
-/// Lets the sockets that a listener will accept send small packets at once. No harm where that has no meaning (unix).
+/// Lets the sockets that a listener will accept send small packets at once. No harm where that has
+/// no meaning (unix).
 pub fn inheritNoDelay(listener: sys.Fd) void {
     sys.setOption(listener, .no_delay, 1) catch |err| switch (err) {
         error.OptionUnsupported => {},
@@ -290,7 +313,12 @@ fn expectText(expected: []const u8, address: Address) !void {
 }
 
 test "an IPv4 address in an IPv6 one" {
-    for ([_][2][]const u8{ .{ "::ffff:192.0.2.1", "192.0.2.1" }, .{ "192.0.2.1", "192.0.2.1" }, .{ "::fffe:c000:201", "::fffe:c000:201" }, .{ "::1", "::1" } }) |case| {
+    for ([_][2][]const u8{
+        .{ "::ffff:192.0.2.1", "192.0.2.1" },
+        .{ "192.0.2.1", "192.0.2.1" },
+        .{ "::fffe:c000:201", "::fffe:c000:201" },
+        .{ "::1", "::1" },
+    }) |case| {
         var buffer: [Address.text_bytes_max]u8 = undefined;
         const address: Address = try .parse(case[0], 80);
         try testing.expectEqualStrings(case[1], address.unmapped().hostText(&buffer));

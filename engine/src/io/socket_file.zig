@@ -1,5 +1,6 @@
-//! Job: the file of a unix socket: making it, in place of what a dead server left, with a mode and an owner; removing it if it is still ours.
-//! Does not know: what is served there; abstract sockets, which have no file.
+//! Job: the file of a unix socket: making it, in place of what a dead server left, with a mode and an
+//! owner; removing it if it is still ours. Does not know: what is served there; abstract sockets,
+//! which have no file.
 
 const std = @import("std");
 const sys = @import("sys.zig");
@@ -21,11 +22,18 @@ pub const Access = struct {
 /// Why nothing listens at a path.
 pub const ListenError = sys.SocketError || sys.BindError;
 
-/// Binds `fd` to a path and listens there. Until it listens nobody can connect, so mode and owner are in time. `replace_stale`: a socket file
-/// at whose other end nobody listens is removed first.
-pub fn listen(fd: sys.Fd, unix: *const Address.Unix, backlog: u31, access: Access, replace_stale: bool) ListenError!void {
+/// Binds `fd` to a path and listens there. Until it listens nobody can connect, so mode and owner are in
+/// time. `replace_stale`: a socket file at whose other end nobody listens is removed first.
+pub fn listen(
+    fd: sys.Fd,
+    unix: *const Address.Unix,
+    backlog: u31,
+    access: Access,
+    replace_stale: bool,
+) ListenError!void {
     const path = std.posix.toPosixPath(unix.path()) catch return error.PathUnusable;
-    // Two servers that start at once must not take each other's new file, where nobody listens yet, for a stale one.
+    // Two servers that start at once must not take each other's new file, where nobody listens
+    // yet, for a stale one.
     const turn: Turn = .take(unix.path());
     defer turn.end();
     const place: Address = .{ .unix = unix.* };
@@ -71,9 +79,11 @@ const Turn = struct {
     const attempts = 100;
     const pause_ms = 5;
 
-    /// Whoever may read a directory may lock it for as long as he likes: after half a second it goes on without.
+    /// Whoever may read a directory may lock it for as long as he likes: after half a second
+    /// it goes on without.
     fn take(path: []const u8) Turn {
-        const name = std.posix.toPosixPath(std.fs.path.dirname(path) orelse ".") catch return .{ .directory = null };
+        const name = std.posix.toPosixPath(std.fs.path.dirname(path) orelse ".") catch
+            return .{ .directory = null };
         const directory: sys.Fd = switch (sys.openFolder(&name)) {
             .done => |fd| @intCast(fd),
             .blocked, .failed => return .{ .directory = null },
@@ -149,7 +159,8 @@ test "the mode is the wanted one; a file is removed by its owner only" {
     try testing.expectEqual(0o620, statusOf(&path).?.mode);
     const file = SocketFile.of(&address).?;
     sys.close(first);
-    // Somebody else starts there: the other file must not get the number of the first one, so that one stays for now.
+    // Somebody else starts there: the other file must not get the number of the first one, so that
+    // one stays for now.
     const kept = try std.posix.toPosixPath("/tmp/peregrine-io-kept.sock");
     try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.rename(&path, &kept)));
     defer _ = linux.unlink(&kept);

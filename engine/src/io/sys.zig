@@ -1,9 +1,10 @@
-//! Job: the system calls that layer `io` needs, each as a small typed function: Linux's own, or those of a BSD's libc (FreeBSD, macOS).
-//! Setting something up answers with a Zig error set, because a caller may want to name the cause. Moving bytes answers with a
-//! value (`Moved`), because a full buffer or a dead peer is a normal day there and the errno must survive.
+//! Job: the system calls that layer `io` needs, each as a small typed function: Linux's own, or those of a
+//! BSD's libc (FreeBSD, macOS). Setting something up answers with a Zig error set, because a caller may want
+//! to name the cause. Moving bytes answers with a value (`Moved`), because a full buffer or a dead peer is a
+//! normal day there and the errno must survive.
 //! Does not know: events, readiness, addresses in text form. Nothing here retries, except after EINTR.
-//! Follows the man pages, section 2. Where the systems differ, sys/linux.zig and sys/bsd.zig have the same names.
-//! SIGPIPE: no send raises it; `sendFile` may, see there.
+//! Follows the man pages, section 2. Where the systems differ, sys/linux.zig and sys/bsd.zig have the same
+//! names. SIGPIPE: no send raises it; `sendFile` may, see there.
 
 const std = @import("std");
 const builtin = @import("builtin");
@@ -29,8 +30,8 @@ pub const sockaddr = system.sockaddr;
 /// The length of a socket address.
 pub const socklen_t = system.socklen_t;
 
-/// The most slices that one `send` takes. Far below IOV_MAX on purpose: the caller lays them out on its stack for every send, and what a
-/// connection has queued is few blocks.
+/// The most slices that one `send` takes. Far below IOV_MAX on purpose: the caller lays them out on its stack
+/// for every send, and what a connection has queued is few blocks.
 pub const slices_max = 16;
 
 /// What became of an attempt to move bytes, or to accept.
@@ -94,8 +95,8 @@ pub fn number(code: E) u16 {
     return @intCast(@backingInt(code));
 }
 
-/// True if `accept` failed because of that one connection, or of a packet that was waiting for it (man 2 accept): the next one may
-/// well succeed.
+/// True if `accept` failed because of that one connection, or of a packet that was waiting for it (man 2
+/// accept): the next one may well succeed.
 pub const isTransientAccept = here.isTransientAccept;
 
 /// True if a `sendFile` failed because of the file and not because of the socket.
@@ -116,7 +117,8 @@ pub fn isExhaustion(code: E) bool {
     };
 }
 
-// --- descriptors ---------------------------------------------------------------------------------------------------------
+// --- descriptors
+// ---------------------------------------------------------------------------------------------------------
 
 /// Why there is no socket.
 pub const SocketError = error{
@@ -149,7 +151,10 @@ pub fn close(fd: Fd) void {
 
 /// A descriptor of one's own for the same open file, closed on exec and in forks.
 pub fn duplicate(fd: Fd) Moved {
-    const rc = if (is_linux) system.fcntl(fd, system.F.DUPFD_CLOEXEC, 0) else system.fcntl(fd, system.F.DUPFD_CLOEXEC, @as(c_int, 0));
+    const rc = if (is_linux)
+        system.fcntl(fd, system.F.DUPFD_CLOEXEC, 0)
+    else
+        system.fcntl(fd, system.F.DUPFD_CLOEXEC, @as(c_int, 0));
     return owned(made(rc));
 }
 
@@ -159,9 +164,14 @@ pub fn owned(new: Moved) Moved {
     return new;
 }
 
-/// Closes descriptors up to `end`, which is not closed, in a forked child: copies of what is the parent's to keep.
+/// Closes descriptors up to `end`, which is not closed, in a forked child: copies of what is
+/// the parent's to keep.
 pub fn closeRun(first: usize, end: usize) void {
-    if (is_linux and errno(system.close_range(@intCast(first), @intCast(end - 1), @bitCast(@as(u32, 0)))) == .SUCCESS) return;
+    if (is_linux and
+        errno(system.close_range(@intCast(first), @intCast(end - 1), @bitCast(@as(u32, 0)))) == .SUCCESS)
+    {
+        return;
+    }
     // Before Linux 5.9.
     for (first..end) |fd| _ = system.close(@intCast(fd));
 }
@@ -178,7 +188,10 @@ pub fn replace(fd: Fd, other: ?Fd) void {
         _ = system.close(fd);
         return;
     };
-    const rc = if (is_linux) system.dup3(with, fd, @as(u32, @bitCast(system.O{ .CLOEXEC = true }))) else system.dup2(with, fd);
+    const rc = if (is_linux)
+        system.dup3(with, fd, @as(u32, @bitCast(system.O{ .CLOEXEC = true })))
+    else
+        system.dup2(with, fd);
     if (errno(rc) != .SUCCESS) return;
     if (!is_linux) _ = control(fd, system.F.SETFD, system.FD_CLOEXEC);
 }
@@ -190,7 +203,8 @@ pub fn isReadable(fd: Fd) bool {
     return errno(rc) == .SUCCESS and rc > 0;
 }
 
-/// Waits until reading would find something, at most `timeout_ms` (-1: without bound). A signal ends the wait early.
+/// Waits until reading would find something, at most `timeout_ms` (-1: without bound). A signal
+/// ends the wait early.
 pub fn waitReadable(fd: Fd, timeout_ms: i32) void {
     var wanted: [1]system.pollfd = .{.{ .fd = fd, .events = system.POLL.IN, .revents = 0 }};
     _ = system.poll(&wanted, 1, timeout_ms);
@@ -206,7 +220,10 @@ pub fn setNonblockCloexec(fd: Fd) UnexpectedError!void {
 
 /// man 2 fcntl, for commands with a number. Null if it failed.
 fn control(fd: Fd, command: i32, argument: u32) ?u32 {
-    const rc = if (is_linux) system.fcntl(fd, command, argument) else system.fcntl(fd, command, @as(c_int, @bitCast(argument)));
+    const rc = if (is_linux)
+        system.fcntl(fd, command, argument)
+    else
+        system.fcntl(fd, command, @as(c_int, @bitCast(argument)));
     return if (errno(rc) == .SUCCESS) @intCast(rc) else null;
 }
 
@@ -249,7 +266,13 @@ pub const GrantError = error{ AccessDenied, PathUnusable };
 /// Gives a file to somebody; null: that stays. A link is not followed.
 pub fn setOwner(path: [*:0]const u8, uid: ?u32, gid: ?u32) GrantError!void {
     const unchanged = std.math.maxInt(u32);
-    return granted(system.fchownat(system.AT.FDCWD, path, uid orelse unchanged, gid orelse unchanged, system.AT.SYMLINK_NOFOLLOW));
+    return granted(system.fchownat(
+        system.AT.FDCWD,
+        path,
+        uid orelse unchanged,
+        gid orelse unchanged,
+        system.AT.SYMLINK_NOFOLLOW,
+    ));
 }
 
 /// Sets the permission bits of a file.
@@ -271,7 +294,8 @@ pub fn openFolder(path: [*:0]const u8) Moved {
     return made(system.open(path, .{ .ACCMODE = .RDONLY, .DIRECTORY = true, .CLOEXEC = true }, mode));
 }
 
-/// Locks an open file or folder for whoever opened it, until it is closed (man 2 flock). `.blocked`: somebody else has.
+/// Locks an open file or folder for whoever opened it, until it is closed (man 2 flock). `.blocked`:
+/// somebody else has.
 pub fn lock(fd: Fd) Moved {
     const exclusive = 2;
     const at_once = 4;
@@ -289,7 +313,8 @@ pub fn unlink(path: [*:0]const u8) bool {
     return errno(system.unlink(path)) == .SUCCESS;
 }
 
-// --- listening and connecting ----------------------------------------------------------------------------------------------
+// --- listening and connecting
+// ----------------------------------------------------------------------------------------------
 
 /// Why a socket cannot have that address.
 pub const BindError = error{
@@ -342,7 +367,8 @@ pub fn connect(fd: Fd, address: *const sockaddr, length: socklen_t) ConnectError
     };
 }
 
-/// Takes one connection from a listening socket, non-blocking, closed on exec and in forks; fills in who it is.
+/// Takes one connection from a listening socket, non-blocking, closed on exec and in forks;
+/// fills in who it is.
 pub fn accept(listener: Fd, peer: *sockaddr.storage, length: *socklen_t) Moved {
     while (true) {
         length.* = @sizeOf(sockaddr.storage);
@@ -367,7 +393,8 @@ pub fn getpeername(fd: Fd, address: *sockaddr.storage, length: *socklen_t) Resou
     if (code != .SUCCESS) return resourceError(code);
 }
 
-// --- options ---------------------------------------------------------------------------------------------------------------
+// --- options
+// ---------------------------------------------------------------------------------------------------------------
 
 /// Socket options that carry one integer.
 pub const Option = enum {
@@ -438,7 +465,8 @@ fn getInteger(fd: Fd, level: i32, name: u32) OptionError!c_int {
     };
 }
 
-// --- moving bytes ------------------------------------------------------------------------------------------------------------
+// --- moving bytes
+// ------------------------------------------------------------------------------------------------------------
 
 /// Receives what is there, at most `buffer`. `done = 0` is the end of the stream.
 pub fn receive(fd: Fd, buffer: []u8) Moved {
@@ -454,8 +482,8 @@ pub fn receive(fd: Fd, buffer: []u8) Moved {
     }
 }
 
-/// Sends slices, in order, as far as the kernel takes them. `more` promises that further bytes follow at once (MSG_MORE), so
-/// that TCP waits for a full segment; the BSDs have no such promise. Never raises SIGPIPE.
+/// Sends slices, in order, as far as the kernel takes them. `more` promises that further bytes follow at once
+/// (MSG_MORE), so that TCP waits for a full segment; the BSDs have no such promise. Never raises SIGPIPE.
 pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
     assert(slices.len > 0 and slices.len <= slices_max);
     const flags: u32 = here.no_signal | @as(u32, if (more) here.more else 0);
@@ -483,8 +511,9 @@ pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
     }
 }
 
-/// Sends a range of a file without copying it through this process. `done = 0` means that the file ends at `offset`. The file's
-/// own position stays. Unlike `send` this may raise SIGPIPE when the peer is gone: the process has to ignore that signal.
+/// Sends a range of a file without copying it through this process. `done = 0` means that the file ends at
+/// `offset`. The file's own position stays. Unlike `send` this may raise SIGPIPE when the peer is gone: the
+/// process has to ignore that signal.
 pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) Moved {
     assert(length > 0);
     while (true) switch (here.sendFile(fd, file, offset, length)) {
@@ -542,28 +571,34 @@ pub fn probePeer(fd: Fd) void {
     }
 }
 
-/// Ends our sending side: the peer reads what was sent and then the end of the stream. A socket that is already dead is fine.
+/// Ends our sending side: the peer reads what was sent and then the end of the stream. A socket that is
+/// already dead is fine.
 pub fn shutdownSend(fd: Fd) void {
     const shut_wr = 1;
     assert(errno(system.shutdown(fd, shut_wr)) != .BADF);
 }
 
-// --- clocks ------------------------------------------------------------------------------------------------------------------
+// --- clocks
+// ------------------------------------------------------------------------------------------------------------------
 
-/// Milliseconds of the monotonic clock, rounded down. The precise clock, about 20 ns through the vDSO: the coarse one lags by up
-/// to a tick (1 to 10 ms), so that an alarm which fires in time would look early and be armed again, in a circle, for that tick.
+/// Milliseconds of the monotonic clock, rounded down. The precise clock, about 20 ns through the vDSO: the
+/// coarse one lags by up to a tick (1 to 10 ms), so that an alarm which fires in time would look early and be
+/// armed again, in a circle, for that tick.
 pub fn monotonicMs() u64 {
     const time = clock(.MONOTONIC);
-    return @as(u64, @intCast(time.sec)) * std.time.ms_per_s + @as(u64, @intCast(time.nsec)) / std.time.ns_per_ms;
+    return @as(u64, @intCast(time.sec)) * std.time.ms_per_s +
+        @as(u64, @intCast(time.nsec)) / std.time.ns_per_ms;
 }
 
 /// Microseconds of the monotonic clock.
 pub fn monotonicUs() u64 {
     const time = clock(.MONOTONIC);
-    return @as(u64, @intCast(time.sec)) * std.time.us_per_s + @as(u64, @intCast(time.nsec)) / std.time.ns_per_us;
+    return @as(u64, @intCast(time.sec)) * std.time.us_per_s +
+        @as(u64, @intCast(time.nsec)) / std.time.ns_per_us;
 }
 
-/// Seconds since 1970 (UTC). The coarse clock: up to one tick (1 to 10 ms) late, which a date in whole seconds can bear.
+/// Seconds since 1970 (UTC). The coarse clock: up to one tick (1 to 10 ms) late, which a date in
+/// whole seconds can bear.
 pub fn wallSeconds() u64 {
     return @intCast(clock(here.coarse_clock).sec);
 }
@@ -571,8 +606,8 @@ pub fn wallSeconds() u64 {
 fn clock(which: system.clockid_t) system.timespec {
     var time: system.timespec = undefined;
     if (is_linux and builtin.link_libc) {
-        // In a shared object with libc nobody hands std the auxiliary vector, so it cannot find the vDSO and would do a system
-        // call each time; libc can.
+        // In a shared object with libc nobody hands std the auxiliary vector, so it cannot find the vDSO and
+        // would do a system call each time; libc can.
         assert(std.c.clock_gettime(@fromBackingInt(@intCast(@backingInt(which))), &time) == 0);
     } else {
         assert(errno(system.clock_gettime(which, &time)) == .SUCCESS);
@@ -600,7 +635,10 @@ test "an option that a socket lacks is told apart" {
 
 test "a descriptor from elsewhere becomes non-blocking" {
     var pair: [2]Fd = undefined;
-    try std.testing.expectEqual(E.SUCCESS, linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)));
+    try std.testing.expectEqual(
+        E.SUCCESS,
+        linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)),
+    );
     defer for (pair) |fd| close(fd);
     try setNonblockCloexec(pair[0]);
     var buffer: [1]u8 = undefined;
@@ -609,11 +647,17 @@ test "a descriptor from elsewhere becomes non-blocking" {
 
 test "a send to a closed peer is a value, not a signal" {
     var pair: [2]Fd = undefined;
-    try std.testing.expectEqual(E.SUCCESS, linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)));
+    try std.testing.expectEqual(
+        E.SUCCESS,
+        linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)),
+    );
     defer close(pair[0]);
     close(pair[1]);
     const bytes = "x";
-    try std.testing.expectEqual(Moved{ .failed = .PIPE }, send(pair[0], &.{.{ .base = bytes, .len = bytes.len }}, false));
+    try std.testing.expectEqual(
+        Moved{ .failed = .PIPE },
+        send(pair[0], &.{.{ .base = bytes, .len = bytes.len }}, false),
+    );
 }
 
 test "a file is read at an offset, up to its end" {

@@ -12,5 +12,6 @@ pub fn spawn(comptime function: anytype, arguments: anytype) error{CannotStartTh
     var before: posix.sigset_t = undefined;
     posix.sigprocmask(posix.SIG.SETMASK, &all, &before);
     defer posix.sigprocmask(posix.SIG.SETMASK, &before, null);
-    return std.Thread.spawn(.{ .stack_size = stack_bytes }, function, arguments) catch error.CannotStartThread;
+    return std.Thread.spawn(.{ .stack_size = stack_bytes }, function, arguments) catch
+        error.CannotStartThread;
 }

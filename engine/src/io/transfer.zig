@@ -1,5 +1,5 @@
-//! Job: sending from a file to a socket as far as it goes at once; the same for all ios that call the kernel themselves.
-//! Does not know: events, and who waits for room.
+//! Job: sending from a file to a socket as far as it goes at once; the same for all ios that call the kernel
+//! themselves. Does not know: events, and who waits for room.
 const io = @import("io.zig");
 const sys = @import("sys.zig");
 
@@ -9,8 +9,8 @@ pub const Sent = struct { outcome: io.SendResult, full: bool = false };
 /// Sends `total` bytes of a file from `offset` on, as far as they go.
 pub fn sendFile(socket: sys.Fd, file: sys.Fd, offset: u64, total: usize) Sent {
     var sent: usize = 0;
-    // A short count may mean a full socket, the end of the file or nothing at all. Only a refusal makes sure that the kernel will
-    // report room, so go on until there is one.
+    // A short count may mean a full socket, the end of the file or nothing at all. Only a refusal makes sure
+    // that the kernel will report room, so go on until there is one.
     while (sent < total) switch (sys.sendFile(socket, file, offset + sent, total - sent)) {
         .done => |count| {
             if (count == 0 and sent == 0) return .{ .outcome = .end_of_file };

@@ -1,12 +1,15 @@
-//! Job: the io contract (see io.zig) on Linux io_uring: what the program asks for and what the kernel has done meanwhile change hands in one system
-//! call a round.
-//! Does not know: what the bytes mean, deadlines, how many connections are too many. The rings themselves are uring/ring.zig's.
+//! Job: the io contract (see io.zig) on Linux io_uring: what the program asks for and what the kernel has
+//! done meanwhile change hands in one system call a round.
+//! Does not know: what the bytes mean, deadlines, how many connections are too many. The rings themselves
+//! are uring/ring.zig's.
 //!
-//! - Listeners and sockets are armed once and then report by themselves (multishot). Bytes come in buffers that all sockets share; what comes
-//!   while a socket is paused, or faster than its owner reads, waits in `pieces`, and soon the kernel is told to stop.
-//! - A short send is copied and counts as sent; the kernel takes it with the next `wait` or `alarm`, however long the peer takes. Until then
-//!   the next send is `blocked`. Larger ones go out at once, as under epoll.
-//! - Descriptors are closed by the ring too, behind everything that was asked for before: a number is not used again within a round.
+//! - Listeners and sockets are armed once and then report by themselves (multishot). Bytes come in buffers
+//!   that all sockets share; what comes while a socket is paused, or faster than its owner reads, waits in
+//!   `pieces`, and soon the kernel is told to stop.
+//! - A short send is copied and counts as sent; the kernel takes it with the next `wait` or `alarm`, however
+//!   long the peer takes. Until then the next send is `blocked`. Larger ones go out at once, as under epoll.
+//! - Descriptors are closed by the ring too, behind everything that was asked for before: a number is not
+//!   used again within a round.
 const std = @import("std");
 const linux = std.os.linux;
 const io = @import("io.zig");
@@ -32,7 +35,8 @@ const Token = io.Token;
 const buffer_bytes_max = 8 * 1024 + 192;
 const buffers_count = 128;
 
-/// The io of Linux kernels from 6.1 on, if nobody forbids it. One thread owns it: the one that waits first; only `wake` may be called from others.
+/// The io of Linux kernels from 6.1 on, if nobody forbids it. One thread owns it: the one that waits first;
+/// only `wake` may be called from others.
 pub const Uring = struct {
     gpa: std.mem.Allocator,
     options: Options,
@@ -41,7 +45,8 @@ pub const Uring = struct {
     outgoing: Outgoing,
     waker: sys.Fd,
     waker_armed: bool = false,
-    /// What a host's alarm is armed for; the kernel reads it. It may be earlier than the last alarm: see `alarm`.
+    /// What a host's alarm is armed for; the kernel reads it. It may be earlier than the last
+    /// alarm: see `alarm`.
     timer: linux.kernel_timespec = undefined,
     timer_at_ms: ?u64 = null,
 
@@ -119,7 +124,8 @@ pub const Uring = struct {
         uring.deinit();
     }
 
-    /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No thread may call `wake` any more.
+    /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No thread
+    /// may call `wake` any more.
     pub fn deinit(self: *Uring) void {
         self.giveBack();
         self.ring.abandon();
@@ -129,7 +135,9 @@ pub const Uring = struct {
             if (entry.phase != .vacant) sys.close(@intCast(index));
         }
         for (self.outgoing.current()) |sent| if (sent.fate == .orphaned) sys.close(@intCast(sent.index));
-        for (self.outgoing.blocks.items) |each| if (each) |block| if (block.orphaned) sys.close(@intCast(block.index));
+        for (self.outgoing.blocks.items) |each| {
+            if (each) |block| if (block.orphaned) sys.close(@intCast(block.index));
+        }
         self.ring.deinit();
         self.buffers.deinit();
         self.outgoing.deinit();
@@ -163,7 +171,8 @@ pub const Uring = struct {
         return sys.wallSeconds();
     }
 
-    // --- listeners -------------------------------------------------------------------------------------------------------
+    // --- listeners
+    // -------------------------------------------------------------------------------------------------------
 
     /// Why an address cannot be listened at.
     pub const ListenError = error{OutOfMemory} || io.ListenError;
@@ -204,7 +213,8 @@ pub const Uring = struct {
         self.listeners.items[id].unpause();
     }
 
-    /// Closes all listeners for good; their ids stay taken. What nobody has taken is reset. Connections live on.
+    /// Closes all listeners for good; their ids stay taken. What nobody has taken is reset.
+    /// Connections live on.
     pub fn closeListeners(self: *Uring) void {
         for (self.listeners.items, 0..) |*listener, id| listener.close(&self.ring, @intCast(id));
         self.leaving = true;
@@ -212,12 +222,14 @@ pub const Uring = struct {
         if (self.ring.enabled) self.ring.wait(0);
     }
 
-    // --- sockets ---------------------------------------------------------------------------------------------------------
+    // --- sockets
+    // ---------------------------------------------------------------------------------------------------------
 
     /// Why a socket cannot be looked after.
     pub const AddError = error{OutOfMemory};
 
-    /// Begins to deliver the events of an accepted socket, with this token. After an error the socket is still the caller's to close.
+    /// Begins to deliver the events of an accepted socket, with this token. After an error the socket is
+    /// still the caller's to close.
     pub fn add(self: *Uring, socket: Socket, token: Token) AddError!void {
         const index = indexOf(socket);
         if (index >= self.entries.items.len) {
@@ -260,7 +272,8 @@ pub const Uring = struct {
     pub const sendFile = sending.sendFile;
     pub const shutdownSend = sending.shutdownSend;
 
-    /// Ends everything that is under way for a socket, since each operation would keep it open, except for what it is sending.
+    /// Ends everything that is under way for a socket, since each operation would keep it open, except for
+    /// what it is sending.
     pub fn vacate(self: *Uring, index: u32) void {
         const entry = &self.entries.items[index];
         if (entry.flags.receives) self.ring.cancel(entry.label(index, .receive));
@@ -297,7 +310,9 @@ pub const Uring = struct {
         const entry = self.entryOf(socket);
         if (!entry.flags.paused) return;
         entry.flags.paused = false;
-        if (entry.pieces.count > 0 or entry.end != .none or !entry.flags.receives) self.enqueue(indexOf(socket));
+        if (entry.pieces.count > 0 or entry.end != .none or !entry.flags.receives) {
+            self.enqueue(indexOf(socket));
+        }
     }
 
     /// Makes the kernel ask a silent peer whether it is still there.
@@ -322,20 +337,27 @@ pub const Uring = struct {
         return errno;
     }
 
-    // --- waking ----------------------------------------------------------------------------------------------------------
+    // --- waking
+    // ----------------------------------------------------------------------------------------------------------
 
-    /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is on its way already.
+    /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is
+    /// on its way already.
     pub fn wake(self: *Uring) void {
         if (!self.wake_requested.swap(true, .acq_rel)) watch.eventRaise(self.waker);
     }
 
-    /// For host loops, as the last call before control goes back: what was asked for goes out, and `fd()` becomes readable when the monotonic
-    /// clock reaches `at_ms` (null: no need), or at once if events were left undelivered.
-    /// A time that moved back costs nothing: the timer fires at the earlier time, and the next alarm sets the new one.
+    /// For host loops, as the last call before control goes back: what was asked for goes out, and `fd()`
+    /// becomes readable when the monotonic clock reaches `at_ms` (null: no need), or at once if events
+    /// were left undelivered.
+    /// A time that moved back costs nothing: the timer fires at the earlier time, and the next
+    /// alarm sets the new one.
     pub fn alarm(self: *Uring, at_ms: ?u64) error{}!void {
         self.in_round = false;
         if (at_ms) |at| if (self.timer_at_ms == null or self.timer_at_ms.? > at) {
-            self.timer = .{ .sec = @intCast(at / std.time.ms_per_s), .nsec = @intCast(at % std.time.ms_per_s * std.time.ns_per_ms) };
+            self.timer = .{
+                .sec = @intCast(at / std.time.ms_per_s),
+                .nsec = @intCast(at % std.time.ms_per_s * std.time.ns_per_ms),
+            };
             self.timer_at_ms = at;
             self.ring.timer(&self.timer, .{ .index = 0, .kind = .timer });
         };
@@ -343,7 +365,8 @@ pub const Uring = struct {
         self.ring.submit();
     }
 
-    /// Outside a round a host may be about to sleep on `fd()`: what was asked for goes out, and what is left over shows.
+    /// Outside a round a host may be about to sleep on `fd()`: what was asked for goes out, and what
+    /// is left over shows.
     fn keepReadable(self: *Uring) void {
         if (!self.host_watches) return;
         if (!self.knocked and (self.follows or self.hasLeftovers())) {
@@ -355,20 +378,28 @@ pub const Uring = struct {
 
     /// What was asked for goes out at once, unless a `wait` will follow and take it along.
     pub fn expedite(self: *Uring) void {
-        if (self.leaving and self.ring.enabled) self.ring.submit() else if (!self.in_round) self.keepReadable();
+        if (self.leaving and self.ring.enabled) {
+            self.ring.submit();
+        } else if (!self.in_round) {
+            self.keepReadable();
+        }
     }
 
     /// True if `next` would have something to look at without asking the kernel.
     fn hasLeftovers(self: *const Uring) bool {
-        if (self.woken_due or self.current != null or self.ready.count > 0 or self.noted < self.kept) return true;
+        if (self.woken_due or self.current != null or self.ready.count > 0 or self.noted < self.kept) {
+            return true;
+        }
         for (self.listeners.items) |*listener| if (listener.hasNews()) return true;
         return false;
     }
 
-    // --- rounds ----------------------------------------------------------------------------------------------------------
+    // --- rounds
+    // ----------------------------------------------------------------------------------------------------------
 
-    /// Begins a round: hands over what was asked for and waits at most `timeout_ms` (-1: for ever; not at all if something is left over).
-    /// Returns about how many things `next` will look at. 0 is possible before the time is over.
+    /// Begins a round: hands over what was asked for and waits at most `timeout_ms` (-1: for ever; not at
+    /// all if something is left over). Returns about how many things `next` will look at. 0 is possible
+    /// before the time is over.
     pub fn wait(self: *Uring, timeout_ms: i32) io.WaitError!usize {
         self.giveBack();
         self.in_round = true;
@@ -381,7 +412,9 @@ pub const Uring = struct {
             self.waker_armed = true;
             self.ring.poll(self.waker, .readable, .{ .index = 0, .kind = .waker });
         }
-        for (self.listeners.items, 0..) |*listener, id| listener.begin(&self.ring, @intCast(id), self.options.accepts_per_wait);
+        for (self.listeners.items, 0..) |*listener, id| {
+            listener.begin(&self.ring, @intCast(id), self.options.accepts_per_wait);
+        }
         if (self.starved.items.len > 0) completion_file.feedStarved(self);
         if (self.outgoing.orphans > 0) sending.hurryOrphans(self);
         self.ring.wait(if (self.follows or self.hasLeftovers()) 0 else timeout_ms);
@@ -395,7 +428,8 @@ pub const Uring = struct {
         return count;
     }
 
-    /// Takes note of what the kernel says, but for bytes that came: `next` can mostly hand them on without more ado.
+    /// Takes note of what the kernel says, but for bytes that came: `next` can mostly hand them
+    /// on without more ado.
     fn takeCompletions(self: *Uring) void {
         self.kept = 0;
         self.noted = 0;

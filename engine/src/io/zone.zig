@@ -12,8 +12,8 @@ const Broken = extern struct {
 
 extern "c" fn localtime_r(time: *const c_longlong, result: *Broken) callconv(.c) ?*Broken;
 
-/// Seconds by which local time is ahead of UTC at a moment (seconds since 1970), in the zone that TZ or /etc/localtime names. A program
-/// without libc, which reads those, lives in UTC.
+/// Seconds by which local time is ahead of UTC at a moment (seconds since 1970), in the zone that TZ or
+/// /etc/localtime names. A program without libc, which reads those, lives in UTC.
 pub fn offsetSeconds(epoch_seconds: u64) i32 {
     if (!builtin.link_libc) return 0;
     comptime std.debug.assert(@sizeOf(c_longlong) == @sizeOf(std.c.time_t));

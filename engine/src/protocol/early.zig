@@ -1,5 +1,5 @@
-//! Peers whose request no session has read: what can be seen of it, and what they are answered. It is HTTP/1, which every client
-//! understands.
+//! Peers whose request no session has read: what can be seen of it, and what they are answered. It is HTTP/1,
+//! which every client understands.
 const encode = @import("http1/encode.zig");
 const head = @import("http1/head.zig");
 

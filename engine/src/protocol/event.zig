@@ -14,7 +14,8 @@ pub const Refusal = struct {
 
 /// One thing that a session observed.
 pub const Event = union(enum) {
-    /// Nothing can be said without more bytes. What was not consumed must be offered again, with more behind it.
+    /// Nothing can be said without more bytes. What was not consumed must be offered again,
+    /// with more behind it.
     need_more,
     /// A head is complete and was written into the caller's `Head`.
     request,

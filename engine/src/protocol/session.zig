@@ -1,8 +1,10 @@
-//! A connection's protocol, whichever it is: bytes in, events out; responses in, bytes out. What is above names no protocol version.
+//! A connection's protocol, whichever it is: bytes in, events out; responses in, bytes out. What is above
+//! names no protocol version.
 //!
-//! A session numbers the exchanges of its connection by streams. With HTTP/1 there is one at a time: number 0.
-//! What an application sends is planned first: that may fail, and changes nothing. A plan whose bytes are queued is applied, which cannot
-//! fail. See http1/session.zig for each function.
+//! A session numbers the exchanges of its connection by streams. With HTTP/1 there is one at a time: number
+//! 0.
+//! What an application sends is planned first: that may fail, and changes nothing. A plan whose bytes are
+//! queued is applied, which cannot fail. See http1/session.zig for each function.
 const assert = @import("std").debug.assert;
 const http1 = @import("http1/session.zig");
 const event = @import("event.zig");
@@ -90,7 +92,12 @@ pub const Session = union(enum) {
     }
 
     /// Writes a response's head and what comes with it.
-    pub inline fn planStart(session: *Session, stream: Stream, response: Response, out: []u8) StartError!Plan {
+    pub inline fn planStart(
+        session: *Session,
+        stream: Stream,
+        response: Response,
+        out: []u8,
+    ) StartError!Plan {
         switch (session.*) {
             .http1 => |*s| {
                 assert(stream == 0);
@@ -140,7 +147,13 @@ pub const Session = union(enum) {
     }
 
     /// Writes an interim response.
-    pub fn informational(session: *Session, stream: Stream, status: u16, fields: []const Field, out: []u8) StartError!usize {
+    pub fn informational(
+        session: *Session,
+        stream: Stream,
+        status: u16,
+        fields: []const Field,
+        out: []u8,
+    ) StartError!usize {
         switch (session.*) {
             .http1 => |*s| {
                 assert(stream == 0);
@@ -150,7 +163,12 @@ pub const Session = union(enum) {
     }
 
     /// Writes the answer to a WebSocket handshake: from now on both directions of the stream are plain bytes.
-    pub fn switchProtocols(session: *Session, stream: Stream, fields: []const Field, out: []u8) StartError!usize {
+    pub fn switchProtocols(
+        session: *Session,
+        stream: Stream,
+        fields: []const Field,
+        out: []u8,
+    ) StartError!usize {
         switch (session.*) {
             .http1 => |*s| {
                 assert(stream == 0);
@@ -197,14 +215,15 @@ pub const Session = union(enum) {
         }
     }
 
-    /// The index of the field that the last InvalidFieldName, InvalidFieldValue or InvalidContentLength was about.
+    /// The index of the field that the last InvalidFieldName, InvalidFieldValue or
+    /// InvalidContentLength was about.
     pub fn badField(session: *const Session) u16 {
         return switch (session.*) {
             inline else => |*s| s.bad_field,
         };
     }
 
-    /// Keeps such an index for whoever asks.
+    /// Keeps such an index.
     pub fn noteBadField(session: *Session, index: usize) void {
         switch (session.*) {
             inline else => |*s| s.noteBadField(index),

@@ -1,6 +1,7 @@
-//! Job: as much of kqueue as kqueue.zig uses, made of epoll, an eventfd and a timerfd: test code, which lets the contract tests run
-//! kqueue.zig on Linux.
-//! Does not know: how the BSDs do it. Sockets' and listeners' filters are kept by epoll, so that closing one forgets them here, too.
+//! Job: as much of kqueue as kqueue.zig uses, made of epoll, an eventfd and a timerfd: test code, which lets
+//! the contract tests run kqueue.zig on Linux.
+//! Does not know: how the BSDs do it. Sockets' and listeners' filters are kept by epoll, so that closing one
+//! forgets them here, too.
 const std = @import("std");
 const sys = @import("../sys.zig");
 const watch = @import("../sys/epoll.zig");
@@ -14,7 +15,14 @@ pub const Shim = struct {
     timer_udata: u64 = 0,
 
     /// `struct kevent`, as FreeBSD and macOS have it.
-    pub const Event = extern struct { ident: usize, filter: i16, flags: u16, fflags: u32, data: i64, udata: usize };
+    pub const Event = extern struct {
+        ident: usize,
+        filter: i16,
+        flags: u16,
+        fflags: u32,
+        data: i64,
+        udata: usize,
+    };
 
     /// What is to be done with a filter; EOF comes back.
     pub const EV = struct {
@@ -69,7 +77,13 @@ pub const Shim = struct {
                 else => unreachable,
             },
             EVFILT.WRITE => switch (event.flags) {
-                EV.ADD | EV.CLEAR => try watch.epollModify(shim.epoll, ident, reading | watch.Ready.out, event.udata),
+                EV.ADD |
+                    EV.CLEAR => try watch.epollModify(
+                    shim.epoll,
+                    ident,
+                    reading | watch.Ready.out,
+                    event.udata,
+                ),
                 EV.DELETE => try watch.epollModify(shim.epoll, ident, reading, event.udata),
                 else => unreachable,
             },
@@ -79,7 +93,14 @@ pub const Shim = struct {
             },
             EVFILT.TIMER => {
                 assert(event.flags == EV.ADD | EV.ONESHOT);
-                if (shim.timer_udata == 0) try watch.epollAdd(shim.epoll, shim.timer, watch.Ready.in | watch.Ready.edge, event.udata);
+                if (shim.timer_udata == 0) {
+                    try watch.epollAdd(
+                        shim.epoll,
+                        shim.timer,
+                        watch.Ready.in | watch.Ready.edge,
+                        event.udata,
+                    );
+                }
                 shim.timer_udata = event.udata;
                 watch.timerArm(shim.timer, sys.monotonicMs() + @as(u64, @intCast(event.data)));
             },
@@ -96,7 +117,8 @@ pub const Shim = struct {
         const reports = watch.epollWait(shim.epoll, buffer[0..@min(buffer.len, events.len / 2)], timeout_ms);
         var count: usize = 0;
         for (reports) |report| {
-            const ends = report.events & (watch.Ready.peer_shut | watch.Ready.hung_up | watch.Ready.failed) != 0;
+            const ends = report.events &
+                (watch.Ready.peer_shut | watch.Ready.hung_up | watch.Ready.failed) != 0;
             var event: Event = .{
                 .ident = 0, // nobody looks at it
                 .filter = if (report.data.u64 == shim.timer_udata) EVFILT.TIMER else EVFILT.READ,

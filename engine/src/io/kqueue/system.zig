@@ -46,13 +46,21 @@ pub const System = struct {
         }
     }
 
-    /// Waits at most `timeout_ms` (-1: for ever) and fills `events`. A signal ends the wait early with nothing.
+    /// Waits at most `timeout_ms` (-1: for ever) and fills `events`. A signal ends the wait
+    /// early with nothing.
     pub fn wait(system: *const System, events: []Event, timeout_ms: i32) []const Event {
         const timeout: c.timespec = .{
             .sec = @divFloor(timeout_ms, std.time.ms_per_s),
             .nsec = @as(isize, @mod(timeout_ms, std.time.ms_per_s)) * std.time.ns_per_ms,
         };
-        const rc = c.kevent(system.queue, events.ptr, 0, events.ptr, @intCast(events.len), if (timeout_ms < 0) null else &timeout);
+        const rc = c.kevent(
+            system.queue,
+            events.ptr,
+            0,
+            events.ptr,
+            @intCast(events.len),
+            if (timeout_ms < 0) null else &timeout,
+        );
         return switch (c.errno(rc)) {
             .SUCCESS => events[0..@intCast(rc)],
             .INTR => events[0..0],

@@ -1,5 +1,5 @@
-//! The memory limit of a control group (man 7 cgroups): the smallest of the process's own group and those around it, in either version of
-//! the kernel's interface.
+//! The memory limit of a control group (man 7 cgroups): the smallest of the process's own group and those
+//! around it, in either version of the kernel's interface.
 const std = @import("std");
 const sys = @import("../sys.zig");
 
@@ -8,8 +8,8 @@ const path_bytes_max = 1024;
 /// What stands for "no limit" in version 1: the largest number of whole pages.
 const unlimited = 1 << 60;
 
-/// The limit in bytes; null: there is none. `own`: the file that names the process's groups (/proc/self/cgroup); `mount`: where the groups
-/// are mounted.
+/// The limit in bytes; null: there is none. `own`: the file that names the process's groups
+/// (/proc/self/cgroup); `mount`: where the groups are mounted.
 pub fn limit(own: [:0]const u8, mount: []const u8) ?u64 {
     var buffer: [4096]u8 = undefined;
     const text = sys.readWhole(own, &buffer) orelse return null;
@@ -38,8 +38,9 @@ fn lists(controllers: []const u8, name: []const u8) bool {
     return false;
 }
 
-/// The smallest limit from a group up to the root of the mount. In a container the group's name may be the host's, while the mount shows
-/// the container's own group as the root: names that are not there are passed over.
+/// The smallest limit from a group up to the root of the mount. In a container the group's name may
+/// be the host's, while the mount shows the container's own group as the root: names that are not
+/// there are passed over.
 fn upward(root: []const u8, group: []const u8, name: []const u8) ?u64 {
     var smallest: ?u64 = null;
     // A group outside of the mount: "/../..".

@@ -12,7 +12,8 @@ pub const Peer = struct {
     sim: *Sim,
     index: u32,
 
-    /// Sends bytes, as many as the window has room for, and returns how many; 0 also when the connection is gone.
+    /// Sends bytes, as many as the window has room for, and returns how many; 0 also when the
+    /// connection is gone.
     pub fn write(self: Peer, bytes: []const u8) error{OutOfMemory}!usize {
         const link = self.endpoint();
         assert(link.peers != .shut);
@@ -53,7 +54,8 @@ pub const Peer = struct {
         if (link.peers == .open) link.peers = .shut;
     }
 
-    /// Closes this peer's socket, as a client does that goes away: we see its end, and a reset once we send. With unread bytes: `reset`.
+    /// Closes this peer's socket, as a client does that goes away: we see its end, and a reset once we send.
+    /// With unread bytes: `reset`.
     pub fn close(self: Peer) void {
         const link = self.endpoint();
         if (link.to_peer.unread().len > 0) return self.reset();

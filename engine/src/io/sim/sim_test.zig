@@ -1,4 +1,5 @@
-//! Job: what the contract suite cannot see of the `Sim`: histories that repeat, and faults that come by themselves.
+//! Job: what the contract suite cannot see of the `Sim`: histories that repeat, and faults that
+//! come by themselves.
 const std = @import("std");
 const io = @import("../io.zig");
 const sys = @import("../sys.zig");
@@ -24,7 +25,11 @@ fn history(seed: u64) !u64 {
     var digest: std.hash.Fnv1a_64 = .init();
     for (0..400) |round| {
         for (&peers) |peer| {
-            if (round < 300) _ = try peer.write("how is the weather over there?") else if (round == 300) peer.shutdown();
+            if (round < 300) {
+                _ = try peer.write("how is the weather over there?");
+            } else if (round == 300) {
+                peer.shutdown();
+            }
             digest.update(peer.read());
         }
         try sim.resumeAccept(listener);
@@ -57,7 +62,11 @@ test "a seed replays its history, another seed has another" {
 }
 
 test "resets and accept failures come by themselves when asked for" {
-    var sim: Sim = try .init(testing.allocator, .{ .seed = 7, .reset_permille = 100, .accept_failure_permille = 500 });
+    var sim: Sim = try .init(testing.allocator, .{
+        .seed = 7,
+        .reset_permille = 100,
+        .accept_failure_permille = 500,
+    });
     defer sim.deinit();
     const listener = try sim.listen(try .parse("::1", 0), .{});
     var failures: usize = 0;

@@ -8,8 +8,8 @@ const Fd = sys.Fd;
 
 const is_mac = builtin.os.tag.isDarwin();
 
-/// Several sockets may listen at one address. FreeBSD spreads the connections only under a name of its own; macOS never does, see
-/// `io.spreads_connections`.
+/// Several sockets may listen at one address. FreeBSD spreads the connections only under a name of its own;
+/// macOS never does, see `io.spreads_connections`.
 pub const reuse_port = if (is_mac) c.SO.REUSEPORT else c.SO.REUSEPORT_LB;
 /// An IPv6 socket leaves IPv4 alone (netinet6/in6.h).
 pub const v6_only = 27;
@@ -134,7 +134,10 @@ pub fn sleepOn(word: *const std.atomic.Value(u32), expected: u32, timeout_ms: ?u
     };
     const operation = @backingInt(c.UMTX_OP.WAIT_UINT_PRIVATE);
     // In place of the clock, the size of a plain timespec: then it counts from now.
-    const size: usize, const at: usize = if (timeout_ms == null) .{ 0, 0 } else .{ @sizeOf(c.timespec), @intFromPtr(&bound) };
+    const size: usize, const at: usize = if (timeout_ms == null)
+        .{ 0, 0 }
+    else
+        .{ @sizeOf(c.timespec), @intFromPtr(&bound) };
     _ = c._umtx_op(@intFromPtr(&word.raw), operation, expected, size, at);
 }
 

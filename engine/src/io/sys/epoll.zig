@@ -56,8 +56,8 @@ fn epollControl(epoll: Fd, operation: u32, fd: Fd, events: u32, data: u64) Resou
     if (code != .SUCCESS) return resourceError(code);
 }
 
-/// Waits at most `timeout_ms` (-1: for ever) and fills `buffer`. A signal ends the wait early with nothing: a host language may
-/// want to run its handler.
+/// Waits at most `timeout_ms` (-1: for ever) and fills `buffer`. A signal ends the wait early with nothing: a
+/// host language may want to run its handler.
 pub fn epollWait(epoll: Fd, buffer: []EpollEvent, timeout_ms: i32) []EpollEvent {
     const rc = linux.epoll_wait(epoll, buffer.ptr, @intCast(buffer.len), timeout_ms);
     return switch (linux.errno(rc)) {

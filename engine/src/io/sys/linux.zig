@@ -70,12 +70,24 @@ pub fn deviceOf(info: *const Info) u64 {
 
 /// Of an open file.
 pub fn look(fd: Fd, info: *Info) usize {
-    return linux.statx(fd, "", linux.AT.EMPTY_PATH, .{ .TYPE = true, .MODE = true, .SIZE = true, .INO = true }, info);
+    return linux.statx(
+        fd,
+        "",
+        linux.AT.EMPTY_PATH,
+        .{ .TYPE = true, .MODE = true, .SIZE = true, .INO = true },
+        info,
+    );
 }
 
 /// Of a name; a link is not followed.
 pub fn lookFor(path: [*:0]const u8, info: *Info) usize {
-    return linux.statx(linux.AT.FDCWD, path, linux.AT.SYMLINK_NOFOLLOW, .{ .TYPE = true, .MODE = true, .SIZE = true, .INO = true }, info);
+    return linux.statx(
+        linux.AT.FDCWD,
+        path,
+        linux.AT.SYMLINK_NOFOLLOW,
+        .{ .TYPE = true, .MODE = true, .SIZE = true, .INO = true },
+        info,
+    );
 }
 
 /// man 2 futex.
@@ -84,7 +96,12 @@ pub fn sleepOn(word: *const std.atomic.Value(u32), expected: u32, timeout_ms: ?u
         .sec = ms / std.time.ms_per_s,
         .nsec = @as(isize, ms % std.time.ms_per_s) * std.time.ns_per_ms,
     } else undefined;
-    _ = linux.futex_4arg(&word.raw, .{ .cmd = .WAIT, .private = true }, expected, if (timeout_ms != null) &time else null);
+    _ = linux.futex_4arg(
+        &word.raw,
+        .{ .cmd = .WAIT, .private = true },
+        expected,
+        if (timeout_ms != null) &time else null,
+    );
 }
 
 /// man 2 futex.

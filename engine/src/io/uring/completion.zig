@@ -44,18 +44,22 @@ pub fn note(uring: *Uring, completion: Completion) void {
     }
 }
 
-/// Whether a completion may wait for its turn: those whose order matters to a socket's bytes. The others matter to sends of this round.
+/// Whether a completion may wait for its turn: those whose order matters to a socket's bytes. The others
+/// matter to sends of this round.
 pub fn mayWait(completion: Completion) bool {
     const label: Label = @bitCast(completion.user_data);
     return label.kind == .receive or label.kind == .trouble;
 }
 
-/// Like `note`, but what makes an event at once is not kept first: bytes of a socket that has nothing else to say.
+/// Like `note`, but what makes an event at once is not kept first: bytes of a socket that has
+/// nothing else to say.
 pub fn deliver(uring: *Uring, completion: Completion) ?io.Event {
     const label: Label = @bitCast(completion.user_data);
     const entry = &uring.entries.items[label.index];
-    const plain = label.kind == .receive and completion.res > 0 and completion.flags & linux.IORING_CQE_F_MORE != 0 and
-        entry.generation == label.generation and entry.phase == .open and entry.pieces.count == 0 and entry.round != uring.round and
+    const plain = label.kind == .receive and completion.res > 0 and
+        completion.flags & linux.IORING_CQE_F_MORE != 0 and
+        entry.generation == label.generation and entry.phase == .open and entry.pieces.count == 0 and
+        entry.round != uring.round and
         !entry.flags.paused and !entry.flags.queued;
     if (!plain) {
         note(uring, completion);
@@ -68,7 +72,10 @@ pub fn deliver(uring: *Uring, completion: Completion) ?io.Event {
 }
 
 fn noteReceived(uring: *Uring, label: Label, completion: Completion, more: bool) void {
-    const piece = if (completion.buffer_id()) |id| uring.buffers.take(id, @intCast(@max(completion.res, 0))) else |_| null;
+    const piece = if (completion.buffer_id()) |id|
+        uring.buffers.take(id, @intCast(@max(completion.res, 0)))
+    else |_|
+        null;
     const entry = entryFor(uring, label) orelse {
         if (piece) |late| uring.buffers.give(late);
         return;
@@ -79,7 +86,11 @@ fn noteReceived(uring: *Uring, label: Label, completion: Completion, more: bool)
     }
     if (piece != null and completion.res > 0) {
         entry.pieces.append(piece.?);
-        if (entry.flags.paused) uring.holdBack(label.index) else if (entry.pieces.count >= Uring.pieces_max) uring.stopReceiving(label.index);
+        if (entry.flags.paused) {
+            uring.holdBack(label.index);
+        } else if (entry.pieces.count >= Uring.pieces_max) {
+            uring.stopReceiving(label.index);
+        }
     } else {
         if (piece) |empty| uring.buffers.give(empty);
         switch (completion.err()) {

@@ -1,5 +1,5 @@
-//! Job: one listening socket of `Uring`: the kernel accepts by itself, and what it accepted waits here for its round.
-//! Does not know: what becomes of connections.
+//! Job: one listening socket of `Uring`: the kernel accepts by itself, and what it accepted waits here for
+//! its round. Does not know: what becomes of connections.
 const std = @import("std");
 const linux = std.os.linux;
 const io = @import("../io.zig");
@@ -53,12 +53,15 @@ pub const Listener = struct {
 
     /// Whether `next` has something to deliver, in this round or the next.
     pub fn hasNews(listener: *const Listener) bool {
-        return listener.state == .watched and (listener.held_at < listener.held.items.len or listener.failure != null);
+        return listener.state == .watched and
+            (listener.held_at < listener.held.items.len or listener.failure != null);
     }
 
     /// One connection, or the failure behind them all. A failure pauses accepting.
     pub fn next(listener: *Listener, id: u32) ?io.Event {
-        while (listener.state == .watched and listener.budget > 0 and listener.held_at < listener.held.items.len) {
+        while (listener.state == .watched and listener.budget > 0 and
+            listener.held_at < listener.held.items.len)
+        {
             listener.budget -= 1;
             const fd = listener.held.items[listener.held_at];
             listener.held_at += 1;
@@ -79,7 +82,11 @@ pub const Listener = struct {
         const code = listener.failure orelse return null;
         listener.failure = null;
         listener.state = .paused;
-        return .{ .accept_failed = .{ .listener = id, .exhausted = sys.isExhaustion(code), .errno = sys.number(code) } };
+        return .{ .accept_failed = .{
+            .listener = id,
+            .exhausted = sys.isExhaustion(code),
+            .errno = sys.number(code),
+        } };
     }
 
     /// Accepts no more for now; does nothing unless it accepts.
@@ -120,7 +127,12 @@ pub const Listener = struct {
 
 test "a client that went before it was accepted is no failure, running out of descriptors is one" {
     const gpa = std.testing.allocator;
-    var listener: Listener = .{ .fd = -1, .address = try .parse("127.0.0.1", 0), .state = .watched, .budget = 1 };
+    var listener: Listener = .{
+        .fd = -1,
+        .address = try .parse("127.0.0.1", 0),
+        .state = .watched,
+        .budget = 1,
+    };
     defer listener.held.deinit(gpa);
     listener.note(gpa, -1, .CONNABORTED, true);
     try std.testing.expectEqual(null, listener.next(0));

@@ -1,8 +1,9 @@
 //! Job: memory for bytes that are on their way out, and whose they are.
 //! Does not know: what becomes of sockets.
 //!
-//! What one visit to the kernel takes along is copied into the batch: a short stretch of memory that each visit uses again, so that it stays
-//! close to the processor however many sockets there are. What the kernel has no room for moves to a block of its own, until the peer has read.
+//! What one visit to the kernel takes along is copied into the batch: a short stretch of memory that each
+//! visit uses again, so that it stays close to the processor however many sockets there are. What the kernel
+//! has no room for moves to a block of its own, until the peer has read.
 const std = @import("std");
 const sys = @import("../sys.zig");
 const Slice = sys.Slice;
@@ -84,7 +85,11 @@ pub const Outgoing = struct {
 
     /// Adds a send of `total` bytes to the batch; its number there, or null: it does not fit.
     pub fn add(outgoing: *Outgoing, index: u32, slices: []const Slice, total: usize) ?u16 {
-        if (total > copy_bytes_max or total > batch_bytes - outgoing.used or outgoing.sends_count == batch_sends) return null;
+        if (total > copy_bytes_max or total > batch_bytes - outgoing.used or
+            outgoing.sends_count == batch_sends)
+        {
+            return null;
+        }
         const number = outgoing.sends_count;
         outgoing.sends[number] = .{ .index = index, .start = outgoing.used, .len = @intCast(total) };
         for (slices) |slice| {
@@ -160,7 +165,9 @@ const testing = std.testing;
 test "a batch holds what its slices held, as far as there is room, and is used again" {
     var outgoing: Outgoing = try .init(testing.allocator);
     defer outgoing.deinit();
-    const parts = [_]Slice{ .{ .base = "ab", .len = 2 }, .{ .base = "", .len = 0 }, .{ .base = "cde", .len = 3 } };
+    const parts = [_]Slice{
+        .{ .base = "ab", .len = 2 }, .{ .base = "", .len = 0 }, .{ .base = "cde", .len = 3 },
+    };
     const first = outgoing.add(7, &parts, 5).?;
     const second = outgoing.add(8, parts[2..], 3).?;
     try testing.expectEqualStrings("abcde", outgoing.bytesOf(first));

@@ -1,6 +1,7 @@
-//! Job: memory for bytes that came in: buffers that the kernel fills in its own time, and pieces that wait for their reader.
-//! Does not know: sockets. A piece goes back to the kernel as soon as it was read; one whose reader takes long moves to memory of its own, so
-//! that a reader who pauses takes nothing away from the others.
+//! Job: memory for bytes that came in: buffers that the kernel fills in its own time, and pieces that
+//! wait for their reader. Does not know: sockets. A piece goes back to the kernel as soon as it was
+//! read; one whose reader takes long moves to memory of its own, so that a reader who pauses takes
+//! nothing away from the others.
 const std = @import("std");
 const linux = std.os.linux;
 const IoUring = linux.IoUring;
@@ -62,12 +63,24 @@ pub const Buffers = struct {
         errdefer gpa.free(memory);
         const pieces = try gpa.alloc(Piece, count);
         errdefer gpa.free(pieces);
-        const shared = IoUring.setup_buf_ring(ring_fd, count, group, .{ .inc = false }) catch |err| return switch (err) {
+        const shared = IoUring.setup_buf_ring(
+            ring_fd,
+            count,
+            group,
+            .{ .inc = false },
+        ) catch |err| return switch (err) {
             error.OutOfMemory => error.OutOfMemory,
             else => error.Unsupported,
         };
         IoUring.buf_ring_init(shared);
-        var buffers: Buffers = .{ .gpa = gpa, .ring_fd = ring_fd, .shared = shared, .memory = memory, .pieces = pieces, .held = count };
+        var buffers: Buffers = .{
+            .gpa = gpa,
+            .ring_fd = ring_fd,
+            .shared = shared,
+            .memory = memory,
+            .pieces = pieces,
+            .held = count,
+        };
         for (pieces, 0..) |*piece, id| {
             piece.* = .{ .buffer = @intCast(id) };
             buffers.give(piece);
@@ -77,7 +90,10 @@ pub const Buffers = struct {
 
     /// The ring must be gone, or the kernel would go on writing.
     pub fn deinit(buffers: *Buffers) void {
-        std.posix.munmap(@as([*]align(std.heap.page_size_min) u8, @ptrCast(buffers.shared))[0 .. buffers.pieces.len * @sizeOf(linux.io_uring_buf)]);
+        std.posix.munmap(@as(
+            [*]align(std.heap.page_size_min) u8,
+            @ptrCast(buffers.shared),
+        )[0 .. buffers.pieces.len * @sizeOf(linux.io_uring_buf)]);
         buffers.gpa.free(buffers.pieces);
         buffers.gpa.free(buffers.memory);
     }

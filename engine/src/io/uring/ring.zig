@@ -1,8 +1,10 @@
-//! Job: the submission and the completion ring of io_uring, and the operations that `Uring` asks for, each as a small typed function.
-//! Does not know: what the operations are good for, and whose sockets they are. Follows io_uring(7), io_uring_enter(2).
+//! Job: the submission and the completion ring of io_uring, and the operations that `Uring` asks for, each as
+//! a small typed function. Does not know: what the operations are good for, and whose sockets they are.
+//! Follows io_uring(7), io_uring_enter(2).
 //!
-//! What is asked for is written down here and reaches the kernel with the next `enter`, in order. The ring belongs to the thread that enters
-//! first: the kernel then keeps what it has to do for us until we come (IORING_SETUP_DEFER_TASKRUN), and interrupts nobody.
+//! What is asked for is written down here and reaches the kernel with the next `enter`, in order. The ring
+//! belongs to the thread that enters first: the kernel then keeps what it has to do for us until we come
+//! (IORING_SETUP_DEFER_TASKRUN), and interrupts nobody.
 const std = @import("std");
 const linux = std.os.linux;
 const fork = @import("../fork.zig");
@@ -69,7 +71,8 @@ pub const Ring = struct {
     pub fn init() InitError!Ring {
         var params = std.mem.zeroInit(linux.io_uring_params, .{
             .flags = linux.IORING_SETUP_CLAMP | linux.IORING_SETUP_CQSIZE | linux.IORING_SETUP_SUBMIT_ALL |
-                linux.IORING_SETUP_R_DISABLED | linux.IORING_SETUP_SINGLE_ISSUER | linux.IORING_SETUP_DEFER_TASKRUN,
+                linux.IORING_SETUP_R_DISABLED | linux.IORING_SETUP_SINGLE_ISSUER |
+                linux.IORING_SETUP_DEFER_TASKRUN,
             .cq_entries = completions,
         });
         const plumbing = linux.IoUring.init_params(submissions, &params) catch |err| return switch (err) {
@@ -100,7 +103,8 @@ pub const Ring = struct {
         ring.plumbing.deinit();
     }
 
-    // --- what is asked for ---------------------------------------------------------------------------------------------------
+    // --- what is asked for
+    // ---------------------------------------------------------------------------------------------------
 
     /// Takes connections, one completion each, until cancelled or failed.
     pub fn accept(ring: *Ring, fd: sys.Fd, label: Label) void {
@@ -109,7 +113,8 @@ pub const Ring = struct {
         sqe.ioprio = linux.IORING_ACCEPT_MULTISHOT;
     }
 
-    /// Receives into the buffers of a group, one completion per buffer, until cancelled, failed or out of buffers.
+    /// Receives into the buffers of a group, one completion per buffer, until cancelled, failed
+    /// or out of buffers.
     pub fn receive(ring: *Ring, fd: sys.Fd, group: u16, label: Label) void {
         const sqe = ring.prepare(.RECV, fd, label);
         sqe.flags = linux.IOSQE_BUFFER_SELECT;
@@ -117,8 +122,8 @@ pub const Ring = struct {
         sqe.ioprio = linux.IORING_RECV_MULTISHOT;
     }
 
-    /// Lets the kernel know a descriptor by its number in a table of ours, which is quicker. It keeps the file open until `detach`. False: the
-    /// table does not go so far.
+    /// Lets the kernel know a descriptor by its number in a table of ours, which is quicker. It keeps the
+    /// file open until `detach`. False: the table does not go so far.
     pub fn attach(ring: *Ring, fd: sys.Fd) bool {
         if (fd >= ring.table_len) return false;
         ring.updateTable(fd, fd);
@@ -140,7 +145,8 @@ pub const Ring = struct {
 
     const no_fd: sys.Fd = -1;
 
-    /// Sends what the kernel has room for, when it is asked. Only if that is not all of `bytes` there is a completion.
+    /// Sends what the kernel has room for, when it is asked. Only if that is not all of `bytes`
+    /// there is a completion.
     pub fn send(ring: *Ring, fd: sys.Fd, attached: bool, bytes: []const u8, label: Label) void {
         const sqe = ring.prepareSend(fd, bytes, label);
         sqe.flags = linux.IOSQE_CQE_SKIP_SUCCESS | @as(u8, if (attached) linux.IOSQE_FIXED_FILE else 0);
@@ -182,7 +188,10 @@ pub const Ring = struct {
             .trouble => peer_shut, // errors are always reported
         };
         // The kernel wants its two halves swapped on big-endian machines.
-        sqe.rw_flags = if (@import("builtin").cpu.arch.endian() == .big) std.math.rotl(u32, mask, 16) else mask;
+        sqe.rw_flags = if (@import("builtin").cpu.arch.endian() == .big)
+            std.math.rotl(u32, mask, 16)
+        else
+            mask;
         if (what != .room) sqe.len = linux.IORING_POLL_ADD_MULTI;
     }
 
@@ -225,7 +234,8 @@ pub const Ring = struct {
         return sqe;
     }
 
-    // --- visits to the kernel ------------------------------------------------------------------------------------------------
+    // --- visits to the kernel
+    // ------------------------------------------------------------------------------------------------
 
     /// Hands over what was asked for, and does not look at what has happened.
     pub fn submit(ring: *Ring) void {
@@ -234,7 +244,8 @@ pub const Ring = struct {
         if (count > 0) ring.enter(count, 0, 0, 0, 0);
     }
 
-    /// Hands over what was asked for, and waits for a completion, at most `timeout_ms` (-1: for ever). A signal ends it early.
+    /// Hands over what was asked for, and waits for a completion, at most `timeout_ms` (-1: for ever). A
+    /// signal ends it early.
     pub fn wait(ring: *Ring, timeout_ms: i32) void {
         const count = ring.show();
         const idle = timeout_ms != 0 and ring.plumbing.cq_ready() == 0;
@@ -249,7 +260,13 @@ pub const Ring = struct {
             .ts = if (idle and timeout_ms > 0) @intFromPtr(&time) else 0,
         };
         const flags: u32 = linux.IORING_ENTER_GETEVENTS | linux.IORING_ENTER_EXT_ARG;
-        ring.enter(count, @intFromBool(idle), flags, @intFromPtr(&argument), @sizeOf(linux.io_uring_getevents_arg));
+        ring.enter(
+            count,
+            @intFromBool(idle),
+            flags,
+            @intFromPtr(&argument),
+            @sizeOf(linux.io_uring_getevents_arg),
+        );
     }
 
     /// Lets the kernel see what was asked for; how many operations it has not taken.
@@ -272,7 +289,8 @@ pub const Ring = struct {
         while (true) {
             const rc = linux.syscall6(.io_uring_enter, fd, left, wanted, how, argument, size);
             switch (linux.errno(rc)) {
-                // With completions to be had the kernel does not wait for more of them, and takes the submissions all the same.
+                // With completions to be had the kernel does not wait for more of them, and takes the
+                // submissions all the same.
                 .SUCCESS => left -= @intCast(rc),
                 // The time is over, or a signal came; or the kernel wants us to look at completions first.
                 .TIME, .INTR, .BUSY, .AGAIN => return,
@@ -289,13 +307,18 @@ pub const Ring = struct {
         ring.enabled = true;
         const fd = ring.plumbing.fd;
         assert(linux.errno(linux.io_uring_register(fd, .REGISTER_ENABLE_RINGS, null, 0)) == .SUCCESS);
-        var update: linux.io_uring_rsrc_update = .{ .offset = std.math.maxInt(u32), .resv = 0, .data = @intCast(fd) };
+        var update: linux.io_uring_rsrc_update = .{
+            .offset = std.math.maxInt(u32),
+            .resv = 0,
+            .data = @intCast(fd),
+        };
         // Without it every visit looks the descriptor up, which costs a few nanoseconds.
         if (linux.io_uring_register(fd, .REGISTER_RING_FDS, &update, 1) == 1) ring.registered = update.offset;
     }
 
-    /// Nobody will enter any more: what was asked for and not handed over is forgotten, but descriptors that were to be closed are closed. What
-    /// is under way ends, so that the kernel holds no descriptor any longer; after the end of the ring's thread it has done that by itself.
+    /// Nobody will enter any more: what was asked for and not handed over is forgotten, but descriptors that
+    /// were to be closed are closed. What is under way ends, so that the kernel holds no descriptor any
+    /// longer; after the end of the ring's thread it has done that by itself.
     pub fn abandon(ring: *Ring) void {
         if (ring.orphaned) return;
         ring.orphaned = true;

@@ -31,9 +31,16 @@ pub fn send(uring: *Uring, socket: Socket, slices: []const Slice, more: bool) Se
     if (uring.outgoing.add(index, slices, total)) |number| {
         entry.send = number;
         // Worth it for a connection that lasts.
-        if (entry.flags.has_sent and !entry.flags.attached) entry.flags.attached = uring.ring.attach(@intCast(index));
+        if (entry.flags.has_sent and !entry.flags.attached) {
+            entry.flags.attached = uring.ring.attach(@intCast(index));
+        }
         entry.flags.has_sent = true;
-        uring.ring.send(@intCast(index), entry.flags.attached, uring.outgoing.bytesOf(number), .{ .index = number, .kind = .send });
+        uring.ring.send(
+            @intCast(index),
+            entry.flags.attached,
+            uring.outgoing.bytesOf(number),
+            .{ .index = number, .kind = .send },
+        );
         uring.expedite();
         return .{ .sent = total };
     }
@@ -63,7 +70,8 @@ fn postpone(uring: *Uring, entry: *Entry) SendResult {
     return .blocked;
 }
 
-/// Sends `len` bytes of a file from `offset` on, as far as they go at once, and at most `send_file_bytes_max` of them. May raise SIGPIPE.
+/// Sends `len` bytes of a file from `offset` on, as far as they go at once, and at most `send_file_bytes_max`
+/// of them. May raise SIGPIPE.
 pub fn sendFile(uring: *Uring, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
     const index = Uring.indexOf(socket);
     const entry = uring.entryOf(socket);
@@ -144,7 +152,8 @@ pub fn reset(uring: *Uring, socket: Socket) void {
 /// What a socket still has to send.
 const Unsent = union(enum) { nothing, send: u16, block: *Block };
 
-/// Ends everything that is under way for a socket, since each operation would keep it open, except for what it is sending.
+/// Ends everything that is under way for a socket, since each operation would keep it open, except for
+/// what it is sending.
 fn forget(uring: *Uring, index: u32) Unsent {
     if (index >= uring.entries.items.len) return .nothing;
     const entry = &uring.entries.items[index];
@@ -156,7 +165,8 @@ fn forget(uring: *Uring, index: u32) Unsent {
     return unsent;
 }
 
-// --- what the kernel says ----------------------------------------------------------------------------------------------------
+// --- what the kernel says
+// ----------------------------------------------------------------------------------------------------
 
 /// The kernel is done with this batch, except for what it had something to say about.
 pub fn noteTaken(uring: *Uring) void {
@@ -179,7 +189,11 @@ pub fn noteCutShort(uring: *Uring, number: u16, completion: Completion) void {
     const code = completion.err();
     const errno = if (code != .SUCCESS and code != .AGAIN) sys.number(code) else errno: {
         const block = uring.outgoing.keep(sent.index, bytes) catch break :errno sys.number(.NOMEM);
-        if (fate == .orphaned) uring.outgoing.orphan(block, uring.now() + farewell_ms) else uring.entries.items[sent.index].block = block;
+        if (fate == .orphaned) {
+            uring.outgoing.orphan(block, uring.now() + farewell_ms);
+        } else {
+            uring.entries.items[sent.index].block = block;
+        }
         return uring.ring.sendPatiently(@intCast(block.index), block.rest(), labelOf(block));
     };
     if (fate == .orphaned) return uring.ring.close(@intCast(sent.index));
@@ -192,7 +206,9 @@ pub fn noteBlock(uring: *Uring, id: u32, completion: Completion) void {
     block.done += @intCast(@max(completion.res, 0));
     const code = completion.err();
     const failed = code != .SUCCESS and code != .AGAIN;
-    if (!failed and block.done < block.bytes.len) return uring.ring.sendPatiently(@intCast(block.index), block.rest(), labelOf(block));
+    if (!failed and block.done < block.bytes.len) {
+        return uring.ring.sendPatiently(@intCast(block.index), block.rest(), labelOf(block));
+    }
     const index = block.index;
     const orphaned = block.orphaned;
     uring.outgoing.give(block);

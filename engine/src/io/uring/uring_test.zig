@@ -1,4 +1,5 @@
-//! Job: what the contract suite cannot see of a `Uring`: sends behind sends, ends behind sends, buffers that paused sockets hold.
+//! Job: what the contract suite cannot see of a `Uring`: sends behind sends, ends behind sends, buffers that
+//! paused sockets hold.
 const std = @import("std");
 const linux = std.os.linux;
 const io = @import("../io.zig");
@@ -29,7 +30,10 @@ const Bench = struct {
         };
         errdefer bench.uring.deinit();
         var pair: [2]sys.Fd = undefined;
-        try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)));
+        try testing.expectEqual(
+            linux.E.SUCCESS,
+            linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)),
+        );
         try sys.setNonblockCloexec(pair[0]);
         bench.socket = @fromBackingInt(pair[0]);
         bench.peer = pair[1];
@@ -53,7 +57,8 @@ const Bench = struct {
         };
     }
 
-    /// What the peer has got at the end. Rounds sleep as long as they like meanwhile: whoever is owed something must not sleep over it.
+    /// What the peer has got at the end. Rounds sleep as long as they like meanwhile: whoever is owed
+    /// something must not sleep over it.
     fn bytesToEnd(bench: *Bench) !usize {
         const started = bench.uring.now();
         var total: usize = 0;
@@ -71,7 +76,10 @@ test "a send behind a send is told when it may try again, without a sleep" {
     var bench: Bench = undefined;
     try bench.init();
     defer bench.deinit();
-    try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("one")}, false));
+    try testing.expectEqual(
+        SendResult{ .sent = 3 },
+        bench.uring.send(bench.socket, &.{io.slice("one")}, false),
+    );
     try testing.expectEqual(SendResult.blocked, bench.uring.send(bench.socket, &.{io.slice("two")}, false));
     const started = bench.uring.now();
     var sents: usize = 0;
@@ -80,7 +88,10 @@ test "a send behind a send is told when it may try again, without a sleep" {
         while (bench.uring.next()) |event| sents += @intFromBool(event == .sent);
     }
     try testing.expect(bench.uring.now() - started < 5_000);
-    try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("two")}, false));
+    try testing.expectEqual(
+        SendResult{ .sent = 3 },
+        bench.uring.send(bench.socket, &.{io.slice("two")}, false),
+    );
     try bench.uring.alarm(null);
     var buffer: [10]u8 = undefined;
     try testing.expectEqual(sys.Moved{ .done = 6 }, sys.receive(bench.peer, &buffer));
@@ -91,7 +102,10 @@ test "what was sent arrives before the end, however soon that was asked for" {
         var bench: Bench = undefined;
         try bench.init();
         defer bench.deinit();
-        try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("one")}, false));
+        try testing.expectEqual(
+            SendResult{ .sent = 3 },
+            bench.uring.send(bench.socket, &.{io.slice("one")}, false),
+        );
         if (closes) bench.uring.close(bench.socket) else bench.uring.shutdownSend(bench.socket);
         try testing.expectEqual(3, try bench.bytesToEnd());
     }
@@ -155,11 +169,17 @@ test "what does not fit into the batch goes out at once, and all of it arrives" 
     var peers: [6]sys.Fd = undefined;
     for (&peers, 0..) |*peer, token| {
         var pair: [2]sys.Fd = undefined;
-        try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)));
+        try testing.expectEqual(
+            linux.E.SUCCESS,
+            linux.errno(linux.socketpair(linux.AF.UNIX, linux.SOCK.STREAM, 0, &pair)),
+        );
         try sys.setNonblockCloexec(pair[0]);
         peer.* = pair[1];
         try bench.uring.add(@fromBackingInt(pair[0]), token);
-        try testing.expectEqual(SendResult{ .sent = answer.len }, bench.uring.send(@fromBackingInt(pair[0]), &.{io.slice(&answer)}, false));
+        try testing.expectEqual(
+            SendResult{ .sent = answer.len },
+            bench.uring.send(@fromBackingInt(pair[0]), &.{io.slice(&answer)}, false),
+        );
     }
     const together = bench.uring.outgoing.current().len;
     try testing.expect(together > 1 and together < peers.len);
@@ -176,7 +196,10 @@ test "a socket that is reset behind a send is closed once" {
     var bench: Bench = undefined;
     try bench.init();
     defer bench.deinit();
-    try testing.expectEqual(SendResult{ .sent = 3 }, bench.uring.send(bench.socket, &.{io.slice("one")}, false));
+    try testing.expectEqual(
+        SendResult{ .sent = 3 },
+        bench.uring.send(bench.socket, &.{io.slice("one")}, false),
+    );
     bench.uring.reset(bench.socket);
     try bench.uring.alarm(null);
     // The number is free again: its next owner keeps it.

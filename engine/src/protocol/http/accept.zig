@@ -1,12 +1,13 @@
 //! Whether a client asks for an event stream (RFC 9110 section 12.5.1; HTML, Server-sent events).
-//! Does not know: content negotiation. A yes or no to one media type is all that a server needs before an application runs.
+//! Does not know: content negotiation. A yes or no to one media type is all that a server needs before
+//! an application runs.
 const std = @import("std");
 const header = @import("header.zig");
 const syntax = @import("syntax.zig");
 const FieldSpan = header.FieldSpan;
 
-/// Whether some Accept field lists text/event-stream itself, with a weight above zero. A wildcard says nothing: browsers send one with every
-/// page that they load.
+/// Whether some Accept field lists text/event-stream itself, with a weight above zero. A wildcard says
+/// nothing: browsers send one with every page that they load.
 pub fn wantsEventStream(fields: []const FieldSpan, text: []const u8) bool {
     for (fields) |field| {
         if (field.id == .accept and listsEventStream(field.value(text))) return true;
@@ -32,7 +33,9 @@ fn hasWeight(parameters: []const u8) bool {
         const end = parameterEnd(rest);
         const parameter = syntax.trim(rest[0..end]);
         rest = rest[@min(end + 1, rest.len)..];
-        if (parameter.len >= 2 and parameter[0] | 0x20 == 'q' and parameter[1] == '=') return !isZero(parameter[2..]);
+        if (parameter.len >= 2 and parameter[0] | 0x20 == 'q' and parameter[1] == '=') {
+            return !isZero(parameter[2..]);
+        }
     }
     return true;
 }
@@ -87,14 +90,26 @@ test "which Accept fields ask for an event stream" {
 }
 
 fn expectWanted(expected: bool, value: []const u8) !void {
-    const field: FieldSpan = .{ .name_at = 0, .name_len = 0, .value_at = 0, .value_len = @intCast(value.len), .id = .accept };
+    const field: FieldSpan = .{
+        .name_at = 0,
+        .name_len = 0,
+        .value_at = 0,
+        .value_len = @intCast(value.len),
+        .id = .accept,
+    };
     errdefer std.debug.print("Accept: {s}\n", .{value});
     try std.testing.expectEqual(expected, wantsEventStream(&.{field}, value));
 }
 
 test "several Accept fields are one list, other fields are none" {
     const text = "*/*text/event-stream";
-    const wildcard: FieldSpan = .{ .name_at = 0, .name_len = 0, .value_at = 0, .value_len = 3, .id = .accept };
+    const wildcard: FieldSpan = .{
+        .name_at = 0,
+        .name_len = 0,
+        .value_at = 0,
+        .value_len = 3,
+        .id = .accept,
+    };
     var stream: FieldSpan = .{ .name_at = 0, .name_len = 0, .value_at = 3, .value_len = 17, .id = .accept };
     try std.testing.expect(wantsEventStream(&.{ wildcard, stream }, text));
     stream.id = .content_type;

@@ -34,7 +34,8 @@ pub fn format(epoch_seconds: u64, out: *[bytes_len]u8) void {
 }
 
 /// Reads a date in any of the three forms. Null: not a date, or one before 1970.
-/// `now` (epoch seconds) resolves the two-digit year of RFC 850: more than 50 years ahead means the past century.
+/// `now` (epoch seconds) resolves the two-digit year of RFC 850: more than 50 years ahead
+/// means the past century.
 /// The name of the day has to be a name, but is not held against the date.
 pub fn parse(text: []const u8, now: u64) ?u64 {
     var reader: Reader = .{ .rest = text };
@@ -43,15 +44,19 @@ pub fn parse(text: []const u8, now: u64) ?u64 {
 }
 
 const day_seconds = 86_400;
-const day_names = [7][]const u8{ "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday" };
+const day_names = [7][]const u8{
+    "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
+};
 /// As dates name them, January first.
-pub const month_names = [12]*const [3]u8{ "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
+pub const month_names = [12]*const [3]u8{
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+};
 
 /// A day of the calendar; month and day count from 1.
 pub const Civil = struct { year: u64, month: u64, day: u64 };
 
-// Both conversions count years from March, so that the leap day is the last day of a year, and months have the
-// lengths 31,30,31,30,31 over and over: (153 * m + 2) / 5 days lie before month m.
+// Both conversions count years from March, so that the leap day is the last day of a year, and months have
+// the lengths 31,30,31,30,31 over and over: (153 * m + 2) / 5 days lie before month m.
 const days_per_era = 146_097; // 400 years
 const days_to_1970 = 719_468; // from 0000-03-01
 

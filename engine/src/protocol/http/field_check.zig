@@ -1,5 +1,6 @@
-//! What is wrong with the fields that an application wants to send, for whoever answers for them before they are written
-//! (http1/encode.zig checks as it writes). RFC 9110 sections 5.1, 5.5 and 8.6. Does not know: which of them go out.
+//! What is wrong with the fields that an application wants to send, for callers that answer before they
+//! are written (http1/encode.zig checks as it writes). RFC 9110 sections 5.1, 5.5 and 8.6. Does not know:
+//! which of them go out.
 const std = @import("std");
 const header = @import("header.zig");
 const syntax = @import("syntax.zig");
@@ -8,7 +9,8 @@ const Field = header.Field;
 /// What can be wrong with a field that an application sends.
 pub const FieldError = error{ InvalidFieldName, InvalidFieldValue, InvalidContentLength };
 
-/// The Content-Length among the fields of a head, if there is one. After an error, `bad_field` is the index of the culprit.
+/// The Content-Length among the fields of a head, if there is one. After an error, `bad_field` is the index
+/// of the field that is wrong.
 pub fn head(fields: []const Field, bad_field: *usize) FieldError!?u64 {
     var found: ?u64 = null;
     for (fields, 0..) |field, index| {

@@ -32,8 +32,8 @@ pub const Field = extern struct {
     }
 };
 
-/// A received field as offsets into the head's text, so that a head moves with one copy of its text and one of its spans.
-/// Laid out for C: `peregrine_field_span` in peregrine.h.
+/// A received field as offsets into the head's text, so that a head moves with one copy of its text and one
+/// of its spans. Laid out for C: `peregrine_field_span` in peregrine.h.
 pub const FieldSpan = extern struct {
     name_at: u32,
     value_at: u32,
@@ -41,7 +41,8 @@ pub const FieldSpan = extern struct {
     name_len: u16,
     id: Id,
 
-    /// The name as the peer spelled it: a token. Of a field that the peer did not send, in lower case; see `Head.added`.
+    /// The name as the peer spelled it: a token. Of a field that the peer did not send, in lower
+    /// case; see `Head.added`.
     pub fn name(span: FieldSpan, text: []const u8) []const u8 {
         return if (span.name_len == 0) span.id.text() else text[span.name_at..][0..span.name_len];
     }
@@ -111,8 +112,8 @@ pub const Id = enum(u16) {
     /// The highest number that has a name.
     const last: Id = .proxy_connection;
 
-    /// The id of a field name, compared without regard to case; `.other` if it has none. A name that has an id is a token,
-    /// so that only `.other` names need a check of their bytes.
+    /// The id of a field name, compared without regard to case; `.other` if it has none. A name that has an
+    /// id is a token, so that only `.other` names need a check of their bytes.
     pub fn fromName(name: []const u8) Id {
         return switch (name.len) {
             inline name_bytes_min...name_bytes_max => |len| fromSized(len, name[0..len]),
@@ -128,7 +129,9 @@ pub const Id = enum(u16) {
 
     fn fromSized(comptime len: usize, name: *const [len]u8) Id {
         inline for (names, 0..) |known, number| {
-            if (known.len == len and syntax.equalsFolded(name, known[0..len])) return @fromBackingInt(@intCast(number));
+            if (known.len == len and syntax.equalsFolded(name, known[0..len])) {
+                return @fromBackingInt(@intCast(number));
+            }
         }
         return .other;
     }
@@ -145,7 +148,9 @@ const names: [@backingInt(Id.last) + 1][]const u8 = names: {
         const tag = @tagName(@as(Id, @fromBackingInt(@intCast(number))));
         var name: [tag.len]u8 = undefined;
         for (&name, tag) |*byte, letter| byte.* = if (letter == '_') '-' else letter;
-        if (name.len < name_bytes_min or name.len > name_bytes_max) @compileError("adjust the bounds: " ++ tag);
+        if (name.len < name_bytes_min or name.len > name_bytes_max) {
+            @compileError("adjust the bounds: " ++ tag);
+        }
         const frozen = name;
         slot.* = &frozen;
     }
@@ -162,7 +167,8 @@ test "every id is found by its name in any case, and by nothing else" {
         try std.testing.expectEqual(id, Id.fromName(spelled));
         for (spelled) |*byte| byte.* = std.ascii.toUpper(byte.*);
         try std.testing.expectEqual(id, Id.fromName(spelled));
-        // Each byte in turn takes each value: the name is found only where the byte differs in nothing but case.
+        // Each byte in turn takes each value: the name is found only where the byte differs in nothing but
+        // case.
         for (spelled, 0..) |original, at| {
             for (0..256) |value| {
                 spelled[at] = @intCast(value);

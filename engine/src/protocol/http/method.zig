@@ -3,8 +3,8 @@
 const std = @import("std");
 const Refusal = @import("../event.zig").Refusal;
 
-/// A request method. Any token without lower-case letters may be one (see `refusal`): those without a name of their own are `.other`, and
-/// their text is `Head.method_text`.
+/// A request method. Any token without lower-case letters may be one (see `refusal`): those without a name of
+/// their own are `.other`, and their text is `Head.method_text`.
 /// The numbers are part of the C contract (peregrine.h): append only.
 pub const Method = enum(u8) {
     other = 0,
@@ -31,9 +31,10 @@ pub const Method = enum(u8) {
         };
     }
 
-    /// Why no request with this method is served, whoever would answer it (501); null for all others. `token` is the method as received.
-    /// Methods are case-sensitive (RFC 9110 section 9.1), and all that are registered are upper case: whoever folds `head` to HEAD,
-    /// or looks for DELETE only, takes it for another method than framing did.
+    /// Why no request with this method is served (501); null for all others. `token` is the method as
+    /// received. Methods are case-sensitive (RFC 9110 section 9.1), and all that are registered are upper
+    /// case: an application that folds `head` to HEAD, or looks for DELETE only, takes it for another
+    /// method than framing did.
     pub inline fn refusal(method: Method, token: []const u8) ?Refusal {
         return switch (method) {
             .other => for (token) |byte| {

@@ -1,5 +1,6 @@
-//! How far a response is, and what may come next: the rules that hold whoever frames it. A session asks them before it writes; so can an
-//! application's side that must answer for a command without a look at the session.
+//! How far a response is, and what may come next: the rules that hold for every framing. A session
+//! asks them before it writes; so can an application's side that must answer for a command without a
+//! look at the session.
 //! Each function answers what the order is afterwards. Nothing changes until the caller keeps the answer.
 //! RFC 9110 sections 6.4 and 8.6. Does not know: fields, bytes, connections.
 const std = @import("std");
@@ -11,7 +12,8 @@ pub const BodyError = error{
     OutOfOrder,
     /// More content than the Content-Length that was sent.
     TooLong,
-    /// It is the last piece, and less came than the Content-Length that was sent: nothing but a cut connection tells the client.
+    /// It is the last piece, and less came than the Content-Length that was sent: nothing but a cut
+    /// connection tells the client.
     TooShort,
 };
 
@@ -46,8 +48,8 @@ pub const Shape = enum {
         return shape == .described or shape == .sized;
     }
 
-    /// How the content ends, once it is known whether the application gave a length. A length that was given stays, even if it leaves no
-    /// room for trailers.
+    /// How the content ends, once it is known whether the application gave a length. A length that was given
+    /// stays, even if it leaves no room for trailers.
     pub fn content(shape: Shape, content_length: ?u64, streamed: Streamed) Content {
         return switch (shape) {
             .bare, .described, .empty => .none,
@@ -75,7 +77,8 @@ pub const Content = union(enum) {
 /// How far a response is.
 pub const Order = union(enum) {
     unstarted,
-    /// Started, but the head is open: nobody has told how long the content is. If nobody does, it is streamed.
+    /// Started, but the head is open: the length of the content is not known yet. If it is not told, the
+    /// content is streamed.
     held: Streamed,
     /// Started, and without content: what comes is discarded.
     discarded,
@@ -191,7 +194,7 @@ test "nothing before the start, nothing behind the end" {
     }
 }
 
-test "content whose length nobody has told" {
+test "content of unknown length" {
     for ([_]Streamed{ .delimited, .until_close }) |streamed| {
         const held: Order = .{ .held = streamed };
         try testing.expectEqual(held, try held.body(0, false));

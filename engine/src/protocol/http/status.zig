@@ -1,5 +1,5 @@
-//! Status codes, their reason phrases and their status lines (RFC 9110 section 15, IANA HTTP status code registry).
-//! Does not know: which codes carry content (http1/framing.zig).
+//! Status codes, their reason phrases and their status lines (RFC 9110 section 15, IANA HTTP status code
+//! registry). Does not know: which codes carry content (http1/framing.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 
@@ -10,7 +10,9 @@ pub const code_max = 599;
 /// Longest `line`, in bytes.
 pub const line_bytes_max = longest: {
     var longest: usize = 0;
-    for (registry) |entry| longest = @max(longest, line_prefix.len + "999 ".len + entry.reason.len + "\r\n".len);
+    for (registry) |entry| {
+        longest = @max(longest, line_prefix.len + "999 ".len + entry.reason.len + "\r\n".len);
+    }
     break :longest longest;
 };
 
@@ -130,7 +132,11 @@ test "every line is well-formed and within its bound" {
     try std.testing.expectEqualStrings("HTTP/1.1 599 Unknown\r\n", line(599));
     for (code_min..code_max + 1) |code| {
         var expected: [line_bytes_max]u8 = undefined;
-        const text = try std.fmt.bufPrint(&expected, "HTTP/1.1 {d} {s}\r\n", .{ code, reason(@intCast(code)) });
+        const text = try std.fmt.bufPrint(
+            &expected,
+            "HTTP/1.1 {d} {s}\r\n",
+            .{ code, reason(@intCast(code)) },
+        );
         try std.testing.expectEqualStrings(text, line(@intCast(code)));
     }
 }

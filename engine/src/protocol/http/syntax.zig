@@ -1,4 +1,5 @@
-//! Byte classes, vector search for them, and the small grammars that every field shares (RFC 9110 section 5.6).
+//! Byte classes, vector search for them, and the small grammars that every field shares (RFC
+//! 9110 section 5.6).
 //! Does not know: which field or line the bytes come from.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -34,7 +35,11 @@ pub const Class = enum {
     }
 
     /// Which bytes of a block the class has.
-    pub inline fn hits(comptime class: Class, comptime width: usize, block: @Vector(width, u8)) @Vector(width, bool) {
+    pub inline fn hits(
+        comptime class: Class,
+        comptime width: usize,
+        block: @Vector(width, u8),
+    ) @Vector(width, bool) {
         const Block = @Vector(width, u8);
         const is = struct {
             inline fn equal(v: Block, byte: u8) @Vector(width, bool) {
@@ -47,9 +52,11 @@ pub const Class = enum {
             }
         };
         return switch (class) {
-            .control => ((block < @as(Block, @splat(0x20))) & (block != @as(Block, @splat('\t')))) | is.equal(block, 0x7f),
+            .control => ((block < @as(Block, @splat(0x20))) & (block != @as(Block, @splat('\t')))) |
+                is.equal(block, 0x7f),
             .blank => (block <= @as(Block, @splat(0x20))) | is.equal(block, 0x7f),
-            .path_mark => Class.blank.hits(width, block) | is.equal(block, '?') | is.equal(block, '#') | is.equal(block, '%'),
+            .path_mark => Class.blank.hits(width, block) | is.equal(block, '?') | is.equal(block, '#') |
+                is.equal(block, '%'),
             .query_mark => Class.blank.hits(width, block) | is.equal(block, '#'),
             .colon => is.equal(block, ':'),
             .token_rare => !(is.alphanumeric(block) | is.equal(block, '-') | is.equal(block, '_')),
@@ -89,9 +96,11 @@ fn findBlocks(comptime class: Class, comptime width: usize, bytes: []const u8, f
         if (mask != 0) return at + @ctz(mask);
     }
     if (at == bytes.len) return at;
-    // The rest is shorter than a block: take the block that ends where the bytes end, and shift away what was seen.
+    // The rest is shorter than a block: take the block that ends where the bytes end, and shift
+    // away what was seen.
     const base = bytes.len - width;
-    const mask: Mask = @as(Mask, @bitCast(class.hits(width, bytes[base..][0..width].*))) >> @intCast(at - base);
+    const mask: Mask = @as(Mask, @bitCast(class.hits(width, bytes[base..][0..width].*))) >>
+        @intCast(at - base);
     return if (mask != 0) at + @ctz(mask) else bytes.len;
 }
 
@@ -107,7 +116,8 @@ inline fn padded(bytes: []const u8) @Vector(short_bytes, u8) {
     else if (len >= 4)
         head(u32, bytes) | @as(u64, tail(u32, bytes)) << @intCast(8 * (len - 4))
     else if (len > 0)
-        bytes[0] | @as(u32, bytes[len / 2]) << @intCast(8 * (len / 2)) | @as(u32, bytes[len - 1]) << @intCast(8 * (len - 1))
+        bytes[0] | @as(u32, bytes[len / 2]) << @intCast(8 * (len / 2)) |
+            @as(u32, bytes[len - 1]) << @intCast(8 * (len - 1))
     else
         0;
     return @bitCast(std.mem.nativeToLittle(u128, word));
@@ -165,8 +175,8 @@ pub inline fn isSpace(byte: u8) bool {
 /// Why a text is no number, or none of ours.
 pub const DecimalError = error{ NotANumber, Overflow };
 
-/// Reads a string of decimal digits and nothing else: no sign, no space. Text that is not all digits is NotANumber even if
-/// its first digits overflow 64 bits.
+/// Reads a string of decimal digits and nothing else: no sign, no space. Text that is not all digits is
+/// NotANumber even if its first digits overflow 64 bits.
 pub fn parseDecimal(text: []const u8) DecimalError!u64 {
     if (text.len == 0) return error.NotANumber;
     var value: u64 = 0;
@@ -215,9 +225,10 @@ pub inline fn decimalSize(number: u64) usize {
 /// So many digits cannot overflow 64 bits.
 const digits_max = 19;
 
-/// Whether `text` equals `lower`, a literal of two bytes or more without capitals, but for the case of its letters. For the hot
-/// path: compares word by word, the last word overlapping the one before. Only letters are folded: folding `-` as well would make
-/// it equal to CR, and what equals a known token would no longer be one.
+/// Whether `text` equals `lower`, a literal of two bytes or more without capitals, but for the case of
+/// its letters. For the hot path: compares word by word, the last word overlapping the one before. Only
+/// letters are folded: folding `-` as well would make it equal to CR, and what equals a known token
+/// would no longer be one.
 pub inline fn equalsFolded(text: []const u8, comptime lower: []const u8) bool {
     if (text.len != lower.len) return false;
     const Word = if (lower.len >= 8) u64 else if (lower.len >= 4) u32 else u16;
@@ -226,8 +237,13 @@ pub inline fn equalsFolded(text: []const u8, comptime lower: []const u8) bool {
     inline while (true) {
         const expected, const fold = comptime words: {
             var bits: [size]u8 = undefined;
-            for (&bits, lower[at..][0..size]) |*bit, byte| bit.* = if (byte >= 'a' and byte <= 'z') 0x20 else 0;
-            break :words .{ std.mem.readInt(Word, lower[at..][0..size], .little), std.mem.readInt(Word, &bits, .little) };
+            for (&bits, lower[at..][0..size]) |*bit, byte| bit.* = if (byte >= 'a' and byte <= 'z')
+                0x20
+            else
+                0;
+            break :words .{
+                std.mem.readInt(Word, lower[at..][0..size], .little), std.mem.readInt(Word, &bits, .little),
+            };
         };
         if (std.mem.readInt(Word, text[at..][0..size], .little) | fold != expected) return false;
         if (at + size == lower.len) return true;
@@ -235,8 +251,9 @@ pub inline fn equalsFolded(text: []const u8, comptime lower: []const u8) bool {
     }
 }
 
-/// The members of a comma-separated list (RFC 9110 section 5.6.1), without the space around them. Empty members are skipped, and
-/// a comma within a quoted string separates nothing. The members are slices of the value.
+/// The members of a comma-separated list (RFC 9110 section 5.6.1), without the space around them.
+/// Empty members are skipped, and a comma within a quoted string separates nothing. The members are
+/// slices of the value.
 pub const List = struct {
     rest: []const u8,
 
@@ -327,8 +344,12 @@ test "the classes are what they say" {
 }
 
 test "tokens" {
-    for ([_][]const u8{ "GET", "x-y_z", "!#$%&'*+-.^_`|~09azAZ" }) |text| try std.testing.expect(isToken(text));
-    for ([_][]const u8{ "", " ", "a b", "a:", "a\r", "a\x00", "\x80", "\"a\"", "a/b", "(a)", "a=b", "a,b", "{a}", "a\x7f" }) |text| {
+    for ([_][]const u8{ "GET", "x-y_z", "!#$%&'*+-.^_`|~09azAZ" }) |text| {
+        try std.testing.expect(isToken(text));
+    }
+    for ([_][]const u8{
+        "", " ", "a b", "a:", "a\r", "a\x00", "\x80", "\"a\"", "a/b", "(a)", "a=b", "a,b", "{a}", "a\x7f",
+    }) |text| {
         try std.testing.expect(!isToken(text));
     }
     var count: usize = 0;
@@ -337,13 +358,18 @@ test "tokens" {
 }
 
 test "equalsFolded agrees with the standard library" {
-    const literals = .{ "te", "dnt", "host", "close", "x-y_z09", "upgrade!", "keep-alive", "sec-websocket-key" };
+    const literals = .{
+        "te", "dnt", "host", "close", "x-y_z09", "upgrade!", "keep-alive", "sec-websocket-key",
+    };
     inline for (literals) |literal| {
         var text: [literal.len]u8 = literal.*;
         for (0..text.len) |at| {
             for (0..256) |byte| {
                 text[at] = @intCast(byte);
-                try std.testing.expectEqual(std.ascii.eqlIgnoreCase(&text, literal), equalsFolded(&text, literal));
+                try std.testing.expectEqual(
+                    std.ascii.eqlIgnoreCase(&text, literal),
+                    equalsFolded(&text, literal),
+                );
             }
             text[at] = std.ascii.toUpper(literal[at]);
         }
@@ -370,7 +396,9 @@ test "decimal, both ways" {
     try std.testing.expectEqual(std.math.maxInt(u64), try parseDecimal("18446744073709551615"));
     try std.testing.expectError(error.Overflow, parseDecimal("18446744073709551616"));
     try std.testing.expectError(error.Overflow, parseDecimal("99999999999999999999999"));
-    for ([_][]const u8{ "", "+1", "-1", " 1", "1 ", "0x1", "1.0", "99999999999999999999999x", "\xb2" }) |text| {
+    for ([_][]const u8{
+        "", "+1", "-1", " 1", "1 ", "0x1", "1.0", "99999999999999999999999x", "\xb2",
+    }) |text| {
         try std.testing.expectError(error.NotANumber, parseDecimal(text));
     }
 }

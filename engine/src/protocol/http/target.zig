@@ -26,7 +26,8 @@ pub const Span = extern struct {
     }
 };
 
-/// The forms of a request target. The fourth, authority-form, is for CONNECT only, which is refused (Method.refusal).
+/// The forms of a request target. The fourth, authority-form, is for CONNECT only, which is
+/// refused (Method.refusal).
 pub const Form = enum(u8) {
     /// `/path?query`
     origin,
@@ -39,8 +40,8 @@ pub const Form = enum(u8) {
 /// A target taken to pieces; the spans lie in the target's text.
 pub const Parts = struct {
     form: Form,
-    /// Still percent-encoded, and well-formed so; never empty. An absolute-form without a path means "/" (RFC 9110 section 4.2.3), and
-    /// gets it from its "://".
+    /// Still percent-encoded, and well-formed so; never empty. An absolute-form without a path means "/" (RFC
+    /// 9110 section 4.2.3), and gets it from its "://".
     path: Span = .{},
     /// Without the "?".
     query: Span = .{},
@@ -55,9 +56,10 @@ pub const Parts = struct {
 /// What `parse` finds.
 pub const Outcome = union(enum) { parts: Parts, refused: Refusal };
 
-/// Takes a target to pieces. Refuses (400): controls, space, a fragment, a broken percent-encoding in the path, a form that does
-/// not belong to the method, a malformed authority or one with user information; and (421) other schemes than http and https. Raw bytes from 0x80 up are accepted: many
-/// clients send them. `text` is at most 4 GiB long, and not the target of CONNECT.
+/// Takes a target to pieces. Refuses (400): controls, space, a fragment, a broken percent-encoding in the
+/// path, a form that does not belong to the method, a malformed authority or one with user information; and
+/// (421) other schemes than http and https. Raw bytes from 0x80 up are accepted: many clients send them.
+/// `text` is at most 4 GiB long, and not the target of CONNECT.
 pub fn parse(method: Method, text: []const u8) Outcome {
     assert(method != .CONNECT);
     if (text.len == 0) return refuse("empty request target");
@@ -77,13 +79,21 @@ fn parseAbsoluteForm(text: []const u8) Outcome {
     const end = std.mem.indexOfAnyPos(u8, text, start, "/?#") orelse text.len;
     const authority = text[start..end];
     // An http URI without a host is invalid (RFC 9110 section 4.2.1).
-    if (authority.len == 0 or authority[0] == ':' or !isAuthority(authority)) return refuse("malformed authority in request target");
+    if (authority.len == 0 or authority[0] == ':' or !isAuthority(authority)) {
+        return refuse("malformed authority in request target");
+    }
     const https = std.ascii.eqlIgnoreCase(text[0..scheme_end], "https");
     if (!https and !std.ascii.eqlIgnoreCase(text[0..scheme_end], "http")) {
         return .{ .refused = .{ .status = 421, .detail = "neither http nor https in request target" } };
     }
-    var outcome = parsePath(.{ .form = .absolute, .https = https, .authority = .between(start, end) }, text, end);
-    if (outcome == .parts and outcome.parts.path.len == 0) outcome.parts.path = .between(start - "/".len, start);
+    var outcome = parsePath(
+        .{ .form = .absolute, .https = https, .authority = .between(start, end) },
+        text,
+        end,
+    );
+    if (outcome == .parts and outcome.parts.path.len == 0) {
+        outcome.parts.path = .between(start - "/".len, start);
+    }
     return outcome;
 }
 
@@ -108,8 +118,9 @@ fn parsePath(found: Parts, text: []const u8, start: usize) Outcome {
     return refuse(if (text[at] == '#') "fragment in request target" else "illegal byte in request target");
 }
 
-/// Whether `text` is host and optional port (RFC 9110 section 7.2): registered name, IPv4 address or bracketed IP literal; no user
-/// information. The host may be empty, as in an empty Host field; the port is at most 65535.
+/// Whether `text` is host and optional port (RFC 9110 section 7.2): registered name, IPv4 address or
+/// bracketed IP literal; no user information. The host may be empty, as in an empty Host field; the
+/// port is at most 65535.
 pub fn isAuthority(text: []const u8) bool {
     if (text.len != 0 and text[0] == '[') {
         const close = std.mem.findScalar(u8, text, ']') orelse return false;
@@ -125,8 +136,8 @@ pub fn isAuthority(text: []const u8) bool {
     }
 }
 
-/// What stands in brackets: an IPv6 address (RFC 3986 section 3.2.2), perhaps with a zone as RFC 6874 writes it, or an address of
-/// a version to come.
+/// What stands in brackets: an IPv6 address (RFC 3986 section 3.2.2), perhaps with a zone as RFC 6874 writes
+/// it, or an address of a version to come.
 fn isLiteral(text: []const u8) bool {
     if (text.len != 0 and text[0] | 0x20 == 'v') {
         const dot = std.mem.findScalar(u8, text, '.') orelse return false;
@@ -178,8 +189,9 @@ fn refuse(detail: []const u8) Outcome {
     return .{ .refused = .{ .status = 400, .detail = detail } };
 }
 
-/// Replaces each `%xx` of a path by the byte it stands for; everything else, a "+" and a broken encoding too, stays as it is.
-/// The result is the filled part of `out`, which must be at least as long as `in`; `out` may be `in` itself.
+/// Replaces each `%xx` of a path by the byte it stands for; everything else, a "+" and a broken encoding
+/// too, stays as it is. The result is the filled part of `out`, which must be at least as long as `in`;
+/// `out` may be `in` itself.
 pub fn percentDecode(in: []const u8, out: []u8) []u8 {
     assert(out.len >= in.len);
     // Most paths have none.
@@ -233,14 +245,17 @@ test "targets and their pieces" {
 
 test "targets that are refused" {
     const cases = [_]struct { Method, []const u8 }{
-        .{ .GET, "" },            .{ .GET, "a" },           .{ .GET, "*" },                 .{ .OPTIONS, "**" },
-        .{ .GET, "/a#b" },        .{ .GET, "/a?b#c" },      .{ .GET, "/%" },                .{ .GET, "/%2" },
-        .{ .GET, "/%2g" },        .{ .GET, "/a b" },        .{ .GET, "/a?b c" },            .{ .GET, "/\x7f" },
-        .{ .GET, "/a\x00" },      .{ .GET, "http://" },     .{ .GET, "http:///p" },         .{ .GET, "://a/" },
-        .{ .GET, "1http://a/" },  .{ .GET, "http://u@a/" }, .{ .GET, "http://a:x/" },       .{ .GET, "http://a:65536/" },
-        .{ .GET, "http://a/#f" }, .{ .GET, "http://a/%q" }, .{ .GET, "a.example:80" },      .{ .OPTIONS, "a.example:80" },
-        .{ .GET, "http://:80/" }, .{ .GET, "http://?q" },   .{ .GET, "http://[]/" },        .{ .GET, "http://a@b:80/" },
-        .{ .GET, "[::1]:80" },    .{ .GET, "http://a b/" }, .{ .GET, "ht tp://a.example" }, .{ .GET, "?q" },
+        .{ .GET, "" },                  .{ .GET, "a" },               .{ .GET, "*" },
+        .{ .OPTIONS, "**" },            .{ .GET, "/a#b" },            .{ .GET, "/a?b#c" },
+        .{ .GET, "/%" },                .{ .GET, "/%2" },             .{ .GET, "/%2g" },
+        .{ .GET, "/a b" },              .{ .GET, "/a?b c" },          .{ .GET, "/\x7f" },
+        .{ .GET, "/a\x00" },            .{ .GET, "http://" },         .{ .GET, "http:///p" },
+        .{ .GET, "://a/" },             .{ .GET, "1http://a/" },      .{ .GET, "http://u@a/" },
+        .{ .GET, "http://a:x/" },       .{ .GET, "http://a:65536/" }, .{ .GET, "http://a/#f" },
+        .{ .GET, "http://a/%q" },       .{ .GET, "a.example:80" },    .{ .OPTIONS, "a.example:80" },
+        .{ .GET, "http://:80/" },       .{ .GET, "http://?q" },       .{ .GET, "http://[]/" },
+        .{ .GET, "http://a@b:80/" },    .{ .GET, "[::1]:80" },        .{ .GET, "http://a b/" },
+        .{ .GET, "ht tp://a.example" }, .{ .GET, "?q" },
     };
     for (cases) |case| {
         const method, const text = case;
@@ -255,28 +270,33 @@ test "targets that are refused" {
 }
 
 test "targets of other schemes" {
-    for ([_][]const u8{ "ftp://a/", "ws://a/", "wss://a/", "httpx://a/", "htt://a/", "HTTP+x-1.0://a" }) |text| {
+    for ([_][]const u8{
+        "ftp://a/", "ws://a/", "wss://a/", "httpx://a/", "htt://a/", "HTTP+x-1.0://a",
+    }) |text| {
         try std.testing.expectEqual(421, parse(.GET, text).refused.status);
     }
 }
 
 test "authorities" {
     for ([_][]const u8{
-        "",                      "a",             "a.b-c_d:80",             "127.0.0.1:8080",     "[::1]",
-        "[fe80::1%25eth0]:1",    "a:",            "%41:1",                  "a:65535",            "[::]:",
-        "[::ffff:192.0.2.1]:80", "[2001:DB8::1]", "[1:2:3:4:5:6:7:8]:0080", "[v1F.a:b~]:1",       "[fe80::1%25a.b-c]",
-        "a.example.:80",         "*",             "a,b",                    "[0:0:0:0:0:0:0:0]:", ":80",
+        "",                       "a",                  "a.b-c_d:80",            "127.0.0.1:8080",
+        "[::1]",                  "[fe80::1%25eth0]:1", "a:",                    "%41:1",
+        "a:65535",                "[::]:",              "[::ffff:192.0.2.1]:80", "[2001:DB8::1]",
+        "[1:2:3:4:5:6:7:8]:0080", "[v1F.a:b~]:1",       "[fe80::1%25a.b-c]",     "a.example.:80",
+        "*",                      "a,b",                "[0:0:0:0:0:0:0:0]:",    ":80",
     }) |text| {
         if (!isAuthority(text)) std.debug.print("refused: {s}\n", .{text});
         try std.testing.expect(isAuthority(text));
     }
     for ([_][]const u8{
-        "a b",       "a/b",                 "u@a",                  "a:b",        "a:1:2",    "[::1",     "[]",         "[::1]x",
-        "::1",       "a%4",                 "a\x00",                "\xc3\xa4",   "a?b",      "a:65536",  "[1]",        "[1:2]",
-        "[::1::]",   "[12345::]",           "[g::]",                "[::1%eth0]", "[::1%25]", "[::1%]",   "[::1%25a/]", "[127.0.0.1]",
-        "[v1]",      "[v.a]",               "[vg.a]",               "[v1.]",      "[v1.a/b]", "[:]",      "[::1]:-1",   "[::1]:65536",
-        "[::1]:80:", "[1:2:3:4:5:6:7:8:9]", "[1:2:3:4:5:6:7::8]:x", "a]",         "[[::1]]",  "[::1 ]",   "[ ::1]",     "[::256.0.0.1]",
-        "[::1.2.3]", "[x]",                 "[..]",                 "[;]",        "a[::1]",   "[::1]%25",
+        "a b",      "a/b",         "u@a",       "a:b",                 "a:1:2",                "[::1",
+        "[]",       "[::1]x",      "::1",       "a%4",                 "a\x00",                "\xc3\xa4",
+        "a?b",      "a:65536",     "[1]",       "[1:2]",               "[::1::]",              "[12345::]",
+        "[g::]",    "[::1%eth0]",  "[::1%25]",  "[::1%]",              "[::1%25a/]",           "[127.0.0.1]",
+        "[v1]",     "[v.a]",       "[vg.a]",    "[v1.]",               "[v1.a/b]",             "[:]",
+        "[::1]:-1", "[::1]:65536", "[::1]:80:", "[1:2:3:4:5:6:7:8:9]", "[1:2:3:4:5:6:7::8]:x", "a]",
+        "[[::1]]",  "[::1 ]",      "[ ::1]",    "[::256.0.0.1]",       "[::1.2.3]",            "[x]",
+        "[..]",     "[;]",         "a[::1]",    "[::1]%25",
     }) |text| {
         if (isAuthority(text)) std.debug.print("accepted: {s}\n", .{text});
         try std.testing.expect(!isAuthority(text));

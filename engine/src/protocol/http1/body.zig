@@ -46,8 +46,9 @@ pub const Chunked = struct {
         finished,
     };
 
-    /// Reads on, to the end of a piece of content or of the trailer section. `.trailers` fills the text and the fields of `head`,
-    /// and comes only if a trailer is left that may be delivered. `.end` comes in every case.
+    /// Reads on, to the end of a piece of content or of the trailer section. `.trailers` fills the text
+    /// and the fields of `head`, and comes only if a trailer is left that may be delivered. `.end`
+    /// comes in every case.
     pub fn feed(chunked: *Chunked, bytes: []const u8, limits: *const Limits, head: *Head) Step {
         var at: usize = 0;
         while (true) switch (chunked.place) {
@@ -56,7 +57,9 @@ pub const Chunked = struct {
                 .refused => |refusal| return .{ .consumed = at, .event = .{ .refused = refusal } },
                 .complete => |len| {
                     at += len;
-                    if (chunked.open(line.*, limits)) |refusal| return .{ .consumed = at, .event = .{ .refused = refusal } };
+                    if (chunked.open(line.*, limits)) |refusal| {
+                        return .{ .consumed = at, .event = .{ .refused = refusal } };
+                    }
                 },
             },
             .data => |*remaining| {
@@ -69,7 +72,9 @@ pub const Chunked = struct {
             .data_cr, .data_lf => {
                 if (at == bytes.len) return .{ .consumed = at, .event = .need_more };
                 const first = chunked.place == .data_cr;
-                if (bytes[at] != @as(u8, if (first) '\r' else '\n')) return refuse(at, 400, "chunk data without CRLF at its end");
+                if (bytes[at] != @as(u8, if (first) '\r' else '\n')) {
+                    return refuse(at, 400, "chunk data without CRLF at its end");
+                }
                 at += 1;
                 chunked.place = if (first) .data_lf else .{ .line = .{} };
             },
@@ -86,7 +91,9 @@ pub const Chunked = struct {
         const size = line.size;
         const debt_max = @as(u64, limits.chunk_line_bytes_max) * Limits.extensions_ratio;
         chunked.extension_debt = (chunked.extension_debt + line.extension_len) -| size;
-        if (chunked.extension_debt > debt_max) return .{ .status = 400, .detail = "too many chunk extensions" };
+        if (chunked.extension_debt > debt_max) {
+            return .{ .status = 400, .detail = "too many chunk extensions" };
+        }
         if (size == 0) {
             chunked.place = .{ .trailers = .init(0) };
             return null;
@@ -109,7 +116,8 @@ pub const Chunked = struct {
             .complete => |end| end,
         };
         if (!fresh) {
-            // Lines of earlier calls left their spans in a scratch that others have used since.
+            // The spans of lines that earlier calls read are lost: other connections have used
+            // the scratch since.
             fields.* = .init(0);
             const again = fields.parse(bytes, limits.trailer_bytes_max, storage);
             assert(again.complete == end);
@@ -135,7 +143,8 @@ fn withoutForbidden(fields: []FieldSpan) []FieldSpan {
     return fields[0..kept];
 }
 
-/// A chunk's first line: size in hexadecimal, perhaps extensions, which are bounded, checked for control bytes and ignored.
+/// A chunk's first line: size in hexadecimal, perhaps extensions, which are bounded, checked for control
+/// bytes and ignored.
 const Line = struct {
     size: u64 = 0,
     len: u32 = 0,
@@ -200,7 +209,12 @@ const test_limits: Limits = .{
 };
 
 /// Feeds `text` in pieces of `piece` bytes, as a connection would; gathers the content in `out`.
-fn decode(text: []const u8, piece: usize, out: *[64]u8, trailers: *usize) union(enum) { content: []const u8, refused: u16, unfinished } {
+fn decode(
+    text: []const u8,
+    piece: usize,
+    out: *[64]u8,
+    trailers: *usize,
+) union(enum) { content: []const u8, refused: u16, unfinished } {
     var storage: [8]FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
     var chunked: Chunked = .{};
@@ -309,7 +323,10 @@ test "without a limit, sizes that add up beyond 64 bits are still refused" {
     chunked = .{};
     try std.testing.expectEqual(.need_more, chunked.feed("ffffffffffffffff\r\n", &limits, &head).event);
     chunked = .{};
-    try std.testing.expectEqual(413, chunked.feed("10000000000000000\r\n", &limits, &head).event.refused.status);
+    try std.testing.expectEqual(
+        413,
+        chunked.feed("10000000000000000\r\n", &limits, &head).event.refused.status,
+    );
 }
 
 test "what is refused is not consumed" {
@@ -325,12 +342,18 @@ test "trailers that may not be delivered leave no gap, and none is no event" {
     var storage: [2]FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
     var chunked: Chunked = .{};
-    try std.testing.expectEqual(.trailers, chunked.feed("0\r\nHost: a\r\nX: b\r\n\r\n", &test_limits, &head).event);
+    try std.testing.expectEqual(
+        .trailers,
+        chunked.feed("0\r\nHost: a\r\nX: b\r\n\r\n", &test_limits, &head).event,
+    );
     try std.testing.expectEqual(1, head.fields.len);
     try std.testing.expectEqualStrings("X", head.fields[0].name(head.text));
     for ([_][]const u8{ "0\r\n\r\n", "0\r\nHost: a\r\n\r\n" }) |text| {
         chunked = .{};
-        try std.testing.expectEqual(Step{ .consumed = text.len, .event = .end }, chunked.feed(text, &test_limits, &head));
+        try std.testing.expectEqual(
+            Step{ .consumed = text.len, .event = .end },
+            chunked.feed(text, &test_limits, &head),
+        );
     }
 }
 
@@ -340,7 +363,10 @@ test "trailers leave nothing of the request's head" {
     var chunked: Chunked = .{};
     const step = chunked.feed("0\r\nA: b\r\n\r\n", &test_limits, &head);
     try std.testing.expectEqual(.trailers, step.event);
-    try std.testing.expectEqualDeep(Head{ .storage = &storage, .text = "A: b\r\n\r\n", .fields = head.fields }, head);
+    try std.testing.expectEqualDeep(
+        Head{ .storage = &storage, .text = "A: b\r\n\r\n", .fields = head.fields },
+        head,
+    );
     try std.testing.expectEqualStrings("b", head.fields[0].value(head.text));
 }
 
@@ -372,7 +398,11 @@ test "extensions of all chunks have a limit, which content raises" {
     var head: Head = .{ .storage = &storage };
     for (1..extension.len) |size| {
         var buffer: [64]u8 = undefined;
-        const text = try std.fmt.bufPrint(&buffer, "{x};{s}\r\n{s}\r\n", .{ size, extension, extension[0..size] });
+        const text = try std.fmt.bufPrint(
+            &buffer,
+            "{x};{s}\r\n{s}\r\n",
+            .{ size, extension, extension[0..size] },
+        );
         var chunked: Chunked = .{};
         var count: usize = 0;
         while (try accepts(&chunked, text, &limits, &head)) count += 1;
@@ -381,7 +411,12 @@ test "extensions of all chunks have a limit, which content raises" {
     // Chunks that are signed may go on for ever, if they have content to speak of.
     var chunked: Chunked = .{};
     for (0..2 * debt_max) |_| {
-        try std.testing.expect(try accepts(&chunked, "10;" ++ extension ++ "\r\n" ++ extension ++ "\r\n", &limits, &head));
+        try std.testing.expect(try accepts(
+            &chunked,
+            "10;" ++ extension ++ "\r\n" ++ extension ++ "\r\n",
+            &limits,
+            &head,
+        ));
     }
 }
 

@@ -1,6 +1,8 @@
-//! Writing of response heads, trailers and chunk prefixes into memory that the caller owns (RFC 9112 sections 4, 5 and 7.1).
-//! Does not know: whether a message may be sent now (session.zig), and how its content ends (framing.zig).
-//! Nothing an application hands over can break out of its line: names are tokens, values have no controls but HTAB.
+//! Writing of response heads, trailers and chunk prefixes into memory that the caller owns (RFC 9112
+//! sections 4, 5 and 7.1). Does not know: whether a message may be sent now (session.zig), and how its
+//! content ends (framing.zig).
+//! Nothing an application hands over can break out of its line: names are tokens, values have no
+//! controls but HTAB.
 const std = @import("std");
 const assert = std.debug.assert;
 const field_check = @import("../http/field_check.zig");
@@ -17,7 +19,8 @@ pub const FieldError = field_check.FieldError;
 /// Bytes that a field takes beside its name and its value.
 const field_overhead = ": ".len + "\r\n".len;
 
-/// Upper bound of a head without the application's fields: status line, Date, Connection, framing field, blank line.
+/// Upper bound of a head without the application's fields: status line, Date, Connection, framing
+/// field, blank line.
 pub const head_overhead_bytes_max = status.line_bytes_max + date_prefix.len + date.bytes_len + "\r\n".len +
     connection_close_upgrade.len + length_bytes_max + "\r\n".len;
 
@@ -44,7 +47,9 @@ const date_prefix = "Date: ";
 
 comptime {
     // head_overhead_bytes_max counts the longest line of each kind.
-    for (.{ connection_close, connection_keep_alive, connection_upgrade }) |line| assert(line.len <= connection_close_upgrade.len);
+    for (.{ connection_close, connection_keep_alive, connection_upgrade }) |line| {
+        assert(line.len <= connection_close_upgrade.len);
+    }
     assert(length_zero.len <= length_bytes_max and chunked_coding.len <= length_bytes_max);
 }
 
@@ -53,7 +58,8 @@ pub const Writer = struct {
     buffer: []u8,
     len: usize = 0,
 
-    /// Appends `text`. Asserts that it fits. Inline, so that a literal is copied by a few moves instead of a call.
+    /// Appends `text`. Asserts that it fits. Inline, so that a literal is copied by a few moves
+    /// instead of a call.
     pub inline fn put(writer: *Writer, text: []const u8) void {
         @memcpy(writer.buffer[writer.len..][0..text.len], text);
         writer.len += text.len;
@@ -140,12 +146,14 @@ pub const Found = struct {
     bad_field: usize = 0,
 };
 
-/// Checks and writes an application's fields. After an error the writer holds rubbish and must be thrown away;
-/// found.bad_field names the culprit.
+/// Checks and writes an application's fields. After an error the writer's content is undefined, and
+/// `found.bad_field` is the index of the field.
 pub fn putFields(writer: *Writer, fields: []const Field, policy: Policy, found: *Found) FieldError!void {
     for (fields, 0..) |field, index| {
         errdefer found.bad_field = index;
-        if (try goesOut(field.name(), field.value(), policy, found)) writer.putField(field.name(), field.value());
+        if (try goesOut(field.name(), field.value(), policy, found)) {
+            writer.putField(field.name(), field.value());
+        }
     }
 }
 
@@ -182,11 +190,12 @@ fn passes(id: header.Id, value: []const u8, policy: Policy, found: *Found) Field
     return !drop;
 }
 
-/// An application's fields in wire form: checked and written once, one after the other, and copied in one piece when a response
-/// starts. Hop-by-hop fields are dropped. The memory is the caller's.
+/// An application's fields in wire form: checked and written once, one after the other, and copied in one
+/// piece when a response starts. Hop-by-hop fields are dropped. The memory is the caller's.
 pub const Lines = struct {
     text: []u8 = &.{},
-    /// What the head depends on. A Content-Length is here and nowhere else: whether it goes out is decided by the response.
+    /// What the head depends on. A Content-Length is here and nowhere else: whether it goes out is
+    /// decided by the response.
     found: Found = .{},
 
     /// Bytes that `add` needs.
@@ -194,8 +203,8 @@ pub const Lines = struct {
         return name.len + value.len + field_overhead;
     }
 
-    /// Adds a field. `room` lies directly behind `text`, unless that is empty, and holds at least sizeOf(name, value) bytes. After an
-    /// error nothing has changed.
+    /// Adds a field. `room` lies directly behind `text`, unless that is empty, and holds at least
+    /// sizeOf(name, value) bytes. After an error nothing has changed.
     pub fn add(lines: *Lines, name: []const u8, value: []const u8, room: []u8) FieldError!void {
         assert(lines.text.len == 0 or lines.text.ptr + lines.text.len == room.ptr);
         if (!try goesOut(name, value, .head_without_length, &lines.found)) return;
@@ -205,12 +214,12 @@ pub const Lines = struct {
         lines.text = start[0 .. lines.text.len + writer.len];
     }
 
-    /// The fields one by one, for whoever needs them apart again.
+    /// The fields one by one.
     pub fn iterator(lines: *const Lines) Iterator {
         return .{ .rest = lines.text };
     }
 
-    /// Walks over the fields, in their order.
+    /// Over the fields, in their order.
     pub const Iterator = struct {
         rest: []const u8,
 
@@ -242,8 +251,8 @@ pub const RefusalExtras = struct {
     with_content: bool = true,
 };
 
-/// Writes a complete response to what cannot be answered otherwise: plain text, then the connection closes. `out` holds at least
-/// refusal_bytes_max bytes. The result is the number of bytes written.
+/// Writes a complete response to what cannot be answered otherwise: plain text, then the connection closes.
+/// `out` holds at least refusal_bytes_max bytes. The result is the number of bytes written.
 pub fn refusalResponse(refusal: event.Refusal, extras: RefusalExtras, out: []u8) usize {
     assert(refusal.status >= 400 and refusal.status <= status.code_max);
     assert(refusal.detail.len <= event.Refusal.detail_bytes_max);
@@ -264,8 +273,9 @@ pub fn refusalResponse(refusal: event.Refusal, extras: RefusalExtras, out: []u8)
     return writer.len;
 }
 
-/// Writes a complete response that says no more than that somebody answers; then the connection closes. `with_content`: the method is not
-/// HEAD. `out` holds at least refusal_bytes_max bytes. The result is the number of bytes written.
+/// Writes the complete response of the health path; then the connection closes.
+/// `with_content`: the method is not HEAD. `out` holds at least refusal_bytes_max bytes. The result is the
+/// number of bytes written.
 pub fn aliveResponse(date_text: *const [date.bytes_len]u8, with_content: bool, out: []u8) usize {
     assert(out.len >= refusal_bytes_max);
     const text = "ok\n";
@@ -310,9 +320,16 @@ test "refusal" {
     const head = "HTTP/1.1 400 Bad Request\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n" ++
         "Content-Type: text/plain\r\nConnection: close\r\nContent-Length: 4\r\n\r\n";
     try std.testing.expectEqualStrings(head ++ "why\n", out[0..len]);
-    try std.testing.expectEqualStrings(head, out[0..refusalResponse(refusal, .{ .date = noted, .with_content = false }, &out)]);
+    try std.testing.expectEqualStrings(
+        head,
+        out[0..refusalResponse(refusal, .{ .date = noted, .with_content = false }, &out)],
+    );
     const long: [event.Refusal.detail_bytes_max]u8 = @splat('x');
-    const most = refusalResponse(.{ .status = 511, .detail = &long }, .{ .date = noted, .retry_after_s = std.math.maxInt(u32) }, &out);
+    const most = refusalResponse(
+        .{ .status = 511, .detail = &long },
+        .{ .date = noted, .retry_after_s = std.math.maxInt(u32) },
+        &out,
+    );
     try std.testing.expect(std.mem.indexOf(u8, out[0..most], "\r\nRetry-After: 4294967295\r\n") != null);
 }
 
@@ -325,13 +342,17 @@ fn put(fields: []const Field, policy: Policy, found: *Found, out: []u8) FieldErr
 
 test "which fields go out" {
     const fields = [_]Field{
-        .init("X-A", "1"),       .init("Content-Length", "5"), .init("connection", "close"), .init("Upgrade", "websocket"),
-        .init("Date", "always"), .init("content-length", "5"), .init("Content-Type", "a/b"), .init("TE", "x"),
+        .init("X-A", "1"),             .init("Content-Length", "5"), .init("connection", "close"),
+        .init("Upgrade", "websocket"), .init("Date", "always"),      .init("content-length", "5"),
+        .init("Content-Type", "a/b"),  .init("TE", "x"),
     };
     const cases = [_]struct { Policy, []const u8 }{
         .{ .head, "X-A: 1\r\nContent-Length: 5\r\nDate: always\r\nContent-Type: a/b\r\n" },
         .{ .head_without_length, "X-A: 1\r\nDate: always\r\nContent-Type: a/b\r\n" },
-        .{ .upgrade_required, "X-A: 1\r\nContent-Length: 5\r\nUpgrade: websocket\r\nDate: always\r\nContent-Type: a/b\r\n" },
+        .{
+            .upgrade_required,
+            "X-A: 1\r\nContent-Length: 5\r\nUpgrade: websocket\r\nDate: always\r\nContent-Type: a/b\r\n",
+        },
         .{ .switching, "X-A: 1\r\nUpgrade: websocket\r\nDate: always\r\nContent-Type: a/b\r\n" },
         .{ .trailers, "X-A: 1\r\nDate: always\r\n" },
     };
@@ -377,8 +398,8 @@ test "lines say what fields say" {
     var memory: [256]u8 = undefined;
     var lines: Lines = .{};
     const fields = [_]Field{
-        .init("X-A", ""),    .init("Content-Length", "5"), .init("connection", "close"), .init("content-length", "5"),
-        .init("X-B", "b:c"), .init("Date", "always"),
+        .init("X-A", ""),             .init("Content-Length", "5"), .init("connection", "close"),
+        .init("content-length", "5"), .init("X-B", "b:c"),          .init("Date", "always"),
     };
     for (fields) |field| try lines.add(field.name(), field.value(), memory[lines.text.len..]);
     try std.testing.expectEqualStrings("X-A: \r\nX-B: b:c\r\nDate: always\r\n", lines.text);
@@ -387,7 +408,10 @@ test "lines say what fields say" {
     const before = lines.text;
     try std.testing.expectError(error.InvalidFieldName, lines.add("a b", "", memory[before.len..]));
     try std.testing.expectError(error.InvalidFieldValue, lines.add("a", "\r\nb: c", memory[before.len..]));
-    try std.testing.expectError(error.InvalidContentLength, lines.add("content-length", "6", memory[before.len..]));
+    try std.testing.expectError(
+        error.InvalidContentLength,
+        lines.add("content-length", "6", memory[before.len..]),
+    );
     try std.testing.expectEqualStrings(before, lines.text);
     var it = lines.iterator();
     for ([_]usize{ 0, 4, 5 }) |index| {

@@ -1,7 +1,8 @@
-//! The law of message framing, for both directions: where content ends, and whether the connection outlives the message
-//! (RFC 9112 sections 3.2, 6, 7 and 9.3; RFC 9110 sections 6.5, 7.8, 10.1.1).
+//! The rules of message framing, for both directions: where content ends, and whether the connection outlives
+//! the message (RFC 9112 sections 3.2, 6, 7 and 9.3; RFC 9110 sections 6.5, 7.8, 10.1.1).
 //! Does not know: how the fields were read, and how anything is written.
-//! Whatever could be understood in two ways is refused: a guess here is somebody's request smuggled past somebody else.
+//! Whatever could be understood in two ways is refused: a guess here lets requests be smuggled (RFC
+//! 9112 section 11.2).
 const std = @import("std");
 const assert = std.debug.assert;
 const header = @import("../http/header.zig");
@@ -10,7 +11,8 @@ const target = @import("../http/target.zig");
 const Refusal = @import("../event.zig").Refusal;
 const FieldSpan = header.FieldSpan;
 
-/// Bounds on what a peer may send. Values come from the server's configuration; all in bytes but the one that counts.
+/// Bounds on what a peer may send. Values come from the server's configuration; all in bytes but
+/// the one that counts.
 pub const Limits = struct {
     /// The request line without its CRLF; longer: 414.
     request_line_bytes_max: u32,
@@ -25,8 +27,8 @@ pub const Limits = struct {
     /// The line before a chunk, with size, extensions and CRLF; longer: 400.
     chunk_line_bytes_max: u32,
 
-    /// Extensions of all chunks of a body together may have so many times the bytes of the longest line, and one byte for each byte of
-    /// content; more: 400 (RFC 9112 section 7.1.1).
+    /// Extensions of all chunks of a body together may have so many times the bytes of the longest line, and
+    /// one byte for each byte of content; more: 400 (RFC 9112 section 7.1.1).
     pub const extensions_ratio = 64;
 };
 
@@ -51,10 +53,10 @@ pub const Request = struct {
     length_repeated: bool = false,
 };
 
-/// What the law says about a request.
+/// What the rules say about a request.
 pub const Outcome = union(enum) { accepted: Request, refused: Refusal };
 
-/// Applies the law to the fields of a request. `text` is what the spans refer to.
+/// Applies the rules to the fields of a request. `text` is what the spans refer to.
 pub fn request(version: Version, text: []const u8, fields: []const FieldSpan, body_bytes_max: u64) Outcome {
     var facts: Facts = .{};
     for (fields) |*field| {
@@ -82,7 +84,9 @@ const Facts = struct {
     }
 
     comptime {
-        for (.{ .host, .connection, .content_length, .transfer_encoding, .expect, .upgrade }) |id| assert(concerns(id));
+        for (.{ .host, .connection, .content_length, .transfer_encoding, .expect, .upgrade }) |id| {
+            assert(concerns(id));
+        }
         assert(!concerns(.other) and !concerns(.cookie));
     }
 
@@ -96,7 +100,7 @@ const Facts = struct {
             .content_length => return facts.noteContentLength(value),
             .transfer_encoding => return facts.noteTransferEncoding(value),
             .connection => {
-                // What nearly everybody sends needs no list.
+                // What nearly all clients send needs no list.
                 if (syntax.equalsFolded(value, "keep-alive")) {
                     facts.keep_alive = true;
                     return null;
@@ -113,13 +117,15 @@ const Facts = struct {
                 }
             },
             .upgrade => facts.upgrade = facts.upgrade or value.len != 0,
-            .expect => facts.expect_continue = facts.expect_continue or syntax.List.has(value, "100-continue"),
+            .expect => facts.expect_continue = facts.expect_continue or
+                syntax.List.has(value, "100-continue"),
             else => unreachable,
         }
         return null;
     }
 
-    /// A repeated length is accepted only if every mention, in lists too, is the same number (RFC 9112 section 6.3).
+    /// A repeated length is accepted only if every mention, in lists too, is the same number (RFC
+    /// 9112 section 6.3).
     fn noteContentLength(facts: *Facts, value: []const u8) ?Refusal {
         var mentions = std.mem.splitScalar(u8, value, ',');
         while (mentions.next()) |mention| {
@@ -202,8 +208,8 @@ pub fn isHopByHop(id: header.Id) bool {
     };
 }
 
-/// Fields that may not come in a trailer section, because they frame, route or authenticate the message, or say how to read it
-/// (RFC 9110 section 6.5.1): dropped in both directions.
+/// Fields that may not come in a trailer section, because they frame, route or authenticate the message, or
+/// say how to read it (RFC 9110 section 6.5.1): dropped in both directions.
 pub fn isForbiddenTrailer(id: header.Id) bool {
     return switch (id) {
         .content_length, .host, .trailer, .expect, .range, .content_type, .cache_control, .pragma => true,
@@ -216,7 +222,7 @@ pub fn isForbiddenTrailer(id: header.Id) bool {
 
 const Line = struct { []const u8, []const u8 };
 
-/// Lays `lines` out as a head would and applies the law.
+/// Lays `lines` out as a head would and applies the rules.
 fn judged(version: Version, lines: []const Line, body_bytes_max: u64) Outcome {
     var text: [512]u8 = undefined;
     var spans: [8]FieldSpan = undefined;
@@ -314,13 +320,21 @@ test "persistence, expectation, upgrade" {
     const cases = [_]struct { Version, []const Line, Request }{
         .{ .http_1_1, &.{host}, .{ .keep_alive = true } },
         .{ .http_1_1, &.{ host, .{ "Connection", "foo, Close" } }, .{ .keep_alive = false } },
-        .{ .http_1_1, &.{ host, .{ "Connection", "keep-alive" }, .{ "Connection", "close" } }, .{ .keep_alive = false } },
+        .{
+            .http_1_1,
+            &.{ host, .{ "Connection", "keep-alive" }, .{ "Connection", "close" } },
+            .{ .keep_alive = false },
+        },
         .{ .http_1_0, &.{}, .{ .keep_alive = false } },
         .{ .http_1_0, &.{.{ "Connection", "Keep-Alive" }}, .{ .keep_alive = true } },
         .{ .http_1_0, &.{.{ "Connection", "Keep-Alive, close" }}, .{ .keep_alive = false } },
         .{ .http_1_0, &.{.{ "Connection", "foo, Keep-Alive" }}, .{ .keep_alive = true } },
         .{ .http_1_0, &.{.{ "Connection", "foo" }}, .{ .keep_alive = false } },
-        .{ .http_1_1, &.{ host, .{ "Content-Length", "1" } }, .{ .keep_alive = true, .body = .{ .counted = 1 } } },
+        .{
+            .http_1_1,
+            &.{ host, .{ "Content-Length", "1" } },
+            .{ .keep_alive = true, .body = .{ .counted = 1 } },
+        },
         .{ .http_1_1, &.{ host, .{ "Expect", "100-Continue" } }, .{ .keep_alive = true } },
         .{
             .http_1_1,
@@ -334,15 +348,27 @@ test "persistence, expectation, upgrade" {
         },
         .{ .http_1_1, &.{ host, .{ "Upgrade", "websocket" } }, .{ .keep_alive = true } },
         .{ .http_1_1, &.{ host, .{ "Connection", "Upgrade" } }, .{ .keep_alive = true } },
-        .{ .http_1_1, &.{ host, .{ "Upgrade", "websocket" }, .{ "Connection", "foo" } }, .{ .keep_alive = true } },
+        .{
+            .http_1_1,
+            &.{ host, .{ "Upgrade", "websocket" }, .{ "Connection", "foo" } },
+            .{ .keep_alive = true },
+        },
         .{ .http_1_1, &.{ host, .{ "Upgrade", "" }, .{ "Connection", "Upgrade" } }, .{ .keep_alive = true } },
-        .{ .http_1_1, &.{ host, .{ "Upgrade", "x" }, .{ "Connection", "Upgrade" } }, .{ .keep_alive = true, .upgrade = true } },
+        .{
+            .http_1_1,
+            &.{ host, .{ "Upgrade", "x" }, .{ "Connection", "Upgrade" } },
+            .{ .keep_alive = true, .upgrade = true },
+        },
         .{
             .http_1_1,
             &.{ host, .{ "Upgrade", "websocket" }, .{ "Connection", "keep-alive, Upgrade" } },
             .{ .keep_alive = true, .upgrade = true },
         },
-        .{ .http_1_0, &.{ .{ "Upgrade", "websocket" }, .{ "Connection", "Upgrade" } }, .{ .keep_alive = false } },
+        .{
+            .http_1_0,
+            &.{ .{ "Upgrade", "websocket" }, .{ "Connection", "Upgrade" } },
+            .{ .keep_alive = false },
+        },
     };
     for (cases) |case| {
         const version, const lines, const expected = case;
@@ -361,10 +387,12 @@ test "versions have the numbers that peregrine.h gives them" {
 
 test "trailers may not frame, route or authenticate a message, nor say how to read it" {
     const forbidden = [_][]const u8{
-        "Content-Length",   "Transfer-Encoding", "TE",            "Trailer",         "Host",              "Connection",
-        "Keep-Alive",       "Proxy-Connection",  "Upgrade",       "Expect",          "Range",             "Content-Type",
-        "Cache-Control",    "Pragma",            "Authorization", "Cookie",          "Origin",            "If-None-Match",
-        "If-Match",         "If-Range",          "Forwarded",     "X-Forwarded-For", "If-Modified-Since", "If-Unmodified-Since",
+        "Content-Length",   "Transfer-Encoding", "TE",                "Trailer",
+        "Host",             "Connection",        "Keep-Alive",        "Proxy-Connection",
+        "Upgrade",          "Expect",            "Range",             "Content-Type",
+        "Cache-Control",    "Pragma",            "Authorization",     "Cookie",
+        "Origin",           "If-None-Match",     "If-Match",          "If-Range",
+        "Forwarded",        "X-Forwarded-For",   "If-Modified-Since", "If-Unmodified-Since",
         "X-Forwarded-Host", "X-Forwarded-Proto",
     };
     for (forbidden) |name| {

@@ -1,10 +1,11 @@
 //! Request line and field lines (RFC 9112 sections 2.2, 3 and 5), read where they lie.
 //! Does not know: what the fields decide (framing.zig), and where the bytes come from.
 //!
-//! Everything is decided strictly from left to right, so that the answer does not depend on how the bytes were cut: what is
-//! illegal is refused at its first illegal byte (a field line: at its end), a limit at the byte that breaks it. An incomplete
-//! head is not scanned again: the parser keeps the place. Spans are not kept, because the caller's scratch serves many
-//! connections; a head that came in pieces is therefore read once more, in one go, when its end is there.
+//! Everything is decided strictly from left to right, so that the answer does not depend on how the bytes
+//! were cut: what is illegal is refused at its first illegal byte (a field line: at its end), a limit at the
+//! byte that breaks it. An incomplete head is not scanned again: the parser keeps the place. Spans are not
+//! kept, because the caller's scratch serves many connections; a head that came in pieces is therefore read
+//! once more, in one go, when its end is there.
 const std = @import("std");
 const assert = std.debug.assert;
 const header = @import("../http/header.zig");
@@ -18,15 +19,17 @@ const FieldSpan = header.FieldSpan;
 const Limits = framing.Limits;
 const Span = target.Span;
 
-/// A parsed request head (or trailer section). Scratch that belongs to the caller: `feed` fills it and it stays valid as long as
-/// the bytes that were fed do.
+/// A parsed request head (or trailer section). Scratch that belongs to the caller: `feed` fills it and it
+/// stays valid as long as the bytes that were fed do.
 pub const Head = struct {
     /// Capacity for fields; its length bounds the count together with Limits.header_count_max.
     storage: []FieldSpan,
-    /// All bytes of the head, first byte of the request line to the end of the blank line. All spans refer to it.
+    /// All bytes of the head, first byte of the request line to the end of the blank line. All
+    /// spans refer to it.
     text: []const u8 = "",
-    /// In the order of arrival. A Host field says whom an absolute-form target is for, whatever the peer has said there, and stands last if
-    /// the peer sent none (RFC 9112 3.2.2). A Content-Length that was repeated is there once.
+    /// In the order of arrival. A Host field says whom an absolute-form target is for, whatever the peer has
+    /// said there, and stands last if the peer sent none (RFC 9112 3.2.2). A Content-Length that was
+    /// repeated is there once.
     fields: []const FieldSpan = &.{},
     method: Method = .GET,
     method_text: Span = .{},
@@ -39,9 +42,11 @@ pub const Head = struct {
     query: Span = .{},
     /// The target has a "?".
     has_query: bool = false,
-    /// The target is an https URI: it has to come over TLS, or from a gateway that is trusted (RFC 9110 section 7.4).
+    /// The target is an https URI: it has to come over TLS, or from a gateway that is trusted (RFC
+    /// 9110 section 7.4).
     https: bool = false,
-    /// Whom the request is for: the authority of an absolute-form target, else what the Host field says; empty without either.
+    /// Whom the request is for: the authority of an absolute-form target, else what the Host field says;
+    /// empty without either.
     authority: Span = .{},
     version: framing.Version = .http_1_1,
     body: framing.BodyKind = .none,
@@ -78,7 +83,8 @@ pub const Outcome = union(enum) {
     refused: Refusal,
 };
 
-/// The place within a request head. Call `parse` with the head's bytes, from its first byte on, each time there are more of them.
+/// The place within a request head. Call `parse` with the head's bytes, from its first byte on, each time
+/// there are more of them.
 pub const Parser = struct {
     place: Place = .start,
 
@@ -117,7 +123,10 @@ pub const Parser = struct {
 
     fn advance(parser: *Parser, bytes: []const u8, limits: *const Limits, head: *Head) Outcome {
         if (parser.place != .fields) {
-            const plain = if (parser.isFresh()) plainRequestLine(bytes, limits.request_line_bytes_max, head) else null;
+            const plain = if (parser.isFresh())
+                plainRequestLine(bytes, limits.request_line_bytes_max, head)
+            else
+                null;
             const end = plain orelse switch (parser.requestLine(bytes, limits, head)) {
                 .complete => |end| end,
                 else => |outcome| return outcome,
@@ -128,7 +137,8 @@ pub const Parser = struct {
     }
 
     fn requestLine(parser: *Parser, bytes: []const u8, limits: *const Limits, head: *Head) Outcome {
-        // One byte more than the limit: if the window has no end of the part in question, the limit is broken.
+        // One byte more than the limit: if the window has no end of the part in question, the limit is
+        // broken.
         const line_max: usize = limits.request_line_bytes_max;
         const window = bytes[0..@min(bytes.len, line_max + 1)];
         const short: Outcome = if (window.len > line_max) too_long_line else .incomplete;
@@ -159,8 +169,8 @@ pub const Parser = struct {
     }
 };
 
-/// Fills `head` with what can be told of a request that was refused, or is not complete, for those who keep a log: `bytes` begin with its
-/// request line. False: not even that can be read, and `head` is scratch.
+/// Fills `head` with what can be told of a request that was refused, or is not complete, for those who keep a
+/// log: `bytes` begin with its request line. False: not even that can be read, and `head` is scratch.
 pub fn glimpse(bytes: []const u8, limits: *const Limits, head: *Head) bool {
     var parser: Parser = .{};
     const outcome = parser.parse(bytes, limits, head);
@@ -171,14 +181,15 @@ pub fn glimpse(bytes: []const u8, limits: *const Limits, head: *Head) bool {
     return true;
 }
 
-/// Whether bytes that begin with a request line, or with some of it, ask for HEAD. Then whatever is answered has no content, a refusal of the
-/// head included (RFC 9110 9.3.2).
+/// Whether bytes that begin with a request line, or with some of it, ask for HEAD. Then whatever is answered
+/// has no content, a refusal of the head included (RFC 9110 9.3.2).
 pub fn asksForHead(bytes: []const u8) bool {
     return std.mem.startsWith(u8, bytes, "HEAD ");
 }
 
-/// What nearly every request line is, in few steps: a common method, a path without anything encoded, perhaps a query, HTTP/1.1, and
-/// all of it there. The index behind its end; null sends everything else the long way, which says the same of this one.
+/// What nearly every request line is, in few steps: a common method, a path without anything encoded, perhaps
+/// a query, HTTP/1.1, and all of it there. The index behind its end; null sends everything else the long way,
+/// which says the same of this one.
 fn plainRequestLine(bytes: []const u8, line_max: usize, head: *Head) ?usize {
     const method: Method, const at: usize = inline for (.{ Method.GET, Method.POST, Method.HEAD }) |method| {
         const start = @tagName(method) ++ " ";
@@ -235,7 +246,7 @@ const version_form = "HTTP/d.d\r\n";
 
 fn versionEnd(bytes: []const u8, at: usize, head: *Head) Outcome {
     if (std.mem.startsWith(u8, bytes[at..], "HTTP/1.1\r\n")) {
-        // What nearly everybody sends, in two compares.
+        // What nearly all clients send, in two compares.
         head.version = .http_1_1;
         return .{ .complete = at + version_form.len };
     }
@@ -270,7 +281,8 @@ fn judge(head: *Head, limits: *const Limits) ?Refusal {
     }
 }
 
-/// Leaves one Content-Length with one number, since nobody is to wonder what "5, 5" means (RFC 9110 section 8.6).
+/// Leaves one Content-Length with one number, so that nothing downstream has to read "5, 5" (RFC
+/// 9110 section 8.6).
 noinline fn keepOneLength(head: *Head) void {
     var kept: usize = 0;
     var seen = false;
@@ -288,13 +300,20 @@ noinline fn keepOneLength(head: *Head) void {
     head.fields = head.storage[0..kept];
 }
 
-/// Decides whom the request is for, so that nobody else has to: the authority of an absolute-form target takes the place of what Host says,
-/// or of a Host field that HTTP/1.0 did without. `host`: the field, if there is one.
+/// Decides once whom the request is for: the authority of an absolute-form
+/// target takes the place of what Host says, or of a Host field that HTTP/1.0 did without. `host`: the
+/// field, if there is one.
 noinline fn overrideHost(head: *Head, host: ?*const FieldSpan, capacity: []FieldSpan) ?Refusal {
     const at = if (host) |field| field - head.fields.ptr else head.fields.len;
     if (at == head.fields.len) {
         if (at == capacity.len) return tooLarge("too many fields").refused;
-        capacity[at] = .{ .name_at = 0, .name_len = 0, .value_at = undefined, .value_len = undefined, .id = .host };
+        capacity[at] = .{
+            .name_at = 0,
+            .name_len = 0,
+            .value_at = undefined,
+            .value_len = undefined,
+            .id = .host,
+        };
         head.fields = capacity[0 .. at + 1];
     }
     capacity[at].value_at = head.authority.at;
@@ -316,13 +335,17 @@ pub const Fields = struct {
         return .{ .line_at = at, .scanned = at, .count = 0 };
     }
 
-    /// Reads on until the blank line. `bytes` starts where it started at the first call; `bytes_max` counts from there. The lines
-    /// that this call reads fill `storage` at their number; its length bounds their count.
+    /// Reads on until the blank line. `bytes` starts where it started at the first call; `bytes_max`
+    /// counts from there. The lines that this call reads fill `storage` at their number; its length
+    /// bounds their count.
     pub fn parse(fields: *Fields, bytes: []const u8, bytes_max: usize, storage: []FieldSpan) Outcome {
         const window = bytes[0..@min(bytes.len, bytes_max)];
         return switch (fields.advance(window, storage)) {
             .blank_line => .{ .complete = fields.scanned + 2 },
-            .out_of_bytes => if (bytes.len >= bytes_max) tooLarge("header section too large") else .incomplete,
+            .out_of_bytes => if (bytes.len >= bytes_max)
+                tooLarge("header section too large")
+            else
+                .incomplete,
             .too_many => tooLarge("too many fields"),
             .long_name => tooLarge("field name too long"),
             .folded => bad("folded field line"),
@@ -333,9 +356,19 @@ pub const Fields = struct {
     }
 
     /// Why `advance` stopped.
-    const Stop = enum { blank_line, out_of_bytes, too_many, long_name, folded, no_colon, bad_name, illegal_byte };
+    const Stop = enum {
+        blank_line,
+        out_of_bytes,
+        too_many,
+        long_name,
+        folded,
+        no_colon,
+        bad_name,
+        illegal_byte,
+    };
 
-    /// The loop over lines. What happens once per line is here, and nothing else, so that it stays in registers.
+    /// The loop over lines. What happens once per line is here, and nothing else, so that it
+    /// stays in registers.
     fn advance(fields: *Fields, window: []const u8, storage: []FieldSpan) Stop {
         assert(fields.line_at <= fields.scanned and window.len <= std.math.maxInt(u32));
         var at: usize = fields.line_at;
@@ -410,7 +443,8 @@ const test_limits: Limits = .{
 };
 
 test "a head and its pieces" {
-    const text = "POST /p%41?q=1 HTTP/1.1\r\nHost: a.example\r\nX-One:\t two  \r\nempty:\r\nContent-Length: 3\r\n\r\nabc";
+    const text = "POST /p%41?q=1 HTTP/1.1\r\nHost: a.example\r\nX-One:\t two  \r\nempty:\r\n" ++
+        "Content-Length: 3\r\n\r\nabc";
     var storage: [8]FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
     var parser: Parser = .{};
@@ -422,7 +456,9 @@ test "a head and its pieces" {
     try std.testing.expectEqualStrings("q=1", head.query.of(head.text));
     try std.testing.expectEqual(framing.BodyKind{ .counted = 3 }, head.body);
     try std.testing.expectEqual(4, head.fields.len);
-    const expected = [_][2][]const u8{ .{ "Host", "a.example" }, .{ "X-One", "two" }, .{ "empty", "" }, .{ "Content-Length", "3" } };
+    const expected = [_][2][]const u8{
+        .{ "Host", "a.example" }, .{ "X-One", "two" }, .{ "empty", "" }, .{ "Content-Length", "3" },
+    };
     for (expected, head.fields) |pair, field| {
         try std.testing.expectEqualStrings(pair[0], field.name(head.text));
         try std.testing.expectEqualStrings(pair[1], field.value(head.text));
@@ -443,25 +479,46 @@ test "an incomplete head is not scanned again" {
 }
 
 test "garbage is refused at its first illegal byte" {
-    const cases = [_][]const u8{ "\x16", "G\x00", "GET /\x03", "GET /a\n", "GET / X", "GET / HTTP/1.1\n", "GET / HTTP/1.1\r\nA\x00", " ", "GET\r" };
+    const cases = [_][]const u8{
+        "\x16",                    "G\x00",   "GET /\x03",
+        "GET /a\n",                "GET / X", "GET / HTTP/1.1\n",
+        "GET / HTTP/1.1\r\nA\x00", " ",       "GET\r",
+    };
     for (cases) |text| {
         var storage: [8]FieldSpan = undefined;
         var head: Head = .{ .storage = &storage };
         var parser: Parser = .{};
-        try std.testing.expectEqual(Outcome.incomplete, parser.parse(text[0 .. text.len - 1], &test_limits, &head));
+        try std.testing.expectEqual(
+            Outcome.incomplete,
+            parser.parse(text[0 .. text.len - 1], &test_limits, &head),
+        );
         try std.testing.expectEqual(400, parser.parse(text, &test_limits, &head).refused.status);
     }
 }
 
-/// A head put together at random from what parsers trip over.
+/// A head put together at random from pieces that parsers get wrong.
 fn randomHead(random: std.Random, buffer: []u8) []const u8 {
     const pieces = [_][]const u8{
-        "GET ",             "POST ",         "HEAD ",            "G",      "/",                    "/a/b%20c",                                                               "?q=1&r", "%",    "#",    "*",
-        "http://h:1/p",     " HTTP/1.1\r\n", " HTTP/1.0",        "\r\n",   "\r\n",                 "\r\n\r\n",                                                               "\r",     "\n",   "\t",   " ",
-        "Host: a",          "host:b:80 ",    "X-Y_z: a:b: ",     "a\x80",  ": ",                   ":",                                                                      "\x00",   "\x7f", "\xff", "v",
-        "Content-Length: ", "0",
+        "GET ",                 "POST ",
+        "HEAD ",                "G",
+        "/",                    "/a/b%20c",
+        "?q=1&r",               "%",
+        "#",                    "*",
+        "http://h:1/p",         " HTTP/1.1\r\n",
+        " HTTP/1.0",            "\r\n",
+        "\r\n",                 "\r\n\r\n",
+        "\r",                   "\n",
+        "\t",                   " ",
+        "Host: a",              "host:b:80 ",
+        "X-Y_z: a:b: ",         "a\x80",
+        ": ",                   ":",
+        "\x00",                 "\x7f",
+        "\xff",                 "v",
+        "Content-Length: ",     "0",
         "é",
-        "Accept:*/*",       "cookie",        "Connection:close", "[::1]:", "xxxxxxxxxxxxxxxxxxxx", "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy",
+        "Accept:*/*",           "cookie",
+        "Connection:close",     "[::1]:",
+        "xxxxxxxxxxxxxxxxxxxx", "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy",
     };
     var len: usize = 0;
     if (random.uintLessThan(u8, 4) != 0) {
@@ -563,7 +620,8 @@ test "fields and their scalar twin agree on random heads, whole and in two piece
 /// How many heads the random tests try.
 const random_heads = 20_000;
 
-/// What a parser says of a head that comes whole; in pieces of any size it has to say the same, at the same byte. `head` has room.
+/// What a parser says of a head that comes whole; in pieces of any size it has to say the same, at the same
+/// byte. `head` has room.
 fn parseAnyhow(text: []const u8, limits: *const Limits, head: *Head) !Outcome {
     var parser: Parser = .{};
     const whole = parser.parse(text, limits, head);
@@ -608,7 +666,11 @@ test "limits hold to the byte: the request line" {
         const longest = method ++ " /" ++ room[0..50] ++ " HTTP/1.1";
         try std.testing.expectEqual(64, longest.len);
         try expectComplete(longest ++ fields);
-        try expectRefused(414, "request line too long", method ++ " /" ++ room[0..51] ++ " HTTP/1.1" ++ fields);
+        try expectRefused(
+            414,
+            "request line too long",
+            method ++ " /" ++ room[0..51] ++ " HTTP/1.1" ++ fields,
+        );
         // It is told without the version, and without an end.
         try expectRefused(414, "request line too long", method ++ " /" ++ room[0..51] ++ " ");
         try expectRefused(414, "request line too long", method ++ " /" ++ room[0..60]);
@@ -627,7 +689,11 @@ test "limits hold to the byte: the section of fields" {
     try expectComplete(start ++ room[0 .. 256 - start.len - end.len] ++ end);
     try expectRefused(431, "header section too large", start ++ room[0 .. 257 - start.len - end.len] ++ end);
     try expectComplete("GET / HTTP/1.1\r\nHost: a\r\nB: b\r\nC: c\r\nD: d\r\n\r\n");
-    try expectRefused(431, "too many fields", "GET / HTTP/1.1\r\nHost: a\r\nB: b\r\nC: c\r\nD: d\r\nE: e\r\n\r\n");
+    try expectRefused(
+        431,
+        "too many fields",
+        "GET / HTTP/1.1\r\nHost: a\r\nB: b\r\nC: c\r\nD: d\r\nE: e\r\n\r\n",
+    );
 
     var limits = test_limits;
     limits.head_bytes_max = 1 << 20;
@@ -637,7 +703,11 @@ test "limits hold to the byte: the section of fields" {
     var storage: [4]FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
     for ([_]usize{ name.len - 1, name.len }) |len| {
-        const text = try std.fmt.allocPrint(std.testing.allocator, "GET / HTTP/1.1\r\nHost: a\r\n{s}:\r\n\r\n", .{name[0..len]});
+        const text = try std.fmt.allocPrint(
+            std.testing.allocator,
+            "GET / HTTP/1.1\r\nHost: a\r\n{s}:\r\n\r\n",
+            .{name[0..len]},
+        );
         defer std.testing.allocator.free(text);
         var parser: Parser = .{};
         const outcome = parser.parse(text, &limits, &head);
@@ -673,10 +743,16 @@ test "targets: path and query, the short way and the long way" {
         .{ "/", "/", null },
         .{ "/%41?%42", "/%41", "%42" },
     };
-    for ([_][]const u8{ "GET", "POST", "HEAD", "PUT" }) |method| for (cases) |case| for ([_][]const u8{ "1.1", "1.0" }) |version| {
+    for ([_][]const u8{
+        "GET", "POST", "HEAD", "PUT",
+    }) |method| for (cases) |case| for ([_][]const u8{ "1.1", "1.0" }) |version| {
         const target_text, const path, const query = case;
         var buffer: [100]u8 = undefined;
-        const text = try std.fmt.bufPrint(&buffer, "{s} {s} HTTP/{s}\r\nHost: a\r\n\r\n", .{ method, target_text, version });
+        const text = try std.fmt.bufPrint(
+            &buffer,
+            "{s} {s} HTTP/{s}\r\nHost: a\r\n\r\n",
+            .{ method, target_text, version },
+        );
         try std.testing.expectEqual(text.len, (try parseAnyhow(text, &test_limits, &head)).complete);
         try std.testing.expectEqualStrings(method, @tagName(head.method));
         try std.testing.expectEqualStrings(method, head.method_text.of(text));
@@ -745,7 +821,11 @@ test "whom a request is for is said once" {
         try std.testing.expectEqualStrings(host, found);
     }
     // The field that is added counts like the others.
-    try expectRefused(431, "too many fields", "GET http://b/ HTTP/1.0\r\nA: a\r\nB: b\r\nC: c\r\nD: d\r\n\r\n");
+    try expectRefused(
+        431,
+        "too many fields",
+        "GET http://b/ HTTP/1.0\r\nA: a\r\nB: b\r\nC: c\r\nD: d\r\n\r\n",
+    );
     head = .{ .storage = &.{} };
     try std.testing.expectEqualStrings("", head.added());
 }
@@ -753,11 +833,14 @@ test "whom a request is for is said once" {
 test "a Content-Length that was repeated is there once, with one number" {
     var storage: [8]FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
-    const text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5 , 5\r\nX: y, z\r\nContent-Length: 5\r\n\r\n";
+    const text = "POST / HTTP/1.1\r\nHost: a\r\n" ++
+        "Content-Length: 5 , 5\r\nX: y, z\r\nContent-Length: 5\r\n\r\n";
     const outcome = try parseAnyhow(text, &test_limits, &head);
     try std.testing.expectEqual(text.len, outcome.complete);
     try std.testing.expectEqual(3, head.fields.len);
-    for ([_][]const u8{ "a", "5", "y, z" }, head.fields) |value, field| try std.testing.expectEqualStrings(value, field.value(text));
+    for ([_][]const u8{ "a", "5", "y, z" }, head.fields) |value, field| {
+        try std.testing.expectEqualStrings(value, field.value(text));
+    }
 }
 
 test "a glimpse of a head that is not complete, or refused" {

@@ -1,9 +1,10 @@
-//! Where the field lines of a head break: one pass over its bytes that notes both what ends a line and what ends a name.
-//! Does not know: what a line means, and which ends are legal (head.zig). RFC 9112 section 5.
+//! Where the field lines of a head break: one pass over its bytes that notes both what ends a line and what
+//! ends a name. Does not know: what a line means, and which ends are legal (head.zig). RFC 9112 section 5.
 //!
-//! A search per line and byte class starts and ends a vector loop two or three times for each of these short lines, which
-//! costs more than the loop itself. Here 64 bytes at a time become two words of marks, and the lines fall out of the words by
-//! counting zeros: 8 fields of a browser in 1,300 instructions instead of 3,200.
+//! A search per line and byte class starts and ends a vector loop two or three times for each of these
+//! short lines, which costs more than the loop itself. Here 64 bytes at a time become two words of
+//! marks, and counting their zeros gives the lines: 8 fields of a browser in 1,300
+//! instructions instead of 3,200.
 const std = @import("std");
 const assert = std.debug.assert;
 const syntax = @import("../http/syntax.zig");
@@ -82,7 +83,8 @@ pub const Lines = struct {
     /// Where the line ends that `from` lies in. `from` never goes back.
     pub inline fn next(lines: *Lines, from: usize) Line {
         assert(from >= lines.base);
-        // Windows follow each other at a fixed distance, whatever the lines are: then the processor can load ahead of them.
+        // Windows follow each other at a fixed distance, whatever the lines are: then the processor can
+        // load ahead of them.
         while (from - lines.base >= Marks.window_bytes) lines.advance();
         var live = @as(u64, std.math.maxInt(u64)) << @truncate(from - lines.base);
         var colon: usize = lines.text.len;
@@ -91,7 +93,9 @@ pub const Lines = struct {
             if (colons != 0 and colon == lines.text.len) colon = lines.base + @ctz(colons);
             const controls = lines.marks.controls & live;
             if (controls != 0) return .{ .end = lines.base + @ctz(controls), .colon = colon };
-            if (lines.text.len - lines.base <= Marks.window_bytes) return .{ .end = lines.text.len, .colon = colon };
+            if (lines.text.len - lines.base <= Marks.window_bytes) {
+                return .{ .end = lines.text.len, .colon = colon };
+            }
             lines.advance();
             live = std.math.maxInt(u64);
         }
@@ -110,7 +114,9 @@ test "the marks and their scalar twin agree at every length, start and place" {
             buffer[place] = byte;
             for ([_]usize{ place + 1, place + 2, place + 17, place + 40, place + 64, buffer.len }) |len| {
                 const bytes = buffer[0..@min(len, buffer.len)];
-                for (0..bytes.len + 1) |at| try std.testing.expectEqual(Marks.ofScalar(bytes, at), Marks.of(bytes, at));
+                for (0..bytes.len + 1) |at| {
+                    try std.testing.expectEqual(Marks.ofScalar(bytes, at), Marks.of(bytes, at));
+                }
             }
         }
         buffer[place] = 'a';

@@ -1,9 +1,11 @@
 //! One HTTP/1 connection's state machine: unread bytes in, at most one event out; commands in, bytes out.
 //! RFC 9112. Does not know: sockets, buffers beyond the one it is shown, time, who answers.
 //!
-//! The way of an exchange: `feed` until `.request`, and on until `.end` if the head has a body; meanwhile `planStart`, `planBody`...,
-//! `planEnd`, each followed by `apply`, which cannot fail, once its bytes are queued; then `disposition` says what becomes of the connection, and `next` begins the next exchange. Pipelined requests wait
-//! in the caller's buffer: no byte behind the current request is looked at before `next`.
+//! The way of an exchange: `feed` until `.request`, and on until `.end` if the head has a body;
+//! meanwhile `planStart`, `planBody`..., `planEnd`, each followed by `apply`, which cannot fail, once
+//! its bytes are queued; then `disposition` says what becomes of the connection, and `next` begins the
+//! next exchange. Pipelined requests wait in the caller's buffer: no byte behind the current request is
+//! looked at before `next`.
 const std = @import("std");
 const assert = std.debug.assert;
 const content = @import("body.zig");
@@ -37,7 +39,8 @@ pub const Response = struct {
     fields: []const Field = &.{},
     /// Further fields, in wire form already.
     lines: ?*const Lines = null,
-    /// Says `Connection: keep-alive` to HTTP/1.1 clients too, which take it for granted, if the connection will persist.
+    /// Says `Connection: keep-alive` to HTTP/1.1 clients too, which take it for granted, if the
+    /// connection will persist.
     says_keep_alive: bool = false,
     /// Sent unless the application has a Date of its own, or unless null.
     date: ?*const [date.bytes_len]u8 = null,
@@ -68,7 +71,8 @@ pub const BodyError = order_file.BodyError;
 /// Why a response cannot end like that.
 pub const EndError = error{ InvalidFieldName, InvalidFieldValue } || order_file.EndError;
 
-/// A piece of output that was written into the caller's memory. It counts when the session is told so (`apply`), and need not.
+/// A piece of output that was written into the caller's memory. It counts when the session is told so
+/// (`apply`), and need not.
 pub const Plan = struct {
     /// Bytes that were written. Content that the caller has goes behind them.
     len: usize = 0,
@@ -92,16 +96,19 @@ pub const Disposition = enum {
     /// Call `next`; the next request may come, or has come already.
     keep_alive,
     close,
-    /// The connection may persist, but the request's content is not read to its end: feed and discard, then ask again.
+    /// The connection may persist, but the request's content is not read to its end: feed and
+    /// discard, then ask again.
     drain,
 };
 
 /// What a client that waits is told before it sends its content.
 pub const continue_text = "HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Upper bound of what `planStart` (without lines and content), `informational` and `switchProtocols` write for these fields, in bytes.
+/// Upper bound of what `planStart` (without lines and content), `informational` and `switchProtocols` write
+/// for these fields, in bytes.
 pub fn startSize(fields: []const Field) usize {
-    return encode.head_overhead_bytes_max + encode.chunk_prefix_bytes_max + body_suffix_bytes_max + encode.fieldsSize(fields);
+    return encode.head_overhead_bytes_max + encode.chunk_prefix_bytes_max + body_suffix_bytes_max +
+        encode.fieldsSize(fields);
 }
 
 /// Upper bound of what `planEnd` writes for these trailers, the end of a held head included, in bytes.
@@ -119,7 +126,8 @@ const last_chunk = "0\r\n";
 
 const upgrade_required = 426;
 
-/// Empty lines before a request line that are skipped (RFC 9112 section 2.2): old clients send one after a POST.
+/// Empty lines before a request line that are skipped (RFC 9112 section 2.2): old clients send one after a
+/// POST.
 const blank_lines_max = 4;
 
 comptime {
@@ -150,7 +158,8 @@ pub const Session = struct {
     connection_field: ConnectionField = .{},
     /// After InvalidFieldName, InvalidFieldValue or InvalidContentLength: the index of the offending field.
     bad_field: u16 = 0,
-    /// The application sent a field of this exchange that is not its business (Connection and the like); it was dropped.
+    /// The application sent a field of this exchange that is not its business (Connection and the
+    /// like); it was dropped.
     dropped_hop_field: bool = false,
     method: Method = .GET,
     version: Version = .http_1_1,
@@ -166,9 +175,10 @@ pub const Session = struct {
         return .{ .limits = limits };
     }
 
-    /// Reads on. `bytes` are all the bytes that were received and not consumed yet. `head` is filled at `.request` and `.trailers`
-    /// and refers to `bytes` of this call; otherwise it is scratch. Ask again until `.need_more`, `.refused`, `.end`, or `.request`
-    /// without a body (no `.end` follows): then not before `next`.
+    /// Reads on. `bytes` are all the bytes that were received and not consumed yet. `head` is filled at
+    /// `.request` and `.trailers` and refers to `bytes` of this call; otherwise it is scratch. Ask again
+    /// until `.need_more`, `.refused`, `.end`, or `.request` without a body (no `.end` follows): then
+    /// not before `next`.
     pub fn feed(s: *Session, bytes: []const u8, head: *Head) Step {
         const step = switch (s.input) {
             .head => s.feedHead(bytes, head),
@@ -188,7 +198,9 @@ pub const Session = struct {
             .need_more, .body, .trailers => {},
         }
         // A client that sends its content has stopped waiting.
-        if (s.continuation == .expected and step.event != .request and step.consumed != 0) s.continuation = .not_expected;
+        if (s.continuation == .expected and step.event != .request and step.consumed != 0) {
+            s.continuation = .not_expected;
+        }
         s.invariants();
         return step;
     }
@@ -200,7 +212,9 @@ pub const Session = struct {
             while (skipped < bytes.len and bytes[skipped] == '\r') : (skipped += 2) {
                 if (skipped + 1 == bytes.len) return .{ .consumed = skipped, .event = .need_more };
                 if (bytes[skipped + 1] != '\n') return refuse(skipped, "bare CR before request line");
-                if (s.blank_lines == blank_lines_max) return refuse(skipped, "too many empty lines before request line");
+                if (s.blank_lines == blank_lines_max) {
+                    return refuse(skipped, "too many empty lines before request line");
+                }
                 s.blank_lines += 1;
             }
         }
@@ -282,14 +296,20 @@ pub const Session = struct {
         };
     }
 
-    /// Writes the response's head and what comes with it. `out` holds at least startSize(fields) + lines.text.len + content.len
-    /// bytes. After an error nothing has changed but `bad_field`, and `out` holds rubbish.
+    /// Writes the response's head and what comes with it. `out` holds at least startSize(fields) +
+    /// lines.text.len + content.len bytes. After an error nothing has changed but `bad_field`, and
+    /// the content of `out` is undefined.
     pub fn planStart(s: *Session, r: Response, out: []u8) StartError!Plan {
         if (!s.mayStart()) return error.OutOfOrder;
         if (r.status < 200 or r.status > status.code_max) return error.InvalidStatus;
         const shape: Shape = .of(s.method, r.status);
         const upgrade = r.status == upgrade_required and s.version != .http_1_0;
-        const policy: encode.Policy = if (!shape.passesLength()) .head_without_length else if (upgrade) .upgrade_required else .head;
+        const policy: encode.Policy = if (!shape.passesLength())
+            .head_without_length
+        else if (upgrade)
+            .upgrade_required
+        else
+            .head;
         var found: encode.Found = if (r.lines) |lines| lines.found else .{};
         var writer = try s.openHead(r.status, r.fields, policy, out, &found);
         if (r.lines) |lines| {
@@ -336,20 +356,22 @@ pub const Session = struct {
         return plan;
     }
 
-    /// Says how to send a piece of content: what goes before it is written to `out`, which holds at least `body_prefix_bytes_max` bytes.
-    /// After an error nothing has changed.
+    /// Says how to send a piece of content: what goes before it is written to `out`, which holds at least
+    /// `body_prefix_bytes_max` bytes. After an error nothing has changed.
     pub inline fn planBody(s: *const Session, piece: Piece, out: []u8) BodyError!Plan {
         var plan: Plan = .{ .change = s.unchanged() };
         var writer: encode.Writer = .{ .buffer = out };
         if (piece.close) plan.change.persist = false;
-        if (s.order == .held and (piece.len > 0 or piece.last)) s.endHeld(&plan.change, &writer, if (piece.last) piece.len else null);
+        if (s.order == .held and (piece.len > 0 or piece.last)) {
+            s.endHeld(&plan.change, &writer, if (piece.last) piece.len else null);
+        }
         try frame(&plan, &writer, piece.len, piece.last);
         plan.len = writer.len;
         return plan;
     }
 
-    /// Writes the end of the response and its trailers, which are discarded with the content. `out` holds at least endSize(trailers) bytes.
-    /// After an error nothing has changed but `bad_field`.
+    /// Writes the end of the response and its trailers, which are discarded with the content. `out` holds at
+    /// least endSize(trailers) bytes. After an error nothing has changed but `bad_field`.
     pub fn planEnd(s: *Session, trailers: []const Field, out: []u8) EndError!Plan {
         var plan: Plan = .{ .change = s.unchanged() };
         var writer: encode.Writer = .{ .buffer = out };
@@ -363,7 +385,8 @@ pub const Session = struct {
         return plan;
     }
 
-    /// Ends an open head, of whose content no length will be told. `out` holds at least startSize(&.{}) bytes.
+    /// Ends an open head, of whose content no length will be told. `out` holds at least
+    /// startSize(&.{}) bytes.
     pub fn planHeadEnd(s: *const Session, out: []u8) Plan {
         var plan: Plan = .{ .change = s.unchanged() };
         var writer: encode.Writer = .{ .buffer = out };
@@ -380,11 +403,16 @@ pub const Session = struct {
         // A chunk of length zero is the last.
         if (before == .streamed and before.streamed == .delimited) {
             if (len > 0) writer.putChunkPrefix(len);
-            plan.suffix = if (!last) (if (len > 0) "\r\n" else "") else if (len > 0) "\r\n" ++ last_chunk ++ "\r\n" else last_chunk ++ "\r\n";
+            plan.suffix = if (!last)
+                (if (len > 0) "\r\n" else "")
+            else if (len > 0)
+                "\r\n" ++ last_chunk ++ "\r\n"
+            else
+                last_chunk ++ "\r\n";
         }
     }
 
-    /// How content ends whose length nobody tells.
+    /// How content of unknown length ends.
     inline fn streamed(s: *const Session) order_file.Streamed {
         return if (s.version == .http_1_0) .until_close else .delimited;
     }
@@ -392,15 +420,23 @@ pub const Session = struct {
     /// Ends a held head, now that the length of the content is known, or that it is not (null).
     fn endHeld(s: *const Session, change: *Change, writer: *encode.Writer, length: ?u64) void {
         if (length) |known| writer.putLength(known);
-        const framed: order_file.Content = if (length) |known| .{ .counted = known } else .{ .streamed = s.order.held };
+        const framed: order_file.Content = if (length) |known|
+            .{ .counted = known }
+        else
+            .{ .streamed = s.order.held };
         s.endHead(change, writer, framed);
         change.order = .of(framed);
     }
 
-    inline fn endHead(s: *const Session, change: *Change, writer: *encode.Writer, framed: order_file.Content) void {
+    inline fn endHead(
+        s: *const Session,
+        change: *Change,
+        writer: *encode.Writer,
+        framed: order_file.Content,
+    ) void {
         const ends_by_close = framed == .streamed and framed.streamed == .until_close;
         if (framed == .streamed and !ends_by_close) writer.put(encode.chunked_coding);
-        // A client that waited in vain may send its content or not: nobody can tell what its next bytes are.
+        // A client that waited in vain may send its content or not: what its next bytes are is unknown.
         const unanswered = s.continuation == .expected;
         change.persist = change.persist and !unanswered and !ends_by_close;
         if (change.connection_field.upgrade) {
@@ -413,8 +449,9 @@ pub const Session = struct {
         writer.put("\r\n");
     }
 
-    /// Writes an interim response, 100 or 102..199; the result is the number of bytes: none to an HTTP/1.0 client, which does not
-    /// know them. `out` holds at least startSize(fields) bytes. After an error nothing has changed but `bad_field`.
+    /// Writes an interim response, 100 or 102..199; the result is the number of bytes: none to an HTTP/1.0
+    /// client, which does not know them. `out` holds at least startSize(fields) bytes. After an error nothing
+    /// has changed but `bad_field`.
     pub fn informational(s: *Session, code: u16, fields: []const Field, out: []u8) StartError!usize {
         if (!s.mayStart()) return error.OutOfOrder;
         if (code < 100 or code > 199 or code == 101) return error.InvalidStatus;
@@ -427,9 +464,10 @@ pub const Session = struct {
         return writer.len;
     }
 
-    /// Writes 101 with these fields, Upgrade among them, and `Connection: Upgrade`; the result is the number of bytes. From now on
-    /// both directions are plain bytes. OutOfOrder unless the client offered it and its request has been read to its end.
-    /// `out` holds at least startSize(fields) bytes. After an error nothing has changed but `bad_field`.
+    /// Writes 101 with these fields, Upgrade among them, and `Connection: Upgrade`; the result is the number
+    /// of bytes. From now on both directions are plain bytes. OutOfOrder unless the client offered it and its
+    /// request has been read to its end. `out` holds at least startSize(fields) bytes. After an error nothing
+    /// has changed but `bad_field`.
     pub fn switchProtocols(s: *Session, fields: []const Field, out: []u8) StartError!usize {
         if (!s.mayStart() or !s.upgrade_offered or !s.inputComplete()) return error.OutOfOrder;
         var found: encode.Found = .{};
@@ -471,8 +509,8 @@ pub const Session = struct {
         s.bad_field = std.math.cast(u16, index) orelse std.math.maxInt(u16);
     }
 
-    /// The text that lets a waiting client send its content: once, if it waits, nothing of the content has come, and no response
-    /// has been started; otherwise null. Ask when somebody wants the content.
+    /// The text that lets a waiting client send its content: once, if it waits, nothing of the content has
+    /// come, and no response has been started; otherwise null. Ask when somebody wants the content.
     pub fn takeContinue(s: *Session) ?[]const u8 {
         if (s.continuation != .expected or s.order != .unstarted or s.input == .refused) return null;
         s.continuation = .sent;
@@ -480,7 +518,11 @@ pub const Session = struct {
     }
 
     /// Whether trailers were dropped that are not an application's to send.
-    fn putLastChunk(s: *Session, writer: *encode.Writer, trailers: []const Field) error{ InvalidFieldName, InvalidFieldValue }!bool {
+    fn putLastChunk(
+        s: *Session,
+        writer: *encode.Writer,
+        trailers: []const Field,
+    ) error{ InvalidFieldName, InvalidFieldValue }!bool {
         var found: encode.Found = .{};
         writer.put(last_chunk);
         encode.putFields(writer, trailers, .trailers, &found) catch |err| {
@@ -523,7 +565,9 @@ pub const Session = struct {
         // The peer may end one direction of a tunnel, or we may; neither goes back to messages.
         if (s.input == .tunnel) assert(s.order == .tunnel or s.order == .ended);
         if (s.order == .tunnel) assert(s.input == .tunnel);
-        if (s.continuation == .expected) assert(s.input == .counted or s.input == .chunked or s.input == .refused);
+        if (s.continuation == .expected) {
+            assert(s.input == .counted or s.input == .chunked or s.input == .refused);
+        }
         assert(s.blank_lines <= blank_lines_max);
     }
 };
@@ -600,7 +644,10 @@ const Harness = struct {
 
     fn expectPiece(t: *Harness, text: []const u8, last: bool, expected: []const u8) !void {
         // As much room as is promised.
-        const plan = try t.session.planBody(.{ .len = text.len, .last = last }, t.out[0..body_prefix_bytes_max]);
+        const plan = try t.session.planBody(
+            .{ .len = text.len, .last = last },
+            t.out[0..body_prefix_bytes_max],
+        );
         var writer: encode.Writer = .{ .buffer = &t.out, .len = plan.len };
         if (plan.payload) writer.put(text);
         writer.put(plan.suffix);
@@ -628,7 +675,10 @@ const length_2 = [_]Field{.init("Content-Length", "2")};
 
 test "counted response, then the next request" {
     var t: Harness = try .open(get);
-    try t.expectStart(.{ .status = 200, .fields = &length_2 }, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+    try t.expectStart(
+        .{ .status = 200, .fields = &length_2 },
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
+    );
     try t.expectBody("o", "o");
     try std.testing.expectError(error.TooShort, t.end(&.{}));
     try t.expectBodyError(error.TooLong, 2);
@@ -710,7 +760,13 @@ test "a head that waits for the length of its content" {
         // The last piece is the only one.
         .{ get, "ok", "Content-Length: 2\r\n\r\nok", "", .keep_alive },
         .{ get, "", "Content-Length: 0\r\n\r\n", "", .keep_alive },
-        .{ get_1_0_keep_alive, "ok", "Content-Length: 2\r\nConnection: keep-alive\r\n\r\nok", "", .keep_alive },
+        .{
+            get_1_0_keep_alive,
+            "ok",
+            "Content-Length: 2\r\nConnection: keep-alive\r\n\r\nok",
+            "",
+            .keep_alive,
+        },
         // More follows.
         .{ get, "ok", chunked ++ "2\r\nok\r\n", "0\r\n\r\n", .keep_alive },
         .{ get_1_0_keep_alive, "ok", closing ++ "ok", "", .close },
@@ -723,7 +779,11 @@ test "a head that waits for the length of its content" {
         try std.testing.expect(t.session.headIsOpen());
         const last = index < 3;
         try t.expectPiece(text, last, expected);
-        if (last) try std.testing.expectEqual(disposition, t.session.disposition()) else try t.expectEnd(&.{}, end, disposition);
+        if (last) {
+            try std.testing.expectEqual(disposition, t.session.disposition());
+        } else {
+            try t.expectEnd(&.{}, end, disposition);
+        }
     }
     // It ends without content, or has to leave before there is any.
     for ([_]struct { []const u8, []const Field, ?[]const u8, []const u8, Disposition }{
@@ -756,8 +816,15 @@ test "a head that waits for the length of its content" {
         var t: Harness = try .open(get);
         const len = try t.start(response);
         try std.testing.expect(!t.session.headIsOpen());
-        try std.testing.expect(std.mem.endsWith(u8, t.out[0..len], if (response.end) "\r\n\r\nok" else "\r\n\r\n"));
-        try std.testing.expectEqual(response.status == 200, std.mem.indexOf(u8, t.out[0..len], "Content-Length: 2") != null);
+        try std.testing.expect(std.mem.endsWith(
+            u8,
+            t.out[0..len],
+            if (response.end) "\r\n\r\nok" else "\r\n\r\n",
+        ));
+        try std.testing.expectEqual(
+            response.status == 200,
+            std.mem.indexOf(u8, t.out[0..len], "Content-Length: 2") != null,
+        );
     }
 }
 
@@ -766,12 +833,24 @@ test "a head with content is one piece" {
     const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n";
     for ([_]struct { []const u8, Response, []const u8, []const u8, ?Disposition }{
         .{ get, .{ .status = 200, .content = "ok", .end = true }, hello, "", .keep_alive },
-        .{ get, .{ .status = 200, .content = "ok", .end = true, .fields = &length_2 }, hello, "", .keep_alive },
+        .{
+            get,
+            .{ .status = 200, .content = "ok", .end = true, .fields = &length_2 },
+            hello,
+            "",
+            .keep_alive,
+        },
         .{ get, .{ .status = 200, .content = "ok", .fields = &length_2 }, hello, "", null },
         .{ get, .{ .status = 200, .content = "ok" }, chunked ++ "ok\r\n", "\r\n", null },
         .{ get, .{ .status = 200, .rest = 2 }, chunked, "\r\n", null },
         .{ get, .{ .status = 200, .rest = 2, .end = true }, hello[0 .. hello.len - 2], "", .keep_alive },
-        .{ get, .{ .status = 204, .content = "ok", .end = true }, "HTTP/1.1 204 No Content\r\n\r\n", "", .keep_alive },
+        .{
+            get,
+            .{ .status = 204, .content = "ok", .end = true },
+            "HTTP/1.1 204 No Content\r\n\r\n",
+            "",
+            .keep_alive,
+        },
     }) |case| {
         const request, const response, const expected, const suffix, const disposition = case;
         var t: Harness = try .open(request);
@@ -780,7 +859,11 @@ test "a head with content is one piece" {
         try std.testing.expectEqualStrings(suffix, plan.suffix);
         try std.testing.expectEqual(response.status == 200, plan.payload);
         t.session.apply(plan);
-        if (disposition) |d| try std.testing.expectEqual(d, t.session.disposition()) else try std.testing.expect(!t.session.responseEnded());
+        if (disposition) |d| {
+            try std.testing.expectEqual(d, t.session.disposition());
+        } else {
+            try std.testing.expect(!t.session.responseEnded());
+        }
     }
     for ([_]struct { StartError, Response }{
         .{ error.TooLong, .{ .status = 200, .content = "three", .fields = &length_2 } },
@@ -805,7 +888,10 @@ test "a failed start changes nothing" {
     try std.testing.expectError(error.InvalidStatus, t.session.informational(200, &.{}, &t.out));
     try std.testing.expectEqual(before, t.session);
     const bad_length = [_]Field{ .init("TE", "x"), .init("Content-Length", "two") };
-    try std.testing.expectError(error.InvalidContentLength, t.start(.{ .status = 200, .fields = &bad_length }));
+    try std.testing.expectError(
+        error.InvalidContentLength,
+        t.start(.{ .status = 200, .fields = &bad_length }),
+    );
     try std.testing.expectEqual(1, t.session.bad_field);
     t.session.bad_field = 0;
     try std.testing.expectEqual(before, t.session);
@@ -838,7 +924,10 @@ test "keep-alive in so many words, if it is true" {
     const says = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n";
     const cases = [_]struct { []const u8, []const u8 }{
         .{ get, says },
-        .{ "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" },
+        .{
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
+        },
         .{ get_1_0, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" },
     };
     for (cases) |case| {
@@ -851,12 +940,21 @@ test "426 goes out with Upgrade, which Connection names" {
     const fields = [_]Field{ .init("Upgrade", "websocket"), .init("Content-Length", "0") };
     const head = "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nContent-Length: 0\r\n";
     var t: Harness = try .open(get);
-    try t.expectStart(.{ .status = upgrade_required, .fields = &fields }, head ++ "Connection: Upgrade\r\n\r\n");
+    try t.expectStart(
+        .{ .status = upgrade_required, .fields = &fields },
+        head ++ "Connection: Upgrade\r\n\r\n",
+    );
     t = try .open(get);
     t.session.closeAfterResponse();
-    try t.expectStart(.{ .status = upgrade_required, .fields = &fields }, head ++ "Connection: close, Upgrade\r\n\r\n");
+    try t.expectStart(
+        .{ .status = upgrade_required, .fields = &fields },
+        head ++ "Connection: close, Upgrade\r\n\r\n",
+    );
     t = try .open(get);
-    try t.expectStart(.{ .status = 400, .fields = &fields }, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    try t.expectStart(
+        .{ .status = 400, .fields = &fields },
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+    );
 }
 
 const expecting = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
@@ -865,7 +963,10 @@ test "a client that waits is told once to go on" {
     var t: Harness = try .open(expecting);
     try std.testing.expectEqualStrings(continue_text, t.session.takeContinue().?);
     try std.testing.expectEqual(null, t.session.takeContinue());
-    try t.expectStart(.{ .status = 200, .fields = &length_2 }, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+    try t.expectStart(
+        .{ .status = 200, .fields = &length_2 },
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
+    );
     try t.expectBody("ok", "ok");
     try t.expectEnd(&.{}, "", .drain);
     try std.testing.expectEqualStrings("ab", t.feed("ab").body);
@@ -897,7 +998,11 @@ test "a final response to a client that still waits closes the connection" {
 
 test "early hints" {
     var t: Harness = try .open(get);
-    const len = try t.session.informational(103, &.{ .init("Link", "</a>"), .init("Content-Length", "3") }, &t.out);
+    const len = try t.session.informational(
+        103,
+        &.{ .init("Link", "</a>"), .init("Content-Length", "3") },
+        &t.out,
+    );
     try std.testing.expectEqualStrings("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", t.out[0..len]);
     try std.testing.expect(!t.session.responseStarted());
 }
@@ -906,7 +1011,10 @@ test "closeAfterResponse before and after the start" {
     var t: Harness = .{};
     t.session.closeAfterResponse();
     _ = try t.read(get);
-    try t.expectStart(.{ .status = 204, .fields = &.{} }, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+    try t.expectStart(
+        .{ .status = 204, .fields = &.{} },
+        "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
+    );
     try t.expectEnd(&.{}, "", .close);
     t = try .open(get);
     try t.expectStart(.{ .status = 204, .fields = &.{} }, "HTTP/1.1 204 No Content\r\n\r\n");
@@ -926,7 +1034,10 @@ test "upgrade to a tunnel" {
     var t: Harness = .{};
     const head = try t.read("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
     try std.testing.expect(head.upgrade);
-    const len = try t.session.switchProtocols(&.{ .init("Upgrade", "websocket"), .init("Content-Length", "1") }, &t.out);
+    const len = try t.session.switchProtocols(
+        &.{ .init("Upgrade", "websocket"), .init("Content-Length", "1") },
+        &t.out,
+    );
     try std.testing.expectEqualStrings(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
         t.out[0..len],

@@ -1,6 +1,7 @@
-//! What proxies say in header fields about the requests that they pass on: `Forwarded` (RFC 7239), and X-Forwarded-For with
-//! X-Forwarded-Proto, which nobody has written down. Each proxy adds itself at the right: a hop, from whom it has the request.
-//! Does not know: which proxies are trusted, and where the fields come from.
+//! What proxies say in header fields about the requests that they pass on: `Forwarded` (RFC 7239), and
+//! X-Forwarded-For with X-Forwarded-Proto, which no standard describes. Each proxy adds itself at
+//! the right: a hop, from whom it has the request. Does not know: which proxies are trusted, and where
+//! the fields come from.
 const std = @import("std");
 const syntax = @import("../http/syntax.zig");
 const endpoint = @import("endpoint.zig");
@@ -21,8 +22,9 @@ pub const Hop = struct {
     };
 };
 
-/// Follows hops from the left to the right and knows at each one what a server would believe that is asked by the proxy that added it:
-/// the rightmost address that is not a trusted proxy's. What does not name an address tells nothing about those to the left of it.
+/// Follows hops from the left to the right and knows at each one what a server would believe that is asked by
+/// the proxy that added it: the rightmost address that is not a trusted proxy's. What does not name an
+/// address tells nothing about those to the left of it.
 pub const Trail = struct {
     /// Null: no more is known than who the last proxy is.
     client: ?Endpoint = null,
@@ -75,8 +77,8 @@ pub const Hops = struct {
         return .{ .rest = value };
     }
 
-    /// An element that is malformed ends at its first comma, wherever that is: what a client has begun, a quoted string without an end,
-    /// does not swallow what a proxy has added behind it.
+    /// An element that is malformed ends at its first comma, wherever that is: what a client has begun, a
+    /// quoted string without an end, does not swallow what a proxy has added behind it.
     pub fn next(hops: *Hops) ?Hop {
         const text = std.mem.trimStart(u8, hops.rest, ", \t");
         if (text.len == 0) return null;
@@ -172,10 +174,15 @@ fn parseNode(text: []const u8) Hop.From {
 fn parseEndpoint(text: []const u8) error{Malformed}!Endpoint {
     if (text[0] == '[') {
         const end = std.mem.findScalar(u8, text, ']') orelse return error.Malformed;
-        return .{ .address = try endpoint.parseV6(text[1..end]), .port = try parseNodePort(text[end + 1 ..]) };
+        return .{
+            .address = try endpoint.parseV6(text[1..end]),
+            .port = try parseNodePort(text[end + 1 ..]),
+        };
     }
     const colon = std.mem.findScalar(u8, text, ':') orelse text.len;
-    if ((std.mem.findScalarLast(u8, text, ':') orelse colon) != colon) return .{ .address = try endpoint.parseV6(text) };
+    if ((std.mem.findScalarLast(u8, text, ':') orelse colon) != colon) {
+        return .{ .address = try endpoint.parseV6(text) };
+    }
     return .{ .address = try endpoint.parseV4(text[0..colon]), .port = try parseNodePort(text[colon..]) };
 }
 
@@ -197,7 +204,8 @@ fn isSecure(scheme: []const u8) ?bool {
 
 const testing = std.testing;
 
-/// Writes hops as "address:port" or what they are else, "+" behind secure ones and "-" behind those that are not.
+/// Writes hops as "address:port" or what they are else, "+" behind secure ones and "-" behind
+/// those that are not.
 fn expectHops(expected: []const u8, hops: anytype) !void {
     var buffer: [512]u8 = undefined;
     var writer: std.Io.Writer = .fixed(&buffer);
@@ -207,7 +215,10 @@ fn expectHops(expected: []const u8, hops: anytype) !void {
         switch (hop.from) {
             .address => |from| {
                 switch (from.address) {
-                    .v4 => |bytes| try writer.print("{d}.{d}.{d}.{d}", .{ bytes[0], bytes[1], bytes[2], bytes[3] }),
+                    .v4 => |bytes| try writer.print(
+                        "{d}.{d}.{d}.{d}",
+                        .{ bytes[0], bytes[1], bytes[2], bytes[3] },
+                    ),
                     .v6 => |bytes| try writer.print("{x}", .{std.mem.readInt(u128, &bytes, .big)}),
                 }
                 try writer.print(":{d}", .{from.port});
@@ -240,21 +251,32 @@ test "Forwarded" {
         .{ ",, ;;for=192.0.2.1;, ;", "192.0.2.1:0 hidden" },
         .{ "host=\"a,b;for=1\\\"\";for=192.0.2.1", "192.0.2.1:0" },
         .{ "for=192.0.2.1;for=192.0.2.2, proto=http;proto=http", "malformed malformed" },
-        .{ "for=\"192.0.2.1\"x, for=192.0.2.1\"\", for=192.0.2.1 proto=http", "malformed malformed malformed" },
+        .{
+            "for=\"192.0.2.1\"x, for=192.0.2.1\"\", for=192.0.2.1 proto=http",
+            "malformed malformed malformed",
+        },
     }) |case| try expectHops(case[1], Hops.init(case[0]));
 }
 
 test "what is malformed" {
-    for ([_][]const u8{ "192.0.2", "192.0.2.256", "192.0.2.1:", "192.0.2.1:65536", "[::1", "::1]", "[::1]80", "localhost", "fe80::1%eth0", ":80", "[" }) |value| {
+    for ([_][]const u8{
+        "192.0.2", "192.0.2.256", "192.0.2.1:", "192.0.2.1:65536", "[::1",
+        "::1]",    "[::1]80",     "localhost",  "fe80::1%eth0",    ":80",
+        "[",
+    }) |value| {
         try expectHops("malformed", ForHops.init(value));
     }
-    for ([_][]const u8{ "for", "for=", "=x", "for =192.0.2.1", "for= 192.0.2.1", "for=\"\"", "for=x;proto=https" }) |value| {
+    for ([_][]const u8{
+        "for", "for=", "=x", "for =192.0.2.1", "for= 192.0.2.1", "for=\"\"", "for=x;proto=https",
+    }) |value| {
         try expectHops("malformed", Hops.init(value));
     }
 }
 
 test "a client does not swallow what its proxy adds" {
-    for ([_][]const u8{ "for=\"x", "for=\"x\\", "for=\"", "for=192.0.2.9;host=\"", "for=x;\"", "a=\"b\"c=\"" }) |begun| {
+    for ([_][]const u8{
+        "for=\"x", "for=\"x\\", "for=\"", "for=192.0.2.9;host=\"", "for=x;\"", "a=\"b\"c=\"",
+    }) |begun| {
         for ([_][2][]const u8{
             .{ "for=192.0.2.1;proto=https", "192.0.2.1:0+" },
             .{ "for=\"[::1]:80\";by=\"[::2]\"", "1:80" },
@@ -277,8 +299,14 @@ test "the last scheme counts" {
 }
 
 test "a trail ends at the rightmost address that is not trusted" {
-    const near: Hop = .{ .from = .{ .address = .{ .address = .{ .v4 = .{ 10, 0, 0, 1 } } } }, .secure = false };
-    const far: Hop = .{ .from = .{ .address = .{ .address = .{ .v4 = .{ 192, 0, 2, 1 } } } }, .secure = true };
+    const near: Hop = .{
+        .from = .{ .address = .{ .address = .{ .v4 = .{ 10, 0, 0, 1 } } } },
+        .secure = false,
+    };
+    const far: Hop = .{
+        .from = .{ .address = .{ .address = .{ .v4 = .{ 192, 0, 2, 1 } } } },
+        .secure = true,
+    };
     const Step = struct { Hop, bool };
     for ([_]struct { []const Step, ?Hop, ?bool }{
         .{ &.{}, null, null },

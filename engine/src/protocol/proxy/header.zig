@@ -1,12 +1,12 @@
-//! The header that a proxy puts before everything else of a connection, to say whose it is: the PROXY protocol, versions 1 and 2
-//! (haproxy.org, doc/proxy-protocol.txt).
+//! The header that a proxy puts before everything else of a connection, to say whose it is: the PROXY
+//! protocol, versions 1 and 2 (haproxy.org, doc/proxy-protocol.txt).
 //! Does not know: who may say so; what comes behind it.
 const std = @import("std");
 const endpoint = @import("endpoint.zig");
 const Endpoint = endpoint.Endpoint;
 
-/// The most bytes that `parse` wants to see at once: the longest line of version 1. (Of version 2 the addresses, which are shorter; what
-/// else its header has is `Header.rest`, to be skipped unseen.)
+/// The most bytes that `parse` wants to see at once: the longest line of version 1. (Of version 2 the
+/// addresses, which are shorter; what else its header has is `Header.rest`, to be skipped unseen.)
 pub const bytes_max = 107;
 
 /// What a header says.
@@ -15,8 +15,9 @@ pub const Header = struct {
     len: u16,
     /// Bytes behind these that belong to it and are not needed (TLVs, addresses of other families).
     rest: u16 = 0,
-    /// Whose connection it is, and what it was made to. Null: the proxy speaks for itself (LOCAL, as in health checks), or does not know
-    /// (UNKNOWN, UNSPEC, Unix sockets): then the addresses of the connection at hand count.
+    /// Whose connection it is, and what it was made to. Null: the proxy speaks for itself (LOCAL, as in
+    /// health checks), or does not know (UNKNOWN, UNSPEC, Unix sockets): then the addresses of the
+    /// connection at hand count.
     ends: ?Ends = null,
 
     /// The two ends of the connection that the proxy has taken.
@@ -52,10 +53,16 @@ fn parseLine(bytes: []const u8) Verdict {
     if (!begins(bytes, signature_v1)) return no_header;
     const seen = bytes[0..@min(bytes.len, bytes_max)];
     const end = std.mem.findScalar(u8, seen, '\n') orelse {
-        return if (bytes.len < bytes_max) .need_more else .{ .malformed = "the line of version 1 does not end" };
+        return if (bytes.len < bytes_max)
+            .need_more
+        else
+            .{ .malformed = "the line of version 1 does not end" };
     };
-    if (end < signature_v1.len or seen[end - 1] != '\r') return .{ .malformed = "the line of version 1 does not end with CR LF" };
-    const ends = parseWords(seen[signature_v1.len .. end - 1]) catch return .{ .malformed = "the line of version 1 has no valid addresses" };
+    if (end < signature_v1.len or seen[end - 1] != '\r') {
+        return .{ .malformed = "the line of version 1 does not end with CR LF" };
+    }
+    const ends = parseWords(seen[signature_v1.len .. end - 1]) catch
+        return .{ .malformed = "the line of version 1 has no valid addresses" };
     return .{ .header = .{ .len = @intCast(end + 1), .ends = ends } };
 }
 

@@ -1,5 +1,5 @@
-//! The tables of the DEFLATE format and the making of prefix codes (RFC 1951 section 3.2), shared by both directions.
-//! Does not know: streams, windows, messages.
+//! The tables of the DEFLATE format and the making of prefix codes (RFC 1951 section 3.2), shared by both
+//! directions. Does not know: streams, windows, messages.
 const std = @import("std");
 const assert = std.debug.assert;
 
@@ -7,7 +7,8 @@ const assert = std.debug.assert;
 pub const code_bits_max = 15;
 /// Longest code in the code that writes code lengths.
 pub const order_bits_max = 7;
-/// Literals 0..255, end of block 256, lengths 257..285. A fixed block's code also has 286 and 287, which never occur.
+/// Literals 0..255, end of block 256, lengths 257..285. A fixed block's code also has 286 and 287,
+/// which never occur.
 pub const literal_symbols = 286;
 pub const distance_symbols = 30;
 pub const order_symbols = 19;
@@ -86,7 +87,8 @@ pub fn distanceSymbol(distance: u16) u8 {
     return @as(u8, high) * 2 + @as(u8, @truncate((from_zero >> (high - 1)) & 1));
 }
 
-/// Turns code lengths into the canonical codes, each reversed so that its first bit is the lowest. RFC 1951 section 3.2.2.
+/// Turns code lengths into the canonical codes, each reversed so that its first bit is the lowest. RFC
+/// 1951 section 3.2.2.
 pub fn assign(code_lengths: []const u4, out: []u16) void {
     assert(code_lengths.len == out.len);
     var count: [code_bits_max + 1]u16 = @splat(0);
@@ -102,8 +104,9 @@ pub fn assign(code_lengths: []const u4, out: []u16) void {
     }
 }
 
-/// Finds code lengths of at most `bits_max` for symbols that occur `counts` times: Huffman's, bent to the bound where needed.
-/// The code is always complete, with at least two symbols, because some inflaters refuse anything else.
+/// Finds code lengths of at most `bits_max` for symbols that occur `counts` times: Huffman's, bent to the
+/// bound where needed. The code is always complete, with at least two symbols, because some inflaters
+/// refuse anything else.
 pub fn build(comptime symbols: usize, counts: *const [symbols]u16, bits_max: u4, out: *[symbols]u4) void {
     var sorted: [symbols]u16 = undefined;
     var used: usize = 0;
@@ -144,8 +147,8 @@ fn depths(
     counts: *const [symbols]u16,
     bits_max: u4,
 ) [code_bits_max + 1]u16 {
-    // Leaves are 0..n-1 by rising count, inner nodes n..2n-2 in the order of their making, which is also by rising weight:
-    // the two lightest nodes are always at the front of one of the two rows.
+    // Leaves are 0..n-1 by rising count, inner nodes n..2n-2 in the order of their making, which is also by
+    // rising weight: the two lightest nodes are always at the front of one of the two rows.
     const n = sorted.len;
     var weight: [2 * symbols]u32 = undefined;
     var parent: [2 * symbols]u16 = undefined;
@@ -175,13 +178,15 @@ fn depths(
     return count;
 }
 
-/// Clamping depths to `bits_max` may have put more leaves there than the code space holds: push shallower leaves down until it fits.
+/// Clamping depths to `bits_max` may have put more leaves there than the code space holds: push shallower
+/// leaves down until it fits.
 fn fit(count: *[code_bits_max + 1]u16, bits_max: u4) void {
     const space = @as(u32, 1) << bits_max;
     var taken: u32 = 0;
     for (1..@as(usize, bits_max) + 1) |bits| taken += @as(u32, count[bits]) << @intCast(bits_max - bits);
     while (taken > space) : (taken -= 1) {
-        // A leaf at the bound moves up to become the sibling of the deepest leaf above the bound, which moves down one.
+        // A leaf at the bound moves up to become the sibling of the deepest leaf above the bound,
+        // which moves down one.
         var bits = bits_max - 1;
         while (count[bits] == 0) bits -= 1;
         count[bits] -= 1;

@@ -1,5 +1,5 @@
-//! permessage-deflate: what both sides agree on (RFC 7692 sections 5 to 7.1), server side. The work itself is in inflater.zig and
-//! deflater.zig, re-exported here.
+//! permessage-deflate: what both sides agree on (RFC 7692 sections 5 to 7.1), server side. The work itself is
+//! in inflater.zig and deflater.zig, re-exported here.
 //! Does not know: frames, which messages are worth compressing, where memory comes from.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -11,16 +11,19 @@ pub const History = @import("inflater.zig").History;
 pub const InflateError = @import("inflater.zig").Error;
 pub const Deflater = @import("deflater.zig").Deflater;
 
-/// What this server is willing to do. Windows cost memory: 2^bits bytes for input, `Deflater.memoryBytes(bits)` for output.
+/// What this server is willing to do. Windows cost memory: 2^bits bytes for input,
+/// `Deflater.memoryBytes(bits)` for output.
 pub const Options = struct {
     /// Upper bound of the window for what we send, 8..15. A client may ask for less.
     server_window_bits_max: u4 = 15,
-    /// Upper bound of the window for what the client sends, 9..15. A client that does not let itself be bounded
-    /// (no client_max_window_bits in its offer) gets 15 or nothing: with less than 15 here its offer is declined.
+    /// Upper bound of the window for what the client sends, 9..15. A client that does not let itself be
+    /// bounded (no client_max_window_bits in its offer) gets 15 or nothing: with less than 15 here its
+    /// offer is declined.
     client_window_bits_max: u4 = 15,
     /// Keep what was sent as history for the next message: better compression, one `Deflater` per connection.
     server_takeover: bool = true,
-    /// Let the client keep its history: an `Inflater` with its window stays with the connection between messages.
+    /// Let the client keep its history: an `Inflater` with its window stays with the
+    /// connection between messages.
     client_takeover: bool = true,
 };
 
@@ -36,14 +39,15 @@ pub const Agreement = struct {
     server_window_named: bool = false,
     client_window_named: bool = false,
 
-    /// log2 of the window that an `Inflater` needs, 9..15. zlib cannot deflate with 8 and quietly uses 9, so a client that promised 8
-    /// may go as far.
+    /// log2 of the window that an `Inflater` needs, 9..15. zlib cannot deflate with 8 and quietly uses 9, so
+    /// a client that promised 8 may go as far.
     pub fn inflaterWindowBits(agreement: Agreement) u4 {
         return @max(9, agreement.client_window_bits);
     }
 
     /// Longest answer.
-    pub const text_bytes_max = "permessage-deflate; server_no_context_takeover; client_no_context_takeover".len +
+    pub const text_bytes_max = "permessage-deflate".len +
+        "; server_no_context_takeover; client_no_context_takeover".len +
         "; server_max_window_bits=15; client_max_window_bits=15".len;
 
     /// Writes the value of the Sec-WebSocket-Extensions field of the answer. Borrowed from `out`.
@@ -57,14 +61,18 @@ pub const Agreement = struct {
         try writer.writeAll("permessage-deflate");
         if (!agreement.server_takeover) try writer.writeAll("; server_no_context_takeover");
         if (!agreement.client_takeover) try writer.writeAll("; client_no_context_takeover");
-        if (agreement.server_window_named) try writer.print("; server_max_window_bits={d}", .{agreement.server_window_bits});
-        if (agreement.client_window_named) try writer.print("; client_max_window_bits={d}", .{agreement.client_window_bits});
+        if (agreement.server_window_named) {
+            try writer.print("; server_max_window_bits={d}", .{agreement.server_window_bits});
+        }
+        if (agreement.client_window_named) {
+            try writer.print("; client_max_window_bits={d}", .{agreement.client_window_bits});
+        }
     }
 };
 
-/// Takes the first offer that can be met, over all Sec-WebSocket-Extensions fields of a request that `handshake.check` accepted. Null:
-/// there is none, and the answer has no such field. Other extensions, and offers with unknown, repeated or malformed parameters, are
-/// passed over (RFC 7692 section 7.1).
+/// Takes the first offer that can be met, over all Sec-WebSocket-Extensions fields of a request that
+/// `handshake.check` accepted. Null: there is none, and the answer has no such field. Other extensions, and
+/// offers with unknown, repeated or malformed parameters, are passed over (RFC 7692 section 7.1).
 pub fn negotiate(text: []const u8, fields: []const FieldSpan, options: Options) ?Agreement {
     assert(options.server_window_bits_max >= 8);
     assert(options.client_window_bits_max >= 9);
@@ -168,7 +176,11 @@ fn negotiateText(value: []const u8, options: Options, out: *[Agreement.text_byte
 fn expectAnswer(answer: ?[]const u8, value: []const u8, options: Options) !void {
     var out: [Agreement.text_bytes_max]u8 = undefined;
     const actual = negotiateText(value, options, &out);
-    if (answer) |expected| try testing.expectEqualStrings(expected, actual orelse "(declined)") else try testing.expectEqual(null, actual);
+    if (answer) |expected| {
+        try testing.expectEqualStrings(expected, actual orelse "(declined)");
+    } else {
+        try testing.expectEqual(null, actual);
+    }
 }
 
 test "offers and answers with everything allowed" {
@@ -186,12 +198,17 @@ test "offers and answers with everything allowed" {
         .{ pmd ++ "; server_no_context_takeover", pmd ++ "; server_no_context_takeover" },
         .{ pmd ++ "; client_no_context_takeover", pmd ++ "; client_no_context_takeover" },
         .{
-            pmd ++ ";server_no_context_takeover;client_no_context_takeover;server_max_window_bits=10;client_max_window_bits=11",
-            pmd ++ "; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=10; client_max_window_bits=11",
+            pmd ++ ";server_no_context_takeover;client_no_context_takeover" ++
+                ";server_max_window_bits=10;client_max_window_bits=11",
+            pmd ++ "; server_no_context_takeover; client_no_context_takeover" ++
+                "; server_max_window_bits=10; client_max_window_bits=11",
         },
         .{ "x-webkit-deflate-frame, " ++ pmd, pmd },
         // The first is passed over for a parameter, the second is met.
-        .{ pmd ++ "; server_max_window_bits=7, " ++ pmd ++ "; server_max_window_bits=9", pmd ++ "; server_max_window_bits=9" },
+        .{
+            pmd ++ "; server_max_window_bits=7, " ++ pmd ++ "; server_max_window_bits=9",
+            pmd ++ "; server_max_window_bits=9",
+        },
         .{ pmd ++ "; unknown, " ++ pmd, pmd },
         .{ pmd ++ "; unknown", null },
         .{ pmd ++ "; server_max_window_bits", null },
@@ -214,7 +231,11 @@ test "our own bounds" {
     const pmd = "permessage-deflate";
     // Nothing bounds the client: declined, and the offer behind it is met.
     try expectAnswer(null, pmd, small);
-    try expectAnswer(pmd ++ "; client_max_window_bits=12", pmd ++ ", " ++ pmd ++ "; client_max_window_bits", small);
+    try expectAnswer(
+        pmd ++ "; client_max_window_bits=12",
+        pmd ++ ", " ++ pmd ++ "; client_max_window_bits",
+        small,
+    );
     try expectAnswer(pmd ++ "; client_max_window_bits=9", pmd ++ "; client_max_window_bits=9", small);
     try expectAnswer(
         pmd ++ "; server_max_window_bits=11; client_max_window_bits=12",
@@ -226,10 +247,21 @@ test "our own bounds" {
 }
 
 test "a small window is ours to use even where the answer cannot say so" {
-    const span: FieldSpan = .{ .name_at = 0, .name_len = 0, .value_at = 0, .value_len = 18, .id = .sec_websocket_extensions };
+    const span: FieldSpan = .{
+        .name_at = 0,
+        .name_len = 0,
+        .value_at = 0,
+        .value_len = 18,
+        .id = .sec_websocket_extensions,
+    };
     const agreement = negotiate("permessage-deflate", &.{span}, .{ .server_window_bits_max = 10 }).?;
     try testing.expectEqual(10, agreement.server_window_bits);
     try testing.expect(!agreement.server_window_named);
-    const eight: Agreement = .{ .server_takeover = true, .client_takeover = true, .server_window_bits = 15, .client_window_bits = 8 };
+    const eight: Agreement = .{
+        .server_takeover = true,
+        .client_takeover = true,
+        .server_window_bits = 15,
+        .client_window_bits = 8,
+    };
     try testing.expectEqual(9, eight.inflaterWindowBits());
 }

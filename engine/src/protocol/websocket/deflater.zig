@@ -1,7 +1,8 @@
-//! Deflating the messages of one permessage-deflate direction (RFC 7692 section 7.2.1, RFC 1951): pieces of a message in, compressed
-//! bytes of bounded size out. Written for messages: a short one costs what its bytes cost (no table is cleared or built for it), and
-//! the window may be as small as the peer or our memory wants. std.compress.flate.Compress has one window size, 224 KiB of state
-//! and no way to begin a message without a history but to start over.
+//! Deflating the messages of one permessage-deflate direction (RFC 7692 section 7.2.1, RFC 1951): pieces of a
+//! message in, compressed bytes of bounded size out. Written for messages: a short one costs what its bytes
+//! cost (no table is cleared or built for it), and the window may be as small as the peer or our memory
+//! wants. std.compress.flate.Compress has one window size, 224 KiB of state and no way to begin a message
+//! without a history but to start over.
 //! Does not know: frames, which messages are worth compressing, where its memory lives.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -9,23 +10,25 @@ const codes = @import("codes.zig");
 
 /// Shortest match that is looked for. Shorter ones save little, and four bytes are hashed in one load.
 const match_sought_min = 4;
-/// Candidates looked at for each match. Seen with 16: 1 MB of JSON in messages of 120 bytes becomes 378 KB (zlib's level 1: 441 KB, its
-/// level 6 with up to 128 candidates: 363 KB).
+/// Candidates looked at for each match. Seen with 16: 1 MB of JSON in messages of 120 bytes becomes 378 KB
+/// (zlib's level 1: 441 KB, its level 6 with up to 128 candidates: 363 KB).
 const chain_max = 16;
 /// A match this long is taken without looking for a better one.
 const match_good = 64;
 /// A block ends after so many tokens; its table lies on the stack (4 bytes each).
 const block_tokens_max = 4096;
-/// Blocks with fewer tokens are written with the fixed code: a code of their own would cost more than it saves (its description
-/// takes 40 bytes and more).
+/// Blocks with fewer tokens are written with the fixed code: a code of their own would cost more than it
+/// saves (its description takes 40 bytes and more).
 const dynamic_tokens_min = 128;
 
-/// Memory: see `memoryBytes`. With context takeover one deflater per connection; without, one serves all connections of a thread,
-/// message by message, whatever window each of them allows (`limitWindow`). The struct itself is below 100 bytes; a call takes about 24 KiB of stack.
+/// Memory: see `memoryBytes`. With context takeover one deflater per connection; without, one serves all
+/// connections of a thread, message by message, whatever window each of them allows (`limitWindow`). The
+/// struct itself is below 100 bytes; a call takes about 24 KiB of stack.
 pub const Deflater = struct {
     /// History and the input being compressed; `end` bytes are valid.
     buffer: []u8,
-    /// By hash: the latest position with that hash, 0 = none (position 0 is never found, which costs nothing).
+    /// By hash: the latest position with that hash, 0 = none (position 0 is never found, which costs
+    /// nothing).
     head: []u16,
     /// By position modulo the window: the position before it with the same hash.
     chain: []u16,
@@ -35,15 +38,15 @@ pub const Deflater = struct {
     end: usize = 0,
     /// Positions below are in `head` and `chain`.
     inserted: usize = 0,
-    /// Matches must not begin before: the beginning of the message if there is no context takeover. Moving it forgets the history
-    /// without touching the tables.
+    /// Matches must not begin before: the beginning of the message if there is no context takeover. Moving it
+    /// forgets the history without touching the tables.
     floor: usize = 0,
     /// Bits of an unfinished byte, between two pieces.
     bits: u8 = 0,
     bit_count: u3 = 0,
 
-    /// Bytes of memory for a window of 2^`window_bits` (8..15): 160 KiB for 15, 96 for 14, 48 for 13, 24 for 12, 12 for 11,
-    /// 8 for 10, 7 for 9, 6.5 for 8.
+    /// Bytes of memory for a window of 2^`window_bits` (8..15): 160 KiB for 15, 96 for 14, 48 for 13, 24 for
+    /// 12, 12 for 11, 8 for 10, 7 for 9, 6.5 for 8.
     pub fn memoryBytes(window_bits: u4) usize {
         return bufferBytes(window_bits) + 2 * (windowBytes(window_bits) + hashSlots(window_bits));
     }
@@ -62,8 +65,9 @@ pub const Deflater = struct {
         return @as(usize, 1) << std.math.clamp(window_bits, 10, 14);
     }
 
-    /// `memory` holds exactly `memoryBytes(window_bits)`, is borrowed for the deflater's life and needs no content. `takeover` keeps the
-    /// history from message to message (no server_no_context_takeover was agreed on).
+    /// `memory` holds exactly `memoryBytes(window_bits)`, is borrowed for the deflater's life and
+    /// needs no content. `takeover` keeps the history from message to message (no
+    /// server_no_context_takeover was agreed on).
     pub fn init(memory: []align(2) u8, window_bits: u4, takeover: bool) Deflater {
         assert(memory.len == memoryBytes(window_bits));
         const window = windowBytes(window_bits);
@@ -80,31 +84,35 @@ pub const Deflater = struct {
         return d;
     }
 
-    /// From here on the peer's window is 2^`window_bits`, at most what `init` was told. Between messages, and without takeover only.
+    /// From here on the peer's window is 2^`window_bits`, at most what `init` was told. Between messages, and
+    /// without takeover only.
     pub fn limitWindow(d: *Deflater, window_bits: u4) void {
         assert(!d.takeover and d.bit_count == 0);
         d.reach = @min(windowBytes(window_bits), d.chain.len);
     }
 
-    /// Begins anew: what was compressed last will not reach the peer. A sender may forget its history at any time.
+    /// Begins anew: what was compressed last will not reach the peer. A sender may forget its
+    /// history at any time.
     pub fn forget(d: *Deflater) void {
         d.floor = d.end;
         d.bits = 0;
         d.bit_count = 0;
     }
 
-    /// Room that `deflate` needs in `out` for a piece of `len` bytes. Data that cannot be compressed is stored, so this is little more
-    /// than `len`.
+    /// Room that `deflate` needs in `out` for a piece of `len` bytes. Data that cannot be compressed is
+    /// stored, so this is little more than `len`.
     pub fn outputBytesMax(len: usize) usize {
         const blocks = len / block_tokens_max + 1;
-        // Each block: header bits, filling to a byte and two lengths when stored. Behind them: the bits carried over, the empty
-        // block's header, and the eight bytes that are written for any number of bits.
+        // Each block: header bits, filling to a byte and two lengths when stored. Behind them: the
+        // bits carried over, the empty block's header, and the eight bytes that are written for
+        // any number of bits.
         return len + blocks * 6 + 16;
     }
 
-    /// Compresses the next piece of a message into `out`, which has room for `outputBytesMax(piece.len)`, and answers how much it
-    /// wrote. With `last` the message is complete, ended as RFC 7692 section 7.2.1 wants; without, up to seven bits wait for the next
-    /// piece. Everything else of `piece` is in the output, so pieces may be frames.
+    /// Compresses the next piece of a message into `out`, which has room for `outputBytesMax(piece.len)`, and
+    /// answers how much it wrote. With `last` the message is complete, ended as RFC 7692 section 7.2.1 wants;
+    /// without, up to seven bits wait for the next piece. Everything else of `piece` is in the output, so
+    /// pieces may be frames.
     pub fn deflate(d: *Deflater, piece: []const u8, last: bool, out: []u8) usize {
         assert(out.len >= outputBytesMax(piece.len));
         var writer: BitWriter = .{ .out = out, .bits = d.bits, .count = d.bit_count };
@@ -130,7 +138,8 @@ pub const Deflater = struct {
         }
         if (block.count > 0) block.write(&writer, piece[block_at..behind]);
         if (last) {
-            // An empty stored block; RFC 7692 section 7.2.1 strips its last four bytes, which leaves its header and the filling.
+            // An empty stored block; RFC 7692 section 7.2.1 strips its last four bytes, which leaves its
+            // header and the filling.
             writer.put(0, 3);
             writer.alignToByte();
             if (!d.takeover) d.floor = d.end;
@@ -148,7 +157,8 @@ pub const Deflater = struct {
         if (d.end - at < match_sought_min) return literal;
         const limit = @min(d.end - at, codes.match_max);
         const wanted = std.mem.readInt(u32, d.buffer[at..][0..4], .little);
-        // The chain is a ring of the window's size, and `reach` no longer: older positions have been overwritten there.
+        // The chain is a ring of the window's size, and `reach` no longer: older positions have been
+        // overwritten there.
         const oldest = @max(d.floor, (at + 1) -| d.reach);
         var best_len: usize = match_sought_min - 1;
         var best_at: usize = 0;
@@ -283,11 +293,17 @@ const Block = struct {
         b.literals[codes.end_of_block] = 1;
         const fixed_bits = b.bodyBits(fixed_book.literal_bits, fixed_book.distance_bits);
         // Seven bits of filling at worst.
-        const stored_bits: u64 = if (raw.len > 0xFFFF) std.math.maxInt(u64) else 7 + 32 + 8 * @as(u64, raw.len);
+        const stored_bits: u64 = if (raw.len > 0xFFFF)
+            std.math.maxInt(u64)
+        else
+            7 + 32 + 8 * @as(u64, raw.len);
         var code: Code = undefined;
         const own = b.count >= dynamic_tokens_min;
         if (own) code.init(b);
-        const own_bits: u64 = if (own) code.header_bits + b.bodyBits(&code.literals, &code.distances) else std.math.maxInt(u64);
+        const own_bits: u64 = if (own)
+            code.header_bits + b.bodyBits(&code.literals, &code.distances)
+        else
+            std.math.maxInt(u64);
         if (stored_bits < @min(fixed_bits, own_bits)) {
             w.put(0b000, 3);
             w.alignToByte();
@@ -383,7 +399,9 @@ const Code = struct {
         code.addRuns(code.distances[0..code.distance_count], &counts);
         codes.build(codes.order_symbols, &counts, codes.order_bits_max, &code.order);
         code.order_count = codes.order_symbols;
-        while (code.order_count > 4 and code.order[codes.order[code.order_count - 1]] == 0) code.order_count -= 1;
+        while (code.order_count > 4 and code.order[codes.order[code.order_count - 1]] == 0) {
+            code.order_count -= 1;
+        }
         code.header_bits = 14 + 3 * @as(u64, code.order_count);
         for (counts, code.order, 0..) |count, len, symbol| {
             code.header_bits += count * (@as(u64, len) + extraBits(symbol));
@@ -548,7 +566,8 @@ test "text shrinks to what a code of its own allows" {
     var random = std.Random.DefaultPrng.init(9);
     var message: [20_000]u8 = undefined;
     for (&message) |*byte| byte.* = "etao"[random.random().uintLessThan(usize, 4)];
-    // Two bits a letter would be 5000 bytes; short matches waste some of it (zlib's level 6 needs 6174 for such a text).
+    // Two bits a letter would be 5000 bytes; short matches waste some of it (zlib's level 6 needs
+    // 6174 for such a text).
     try testing.expect(try loop.expect(&message, 0) < 6300);
 }
 

@@ -132,8 +132,8 @@ pub fn encode(header: Header, out: *[header_bytes_max]u8) u8 {
 const lanes = @max(4, std.simd.suggestVectorLength(u8) orelse 16);
 const Lanes = @Vector(lanes, u8);
 
-/// Masks or unmasks `bytes` in place (the operation is its own inverse). `offset` is the position of the first byte in the frame's
-/// payload, so that a payload may come in any pieces.
+/// Masks or unmasks `bytes` in place (the operation is its own inverse). `offset` is the position of the
+/// first byte in the frame's payload, so that a payload may come in any pieces.
 pub fn mask(bytes: []u8, key: MaskKey, offset: u64) void {
     comptime assert(lanes % 4 == 0); // so that the phase is the same for every vector and for the rest
     const phased = rotate(key, offset);
@@ -194,14 +194,27 @@ test "lengths that are not minimal or use the highest bit are refused" {
     try testing.expectEqual(.length_not_minimal, decode("\x82\x7f\x00\x00\x00\x00\x00\x00\xff\xff"));
     try testing.expectEqual(.length_too_big, decode("\x82\x7f\x80\x00\x00\x00\x00\x00\x00\x00"));
     try testing.expectEqual(@as(u64, 126), decode("\x82\x7e\x00\x7e").header.value.payload_len);
-    try testing.expectEqual(@as(u64, 0x10000), decode("\x82\x7f\x00\x00\x00\x00\x00\x01\x00\x00").header.value.payload_len);
+    try testing.expectEqual(
+        @as(u64, 0x10000),
+        decode("\x82\x7f\x00\x00\x00\x00\x00\x01\x00\x00").header.value.payload_len,
+    );
 }
 
 test "the largest frames have the sizes that are promised for them" {
     const key: MaskKey = .{ 1, 2, 3, 4 };
-    const control: Header = .{ .fin = true, .opcode = .ping, .mask = key, .payload_len = control_payload_bytes_max };
+    const control: Header = .{
+        .fin = true,
+        .opcode = .ping,
+        .mask = key,
+        .payload_len = control_payload_bytes_max,
+    };
     try testing.expectEqual(control_bytes_max, control.encodedLen() + control.payload_len);
-    const data: Header = .{ .fin = true, .opcode = .binary, .mask = key, .payload_len = std.math.maxInt(u63) };
+    const data: Header = .{
+        .fin = true,
+        .opcode = .binary,
+        .mask = key,
+        .payload_len = std.math.maxInt(u63),
+    };
     try testing.expectEqual(header_bytes_max, data.encodedLen());
 }
 

@@ -1,6 +1,6 @@
-//! The opening handshake, server side: which request becomes a WebSocket, and what the client offered (RFC 6455 sections 4.2 and 9.1).
-//! Does not know: how the answer is written (the HTTP session), which subprotocol to choose (the application), and what an
-//! extension's parameters mean (deflate.zig).
+//! The opening handshake, server side: which request becomes a WebSocket, and what the client offered (RFC
+//! 6455 sections 4.2 and 9.1). Does not know: how the answer is written (the HTTP session), which subprotocol
+//! to choose (the application), and what an extension's parameters mean (deflate.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const header = @import("../http/header.zig");
@@ -21,7 +21,7 @@ pub const Request = struct {
 
 /// What to do with a request.
 pub const Result = union(enum) {
-    /// Nobody asked for a WebSocket: serve the request as HTTP.
+    /// The request asks for no WebSocket: serve it as HTTP.
     not_websocket,
     accepted: struct {
         /// The Sec-WebSocket-Key, for `acceptKey`. Borrowed from `Request.text`.
@@ -53,12 +53,16 @@ pub const accept_bytes = 28;
 /// The only version of the protocol, RFC 6455 section 4.1.
 pub const version = "13";
 
-/// Judges a request. `accepted` also means that every Sec-WebSocket-Protocol and Sec-WebSocket-Extensions field is well formed,
-/// so that `Subprotocols` and `Extensions` will not fail on it.
+/// Judges a request. `accepted` also means that every Sec-WebSocket-Protocol and Sec-WebSocket-Extensions
+/// field is well formed, so that `Subprotocols` and `Extensions` will not fail on it.
 pub fn check(request: Request) Result {
     if (!request.http_1_1 or !hasToken(request, .upgrade, "websocket")) return .not_websocket;
-    if (!std.mem.eql(u8, request.method, "GET")) return refuse(405, "A WebSocket handshake uses GET.", &method_fields);
-    if (!hasToken(request, .connection, "upgrade")) return refuse(400, "Connection does not name upgrade.", &.{});
+    if (!std.mem.eql(u8, request.method, "GET")) {
+        return refuse(405, "A WebSocket handshake uses GET.", &method_fields);
+    }
+    if (!hasToken(request, .connection, "upgrade")) {
+        return refuse(400, "Connection does not name upgrade.", &.{});
+    }
     const asked = single(request, .sec_websocket_version);
     if (asked == null or !std.mem.eql(u8, asked.?, version)) {
         return refuse(426, "Only WebSocket version 13 is spoken here.", &version_fields);
@@ -70,7 +74,8 @@ pub fn check(request: Request) Result {
         .sec_websocket_protocol => if (!tokensValid(span.value(request.text))) {
             return refuse(400, "Sec-WebSocket-Protocol is not a list of tokens.", &.{});
         },
-        // RFC 6455 section 9.1: a value outside the grammar fails the connection; it is not merely left aside.
+        // RFC 6455 section 9.1: a value outside the grammar fails the connection; it is not
+        // merely left aside.
         .sec_websocket_extensions => if (!extensionsValid(span.value(request.text))) {
             return refuse(400, "Sec-WebSocket-Extensions is malformed.", &.{});
         },
@@ -96,7 +101,8 @@ pub fn acceptKey(key: *const [key_bytes]u8, out: *[accept_bytes]u8) void {
     assert(encoded.len == accept_bytes);
 }
 
-/// Whether a field of the answer belongs to the handshake itself, so that an application must not add one of that name.
+/// Whether a field of the answer belongs to the handshake itself, so that an application must not
+/// add one of that name.
 pub fn ownsField(name: []const u8) bool {
     return std.ascii.startsWithIgnoreCase(name, "sec-websocket-") or header.Id.fromName(name) == .upgrade;
 }
@@ -124,7 +130,8 @@ pub const Subprotocols = struct {
         }
     }
 
-    /// Whether the client offered `name` (case-sensitive): a server may choose only from the offer. Does not move the iterator.
+    /// Whether the client offered `name` (case-sensitive): a server may choose only from the offer. Does not
+    /// move the iterator.
     pub fn contains(it: Subprotocols, name: []const u8) bool {
         var copy = it;
         while (copy.next()) |offered| if (std.mem.eql(u8, offered, name)) return true;
@@ -180,7 +187,8 @@ pub const Param = struct {
     value: ?Value = null,
 };
 
-/// A parameter's value: a token, or a quoted string whose content is a token (RFC 6455 section 9.1 demands that).
+/// A parameter's value: a token, or a quoted string whose content is a token (RFC 6455 section
+/// 9.1 demands that).
 pub const Value = struct {
     /// Without the quotes, backslashes still in place.
     raw: []const u8,
@@ -205,7 +213,8 @@ pub const Value = struct {
     }
 };
 
-/// Reads the grammar of RFC 6455 section 9.1. White space is allowed around every piece (the implied LWS of RFC 2616).
+/// Reads the grammar of RFC 6455 section 9.1. White space is allowed around every piece (the
+/// implied LWS of RFC 2616).
 const Scanner = struct {
     text: []const u8,
     at: usize = 0,
@@ -413,8 +422,12 @@ test "surrounding space and several fields of a name are fine" {
 }
 
 test "which fields of an answer are the handshake's own" {
-    for ([_][]const u8{ "Sec-WebSocket-Accept", "sec-websocket-x", "UPGRADE" }) |name| try testing.expect(ownsField(name));
-    for ([_][]const u8{ "sec-websocket", "x-upgrade", "server", "" }) |name| try testing.expect(!ownsField(name));
+    for ([_][]const u8{ "Sec-WebSocket-Accept", "sec-websocket-x", "UPGRADE" }) |name| {
+        try testing.expect(ownsField(name));
+    }
+    for ([_][]const u8{ "sec-websocket", "x-upgrade", "server", "" }) |name| {
+        try testing.expect(!ownsField(name));
+    }
 }
 
 test "subprotocols come in the client's order over several fields" {
@@ -462,9 +475,10 @@ test "a quoted value may hold every character of a token" {
 
 test "malformed extension offers" {
     const cases = [_][]const u8{
-        "a b",        "a;",           "a;;b",          ";a",         "a; =1",       "a;b=",         "a;b=\"\"",
-        "a;b=\"1",    "a;b=\"1\\",    "a;b=\"1 2\"",   "a;b=\"1\"2", "a;b=1 2",     "a;b=(",        "\"a\"",
-        "a, b; c=\"", "a;b=\"\x7f\"", "a;b=\"1\\\\\"", "a=1",        "permessage@", "a;b=\"1\", @",
+        "a b",         "a;",           "a;;b",       ";a",           "a; =1",         "a;b=",
+        "a;b=\"\"",    "a;b=\"1",      "a;b=\"1\\",  "a;b=\"1 2\"",  "a;b=\"1\"2",    "a;b=1 2",
+        "a;b=(",       "\"a\"",        "a, b; c=\"", "a;b=\"\x7f\"", "a;b=\"1\\\\\"", "a=1",
+        "permessage@", "a;b=\"1\", @",
     };
     for (cases) |case| {
         var it: Extensions = .init(case);

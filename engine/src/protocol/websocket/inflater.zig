@@ -1,7 +1,7 @@
-//! Inflating the messages of one permessage-deflate direction (RFC 7692 section 7.2.2, RFC 1951): compressed pieces in, pieces of
-//! bounded size out, at any cut. It is its own and not std.compress.flate's because the stream must stop and go on at any byte
-//! of input or output, keep its window from one message to the next, and count what comes out before it comes out.
-//! Does not know: frames, text, where its window lives.
+//! Inflating the messages of one permessage-deflate direction (RFC 7692 section 7.2.2, RFC 1951): compressed
+//! pieces in, pieces of bounded size out, at any cut. It is its own and not std.compress.flate's because the
+//! stream must stop and go on at any byte of input or output, keep its window from one message to the next,
+//! and count what comes out before it comes out. Does not know: frames, text, where its window lives.
 const std = @import("std");
 const assert = std.debug.assert;
 const codes = @import("codes.zig");
@@ -19,9 +19,14 @@ fn Decoder(comptime symbols_max: usize, comptime fast_bits: u4) type {
 
         const Found = struct { symbol: u16, bits: u4 };
 
-        /// Refuses codes with too many symbols for their lengths, and incomplete ones. Excepted are a single symbol of one bit and no
-        /// symbol at all, if `.short_allowed`: blocks with one distance or none are written so.
-        fn init(d: *Self, lens: []const u4, comptime rule: enum { complete, short_allowed }) error{Corrupt}!void {
+        /// Refuses codes with too many symbols for their lengths, and incomplete ones. Excepted are a
+        /// single symbol of one bit and no symbol at all, if `.short_allowed`: blocks with one distance or
+        /// none are written so.
+        fn init(
+            d: *Self,
+            lens: []const u4,
+            comptime rule: enum { complete, short_allowed },
+        ) error{Corrupt}!void {
             assert(lens.len <= symbols_max);
             d.count = @splat(0);
             for (lens) |len| d.count[len] += 1;
@@ -60,8 +65,8 @@ fn Decoder(comptime symbols_max: usize, comptime fast_bits: u4) type {
             }
         }
 
-        /// The symbol at the front of `bits`. Null: no code begins so. Bits beyond the end of input must be 0; whether the answer
-        /// rests on them shows in `Found.bits`.
+        /// The symbol at the front of `bits`. Null: no code begins so. Bits beyond the end of input must be
+        /// 0; whether the answer rests on them shows in `Found.bits`.
         inline fn find(d: *const Self, bits: u64) ?Found {
             const entry = d.fast[@as(usize, @truncate(bits)) & (d.fast.len - 1)];
             if (entry != 0) return .{ .symbol = entry >> 4, .bits = @truncate(entry) };
@@ -77,7 +82,9 @@ fn Decoder(comptime symbols_max: usize, comptime fast_bits: u4) type {
                 code |= @intCast(rest & 1);
                 rest >>= 1;
                 const count = d.count[bits];
-                if (code - first < count) return .{ .symbol = d.symbols[index + code - first], .bits = @intCast(bits) };
+                if (code - first < count) {
+                    return .{ .symbol = d.symbols[index + code - first], .bits = @intCast(bits) };
+                }
                 index += count;
                 first = (first + count) << 1;
                 code <<= 1;
@@ -99,14 +106,18 @@ const fixed: Tables = make: {
     // Two more symbols than ever occur, or the code would not be complete (and `init` refuse it).
     var padded: Decoder(32, 8) = undefined;
     padded.init(&@as([32]u4, @splat(5)), .complete) catch unreachable;
-    tables.distances = .{ .fast = padded.fast, .count = padded.count, .symbols = padded.symbols[0..codes.distance_symbols].* };
+    tables.distances = .{
+        .fast = padded.fast,
+        .count = padded.count,
+        .symbols = padded.symbols[0..codes.distance_symbols].*,
+    };
     break :make tables;
 };
 
 /// Where in the stream the next bit lies.
 const State = union(enum) {
-    /// Before a block's first bit. `final`: the block before it was marked as the last of its stream (RFC 7692 section 7.2.3.4
-    /// allows that within a message).
+    /// Before a block's first bit. `final`: the block before it was marked as the last of its stream (RFC
+    /// 7692 section 7.2.3.4 allows that within a message).
     block: struct { final_seen: bool },
     stored_header,
     stored: u16,
@@ -142,14 +153,15 @@ pub const Step = struct {
     },
 };
 
-/// What a message may refer to: the bytes that came out last, of the messages before it as well. The one thing that context takeover
-/// makes a connection keep.
+/// What a message may refer to: the bytes that came out last, of the messages before it as well. The one
+/// thing that context takeover makes a connection keep.
 pub const History = struct {
     ring: []u8,
     at: usize = 0,
     filled: usize = 0,
 
-    /// `ring` is borrowed for the history's life; its length is a power of two, 256..32768, at least what the peer may use.
+    /// `ring` is borrowed for the history's life; its length is a power of two, 256..32768, at least
+    /// what the peer may use.
     pub fn init(ring: []u8) History {
         assert(std.math.isPowerOfTwo(ring.len) and ring.len >= 256 and ring.len <= 32768);
         return .{ .ring = ring };
@@ -171,7 +183,8 @@ pub const History = struct {
     }
 };
 
-/// Below 5 KiB, needed from the first to the last piece of a message: one may serve many connections, message by message.
+/// Below 5 KiB, needed from the first to the last piece of a message: one may serve many connections,
+/// message by message.
 pub const Inflater = struct {
     /// Of the message that is being read.
     history: *History = undefined,
@@ -192,8 +205,8 @@ pub const Inflater = struct {
     const tail = "\x00\x00\xff\xff";
     const no_message = tail.len + 1;
 
-    /// Begins a message that may inflate to at most `limit` bytes and refer to `history`, which is borrowed until its end. What is left
-    /// of a message that broke off is forgotten.
+    /// Begins a message that may inflate to at most `limit` bytes and refer to `history`, which is borrowed
+    /// until its end. What is left of a message that broke off is forgotten.
     pub fn begin(i: *Inflater, history: *History, limit: u64) void {
         i.history = history;
         i.limit_left = limit;
@@ -203,16 +216,16 @@ pub const Inflater = struct {
         i.bit_count = 0;
     }
 
-    /// Inflates from `in` to `out` (neither is kept) until one of them is exhausted. `last`: the message has nothing behind `in`.
-    /// After an error, or the message's end, `begin` comes next.
+    /// Inflates from `in` to `out` (neither is kept) until one of them is exhausted. `last`: the message has
+    /// nothing behind `in`. After an error, or the message's end, `begin` comes next.
     pub fn inflate(i: *Inflater, in: []const u8, last: bool, out: []u8) Error!Step {
         const step = try i.advance(in, last, out);
         i.history.keep(out[0..step.produced]);
         return step;
     }
 
-    /// Inflates a whole message if `out` holds it; answers its length. Null: it does not, and the history is as it was. `begin` comes
-    /// before and after.
+    /// Inflates a whole message if `out` holds it; answers its length. Null: it does not, and the history is
+    /// as it was. `begin` comes before and after.
     pub fn inflateWhole(i: *Inflater, in: []const u8, out: []u8) Error!?usize {
         const step = try i.advance(in, true, out);
         if (step.state == .output_full) return null;
@@ -220,7 +233,7 @@ pub const Inflater = struct {
         return step.produced;
     }
 
-    /// As `inflate`, without a word to the history.
+    /// As `inflate`, but the history learns nothing of it.
     fn advance(i: *Inflater, in: []const u8, last: bool, out: []u8) Error!Step {
         assert(i.tail_at <= tail.len); // `begin` comes first
         assert(last or i.tail_at == 0);
@@ -236,15 +249,19 @@ pub const Inflater = struct {
         }
         if (full and clipped) return error.TooBig;
         i.limit_left -= run.produced;
-        const step: Step = .{ .consumed = consumed, .produced = run.produced, .state = if (full) .output_full else .need_input };
+        const step: Step = .{
+            .consumed = consumed,
+            .produced = run.produced,
+            .state = if (full) .output_full else .need_input,
+        };
         if (full or !last) return step;
         if (i.state != .block or i.bit_count != 0) return error.Corrupt;
         i.tail_at = no_message;
         return .{ .consumed = consumed, .produced = run.produced, .state = .done };
     }
 
-    /// A final block at the very end of a message, without the empty block that RFC 7692 asks for behind it: there is nothing for
-    /// the tail to complete. Some senders do that, and what they mean is clear.
+    /// A final block at the very end of a message, without the empty block that RFC 7692 asks for behind it:
+    /// there is nothing for the tail to complete. Some senders do that, and what they mean is clear.
     fn endedEarly(i: *const Inflater) bool {
         return i.tail_at == 0 and i.state == .block and i.state.block.final_seen and i.bit_count == 0;
     }
@@ -290,7 +307,10 @@ const Run = struct {
         if (r.in.len - r.at >= 8) {
             const room = (64 - i.bit_count) / 8;
             const word = std.mem.readInt(u64, r.in[r.at..][0..8], .little);
-            const wanted: u64 = if (room == 8) word else word & ((@as(u64, 1) << @intCast(@as(u7, room) * 8)) - 1);
+            const wanted: u64 = if (room == 8)
+                word
+            else
+                word & ((@as(u64, 1) << @intCast(@as(u7, room) * 8)) - 1);
             if (room > 0) i.bits |= wanted << @intCast(i.bit_count);
             i.bit_count += room * 8;
             r.at += room;
@@ -335,7 +355,10 @@ const Run = struct {
                 i.block_fixed = true;
                 i.state = .symbols;
             },
-            2 => i.state = .{ .order = .{ .counts = .{ .literals = 0, .distances = 0, .order = 0 }, .at = 0 } },
+            2 => i.state = .{ .order = .{
+                .counts = .{ .literals = 0, .distances = 0, .order = 0 },
+                .at = 0,
+            } },
             else => return error.Corrupt,
         }
         return true;
@@ -434,7 +457,8 @@ const Run = struct {
         return true;
     }
 
-    /// Reads literals and matches. A match is taken only when all of its at most 48 bits are there, so it has no inner states.
+    /// Reads literals and matches. A match is taken only when all of its at most 48 bits are there, so it
+    /// has no inner states.
     fn symbols(r: *Run) Error!Outcome {
         const i = r.i;
         const tables: *const Tables = if (i.block_fixed) &fixed else &i.tables;
@@ -495,8 +519,8 @@ const Run = struct {
                 @memcpy(r.out[r.produced..][0..len], history.ring[from..][0..len]);
                 break :ring len;
             } else own: {
-                // Source and target must not overlap. The source stays where it is and grows by what was just repeated, so a run
-                // of one byte takes a few copies and not one for each byte.
+                // Source and target must not overlap. The source stays where it is and grows by what was just
+                // repeated, so a run of one byte takes a few copies and not one for each byte.
                 const len = @min(room, distance);
                 @memcpy(r.out[r.produced..][0..len], r.out[r.produced - distance ..][0..len]);
                 distance += len;
@@ -556,10 +580,22 @@ test "the examples of RFC 7692 section 7.2.3" {
     // A stored block.
     try expectMessages(&window, true, &.{.{ "\x00\x05\x00\xfa\xffHello\x00", "Hello" }});
     // A final block, with the empty block behind it and without.
-    try expectMessages(&window, true, &.{ .{ "\xf3\x48\xcd\xc9\xc9\x07\x00\x00", "Hello" }, .{ hello, "Hello" } });
-    try expectMessages(&window, true, &.{ .{ "\xf3\x48\xcd\xc9\xc9\x07\x00", "Hello" }, .{ hello, "Hello" } });
+    try expectMessages(
+        &window,
+        true,
+        &.{ .{ "\xf3\x48\xcd\xc9\xc9\x07\x00\x00", "Hello" }, .{ hello, "Hello" } },
+    );
+    try expectMessages(
+        &window,
+        true,
+        &.{ .{ "\xf3\x48\xcd\xc9\xc9\x07\x00", "Hello" }, .{ hello, "Hello" } },
+    );
     // Two blocks, and the empty message.
-    try expectMessages(&window, true, &.{ .{ "\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00", "Hello" }, .{ "\x00", "" } });
+    try expectMessages(
+        &window,
+        true,
+        &.{ .{ "\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00", "Hello" }, .{ "\x00", "" } },
+    );
 }
 
 test "a match across messages needs the history" {
@@ -585,7 +621,11 @@ test "a message that its buffer does not hold leaves no trace" {
         i.begin(&history, 32);
         // A match into the message before, which must still be the last one at each attempt.
         const len = try i.inflateWhole("\xf2\x00\x11\x00\x00", out[0..room]);
-        if (room < 5) try testing.expectEqual(null, len) else try testing.expectEqualStrings("Hello", out[0..len.?]);
+        if (room < 5) {
+            try testing.expectEqual(null, len);
+        } else {
+            try testing.expectEqualStrings("Hello", out[0..len.?]);
+        }
     }
     i.begin(&history, 4);
     try testing.expectError(error.TooBig, i.inflateWhole("\xf2\x00\x11\x00\x00", &out));

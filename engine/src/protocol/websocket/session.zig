@@ -1,6 +1,7 @@
-//! One WebSocket's state machine: unread bytes in, at most one event out; commands in, frame bytes out (RFC 6455 sections 5 to 8).
-//! Does not know: sockets, time, who answers, how a message is put together again, and compression beyond its one header bit.
-//! It keeps no payload except that of one control frame, so an idle WebSocket costs the size of `Session` (below 320 bytes).
+//! One WebSocket's state machine: unread bytes in, at most one event out; commands in, frame bytes out (RFC
+//! 6455 sections 5 to 8). Does not know: sockets, time, who answers, how a message is put together again, and
+//! compression beyond its one header bit. It keeps no payload except that of one control frame, so an idle
+//! WebSocket costs the size of `Session` (below 320 bytes).
 const std = @import("std");
 const assert = std.debug.assert;
 
@@ -9,7 +10,8 @@ pub const frame = @import("frame.zig");
 pub const utf8 = @import("utf8.zig");
 pub const deflate = @import("deflate.zig");
 
-/// Which end of the connection this is. A client masks what it sends and refuses what is masked; a server the reverse.
+/// Which end of the connection this is. A client masks what it sends and refuses what is masked; a
+/// server the reverse.
 pub const Role = enum { server, client };
 
 /// What a message is.
@@ -19,8 +21,9 @@ pub const Kind = enum { text, binary };
 pub const Limits = struct {
     /// Payload bytes of one frame.
     frame_bytes_max: u64,
-    /// Payload bytes of one message over all of its frames. For a compressed message the limit proper belongs to its inflated size
-    /// (`deflate.Inflater`); here its bytes on the wire are bounded by what a message of that size can sensibly compress to.
+    /// Payload bytes of one message over all of its frames. For a compressed message the limit proper belongs
+    /// to its inflated size (`deflate.Inflater`); here its bytes on the wire are bounded by what a message of
+    /// that size can sensibly compress to.
     message_bytes_max: u64,
 };
 
@@ -41,18 +44,22 @@ pub const Event = union(enum) {
     ping: []const u8,
     /// A whole pong, asked for or not. Valid until the next `feed`.
     pong: []const u8,
-    /// The peer closes. Nothing is read after this. Unless `closeSent` already, the answer is owed: `encodeClose`.
+    /// The peer closes. Nothing is read after this. Unless `closeSent` already, the answer is
+    /// owed: `encodeClose`.
     close: Close,
-    /// The peer broke a rule. Nothing is read after this. Unless `closeSent` already, tell it by `encodeClose` and then hang up.
+    /// The peer broke a rule. Nothing is read after this. Unless `closeSent` already, tell it by
+    /// `encodeClose` and then hang up.
     failed: Failure,
 };
 
-/// A piece of a message as it came, unmasked. Pieces of a message come in order; control frames may come between them.
+/// A piece of a message as it came, unmasked. Pieces of a message come in order; control frames may
+/// come between them.
 pub const Data = struct {
     /// Part of what was fed, valid as long as that is. Empty only when `last`.
     bytes: []u8,
     kind: Kind,
-    /// The message needs `deflate.Inflater`. Its text is then not checked yet: feed what comes out to a `utf8.Validator`.
+    /// The message needs `deflate.Inflater`. Its text is then not checked yet: feed what comes out to
+    /// a `utf8.Validator`.
     compressed: bool,
     /// The first piece of its message.
     first: bool,
@@ -78,7 +85,8 @@ pub const Failure = struct {
 
 /// The answer to one call of `feed`.
 pub const Step = struct {
-    /// Leading bytes that the session is done with. All of them when the event is `need_more`, `close` or `failed`.
+    /// Leading bytes that the session is done with. All of them when the event is `need_more`,
+    /// `close` or `failed`.
     consumed: usize,
     event: Event,
 };
@@ -170,7 +178,10 @@ pub const Session = struct {
             .deflate = options.deflate,
             .limits = .{
                 .frame_bytes_max = if (limits.frame_bytes_max == 0) unlimited else limits.frame_bytes_max,
-                .message_bytes_max = if (limits.message_bytes_max == 0) unlimited else limits.message_bytes_max,
+                .message_bytes_max = if (limits.message_bytes_max == 0)
+                    unlimited
+                else
+                    limits.message_bytes_max,
             },
         };
     }
@@ -191,7 +202,8 @@ pub const Session = struct {
         }
     }
 
-    /// Reads from the unread bytes, unmasking in place. Call it again with the rest until it answers `need_more`.
+    /// Reads from the unread bytes, unmasking in place. Call it again with the rest until it
+    /// answers `need_more`.
     pub fn feed(s: *Session, bytes: []u8) Step {
         s.invariants();
         defer s.invariants();
@@ -224,7 +236,8 @@ pub const Session = struct {
     fn feedHeader(s: *Session, bytes: []const u8, at: *usize) ?Event {
         const kept = s.input.header;
         const rest = bytes[at.*..];
-        // The common case is a header that lies whole in the input; otherwise collect it byte by byte as it comes.
+        // The common case is a header that lies whole in the input; otherwise collect it byte
+        // by byte as it comes.
         const from_input = kept == 0 and rest.len >= 2;
         if (from_input) switch (frame.decode(rest)) {
             .need => {},
@@ -263,7 +276,9 @@ pub const Session = struct {
     fn beginControl(s: *Session, header: frame.Header) ?Event {
         if (header.rsv1) return s.fail(protocol_error, "reserved bit set on a control frame");
         if (!header.fin) return s.fail(protocol_error, "control frame fragmented");
-        if (header.payload_len > frame.control_payload_bytes_max) return s.fail(protocol_error, "control frame too long");
+        if (header.payload_len > frame.control_payload_bytes_max) {
+            return s.fail(protocol_error, "control frame too long");
+        }
         const control: Control = .{
             .opcode = switch (header.opcode) {
                 .close => .close,
@@ -274,7 +289,9 @@ pub const Session = struct {
             .len = @intCast(header.payload_len),
             .mask = header.mask,
         };
-        if (control.opcode == .close and control.len == 1) return s.fail(protocol_error, "close code cut short");
+        if (control.opcode == .close and control.len == 1) {
+            return s.fail(protocol_error, "close code cut short");
+        }
         s.input = .{ .control = control };
         return null;
     }
@@ -283,7 +300,10 @@ pub const Session = struct {
         if (s.message == null) {
             if (header.opcode == .continuation) return s.fail(protocol_error, "nothing to continue");
             if (header.rsv1 and !s.deflate) return s.fail(protocol_error, "reserved bit set");
-            s.message = .{ .kind = if (header.opcode == .text) .text else .binary, .compressed = header.rsv1 };
+            s.message = .{
+                .kind = if (header.opcode == .text) .text else .binary,
+                .compressed = header.rsv1,
+            };
         } else {
             if (header.opcode != .continuation) return s.fail(protocol_error, "message within a message");
             if (header.rsv1) return s.fail(protocol_error, "reserved bit set on a continuation");
@@ -300,7 +320,8 @@ pub const Session = struct {
         return null;
     }
 
-    /// Compression may enlarge what cannot be compressed, and a sender may flush after each little piece (5 bytes each time).
+    /// Compression may enlarge what cannot be compressed, and a sender may flush after each little piece
+    /// (5 bytes each time).
     const compressed_slack_bytes = 1024;
 
     fn feedPayload(s: *Session, bytes: []u8, at: *usize) ?Event {
@@ -315,13 +336,16 @@ pub const Session = struct {
         return s.endPayload(payload.*, piece);
     }
 
-    /// Hands a piece out after checking its text; closes the frame and the message where they end. Null: an empty fragment.
+    /// Hands a piece out after checking its text; closes the frame and the message where they end. Null:
+    /// an empty fragment.
     fn endPayload(s: *Session, payload: Payload, piece: []u8) ?Event {
         const message = &s.message.?;
         const last = payload.fin and payload.left == 0;
         if (message.kind == .text and !message.compressed) {
             if (message.validator.feed(piece) != null) return s.fail(invalid_data, "text is not UTF-8");
-            if (last and !message.validator.complete()) return s.fail(invalid_data, "text ends within a character");
+            if (last and !message.validator.complete()) {
+                return s.fail(invalid_data, "text ends within a character");
+            }
         }
         if (payload.left == 0) s.input = .{ .header = 0 };
         if (piece.len == 0 and !last) return null;
@@ -376,8 +400,8 @@ pub const Session = struct {
         return .{ .close = close };
     }
 
-    /// The message that came last could not be read after all: it does not inflate, or not to text. From here on it is as if `feed` had
-    /// answered `failed`.
+    /// The message that came last could not be read after all: it does not inflate, or not to text. From here
+    /// on it is as if `feed` had answered `failed`.
     pub fn refuse(s: *Session, code: u16, reason: []const u8) Failure {
         return s.fail(code, reason).failed;
     }
@@ -400,10 +424,17 @@ pub const Session = struct {
         fin: bool = true,
     };
 
-    /// Writes the header of a data frame; the caller sends `piece.len` bytes of payload behind it. Answers the bytes of `out` used.
-    /// `mask` is for a client and null for a server; a client masks the payload itself, by `frame.mask`.
-    /// Not after `closeSent`; after `closeReceived` it may go on until the answer is sent (RFC 6455 section 5.5.1).
-    pub fn encodeHeader(s: *Session, piece: Piece, mask: ?frame.MaskKey, out: *[frame.header_bytes_max]u8) u8 {
+    /// Writes the header of a data frame; the caller sends `piece.len` bytes of payload behind it. Answers
+    /// the bytes of `out` used. `mask` is for a client and null for a server; a client masks the payload
+    /// itself, by `frame.mask`.
+    /// Not after `closeSent`; after `closeReceived` it may go on until the answer is sent (RFC
+    /// 6455 section 5.5.1).
+    pub fn encodeHeader(
+        s: *Session,
+        piece: Piece,
+        mask: ?frame.MaskKey,
+        out: *[frame.header_bytes_max]u8,
+    ) u8 {
         assert(!s.closeSent());
         assert((mask != null) == (s.role == .client));
         if (s.sending) |kind| assert(kind == piece.kind);
@@ -414,26 +445,46 @@ pub const Session = struct {
         };
         const rsv1 = piece.compressed and s.sending == null;
         s.sending = if (piece.fin) null else piece.kind;
-        return frame.encode(.{ .fin = piece.fin, .rsv1 = rsv1, .opcode = opcode, .mask = mask, .payload_len = piece.len }, out);
+        return frame.encode(
+            .{ .fin = piece.fin, .rsv1 = rsv1, .opcode = opcode, .mask = mask, .payload_len = piece.len },
+            out,
+        );
     }
 
     /// Writes a whole ping. At most 125 bytes of payload. Not after `closeSent`.
-    pub fn encodePing(s: *Session, payload: []const u8, mask: ?frame.MaskKey, out: *[frame.control_bytes_max]u8) u8 {
+    pub fn encodePing(
+        s: *Session,
+        payload: []const u8,
+        mask: ?frame.MaskKey,
+        out: *[frame.control_bytes_max]u8,
+    ) u8 {
         assert(!s.closeSent());
         return s.encodeControl(.ping, payload, mask, out);
     }
 
     /// Writes a whole pong. At most 125 bytes of payload. Not after `closeSent`.
-    pub fn encodePong(s: *Session, payload: []const u8, mask: ?frame.MaskKey, out: *[frame.control_bytes_max]u8) u8 {
+    pub fn encodePong(
+        s: *Session,
+        payload: []const u8,
+        mask: ?frame.MaskKey,
+        out: *[frame.control_bytes_max]u8,
+    ) u8 {
         assert(!s.closeSent());
         return s.encodeControl(.pong, payload, mask, out);
     }
 
     /// What an application may get wrong about a close frame.
-    pub const CloseError = error{ CodeNotAllowed, ReasonTooLong, ReasonNotUtf8, ReasonWithoutCode, AlreadyClosed };
+    pub const CloseError = error{
+        CodeNotAllowed,
+        ReasonTooLong,
+        ReasonNotUtf8,
+        ReasonWithoutCode,
+        AlreadyClosed,
+    };
 
-    /// Writes a whole close frame and notes that it was sent. `close_code_absent` writes one without a code; a reason needs a code.
-    /// Works after `failed` and in answer to `close`; an open message of ours is cut short. On an error nothing has changed.
+    /// Writes a whole close frame and notes that it was sent. `close_code_absent` writes one without a code;
+    /// a reason needs a code. Works after `failed` and in answer to `close`; an open message of ours is cut
+    /// short. On an error nothing has changed.
     pub fn encodeClose(
         s: *Session,
         code: u16,
@@ -472,7 +523,12 @@ pub const Session = struct {
     ) u8 {
         assert(payload.len <= frame.control_payload_bytes_max);
         assert((mask != null) == (s.role == .client));
-        const header: frame.Header = .{ .fin = true, .opcode = opcode, .mask = mask, .payload_len = payload.len };
+        const header: frame.Header = .{
+            .fin = true,
+            .opcode = opcode,
+            .mask = mask,
+            .payload_len = payload.len,
+        };
         const at = frame.encode(header, out[0..frame.header_bytes_max]);
         const body = out[at..][0..payload.len];
         @memcpy(body, payload);
@@ -489,7 +545,12 @@ test {
 
 const test_key: frame.MaskKey = .{ 0x11, 0x22, 0x33, 0x44 };
 
-fn testSession(options: struct { role: Role = .server, frame_max: u64 = 0, message_max: u64 = 0, deflate: bool = false }) Session {
+fn testSession(options: struct {
+    role: Role = .server,
+    frame_max: u64 = 0,
+    message_max: u64 = 0,
+    deflate: bool = false,
+}) Session {
     return .init(.{
         .role = options.role,
         .limits = .{ .frame_bytes_max = options.frame_max, .message_bytes_max = options.message_max },
@@ -542,7 +603,11 @@ test "what a session writes, its opposite reads" {
     len = server.encodePong("are you there", null, &out);
     try testing.expectEqualStrings("are you there", client.feed(out[0..len]).event.pong);
 
-    len = server.encodeHeader(.{ .kind = .binary, .len = 1, .compressed = true, .fin = false }, null, out[0..14]);
+    len = server.encodeHeader(
+        .{ .kind = .binary, .len = 1, .compressed = true, .fin = false },
+        null,
+        out[0..14],
+    );
     try testing.expectEqualStrings("\x42\x01", out[0..len]);
     len = server.encodeHeader(.{ .kind = .binary, .len = 300, .compressed = true }, null, out[0..14]);
     try testing.expectEqualStrings("\x80\x7e\x01\x2c", out[0..len]);
@@ -673,7 +738,11 @@ test "random bytes never trip a session" {
         for (0..4) |_| {
             random.random().bytes(&bytes);
             // Mostly plausible first bytes, so that the deeper states are reached.
-            if (round % 4 != 0) bytes[0] = ([_]u8{ 0x81, 0x01, 0x80, 0x00, 0x89, 0x88, 0xC1, 0x82 })[random.random().uintLessThan(usize, 8)];
+            if (round % 4 != 0) {
+                bytes[0] = ([_]u8{
+                    0x81, 0x01, 0x80, 0x00, 0x89, 0x88, 0xC1, 0x82,
+                })[random.random().uintLessThan(usize, 8)];
+            }
             if (round % 4 != 0) bytes[1] = 0x80 | random.random().uintLessThan(u8, 60);
             var rest: []u8 = bytes[0..random.random().uintAtMost(usize, bytes.len)];
             while (true) {

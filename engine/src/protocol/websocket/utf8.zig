@@ -10,13 +10,15 @@ const Lanes = @Vector(lanes, u8);
 pub const Validator = struct {
     /// Continuation bytes that the sequence begun last still lacks.
     owed: u2 = 0,
-    /// Range of the next continuation byte. It is narrower than 80..BF only right after a lead byte: this is what refuses
-    /// overlong forms (E0, F0), surrogates (ED) and code points past 10FFFF (F4) at the earliest possible byte.
+    /// Range of the next continuation byte. It is narrower than 80..BF only right after a lead byte: this is
+    /// what refuses overlong forms (E0, F0), surrogates (ED) and code points past 10FFFF (F4) at the
+    /// earliest possible byte.
     low: u8 = 0x80,
     high: u8 = 0xBF,
 
-    /// Reads the next piece of a text. Null: everything so far is a prefix of valid UTF-8. Otherwise the index in `bytes` of the
-    /// first byte that no continuation of the text could make valid; the validator must not be used for this text again.
+    /// Reads the next piece of a text. Null: everything so far is a prefix of valid UTF-8. Otherwise the
+    /// index in `bytes` of the first byte that no continuation of the text could make valid; the validator
+    /// must not be used for this text again.
     pub fn feed(v: *Validator, bytes: []const u8) ?usize {
         var at: usize = 0;
         while (at < bytes.len) {
@@ -114,11 +116,16 @@ test "well-formed texts" {
 test "the first byte that cannot be repaired is named" {
     const Case = struct { []const u8, usize };
     const cases = [_]Case{
-        .{ "\x80", 0 },                 .{ "\xbf", 0 },             .{ "a\xc0\x80", 1 },             .{ "\xc1\xbf", 0 },
-        .{ "\xe0\x80\x80", 1 },         .{ "\xe0\x9f\xbf", 1 },     .{ "\xed\xa0\x80", 1 },          .{ "\xed\xbf\xbf", 1 },
-        .{ "\xf0\x80\x80\x80", 1 },     .{ "\xf0\x8f\xbf\xbf", 1 }, .{ "\xf4\x90\x80\x80", 1 },      .{ "\xf5\x80\x80\x80", 0 },
-        .{ "\xf8\x88\x80\x80\x80", 0 }, .{ "\xfe", 0 },             .{ "\xff", 0 },                  .{ "\xce\xce", 1 },
-        .{ "\xe1\x80\x41", 2 },         .{ "\xf1\x80\x80\x41", 3 }, .{ ascii ++ "\xff", ascii.len },
+        .{ "\x80", 0 },                  .{ "\xbf", 0 },
+        .{ "a\xc0\x80", 1 },             .{ "\xc1\xbf", 0 },
+        .{ "\xe0\x80\x80", 1 },          .{ "\xe0\x9f\xbf", 1 },
+        .{ "\xed\xa0\x80", 1 },          .{ "\xed\xbf\xbf", 1 },
+        .{ "\xf0\x80\x80\x80", 1 },      .{ "\xf0\x8f\xbf\xbf", 1 },
+        .{ "\xf4\x90\x80\x80", 1 },      .{ "\xf5\x80\x80\x80", 0 },
+        .{ "\xf8\x88\x80\x80\x80", 0 },  .{ "\xfe", 0 },
+        .{ "\xff", 0 },                  .{ "\xce\xce", 1 },
+        .{ "\xe1\x80\x41", 2 },          .{ "\xf1\x80\x80\x41", 3 },
+        .{ ascii ++ "\xff", ascii.len },
         // Autobahn 6.4: "κόσμε" and then a code point past 10FFFF, known at its second byte.
         .{ "\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xf4\x90\x80\x80edited", 12 },
     };
@@ -135,7 +142,8 @@ test "a cut text is not an error, but it is not complete" {
 test "three byte strings (which begin with every shorter one) agree with std" {
     var text: [3]u8 = undefined;
     for (0..1 << 24) |n| {
-        // All pairs; the third byte varies only where the lead byte makes it interesting, to keep the test short.
+        // All pairs; the third byte varies only where the lead byte makes it interesting, to
+        // keep the test short.
         std.mem.writeInt(u24, &text, @intCast(n), .big);
         if (text[0] < 0xE0 and text[2] != 0x41) continue;
         if (text[0] >= 0xE0 and text[2] % 16 != 0 and text[2] % 16 != 15) continue;
