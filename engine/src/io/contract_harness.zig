@@ -14,8 +14,7 @@ const Kqueue = @import("kqueue.zig").KqueueOver(@import("kqueue/shim.zig").Shim)
 const Sim = io.Sim;
 const Socket = io.Socket;
 
-// --- the harnesses: what a test needs beside the io itself
-// --------------------------------------------------------------------
+// ---- The harnesses: what a test needs beside the io itself
 
 pub const Setup = struct {
     receive_buffer_bytes: u32 = 64 * 1024,
@@ -280,8 +279,7 @@ fn on(comptime Harness: type, comptime case: anytype) !void {
     };
 }
 
-// --- what the tests look at
-// -----------------------------------------------------------------------------------------------------
+// ---- What the tests look at
 
 /// What happened to one token.
 pub const Log = struct {

@@ -134,8 +134,7 @@ pub fn Readiness(comptime Poller: type) type {
             return sys.wallSeconds();
         }
 
-        // --- listeners
-        // -------------------------------------------------------------------------------------------------------
+        // ---- Listeners
 
         /// Why an address cannot be listened at.
         pub const ListenError = error{OutOfMemory} || io.ListenError;
@@ -234,8 +233,7 @@ pub fn Readiness(comptime Poller: type) type {
             }
         }
 
-        // --- sockets
-        // ---------------------------------------------------------------------------------------------------------
+        // ---- Sockets
 
         /// Why a socket cannot be watched.
         pub const AddError = error{OutOfMemory} || sys.ResourceError;
@@ -425,8 +423,7 @@ pub fn Readiness(comptime Poller: type) type {
             return errno;
         }
 
-        // --- waking
-        // ----------------------------------------------------------------------------------------------------------
+        // ---- Waking
 
         /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is
         /// on its way already.
@@ -448,7 +445,7 @@ pub fn Readiness(comptime Poller: type) type {
         }
 
         /// The kernel forgets a report once it is taken. If a host sleeps on `fd()` while we still have
-        /// something, ring at our own door.
+        /// something, wake it by our own descriptor.
         fn keepReadable(self: *Self) void {
             if (!self.host_watches or self.doorbell_rung or !self.hasLeftovers()) return;
             self.doorbell_rung = true;
@@ -461,8 +458,7 @@ pub fn Readiness(comptime Poller: type) type {
             return self.woken_due or self.current != null or self.ready.count > 0;
         }
 
-        // --- rounds
-        // ----------------------------------------------------------------------------------------------------------
+        // ---- Rounds
 
         /// Begins a round: waits at most `timeout_ms` (-1: for ever; not at all if something is left over)
         /// and returns about how many things `next` will look at. 0 is possible before the time is over.

@@ -110,8 +110,7 @@ pub const Sim = struct {
         self.* = undefined;
     }
 
-    // --- the test's side
-    // ---------------------------------------------------------------------------------------------------
+    // ---- The test's side
 
     /// Begins a connection to a listener, also to a paused one.
     pub fn connect(self: *Sim, listener: u32) error{ OutOfMemory, Refused }!Peer {
@@ -163,8 +162,7 @@ pub const Sim = struct {
         return self.woken_due;
     }
 
-    // --- listeners
-    // -------------------------------------------------------------------------------------------------------
+    // ---- Listeners
 
     /// Why an address cannot be listened at.
     pub const ListenError = error{OutOfMemory} || io.ListenError;
@@ -218,8 +216,7 @@ pub const Sim = struct {
         }
     }
 
-    // --- sockets
-    // ---------------------------------------------------------------------------------------------------------
+    // ---- Sockets
 
     /// Begins to deliver the events of an accepted socket.
     pub fn add(self: *Sim, socket: Socket, token: Token) error{}!void {
@@ -345,8 +342,7 @@ pub const Sim = struct {
         slot.stall = .none;
     }
 
-    // --- waking and clocks
-    // ---------------------------------------------------------------------------------------------------
+    // ---- Waking and clocks
 
     /// Lets `next` deliver `woken`. From any thread.
     pub fn wake(self: *Sim) void {
@@ -378,8 +374,7 @@ pub const Sim = struct {
         return self.options.start_wall_seconds + (self.now_ms - self.options.start_ms) / std.time.ms_per_s;
     }
 
-    // --- rounds
-    // --------------------------------------------------------------------------------------------------------------
+    // ---- Rounds
 
     /// Begins a round. Never sleeps, whatever `timeout_ms` says: whoever could end the wait is the caller.
     pub fn wait(self: *Sim, timeout_ms: i32) io.WaitError!usize {

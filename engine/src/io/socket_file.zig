@@ -79,7 +79,7 @@ const Turn = struct {
     const attempts = 100;
     const pause_ms = 5;
 
-    /// Whoever may read a directory may lock it for as long as he likes: after half a second
+    /// Whoever may read a directory may lock it for as long as they like: after half a second
     /// it goes on without.
     fn take(path: []const u8) Turn {
         const name = std.posix.toPosixPath(std.fs.path.dirname(path) orelse ".") catch

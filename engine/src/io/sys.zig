@@ -117,8 +117,7 @@ pub fn isExhaustion(code: E) bool {
     };
 }
 
-// --- descriptors
-// ---------------------------------------------------------------------------------------------------------
+// ---- Descriptors
 
 /// Why there is no socket.
 pub const SocketError = error{
@@ -313,8 +312,7 @@ pub fn unlink(path: [*:0]const u8) bool {
     return errno(system.unlink(path)) == .SUCCESS;
 }
 
-// --- listening and connecting
-// ----------------------------------------------------------------------------------------------
+// ---- Listening and connecting
 
 /// Why a socket cannot have that address.
 pub const BindError = error{
@@ -393,8 +391,7 @@ pub fn getpeername(fd: Fd, address: *sockaddr.storage, length: *socklen_t) Resou
     if (code != .SUCCESS) return resourceError(code);
 }
 
-// --- options
-// ---------------------------------------------------------------------------------------------------------------
+// ---- Options
 
 /// Socket options that carry one integer.
 pub const Option = enum {
@@ -409,7 +406,12 @@ pub const Option = enum {
 
     fn level(option: Option) i32 {
         return switch (option) {
-            .reuse_address, .reuse_port, .accept_conn, .send_buffer_bytes, .receive_buffer_bytes => system.SOL.SOCKET,
+            .reuse_address,
+            .reuse_port,
+            .accept_conn,
+            .send_buffer_bytes,
+            .receive_buffer_bytes,
+            => system.SOL.SOCKET,
             .v6_only => system.IPPROTO.IPV6,
             .no_delay => system.IPPROTO.TCP,
         };
@@ -465,8 +467,7 @@ fn getInteger(fd: Fd, level: i32, name: u32) OptionError!c_int {
     };
 }
 
-// --- moving bytes
-// ------------------------------------------------------------------------------------------------------------
+// ---- Moving bytes
 
 /// Receives what is there, at most `buffer`. `done = 0` is the end of the stream.
 pub fn receive(fd: Fd, buffer: []u8) Moved {
@@ -578,8 +579,7 @@ pub fn shutdownSend(fd: Fd) void {
     assert(errno(system.shutdown(fd, shut_wr)) != .BADF);
 }
 
-// --- clocks
-// ------------------------------------------------------------------------------------------------------------------
+// ---- Clocks
 
 /// Milliseconds of the monotonic clock, rounded down. The precise clock, about 20 ns through the vDSO: the
 /// coarse one lags by up to a tick (1 to 10 ms), so that an alarm which fires in time would look early and be

@@ -171,8 +171,7 @@ pub const Uring = struct {
         return sys.wallSeconds();
     }
 
-    // --- listeners
-    // -------------------------------------------------------------------------------------------------------
+    // ---- Listeners
 
     /// Why an address cannot be listened at.
     pub const ListenError = error{OutOfMemory} || io.ListenError;
@@ -222,8 +221,7 @@ pub const Uring = struct {
         if (self.ring.enabled) self.ring.wait(0);
     }
 
-    // --- sockets
-    // ---------------------------------------------------------------------------------------------------------
+    // ---- Sockets
 
     /// Why a socket cannot be looked after.
     pub const AddError = error{OutOfMemory};
@@ -337,8 +335,7 @@ pub const Uring = struct {
         return errno;
     }
 
-    // --- waking
-    // ----------------------------------------------------------------------------------------------------------
+    // ---- Waking
 
     /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is
     /// on its way already.
@@ -394,8 +391,7 @@ pub const Uring = struct {
         return false;
     }
 
-    // --- rounds
-    // ----------------------------------------------------------------------------------------------------------
+    // ---- Rounds
 
     /// Begins a round: hands over what was asked for and waits at most `timeout_ms` (-1: for ever; not at
     /// all if something is left over). Returns about how many things `next` will look at. 0 is possible

@@ -77,13 +77,9 @@ pub const Shim = struct {
                 else => unreachable,
             },
             EVFILT.WRITE => switch (event.flags) {
-                EV.ADD |
-                    EV.CLEAR => try watch.epollModify(
-                    shim.epoll,
-                    ident,
-                    reading | watch.Ready.out,
-                    event.udata,
-                ),
+                EV.ADD | EV.CLEAR => {
+                    try watch.epollModify(shim.epoll, ident, reading | watch.Ready.out, event.udata);
+                },
                 EV.DELETE => try watch.epollModify(shim.epoll, ident, reading, event.udata),
                 else => unreachable,
             },

@@ -63,12 +63,8 @@ pub const Buffers = struct {
         errdefer gpa.free(memory);
         const pieces = try gpa.alloc(Piece, count);
         errdefer gpa.free(pieces);
-        const shared = IoUring.setup_buf_ring(
-            ring_fd,
-            count,
-            group,
-            .{ .inc = false },
-        ) catch |err| return switch (err) {
+        const mapped = IoUring.setup_buf_ring(ring_fd, count, group, .{ .inc = false });
+        const shared = mapped catch |err| return switch (err) {
             error.OutOfMemory => error.OutOfMemory,
             else => error.Unsupported,
         };
@@ -90,10 +86,8 @@ pub const Buffers = struct {
 
     /// The ring must be gone, or the kernel would go on writing.
     pub fn deinit(buffers: *Buffers) void {
-        std.posix.munmap(@as(
-            [*]align(std.heap.page_size_min) u8,
-            @ptrCast(buffers.shared),
-        )[0 .. buffers.pieces.len * @sizeOf(linux.io_uring_buf)]);
+        const shared: [*]align(std.heap.page_size_min) u8 = @ptrCast(buffers.shared);
+        std.posix.munmap(shared[0 .. buffers.pieces.len * @sizeOf(linux.io_uring_buf)]);
         buffers.gpa.free(buffers.pieces);
         buffers.gpa.free(buffers.memory);
     }

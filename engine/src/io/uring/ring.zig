@@ -103,8 +103,7 @@ pub const Ring = struct {
         ring.plumbing.deinit();
     }
 
-    // --- what is asked for
-    // ---------------------------------------------------------------------------------------------------
+    // ---- What is asked for
 
     /// Takes connections, one completion each, until cancelled or failed.
     pub fn accept(ring: *Ring, fd: sys.Fd, label: Label) void {
@@ -234,8 +233,7 @@ pub const Ring = struct {
         return sqe;
     }
 
-    // --- visits to the kernel
-    // ------------------------------------------------------------------------------------------------
+    // ---- Visits to the kernel
 
     /// Hands over what was asked for, and does not look at what has happened.
     pub fn submit(ring: *Ring) void {

@@ -165,8 +165,7 @@ fn forget(uring: *Uring, index: u32) Unsent {
     return unsent;
 }
 
-// --- what the kernel says
-// ----------------------------------------------------------------------------------------------------
+// ---- What the kernel says
 
 /// The kernel is done with this batch, except for what it had something to say about.
 pub fn noteTaken(uring: *Uring) void {
