@@ -49,7 +49,8 @@ pub const Start = server.Start;
 pub const Command = server.Command;
 pub const Outcome = server.Outcome;
 pub const encoded = server.encoded;
-/// The owner's mark for bytes that a command sends without a copy; they come back through `Worker.pool.loans`.
+/// The owner's mark for bytes that a command sends without a copy; they come back through
+/// `Worker.pool.loans`.
 pub const Loan = server.Loan;
 pub const Config = server.Config;
 /// Lists of networks, for `Worker.proxyListener` and, in a `Trust`, `Worker.trustProxies`.
@@ -73,7 +74,8 @@ pub const BodyError = server.BodyError;
 pub const EndError = server.EndError;
 pub const WebSocketKind = server.WebSocket.Kind;
 pub const WebSocketClose = server.WebSocket.Close;
-/// For hosts that take messages over instead of copying them (`Incoming.surrender`), or ask for them one by one (`Incoming.Flow`).
+/// For hosts that take messages over instead of copying them (`Incoming.surrender`), or ask for them one by
+/// one (`Incoming.Flow`).
 pub const Incoming = server.Incoming;
 pub const Budget = server.Budget;
 pub const Pool = server.Pool;
@@ -81,7 +83,8 @@ pub const Head = protocol.Head;
 pub const Field = protocol.http.Field;
 pub const FieldSpan = protocol.http.FieldSpan;
 pub const accept = protocol.http.accept;
-/// What may come next in a response, and what may be in it, for whoever has to know before the engine is asked.
+/// What may come next in a response, and what may be in it, for whoever has to know before the engine is
+/// asked.
 pub const rules = struct {
     pub const Order = protocol.http.order.Order;
     pub const Shape = protocol.http.order.Shape;

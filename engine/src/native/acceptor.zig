@@ -3,8 +3,8 @@
 const std = @import("std");
 const io = @import("io");
 
-/// Accepts with one io. `Receiver` has `connected(*Receiver, listener: usize, io.Socket, peer: io.Address) bool`, which takes the socket
-/// over unless it answers false, and `isStopping(*Receiver) bool`.
+/// Accepts with one io. `Receiver` has `connected(*Receiver, listener: usize, io.Socket, peer: io.Address)
+/// bool`, which takes the socket over unless it answers false, and `isStopping(*Receiver) bool`.
 pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
     return struct {
         const Self = @This();
@@ -19,7 +19,11 @@ pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
 
         pub fn init(gpa: std.mem.Allocator, receiver: *Receiver, pause_ms: u32) !Self {
             // It receives nothing but connections.
-            return .{ .io = try .init(gpa, .{ .receive_buffer_bytes = 1 }), .receiver = receiver, .pause_ms = pause_ms };
+            return .{
+                .io = try .init(gpa, .{ .receive_buffer_bytes = 1 }),
+                .receiver = receiver,
+                .pause_ms = pause_ms,
+            };
         }
 
         pub fn deinit(self: *Self) void {

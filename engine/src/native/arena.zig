@@ -1,12 +1,13 @@
-//! The memory of one request: freed all at once when the request is over, made of buffers from the worker's pool, so that after
-//! warm-up it never touches the heap. Holds no buffer between requests.
+//! The memory of one request: freed all at once when the request is over, made of buffers from the worker's
+//! pool, so that after warm-up it never touches the heap. Holds no buffer between requests.
 //! Does not know: who allocates, and what.
 const std = @import("std");
 const assert = std.debug.assert;
 const Alignment = std.mem.Alignment;
 const Pool = @import("server").Pool;
 
-/// An allocator over memory of its own and pool buffers. One thread; never moves while its allocator is in use.
+/// An allocator over memory of its own and pool buffers. One thread; never moves while its
+/// allocator is in use.
 pub const Arena = struct {
     pool: *Pool,
     /// What is being filled: `first`, or the newest block.
@@ -50,7 +51,10 @@ pub const Arena = struct {
 
     /// The face that std's containers want. Good until `reset`.
     pub fn allocator(arena: *Arena) std.mem.Allocator {
-        return .{ .ptr = arena, .vtable = &.{ .alloc = alloc, .resize = resize, .remap = remap, .free = free } };
+        return .{
+            .ptr = arena,
+            .vtable = &.{ .alloc = alloc, .resize = resize, .remap = remap, .free = free },
+        };
     }
 
     /// A copy of `bytes` that lives until `reset`.
@@ -68,7 +72,8 @@ pub const Arena = struct {
         return arena.memory[start..arena.at];
     }
 
-    /// `memory` with `len` more bytes behind it: where it is if it is the newest allocation and there is room, or else elsewhere.
+    /// `memory` with `len` more bytes behind it: where it is if it is the newest allocation and there is
+    /// room, or else elsewhere.
     pub fn extended(arena: *Arena, memory: []u8, len: usize) error{OutOfMemory}![]u8 {
         if (arena.isLast(memory) and len <= arena.memory.len - arena.at) {
             arena.at += len;
@@ -102,7 +107,8 @@ pub const Arena = struct {
 
     noinline fn grow(arena: *Arena, len: usize, alignment: Alignment) error{OutOfMemory}!void {
         const doubled = if (arena.block) |block| @min(block.buffer.len * 2, block_max) else block_min;
-        const needed = std.math.add(usize, len, @sizeOf(Block) + alignment.toByteUnits()) catch return error.OutOfMemory;
+        const needed = std.math.add(usize, len, @sizeOf(Block) + alignment.toByteUnits()) catch
+            return error.OutOfMemory;
         const buffer = try arena.pool.take(@max(doubled, needed));
         const block: *Block = @ptrCast(buffer.ptr);
         block.* = .{ .older = arena.block, .buffer = buffer };
@@ -130,7 +136,13 @@ pub const Arena = struct {
         return true;
     }
 
-    fn remap(context: *anyopaque, memory: []u8, alignment: Alignment, new_len: usize, return_address: usize) ?[*]u8 {
+    fn remap(
+        context: *anyopaque,
+        memory: []u8,
+        alignment: Alignment,
+        new_len: usize,
+        return_address: usize,
+    ) ?[*]u8 {
         return if (resize(context, memory, alignment, new_len, return_address)) memory.ptr else null;
     }
 

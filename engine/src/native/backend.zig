@@ -1,5 +1,5 @@
-//! Job: on which io a server runs. It is compiled once for each that this system has, and the choice is made when a server is created:
-//! after that nothing on the way of a request asks again.
+//! Job: on which io a server runs. It is compiled once for each that this system has, and the choice is made
+//! when a server is created: after that nothing on the way of a request asks again.
 //! Does not know: what a server does (server.zig), and how an io does it.
 const std = @import("std");
 const io = @import("io");
@@ -8,7 +8,8 @@ const ServerOn = @import("server.zig").ServerOn;
 
 const log = std.log.scoped(.peregrine);
 
-/// A server for `Handler` on the io that its configuration names; see handler.zig for what a handler has to have.
+/// A server for `Handler` on the io that its configuration names; see handler.zig for what a
+/// handler has to have.
 pub fn Server(comptime Handler: type) type {
     return struct {
         const Self = @This();
@@ -21,14 +22,18 @@ pub fn Server(comptime Handler: type) type {
         /// The one that was created.
         pub const Running = union(io.Backend) { native: *Native, uring: Rings };
 
-        /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the workers. `start` makes them run.
-        /// `gpa` has to be safe for threads if there are several. On an error everything is undone.
+        /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the
+        /// workers. `start` makes them run. `gpa` has to be safe for threads if there are several. On an
+        /// error everything is undone.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
             const self = try gpa.create(Self);
             errdefer gpa.destroy(self);
             self.* = .{ .gpa = gpa, .running = switch (try choose(gpa, config.io)) {
                 .native => .{ .native = try .init(gpa, port_number, config) },
-                .uring => if (io.has_rings) .{ .uring = try ServerOn(io.Uring, Handler).init(gpa, port_number, config) } else unreachable,
+                .uring => if (io.has_rings)
+                    .{ .uring = try ServerOn(io.Uring, Handler).init(gpa, port_number, config) }
+                else
+                    unreachable,
             } };
             return self;
         }
@@ -62,7 +67,8 @@ pub fn Server(comptime Handler: type) type {
             };
         }
 
-        /// Serves until `shutdown` or a signal, in this thread and in those that it starts. Then frees everything, the server included.
+        /// Serves until `shutdown` or a signal, in this thread and in those that it starts. Then frees
+        /// everything, the server included.
         pub fn start(self: *Self) !void {
             defer self.gpa.destroy(self);
             switch (self.running) {
@@ -70,15 +76,17 @@ pub fn Server(comptime Handler: type) type {
             }
         }
 
-        /// Stops accepting, lets requests finish (as long as `stop_ms` allows), and makes `start` return. From any thread.
+        /// Stops accepting, lets requests finish (as long as `stop_ms` allows), and makes `start`
+        /// return. From any thread.
         pub fn shutdown(self: *Self) void {
             switch (self.running) {
                 inline else => |server| server.shutdown(),
             }
         }
 
-        /// One round of every worker, in this thread, instead of `start`: for tests and for programs with a loop of their own. False when
-        /// the server has stopped. `timeout_ms` as in `Worker.poll`; with several workers only 0 makes sense.
+        /// One round of every worker, in this thread, instead of `start`: for tests and for programs with a
+        /// loop of their own. False when the server has stopped. `timeout_ms` as in `Worker.poll`; with
+        /// several workers only 0 makes sense.
         pub fn poll(self: *Self, timeout_ms: i32) !bool {
             return switch (self.running) {
                 inline else => |server| server.poll(timeout_ms),

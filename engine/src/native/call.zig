@@ -1,5 +1,5 @@
-//! One request in the hands of a Zig handler: the request and the response that it sees, their memory, and how far both are.
-//! Does not know: the handler's type, the worker's type (native.zig), sockets.
+//! One request in the hands of a Zig handler: the request and the response that it sees, their memory, and
+//! how far both are. Does not know: the handler's type, the worker's type (native.zig), sockets.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -63,7 +63,14 @@ pub const Call = struct {
     };
 
     /// Ready for a request. `head` is borrowed until `keepHead`, `client` during the call only.
-    pub fn begin(call: *Call, ticket: Ticket, exchange: *Exchange, head: *const Head, client: *const Client, pool: *Pool) void {
+    pub fn begin(
+        call: *Call,
+        ticket: Ticket,
+        exchange: *Exchange,
+        head: *const Head,
+        client: *const Client,
+        pool: *Pool,
+    ) void {
         call.ticket = ticket;
         call.exchange = exchange;
         call.arena.begin(pool);
@@ -118,7 +125,7 @@ pub const Call = struct {
         return copy;
     }
 
-    /// The call of an exchange; null if its response is complete, and what still happens to it is nobody's business.
+    /// The call of an exchange; null if its response is complete.
     pub fn of(exchange: *const Exchange) ?*Call {
         return @ptrCast(@alignCast(exchange.user orelse return null));
     }

@@ -1,5 +1,6 @@
-//! An answer that comes later, from any thread: `response.detach()` gives one, and it is finished exactly once, by `answer`, `end` or `drop`.
-//! Does not know: the worker that the request belongs to; commands in its mailbox are all that crosses.
+//! An answer that comes later, from any thread: `response.detach()` gives one, and it is finished exactly
+//! once, by `answer`, `end` or `drop`. Does not know: the worker that the request belongs to; commands in its
+//! mailbox are all that crosses.
 const std = @import("std");
 const Field = @import("protocol").http.Field;
 const Header = @import("response.zig").Header;
@@ -8,9 +9,10 @@ const PostError = @import("server").PostError;
 const Status = @import("status.zig").Status;
 const Ticket = @import("server").Ticket;
 
-/// Names a request that waits for its answer. A value: keep it wherever you like, but finish it once. The client may be gone by then,
-/// which is no error here: what is said to a closed ear is dropped (`handleAbort` told the handler). May outlive the server: then
-/// everything answers `error.Gone`; only its allocator has to be there still.
+/// Names a request that waits for its answer. A value: keep it wherever you like, but finish it once.
+/// The client may be gone by then, which is no error here: the answer is dropped then (`handleAbort`
+/// told the handler). May outlive the server: then everything answers `error.Gone`; only its allocator
+/// has to be there still.
 pub const Detached = struct {
     inbox: *Inbox,
     ticket: Ticket,
@@ -56,8 +58,8 @@ pub const Detached = struct {
         } });
     }
 
-    /// Sends a piece of the body, which is copied. `error.Full`: clients are slow, and what waits for them has reached the server's
-    /// `detached_bytes_max`; nothing of this piece was taken.
+    /// Sends a piece of the body, which is copied. `error.Full`: clients are slow, and what waits for them
+    /// has reached the server's `detached_bytes_max`; nothing of this piece was taken.
     pub fn write(detached: Detached, bytes: []const u8) Error!void {
         try detached.inbox.tell(detached.ticket, .{ .body = .{ .bytes = bytes } });
     }
@@ -70,7 +72,8 @@ pub const Detached = struct {
 
     /// Finishes without an answer: the client gets a 500, or a cut connection if the response had begun.
     pub fn drop(detached: Detached) void {
-        // If not even that can be said, the server is gone, or the request stays open until its client loses patience.
+        // If not even that can be said, the server is gone, or the request stays open until
+        // its client gives up.
         detached.inbox.tell(detached.ticket, .abort) catch {};
         detached.inbox.release();
     }

@@ -1,5 +1,5 @@
-//! The contract of a Zig handler, checked at compile time: what is missing, misspelled or has the wrong shape stops the compiler with a
-//! sentence that says what to write.
+//! The contract of a Zig handler, checked at compile time: what is missing, misspelled or has the wrong shape
+//! stops the compiler with a sentence that says what to write.
 //!
 //! A handler is one object for all worker threads. It has
 //!
@@ -10,15 +10,16 @@
 //! and, if it wants to, any of these (all run in the worker thread that owns the connection):
 //!
 //!     pub fn handleBody(self, request: *Request, response: *Response, piece: []const u8, last: bool) void
-//!         Request bodies come in pieces instead of whole: `handleRequest` is called with the head, this with each piece, unless there is no
-//!         body (`request.hasBody`). The response is sent when the call with `last` returns, or earlier by `response.send` or `response.end`.
+//!         Request bodies come in pieces instead of whole: `handleRequest` is called with the head, this with
+//!         each piece, unless there is no body (`request.hasBody`). The response is sent when the call with
+//!         `last` returns, or earlier by `response.send` or `response.end`.
 //!     pub fn handleDrain(self, request: *Request, response: *Response) void
 //!         After `response.write` answered `.wait`: there is room again.
 //!     pub fn handleAbort(self, request: *Request, reason: Reason) void
 //!         The client went before the response was complete. The last call for this request.
 //!
-//! The first three may return `!void` as well. An error is logged, and the client gets a 500; once the response has started it is cut, so
-//! that the client can tell that it is not complete.
+//! The first three may return `!void` as well. An error is logged, and the client gets a 500; once the
+//! response has started it is cut, so that the client can tell that it is not complete.
 //!
 //! The hooks of WebSockets are in ws.zig.
 //!
@@ -62,7 +63,11 @@ const hooks = [_]Hook{
         .text = "request: *per.Request, response: *per.Response",
         .fallible = true,
     },
-    .{ .name = "handleAbort", .parameters = &.{ *Request, Reason }, .text = "request: *per.Request, reason: per.Reason" },
+    .{
+        .name = "handleAbort",
+        .parameters = &.{ *Request, Reason },
+        .text = "request: *per.Request, reason: per.Reason",
+    },
     .{
         .name = "handleWSConn",
         .parameters = &.{*ws.WebSocket},
@@ -84,7 +89,12 @@ const hooks = [_]Hook{
         .by_number = true,
         .fallible = true,
     },
-    .{ .name = "handleWSDisconn", .parameters = &.{*ws.WebSocket}, .text = "socket: *per.ws.WebSocket", .by_number = true },
+    .{
+        .name = "handleWSDisconn",
+        .parameters = &.{*ws.WebSocket},
+        .text = "socket: *per.ws.WebSocket",
+        .by_number = true,
+    },
 };
 
 /// Stops compilation if `Handler` does not keep the contract.
@@ -98,7 +108,9 @@ pub fn fault(comptime Handler: type) ?[]const u8 {
     if (@typeInfo(Handler) != .@"struct") return name ++ " has to be a struct";
     const init_text = "`pub fn init(allocator: std.mem.Allocator) !*" ++ name ++ "`";
     if (!@hasDecl(Handler, "init")) return name ++ " needs " ++ init_text;
-    if (!isInit(Handler)) return name ++ ".init has to be " ++ init_text ++ ", not " ++ @typeName(@TypeOf(Handler.init));
+    if (!isInit(Handler)) {
+        return name ++ ".init has to be " ++ init_text ++ ", not " ++ @typeName(@TypeOf(Handler.init));
+    }
     const deinit: Hook = .{ .name = "deinit", .parameters = &.{}, .text = "", .required = true };
     if (hookFault(Handler, deinit)) |text| return text;
     for (hooks) |hook| if (hookFault(Handler, hook)) |text| return text;
@@ -108,9 +120,11 @@ pub fn fault(comptime Handler: type) ?[]const u8 {
         }
     };
     for (@typeInfo(Handler).@"struct".decl_names) |declared| {
-        const looks_like_one = std.mem.startsWith(u8, declared, "handle") and @typeInfo(@TypeOf(@field(Handler, declared))) == .@"fn";
+        const looks_like_one = std.mem.startsWith(u8, declared, "handle") and
+            @typeInfo(@TypeOf(@field(Handler, declared))) == .@"fn";
         if (looks_like_one and !isHook(declared)) {
-            return name ++ "." ++ declared ++ " is no hook of a handler, so nobody would call it; hooks are " ++ hookNames() ++
+            return name ++ "." ++ declared ++
+                " is no hook of a handler, so nobody would call it; hooks are " ++ hookNames() ++
                 ". Something else of that name should not be pub";
         }
     }
@@ -120,11 +134,18 @@ pub fn fault(comptime Handler: type) ?[]const u8 {
 fn hookFault(comptime Handler: type, comptime hook: Hook) ?[]const u8 {
     const name = @typeName(Handler);
     const parameters = "self: *" ++ name ++ (if (hook.text.len > 0) ", " ++ hook.text else "");
-    const signature = "`pub fn " ++ hook.name ++ "(" ++ parameters ++ ") void`" ++ if (hook.fallible) " (or `!void`)" else "";
+    const signature = "`pub fn " ++ hook.name ++ "(" ++ parameters ++ ") void`" ++ if (hook.fallible)
+        " (or `!void`)"
+    else
+        "";
     if (!@hasDecl(Handler, hook.name)) return if (hook.required) name ++ " needs " ++ signature else null;
     const Found = @TypeOf(@field(Handler, hook.name));
     if (isFunction(Found, Handler, hook.parameters, hook.fallible)) return null;
-    if (hook.by_number and isFunction(Found, Handler, &[_]type{ws.Id} ++ hook.parameters[1..], hook.fallible)) return null;
+    if (hook.by_number and
+        isFunction(Found, Handler, &[_]type{ws.Id} ++ hook.parameters[1..], hook.fallible))
+    {
+        return null;
+    }
     return name ++ "." ++ hook.name ++ " has to be " ++ signature ++ ", not " ++ @typeName(Found);
 }
 
@@ -133,7 +154,12 @@ pub fn takesNumber(comptime Function: type) bool {
     return @typeInfo(Function).@"fn".param_types[1] == ws.Id;
 }
 
-fn isFunction(comptime Found: type, comptime Handler: type, comptime parameters: []const type, fallible: bool) bool {
+fn isFunction(
+    comptime Found: type,
+    comptime Handler: type,
+    comptime parameters: []const type,
+    fallible: bool,
+) bool {
     const info = switch (@typeInfo(Found)) {
         .@"fn" => |info| info,
         else => return false,

@@ -1,5 +1,5 @@
-//! The host for Zig handlers: turns what a worker tells into calls of the handler's hooks, and what the handler says into commands.
-//! One per worker; all share one handler. The life of a call is in call.zig.
+//! The host for Zig handlers: turns what a worker tells into calls of the handler's hooks, and what the
+//! handler says into commands. One per worker; all share one handler. The life of a call is in call.zig.
 //! Does not know: bytes on the wire, sockets, threads.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -55,7 +55,13 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         ended: bool = false,
 
         /// `socket_options.queued_bytes_max` is the bound on responses as well.
-        pub fn init(gpa: std.mem.Allocator, handler: *Handler, worker: *Worker, inbox: *Inbox, socket_options: SocketOptions) Self {
+        pub fn init(
+            gpa: std.mem.Allocator,
+            handler: *Handler,
+            worker: *Worker,
+            inbox: *Inbox,
+            socket_options: SocketOptions,
+        ) Self {
             return .{
                 .handler = handler,
                 .worker = worker,
@@ -158,7 +164,11 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .detached => host.unpark(call),
                 .waiting => if (refills) {
                     call.custody = .handler;
-                    host.returned(call, "handleDrain", host.handler.handleDrain(&call.request, &call.response));
+                    host.returned(
+                        call,
+                        "handleDrain",
+                        host.handler.handleDrain(&call.request, &call.response),
+                    );
                 },
                 .server, .handler, .orphaned => {},
             }
@@ -183,7 +193,13 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         }
 
         /// Calls `handleWSFrame`.
-        pub fn message(host: *Self, _: *Worker, exchange: *Exchange, kind: WebSocketKind, bytes: []const u8) void {
+        pub fn message(
+            host: *Self,
+            _: *Worker,
+            exchange: *Exchange,
+            kind: WebSocketKind,
+            bytes: []const u8,
+        ) void {
             host.sockets.message(exchange, kind, bytes);
         }
 
@@ -208,7 +224,10 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         /// Goes to std.log.
         pub fn notice(_: *Self, _: *Worker, about: ?*Exchange, level: Level, text: []const u8) void {
             var buffer: [320]u8 = undefined;
-            const line = if (about) |exchange| std.fmt.bufPrint(&buffer, "{f}: {s}", .{ exchange.connection.requestName(), text }) catch text else text;
+            const line = if (about) |exchange|
+                std.fmt.bufPrint(&buffer, "{f}: {s}", .{ exchange.connection.requestName(), text }) catch text
+            else
+                text;
             switch (level) {
                 .err => complain("{s}", .{line}),
                 .warn => log.warn("{s}", .{line}),
@@ -229,7 +248,11 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             // A detached answer has no use for the body, and nobody to give it to.
             if (call.custody == .detached) return;
             call.custody = .handler;
-            host.returned(call, "handleBody", host.handler.handleBody(&call.request, &call.response, bytes, last));
+            host.returned(
+                call,
+                "handleBody",
+                host.handler.handleBody(&call.request, &call.response, bytes, last),
+            );
         }
 
         /// A hook has returned, maybe with an error.
@@ -240,7 +263,8 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
 
         const logged_path_bytes_max = 200;
 
-        /// What the hook prepared is not sent. Once it is on its way the client has to see that it is not complete.
+        /// What the hook prepared is not sent. Once it is on its way the client has to see that
+        /// it is not complete.
         noinline fn failed(host: *Self, call: *Call, hook: []const u8, err: anyerror) void {
             const response = &call.response;
             const stage = switch (response.state) {
@@ -252,7 +276,8 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             const head = call.request.head;
             const path = call.request.getPath();
             complain("{s} {s}: {s} returned error.{t} {s}", .{
-                head.method_text.of(head.text), path[0..@min(path.len, logged_path_bytes_max)], hook, err, stage,
+                head.method_text.of(head.text), path[0..@min(path.len, logged_path_bytes_max)], hook, err,
+                stage,
             });
             switch (response.state) {
                 .collecting => host.replace(call, .internal_server_error),
@@ -372,7 +397,8 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
 
         const Last = union(enum) { start: *const Start, bytes: []const u8, body };
 
-        /// The last command of an exchange: it may be gone afterwards, so the call lets go of it first. On an error it is the call's again.
+        /// The last command of an exchange: it may be gone afterwards, so the call lets go of it first. On an
+        /// error it is the call's again.
         inline fn finish(host: *Self, call: *Call, last: Last) SendError!void {
             const exchange = call.exchange orelse return error.Closed;
             const worker = host.worker;
@@ -387,7 +413,8 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 .bytes => |bytes| try worker.write(exchange, bytes, .{ .last = true }),
                 .body => switch (call.response.body) {
                     .blocks => |*blocks| try worker.writeBlocks(exchange, blocks, .{ .last = true }),
-                    .file => |file| worker.writeFile(exchange, file.fd, file.offset, file.len) catch return error.TooShort,
+                    .file => |file| worker.writeFile(exchange, file.fd, file.offset, file.len) catch
+                        return error.TooShort,
                     .none, .bytes, .shared => unreachable,
                 },
             };
@@ -416,7 +443,10 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
 
         /// Ends a streamed response that the handler left open.
         fn close(host: *Self, call: *Call) void {
-            const result = if (call.response.lacks_piece) error.PieceNotTaken else host.finish(call, .{ .bytes = "" });
+            const result = if (call.response.lacks_piece)
+                error.PieceNotTaken
+            else
+                host.finish(call, .{ .bytes = "" });
             result catch |err| {
                 log.warn("response cut: {t}", .{err});
                 host.cut(call);
@@ -453,7 +483,9 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
         fn send(response: *Response, bytes: []const u8, last: bool) SendError!Flow {
             const call = callOf(response);
             const host = hostOf(call);
-            if (call.custody == .detached or response.state == .ended or response.state == .lost) return error.Closed;
+            if (call.custody == .detached or response.state == .ended or response.state == .lost) {
+                return error.Closed;
+            }
             if (response.state == .collecting and last and bytes.len == 0) {
                 try host.sendWhole(call);
                 response.state = if (call.custody == .orphaned) .lost else .ended;
@@ -466,7 +498,9 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
                 try host.finish(call, .{ .bytes = bytes });
                 return .ready;
             }
-            if (bytes.len > host.response_bytes_max -| host.worker.buffered(exchange)) return error.ResponseBodyBufferTooSmall;
+            if (bytes.len > host.response_bytes_max -| host.worker.buffered(exchange)) {
+                return error.ResponseBodyBufferTooSmall;
+            }
             const outcome = try host.worker.write(exchange, bytes, .{});
             response.lacks_piece = false;
             return host.noteFlow(call, outcome);
@@ -605,7 +639,10 @@ pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
             switch (command) {
                 .start => |start| if (start.end) {
                     call.response.status = .fromCode(start.status);
-                    for (start.fields) |field| call.response.addNewHeader(field.name(), field.value()) catch return error.InvalidFieldValue;
+                    for (start.fields) |field| {
+                        call.response.addNewHeader(field.name(), field.value()) catch
+                            return error.InvalidFieldValue;
+                    }
                     call.response.setBodyBorrowed(start.body) catch return error.OutOfMemory;
                     try host.sendWhole(call);
                     if (call.response.state == .collecting) call.response.state = .ended;

@@ -1,4 +1,5 @@
-//! The Zig face: servers for handlers, requests and responses, WebSockets, files. Imports the engine (`server`).
+//! The Zig face: servers for handlers, requests and responses, WebSockets, files. Imports the
+//! engine (`server`).
 //! Does not know: bytes on the wire, C, Perl.
 const backend = @import("backend.zig");
 const response = @import("response.zig");

@@ -1,5 +1,6 @@
-//! The query of a request: names and values, as they came or decoded (WHATWG URL standard, application/x-www-form-urlencoded).
-//! Does not know: where the text comes from, and who keeps what is decoded.
+//! The query of a request: names and values, as they came or decoded (WHATWG URL standard,
+//! application/x-www-form-urlencoded). Does not know: where the text comes from, and who keeps what is
+//! decoded.
 const std = @import("std");
 const percentDecode = @import("protocol").http.target.percentDecode;
 
@@ -34,8 +35,8 @@ pub fn isEncoded(text: []const u8) bool {
     return std.mem.findAny(u8, text, "%+") != null;
 }
 
-/// Replaces "+" by a space and "%xx" by its byte; a broken "%" stays. `out` holds at least `text.len` bytes; the result is its
-/// filled part.
+/// Replaces "+" by a space and "%xx" by its byte; a broken "%" stays. `out` holds at least `text.len` bytes;
+/// the result is its filled part.
 pub fn decode(text: []const u8, out: []u8) []u8 {
     @memcpy(out[0..text.len], text);
     std.mem.replaceScalar(u8, out[0..text.len], '+', ' ');
@@ -82,7 +83,8 @@ test "pairs, bare names, empty pieces" {
 
 test "decode, and equals without a copy, agree" {
     const cases = [_][2][]const u8{
-        .{ "plain", "plain" }, .{ "a+b", "a b" }, .{ "%41%2b+", "A+ " }, .{ "100%", "100%" }, .{ "%zz%4", "%zz%4" }, .{ "", "" },
+        .{ "plain", "plain" }, .{ "a+b", "a b" }, .{ "%41%2b+", "A+ " }, .{ "100%", "100%" },
+        .{ "%zz%4", "%zz%4" }, .{ "", "" },
     };
     for (cases) |case| {
         var buffer: [32]u8 = undefined;

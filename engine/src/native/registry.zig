@@ -1,13 +1,15 @@
-//! Numbers for open WebSockets, so that any thread can name one without holding on to it: `writeMessage(number, …)` has nothing but the
-//! number. One table per process, because a number has to find its server by itself; it is empty unless WebSockets are open.
-//! A number is no descriptor, and is not given out again before two thousand million others were: a late message cannot reach a stranger.
-//! Does not know: what is sent.
+//! Numbers for open WebSockets, so that any thread can name one without holding on to it:
+//! `writeMessage(number, …)` has nothing but the number. One table per process, because a number has to find
+//! its server by itself; it is empty unless WebSockets are open. A number is no descriptor, and is not given
+//! out again before two thousand million others were: a late message cannot reach another WebSocket. Does not
+//! know: what is sent.
 const std = @import("std");
 const assert = std.debug.assert;
 const Inbox = @import("server").Inbox;
 const Ticket = @import("server").Ticket;
 
-/// Names an open WebSocket; the type that handlers of the seed's shape take, which is why it looks like a socket.
+/// Names an open WebSocket; the type that handlers of the seed's shape take, which is why it
+/// looks like a socket.
 pub const Id = std.posix.socket_t;
 
 /// Where a WebSocket lives.
@@ -20,7 +22,8 @@ var busy: std.atomic.Value(bool) = .init(false);
 var places: std.AutoHashMapUnmanaged(Id, Place) = .empty;
 var last: u31 = 0;
 
-/// A number for a WebSocket that has just opened. The place holds no reference: `remove` it before the inbox goes.
+/// A number for a WebSocket that has just opened. The place holds no reference: `remove` it
+/// before the inbox goes.
 pub fn add(place: Place) error{OutOfMemory}!Id {
     lock();
     defer unlock();

@@ -1,5 +1,6 @@
-//! What a Zig handler sees of a request. Everything here is borrowed: valid until the handler returns, or, for a request whose body is
-//! streamed or that was detached, until its response is complete or `handleAbort` has returned.
+//! What a Zig handler sees of a request. Everything here is borrowed: valid until the handler returns, or,
+//! for a request whose body is streamed or that was detached, until its response is complete or
+//! `handleAbort` has returned.
 //! Does not know: sockets, and how the response is sent.
 const std = @import("std");
 const protocol = @import("protocol");
@@ -19,21 +20,25 @@ pub const Request = struct {
     version: Version,
     /// The client allows the connection to be used again. Informative: the server manages connections.
     keep_alive: bool,
-    /// The target from its path on, as received: percent-encoded, with the query. An absolute-form target may have no path, see `getPath`.
+    /// The target from its path on, as received: percent-encoded, with the query. An absolute-form target may
+    /// have no path, see `getPath`.
     path_and_query: []const u8,
     /// The whole body; empty if there is none, or if it is streamed (`handleBody`).
     body: []const u8,
     /// What the last `parseQuery` found; empty before.
     query: std.StringHashMap([]const u8),
-    /// The client's numeric address: that of the connection, or what a trusted proxy says; empty over a Unix socket.
+    /// The client's numeric address: that of the connection, or what a trusted proxy says; empty
+    /// over a Unix socket.
     peer: []const u8,
     /// Its port; 0 over a Unix socket, and where a proxy does not tell.
     peer_port: u16,
     /// See `isSecure`.
     secure: bool,
-    /// When the round of its worker's loop began in which the request was read, in microseconds of the monotonic clock.
+    /// When the round of its worker's loop began in which the request was read, in microseconds of
+    /// the monotonic clock.
     round_us: u64,
-    /// Memory that lives as long as the request. Costs no heap allocation after warm-up; nothing needs to be freed.
+    /// Memory that lives as long as the request. Costs no heap allocation after warm-up; nothing
+    /// needs to be freed.
     arena: std.mem.Allocator,
     /// The handler's own: kept between the hooks that are called for one request.
     context: ?*anyopaque,
@@ -54,8 +59,8 @@ pub const Request = struct {
         return request.secure;
     }
 
-    /// Whether a body comes with it, which may turn out to be empty if it is chunked. `handleBody` is called for these requests only, and
-    /// for each of them a last time.
+    /// Whether a body comes with it, which may turn out to be empty if it is chunked. `handleBody` is called
+    /// for these requests only, and for each of them a last time.
     pub fn hasBody(request: *const Request) bool {
         return request.head.body != .none;
     }
@@ -77,8 +82,9 @@ pub const Request = struct {
         return request.head.path.of(request.head.text);
     }
 
-    /// Whom the request is for, with the port if the client names one: the host of an absolute-form target, else the value of the Host
-    /// header, which says the same then (RFC 9112 section 3.2.2). Empty only if an HTTP/1.0 client, or an empty Host header, names none.
+    /// Whom the request is for, with the port if the client names one: the host of an absolute-form target,
+    /// else the value of the Host header, which says the same then (RFC 9112 section 3.2.2). Empty only if an
+    /// HTTP/1.0 client, or an empty Host header, names none.
     pub fn getHost(request: *const Request) []const u8 {
         return request.head.authority.of(request.head.text);
     }
@@ -93,20 +99,24 @@ pub const Request = struct {
         return find(request.head, name);
     }
 
-    /// The values of all headers of that name as one list (RFC 9110 section 5.3): several lines are joined, with memory of the arena. Not
-    /// for headers that are no lists.
+    /// The values of all headers of that name as one list (RFC 9110 section 5.3): several lines are joined,
+    /// with memory of the arena. Not for headers that are no lists.
     pub fn findList(request: *const Request, name: []const u8) error{OutOfMemory}!?[]const u8 {
         const text = request.head.text;
         var list: ?[]const u8 = null;
         for (request.head.fields) |span| {
             if (!std.ascii.eqlIgnoreCase(span.name(text), name)) continue;
             const value = span.value(text);
-            list = if (list) |before| try std.mem.concat(request.arena, u8, &.{ before, ", ", value }) else value;
+            list = if (list) |before|
+                try std.mem.concat(request.arena, u8, &.{ before, ", ", value })
+            else
+                value;
         }
         return list;
     }
 
-    /// The value of the first trailer field of that name, compared without case; known when the body is complete.
+    /// The value of the first trailer field of that name, compared without case; known when
+    /// the body is complete.
     pub fn findTrailer(request: *const Request, name: []const u8) ?[]const u8 {
         return find(request.trailers orelse return null, name);
     }
@@ -140,8 +150,9 @@ pub const Request = struct {
         }
     };
 
-    /// Fills `query` with the pairs of the query, as received: nothing is decoded, and of several values the last one counts.
-    /// Null, and an empty map, if there is no "?" or if a pair lacks its "="; see `param` for a reader that is less strict.
+    /// Fills `query` with the pairs of the query, as received: nothing is decoded, and of several values the
+    /// last one counts. Null, and an empty map, if there is no "?" or if a pair lacks its "="; see `param`
+    /// for a reader that is less strict.
     pub fn parseQuery(request: *Request) error{OutOfMemory}!?std.StringHashMap([]const u8) {
         request.query.clearRetainingCapacity();
         if (!request.head.has_query) return null;
@@ -162,8 +173,8 @@ pub const Request = struct {
         return .init(request.getQuery());
     }
 
-    /// The decoded value of the first pair whose decoded name is `name`; "" for a bare name, null if there is none.
-    /// "+" is a space. A value that needed decoding lives in `arena`.
+    /// The decoded value of the first pair whose decoded name is `name`; "" for a bare name, null if there is
+    /// none. "+" is a space. A value that needed decoding lives in `arena`.
     pub fn param(request: *const Request, name: []const u8) error{OutOfMemory}!?[]const u8 {
         var pairs = request.queryPairs();
         while (pairs.next()) |pair| {
@@ -175,7 +186,8 @@ pub const Request = struct {
         return null;
     }
 
-    /// The path with each "%xx" decoded, in `arena` if anything was encoded. Segments are not touched: "/a/../b" stays as it is.
+    /// The path with each "%xx" decoded, in `arena` if anything was encoded. Segments are not touched:
+    /// "/a/../b" stays as it is.
     pub fn decodedPath(request: *const Request) error{OutOfMemory}![]const u8 {
         const path = request.getPath();
         if (std.mem.findScalar(u8, path, '%') == null) return path;
@@ -231,7 +243,10 @@ fn parsed(head: *Head, text: []const u8) !Request {
 test "path, query and headers" {
     var storage: [16]protocol.http.FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
-    var request = try parsed(&head, "GET /a%20b/c?x=1&y=a%2Bb+c&bare HTTP/1.1\r\nHost: h\r\nX-Thing:  v \r\n\r\n");
+    var request = try parsed(
+        &head,
+        "GET /a%20b/c?x=1&y=a%2Bb+c&bare HTTP/1.1\r\nHost: h\r\nX-Thing:  v \r\n\r\n",
+    );
     defer request.query.deinit();
     try testing.expectEqualStrings("/a%20b/c", request.getPath());
     try testing.expectEqualStrings("/a%20b/c?x=1&y=a%2Bb+c&bare", request.path_and_query);
@@ -260,7 +275,10 @@ test "parseQuery: as documented, and nothing stale remains" {
     const query = (try request.parseQuery()).?;
     try testing.expectEqualStrings("2", query.get("a").?);
     try testing.expectEqualStrings("%20", request.query.get("b").?);
-    for ([_][]const u8{ "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "GET /?a=1&bare HTTP/1.1\r\nHost: h\r\n\r\n" }) |text| {
+    for ([_][]const u8{
+        "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /?a=1&bare HTTP/1.1\r\nHost: h\r\n\r\n",
+    }) |text| {
         var other = try parsed(&head, text);
         other.query = request.query;
         defer request.query = other.query;

@@ -41,8 +41,8 @@ pub const Header = struct {
 pub const Flow = enum {
     /// Go on.
     ready,
-    /// The client is slower than the handler: stop, `handleDrain` is called when there is room. Who goes on nevertheless is served
-    /// up to the server's `response_body_buffer_size`.
+    /// The client is slower than the handler: stop, `handleDrain` is called when there is room. Who goes on
+    /// nevertheless is served up to the server's `response_body_buffer_size`.
     wait,
 };
 
@@ -57,7 +57,8 @@ pub const FileBody = struct {
     ownership: enum { borrowed, owned } = .owned,
 };
 
-/// Bytes that several responses have as their body: kept unchanged by somebody who is told when a response has no more use for them.
+/// Bytes that several responses have as their body: kept unchanged by somebody who is told when a response
+/// has no more use for them.
 pub const SharedBody = struct {
     bytes: []const u8,
     holder: *anyopaque,
@@ -92,7 +93,8 @@ pub const SendError = engine.StartError || engine.BodyError || error{
     ResponseBodyBufferTooSmall,
 };
 
-/// The way from a response to its exchange. A host fills it in; its functions find their way back from the response's address.
+/// The way from a response to its exchange. A host fills it in; its functions find their way back from the
+/// response's address.
 pub const Link = struct {
     /// Sends what was collected if that has not happened, then `bytes`; with `last` the response is complete.
     send: *const fn (*Response, bytes: []const u8, last: bool) SendError!Flow,
@@ -108,7 +110,8 @@ pub const Response = struct {
     status: Status,
     state: State,
     body: Body,
-    /// The last piece that was written was not taken: what the client has is not all that the handler meant to send.
+    /// The last piece that was written was not taken: what the client has is not all that the
+    /// handler meant to send.
     lacks_piece: bool,
     /// The request becomes a WebSocket when the handler returns; see ws.zig.
     upgrade: ?Upgrade,
@@ -124,7 +127,8 @@ pub const Response = struct {
     /// The most headers of a response.
     pub const headers_max = 64;
 
-    /// Bodies up to here are sent together with the head, from one piece of memory; larger ones lie in blocks that are handed over.
+    /// Bodies up to here are sent together with the head, from one piece of memory; larger ones lie in blocks
+    /// that are handed over.
     pub const small_bytes = 16 * 1024;
 
     /// How far it is.
@@ -166,7 +170,8 @@ pub const Response = struct {
         }
     };
 
-    /// Replaces the body by a copy of `bytes`; the number of bytes. Content-Length is added by itself unless the handler does.
+    /// Replaces the body by a copy of `bytes`; the number of bytes. Content-Length is added by itself
+    /// unless the handler does.
     pub fn setBody(response: *Response, bytes: []const u8) BodyError!usize {
         if (response.state != .collecting) return error.AlreadyStarted;
         if (bytes.len > response.body_bytes_max) return error.ResponseBodyBufferTooSmall;
@@ -183,8 +188,8 @@ pub const Response = struct {
         return bytes.len;
     }
 
-    /// Replaces the body by bytes that the caller keeps unchanged until the response is complete, for example constants, or memory of
-    /// `request.arena`. Small ones are not copied here, large ones are, once.
+    /// Replaces the body by bytes that the caller keeps unchanged until the response is complete, for example
+    /// constants, or memory of `request.arena`. Small ones are not copied here, large ones are, once.
     pub fn setBodyBorrowed(response: *Response, bytes: []const u8) BodyError!void {
         if (bytes.len > small_bytes) {
             _ = try response.setBody(bytes);
@@ -195,22 +200,24 @@ pub const Response = struct {
         response.body = .{ .bytes = bytes };
     }
 
-    /// Replaces the body by bytes that others use as well. They are copied once, when the response is sent. On an error they stay the caller's
-    /// to release.
+    /// Replaces the body by bytes that others use as well. They are copied once, when the response is sent.
+    /// On an error they stay the caller's to release.
     pub fn setBodyShared(response: *Response, shared: SharedBody) error{AlreadyStarted}!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         response.dropBody();
         response.body = .{ .shared = shared };
     }
 
-    /// Replaces the body by a range of a file, which the kernel sends without a copy. On an error the descriptor stays the caller's.
+    /// Replaces the body by a range of a file, which the kernel sends without a copy. On an error the
+    /// descriptor stays the caller's.
     pub fn setFile(response: *Response, file: FileBody) error{AlreadyStarted}!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         response.dropBody();
         response.body = .{ .file = file };
     }
 
-    /// Adds a header; a name may be added several times. Connection, Keep-Alive and Transfer-Encoding are the server's and are ignored.
+    /// Adds a header; a name may be added several times. Connection, Keep-Alive and Transfer-Encoding are the
+    /// server's and are ignored.
     pub fn addNewHeader(response: *Response, name: []const u8, value: []const u8) HeaderError!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         if (response.count == headers_max) return error.HeadersFull;
@@ -224,7 +231,8 @@ pub const Response = struct {
         response.count += 1;
     }
 
-    /// Adds headers that another response had, as they lay there: `lines.text`, `count` of them, without a Content-Length and a Date.
+    /// Adds headers that another response had, as they lay there: `lines.text`, `count` of them, without a
+    /// Content-Length and a Date.
     pub fn addWritten(response: *Response, text: []const u8, count: u16) HeaderError!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         if (count > headers_max - response.count) return error.HeadersFull;
@@ -246,19 +254,21 @@ pub const Response = struct {
         while (it.next()) |field| {
             if (std.ascii.eqlIgnoreCase(field.name(), name)) return true;
         }
-        return response.lines.found.content_length != null and std.ascii.eqlIgnoreCase(name, "content-length");
+        return response.lines.found.content_length != null and
+            std.ascii.eqlIgnoreCase(name, "content-length");
     }
 
-    /// Sends the whole response now instead of when the handler returns. For a streamed request: before its body has come.
+    /// Sends the whole response now instead of when the handler returns. For a streamed request: before
+    /// its body has come.
     pub fn send(response: *Response) SendError!void {
         if (response.state != .collecting) return error.Closed;
         _ = try response.link.send(response, "", true);
     }
 
-    /// Sends a piece of the body, and before the first one status, headers and the body so far. Without a Content-Length of the
-    /// handler's the length is open (chunked). The bytes are copied. After `.wait` it is best to stop until `handleDrain`.
-    /// A response that is neither ended nor waiting nor detached when the handler returns is ended by the server, or cut if its last piece
-    /// was not taken.
+    /// Sends a piece of the body, and before the first one status, headers and the body so far. Without a
+    /// Content-Length of the handler's the length is open (chunked). The bytes are copied. After `.wait` it
+    /// is best to stop until `handleDrain`. A response that is neither ended nor waiting nor detached when
+    /// the handler returns is ended by the server, or cut if its last piece was not taken.
     pub fn write(response: *Response, bytes: []const u8) SendError!Flow {
         return response.link.send(response, bytes, false);
     }
@@ -268,23 +278,30 @@ pub const Response = struct {
         _ = try response.link.send(response, "", true);
     }
 
-    /// Cuts the response: nothing more is sent, and the connection is closed so that the client can tell that what it has is not complete.
-    /// For what goes wrong once the response has started, when it is too late for another status. Does nothing when the response is complete.
-    /// A hook that returns an error does the same. Who has detached the response calls `Detached.drop`.
+    /// Cuts the response: nothing more is sent, and the connection is closed so that the client can tell that
+    /// what it has is not complete. For what goes wrong once the response has started, when it is too late
+    /// for another status. Does nothing when the response is complete. A hook that returns an error does the
+    /// same. Who has detached the response calls `Detached.drop`.
     pub fn abort(response: *Response) void {
         response.link.abort(response);
     }
 
-    /// Sends an informational response now, for example 103 with Link headers; HTTP/1.0 clients get none. Not 101.
-    pub fn inform(response: *Response, status: Status, headers: []const Header) (SendError || error{HeadersFull})!void {
+    /// Sends an informational response now, for example 103 with Link headers; HTTP/1.0 clients
+    /// get none. Not 101.
+    pub fn inform(
+        response: *Response,
+        status: Status,
+        headers: []const Header,
+    ) (SendError || error{HeadersFull})!void {
         var fields: [Detached.headers_max]Field = undefined;
         if (headers.len > fields.len) return error.HeadersFull;
         for (headers, fields[0..headers.len]) |header, *field| field.* = .init(header.name, header.text);
         try response.link.inform(response, status.code(), fields[0..headers.len]);
     }
 
-    /// Leaves the answer to whoever holds the result, in any thread, at any time. The handler may return at once; what it set here
-    /// before is dropped, unless it was sent. The request stays readable for `handleAbort` only: slices of it die with the handler's return.
+    /// Leaves the answer to whoever holds the result, in any thread, at any time. The handler may return at
+    /// once; what it set here before is dropped, unless it was sent. The request stays readable for
+    /// `handleAbort` only: slices of it die with the handler's return.
     pub fn detach(response: *Response) error{ OutOfMemory, Closed }!Detached {
         return response.link.detach(response);
     }

@@ -59,14 +59,15 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             worker: ServerWorker,
             inbox: *Inbox,
             thread: ?std.Thread = null,
-            /// Connections that acceptors have given to this worker, and those of them that have ended: the difference is its load.
+            /// Connections that acceptors have given to this worker, and those of them that have ended: the
+            /// difference is its load.
             given: std.atomic.Value(u64) = .init(0),
             gone: std.atomic.Value(u64) = .init(0),
             /// Those that have arrived; the worker's own.
             taken: u64 = 0,
             /// What this worker has made of `stopping`.
             stop_seen: Stop = .no,
-            /// When a stopping server loses patience.
+            /// When a stopping server cuts the connections that are left.
             cut_at: u64 = 0,
 
             fn wake(context: *anyopaque) void {
@@ -80,7 +81,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 return unit.given.load(.acquire) - gone;
             }
 
-            /// How long a round may wait: after a change of `stop_seen` not at all, so that an idle worker sees that nothing is left.
+            /// How long a round may wait: after a change of `stop_seen` not at all, so that an idle worker
+            /// sees that nothing is left.
             fn patience(unit: *const Unit, now: u64, timeout_ms: i32) i32 {
                 if (unit.stop_seen == .no) return timeout_ms;
                 if (unit.worker.statistics().connections == 0 or unit.stop_seen == .cutting) return 0;
@@ -90,24 +92,39 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             }
         };
 
-        /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the workers. `start` makes them run.
-        /// `gpa` has to be safe for threads if there are several. On an error everything is undone.
+        /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the
+        /// workers. `start` makes them run. `gpa` has to be safe for threads if there are several. On an
+        /// error everything is undone.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
             return initOn(gpa, port_number, config, .{});
         }
 
         /// The same, with options of the io.
-        pub fn initOn(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig, io_options: ServerWorker.IoOptions) !*Self {
+        pub fn initOn(
+            gpa: std.mem.Allocator,
+            port_number: u16,
+            config: ServerConfig,
+            io_options: ServerWorker.IoOptions,
+        ) !*Self {
             const self = try gpa.create(Self);
             errdefer gpa.destroy(self);
             const addresses = try placesOf(&config, gpa, port_number);
             errdefer gpa.free(addresses);
-            const count = if (config.worker_thread_count > 0) config.worker_thread_count else try std.Thread.getCpuCount();
+            const count = if (config.worker_thread_count > 0)
+                config.worker_thread_count
+            else
+                try std.Thread.getCpuCount();
             const units = try gpa.alloc(Unit, count);
             errdefer gpa.free(units);
             const handler = try Handler.init(gpa);
             errdefer handler.deinit();
-            self.* = .{ .gpa = gpa, .config = config, .handler = handler, .addresses = addresses, .units = units };
+            self.* = .{
+                .gpa = gpa,
+                .config = config,
+                .handler = handler,
+                .addresses = addresses,
+                .units = units,
+            };
             errdefer for (units[0..self.ready]) |*unit| self.deinitUnit(unit);
             const limits = config.workerLimits(@hasDecl(Handler, "handleBody"));
             errdefer self.closeAcceptors();
@@ -156,7 +173,10 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Reads the lists of trusted proxies; what is wrong with one goes to the log.
         fn believeProxies(self: *Self, unit: *Unit) !void {
             if (self.config.trusted_proxies) |text| {
-                unit.worker.trustProxies(.{ .networks = try self.networks(text), .header = self.config.forwarded_header });
+                unit.worker.trustProxies(.{
+                    .networks = try self.networks(text),
+                    .header = self.config.forwarded_header,
+                });
             }
             for (0..self.addresses.len) |number| {
                 const text = self.config.proxiesAt(number) orelse continue;
@@ -167,13 +187,19 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         fn networks(self: *Self, text: []const u8) Networks.ParseError!Networks {
             var fault: Networks.Fault = .{};
             return Networks.parse(self.gpa, text, &fault) catch |err| {
-                if (err == error.BadNetwork) complain("\"{s}\" {s}", .{ text[fault.at..][0..fault.len], fault.reason });
+                if (err == error.BadNetwork) {
+                    complain("\"{s}\" {s}", .{ text[fault.at..][0..fault.len], fault.reason });
+                }
                 return err;
             };
         }
 
         fn initUnit(self: *Self, unit: *Unit, limits: Config, io_options: ServerWorker.IoOptions) !void {
-            const inbox: *Inbox = try .create(self.gpa, .{ .context = unit, .wake = Unit.wake }, self.config.detached_bytes_max);
+            const inbox: *Inbox = try .create(
+                self.gpa,
+                .{ .context = unit, .wake = Unit.wake },
+                self.config.detached_bytes_max,
+            );
             errdefer inbox.release();
             unit.* = .{
                 .host = .init(self.gpa, self.handler, &unit.worker, inbox, .{
@@ -202,8 +228,12 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 .bytes_max = worker.config.access_log_bytes,
             };
             worker.setAccessLog(options, &fault, &errno) catch |err| {
-                if (err == error.BadFormat) complain("access log: \"{s}\" at {d} {s}", .{ fault.atom, fault.at, fault.reason });
-                if (err == error.CannotOpen) complain("access log: cannot be opened ({s})", .{io.failureText(errno)});
+                if (err == error.BadFormat) {
+                    complain("access log: \"{s}\" at {d} {s}", .{ fault.atom, fault.at, fault.reason });
+                }
+                if (err == error.CannotOpen) {
+                    complain("access log: cannot be opened ({s})", .{io.failureText(errno)});
+                }
                 return err;
             };
         }
@@ -238,7 +268,10 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                     address.* = if (self.config.inheritedDescriptor(number)) |fd|
                         try acceptor.adopt(fd)
                     else
-                        acceptor.listen(address.*, self.config.listenOptions(self.addresses, number, false)) catch |err| return cannotListen(address.*, err);
+                        acceptor.listen(
+                            address.*,
+                            self.config.listenOptions(self.addresses, number, false),
+                        ) catch |err| return cannotListen(address.*, err);
                     self.noteFile(number);
                 }
             }
@@ -277,11 +310,14 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             for (self.units, 0..) |*unit, number| {
                 for (self.addresses, 0..) |*address, listener| {
                     const inherited = self.config.inheritedDescriptor(listener);
-                    const spread = address.* != .unix and inherited == null and (io.spreads_connections or !is_real);
+                    const spread = address.* != .unix and inherited == null and
+                        (io.spreads_connections or !is_real);
                     const shared = number > 0 and !spread;
                     if (shared) {
                         if (!is_real) unreachable;
-                        const fd = try io.file.duplicate(self.units[0].worker.io.listeners.items[listener].fd);
+                        const fd = try io.file.duplicate(
+                            self.units[0].worker.io.listeners.items[listener].fd,
+                        );
                         errdefer io.file.close(fd);
                         _ = try unit.worker.adoptListener(fd);
                         continue;
@@ -289,7 +325,10 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                     const id = if (inherited) |fd|
                         try self.adopt(unit, fd)
                     else
-                        unit.worker.listen(address.*, self.config.listenOptions(self.addresses, listener, self.units.len > 1)) catch |err| return cannotListen(address.*, err);
+                        unit.worker.listen(
+                            address.*,
+                            self.config.listenOptions(self.addresses, listener, self.units.len > 1),
+                        ) catch |err| return cannotListen(address.*, err);
                     if (number > 0) continue;
                     // Port 0 has become a real one, which the others share.
                     address.* = unit.worker.listenerAddress(id);
@@ -337,7 +376,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return 0;
         }
 
-        /// Serves until `shutdown` or a signal, in this thread and in those that it starts. Then frees everything, the server included.
+        /// Serves until `shutdown` or a signal, in this thread and in those that it starts. Then frees
+        /// everything, the server included.
         pub fn start(self: *Self) !void {
             defer self.deinit();
             errdefer self.join();
@@ -346,7 +386,9 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             const own = @intFromBool(self.acceptors.len == 0);
             for (self.units[own..]) |*unit| unit.thread = try .spawn(options, serve, .{ self, unit });
             if (self.acceptors.len > 0) {
-                for (self.acceptors[1..]) |*acceptor| acceptor.thread = try .spawn(options, Acceptor(Io, Self).run, .{acceptor});
+                for (self.acceptors[1..]) |*acceptor| {
+                    acceptor.thread = try .spawn(options, Acceptor(Io, Self).run, .{acceptor});
+                }
                 self.acceptors[0].run();
             } else self.serve(&self.units[0]);
             self.join();
@@ -358,7 +400,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             for (self.units) |*unit| if (unit.thread) |thread| thread.join();
         }
 
-        /// Stops accepting, lets requests finish (as long as `stop_ms` allows), and makes `start` return. From any thread.
+        /// Stops accepting, lets requests finish (as long as `stop_ms` allows), and makes `start`
+        /// return. From any thread.
         pub fn shutdown(self: *Self) void {
             if (self.stopping.load(.monotonic) == .no) self.stop(.draining);
         }
@@ -389,11 +432,14 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return (@intFromPtr(unit) - @intFromPtr(self.units.ptr)) / @sizeOf(Unit);
         }
 
-        /// One round of every worker, in this thread, instead of `start`: for tests and for programs with a loop of their own. False when
-        /// the server has stopped. `timeout_ms` as in `Worker.poll`; with several workers only 0 makes sense.
+        /// One round of every worker, in this thread, instead of `start`: for tests and for programs with a
+        /// loop of their own. False when the server has stopped. `timeout_ms` as in `Worker.poll`; with
+        /// several workers only 0 makes sense.
         pub fn poll(self: *Self, timeout_ms: i32) !bool {
             var running = false;
-            for (self.acceptors) |*acceptor| if (self.isStopping()) acceptor.io.closeListeners() else acceptor.round(0);
+            for (self.acceptors) |*acceptor| {
+                if (self.isStopping()) acceptor.io.closeListeners() else acceptor.round(0);
+            }
             for (self.units) |*unit| {
                 if (!unit.host.ended) try self.round(unit, timeout_ms);
                 running = running or !unit.host.ended;
@@ -439,8 +485,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         const Cores = if (builtin.os.tag == .linux) std.os.linux.cpu_set_t else void;
 
-        /// Binds this thread to the core with this index among those that it may use; those, or null if nothing has changed. Elsewhere than
-        /// on Linux, the kernel's choice will do.
+        /// Binds this thread to the core with this index among those that it may use; those, or null if
+        /// nothing has changed. Elsewhere than on Linux, the kernel's choice will do.
         fn pin(index: usize) ?Cores {
             if (builtin.os.tag != .linux) return null;
             const linux = std.os.linux;

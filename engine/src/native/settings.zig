@@ -7,27 +7,32 @@ const Config = @import("server").Config;
 const Fault = @import("server").Fault;
 const ForwardedHeader = @import("server").ForwardedHeader;
 
-/// All fields have defaults that suit a server on the open internet. What `init` needs later of slices it copies: they may go when it returns.
+/// All fields have defaults that suit a server on the open internet. What `init` needs later of slices it
+/// copies: they may go when it returns.
 pub const ServerConfig = struct {
-    /// Numeric IPv4 or IPv6 address to listen at, together with the server's port; "::" serves both families, unless
-    /// another place has an IPv4 address at the same port. Empty: only `listeners`.
+    /// Numeric IPv4 or IPv6 address to listen at, together with the server's port; "::" serves both families,
+    /// unless another place has an IPv4 address at the same port. Empty: only `listeners`.
     ip: []const u8 = "0.0.0.0",
     /// Further places to listen at.
     listeners: []const Place = &.{},
-    /// Certificates: every place with an address speaks TLS, except those that say otherwise. Files that change are loaded again; what
-    /// cannot be used is logged, and the old ones stay. Unix sockets never speak TLS. Null: no TLS.
+    /// Certificates: every place with an address speaks TLS, except those that say otherwise. Files that
+    /// change are loaded again; what cannot be used is logged, and the old ones stay. Unix sockets never
+    /// speak TLS. Null: no TLS.
     tls: ?tls.ServerConfig = null,
     /// Threads that serve requests; 0: one per core.
     worker_thread_count: usize = 0,
-    /// Stack of each thread that the server starts, in bytes: 512 KiB at least (glibc takes the program's thread-local variables from it,
-    /// and a quarter of a MiB of these is the standard library's), 1 GiB at most.
+    /// Stack of each thread that the server starts, in bytes: 512 KiB at least (glibc takes the
+    /// program's thread-local variables from it, and a quarter of a MiB of these is the standard
+    /// library's), 1 GiB at most.
     worker_stack_size: usize = 1024 * 1024,
-    /// Threads that only accept, and give each connection to the worker that has the fewest. 0: every worker accepts for itself, and the
-    /// kernel spreads connections by a hash (SO_REUSEPORT), so a second server of the same user shares the port instead of being told
-    /// that it is taken. A single worker accepts for itself in any case and does not share its port.
+    /// Threads that only accept, and give each connection to the worker that has the fewest. 0: every worker
+    /// accepts for itself, and the kernel spreads connections by a hash (SO_REUSEPORT), so a second server of
+    /// the same user shares the port instead of being told that it is taken. A single worker accepts for
+    /// itself in any case and does not share its port.
     accept_thread_count: usize = 1,
-    /// What the threads wait with. `.uring`: io_uring where the kernel has it (Linux 6.1) and nobody forbids it, as many sandboxes do; a line in
-    /// the log says so if not. It pays with many small requests on busy connections.
+    /// What the threads wait with. `.uring`: io_uring where the kernel has it (Linux 6.1) and nobody
+    /// forbids it, as many sandboxes do; a line in the log says so if not. It pays with many small requests
+    /// on busy connections.
     io: io.Backend = .native,
     /// Worker thread n runs on the nth of the cores that the process may use, and on no other.
     cpu_affinity: bool = false,
@@ -35,39 +40,47 @@ pub const ServerConfig = struct {
     tcp_nodelay: bool = true,
     /// Connections that the kernel holds ready for `accept`.
     backlog: u31 = 2048,
-    /// The largest response body that `setBody` takes, and the most that waits for a slow client; in bytes, per response. Memory is
-    /// taken when it is needed, not before.
+    /// The largest response body that `setBody` takes, and the most that waits for a slow client; in bytes,
+    /// per response. Memory is taken when it is needed, not before.
     response_body_buffer_size: usize = 10 * 1024 * 1024,
-    /// The largest request body that is put together for `request.body`, in bytes (413 beyond it). With `handleBody`, bodies are not put
-    /// together and `limits.body_bytes_max` holds. Memory is taken as the body comes.
+    /// The largest request body that is put together for `request.body`, in bytes (413 beyond it).
+    /// With `handleBody`, bodies are not put together and `limits.body_bytes_max` holds. Memory is
+    /// taken as the body comes.
     request_buffer_size: usize = 1024 * 1024,
-    /// The largest WebSocket message, in bytes (close code 1009 beyond it), in however few frames: 1 GiB at most. Memory is taken as the message
-    /// comes. `limits.message_bytes_max` and `limits.frame_bytes_max` may lower that, not raise it; at their defaults they do neither.
+    /// The largest WebSocket message, in bytes (close code 1009 beyond it), in however few frames: 1 GiB at
+    /// most. Memory is taken as the message comes. `limits.message_bytes_max` and `limits.frame_bytes_max`
+    /// may lower that, not raise it; at their defaults they do neither.
     websocket_buffer_size: usize = 32 * 1024,
-    /// Between two pings to a WebSocket client, and how long its pong may take before it is gone, in milliseconds; 0: no pings.
+    /// Between two pings to a WebSocket client, and how long its pong may take before it is gone, in
+    /// milliseconds; 0: no pings.
     websocket_ping_ms: u32 = 30_000,
-    /// What detached answers and messages to WebSockets may hold between their threads and slow clients, per worker, in bytes.
+    /// What detached answers and messages to WebSockets may hold between their threads and slow clients,
+    /// per worker, in bytes.
     detached_bytes_max: usize = 64 * 1024 * 1024,
     /// SIGINT and SIGTERM stop the server as `shutdown` does; a second one cuts what is left.
     handle_signals: bool = true,
     /// After `shutdown`: how long open requests may take before they are cut, in milliseconds. 0: for ever.
     stop_ms: u32 = 30_000,
-    /// GET and HEAD requests for this path are answered with 200 and no handler hears of them, also when the limit of connections is reached:
-    /// for whoever asks whether the process is alive. Where a single worker accepts for itself on epoll, a thread answers while its handler is
-    /// busy; the allocator has to be safe for threads then. Null: there is no such path.
+    /// GET and HEAD requests for this path are answered with 200 and no handler hears of them, also when the
+    /// limit of connections is reached: for whoever asks whether the process is alive. Where a single worker
+    /// accepts for itself on epoll, a thread answers while its handler is busy; the allocator has to be safe
+    /// for threads then. Null: there is no such path.
     health_path: ?[]const u8 = null,
     /// Writes a line for each request that was answered.
     access_log: ?AccessLog = null,
-    /// Proxies that are believed what they say about clients in header fields: networks, "10.0.0.0/8, fd00::/8, unix". Null: none.
+    /// Proxies that are believed what they say about clients in header fields: networks, "10.0.0.0/8,
+    /// fd00::/8, unix". Null: none.
     trusted_proxies: ?[]const u8 = null,
     /// The fields that these proxies set; the others are a client's word.
     forwarded_header: ForwardedHeader = .x_forwarded,
-    /// Limits and deadlines of each worker. `init` refuses values outside of their ranges (`Config.rules`) with `error.OutOfRange`.
+    /// Limits and deadlines of each worker. `init` refuses values outside of their ranges (`Config.rules`)
+    /// with `error.OutOfRange`.
     limits: Config = .{},
 
     /// Where the access log goes, and what it says.
     pub const AccessLog = struct {
-        /// `.{ .path = "/var/log/server.log" }`, or `.{ .fd = 1 }` for standard output. Lines are written by threads of their own.
+        /// `.{ .path = "/var/log/server.log" }`, or `.{ .fd = 1 }` for standard output. Lines are written by
+        /// threads of their own.
         target: io.LogTarget,
         /// "clf", "combined", "common", "tiny", "json", or percent atoms: see access_log/format.zig.
         format: []const u8 = "combined",
@@ -75,14 +88,16 @@ pub const ServerConfig = struct {
 
     /// Where to listen.
     pub const Place = union(enum) {
-        /// Numeric address and port (0: any free one). `plain`: no TLS here, whatever `tls` says. `proxies`: connections begin with a header
-        /// of the PROXY protocol (version 1 or 2), which says whose they are, and come from these networks ("10.0.0.0/8, fd00::/8, unix");
-        /// other peers are cut.
+        /// Numeric address and port (0: any free one). `plain`: no TLS here, whatever `tls` says. `proxies`:
+        /// connections begin with a header of the PROXY protocol (version 1 or 2), which says whose they are,
+        /// and come from these networks ("10.0.0.0/8, fd00::/8, unix"); other peers are cut.
         ip: struct { address: []const u8, port: u16, plain: bool = false, proxies: ?[]const u8 = null },
-        /// A Unix socket. The file is created, and removed when the server is gone; one that nobody listens at is replaced. A path with a
-        /// leading NUL byte: an abstract socket. `access`: the file's mode and owner.
+        /// A Unix socket. The file is created, and removed when the server is gone; one that nobody
+        /// listens at is replaced. A path with a leading NUL byte: an abstract socket. `access`: the
+        /// file's mode and owner.
         unix: struct { path: []const u8, access: io.SocketAccess = .{}, proxies: ?[]const u8 = null },
-        /// A socket that listens already, inherited from whoever started the program: systemd begins with 3. The server closes it.
+        /// A socket that listens already, inherited from whoever started the program: systemd begins with 3.
+        /// The server closes it.
         inherited: struct { descriptor: i32, plain: bool = false, proxies: ?[]const u8 = null },
     };
 
@@ -121,12 +136,22 @@ pub const ServerConfig = struct {
     }
 
     /// How to listen at the place with this number, one of all `places`.
-    pub fn listenOptions(config: *const ServerConfig, places: []const io.Address, number: usize, reuse_port: bool) io.ListenOptions {
+    pub fn listenOptions(
+        config: *const ServerConfig,
+        places: []const io.Address,
+        number: usize,
+        reuse_port: bool,
+    ) io.ListenOptions {
         const access: io.SocketAccess = if (config.placeAt(number)) |there| switch (there) {
             .unix => |unix| unix.access,
             .ip, .inherited => .{},
         } else .{};
-        return .{ .backlog = config.backlog, .reuse_port = reuse_port, .v6_only = isShared(places, number), .access = access };
+        return .{
+            .backlog = config.backlog,
+            .reuse_port = reuse_port,
+            .v6_only = isShared(places, number),
+            .access = access,
+        };
     }
 
     /// "::" cannot stand for IPv4 as well where another place has an IPv4 address at its port.
@@ -142,7 +167,11 @@ pub const ServerConfig = struct {
     pub fn workerLimits(config: *const ServerConfig, streams: bool) Config {
         var limits = config.limits;
         if (!streams) limits.body_bytes_max = lower(limits.body_bytes_max, config.request_buffer_size);
-        const message_bytes: u32 = @intCast(std.math.clamp(config.websocket_buffer_size, 1, std.math.maxInt(u32)));
+        const message_bytes: u32 = @intCast(std.math.clamp(
+            config.websocket_buffer_size,
+            1,
+            std.math.maxInt(u32),
+        ));
         const defaults: Config = .{};
         inline for (.{ "message_bytes_max", "frame_bytes_max" }) |name| {
             const limit = &@field(limits, name);
@@ -165,31 +194,49 @@ pub const ServerConfig = struct {
     pub fn check(config: *const ServerConfig, fault: *Fault) error{OutOfRange}!void {
         const stack_bytes = config.worker_stack_size;
         if (stack_bytes < stack_bytes_min or stack_bytes > stack_bytes_max) {
-            fault.say("worker_stack_size is {d}, outside of its range: {d} to {d} (bytes)", .{ stack_bytes, stack_bytes_min, stack_bytes_max });
+            fault.say(
+                "worker_stack_size is {d}, outside of its range: {d} to {d} (bytes)",
+                .{ stack_bytes, stack_bytes_min, stack_bytes_max },
+            );
             return error.OutOfRange;
         }
         const option = config.limits.outOfRange() orelse return;
         const rule = option.rule;
-        fault.say("limits.{s} is {d}, outside of its range: {d} to {d} ({t})", .{ option.name, option.default, rule.min, rule.max, rule.unit });
+        fault.say(
+            "limits.{s} is {d}, outside of its range: {d} to {d} ({t})",
+            .{ option.name, option.default, rule.min, rule.max, rule.unit },
+        );
         return error.OutOfRange;
     }
 
     /// Why there is nowhere to listen.
     pub const AddressError = error{ OutOfMemory, InvalidAddress, NowhereToListen };
 
-    /// All places, that of the port first. The caller frees them. On an error `fault` says which place is none.
-    pub fn addresses(config: *const ServerConfig, gpa: std.mem.Allocator, port: u16, fault: *Fault) AddressError![]io.Address {
+    /// All places, that of the port first. The caller frees them. On an error `fault` says
+    /// which place is none.
+    pub fn addresses(
+        config: *const ServerConfig,
+        gpa: std.mem.Allocator,
+        port: u16,
+        fault: *Fault,
+    ) AddressError![]io.Address {
         var list: std.ArrayList(io.Address) = .empty;
         errdefer list.deinit(gpa);
         if (config.ip.len > 0) try list.append(gpa, try numeric("ip", .{}, config.ip, port, fault));
         for (config.listeners, 0..) |place, number| try list.append(gpa, switch (place) {
             .ip => |ip| try numeric("listeners[{d}].ip", .{number}, ip.address, ip.port, fault),
             .unix => |unix| io.Address.unixPath(unix.path) catch |err| {
-                fault.say("listeners[{d}].unix: a path has 1 to {d} bytes, \"{s}\" has {d}", .{ number, io.Address.path_bytes_max, unix.path, unix.path.len });
+                fault.say(
+                    "listeners[{d}].unix: a path has 1 to {d} bytes, \"{s}\" has {d}",
+                    .{ number, io.Address.path_bytes_max, unix.path, unix.path.len },
+                );
                 return err;
             },
             .inherited => |inherited| io.listeningAddress(inherited.descriptor) catch {
-                fault.say("listeners[{d}].inherited: descriptor {d} is no socket that listens", .{ number, inherited.descriptor });
+                fault.say(
+                    "listeners[{d}].inherited: descriptor {d} is no socket that listens",
+                    .{ number, inherited.descriptor },
+                );
                 return error.InvalidAddress;
             },
         });
@@ -198,7 +245,13 @@ pub const ServerConfig = struct {
         return error.NowhereToListen;
     }
 
-    fn numeric(comptime name: []const u8, numbers: anytype, text: []const u8, port: u16, fault: *Fault) error{InvalidAddress}!io.Address {
+    fn numeric(
+        comptime name: []const u8,
+        numbers: anytype,
+        text: []const u8,
+        port: u16,
+        fault: *Fault,
+    ) error{InvalidAddress}!io.Address {
         return io.Address.parse(text, port) catch |err| {
             fault.say(name ++ ": \"{s}\" is no numeric IPv4 or IPv6 address", numbers ++ .{text});
             return err;
@@ -208,7 +261,9 @@ pub const ServerConfig = struct {
 
 test "addresses in order" {
     const gpa = std.testing.allocator;
-    const config: ServerConfig = .{ .listeners = &.{ .{ .ip = .{ .address = "::1", .port = 9 } }, .{ .unix = .{ .path = "/tmp/x" } } } };
+    const config: ServerConfig = .{ .listeners = &.{
+        .{ .ip = .{ .address = "::1", .port = 9 } }, .{ .unix = .{ .path = "/tmp/x" } },
+    } };
     var fault: Fault = .{};
     const list = try config.addresses(gpa, 80, &fault);
     defer gpa.free(list);
@@ -224,7 +279,10 @@ test "an IPv6 place leaves IPv4 to another place at the same port" {
         try .parse("0.0.0.0", 80), try .parse("::", 80), try .parse("::", 81),  try .parse("::", 0),
         try .parse("0.0.0.0", 0),  try .parse("::", 82), try .parse("::1", 82),
     };
-    const config: ServerConfig = .{ .ip = "", .listeners = &@as([places.len]ServerConfig.Place, @splat(.{ .ip = .{ .address = "", .port = 0 } })) };
+    const config: ServerConfig = .{
+        .ip = "",
+        .listeners = &@as([places.len]ServerConfig.Place, @splat(.{ .ip = .{ .address = "", .port = 0 } })),
+    };
     for ([_]bool{ true, true, false, false, false, false, false }, 0..) |expected, number| {
         try std.testing.expectEqual(expected, config.listenOptions(&places, number, false).v6_only);
     }
@@ -235,26 +293,46 @@ test "no address, no limit that could be kept: the fault names field, value and 
     const long: [most + 1]u8 = @splat('p');
     for ([_]struct { anyerror, []const u8, ServerConfig }{
         .{ error.NowhereToListen, "there is nowhere to listen: ip and listeners are empty", .{ .ip = "" } },
-        .{ error.InvalidAddress, "ip: \"localhost\" is no numeric IPv4 or IPv6 address", .{ .ip = "localhost" } },
-        .{ error.InvalidAddress, "listeners[1].ip: \"1.2.3\" is no numeric IPv4 or IPv6 address", .{ .listeners = &.{
-            .{ .unix = .{ .path = "/tmp/x" } }, .{ .ip = .{ .address = "1.2.3", .port = 1 } },
-        } } },
         .{
             error.InvalidAddress,
-            std.fmt.comptimePrint("listeners[0].unix: a path has 1 to {d} bytes, \"{s}\" has {d}", .{ most, long, most + 1 }),
+            "ip: \"localhost\" is no numeric IPv4 or IPv6 address",
+            .{ .ip = "localhost" },
+        },
+        .{
+            error.InvalidAddress,
+            "listeners[1].ip: \"1.2.3\" is no numeric IPv4 or IPv6 address",
+            .{ .listeners = &.{
+                .{ .unix = .{ .path = "/tmp/x" } },
+                .{ .ip = .{ .address = "1.2.3", .port = 1 } },
+            } },
+        },
+        .{
+            error.InvalidAddress,
+            std.fmt.comptimePrint(
+                "listeners[0].unix: a path has 1 to {d} bytes, \"{s}\" has {d}",
+                .{ most, long, most + 1 },
+            ),
             .{ .listeners = &.{.{ .unix = .{ .path = &long } }} },
         },
         .{ error.InvalidAddress, "listeners[0].inherited: descriptor 0 is no socket that listens", .{
             .ip = "",
             .listeners = &.{.{ .inherited = .{ .descriptor = 0 } }},
         } },
-        .{ error.OutOfRange, "worker_stack_size is 1024, outside of its range: 524288 to 1073741824 (bytes)", .{ .worker_stack_size = 1024 } },
-        .{ error.OutOfRange, "limits.body_rate_min is 0, outside of its range: 1 to 1073741824 (bytes_per_second)", .{
-            .limits = .{ .body_rate_min = 0 },
-        } },
-        .{ error.OutOfRange, "limits.deflate_server_window_bits is 99, outside of its range: 8 to 15 (bits)", .{
-            .limits = .{ .deflate_server_window_bits = 99 },
-        } },
+        .{
+            error.OutOfRange,
+            "worker_stack_size is 1024, outside of its range: 524288 to 1073741824 (bytes)",
+            .{ .worker_stack_size = 1024 },
+        },
+        .{
+            error.OutOfRange,
+            "limits.body_rate_min is 0, outside of its range: 1 to 1073741824 (bytes_per_second)",
+            .{ .limits = .{ .body_rate_min = 0 } },
+        },
+        .{
+            error.OutOfRange,
+            "limits.deflate_server_window_bits is 99, outside of its range: 8 to 15 (bits)",
+            .{ .limits = .{ .deflate_server_window_bits = 99 } },
+        },
     }) |case| {
         var fault: Fault = .{};
         try std.testing.expectError(case[0], attempt(&case[2], &fault));
@@ -275,9 +353,13 @@ test "addresses speak TLS, except plain ones and Unix sockets" {
     } };
     for (0..4) |number| try std.testing.expect(!config.isSecure(number));
     config.tls = .{ .certificates = &.{} };
-    for ([_]bool{ true, true, false, false }, 0..) |secure, number| try std.testing.expectEqual(secure, config.isSecure(number));
+    for ([_]bool{ true, true, false, false }, 0..) |secure, number| {
+        try std.testing.expectEqual(secure, config.isSecure(number));
+    }
     config.ip = "";
-    for ([_]bool{ true, false, false }, 0..) |secure, number| try std.testing.expectEqual(secure, config.isSecure(number));
+    for ([_]bool{ true, false, false }, 0..) |secure, number| {
+        try std.testing.expectEqual(secure, config.isSecure(number));
+    }
 }
 
 test "buffer sizes become limits, and never raise one that was lowered" {
@@ -288,11 +370,23 @@ test "buffer sizes become limits, and never raise one that was lowered" {
     try std.testing.expectEqual(10, small.workerLimits(false).body_bytes_max);
     try std.testing.expectEqual(20, small.workerLimits(false).message_bytes_max);
     try std.testing.expectEqual(32 * 1024, small.workerLimits(false).frame_bytes_max);
-    const large: ServerConfig = .{ .websocket_buffer_size = 64 << 20, .limits = .{ .frame_bytes_max = 1 << 20 } };
+    const large: ServerConfig = .{
+        .websocket_buffer_size = 64 << 20,
+        .limits = .{ .frame_bytes_max = 1 << 20 },
+    };
     try std.testing.expectEqual(64 << 20, large.workerLimits(false).message_bytes_max);
     try std.testing.expectEqual(1 << 20, large.workerLimits(false).frame_bytes_max);
-    try std.testing.expectEqual(1 << 20, (ServerConfig{ .websocket_buffer_size = 1 << 20 }).workerLimits(false).frame_bytes_max);
+    try std.testing.expectEqual(
+        1 << 20,
+        (ServerConfig{ .websocket_buffer_size = 1 << 20 }).workerLimits(false).frame_bytes_max,
+    );
     const huge: ServerConfig = .{ .websocket_buffer_size = (1 << 30) + 1 };
     try std.testing.expectEqualStrings("frame_bytes_max", huge.workerLimits(false).outOfRange().?.name);
-    try std.testing.expectEqual(null, (ServerConfig{ .websocket_buffer_size = 0, .request_buffer_size = 0 }).workerLimits(false).outOfRange());
+    try std.testing.expectEqual(
+        null,
+        (ServerConfig{
+            .websocket_buffer_size = 0,
+            .request_buffer_size = 0,
+        }).workerLimits(false).outOfRange(),
+    );
 }

@@ -1,11 +1,12 @@
-//! SIGINT and SIGTERM for any number of servers in one process. A process has one handler per signal, so this table is the one global
-//! thing of the library: who wants to be told. The handler only loads atomics and calls functions that are safe in it.
-//! Does not know: what stopping means.
+//! SIGINT and SIGTERM for any number of servers in one process. A process has one handler per signal, so this
+//! table is the one global thing of the library: who wants to be told. The handler only loads atomics and
+//! calls functions that are safe in it. Does not know: what stopping means.
 const std = @import("std");
 const posix = std.posix;
 const Atomic = std.atomic.Value;
 
-/// Who is told. `call` runs inside a signal handler: atomics and system calls only. Neither moves nor dies before `remove`.
+/// Who is told. `call` runs inside a signal handler: atomics and system calls only. Neither moves nor
+/// dies before `remove`.
 pub const Listener = struct {
     context: *anyopaque,
     call: *const fn (*anyopaque) void,
@@ -34,11 +35,16 @@ pub fn add(listener: *const Listener) error{TooManyServers}!void {
     slot.store(listener, .seq_cst);
     count += 1;
     if (count > 1) return;
-    const action: posix.Sigaction = .{ .handler = .{ .handler = onSignal }, .mask = posix.sigemptyset(), .flags = posix.SA.RESTART };
+    const action: posix.Sigaction = .{
+        .handler = .{ .handler = onSignal },
+        .mask = posix.sigemptyset(),
+        .flags = posix.SA.RESTART,
+    };
     for (signals, &previous) |signal, *before| posix.sigaction(signal, &action, before);
 }
 
-/// `listener` is not told any more, and nobody is telling it when this returns. The last one puts the process's handlers back.
+/// `listener` is not told any more, and nobody is telling it when this returns. The last one puts the
+/// process's handlers back.
 pub fn remove(listener: *const Listener) void {
     lock();
     defer busy.store(false, .release);
@@ -52,7 +58,8 @@ pub fn remove(listener: *const Listener) void {
     while (looking.load(.seq_cst) > 0) std.atomic.spinLoopHint();
 }
 
-/// A peer that closes while a file is sent to it raises SIGPIPE, which would end the process: ignored, unless the program handles it.
+/// A peer that closes while a file is sent to it raises SIGPIPE, which would end the process: ignored, unless
+/// the program handles it.
 pub fn ignorePipe() void {
     var action: posix.Sigaction = undefined;
     posix.sigaction(.PIPE, null, &action);

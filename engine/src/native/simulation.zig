@@ -1,5 +1,5 @@
-//! A server and its clients inside one test: no sockets, no threads, no waiting; a network that splits, delays and blocks, and the same
-//! again from the same seed.
+//! A server and its clients inside one test: no sockets, no threads, no waiting; a network that splits,
+//! delays and blocks, and the same again from the same seed.
 //!
 //!     var simulation: per.Simulation(Handler) = try .init(std.testing.allocator, .{}, .{ .seed = 1 });
 //!     defer simulation.deinit();
@@ -25,7 +25,8 @@ pub fn Simulation(comptime Handler: type) type {
         /// The server that is tested.
         pub const Server = server_file.ServerOn(io.Sim, Handler);
 
-        /// Rounds in which nothing happens before the network counts as quiet: more than any delay that it makes up.
+        /// Rounds in which nothing happens before the network counts as quiet: more than any
+        /// delay that it makes up.
         const quiet_rounds = 8;
         /// Far more than any exchange of a test takes.
         const rounds_max = 1_000_000;
@@ -73,8 +74,8 @@ pub fn Simulation(comptime Handler: type) type {
             return client;
         }
 
-        /// Sends a request over a connection of its own; everything that came back when the network has fallen quiet. Valid until the
-        /// simulation ends.
+        /// Sends a request over a connection of its own; everything that came back when the network has
+        /// fallen quiet. Valid until the simulation ends.
         pub fn exchange(self: *Self, request: []const u8) ![]const u8 {
             const client = try self.connect();
             try client.send(request);
@@ -82,7 +83,8 @@ pub fn Simulation(comptime Handler: type) type {
             return client.text();
         }
 
-        /// One round of the server, and of all clients reading. Whether anything came in or went out, or will with the next round.
+        /// One round of the server, and of all clients reading. Whether anything came in or went out, or will
+        /// with the next round.
         pub fn step(self: *Self) !bool {
             if (self.running) self.running = try self.server.poll(0);
             var moved = false;
@@ -119,7 +121,8 @@ pub fn Simulation(comptime Handler: type) type {
             /// Does not read: a slow client.
             paused: bool = false,
 
-            /// Sends all bytes, running the server while the way is full. What the connection does not take because it is dead is dropped.
+            /// Sends all bytes, running the server while the way is full. What the connection does not take
+            /// because it is dead is dropped.
             pub fn send(client: *Client, bytes: []const u8) !void {
                 var rest = bytes;
                 for (0..rounds_max) |_| {
@@ -173,7 +176,11 @@ const Greeter = struct {
         self.allocator.destroy(self);
     }
 
-    pub fn handleRequest(self: *Greeter, request: *@import("request.zig").Request, response: *@import("response.zig").Response) void {
+    pub fn handleRequest(
+        self: *Greeter,
+        request: *@import("request.zig").Request,
+        response: *@import("response.zig").Response,
+    ) void {
         self.served += 1;
         const name = (request.param("name") catch null) orelse "nobody";
         _ = response.setBody(name) catch return;
@@ -182,9 +189,15 @@ const Greeter = struct {
 
 test "a handler is tested without sockets, on many networks" {
     for (0..20) |seed| {
-        var simulation: Simulation(Greeter) = try .init(testing.allocator, .{}, .{ .seed = seed, .window_bytes = 40 });
+        var simulation: Simulation(Greeter) = try .init(
+            testing.allocator,
+            .{},
+            .{ .seed = seed, .window_bytes = 40 },
+        );
         defer simulation.deinit();
-        const answer = try simulation.exchange("GET /?name=J%C3%BCrgen HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        const answer = try simulation.exchange(
+            "GET /?name=J%C3%BCrgen HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        );
         try testing.expect(std.mem.startsWith(u8, answer, "HTTP/1.1 200 OK\r\n"));
         try testing.expect(std.mem.endsWith(u8, answer, "\r\n\r\nJürgen"));
         try testing.expectEqual(1, simulation.handler().served);

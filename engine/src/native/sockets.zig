@@ -1,5 +1,5 @@
-//! The WebSockets of a host for Zig handlers: opens them, calls their hooks, and does what the handler or other threads ask for.
-//! Does not know: requests (native.zig), frames on the wire.
+//! The WebSockets of a host for Zig handlers: opens them, calls their hooks, and does what the handler or
+//! other threads ask for. Does not know: requests (native.zig), frames on the wire.
 const std = @import("std");
 const assert = std.debug.assert;
 const Command = @import("server").Command;
@@ -35,7 +35,8 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         worker: *Worker,
         options: Options,
         table: Slab(Entry),
-        /// Ended under a `send` from elsewhere: the handler hears of it when none of its hooks is on the stack.
+        /// Ended under a `send` from elsewhere: the handler hears of it when none of its hooks is on the
+        /// stack.
         ended: ?*Entry = null,
 
         const Entry = struct {
@@ -66,8 +67,15 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         /// Why a WebSocket does not open.
         pub const OpenError = Worker.AcceptError || error{NoHooks};
 
-        /// Completes the handshake of an exchange and tells the handler. On an error the request can still be answered.
-        pub fn open(self: *Self, exchange: *Exchange, inbox: *Inbox, subprotocol: ?[]const u8, fields: []const Field) OpenError!void {
+        /// Completes the handshake of an exchange and tells the handler. On an error the request can
+        /// still be answered.
+        pub fn open(
+            self: *Self,
+            exchange: *Exchange,
+            inbox: *Inbox,
+            subprotocol: ?[]const u8,
+            fields: []const Field,
+        ) OpenError!void {
             if (!wanted) return error.NoHooks;
             const slot = try self.table.add();
             errdefer self.table.remove(slot.item);
@@ -82,11 +90,13 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             const before = exchange.user;
             errdefer exchange.user = before;
             exchange.user = entry;
-            // A server that stops says goodbye at once, and may fail at that.
+            // A server that stops sends a close frame at once, which may fail.
             entry.busy = true;
             try self.worker.acceptWebSocket(exchange, subprotocol, fields);
             if (entry.exchange != null and self.options.ping_ms > 0) {
-                self.worker.setKeepalive(exchange, self.options.ping_ms, self.options.ping_ms) catch unreachable; // it is one now
+                // it is one now
+                self.worker.setKeepalive(exchange, self.options.ping_ms, self.options.ping_ms) catch
+                    unreachable;
             }
             if (@hasDecl(Handler, "handleWSConn")) self.invoke(entry, .handleWSConn, .{});
             self.unbusy(entry);
@@ -112,7 +122,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             if (@hasDecl(Handler, "handleWSDrain")) self.call(entryOf(exchange), .handleWSDrain, .{});
         }
 
-        /// Calls `handleWSDisconn`; the number is nobody's from now on.
+        /// Calls `handleWSDisconn`; the number names no WebSocket from now on.
         pub fn closed(self: *Self, exchange: *Exchange, how: websocket.Close) void {
             const entry = entryOf(exchange);
             exchange.user = null;
@@ -127,13 +137,16 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             const entry = entryOf(exchange);
             entry.busy = true;
             switch (command) {
-                .close => |said| entry.socket.close(said.code, "") catch |err| log.warn("WebSocket not closed: {t}", .{err}),
+                .close => |said| entry.socket.close(said.code, "") catch |err| log.warn(
+                    "WebSocket not closed: {t}",
+                    .{err},
+                ),
                 .message => |said| _ = entry.socket.send(said.kind, said.bytes) catch |err| switch (err) {
-                    error.NotOpen => {}, // closing: nobody listens any more
+                    error.NotOpen => {}, // closing: nothing is sent any more
                     error.NotUtf8 => unreachable, // checked by the sender
                     error.OutOfMemory, error.Full => self.cut(entry),
                 },
-                else => unreachable, // nobody else's
+                else => unreachable, // of requests, not of WebSockets
             }
             self.unbusy(entry);
         }
@@ -147,7 +160,8 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             const function = @field(Handler, @tagName(hook));
             const by_number = comptime contract.takesNumber(@TypeOf(function));
             const name = if (by_number) entry.socket.id else &entry.socket;
-            const err = contract.failure(@call(.auto, function, .{ self.handler, name } ++ arguments)) orelse return;
+            const err = contract.failure(@call(.auto, function, .{ self.handler, name } ++ arguments)) orelse
+                return;
             complain("{s} returned error.{t}: the WebSocket is closed", .{ @tagName(hook), err });
             entry.socket.close(websocket.code_internal_error, "") catch {}; // it is closing already, or gone
         }
@@ -178,7 +192,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         }
 
         fn tellEnd(self: *Self, entry: *Entry) void {
-            // From here on the number finds nobody, so the handler cannot send to it by mistake.
+            // From here on the number names no WebSocket, so the handler cannot send to it by mistake.
             registry.remove(entry.socket.id);
             if (@hasDecl(Handler, "handleWSDisconn")) self.invoke(entry, .handleWSDisconn, .{});
             self.release(entry);
@@ -214,9 +228,12 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             const entry = entryOfSocket(socket);
             const self = entry.sockets;
             const exchange = entry.exchange orelse return error.NotOpen;
-            if (bytes.len > self.options.queued_bytes_max -| self.worker.buffered(exchange)) return error.Full;
-            // If the client turns out to be gone, `closed` is called in here. The caller may be another WebSocket's hook, at work on a
-            // list of its WebSockets: no time to tell it that one of them has ended.
+            if (bytes.len > self.options.queued_bytes_max -| self.worker.buffered(exchange)) {
+                return error.Full;
+            }
+            // If the client turns out to be gone, `closed` is called in here. The caller may be
+            // another WebSocket's hook, at work on a list of its WebSockets: no time to tell it that
+            // one of them has ended.
             const outer = entry.busy;
             entry.busy = true;
             defer if (!outer) {

@@ -3,7 +3,8 @@
 const std = @import("std");
 const registry = @import("protocol").http.status;
 
-/// A response's status. All registered codes have names; any other from 200 to 599 is `Status.fromCode(code)`.
+/// A response's status. All registered codes have names; any other from 200 to 599 is
+/// `Status.fromCode(code)`.
 pub const Status = enum(u16) {
     @"continue" = 100,
     switching_protocols = 101,
@@ -96,7 +97,10 @@ test "every named status is registered under its number" {
         const status = @field(Status, name);
         const text = status.toString();
         var digits: [3]u8 = undefined;
-        try std.testing.expectEqualStrings(try std.fmt.bufPrint(&digits, "{d}", .{status.code()}), text[0..3]);
+        try std.testing.expectEqualStrings(
+            try std.fmt.bufPrint(&digits, "{d}", .{status.code()}),
+            text[0..3],
+        );
         try std.testing.expect(!std.mem.eql(u8, text[4..], "Unknown"));
     }
     try std.testing.expectEqualStrings("200 OK", Status.ok.toString());

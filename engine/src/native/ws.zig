@@ -1,13 +1,15 @@
-//! WebSockets as a Zig handler sees them. A handler upgrades a request with `upgrader.handleUpgrade` and has the hooks
+//! WebSockets as a Zig handler sees them. A handler upgrades a request with
+//! `upgrader.handleUpgrade` and has the hooks
 //!
 //!     pub fn handleWSConn(self, socket) void                     it is open
 //!     pub fn handleWSFrame(self, socket, frame: *ws.Frame) void  a whole message came
 //!     pub fn handleWSDrain(self, socket) void                    after `.wait`: there is room again
 //!     pub fn handleWSDisconn(self, socket) void                  it has ended; the last call
 //!
-//! where `socket` is a `*ws.WebSocket`, or, in the older shape, its number: a `std.posix.socket_t` that is no descriptor and is never somebody
-//! else's. All run in the worker thread that owns the connection; from other threads, use the number and `writer`.
-//! Does not know: framing, pings, closing handshakes (the engine answers them), and workers (they stand behind `Link`).
+//! where `socket` is a `*ws.WebSocket`, or, in the older shape, its number: a `std.posix.socket_t` that is no
+//! descriptor and is never somebody else's. All run in the worker thread that owns the connection; from other
+//! threads, use the number and `writer`. Does not know: framing, pings, closing handshakes (the engine
+//! answers them), and workers (they stand behind `Link`).
 const std = @import("std");
 const protocol = @import("protocol");
 const Command = @import("server").Command;
@@ -67,12 +69,14 @@ pub const WebSocket = struct {
     close_code: u16 = 0,
     link: *const Link,
 
-    /// Sends a message, which is copied. Text has to be UTF-8. After `.wait` it is best to stop until `handleWSDrain`.
+    /// Sends a message, which is copied. Text has to be UTF-8. After `.wait` it is best to stop
+    /// until `handleWSDrain`.
     pub fn send(socket: *WebSocket, kind: Kind, bytes: []const u8) SendError!Flow {
         return socket.link.send(socket, kind, bytes);
     }
 
-    /// Starts the closing handshake. `handleWSDisconn` follows when the client has answered, or its deadline has passed.
+    /// Starts the closing handshake. `handleWSDisconn` follows when the client has answered, or its
+    /// deadline has passed.
     pub fn close(socket: *WebSocket, code: u16, reason: []const u8) CloseError!void {
         return socket.link.close(socket, code, reason);
     }
@@ -87,18 +91,21 @@ pub const WebSocket = struct {
 pub const upgrader = struct {
     /// Why a request does not become a WebSocket.
     pub const Error = error{
-        /// The request is no WebSocket handshake. (A malformed one never reaches a handler: the engine has answered it.)
+        /// The request is no WebSocket handshake. (A malformed one never reaches a handler: the
+        /// engine has answered it.)
         NoValidUpgradeHeader,
         /// The response has begun, or the request has ended.
         Closed,
     };
 
-    /// Makes the request a WebSocket when the handler returns. Headers of the response go along. The allocator is not used any more.
+    /// Makes the request a WebSocket when the handler returns. Headers of the response go along. The
+    /// allocator is not used any more.
     pub fn handleUpgrade(_: std.mem.Allocator, request: *Request, response: *Response) Error!void {
         return accept(request, response, null);
     }
 
-    /// The same, with the subprotocol that was chosen out of those that the client offered; borrowed until the handler returns.
+    /// The same, with the subprotocol that was chosen out of those that the client offered; borrowed until
+    /// the handler returns.
     pub fn accept(_: *Request, response: *Response, subprotocol: ?[]const u8) Error!void {
         if (response.state != .collecting) return error.Closed;
         if (!response.link.offersWebSocket(response)) return error.NoValidUpgradeHeader;
@@ -116,8 +123,8 @@ pub const writer = struct {
         NotUtf8,
     };
 
-    /// Sends a message, which is copied, to the WebSocket with this number. Messages of one thread arrive in their order.
-    /// A client that is too slow for what is sent this way is disconnected.
+    /// Sends a message, which is copied, to the WebSocket with this number. Messages of one thread arrive in
+    /// their order. A client that is too slow for what is sent this way is disconnected.
     pub fn writeMessage(id: Id, data: []const u8, is_binary: bool) Error!void {
         const kind: Kind = if (is_binary) .binary else .text;
         // The worker would have nobody to tell.
@@ -125,7 +132,8 @@ pub const writer = struct {
         try tell(id, .{ .message = .{ .kind = kind, .bytes = data } });
     }
 
-    /// Starts the closing handshake of the WebSocket with this number. `code`: 1000, or another that may be sent (RFC 6455 section 7.4).
+    /// Starts the closing handshake of the WebSocket with this number. `code`: 1000, or another that may be
+    /// sent (RFC 6455 section 7.4).
     pub fn close(id: Id, code: u16) Error!void {
         try tell(id, .{ .close = .{ .code = code } });
     }

@@ -1,5 +1,6 @@
-//! PEM files into certificates, keys and authorities; certificates into names and PEM text (RFC 7468, RFC 5280, RFC 6125, RFC 4514).
-//! Every failure names the file and the reason in the diagnostic, because a person reads it at start-up.
+//! PEM files into certificates, keys and authorities; certificates into names and PEM text (RFC 7468, RFC
+//! 5280, RFC 6125, RFC 4514). Every failure names the file and the reason in the diagnostic, because a person
+//! reads it at start-up.
 //! Does not know: contexts, sessions, which certificate answers which client.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -107,7 +108,8 @@ pub const Chain = struct {
     }
 };
 
-/// The lower-case DNS names that `certificate` is for, sorted; its common name if it has none (RFC 6125 §6.4.4). Owned by `arena`.
+/// The lower-case DNS names that `certificate` is for, sorted; its common name if it has none (RFC 6125
+/// §6.4.4). Owned by `arena`.
 pub fn dnsNames(arena: std.mem.Allocator, certificate: *c.X509) error{OutOfMemory}![]const []const u8 {
     var names: std.ArrayList([]const u8) = .empty;
     const alternatives: ?*c.GENERAL_NAMES =
@@ -116,7 +118,8 @@ pub fn dnsNames(arena: std.mem.Allocator, certificate: *c.X509) error{OutOfMemor
     if (alternatives) |list| {
         var index: c_int = 0;
         while (index < c.OPENSSL_sk_num(@ptrCast(list))) : (index += 1) {
-            const name: *const c.GENERAL_NAME = @ptrCast(@alignCast(c.OPENSSL_sk_value(@ptrCast(list), index).?));
+            const item = c.OPENSSL_sk_value(@ptrCast(list), index).?;
+            const name: *const c.GENERAL_NAME = @ptrCast(@alignCast(item));
             var kind: c_int = undefined;
             const value = c.GENERAL_NAME_get0_value(name, &kind);
             if (kind == c.GEN_DNS) try appendName(arena, &names, @ptrCast(@alignCast(value.?)));
@@ -126,7 +129,11 @@ pub fn dnsNames(arena: std.mem.Allocator, certificate: *c.X509) error{OutOfMemor
         const subject = c.X509_get_subject_name(certificate);
         const position = c.X509_NAME_get_index_by_NID(subject, c.NID_commonName, -1);
         if (position >= 0) {
-            try appendName(arena, &names, c.X509_NAME_ENTRY_get_data(c.X509_NAME_get_entry(subject, position)).?);
+            try appendName(
+                arena,
+                &names,
+                c.X509_NAME_ENTRY_get_data(c.X509_NAME_get_entry(subject, position)).?,
+            );
         }
     }
     std.mem.sortUnstable([]const u8, names.items, {}, lessThan);
@@ -138,7 +145,11 @@ fn lessThan(_: void, a: []const u8, b: []const u8) bool {
     return std.mem.lessThan(u8, a, b);
 }
 
-fn appendName(arena: std.mem.Allocator, names: *std.ArrayList([]const u8), value: *const c.ASN1_STRING) error{OutOfMemory}!void {
+fn appendName(
+    arena: std.mem.Allocator,
+    names: *std.ArrayList([]const u8),
+    value: *const c.ASN1_STRING,
+) error{OutOfMemory}!void {
     const text = c.ASN1_STRING_get0_data(value)[0..@intCast(c.ASN1_STRING_length(value))];
     // A NUL would make the name end early for whoever reads it as a C string; no client asks for such a name.
     if (text.len == 0 or std.mem.indexOfScalar(u8, text, 0) != null) return;
@@ -244,7 +255,10 @@ fn loadKey(files: tls.CertificateFiles, diagnostic: *tls.Diagnostic) tls.Context
         if (files.key_password == null) {
             diagnostic.set("SSL key file is encrypted and no key_password is given: {s}", .{files.key_file});
         } else {
-            diagnostic.set("SSL key_password does not open the key file: {s} ({s})", .{ files.key_file, why });
+            diagnostic.set(
+                "SSL key_password does not open the key file: {s} ({s})",
+                .{ files.key_file, why },
+            );
         }
         return error.InvalidPassword;
     }
@@ -252,7 +266,8 @@ fn loadKey(files: tls.CertificateFiles, diagnostic: *tls.Diagnostic) tls.Context
     return error.InvalidFile;
 }
 
-/// Answers OpenSSL's question for a password, and remembers that it asked: that, not an error code, tells "encrypted" from "damaged".
+/// Answers OpenSSL's question for a password, and remembers that it asked: that, not an error code, tells
+/// "encrypted" from "damaged".
 const Password = struct {
     text: ?[]const u8,
     asked: bool = false,
@@ -281,7 +296,12 @@ test "a missing file, a path through a file, a directory, and a file without PEM
         .{ "words.txt", "CA file holds no PEM certificate: " },
     };
     for (cases) |case| {
-        const path = try std.fmt.bufPrintSentinel(&buffer, ".zig-cache/tmp/{s}/{s}", .{ &tmp.sub_path, case[0] }, 0);
+        const path = try std.fmt.bufPrintSentinel(
+            &buffer,
+            ".zig-cache/tmp/{s}/{s}",
+            .{ &tmp.sub_path, case[0] },
+            0,
+        );
         try std.testing.expectError(error.InvalidFile, Chain.load("CA file", path, &diagnostic));
         try std.testing.expect(std.mem.startsWith(u8, diagnostic.text(), case[1]));
         try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), path) != null);

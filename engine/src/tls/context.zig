@@ -1,5 +1,6 @@
-//! What threads share: the newest generation of certificates and policy, and its atomic replacement, asked for or because files changed.
-//! Does not know: how a configuration is loaded (generation.zig), what a session does with it.
+//! What threads share: the newest generation of certificates and policy, and its atomic replacement, asked
+//! for or because files changed. Does not know: how a configuration is loaded (generation.zig), what a
+//! session does with it.
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");
@@ -9,11 +10,12 @@ const dates = @import("dates.zig");
 const Generation = @import("generation.zig").Generation;
 const Retained = @import("retained.zig").Retained;
 
-/// Certificates and policy, shared between threads and replaced as a whole by `reload`. Its address is stable.
+/// Certificates and policy, shared between threads and replaced as a whole by `reload`. Its
+/// address is stable.
 pub const Context = struct {
     gpa: std.mem.Allocator,
-    /// Guards `current`: between reading the pointer and counting the reference, nobody may drop the last one.
-    /// OpenSSL's lock, because the standard library's wants an event loop.
+    /// Guards `current`: between reading the pointer and counting the reference, nobody may drop the last
+    /// one. OpenSSL's lock, because the standard library's wants an event loop.
     lock: *anyopaque,
     current: *Generation,
     /// Null in a client's context.
@@ -37,7 +39,11 @@ pub const Context = struct {
 
     /// A server's context. On failure `diagnostic` says what is wrong with which file or value.
     /// `gpa` must be safe to use from every thread that ends a session: the last one frees an old generation.
-    pub fn init(gpa: std.mem.Allocator, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Context {
+    pub fn init(
+        gpa: std.mem.Allocator,
+        config: tls.ServerConfig,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!*Context {
         var keys: [tls.ticket_keys_bytes]u8 = undefined;
         defer std.crypto.secureZero(u8, &keys);
         if (c.RAND_bytes(&keys, keys.len) != 1) return error.OutOfMemory;
@@ -53,7 +59,11 @@ pub const Context = struct {
     }
 
     /// A client's context.
-    pub fn initClient(gpa: std.mem.Allocator, config: tls.ClientConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Context {
+    pub fn initClient(
+        gpa: std.mem.Allocator,
+        config: tls.ClientConfig,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!*Context {
         return create(gpa, try Generation.createClient(gpa, config, diagnostic));
     }
 
@@ -79,10 +89,15 @@ pub const Context = struct {
         gpa.destroy(context);
     }
 
-    /// Replaces certificates and policy for the sessions that begin from now on; those that exist keep theirs.
-    /// On failure nothing changes and `diagnostic` says why. Only for a server's context; any thread may call it.
-    /// Tickets stay good unless `config.ticket_keys` are others than before; null keeps those in use.
-    pub fn reload(context: *Context, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+    /// Replaces certificates and policy for the sessions that begin from now on; those that
+    /// exist keep theirs.
+    /// On failure nothing changes and `diagnostic` says why. Only for a server's context; any thread may call
+    /// it. Tickets stay good unless `config.ticket_keys` are others than before; null keeps those in use.
+    pub fn reload(
+        context: *Context,
+        config: tls.ServerConfig,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!void {
         const watch = &context.watch.?;
         assert(c.CRYPTO_THREAD_write_lock(watch.lock) == 1);
         defer assert(c.CRYPTO_THREAD_unlock(watch.lock) == 1);
@@ -105,14 +120,24 @@ pub const Context = struct {
         try context.load(watch.retained.look().number(), diagnostic);
     }
 
-    /// Loads the files again if they have changed: true if they have. Cheap enough for every new connection: it looks at them once a second
-    /// at most, in one of the threads. Files that changed less than a second ago, and since the last look, have to wait for the next: a key
-    /// and its certificate are rarely replaced in the same instant. What cannot be loaded is an error once, and nothing changes.
-    /// `now_ms` is any steady clock's, `wall_s` seconds since 1970.
-    pub fn refresh(context: *Context, now_ms: u64, wall_s: u64, diagnostic: *tls.Diagnostic) tls.ContextError!bool {
+    /// Loads the files again if they have changed: true if they have. Cheap enough for every new connection:
+    /// it looks at them once a second at most, in one of the threads. Files that changed less than a second
+    /// ago, and since the last look, have to wait for the next: a key and its certificate are rarely replaced
+    /// in the same instant. What cannot be loaded is an error once, and nothing changes. `now_ms` is any
+    /// steady clock's, `wall_s` seconds since 1970.
+    pub fn refresh(
+        context: *Context,
+        now_ms: u64,
+        wall_s: u64,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!bool {
         const watch = &context.watch.?;
         const due = watch.next_ms.load(.monotonic);
-        if (now_ms < due or watch.next_ms.cmpxchgStrong(due, now_ms + look_every_ms, .monotonic, .monotonic) != null) return false;
+        if (now_ms < due or
+            watch.next_ms.cmpxchgStrong(due, now_ms + look_every_ms, .monotonic, .monotonic) != null)
+        {
+            return false;
+        }
         assert(c.CRYPTO_THREAD_write_lock(watch.lock) == 1);
         defer assert(c.CRYPTO_THREAD_unlock(watch.lock) == 1);
         const look = watch.retained.look();
@@ -126,8 +151,9 @@ pub const Context = struct {
         return true;
     }
 
-    /// Whether the certificate with this number in the configuration has expired, is not good yet, or expires soon: then `diagnostic` says so.
-    /// Null: there is none. Any thread may call it; `now_s` is seconds since 1970.
+    /// Whether the certificate with this number in the configuration has expired, is not good yet, or
+    /// expires soon: then `diagnostic` says so. Null: there is none. Any thread may call it; `now_s` is
+    /// seconds since 1970.
     pub fn concern(context: *Context, index: usize, now_s: i64, diagnostic: *tls.Diagnostic) ?bool {
         const watch = &context.watch.?;
         // So that names and certificates are of the same configuration.
@@ -137,8 +163,14 @@ pub const Context = struct {
         defer generation.release();
         const leaves = generation.leaves.items;
         if (index >= leaves.len) return null;
-        const validity = certificate.validity(leaves[index].certificate) orelse return false; // OpenSSL cannot read its dates
-        return dates.concern(validity, watch.retained.config.certificates[index].cert_file, now_s, diagnostic);
+        // OpenSSL cannot read its dates
+        const validity = certificate.validity(leaves[index].certificate) orelse return false;
+        return dates.concern(
+            validity,
+            watch.retained.config.certificates[index].cert_file,
+            now_s,
+            diagnostic,
+        );
     }
 
     fn load(context: *Context, number: u64, diagnostic: *tls.Diagnostic) tls.ContextError!void {
@@ -157,7 +189,8 @@ pub const Context = struct {
     }
 };
 
-/// The newest generation with a reference that the caller releases. For this room only: the server begins sessions instead.
+/// The newest generation with a reference that the caller releases. For this layer only: the server
+/// begins sessions instead.
 pub fn acquire(context: *Context) *Generation {
     assert(c.CRYPTO_THREAD_read_lock(context.lock) == 1);
     defer assert(c.CRYPTO_THREAD_unlock(context.lock) == 1);

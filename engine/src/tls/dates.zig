@@ -1,5 +1,5 @@
-//! What the dates of a certificate mean for whoever runs a server (RFC 5280 section 4.1.2.5): clients refuse one that is not good.
-//! Does not know: where the dates come from, what time it is.
+//! What the dates of a certificate mean for whoever runs a server (RFC 5280 section 4.1.2.5): clients refuse
+//! one that is not good. Does not know: where the dates come from, what time it is.
 const std = @import("std");
 const tls = @import("tls.zig");
 
@@ -11,11 +11,20 @@ const notice_share = 10;
 pub fn concern(validity: tls.Validity, path: []const u8, now_s: i64, diagnostic: *tls.Diagnostic) bool {
     const life_s = validity.not_after_s -| validity.not_before_s;
     if (now_s > validity.not_after_s) {
-        diagnostic.set("SSL certificate file {s} has expired on {f}", .{ path, Moment{ .seconds = validity.not_after_s } });
+        diagnostic.set(
+            "SSL certificate file {s} has expired on {f}",
+            .{ path, Moment{ .seconds = validity.not_after_s } },
+        );
     } else if (now_s < validity.not_before_s) {
-        diagnostic.set("SSL certificate file {s} is not valid before {f}", .{ path, Moment{ .seconds = validity.not_before_s } });
+        diagnostic.set(
+            "SSL certificate file {s} is not valid before {f}",
+            .{ path, Moment{ .seconds = validity.not_before_s } },
+        );
     } else if (validity.not_after_s - now_s < @min(notice_s_max, @divFloor(life_s, notice_share))) {
-        diagnostic.set("SSL certificate file {s} expires soon, on {f}", .{ path, Moment{ .seconds = validity.not_after_s } });
+        diagnostic.set(
+            "SSL certificate file {s} expires soon, on {f}",
+            .{ path, Moment{ .seconds = validity.not_after_s } },
+        );
     } else return false;
     return true;
 }

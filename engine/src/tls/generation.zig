@@ -1,6 +1,6 @@
-//! One loaded configuration: OpenSSL contexts by server name, and the policy that all of them share. Never changes once made;
-//! counted references keep it alive for the sessions that began with it
-//! (RFC 6066 §3 names, RFC 7301 protocols, RFC 5077 and RFC 8446 §4.6.1 tickets).
+//! One loaded configuration: OpenSSL contexts by server name, and the policy that all of them share. Never
+//! changes once made; counted references keep it alive for the sessions that began with it (RFC 6066 §3
+//! names, RFC 7301 protocols, RFC 5077 and RFC 8446 §4.6.1 tickets).
 //! Does not know: which generation is the newest (context.zig), the bytes of a connection (session.zig).
 const std = @import("std");
 const assert = std.debug.assert;
@@ -32,7 +32,11 @@ pub const Generation = struct {
     const Leaf = struct { certificate: *c.X509, pem: []const u8 };
 
     /// Loads a server's configuration; the caller owns one reference.
-    pub fn createServer(gpa: std.mem.Allocator, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Generation {
+    pub fn createServer(
+        gpa: std.mem.Allocator,
+        config: tls.ServerConfig,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!*Generation {
         if (config.certificates.len == 0) {
             diagnostic.set("SSL needs a certificate: none is configured", .{});
             return error.InvalidValue;
@@ -55,18 +59,26 @@ pub const Generation = struct {
     }
 
     /// Loads a client's configuration; the caller owns one reference.
-    pub fn createClient(gpa: std.mem.Allocator, config: tls.ClientConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Generation {
+    pub fn createClient(
+        gpa: std.mem.Allocator,
+        config: tls.ClientConfig,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!*Generation {
         const generation = try createEmpty(gpa, .client, config.alpn, diagnostic);
         errdefer generation.release();
         const context = try generation.addEntry(&.{});
         generation.first = context;
         try setPolicy(context, config.min_version, config.cipher_list, config.cipher_suites, diagnostic);
-        if (c.SSL_CTX_set_max_proto_version(context, @backingInt(config.max_version)) != 1) return error.OutOfMemory;
+        if (c.SSL_CTX_set_max_proto_version(context, @backingInt(config.max_version)) != 1) {
+            return error.OutOfMemory;
+        }
         if (config.ca_file) |path| {
             var chain = try certificate.Chain.load("SSL CA file", path, diagnostic);
             defer chain.deinit();
             for (0..chain.count()) |i| {
-                if (c.X509_STORE_add_cert(c.SSL_CTX_get_cert_store(context), chain.at(i)) != 1) return error.OutOfMemory;
+                if (c.X509_STORE_add_cert(c.SSL_CTX_get_cert_store(context), chain.at(i)) != 1) {
+                    return error.OutOfMemory;
+                }
             }
             c.SSL_CTX_set_verify(context, c.SSL_VERIFY_PEER, null);
         }
@@ -77,7 +89,11 @@ pub const Generation = struct {
         }
         if (generation.protocols.len > 0) {
             // This one answers 0 for success.
-            if (c.SSL_CTX_set_alpn_protos(context, generation.protocols.ptr, @intCast(generation.protocols.len)) != 0) {
+            if (c.SSL_CTX_set_alpn_protos(
+                context,
+                generation.protocols.ptr,
+                @intCast(generation.protocols.len),
+            ) != 0) {
                 return error.OutOfMemory;
             }
         }
@@ -91,7 +107,8 @@ pub const Generation = struct {
         assert(before > 0);
     }
 
-    /// Drops one reference; the last one frees everything. OpenSSL's contexts live on for as long as a connection holds them.
+    /// Drops one reference; the last one frees everything. OpenSSL's contexts live on for as long as a
+    /// connection holds them.
     pub fn release(generation: *Generation) void {
         const before = generation.references.fetchSub(1, .acq_rel);
         assert(before > 0);
@@ -102,7 +119,8 @@ pub const Generation = struct {
         generation.gpa.destroy(generation);
     }
 
-    /// The text of the certificate that `ssl` showed (or would have shown, had the handshake not been resumed).
+    /// The text of the certificate that `ssl` showed (or would have shown, had the handshake
+    /// not been resumed).
     pub fn pemOf(generation: *const Generation, ssl: *const c.SSL) ?[]const u8 {
         const shown = c.SSL_get_certificate(ssl);
         for (generation.leaves.items) |leaf| {
@@ -164,7 +182,13 @@ pub const Generation = struct {
         for (generation.entries.items) |entry| {
             // Refused if a key of this type is there already: then the pair gets a context of its own.
             if (sameNames(entry.names, names) and
-                c.SSL_CTX_use_cert_and_key(entry.context, pair.leaf, pair.key, pair.chain.stack, 0) == 1) return;
+                c.SSL_CTX_use_cert_and_key(
+                    entry.context,
+                    pair.leaf,
+                    pair.key,
+                    pair.chain.stack,
+                    0,
+                ) == 1) return;
         }
         const context = try generation.addEntry(names);
         try setPolicy(context, config.min_version, config.cipher_list, config.cipher_suites, diagnostic);
@@ -172,7 +196,12 @@ pub const Generation = struct {
         try usePair(context, pair, files, diagnostic);
     }
 
-    fn setServerPolicy(generation: *Generation, context: *c.SSL_CTX, config: tls.ServerConfig, authorities: Authorities) error{OutOfMemory}!void {
+    fn setServerPolicy(
+        generation: *Generation,
+        context: *c.SSL_CTX,
+        config: tls.ServerConfig,
+        authorities: Authorities,
+    ) error{OutOfMemory}!void {
         c.SSL_CTX_set_tlsext_servername_callback(context, &selectCertificate, generation);
         if (generation.protocols.len > 0) c.SSL_CTX_set_alpn_select_cb(context, selectProtocol, generation);
         // A cipher_list of the user's may name DHE, which needs parameters.
@@ -191,8 +220,8 @@ pub const Generation = struct {
 /// What client certificates are verified against.
 const Authorities = struct {
     chain: ?certificate.Chain,
-    /// Names the verification that a session went through. Tickets carry it, and OpenSSL refuses one that differs:
-    /// else a ticket from a server that asks nothing would open one that requires a certificate.
+    /// Names the verification that a session went through. Tickets carry it, and OpenSSL refuses one that
+    /// differs: else a ticket from a server that asks nothing would open one that requires a certificate.
     scope: [std.crypto.hash.sha2.Sha256.digest_length]u8,
 
     fn load(config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!Authorities {
@@ -214,20 +243,33 @@ const Authorities = struct {
         return .{ .chain = chain, .scope = hash.finalResult() };
     }
 
-    fn apply(authorities: Authorities, context: *c.SSL_CTX, verification: tls.ClientVerification) error{OutOfMemory}!void {
-        if (c.SSL_CTX_set_session_id_context(context, &authorities.scope, authorities.scope.len) != 1) unreachable;
+    fn apply(
+        authorities: Authorities,
+        context: *c.SSL_CTX,
+        verification: tls.ClientVerification,
+    ) error{OutOfMemory}!void {
+        if (c.SSL_CTX_set_session_id_context(context, &authorities.scope, authorities.scope.len) != 1) {
+            unreachable;
+        }
         if (verification == .none) return;
         const chain = authorities.chain.?;
         for (0..chain.count()) |i| {
             const authority = chain.at(i);
-            // The first puts it among the trusted, the second among the names that clients choose a certificate by.
-            if (c.X509_STORE_add_cert(c.SSL_CTX_get_cert_store(context), authority) != 1) return error.OutOfMemory;
+            // The first puts it among the trusted, the second among the names that clients
+            // choose a certificate by.
+            if (c.X509_STORE_add_cert(c.SSL_CTX_get_cert_store(context), authority) != 1) {
+                return error.OutOfMemory;
+            }
             if (c.SSL_CTX_add_client_CA(context, authority) != 1) return error.OutOfMemory;
         }
         switch (verification) {
             .none => unreachable,
             .request => c.SSL_CTX_set_verify(context, c.SSL_VERIFY_PEER, continueAnyway),
-            .require => c.SSL_CTX_set_verify(context, c.SSL_VERIFY_PEER | c.SSL_VERIFY_FAIL_IF_NO_PEER_CERT, null),
+            .require => c.SSL_CTX_set_verify(
+                context,
+                c.SSL_VERIFY_PEER | c.SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+                null,
+            ),
         }
     }
 
@@ -257,9 +299,16 @@ fn setPolicy(
     _ = c.SSL_CTX_set_options(context, c.SSL_OP_NO_COMPRESSION | c.SSL_OP_NO_RENEGOTIATION |
         c.SSL_OP_CIPHER_SERVER_PREFERENCE | c.SSL_OP_PRIORITIZE_CHACHA);
     // A stream that ends without close_notify stays an error, whatever the system's configuration says.
-    _ = c.SSL_CTX_clear_options(context, c.SSL_OP_IGNORE_UNEXPECTED_EOF | c.SSL_OP_ALLOW_UNSAFE_LEGACY_RENEGOTIATION);
-    // The first keeps idle sessions small; the others let `write` offer the rest of its plaintext from wherever it is.
-    c.SSL_CTX_set_mode(context, c.SSL_MODE_RELEASE_BUFFERS | c.SSL_MODE_ENABLE_PARTIAL_WRITE | c.SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    _ = c.SSL_CTX_clear_options(
+        context,
+        c.SSL_OP_IGNORE_UNEXPECTED_EOF | c.SSL_OP_ALLOW_UNSAFE_LEGACY_RENEGOTIATION,
+    );
+    // The first keeps idle sessions small; the others let `write` offer the rest of its plaintext
+    // from wherever it is.
+    c.SSL_CTX_set_mode(
+        context,
+        c.SSL_MODE_RELEASE_BUFFERS | c.SSL_MODE_ENABLE_PARTIAL_WRITE | c.SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER,
+    );
     if (c.SSL_CTX_set_min_proto_version(context, @backingInt(min_version)) != 1) return error.OutOfMemory;
     if (c.SSL_CTX_set_max_proto_version(context, 0) != 1) return error.OutOfMemory;
     if (c.SSL_CTX_set1_groups_list(context, "X25519:P-256:P-384") != 1) return error.OutOfMemory;
@@ -267,7 +316,8 @@ fn setPolicy(
     try setCiphers(context, "cipher_suites", cipher_suites, c.SSL_CTX_set_ciphersuites, diagnostic);
 }
 
-/// Sets a list after each of its elements is known to name a cipher: OpenSSL takes a list in which any one does.
+/// Sets a list after each of its elements is known to name a cipher: OpenSSL takes a list in
+/// which any one does.
 fn setCiphers(
     context: *c.SSL_CTX,
     option: []const u8,
@@ -278,7 +328,8 @@ fn setCiphers(
     c.ERR_clear_error();
     var elements = std.mem.tokenizeAny(u8, list, ":, ;");
     while (elements.next()) |element| {
-        // "!X", "-X" and "+X" take away or reorder (a cipher that this library lacks is gone already); "@X" is a command.
+        // "!X", "-X" and "+X" take away or reorder (a cipher that this library lacks is gone already);
+        // "@X" is a command.
         if (std.mem.indexOfScalar(u8, "!-+@", element[0]) != null) continue;
         var buffer: [cipher_name_bytes_max + 1]u8 = undefined;
         const known = element.len <= cipher_name_bytes_max and
@@ -298,10 +349,18 @@ fn setCiphers(
 /// Longer than any name or combination ("ECDHE+AESGCM+aRSA").
 const cipher_name_bytes_max = 127;
 
-fn usePair(context: *c.SSL_CTX, pair: *const certificate.Pair, files: tls.CertificateFiles, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+fn usePair(
+    context: *c.SSL_CTX,
+    pair: *const certificate.Pair,
+    files: tls.CertificateFiles,
+    diagnostic: *tls.Diagnostic,
+) tls.ContextError!void {
     c.ERR_clear_error();
     if (c.SSL_CTX_use_cert_and_key(context, pair.leaf, pair.key, pair.chain.stack, 0) == 1) return;
-    diagnostic.set("SSL certificate file cannot be used: {s} ({s})", .{ files.cert_file, certificate.reason() });
+    diagnostic.set(
+        "SSL certificate file cannot be used: {s} ({s})",
+        .{ files.cert_file, certificate.reason() },
+    );
     return error.InvalidFile;
 }
 
@@ -329,7 +388,8 @@ fn encodeProtocols(
     return wire.items;
 }
 
-/// The context for a client that asked for `name`: the exact name, else a certificate for all names beside it (RFC 6125 §6.4.3).
+/// The context for a client that asked for `name`: the exact name, else a certificate for all names beside it
+/// (RFC 6125 §6.4.3).
 fn contextFor(generation: *const Generation, name: []const u8) *c.SSL_CTX {
     // "*" stands for the first label, so that the pattern is never longer than the name plus one.
     var buffer: [host_name_bytes_max + 1]u8 = undefined;
@@ -368,7 +428,14 @@ fn selectProtocol(
     _ = ssl;
     const generation: *const Generation = @ptrCast(@alignCast(argument.?));
     const ours = generation.protocols;
-    const result = c.SSL_select_next_proto(chosen, chosen_len, ours.ptr, @intCast(ours.len), offered, offered_len);
+    const result = c.SSL_select_next_proto(
+        chosen,
+        chosen_len,
+        ours.ptr,
+        @intCast(ours.len),
+        offered,
+        offered_len,
+    );
     return if (result == c.OPENSSL_NPN_NEGOTIATED) c.SSL_TLSEXT_ERR_OK else c.SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
@@ -384,7 +451,10 @@ test "protocol names become length-prefixed bytes, and bad lengths are refused" 
     const wire = try encodeProtocols(arena.allocator(), &.{ "h2", "http/1.1" }, &diagnostic);
     try std.testing.expectEqualStrings("\x02h2\x08http/1.1", wire);
     try std.testing.expectError(error.InvalidValue, encodeProtocols(arena.allocator(), &.{""}, &diagnostic));
-    try std.testing.expectError(error.InvalidValue, encodeProtocols(arena.allocator(), &.{&repeat(256)}, &diagnostic));
+    try std.testing.expectError(
+        error.InvalidValue,
+        encodeProtocols(arena.allocator(), &.{&repeat(256)}, &diagnostic),
+    );
     try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), "256") != null);
 }
 
@@ -393,8 +463,8 @@ test "unknown ciphers are named, also beside known ones" {
     defer c.SSL_CTX_free(context);
     var diagnostic: tls.Diagnostic = .{};
     const good = [_][:0]const u8{
-        tls.default_cipher_list,                                  "HIGH:!aNULL:!RC4:@STRENGTH", "ECDHE+AESGCM:ECDHE+CHACHA20:!MD5",
-        "ECDHE-RSA-AES256-GCM-SHA384, DHE-RSA-AES256-GCM-SHA384",
+        tls.default_cipher_list,            "HIGH:!aNULL:!RC4:@STRENGTH",
+        "ECDHE+AESGCM:ECDHE+CHACHA20:!MD5", "ECDHE-RSA-AES256-GCM-SHA384, DHE-RSA-AES256-GCM-SHA384",
     };
     for (good) |list| try setPolicy(context, .tls1_2, list, tls.default_cipher_suites, &diagnostic);
     const bad = [_]struct { [:0]const u8, []const u8 }{
@@ -405,11 +475,21 @@ test "unknown ciphers are named, also beside known ones" {
         .{ &repeat(200), &repeat(200) },
     };
     for (bad) |case| {
-        try std.testing.expectError(error.InvalidValue, setPolicy(context, .tls1_2, case[0], tls.default_cipher_suites, &diagnostic));
+        try std.testing.expectError(
+            error.InvalidValue,
+            setPolicy(context, .tls1_2, case[0], tls.default_cipher_suites, &diagnostic),
+        );
         try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), case[1]) != null);
     }
-    try std.testing.expectError(error.InvalidValue, setPolicy(context, .tls1_3, tls.default_cipher_list, "TLS_AES_1_GCM", &diagnostic));
-    try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), "cipher_suites: unknown cipher TLS_AES_1_GCM") != null);
+    try std.testing.expectError(
+        error.InvalidValue,
+        setPolicy(context, .tls1_3, tls.default_cipher_list, "TLS_AES_1_GCM", &diagnostic),
+    );
+    try std.testing.expect(std.mem.indexOf(
+        u8,
+        diagnostic.text(),
+        "cipher_suites: unknown cipher TLS_AES_1_GCM",
+    ) != null);
 }
 
 test "a name is looked up exactly, then by its neighbours' wildcard, then the default answers" {
@@ -420,10 +500,11 @@ test "a name is looked up exactly, then by its neighbours' wildcard, then the de
     const exact = try generation.addEntry(&.{ "a.example", "default.example" });
     const wildcard = try generation.addEntry(&.{"*.a.example"});
     const cases = [_]struct { []const u8, *c.SSL_CTX }{
-        .{ "a.example", exact },                    .{ "A.EXAMPLE", exact },                  .{ "b.a.example", wildcard },
-        .{ "c.b.a.example", generation.first },     .{ "default.example", generation.first }, .{ "other", generation.first },
-        .{ ".a.example", generation.first },        .{ "", generation.first },                .{ &repeat(256), generation.first },
-        .{ repeat(245) ++ ".a.example", wildcard },
+        .{ "a.example", exact },                  .{ "A.EXAMPLE", exact },
+        .{ "b.a.example", wildcard },             .{ "c.b.a.example", generation.first },
+        .{ "default.example", generation.first }, .{ "other", generation.first },
+        .{ ".a.example", generation.first },      .{ "", generation.first },
+        .{ &repeat(256), generation.first },      .{ repeat(245) ++ ".a.example", wildcard },
     };
     for (cases) |case| try std.testing.expectEqual(case[1], contextFor(generation, case[0]));
 }

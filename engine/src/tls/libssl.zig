@@ -1,6 +1,6 @@
-//! What this room uses of OpenSSL (3.0 or newer): functions, opaque structs and constants under their C names.
-//! Written by hand, because translating OpenSSL's headers takes minutes; ABI and numbers are stable within OpenSSL 3.
-//! Does not know: how they are used.
+//! What this layer uses of OpenSSL (3.0 or newer): functions, opaque structs and constants under their C
+//! names. Written by hand, because translating OpenSSL's headers takes minutes; ABI and numbers are stable
+//! within OpenSSL 3. Does not know: how they are used.
 
 pub const ASN1_STRING = opaque {};
 pub const BIO = opaque {};
@@ -60,7 +60,8 @@ pub const BIO_FLAGS_RWS = 7;
 pub const BIO_FLAGS_SHOULD_RETRY = 8;
 pub const BIO_CTRL_INFO = 3;
 pub const BIO_CTRL_FLUSH = 11;
-// bio.h names these in a comment only: the calls behind them are OpenSSL's own. They have been the same since 3.0.
+// bio.h names these in a comment only: the calls behind them are OpenSSL's own. They have been
+// the same since 3.0.
 pub const BIO_CTRL_SET_KTLS = 72;
 pub const BIO_CTRL_GET_KTLS_SEND = 73;
 pub const BIO_CTRL_SET_KTLS_TX_SEND_CTRL_MSG = 74;
@@ -68,7 +69,12 @@ pub const BIO_CTRL_CLEAR_KTLS_TX_CTRL_MSG = 75;
 
 pub const BioRead = fn (bio: *BIO, buffer: [*]u8, len: c_int) callconv(.c) c_int;
 pub const BioWrite = fn (bio: *BIO, bytes: [*]const u8, len: c_int) callconv(.c) c_int;
-pub const BioControl = fn (bio: *BIO, command: c_int, number: c_long, pointer: ?*anyopaque) callconv(.c) c_long;
+pub const BioControl = fn (
+    bio: *BIO,
+    command: c_int,
+    number: c_long,
+    pointer: ?*anyopaque,
+) callconv(.c) c_long;
 
 pub extern fn BIO_meth_new(type: c_int, name: [*:0]const u8) ?*BIO_METHOD;
 pub extern fn BIO_meth_free(method: ?*BIO_METHOD) void;
@@ -119,10 +125,25 @@ pub const X509_V_OK = 0;
 pub const XN_FLAG_RFC2253: c_ulong = 0x111_0317;
 
 /// Asked for a password: fills the buffer and tells its length, or -1.
-pub const PasswordCallback = fn (buffer: [*]u8, buffer_len: c_int, writing: c_int, context: ?*anyopaque) callconv(.c) c_int;
+pub const PasswordCallback = fn (
+    buffer: [*]u8,
+    buffer_len: c_int,
+    writing: c_int,
+    context: ?*anyopaque,
+) callconv(.c) c_int;
 
-pub extern fn PEM_read_bio_X509(bio: *BIO, into: ?*?*X509, password: ?*const PasswordCallback, context: ?*anyopaque) ?*X509;
-pub extern fn PEM_read_bio_PrivateKey(bio: *BIO, into: ?*?*EVP_PKEY, password: ?*const PasswordCallback, context: ?*anyopaque) ?*EVP_PKEY;
+pub extern fn PEM_read_bio_X509(
+    bio: *BIO,
+    into: ?*?*X509,
+    password: ?*const PasswordCallback,
+    context: ?*anyopaque,
+) ?*X509;
+pub extern fn PEM_read_bio_PrivateKey(
+    bio: *BIO,
+    into: ?*?*EVP_PKEY,
+    password: ?*const PasswordCallback,
+    context: ?*anyopaque,
+) ?*EVP_PKEY;
 pub extern fn PEM_write_bio_X509(bio: *BIO, certificate: *const X509) c_int;
 
 pub extern fn X509_free(certificate: ?*X509) void;
@@ -130,7 +151,12 @@ pub extern fn X509_get0_notAfter(certificate: *const X509) *const ASN1_STRING;
 pub extern fn X509_get0_notBefore(certificate: *const X509) *const ASN1_STRING;
 pub extern fn X509_check_private_key(certificate: *const X509, key: *const EVP_PKEY) c_int;
 pub extern fn X509_digest(certificate: *const X509, kind: *const EVP_MD, out: [*]u8, out_len: *c_uint) c_int;
-pub extern fn X509_get_ext_d2i(certificate: *const X509, nid: c_int, critical: ?*c_int, index: ?*c_int) ?*anyopaque;
+pub extern fn X509_get_ext_d2i(
+    certificate: *const X509,
+    nid: c_int,
+    critical: ?*c_int,
+    index: ?*c_int,
+) ?*anyopaque;
 pub extern fn X509_get_subject_name(certificate: *const X509) *X509_NAME;
 pub extern fn X509_NAME_get_index_by_NID(name: *const X509_NAME, nid: c_int, after: c_int) c_int;
 pub extern fn X509_NAME_get_entry(name: *const X509_NAME, index: c_int) *X509_NAME_ENTRY;
@@ -145,7 +171,12 @@ pub extern fn GENERAL_NAME_get0_value(name: *const GENERAL_NAME, kind: *c_int) ?
 pub extern fn ASN1_STRING_free(string: *ASN1_STRING) void;
 /// A time is a string in OpenSSL's eyes, too.
 pub extern fn ASN1_TIME_set(into: ?*ASN1_STRING, seconds: c_long) ?*ASN1_STRING;
-pub extern fn ASN1_TIME_diff(days: *c_int, seconds: *c_int, from: *const ASN1_STRING, to: *const ASN1_STRING) c_int;
+pub extern fn ASN1_TIME_diff(
+    days: *c_int,
+    seconds: *c_int,
+    from: *const ASN1_STRING,
+    to: *const ASN1_STRING,
+) c_int;
 pub extern fn ASN1_STRING_get0_data(string: *const ASN1_STRING) [*]const u8;
 pub extern fn ASN1_STRING_length(string: *const ASN1_STRING) c_int;
 
@@ -197,9 +228,19 @@ pub extern fn SSL_CTX_set_session_id_context(context: *SSL_CTX, id: [*]const u8,
 pub extern fn SSL_CTX_set_verify(context: *SSL_CTX, mode: c_int, callback: ?*const VerifyCallback) void;
 pub extern fn SSL_CTX_add_client_CA(context: *SSL_CTX, authority: *X509) c_int;
 pub extern fn SSL_CTX_get_cert_store(context: *SSL_CTX) *X509_STORE;
-pub extern fn SSL_CTX_use_cert_and_key(context: *SSL_CTX, leaf: *X509, key: *EVP_PKEY, chain: ?*X509_STACK, override: c_int) c_int;
+pub extern fn SSL_CTX_use_cert_and_key(
+    context: *SSL_CTX,
+    leaf: *X509,
+    key: *EVP_PKEY,
+    chain: ?*X509_STACK,
+    override: c_int,
+) c_int;
 pub extern fn SSL_CTX_set_alpn_protos(context: *SSL_CTX, protocols: [*]const u8, len: c_uint) c_int;
-pub extern fn SSL_CTX_set_alpn_select_cb(context: *SSL_CTX, callback: *const AlpnCallback, argument: ?*anyopaque) void;
+pub extern fn SSL_CTX_set_alpn_select_cb(
+    context: *SSL_CTX,
+    callback: *const AlpnCallback,
+    argument: ?*anyopaque,
+) void;
 pub extern fn SSL_select_next_proto(
     chosen: *[*]const u8,
     chosen_len: *u8,
@@ -210,7 +251,11 @@ pub extern fn SSL_select_next_proto(
 ) c_int;
 
 extern fn SSL_CTX_ctrl(context: *SSL_CTX, command: c_int, number: c_long, pointer: ?*anyopaque) c_long;
-extern fn SSL_CTX_callback_ctrl(context: *SSL_CTX, command: c_int, callback: *const fn () callconv(.c) void) c_long;
+extern fn SSL_CTX_callback_ctrl(
+    context: *SSL_CTX,
+    command: c_int,
+    callback: *const fn () callconv(.c) void,
+) c_long;
 
 // What follows are macros in the C headers.
 
@@ -222,7 +267,11 @@ pub fn SSL_CTX_set_session_cache_mode(context: *SSL_CTX, mode: c_long) void {
     _ = SSL_CTX_ctrl(context, 44, mode, null);
 }
 
-pub fn SSL_CTX_set_tlsext_servername_callback(context: *SSL_CTX, callback: *const ServerNameCallback, argument: *anyopaque) void {
+pub fn SSL_CTX_set_tlsext_servername_callback(
+    context: *SSL_CTX,
+    callback: *const ServerNameCallback,
+    argument: *anyopaque,
+) void {
     _ = SSL_CTX_callback_ctrl(context, 53, @ptrCast(callback));
     _ = SSL_CTX_ctrl(context, 54, 0, argument);
 }

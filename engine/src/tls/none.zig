@@ -6,7 +6,11 @@ const tls = @import("tls.zig");
 /// Never made in this build.
 pub const Context = struct {
     /// Always `error.TlsNotBuilt`.
-    pub fn init(gpa: std.mem.Allocator, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Context {
+    pub fn init(
+        gpa: std.mem.Allocator,
+        config: tls.ServerConfig,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!*Context {
         _ = gpa;
         _ = config;
         diagnostic.set("TLS is not available: this engine was built without OpenSSL", .{});
@@ -14,7 +18,11 @@ pub const Context = struct {
     }
 
     /// Always `error.TlsNotBuilt`.
-    pub fn initClient(gpa: std.mem.Allocator, config: tls.ClientConfig, diagnostic: *tls.Diagnostic) tls.ContextError!*Context {
+    pub fn initClient(
+        gpa: std.mem.Allocator,
+        config: tls.ClientConfig,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!*Context {
         _ = gpa;
         _ = config;
         diagnostic.set("TLS is not available: this engine was built without OpenSSL", .{});
@@ -44,7 +52,12 @@ pub const Context = struct {
     }
 
     /// Unreachable: there is no context.
-    pub fn refresh(context: *Context, now_ms: u64, wall_s: u64, diagnostic: *tls.Diagnostic) tls.ContextError!bool {
+    pub fn refresh(
+        context: *Context,
+        now_ms: u64,
+        wall_s: u64,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!bool {
         _ = context;
         _ = now_ms;
         _ = wall_s;
@@ -53,7 +66,11 @@ pub const Context = struct {
     }
 
     /// Unreachable: there is no context.
-    pub fn reload(context: *Context, config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+    pub fn reload(
+        context: *Context,
+        config: tls.ServerConfig,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!void {
         _ = context;
         _ = config;
         _ = diagnostic;
@@ -70,7 +87,11 @@ pub const Session = struct {
     }
 
     /// Unreachable: there is no context to begin with.
-    pub fn initClient(context: *Context, server_name: ?[:0]const u8, resumption: ?Resumption) error{OutOfMemory}!Session {
+    pub fn initClient(
+        context: *Context,
+        server_name: ?[:0]const u8,
+        resumption: ?Resumption,
+    ) error{OutOfMemory}!Session {
         _ = context;
         _ = server_name;
         _ = resumption;
@@ -177,6 +198,9 @@ test "a build without TLS says so in words" {
     try std.testing.expectError(error.TlsNotBuilt, Context.init(std.testing.allocator, config, &diagnostic));
     try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), "without OpenSSL") != null);
     diagnostic = .{};
-    try std.testing.expectError(error.TlsNotBuilt, Context.initClient(std.testing.allocator, .{}, &diagnostic));
+    try std.testing.expectError(
+        error.TlsNotBuilt,
+        Context.initClient(std.testing.allocator, .{}, &diagnostic),
+    );
     try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), "without OpenSSL") != null);
 }

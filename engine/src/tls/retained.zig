@@ -1,5 +1,5 @@
-//! A server's configuration as it was given, kept so that changed files can be loaded again: the values, and how the files looked.
-//! Does not know: what is in the files, clocks.
+//! A server's configuration as it was given, kept so that changed files can be loaded again: the values, and
+//! how the files looked. Does not know: what is in the files, clocks.
 const std = @import("std");
 const builtin = @import("builtin");
 const tls = @import("tls.zig");
@@ -12,7 +12,11 @@ pub const Retained = struct {
     ticket_keys: *[tls.ticket_keys_bytes]u8,
 
     /// Copies `config`. `ticket_keys` take the place of those that it may not have.
-    pub fn init(gpa: std.mem.Allocator, config: tls.ServerConfig, ticket_keys: *const [tls.ticket_keys_bytes]u8) error{OutOfMemory}!Retained {
+    pub fn init(
+        gpa: std.mem.Allocator,
+        config: tls.ServerConfig,
+        ticket_keys: *const [tls.ticket_keys_bytes]u8,
+    ) error{OutOfMemory}!Retained {
         var arena: std.heap.ArenaAllocator = .init(gpa);
         errdefer arena.deinit();
         const allocator = arena.allocator();
@@ -79,12 +83,15 @@ pub const Look = struct {
     fn add(look: *Look, path: [:0]const u8) void {
         const status = statusOf(path);
         const times = [_]i64{ status.modified_s, status.modified_ns, status.changed_s, status.changed_ns };
-        inline for (.{ status.errno, status.inode, status.size, times }) |part| look.hash.update(std.mem.asBytes(&part));
+        inline for (.{ status.errno, status.inode, status.size, times }) |part| {
+            look.hash.update(std.mem.asBytes(&part));
+        }
         look.newest_s = @max(look.newest_s, status.changed_s);
     }
 };
 
-/// What counts of a file. The change time too: a renamed file keeps its own modification time, and permissions count.
+/// What counts of a file. The change time too: a renamed file keeps its own modification time, and
+/// permissions count.
 pub const Status = struct {
     /// Can be opened like a file, and holds nothing.
     directory: bool = false,
@@ -114,7 +121,13 @@ pub fn statusOf(path: [:0]const u8) Status {
     if (builtin.os.tag == .linux) {
         const linux = std.os.linux;
         var info: linux.Statx = undefined;
-        const wanted: linux.STATX = .{ .MTIME = true, .CTIME = true, .TYPE = true, .INO = true, .SIZE = true };
+        const wanted: linux.STATX = .{
+            .MTIME = true,
+            .CTIME = true,
+            .TYPE = true,
+            .INO = true,
+            .SIZE = true,
+        };
         const errno = linux.errno(linux.statx(linux.AT.FDCWD, path, 0, wanted, &info));
         if (errno != .SUCCESS) return .{ .errno = @backingInt(errno) };
         return .of(linux.S.ISDIR(info.mode), info.ino, info.size, info.mtime, info.ctime);

@@ -1,5 +1,5 @@
-//! One connection's TLS state machine over OpenSSL (RFC 8446, RFC 5246). Bytes in, events and bytes out; the caller owns time and transport.
-//! Does not know: sockets, deadlines, what the plaintext means.
+//! One connection's TLS state machine over OpenSSL (RFC 8446, RFC 5246). Bytes in, events and bytes out; the
+//! caller owns time and transport. Does not know: sockets, deadlines, what the plaintext means.
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");
@@ -38,9 +38,13 @@ pub const Session = struct {
     }
 
     /// A client's session: call `receive` without input to begin the handshake.
-    /// `server_name` is a DNS name (then sent as SNI) or an IP address; it is what the server's certificate is verified for.
-    /// `resumption` stays the caller's.
-    pub fn initClient(context: *Context, server_name: ?[:0]const u8, resumption: ?Resumption) error{OutOfMemory}!Session {
+    /// `server_name` is a DNS name (then sent as SNI) or an IP address; it is what the server's certificate
+    /// is verified for. `resumption` stays the caller's.
+    pub fn initClient(
+        context: *Context,
+        server_name: ?[:0]const u8,
+        resumption: ?Resumption,
+    ) error{OutOfMemory}!Session {
         var session = try create(context, .handshaking);
         errdefer session.deinit();
         assert(session.generation.role == .client);
@@ -71,31 +75,35 @@ pub const Session = struct {
     /// Frees the session. Says nothing to the peer: see `shutdown`.
     pub fn deinit(session: *Session) void {
         session.invariants();
-        // Otherwise OpenSSL takes the context's lock to forget a session that nobody cached, and a client's ticket dies with
-        // its first connection that ends without goodbyes. TLS 1.1 dropped that rule (RFC 4346 §7.2.1).
-        if (session.isHandshakeDone()) c.SSL_set_shutdown(session.ssl, c.SSL_SENT_SHUTDOWN | c.SSL_RECEIVED_SHUTDOWN);
+        // Otherwise OpenSSL takes the context's lock to forget a session that was never cached, and a
+        // client's ticket becomes invalid with its first connection that ends without close_notify. TLS 1.1
+        // dropped that rule (RFC 4346 §7.2.1).
+        if (session.isHandshakeDone()) {
+            c.SSL_set_shutdown(session.ssl, c.SSL_SENT_SHUTDOWN | c.SSL_RECEIVED_SHUTDOWN);
+        }
         c.SSL_free(session.ssl);
         session.generation.release();
         session.* = undefined;
     }
 
-    /// Before anything is received: lets the sink have the keys of what is written, once there are any, if it wants them
-    /// (`tls.Sink.Kernel`). OpenSSL may not offer them for every cipher.
+    /// Before anything is received: lets the sink have the keys of what is written, once there are any, if it
+    /// wants them (`tls.Sink.Kernel`). OpenSSL may not offer them for every cipher.
     pub fn offerKeys(session: *Session) void {
         assert(session.state == .greeting);
         _ = c.SSL_set_options(session.ssl, c.SSL_OP_ENABLE_KTLS);
     }
 
-    /// Whether the sink has taken the keys: then it is not `write` that seals application data. What the session has to say itself
-    /// (alerts, tickets) comes as records of their kinds.
+    /// Whether the sink has taken the keys: then it is not `write` that seals application data. What the
+    /// session has to say itself (alerts, tickets) comes as records of their kinds.
     pub fn isSealedByKernel(session: *const Session) bool {
         return session.kernel.seals;
     }
 
-    /// Takes ciphertext, advances the handshake, and decrypts into `plaintext` (at least one byte; 16 KiB never splits a record).
-    /// Answers go to `sink`: send them whatever the event is. All slices are borrowed for the call only.
-    /// After `.plaintext` call again, with what is left of the input if anything, until the answer is something else;
-    /// a caller that stops for a while resumes there.
+    /// Takes ciphertext, advances the handshake, and decrypts into `plaintext` (at least one byte; 16 KiB
+    /// never splits a record). Answers go to `sink`: send them whatever the event is. All slices are borrowed
+    /// for the call only.
+    /// After `.plaintext` call again, with what is left of the input if anything, until the answer is
+    /// something else; a caller that stops for a while resumes there.
     pub fn receive(session: *Session, ciphertext: []const u8, plaintext: []u8, sink: tls.Sink) tls.Received {
         assert(plaintext.len > 0);
         switch (session.state) {
@@ -149,8 +157,11 @@ pub const Session = struct {
             break;
         }
         if (session.kernel.seals and c.SSL_get_key_update_type(session.ssl) != c.SSL_KEY_UPDATE_NONE) {
-            // RFC 8446 §4.6.3 wants them before any more data, and neither OpenSSL 3.0 nor Linux before 6.14 can do that here.
-            const event = session.fail("the peer asks for new keys, and the kernel that seals cannot change them");
+            // RFC 8446 §4.6.3 wants them before any more data, and neither OpenSSL 3.0 nor Linux before
+            // 6.14 can do that here.
+            const event = session.fail(
+                "the peer asks for new keys, and the kernel that seals cannot change them",
+            );
             if (filled == 0) return event;
         }
         return if (filled > 0) .{ .plaintext = filled } else .want_more;
@@ -176,8 +187,9 @@ pub const Session = struct {
         return .{ .failed = reason };
     }
 
-    /// Encrypts all of `plaintext` into `sink`, in records of up to 16 KiB. Not before the handshake is done, nor after `shutdown`;
-    /// the peer's close_notify does not matter. Ciphertext is 22 to 29 bytes longer per record: bound the outbox by offering less.
+    /// Encrypts all of `plaintext` into `sink`, in records of up to 16 KiB. Not before the handshake is done,
+    /// nor after `shutdown`; the peer's close_notify does not matter. Ciphertext is 22 to 29 bytes longer per
+    /// record: bound the outbox by offering less.
     pub fn write(session: *Session, plaintext: []const u8, sink: tls.Sink) tls.WriteError!void {
         assert(!session.kernel.seals);
         switch (session.state) {
@@ -193,7 +205,10 @@ pub const Session = struct {
             var n: usize = 0;
             c.clearErrors();
             if (c.SSL_write_ex(session.ssl, rest.ptr, rest.len, &n) != 1) {
-                _ = session.fail(if (transfer.sink_failed) "no memory for the ciphertext" else certificate.reason());
+                _ = session.fail(if (transfer.sink_failed)
+                    "no memory for the ciphertext"
+                else
+                    certificate.reason());
                 return if (transfer.sink_failed) error.OutOfMemory else error.TlsFailed;
             }
             assert(n > 0 and n <= rest.len);
@@ -268,16 +283,22 @@ pub const Session = struct {
         const chain = try arena.allocator().alloc([]const u8, 1 + others_len);
         chain[0] = try certificate.toPem(arena.allocator(), leaf);
         for (chain[1..], 0..) |*pem, i| {
-            pem.* = try certificate.toPem(arena.allocator(), @ptrCast(@alignCast(c.OPENSSL_sk_value(others.?, @intCast(i)).?)));
+            pem.* = try certificate.toPem(
+                arena.allocator(),
+                @ptrCast(@alignCast(c.OPENSSL_sk_value(others.?, @intCast(i)).?)),
+            );
         }
         const subject = try certificate.subjectText(arena.allocator(), leaf);
         const verdict = c.SSL_get_verify_result(session.ssl);
-        const verify_error = if (verdict == c.X509_V_OK) null else std.mem.span(c.X509_verify_cert_error_string(verdict));
+        const verify_error = if (verdict == c.X509_V_OK)
+            null
+        else
+            std.mem.span(c.X509_verify_cert_error_string(verdict));
         return .{ .arena = arena, .chain = chain, .subject = subject, .verify_error = verify_error };
     }
 
-    /// What shortens a client's next handshake, or null while the server has sent nothing for it. The caller frees it.
-    /// Under TLS 1.3 it arrives after the handshake: receive first.
+    /// What shortens a client's next handshake, or null while the server has sent nothing for it. The caller
+    /// frees it. Under TLS 1.3 it arrives after the handshake: receive first.
     pub fn takeResumption(session: *Session) ?Resumption {
         assert(session.generation.role == .client);
         const kept = c.SSL_get1_session(session.ssl) orelse return null;

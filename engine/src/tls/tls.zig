@@ -1,9 +1,10 @@
 //! Layer `tls`: ciphertext <-> plaintext (RFC 8446, RFC 5246; names by RFC 6066, protocols by RFC 7301).
-//! This file is the room's contract: the values that go in and come out, and the choice of implementation at build time.
-//! Does not know: sockets, clocks, HTTP beyond "this peer did not greet in TLS".
+//! This file is the room's contract: the values that go in and come out, and the choice of implementation at
+//! build time. Does not know: sockets, clocks, HTTP beyond "this peer did not greet in TLS".
 //!
-//! A `Context` holds certificates and policy and is shared by every worker; a `Session` is one connection's state machine. Both are sans-I/O:
-//! ciphertext comes in as a slice, ciphertext goes out through a `Sink`, and nothing calls back into the server.
+//! A `Context` holds certificates and policy and is shared by every worker; a `Session` is one connection's
+//! state machine. Both are sans-I/O: ciphertext comes in as a slice, ciphertext goes out through a `Sink`,
+//! and nothing calls back into the server.
 const std = @import("std");
 const options = @import("tls_options");
 
@@ -19,7 +20,8 @@ pub const Session = implementation.Session;
 /// What a client keeps in order to shorten its next handshake.
 pub const Resumption = implementation.Resumption;
 
-/// Name, version and date of the library that is loaded: "OpenSSL 3.0.19 27 Jan 2026". Empty without TLS. Static text.
+/// Name, version and date of the library that is loaded: "OpenSSL 3.0.19 27 Jan 2026". Empty
+/// without TLS. Static text.
 pub fn library() [:0]const u8 {
     return implementation.library();
 }
@@ -29,7 +31,7 @@ pub const ticket_keys_bytes = 80;
 /// The largest plaintext of one record (RFC 8446 §5.1): the output buffer size that never splits a record.
 pub const record_plaintext_bytes_max = 16 * 1024;
 
-/// Protocol versions this room speaks; the value is the one on the wire.
+/// Protocol versions that are supported; the value is the one on the wire.
 pub const Version = enum(u16) {
     tls1_2 = 0x0303,
     tls1_3 = 0x0304,
@@ -57,7 +59,8 @@ pub const Validity = struct {
 pub const ClientVerification = enum {
     /// No certificate is asked for.
     none,
-    /// A certificate is asked for; without one, or with one that does not verify, the connection continues and `Peer.verify_error` tells.
+    /// A certificate is asked for; without one, or with one that does not verify, the connection continues
+    /// and `Peer.verify_error` tells.
     request,
     /// A certificate that verifies against `ca_file`, or the handshake fails.
     require,
@@ -65,24 +68,28 @@ pub const ClientVerification = enum {
 
 /// A server's certificates and policy. Everything is copied by `Context.init`; nothing is kept borrowed.
 pub const ServerConfig = struct {
-    /// At least one. The first is the default; the others are chosen by SNI, from the DNS names of the certificate (its common name if it has none).
-    /// Two certificates with the same names and different key types (RSA and ECDSA) serve the same clients side by side.
+    /// At least one. The first is the default; the others are chosen by SNI, from the DNS names of the
+    /// certificate (its common name if it has none). Two certificates with the same names and different key
+    /// types (RSA and ECDSA) serve the same clients side by side.
     certificates: []const CertificateFiles,
-    /// PEM file with the authorities that client certificates are verified against. Required unless `verify_client` is `.none`.
+    /// PEM file with the authorities that client certificates are verified against. Required unless
+    /// `verify_client` is `.none`.
     ca_file: ?[:0]const u8 = null,
     /// What is asked of clients.
     verify_client: ClientVerification = .none,
     /// The oldest version that is accepted; the newest is always TLS 1.3.
     min_version: Version = .tls1_2,
-    /// Cipher suites up to TLS 1.2, in OpenSSL's notation and in order of preference. An element that names no cipher is an error.
+    /// Cipher suites up to TLS 1.2, in OpenSSL's notation and in order of preference. An element that names
+    /// no cipher is an error.
     cipher_list: [:0]const u8 = default_cipher_list,
     /// Cipher suites of TLS 1.3, separated by colons, in order of preference.
     cipher_suites: [:0]const u8 = default_cipher_suites,
     /// Protocols for ALPN in order of preference, 1 to 255 bytes each. Empty: the extension is ignored.
     /// A client that offers only others is refused (RFC 7301 §3.2). The server room puts in what it speaks.
     alpn: []const []const u8 = &.{},
-    /// Seals session tickets. Give all processes the same bytes, so that each opens the others' tickets; null: random ones of this context.
-    /// `reload` with new bytes rotates them: older tickets then cost a full handshake.
+    /// Seals session tickets. Give all processes the same bytes, so that each opens the others'
+    /// tickets; null: random ones of this context. `reload` with new bytes rotates them: older tickets
+    /// then cost a full handshake.
     ticket_keys: ?*const [ticket_keys_bytes]u8 = null,
     /// How long a ticket shortens handshakes, in seconds (RFC 8446 §4.6.1 allows a week at most).
     session_timeout_s: u32 = 7200,
@@ -106,13 +113,14 @@ pub const ClientConfig = struct {
     alpn: []const []const u8 = &.{},
 };
 
-/// Forward secrecy and AEAD only. AES-128 leads because it is the fastest where the processor has AES instructions;
-/// a client without them puts ChaCha20 first and is then followed.
+/// Forward secrecy and AEAD only. AES-128 leads because it is the fastest where the processor has AES
+/// instructions; a client without them puts ChaCha20 first and is then followed.
 pub const default_cipher_list = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:" ++
     "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:" ++
     "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
 /// The three suites of RFC 8446 that every library has, in the same spirit.
-pub const default_cipher_suites = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+pub const default_cipher_suites = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:" ++
+    "TLS_CHACHA20_POLY1305_SHA256";
 
 /// Why a context could not be made or reloaded. `Diagnostic` has the words.
 pub const ContextError = error{
@@ -160,10 +168,11 @@ pub const Sink = struct {
 
     /// How a sink has records sealed behind it, by the kernel; see `Session.offerKeys`.
     pub const Kernel = struct {
-        /// Whether all that goes to the peer after what the sink was given so far gets sealed with these keys (a struct
-        /// `tls12_crypto_info_*` of linux/tls.h). Borrowed for the call, and secret.
+        /// Whether all that goes to the peer after what the sink was given so far gets sealed with these keys
+        /// (a struct `tls12_crypto_info_*` of linux/tls.h). Borrowed for the call, and secret.
         takeKeys: *const fn (context: *anyopaque, keys: []const u8) bool,
-        /// After that, instead of `append`: takes a copy of the plaintext of one record of this kind (RFC 8446 §5.1).
+        /// After that, instead of `append`: takes a copy of the plaintext of one record of this
+        /// kind (RFC 8446 §5.1).
         record: *const fn (context: *anyopaque, kind: u8, plaintext: []const u8) Error!void,
     };
 
@@ -185,13 +194,15 @@ pub const Received = struct {
 
 /// One step of a session.
 pub const Event = union(enum) {
-    /// This many bytes (at least one) stand at the start of the output buffer. More may follow without new input: call again.
+    /// This many bytes (at least one) stand at the start of the output buffer. More may follow without new
+    /// input: call again.
     plaintext: usize,
     /// All input is used up; come back with more.
     want_more,
     /// The peer said close_notify: nothing comes in any more. Writing stays possible.
     closed,
-    /// The very first byte is not TLS but a capital letter, as in "GET /": nothing is consumed, nothing was written. Only from a server's session.
+    /// The very first byte is not TLS but a capital letter, as in "GET /": nothing is consumed, nothing was
+    /// written. Only from a server's session.
     plain_http,
     /// The session is over; the sink may hold an alert for the peer. The reason is static text.
     failed: []const u8,
@@ -236,7 +247,8 @@ pub const Agreement = struct {
 /// The client's certificate, in the terms of the PAGI `tls` extension. Owned by the arena.
 pub const Peer = struct {
     arena: std.heap.ArenaAllocator,
-    /// PEM, the client's own certificate first. Empty if it showed none; only the first after a resumed handshake, because tickets keep no more.
+    /// PEM, the client's own certificate first. Empty if it showed none; only the first after a resumed
+    /// handshake, because tickets keep no more.
     chain: []const []const u8,
     /// The subject by RFC 4514.
     subject: ?[]const u8,
@@ -256,7 +268,9 @@ comptime {
         const none = @import("none.zig");
         for (.{ "Context", "Session", "Resumption" }) |noun| {
             for (@typeInfo(@field(implementation, noun)).@"struct".decl_names) |name| {
-                if (!@hasDecl(@field(none, noun), name)) @compileError("none.zig lacks " ++ noun ++ "." ++ name);
+                if (!@hasDecl(@field(none, noun), name)) {
+                    @compileError("none.zig lacks " ++ noun ++ "." ++ name);
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! OpenSSL's view of the wire: a BIO that reads the slice lent to the running call and writes to its sink.
-//! Ciphertext is thus copied once in each direction (into and out of OpenSSL's record buffer), and an idle session owns no buffer here.
-//! Does not know: records, errors of the protocol, who the caller is.
+//! Ciphertext is thus copied once in each direction (into and out of OpenSSL's record buffer), and an idle
+//! session owns no buffer here. Does not know: records, errors of the protocol, who the caller is.
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");
@@ -29,7 +29,8 @@ pub const Kernel = struct {
 };
 
 /// The table of functions behind every session's BIO; free it with `BIO_meth_free` after the last session.
-/// The type number is the plain "source/sink": numbers from `BIO_get_new_index` run out after about a hundred reloads.
+/// The type number is the plain "source/sink": numbers from `BIO_get_new_index` run out after about
+/// a hundred reloads.
 pub fn createMethod() error{OutOfMemory}!*c.BIO_METHOD {
     const method = c.BIO_meth_new(c.BIO_TYPE_SOURCE_SINK, "peregrine") orelse return error.OutOfMemory;
     // These only store a pointer, and answer 1.
@@ -114,13 +115,15 @@ fn giveKeys(transfer: *Transfer, pointer: *const anyopaque) bool {
     assert(!transfer.kernel.seals);
     const sealer = transfer.sink.kernel orelse return false;
     const info: [*]const u8 = @ptrCast(pointer);
-    // `struct tls_crypto_info` of linux/tls.h: version and cipher. What follows has the size that the cipher gives it.
+    // `struct tls_crypto_info` of linux/tls.h: version and cipher. What follows has the size that
+    // the cipher gives it.
     const bytes_len: usize = switch (std.mem.readInt(u16, info[2..4], @import("builtin").cpu.arch.endian())) {
         51, 53 => 40, // AES-128-GCM, AES-128-CCM
         52, 54 => 56, // AES-256-GCM, ChaCha20-Poly1305
         else => return false,
     };
-    transfer.kernel.seals = !transfer.sink_failed and sealer.takeKeys(transfer.sink.context, info[0..bytes_len]);
+    transfer.kernel.seals = !transfer.sink_failed and
+        sealer.takeKeys(transfer.sink.context, info[0..bytes_len]);
     return transfer.kernel.seals;
 }
 
@@ -145,7 +148,11 @@ test "the BIO reads the lent slice, asks for more, and stops writing at a hole" 
 
     var out: TestSink = .{};
     var kernel: Kernel = .{};
-    var transfer: Transfer = .{ .kernel = &kernel, .input = "abcde", .sink = .{ .context = &out, .appendFn = TestSink.append } };
+    var transfer: Transfer = .{
+        .kernel = &kernel,
+        .input = "abcde",
+        .sink = .{ .context = &out, .appendFn = TestSink.append },
+    };
     c.BIO_set_data(bio, &transfer);
     var buffer: [3]u8 = undefined;
     try std.testing.expectEqual(3, c.BIO_read(bio, &buffer, 3));

@@ -109,6 +109,9 @@ sub _functions ($source) {
                     if $length > $FUNCTION_LINES_MAX;
                 undef $name;
             }
+            elsif (defined $name && $line =~ /\A\Q$indent\E\).*(?:;|\btype \{)\z/) {
+                undef $name;    # parameters on lines of their own, and then no body, or a container
+            }
             elsif (!defined $name && $line =~ /\A(\s*)(?:\w+ )*fn (\w+)\(/) {
                 # A function that returns a type is a container; its members are measured by themselves.
                 return if $line =~ /\btype \{\z/ || $line =~ /[;}]\z/;

@@ -1,6 +1,6 @@
-//! Small files that were served lately, with their contents and headers. Who asks looks at the file as well, and an entry that is not of
-//! exactly that file in that state is no answer. Bounded: one entry per slot of a fixed table, each of at most `entry_bytes_max`.
-//! Does not know: how files are found.
+//! Small files that were served lately, with their contents and headers. The caller looks at the file as
+//! well; an entry counts only for exactly that file in that state. Bounded: one entry per slot of a fixed
+//! table, each of at most `entry_bytes_max`. Does not know: how files are found.
 const std = @import("std");
 const assert = std.debug.assert;
 const Identity = @import("files.zig").Identity;
@@ -14,7 +14,8 @@ pub const Entry = struct {
     cache: *Cache,
     references: std.atomic.Value(u32),
     identity: Identity,
-    /// When the round of a worker's loop began in which the file was last seen to be in this state (Request.round_us).
+    /// When the round of a worker's loop began in which the file was last seen to be in this state
+    /// (Request.round_us).
     seen_us: std.atomic.Value(u64),
     key_len: u32,
     name_len: u32,
@@ -78,7 +79,13 @@ pub const Cache = struct {
     }
 
     /// A fresh entry with room for a file's contents, for the caller to fill, to `put` and to release.
-    pub fn create(cache: *Cache, key: []const u8, name: []const u8, identity: Identity, round_us: u64) error{OutOfMemory}!*Entry {
+    pub fn create(
+        cache: *Cache,
+        key: []const u8,
+        name: []const u8,
+        identity: Identity,
+        round_us: u64,
+    ) error{OutOfMemory}!*Entry {
         assert(identity.size <= entry_bytes_max);
         const entry = try cache.gpa.create(Entry);
         errdefer cache.gpa.destroy(entry);

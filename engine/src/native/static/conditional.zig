@@ -1,5 +1,5 @@
-//! Conditional requests (RFC 9110 section 13): is the answer the file, a 304 or a 412, and does a Range field hold?
-//! Does not know: files.
+//! Conditional requests (RFC 9110 section 13): is the answer the file, a 304 or a 412, and does a Range field
+//! hold? Does not know: files.
 const std = @import("std");
 const protocol = @import("protocol");
 const date = protocol.http.date;
@@ -23,7 +23,9 @@ pub const Fields = struct {
 
     /// Whether none was sent.
     pub fn isEmpty(fields: *const Fields) bool {
-        inline for (@typeInfo(Fields).@"struct".field_names) |name| if (@field(fields, name) != null) return false;
+        inline for (@typeInfo(Fields).@"struct".field_names) |name| {
+            if (@field(fields, name) != null) return false;
+        }
         return true;
     }
 };
@@ -58,8 +60,8 @@ pub fn rangeHolds(fields: Fields, validators: Validators, now: u64) bool {
     if (std.mem.startsWith(u8, text, "W/")) return false;
     const since = date.parse(text, now) orelse return false;
     const modified = validators.modified orelse return false;
-    // A date is a strong validator only if the file did not change again within that second; a minute is the RFC's advice
-    // (section 8.8.2.2).
+    // A date is a strong validator only if the file did not change again within that second; a minute is the
+    // RFC's advice (section 8.8.2.2).
     return modified == since and now -| modified >= 60;
 }
 

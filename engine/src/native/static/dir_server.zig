@@ -1,6 +1,7 @@
-//! Answers requests with the files of a folder, as they are now: each round of a worker's loop looks at the files that it serves, and only a
-//! small one that has not changed since it was read is answered from memory (cache.zig). Nothing outside the folder is ever opened: names are cleaned here (path.zig),
-//! and the kernel refuses links that lead out.
+//! Answers requests with the files of a folder, as they are now: each round of a worker's loop looks at the
+//! files that it serves, and only a small one that has not changed since it was read is answered from memory
+//! (cache.zig). Nothing outside the folder is ever opened: names are cleaned here (path.zig), and the kernel
+//! refuses links that lead out.
 //! Does not know: what is in the files.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -17,13 +18,15 @@ const Mime = @import("mime.zig").Mime;
 
 /// All fields have defaults.
 pub const Config = struct {
-    /// The part of a request's path that stands for the folder. With or without a slash at its end. Borrowed for as long as the server lives.
+    /// The part of a request's path that stands for the folder. With or without a slash at its end. Borrowed
+    /// for as long as the server lives.
     request_path: []const u8 = "/",
     /// The file that answers for a folder; empty: folders are not found. Borrowed likewise.
     index: []const u8 = "index.html",
     /// Serve names that begin with a dot, and what is below them.
     dotfiles: bool = false,
-    /// Serve "name.br", "name.zst" or "name.gz" in place of "name" to clients that accept it, if it is not older.
+    /// Serve "name.br", "name.zst" or "name.gz" in place of "name" to clients that accept it,
+    /// if it is not older.
     precompressed: bool = true,
     /// Cache-Control of every answer; null: none. Borrowed likewise.
     cache_control: ?[]const u8 = null,
@@ -39,29 +42,45 @@ pub const DirServer = struct {
     /// Why the folder cannot be served.
     pub const InitError = error{ OutOfMemory, PathNotAbsolute, NameTooLong } || files.OpenError;
 
-    /// `allocator` has to be safe for threads if several serve. `absolute_path` names the folder; links in it are followed. The folder may be moved afterwards, it stays the same one.
-    pub fn init(allocator: std.mem.Allocator, absolute_path: []const u8, config: Config) InitError!*DirServer {
+    /// `allocator` has to be safe for threads if several serve. `absolute_path` names the folder; links in it
+    /// are followed. The folder may be moved afterwards, it stays the same one.
+    pub fn init(
+        allocator: std.mem.Allocator,
+        absolute_path: []const u8,
+        config: Config,
+    ) InitError!*DirServer {
         if (!std.fs.path.isAbsolute(absolute_path)) return error.PathNotAbsolute;
         const path = std.posix.toPosixPath(absolute_path) catch return error.NameTooLong;
         if (config.index.len > index_bytes_max) return error.NameTooLong;
         const self = try allocator.create(DirServer);
         errdefer allocator.destroy(self);
-        self.* = .{ .allocator = allocator, .root = try files.openRoot(&path), .config = config, .cache = .{ .gpa = allocator } };
+        self.* = .{
+            .allocator = allocator,
+            .root = try files.openRoot(&path),
+            .config = config,
+            .cache = .{ .gpa = allocator },
+        };
         return self;
     }
 
     const index_bytes_max = 255;
 
-    /// Frees it. Answers that are still being sent hold its small files, so its place is the `deinit` of a handler: they have ended by then.
+    /// Frees it. Answers that are still being sent hold its small files, so its place is the `deinit` of a
+    /// handler: they have ended by then.
     pub fn deinit(self: *DirServer) void {
         self.cache.deinit();
         files.closeFd(self.root);
         self.allocator.destroy(self);
     }
 
-    /// Answers GET and HEAD with a file; anything else with 405, with 404 what is not there, and with 503 what cannot be opened
-    /// for now (a lease, too few descriptors). On an error nothing useful was said: a handler may answer with a status of its own.
-    pub fn serve(self: *DirServer, request: *native.Request, response: *native.Response) representation.Error!void {
+    /// Answers GET and HEAD with a file; anything else with 405, with 404 what is not there, and with 503
+    /// what cannot be opened for now (a lease, too few descriptors). On an error nothing useful was said: a
+    /// handler may answer with a status of its own.
+    pub fn serve(
+        self: *DirServer,
+        request: *native.Request,
+        response: *native.Response,
+    ) representation.Error!void {
         if (request.method != .GET and request.method != .HEAD) {
             response.status = .method_not_allowed;
             return response.addNewHeader("Allow", "GET, HEAD");
@@ -69,11 +88,18 @@ pub const DirServer = struct {
         if (!try self.serveKnown(request, response)) try self.serveFound(request, response);
     }
 
-    /// Answers as the last time, if the file is known and the request asks for all of it; false if not, and then nothing was said.
-    fn serveKnown(self: *DirServer, request: *const native.Request, response: *native.Response) representation.Error!bool {
+    /// Answers as the last time, if the file is known and the request asks for all of it; false if not, and
+    /// then nothing was said.
+    fn serveKnown(
+        self: *DirServer,
+        request: *const native.Request,
+        response: *native.Response,
+    ) representation.Error!bool {
         const entry = self.cache.get(request.getPath()) orelse return false;
         errdefer entry.release();
-        if (entry.lines.len == 0 or !asksForAll(request, response, entry.varies) or !self.isCurrent(entry, request.round_us)) {
+        if (entry.lines.len == 0 or !asksForAll(request, response, entry.varies) or
+            !self.isCurrent(entry, request.round_us))
+        {
             entry.release();
             return false;
         }
@@ -86,14 +112,16 @@ pub const DirServer = struct {
     fn asksForAll(request: *const native.Request, response: *const native.Response, varies: bool) bool {
         if (request.method != .GET or response.count > 0) return false;
         for (request.head.fields) |field| switch (field.id) {
-            .if_match, .if_none_match, .if_modified_since, .if_unmodified_since, .if_range, .range => return false,
+            .if_match, .if_none_match, .if_modified_since => return false,
+            .if_unmodified_since, .if_range, .range => return false,
             .accept_encoding => if (varies) return false,
             else => {},
         };
         return true;
     }
 
-    /// Whether a file is still in the state that was read. One look per round is enough for all requests that came with it.
+    /// Whether a file is still in the state that was read. One look per round is enough for all requests
+    /// that came with it.
     fn isCurrent(self: *const DirServer, entry: *Entry, round_us: u64) bool {
         if (entry.seen_us.load(.acquire) >= round_us) return true;
         const status = files.look(self.root, entry.name()) catch return false;
@@ -113,15 +141,26 @@ pub const DirServer = struct {
     }
 
     /// Answers with a file that has to be found first, or says that there is none.
-    fn serveFound(self: *DirServer, request: *const native.Request, response: *native.Response) representation.Error!void {
+    fn serveFound(
+        self: *DirServer,
+        request: *const native.Request,
+        response: *native.Response,
+    ) representation.Error!void {
         var buffer: [path_file.bytes_max]u8 = undefined;
         const found = self.find(request, &buffer) catch |err| return representation.refuse(response, err);
         const mime: Mime = .fromPath(found.name.slice());
         const varies = self.config.precompressed and mime.isCompressible();
-        const about: representation.About = .{ .mime = mime, .varies = varies, .cache_control = self.config.cache_control };
+        const about: representation.About = .{
+            .mime = mime,
+            .varies = varies,
+            .cache_control = self.config.cache_control,
+        };
         if (varies) if (try self.serveSibling(request, response, found, about)) return;
         self.give(request, response, found, request.getPath(), about) catch |err| switch (err) {
-            error.NotFound, error.Exhausted, error.Busy => |missing| return representation.refuse(response, missing),
+            error.NotFound, error.Exhausted, error.Busy => |missing| return representation.refuse(
+                response,
+                missing,
+            ),
             else => |wrong| return wrong,
         };
     }
@@ -130,8 +169,13 @@ pub const DirServer = struct {
     const Found = struct { name: Name, identity: files.Identity };
 
     /// The regular file that a request means.
-    fn find(self: *DirServer, request: *const native.Request, buffer: *[path_file.bytes_max]u8) files.OpenError!Found {
-        const below = path_file.below(request.getPath(), self.config.request_path) orelse return error.NotFound;
+    fn find(
+        self: *DirServer,
+        request: *const native.Request,
+        buffer: *[path_file.bytes_max]u8,
+    ) files.OpenError!Found {
+        const below = path_file.below(request.getPath(), self.config.request_path) orelse
+            return error.NotFound;
         const clean = path_file.clean(below, buffer, self.config.dotfiles) orelse return error.NotFound;
         var name: Name = .{ .buffer = buffer, .len = clean.name.len };
         const status = try files.look(self.root, if (name.len == 0) "." else name.terminated());
@@ -148,7 +192,8 @@ pub const DirServer = struct {
         return error.NotFound;
     }
 
-    /// Answers with the best coding of a file that the client accepts and that is not older than the file; false if there is none.
+    /// Answers with the best coding of a file that the client accepts and that is not older than the file;
+    /// false if there is none.
     fn serveSibling(
         self: *DirServer,
         request: *const native.Request,
@@ -166,8 +211,15 @@ pub const DirServer = struct {
             coded.coding = coding;
             // No path begins like this, so that no other entry has the key.
             const key = name.slice();
-            self.give(request, response, .{ .name = name, .identity = status.identity }, key, coded) catch |err| switch (err) {
-                error.NotFound, error.Exhausted, error.Busy => continue, // the file itself is at least as good an answer
+            self.give(
+                request,
+                response,
+                .{ .name = name, .identity = status.identity },
+                key,
+                coded,
+            ) catch |err| switch (err) {
+                // the file itself is at least as good an answer
+                error.NotFound, error.Exhausted, error.Busy => continue,
                 else => |wrong| return wrong,
             };
             return true;
@@ -175,8 +227,8 @@ pub const DirServer = struct {
         return false;
     }
 
-    /// Answers with a file that was found, from memory, where it has the name `key`, or from where it is. An OpenError: it lies outside the
-    /// folder, is gone, or cannot be opened for now; then nothing was said.
+    /// Answers with a file that was found, from memory, where it has the name `key`, or from where it is. An
+    /// OpenError: it lies outside the folder, is gone, or cannot be opened for now; then nothing was said.
     fn give(
         self: *DirServer,
         request: *const native.Request,
@@ -189,7 +241,13 @@ pub const DirServer = struct {
         const whole = about.coding == null and asksForAll(request, response, about.varies);
         if (self.cache.get(key)) |entry| {
             if (std.meta.eql(entry.identity, found.identity) and (entry.lines.len > 0 or !whole)) {
-                return representation.answer(request, response, entry.identity, .{ .memory = sharedBody(entry) }, about);
+                return representation.answer(
+                    request,
+                    response,
+                    entry.identity,
+                    .{ .memory = sharedBody(entry) },
+                    about,
+                );
             }
             entry.release();
         }
@@ -199,7 +257,13 @@ pub const DirServer = struct {
             return error.NotFound;
         }
         const entry = self.read(key, name.slice(), file, request.round_us) orelse
-            return representation.answer(request, response, file.status.identity, .{ .file = file.fd }, about);
+            return representation.answer(
+                request,
+                response,
+                file.status.identity,
+                .{ .file = file.fd },
+                about,
+            );
         defer entry.release();
         file.close();
         entry.retain();
@@ -212,7 +276,8 @@ pub const DirServer = struct {
         self.cache.put(entry);
     }
 
-    /// Reads a small file for this request and later ones; null if it is not small, if it changes meanwhile, or if there is no memory for it.
+    /// Reads a small file for this request and later ones; null if it is not small, if it changes meanwhile,
+    /// or if there is no memory for it.
     fn read(self: *DirServer, key: []const u8, name: []const u8, file: files.File, round_us: u64) ?*Entry {
         const identity = file.status.identity;
         if (identity.size > entry_bytes_max) return null;
@@ -226,7 +291,8 @@ pub const DirServer = struct {
         const identity = entry.identity;
         const bytes = files.readAll(file.fd, entry.bytes(), 0) orelse return false;
         const after = files.lookAt(file.fd) catch return false;
-        // Changed just now means that it may change again within the same tick of the kernel's clock, and nobody would see it.
+        // Changed just now means that it may change again within the same tick of the kernel's clock, and
+        // nobody would see it.
         const settled = identity.changed_ns < (@as(i128, files.now()) - 1) * std.time.ns_per_s;
         return bytes.len == identity.size and std.meta.eql(after.identity, identity) and settled;
     }

@@ -1,5 +1,5 @@
-//! Which content coding a client likes best (RFC 9110 section 12.5.3), of those that lie ready as a file's siblings.
-//! Does not know: files, and how a coding works.
+//! Which content coding a client likes best (RFC 9110 section 12.5.3), of those that lie ready as a file's
+//! siblings. Does not know: files, and how a coding works.
 const std = @import("std");
 const protocol = @import("protocol");
 const syntax = protocol.http.syntax;
@@ -33,7 +33,8 @@ pub const Accepted = struct {
 
     const count = @typeInfo(Coding).@"enum".field_names.len;
 
-    /// Reads an Accept-Encoding field's value. Without the field, or where it names none of ours, the list is empty.
+    /// Reads an Accept-Encoding field's value. Without the field, or where it names none of ours,
+    /// the list is empty.
     pub fn init(value: []const u8) Accepted {
         // Thousandths; null: not named.
         var weights: [count]?u16 = @splat(null);
@@ -47,7 +48,9 @@ pub const Accepted = struct {
             if (codingOf(token)) |coding| weights[@backingInt(coding)] = weight;
         }
         var accepted: Accepted = .{};
-        for (weights, 0..) |weight, number| accepted.insert(@fromBackingInt(@intCast(number)), weight orelse others, &weights, others);
+        for (weights, 0..) |weight, number| {
+            accepted.insert(@fromBackingInt(@intCast(number)), weight orelse others, &weights, others);
+        }
         return accepted;
     }
 
@@ -57,7 +60,13 @@ pub const Accepted = struct {
     }
 
     /// Behind those that are liked as well: they come first in the enum.
-    fn insert(accepted: *Accepted, coding: Coding, weight: u16, weights: *const [count]?u16, others: u16) void {
+    fn insert(
+        accepted: *Accepted,
+        coding: Coding,
+        weight: u16,
+        weights: *const [count]?u16,
+        others: u16,
+    ) void {
         if (weight == 0) return;
         var at = accepted.len;
         while (at > 0 and (weights[@backingInt(accepted.list[at - 1])] orelse others) < weight) : (at -= 1) {
@@ -74,7 +83,8 @@ fn codingOf(token: []const u8) ?Coding {
     return null;
 }
 
-/// "q=0.5" in thousandths; no weight means 1, one that cannot be read means 0: better no coding than one that is not understood.
+/// "q=0.5" in thousandths; no weight means 1, one that cannot be read means 0: better no coding than one that
+/// is not understood.
 fn parseWeight(text: []const u8) u16 {
     if (text.len == 0) return 1000;
     if (text.len < 3 or text.len > "q=0.000".len or (text[0] | 0x20) != 'q' or text[1] != '=') return 0;

@@ -1,5 +1,5 @@
-//! Answers requests with one file, which is looked at anew each time: a changed file is served at once, and nothing is held in memory.
-//! Does not know: which requests it is for.
+//! Answers requests with one file, which is looked at anew each time: a changed file is served at once, and
+//! nothing is held in memory. Does not know: which requests it is for.
 const std = @import("std");
 const native = @import("../native.zig");
 const files = @import("files.zig");
@@ -24,7 +24,11 @@ pub const FileServer = struct {
     pub const InitError = error{ OutOfMemory, PathNotAbsolute } || files.OpenError;
 
     /// `absolute_path` is copied.
-    pub fn init(allocator: std.mem.Allocator, absolute_path: []const u8, config: Config) InitError!*FileServer {
+    pub fn init(
+        allocator: std.mem.Allocator,
+        absolute_path: []const u8,
+        config: Config,
+    ) InitError!*FileServer {
         if (!std.fs.path.isAbsolute(absolute_path)) return error.PathNotAbsolute;
         const self = try allocator.create(FileServer);
         errdefer allocator.destroy(self);
@@ -41,13 +45,18 @@ pub const FileServer = struct {
         self.allocator.destroy(self);
     }
 
-    /// Answers with the whole file, whatever was asked. `serveRequest` is the better choice where the request is at hand.
+    /// Answers with the whole file, whatever was asked. `serveRequest` is the better choice where the
+    /// request is at hand.
     pub fn serve(self: *FileServer, response: *native.Response) representation.Error!void {
         try self.respond(null, response);
     }
 
     /// Answers GET and HEAD with the file, with conditions and ranges; anything else with 405.
-    pub fn serveRequest(self: *FileServer, request: *const native.Request, response: *native.Response) representation.Error!void {
+    pub fn serveRequest(
+        self: *FileServer,
+        request: *const native.Request,
+        response: *native.Response,
+    ) representation.Error!void {
         if (request.method != .GET and request.method != .HEAD) {
             response.status = .method_not_allowed;
             return response.addNewHeader("Allow", "GET, HEAD");
@@ -55,7 +64,11 @@ pub const FileServer = struct {
         try self.respond(request, response);
     }
 
-    fn respond(self: *FileServer, request: ?*const native.Request, response: *native.Response) representation.Error!void {
+    fn respond(
+        self: *FileServer,
+        request: ?*const native.Request,
+        response: *native.Response,
+    ) representation.Error!void {
         const file = files.open(self.path) catch |err| return representation.refuse(response, err);
         if (file.status.kind != .regular) {
             file.close();

@@ -1,5 +1,6 @@
-//! The system calls about files that this room needs; where the systems differ, files/linux.zig and files/bsd.zig have the same names. A missing file is an ordinary answer here, so
-//! failures are few and coarse.
+//! The system calls about files that static files need; where the systems differ, files/linux.zig
+//! and files/bsd.zig have the same names. A missing file is an ordinary answer here, so failures
+//! are few and coarse.
 //! Does not know: HTTP.
 const std = @import("std");
 const is_linux = @import("builtin").os.tag == .linux;
@@ -11,11 +12,13 @@ pub const Fd = system.fd_t;
 
 /// Why a file or folder cannot be opened.
 pub const OpenError = error{
-    /// There is none, or it is none of ours: outside the root, forbidden, a loop of links, a name that is too long.
+    /// There is none, or it is none of ours: outside the root, forbidden, a loop of links, a
+    /// name that is too long.
     NotFound,
     /// This process or machine has no descriptors or memory left for now.
     Exhausted,
-    /// Somebody holds a lease on it that is still being broken, or names kept changing while the kernel looked: it may be there in a second.
+    /// Somebody holds a lease on it that is still being broken, or names kept changing while the kernel
+    /// looked: it may be there in a second.
     Busy,
 };
 
@@ -69,8 +72,9 @@ pub fn openRoot(path: [*:0]const u8) OpenError!Fd {
     return @intCast(try checked(system.openat(system.AT.FDCWD, path, here.root_flags, no_mode)));
 }
 
-/// How often an open is tried that did not come to an end. What is in its way is a rename, which is over at once, or a lease, which may stay
-/// for most of a minute (/proc/sys/fs/lease-break-time): nobody waits for that here.
+/// How often an open is tried that did not come to an end. What is in its way is a rename, which is over
+/// at once, or a lease, which may stay for most of a minute (/proc/sys/fs/lease-break-time): nobody
+/// waits for that here.
 const tries_max = 4;
 
 /// Opens a name below a root for reading. The kernel sees to it that no link leads out of the root.
@@ -108,8 +112,8 @@ fn describe(fd: Fd) OpenError!File {
     return .{ .fd = fd, .status = try lookAt(fd) };
 }
 
-/// Looks at a name below a root without opening it. Follows links wherever they lead: good for comparing with what `openBelow` has
-/// opened, not for deciding what may be served.
+/// Looks at a name below a root without opening it. Follows links wherever they lead: good for comparing with
+/// what `openBelow` has opened, not for deciding what may be served.
 pub fn look(root: Fd, name: [*:0]const u8) OpenError!Status {
     return statusOf(root, name);
 }
@@ -123,7 +127,12 @@ fn statusOf(fd: Fd, name: ?[*:0]const u8) OpenError!Status {
     var info: here.Info = undefined;
     _ = try checked(here.look(fd, name, &info));
     return .{
-        .kind = if (system.S.ISREG(info.mode)) .regular else if (system.S.ISDIR(info.mode)) .folder else .other,
+        .kind = if (system.S.ISREG(info.mode))
+            .regular
+        else if (system.S.ISDIR(info.mode))
+            .folder
+        else
+            .other,
         .identity = here.identity(&info),
     };
 }
@@ -133,7 +142,8 @@ pub fn nanoseconds(time: anytype) i128 {
     return @as(i128, time.sec) * std.time.ns_per_s + time.nsec;
 }
 
-/// Reads from `offset` until `buffer` is full or the file ends; the part that was filled. Null: it cannot be read.
+/// Reads from `offset` until `buffer` is full or the file ends; the part that was filled. Null:
+/// it cannot be read.
 pub fn readAll(fd: Fd, buffer: []u8, offset: u64) ?[]u8 {
     var filled: usize = 0;
     while (filled < buffer.len) {

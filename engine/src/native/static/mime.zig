@@ -113,13 +113,14 @@ pub const Mime = enum {
         return rows[@backingInt(mime)].text;
     }
 
-    /// The type of an extension with its dot (".html"), compared without case; `text_plain` if it is not known.
+    /// The type of an extension with its dot (".html"), compared without case; `text_plain` if it is not
+    /// known.
     pub fn fromExtension(extension: []const u8) Mime {
         return find(extension) orelse .text_plain;
     }
 
-    /// The type of a file by its name; `application_octet_stream` if the extension is not known or there is none, so that nobody
-    /// displays what nobody has looked at.
+    /// The type of a file by its name; `application_octet_stream` if the extension is not known or there is
+    /// none, so that no browser displays content of unknown type.
     pub fn fromPath(path: []const u8) Mime {
         return find(std.fs.path.extension(path)) orelse .application_octet_stream;
     }
@@ -132,10 +133,13 @@ pub const Mime = enum {
     /// Whether compression is likely to make files of this type smaller.
     pub fn isCompressible(mime: Mime) bool {
         const text = mime.toString();
-        if (mime.isText() or std.mem.endsWith(u8, text, "xml") or std.mem.find(u8, text, "json") != null) return true;
+        if (mime.isText() or std.mem.endsWith(u8, text, "xml") or std.mem.find(u8, text, "json") != null) {
+            return true;
+        }
         return switch (mime) {
-            .application_wasm, .application_postscript, .application_rtf, .application_sh, .application_sql, .application_toml => true,
-            .text_yaml, .font_ttf, .font_otf, .font_eot, .image_bmp, .image_icon, .application_mpegurl, .model_obj => true,
+            .application_wasm, .application_postscript, .application_rtf, .application_sh => true,
+            .application_sql, .application_toml, .text_yaml, .font_ttf, .font_otf, .font_eot => true,
+            .image_bmp, .image_icon, .application_mpegurl, .model_obj => true,
             else => false,
         };
     }
@@ -188,14 +192,34 @@ const rows = [_]Row{
     .{ .mime = .application_postscript, .text = "application/postscript", .extensions = "ps eps ai" },
     .{ .mime = .application_epub_zip, .text = "application/epub+zip", .extensions = "epub" },
     .{ .mime = .application_msword, .text = "application/msword", .extensions = "doc dot" },
-    .{ .mime = .application_docx, .text = "application/vnd.openxmlformats-officedocument.wordprocessingml.document", .extensions = "docx" },
+    .{
+        .mime = .application_docx,
+        .text = "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        .extensions = "docx",
+    },
     .{ .mime = .application_xls, .text = "application/vnd.ms-excel", .extensions = "xls" },
-    .{ .mime = .application_xlsx, .text = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", .extensions = "xlsx" },
+    .{
+        .mime = .application_xlsx,
+        .text = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        .extensions = "xlsx",
+    },
     .{ .mime = .application_ppt, .text = "application/vnd.ms-powerpoint", .extensions = "ppt" },
-    .{ .mime = .application_pptx, .text = "application/vnd.openxmlformats-officedocument.presentationml.presentation", .extensions = "pptx" },
+    .{
+        .mime = .application_pptx,
+        .text = "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        .extensions = "pptx",
+    },
     .{ .mime = .application_odt, .text = "application/vnd.oasis.opendocument.text", .extensions = "odt" },
-    .{ .mime = .application_ods, .text = "application/vnd.oasis.opendocument.spreadsheet", .extensions = "ods" },
-    .{ .mime = .application_odp, .text = "application/vnd.oasis.opendocument.presentation", .extensions = "odp" },
+    .{
+        .mime = .application_ods,
+        .text = "application/vnd.oasis.opendocument.spreadsheet",
+        .extensions = "ods",
+    },
+    .{
+        .mime = .application_odp,
+        .text = "application/vnd.oasis.opendocument.presentation",
+        .extensions = "odp",
+    },
     .{ .mime = .application_zip, .text = "application/zip", .extensions = "zip" },
     .{ .mime = .application_gzip, .text = "application/gzip", .extensions = "gz tgz" },
     .{ .mime = .application_zstd, .text = "application/zstd", .extensions = "zst" },
@@ -218,7 +242,11 @@ const rows = [_]Row{
     .{ .mime = .application_mpegurl, .text = "application/vnd.apple.mpegurl", .extensions = "m3u8" },
     .{ .mime = .application_dash_xml, .text = "application/dash+xml", .extensions = "mpd" },
     .{ .mime = .application_pem, .text = "application/x-pem-file", .extensions = "pem" },
-    .{ .mime = .application_octet_stream, .text = "application/octet-stream", .extensions = "bin exe dll so dat" },
+    .{
+        .mime = .application_octet_stream,
+        .text = "application/octet-stream",
+        .extensions = "bin exe dll so dat",
+    },
     .{ .mime = .font_woff, .text = "font/woff", .extensions = "woff" },
     .{ .mime = .font_woff2, .text = "font/woff2", .extensions = "woff2" },
     .{ .mime = .font_ttf, .text = "font/ttf", .extensions = "ttf" },
@@ -300,6 +328,10 @@ test "every extension finds its own row, and no extension stands in two" {
 }
 
 test "what is worth compressing" {
-    for ([_]Mime{ .text_html, .application_json, .image_svg_xml, .application_wasm }) |mime| try testing.expect(mime.isCompressible());
-    for ([_]Mime{ .image_png, .application_zip, .video_mp4, .font_woff2 }) |mime| try testing.expect(!mime.isCompressible());
+    for ([_]Mime{ .text_html, .application_json, .image_svg_xml, .application_wasm }) |mime| {
+        try testing.expect(mime.isCompressible());
+    }
+    for ([_]Mime{ .image_png, .application_zip, .video_mp4, .font_woff2 }) |mime| {
+        try testing.expect(!mime.isCompressible());
+    }
 }

@@ -1,5 +1,5 @@
-//! From a request's path to a name below a folder. What comes out has no "..", no empty or "." segment, no NUL byte, and no leading slash.
-//! Does not know: whether such a file exists.
+//! From a request's path to a name below a folder. What comes out has no "..", no empty or "." segment, no
+//! NUL byte, and no leading slash. Does not know: whether such a file exists.
 const std = @import("std");
 const percentDecode = @import("protocol").http.target.percentDecode;
 
@@ -16,7 +16,8 @@ pub const Clean = struct {
     folder: bool,
 };
 
-/// Decodes and checks a path (still percent-encoded). Null: it names nothing that is to be served. `dotfiles`: names that begin with a dot may be.
+/// Decodes and checks a path (still percent-encoded). Null: it names nothing that is to be served.
+/// `dotfiles`: names that begin with a dot may be.
 pub fn clean(path: []const u8, buffer: *[bytes_max]u8, dotfiles: bool) ?Clean {
     if (path.len > buffer.len - reserve_bytes) return null;
     const decoded = percentDecode(path, buffer);
@@ -45,8 +46,8 @@ fn isFolder(path: []const u8) bool {
     return std.mem.endsWith(u8, path, "/.") or std.ascii.endsWithIgnoreCase(path, "/%2e");
 }
 
-/// What follows `prefix` in a path; null if the path does not lie below it. A slash at the prefix's end makes no difference, and
-/// "/static" does not cover "/statics".
+/// What follows `prefix` in a path; null if the path does not lie below it. A slash at the prefix's end makes
+/// no difference, and "/static" does not cover "/statics".
 pub fn below(path: []const u8, prefix: []const u8) ?[]const u8 {
     const bare = std.mem.trimEnd(u8, prefix, "/");
     if (!std.mem.startsWith(u8, path, bare)) return null;
@@ -76,7 +77,9 @@ test "paths become names" {
 
 test "no way out, no NUL, no dotfiles unless asked, nothing endless" {
     var buffer: [bytes_max]u8 = undefined;
-    for ([_][]const u8{ "/..", "/../etc/passwd", "/a/../b", "/%2e%2e/x", "/..%2fx", "/a/%2E./", "/a%00.txt" }) |path| {
+    for ([_][]const u8{
+        "/..", "/../etc/passwd", "/a/../b", "/%2e%2e/x", "/..%2fx", "/a/%2E./", "/a%00.txt",
+    }) |path| {
         try testing.expectEqual(null, clean(path, &buffer, true));
         try testing.expectEqual(null, clean(path, &buffer, false));
     }

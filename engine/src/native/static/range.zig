@@ -1,5 +1,5 @@
-//! The Range field (RFC 9110 section 14): one range of bytes. A request for several is answered with the whole, which is allowed
-//! and keeps a client from asking for the same bytes a thousand times.
+//! The Range field (RFC 9110 section 14): one range of bytes. A request for several is answered with the
+//! whole, which is allowed and keeps a client from asking for the same bytes a thousand times.
 //! Does not know: files, and whether the range may be honoured at all (conditional.zig).
 const std = @import("std");
 const protocol = @import("protocol");

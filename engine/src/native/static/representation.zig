@@ -26,7 +26,8 @@ pub const About = struct {
 /// Why a representation cannot be put into a response.
 pub const Error = native.HeaderError || native.SetBodyError;
 
-/// Files up to this many bytes are read and leave in one write with their head; larger ones are left to the kernel.
+/// Files up to this many bytes are read and leave in one write with their head; larger ones are
+/// left to the kernel.
 const read_bytes_max = Response.small_bytes;
 
 /// Where the bytes are.
@@ -80,7 +81,8 @@ pub fn answer(
             taken = true;
         } else {
             const space = try response.arena.allocator().alloc(u8, @intCast(part.len));
-            // What is missing was cut off since the file was opened; half of it under this tag would be a lie.
+            // What is missing was cut off since the file was opened; half of it under this tag would be a
+            // lie.
             const bytes = files.readAll(fd, space, part.offset) orelse "";
             if (bytes.len < part.len) return giveStatus(response, .internal_server_error);
             try response.setBodyBorrowed(bytes);
@@ -89,10 +91,16 @@ pub fn answer(
 }
 
 /// The bytes that are to be sent; null if the answer is a status without them.
-fn choosePart(request: *const Request, response: *Response, validators: conditional.Validators, size: u64) Error!?Range.Part {
+fn choosePart(
+    request: *const Request,
+    response: *Response,
+    validators: conditional.Validators,
+    size: u64,
+) Error!?Range.Part {
     const whole: Range.Part = .{ .offset = 0, .len = size };
     const fields = try conditionsOf(request);
-    const now = if (fields.isEmpty()) 0 else files.now(); // a system call on some machines, and nobody needs it
+    // a system call on some machines, and nobody needs it
+    const now = if (fields.isEmpty()) 0 else files.now();
     switch (conditional.evaluate(fields, validators, now)) {
         .proceed => {},
         .not_modified => {
@@ -134,11 +142,16 @@ fn giveStatus(response: *Response, status: native.Status) void {
 
 const etag_bytes_max = 64;
 
-/// Time of the last change and size, in hexadecimal, with the coding: two codings of one file are different representations.
+/// Time of the last change and size, in hexadecimal, with the coding: two codings of one file are
+/// different representations.
 fn etagOf(identity: files.Identity, coding: ?Coding, buffer: *[etag_bytes_max]u8) []const u8 {
     const nanoseconds: u128 = @bitCast(identity.modified_ns);
     const suffix = if (coding) |c| c.suffix() else "";
-    return std.fmt.bufPrint(buffer, "\"{x}-{x}{s}\"", .{ @as(u64, @truncate(nanoseconds)), identity.size, suffix }) catch unreachable;
+    return std.fmt.bufPrint(
+        buffer,
+        "\"{x}-{x}{s}\"",
+        .{ @as(u64, @truncate(nanoseconds)), identity.size, suffix },
+    ) catch unreachable;
 }
 
 fn addValidators(response: *Response, validators: conditional.Validators, about: About) Error!void {
@@ -164,7 +177,8 @@ fn addContentType(response: *Response, about: About) Error!void {
 fn addContentRange(response: *Response, part: ?Range.Part, size: u64) Error!void {
     var buffer: [80]u8 = undefined;
     const text = if (part) |p|
-        std.fmt.bufPrint(&buffer, "bytes {d}-{d}/{d}", .{ p.offset, p.offset + p.len - 1, size }) catch unreachable
+        std.fmt.bufPrint(&buffer, "bytes {d}-{d}/{d}", .{ p.offset, p.offset + p.len - 1, size }) catch
+            unreachable
     else
         std.fmt.bufPrint(&buffer, "bytes */{d}", .{size}) catch unreachable;
     try response.addNewHeader("Content-Range", text);

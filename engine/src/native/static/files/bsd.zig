@@ -10,8 +10,8 @@ pub const root_flags: c.O = .{ .ACCMODE = .RDONLY, .DIRECTORY = true, .CLOEXEC =
 /// The wall clock.
 pub const coarse_clock: c.clockid_t = .REALTIME;
 
-/// Opens a name below a root. FreeBSD follows links as long as they stay below it (O_RESOLVE_BENEATH). macOS can only promise that of a path
-/// without any link (O_NOFOLLOW_ANY) and without "..".
+/// Opens a name below a root. FreeBSD follows links as long as they stay below it (O_RESOLVE_BENEATH). macOS
+/// can only promise that of a path without any link (O_NOFOLLOW_ANY) and without "..".
 pub fn openBelow(root: files.Fd, name: [*:0]const u8, flags: c.O) c_int {
     if (builtin.os.tag == .freebsd) {
         var beneath = flags;

@@ -14,10 +14,20 @@ const OpenHow = extern struct { flags: u64, mode: u64 = 0, resolve: u64 };
 const resolve_no_magic_links = 0x02;
 const resolve_beneath = 0x08;
 
-/// Opens a name below a root. EAGAIN: something was renamed while the kernel looked, so it cannot vouch for the result.
+/// Opens a name below a root. EAGAIN: something was renamed while the kernel looked, so it cannot
+/// vouch for the result.
 pub fn openBelow(root: files.Fd, name: [*:0]const u8, flags: linux.O) usize {
-    const how: OpenHow = .{ .flags = @as(u32, @bitCast(flags)), .resolve = resolve_beneath | resolve_no_magic_links };
-    return linux.syscall4(.openat2, @bitCast(@as(isize, root)), @intFromPtr(name), @intFromPtr(&how), @sizeOf(OpenHow));
+    const how: OpenHow = .{
+        .flags = @as(u32, @bitCast(flags)),
+        .resolve = resolve_beneath | resolve_no_magic_links,
+    };
+    return linux.syscall4(
+        .openat2,
+        @bitCast(@as(isize, root)),
+        @intFromPtr(name),
+        @intFromPtr(&how),
+        @sizeOf(OpenHow),
+    );
 }
 
 /// What the kernel tells of a file.
