@@ -71,6 +71,13 @@ my %handlers = (
     },
 );
 
+# Perl keeps what each depth of a recursion needs: here as deep as Futures that resolve others may be.
+my @nested = map { Future->new } 1 .. 10;
+for my $number (1 .. $#nested) {
+    $nested[ $number - 1 ]->on_ready(sub { $nested[$number]->done });
+}
+$nested[0]->done;
+
 my $server = TestServer->start(
     quiet => 1,
     app   => sub { $_[0]{type} ne 'lifespan' ? $handlers{ $_[0]{path} }->(@_) : die "no\n" }

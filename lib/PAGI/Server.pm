@@ -573,6 +573,13 @@ sub ignore_signals {
     return $self;
 }
 
+# Signals are pending because they are blocked.
+sub _signals_pending {
+    my ($self) = @_;
+    Peregrine::Process->let_signals_in($self->loop) if $self->loop;
+    return;
+}
+
 sub load_again {
     my ($self) = @_;
     my @tls = $self->_tls_in_use or return $self->_has_no_effect('HUP');
@@ -673,6 +680,13 @@ Before a response has started, the client gets a 500 whose text is the same thre
 If C<PAGI_ENV> is C<development> when the server starts, the 500 shows the exception, the request and the stack trace: as HTML to
 clients that name C<text/html> in C<Accept>, as plain text to others. Traces are noted by a C<$SIG{__DIE__}> handler, unless
 the program has one of its own. Once a response has started its connection is cut.
+
+=item When $send resolves
+
+Usually it has resolved when it returns. It waits while more output than C<write_high_watermark> waits for the client, until that has
+fallen below C<write_low_watermark>; and for its next turn once an exchange has sent 64 events in one turn of the event loop, so that an
+application which sends without end to a client that reads as fast keeps nobody else waiting. What it says was sent is with the server by
+then, whether anybody awaits the Future or not. How much waits for the client says C<buffered_amount> of C<pagi.transport>.
 
 =item Several $receive at once
 

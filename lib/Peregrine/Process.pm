@@ -92,6 +92,17 @@ sub detach_signals {
     return;
 }
 
+# IO::Async::Loop::Epoll blocks the signals that it watches, but while it waits for something to do.
+sub let_signals_in {
+    my ($class, $loop) = @_;
+    my $watched = $loop->isa('IO::Async::Loop::Epoll') && $loop->{signals} or return;
+    my $signals = POSIX::SigSet->new(map { $loop->signame2num($_) } keys %$watched);
+    my $blocked = POSIX::SigSet->new;
+    POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $signals, $blocked);
+    POSIX::sigprocmask(POSIX::SIG_SETMASK(), $blocked);
+    return;
+}
+
 # In a process that was forked from the server's.
 sub _is_copy {
     my ($self) = @_;
@@ -227,6 +238,12 @@ second one makes it L</hurry>. The others do what C<on> says.
     $process->detach_signals($at_once);
 
 Signals do what they did before; at the end of the loop's turn if it runs, unless C<$at_once>, which must not be said in a signal's callback.
+
+=head2 let_signals_in
+
+    Peregrine::Process->let_signals_in($loop);
+
+Lets the loop see the signals that are pending. L<IO::Async::Loop::Epoll> does so itself only when it is idle.
 
 =head2 run
 

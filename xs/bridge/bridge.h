@@ -133,6 +133,8 @@ struct px_worker {
     px_exchange *pool;
     px_exchange *freed; /* those that events of the batch may still name */
     int pool_count;
+    uint32_t turn; /* counts dispatches */
+    px_exchange *first_in_turn, *last_in_turn; /* those that wait for their next turn */
 };
 
 /* One request and its response, seen from Perl: the part that is alike for all faces, at the head of a
@@ -150,6 +152,10 @@ struct px_exchange {
     bool gone;        /* the engine has said that the ticket is; the event that tells why will still come */
     uint32_t connection_number, request_number; /* for messages */
     HV *given;        /* what the application was called with, until it is done */
+    uint32_t turn, spent; /* the last turn in which it sent, and how many events: see PX_TURN_EVENTS */
+    bool waits_for_turn;
+    px_exchange *next_in_turn;
+    AV *deferred; /* Futures that become ready when its next turn comes; NULL: none */
 };
 
 /* What the application of an exchange is doing while the server stops. */
@@ -210,6 +216,24 @@ void px_worker_queued(pTHX_ px_worker *worker);
 void px_worker_wake(px_worker *worker);
 void px_worker_leave_loop(pTHX_ px_worker *worker);
 void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second);
+
+/* turn.c */
+/* What one exchange may send in one dispatch before it has to wait for the next one: so many events. Bytes
+ * have a limit already: what the kernel does not take at once is waited for. */
+#define PX_TURN_EVENTS 64
+SV *px_turn_next(pTHX_ px_exchange *exchange);
+void px_turn_begin(pTHX_ px_worker *worker);
+void px_turn_end(px_worker *worker);
+
+/* Counts an event; true: its exchange has sent enough in this turn. */
+static inline bool px_turn_spend(px_exchange *exchange) {
+    const px_worker *worker = exchange->worker;
+    if (exchange->turn != worker->turn) {
+        exchange->turn = worker->turn;
+        exchange->spent = 0;
+    }
+    return ++exchange->spent > PX_TURN_EVENTS;
+}
 
 /* fork.c */
 bool px_is_foreign(const px_worker *worker);

@@ -35,6 +35,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket) 
     exchange->ticket_live = true;
     exchange->named = false;
     exchange->gone = false;
+    exchange->spent = 0;
     exchange->previous = NULL;
     exchange->next = worker->live;
     if (worker->live) worker->live->previous = exchange;
@@ -46,6 +47,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket) 
 static void clear_request(pTHX_ px_exchange *exchange) {
     exchange->worker->face->clear(aTHX_ exchange);
     px_clear(aTHX_ (SV **)&exchange->given);
+    px_clear(aTHX_ (SV **)&exchange->deferred);
 }
 
 /* Lets the handles go their own way; the exchange lives on while somebody keeps one of them. */

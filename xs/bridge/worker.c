@@ -79,6 +79,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
         px_exchange_ticket_gone(aTHX_ exchange);
         px_exchange_unhold(aTHX_ exchange);
     }
+    if (!PL_dirty) px_turn_begin(aTHX_ worker);
     trim_pool(aTHX_ worker, 0);
     worker->server = NULL;
     px_future_forget(aTHX_ & worker->cx->own_done); /* it holds the loop */
@@ -296,6 +297,7 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
     worker->depth++;
     ENTER;
     save_scalar(PL_errgv);
+    px_turn_begin(aTHX_ worker);
     for (;;) {
         run_batch(aTHX_ worker);
         if (!worker->engine) break;
@@ -315,6 +317,7 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
         }
         worker->batch_left = count;
     }
+    px_turn_end(worker);
     LEAVE;
     worker->depth--;
     if (worker->depth == 0 && worker->pool_count > PX_POOL_KEEP) trim_pool(aTHX_ worker, PX_POOL_KEEP);

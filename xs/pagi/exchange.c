@@ -187,7 +187,7 @@ static void wait_for_app(pTHX_ pagi_exchange *exchange, SV *future) {
 static bool unobserved(const pagi_exchange *exchange) {
     return !exchange->app_running && exchange->base.ticket_live && !exchange->base.named &&
            exchange->response == PAGI_RESPONSE_COMPLETE &&
-           exchange->end == PAGI_END_OPEN && !exchange->senders && !exchange->flushers &&
+           exchange->end == PAGI_END_OPEN && !exchange->senders && !exchange->flushers && !exchange->base.deferred &&
            !exchange->feeders &&
            !exchange->receiver && !exchange->disconnect_future && !exchange->on_complete &&
            !exchange->on_disconnect && !exchange->on_high_water &&
@@ -260,6 +260,7 @@ static void report_idle(pTHX_ pagi_exchange *exchange) {
 static void release_waiting(pTHX_ pagi_exchange *exchange) {
     px_future_resolve_all(aTHX_ &exchange->base, &exchange->senders);
     px_future_resolve_all(aTHX_ &exchange->base, &exchange->flushers);
+    px_future_resolve_all(aTHX_ &exchange->base, &exchange->base.deferred);
     px_future_resolve_all(aTHX_ &exchange->base, &exchange->feeders);
     pagi_receive_serve(aTHX_ exchange);
 }

@@ -58,12 +58,24 @@ static SV *take_event(pTHX_ pagi_exchange *exchange, SV *event) {
     return send_event(aTHX_ exchange, plain);
 }
 
+/* Takes over the Future of an event; returns one that waits for the exchange's next turn in place of one
+ * that is done. */
+static SV *not_before_next_turn(pTHX_ pagi_exchange *exchange, SV *future) {
+    SV *failure = NULL;
+    if (px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) != PX_FUTURE_DONE) return future;
+    SvREFCNT_dec_NN(future);
+    if (!exchange->base.worker->engine) return pagi_in_vain(aTHX_ exchange, NULL); /* there is no next turn */
+    return px_turn_next(aTHX_ &exchange->base);
+}
+
 /* A new reference to a Future. Once the peer is gone nothing is done, not even read; and an application
  * that races the end of its peer is told of nothing that it does wrong after that. */
 static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     px_worker *worker = exchange->base.worker;
     if (is_in_vain(exchange)) return pagi_in_vain(aTHX_ exchange, NULL);
     const bool live = px_exchange_pin(&exchange->base);
+    const bool was_complete = exchange->response == PAGI_RESPONSE_COMPLETE;
+    const bool had_turn = px_turn_spend(&exchange->base);
     SV *future = take_event(aTHX_ exchange, event);
     const bool left = pagi_exchange_is_left(exchange) && !exchange->app_closed;
     if (left || exchange->base.gone) {
@@ -74,6 +86,9 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
             SvREFCNT_dec_NN(future);
             future = pagi_in_vain(aTHX_ exchange, NULL);
         }
+    } else if (had_turn && live && (was_complete || exchange->response != PAGI_RESPONSE_COMPLETE)) {
+        /* but the event that completes a response, after which its application usually ends */
+        future = not_before_next_turn(aTHX_ exchange, future);
     }
     px_exchange_unpin(aTHX_ &exchange->base, live);
     return future;

@@ -1,0 +1,78 @@
+/* turn.c - fairness: how much one exchange may send before the event loop and all others have their turn.
+ *
+ * What a fast client takes at once is never waited for, so an application that waits for nothing but its
+ * sends would never return to the event loop. Each exchange has a budget per dispatch: when that is spent,
+ * what it sends is still taken, but the Future becomes ready in a later dispatch, which the loop makes when
+ * all others have had their turn. */
+#include <signal.h>
+
+#include "bridge/bridge.h"
+
+/* So many exchanges go on in one turn; the others keep their places for the next one. */
+#define EXCHANGES_MAX 16
+/* Signals are looked for once in so many turns. */
+#define SIGNAL_TURNS 64
+
+/* A new reference to a Future that becomes ready when the exchange's next turn comes. Call it for an
+ * exchange that is held. */
+SV *px_turn_next(pTHX_ px_exchange *exchange) {
+    px_worker *worker = exchange->worker;
+    SV *future = px_future_pending(aTHX_ worker);
+    if (!exchange->waits_for_turn) {
+        exchange->waits_for_turn = true;
+        exchange->next_in_turn = NULL;
+        if (worker->last_in_turn) worker->last_in_turn->next_in_turn = exchange;
+        else worker->first_in_turn = exchange;
+        worker->last_in_turn = exchange;
+        px_exchange_hold(exchange);
+    }
+    if (!exchange->deferred) exchange->deferred = newAV();
+    av_push(exchange->deferred, newSVsv(future));
+    px_worker_queued(aTHX_ worker);
+    return future;
+}
+
+/* The exchange that has waited longest goes on. */
+static void resume_first(pTHX_ px_worker *worker) {
+    px_exchange *exchange = worker->first_in_turn;
+    worker->first_in_turn = exchange->next_in_turn;
+    if (!worker->first_in_turn) worker->last_in_turn = NULL;
+    exchange->waits_for_turn = false;
+    ENTER;
+    SAVETMPS;
+    px_future_resolve_all(aTHX_ exchange, &exchange->deferred);
+    px_exchange_unhold(aTHX_ exchange);
+    FREETMPS;
+    LEAVE;
+}
+
+/* Some loops block the signals that they watch, but while they wait; and one that is never idle does not
+ * wait. Tells the server when there are signals that are blocked. */
+static void look_for_signals(pTHX_ px_worker *worker) {
+    sigset_t pending;
+    if (sigpending(&pending) != 0 || !worker->server) return;
+    for (int number = 1; number < NSIG; number++)
+        if (sigismember(&pending, number) == 1) {
+            px_worker_tell(aTHX_ worker, "_signals_pending", NULL, NULL);
+            return;
+        }
+}
+
+/* Begins a turn: exchanges that wait for it go on, in the order in which they came; all of them if the
+ * engine is closed. Perl code that runs meanwhile may dispatch again, and may add to the list: what it adds
+ * has its turn later. */
+void px_turn_begin(pTHX_ px_worker *worker) {
+    const px_exchange *last = worker->last_in_turn;
+    worker->turn++;
+    if (worker->turn % SIGNAL_TURNS == 0) look_for_signals(aTHX_ worker);
+    for (int count = 0; last && worker->first_in_turn; count++) {
+        if (count == EXCHANGES_MAX && worker->engine) return;
+        if (worker->first_in_turn == last) last = NULL;
+        resume_first(aTHX_ worker);
+    }
+}
+
+/* Makes the loop dispatch again if somebody waits for that. */
+void px_turn_end(px_worker *worker) {
+    if (worker->first_in_turn) px_worker_wake(worker);
+}
