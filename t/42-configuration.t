@@ -104,7 +104,7 @@ subtest 'what is wrong in a file' => sub {
         ],
         [ qq{access-log = "x\n}, qr/line 1: option 'access-log': quotes go around the whole value; one inside is/ ],
         [ qq{access-log-format = "%r" %s\n}, qr/line 1: option 'access-log-format': quotes go around the whole value/ ],
-        [ "workers = 4\n", qr/line 1: option 'workers' cannot be '4': several worker processes are not there yet/ ],
+        [ "workers = many\n", qr/line 1: option 'workers' must be an integer from 0 to 1024, or auto, not 'many'/ ],
     );
     like(problem_of($_->[0]),              $_->[1], $_->[0] =~ s/\n/; /gr) for @cases;
     like(problem_of("# \xe4\nhost = h\n"), qr/\Awrong\.conf line 1: this is not UTF-8\z/, 'another encoding');

@@ -33,6 +33,7 @@ my %SAMPLES = (
     log      => [ '-',          [] ],
     format   => [ 'tiny',       '%z' ],
     integer  => [],
+    workers  => [],
     bytes    => [],
     seconds  => [],
     choice   => [],
@@ -44,7 +45,6 @@ my %GOOD = (
     socket_group         => 0 + $(,
     disable_tls          => 0,
     http2                => 0,
-    workers              => 0,
     max_header_count     => 50,
     write_high_watermark => 20_000,
 );
@@ -60,7 +60,7 @@ sub samples {
     my ($good, $bad) = @{ $SAMPLES{ $option->{type} } or BAIL_OUT("no sample of type $option->{type}") };
     ($good, $bad) = ($option->{of}[-1], 'none of them') if $option->{type} eq 'choice';
     ($good, $bad) = ($option->{least} || $option->{min} || 1, $option->{max} + 1)
-        if $option->{type} =~ /\A(?:integer|bytes|seconds)\z/;
+        if $option->{type} =~ /\A(?:integer|workers|bytes|seconds)\z/;
     return ($GOOD{ $option->{name} } // $good, $bad);
 }
 

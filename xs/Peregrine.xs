@@ -134,6 +134,12 @@ hide_from_forks(fd, hidden)
 CODE:
     peregrine_hide_from_forks(fd, hidden);
 
+void
+leave(status)
+    int status
+CODE:
+    px_leave(aTHX_ status);
+
 UV
 sv_count()
 CODE:

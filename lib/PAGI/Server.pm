@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use parent qw(IO::Async::Notifier PAGI::Server::Reports PAGI::Server::Stop);
+use parent qw(IO::Async::Notifier PAGI::Server::Prefork PAGI::Server::Reports PAGI::Server::Stop);
 
 use Carp qw(croak);
 use Future;
@@ -149,8 +149,9 @@ sub _takes_over {
 sub listen {
     my ($self) = @_;
     my $loop = $self->loop or croak 'Add the server to an IO::Async::Loop before calling listen';
-    $self->_croak_if_foreign if $self->{starting};
-    return $self->{starting} if $self->{starting};
+    $self->_croak_if_foreign           if $self->{starting};
+    return $self->{starting}           if $self->{starting};
+    return $self->_listen_with_workers if $self->has_workers;
     my $options = $self->{options};
     if (!eval { $self->_bind; 1 }) {
         my $error = $@;
@@ -159,10 +160,11 @@ sub listen {
     }
     $self->_process->attach_signals if !$self->{ignores_signals};
     $self->{lifespan} = PAGI::Server::Lifespan->new(
-        app  => $options->{app},
-        loop => $loop,
-        log  => $self->{log},
-        mode => $options->{lifespan_mode},
+        app        => $options->{app},
+        loop       => $loop,
+        log        => $self->{log},
+        mode       => $options->{lifespan_mode},
+        worker_num => $self->{worker_num},
     );
     my $startup  = $self->{lifespan}->startup(@{$options}{qw(lifespan_startup_timeout shutdown_timeout)});
     my $starting = $startup->then(sub {
@@ -182,7 +184,7 @@ sub _bind {
     $self->open_listeners;
     $self->{worker} = $self->_new_worker if $self->_is_foreign;
     $self->{pid}    = $$;
-    $self->{listeners}->hand_over($self->{worker});
+    $self->{listeners}->hand_over($self->{worker}, $self->{worker_num} || 1);
     return;
 }
 
@@ -209,8 +211,9 @@ sub _give_up {
 # Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
 sub open_listeners {
     my ($self, %owner) = @_;
-    return $self                 if $self->{worker};
-    $self->_bind_places(\%owner) if !$self->{listeners}->is_open;
+    return $self                                 if $self->{worker};
+    $self->_bind_places(\%owner)                 if !$self->{listeners}->is_open;
+    return $self->_open_for_workers($owner{uid}) if $self->has_workers;
     $self->{header_count} = $self->{options}{max_header_count};
     $self->{worker}       = $self->_new_worker($owner{uid});
     $self->{pid}          = $$;
@@ -279,9 +282,10 @@ sub _start {
         $worker->secure($listener->{number}, $tls->engine);
     }
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
-    PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
     $self->_watch;
     $self->{running} = 1;
+    return if $self->{worker_num};
+    PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
     PAGI::Server::Banner->tell(
         $self->{log},
         loop            => $self->loop,
@@ -387,8 +391,9 @@ sub _watch {
 
 sub _close_worker {
     my ($self, $loop, $at_once) = @_;
-    return              if $self->_is_foreign;
-    $self->{log}->flush if $self->{log};
+    return                    if $self->_is_foreign;
+    return $self->_end_master if $self->{master};
+    $self->{log}->flush       if $self->{log};
     $self->{listeners}->close;
     my $worker = delete $self->{worker} or return;
     $self->{process}->detach_signals($at_once) if $self->{process};
@@ -485,6 +490,7 @@ sub is_running {
 
 sub connection_count {
     my ($self) = @_;
+    return $self->_workers_connections if $self->{master} && !$self->_is_foreign;
     return $self->{worker} ? $self->{worker}->stats->{connections} : 0;
 }
 
@@ -495,7 +501,7 @@ sub effective_max_connections {
 
 sub effective_memory_max {
     my ($self) = @_;
-    return $self->_limit_in_force('memory_max');
+    return $self->_memory_share($self->_limit_in_force('memory_max'));
 }
 
 # What an automatic limit is, before the start as well.
@@ -589,7 +595,15 @@ sub load_again {
 sub reopen_logs {
     my ($self) = @_;
     $self->{worker}->reopen_access_log if $self->{worker};
+    $self->{master}->tell('reopen')    if $self->{master};
+    $_->() for @{ $self->{reopens} || [] };
     return;
+}
+
+sub on_reopen_logs {
+    my ($self, $code) = @_;
+    push @{ $self->{reopens} }, $code;
+    return $self;
 }
 
 sub _has_no_effect {
@@ -1142,7 +1156,8 @@ Log errors only. B<--quiet>
 
 =item workers => 0
 
-Worker processes. Not there yet: only 0, one process, is taken. From 0 to 1024. B<--workers>
+Worker processes, see L<PAGI::Server/WORKERS>; C<auto>: as many as there are processors for this
+process. 0: the process serves by itself. From 0 to 1024. B<--workers>
 
 =item max_requests => 0
 
@@ -1151,8 +1166,9 @@ Requests after which a worker process is replaced; 0: never. Without workers it 
 
 =item heartbeat_timeout => 50
 
-How long a worker process may be silent; 0: for ever. Without workers it has no effect. From 0 to
-86400. B<--heartbeat-timeout>
+How long a worker process may go without coming back to its event loop before it is killed and
+another one takes its place. 0: for ever. Without workers it has no effect. From 0 to 86400.
+B<--heartbeat-timeout>
 
 =back
 
@@ -1268,6 +1284,47 @@ the server is started again:
     [Service]
     User=app
     ExecStart=/usr/local/bin/pagi-server -E production /srv/app/app.pl
+
+=head1 WORKERS
+
+    PAGI::Server->new(app => $app, workers => 4)->run;    # or: pagi-server --workers 4 app.pl
+
+With C<workers> the process becomes a master: it binds the addresses, starts that many worker processes, and watches them. It never calls the
+application. Each worker has an event loop and a lifespan of its own (C<is_worker> is 1 there, and C<worker_num> its number from 1 on), and all
+options of the master. The class of its loop is C<loop_type>, or that of the master's loop. C<IO::Async::Loop-E<gt>new> gives it; a
+loop that the program has made before is the master's, and not for applications.
+
+=over
+
+=item Starting
+
+L</listen> resolves when the first worker serves, and fails when none can start; L<pagi-server> ends with status 1 then. Under
+L<pagi-server> each worker loads the application by itself. In a program that makes the server the application is there before, and
+workers share its memory.
+
+=item Workers that end
+
+A worker that dies, or that the application ends with C<exit>, is replaced at once. One that dies within 5 seconds of its start, or cannot start, twice in a
+row or more often, is replaced after half a second, a second, two, and so on up to half a minute, and the log has an error each time. A worker that does
+not come back to its event loop for C<heartbeat_timeout> is killed and replaced. When the master dies the workers stop.
+
+=item Limits
+
+C<max_connections> and what is about one connection or request hold for each worker. Of C<max_connections_per_address> and
+C<max_connection_rate_per_address> each worker has a part, rounded up, since chance decides which worker a client comes to. C<memory_max>, given or
+found out, is divided.
+
+=item Sockets
+
+All workers accept from the same sockets, and who is awake first gets the connection. With C<reuseport> each worker has a socket of its own per address,
+which the master keeps: the kernel spreads connections evenly then, and those that wait at a worker that dies are served by the next one with its number.
+
+=item Leaving
+
+A worker runs its C<END> blocks and writes what handles have buffered. Objects that are still alive are not destructed, which would take long with
+a large heap: what has to happen at the end belongs in the lifespan's shutdown. The program's own C<END> blocks run in workers as well.
+
+=back
 
 =head1 ACCESS LOG
 
@@ -1448,11 +1505,11 @@ started with.
     $server->listen->get;
 
 Binds the addresses, runs the application's lifespan startup, then accepts connections; those that come meanwhile wait. Returns a Future that
-resolves with the server when it accepts, and fails if it cannot. When the server is listening already, the same Future comes
+resolves with the server when it accepts, and fails if it cannot. With C<workers> see L</WORKERS>. When the server is listening already, the same Future comes
 back. The server must have been added to a loop.
 
 From the moment it has bound the addresses, TERM, INT and QUIT shut the server down and then stop the loop; a second signal cuts the
-requests in flight, the next one does not wait for the application's shutdown either. HUP loads the certificates again if there are any,
+requests in flight, the next one does not wait for the application's shutdown either, and a further one kills workers. HUP loads the certificates again if there are any,
 USR1 opens the access log anew; USR2, TTIN and TTOU need workers and only say so. Perl code that blocks delays them all until it is done.
 
 =head2 shutdown
@@ -1561,6 +1618,18 @@ Loads the certificates again, as HUP does.
     $server->reopen_logs;
 
 Opens the access log anew, as USR1 does.
+
+=head2 on_reopen_logs
+
+    $server->on_reopen_logs(sub { reopen_mine() });
+
+Calls a function then, in each worker as well.
+
+=head2 load_app_in_workers, has_workers
+
+    $server->load_app_in_workers(sub { my ($number) = @_; return load_app() }) if $server->has_workers;
+
+See L<PAGI::Server::Prefork>.
 
 =head2 certificates
 

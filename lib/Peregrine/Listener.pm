@@ -12,6 +12,7 @@ use Socket qw(
     pack_sockaddr_in6 pack_sockaddr_un sockaddr_family unpack_sockaddr_in unpack_sockaddr_in6 unpack_sockaddr_un
 );
 
+use Future::Exception;
 use Peregrine;
 use Peregrine::File;
 use Peregrine::Inherited;
@@ -120,9 +121,7 @@ sub _with_port {
 
 sub _open_one {
     my ($address, $port, $v6_only, $args) = @_;
-    my $there     = _with_port($address, $port);
-    my $inherited = $args->{inherited} && $args->{inherited}->take($there);
-    return $inherited if $inherited;
+    my $there = _with_port($address, $port);
     socket(my $socket, $address->{family}, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) or return;
     setsockopt($socket, SOL_SOCKET, SO_REUSEADDR, 1)                                      or return;
     if ($args->{reuseport}) {
@@ -142,7 +141,9 @@ sub _open_on {
     my ($addresses, $about,  $args)      = @_;
     my ($chosen,    $reason, @listeners) = ($about->{port});
     for my $address (@$addresses) {
-        my $socket = _open_one($address, $chosen, @$addresses > 1 || $args->{ports_v4}{$chosen}, $args);
+        my $inherited = $args->{inherited} && $args->{inherited}->take(_with_port($address, $chosen));
+        my $v6_only   = @$addresses > 1 || $args->{ports_v4}{$chosen};
+        my $socket    = $inherited      || _open_one($address, $chosen, $v6_only, $args);
         if (!$socket) {
             my $failure = _failure($about, "$!", $! + 0);
             die $failure if $! != EADDRNOTAVAIL && $! != EAFNOSUPPORT;
@@ -151,10 +152,30 @@ sub _open_on {
         }
         my $listener = _described($socket);
         $chosen ||= $listener->{port};
+        $listener->{again} = [ $address, $chosen, $v6_only, $args ] if $args->{reuseport} && !$inherited;
         push @listeners, $listener;
     }
     die $reason || _failure($about, 'the host has no address') if !@listeners;
     return @listeners;
+}
+
+# One more socket at the same address, for another process.
+sub open_for {
+    my ($self, $process) = @_;
+    my $again = $self->{again};
+    return if $process == 1 || !$again || $self->{others}{$process};
+    $self->{others}{$process} = _open_one(@$again)
+        or die Future::Exception->new('Cannot listen once more on ' . $self->url('tcp') . ": $!\n",
+        'listen', $! + 0, @{$self}{qw(host port)});
+    return;
+}
+
+# The socket of a process. The others' copies that this process has are closed.
+sub take_socket {
+    my ($self, $process) = @_;
+    my $others = delete $self->{others} || {};
+    my $first  = delete $self->{socket};
+    return $others->{$process} || $first;
 }
 
 # What a listening socket is bound to.
@@ -277,6 +298,13 @@ hash reference that has C<message>, C<errno> (0: no fault of the system), and C<
 
 What L</open_all> would listen on, as far as that can be known without binding anything: objects without a C<socket>, with the port
 that was asked for. Where it could not listen there is an object with C<place> and C<problem>, which is like what L</open_all> dies with.
+
+=head2 open_for, take_socket
+
+    $listener->open_for(2);
+    my $socket = $listener->take_socket(2);
+
+See L<Peregrine::Listeners/open_for> and L<Peregrine::Listeners/hand_over>.
 
 =head2 remove_file
 

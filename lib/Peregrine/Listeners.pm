@@ -57,17 +57,23 @@ sub open {
 sub is_open { return $_[0]{opened} ? 1                  : 0 }
 sub all     { return $_[0]{opened} ? @{ $_[0]{opened} } : () }
 
+sub open_for {
+    my ($self, $process) = @_;
+    $_->open_for($process) for $self->all;
+    return;
+}
+
 sub hand_over {
-    my ($self, $worker) = @_;
-    $_->{number} = _hand_over($_, $worker) for $self->all;
+    my ($self, $worker, $process) = @_;
+    $_->{number} = _hand_over($_, $worker, $process || 1) for $self->all;
     Peregrine::Inherited->hide_from_forks;
     return;
 }
 
 # The engine closes the descriptor that it gets, Perl the one that it has. Returns the listener's number.
 sub _hand_over {
-    my ($listener, $worker) = @_;
-    my $socket     = delete $listener->{socket};
+    my ($listener, $worker, $process) = @_;
+    my $socket     = $listener->take_socket($process);
     my $descriptor = POSIX::dup(fileno $socket);
     my $code       = defined $descriptor ? $worker->listen_fd($descriptor) : -1;
     return $code if $code >= 0;
@@ -175,11 +181,20 @@ True from L</open> to L</close>.
 
 The L<Peregrine::Listener>s that are open, none before L</open>.
 
+=head2 open_for
+
+    $listeners->open_for(2);
+
+With C<reuseport> each process that serves has sockets of its own at the same addresses, over which the kernel spreads connections. Opens
+those of the process with this number, from 1 on, unless they are open; those of the first one come by L</open>. Whoever opened
+them keeps them: a socket that is closed drops those who wait there. Dies like L</open>.
+
 =head2 hand_over
 
     $listeners->hand_over($worker);
+    $listeners->hand_over($worker, 2);
 
-Gives the sockets to a L<Peregrine/WORKER>, which accepts from now on, and closes this process's copies of them. Each
+Gives the sockets, those of that process, to a L<Peregrine/WORKER>, which accepts from now on, and closes this process's copies of all. Each
 listener has its C<number> there. Children of this process will not inherit the sockets.
 
 =head2 remove_files

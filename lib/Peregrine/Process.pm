@@ -128,15 +128,20 @@ fieldhash my %STOPPING;
 # A signal stops all servers of a loop, which goes on until the last one has stopped.
 sub _stop {
     my ($self, $name) = @_;
-    my ($loop, $log)  = @{$self}{qw(loop log)};
-    if ($self->{stopping}) {
-        $self->{server}->hurry("SIG$name again");
-        return;
-    }
-    $log->info("$self->{name}: SIG$name: the server stops");
+    return $self->{server}->hurry("SIG$name again") if $self->{stopping};
+    $self->{log}->info("$self->{name}: SIG$name: the server stops");
+    return $self->stop_once;
+}
+
+sub stop_once {
+    my ($self, $method, @arguments) = @_;
+    my ($loop, $server) = @{$self}{qw(loop server)};
+    $method //= 'shutdown';
+    my $stopped = $server->$method(@arguments);
+    return if $self->{stopping};
     $self->{stopping} = 1;
     $STOPPING{$loop}++;
-    $self->{server}->shutdown->on_ready(sub {
+    $stopped->on_ready(sub {
         delete $self->{stopping};
         $loop->stop if --$STOPPING{$loop} == 0;
     });
@@ -232,6 +237,14 @@ application is loaded, which may make the loop: there is but one.
 
 From now on TERM, INT and QUIT shut the server down and then stop the loop, when no other server in it is on its way to stop by a signal; a
 second one makes it L</hurry>. The others do what C<on> says.
+
+=head2 stop_once
+
+    $process->stop_once;
+    $process->stop_once(retire => 'restart');
+
+Shuts the server down, by another method if there is one, and then stops the loop as a signal does. A server that stops already is asked
+again, for another way of stopping perhaps, but not to L</hurry>.
 
 =head2 detach_signals
 

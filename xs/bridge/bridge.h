@@ -239,6 +239,7 @@ static inline bool px_turn_spend(px_exchange *exchange) {
 bool px_is_foreign(const px_worker *worker);
 void px_foreign(pTHX_ const px_worker *worker, const char *what) __attribute__noreturn__;
 void px_came_back(pTHX_ SV *failure) __attribute__noreturn__;
+void px_leave(pTHX_ int status) __attribute__noreturn__;
 
 /* exchange.c */
 px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket);

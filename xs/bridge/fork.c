@@ -26,3 +26,20 @@ void px_came_back(pTHX_ SV *failure) {
     croak("PAGI: process %d, which the application has forked, returned from it; "
           "a child has to end by exit or exec\n", pid);
 }
+
+/* Ends a process that was forked for good: its END blocks run, and what is buffered is written. The Perl code
+ * that it was forked in does not go on, for it is its parent's; nor is the heap torn down, which would touch,
+ * and so copy, each page that it shares. */
+void px_leave(pTHX_ int status) {
+    int jump;
+    dJMPENV;
+    STATUS_EXIT_SET(status);
+    /* An END block that dies or calls exit comes back here, and the next one runs. */
+    JMPENV_PUSH(jump);
+    PERL_UNUSED_VAR(jump);
+    PL_phase = PERL_PHASE_END;
+    if (PL_endav) call_list(PL_scopestack_ix, PL_endav);
+    JMPENV_POP;
+    PERL_FLUSHALL_FOR_CHILD;
+    _exit(STATUS_EXIT);
+}

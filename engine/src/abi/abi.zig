@@ -303,7 +303,9 @@ pub export fn peregrine_forks() callconv(.c) u32 {
 
 pub export fn peregrine_hide_from_forks(fd: c_int, hidden: c_int) callconv(.c) void {
     if (fd < 0) return;
-    if (hidden != 0) fork.shield(fd) else fork.forget(fd);
+    if (hidden == 0) return fork.forget(fd);
+    fork.watch();
+    fork.shield(fd);
 }
 
 pub export fn peregrine_fd(door: *Door) callconv(.c) c_int {

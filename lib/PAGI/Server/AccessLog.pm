@@ -50,6 +50,14 @@ sub start {
     die "PAGI::Server: option 'access_log': cannot write to $name: $!\n";
 }
 
+sub prepare {
+    my ($class, $target, $owner) = @_;
+    return if !defined $target || ref $target || ref \$target eq 'GLOB' || $target eq '-';
+    open my $file, '>>', $target or die "PAGI::Server: option 'access_log': cannot write to '$target': $!\n";
+    Peregrine::Daemon->give($file, $owner) if defined $owner;
+    return;
+}
+
 sub problem {
     my ($target) = @_;
     return if !defined $target || ref $target || ref \$target eq 'GLOB' || $target eq '-';

@@ -54,6 +54,7 @@ sub _details {
     my $loop    = ref $facts{loop};
     $loop =~ s/\AIO::Async::Loop:://;
     return (
+        $facts{workers} ? "workers: $facts{workers}" : (),
         "loop: $loop",
         "max_conn: $facts{connections_max}",
         'memory_max: ' . memory($facts{memory_max}),

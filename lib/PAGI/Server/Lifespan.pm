@@ -19,7 +19,7 @@ my %EVENTS = map { $_ => 1 } qw(
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
-        %args{qw(app loop log mode)},
+        %args{qw(app loop log mode worker_num)},
         state   => {},
         phase   => 'idle',    # idle -> startup -> started -> shutdown -> over; or declined
         queue   => [],
@@ -43,9 +43,15 @@ sub state {
 
 sub _scope {
     my ($self) = @_;
+    my $number = $self->{worker_num};
     return {
-        type  => 'lifespan',
-        pagi  => { version => '0.3', spec_version => '0.3', is_worker => 0 },
+        type => 'lifespan',
+        pagi => {
+            version      => '0.3',
+            spec_version => '0.3',
+            is_worker    => $number ? 1 : 0,
+            $number ? (worker_num => $number) : (),
+        },
         state => $self->{state},
     };
 }
@@ -248,7 +254,8 @@ sub _started {
 sub _failed {
     my ($self, $message, $end_timeout) = @_;
     $message =~ s/\s+\z//;
-    $self->{log}->error("PAGI: $message");
+    # Of a worker the master says it.
+    $self->{log}->error("PAGI: $message") if !$self->{worker_num};
     my $time_up = $self->_timer($end_timeout);
     return $self->_let_end($time_up)->then(sub {
         $time_up->cancel;
@@ -279,8 +286,10 @@ sub _declined {
         0)
         if $self->{mode} eq 'on';
     $self->{phase} = 'declined';
-    # Most applications do so by refusing what they do not know, which is in order; another exception may be a mistake.
-    $self->{log}->info('PAGI: the application does not support lifespan'
+# Most applications do so by refusing what they do not know, which is in order; another exception may be a mistake. What holds for
+# one worker holds for all.
+    my $level = ($self->{worker_num} || 1) == 1 ? 'info' : 'debug';
+    $self->{log}->$level('PAGI: the application does not support lifespan'
             . (defined $failure && $failure =~ /\blifespan\b/i ? ', and gets requests only' : " ($reason)"));
     return Future->done(0);
 }
@@ -338,9 +347,9 @@ type C<lifespan> for the life of the server.
 
 =head2 new
 
-    my $lifespan = PAGI::Server::Lifespan->new(app => $app, loop => $loop, log => $log, mode => 'on');
+    my $lifespan = PAGI::Server::Lifespan->new(app => $app, loop => $loop, log => $log, mode => 'on', worker_num => 1);
 
-C<mode> is C<auto> (an application may decline), C<on> (it must not) or C<off> (it is not asked).
+C<worker_num>: the number of the worker process, undef in a server without such. C<mode> is C<auto> (an application may decline), C<on> (it must not) or C<off> (it is not asked).
 
 =head2 startup
 

@@ -260,7 +260,7 @@ sub _loaded_app {
     my $app =
         PAGI::Server::AppLoader->load(%which, modules => $options->{module} || [], arguments => $self->{arguments});
     my $doubt = PAGI::Server::AppLoader->doubt(%which);
-    $self->_log->warn("PAGI: $doubt") if defined $doubt;
+    $self->_log->warn("PAGI: $doubt") if defined $doubt && ($self->{worker_num} || 1) == 1;
     return $app;
 }
 
@@ -304,15 +304,29 @@ sub _server {
     my $server = eval {
         PAGI::Server->new(%for_server, app => sub { });
     };
-    if ($server) {
-        $server->configure(app => $self->_prepared_app);
-        return $server;
-    }
+    return $self->_with_app($server) if $server;
     my $problem = $@;
     $problem =~ s/\APAGI::Server: //;
     $problem =~ s/ at \S+ line \d+\.?\s*\z//;
     $problem = PAGI::Server::TLS::in_flags($problem, $options) if $ssl && $problem !~ /\Aoption 'listen'/;
     die \$problem;
+}
+
+# The master of workers has nothing of the application, so that those it starts later get newer code.
+sub _with_app {
+    my ($self, $server) = @_;
+    if (!$server->has_workers || $self->{options}{check}) {
+        $server->configure(app => $self->_prepared_app);
+        return $server;
+    }
+    return $server->load_app_in_workers(sub {
+        my ($number) = @_;
+        $self->{worker_num} = $number;
+        my $app = eval { $self->_prepared_app };
+        die _line($@) . "\n"                   if !$app;
+        $0 = "$self->{title} (worker $number)" if defined $self->{title};
+        return $app;
+    });
 }
 
 # What is wrong with a value from the configuration file says where it stands there.
@@ -370,13 +384,13 @@ sub _log {
 # What needs rights comes before they are given up, what the application does comes after.
 sub _run_here {
     my ($self, $server, $identity, $ready, $errors) = @_;
-    my $loop = $server->own_loop;
+    $server->own_loop;
     if ($identity) {
         $server->open_listeners(%$identity{qw(uid gid)});
         Peregrine::Daemon->give($errors->handle, $identity->{uid}) if $errors;
         Peregrine::Daemon->become($identity);
     }
-    $loop->attach_signal(USR1 => sub { $self->_reopen($errors) }) if $errors;
+    $server->on_reopen_logs(sub { $self->_reopen($errors) }) if $errors;
     $server->start or return OK;
     $ready->();
     return defined $server->run_loop ? FAILED : OK;
@@ -406,6 +420,8 @@ sub _start_problem {
         return "Permission denied to bind to port $port on $host" if defined $port && $errno == EACCES;
         return _line($error->message);
     }
+    return _line($error) =~ s/\AError: //r
+        if blessed $error && $error->isa('Future::Exception') && $error->category eq 'workers';
     return _line($error) if $error =~ s/\APAGI::Server: (?=option )//;
     return _line("starting server: $error");
 }

@@ -13,9 +13,10 @@ use constant LEAVE_S => 5;
 sub shutdown {
     my ($self) = @_;
     $self->_croak_if_foreign;
-    return $self->{stopping}  if $self->{stopping};
-    return $self->_stop_start if $self->_is_starting;
-    return Future->done       if !$self->{running};
+    return $self->_stop_workers if $self->{master};
+    return $self->{stopping}    if $self->{stopping};
+    return $self->_stop_start   if $self->_is_starting;
+    return Future->done         if !$self->{running};
     $self->{running} = 0;
     my $loop     = $self->loop;
     my $stopping = $self->{stopping} = $loop->new_future;
@@ -53,7 +54,7 @@ sub _finish_stop {
     $self->_close_worker($self->loop, 1);
     $self->{lifespan}->abandon;
     delete @{$self}{qw(starting steps lifespan)};
-    $self->{log}->info('PAGI: the server has stopped');
+    $self->{log}->info('PAGI: the server has stopped') if !$self->{worker_num};
     $stopping->done;
     return;
 }
@@ -77,8 +78,9 @@ sub _drain {
 # Whoever asks again does not want to wait: first for requests, then for the application's shutdown.
 sub hurry {
     my ($self, $why) = @_;
-    return                   if $self->_is_starting;
-    return $self->_cut($why) if $self->{stopped};
+    return $self->{master}->hurry if $self->{master};
+    return                        if $self->_is_starting;
+    return $self->_cut($why)      if $self->{stopped};
     $self->{log}->warn("PAGI: $why: not waiting for the application's shutdown");
     $self->{lifespan}->abandon if $self->{lifespan};
     return;

@@ -467,12 +467,14 @@ my @SECTIONS = (
             {
                 name    => 'workers',
                 short   => 'w',
-                type    => 'integer',
+                type    => 'workers',
                 default => 0,
                 min     => 0,
                 max     => 1024,
-                missing => 'several worker processes are not there yet',
-                about   => 'Worker processes. Not there yet: only 0, one process, is taken.',
+                arg     => 'NUMBER|auto',
+                about   =>
+                    'Worker processes, see L<PAGI::Server/WORKERS>; C<auto>: as many as there are processors for this process. 0: the'
+                    . ' process serves by itself.',
             },
             {
                 name    => 'max_requests',
@@ -489,7 +491,9 @@ my @SECTIONS = (
                 default => 50,
                 min     => 0,
                 max     => 86_400,
-                about   => 'How long a worker process may be silent; 0: for ever. Without workers it has no effect.',
+                about   =>
+                    'How long a worker process may go without coming back to its event loop before it is killed and another one takes its'
+                    . ' place. 0: for ever. Without workers it has no effect.',
             },
         )
     ],

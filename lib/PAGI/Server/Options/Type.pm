@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use PAGI::Server::AccessLog;
 use PAGI::Server::AppKind;
 use Peregrine::Place;
+use Peregrine::Processors;
 use Scalar::Util qw(blessed looks_like_number reftype);
 
 sub _in_range {
@@ -80,6 +81,11 @@ my %TYPES = (
         words  => sub { "an integer from $_[0]{min} to $_[0]{max}" },
         allows => \&_is_count,
         number => \&_integer,
+    },
+    workers => {
+        words  => sub { "an integer from $_[0]{min} to $_[0]{max}, or auto" },
+        allows => \&_is_count,
+        number => sub { my ($text) = @_; return $text eq 'auto' ? Peregrine::Processors::count() : _integer($text) },
     },
     bytes => {
         words => sub {

@@ -1,0 +1,231 @@
+package PAGI::Server::Prefork;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use PAGI::Server::AccessLog;
+use PAGI::Server::Banner;
+use PAGI::Server::Log;
+use PAGI::Server::TLS;
+use Peregrine::Listeners;
+use Peregrine::Master;
+use Peregrine::WorkerProcess;
+use POSIX        ();
+use Scalar::Util qw(weaken);
+
+# Seconds that a worker has beyond its own deadlines before it is killed.
+use constant GRACE_S => 10;
+
+# What a worker process may have of a limit that is meant for all of them.
+use constant SHARED => qw(max_connections_per_address max_connection_rate_per_address);
+
+# The least memory_max that can be given.
+use constant MEMORY_LEAST => 16 * 1024 * 1024;
+
+# ---- In the master ------------------------------------------------------------------------------
+
+sub has_workers { return $_[0]{options}{workers} && !$_[0]{worker_num} ? 1 : 0 }
+
+sub load_app_in_workers {
+    my ($self, $load) = @_;
+    $self->{load_app} = $load;
+    return $self;
+}
+
+# In place of an engine's worker: what has to exist before rights are given up.
+sub _open_for_workers {
+    my ($self, $owner) = @_;
+    PAGI::Server::AccessLog->prepare($self->{options}{access_log}, $owner);
+    $self->{listeners}->open_for($_) for 1 .. $self->{options}{workers};
+    $self->{pid} = $$;
+    return $self;
+}
+
+sub _listen_with_workers {
+    my ($self) = @_;
+    if (!eval { $self->open_listeners; 1 }) {
+        my $error = $@;
+        $self->{listeners}->close;
+        return Future->fail($error);
+    }
+    $self->_process->attach_signals if !$self->{ignores_signals};
+    $self->{master} = $self->_make_master;
+    my $starting = $self->{starting} = $self->{master}->start->then(sub { Future->done($self) });
+    $starting->on_fail(sub {
+        delete $self->{starting};
+        $self->_end_master if !$self->{stopping};
+    });
+    return $starting;
+}
+
+sub _make_master {
+    my ($self) = @_;
+    my $options = $self->{options};
+    weaken(my $weak = $self);
+    return Peregrine::Master->new(
+        loop              => $self->loop,
+        log               => $self->{log},
+        name              => 'PAGI',
+        workers           => $options->{workers},
+        heartbeat_timeout => $options->{heartbeat_timeout},
+        start_timeout     => _start_timeout($options),
+        stop_timeout      => sub { 2 * $weak->{options}{shutdown_timeout} + GRACE_S },
+        before_fork       => sub { my ($number) = @_; $weak->{listeners}->open_for($number) },
+        on_serving        => sub { $weak->_serving },
+        run               => sub { my ($record) = @_; return $weak->_serve_in_worker($record) },
+    );
+}
+
+# Loading code blocks a worker, which cannot say meanwhile that it lives.
+sub _start_timeout {
+    my ($options) = @_;
+    my ($startup, $heartbeat) = @{$options}{qw(lifespan_startup_timeout heartbeat_timeout)};
+    return $startup && $heartbeat ? $startup + $heartbeat : 0;
+}
+
+sub _serving {
+    my ($self)  = @_;
+    my $options = $self->{options};
+    my @all     = $self->{listeners}->all;
+    $_->{tls} = $self->_tls_for($_) for @all;
+    PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
+    $self->{running} = 1;
+    PAGI::Server::Banner->tell(
+        $self->{log},
+        loop            => $self->loop,
+        options         => $options,
+        listeners       => \@all,
+        workers         => $options->{workers},
+        connections_max => $self->effective_max_connections,
+        memory_max      => $self->effective_memory_max,
+        shows_errors    => ($ENV{PAGI_ENV} || '') eq 'development',
+    );
+    return;
+}
+
+# Nobody is to find the sockets any more; who has come already is served by the workers, which have them as well.
+sub _stop_workers {
+    my ($self) = @_;
+    return $self->{stopping} if $self->{stopping};
+    $self->{running}  = 0;
+    $self->{stopping} = $self->loop->new_future;
+    my $stopping = $self->{stopping};
+    $self->{listeners}->close;
+    $self->{master}->stop->on_ready(sub {
+        $self->{log}->info('PAGI: the server has stopped');
+        # Not in a signal's callback, see Peregrine::Process/detach_signals.
+        $self->loop->later(sub {
+            $self->_end_master;
+            delete $self->{stopping};
+            $stopping->done;
+        });
+    });
+    return $stopping;
+}
+
+sub _end_master {
+    my ($self) = @_;
+    $self->{log}->flush;
+    $self->{listeners}->close;
+    delete @{$self}{qw(master starting)};
+    $self->{process}->detach_signals if $self->{process};
+    return;
+}
+
+sub _workers_connections {
+    my ($self) = @_;
+    my $count = 0;
+    $count += $_->{connections} || 0 for $self->{master}->workers;
+    return $count;
+}
+
+# ---- In a worker --------------------------------------------------------------------------------
+
+# Its exit status.
+sub _serve_in_worker {
+    my ($self, $record) = @_;
+    my $server = $self->_for_worker($record->{number});
+    my $loop   = $server->own_loop;
+    my $worker = Peregrine::WorkerProcess->new(
+        link              => $record->{link},
+        loop              => $loop,
+        server            => $server,
+        log               => $server->{log},
+        name              => "PAGI: worker $record->{number}",
+        heartbeat_timeout => $server->{options}{heartbeat_timeout},
+    );
+    $server->{options}{app} = $self->{load_app}->($record->{number}) if $self->{load_app};
+    $server->start or return 0;
+    $worker->ready;
+    return defined $worker->run ? 1 : 0;
+}
+
+# A server with all that this one was given and has loaded: options, certificates, sockets.
+sub _for_worker {
+    my ($self, $number) = @_;
+    my $options = $self->{options};
+    my $server  = bless PAGI::Server->new(app => $options->{app}, quiet => 1), ref $self;
+    $server->{options}    = { %$options, _share($options, $self->effective_memory_max) };
+    $server->{worker_num} = $number;
+    @{$server}{qw(named listeners tls reopens)} = @{$self}{qw(named listeners tls reopens)};
+    $server->{log}->set(level => $options->{log_level}, format => $options->{log_format}, quiet => $options->{quiet});
+    $server->ignore_signals;
+    $server->{options}{loop_type} //= ref($self->loop) =~ s/\AIO::Async::Loop:://r;
+    return $server;
+}
+
+# Which worker a client comes to is chance, so each one lets a part of what is allowed in, rounded up.
+sub _share {
+    my ($options, $memory) = @_;
+    my $count = $options->{workers};
+    my %share = map { $_ => POSIX::ceil($options->{$_} / $count) } grep { $options->{$_} } SHARED;
+    $share{memory_max} = $memory if $memory;
+    return %share;
+}
+
+# A worker's part of a limit on the memory of all.
+sub _memory_share {
+    my ($self, $all) = @_;
+    return $all if !$all || !$self->has_workers;
+    my $share = int $all / $self->{options}{workers};
+    return $share < MEMORY_LEAST ? MEMORY_LEAST : $share;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Prefork - a PAGI::Server with worker processes
+
+=head1 DESCRIPTION
+
+A base class of L<PAGI::Server>: what it does when its option C<workers> is set. The process of the server is the master then
+(L<Peregrine::Master>), which runs no application. Each worker is a process that has been forked from it and runs a L<PAGI::Server> of its own
+on the same sockets, with the same options.
+
+=head1 METHODS
+
+=head2 has_workers
+
+    say 'this is a master' if $server->has_workers;
+
+=head2 load_app_in_workers
+
+    $server->load_app_in_workers(sub { my ($number) = @_; return load() });
+
+The application is what the function returns, which each worker calls for itself: so workers that are started later have newer code. What it
+dies of is why the worker cannot start.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,524 @@
+package Peregrine::Master;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use IO::Async::Loop;
+use Peregrine;
+use Peregrine::Link;
+use POSIX        ();
+use Scalar::Util qw(weaken);
+use Time::HiRes  qw(CLOCK_MONOTONIC);
+
+# A worker that ends sooner than that many seconds after its start counts as one more crash in a row. The first is replaced at once, the
+# next ones wait, each twice as long as the one before.
+use constant { CRASH_S => 5, BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
+# Seconds between two looks at the workers' deadlines.
+use constant LOOK_S => 0.5;
+# Neither a clock that is set nor a machine that slept is a worker's fault.
+sub _now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
+
+# Exit status of a worker that could not start.
+use constant NOT_STARTED => 3;
+
+sub new {
+    my ($class, %args) = @_;
+    my $self = bless {
+        %args{qw(loop log name run on_serving before_fork stop_timeout start_timeout heartbeat_timeout)},
+        wanted     => $args{workers},
+        workers    => {},               # by pid
+        trouble    => {},               # by number: { crashes, timer }
+        waiting    => {},               # by number: why the worker there is to be replaced
+        phase      => 'new',            # -> starting -> running -> stopping -> over
+        generation => 0,
+        pid        => $$,
+    }, $class;
+    return $self;
+}
+
+sub is_running { return $_[0]{phase} eq 'running' && $_[0]{pid} == $$ ? 1 : 0 }
+sub wanted     { return $_[0]{wanted} }
+
+sub workers {
+    return sort { $a->{number} <=> $b->{number} || $a->{pid} <=> $b->{pid} } values %{ $_[0]{workers} };
+}
+
+sub _log {
+    my ($self, $level, $text) = @_;
+    $self->{log}->$level("$self->{name}: $text");
+    return;
+}
+
+# ---- Start --------------------------------------------------------------------------------------
+
+sub start {
+    my ($self) = @_;
+    $self->{phase}    = 'starting';
+    $self->{starting} = $self->{loop}->new_future;
+    $self->_fork_worker($_) for 1 .. $self->{wanted};
+    $self->_look_later;
+    return $self->{starting};
+}
+
+# Each number has its worker, or is waiting for it; nobody else is there.
+sub _balance {
+    my ($self) = @_;
+    return if $self->{phase} ne 'running';
+    for my $number (1 .. $self->{wanted}) {
+        next if $self->_at($number) || ($self->{trouble}{$number} || {})->{timer};
+        $self->_fork_worker($number);
+    }
+    for my $worker (grep { $_->{number} > $self->{wanted} && $_->{state} ne 'leaving' } $self->workers) {
+        $self->_let_go($worker, 'fewer');
+    }
+    $self->_replace_next;
+    return;
+}
+
+# The worker that has this number, or will have it.
+sub _at {
+    my ($self, $number, $state) = @_;
+    my ($worker) =
+        grep { $_->{number} == $number && ($state ? $_->{state} eq $state : $_->{state} ne 'leaving') } $self->workers;
+    return $worker;
+}
+
+# ---- Processes ----------------------------------------------------------------------------------
+
+sub _fork_worker {
+    my ($self, $number, $replaces) = @_;
+    my ($here, $there) = eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
+    my $pid = $here ? $self->_fork($there->keep_in_child) : undef;
+    if (!defined $pid) {
+        my $reason = $here ? "fork: $!" : $@ =~ s/\s+\z//r;
+        $self->_log(error => "worker $number cannot be started: $reason");
+        $self->_failed_start($number, $reason);
+        return;
+    }
+    my $worker = {
+        number     => $number,
+        pid        => $pid || $$,
+        state      => 'starting',            # -> serving -> leaving
+        since      => _now(),
+        heard      => _now(),
+        generation => $self->{generation},
+        link       => $pid      ? $here            : $there,
+        replaces   => $replaces ? $replaces->{pid} : undef,
+    };
+    $self->_become_worker($worker) if !$pid;
+    $there->close;
+    $self->{workers}{$pid} = $worker;
+    weaken(my $weak = $self);
+    $here->watch($self->{loop}, sub { $weak && $weak->_hear($worker, @_) }, sub { });
+    $self->{loop}->watch_process($pid => sub { $weak && $weak->_gone($worker, $_[1]) });
+    return $worker;
+}
+
+# Signals wait until the child has handlers of its own, or none.
+sub _fork {
+    my ($self, $link)   = @_;
+    my ($all,  $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
+    $all->fillset;
+    POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
+    my $pid = fork;
+    if (defined $pid && !$pid) {
+        for my $name (grep { ref $SIG{$_} eq 'CODE' && !/\A__/ } keys %SIG) {
+            $SIG{$name} = 'DEFAULT';
+        }
+        $before->emptyset;
+    }
+    my $reason = $!;
+    POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
+    $! = $reason;
+    return $pid;
+}
+
+# In the child: what the master has is not for it. Never returns.
+sub _become_worker {
+    my ($self, $worker) = @_;
+    my $status = eval {
+        undef $IO::Async::Loop::ONE_TRUE_LOOP;
+        $worker->{link}->use_in_child;
+        $_->{link}->close for $self->workers;
+        $self->{workers} = {};
+        srand;
+        $self->{run}->($worker);
+    };
+    if (!defined $status) {
+        my $reason = $@ =~ s/\s+\z//r;
+        $worker->{link}->say(failed => $reason);
+        $status = NOT_STARTED;
+    }
+    Peregrine::leave($status);
+}
+
+sub _gone {
+    my ($self, $worker, $status) = @_;
+    $self->_hear($worker, @$_) for $worker->{link}->read_lines;
+    $worker->{link}->close;
+    delete $self->{workers}{ $worker->{pid} };
+    return $self->_stopped if $self->{phase} eq 'stopping';
+    my $state = $worker->{state};
+    $self->_not_started($worker, $status) if $state eq 'starting';
+    $self->_died($worker, $status)        if $state eq 'serving';
+    $self->_log(warn => _name($worker) . ', which was to leave, ' . _how($status))
+        if $state eq 'leaving' && $status;
+    $self->_balance;
+    return;
+}
+
+sub _name {
+    my ($worker) = @_;
+    return "worker $worker->{number} ($worker->{pid})";
+}
+
+sub _how {
+    my ($status) = @_;
+    my $signal = $status & 127;
+    return 'has exited with status ' . ($status >> 8) if !$signal;
+    my ($name) = grep {
+        (POSIX->can("SIG$_") || sub { -1 })->() == $signal
+        } qw(
+        KILL TERM SEGV ABRT BUS FPE ILL INT QUIT HUP PIPE ALRM USR1 USR2 TRAP SYS XCPU XFSZ
+        );
+    return 'was killed by ' . ($name ? "SIG$name" : "signal $signal");
+}
+
+# ---- A worker that ended unasked ----------------------------------------------------------------
+
+sub _died {
+    my ($self, $worker, $status) = @_;
+    my $early   = _now() - $worker->{since} < CRASH_S;
+    my $trouble = $self->{trouble}{ $worker->{number} } ||= { crashes => 0 };
+    $trouble->{crashes} = $early ? $trouble->{crashes} + 1 : 0;
+    my $why = $worker->{killed} // _how($status);
+    $self->_log(warn => _name($worker) . " $why: another one takes its place");
+    $self->_back_off($worker->{number});
+    return;
+}
+
+sub _not_started {
+    my ($self, $worker, $status) = @_;
+    my $reason = $worker->{killed} // $worker->{reason} // 'it ' . _how($status) . ' during its start';
+    my $number = $worker->{number};
+    if ($worker->{replaces} && $self->{workers}{ $worker->{replaces} }) {
+        $self->_replacement_failed($worker, $reason);
+        return;
+    }
+    # All of the first workers say the same, as a rule.
+    if (!$self->{told}{$reason}++) { $self->_log(error => "worker $number cannot start: $reason") }
+    $self->_failed_start($number, $reason);
+    return;
+}
+
+sub _failed_start {
+    my ($self, $number, $reason) = @_;
+    my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
+    $trouble->{crashes}++;
+    return $self->_back_off($number) if $self->{phase} eq 'running';
+    return                           if $self->{phase} ne 'starting' || %{ $self->{workers} };
+    $self->{phase} = 'over';
+    $self->{starting}->fail("$reason\n", 'workers');
+    return;
+}
+
+# The next start for this number has to wait, the longer the more often it went wrong.
+sub _back_off {
+    my ($self, $number) = @_;
+    my $trouble = $self->{trouble}{$number};
+    my $crashes = $trouble->{crashes};
+    return if $crashes < 2 || $trouble->{timer} || $self->{phase} ne 'running';
+    my $wait = BACK_OFF_S * 2**($crashes > 10 ? 8 : $crashes - 2);
+    $wait = BACK_OFF_MAX_S if $wait > BACK_OFF_MAX_S;
+    $self->_log(error => "worker $number has failed $crashes times in a row, soon after its start: the next one starts"
+            . " in $wait s");
+    weaken(my $weak = $self);
+    $trouble->{timer} = $self->{loop}->watch_time(
+        after => $wait,
+        code  => sub {
+            delete $trouble->{timer};
+            $weak->_balance if $weak;
+        }
+    );
+    return;
+}
+
+# ---- What workers say ---------------------------------------------------------------------------
+
+my %HEAR = (
+    ready   => \&_ready,
+    failed  => sub { my ($self, $worker, $text) = @_; $worker->{reason} = $text; return },
+    beat    => sub { my ($self, $worker, $text) = @_; $worker->{connections} = $text; return },
+    recycle => sub { my ($self, $worker, $text) = @_; return $self->replace($worker, $text) },
+);
+
+sub _hear {
+    my ($self, $worker, $word, $text) = @_;
+    $worker->{heard} = _now();
+    my $do = $HEAR{$word} or return;
+    $self->$do($worker, $text);
+    return;
+}
+
+sub _ready {
+    my ($self, $worker) = @_;
+    return if $worker->{state} ne 'starting';
+    $worker->{state} = 'serving';
+    $worker->{since} = _now();
+    my $old = $worker->{replaces} ? $self->{workers}{ $worker->{replaces} } : undef;
+    if ($old) {
+        my $reason = delete $self->{waiting}{ $worker->{number} };
+        $self->_let_go($old, $reason // 'restart');
+    }
+    if ($self->{phase} eq 'starting') {
+        $self->{phase} = 'running';
+        $self->{on_serving}->() if $self->{on_serving};
+        $self->{starting}->done($self);
+    }
+    $self->_balance;
+    return;
+}
+
+# ---- Replacing ----------------------------------------------------------------------------------
+
+sub replace {
+    my ($self, $worker, $reason) = @_;
+    return if $worker->{state} ne 'serving' || $self->{phase} ne 'running';
+    $self->{waiting}{ $worker->{number} } //= $reason;
+    $self->_replace_next;
+    return;
+}
+
+# One at a time, and the new one serves before the old one leaves.
+sub _replace_next {
+    my ($self) = @_;
+    return if grep { $_->{state} eq 'starting' && $_->{replaces} } $self->workers;
+    for my $number (sort { $a <=> $b } keys %{ $self->{waiting} }) {
+        my $old = $self->_at($number, 'serving');
+        if (!$old || $number > $self->{wanted}) {
+            delete $self->{waiting}{$number};
+            next;
+        }
+        next if ($self->{trouble}{$number} || {})->{timer};
+        $self->_fork_worker($number, $old);
+        return;
+    }
+    return;
+}
+
+# The old worker goes on.
+sub _replacement_failed {
+    my ($self, $worker, $reason) = @_;
+    my $number  = $worker->{number};
+    my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
+    $trouble->{crashes}++;
+    $self->_log(error => "worker $number cannot be replaced, the old one goes on: $reason");
+    $self->_back_off($number);
+    return;
+}
+
+# ---- Telling workers to end ---------------------------------------------------------------------
+
+# It is to leave once nothing of it is in use any more.
+sub _let_go {
+    my ($self, $worker, $reason) = @_;
+    return if $worker->{state} eq 'leaving';
+    $self->_tell_to_leave($worker, $reason eq 'stop' ? 'stop' : 'retire', $reason);
+    return;
+}
+
+sub _tell_to_leave {
+    my ($self, $worker, @message) = @_;
+    $worker->{state}    = 'leaving';
+    $worker->{deadline} = _now() + $self->{stop_timeout}->($message[0]);
+    $worker->{link}->say(@message);
+    return;
+}
+
+sub stop {
+    my ($self) = @_;
+    return $self->{stopping} if $self->{stopping};
+    my $before = $self->{phase};
+    $self->{phase}    = 'stopping';
+    $self->{stopping} = $self->{loop}->new_future;
+    for my $trouble (values %{ $self->{trouble} }) {
+        $self->{loop}->unwatch_time(delete $trouble->{timer}) if $trouble->{timer};
+    }
+    $self->{waiting} = {};
+    # One that is retiring already is to leave as fast as the others.
+    $self->_tell_to_leave($_, 'stop') for $self->workers;
+    $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')
+        if $before eq 'starting';
+    $self->_stopped;
+    return $self->{stopping};
+}
+
+sub hurry {
+    my ($self) = @_;
+    $self->{hurried}++;
+    for my $worker ($self->workers) {
+        $worker->{link}->say('hurry');
+        # Whoever asks for the fourth time means it.
+        $self->_kill($worker, 'was told to stop again and again') if $self->{hurried} > 2;
+    }
+    return;
+}
+
+sub _stopped {
+    my ($self) = @_;
+    return if $self->{phase} ne 'stopping' || %{ $self->{workers} };
+    $self->{phase} = 'over';
+    $self->{loop}->unwatch_time(delete $self->{look}) if $self->{look};
+    $self->{stopping}->done;
+    return;
+}
+
+sub tell {
+    my ($self, @message) = @_;
+    $_->{link}->say(@message) for $self->workers;
+    return;
+}
+
+# ---- Deadlines ----------------------------------------------------------------------------------
+
+sub _look_later {
+    my ($self) = @_;
+    weaken(my $weak = $self);
+    $self->{look} = $self->{loop}->watch_time(
+        after => LOOK_S,
+        code  => sub {
+            return if !$weak || $weak->{phase} eq 'over';
+            $weak->_look(_now());
+            $weak->_look_later;
+        }
+    );
+    return;
+}
+
+sub _look {
+    my ($self, $now) = @_;
+    for my $worker ($self->workers) {
+        my $state = $worker->{state};
+        my ($since, $limit, $what) =
+              $state eq 'starting' ? ($worker->{since}, $self->{start_timeout},     'did not start within %s s')
+            : $state eq 'serving'  ? ($worker->{heard}, $self->{heartbeat_timeout}, 'has not answered for %s s')
+            :                        ($worker->{deadline}, 0.001, 'did not leave in time');
+        next if !$limit || $now < $since + $limit;
+        $self->_kill($worker, sprintf $what, $limit);
+    }
+    return;
+}
+
+sub _kill {
+    my ($self, $worker, $why) = @_;
+    return if $worker->{killed};
+    $worker->{killed} = "$why and was killed";
+    $self->_log(warn => _name($worker) . " $why: SIGKILL") if $worker->{state} eq 'leaving';
+    kill KILL => $worker->{pid};
+    return;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    return if $self->{pid} != $$ || ${^GLOBAL_PHASE} eq 'DESTRUCT';
+    my $loop = $self->{loop} or return;
+    $loop->unwatch_time($self->{look}) if $self->{look};
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Master - starts, watches, replaces and stops worker processes
+
+=head1 SYNOPSIS
+
+    my $master = Peregrine::Master->new(
+        loop    => $loop,
+        log     => $log,
+        name    => 'PAGI',
+        workers => 4,
+        run     => sub { my ($worker) = @_; return serve($worker->{number}, $worker->{link}) },    # in the worker
+        stop_timeout => sub { 40 },
+    );
+    $master->start->get;
+    $loop->run;
+
+=head1 DESCRIPTION
+
+Keeps so many workers alive, numbered from 1 on. Knows processes, descriptors and signals, and nothing of what workers do: how one serves is a function that
+is called there, whose L<Peregrine::Link> to the master is looked after by a L<Peregrine::WorkerProcess>.
+
+A worker is a hash reference with C<number>, C<pid>, C<link>, C<state> (C<starting>, C<serving>, C<leaving>), C<connections> (as it has told last) and
+C<generation>.
+
+=head1 METHODS
+
+=head2 new
+
+Besides what the synopsis has: C<on_serving>, called when the first worker serves; C<before_fork>, called with the number of a worker that is about to
+be started, and what it dies of keeps that from starting; C<start_timeout> and C<heartbeat_timeout>, seconds after which a worker that does not start, or is
+silent, is killed (0: never). C<stop_timeout> is a function that gives the seconds which a worker that was told to leave may take. C<log> is a
+L<PAGI::Server::Log>. C<run> returns the exit status of the worker; what it dies of is why the worker could not start.
+
+=head2 start
+
+    $master->start->get;
+
+Forks the workers. The Future resolves when the first one serves, and fails with the category C<workers> when none can start, or C<stopped> when
+L</stop> came first.
+
+=head2 stop
+
+    $master->stop->get;
+
+Tells all workers to stop; the Future resolves when the last one has ended.
+
+=head2 hurry
+
+    $master->hurry;
+
+Somebody does not want to wait: the workers are told so, and killed the third time.
+
+=head2 replace
+
+    $master->replace($worker, 'max_requests');
+
+Starts another worker with its number, and lets this one leave when that serves. One replacement at a time.
+
+=head2 tell
+
+    $master->tell('reopen');
+
+Says something to all workers.
+
+=head2 workers
+
+    say "$_->{number}: $_->{pid}" for $master->workers;
+
+By number; while one is replaced there are two of its number.
+
+=head2 wanted
+
+    say 'keeps ', $master->wanted;
+
+How many there are to be.
+
+=head2 is_running
+
+    say 'serves' if $master->is_running;
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,149 @@
+package Peregrine::WorkerProcess;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Peregrine::Process;
+use Scalar::Util qw(weaken);
+
+# So many times a worker says that it lives before its master loses patience.
+use constant BEATS => 5;
+
+sub new {
+    my ($class, %args) = @_;
+    my $self   = bless { %args{qw(link loop server log name)} }, $class;
+    my $ignore = sub { };
+    # The terminal's signals are for the master, which tells its workers.
+    $self->{process} = Peregrine::Process->new(%args{qw(loop server log name)},
+        on => { (map { $_ => $ignore } qw(INT QUIT HUP USR2 TTIN TTOU)), USR1 => sub { $_[0]->reopen_logs } },);
+    $self->{process}->attach_signals;
+    weaken(my $weak = $self);
+    $self->{link}->watch($args{loop}, sub { $weak && $weak->_hear(@_) }, sub { $weak && $weak->_orphaned });
+    $self->_beat($args{heartbeat_timeout} / BEATS) if $args{heartbeat_timeout};
+    return $self;
+}
+
+# What the master says.
+my %HEAR = (
+    stop   => sub { my ($self) = @_; return $self->{process}->stop_once },
+    retire => sub { my ($self, $why) = @_; return $self->{process}->stop_once(retire => $why) },
+    hurry  => sub { my ($self) = @_; return $self->{server}->hurry('the master does not want to wait') },
+    reopen => sub { my ($self) = @_; return $self->{server}->reopen_logs },
+);
+
+sub _hear {
+    my ($self, $word, $text) = @_;
+    my $do = $HEAR{$word} or return;
+    $self->$do($text);
+    return;
+}
+
+sub _orphaned {
+    my ($self) = @_;
+    $self->{log}->error("$self->{name}: the master has gone: the worker stops");
+    return $self->{process}->stop_once;
+}
+
+sub _beat {
+    my ($self, $seconds) = @_;
+    weaken(my $weak = $self);
+    $self->{loop}->watch_time(
+        after => $seconds,
+        code  => sub {
+            return if !$weak;
+            $weak->{link}->say(beat => $weak->{server}->connection_count);
+            $weak->_beat($seconds);
+        }
+    );
+    return;
+}
+
+sub ready {
+    my ($self) = @_;
+    $self->{link}->say('ready');
+    return;
+}
+
+sub failed {
+    my ($self, $reason) = @_;
+    $self->{link}->say(failed => $reason);
+    return;
+}
+
+# Asks to be replaced.
+sub ask_for_replacement {
+    my ($self, $why) = @_;
+    return if $self->{asked}++;
+    $self->{link}->say(recycle => $why);
+    return;
+}
+
+sub run {
+    my ($self) = @_;
+    return $self->{process}->run;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::WorkerProcess - a worker's side of a Peregrine::Master
+
+=head1 SYNOPSIS
+
+    my $worker = Peregrine::WorkerProcess->new(
+        link   => $link, loop => $loop, server => $server, log => $log, name => 'worker 1', heartbeat_timeout => 50,
+    );
+    $server->start;
+    $worker->ready;
+    my $exception = $worker->run;
+
+=head1 DESCRIPTION
+
+Does what the master says, tells it that the worker lives, and stops the server when the master has gone. TERM stops the worker, after which
+the master starts another one; USR1 opens its logs anew; the other signals of a server are the master's.
+
+The server has the methods that L<Peregrine::Process> asks for, and C<retire>, C<reopen_logs> and C<connection_count>.
+
+=head1 METHODS
+
+=head2 new
+
+See above. C<heartbeat_timeout>: the seconds after which the master takes a silent worker for stuck; 0: it does not ask.
+
+=head2 ready
+
+    $worker->ready;
+
+The server serves.
+
+=head2 failed
+
+    $worker->failed($reason);
+
+It cannot start, and ends.
+
+=head2 ask_for_replacement
+
+    $worker->ask_for_replacement('max_requests');
+
+The worker serves on until another one has taken its place, and is told to leave then.
+
+=head2 run
+
+    my $exception = $worker->run;
+
+Runs the loop until the server has stopped, see L<Peregrine::Process/run>.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
