@@ -356,6 +356,13 @@ fn addAbiTests(
     });
     threads.addImport("abi", abi);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-thread", .root_module = threads })).step);
+    const counters = b.createModule(.{
+        .root_source_file = b.path("test/abi_counters_test.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
+    counters.addImport("abi", abi);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-counters", .root_module = counters })).step);
     const memory = b.createModule(.{
         .root_source_file = b.path("test/abi_memory_test.zig"),
         .target = target,

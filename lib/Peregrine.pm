@@ -62,6 +62,15 @@ What it offers is for servers that are built on the engine.
 Every limit of the engine as a hash reference with C<name>, C<unit>, C<summary>, C<default>, C<min>
 and C<max>. This list is the only place where those defaults are written down.
 
+=head2 counters
+
+    my @words = Peregrine::counters();
+
+What a worker counts (L</count_in>): for each word a hash reference with C<name>, C<label> and C<value> (what tells it from others of its
+name: C<status>, C<2xx>; empty if there are none), C<summary>, and C<kind>: C<counter> grows, C<gauge> is what was a second ago, C<bucket> is the part of
+a histogram that took no longer than C<value> seconds and longer than the bucket before, C<sum> the microseconds that all in
+a histogram took.
+
 =head2 access_log_fault
 
     my ($atom, $at, $reason) = Peregrine::access_log_fault('%h %z');
@@ -265,11 +274,40 @@ Counters: C<connections>, C<exchanges>, C<connections_max>, C<accepted>, C<rejec
 C<refused>, C<memory_bytes>, C<allocations>, C<shed> (requests that were refused or cut for want of memory) and
 C<memory_max> (bytes from which on that happens; 0: never).
 
+=head2 count_in
+
+    $worker->count_in($words, $from);
+
+From now on the worker counts in L</WORDS>, from that one on, one for each of L</counters>. Nobody else may write these. A negative code says that
+there are too few.
+
 =head2 close
 
     $worker->close;
 
 Closes everything at once and frees the engine's memory. Also happens when the object goes.
+
+=head1 WORDS
+
+A C<Peregrine::Words> is memory for 64-bit numbers that a process shares with those that it forks. Each is read and written whole.
+
+=head2 new
+
+    my $words = Peregrine::Words->new($count);
+
+All of them are 0.
+
+=head2 get
+
+    my @values = $words->get($from, $count);    # one, if no count is given
+
+=head2 set
+
+    $words->set($at, $value);
+
+=head2 add
+
+    $words->add($at, $value);
 
 =head1 TLS
 

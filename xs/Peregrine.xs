@@ -83,6 +83,22 @@ static peregrine_tls *tls_of(pTHX_ SV *object) {
     return tls;
 }
 
+/* ---- Words ----------------------------------------------------------------------------------- */
+
+static int words_free(pTHX_ SV *sv, MAGIC *mg) {
+    PERL_UNUSED_ARG(sv);
+    if (mg->mg_ptr) px_words_free(aTHX_ (px_words *)mg->mg_ptr);
+    return 0;
+}
+
+static const MGVTBL words_vtbl = {.svt_free = words_free, .svt_dup = worker_dup};
+
+static px_words *words_of(pTHX_ SV *object) {
+    px_words *words = (px_words *)pointer_of(aTHX_ object, &words_vtbl);
+    if (!words) croak("Peregrine::Words: not an object of this thread");
+    return words;
+}
+
 static void configure(pTHX_ peregrine_config *config, HV *limits) {
     hv_iterinit(limits);
     for (HE *entry; (entry = hv_iternext(limits));) {
@@ -196,6 +212,22 @@ CODE:
     RETVAL = peregrine_tls_library();
 OUTPUT:
     RETVAL
+
+void
+counters()
+PREINIT:
+    const peregrine_counter *known;
+PPCODE:
+    for (size_t i = 0; (known = peregrine_counter_at(i)) != NULL; i++) {
+        static const char *const kinds[] = {"", "counter", "gauge", "bucket", "sum"};
+        HV *counter = newHV();
+        (void)hv_stores(counter, "name", newSVpv(known->name, 0));
+        (void)hv_stores(counter, "label", newSVpv(known->label, 0));
+        (void)hv_stores(counter, "value", newSVpv(known->value, 0));
+        (void)hv_stores(counter, "summary", newSVpv(known->summary, 0));
+        (void)hv_stores(counter, "kind", newSVpv(known->kind < C_ARRAY_LENGTH(kinds) ? kinds[known->kind] : "", 0));
+        mXPUSHs(newRV_noinc((SV *)counter));
+    }
 
 void
 options()
@@ -510,11 +542,81 @@ CODE:
 OUTPUT:
     RETVAL
 
+int
+count_in(self, words, from)
+    SV *self
+    SV *words
+    UV from
+PREINIT:
+    px_worker *worker;
+    px_words *memory;
+    SV *before;
+CODE:
+    worker = open_worker(aTHX_ self);
+    memory = words_of(aTHX_ words);
+    RETVAL = peregrine_use_counters(worker->engine, px_words_at(aTHX_ memory, from, 0), memory->count - from);
+    if (RETVAL >= 0) {
+        before = worker->words;
+        worker->words = SvREFCNT_inc_NN(SvRV(words));
+        SvREFCNT_dec(before);
+    }
+OUTPUT:
+    RETVAL
+
 void
 close(self)
     SV *self
 CODE:
     px_worker_stop(aTHX_ any_worker(aTHX_ self));
+
+MODULE = Peregrine  PACKAGE = Peregrine::Words
+
+SV *
+new(class, count)
+    const char *class
+    UV count
+PREINIT:
+    px_words *words;
+    SV *object;
+    MAGIC *mg;
+CODE:
+    if (count == 0 || count > 16 * 1024 * 1024) croak("Peregrine::Words: a count of words from 1 to 16777216");
+    words = px_words_new(aTHX_ count);
+    if (!words) croak("Peregrine::Words: no memory for %" UVuf " words: %s", count, Strerror(errno));
+    object = newSV_type(SVt_PVMG);
+    mg = sv_magicext(object, NULL, PERL_MAGIC_ext, &words_vtbl, (const char *)words, 0);
+    mg->mg_flags |= MGf_DUP;
+    RETVAL = sv_bless(newRV_noinc(object), gv_stashpv(class, GV_ADD));
+OUTPUT:
+    RETVAL
+
+void
+get(self, from, count = 1)
+    SV *self
+    UV from
+    UV count
+PREINIT:
+    const uint64_t *list;
+PPCODE:
+    list = px_words_at(aTHX_ words_of(aTHX_ self), from, count);
+    EXTEND(SP, (SSize_t)count);
+    for (UV i = 0; i < count; i++) mPUSHu((UV)__atomic_load_n(list + i, __ATOMIC_ACQUIRE));
+
+void
+set(self, at, value)
+    SV *self
+    UV at
+    UV value
+CODE:
+    __atomic_store_n(px_words_at(aTHX_ words_of(aTHX_ self), at, 1), (uint64_t)value, __ATOMIC_RELEASE);
+
+void
+add(self, at, value)
+    SV *self
+    UV at
+    UV value
+CODE:
+    __atomic_fetch_add(px_words_at(aTHX_ words_of(aTHX_ self), at, 1), (uint64_t)value, __ATOMIC_ACQ_REL);
 
 MODULE = Peregrine  PACKAGE = Peregrine::TLS
 

@@ -173,6 +173,34 @@ typedef struct peregrine_stats {
 } peregrine_stats;
 void peregrine_worker_stats(const peregrine_worker *worker, peregrine_stats *stats);
 
+/* A word that a worker counts in. */
+typedef struct peregrine_counter {
+    const char *name;    /* "requests" */
+    const char *label;   /* what tells it from the others of that name: "status"; "": there is one */
+    const char *value;   /* "2xx" */
+    const char *summary; /* one line for a manual */
+    uint32_t kind;       /* one of peregrine_counter_kind */
+    uint32_t reserved;
+} peregrine_counter;
+
+enum peregrine_counter_kind {
+    PEREGRINE_COUNTER = 1, /* grows as long as the worker lives */
+    PEREGRINE_GAUGE = 2,   /* what is now: looked at once a second at most */
+    PEREGRINE_BUCKET = 3,  /* of a histogram: how many took longer than the bucket before, and no longer than `value` seconds */
+    PEREGRINE_SUM = 4      /* the microseconds that all in a histogram took together */
+};
+
+/* The word with this number, from 0 on; NULL behind the last one. Valid for ever. */
+const peregrine_counter *peregrine_counter_at(size_t index);
+/* The worker counts in these words from now on, one for each peregrine_counter_at(), adding to what they hold; it is the only one that
+ * writes them. Others, processes that share the memory for instance, may read them at any time, each word with an atomic load. `count`: how
+ * many there are, PEREGRINE_E_RANGE if these are too few. NULL: it counts no longer; before that, and before peregrine_worker_free() has
+ * returned, the memory must stay. Times are measured by peregrine_take(). */
+int peregrine_use_counters(peregrine_worker *worker, uint64_t *words, size_t count);
+/* The caller begins to work on a request: what it has waited for that is counted as `queue_time`, and what follows until its answer
+ * as `application_time`. Who never calls it has all of that counted as the latter. */
+void peregrine_take(peregrine_worker *worker, peregrine_ticket ticket);
+
 /* ---- Access log ----------------------------------------------------------------------------------------------------------------- */
 
 /* A line for each request that was answered, refused ones included, when it ends. Lines are written by a thread of the log's own, within a

@@ -68,6 +68,10 @@ pub const exchanges_max = server.exchanges_max;
 pub const Reason = server.Reason;
 pub const Level = server.Level;
 pub const Stats = server.Stats;
+/// What a worker counts, in memory that others may map: `Worker.useCounters`.
+pub const Counters = server.Counters;
+pub const counter_table = server.counter_table;
+pub const CounterKind = server.CounterKind;
 pub const StartError = server.StartError;
 pub const head_bytes_max = server.head_bytes_max;
 pub const BodyError = server.BodyError;

@@ -105,6 +105,12 @@ typedef struct px_worker px_worker;
 typedef struct px_exchange px_exchange;
 typedef struct px_loan px_loan;
 
+/* Words that processes share, see words.c. */
+typedef struct px_words {
+    uint64_t *list;
+    size_t count;
+} px_words;
+
 struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
     const px_face *face;      /* NULL until there is an application */
@@ -129,6 +135,7 @@ struct px_worker {
     bool drained;  /* its last connection is gone */
     int lost;      /* live exchanges that are gone and were never named */
     px_loan *loans; /* strings that the engine has borrowed */
+    SV *words;      /* what the engine counts in; NULL: it does not */
     px_exchange *live;
     px_exchange *pool;
     px_exchange *freed; /* those that events of the batch may still name */
@@ -240,6 +247,11 @@ bool px_is_foreign(const px_worker *worker);
 void px_foreign(pTHX_ const px_worker *worker, const char *what) __attribute__noreturn__;
 void px_came_back(pTHX_ SV *failure) __attribute__noreturn__;
 void px_leave(pTHX_ int status) __attribute__noreturn__;
+
+/* words.c */
+px_words *px_words_new(pTHX_ size_t count);
+void px_words_free(pTHX_ px_words *words);
+uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count);
 
 /* exchange.c */
 px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket);

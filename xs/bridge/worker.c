@@ -65,10 +65,12 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     if (px_is_foreign(worker)) {
         /* Its requests go on, in their own process. */
         worker->server = NULL;
+        px_clear(aTHX_ & worker->words);
         px_worker_release(aTHX_ worker);
         return;
     }
     peregrine_worker_free(engine);
+    px_clear(aTHX_ & worker->words);
     px_loan_end_all(aTHX_ worker);
     while (!PL_dirty && worker->live) {
         px_exchange *exchange = worker->live;
@@ -247,6 +249,7 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange_hold(exchange);
     exchange->connection_number = event->request->connection;
     exchange->request_number = event->request->number;
+    if (worker->words) peregrine_take(worker->engine, event->ticket);
     worker->face->request(aTHX_ exchange, event);
     px_exchange_unhold(aTHX_ exchange);
 }

@@ -362,6 +362,27 @@ fn statisticsOf(door: *Door) peregrine.Stats {
     return door.worker.statistics();
 }
 
+pub export fn peregrine_counter_at(index: usize) callconv(.c) ?*const types.Counter {
+    return if (index < options.counters.len) &options.counters[index] else null;
+}
+
+pub export fn peregrine_use_counters(door: *Door, words: ?[*]u64, count: usize) callconv(.c) c_int {
+    if (door.isForeign()) return Code.gone;
+    const counters: ?*peregrine.Counters = if (words) |memory| @ptrCast(memory) else null;
+    if (counters != null and count < peregrine.Counters.words) return Code.range;
+    door.call(EngineWorker.useCounters, .{ &door.worker, counters });
+    // The first look around is over; the next one has its deadline.
+    peregrine_wake(door);
+    return Code.ok;
+}
+
+pub export fn peregrine_take(door: *Door, ticket: types.Ticket) callconv(.c) void {
+    if (door.isForeign() or door.worker.counters == null) return;
+    if (door.channel) |channel| return channel.slots.begun(ticket, door.worker.io.micros());
+    const exchange = door.exchangeOf(ticket) orelse return;
+    exchange.taken_us = door.worker.io.micros();
+}
+
 pub export fn peregrine_use_thread(door: *Door) callconv(.c) c_int {
     if (door.isForeign()) return Code.gone;
     if (door.channel != null) return Code.ok;

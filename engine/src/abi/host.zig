@@ -94,6 +94,12 @@ pub const Host = struct {
         return link.owesMessages(@backingInt(exchange.ticket));
     }
 
+    /// When C began to work on a request; 0: it has not, or does not tell.
+    pub fn takenAt(host: *const Host, exchange: *const Exchange) u64 {
+        const link = host.link orelse return exchange.taken_us;
+        return link.slots.begunAt(@backingInt(exchange.ticket));
+    }
+
     /// Told when output has moved.
     pub fn progress(host: *Host, exchange: *const Exchange) void {
         if (host.link) |link| link.slots.progress(@backingInt(exchange.ticket), outputOf(exchange));

@@ -14,6 +14,8 @@ const Slot = extern struct {
     queued: Atomic(u64),
     /// The engine's own: where its last message lies in the ring of events; `not_yet`: it is on its way there.
     message_at: u64,
+    /// Written by the application: when it began to work on the request, in microseconds; 0: not yet.
+    begun_us: Atomic(u64),
 };
 
 /// Later than everything in the ring.
@@ -51,6 +53,7 @@ pub const Slots = struct {
         const slot = slots.slotOf(ticket);
         slot.taken.store(0, .monotonic);
         slot.message_at = 0;
+        slot.begun_us.store(0, .monotonic);
         note(slot, output);
         slot.ticket.store(ticket, .release);
     }
@@ -87,11 +90,22 @@ pub const Slots = struct {
         return slots.slotOf(ticket).message_at <= position;
     }
 
+    /// When the application began to work on the request; 0: not yet.
+    pub fn begunAt(slots: *const Slots, ticket: u64) u64 {
+        return slots.slotOf(ticket).begun_us.load(.monotonic);
+    }
+
     fn note(slot: *Slot, output: Output) void {
         slot.queued.store(@as(u64, output.bytes) * 2 + @intFromBool(output.stuck), .monotonic);
     }
 
     // ---- The application's side
+
+    /// The application begins to work on a request. It may be over already; then its slot may be another's, in whose times this is lost.
+    pub fn begun(slots: *const Slots, ticket: u64, at_us: u64) void {
+        const slot = slots.slotOf(ticket);
+        if (slot.ticket.load(.monotonic) == ticket) slot.begun_us.store(at_us, .monotonic);
+    }
 
     /// What is known of an exchange that is still there.
     pub const View = struct { taken: u64, queued: u64, stuck: bool };
@@ -123,6 +137,10 @@ test "an exchange in its slot" {
     try std.testing.expect(!slots.hasReadMessages(ticket, 1 << 60));
     slots.placeMessage(ticket, 80);
     try std.testing.expect(!slots.hasReadMessages(ticket, 72) and slots.hasReadMessages(ticket, 80));
+    try std.testing.expectEqual(0, slots.begunAt(ticket));
+    slots.begun(ticket, 9);
+    slots.begun(ticket + (2 << 26), 10);
+    try std.testing.expectEqual(9, slots.begunAt(ticket));
     slots.end(ticket);
     try std.testing.expectEqual(null, slots.look(ticket));
 }

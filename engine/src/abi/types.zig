@@ -44,6 +44,16 @@ pub const Option = extern struct {
     max: i64,
 };
 
+/// `peregrine_counter`.
+pub const Counter = extern struct {
+    name: [*:0]const u8,
+    label: [*:0]const u8,
+    value: [*:0]const u8,
+    summary: [*:0]const u8,
+    kind: u32,
+    reserved: u32 = 0,
+};
+
 /// `peregrine_loan`.
 pub const Loan = peregrine.Loan;
 

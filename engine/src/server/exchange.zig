@@ -95,6 +95,12 @@ pub const Exchange = struct {
     /// What that is called: a request stalls, a stream or WebSocket is idle.
     idle_reason: Reason = .client_timeout,
     active_at: u64,
+    /// When its head was read: its round, in microseconds.
+    begun_us: u64 = 0,
+    /// When a host that tells it began to work on it; 0: not yet.
+    taken_us: u64 = 0,
+    /// When output of its response was handed to the kernel first, while somebody counts; 0: not yet.
+    sent_us: u64 = 0,
     /// What is sent again and again.
     repeat: ?*Repeat = null,
 

@@ -2,6 +2,7 @@
 //! Does not know: who answers requests (C, Perl, Zig handlers).
 const access_log = @import("access_log.zig");
 const client = @import("client.zig");
+const counters = @import("counters.zig");
 const exchange = @import("exchange.zig");
 const inbox = @import("inbox.zig");
 const slab = @import("slab.zig");
@@ -67,6 +68,10 @@ pub const AccessLogFormat = access_log.Format;
 pub const AccessLogOptions = access_log.Options;
 pub const Level = types.Level;
 pub const Stats = types.Stats;
+/// What a worker counts, for other processes to read.
+pub const Counters = counters.Counters;
+pub const counter_table = counters.table;
+pub const CounterKind = counters.Kind;
 
 test {
     _ = @import("access_log.zig");
@@ -77,6 +82,7 @@ test {
     _ = @import("compression.zig");
     _ = @import("config.zig");
     _ = @import("connection.zig");
+    _ = @import("counters.zig");
     _ = @import("encoded.zig");
     _ = @import("exchange.zig");
     _ = @import("fault.zig");

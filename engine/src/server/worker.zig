@@ -1,5 +1,5 @@
 //! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, access, apply, handshakes, health, input, memory, output, proxied, repeat, secure, turns, websocket.
+//! Its parts lie in `worker/`: accept, access, apply, counting, handshakes, health, input, memory, output, proxied, repeat, secure, turns, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
 //!
@@ -24,6 +24,7 @@
 //!     fn waited(host) void                                              optional: that wait is over
 //!     fn owesMessages(host, *const Exchange) bool                       optional: messages of a WebSocket were not read yet; its end waits, too
 //!     fn isBehind(host) bool                                            optional: WebSockets wait until `unpark`
+//!     fn takenAt(host, *const Exchange) u64                             optional: when, by the io's clock in microseconds, it began to work on a request
 //!     fn progress(host, *const Exchange) void                           optional: the kernel took output of an exchange, or did not
 //!     fn waiting(host) bool                                             events lie ready that the host has to look at before it waits
 //!
@@ -47,6 +48,8 @@ const Trust = client_file.Trust;
 const Config = @import("config.zig").Config;
 const Compression = @import("compression.zig").Compression;
 const Connection = @import("connection.zig").Connection;
+const Counters = @import("counters.zig").Counters;
+const counting_file = @import("worker/counting.zig");
 const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
 const Handshakes = @import("handshakes.zig").Handshakes;
@@ -137,6 +140,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// When the host last heard of trouble with the access log.
         access_told_at: u64 = 0,
         stats: Stats = .{},
+        /// Where it is counted what happens; null: nobody wants to know.
+        counters: ?*Counters = null,
+        look: counting_file.Look = .{},
 
         /// A connection with what only the worker knows about it.
         pub const Peer = struct {
@@ -272,6 +278,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const access_part = @import("worker/access.zig").Access(Self);
         const accepting = @import("worker/accept.zig").Accept(Self);
         const applying = @import("worker/apply.zig").Apply(Self);
+        const counting = counting_file.Counting(Self);
         const input = @import("worker/input.zig").Input(Self);
         const output = @import("worker/output.zig").Output(Self);
         const proxied = @import("worker/proxied.zig").Proxied(Self);
@@ -293,6 +300,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const setAccessLog = access_part.setAccessLog;
         pub const reopenAccessLog = access_part.reopenAccessLog;
         pub const settleAccessLog = access_part.settleAccessLog;
+        pub const useCounters = counting.useCounters;
 
         pub const CommandError = applying.CommandError;
         pub const apply = applying.apply;
@@ -340,6 +348,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const reserveTurns = turns.reserve;
         pub const admit = accepting.admit;
         pub const begin = accepting.begin;
+        pub const noteAccepted = accepting.noteAccepted;
         pub const noteClient = accepting.noteClient;
         pub const noteServer = accepting.noteServer;
         pub const expectHeader = proxied.expectHeader;
@@ -360,6 +369,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteEnd = access_part.noteEnd;
         pub const noteRefusal = access_part.noteRefusal;
         pub const noteTurnedAway = access_part.noteTurnedAway;
+        pub const noteOutput = counting.noteOutput;
+        pub const countEnd = counting.countEnd;
         pub const noteRefusedByStandby = access_part.noteRefusedByStandby;
         pub const peerEnded = input.peerEnded;
         pub const cutShort = input.cutShort;
@@ -395,6 +406,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn poll(w: *Self, timeout_ms: i32) !void {
             w.share.begin();
             w.budget.begin(w.config.round_bytes);
+            if (w.corked.items.len > 0) counting.stir(w);
             turns.serveBacklog(w);
             turns.uncork(w);
             w.budget.proceed(w.config.round_bytes);
@@ -418,6 +430,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.expire();
             access_part.settleAccessLog(w);
             w.relieve();
+            counting.lookWhenDue(w);
             w.checkStopped();
         }
 
@@ -452,18 +465,20 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn nextDeadline(w: *const Self) ?u64 {
             var next = w.wheel.nextExpiry() orelse timer.Timer.never;
-            for ([_]u64{ w.accept_at, w.relief.due_at }) |at| if (at != 0) {
+            for ([_]u64{ w.accept_at, w.relief.due_at, w.look.due_at }) |at| if (at != 0) {
                 next = @min(next, at);
             };
             return if (next == timer.Timer.never) null else next;
         }
 
         fn dispatch(w: *Self, event: io_layer.Event) void {
+            if (event != .woken) counting.stir(w);
             switch (event) {
                 .accepted => |accepted| w.adopt(accepting.listenerNumber(w, accepted.listener), accepted.socket, accepted.peer),
                 .accept_failed => |failure| accepting.acceptFailed(w, failure.exhausted, failure.errno),
                 .received => |received| if (w.peerOf(received.token)) |peer| {
                     w.memory.received += received.bytes.len;
+                    if (w.counters) |counters| counters.noteBytes(.in, received.bytes.len);
                     input.receive(w, peer, received.bytes);
                     w.depart();
                     shedding.attend(w);
@@ -489,6 +504,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             while (w.wheel.expire(w.now)) |due| {
                 const peer: *Peer = @fieldParentPtr("timer", due);
                 const connection = &peer.connection;
+                counting.stir(w);
                 output.lookAtBlockage(w, peer);
                 switch (connection.overdue(w.now, &w.config)) {
                     .not_yet => w.arm(peer),
@@ -555,7 +571,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (exchange.openWebSocket()) |websocket| {
                 const end_seen = websocket.endSeen(reason);
                 w.host.closed(w, exchange, end_seen.close, end_seen.reason);
-            } else if (!exchange.unheard) w.host.aborted(w, exchange, reason);
+            } else {
+                if (w.counters) |counters| if (!exchange.refused) counters.noteAbort(reason);
+                if (!exchange.unheard) w.host.aborted(w, exchange, reason);
+            }
             w.forget(exchange);
         }
 
@@ -645,6 +664,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         fn checkStopped(w: *Self) void {
             if (w.stopping != .draining or w.peers.count > 0) return;
             w.stopping = .stopped;
+            counting.lookAround(w);
             accepting.tellRest(w);
             access_part.endAccessLog(w);
             w.host.stopped(w);

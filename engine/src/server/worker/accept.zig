@@ -38,9 +38,15 @@ pub fn Accept(comptime W: type) type {
                 peer.connection.phase = .{ .handshake = .{ .since = w.now } };
             } else if (over and !w.health.isSet()) return reject(w, peer, "");
             peer.connection.surplus = over;
-            if (!over) w.stats.accepted += 1;
+            if (!over) w.noteAccepted();
             if (w.stopping != .no) peer.connection.retire(w.now);
             w.arm(peer);
+        }
+
+        /// A connection is served.
+        pub fn noteAccepted(w: *W) void {
+            w.stats.accepted += 1;
+            if (w.counters) |counters| counters.note("accepted");
         }
 
         /// Accepts whoever waits in the kernel's queues: they have been told that somebody is here, and closing the listeners would reset them.
@@ -91,6 +97,7 @@ pub fn Accept(comptime W: type) type {
 
         fn noteUnwelcome(w: *W, peer: *const Peer) void {
             w.stats.rejected += 1;
+            if (w.counters) |counters| counters.noteRejection(if (peer.seat.verdict == .too_fast) .address_rate else .address_connections);
             const others = w.troubles.unwelcome.add(w.now) orelse return;
             var buffer: [192]u8 = undefined;
             const why, const limit, const unit = switch (peer.seat.verdict) {
@@ -195,6 +202,7 @@ pub fn Accept(comptime W: type) type {
 
         fn noteRejected(w: *W, number: u32, client: []const u8) void {
             w.stats.rejected += 1;
+            if (w.counters) |counters| counters.noteRejection(.capacity);
             const others = w.troubles.full.add(w.now) orelse return;
             var buffer: [160]u8 = undefined;
             w.say(.warn, &buffer, "Connection {d} ({s}) rejected: at capacity ({d}/{d}){f}", .{

@@ -42,6 +42,7 @@ pub fn Access(comptime W: type) type {
 
         /// An exchange ends, whatever the way: the one hook on the way of every request.
         pub fn noteEnd(w: *W, exchange: *Exchange) void {
+            if (w.counters) |counters| w.countEnd(counters, exchange);
             const entry = exchange.log orelse return;
             exchange.log = null;
             const log = if (w.access) |*log| log else return entry.discard(&w.pool);
@@ -72,6 +73,7 @@ pub fn Access(comptime W: type) type {
         }
 
         fn describeRefusal(w: *W, connection: *Connection, refusal: Refusal, raw: []const u8, wall_seconds: u64) void {
+            if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status);
             const log = if (w.access) |*log| log else return;
             connection.request_count +%= 1;
             var subject = subjectOf(connection, connection.peer_text.slice(), null, raw);
@@ -86,6 +88,7 @@ pub fn Access(comptime W: type) type {
 
         /// A socket is refused before it became a connection, in words.
         pub fn noteTurnedAway(w: *W, client: []const u8, local_port: u16, number: u32, refusal: Refusal) void {
+            if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status);
             const log = if (w.access) |*log| log else return;
             writeRefusal(w, log, &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, true, w.wall_seconds, 0);
         }

@@ -117,7 +117,7 @@ pub fn HealthPart(comptime W: type) type {
             peer.connection.phase = own.phase;
             peer.seat = handed.seat;
             if (over) return w.reject(peer, handed.bytes);
-            w.stats.accepted += 1;
+            w.noteAccepted();
             w.pump(peer, handed.bytes);
         }
 

@@ -117,7 +117,7 @@ pub fn Input(comptime W: type) type {
             if (w.memory.full) return w.turnAwayForMemory(peer, w.head.text);
             const slot = w.exchanges.add() catch return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, w.head.text);
             const exchange = slot.item;
-            exchange.* = .{ .ticket = slot.ticket, .connection = connection, .stream = stream, .active_at = w.now, .idle_ms = w.config.request_idle_ms };
+            exchange.* = .{ .ticket = slot.ticket, .connection = connection, .stream = stream, .active_at = w.now, .begun_us = w.round_us, .idle_ms = w.config.request_idle_ms };
             if (!connection.session.inputComplete(exchange.stream)) exchange.input = .{ .wanted = .begin(w.now) };
             connection.phase = .{ .open = .{ .exchange = exchange } };
             connection.request_count +%= 1;

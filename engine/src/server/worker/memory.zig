@@ -97,6 +97,7 @@ pub fn Shedding(comptime W: type) type {
             w.memory.full = !enough;
             w.memory.noteShed(shed);
             w.stats.shed += count;
+            if (w.counters) |counters| counters.noteShed(count);
             tell(w, finding, held, count);
         }
 
@@ -183,6 +184,7 @@ pub fn Shedding(comptime W: type) type {
         /// Turns a new request away, of which no host has heard, because there is nothing left to shed. `raw` begins with its head.
         pub fn turnAway(w: *W, peer: *Peer, raw: []const u8) void {
             w.stats.shed += 1;
+            if (w.counters) |counters| counters.noteShed(1);
             w.troubles.shed.untold += 1;
             refuse(w, peer, raw);
         }

@@ -227,10 +227,13 @@ pub fn Output(comptime W: type) type {
 
         /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the connection is lost, and `peer` with it.
         pub fn flush(w: *W, peer: *Peer) bool {
-            if (peer.connection.current()) |exchange| exchange.closeHead(&w.pool) catch {
-                w.fail(peer, .server_error);
-                return false;
-            };
+            if (peer.connection.current()) |exchange| {
+                exchange.closeHead(&w.pool) catch {
+                    w.fail(peer, .server_error);
+                    return false;
+                };
+                w.noteOutput(exchange);
+            }
             if (peer.connection.tunnel) |tunnel| return w.flushSecure(peer, tunnel);
             return flushPlain(w, peer);
         }
@@ -353,6 +356,7 @@ pub fn Output(comptime W: type) type {
 
         /// The kernel took so many bytes of the outbox.
         pub fn took(w: *W, peer: *Peer, len: usize) void {
+            if (w.counters) |counters| counters.noteBytes(.out, len);
             switch (peer.connection.output) {
                 .open => {},
                 .blocked => |*blockage| blockage.took(len),

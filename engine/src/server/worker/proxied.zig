@@ -75,6 +75,7 @@ pub fn Proxied(comptime W: type) type {
         /// Nothing can be answered before a header. One line a second, with the number of those that it stands for.
         fn cut(w: *W, peer: *Peer, reason: []const u8) void {
             const connection = &peer.connection;
+            if (w.counters) |counters| counters.noteRejection(.proxy_header);
             if (w.troubles.header.add(w.now)) |others| {
                 var buffer: [256]u8 = undefined;
                 w.say(.warn, &buffer, "PROXY protocol: {s} (connection {d} of {f}){f}", .{

@@ -158,6 +158,7 @@ pub fn Secure(comptime W: type) type {
 
         /// Scanners fail by the thousand: one line a second, with the number of those that it stands for.
         fn noteFailure(w: *W, peer: *Peer, reason: []const u8) void {
+            if (w.counters) |counters| counters.noteRejection(.tls_handshake);
             const others = w.troubles.handshake.add(w.now) orelse return;
             var buffer: [256]u8 = undefined;
             w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {f}){f}", .{

@@ -44,6 +44,7 @@ pub fn Live(comptime W: type) type {
         /// The host never hears of it.
         pub fn refuseHandshake(w: *W, peer: *Peer, exchange: *Exchange, refusal: handshake.Refusal) void {
             w.stats.refused += 1;
+            if (w.counters) |counters| counters.noteRefusal(refusal.status);
             exchange.unheard = true;
             peer.connection.session.closeAfterResponse();
             _ = w.start(exchange, .{
@@ -64,6 +65,7 @@ pub fn Live(comptime W: type) type {
             try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields);
             w.noteAnswer(exchange);
             websocket.state = .open;
+            if (w.counters) |counters| counters.note("websockets");
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
@@ -109,6 +111,7 @@ pub fn Live(comptime W: type) type {
             const websocket = exchange.openWebSocket() orelse return error.NotOpen;
             try websocket.send(kind, bytes, loan, exchange.out(), &w.pool, &w.compression);
             exchange.body_bytes += bytes.len;
+            if (w.counters) |counters| counters.noteMessage(.out);
             return w.queued(exchange);
         }
 
@@ -275,6 +278,7 @@ pub fn Live(comptime W: type) type {
         fn deliver(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message, inflated: bool) void {
             const exchange = peer.connection.phase.open.exchange;
             w.budget.chargeMessage(message.bytes.len);
+            if (w.counters) |counters| counters.noteMessage(.in);
             websocket.incoming.noteDelivery(message.bytes.len, inflated);
             // Who takes every message is done with it.
             if (websocket.incoming.flow != .all) exchange.given_bytes += message.bytes.len;

@@ -1,0 +1,329 @@
+//! What a worker counts for whoever watches the server: words in memory that other processes may map.
+//! Only the worker writes them, one at a time and whole; others read at any time. Words that were read together may be of
+//! different moments. `table` describes each word, so that a reader needs no names of its own.
+//! Does not know: who reads them, and how many workers there are.
+const std = @import("std");
+const assert = std.debug.assert;
+const Reason = @import("types.zig").Reason;
+
+const Bound = struct { us: u64, seconds: [:0]const u8 };
+
+/// The upper bounds of a histogram's buckets. The last bucket has none.
+const bounds = [_]Bound{
+    .{ .us = 500, .seconds = "0.0005" },  .{ .us = 1_000, .seconds = "0.001" },   .{ .us = 2_500, .seconds = "0.0025" },
+    .{ .us = 5_000, .seconds = "0.005" }, .{ .us = 10_000, .seconds = "0.01" },   .{ .us = 25_000, .seconds = "0.025" },
+    .{ .us = 50_000, .seconds = "0.05" }, .{ .us = 100_000, .seconds = "0.1" },   .{ .us = 250_000, .seconds = "0.25" },
+    .{ .us = 500_000, .seconds = "0.5" }, .{ .us = 1_000_000, .seconds = "1" },   .{ .us = 2_500_000, .seconds = "2.5" },
+    .{ .us = 5_000_000, .seconds = "5" }, .{ .us = 10_000_000, .seconds = "10" }, .{ .us = 30_000_000, .seconds = "30" },
+};
+
+/// How long something took, and how often.
+pub const Histogram = extern struct {
+    /// By duration, each counted once.
+    buckets: [bounds.len + 1]u64,
+    sum_us: u64,
+
+    fn add(histogram: *Histogram, us: u64) void {
+        var at: usize = 0;
+        while (at < bounds.len and us > bounds[at].us) at += 1;
+        bump(&histogram.buckets[at], 1);
+        bump(&histogram.sum_us, us);
+    }
+};
+
+/// Statuses of answers, by their first digit; `none`: there was no answer.
+pub const Class = enum { none, @"1xx", @"2xx", @"3xx", @"4xx", @"5xx" };
+
+/// Why the engine refused a request.
+pub const Refused = enum { malformed, timeout, body_too_large, head_too_large, misdirected, upgrade, unsupported, overload };
+
+/// Why a connection was closed before its first request.
+pub const Rejected = enum { capacity, address_connections, address_rate, proxy_header, tls_handshake };
+
+/// What a connection is at.
+pub const ConnectionState = enum { handshake, idle, reading, serving, websocket, closing };
+
+/// How far a request is: nobody has begun with it, its response has not begun, or that is on its way.
+pub const RequestState = enum { waiting, working, answering };
+
+pub const Direction = enum { in, out };
+
+/// The words, in order. The layout is this version's own: `table` tells what lies where.
+pub const Counters = extern struct {
+    requests: [count(Class)]u64,
+    refused: [count(Refused)]u64,
+    aborted: [count(Reason)]u64,
+    request_time: Histogram,
+    queue_time: Histogram,
+    application_time: Histogram,
+    write_time: Histogram,
+    accepted: u64,
+    rejected: [count(Rejected)]u64,
+    bytes: [count(Direction)]u64,
+    websockets: u64,
+    messages: [count(Direction)]u64,
+    shed: u64,
+    // What is now, as of the last second in which something happened.
+    connections: [count(ConnectionState)]u64,
+    connections_max: u64,
+    requests_open: [count(RequestState)]u64,
+    memory_bytes: u64,
+
+    pub const words = @sizeOf(Counters) / @sizeOf(u64);
+
+    /// A request was answered, or its connection was lost.
+    pub fn noteStatus(counters: *Counters, status: u16) void {
+        const class: Class = switch (status) {
+            100...199 => .@"1xx",
+            200...299 => .@"2xx",
+            300...399 => .@"3xx",
+            400...499 => .@"4xx",
+            500...599 => .@"5xx",
+            else => .none,
+        };
+        bump(&counters.requests[@backingInt(class)], 1);
+    }
+
+    /// The engine answered in place of the host, with this status.
+    pub fn noteRefusal(counters: *Counters, status: u16) void {
+        const why: Refused = switch (status) {
+            408 => .timeout,
+            413 => .body_too_large,
+            414, 431 => .head_too_large,
+            421 => .misdirected,
+            426 => .upgrade,
+            501, 505 => .unsupported,
+            429, 503 => .overload,
+            else => .malformed,
+        };
+        bump(&counters.refused[@backingInt(why)], 1);
+    }
+
+    /// The engine refused what was no exchange yet.
+    pub fn noteEarlyRefusal(counters: *Counters, status: u16) void {
+        counters.noteStatus(status);
+        counters.noteRefusal(status);
+    }
+
+    /// An exchange ended before its response did.
+    pub fn noteAbort(counters: *Counters, reason: Reason) void {
+        bump(&counters.aborted[@backingInt(reason) - 1], 1);
+    }
+
+    pub fn noteRejection(counters: *Counters, why: Rejected) void {
+        bump(&counters.rejected[@backingInt(why)], 1);
+    }
+
+    pub fn noteBytes(counters: *Counters, direction: Direction, len: usize) void {
+        bump(&counters.bytes[@backingInt(direction)], len);
+    }
+
+    pub fn noteMessage(counters: *Counters, direction: Direction) void {
+        bump(&counters.messages[@backingInt(direction)], 1);
+    }
+
+    /// When a request came to be, was taken by its host, was answered first and was over. 0: that never happened, or is not known.
+    pub const Times = struct { begun_us: u64, taken_us: u64, answered_us: u64, ended_us: u64 };
+
+    /// A request was answered: how long each part of it took. Times that contradict each other are bent until they do not.
+    pub fn noteTimes(counters: *Counters, times: *const Times) void {
+        const ended = @max(times.ended_us, times.begun_us);
+        // Each lies between the one before and the end, also if a host has told it late.
+        const taken = std.math.clamp(times.taken_us, times.begun_us, ended);
+        const answered = if (times.answered_us == 0) ended else std.math.clamp(times.answered_us, taken, ended);
+        counters.request_time.add(ended - times.begun_us);
+        counters.queue_time.add(taken - times.begun_us);
+        counters.application_time.add(answered - taken);
+        counters.write_time.add(ended - answered);
+    }
+
+    /// So many requests were refused or cut for want of memory.
+    pub fn noteShed(counters: *Counters, requests: u32) void {
+        bump(&counters.shed, requests);
+    }
+
+    /// One more.
+    pub fn note(counters: *Counters, comptime field: []const u8) void {
+        bump(&@field(counters, field), 1);
+    }
+
+    /// What is now, gathered while a worker looks at its connections.
+    pub const Now = struct {
+        connections: [count(ConnectionState)]u64 = @splat(0),
+        requests: [count(RequestState)]u64 = @splat(0),
+
+        pub fn add(now: *Now, state: ConnectionState) void {
+            now.connections[@backingInt(state)] += 1;
+        }
+
+        pub fn addRequest(now: *Now, state: RequestState) void {
+            now.requests[@backingInt(state)] += 1;
+        }
+
+        /// Whether a request has no response yet.
+        pub fn hasUnanswered(now: *const Now) bool {
+            return now.requests[@backingInt(RequestState.waiting)] + now.requests[@backingInt(RequestState.working)] > 0;
+        }
+    };
+
+    /// What is now takes the place of what was then.
+    pub fn publish(counters: *Counters, now: *const Now, connections_max: u64, memory_bytes: u64) void {
+        for (&counters.connections, now.connections) |*word, value| put(word, value);
+        for (&counters.requests_open, now.requests) |*word, value| put(word, value);
+        put(&counters.connections_max, connections_max);
+        put(&counters.memory_bytes, memory_bytes);
+    }
+};
+
+/// The word has one writer: nothing is lost between reading and writing it.
+inline fn bump(word: *u64, by: u64) void {
+    put(word, @atomicLoad(u64, word, .monotonic) +% by);
+}
+
+inline fn put(word: *u64, value: u64) void {
+    @atomicStore(u64, word, value, .monotonic);
+}
+
+fn count(comptime E: type) usize {
+    return @typeInfo(E).@"enum".field_names.len;
+}
+
+/// What a word is. The numbers are part of the C contract: append only.
+pub const Kind = enum(u32) {
+    /// Grows as long as the worker lives.
+    counter = 1,
+    /// What is now.
+    gauge = 2,
+    /// A bucket of a histogram: how many took no longer than `value` seconds, and longer than the bucket before.
+    bucket = 3,
+    /// The microseconds that all of a histogram's together took.
+    sum = 4,
+};
+
+/// One word of `Counters`.
+pub const Word = struct {
+    name: [:0]const u8,
+    kind: Kind,
+    /// What tells it from the other words of that name; empty: there is one.
+    label: [:0]const u8 = "",
+    value: [:0]const u8 = "",
+    summary: [:0]const u8,
+};
+
+const Family = struct { field: []const u8, kind: ?Kind = .counter, label: [:0]const u8 = "", Values: ?type = null, summary: [:0]const u8 };
+
+const families = [_]Family{
+    .{ .field = "requests", .label = "status", .Values = Class, .summary = "Requests that are over, by the status of their answers." },
+    .{ .field = "refused", .label = "reason", .Values = Refused, .summary = "Requests that the engine refused." },
+    .{ .field = "aborted", .label = "reason", .Values = Reason, .summary = "Requests that ended before their answers did." },
+    .{ .field = "request_time", .kind = null, .summary = "From the head of a request to the end of its answer. Without WebSockets." },
+    .{ .field = "queue_time", .kind = null, .summary = "From the head of a request to when the application began with it." },
+    .{ .field = "application_time", .kind = null, .summary = "From there to when the first bytes of the answer could be sent." },
+    .{ .field = "write_time", .kind = null, .summary = "From there to the end of the answer." },
+    .{ .field = "accepted", .summary = "Connections that were accepted." },
+    .{ .field = "rejected", .label = "reason", .Values = Rejected, .summary = "Connections that were closed before a request was read." },
+    .{ .field = "bytes", .label = "direction", .Values = Direction, .summary = "Bytes of connections, TLS included." },
+    .{ .field = "websockets", .summary = "WebSockets that were opened." },
+    .{ .field = "messages", .label = "direction", .Values = Direction, .summary = "Messages of WebSockets." },
+    .{ .field = "shed", .summary = "Requests that were refused or cut for want of memory." },
+    .{ .field = "connections", .kind = .gauge, .label = "state", .Values = ConnectionState, .summary = "Connections that are open." },
+    .{ .field = "connections_max", .kind = .gauge, .summary = "Connections that may be open." },
+    .{ .field = "requests_open", .kind = .gauge, .label = "state", .Values = RequestState, .summary = "Requests that are not over." },
+    .{ .field = "memory_bytes", .kind = .gauge, .summary = "Bytes that connections, requests and buffers hold." },
+};
+
+/// One description for each word of `Counters`, in order.
+pub const table: [Counters.words]Word = table: {
+    @setEvalBranchQuota(20_000);
+    var list: [Counters.words]Word = undefined;
+    var at: usize = 0;
+    for (families) |family| {
+        assert(@offsetOf(Counters, family.field) == at * @sizeOf(u64)); // the same order
+        const name = family.field ++ "";
+        const kind = family.kind orelse {
+            for (0..bounds.len + 1) |bucket| list[at + bucket] = .{
+                .name = name,
+                .kind = .bucket,
+                .label = "le",
+                .value = if (bucket < bounds.len) bounds[bucket].seconds else "+Inf",
+                .summary = family.summary,
+            };
+            at += bounds.len + 1;
+            list[at] = .{ .name = name, .kind = .sum, .summary = family.summary };
+            at += 1;
+            continue;
+        };
+        const values: []const [:0]const u8 = if (family.Values) |Values| @typeInfo(Values).@"enum".field_names else &.{""};
+        for (values) |value| {
+            list[at] = .{ .name = name, .kind = kind, .label = family.label, .value = value, .summary = family.summary };
+            at += 1;
+        }
+    }
+    assert(at == Counters.words);
+    break :table list;
+};
+
+comptime {
+    // Reasons are numbered from 1 on, without gaps.
+    assert(@backingInt(Reason.client_closed) == 1 and @backingInt(Reason.queue_overflow) == count(Reason));
+}
+
+const testing = std.testing;
+
+test "each word is described once, under its own name and value" {
+    try testing.expectEqualStrings("requests", table[0].name);
+    try testing.expectEqualStrings("none", table[0].value);
+    try testing.expectEqualStrings("memory_bytes", table[table.len - 1].name);
+    for (table, 0..) |word, at| for (table[at + 1 ..]) |other| {
+        const same_name = std.mem.eql(u8, word.name, other.name);
+        try testing.expect(!(same_name and word.kind == other.kind and std.mem.eql(u8, word.value, other.value)));
+    };
+    const first = @offsetOf(Counters, "request_time") / @sizeOf(u64);
+    for (bounds, 0..) |bound, at| {
+        try testing.expectEqualStrings(bound.seconds, table[first + at].value);
+        const seconds = try std.fmt.parseFloat(f64, bound.seconds);
+        try testing.expectEqual(bound.us, @as(u64, @round(seconds * std.time.us_per_s)));
+        if (at > 0) try testing.expect(bound.us > bounds[at - 1].us);
+    }
+    try testing.expectEqualStrings("+Inf", table[first + bounds.len].value);
+    try testing.expectEqual(.sum, table[first + 16].kind);
+}
+
+test "times are split where the host took and answered, in whatever order they are told" {
+    var counters = std.mem.zeroes(Counters);
+    counters.noteTimes(&.{ .begun_us = 1000, .taken_us = 3000, .answered_us = 10_000, .ended_us = 30_000 });
+    try testing.expectEqual(29_000, counters.request_time.sum_us);
+    try testing.expectEqual(2000, counters.queue_time.sum_us);
+    try testing.expectEqual(7000, counters.application_time.sum_us);
+    try testing.expectEqual(20_000, counters.write_time.sum_us);
+    try testing.expectEqual(1, counters.request_time.buckets[6]);
+    try testing.expectEqual(1, counters.queue_time.buckets[2]);
+    // Nobody took it; the answer came as one; a late clock.
+    counters.noteTimes(&.{ .begun_us = 1000, .taken_us = 0, .answered_us = 0, .ended_us = 1500 });
+    counters.noteTimes(&.{ .begun_us = 1000, .taken_us = 9000, .answered_us = 500, .ended_us = 900 });
+    try testing.expectEqual(29_500, counters.request_time.sum_us);
+    try testing.expectEqual(2000, counters.queue_time.sum_us);
+    try testing.expectEqual(7500, counters.application_time.sum_us);
+    try testing.expectEqual(2, counters.request_time.buckets[0]);
+    counters.noteTimes(&.{ .begun_us = 0, .taken_us = 0, .answered_us = 0, .ended_us = 30_000_001 });
+    try testing.expectEqual(1, counters.request_time.buckets[15]);
+    try testing.expectEqual(4, total(&counters.write_time.buckets));
+}
+
+fn total(words: []const u64) u64 {
+    var sum: u64 = 0;
+    for (words) |word| sum += word;
+    return sum;
+}
+
+test "statuses, refusals and ends find their words" {
+    var counters = std.mem.zeroes(Counters);
+    for ([_]u16{ 0, 101, 200, 204, 304, 404, 503 }) |status| counters.noteStatus(status);
+    try testing.expectEqual([_]u64{ 1, 1, 2, 1, 1, 1 }, counters.requests);
+    for ([_]u16{ 400, 408, 413, 414, 431, 421, 426, 501, 505, 503, 417 }) |status| counters.noteRefusal(status);
+    try testing.expectEqual([_]u64{ 2, 1, 1, 2, 1, 1, 2, 1 }, counters.refused);
+    counters.noteAbort(.queue_overflow);
+    counters.noteAbort(.client_closed);
+    try testing.expectEqual(1, counters.aborted[0]);
+    try testing.expectEqual(1, counters.aborted[11]);
+}

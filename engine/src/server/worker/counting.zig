@@ -1,0 +1,101 @@
+//! The part of a worker that counts for whoever watches the server (counters.zig). Without somebody who does it costs a branch
+//! where something could be counted.
+const Connection = @import("../connection.zig").Connection;
+const counters_file = @import("../counters.zig");
+const Counters = counters_file.Counters;
+const Exchange = @import("../exchange.zig").Exchange;
+
+/// When connections and requests are looked at, to tell how many there are of each kind: after a second in which something
+/// happened, so that a worker which rests is not woken.
+pub const Look = struct {
+    /// 0: nothing has happened since the last one.
+    due_at: u64 = 0,
+
+    const pause_ms = 1000;
+
+    /// Something happened.
+    pub fn stir(look: *Look, now: u64) void {
+        if (look.due_at == 0) look.due_at = now + pause_ms;
+    }
+};
+
+/// The part for a worker type.
+pub fn Counting(comptime W: type) type {
+    return struct {
+        /// Counts into this memory from now on, which nobody else writes; null: not any longer.
+        pub fn useCounters(w: *W, counters: ?*Counters) void {
+            w.counters = counters;
+            w.look = .{};
+            if (counters != null) lookAround(w);
+        }
+
+        /// Something happened that may have changed what is now.
+        pub inline fn stir(w: *W) void {
+            if (w.counters != null) w.look.stir(w.now);
+        }
+
+        /// Once a round.
+        pub fn lookWhenDue(w: *W) void {
+            if (w.look.due_at != 0 and w.now >= w.look.due_at) lookAround(w);
+        }
+
+        /// Publishes what is now.
+        pub fn lookAround(w: *W) void {
+            const counters = w.counters orelse return;
+            w.look = .{};
+            var now: Counters.Now = .{};
+            var it = w.peers.iterator();
+            while (it.next()) |peer| {
+                now.add(stateOf(&peer.connection));
+                const exchange = peer.connection.current() orelse continue;
+                if (exchange.openWebSocket() == null) now.addRequest(progressOf(w, exchange));
+            }
+            const stats = w.statistics();
+            counters.publish(&now, stats.connections_max, stats.memory_bytes);
+            // A host begins with a request, or is slow with it, without a word to the worker.
+            if (now.hasUnanswered()) w.look.stir(w.now);
+        }
+
+        fn stateOf(connection: *const Connection) counters_file.ConnectionState {
+            return switch (connection.phase) {
+                .proxy_header, .handshake => .handshake,
+                .open => |serving| switch (serving) {
+                    .idle => .idle,
+                    .head => .reading,
+                    .exchange => |exchange| if (exchange.openWebSocket() != null) .websocket else .serving,
+                    .draining => .closing,
+                },
+                .farewell, .lingering, .closed => .closing,
+            };
+        }
+
+        fn progressOf(w: *W, exchange: *const Exchange) counters_file.RequestState {
+            if (exchange.status != 0) return .answering;
+            return if (takenAt(w, exchange) < exchange.begun_us) .waiting else .working;
+        }
+
+        fn takenAt(w: *W, exchange: *const Exchange) u64 {
+            return if (@hasDecl(W.HostType, "takenAt")) w.host.takenAt(exchange) else exchange.begun_us;
+        }
+
+        /// Output of an exchange is about to be handed to the kernel.
+        pub inline fn noteOutput(w: *W, exchange: *Exchange) void {
+            if (w.counters == null or exchange.sent_us != 0 or exchange.status == 0) return;
+            exchange.sent_us = w.io.micros();
+        }
+
+        /// An exchange is over.
+        pub fn countEnd(w: *W, counters: *Counters, exchange: *const Exchange) void {
+            counters.noteStatus(exchange.status);
+            if (exchange.refused) return counters.noteRefusal(exchange.status);
+            // A request without an answer took no time that says anything, and a WebSocket lasts as long as its peers like.
+            if (exchange.status < 200 or exchange.unheard) return;
+            counters.noteTimes(&.{
+                .begun_us = exchange.begun_us,
+                .taken_us = takenAt(w, exchange),
+                .answered_us = exchange.sent_us,
+                .ended_us = w.io.micros(),
+            });
+        }
+    };
+}

@@ -1,0 +1,266 @@
+package Peregrine::Counters;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Peregrine;
+use Time::HiRes ();
+
+# What the engine counts, in the order of its words.
+my @WORDS;
+BEGIN { @WORDS = Peregrine::counters() }
+
+# Behind the engine's words, a column has those of its process.
+use constant { PID => 0, SINCE => 1, BEAT => 2, OWN => 3 };
+use constant WIDTH => @WORDS + OWN;
+
+# Before the columns: how often the master has begun and ended to move a column, and what is the master's own.
+use constant { EPOCH => 0, RESTARTS => 1 };
+my @RESTARTS;
+BEGIN { @RESTARTS = qw(exit signal heartbeat failed_start request max_requests age memory reload) }
+use constant HEAD => RESTARTS + @RESTARTS;
+
+# While old workers leave, new ones have columns already.
+use constant SPARE => 16;
+# Looks that a reader takes at what the master moves meanwhile.
+use constant LOOKS_MAX => 100;
+
+sub words    { return @WORDS }
+sub restarts { return @RESTARTS }
+
+# ---- The master's side --------------------------------------------------------------------------
+
+sub new {
+    my ($class, %args) = @_;
+    my $columns = 2 * ($args{workers} || 1) + SPARE;
+    # The first column is that of processes which have gone.
+    my $memory = Peregrine::Words->new(HEAD + (1 + $columns) * WIDTH);
+    return bless { memory => $memory, columns => $columns, free => [ 1 .. $columns ] }, $class;
+}
+
+sub claim {
+    my ($self) = @_;
+    return shift @{ $self->{free} };
+}
+
+# Only counters go on: what was then is not now.
+sub zero {
+    my ($self, $column) = @_;
+    my $memory = $self->{memory};
+    my ($gone, $from) = map { _offset($_) } 0, $column;
+    my @values = $memory->get($from, scalar @WORDS);
+    $memory->add(EPOCH, 1);
+    for my $at (0 .. $#WORDS) {
+        $memory->add($gone + $at, $values[$at]) if $values[$at] && $WORDS[$at]{kind} ne 'gauge';
+        $memory->set($from + $at, 0);
+    }
+    $memory->set($from + @WORDS + $_, 0) for 0 .. OWN - 1;
+    $memory->add(EPOCH, 1);
+    push @{ $self->{free} }, $column;
+    return;
+}
+
+sub note_restart {
+    my ($self, $reason) = @_;
+    my ($index) = grep { $RESTARTS[$_] eq $reason } 0 .. $#RESTARTS;
+    die "Peregrine::Counters: no reason '$reason'; there are @RESTARTS\n" if !defined $index;
+    $self->{memory}->add(RESTARTS + $index, 1);
+    return;
+}
+
+sub _offset {
+    my ($column) = @_;
+    return HEAD + $column * WIDTH;
+}
+
+# ---- A worker's side ----------------------------------------------------------------------------
+
+sub begin {
+    my ($self, $column) = @_;
+    my $own = _offset($column) + @WORDS;
+    $self->{memory}->set($own + SINCE, int Time::HiRes::time);
+    $self->{memory}->set($own + PID,   $$);
+    $self->beat($column);
+    return $self;
+}
+
+sub count {
+    my ($self, $worker, $column) = @_;
+    return $worker->count_in($self->{memory}, _offset($column));
+}
+
+# In milliseconds: seconds are too coarse for a bar that grows.
+sub beat {
+    my ($self, $column) = @_;
+    $self->{memory}->set(_offset($column) + @WORDS + BEAT, int 1000 * Time::HiRes::time);
+    return;
+}
+
+# ---- For readers --------------------------------------------------------------------------------
+
+sub column {
+    my ($self, $column) = @_;
+    return $self->{memory}->get(_offset($column), scalar @WORDS);
+}
+
+# What the master is moving meanwhile would be seen twice, or not at all.
+sub read {
+    my ($self) = @_;
+    my $memory = $self->{memory};
+    my $snapshot;
+    for (1 .. LOOKS_MAX) {
+        my ($before) = $memory->get(EPOCH);
+        $snapshot = $self->_look;
+        my ($after) = $memory->get(EPOCH);
+        last if $before == $after && $before % 2 == 0;
+    }
+    return $snapshot;
+}
+
+sub _look {
+    my ($self)   = @_;
+    my $memory   = $self->{memory};
+    my @sum      = $self->column(0);
+    my @restarts = $memory->get(RESTARTS, scalar @RESTARTS);
+    my @processes;
+    for my $column (1 .. $self->{columns}) {
+        my ($pid, $since, $beat) = $memory->get(_offset($column) + @WORDS, OWN) or next;
+        next if !$pid;
+        my @words = $self->column($column);
+        $sum[$_] += $words[$_] for 0 .. $#words;
+        push @processes, { pid => $pid, since => $since, beat => $beat / 1000, words => \@words };
+    }
+    return {
+        sum       => \@sum,
+        restarts  => { map { $RESTARTS[$_] => $restarts[$_] } 0 .. $#RESTARTS },
+        processes => [ sort { $a->{since} <=> $b->{since} || $a->{pid} <=> $b->{pid} } @processes ],
+    };
+}
+
+sub sum {
+    my ($self) = @_;
+    return @{ $self->read->{sum} };
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Counters - what worker processes count, in memory that they share
+
+=head1 SYNOPSIS
+
+    # The master, before it forks
+    my $counters = Peregrine::Counters->new(workers => 4);
+    my $column   = $counters->claim;
+
+    if (!fork) {
+        $counters->begin($column);
+        $server->use_counters($counters, $column);    # a PAGI::Server; or: $counters->count($worker, $column)
+        ...
+    }
+
+    # When that worker has ended
+    $counters->note_restart('exit');
+    $counters->zero($column);
+
+    # Any process that was forked after `new`
+    my $total = $counters->read;
+
+=head1 DESCRIPTION
+
+A table with a column for each process that serves. The engine counts in the words of its column (L<Peregrine/counters>); it is the only
+one that writes them, so there is no lock. What a process has counted outlives it: the master adds it to a column of its own, so
+that sums never fall, and the reader of a sum never takes a worker's end for a restart of the server.
+
+Knows nothing of applications, nor of HTTP.
+
+=head1 METHODS
+
+=head2 new
+
+    my $counters = Peregrine::Counters->new(workers => 4);
+
+Maps the memory. There is room for twice as many processes and sixteen more, so that new ones can begin while old ones leave. Dies with a
+text if there is no memory.
+
+=head2 words
+
+    for my $word (Peregrine::Counters->words) { ... }
+
+What is counted, as hash references, see L<Peregrine/counters>.
+
+=head2 restarts
+
+    my @reasons = Peregrine::Counters->restarts;
+
+Why workers are replaced: C<exit> (it ended by itself), C<signal> (it was killed), C<heartbeat> (its loop was blocked for too long),
+C<failed_start>, C<request> (a request was stuck), C<max_requests>, C<age>, C<memory>, C<reload> (new code).
+
+=head2 claim
+
+    my $column = $counters->claim;
+
+In the master: a column for a process that is about to be forked; undef if all are in use, and nothing is counted then.
+
+=head2 zero
+
+    $counters->zero($column);
+
+In the master, when the process has ended: keeps what it has counted, and gives the column back.
+
+=head2 note_restart
+
+    $counters->note_restart('heartbeat');
+
+In the master: counts that a worker is replaced, and why (L</restarts>).
+
+=head2 begin
+
+    $counters->begin($column);
+
+In the process whose column it is: notes its number and the time.
+
+=head2 count
+
+    $counters->count($worker, $column);
+
+In that process: lets a L<Peregrine/WORKER> count in its column. Negative: the engine refused.
+
+=head2 beat
+
+    $counters->beat($column);
+
+In that process: its event loop runs. To be called about once a second, since readers tell how long ago that was.
+
+=head2 column
+
+    my @values = $counters->column($column);
+
+The words of a column; those of processes that have gone are in column 0.
+
+=head2 read
+
+    my ($sum, $processes) = @{ $counters->read }{qw(sum processes)};
+
+A hash reference: C<sum>, the words over all processes and all that have gone; C<restarts>, a hash of counts by reason; and
+C<processes>, those that have begun, oldest first, each with C<pid>, C<since> (epoch seconds), C<beat> (the same) and C<words>.
+
+=head2 sum
+
+    my @values = $counters->sum;
+
+The sum alone.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,116 @@
+# What workers count in shared memory: sums over processes, also over those that have gone, while others read.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Peregrine;
+use Peregrine::Counters;
+use POSIX ();
+use Test::More;
+use TestTools qw(ended patience);
+
+my @words = Peregrine::Counters->words;
+my %at    = map {
+    join('/', grep { length } @{ $words[$_] }{qw(name value)}) => $_
+} 0 .. $#words;
+
+# A process that runs the code and ends; its number.
+sub child {
+    my ($code) = @_;
+    my $pid = fork // die "fork: $!";
+    return $pid if $pid;
+    my $ok = eval { $code->(); 1 } or warn $@;
+    POSIX::_exit($ok ? 0 : 1);
+}
+
+subtest 'each word says what it is' => sub {
+    ok !(grep { $_->{kind} !~ /\A(?:counter|gauge|bucket|sum)\z/ || !length $_->{summary} } @words),
+        'all are described';
+    is $words[ $at{'requests/2xx'} ]{label},        'status', 'requests are told apart by their status';
+    is $words[ $at{'connections/idle'} ]{kind},     'gauge',  'what is now is a gauge';
+    is $words[ $at{'request_time/0.0005'} ]{label}, 'le',     'a bucket has its bound';
+    is $words[ $at{'request_time'} ]{kind},         'sum',    'a histogram has a sum';
+};
+
+subtest 'sums over processes, and what was counted stays' => sub {
+    my $counters = Peregrine::Counters->new(workers => 2);
+    my @columns  = map { $counters->claim } 1 .. 3;
+    pipe my $reader, my $writer or die "pipe: $!";
+    my @children;
+    for my $column (@columns) {
+        push @children, child(sub {
+            close $writer;
+            $counters->begin($column);
+            my $from = Peregrine::Counters::_offset($column);
+            $counters->{memory}->add($from + $at{'requests/2xx'}, 10 * $column);
+            $counters->{memory}->set($from + $at{'connections/idle'}, $column);
+            readline $reader;    # until the parent has looked
+        });
+    }
+    TestTools::wait_for(sub { @{ $counters->read->{processes} } == 3 });
+    my $before = $counters->read;
+    is_deeply [ sort map { $_->{pid} } @{ $before->{processes} } ], [ sort @children ], 'three processes have begun';
+    is $before->{sum}[ $at{'requests/2xx'} ],                      60, 'their requests add up';
+    is $before->{sum}[ $at{'connections/idle'} ],                  6,  'and so do their connections';
+    is $before->{processes}[0]{words}[ $at{'requests/2xx'} ] % 10, 0,  'each has its own';
+    close $writer;
+    is ended($_, patience(20)), 0, 'a process has ended' for @children;
+
+    $counters->zero($columns[1]);
+    $counters->note_restart('heartbeat');
+    my $after = $counters->read;
+    is @{ $after->{processes} },                 2,  'the master has cleared its column';
+    is $after->{sum}[ $at{'requests/2xx'} ],     60, 'what it has counted stays';
+    is $after->{sum}[ $at{'connections/idle'} ], 4,  'what it had open does not';
+    is $after->{restarts}{heartbeat},            1,  'why it is replaced is counted';
+    ok !eval { $counters->note_restart('mood'); 1 }, 'a reason that there is not is refused';
+    like $@, qr/'mood'; there are exit signal heartbeat/, 'with those that there are';
+};
+
+subtest 'columns run out, and come back' => sub {
+    my $counters = Peregrine::Counters->new(workers => 1);
+    my @columns;
+    while (defined(my $column = $counters->claim)) { push @columns, $column }
+    is @columns,         18,    'twice the workers and sixteen';
+    is $counters->claim, undef, 'then there is none';
+    $counters->zero($columns[4]);
+    is $counters->claim, $columns[4], 'until one is given back';
+};
+
+subtest 'a sum never falls while columns are moved' => sub {
+    my $counters = Peregrine::Counters->new(workers => 1);
+    pipe my $reader, my $writer or die "pipe: $!";
+    my $pid = child(sub {
+        close $reader;
+        my ($last, $fell, $looks) = (0, 0, 0);
+        while (1) {
+            my $sum = $counters->read->{sum}[ $at{'requests/2xx'} ];
+            $fell++ if $sum < $last || $sum > 300;
+            $looks++;
+            last if ($last = $sum) == 300;
+        }
+        syswrite $writer, "$fell $looks\n";
+    });
+    close $writer;
+    for (1 .. 300) {
+        my $column = $counters->claim;
+        $counters->begin($column);
+        $counters->{memory}->add(Peregrine::Counters::_offset($column) + $at{'requests/2xx'}, 1);
+        $counters->zero($column);
+    }
+    my ($fell, $looks) = split ' ', readline $reader;
+    is $fell, 0, 'it did not fall, nor was anything there twice';
+    cmp_ok $looks, '>', 1, "in $looks looks";
+    is ended($pid, patience(20)), 0, 'the reader has ended';
+};
+
+subtest 'words that are not there' => sub {
+    my $words = Peregrine::Words->new(4);
+    is_deeply [ $words->get(0, 4) ], [ (0) x 4 ], 'new words are 0';
+    ok !eval { $words->get(3, 2); 1 }, 'there are no more than there are';
+    like $@, qr/there are 4 words: not 2 from 3 on/, 'which the error says';
+    ok !eval { $words->set(~0, 1);       1 }, 'however large the number';
+    ok !eval { Peregrine::Words->new(0); 1 }, 'nor are there none';
+};
+
+done_testing;
