@@ -1,5 +1,5 @@
-//! The repository as a Zig package: `zig fetch` of its address gives the package `peregrine`, whose module `peregrine` is the engine's. The
-//! engine has a build file of its own, which this one only passes on.
+//! The repository as a Zig package: `zig fetch` of its address gives the package `peregrine`, whose module
+//! `peregrine` is the engine's. The engine has a build file of its own, which this one only passes on.
 //!
 //!     zig build             the counter of engine/example, in zig-out/bin/
 //!     zig build test        the engine's tests
@@ -10,10 +10,15 @@ const std = @import("std");
 pub const thisMachine = @import("engine").thisMachine;
 
 pub fn build(b: *std.Build) void {
-    // Every option of the engine's build file: what is missing here, no program that uses the package can say.
+    // Every option of the engine's build file: what is missing here, no program that uses the package can
+    // say.
     const engine = b.dependency("engine", .{
         .target = b.standardTargetOptions(.{ .default_target = thisMachine() }),
-        .optimize = b.option(std.builtin.Optimize, "optimize", "All but debug are one: optimised, with the engine's safety checks"),
+        .optimize = b.option(
+            std.builtin.Optimize,
+            "optimize",
+            "All but debug are one: optimised, with the engine's safety checks",
+        ),
         .release = b.option(bool, "release", "Optimise for those who use it"),
         .unchecked = b.option(bool, "unchecked", "Leave the engine's safety checks out of optimised builds"),
         .tls = b.option(bool, "tls", "TLS by OpenSSL 3 (default: if its library is found)"),

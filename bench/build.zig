@@ -1,5 +1,5 @@
-//! What the benchmark compiles besides the engine's own programs: the load generator, and the server that uses the package `peregrine` as
-//! any program does.
+//! What the benchmark compiles besides the engine's own programs: the load generator, and the server that
+//! uses the package `peregrine` as any program does.
 //!
 //!     zig build load        bin/load
 //!     zig build peregrine   bin/peregrine
@@ -8,21 +8,41 @@ const std = @import("std");
 
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{ .default_target = @import("peregrine").thisMachine() });
-    const load = b.createModule(.{ .root_source_file = b.path("load/main.zig"), .target = target, .optimize = .fast });
+    const load = b.createModule(.{
+        .root_source_file = b.path("load/main.zig"),
+        .target = target,
+        .optimize = .fast,
+    });
     const load_program = install(b, "load", "Build the load generator", load);
     // The engine as it ships: with its safety checks.
-    const server = b.createModule(.{ .root_source_file = b.path("peers/peregrine.zig"), .target = target, .optimize = .safe });
-    server.addImport("peregrine", b.dependency("peregrine", .{ .target = target, .optimize = .safe }).module("peregrine"));
+    const server = b.createModule(.{
+        .root_source_file = b.path("peers/peregrine.zig"),
+        .target = target,
+        .optimize = .safe,
+    });
+    server.addImport(
+        "peregrine",
+        b.dependency("peregrine", .{ .target = target, .optimize = .safe }).module("peregrine"),
+    );
     const server_program = install(b, "peregrine", "Build the server of the Zig rows", server);
 
-    const checked = b.createModule(.{ .root_source_file = b.path("load/main.zig"), .target = target, .optimize = .safe });
+    const checked = b.createModule(.{
+        .root_source_file = b.path("load/main.zig"),
+        .target = target,
+        .optimize = .safe,
+    });
     const run = b.addRunArtifact(b.addTest(.{ .name = "load", .root_module = checked }));
     run.has_side_effects = true;
     const test_step = b.step("test", "Run the load generator's tests, compile the programs");
     for ([_]*std.Build.Step{ &run.step, load_program, server_program }) |step| test_step.dependOn(step);
 }
 
-fn install(b: *std.Build, name: []const u8, description: []const u8, module: *std.Build.Module) *std.Build.Step {
+fn install(
+    b: *std.Build,
+    name: []const u8,
+    description: []const u8,
+    module: *std.Build.Module,
+) *std.Build.Step {
     const program = b.addExecutable(.{ .name = name, .root_module = module });
     b.step(name, description).dependOn(&b.addInstallArtifact(program, .{}).step);
     return &program.step;

@@ -1,12 +1,12 @@
-//! The engine's layers as Zig modules: what a layer may import is listed here and nowhere else, so that the compiler refuses an
-//! arrow that ARCHITECTURE.md does not draw.
+//! The engine's layers as Zig modules: what a layer may import is listed here and nowhere else, so that the
+//! compiler refuses an arrow that ARCHITECTURE.md does not draw.
 //!
 //!     zig build             the counter of example/, in zig-out/bin/, as counter.Dockerfile wants it
 //!     zig build test        unit, wire and contract tests
 //!     zig build test-abi    those of the C API among them
 //!     zig build test-threads  what threads share, under ThreadSanitizer
 //!     zig build test-tls    the TLS layer's tests (needs OpenSSL)
-//!     zig build test-programs  those of them that speak to the kernel, in zig-out/bin/, for script/test-kernel to run
+//!     zig build test-programs  those that speak to the kernel, in zig-out/bin/, for script/test-kernel
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build sim         the simulated histories and the fuzz corpus alone
 //!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
@@ -34,10 +34,15 @@ pub fn build(b: *std.Build) void {
     }
 
     inline for (.{
-        "native", "hooks", "static", "websocket",     "websocket_sim", "compression", "defects", "acceptors", "access_log", "repeat", "backends", "listeners",
-        "guards", "cuts",  "http",   "amplification", "loan",          "memory",
+        "native",    "hooks",         "static", "websocket", "websocket_sim", "compression", "defects",
+        "acceptors", "access_log",    "repeat", "backends",  "listeners",     "guards",      "cuts",
+        "http",      "amplification", "loan",   "memory",
     }) |name| {
-        const module = b.createModule(.{ .root_source_file = b.path("test/" ++ name ++ "_test.zig"), .target = target, .optimize = optimize });
+        const module = b.createModule(.{
+            .root_source_file = b.path("test/" ++ name ++ "_test.zig"),
+            .target = target,
+            .optimize = optimize,
+        });
         module.addImport("peregrine", layers.peregrine);
         module.addImport("protocol", layers.protocol); // for clients of their own
         const tests = b.addTest(.{ .name = name, .root_module = module });
@@ -45,16 +50,12 @@ pub fn build(b: *std.Build) void {
         programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
     }
 
-    inline for (.{ .{ "wire-http1", "test/wire/http1/http1_test.zig" }, .{ "wire-websocket", "test/wire/websocket/wire.zig" }, .{ "wire-proxy", "test/wire/proxy/proxy_test.zig" } }) |wire| {
-        const module = b.createModule(.{ .root_source_file = b.path(wire[1]), .target = target, .optimize = optimize });
-        module.addImport("protocol", layers.protocol);
-        test_step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);
-    }
-
+    addWireTests(b, test_step, target, optimize, layers);
     const abi_step = b.step("test-abi", "Run the tests of the C API");
     addAbiTests(b, abi_step, target, optimize, layers);
     test_step.dependOn(abi_step);
-    test_step.dependOn(&runOf(b, b.addTest(.{ .name = "target", .root_module = targetTest(b, target) })).step);
+    const target_tests = b.addTest(.{ .name = "target", .root_module = targetTest(b, target) });
+    test_step.dependOn(&runOf(b, target_tests).step);
 
     addThreadTests(b, target);
     const many = manyCases(b, target);
@@ -67,7 +68,11 @@ pub fn build(b: *std.Build) void {
     b.step("consumer", "Build and run a project that uses the package from a path").dependOn(&consumer.step);
 
     const manual = b.addLibrary(.{ .name = "peregrine", .root_module = layers.peregrine });
-    const pages = b.addInstallDirectory(.{ .source_dir = manual.getEmittedDocs(), .install_dir = .prefix, .install_subdir = "docs" });
+    const pages = b.addInstallDirectory(.{
+        .source_dir = manual.getEmittedDocs(),
+        .install_dir = .prefix,
+        .install_subdir = "docs",
+    });
     b.step("docs", "Write the manual of the package's declarations").dependOn(&pages.step);
 
     addElsewhere(b);
@@ -75,21 +80,58 @@ pub fn build(b: *std.Build) void {
     addAbi(b, target, optimize, layers);
     addPrograms(b, "examples", "Build the example servers", "example", &examples, target, optimize, layers);
     b.getInstallStep().dependOn(&b.top_level_steps.get("example-counter").?.step);
-    addPrograms(b, "bench", "Build the yardstick and micro-benchmarks", "bench", &.{ "yardstick", "handshakes" }, target, optimize, layers);
+    addPrograms(
+        b,
+        "bench",
+        "Build the yardstick and micro-benchmarks",
+        "bench",
+        &.{ "yardstick", "handshakes" },
+        target,
+        optimize,
+        layers,
+    );
 }
 
-/// The engine ships with its safety checks on: whatever it, or the program that uses it, is to be optimised for, they stay, unless somebody
-/// asks for `unchecked` by name. Programs that use the package say `.optimize`, people say `--release`.
+/// The fixtures of bytes on the wire, one program per protocol.
+fn addWireTests(
+    b: *std.Build,
+    step: *std.Build.Step,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
+    layers: Layers,
+) void {
+    inline for (.{
+        .{ "wire-http1", "test/wire/http1/http1_test.zig" },
+        .{ "wire-websocket", "test/wire/websocket/wire.zig" },
+        .{ "wire-proxy", "test/wire/proxy/proxy_test.zig" },
+    }) |wire| {
+        const module = b.createModule(.{
+            .root_source_file = b.path(wire[1]),
+            .target = target,
+            .optimize = optimize,
+        });
+        module.addImport("protocol", layers.protocol);
+        step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);
+    }
+}
+
+/// The engine ships with its safety checks on: whatever it, or the program that uses it, is to be optimised
+/// for, they stay, unless somebody asks for `unchecked` by name. Programs that use the package say
+/// `.optimize`, people say `--release`.
 fn optimizeWanted(b: *std.Build) std.builtin.Optimize {
-    const unchecked = b.option(bool, "unchecked", "Leave the safety checks out of optimised builds") orelse false;
-    const named = b.option(std.builtin.Optimize, "optimize", "All but debug are one: optimised, with all safety checks");
+    const unchecked = b.option(bool, "unchecked", "Leave the checks out of optimised builds") orelse false;
+    const named = b.option(
+        std.builtin.Optimize,
+        "optimize",
+        "All but debug are one: optimised, with all safety checks",
+    );
     const released = b.standardOptimizeOption(.{ .preferred_optimize_mode = .safe });
     if ((named orelse released) == .debug) return .debug;
     return if (unchecked) .fast else .safe;
 }
 
-/// The machine that builds, but for AVX-512: many Xeons lower their clock for all that runs when they meet a 512-bit vector, the
-/// kernel's part of a request included. `-Dcpu=native` has it.
+/// The machine that builds, but for AVX-512: many Xeons lower their clock for all that runs when they meet a
+/// 512-bit vector, the kernel's part of a request included. `-Dcpu=native` has it.
 pub fn thisMachine() std.Target.Query {
     const native = @import("builtin").cpu;
     // Without a model, features that are taken away make the rest the oldest x86_64.
@@ -106,9 +148,14 @@ pub fn thisMachine() std.Target.Query {
     return query;
 }
 
-/// The test that looks at what the processor-independent ones cannot see: for which processor they were built.
+/// The test that looks at what the processor-independent ones cannot see: for which processor they were
+/// built.
 fn targetTest(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Module {
-    const module = b.createModule(.{ .root_source_file = b.path("test/target_test.zig"), .target = target, .optimize = .debug });
+    const module = b.createModule(.{
+        .root_source_file = b.path("test/target_test.zig"),
+        .target = target,
+        .optimize = .debug,
+    });
     const chosen = b.addOptions();
     chosen.addOption(bool, "is_this_machine", target.query.cpu_model == .native);
     module.addOptions("chosen", chosen);
@@ -152,7 +199,14 @@ const Layers = struct {
         const package = b.addOptions();
         package.addOption([:0]const u8, "version", @import("build.zig.zon").version);
         peregrine.addOptions("package_options", package);
-        return .{ .protocol = protocol, .io = io, .tls = tls, .server = server, .native = native, .peregrine = peregrine };
+        return .{
+            .protocol = protocol,
+            .io = io,
+            .tls = tls,
+            .server = server,
+            .native = native,
+            .peregrine = peregrine,
+        };
     }
 
     /// What all layers of a program are compiled for.
@@ -171,26 +225,30 @@ const Layers = struct {
             .root_source_file = b.path(path),
             .target = how.target,
             .optimize = how.optimize,
-            // Linux's system calls need none; elsewhere libc is the only door to them.
+            // Linux's system calls need none; elsewhere only libc has them.
             .link_libc = if (how.target.result.os.tag == .linux and !how.watched) null else true,
             // Position-independent, because all of it may end up in a Perl module's shared object.
             .pic = true,
             .fuzz = how.coverage,
             .sanitize_thread = if (how.watched) true else null,
-            // With libc, checked code would get canaries and keep frame pointers: a tenth of the instructions of a hello. An overrun of the
-            // stack is found by the bounds check that comes before it.
+            // With libc, checked code would get canaries and keep frame pointers: a tenth of the instructions
+            // of a hello. An overrun of the stack is found by the bounds check that comes before it.
             .stack_protector = false,
             .omit_frame_pointer = how.optimize != .debug,
         });
     }
 };
 
-/// What threads share, under ThreadSanitizer: the ring, and a C program whose engine runs on a thread of its own.
+/// What threads share, under ThreadSanitizer: the ring, and a C program whose engine runs on a
+/// thread of its own.
 fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
     const step = b.step("test-threads", "Run what threads share under ThreadSanitizer");
     const how: Layers.How = .{ .target = target, .optimize = .safe, .watched = true };
     const layers: Layers = .create(b, how);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "ring-watched", .root_module = Layers.layer(b, "src/abi/ring.zig", how) })).step);
+    step.dependOn(&runOf(
+        b,
+        b.addTest(.{ .name = "ring-watched", .root_module = Layers.layer(b, "src/abi/ring.zig", how) }),
+    ).step);
     const abi = Layers.layer(b, "src/abi/abi.zig", how);
     abi.addImport("peregrine", layers.peregrine);
     const program = Layers.layer(b, "test/abi_thread_test.zig", how);
@@ -198,7 +256,8 @@ fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-thread-watched", .root_module = program })).step);
 }
 
-/// The tests with thousands of cases, optimised with all checks; in one program, since that is what takes long to compile.
+/// The tests with thousands of cases, optimised with all checks; in one program, since that is what
+/// takes long to compile.
 fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Run {
     const how: Layers.How = .{ .target = target, .optimize = .safe };
     const layers: Layers = .create(b, how);
@@ -211,7 +270,8 @@ fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Ru
     return run;
 }
 
-/// The package on the systems with kqueue, without TLS: all examples are checked there, and one of them is linked, too.
+/// The package on the systems with kqueue, without TLS: all examples are checked there, and one of
+/// them is linked, too.
 fn addElsewhere(b: *std.Build) void {
     const step = b.step("elsewhere", "Compile the package and its examples for macOS and FreeBSD");
     for ([_]std.Target.Query{
@@ -224,7 +284,10 @@ fn addElsewhere(b: *std.Build) void {
             const module = Layers.layer(b, b.fmt("example/{s}.zig", .{name}), how);
             module.strip = true; // takes half as long
             module.addImport("peregrine", layers.peregrine);
-            const program = b.addExecutable(.{ .name = b.fmt("{s}-{t}", .{ name, query.os_tag.? }), .root_module = module });
+            const program = b.addExecutable(.{
+                .name = b.fmt("{s}-{t}", .{ name, query.os_tag.? }),
+                .root_module = module,
+            });
             step.dependOn(&program.step);
             // Nobody runs it; asking for its file is what makes it more than checked.
             if (std.mem.eql(u8, name, "dirserver")) _ = program.getEmittedBin();
@@ -265,7 +328,10 @@ fn tlsWanted(b: *std.Build, target: std.Build.ResolvedTarget) bool {
 
 fn findsLibrary(b: *std.Build, name: []const u8) bool {
     const io = b.graph.io;
-    for ([_][]const u8{ "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib" }) |folder| {
+    for ([_][]const u8{
+        "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
+        "/usr/lib",                  "/usr/local/lib",
+    }) |folder| {
         const path = b.pathJoin(&.{ folder, name });
         std.Io.Dir.accessAbsolute(io, path, .{}) catch continue;
         return true;
@@ -287,14 +353,28 @@ fn tlsRoom(b: *std.Build, how: Layers.How) *std.Build.Module {
     return tls;
 }
 
-fn addTlsTests(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, layers: Layers, enabled: bool) void {
+fn addTlsTests(
+    b: *std.Build,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
+    layers: Layers,
+    enabled: bool,
+) void {
     const step = b.step("test-tls", "Run the tests of the TLS layer");
     step.dependOn(&runOf(b, b.addTest(.{ .name = "tls", .root_module = layers.tls })).step);
     if (!enabled) return;
-    const scenarios = b.createModule(.{ .root_source_file = b.path("test/tls/tls_test.zig"), .target = target, .optimize = optimize });
+    const scenarios = b.createModule(.{
+        .root_source_file = b.path("test/tls/tls_test.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
     scenarios.addImport("tls", layers.tls);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-scenarios", .root_module = scenarios })).step);
-    const server = b.createModule(.{ .root_source_file = b.path("test/tls/server_test.zig"), .target = target, .optimize = optimize });
+    const server = b.createModule(.{
+        .root_source_file = b.path("test/tls/server_test.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
     server.addImport("peregrine", layers.peregrine);
     server.addImport("tls", layers.tls);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-server", .root_module = server })).step);
@@ -373,7 +453,12 @@ fn addAbiTests(
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-memory", .root_module = memory })).step);
 }
 
-fn addAbi(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.Optimize, layers: Layers) void {
+fn addAbi(
+    b: *std.Build,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
+    layers: Layers,
+) void {
     const module = abiModule(b, target, optimize, layers);
     const library = b.addLibrary(.{ .name = "peregrine", .linkage = .static, .root_module = module });
     library.bundle_compiler_rt = true;

@@ -1,13 +1,15 @@
-//! `load churn`: connections that behave badly, one after the other, `ramp` of them at once: each says a few bytes and ends. What they say
-//! and how they end follows from the seed and the connection's number alone, so that a run can be repeated. A run is over when all
-//! `connections` have been, or its time. Does not know: what the sample means, and what would be a right answer.
+//! `load churn`: connections that behave badly, one after the other, `ramp` of them at once: each says a few
+//! bytes and ends. What they say and how they end follows from the seed and the connection's number alone, so
+//! that a run can be repeated. A run is over when all `connections` have been, or its time. Does not know:
+//! what the sample means, and what would be a right answer.
 const std = @import("std");
 const linux = std.os.linux;
 const driver = @import("driver.zig");
 const net = @import("net.zig");
 
 const said_max = 4096;
-/// For a connection that waits for the server. One that the server leaves open for longer is closed from here.
+/// For a connection that waits for the server. One that the server leaves open for longer is closed from
+/// here.
 const patience_ns = 200 * std.time.ns_per_ms;
 /// How often places are looked at in which nothing happens.
 const look_ns = 20 * std.time.ns_per_ms;
@@ -22,7 +24,8 @@ pub const Options = struct {
     /// In hexadecimal digits: what a good client would say first.
     sample: []const u8 = "",
     manner: Manner = .garbage,
-    /// Milliseconds from the end of a connection to the next one in its place, on the average: from half to one and a half of them.
+    /// Milliseconds from the end of a connection to the next one in its place, on the average: from half to
+    /// one and a half of them.
     rest: u64 = 0,
 };
 
@@ -63,7 +66,9 @@ const Churn = struct {
         var events: [512]linux.epoll_event = undefined;
         const before = net.now();
         for (churn.slots, 0..) |*slot, i| {
-            if (slot.fd == null and slot.since <= before and churn.begun < churn.options.connections) try churn.begin(slot, i);
+            if (slot.fd == null and slot.since <= before and churn.begun < churn.options.connections) {
+                try churn.begin(slot, i);
+            }
         }
         if (churn.total.finished == churn.options.connections) return false;
         const look_at = before + look_ns;
@@ -72,13 +77,19 @@ const Churn = struct {
         }
         const now = net.now();
         for (churn.slots) |*slot| {
-            if (slot.fd != null and now - slot.since > patience_ns and slot.phase == .waiting) churn.finish(slot);
+            if (slot.fd != null and now - slot.since > patience_ns and slot.phase == .waiting) {
+                churn.finish(slot);
+            }
         }
         return now < until;
     }
 
     fn begin(churn: *Churn, slot: *Slot, name: usize) !void {
-        slot.* = .{ .fd = try net.connect(churn.options.port, churn.begun), .number = churn.begun, .since = net.now() };
+        slot.* = .{
+            .fd = try net.connect(churn.options.port, churn.begun),
+            .number = churn.begun,
+            .since = net.now(),
+        };
         churn.begun += 1;
         try churn.poll.add(slot.fd.?, name, .read_and_write);
     }
@@ -178,7 +189,13 @@ pub fn drive(arena: std.mem.Allocator, options: *const Options) !void {
     const slots = try arena.alloc(Slot, options.ramp);
     @memset(slots, .{});
     try net.allowDescriptors(slots.len + 16);
-    var churn: Churn = .{ .options = options, .sample = sample, .slots = slots, .poll = try .init(), .rests = .init(options.seed) };
+    var churn: Churn = .{
+        .options = options,
+        .sample = sample,
+        .slots = slots,
+        .poll = try .init(),
+        .rests = .init(options.seed),
+    };
     driver.print("READY\n", .{});
     const seconds = try driver.commanded() orelse std.process.exit(0);
     const before = net.now();

@@ -1,14 +1,15 @@
-//! What all kinds of load share: opens the connections, tells when they are ready, obeys the commands on standard input, and moves bytes
-//! between sockets and the load. Does not know: what is sent and what it means. A load is a type with
+//! What all kinds of load share: opens the connections, tells when they are ready, obeys the commands on
+//! standard input, and moves bytes between sockets and the load. Does not know: what is sent and what it
+//! means. A load is a type with
 //!
-//!     const Options, State                                what the command line takes; what a connection keeps
+//!     const Options, State                                the command line's, a connection's
 //!     init(arena, *const Options) !Load
 //!     opening(*Load) Opening                              what makes a connection ready
 //!     prepare(*Load, *Peer) !void                         a connection is ready
 //!     begin(*Load, *Driver, now, until) !void             `run` was commanded
-//!     received(*Load, *Driver, *Peer, bytes, now) !void   also between runs; an error ends the connection and counts
+//!     received(*Load, *Driver, *Peer, bytes, now) !void   also between runs; an error ends it and counts
 //!     lost(*Load, *Peer) void                             a connection that was ready has ended
-//!     tick(*Load, *Driver, now) !?u64                     after each round of a run: when to come again, null when the run is over
+//!     tick(*Load, *Driver, now) !?u64                     after each round: when to come again, or null
 //!     result(*Load, seconds) Result                       a struct of numbers, printed
 const std = @import("std");
 const linux = std.os.linux;
@@ -73,15 +74,19 @@ pub fn Driver(comptime Load: type) type {
         fn open(driver: *Self) !void {
             var begun: usize = 0;
             while (driver.opened < driver.peers.len) {
-                while (begun < driver.peers.len and begun - driver.opened < driver.options.ramp) : (begun += 1) {
+                while (begun < driver.peers.len and
+                    begun - driver.opened < driver.options.ramp) : (begun += 1)
+                {
                     const fd = try net.connect(driver.options.port, begun);
                     driver.peers[begun] = .{ .number = begun, .fd = fd, .since = net.now() };
                     try driver.poll.add(fd, begun, .read_and_write);
                 }
                 try driver.round(net.now() + std.time.ns_per_s);
-                // The ramp lets nobody fall far behind: the oldest that is not ready is among the last ones.
+                // The ramp is narrow: the oldest connection that is not ready is among the last ones.
                 for (driver.peers[0..begun]) |*peer| {
-                    if (peer.phase != .open and net.now() - peer.since > opening_ns) return fatal("connection {d} does not get ready", .{peer.number});
+                    if (peer.phase != .open and net.now() - peer.since > opening_ns) {
+                        return fatal("connection {d} does not get ready", .{peer.number});
+                    }
                 }
             }
         }
@@ -143,7 +148,8 @@ pub fn Driver(comptime Load: type) type {
             try driver.load.prepare(peer);
         }
 
-        /// Sends bytes that stay where they are until they are sent; at most one piece may wait behind another.
+        /// Sends bytes that stay where they are until they are sent; at most one piece may
+        /// wait behind another.
         pub fn send(driver: *Self, peer: *Peer, bytes: []const u8) !void {
             if (peer.unsent.len > 0) {
                 if (peer.queued.len > 0) return error.Busy;
@@ -167,7 +173,10 @@ pub fn Driver(comptime Load: type) type {
         /// Before all are ready it is the end of the measurement, later it counts.
         fn fail(driver: *Self, peer: *Peer, reason: anyerror) !void {
             if (driver.opened < driver.peers.len) {
-                return fatal("connection {d} failed while {t}: {t}, status {d}", .{ peer.number, peer.phase, reason, peer.http.status });
+                return fatal(
+                    "connection {d} failed while {t}: {t}, status {d}",
+                    .{ peer.number, peer.phase, reason, peer.http.status },
+                );
             }
             if (driver.errors == 0) std.debug.print("load: connection {d}: {t}\n", .{ peer.number, reason });
             net.close(peer.fd);
@@ -181,7 +190,9 @@ pub fn Driver(comptime Load: type) type {
             const command = net.read(0, &driver.input);
             if (command == .nothing) return;
             const seconds = try commandOf(command) orelse std.process.exit(0);
-            if (driver.running or driver.opened < driver.peers.len) return fatal("a run was commanded too early", .{});
+            if (driver.running or driver.opened < driver.peers.len) {
+                return fatal("a run was commanded too early", .{});
+            }
             try driver.run(@trunc(seconds * std.time.ns_per_s));
         }
 
@@ -203,7 +214,9 @@ pub fn Driver(comptime Load: type) type {
                 driver.errors - errors_before,
             });
             const result = driver.load.result(seconds);
-            inline for (@typeInfo(@TypeOf(result)).@"struct".field_names) |name| print(" " ++ name ++ "={d:.3}", .{@field(result, name)});
+            inline for (@typeInfo(@TypeOf(result)).@"struct".field_names) |name| {
+                print(" " ++ name ++ "={d:.3}", .{@field(result, name)});
+            }
             print("\n", .{});
         }
     };

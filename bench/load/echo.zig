@@ -1,5 +1,5 @@
-//! `load echo`: each WebSocket sends a text message, waits for it to come back, checks every byte, and sends it again. Without a run the
-//! connections are idle WebSockets. Does not know: sockets.
+//! `load echo`: each WebSocket sends a text message, waits for it to come back, checks every byte, and sends
+//! it again. Without a run the connections are idle WebSockets. Does not know: sockets.
 const std = @import("std");
 const request = @import("request.zig");
 const websocket = @import("websocket.zig");
@@ -88,7 +88,13 @@ pub const Echo = struct {
         }
     }
 
-    fn takeData(load: *Echo, driver: *Driver, peer: *Driver.Peer, step: websocket.Reader.Step, now: u64) !void {
+    fn takeData(
+        load: *Echo,
+        driver: *Driver,
+        peer: *Driver.Peer,
+        step: websocket.Reader.Step,
+        now: u64,
+    ) !void {
         const state = &peer.state;
         const left = state.message[state.received..];
         if (state.sent_at == 0 and step.complete) return error.Unasked;
@@ -110,7 +116,9 @@ pub const Echo = struct {
         const payload = state.control[0..state.control_length];
         state.control_length = 0;
         if (step.opcode == .close) return error.ClosedByServer;
-        if (step.opcode == .ping) try driver.send(peer, state.pong[0..websocket.encode(.pong, payload, &state.pong)]);
+        if (step.opcode == .ping) {
+            try driver.send(peer, state.pong[0..websocket.encode(.pong, payload, &state.pong)]);
+        }
     }
 
     pub fn lost(_: *Echo, _: *Driver.Peer) void {}

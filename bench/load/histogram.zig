@@ -1,5 +1,5 @@
-//! A histogram of durations with a bounded relative error (under 1 %), of fixed size: buckets are linear within each power of two.
-//! Does not know: what was measured.
+//! A histogram of durations with a bounded relative error (under 1 %), of fixed size: buckets are linear
+//! within each power of two. Does not know: what was measured.
 const std = @import("std");
 
 const Histogram = @This();
@@ -39,7 +39,9 @@ pub fn permille(h: *const Histogram, part: f64) f64 {
     var seen: u64 = 0;
     for (h.counts, 0..) |count, bucket| {
         seen += count;
-        if (count > 0 and @as(f64, @floatFromInt(seen)) >= wanted) return @floatFromInt(@min(upperOf(bucket), h.max));
+        if (count > 0 and @as(f64, @floatFromInt(seen)) >= wanted) {
+            return @floatFromInt(@min(upperOf(bucket), h.max));
+        }
     }
     return 0;
 }

@@ -1,5 +1,6 @@
-//! Reads HTTP/1.1 responses as a stream of pieces, as much of RFC 9112 as servers under measurement use: status, Content-Length, chunks.
-//! Does not know: sockets, and every field that does not say where the body ends.
+//! Reads HTTP/1.1 responses as a stream of pieces, as much of RFC 9112 as servers under measurement
+//! use: status, Content-Length, chunks. Does not know: sockets, and every field that does not say
+//! where the body ends.
 const std = @import("std");
 
 /// One connection's responses, one after the other.
@@ -20,7 +21,8 @@ pub const Reader = struct {
         consumed: usize,
         /// A piece of the body, borrowed from what was fed.
         body: []const u8 = "",
-        /// The response has ended. The next `feed` begins another one; after a 101 the bytes are not HTTP any more.
+        /// The response has ended. The next `feed` begins another one; after a 101 the bytes are
+        /// not HTTP any more.
         complete: bool = false,
     };
 
@@ -65,7 +67,8 @@ pub const Reader = struct {
             .field => if (line.len == 0) try r.endHead() else try r.takeField(line),
             .chunk_size => {
                 const digits = line[0 .. std.mem.findScalar(u8, line, ';') orelse line.len];
-                r.remaining = std.fmt.parseInt(u64, std.mem.trim(u8, digits, " "), 16) catch return error.Malformed;
+                r.remaining = std.fmt.parseInt(u64, std.mem.trim(u8, digits, " "), 16) catch
+                    return error.Malformed;
                 r.state = if (r.remaining == 0) .trailer else .chunk;
             },
             .chunk_end => {
@@ -135,7 +138,10 @@ test "responses are found wherever reads end" {
 }
 
 test "what is no response is malformed" {
-    for ([_][]const u8{ "SSH-2.0\r\n", "HTTP/1.1 2x0 \r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n" }) |text| {
+    for ([_][]const u8{
+        "SSH-2.0\r\n",             "HTTP/1.1 2x0 \r\n",
+        "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n",
+    }) |text| {
         var reader: Reader = .{};
         try std.testing.expectError(error.Malformed, feedAll(&reader, &.{text}));
     }

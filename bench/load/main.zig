@@ -1,6 +1,7 @@
-//! The load generator: `load KIND option=value...`, where KIND is churn, echo, rate, streams or subscribe. Opens its connections to 127.0.0.1,
-//! prints READY, and does `run SECONDS` for each such line on standard input, answered by a line `RESULT name=number...`. It ends when the
-//! input does, so the connections are open (and idle) for as long as the caller wants.
+//! The load generator: `load KIND option=value...`, where KIND is churn, echo, rate, streams or subscribe.
+//! Opens its connections to 127.0.0.1, prints READY, and does `run SECONDS` for each such line on standard
+//! input, answered by a line `RESULT name=number...`. It ends when the input does, so the connections are
+//! open (and idle) for as long as the caller wants.
 //! Does not know: which server it talks to, and what the numbers mean.
 const std = @import("std");
 const Driver = @import("driver.zig").Driver;
@@ -35,17 +36,21 @@ pub fn main(init: std.process.Init) !void {
 fn parse(comptime Options: type, args: []const [:0]const u8) Options {
     var options: Options = .{};
     next: for (args) |argument| {
-        const equals = std.mem.findScalar(u8, argument, '=') orelse misused("'{s}' is no option=value", .{argument});
+        const equals = std.mem.findScalar(u8, argument, '=') orelse
+            misused("'{s}' is no option=value", .{argument});
         const value = argument[equals + 1 ..];
         inline for (@typeInfo(Options).@"struct".field_names) |name| {
             if (std.mem.eql(u8, argument[0..equals], name)) {
-                @field(options, name) = number(@TypeOf(@field(options, name)), value) orelse misused("{s} cannot be '{s}'", .{ name, value });
+                @field(options, name) = number(@TypeOf(@field(options, name)), value) orelse
+                    misused("{s} cannot be '{s}'", .{ name, value });
                 continue :next;
             }
         }
         misused("unknown option '{s}'", .{argument[0..equals]});
     }
-    if (options.port == 0 or options.connections == 0 or options.ramp == 0) misused("port, connections and ramp must be above 0", .{});
+    if (options.port == 0 or options.connections == 0 or options.ramp == 0) {
+        misused("port, connections and ramp must be above 0", .{});
+    }
     return options;
 }
 
@@ -59,7 +64,12 @@ fn number(comptime T: type, text: []const u8) ?T {
 }
 
 fn misused(comptime format: []const u8, args: anytype) noreturn {
-    std.debug.print("load: " ++ format ++ "\nusage: load churn|echo|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] [bytes=N] [rate=N] [watch=CORE] [seed=N] [sample=HEX] [manner=garbage|leave] [rest=MS]\n", args);
+    std.debug.print(
+        "load: " ++ format ++
+            "\nusage: load churn|echo|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] " ++
+            "[bytes=N] [rate=N] [watch=CORE] [seed=N] [sample=HEX] [manner=garbage|leave] [rest=MS]\n",
+        args,
+    );
     std.process.exit(2);
 }
 

@@ -1,20 +1,27 @@
 //! System calls of the load generator: sockets to a server on loopback, epoll, clocks, the descriptor limit.
-//! Does not know: what is sent. A failure that no measurement survives is an error with the call's name printed.
+//! Does not know: what is sent. A failure that no measurement survives is an error with the
+//! call's name printed.
 const std = @import("std");
 const linux = std.os.linux;
 
 pub const Fd = linux.fd_t;
 
-/// Connections from one address: the kernel's range of ephemeral ports has 28,000, and finding a free one gets slow when few are left.
+/// Connections from one address: the kernel's range of ephemeral ports has 28,000, and finding a free one
+/// gets slow when few are left.
 const connections_per_address = 8000;
 const loopback: u32 = 0x7f00_0001;
 
-/// Starts connecting to the port at 127.0.0.1. The address to connect from follows from the connection's number.
+/// Starts connecting to the port at 127.0.0.1. The address to connect from follows from the
+/// connection's number.
 pub fn connect(port: u16, number: usize) !Fd {
-    const fd = try descriptor("socket", linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC, 0));
+    const fd = try descriptor(
+        "socket",
+        linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC, 0),
+    );
     errdefer close(fd);
     try option(fd, linux.IPPROTO.TCP, linux.TCP.NODELAY);
-    // Without it a bind takes a port that no other connection from this address can use, whatever its destination.
+    // Without it a bind takes a port that no other connection from this address can use,
+    // whatever its destination.
     try option(fd, linux.IPPROTO.IP, linux.IP.BIND_ADDRESS_NO_PORT);
     const from = address(loopback + @as(u32, @intCast(number / connections_per_address)), 0);
     _ = try check("bind", linux.bind(fd, @ptrCast(&from), @sizeOf(linux.sockaddr.in)));
@@ -70,7 +77,13 @@ pub fn endWriting(fd: Fd) void {
 /// The peer sees a reset.
 pub fn closeWithReset(fd: Fd) void {
     const at_once: linux.linger = .{ .onoff = 1, .linger = 0 };
-    _ = linux.setsockopt(fd, linux.SOL.SOCKET, linux.SO.LINGER, std.mem.asBytes(&at_once), @sizeOf(linux.linger));
+    _ = linux.setsockopt(
+        fd,
+        linux.SOL.SOCKET,
+        linux.SO.LINGER,
+        std.mem.asBytes(&at_once),
+        @sizeOf(linux.linger),
+    );
     close(fd);
 }
 
@@ -101,7 +114,8 @@ pub const Poll = struct {
         _ = try check("epoll_ctl", linux.epoll_ctl(poll.fd, operation, fd, &event));
     }
 
-    /// Waits until something is ready or the time has come. Less than a millisecond is too little to sleep: it looks and returns.
+    /// Waits until something is ready or the time has come. Less than a millisecond is too little to sleep:
+    /// it looks and returns.
     pub fn wait(poll: Poll, events: []linux.epoll_event, until_ns: ?u64) ![]linux.epoll_event {
         const timeout: i32 = if (until_ns) |until| @intCast((until -| now()) / std.time.ns_per_ms) else -1;
         const rc = linux.epoll_wait(poll.fd, events.ptr, @intCast(events.len), timeout);
@@ -117,7 +131,10 @@ pub fn now() u64 {
 
 /// Sleeps until the time has come.
 pub fn sleepUntil(time: u64) void {
-    const at: linux.timespec = .{ .sec = @intCast(time / std.time.ns_per_s), .nsec = @intCast(time % std.time.ns_per_s) };
+    const at: linux.timespec = .{
+        .sec = @intCast(time / std.time.ns_per_s),
+        .nsec = @intCast(time % std.time.ns_per_s),
+    };
     while (linux.errno(linux.clock_nanosleep(.MONOTONIC, .{ .ABSTIME = true }, &at, null)) == .INTR) {}
 }
 

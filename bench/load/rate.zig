@@ -1,6 +1,7 @@
-//! `load rate`: an open loop. Requests are due at times that do not depend on the answers (exponentially distributed gaps, as of many
-//! independent clients), and a latency counts from the time when its request was due, so a server that stalls is charged for everybody who
-//! had to wait. Without a run the connections are idle after one answered request. Does not know: sockets.
+//! `load rate`: an open loop. Requests are due at times that do not depend on the answers (exponentially
+//! distributed gaps, as of many independent clients), and a latency counts from the time when its request was
+//! due, so the latency of every request that had to wait counts. Without a run the connections are
+//! idle after one answered request. Does not know: sockets.
 const std = @import("std");
 const request = @import("request.zig");
 const Driver = @import("driver.zig").Driver(Rate);
@@ -9,7 +10,8 @@ const Opening = @import("driver.zig").Opening;
 const Watch = @import("watch.zig").Watch;
 const stopped_ns = @import("watch.zig").stopped_ns;
 
-/// Requests that may be due and wait for a free connection. More means that the server does not keep up at all.
+/// Requests that may be due and wait for a free connection. More means that the server does
+/// not keep up at all.
 const waiting_max = 1 << 18;
 
 /// After the run, for what is under way.
@@ -40,7 +42,8 @@ pub const Rate = struct {
         max_us: f64,
         /// Responses set aside because this program or the server's core was stopped, in permille of all.
         aside_permille: f64,
-        /// How late this program sent a request that was due while a connection was free, on the average: what it adds itself.
+        /// How late this program sent a request that was due while a connection was free, on the average:
+        /// what it adds itself.
         late_us: f64,
     };
 
@@ -97,12 +100,15 @@ pub const Rate = struct {
         return @trunc(load.random.random().floatExp(f64) * std.time.ns_per_s / load.options.rate);
     }
 
-    /// What waited while this program or the server's core was stopped, and the crowd that follows, says nothing about the server: it is
-    /// set aside until the server has nothing left to do. `tick` asks to come again when the next request is due; long after that nobody
-    /// has looked, which only we can have been the reason of.
+    /// What waited while this program or the server's core was stopped, and the crowd that follows, says
+    /// nothing about the server: it is set aside until the server has nothing left to do. `tick` asks to
+    /// come again when the next request is due; long after that nobody has looked, which only we can have
+    /// been the reason of.
     fn look(load: *Rate, now: u64) void {
         const stops = load.watch.stops.load(.acquire);
-        if (stops != load.stops_seen or now > load.next_at +| stopped_ns and now <= load.until) load.setting_aside = true;
+        if (stops != load.stops_seen or now > load.next_at +| stopped_ns and now <= load.until) {
+            load.setting_aside = true;
+        }
         load.stops_seen = stops;
     }
 
@@ -135,7 +141,9 @@ pub const Rate = struct {
             if (!peer.state.under_way) return error.Unasked;
             if (load.setting_aside) load.aside += 1 else load.latency.add(now - peer.state.due_at);
             load.lost(peer);
-            if (load.under_way == 0 and load.waiting.count == 0 and load.next_at > now) load.setting_aside = false;
+            if (load.under_way == 0 and load.waiting.count == 0 and load.next_at > now) {
+                load.setting_aside = false;
+            }
             load.free.push(peer) catch unreachable;
         }
     }
@@ -149,6 +157,7 @@ pub const Rate = struct {
     pub fn result(load: *Rate, _: f64) Result {
         const unanswered = load.under_way + load.waiting.count;
         load.waiting = .{ .items = load.waiting.items };
+        const all: f64 = @floatFromInt(@max(load.latency.count + load.aside, 1));
         return .{
             .responses = load.latency.count + load.aside,
             .unanswered = unanswered,
@@ -158,7 +167,7 @@ pub const Rate = struct {
             .p99_us = load.latency.permille(990) / 1000,
             .p999_us = load.latency.permille(999) / 1000,
             .max_us = @as(f64, @floatFromInt(load.latency.max)) / 1000,
-            .aside_permille = 1000 * @as(f64, @floatFromInt(load.aside)) / @as(f64, @floatFromInt(@max(load.latency.count + load.aside, 1))),
+            .aside_permille = 1000 * @as(f64, @floatFromInt(load.aside)) / all,
             .late_us = load.late.mean() / 1000,
         };
     }
@@ -201,7 +210,12 @@ test "a ring gives back in order, and refuses what it cannot hold" {
 
 test "what comes after a stop, ours or that of the server's core, is set aside" {
     const options: Rate.Options = .{};
-    var load: Rate = .{ .options = &options, .get = "", .waiting = .{ .items = &.{} }, .free = .{ .items = &.{} } };
+    var load: Rate = .{
+        .options = &options,
+        .get = "",
+        .waiting = .{ .items = &.{} },
+        .free = .{ .items = &.{} },
+    };
     load.until = 100 * stopped_ns;
     load.next_at = 10 * stopped_ns;
     load.look(11 * stopped_ns);

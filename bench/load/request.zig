@@ -11,5 +11,10 @@ pub fn get(arena: std.mem.Allocator, path: []const u8, fields: []const u8) ![]co
 
 /// The opening handshake of a WebSocket (RFC 6455 section 4.1).
 pub fn upgrade(arena: std.mem.Allocator, path: []const u8) ![]const u8 {
-    return get(arena, path, "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " ++ websocket.key ++ "\r\n");
+    return get(
+        arena,
+        path,
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " ++
+            websocket.key ++ "\r\n",
+    );
 }

@@ -1,5 +1,5 @@
-//! `load streams`: each connection asks for a response, reads it to its end and asks again, until the time has come; then what is under
-//! way ends. Does not know: sockets.
+//! `load streams`: each connection asks for a response, reads it to its end and asks again, until the time
+//! has come; then what is under way ends. Does not know: sockets.
 const std = @import("std");
 const request = @import("request.zig");
 const Driver = @import("driver.zig").Driver(Streams);
@@ -21,7 +21,15 @@ pub const Streams = struct {
 
     pub const State = struct { under_way: bool = false, asked_at: u64 = 0 };
 
-    pub const Result = struct { responses: u64, unfinished: u64, rate: f64, mean_us: f64, p50_us: f64, p99_us: f64, max_us: f64 };
+    pub const Result = struct {
+        responses: u64,
+        unfinished: u64,
+        rate: f64,
+        mean_us: f64,
+        p50_us: f64,
+        p99_us: f64,
+        max_us: f64,
+    };
 
     options: *const Options,
     get: []const u8,

@@ -1,5 +1,5 @@
-//! `load subscribe`: each connection is a subscriber of an event stream (HTML standard, "Server-sent events"); a run counts the events that
-//! come. Does not know: sockets, and what the events say.
+//! `load subscribe`: each connection is a subscriber of an event stream (HTML standard, "Server-sent
+//! events"); a run counts the events that come. Does not know: sockets, and what the events say.
 const std = @import("std");
 const request = @import("request.zig");
 const Driver = @import("driver.zig").Driver(Subscribe);

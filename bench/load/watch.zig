@@ -1,6 +1,6 @@
-//! Notices when a core stands still because its machine took it away, as a host does with a virtual one: whoever runs there is not to blame
-//! for what waited meanwhile. A thread on that core, first in its line, wants to wake every so often; waking late is the proof.
-//! Does not know: what else runs there.
+//! Notices when a core stands still because its machine took it away, as a host does with a virtual one:
+//! what waited meanwhile says nothing about the server. A thread on that core, first in its line,
+//! wants to wake every so often; waking late is the proof. Does not know: what else runs there.
 const std = @import("std");
 const net = @import("net.zig");
 
@@ -13,7 +13,8 @@ const period_ns = 100 * std.time.ns_per_us;
 pub const Watch = struct {
     stops: std.atomic.Value(u64) = .init(0),
 
-    /// Begins to watch; the right to run before all others (CAP_SYS_NICE) is needed, else waking late would prove nothing.
+    /// Begins to watch; the right to run before all others (CAP_SYS_NICE) is needed, else waking late
+    /// would prove nothing.
     pub fn start(watch: *Watch, core: u16) !void {
         var begun: Start = .{};
         const thread = try std.Thread.spawn(.{}, run, .{ watch, core, &begun });

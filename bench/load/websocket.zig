@@ -82,7 +82,13 @@ pub const Reader = struct {
             r.head_length = 0;
         }
         const last = complete and r.head[0] & 0x80 != 0;
-        return .{ .consumed = consumed, .payload = piece, .opcode = r.opcode, .complete = complete, .last = last };
+        return .{
+            .consumed = consumed,
+            .payload = piece,
+            .opcode = r.opcode,
+            .complete = complete,
+            .last = last,
+        };
     }
 
     /// Of the head, as far as it is known.

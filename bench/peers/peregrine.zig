@@ -1,5 +1,6 @@
-//! Peregrine's Zig face under measurement: `peregrine PORT`, one worker. /body answers with as many bytes as the file that others serve,
-//! /memory with what the engine has allocated, /ws is a WebSocket that echoes, everything else says hello.
+//! Peregrine's Zig face under measurement: `peregrine PORT`, one worker. /body answers with as many bytes as
+//! the file that others serve, /memory with what the engine has allocated, /ws is a WebSocket that echoes,
+//! everything else says hello.
 const std = @import("std");
 const per = @import("peregrine");
 
@@ -30,10 +31,16 @@ const Handler = struct {
 
     fn respond(self: *Handler, request: *per.Request, response: *per.Response) !void {
         const path = request.getPath();
-        if (std.mem.eql(u8, path, "/ws")) return per.ws.upgrader.handleUpgrade(self.allocator, request, response);
+        if (std.mem.eql(u8, path, "/ws")) {
+            return per.ws.upgrader.handleUpgrade(self.allocator, request, response);
+        }
         try response.addNewHeader("Content-Type", "text/plain");
         if (std.mem.eql(u8, path, "/memory")) {
-            _ = try response.setBody(try std.fmt.allocPrint(request.arena, "{d}", .{allocated.bytes.load(.monotonic)}));
+            _ = try response.setBody(try std.fmt.allocPrint(
+                request.arena,
+                "{d}",
+                .{allocated.bytes.load(.monotonic)},
+            ));
         } else {
             _ = try response.setBody(if (std.mem.eql(u8, path, "/body")) &body else "Hello, World!\n");
         }
@@ -56,7 +63,10 @@ const Counting = struct {
     const parent = std.heap.smp_allocator;
 
     fn allocator(counting: *Counting) std.mem.Allocator {
-        return .{ .ptr = counting, .vtable = &.{ .alloc = alloc, .resize = resize, .remap = remap, .free = free } };
+        return .{
+            .ptr = counting,
+            .vtable = &.{ .alloc = alloc, .resize = resize, .remap = remap, .free = free },
+        };
     }
 
     fn of(context: *anyopaque) *Counting {
@@ -69,13 +79,25 @@ const Counting = struct {
         return memory;
     }
 
-    fn resize(context: *anyopaque, memory: []u8, alignment: std.mem.Alignment, length: usize, address: usize) bool {
+    fn resize(
+        context: *anyopaque,
+        memory: []u8,
+        alignment: std.mem.Alignment,
+        length: usize,
+        address: usize,
+    ) bool {
         if (!parent.rawResize(memory, alignment, length, address)) return false;
         of(context).change(memory.len, length);
         return true;
     }
 
-    fn remap(context: *anyopaque, memory: []u8, alignment: std.mem.Alignment, length: usize, address: usize) ?[*]u8 {
+    fn remap(
+        context: *anyopaque,
+        memory: []u8,
+        alignment: std.mem.Alignment,
+        length: usize,
+        address: usize,
+    ) ?[*]u8 {
         const moved = parent.rawRemap(memory, alignment, length, address) orelse return null;
         of(context).change(memory.len, length);
         return moved;
@@ -99,6 +121,10 @@ pub fn main(init: std.process.Init) !void {
         std.process.exit(2);
     }
     const port = try std.fmt.parseInt(u16, args[1], 10);
-    const server = try per.Server(Handler).init(allocated.allocator(), port, .{ .ip = "127.0.0.1", .worker_thread_count = 1 });
+    const server = try per.Server(Handler).init(
+        allocated.allocator(),
+        port,
+        .{ .ip = "127.0.0.1", .worker_thread_count = 1 },
+    );
     try server.start();
 }

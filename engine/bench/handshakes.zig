@@ -1,5 +1,6 @@
-//! Loads a TLS server with handshakes: `handshakes PORT COUNT full|resumed 1.2|1.3`. One connection after another, each with one request that
-//! asks for the end. Prints how many handshakes were as asked for. Does not know: what they cost the server; who starts this measures that.
+//! Loads a TLS server with handshakes: `handshakes PORT COUNT full|resumed 1.2|1.3`. One connection after
+//! another, each with one request that asks for the end. Prints how many handshakes were as asked for. Does
+//! not know: what they cost the server; who starts this measures that.
 const std = @import("std");
 const linux = std.os.linux;
 const tls = @import("peregrine").tls;
@@ -15,8 +16,13 @@ const Client = struct {
         // A flight in several pieces would wait for the other side's delayed acknowledgement.
         const on: c_int = 1;
         _ = linux.setsockopt(fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&on), @sizeOf(c_int));
-        const address: linux.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, port), .addr = @bitCast([4]u8{ 127, 0, 0, 1 }) };
-        if (linux.errno(linux.connect(fd, @ptrCast(&address), @sizeOf(linux.sockaddr.in))) != .SUCCESS) return error.NotConnected;
+        const address: linux.sockaddr.in = .{
+            .port = std.mem.nativeToBig(u16, port),
+            .addr = @bitCast([4]u8{ 127, 0, 0, 1 }),
+        };
+        if (linux.errno(linux.connect(fd, @ptrCast(&address), @sizeOf(linux.sockaddr.in))) != .SUCCESS) {
+            return error.NotConnected;
+        }
         return .{ .fd = fd };
     }
 
@@ -47,7 +53,8 @@ const Client = struct {
     }
 };
 
-/// One connection from its handshake to its end; whether a ticket shortened it. `kept` becomes the newest ticket.
+/// One connection from its handshake to its end; whether a ticket shortened it. `kept` becomes
+/// the newest ticket.
 fn converse(context: *tls.Context, port: u16, kept: *?tls.Resumption) !bool {
     var client: Client = try .connect(port);
     defer client.close();
@@ -95,7 +102,11 @@ pub fn main(init: std.process.Init) !void {
     const resumes = std.mem.eql(u8, args[3], "resumed");
     const version: tls.Version = if (std.mem.eql(u8, args[4], "1.2")) .tls1_2 else .tls1_3;
     var diagnostic: tls.Diagnostic = .{};
-    const context = try tls.Context.initClient(std.heap.c_allocator, .{ .min_version = version, .max_version = version }, &diagnostic);
+    const context = try tls.Context.initClient(
+        std.heap.c_allocator,
+        .{ .min_version = version, .max_version = version },
+        &diagnostic,
+    );
     defer context.deinit();
     var kept: ?tls.Resumption = null;
     defer if (kept) |ticket| ticket.deinit();

@@ -1,7 +1,8 @@
-//! The yardstick: `yardstick PORT`. A bare epoll loop that answers each request head with the same bytes, so that a server's cost
-//! can be told as a multiple of what the kernel alone takes on this machine. One read and one write for whatever arrived.
-//! Does not know: HTTP beyond the empty line that ends a head (RFC 9112, section 2.1), deadlines, limits, short writes.
-//! It is no server: it must only be pointed at a benchmark on loopback.
+//! The yardstick: `yardstick PORT`. A bare epoll loop that answers each request head with the same bytes,
+//! so that a server's cost can be told as a multiple of what the kernel alone takes on this machine. One
+//! read and one write for whatever arrived. Does not know: HTTP beyond the empty line that ends a head (RFC
+//! 9112, section 2.1), deadlines, limits, short writes. It is no server: it must only be pointed at a
+//! benchmark on loopback.
 const std = @import("std");
 const linux = std.os.linux;
 const assert = std.debug.assert;
@@ -84,7 +85,11 @@ fn accept(poll: linux.fd_t, listener: linux.fd_t) !void {
 }
 
 fn listen(port: u16) !linux.fd_t {
-    const fd = try descriptor(linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC, 0));
+    const fd = try descriptor(linux.socket(
+        linux.AF.INET,
+        linux.SOCK.STREAM | linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC,
+        0,
+    ));
     try option(fd, linux.SOL.SOCKET, linux.SO.REUSEADDR);
     const loopback: linux.sockaddr.in = .{
         .port = std.mem.nativeToBig(u16, port),

@@ -1,4 +1,5 @@
-//! The server of the readme: answers everything with the same line. `zig build run-basic`, then http://127.0.0.1:3000/.
+//! The server of the readme: answers everything with the same line. `zig build run-basic`, then
+//! http://127.0.0.1:3000/.
 const std = @import("std");
 const per = @import("peregrine");
 

@@ -1,5 +1,6 @@
-//! Counts requests: one handler, shared by all worker threads, so that its state has to be safe for threads. `zig build run-counter`,
-//! then http://127.0.0.1:3000/ for the page and /count for the number; `POST /count` adds the number in its body.
+//! Counts requests: one handler, shared by all worker threads, so that its state has to be safe for threads.
+//! `zig build run-counter`, then http://127.0.0.1:3000/ for the page and /count for the number; `POST /count`
+//! adds the number in its body.
 const std = @import("std");
 const per = @import("peregrine");
 
@@ -28,7 +29,11 @@ const Handler = struct {
         if (std.mem.eql(u8, path, "/")) {
             const count = self.count.fetchAdd(1, .monotonic) + 1;
             // Memory of the request: nothing to free.
-            _ = try response.setBody(try std.fmt.allocPrint(request.arena, "<p>You are visitor {d}.\n", .{count}));
+            _ = try response.setBody(try std.fmt.allocPrint(
+                request.arena,
+                "<p>You are visitor {d}.\n",
+                .{count},
+            ));
             return response.addNewHeader("Content-Type", "text/html");
         }
         if (!std.mem.eql(u8, path, "/count")) {

@@ -1,4 +1,5 @@
-//! Serves a folder: `zig build run-dirserver -- FOLDER [PORT [THREADS]]`. Without arguments this folder, at http://127.0.0.1:3000/.
+//! Serves a folder: `zig build run-dirserver -- FOLDER [PORT [THREADS]]`. Without arguments this folder, at
+//! http://127.0.0.1:3000/.
 const std = @import("std");
 const per = @import("peregrine");
 

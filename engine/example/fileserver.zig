@@ -1,4 +1,5 @@
-//! Serves one file: `zig build run-fileserver -- FILE [PORT]`. Without arguments the build file, at http://127.0.0.1:3000/.
+//! Serves one file: `zig build run-fileserver -- FILE [PORT]`. Without arguments the build file, at
+//! http://127.0.0.1:3000/.
 const std = @import("std");
 const per = @import("peregrine");
 

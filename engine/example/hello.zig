@@ -1,4 +1,5 @@
-//! The smallest server: `hello PORT [THREADS [uring | CERTIFICATE KEY]]`. With a certificate and its key (PEM files) it speaks TLS.
+//! The smallest server: `hello PORT [THREADS [uring | CERTIFICATE KEY]]`. With a certificate and its key (PEM
+//! files) it speaks TLS.
 const std = @import("std");
 const per = @import("peregrine");
 

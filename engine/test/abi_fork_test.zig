@@ -1,5 +1,5 @@
-//! What is promised to C programs that fork (peregrine.h): a child has none of a worker's descriptors, and every call answers GONE there, while
-//! the parent goes on as if nothing had happened.
+//! What is promised to C programs that fork (peregrine.h): a child has none of a worker's descriptors, and
+//! every call answers GONE there, while the parent goes on as if nothing had happened.
 const std = @import("std");
 const abi = @import("abi");
 const c = std.c;
@@ -24,8 +24,14 @@ const Server = struct {
         const client = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
         try testing.expect(client >= 0);
         const limit: c.timeval = .{ .sec = 10, .usec = 0 };
-        try testing.expectEqual(0, c.setsockopt(client, c.SOL.SOCKET, c.SO.RCVTIMEO, &limit, @sizeOf(c.timeval)));
-        const address: c.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, port), .addr = std.mem.nativeToBig(u32, 0x7f000001) };
+        try testing.expectEqual(
+            0,
+            c.setsockopt(client, c.SOL.SOCKET, c.SO.RCVTIMEO, &limit, @sizeOf(c.timeval)),
+        );
+        const address: c.sockaddr.in = .{
+            .port = std.mem.nativeToBig(u16, port),
+            .addr = std.mem.nativeToBig(u32, 0x7f000001),
+        };
         try testing.expectEqual(0, c.connect(client, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
         return .{ .door = door, .client = client };
     }
@@ -60,7 +66,11 @@ const Server = struct {
 };
 
 fn respond(door: *abi.Door, ticket: abi.types.Ticket) c_int {
-    const response: abi.types.Response = .{ .size = @sizeOf(abi.types.Response), .status = 204, .flags = abi.types.RespondFlag.end };
+    const response: abi.types.Response = .{
+        .size = @sizeOf(abi.types.Response),
+        .status = 204,
+        .flags = abi.types.RespondFlag.end,
+    };
     return abi.peregrine_respond(door, ticket, @ptrCast(&response));
 }
 
@@ -76,7 +86,8 @@ fn socketsBeside(other: c.fd_t) usize {
     return count;
 }
 
-/// The status of a child that runs a function, which returns the number of the first thing that was wrong, or 0.
+/// The status of a child that runs a function, which returns the number of the first thing
+/// that was wrong, or 0.
 fn inChild(context: anytype, comptime run: fn (@TypeOf(context)) u8) !u8 {
     const pid = c.fork();
     try testing.expect(pid >= 0);
@@ -136,7 +147,14 @@ test "what a parent has lent is neither sent nor told of in a child" {
     // One that has come back already, and one that has not.
     var loans: [2]abi.types.Loan = @splat(.{});
     try testing.expect(abi.peregrine_lend(server.door, ticket, large.ptr, 50_000, 0, &loans[0]) >= 0);
-    const code = abi.peregrine_lend(server.door, ticket, large.ptr, large.len, abi.types.RespondFlag.end, &loans[1]);
+    const code = abi.peregrine_lend(
+        server.door,
+        ticket,
+        large.ptr,
+        large.len,
+        abi.types.RespondFlag.end,
+        &loans[1],
+    );
     try testing.expectEqual(Code.blocked, code);
     const Context = struct { server: *const Server, ticket: abi.types.Ticket };
     try testing.expectEqual(0, try inChild(Context{ .server = &server, .ticket = ticket }, struct {

@@ -1,5 +1,6 @@
-//! The C API's host while memory runs out, over the simulated network, in hundreds of histories: C hears of the end of every exchange that
-//! it has heard of, once, whatever could not be allocated in between; and the process lives.
+//! The C API's host while memory runs out, over the simulated network, in hundreds of histories: C hears of
+//! the end of every exchange that it has heard of, once, whatever could not be allocated in between; and
+//! the process lives.
 const std = @import("std");
 const abi = @import("abi");
 const per = @import("peregrine");
@@ -9,12 +10,15 @@ const gpa = testing.allocator;
 
 const Worker = per.Worker(per.io.Sim, abi.Host);
 
-const script = "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n5\r\nworld\r\n0\r\nTrailer: t\r\n\r\n" ++
+const script = "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" ++
+    "5\r\nhello\r\n5\r\nworld\r\n0\r\nTrailer: t\r\n\r\n" ++
     "GET /b HTTP/1.1\r\nHost: h\r\n\r\n" ++
-    "GET /c HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" ++
+    "GET /c HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
+    "Sec-WebSocket-Version: 13\r\n" ++
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n" ++
     // A message, a compressed one, a ping, the end.
-    "\x82\x85\x00\x00\x00\x00hello\xc2\x87\x00\x00\x00\x00\xf2\x48\xcd\xc9\xc9\x07\x00\x89\x80\x00\x00\x00\x00\x88\x80\x00\x00\x00\x00";
+    "\x82\x85\x00\x00\x00\x00hello\xc2\x87\x00\x00\x00\x00\xf2\x48\xcd\xc9\xc9\x07\x00" ++
+    "\x89\x80\x00\x00\x00\x00\x88\x80\x00\x00\x00\x00";
 
 /// What a C program does: answers everything, sooner or later.
 const Program = struct {
@@ -34,11 +38,16 @@ const Program = struct {
             switch (event.kind) {
                 .request => {
                     program.heard += 1;
-                    const kind: Kind = if (event.flags & abi.types.EventFlag.handshake != 0) .handshake else .http;
+                    const kind: Kind = if (event.flags & abi.types.EventFlag.handshake != 0)
+                        .handshake
+                    else
+                        .http;
                     try program.open.putNoClobber(gpa, ticket, kind);
                 },
                 .finished, .aborted, .closed => try testing.expect(program.open.remove(ticket)),
-                .body, .message, .drained, .flushed, .half_closed => try testing.expect(program.open.contains(ticket)),
+                .body, .message, .drained, .flushed, .half_closed => try testing.expect(
+                    program.open.contains(ticket),
+                ),
                 .stopped => program.stopped = true,
                 .notice, .lines => {},
             }
@@ -62,9 +71,15 @@ const Program = struct {
             const kind = program.open.getPtr(ticket) orelse continue;
             const body: [3000]u8 = @splat('x');
             const command: per.Command = switch (kind.*) {
-                .http => if (program.random.boolean()) .read else .{ .start = .{ .status = 200, .body = &body, .end = true } },
+                .http => if (program.random.boolean())
+                    .read
+                else
+                    .{ .start = .{ .status = 200, .body = &body, .end = true } },
                 .handshake => .{ .accept = .{} },
-                .websocket => if (program.random.boolean()) .read else .{ .message = .{ .kind = .binary, .bytes = &body } },
+                .websocket => if (program.random.boolean())
+                    .read
+                else
+                    .{ .message = .{ .kind = .binary, .bytes = &body } },
             };
             const outcome = program.worker.apply(ticket, command) catch |err| switch (err) {
                 error.OutOfMemory => continue,
@@ -86,7 +101,9 @@ fn history(seed: u64, client_count: usize) !usize {
     defer worker.deinit();
     defer host.deinit(&worker.pool);
     const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
-    inline for (.{ &worker, &worker.pool, &worker.peers, &worker.exchanges, &worker.websockets, &worker.compression }) |part| {
+    inline for (.{
+        &worker, &worker.pool, &worker.peers, &worker.exchanges, &worker.websockets, &worker.compression,
+    }) |part| {
         part.gpa = memory.allocator();
     }
     var program: Program = .{ .worker = &worker, .host = &host, .random = random };
@@ -100,7 +117,8 @@ fn history(seed: u64, client_count: usize) !usize {
         if (rounds > 100_000) return error.NeverEnds;
         for (clients, sent[0..clients.len]) |client, *at| {
             if (client.ended() != null) continue;
-            at.* += try client.write(script[at.*..][0..@min(script.len - at.*, random.uintLessThan(usize, 300))]);
+            const len = @min(script.len - at.*, random.uintLessThan(usize, 300));
+            at.* += try client.write(script[at.*..][0..len]);
             _ = client.read();
             if (rounds > 300) client.close();
         }

@@ -1,4 +1,5 @@
-//! peregrine.h and the structs, constants and functions of abi/ are two spellings of one thing: compares them.
+//! peregrine.h and the structs, constants and functions of abi/ are two spellings of one
+//! thing: compares them.
 const std = @import("std");
 const abi = @import("abi");
 const c = @import("c");
@@ -13,8 +14,10 @@ test "structs have the same size and the same fields in the same places" {
             const Ours = @field(types, name);
             const Theirs = @field(c, cStruct(name));
             try expectSameLayout(Ours, Theirs);
-            inline for (@typeInfo(Ours).@"struct".field_names, @typeInfo(Theirs).@"struct".field_names) |field, declared|
+            const fields = @typeInfo(Ours).@"struct".field_names;
+            inline for (fields, @typeInfo(Theirs).@"struct".field_names) |field, declared| {
                 try std.testing.expectEqualStrings(declared, field);
+            }
             compared += 1;
         }
     }
@@ -22,7 +25,9 @@ test "structs have the same size and the same fields in the same places" {
     try expectSameLayout(peregrine.FieldSpan, c.peregrine_field_span);
     comptime var declared = 0;
     inline for (@typeInfo(c).@"struct".decl_names) |name| {
-        if (comptime std.mem.startsWith(u8, name, "struct_peregrine_") and isKnown(@field(c, name))) declared += 1;
+        if (comptime std.mem.startsWith(u8, name, "struct_peregrine_") and isKnown(@field(c, name))) {
+            declared += 1;
+        }
     }
     try std.testing.expectEqual(declared, compared + 2);
 }
@@ -42,7 +47,10 @@ test "constants have the same names and values" {
     inline for (.{ types.Kind, peregrine.Reason, peregrine.Level, peregrine.Incoming.Flow, peregrine.CounterKind }) |names| {
         const prefix = if (names == peregrine.Incoming.Flow) "FLOW_" else "";
         inline for (@typeInfo(names).@"enum".field_names) |name| {
-            const word = if (names == peregrine.Level and comptime std.mem.eql(u8, name, "err")) "error" else name;
+            const word = if (names == peregrine.Level and comptime std.mem.eql(u8, name, "err"))
+                "error"
+            else
+                name;
             try std.testing.expectEqual(@backingInt(@field(names, name)), @field(c, constant(prefix, word)));
             compared += 1;
         }
@@ -51,7 +59,9 @@ test "constants have the same names and values" {
     compared += 1;
     comptime var declared = 0;
     inline for (@typeInfo(c).@"struct".decl_names) |name| {
-        if (comptime std.mem.startsWith(u8, name, "PEREGRINE_") and isNumber(@TypeOf(@field(c, name)))) declared += 1;
+        if (comptime std.mem.startsWith(u8, name, "PEREGRINE_") and isNumber(@TypeOf(@field(c, name)))) {
+            declared += 1;
+        }
     }
     const others = 1; // PEREGRINE_ABI_VERSION is C's alone
     try std.testing.expectEqual(declared, compared + others);
@@ -65,7 +75,9 @@ test "functions are there, with as many parameters of the same sizes" {
             const ours = @typeInfo(@TypeOf(@field(exporter(name), name))).@"fn";
             const theirs = @typeInfo(@TypeOf(@field(c, name))).@"fn";
             try std.testing.expectEqual(theirs.param_types.len, ours.param_types.len);
-            inline for (theirs.param_types, ours.param_types) |declared, defined| try expectSameKind(declared.?, defined.?);
+            inline for (theirs.param_types, ours.param_types) |declared, defined| {
+                try expectSameKind(declared.?, defined.?);
+            }
             try expectSameKind(theirs.return_type.?, ours.return_type.?);
             compared += 1;
         }
@@ -100,7 +112,9 @@ fn expectSameKind(comptime Theirs: type, comptime Ours: type) !void {
 
 fn expectSameConstants(comptime prefix: []const u8, comptime group: type) !comptime_int {
     const names = @typeInfo(group).@"struct".decl_names;
-    inline for (names) |name| try std.testing.expectEqual(@field(group, name), @field(c, constant(prefix, name)));
+    inline for (names) |name| {
+        try std.testing.expectEqual(@field(group, name), @field(c, constant(prefix, name)));
+    }
     return names.len;
 }
 

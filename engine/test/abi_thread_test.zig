@@ -1,5 +1,6 @@
-//! What is promised to C programs whose engine runs on a thread of its own (peregrine.h, peregrine_use_thread): the calls answer as they
-//! do without one, and what needs no answer of the program goes on while that does something else.
+//! What is promised to C programs whose engine runs on a thread of its own (peregrine.h,
+//! peregrine_use_thread): the calls answer as they do without one, and what needs no answer of the program
+//! goes on while that does something else.
 const std = @import("std");
 const abi = @import("abi");
 const c = std.c;
@@ -39,8 +40,14 @@ const Server = struct {
         const client = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
         try testing.expect(client >= 0);
         const limit: c.timeval = .{ .sec = 30, .usec = 0 };
-        try testing.expectEqual(0, c.setsockopt(client, c.SOL.SOCKET, c.SO.RCVTIMEO, &limit, @sizeOf(c.timeval)));
-        const address: c.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, server.port), .addr = std.mem.nativeToBig(u32, 0x7f000001) };
+        try testing.expectEqual(
+            0,
+            c.setsockopt(client, c.SOL.SOCKET, c.SO.RCVTIMEO, &limit, @sizeOf(c.timeval)),
+        );
+        const address: c.sockaddr.in = .{
+            .port = std.mem.nativeToBig(u16, server.port),
+            .addr = std.mem.nativeToBig(u32, 0x7f000001),
+        };
         try testing.expectEqual(0, c.connect(client, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
         return client;
     }
@@ -207,7 +214,10 @@ test "mistakes are told at once, and nothing is sent" {
     const ticket = try server.ask(client, get);
     const door = server.door;
     try testing.expectEqual(Code.out_of_order, abi.peregrine_write(door, ticket, "x", 1, 0));
-    try testing.expectEqual(Code.not_websocket, abi.peregrine_accept_websocket(door, ticket, null, 0, null, 0));
+    try testing.expectEqual(
+        Code.not_websocket,
+        abi.peregrine_accept_websocket(door, ticket, null, 0, null, 0),
+    );
     try testing.expectEqual(Code.ok, respond(&server, ticket, "", 0));
     try testing.expectEqual(Code.out_of_order, respond(&server, ticket, "", 0));
     try testing.expectEqual(Code.done, abi.peregrine_write(door, ticket, "end", 3, types.RespondFlag.end));
@@ -255,7 +265,7 @@ test "draining lets exchanges end, cutting does not" {
     _ = try other.wait(.stopped);
 }
 
-test "a program that writes rubbish into the channel is heard no more, and the engine lives" {
+test "the channel of a program that writes garbage into it ends, and the engine goes on" {
     var server: Server = try .start();
     defer server.stop();
     const client = try server.connect();

@@ -1,5 +1,5 @@
-//! Threads that only accept, which servers with several workers have: what mistakes 16, 17 and 19 of defects_test.zig say must hold for
-//! them too. On loopback; all threads' work is done in this one.
+//! Threads that only accept, which servers with several workers have: what mistakes 16, 17 and 19 of
+//! defects_test.zig say must hold for them too. On loopback; all threads' work is done in this one.
 const std = @import("std");
 const per = @import("peregrine");
 const loopback = @import("loopback.zig");
@@ -84,7 +84,9 @@ const Held = struct {
         const fd = try loopback.connect(server.port());
         errdefer _ = linux.close(fd);
         try expectTotal(server, total(server) + 1);
-        for (before, loads(server), 0..) |had, has, worker| if (has != had) return .{ .fd = fd, .worker = worker };
+        for (before, loads(server), 0..) |had, has, worker| {
+            if (has != had) return .{ .fd = fd, .worker = worker };
+        }
         unreachable; // the total has grown
     }
 
@@ -150,7 +152,10 @@ test "what is accepted sends small packets at once unless told otherwise, and is
             const fd = try acceptedFrom(client);
             var value: c_int = 0;
             var length: linux.socklen_t = @sizeOf(c_int);
-            try testing.expectEqual(0, linux.getsockopt(fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&value), &length));
+            try testing.expectEqual(
+                0,
+                linux.getsockopt(fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&value), &length),
+            );
             try testing.expectEqual(no_delay, value != 0);
             try testing.expect(linux.fcntl(fd, linux.F.GETFD, 0) & linux.FD_CLOEXEC != 0);
         }
@@ -176,7 +181,7 @@ fn pollWithoutAccept(server: *Server, code: linux.E, paused: *bool) void {
     }
 }
 
-test "a client that went before it was accepted does not make the next one wait; running out of something does" {
+test "a client that left before it was accepted delays nobody; running out of descriptors does" {
     testing.log_level = .err; // the warning belongs there
     inline for (.{ .{ .CONNABORTED, false }, .{ .MFILE, true } }) |case| for ([_]usize{ 0, 1 }) |acceptors| {
         // Under io_uring the kernel accepts by itself; src/io/uring/listener.zig has that test.

@@ -25,7 +25,9 @@ const Answering = struct {
 
     fn answer(self: *Answering, request: *per.Request, response: *per.Response) !void {
         const path = request.getPath();
-        if (std.mem.eql(u8, path, "/ws")) return per.ws.upgrader.handleUpgrade(self.allocator, request, response);
+        if (std.mem.eql(u8, path, "/ws")) {
+            return per.ws.upgrader.handleUpgrade(self.allocator, request, response);
+        }
         if (std.mem.eql(u8, path, "/large")) {
             _ = try response.setBody(&large);
         } else if (std.mem.eql(u8, path, "/missing")) {
@@ -72,7 +74,10 @@ const Bench = struct {
 test "answered requests, in the order of their ends" {
     var bench: Bench = try .init("%r %s %b %X %L", .{});
     const client = try bench.simulation.connect();
-    try client.send("GET /one HTTP/1.1\r\nHost: h\r\n\r\nHEAD /two HTTP/1.1\r\nHost: h\r\n\r\nGET /missing HTTP/1.1\r\nHost: h\r\n\r\n");
+    try client.send(
+        "GET /one HTTP/1.1\r\nHost: h\r\n\r\nHEAD /two HTTP/1.1\r\nHost: h\r\n\r\n" ++
+            "GET /missing HTTP/1.1\r\nHost: h\r\n\r\n",
+    );
     try bench.simulation.settle();
     _ = try bench.simulation.exchange("GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     try bench.expectLog(
@@ -85,13 +90,20 @@ test "answered requests, in the order of their ends" {
 }
 
 test "what the parser refuses has a line as well, and cannot break it" {
-    var bench: Bench = try .init("%r|%m %s %X", .{ .head_bytes_max = 100, .request_line_bytes_max = 64, .body_bytes_max = 10 });
+    var bench: Bench = try .init("%r|%m %s %X", .{
+        .head_bytes_max = 100,
+        .request_line_bytes_max = 64,
+        .body_bytes_max = 10,
+    });
     const simulation = &bench.simulation;
     _ = try simulation.exchange("GET\x01/ HTTP/1.1\r\n\r\n");
     _ = try simulation.exchange("\x16\x03\x01\x02\x00\x01");
-    _ = try simulation.exchange("GET /" ++ "x" ++ "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy HTTP/1.1\r\n\r\n");
+    _ = try simulation.exchange("GET /" ++ "x" ++
+        "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy HTTP/1.1\r\n\r\n");
     _ = try simulation.exchange("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n");
-    _ = try simulation.exchange("POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nb\r\nhello world\r\n0\r\n\r\n");
+    _ = try simulation.exchange(
+        "POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nb\r\nhello world\r\n0\r\n\r\n",
+    );
     _ = try simulation.exchange("GET /slow HTTP/1.1\r\nHost:");
     try simulation.advance(20_000);
     try bench.expectLog("GET\\x01/ HTTP/1.1|- 400 -\n" ++
@@ -122,12 +134,14 @@ test "a refusal has the bytes of its reason, and none for HEAD" {
     const simulation = &bench.simulation;
     _ = try simulation.exchange("GET / HTTP/1.1\r\n\r\n");
     _ = try simulation.exchange("HEAD / HTTP/1.1\r\n\r\n");
-    _ = try simulation.exchange("HEAD / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n");
+    _ = try simulation.exchange(
+        "HEAD / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n",
+    );
     const reason = "missing Host field\n";
     try bench.expectLog(std.fmt.comptimePrint("GET 400 {d}\nHEAD 400 0\nHEAD 400 0\n", .{reason.len}));
 }
 
-test "whoever is turned away at the door has a line" {
+test "a connection that is refused by a limit has a line" {
     var bench: Bench = try .init("%r %s %L", .{ .connections_max = 1, .descriptors_reserved = 4 });
     const held = try bench.simulation.connect();
     try held.send("GET /held HTTP/1.1\r\nHost: h\r\n\r\n");

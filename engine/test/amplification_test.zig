@@ -1,5 +1,6 @@
-//! Little that becomes much: compressed messages, empty frames, tiny chunks, pipelined requests. What counts is what comes out: how much
-//! memory is held, and how much of others a bystander has to wait for. Counted in bytes and events, so that no machine is too slow.
+//! Little that becomes much: compressed messages, empty frames, tiny chunks, pipelined requests. What counts
+//! is what comes out: how much memory is held, and how much of others a bystander has to wait for. Counted in
+//! bytes and events, so that no machine is too slow.
 const std = @import("std");
 const per = @import("peregrine");
 const Client = @import("websocket_client.zig").Client;
@@ -8,7 +9,14 @@ const gpa = testing.allocator;
 
 const message_bytes = 2 * 1024 * 1024;
 /// A network without whims, so that rounds can be counted.
-const network: per.io.Sim.Options = .{ .seed = 1, .window_bytes = 1 << 20, .short_read_permille = 0, .late_permille = 0, .block_permille = 0, .partial_send_permille = 0 };
+const network: per.io.Sim.Options = .{
+    .seed = 1,
+    .window_bytes = 1 << 20,
+    .short_read_permille = 0,
+    .late_permille = 0,
+    .block_permille = 0,
+    .partial_send_permille = 0,
+};
 const limits: per.Config = .{ .message_bytes_max = message_bytes, .frame_bytes_max = 1 << 20 };
 
 /// Sends back what is short, and counts the rest.
@@ -34,7 +42,13 @@ const Echo = struct {
         };
     }
 
-    pub fn handleBody(self: *Echo, _: *per.Request, response: *per.Response, bytes: []const u8, last: bool) void {
+    pub fn handleBody(
+        self: *Echo,
+        _: *per.Request,
+        response: *per.Response,
+        bytes: []const u8,
+        last: bool,
+    ) void {
         self.events += 1;
         self.bytes += bytes.len;
         if (last) _ = response.setBody("done") catch unreachable;
@@ -281,13 +295,26 @@ const PullHost = struct {
         host.ticket = exchange.ticket;
     }
 
-    pub fn message(host: *PullHost, _: *PullWorker, exchange: *per.Exchange, _: per.WebSocketKind, bytes: []const u8) void {
-        host.messages.append(gpa, .{ .bytes = bytes.len, .first = if (bytes.len > 0) bytes[0] else 0 }) catch unreachable;
+    pub fn message(
+        host: *PullHost,
+        _: *PullWorker,
+        exchange: *per.Exchange,
+        _: per.WebSocketKind,
+        bytes: []const u8,
+    ) void {
+        host.messages.append(gpa, .{ .bytes = bytes.len, .first = if (bytes.len > 0) bytes[0] else 0 }) catch
+            unreachable;
         const buffer = exchange.openWebSocket().?.incoming.surrender(bytes) orelse return;
         host.kept.append(gpa, buffer) catch unreachable;
     }
 
-    pub fn closed(host: *PullHost, _: *PullWorker, _: *per.Exchange, _: per.WebSocketClose, reason: ?per.Reason) void {
+    pub fn closed(
+        host: *PullHost,
+        _: *PullWorker,
+        _: *per.Exchange,
+        _: per.WebSocketClose,
+        reason: ?per.Reason,
+    ) void {
         host.lost = reason orelse .client_closed;
     }
 
@@ -363,7 +390,10 @@ test "what nobody has asked for stays compressed, and in order" {
     const sizes = [_]usize{ message_bytes, 5, 100_000, message_bytes, 10, 3_000_000 };
     for (sizes[0..5], 'a'..) |size, letter| {
         @memset(text, @intCast(letter));
-        try bench.client.send(.text, text[0..size], .{ .compressed = size != 5, .frame_bytes = if (size == 10) 1 else 0 });
+        try bench.client.send(.text, text[0..size], .{
+            .compressed = size != 5,
+            .frame_bytes = if (size == 10) 1 else 0,
+        });
     }
     try bench.settle();
     try testing.expectEqual(0, bench.host.messages.items.len);
@@ -396,7 +426,9 @@ test "large messages that were not compressed wait as well, and others are let t
     const text = try gpa.alloc(u8, message_bytes);
     defer gpa.free(text);
     @memset(text, 'x');
-    for ([_]usize{ 1000, per.Budget.large_bytes, message_bytes, 1000 }) |size| try bench.client.send(.text, text[0..size], .{ .frame_bytes = 60_000 });
+    for ([_]usize{ 1000, per.Budget.large_bytes, message_bytes, 1000 }) |size| {
+        try bench.client.send(.text, text[0..size], .{ .frame_bytes = 60_000 });
+    }
     try bench.settle();
     try testing.expectEqual(2, bench.host.messages.items.len);
     // Held once, in a buffer that grew with it.
@@ -415,7 +447,9 @@ test "a host that takes everything gets one large message a round" {
     const text = try gpa.alloc(u8, message_bytes);
     defer gpa.free(text);
     @memset(text, 'x');
-    for (0..6) |number| try bench.client.send(.text, text, .{ .compressed = number % 2 == 0, .frame_bytes = 60_000 });
+    for (0..6) |number| {
+        try bench.client.send(.text, text, .{ .compressed = number % 2 == 0, .frame_bytes = 60_000 });
+    }
     var rounds: usize = 0;
     while (bench.host.messages.items.len < 6) : (rounds += 1) {
         if (rounds > 10_000) return error.NeverDelivered;
@@ -426,7 +460,7 @@ test "a host that takes everything gets one large message a round" {
     }
 }
 
-test "a peer whose message waits is not taken for dead, nor one that sends what does not inflate for a friend" {
+test "keepalive spares a peer whose message waits, and cuts it when it has been read and no pong comes" {
     var bench: Pull = undefined;
     try bench.init(.on_demand);
     defer bench.deinit();
@@ -466,7 +500,11 @@ test "a large message that turns out to be no text, too large or broken" {
         const len = bench.client.deflater.deflate(text[0..size], true, wire);
         // The lengths of the last block disagree.
         @memset(wire[len..][0..4], 0xff);
-        try bench.client.sendFrames(.text, wire[0 .. len + @as(usize, if (fault == .broken) 4 else 0)], .{ .compressed = true });
+        try bench.client.sendFrames(
+            .text,
+            wire[0 .. len + @as(usize, if (fault == .broken) 4 else 0)],
+            .{ .compressed = true },
+        );
         try bench.settle();
         try testing.expectEqual(null, bench.client.closed);
         try bench.worker.read(bench.exchange());

@@ -1,5 +1,6 @@
-//! Whole servers on the kernel's ios, epoll and io_uring, under blocking clients in threads of their own: every byte arrives, both ways,
-//! and afterwards no descriptor is left. What one io promises is in src/io/contract_test.zig; this is about all of it together.
+//! Whole servers on the kernel's ios, epoll and io_uring, under blocking clients in threads of their own:
+//! every byte arrives, both ways, and afterwards no descriptor is left. What one io promises is in
+//! src/io/contract_test.zig; this is about all of it together.
 const std = @import("std");
 const per = @import("peregrine");
 const loopback = @import("loopback.zig");
@@ -27,7 +28,9 @@ const Handler = struct {
         pattern(content, 0);
         const file: i32 = @intCast(linux.memfd_create("peregrine-backends", linux.MFD.CLOEXEC));
         var written: usize = 0;
-        while (written < content.len) written += linux.write(file, content.ptr + written, content.len - written);
+        while (written < content.len) {
+            written += linux.write(file, content.ptr + written, content.len - written);
+        }
         self.* = .{ .allocator = allocator, .file = file };
         return self;
     }
@@ -48,9 +51,15 @@ const Handler = struct {
         } else if (std.mem.eql(u8, path, "/echo")) {
             _ = try response.setBody(request.body);
         } else if (std.mem.eql(u8, path, "/file")) {
-            try response.setFile(.{ .fd = self.file, .offset = 0, .len = large_bytes, .ownership = .borrowed });
+            try response.setFile(.{
+                .fd = self.file,
+                .offset = 0,
+                .len = large_bytes,
+                .ownership = .borrowed,
+            });
         } else if (std.mem.eql(u8, path, "/stream")) {
-            request.context = @ptrFromInt(8); // one more than has been sent, in eighths, since null would be none
+            // one more than has been sent, in eighths, since null would be none
+            request.context = @ptrFromInt(8);
             try self.goOn(request, response);
         } else try per.ws.upgrader.handleUpgrade(self.allocator, request, response);
     }
@@ -158,7 +167,11 @@ const Client = struct {
 
     fn get(client: *Client, path: []const u8, extra: []const u8) ![]const u8 {
         var request: [200]u8 = undefined;
-        try client.send(try std.fmt.bufPrint(&request, "GET {s} HTTP/1.1\r\nHost: h\r\n{s}\r\n", .{ path, extra }));
+        try client.send(try std.fmt.bufPrint(
+            &request,
+            "GET {s} HTTP/1.1\r\nHost: h\r\n{s}\r\n",
+            .{ path, extra },
+        ));
         const head = try client.readHead();
         try testing.expect(std.mem.startsWith(u8, head, "HTTP/1.1 "));
         return head;
@@ -226,7 +239,11 @@ fn echo(port: u16) !void {
     pattern(body, 0);
     for ([_]usize{ 1, 5_000, 16_384, 16_385, 900_000 }) |len| {
         var head: [100]u8 = undefined;
-        try client.send(try std.fmt.bufPrint(&head, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n", .{len}));
+        try client.send(try std.fmt.bufPrint(
+            &head,
+            "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n",
+            .{len},
+        ));
         try client.send(body[0..len]);
         _ = try client.readHead();
         try client.expectPattern(0, len);
@@ -236,11 +253,15 @@ fn echo(port: u16) !void {
 fn messages(port: u16) !void {
     var client: Client = try .connect(port);
     defer client.close();
-    const upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
+    const upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\n" ++
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
     _ = try client.get("/ws", upgrade);
     for ([_]usize{ 0, 3, 125, 126, 30_000, 10, 30_000 }) |len| {
         var frame: [40_000]u8 = undefined;
-        const size = websocket.frame.encode(.{ .opcode = .binary, .fin = true, .mask = @splat(0), .payload_len = len }, frame[0..14]);
+        const size = websocket.frame.encode(
+            .{ .opcode = .binary, .fin = true, .mask = @splat(0), .payload_len = len },
+            frame[0..14],
+        );
         pattern(frame[size..][0..len], 0);
         try client.send(frame[0 .. size + len]);
         const back = try expectFrame(&client);
@@ -281,7 +302,9 @@ fn attend(port: u16, visit: *const fn (u16) anyerror!void, failed: *std.atomic.V
 
 fn descriptors() usize {
     var count: usize = 0;
-    for (0..1024) |fd| count += @intFromBool(linux.errno(linux.fcntl(@intCast(fd), linux.F.GETFD, 0)) == .SUCCESS);
+    for (0..1024) |fd| {
+        count += @intFromBool(linux.errno(linux.fcntl(@intCast(fd), linux.F.GETFD, 0)) == .SUCCESS);
+    }
     return count;
 }
 
@@ -301,9 +324,13 @@ fn expectServes(config: per.ServerConfig) !void {
     const port = server.port();
     const thread: std.Thread = try .spawn(.{}, serve, .{server});
     var failed: std.atomic.Value(bool) = .init(false);
-    const visits = [_]*const fn (u16) anyerror!void{ small, closing, download, stream, echo, messages, leaving };
+    const visits = [_]*const fn (u16) anyerror!void{
+        small, closing, download, stream, echo, messages, leaving,
+    };
     var clients: [2 * visits.len]std.Thread = undefined;
-    for (&clients, 0..) |*client, i| client.* = try .spawn(.{}, attend, .{ port, visits[i % visits.len], &failed });
+    for (&clients, 0..) |*client, i| {
+        client.* = try .spawn(.{}, attend, .{ port, visits[i % visits.len], &failed });
+    }
     for (clients) |client| client.join();
     server.shutdown();
     thread.join();
@@ -314,7 +341,13 @@ fn expectServes(config: per.ServerConfig) !void {
 test "every backend serves every kind of client, and leaves no descriptor behind" {
     for ([_]Backend{ .native, .uring }) |backend| {
         for ([_]usize{ 0, 1 }) |accepting| {
-            try expectServes(.{ .ip = "127.0.0.1", .worker_thread_count = 2, .accept_thread_count = accepting, .io = backend, .handle_signals = false });
+            try expectServes(.{
+                .ip = "127.0.0.1",
+                .worker_thread_count = 2,
+                .accept_thread_count = accepting,
+                .io = backend,
+                .handle_signals = false,
+            });
         }
     }
 }
@@ -333,7 +366,12 @@ fn serveWithoutRings(failed: *std.atomic.Value(bool)) void {
 
 fn tryWithoutRings() !void {
     try refuse(.io_uring_setup, .PERM);
-    const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1, .io = .uring, .handle_signals = false });
+    const server: *Server = try .init(gpa, 0, .{
+        .ip = "127.0.0.1",
+        .worker_thread_count = 1,
+        .io = .uring,
+        .handle_signals = false,
+    });
     defer server.deinit();
     try testing.expectEqual(.native, server.backend());
     var failed: std.atomic.Value(bool) = .init(false);

@@ -1,5 +1,6 @@
-//! permessage-deflate between a server and a client with histories of their own, over the simulated network: what is agreed on, what is
-//! compressed and what is not, what a client may not do, and what an idle WebSocket holds.
+//! permessage-deflate between a server and a client with histories of their own, over the simulated
+//! network: what is agreed on, what is compressed and what is not, what a client may not do, and what an
+//! idle WebSocket holds.
 const std = @import("std");
 const per = @import("peregrine");
 const Client = @import("websocket_client.zig").Client;
@@ -45,7 +46,11 @@ const Bench = struct {
     client: *Client,
 
     fn init(bench: *Bench, limits: per.Config, offer: []const u8, seed: u64) !void {
-        bench.simulation = try .init(gpa, .{ .limits = limits, .websocket_buffer_size = 1 << 20 }, .{ .seed = seed });
+        bench.simulation = try .init(
+            gpa,
+            .{ .limits = limits, .websocket_buffer_size = 1 << 20 },
+            .{ .seed = seed },
+        );
         errdefer bench.simulation.deinit();
         bench.wire = try bench.simulation.connect();
         const request = try Client.handshake(gpa, offer);
@@ -86,7 +91,9 @@ const Bench = struct {
 
 /// A text that shrinks, the same for the same number.
 fn prose(buffer: []u8, seed: u64) []u8 {
-    const words = [_][]const u8{ "many ", "small ", "words ", "make ", "one ", "long ", "text, ", "and ", "then ", "another " };
+    const words = [_][]const u8{
+        "many ", "small ", "words ", "make ", "one ", "long ", "text, ", "and ", "then ", "another ",
+    };
     var random: std.Random.DefaultPrng = .init(seed);
     var at: usize = 0;
     while (at < buffer.len) {
@@ -104,15 +111,27 @@ test "what the answer to a handshake agrees on" {
     const kept: per.Config = .{ .deflate_server_takeover = true, .deflate_client_takeover = true };
     const cases = [_]Case{
         .{ .{}, pmd ++ "; client_max_window_bits", pmd ++ both },
-        .{ .{}, "x-other, " ++ pmd ++ "; server_max_window_bits=10", pmd ++ both ++ "; server_max_window_bits=10" },
+        .{
+            .{},
+            "x-other, " ++ pmd ++ "; server_max_window_bits=10",
+            pmd ++ both ++ "; server_max_window_bits=10",
+        },
         .{ .{}, pmd ++ "; unknown=1", null },
         .{ .{}, "x-webkit-deflate-frame", null },
         .{ .{ .deflate = false }, pmd, null },
         .{ kept, pmd, pmd },
         .{ kept, pmd ++ "; client_no_context_takeover", pmd ++ "; client_no_context_takeover" },
         .{ .{ .deflate_client_window_bits = 10 }, pmd, null },
-        .{ .{ .deflate_client_window_bits = 10 }, pmd ++ "; client_max_window_bits", pmd ++ both ++ "; client_max_window_bits=10" },
-        .{ .{ .deflate_server_window_bits = 9 }, pmd ++ "; server_max_window_bits=12", pmd ++ both ++ "; server_max_window_bits=9" },
+        .{
+            .{ .deflate_client_window_bits = 10 },
+            pmd ++ "; client_max_window_bits",
+            pmd ++ both ++ "; client_max_window_bits=10",
+        },
+        .{
+            .{ .deflate_server_window_bits = 9 },
+            pmd ++ "; server_max_window_bits=12",
+            pmd ++ both ++ "; server_max_window_bits=9",
+        },
     };
     for (cases) |case| {
         var bench: Bench = undefined;
@@ -143,7 +162,10 @@ test "messages come back compressed if that is worth it, and as they are if not"
         defer bench.deinit();
         const client = bench.client;
         for ([_]usize{ 0, 1, 999, 1000, 32 * 1024, 32 * 1024 + 1, 100_000 }) |len| {
-            try client.send(.text, text[0..len], .{ .compressed = len % 2 == 0, .frame_bytes = if (len % 3 == 0) 0 else 1000 });
+            try client.send(.text, text[0..len], .{
+                .compressed = len % 2 == 0,
+                .frame_bytes = if (len % 3 == 0) 0 else 1000,
+            });
             const wire_bytes = try bench.expectEcho(text[0..len], len >= 1000);
             if (len >= 1000) try testing.expect(wire_bytes < len / 2);
         }
@@ -202,7 +224,8 @@ test "context takeover: the second message of a kind is a few bytes, at every wi
 
 test "what does not inflate, or to too much, or not to text, ends the connection with its code" {
     // zlib's 27 bytes for one letter 10,001 times.
-    const bomb = "\xec\xc1\x01\x0d\x00\x00\x00\xc2\xa0\xda\x8f\x6f\x0f\x07\x14\x00\x00\x00\x00\x00\x00\x00\x00\x00\x1c\x18\x00";
+    const bomb = "\xec\xc1\x01\x0d\x00\x00\x00\xc2\xa0\xda\x8f\x6f\x0f\x07\x14" ++
+        "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x1c\x18\x00";
     const Case = struct { []const u8, u16 };
     for ([_]Case{
         .{ "\x06", 1007 }, // no such block

@@ -1,5 +1,6 @@
-//! Responses that end before they are complete: their clients can always tell. The last chunk is missing or the length is short, and the
-//! connection ends with a reset, since the end alone says nothing where it is the end of the response (HTTP/1.0).
+//! Responses that end before they are complete: their clients can always tell. The last chunk is missing or
+//! the length is short, and the connection ends with a reset, since the end alone says nothing where it is
+//! the end of the response (HTTP/1.0).
 const std = @import("std");
 const per = @import("peregrine");
 const linux = std.os.linux;
@@ -130,7 +131,11 @@ const Scene = struct {
     fn ask(scene: *Scene, way: Cutter.Way, version: []const u8) !*Simulation.Client {
         const client = try scene.simulation.connect();
         var buffer: [100]u8 = undefined;
-        try client.send(try std.fmt.bufPrint(&buffer, "GET /{t} HTTP/{s}\r\nHost: h\r\n\r\n", .{ way, version }));
+        try client.send(try std.fmt.bufPrint(
+            &buffer,
+            "GET /{t} HTTP/{s}\r\nHost: h\r\n\r\n",
+            .{ way, version },
+        ));
         try scene.simulation.settle();
         return client;
     }
@@ -218,7 +223,11 @@ test "a file that becomes shorter is cut" {
         const client = try scene.simulation.connect();
         client.paused = true;
         var buffer: [100]u8 = undefined;
-        try client.send(try std.fmt.bufPrint(&buffer, "GET /shrunk_file HTTP/{s}\r\nHost: h\r\n\r\n", .{version}));
+        try client.send(try std.fmt.bufPrint(
+            &buffer,
+            "GET /shrunk_file HTTP/{s}\r\nHost: h\r\n\r\n",
+            .{version},
+        ));
         try scene.simulation.settle();
         _ = linux.ftruncate(scene.simulation.handler().fd, 10);
         client.paused = false;
@@ -278,11 +287,19 @@ const Uploads = struct {
 test "an error of handleBody: a 500, or a cut once the response has started" {
     testing.log_level = .err;
     for ([_][]const u8{ "/", "/begun" }) |path| {
-        var simulation: per.Simulation(Uploads) = try .init(gpa, .{}, .{ .seed = 4, .short_read_permille = 0 });
+        var simulation: per.Simulation(Uploads) = try .init(
+            gpa,
+            .{},
+            .{ .seed = 4, .short_read_permille = 0 },
+        );
         defer simulation.deinit();
         const client = try simulation.connect();
         var buffer: [100]u8 = undefined;
-        try client.send(try std.fmt.bufPrint(&buffer, "POST {s} HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n", .{path}));
+        try client.send(try std.fmt.bufPrint(
+            &buffer,
+            "POST {s} HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n",
+            .{path},
+        ));
         for ([_][]const u8{ "12345", "67890" }) |piece| {
             try client.send(piece);
             try simulation.settle();
@@ -299,8 +316,11 @@ test "an error of a WebSocket's hook closes it with 1011" {
     var simulation: per.Simulation(Uploads) = try .init(gpa, .{}, .{ .seed = 5 });
     defer simulation.deinit();
     const client = try simulation.connect();
-    try client.send("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" ++
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+    try client.send(
+        "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
+            "Sec-WebSocket-Version: 13\r\n" ++
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
     try simulation.settle();
     try client.send("\x81\x81\x00\x00\x00\x00a");
     try simulation.settle();

@@ -1,7 +1,8 @@
-//! Twenty-eight mistakes of an earlier Peregrine, each as a test of the right behaviour. The numbers are those of the list that the
-//! project was started with. Most run on the simulated network; what is about sockets and threads runs on loopback.
-//! What acceptors have to do with 16, 17 and 19 is in acceptors_test.zig, 22 to 25 are in websocket_test.zig, 26 has its details in
-//! static_test.zig, 28 is that all examples build, and a project that uses the package (`zig build examples consumer`).
+//! Twenty-eight mistakes of an earlier Peregrine, each as a test of the right behaviour. The numbers are
+//! those of the list that the project was started with. Most run on the simulated network; what is about
+//! sockets and threads runs on loopback. What acceptors have to do with 16, 17 and 19 is in
+//! acceptors_test.zig, 22 to 25 are in websocket_test.zig, 26 has its details in static_test.zig, 28 is that
+//! all examples build, and a project that uses the package (`zig build examples consumer`).
 const std = @import("std");
 const per = @import("peregrine");
 const loopback = @import("loopback.zig");
@@ -115,7 +116,9 @@ test "defect 2: line ends in any place, lone newlines and cut request lines harm
         try b.settle();
         try expectHas(client.text(), "X-Path: /a\r\n");
     }
-    for ([_][]const u8{ "\n", "GET /a HTTP/1.1\n", "\n\n\n\n", "GET /a HTTP/1.1\r\n\n", "GET /0123456789abc\n" }) |text| {
+    for ([_][]const u8{
+        "\n", "GET /a HTTP/1.1\n", "\n\n\n\n", "GET /a HTTP/1.1\r\n\n", "GET /0123456789abc\n",
+    }) |text| {
         const client = try b.connect();
         try client.send(text);
         client.peer.shutdown();
@@ -128,7 +131,10 @@ test "defect 2: line ends in any place, lone newlines and cut request lines harm
 test "defect 3: a header's value begins behind the colon, with or without a space" {
     var b = try bench(3, .{});
     defer b.deinit();
-    inline for (.{ .{ "X-A:bar", "bar" }, .{ "X-A: bar", "bar" }, .{ "X-A:   bar ", "bar" }, .{ "X-A:", "" }, .{ "X-A: ", "" } }) |case| {
+    inline for (.{
+        .{ "X-A:bar", "bar" }, .{ "X-A: bar", "bar" }, .{ "X-A:   bar ", "bar" },
+        .{ "X-A:", "" },       .{ "X-A: ", "" },
+    }) |case| {
         const answer = try b.exchange("GET / HTTP/1.1\r\nHost: h\r\n" ++ case[0] ++ "\r\n\r\n");
         try expectHas(answer, "\r\nX-A: " ++ case[1] ++ "\r\n");
     }
@@ -195,7 +201,8 @@ test "defect 6: whether a connection lives is decided by the request at hand" {
 }
 
 test "defect 7: slow, pipelined and bodied requests are read one after the other" {
-    const stream = get ++ "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 30\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n12345" ++
+    const stream = get ++
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 30\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n12345" ++
         "GET /last HTTP/1.1\r\nHost: h\r\n\r\n";
     for (0..10) |seed| {
         var b = try bench(seed, .{});
@@ -266,10 +273,15 @@ test "defect 10: what is refused is told so" {
 test "defect 11: Connection is a list of tokens in any case, and nothing else is Connection" {
     var b = try bench(11, .{});
     defer b.deinit();
-    inline for (.{ "Connection: Close", "connection: foo, close", "CONNECTION: x,CLOSE ,y", "Connection: foo\r\nConnection: close" }) |line| {
+    inline for (.{
+        "Connection: Close",      "connection: foo, close",
+        "CONNECTION: x,CLOSE ,y", "Connection: foo\r\nConnection: close",
+    }) |line| {
         try testing.expect(!try persists(&b, "GET / HTTP/1.1\r\nHost: h\r\n" ++ line ++ "\r\n\r\n"));
     }
-    inline for (.{ "Connexion: close1", "Connection: closed", "Connected: abcdefghijk", "Connection: \"close\"" }) |line| {
+    inline for (.{
+        "Connexion: close1", "Connection: closed", "Connected: abcdefghijk", "Connection: \"close\"",
+    }) |line| {
         try testing.expect(try persists(&b, "GET / HTTP/1.1\r\nHost: h\r\n" ++ line ++ "\r\n\r\n"));
     }
     try testing.expect(try persists(&b, "GET / HTTP/1.0\r\nConnection: Foo, Keep-Alive\r\n\r\n"));
@@ -297,7 +309,8 @@ test "defect 12: HEAD, 204 and 304 have no body; lengths, Date, Host and line br
 test "defect 13: chunked bodies, 100-continue, HTTP/1.0 keep-alive" {
     var b = try bench(13, .{});
     defer b.deinit();
-    const chunked = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+    const chunked = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" ++
+        "3;x=y\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
     try testing.expect(std.mem.endsWith(u8, try b.exchange(chunked), "\r\n\r\nabcde"));
     const waiting = try b.connect();
     try waiting.send("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
@@ -395,7 +408,12 @@ fn milliseconds(count: u32) void {
 
 test "defect 17: small packets leave at once unless told otherwise, and descriptors are closed on exec" {
     for (backends) |backend| for ([_]bool{ true, false }) |no_delay| {
-        const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1, .tcp_nodelay = no_delay, .io = backend });
+        const server: *Server = try .init(gpa, 0, .{
+            .ip = "127.0.0.1",
+            .worker_thread_count = 1,
+            .tcp_nodelay = no_delay,
+            .io = backend,
+        });
         defer server.deinit();
         const fd = listenerFd(server);
         var value: c_int = 0;
@@ -406,7 +424,7 @@ test "defect 17: small packets leave at once unless told otherwise, and descript
     };
 }
 
-test "defect 18: any number of accept threads works, 0 and 1 included, with the smallest stack that is allowed" {
+test "defect 18: any number of accept threads works, 0 and 1 included, with the smallest stack" {
     for (backends) |backend| for ([_]usize{ 0, 1, 2 }) |accepting| for ([_]usize{ 1, 3 }) |working| {
         const server: *Server = try .init(std.heap.smp_allocator, 0, .{
             .ip = "127.0.0.1",
@@ -437,7 +455,11 @@ test "defect 19: a request that takes long does not stall the others of its thre
 
 test "defect 20: an idle server sleeps" {
     for (backends) |backend| {
-        const server: *Server = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 2, .io = backend });
+        const server: *Server = try .init(std.heap.smp_allocator, 0, .{
+            .ip = "127.0.0.1",
+            .worker_thread_count = 2,
+            .io = backend,
+        });
         const thread = try std.Thread.spawn(.{}, runServer, .{server});
         try expectServed(server.port());
         milliseconds(20);
@@ -455,7 +477,11 @@ test "defect 21: several servers in one process stop by one signal, each after w
     var servers: [backends.len]*Server = undefined;
     var threads: [backends.len]std.Thread = undefined;
     for (backends, &servers, &threads) |backend, *server, *thread| {
-        server.* = try .init(std.heap.smp_allocator, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 2, .io = backend });
+        server.* = try .init(std.heap.smp_allocator, 0, .{
+            .ip = "127.0.0.1",
+            .worker_thread_count = 2,
+            .io = backend,
+        });
         thread.* = try .spawn(.{}, runServer, .{server.*});
     }
     for (servers) |server| try expectServed(server.port());
@@ -514,7 +540,10 @@ test "defect 21: a server that cannot be created leaks nothing, on real sockets 
     testing.log_level = .err; // the log says which one
     const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1 });
     defer server.deinit();
-    try testing.expectError(error.AddressInUse, Server.init(gpa, server.port(), .{ .ip = "127.0.0.1", .worker_thread_count = 1 }));
+    try testing.expectError(
+        error.AddressInUse,
+        Server.init(gpa, server.port(), .{ .ip = "127.0.0.1", .worker_thread_count = 1 }),
+    );
 }
 
 test "defect 27: a bare flag in a query is a parameter, and nothing stale remains" {

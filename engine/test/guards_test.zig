@@ -1,4 +1,5 @@
-//! Who comes in and what the engine answers by itself, over the simulated network: limits per client address, the health path.
+//! Who comes in and what the engine answers by itself, over the simulated network: limits per client
+//! address, the health path.
 const std = @import("std");
 const per = @import("peregrine");
 const loopback = @import("loopback.zig");
@@ -46,14 +47,21 @@ test "the health path is answered without the handler, however the network cuts"
         const head = try bench.exchange("HEAD /health?x HTTP/1.1\r\nHost: h\r\n\r\n");
         try expectPart(head, "\r\nContent-Length: 3\r\n");
         try testing.expect(std.mem.endsWith(u8, head, "\r\n\r\n"));
-        try expectPart(try bench.exchange("POST /health HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"), "handled");
+        try expectPart(
+            try bench.exchange("POST /health HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"),
+            "handled",
+        );
         try expectPart(try bench.exchange("GET /healthy HTTP/1.1\r\nHost: h\r\n\r\n"), "handled");
     }
     try testing.expectError(error.BadPath, Bench.init(gpa, .{ .health_path = "health" }, .{ .seed = 1 }));
 }
 
 test "over the limit of connections only the health path is answered, and silence ends" {
-    var bench: Bench = try .init(gpa, .{ .health_path = "/health", .limits = .{ .connections_max = 1, .linger_ms = 500 } }, .{ .seed = 3 });
+    var bench: Bench = try .init(
+        gpa,
+        .{ .health_path = "/health", .limits = .{ .connections_max = 1, .linger_ms = 500 } },
+        .{ .seed = 3 },
+    );
     defer bench.deinit();
     const first = try bench.connect();
     try first.send(get);
@@ -78,7 +86,11 @@ test "over the limit of connections only the health path is answered, and silenc
 
 test "a client address may have so many connections, and the place of one that left is free" {
     // The simulated clients have IPv6 addresses of one /64.
-    var bench: Bench = try .init(gpa, .{ .ip = "::1", .limits = .{ .address_connections_max = 2, .linger_ms = 100 } }, .{ .seed = 4 });
+    var bench: Bench = try .init(
+        gpa,
+        .{ .ip = "::1", .limits = .{ .address_connections_max = 2, .linger_ms = 100 } },
+        .{ .seed = 4 },
+    );
     defer bench.deinit();
     const first = try bench.connect();
     try first.send(get);
@@ -206,10 +218,14 @@ const Large = struct {
     }
 };
 
-/// A server that gives a reader of 500 bytes in a second all the time that it needs, and others five seconds, behind a kernel that tells of room
-/// when a third of what it may hold is free.
+/// A server that gives a reader of 500 bytes in a second all the time that it needs, and others five seconds,
+/// behind a kernel that tells of room when a third of what it may hold is free.
 fn slowBench(seed: u64) !per.Simulation(Large) {
-    return .init(gpa, .{ .limits = .{ .write_ms = 5000, .write_rate_min = 500, .idle_ms = 0 } }, .{ .seed = seed, .window_bytes = 200_000, .room_permille = 333 });
+    return .init(
+        gpa,
+        .{ .limits = .{ .write_ms = 5000, .write_rate_min = 500, .idle_ms = 0 } },
+        .{ .seed = seed, .window_bytes = 200_000, .room_permille = 333 },
+    );
 }
 
 test "a reader that is slow but not too slow gets everything, though the kernel tells late of what it took" {

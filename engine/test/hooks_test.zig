@@ -1,5 +1,5 @@
-//! Clients that go while a hook of the handler runs, so that what the hook sends fails under its hands: nothing is used afterwards that went
-//! with the client, the handler is told once, and nothing is left.
+//! Clients that go while a hook of the handler runs, so that what the hook sends fails under its hands:
+//! nothing is used afterwards that went with the client, the handler is told once, and nothing is left.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;
@@ -51,7 +51,13 @@ const Streamer = struct {
         if (request.method != .POST) pour(response);
     }
 
-    pub fn handleBody(self: *Streamer, _: *per.Request, response: *per.Response, _: []const u8, _: bool) void {
+    pub fn handleBody(
+        self: *Streamer,
+        _: *per.Request,
+        response: *per.Response,
+        _: []const u8,
+        _: bool,
+    ) void {
         self.in(.body);
         pour(response);
     }
@@ -104,7 +110,8 @@ fn play(seed: u64, leaves_in: Streamer.Hook, detaches: bool, parts: []const []co
     }
     if (handler.detached) |detached| {
         try detached.start(.{});
-        // What comes behind waits until the client has taken some of it, and is sent when the worker tells of that.
+        // What comes behind waits until the client has taken some of it, and is sent when the
+        // worker tells of that.
         for (0..40) |_| try detached.write(&piece);
         for (0..3 + seed % 20) |_| _ = try simulation.step();
         // The first send to a closed socket succeeds, the next one does not.
@@ -121,7 +128,8 @@ fn play(seed: u64, leaves_in: Streamer.Hook, detaches: bool, parts: []const []co
     try testing.expectEqual(@intFromBool(over_socket), handler.disconnects);
 }
 
-const upgrade = "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" ++
+const upgrade = "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
+    "Sec-WebSocket-Version: 13\r\n" ++
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 /// A masked frame of text, "a".
 const message = "\x81\x81\x00\x00\x00\x00a";

@@ -1,5 +1,5 @@
-//! What RFC 9110 and RFC 9112 ask of a server beyond one message, through the whole engine over the simulated network. What a single head
-//! or body decides is among the wire fixtures.
+//! What RFC 9110 and RFC 9112 ask of a server beyond one message, through the whole engine over the simulated
+//! network. What a single head or body decides is among the wire fixtures.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;
@@ -46,7 +46,11 @@ test "an https target needs TLS, or a gateway that is trusted (RFC 9110 7.4)" {
         var bench: Bench = try .init(gpa, .{}, .{ .seed = 2 });
         defer bench.deinit();
         try expectStatus("421", try bench.exchange(request));
-        try testing.expect(std.mem.endsWith(u8, try bench.exchange("GET http" ++ request["GET https".len..]), "\r\n\r\na.example"));
+        try testing.expect(std.mem.endsWith(
+            u8,
+            try bench.exchange("GET http" ++ request["GET https".len..]),
+            "\r\n\r\na.example",
+        ));
     }
     var bench: Bench = try .init(gpa, .{ .trusted_proxies = "10.0.0.0/8" }, .{ .seed = 2 });
     defer bench.deinit();
@@ -59,7 +63,10 @@ test "HEAD gets no content, whoever refuses it and when (RFC 9110 9.3.2)" {
     try expectHeadOnly("400", try bench.exchange("HEAD / HTTP/1.1\r\n\r\n"));
     try expectHeadOnly("400", try bench.exchange("\r\nHEAD /#fragment HTTP/1.1\r\n"));
     try expectHeadOnly("413", try bench.exchange("HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n"));
-    try expectHeadOnly("400", try bench.exchange("HEAD / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n"));
+    try expectHeadOnly(
+        "400",
+        try bench.exchange("HEAD / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n"),
+    );
     const slow_head = try bench.connect();
     try slow_head.send("HEAD / HTTP/1.1\r\nHost:");
     const slow_body = try bench.connect();
@@ -69,7 +76,11 @@ test "HEAD gets no content, whoever refuses it and when (RFC 9110 9.3.2)" {
     try expectHeadOnly("408", slow_head.text());
     try expectHeadOnly("408", slow_body.text());
     // Others are told why.
-    try testing.expect(std.mem.endsWith(u8, try bench.exchange("GET / HTTP/1.1\r\n\r\n"), "\r\n\r\nmissing Host field\n"));
+    try testing.expect(std.mem.endsWith(
+        u8,
+        try bench.exchange("GET / HTTP/1.1\r\n\r\n"),
+        "\r\n\r\nmissing Host field\n",
+    ));
     const second = try bench.connect();
     try second.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
     try bench.settle();

@@ -1,4 +1,5 @@
-//! Where a server listens: Unix sockets and inherited descriptors, on real sockets, with one worker that is polled from here.
+//! Where a server listens: Unix sockets and inherited descriptors, on real sockets, with one worker that
+//! is polled from here.
 const std = @import("std");
 const per = @import("peregrine");
 const io = per.io;
@@ -54,7 +55,8 @@ const Client = struct {
         for (0..200) |_| {
             const rc = linux.write(client.fd, bytes.ptr, bytes.len);
             if (linux.errno(rc) == .SUCCESS) return testing.expectEqual(bytes.len, rc);
-            _ = linux.poll(@constCast(&[_]linux.pollfd{.{ .fd = client.fd, .events = linux.POLL.OUT, .revents = 0 }}), 1, 5);
+            var room: linux.pollfd = .{ .fd = client.fd, .events = linux.POLL.OUT, .revents = 0 };
+            _ = linux.poll(@ptrCast(&room), 1, 5);
         }
         return error.Blocked;
     }
@@ -95,7 +97,13 @@ fn pathOf(buffer: *[64]u8, name: []const u8) ![]const u8 {
 fn modeOf(path: []const u8) !?u16 {
     const terminated = try std.posix.toPosixPath(path);
     var status: linux.Statx = undefined;
-    const rc = linux.statx(linux.AT.FDCWD, &terminated, linux.AT.SYMLINK_NOFOLLOW, .{ .MODE = true }, &status);
+    const rc = linux.statx(
+        linux.AT.FDCWD,
+        &terminated,
+        linux.AT.SYMLINK_NOFOLLOW,
+        .{ .MODE = true },
+        &status,
+    );
     return if (linux.errno(rc) == .SUCCESS) status.mode & 0o7777 else null;
 }
 
@@ -140,7 +148,11 @@ test "a proxy says whose connection it is; nobody else may, and a list of proxie
     try client.send("PROXY TCP6 2001:db8::7 ::1 1 2\r\n");
     try client.expectAnswer(server, "\r\n\r\npeer 2001:db8::7");
 
-    config.listeners = &.{.{ .ip = .{ .address = "127.0.0.1", .port = port, .proxies = "10.0.0.0/8, unix" } }};
+    config.listeners = &.{.{ .ip = .{
+        .address = "127.0.0.1",
+        .port = port,
+        .proxies = "10.0.0.0/8, unix",
+    } }};
     const strict: *Server = try .init(testing.allocator, 0, config);
     defer strict.deinit();
     const stranger: Client = try .connect(&try .parse("127.0.0.1", strict.port()));
@@ -166,9 +178,17 @@ test "a trusted proxy says whose request it is, each time anew; over a Unix sock
         const own = if (address == .unix) "peer none" else "peer 127.0.0.1";
         const client: Client = try .connect(&address);
         defer client.close();
-        try client.expectAnswerTo(server, "X-Forwarded-For: 198.51.100.9, 2001:db8::7\r\nX-Forwarded-For: 10.0.0.1\r\n", "peer 2001:db8::7");
+        try client.expectAnswerTo(
+            server,
+            "X-Forwarded-For: 198.51.100.9, 2001:db8::7\r\nX-Forwarded-For: 10.0.0.1\r\n",
+            "peer 2001:db8::7",
+        );
         try client.expectAnswer(server, own);
-        try client.expectAnswerTo(server, "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n", "peer 192.0.2.1 secure");
+        try client.expectAnswerTo(
+            server,
+            "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n",
+            "peer 192.0.2.1 secure",
+        );
         try client.expectAnswerTo(server, "Forwarded: for=192.0.2.1\r\n", own);
     }
 
@@ -178,8 +198,16 @@ test "a trusted proxy says whose request it is, each time anew; over a Unix sock
     defer modern.deinit();
     const client: Client = try .connect(&try .parse("127.0.0.1", modern.port()));
     defer client.close();
-    try client.expectAnswerTo(modern, "Forwarded: for=\"[2001:db8::7]:80\";proto=https, for=10.0.0.1\r\n", "peer 2001:db8::7 secure");
-    try client.expectAnswerTo(modern, "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n", "peer 127.0.0.1");
+    try client.expectAnswerTo(
+        modern,
+        "Forwarded: for=\"[2001:db8::7]:80\";proto=https, for=10.0.0.1\r\n",
+        "peer 2001:db8::7 secure",
+    );
+    try client.expectAnswerTo(
+        modern,
+        "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n",
+        "peer 127.0.0.1",
+    );
 
     config.trusted_proxies = "10.0.0.0/8";
     const strict: *Server = try .init(testing.allocator, 0, config);
@@ -193,7 +221,11 @@ test "the file of another server stays, also when the start fails half way" {
     var buffer: [64]u8 = undefined;
     const path = try pathOf(&buffer, "first");
     const place: []const per.ServerConfig.Place = &.{.{ .unix = .{ .path = path } }};
-    const first: *Server = try .init(testing.allocator, 0, .{ .ip = "", .worker_thread_count = 1, .listeners = place });
+    const first: *Server = try .init(testing.allocator, 0, .{
+        .ip = "",
+        .worker_thread_count = 1,
+        .listeners = place,
+    });
     defer first.deinit();
     var other_buffer: [64]u8 = undefined;
     const other = try pathOf(&other_buffer, "second");
@@ -270,10 +302,16 @@ test "the thread that called start may use all its cores again afterwards" {
         .handle_signals = false,
     });
     var before: linux.cpu_set_t = undefined;
-    try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.sched_getaffinity(0, @sizeOf(linux.cpu_set_t), &before)));
+    try testing.expectEqual(
+        linux.E.SUCCESS,
+        linux.errno(linux.sched_getaffinity(0, @sizeOf(linux.cpu_set_t), &before)),
+    );
     server.shutdown();
     try server.start();
     var after: linux.cpu_set_t = undefined;
-    try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.sched_getaffinity(0, @sizeOf(linux.cpu_set_t), &after)));
+    try testing.expectEqual(
+        linux.E.SUCCESS,
+        linux.errno(linux.sched_getaffinity(0, @sizeOf(linux.cpu_set_t), &after)),
+    );
     try testing.expectEqual(linux.CPU_COUNT(before), linux.CPU_COUNT(after));
 }

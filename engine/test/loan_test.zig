@@ -1,5 +1,5 @@
-//! Bytes that a response borrows, over the simulated network: they go out in their place, come back when nothing needs
-//! them any more, and do not keep others waiting. And what happens to memory afterwards.
+//! Bytes that a response borrows, over the simulated network: they go out in their place, come back when
+//! nothing needs them any more, and do not keep others waiting. And what happens to memory afterwards.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;
@@ -37,7 +37,13 @@ const Host = struct {
     pub fn bodyEnd(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
     pub fn drained(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
     pub fn message(_: *Host, _: *SimWorker, _: *per.Exchange, _: per.WebSocketKind, _: []const u8) void {}
-    pub fn closed(host: *Host, _: *SimWorker, _: *per.Exchange, _: per.WebSocketClose, reason: ?per.Reason) void {
+    pub fn closed(
+        host: *Host,
+        _: *SimWorker,
+        _: *per.Exchange,
+        _: per.WebSocketClose,
+        reason: ?per.Reason,
+    ) void {
         host.reason = reason;
     }
     pub fn halfClosed(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
@@ -102,7 +108,10 @@ test "a lent body goes out between what surrounds it, and comes back when it is 
         var loan: per.Loan = .{};
         _ = try bench.worker.apply(bench.ticket('a'), .{ .body = .{ .bytes = "before" } });
         _ = try bench.worker.apply(bench.ticket('a'), .{ .body = .{ .bytes = &large, .loan = &loan } });
-        _ = try bench.worker.apply(bench.ticket('a'), .{ .body = .{ .bytes = "behind", .last = true, .close = true } });
+        _ = try bench.worker.apply(
+            bench.ticket('a'),
+            .{ .body = .{ .bytes = "behind", .last = true, .close = true } },
+        );
         var got: std.ArrayList(u8) = .empty;
         defer got.deinit(gpa);
         var rounds: usize = 0;
@@ -114,7 +123,10 @@ test "a lent body goes out between what surrounds it, and comes back when it is 
             try got.appendSlice(gpa, peer.read());
         }
         const body = got.items[std.mem.find(u8, got.items, "\r\n\r\n").? + 4 ..];
-        try testing.expectEqualStrings("6\r\nbefore\r\n186a0\r\n" ++ large ++ "\r\n6\r\nbehind\r\n0\r\n\r\n", body);
+        try testing.expectEqualStrings(
+            "6\r\nbefore\r\n186a0\r\n" ++ large ++ "\r\n6\r\nbehind\r\n0\r\n\r\n",
+            body,
+        );
         // Not before it was sent, and the window behind it was all that was still on its way.
         try testing.expect(back_at.? >= large.len - 20_000);
         try testing.expectEqual(0, bench.worker.pool.taken_bytes);
@@ -150,7 +162,10 @@ test "a loan comes back when the peer leaves, and when the response is cut" {
         var loan: per.Loan = .{};
         const peer = try bench.ask(get_a, 'a');
         try bench.start('a');
-        try testing.expectEqual(.blocked, try bench.worker.apply(bench.ticket('a'), .{ .body = .{ .bytes = &large, .loan = &loan } }));
+        try testing.expectEqual(
+            .blocked,
+            try bench.worker.apply(bench.ticket('a'), .{ .body = .{ .bytes = &large, .loan = &loan } }),
+        );
         for (0..50) |_| try bench.worker.poll(0);
         try testing.expect(!try bench.isBack(&loan));
         if (way == 0) peer.reset() else _ = try bench.worker.apply(bench.ticket('a'), .abort);
@@ -175,9 +190,15 @@ test "a lent WebSocket message is one frame, and what is compressed or small com
         for (0..50) |_| try bench.worker.poll(0);
         _ = peer.read();
         var loan: per.Loan = .{};
-        _ = try bench.worker.apply(bench.ticket('w'), .{ .message = .{ .kind = .text, .bytes = "small", .loan = &loan } });
+        _ = try bench.worker.apply(
+            bench.ticket('w'),
+            .{ .message = .{ .kind = .text, .bytes = "small", .loan = &loan } },
+        );
         try testing.expect(try bench.isBack(&loan));
-        _ = try bench.worker.apply(bench.ticket('w'), .{ .message = .{ .kind = .binary, .bytes = &large, .loan = &loan } });
+        _ = try bench.worker.apply(
+            bench.ticket('w'),
+            .{ .message = .{ .kind = .binary, .bytes = &large, .loan = &loan } },
+        );
         try testing.expectEqual(extension.len > 0, try bench.isBack(&loan));
         if (extension.len > 0) continue;
         var got: std.ArrayList(u8) = .empty;
@@ -190,7 +211,10 @@ test "a lent WebSocket message is one frame, and what is compressed or small com
             try bench.worker.poll(0);
             try got.appendSlice(gpa, peer.read());
         }
-        try testing.expectEqualStrings("\x81\x05small" ++ "\x82\x7f\x00\x00\x00\x00\x00\x01\x86\xa0" ++ large, got.items);
+        try testing.expectEqualStrings(
+            "\x81\x05small" ++ "\x82\x7f\x00\x00\x00\x00\x00\x01\x86\xa0" ++ large,
+            got.items,
+        );
     }
 }
 
@@ -211,7 +235,10 @@ test "large responses of many go out in turns, however much the kernel would tak
     }
     for (&loans, 'A'..) |*loan, name| {
         try bench.start(@intCast(name));
-        _ = try bench.worker.apply(bench.ticket(@intCast(name)), .{ .body = .{ .bytes = large, .loan = loan, .last = true } });
+        _ = try bench.worker.apply(
+            bench.ticket(@intCast(name)),
+            .{ .body = .{ .bytes = large, .loan = loan, .last = true } },
+        );
     }
     var got: usize = 0;
     var rounds: usize = 0;

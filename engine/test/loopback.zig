@@ -1,4 +1,5 @@
-//! A TCP connection to a server under test on 127.0.0.1. Nothing here waits for ever: a server that says nothing fails the test.
+//! A TCP connection to a server under test on 127.0.0.1. Nothing here waits for ever: a server that says
+//! nothing fails the test.
 const std = @import("std");
 const linux = std.os.linux;
 
@@ -9,11 +10,22 @@ const patience_seconds = 60;
 pub fn connect(port: u16) !i32 {
     const fd: i32 = @intCast(linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.CLOEXEC, 0));
     errdefer _ = linux.close(fd);
-    const address: linux.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, port), .addr = @bitCast([4]u8{ 127, 0, 0, 1 }) };
-    if (linux.errno(linux.connect(fd, @ptrCast(&address), @sizeOf(linux.sockaddr.in))) != .SUCCESS) return error.NotConnected;
+    const address: linux.sockaddr.in = .{
+        .port = std.mem.nativeToBig(u16, port),
+        .addr = @bitCast([4]u8{ 127, 0, 0, 1 }),
+    };
+    if (linux.errno(linux.connect(fd, @ptrCast(&address), @sizeOf(linux.sockaddr.in))) != .SUCCESS) {
+        return error.NotConnected;
+    }
     const patience: linux.timeval = .{ .sec = patience_seconds, .usec = 0 };
     for ([_]u32{ linux.SO.RCVTIMEO, linux.SO.SNDTIMEO }) |option| {
-        const rc = linux.setsockopt(fd, linux.SOL.SOCKET, option, @ptrCast(&patience), @sizeOf(linux.timeval));
+        const rc = linux.setsockopt(
+            fd,
+            linux.SOL.SOCKET,
+            option,
+            @ptrCast(&patience),
+            @sizeOf(linux.timeval),
+        );
         if (linux.errno(rc) != .SUCCESS) return error.NotConnected;
     }
     return fd;
@@ -58,6 +70,8 @@ pub fn peerPort(fd: i32) ?u16 {
 fn portOf(comptime tell: anytype, fd: i32) ?u16 {
     var address: linux.sockaddr.in = undefined;
     var length: linux.socklen_t = @sizeOf(linux.sockaddr.in);
-    if (linux.errno(tell(fd, @ptrCast(&address), &length)) != .SUCCESS or address.family != linux.AF.INET) return null;
+    if (linux.errno(tell(fd, @ptrCast(&address), &length)) != .SUCCESS or address.family != linux.AF.INET) {
+        return null;
+    }
     return std.mem.bigToNative(u16, address.port);
 }

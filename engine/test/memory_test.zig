@@ -1,5 +1,5 @@
-//! A process that reaches its limit of memory, over the simulated network: whose requests are refused, in which order, with which words, and
-//! who is served on.
+//! A process that reaches its limit of memory, over the simulated network: whose requests are refused, in
+//! which order, with which words, and who is served on.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;
@@ -7,7 +7,8 @@ const gpa = testing.allocator;
 
 const SimWorker = per.Worker(per.io.Sim, Host);
 
-/// Asks for every body and keeps it, until it hears of the end; answers GET requests at once, those for /wait never.
+/// Asks for every body and keeps it, until it hears of the end; answers GET requests at once,
+/// those for /wait never.
 const Host = struct {
     pub const demand = .pull;
 
@@ -44,7 +45,13 @@ const Host = struct {
         host.keep(exchange, bytes.len);
         host.wanting.append(gpa, exchange.ticket) catch unreachable;
     }
-    pub fn message(host: *Host, _: *SimWorker, exchange: *per.Exchange, _: per.WebSocketKind, bytes: []const u8) void {
+    pub fn message(
+        host: *Host,
+        _: *SimWorker,
+        exchange: *per.Exchange,
+        _: per.WebSocketKind,
+        bytes: []const u8,
+    ) void {
         host.keep(exchange, bytes.len);
     }
     fn keep(host: *Host, exchange: *per.Exchange, bytes: usize) void {
@@ -55,7 +62,13 @@ const Host = struct {
         _ = host.kept.remove(exchange.ticket);
         host.reasons.append(gpa, reason) catch unreachable;
     }
-    pub fn closed(host: *Host, worker: *SimWorker, exchange: *per.Exchange, _: per.WebSocketClose, reason: ?per.Reason) void {
+    pub fn closed(
+        host: *Host,
+        worker: *SimWorker,
+        exchange: *per.Exchange,
+        _: per.WebSocketClose,
+        reason: ?per.Reason,
+    ) void {
         host.aborted(worker, exchange, reason.?);
     }
     pub fn finished(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
@@ -144,7 +157,9 @@ const Bench = struct {
             try client.got.appendSlice(gpa, client.peer.read());
         }
         try bench.worker.poll(0);
-        for (bench.host.wanting.items) |ticket| if (bench.worker.find(ticket)) |exchange| try bench.worker.read(exchange);
+        for (bench.host.wanting.items) |ticket| {
+            if (bench.worker.find(ticket)) |exchange| try bench.worker.read(exchange);
+        }
         bench.host.wanting.clearRetainingCapacity();
     }
 
@@ -205,7 +220,7 @@ test "the largest go first, the newest of those that are about as large, and no 
     try testing.expectEqual(10 * mib, bench.worker.statistics().memory_max);
 }
 
-test "what connections hold is bounded when the rest of the process takes all, and they are told of it once a second" {
+test "what connections hold is bounded when the rest of the process takes all; it is logged once a second" {
     const bench: *Bench = try .open(.{});
     defer bench.deinit();
     bench.beside = 20 * mib;
@@ -220,7 +235,8 @@ test "what connections hold is bounded when the rest of the process takes all, a
     }
     try testing.expectEqual(refused, bench.worker.statistics().shed);
     // An eighth of the limit is theirs.
-    try testing.expect(bench.worker.pool.taken_bytes <= 10 * mib / 8 + 8192 and bench.worker.pool.taken_bytes > mib);
+    try testing.expect(bench.worker.pool.taken_bytes <= 10 * mib / 8 + 8192 and
+        bench.worker.pool.taken_bytes > mib);
     try testing.expectEqual(400 - refused, bench.worker.pool.taken_bytes / 8192);
     try bench.expectServed();
     try testing.expect(bench.host.notices.items.len <= 3);
@@ -233,8 +249,12 @@ test "a WebSocket whose messages nobody takes, and what comes behind a request t
     bench.beside = 9 * mib;
     var messages: std.ArrayList(u8) = .empty;
     defer messages.deinit(gpa);
-    try messages.appendSlice(gpa, "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" ++
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+    try messages.appendSlice(
+        gpa,
+        "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
+            "Sec-WebSocket-Version: 13\r\n" ++
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
     const payload: [4096]u8 = @splat(0);
     for (0..100) |_| try messages.appendSlice(gpa, "\x82\xFE\x10\x00\x00\x00\x00\x00" ++ payload);
     const socket = try bench.connect(messages.items);
@@ -262,7 +282,7 @@ test "a WebSocket whose messages nobody takes, and what comes behind a request t
     try testing.expect(pipelined.peer.ended() != null);
 }
 
-test "responses that nobody reads are cut when nothing else is left, and nobody is let in while that is not enough" {
+test "responses that nobody reads are cut last, and nobody is let in while that is not enough" {
     const bench: *Bench = try .open(.{});
     defer bench.deinit();
     bench.beside = 9 * mib;

@@ -1,4 +1,5 @@
-//! The Zig face end to end, over the simulated network: bodies, streams, drains, detached answers, aborts, and no allocation after warm-up.
+//! The Zig face end to end, over the simulated network: bodies, streams, drains, detached answers, aborts,
+//! and no allocation after warm-up.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;
@@ -22,17 +23,23 @@ fn Handler(comptime State: type, comptime functions: type) type {
         }
 
         pub fn handleRequest(self: *Self, request: *per.Request, response: *per.Response) void {
-            functions.request(&self.state, request, response) catch |err| std.debug.panic("handler: {t}", .{err});
+            functions.request(&self.state, request, response) catch |err| {
+                std.debug.panic("handler: {t}", .{err});
+            };
         }
     };
 }
 
 fn expectStart(text: []const u8, start: []const u8) !void {
-    if (!std.mem.startsWith(u8, text, start)) return testing.expectEqualStrings(start, text[0..@min(text.len, start.len + 40)]);
+    if (!std.mem.startsWith(u8, text, start)) {
+        return testing.expectEqualStrings(start, text[0..@min(text.len, start.len + 40)]);
+    }
 }
 
 fn expectEnd(text: []const u8, end: []const u8) !void {
-    if (!std.mem.endsWith(u8, text, end)) return testing.expectEqualStrings(end, text[text.len -| (end.len + 40)..]);
+    if (!std.mem.endsWith(u8, text, end)) {
+        return testing.expectEqualStrings(end, text[text.len -| (end.len + 40)..]);
+    }
 }
 
 fn expectPart(text: []const u8, part: []const u8) !void {
@@ -58,9 +65,14 @@ test "a request body is there as a whole, counted or chunked, on any network" {
     for (0..10) |seed| {
         var simulation: per.Simulation(Echo) = try .init(gpa, .{}, .{ .seed = seed });
         defer simulation.deinit();
-        try expectEnd(try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"), "\r\n\r\nhello");
-        const chunked = try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" ++
-            "2\r\nhe\r\n3\r\nllo\r\n0\r\nX-Sum: 9\r\n\r\n");
+        try expectEnd(
+            try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"),
+            "\r\n\r\nhello",
+        );
+        const chunked = try simulation.exchange(
+            "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" ++
+                "2\r\nhe\r\n3\r\nllo\r\n0\r\nX-Sum: 9\r\n\r\n",
+        );
         try expectEnd(chunked, "\r\n\r\nhello");
         try expectPart(chunked, "X-Sum: 9\r\n");
     }
@@ -77,7 +89,10 @@ test "large bodies in both directions, and pipelined requests behind them" {
         defer simulation.deinit();
         const client = try simulation.connect();
         for (0..2) |_| {
-            try client.send(std.fmt.comptimePrint("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n", .{size}));
+            try client.send(std.fmt.comptimePrint(
+                "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n",
+                .{size},
+            ));
             try client.send(body);
         }
         try client.send(get);
@@ -99,10 +114,15 @@ test "a body beyond request_buffer_size is refused with 413, announced or not" {
         "HTTP/1.1 413 ",
     );
     try expectStart(
-        try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nb\r\nhello world\r\n0\r\n\r\n"),
+        try simulation.exchange(
+            "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nb\r\nhello world\r\n0\r\n\r\n",
+        ),
         "HTTP/1.1 413 ",
     );
-    try expectStart(try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhelloworld"), "HTTP/1.1 200 ");
+    try expectStart(
+        try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhelloworld"),
+        "HTTP/1.1 200 ",
+    );
 }
 
 test "a client that waits for 100 Continue gets it before its body is read" {
@@ -153,14 +173,24 @@ const Counter = struct {
         }
     }
 
-    pub fn handleBody(self: *Counter, request: *per.Request, response: *per.Response, piece: []const u8, last: bool) void {
+    pub fn handleBody(
+        self: *Counter,
+        request: *per.Request,
+        response: *per.Response,
+        piece: []const u8,
+        last: bool,
+    ) void {
         const tally: *Tally = @ptrCast(@alignCast(request.context.?));
         tally.bytes += piece.len;
         if (!last) return;
         tally.ends += 1;
         self.open -= 1;
         var buffer: [64]u8 = undefined;
-        const text = std.fmt.bufPrint(&buffer, "{s}: {d} bytes, {d} end", .{ request.getPath(), tally.bytes, tally.ends }) catch unreachable;
+        const text = std.fmt.bufPrint(
+            &buffer,
+            "{s}: {d} bytes, {d} end",
+            .{ request.getPath(), tally.bytes, tally.ends },
+        ) catch unreachable;
         _ = response.setBody(text) catch unreachable;
     }
 
@@ -175,10 +205,17 @@ test "a streamed body comes in pieces, and the answer when it is complete" {
     const size = 200_000;
     const body: [size]u8 = @splat('b');
     for (0..6) |seed| {
-        var simulation: per.Simulation(Counter) = try .init(gpa, .{ .request_buffer_size = 1 }, .{ .seed = seed });
+        var simulation: per.Simulation(Counter) = try .init(
+            gpa,
+            .{ .request_buffer_size = 1 },
+            .{ .seed = seed },
+        );
         defer simulation.deinit();
         const client = try simulation.connect();
-        try client.send(std.fmt.comptimePrint("POST /count HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n", .{size}));
+        try client.send(std.fmt.comptimePrint(
+            "POST /count HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n",
+            .{size},
+        ));
         try client.send(&body);
         try client.send("GET /next HTTP/1.1\r\nHost: h\r\n\r\n");
         try simulation.settle();
@@ -200,7 +237,10 @@ test "handleBody has a last call for each request that has a body, and none for 
             .{ "Transfer-Encoding: chunked\r\n", "/: 0 bytes, 1 end" },
         }) |case| {
             const tail = if (case[0].len > 20) "0\r\n\r\n" else "";
-            try expectEnd(try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\n" ++ case[0] ++ "\r\n" ++ tail), "\r\n\r\n" ++ case[1]);
+            try expectEnd(
+                try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\n" ++ case[0] ++ "\r\n" ++ tail),
+                "\r\n\r\n" ++ case[1],
+            );
         }
         try testing.expectEqual(0, simulation.handler().open);
     }
@@ -301,7 +341,9 @@ test "a stream stops for a slow client and goes on; memory stays near the high-w
         try client.send(get);
         try simulation.settle();
         try testing.expect(simulation.handler().waits >= 1);
-        try testing.expect(simulation.worker().pool.taken_bytes < 4 * simulation.worker().config.write_high_bytes);
+        try testing.expect(
+            simulation.worker().pool.taken_bytes < 4 * simulation.worker().config.write_high_bytes,
+        );
         client.paused = false;
         try simulation.settle();
         try testing.expectEqual(1, simulation.handler().ends);
@@ -336,12 +378,21 @@ const Careless = Handler(struct { small: bool = false }, struct {
         // Never looks at the flow, never ends.
         const piece: [1000]u8 = @splat('c');
         const count = try std.fmt.parseInt(usize, request_.getPath()[1..], 10);
-        for (0..count) |_| _ = response.write(&piece) catch |err| return testing.expectEqual(error.ResponseBodyBufferTooSmall, err);
+        for (0..count) |_| {
+            _ = response.write(&piece) catch |err| return testing.expectEqual(
+                error.ResponseBodyBufferTooSmall,
+                err,
+            );
+        }
     }
 });
 
 test "a stream without handleDrain is ended by the server, and bounded" {
-    var simulation: per.Simulation(Careless) = try .init(gpa, .{ .response_body_buffer_size = 300_000 }, .{ .seed = 1 });
+    var simulation: per.Simulation(Careless) = try .init(
+        gpa,
+        .{ .response_body_buffer_size = 300_000 },
+        .{ .seed = 1 },
+    );
     defer simulation.deinit();
     try expectEnd(try simulation.exchange("GET /3 HTTP/1.1\r\nHost: h\r\n\r\n"), "\r\n0\r\n\r\n");
     try expectEnd(try simulation.exchange("GET /200 HTTP/1.1\r\nHost: h\r\n\r\n"), "\r\n0\r\n\r\n");
@@ -363,7 +414,10 @@ test "informational answers go first" {
     var simulation: per.Simulation(Hints) = try .init(gpa, .{}, .{ .seed = 1 });
     defer simulation.deinit();
     const answer = try simulation.exchange(get);
-    try expectStart(answer, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\n");
+    try expectStart(
+        answer,
+        "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\n",
+    );
     try expectEnd(answer, "done");
 }
 
@@ -391,7 +445,11 @@ test "detached answers, whole and streamed, in any order" {
         // Pipelined requests wait for the answers before them.
         try testing.expectEqual(2, state.waiting.items.len);
         try testing.expectEqual(0, first.text().len + second.text().len);
-        try state.waiting.items[1].answer(.{ .status = .created, .headers = &.{try .init("X-Late", "yes")}, .body = "two" });
+        try state.waiting.items[1].answer(.{
+            .status = .created,
+            .headers = &.{try .init("X-Late", "yes")},
+            .body = "two",
+        });
         const one = state.waiting.items[0];
         try one.start(.{});
         try one.write("on");
@@ -460,7 +518,11 @@ test "a detached answer to a client that is gone, and to a server that is gone" 
 }
 
 test "a detached stream waits for a slow client, within its bound" {
-    var simulation: per.Simulation(Later) = try .init(gpa, .{ .detached_bytes_max = 500_000 }, .{ .seed = 5 });
+    var simulation: per.Simulation(Later) = try .init(
+        gpa,
+        .{ .detached_bytes_max = 500_000 },
+        .{ .seed = 5 },
+    );
     defer simulation.deinit();
     const state = &simulation.handler().state;
     defer state.waiting.deinit(gpa);
@@ -529,7 +591,11 @@ const Busy = Handler(struct { unused: bool = false }, struct {
     fn request(_: anytype, request_: *per.Request, response: *per.Response) !void {
         _ = try request_.parseQuery();
         const value = (try request_.param("x")).?;
-        const text = try std.fmt.allocPrint(request_.arena, "{s} {s} {d}", .{ request_.query.get("x").?, value, request_.body.len });
+        const text = try std.fmt.allocPrint(
+            request_.arena,
+            "{s} {s} {d}",
+            .{ request_.query.get("x").?, value, request_.body.len },
+        );
         try response.addNewHeader("Content-Type", "text/plain");
         try response.addNewHeader("X-Text", text);
         if (request_.body.len > 0) {
@@ -543,7 +609,10 @@ const Counting = struct {
     calls: usize = 0,
 
     fn allocator(self: *Counting) std.mem.Allocator {
-        return .{ .ptr = self, .vtable = &.{ .alloc = alloc, .resize = resize, .remap = remap, .free = free } };
+        return .{
+            .ptr = self,
+            .vtable = &.{ .alloc = alloc, .resize = resize, .remap = remap, .free = free },
+        };
     }
 
     fn alloc(context: *anyopaque, len: usize, alignment: std.mem.Alignment, address: usize) ?[*]u8 {
@@ -552,12 +621,24 @@ const Counting = struct {
         return self.child.rawAlloc(len, alignment, address);
     }
 
-    fn resize(context: *anyopaque, memory: []u8, alignment: std.mem.Alignment, len: usize, address: usize) bool {
+    fn resize(
+        context: *anyopaque,
+        memory: []u8,
+        alignment: std.mem.Alignment,
+        len: usize,
+        address: usize,
+    ) bool {
         const self: *Counting = @ptrCast(@alignCast(context));
         return self.child.rawResize(memory, alignment, len, address);
     }
 
-    fn remap(context: *anyopaque, memory: []u8, alignment: std.mem.Alignment, len: usize, address: usize) ?[*]u8 {
+    fn remap(
+        context: *anyopaque,
+        memory: []u8,
+        alignment: std.mem.Alignment,
+        len: usize,
+        address: usize,
+    ) ?[*]u8 {
         const self: *Counting = @ptrCast(@alignCast(context));
         return self.child.rawRemap(memory, alignment, len, address);
     }
@@ -568,7 +649,7 @@ const Counting = struct {
     }
 };
 
-test "after warm-up no request allocates: query, arena, headers, access log, small and large bodies both ways" {
+test "after warm-up no request allocates: query, arena, headers, access log, bodies both ways" {
     var counting: Counting = .{ .child = gpa };
     // A smooth network, so that its own buffers find their size at once.
     const config: per.ServerConfig = .{ .access_log = .{ .target = .{ .path = "/dev/null" } } };
@@ -611,7 +692,12 @@ test "a server that cannot be created leaks nothing, whatever fails" {
 
 test "a limit outside of its range: no server, instead of one that falls over its first client" {
     testing.log_level = .err;
-    for ([_]per.Config{ .{ .body_rate_min = 0 }, .{ .receive_bytes = 0 }, .{ .pipeline_pass_max = 0 }, .{ .deflate_server_window_bits = 99 } }) |limits| {
+    for ([_]per.Config{
+        .{ .body_rate_min = 0 },
+        .{ .receive_bytes = 0 },
+        .{ .pipeline_pass_max = 0 },
+        .{ .deflate_server_window_bits = 99 },
+    }) |limits| {
         try testing.expectError(error.OutOfRange, per.Simulation(Echo).init(gpa, .{ .limits = limits }, .{}));
         try testing.expectError(error.OutOfRange, per.Server(Echo).init(gpa, 0, .{ .limits = limits }));
     }

@@ -13,7 +13,10 @@ pub fn refuse(call: linux.SYS, code: linux.E) !void {
         .{ .code = ret, .k = linux.SECCOMP.RET.ERRNO | @as(u32, @backingInt(code)) },
         .{ .code = ret, .k = linux.SECCOMP.RET.ALLOW },
     };
-    const program: extern struct { len: u16, filter: [*]const Instruction } = .{ .len = filter.len, .filter = &filter };
+    const program: extern struct {
+        len: u16,
+        filter: [*]const Instruction,
+    } = .{ .len = filter.len, .filter = &filter };
     try testing.expectEqual(0, linux.prctl(@backingInt(linux.PR.SET_NO_NEW_PRIVS), 1, 0, 0, 0));
     try testing.expectEqual(0, linux.seccomp(linux.SECCOMP.SET_MODE_FILTER, 0, &program));
 }

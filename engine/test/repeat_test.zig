@@ -1,4 +1,5 @@
-//! Bytes that a response repeats, over the simulated network: on time, framed, left out while the peer does not read, gone with the response.
+//! Bytes that a response repeats, over the simulated network: on time, framed, left out while the peer does
+//! not read, gone with the response.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;
@@ -132,7 +133,10 @@ test "what is repeated counts as activity, and ends with the response" {
     try bench.pass(10_000, .reading);
     try testing.expectEqual(null, bench.host.reason);
     bench.got.clearRetainingCapacity();
-    try testing.expectEqual(.done, try bench.worker.write(bench.exchange(), "", .{ .last = true, .close = true }));
+    try testing.expectEqual(
+        .done,
+        try bench.worker.write(bench.exchange(), "", .{ .last = true, .close = true }),
+    );
     try bench.pass(5_000, .reading);
     try testing.expectEqualStrings("0\r\n\r\n", bench.got.items);
     try testing.expectEqual(0, bench.worker.peers.count);

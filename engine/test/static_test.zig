@@ -56,12 +56,17 @@ const Fixture = struct {
     }
 
     fn ask(fixture: *Fixture, comptime request_line: []const u8, comptime headers: []const u8) !Answer {
-        return .parse(try fixture.simulation.exchange(request_line ++ " HTTP/1.1\r\nHost: h\r\n" ++ headers ++ "\r\n"));
+        return .parse(try fixture.simulation.exchange(request_line ++ " HTTP/1.1\r\nHost: h\r\n" ++ headers ++
+            "\r\n"));
     }
 
     fn askWith(fixture: *Fixture, path: []const u8, name: []const u8, value: []const u8) !Answer {
         var buffer: [500]u8 = undefined;
-        const text = try std.fmt.bufPrint(&buffer, "GET {s} HTTP/1.1\r\nHost: h\r\n{s}: {s}\r\n\r\n", .{ path, name, value });
+        const text = try std.fmt.bufPrint(
+            &buffer,
+            "GET {s} HTTP/1.1\r\nHost: h\r\n{s}: {s}\r\n\r\n",
+            .{ path, name, value },
+        );
         return .parse(try fixture.simulation.exchange(text));
     }
 };
@@ -119,7 +124,9 @@ test "files, folders, types, and what is not there" {
         try testing.expectEqualStrings(case[1], answer.body);
         try expectHeader(case[2], answer, "Content-Type");
     }
-    inline for (.{ "/none", "/empty/", "/style.css/", "/.hidden", "/../secret", "/%2e%2e/secret", "/sub/..", "/a%00" }) |path| {
+    inline for (.{
+        "/none", "/empty/", "/style.css/", "/.hidden", "/../secret", "/%2e%2e/secret", "/sub/..", "/a%00",
+    }) |path| {
         const answer = try fixture.ask("GET " ++ path, "");
         try testing.expectEqual(404, answer.status);
         try testing.expectEqualStrings("", answer.body);
@@ -184,13 +191,25 @@ test "a small file is answered from memory once it has rested, and never when it
             @memcpy(head_buffer[0..plain.head.len], plain.head);
             first_head = head_buffer[0..plain.head.len];
         } else try testing.expectEqualStrings(first_head, plain.head);
-        try testing.expectEqual(304, (try fixture.askWith("/f.txt", "If-None-Match", plain.header("ETag").?)).status);
+        try testing.expectEqual(
+            304,
+            (try fixture.askWith("/f.txt", "If-None-Match", plain.header("ETag").?)).status,
+        );
         const head = try fixture.ask("HEAD /f.txt", "");
         try testing.expectEqualStrings("", head.body);
         try expectHeader("5", head, "Content-Length");
-        try testing.expectEqualStrings("first", (try fixture.ask("GET /f.txt", "Accept-Encoding: br\r\n")).body);
-        try testing.expectEqualStrings("zip", (try fixture.ask("GET /f.txt", "Accept-Encoding: gzip\r\n")).body);
-        try testing.expectEqualStrings("zip", (try fixture.ask("GET /f.txt", "Accept-Encoding: br\r\nAccept-Encoding: gzip\r\n")).body);
+        try testing.expectEqualStrings(
+            "first",
+            (try fixture.ask("GET /f.txt", "Accept-Encoding: br\r\n")).body,
+        );
+        try testing.expectEqualStrings(
+            "zip",
+            (try fixture.ask("GET /f.txt", "Accept-Encoding: gzip\r\n")).body,
+        );
+        try testing.expectEqualStrings(
+            "zip",
+            (try fixture.ask("GET /f.txt", "Accept-Encoding: br\r\nAccept-Encoding: gzip\r\n")).body,
+        );
         try testing.expectEqualStrings("irs", (try fixture.ask("GET /f.txt", "Range: bytes=1-3\r\n")).body);
         var kept: usize = 0;
         for (dir.cache.slots) |slot| kept += @intFromBool(slot != null);
@@ -231,7 +250,10 @@ test "ranges" {
     var buffer: [200]u8 = undefined;
     const good = try std.fmt.bufPrint(&buffer, "{s}\r\nRange: bytes=0-0", .{tag});
     try testing.expectEqual(206, (try fixture.askWith("/f.bin", "If-Range", good)).status);
-    try testing.expectEqual(200, (try fixture.askWith("/f.bin", "If-Range", "\"other\"\r\nRange: bytes=0-0")).status);
+    try testing.expectEqual(
+        200,
+        (try fixture.askWith("/f.bin", "If-Range", "\"other\"\r\nRange: bytes=0-0")).status,
+    );
 }
 
 test "conditional requests" {
@@ -255,10 +277,19 @@ test "conditional requests" {
     try expectHeader(tag, same, "ETag");
     try expectHeader("max-age=60", same, "Cache-Control");
     try testing.expectEqual(null, same.header("Content-Length"));
-    try testing.expectEqual(304, (try fixture.askWith("/f.txt", "If-Modified-Since", get.header("Last-Modified").?)).status);
-    try testing.expectEqual(200, (try fixture.askWith("/f.txt", "If-Modified-Since", "Sun, 06 Nov 1994 08:49:37 GMT")).status);
+    try testing.expectEqual(
+        304,
+        (try fixture.askWith("/f.txt", "If-Modified-Since", get.header("Last-Modified").?)).status,
+    );
+    try testing.expectEqual(
+        200,
+        (try fixture.askWith("/f.txt", "If-Modified-Since", "Sun, 06 Nov 1994 08:49:37 GMT")).status,
+    );
     try testing.expectEqual(412, (try fixture.askWith("/f.txt", "If-Match", "\"other\"")).status);
-    try testing.expectEqual(412, (try fixture.askWith("/f.txt", "If-Unmodified-Since", "Sun, 06 Nov 1994 08:49:37 GMT")).status);
+    try testing.expectEqual(
+        412,
+        (try fixture.askWith("/f.txt", "If-Unmodified-Since", "Sun, 06 Nov 1994 08:49:37 GMT")).status,
+    );
 }
 
 test "precompressed siblings" {
@@ -334,7 +365,10 @@ test "FileServer: appears, changes, disappears; conditions where the request is 
     const len = try tmp.dir.realPath(testing.io, &path_buffer);
     @memcpy(path_buffer[len..][0.."/one.txt".len], "/one.txt");
     root_path = path_buffer[0 .. len + "/one.txt".len];
-    try testing.expectError(error.NotFound, per.util.FileServer.init(gpa, root_path, .{ .lazy_load = false }));
+    try testing.expectError(
+        error.NotFound,
+        per.util.FileServer.init(gpa, root_path, .{ .lazy_load = false }),
+    );
     try testing.expectError(error.PathNotAbsolute, per.util.FileServer.init(gpa, "one.txt", .{}));
 
     var simulation: per.Simulation(OneFile) = try .init(gpa, .{}, .{ .seed = 1 });
@@ -347,17 +381,20 @@ test "FileServer: appears, changes, disappears; conditions where the request is 
         try testing.expectEqualStrings(data, answer.body);
         try expectHeader("text/plain; charset=utf-8", answer, "Content-Type");
     }
-    const ranged: Answer = try .parse(try simulation.exchange("GET / HTTP/1.1\r\nHost: h\r\nRange: bytes=1-2\r\n\r\n"));
+    const ranged: Answer = try .parse(try simulation.exchange(
+        "GET / HTTP/1.1\r\nHost: h\r\nRange: bytes=1-2\r\n\r\n",
+    ));
     try testing.expectEqualStrings("no", ranged.body);
     try tmp.dir.deleteFile(testing.io, "one.txt");
     try testing.expectEqual(404, (try Answer.parse(try simulation.exchange(get))).status);
 }
 
-/// fcntl's F_SETLEASE (man 2 fcntl), which std does not name; the kernel breaks a lease by a signal to its holder.
+/// fcntl's F_SETLEASE (man 2 fcntl), which std does not name; the kernel breaks a lease by a
+/// signal to its holder.
 const set_lease = 1024;
 
-/// Takes a write lease on a file, as an editor or a file server may: until the descriptor is closed, nobody opens it. Null where leases
-/// are not to be had.
+/// Takes a write lease on a file, as an editor or a file server may: until the descriptor is closed, nobody
+/// opens it. Null where leases are not to be had.
 fn lease(fixture: *Fixture, name: []const u8) !?std.Io.File {
     const linux = std.os.linux;
     if (@import("builtin").os.tag != .linux) return null;
@@ -367,7 +404,8 @@ fn lease(fixture: *Fixture, name: []const u8) !?std.Io.File {
     return null;
 }
 
-/// The kernel tells the holder of a lease by SIGIO that somebody wants to open the file, which would end the test.
+/// The kernel tells the holder of a lease by SIGIO that somebody wants to open the file, which
+/// would end the test.
 fn ignoreLeaseSignals() void {
     const ignored: std.posix.Sigaction = .{
         .handler = .{ .handler = std.posix.SIG.IGN },
@@ -394,12 +432,18 @@ test "a file on which somebody has a write lease is 503 at once, and there when 
     try expectHeader("1", refused, "Retry-After");
     try testing.expectEqual(503, (try fixture.ask("HEAD /leased.txt", "")).status);
     try testing.expectEqualStrings("other", (try fixture.ask("GET /other.txt", "")).body);
-    try testing.expectEqualStrings("identity", (try fixture.ask("GET /plain.css", "Accept-Encoding: gzip\r\n")).body);
+    try testing.expectEqualStrings(
+        "identity",
+        (try fixture.ask("GET /plain.css", "Accept-Encoding: gzip\r\n")).body,
+    );
 
     holder.close(testing.io);
     sibling.close(testing.io);
     try testing.expectEqualStrings("written", (try fixture.ask("GET /leased.txt", "")).body);
-    try testing.expectEqualStrings("packed", (try fixture.ask("GET /plain.css", "Accept-Encoding: gzip\r\n")).body);
+    try testing.expectEqualStrings(
+        "packed",
+        (try fixture.ask("GET /plain.css", "Accept-Encoding: gzip\r\n")).body,
+    );
 }
 
 test "FileServer: a write lease is 503, not 404" {

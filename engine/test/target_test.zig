@@ -1,4 +1,5 @@
-//! For which processor the engine is built unless another one is named: the one at hand, but for AVX-512 (`thisMachine` of build.zig).
+//! For which processor the engine is built unless another one is named: the one at hand, but for AVX-512
+//! (`thisMachine` of build.zig).
 const std = @import("std");
 const builtin = @import("builtin");
 const is_this_machine = @import("chosen").is_this_machine;

@@ -1,5 +1,5 @@
-//! A WebSocket client for tests: takes the bytes that came from a server, keeps the messages, and writes frames to be sent. It compresses
-//! with histories of its own, as the server's answer allows.
+//! A WebSocket client for tests: takes the bytes that came from a server, keeps the messages, and writes
+//! frames to be sent. It compresses with histories of its own, as the server's answer allows.
 //! Does not know: how bytes travel.
 const std = @import("std");
 const ws = @import("protocol").websocket;
@@ -17,7 +17,11 @@ pub const Message = struct {
 pub const Client = struct {
     gpa: std.mem.Allocator,
     arena: std.heap.ArenaAllocator,
-    session: ws.Session = .init(.{ .role = .client, .limits = .{ .frame_bytes_max = 0, .message_bytes_max = 0 }, .deflate = true }),
+    session: ws.Session = .init(.{
+        .role = .client,
+        .limits = .{ .frame_bytes_max = 0, .message_bytes_max = 0 },
+        .deflate = true,
+    }),
     /// Bytes that were not read yet; at first the head of the server's answer.
     unread: std.ArrayList(u8) = .empty,
     /// The head, once it is there.
@@ -39,8 +43,13 @@ pub const Client = struct {
 
     /// The request that asks for a WebSocket, `offer` being its Sec-WebSocket-Extensions.
     pub fn handshake(gpa: std.mem.Allocator, offer: []const u8) ![]u8 {
-        return std.fmt.allocPrint(gpa, "GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
-            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Extensions: {s}\r\n\r\n", .{offer});
+        return std.fmt.allocPrint(
+            gpa,
+            "GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n" ++
+                "Sec-WebSocket-Extensions: {s}\r\n\r\n",
+            .{offer},
+        );
     }
 
     pub fn create(gpa: std.mem.Allocator) !*Client {
@@ -48,7 +57,12 @@ pub const Client = struct {
         var arena: std.heap.ArenaAllocator = .init(gpa);
         const ring = try arena.allocator().alloc(u8, 32768);
         const memory = try arena.allocator().alignedAlloc(u8, .@"2", deflate.Deflater.memoryBytes(15));
-        client.* = .{ .gpa = gpa, .arena = arena, .history = .init(ring), .deflater = .init(memory, 15, true) };
+        client.* = .{
+            .gpa = gpa,
+            .arena = arena,
+            .history = .init(ring),
+            .deflater = .init(memory, 15, true),
+        };
         return client;
     }
 
@@ -102,7 +116,10 @@ pub const Client = struct {
         if (!data.last) return;
         const wire = client.current_wire.items;
         defer client.current_wire.clearRetainingCapacity();
-        const bytes = if (data.compressed) try client.inflate(wire) else try client.arena.allocator().dupe(u8, wire);
+        const bytes = if (data.compressed)
+            try client.inflate(wire)
+        else
+            try client.arena.allocator().dupe(u8, wire);
         try client.messages.append(client.gpa, .{
             .kind = data.kind,
             .bytes = bytes,
@@ -150,8 +167,16 @@ pub const Client = struct {
             rest = rest[part.len..];
             const key: ws.frame.MaskKey = .{ 7, @truncate(rest.len), 0, 0x81 };
             var header: [ws.frame.header_bytes_max]u8 = undefined;
-            const piece: ws.Session.Piece = .{ .kind = kind, .len = part.len, .compressed = style.compressed, .fin = rest.len == 0 };
-            try client.out.appendSlice(client.gpa, header[0..client.session.encodeHeader(piece, key, &header)]);
+            const piece: ws.Session.Piece = .{
+                .kind = kind,
+                .len = part.len,
+                .compressed = style.compressed,
+                .fin = rest.len == 0,
+            };
+            try client.out.appendSlice(
+                client.gpa,
+                header[0..client.session.encodeHeader(piece, key, &header)],
+            );
             const at = client.out.items.len;
             try client.out.appendSlice(client.gpa, part);
             ws.frame.maskScalar(client.out.items[at..], key, 0);
@@ -161,11 +186,17 @@ pub const Client = struct {
 
     pub fn ping(client: *Client, payload: []const u8) !void {
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
-        try client.out.appendSlice(client.gpa, frame[0..client.session.encodePing(payload, .{ 1, 2, 3, 4 }, &frame)]);
+        try client.out.appendSlice(
+            client.gpa,
+            frame[0..client.session.encodePing(payload, .{ 1, 2, 3, 4 }, &frame)],
+        );
     }
 
     pub fn close(client: *Client, code: u16) !void {
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
-        try client.out.appendSlice(client.gpa, frame[0..try client.session.encodeClose(code, "", .{ 1, 2, 3, 4 }, &frame)]);
+        try client.out.appendSlice(
+            client.gpa,
+            frame[0..try client.session.encodeClose(code, "", .{ 1, 2, 3, 4 }, &frame)],
+        );
     }
 };

@@ -1,6 +1,7 @@
-//! WebSockets over a simulated network with a host that pulls and answers late: hundreds of histories, each from one number. Whatever the
-//! network does, every message comes back once, whole and in order; what was sent before a close frame, or before a fault, is answered
-//! first; and when all is over nothing is left behind.
+//! WebSockets over a simulated network with a host that pulls and answers late: hundreds of histories,
+//! each from one number. Whatever the network does, every message comes back once, whole and in order;
+//! what was sent before a close frame, or before a fault, is answered first; and when all is over
+//! nothing is left behind.
 //!
 //! A failure prints its seed; PEREGRINE_SEED replays that one, PEREGRINE_SEEDS sets how many are run.
 const std = @import("std");
@@ -11,7 +12,7 @@ const gpa = testing.allocator;
 
 const SimWorker = per.Worker(per.io.Sim, EchoHost);
 
-/// Answers when `step` is called, as a program behind the C door does after each poll.
+/// Answers when `step` is called, as a program behind the C API does after each poll.
 const EchoHost = struct {
     pub const demand = .pull;
 
@@ -51,14 +52,29 @@ const EchoHost = struct {
         host.events.append(gpa, .{ .ticket = exchange.ticket, .event = .accept }) catch unreachable;
     }
 
-    pub fn message(host: *EchoHost, _: *SimWorker, exchange: *per.Exchange, kind: per.WebSocketKind, bytes: []const u8) void {
+    pub fn message(
+        host: *EchoHost,
+        _: *SimWorker,
+        exchange: *per.Exchange,
+        kind: per.WebSocketKind,
+        bytes: []const u8,
+    ) void {
         if (host.asks) testing.expect(host.asked or bytes.len <= per.Budget.large_bytes) catch unreachable;
         host.asked = false;
         const copy = gpa.dupe(u8, bytes) catch unreachable;
-        host.events.append(gpa, .{ .ticket = exchange.ticket, .event = .{ .echo = .{ .kind = kind, .bytes = copy } } }) catch unreachable;
+        host.events.append(gpa, .{
+            .ticket = exchange.ticket,
+            .event = .{ .echo = .{ .kind = kind, .bytes = copy } },
+        }) catch unreachable;
     }
 
-    pub fn closed(host: *EchoHost, _: *SimWorker, _: *per.Exchange, close: per.WebSocketClose, reason: ?per.Reason) void {
+    pub fn closed(
+        host: *EchoHost,
+        _: *SimWorker,
+        _: *per.Exchange,
+        close: per.WebSocketClose,
+        reason: ?per.Reason,
+    ) void {
         host.codes.append(gpa, close.code) catch unreachable;
         host.reasons.append(gpa, reason) catch unreachable;
     }
@@ -91,7 +107,11 @@ const EchoHost = struct {
                     try worker.acceptWebSocket(exchange, null, &.{});
                     if (host.asks) try worker.setFlow(exchange, .on_demand);
                 },
-                .echo => |echo| _ = worker.sendMessage(exchange, echo.kind, echo.bytes) catch |err| try testing.expectEqual(error.NotOpen, err),
+                .echo => |echo| _ = worker.sendMessage(
+                    exchange,
+                    echo.kind,
+                    echo.bytes,
+                ) catch |err| try testing.expectEqual(error.NotOpen, err),
             }
         }
         const ticket = if (host.events.items.len > 0) host.events.items[0].ticket else host.ticket;
@@ -180,7 +200,10 @@ fn history(seed: u64) !void {
         sent.deinit(gpa);
     }
     for (0..random.uintAtMost(usize, 12)) |_| {
-        const bytes = try gpa.alloc(u8, random.uintLessThan(usize, ([_]usize{ 60, 60, 60_000, 300_000 })[random.uintLessThan(usize, 4)]));
+        const bytes = try gpa.alloc(
+            u8,
+            random.uintLessThan(usize, ([_]usize{ 60, 60, 60_000, 300_000 })[random.uintLessThan(usize, 4)]),
+        );
         for (bytes) |*byte| byte.* = "compress me, "[random.uintLessThan(usize, 13)];
         try sent.append(gpa, bytes);
         try bench.client.send(random.enumValue(per.WebSocketKind), bytes, .{
@@ -198,15 +221,26 @@ fn history(seed: u64) !void {
     const legal = bench.client.session.closeSent();
     try bench.finish();
     if (sent.items.len != bench.client.messages.items.len) {
-        std.debug.print("config {any} codes {any} closed {any} asks {} unread {d}\n", .{ config, bench.host.codes.items, bench.client.closed, bench.host.asks, bench.client.unread.items.len });
+        std.debug.print(
+            "config {any} codes {any} closed {any} asks {} unread {d}\n",
+            .{
+                config,          bench.host.codes.items,        bench.client.closed,
+                bench.host.asks, bench.client.unread.items.len,
+            },
+        );
         for (sent.items) |m| std.debug.print("sent {d}\n", .{m.len});
         for (bench.client.messages.items) |m| std.debug.print("got {d}\n", .{m.bytes.len});
     }
     try testing.expectEqual(sent.items.len, bench.client.messages.items.len);
-    for (sent.items, bench.client.messages.items) |expected, message| try testing.expectEqualStrings(expected, message.bytes);
+    for (sent.items, bench.client.messages.items) |expected, message| {
+        try testing.expectEqualStrings(expected, message.bytes);
+    }
     try testing.expectEqual(@as(?u16, if (legal) 4321 else 1002), bench.client.closed);
     try testing.expectEqualSlices(u16, &.{if (legal) 4321 else 1002}, bench.host.codes.items);
-    try testing.expectEqual(@as(?per.Reason, if (legal) null else .protocol_error), bench.host.reasons.items[0]);
+    try testing.expectEqual(
+        @as(?per.Reason, if (legal) null else .protocol_error),
+        bench.host.reasons.items[0],
+    );
     try testing.expectEqual(0, bench.worker.pool.taken_bytes);
     try testing.expectEqual(0, bench.worker.websockets.count);
 }

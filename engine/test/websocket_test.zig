@@ -1,5 +1,5 @@
-//! WebSockets of the Zig face over the simulated network: both shapes of hooks, other threads' messages, and defects 22 to 25 of the list
-//! in defects_test.zig.
+//! WebSockets of the Zig face over the simulated network: both shapes of hooks, other threads' messages, and
+//! defects 22 to 25 of the list in defects_test.zig.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;
@@ -149,7 +149,9 @@ test "defect 22: several frames in one read, a frame in pieces, and what comes a
         var stream: std.ArrayList(u8) = .empty;
         defer stream.deinit(gpa);
         try stream.appendSlice(gpa, handshake);
-        for ([_][]const u8{ "one", "two", "three" }) |text| try stream.appendSlice(gpa, frame(&space, text_frame, text));
+        for ([_][]const u8{ "one", "two", "three" }) |text| {
+            try stream.appendSlice(gpa, frame(&space, text_frame, text));
+        }
         if (seed % 2 == 0) try client.send(stream.items) else for (stream.items) |byte| {
             try client.send(&.{byte});
             _ = try simulation.step();
@@ -157,13 +159,21 @@ test "defect 22: several frames in one read, a frame in pieces, and what comes a
         try simulation.settle();
         try testing.expect(std.mem.startsWith(u8, client.text(), accepted));
         try testing.expect(std.mem.find(u8, client.text(), "X-Extra: 1\r\n") != null);
-        try testing.expect(std.mem.endsWith(u8, client.text(), "\x81\x09echo: one\x81\x09echo: two\x81\x0becho: three"));
+        try testing.expect(std.mem.endsWith(
+            u8,
+            client.text(),
+            "\x81\x09echo: one\x81\x09echo: two\x81\x0becho: three",
+        ));
         try testing.expectEqual(1, simulation.handler().opened);
     }
 }
 
 test "defect 22: a message that is too large gets its close code" {
-    var simulation: per.Simulation(ByNumber) = try .init(gpa, .{ .websocket_buffer_size = 1000 }, .{ .seed = 1 });
+    var simulation: per.Simulation(ByNumber) = try .init(
+        gpa,
+        .{ .websocket_buffer_size = 1000 },
+        .{ .seed = 1 },
+    );
     defer simulation.deinit();
     var space: [2000]u8 = undefined;
     const large: [1001]u8 = @splat('x');
@@ -180,7 +190,11 @@ test "defect 22: a message that is too large gets its close code" {
 }
 
 test "a message may be as large as websocket_buffer_size says, in one frame" {
-    var simulation: per.Simulation(ByNumber) = try .init(gpa, .{ .websocket_buffer_size = 69_000 }, .{ .seed = 1 });
+    var simulation: per.Simulation(ByNumber) = try .init(
+        gpa,
+        .{ .websocket_buffer_size = 69_000 },
+        .{ .seed = 1 },
+    );
     defer simulation.deinit();
     var space: [69_014]u8 = undefined;
     const large: [69_000]u8 = @splat('x');
@@ -239,8 +253,10 @@ test "defect 24: masks, opcodes and UTF-8 are checked; pings and closes are answ
     }
     var simulation: per.Simulation(ByNumber) = try .init(gpa, .{}, .{ .seed = 4 });
     defer simulation.deinit();
-    const old = try simulation.exchange("GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 12\r\n\r\n");
+    const old = try simulation.exchange(
+        "GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 12\r\n\r\n",
+    );
     try testing.expect(std.mem.startsWith(u8, old, "HTTP/1.1 426 "));
     // RFC 9110 sections 7.8 and 15.5.22: what to upgrade to, and that Connection names the field.
     try testing.expect(std.mem.indexOf(u8, old, "\r\nupgrade: websocket\r\n") != null);
@@ -258,11 +274,17 @@ test "defect 25: messages of several threads arrive whole, to slow readers as we
             for (0..200) |_| per.ws.writer.writeMessage(number, &text, false) catch unreachable;
         }
     };
-    var simulation: per.Simulation(ByNumber) = try .init(std.heap.smp_allocator, .{}, .{ .seed = 5, .window_bytes = 300 });
+    var simulation: per.Simulation(ByNumber) = try .init(
+        std.heap.smp_allocator,
+        .{},
+        .{ .seed = 5, .window_bytes = 300 },
+    );
     defer simulation.deinit();
     const client = try opened(&simulation);
     var threads: [3]std.Thread = undefined;
-    for (&threads, "abc") |*thread, letter| thread.* = try .spawn(.{}, Sender.run, .{ simulation.handler().last, letter });
+    for (&threads, "abc") |*thread, letter| {
+        thread.* = try .spawn(.{}, Sender.run, .{ simulation.handler().last, letter });
+    }
     for (threads) |thread| thread.join();
     try simulation.settle();
     var rest = client.text();
@@ -304,7 +326,11 @@ test "everybody hears everybody, and those that go in the middle are told afterw
 }
 
 test "a slow reader: .wait, then handleWSDrain; what is too much cuts it" {
-    var simulation: per.Simulation(Chat) = try .init(gpa, .{ .response_body_buffer_size = 300_000 }, .{ .seed = 6 });
+    var simulation: per.Simulation(Chat) = try .init(
+        gpa,
+        .{ .response_body_buffer_size = 300_000 },
+        .{ .seed = 6 },
+    );
     defer simulation.deinit();
     const slow = try opened(&simulation);
     const talker = try opened(&simulation);
@@ -334,7 +360,11 @@ test "a slow reader: .wait, then handleWSDrain; what is too much cuts it" {
 }
 
 test "handleWSDrain may take the number, too" {
-    var simulation: per.Simulation(ByNumber) = try .init(gpa, .{ .websocket_buffer_size = 60_000 }, .{ .seed = 6 });
+    var simulation: per.Simulation(ByNumber) = try .init(
+        gpa,
+        .{ .websocket_buffer_size = 60_000 },
+        .{ .seed = 6 },
+    );
     defer simulation.deinit();
     const slow = try opened(&simulation);
     slow.paused = true;
@@ -354,13 +384,19 @@ test "pings come at their interval to a client that answers them" {
     const interval_ms = 1000;
     // A deadline is looked at once per tick of the timers.
     const late_ms_max = 100;
-    var simulation: per.Simulation(Chat) = try .init(gpa, .{ .websocket_ping_ms = interval_ms }, .{ .seed = 8 });
+    var simulation: per.Simulation(Chat) = try .init(
+        gpa,
+        .{ .websocket_ping_ms = interval_ms },
+        .{ .seed = 8 },
+    );
     defer simulation.deinit();
     const client = try opened(&simulation);
     var space: [100]u8 = undefined;
     for (0..4) |_| {
         var waited_ms: u64 = 0;
-        while (client.text().len == 0 and waited_ms < 2 * interval_ms) : (waited_ms += 1) try simulation.advance(1);
+        while (client.text().len == 0 and waited_ms < 2 * interval_ms) : (waited_ms += 1) {
+            try simulation.advance(1);
+        }
         try testing.expectEqualStrings("\x89\x00", client.text());
         try testing.expect(waited_ms >= interval_ms);
         try testing.expect(waited_ms <= interval_ms + late_ms_max);

@@ -1,19 +1,25 @@
-//! A project that uses the package as others will: through the repository's root. `zig build` builds and runs it; `zig build check
-//! -Dprogram=FILE` compiles a program of somebody else's, `zig build test -Dprogram=FILE` runs its tests. `-Dtls` and `-Dunchecked` are
-//! passed on to the package.
+//! A project that uses the package as others will: through the repository's root. `zig build` builds and runs
+//! it; `zig build check -Dprogram=FILE` compiles a program of somebody else's, `zig build test
+//! -Dprogram=FILE` runs its tests. `-Dtls` and `-Dunchecked` are passed on to the package.
 const std = @import("std");
 
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{});
     const optimize = b.standardOptimizeOption(.{});
+    const program = b.option([]const u8, "program", "The program (default: main.zig)");
     const module = b.createModule(.{
-        .root_source_file = b.path(b.option([]const u8, "program", "The program (default: main.zig)") orelse "main.zig"),
+        .root_source_file = b.path(program orelse "main.zig"),
         .target = target,
         .optimize = optimize,
     });
     const tls = b.option(bool, "tls", "What to say about TLS (default: nothing)");
     const unchecked = b.option(bool, "unchecked", "What to say about safety checks (default: nothing)");
-    const peregrine = b.dependency("peregrine", .{ .target = target, .optimize = optimize, .tls = tls, .unchecked = unchecked });
+    const peregrine = b.dependency("peregrine", .{
+        .target = target,
+        .optimize = optimize,
+        .tls = tls,
+        .unchecked = unchecked,
+    });
     module.addImport("peregrine", peregrine.module("peregrine"));
     const said = b.addOptions();
     said.addOption(?bool, "tls", tls);
@@ -21,5 +27,7 @@ pub fn build(b: *std.Build) void {
     const program = b.addExecutable(.{ .name = "consumer", .root_module = module });
     b.default_step.dependOn(&b.addRunArtifact(program).step);
     b.step("check", "Compile the program").dependOn(&program.step);
-    b.step("test", "Run the program's tests").dependOn(&b.addRunArtifact(b.addTest(.{ .root_module = module })).step);
+    b.step("test", "Run the program's tests").dependOn(&b.addRunArtifact(b.addTest(.{
+        .root_module = module,
+    })).step);
 }

@@ -1,5 +1,6 @@
-//! The programs that the first Peregrine's README showed, with no other change than the table in engine/README.md names. `zig build check
-//! -Dprogram=first.zig` compiles them, `zig build test -Dprogram=first.zig` asks them.
+//! The programs that the first Peregrine's README showed, with no other change than the table in
+//! engine/README.md names. `zig build check -Dprogram=first.zig` compiles them, `zig build test
+//! -Dprogram=first.zig` asks them.
 const std = @import("std");
 const per = @import("peregrine");
 const posix = std.posix;

@@ -1,4 +1,5 @@
-//! Fuzz target `chunked`: a chunked body with its trailers behind a fixed head, against a second decoder that has all of the bytes at once.
+//! Fuzz target `chunked`: a chunked body with its trailers behind a fixed head, against a second decoder that
+//! has all of the bytes at once.
 const std = @import("std");
 const protocol = @import("protocol");
 const cuts_file = @import("cuts.zig");
@@ -45,7 +46,11 @@ pub fn run(input: []const u8) !void {
         var result: Result = .{};
         try read(input, cuts, &result);
         try testing.expectEqual(expected.status, result.status);
-        try testing.expectEqualSlices(u8, expected.content[0..expected.content_len], result.content[0..result.content_len]);
+        try testing.expectEqualSlices(
+            u8,
+            expected.content[0..expected.content_len],
+            result.content[0..result.content_len],
+        );
         if (expected.status != .complete) continue;
         try testing.expectEqual(expected.len, result.len);
         try testing.expectEqual(expected.trailers, result.trailers);
@@ -64,7 +69,15 @@ fn read(input: []const u8, way: Cuts, result: *Result) !void {
         arrived += cuts.next(input.len - arrived);
         while (true) {
             // The scratch serves other connections meanwhile.
-            if (cuts != .whole) @memset(&storage, .{ .name_at = 9999, .value_at = 9999, .value_len = 9, .name_len = 9, .id = .host });
+            if (cuts != .whole) {
+                @memset(&storage, .{
+                    .name_at = 9999,
+                    .value_at = 9999,
+                    .value_len = 9,
+                    .name_len = 9,
+                    .id = .host,
+                });
+            }
             const step = session.feed(input[result.len..arrived], &head);
             result.len += step.consumed;
             switch (step.event) {
@@ -92,7 +105,8 @@ fn read(input: []const u8, way: Cuts, result: *Result) !void {
     }
 }
 
-/// The decoder of RFC 9112 section 7.1 with our limits. What it has no bytes for is unfinished, unless those that are there break a rule.
+/// The decoder of RFC 9112 section 7.1 with our limits. What it has no bytes for is unfinished, unless those
+/// that are there break a rule.
 fn decode(input: []const u8, result: *Result) !void {
     var rest: Reader = .{ .bytes = input };
     while (true) {
@@ -171,14 +185,16 @@ fn trailerSection(rest: *Reader, result: *Result) Problem!void {
         const colon = std.mem.findScalar(u8, line[0..len], ':') orelse return error.Refused;
         if (colon == 0) return error.Refused;
         for (line[0..colon]) |byte| {
-            if (!std.ascii.isAlphanumeric(byte) and std.mem.findScalar(u8, "!#$%&'*+-.^_`|~", byte) == null) return error.Refused;
+            if (!std.ascii.isAlphanumeric(byte) and std.mem.findScalar(u8, "!#$%&'*+-.^_`|~", byte) == null) {
+                return error.Refused;
+            }
         }
         if (!forbidden(line[0..colon])) result.trailers += 1;
     }
 }
 
-/// One line, without its end. A line ends with CR LF and has no other control byte but HTAB. The section's last byte may be the last that
-/// the limit allows, no other.
+/// One line, without its end. A line ends with CR LF and has no other control byte but HTAB. The section's
+/// last byte may be the last that the limit allows, no other.
 fn trailerLine(rest: *Reader, from: usize, line: *[limits.trailer_bytes_max]u8, lines: usize) Problem!usize {
     var len: usize = 0;
     while (true) {
@@ -198,10 +214,13 @@ fn trailerLine(rest: *Reader, from: usize, line: *[limits.trailer_bytes_max]u8, 
 /// Names that no trailer may have; a part of the engine's list, written down a second time.
 fn forbidden(name: []const u8) bool {
     for ([_][]const u8{
-        "content-length",  "host",             "trailer",           "expect",            "range",               "content-type",     "cache-control",
-        "pragma",          "authorization",    "cookie",            "origin",            "if-none-match",       "if-match",         "if-range",
-        "te",              "upgrade",          "transfer-encoding", "connection",        "keep-alive",          "proxy-connection", "forwarded",
-        "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "if-modified-since", "if-unmodified-since",
+        "content-length",    "host",                "trailer",          "expect",
+        "range",             "content-type",        "cache-control",    "pragma",
+        "authorization",     "cookie",              "origin",           "if-none-match",
+        "if-match",          "if-range",            "te",               "upgrade",
+        "transfer-encoding", "connection",          "keep-alive",       "proxy-connection",
+        "forwarded",         "x-forwarded-for",     "x-forwarded-host", "x-forwarded-proto",
+        "if-modified-since", "if-unmodified-since",
     }) |one| if (std.ascii.eqlIgnoreCase(one, name)) return true;
     return false;
 }

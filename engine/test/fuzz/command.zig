@@ -1,4 +1,5 @@
-//! Fuzz target `command`: bytes that claim to be an encoded command. What decodes lies within them, and encodes to the same bytes again.
+//! Fuzz target `command`: bytes that claim to be an encoded command. What decodes lies within them, and
+//! encodes to the same bytes again.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const encoded = peregrine.encoded;

@@ -1,6 +1,7 @@
-//! Fuzz target `connection`: whatever a client may send, into a whole server over a simulated network. The client gets the same bytes over a calm
-//! network and over one that splits, delays and blocks; and when it has gone, nothing of it is left. The input's first two bytes choose the
-//! rough network's seed and the server's limits.
+//! Fuzz target `connection`: whatever a client may send, into a whole server over a simulated network.
+//! The client gets the same bytes over a calm network and over one that splits, delays and blocks; and
+//! when it has gone, nothing of it is left. The input's first two bytes choose the rough network's seed
+//! and the server's limits.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;
@@ -9,7 +10,12 @@ const continue_text = "HTTP/1.1 100 Continue\r\n\r\n";
 
 pub fn run(input: []const u8) !void {
     if (input.len < 2) return;
-    const calm: per.io.Sim.Options = .{ .short_read_permille = 0, .late_permille = 0, .block_permille = 0, .partial_send_permille = 0 };
+    const calm: per.io.Sim.Options = .{
+        .short_read_permille = 0,
+        .late_permille = 0,
+        .block_permille = 0,
+        .partial_send_permille = 0,
+    };
     const rough: per.io.Sim.Options = .{ .seed = input[0], .window_bytes = 200, .short_read_permille = 700 };
     var first: Answer = .{};
     var second: Answer = .{};
@@ -125,7 +131,10 @@ const Ledger = struct {
     const child = std.heap.smp_allocator;
 
     fn allocator(ledger: *Ledger) std.mem.Allocator {
-        return .{ .ptr = ledger, .vtable = &.{ .alloc = alloc, .resize = resize, .remap = remap, .free = free } };
+        return .{
+            .ptr = ledger,
+            .vtable = &.{ .alloc = alloc, .resize = resize, .remap = remap, .free = free },
+        };
     }
 
     fn of(context: *anyopaque) *Ledger {
@@ -138,13 +147,25 @@ const Ledger = struct {
         return memory;
     }
 
-    fn resize(context: *anyopaque, memory: []u8, alignment: std.mem.Alignment, len: usize, address: usize) bool {
+    fn resize(
+        context: *anyopaque,
+        memory: []u8,
+        alignment: std.mem.Alignment,
+        len: usize,
+        address: usize,
+    ) bool {
         if (!child.rawResize(memory, alignment, len, address)) return false;
         of(context).live_bytes = of(context).live_bytes - memory.len + len;
         return true;
     }
 
-    fn remap(context: *anyopaque, memory: []u8, alignment: std.mem.Alignment, len: usize, address: usize) ?[*]u8 {
+    fn remap(
+        context: *anyopaque,
+        memory: []u8,
+        alignment: std.mem.Alignment,
+        len: usize,
+        address: usize,
+    ) ?[*]u8 {
         const moved = child.rawRemap(memory, alignment, len, address) orelse return null;
         of(context).live_bytes = of(context).live_bytes - memory.len + len;
         return moved;

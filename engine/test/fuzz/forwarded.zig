@@ -1,5 +1,6 @@
-//! Fuzz target `forwarded`: what a client writes into X-Forwarded-For and Forwarded never hides what its proxy adds behind it; and the trail,
-//! which goes from the left to the right, against a walk in the other direction.
+//! Fuzz target `forwarded`: what a client writes into X-Forwarded-For and Forwarded never hides what
+//! its proxy adds behind it; and the trail, which goes from the left to the right, against a walk in
+//! the other direction.
 const std = @import("std");
 const proxy = @import("protocol").proxy;
 const forwarded = proxy.forwarded;

@@ -1,5 +1,6 @@
-//! Fuzz target `framing`: all requests of one HTTP/1 connection, each answered, however the bytes are cut; and for each request what the law of
-//! message framing (RFC 9112 section 6) says about it, worked out a second time from its fields.
+//! Fuzz target `framing`: all requests of one HTTP/1 connection, each answered, however the bytes are cut;
+//! and for each request what the rules of message framing (RFC 9112 section 6) say about it, worked out a
+//! second time from its fields.
 const std = @import("std");
 const protocol = @import("protocol");
 const cuts_file = @import("cuts.zig");
@@ -32,7 +33,8 @@ pub fn run(input: []const u8) !void {
     }
 }
 
-/// A connection in miniature: it answers every request with 204 when it is complete, and keeps a digest of what it saw.
+/// A connection in miniature: it answers every request with 204 when it is complete, and keeps a
+/// digest of what it saw.
 const Recorder = struct {
     session: http1.Session = .init(&limits),
     transcript: std.hash.Wyhash = .init(0),
@@ -58,7 +60,13 @@ const Recorder = struct {
         // Each call must consume or say something new.
         for (0..3 * input.len + 4) |_| {
             if (r.over) return;
-            var storage: [limits.header_count_max]FieldSpan = @splat(.{ .name_at = 9999, .value_at = 9999, .value_len = 9, .name_len = 9, .id = .host });
+            var storage: [limits.header_count_max]FieldSpan = @splat(.{
+                .name_at = 9999,
+                .value_at = 9999,
+                .value_len = 9,
+                .name_len = 9,
+                .id = .host,
+            });
             var head: http1.Head = .{ .storage = &storage };
             const step = r.session.feed(input[r.consumed..], &head);
             r.consumed += step.consumed;
@@ -156,9 +164,18 @@ fn expectLawful(head: *const http1.Head) !void {
             }
         }
     }
-    if (head.version == .http_1_1) try testing.expectEqual(1, hosts) else try testing.expect(hosts <= 1 and codings == 0);
+    if (head.version == .http_1_1) {
+        try testing.expectEqual(1, hosts);
+    } else {
+        try testing.expect(hosts <= 1 and codings == 0);
+    }
     if (codings > 0) try testing.expectEqual(null, length);
-    const expected: http1.BodyKind = if (codings > 0) .chunked else if ((length orelse 0) > 0) .{ .counted = length.? } else .none;
+    const expected: http1.BodyKind = if (codings > 0)
+        .chunked
+    else if ((length orelse 0) > 0)
+        .{ .counted = length.? }
+    else
+        .none;
     try testing.expectEqual(expected, head.body);
     try testing.expectEqual(persist and !close, head.keep_alive);
 }

@@ -1,5 +1,5 @@
-//! Fuzz target `head`: the first request head of a connection, read whole and in pieces, against a parser that takes the text apart the
-//! plain way: line by line, with nothing but the grammar of RFC 9112 in mind.
+//! Fuzz target `head`: the first request head of a connection, read whole and in pieces, against a parser
+//! that takes the text apart the plain way: line by line, with nothing but the grammar of RFC 9112 in mind.
 const std = @import("std");
 const protocol = @import("protocol");
 const Cuts = @import("cuts.zig").Cuts;
@@ -44,7 +44,11 @@ pub fn run(input: []const u8) !void {
         if (verdict != .accepted) continue;
         try testing.expectEqualStrings(head.text, other.text);
         try testing.expectEqualSlices(FieldSpan, head.fields, other.fields);
-        inline for (.{ "method", "method_text", "target", "path", "query", "has_query", "https", "authority", "version", "body", "keep_alive", "expect_continue", "upgrade" }) |name| {
+        inline for (.{
+            "method",     "method_text",     "target",    "path",    "query",
+            "has_query",  "https",           "authority", "version", "body",
+            "keep_alive", "expect_continue", "upgrade",
+        }) |name| {
             try testing.expectEqual(@field(head, name), @field(other, name));
         }
     }
@@ -99,7 +103,8 @@ fn expectLike(head: *const http1.Head) !void {
     try testing.expect(path.len > 0);
     if (head.target_form == .absolute) {
         try testing.expectEqual('/', path[0]);
-        try testing.expect(std.mem.find(u8, target, head.authority.of(text)) != null and head.authority.len > 0);
+        try testing.expect(std.mem.find(u8, target, head.authority.of(text)) != null and
+            head.authority.len > 0);
     }
     if (head.target_form == .origin) {
         try testing.expect(std.mem.startsWith(u8, target, path));
@@ -108,7 +113,8 @@ fn expectLike(head: *const http1.Head) !void {
     }
 }
 
-/// The fields are those of the lines, in their order, but for what the parser decides for everybody: one Content-Length, and one host.
+/// The fields are those of the lines, in their order, but for what the parser decides for everybody: one
+/// Content-Length, and one host.
 fn expectFields(head: *const http1.Head, lines: *std.mem.SplitIterator(u8, .sequence)) !void {
     const text = head.text;
     var at: usize = 0;
@@ -124,7 +130,10 @@ fn expectFields(head: *const http1.Head, lines: *std.mem.SplitIterator(u8, .sequ
         at += 1;
         try testing.expectEqual(id, field.id);
         try testing.expectEqualStrings(line[0..colon], field.name(text));
-        const received = if (id == .content_length) std.mem.sliceTo(line[colon + 1 ..], ',') else line[colon + 1 ..];
+        const received = if (id == .content_length)
+            std.mem.sliceTo(line[colon + 1 ..], ',')
+        else
+            line[colon + 1 ..];
         const expected = if (id == .host) head.authority.of(text) else std.mem.trim(u8, received, " \t");
         try testing.expectEqualStrings(expected, field.value(text));
         if (id == .host and head.target_form != .absolute) {
@@ -140,8 +149,8 @@ fn expectFields(head: *const http1.Head, lines: *std.mem.SplitIterator(u8, .sequ
     try testing.expectEqual(head.fields.len, at);
 }
 
-/// Whether the session's verdict can be right. A text of complete lines that breaks no rule of this grammar, and has the fields that
-/// decide about framing not at all, is accepted; one that breaks a rule is not.
+/// Whether the session's verdict can be right. A text of complete lines that breaks no rule of this grammar,
+/// and has the fields that decide about framing not at all, is accepted; one that breaks a rule is not.
 fn expectJudgement(input: []const u8, verdict: Verdict) !void {
     const from = start(input, 0);
     const text = input[from..];
@@ -151,7 +160,7 @@ fn expectJudgement(input: []const u8, verdict: Verdict) !void {
     const grammatical = follows(text[0..end]);
     if (verdict == .accepted) return testing.expect(grammatical);
     if (from > 0 or !grammatical or end + 4 > limits.head_bytes_max) return;
-    // The rest of the law is for the target `framing`.
+    // The other rules are for the target `framing`.
     var lines = std.mem.splitSequence(u8, text[0..end], "\r\n");
     const request_line = lines.next().?;
     if (request_line.len > limits.request_line_bytes_max) return;
@@ -174,7 +183,11 @@ fn follows(text: []const u8) bool {
     if (target.len == 0) return false;
     for (target) |byte| if (byte <= ' ' or byte == 0x7f) return false;
     const version = parts.next() orelse return false;
-    if (version.len != "HTTP/1.x".len or !std.mem.startsWith(u8, version, "HTTP/1.") or !std.ascii.isDigit(version[7])) return false;
+    if (version.len != "HTTP/1.x".len or !std.mem.startsWith(u8, version, "HTTP/1.") or
+        !std.ascii.isDigit(version[7]))
+    {
+        return false;
+    }
     if (parts.next() != null) return false;
     while (lines.next()) |line| {
         const colon = std.mem.findScalar(u8, line, ':') orelse return false;
@@ -187,7 +200,9 @@ fn follows(text: []const u8) bool {
 /// RFC 9110 section 5.6.2.
 fn isToken(text: []const u8) bool {
     for (text) |byte| {
-        if (!std.ascii.isAlphanumeric(byte) and std.mem.findScalar(u8, "!#$%&'*+-.^_`|~", byte) == null) return false;
+        if (!std.ascii.isAlphanumeric(byte) and std.mem.findScalar(u8, "!#$%&'*+-.^_`|~", byte) == null) {
+            return false;
+        }
     }
     return text.len > 0;
 }

@@ -1,6 +1,8 @@
 //! Fuzz target `inflate`. The input's first two bytes choose window, history and limit; the rest is
-//! - two compressed messages of a peer: inflated whole, in pieces and into little room, with the same result, and like the standard library's;
-//! - a message of ours: what `Deflater` makes of it comes out of `Inflater` again, and so it does when it is sent once more.
+//! - two compressed messages of a peer: inflated whole, in pieces and into little room, with the same result,
+//!   and like the standard library's;
+//! - a message of ours: what `Deflater` makes of it comes out of `Inflater` again, and so it does when it
+//!   is sent once more.
 const std = @import("std");
 const Cuts = @import("cuts.zig").Cuts;
 const deflate = @import("protocol").websocket.deflate;
@@ -54,7 +56,9 @@ fn receive(choice: Choice, stream: []const u8) !void {
     var first: [2]Result = .{ .{}, .{} };
     inflateBoth(choice, messages, .whole, message_bytes_max, &first);
     if (first[0].problem == null) try expectLikeStandard(messages[0], first[0].text());
-    if (!choice.takeover and first[1].problem == null and first[0].problem == null) try expectLikeStandard(messages[1], first[1].text());
+    if (!choice.takeover and first[1].problem == null and first[0].problem == null) {
+        try expectLikeStandard(messages[1], first[1].text());
+    }
     for ([_]usize{ 1, 7, 300 }, [_]Cuts{ .bytes, .seeded(stream.len), .whole }) |room, cuts| {
         var other: [2]Result = .{ .{}, .{} };
         inflateBoth(choice, messages, cuts, room, &other);
@@ -78,7 +82,13 @@ fn inflateBoth(choice: Choice, messages: [2][]const u8, cuts: Cuts, room: usize,
     }
 }
 
-fn inflateOne(inflater: *deflate.Inflater, message: []const u8, way: Cuts, room: usize, result: *Result) void {
+fn inflateOne(
+    inflater: *deflate.Inflater,
+    message: []const u8,
+    way: Cuts,
+    room: usize,
+    result: *Result,
+) void {
     var cuts = way;
     var at: usize = 0;
     var arrived: usize = 0;
@@ -102,7 +112,8 @@ fn inflateOne(inflater: *deflate.Inflater, message: []const u8, way: Cuts, room:
     }
 }
 
-/// The standard library reads a stream to its final block, and knows no message's end: up to there it must find the same bytes.
+/// The standard library reads a stream to its final block, and knows no message's end: up to there it must
+/// find the same bytes.
 fn expectLikeStandard(message: []const u8, text: []const u8) !void {
     var both: [64 * 1024]u8 = undefined;
     if (message.len + tail.len > both.len) return;
@@ -121,14 +132,24 @@ fn expectLikeStandard(message: []const u8, text: []const u8) !void {
 
 fn send(choice: Choice, message: []const u8) !void {
     var memory: [deflate.Deflater.memoryBytes(15)]u8 align(2) = undefined;
-    var deflater: deflate.Deflater = .init(memory[0..deflate.Deflater.memoryBytes(choice.window_bits)], choice.window_bits, choice.takeover);
+    var deflater: deflate.Deflater = .init(
+        memory[0..deflate.Deflater.memoryBytes(choice.window_bits)],
+        choice.window_bits,
+        choice.takeover,
+    );
     var window: [1 << 15]u8 = undefined;
     var history: deflate.History = .init(window[0 .. @as(usize, 1) << choice.window_bits]);
     var inflater: deflate.Inflater = .{};
     for (0..2) |_| {
-        var compressed: [deflate.Deflater.outputBytesMax(message_bytes_max) + deflate.Deflater.outputBytesMax(0)]u8 = undefined;
+        const compressed_max = comptime deflate.Deflater.outputBytesMax(message_bytes_max) +
+            deflate.Deflater.outputBytesMax(0);
+        var compressed: [compressed_max]u8 = undefined;
         const cut = message.len * choice.share / 256;
-        var len = deflater.deflate(message[0..cut], false, compressed[0..deflate.Deflater.outputBytesMax(cut)]);
+        var len = deflater.deflate(
+            message[0..cut],
+            false,
+            compressed[0..deflate.Deflater.outputBytesMax(cut)],
+        );
         const rest = message[cut..];
         len += deflater.deflate(rest, true, compressed[len..][0..deflate.Deflater.outputBytesMax(rest.len)]);
         if (!choice.takeover) history.clear();

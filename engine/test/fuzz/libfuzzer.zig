@@ -1,5 +1,6 @@
-//! The targets as libFuzzer wants them: linked with Debian's libFuzzer by script/fuzz, which says which target by --target=NAME.
-//! Zig instruments for a fuzzer of its own, whose counters libFuzzer reads just as well once it is told where they are.
+//! The targets as libFuzzer wants them: linked with Debian's libFuzzer by script/fuzz, which says which
+//! target by --target=NAME. Zig instruments for a fuzzer of its own, whose counters libFuzzer reads just as
+//! well once it is told where they are.
 const std = @import("std");
 const Target = @import("targets.zig").Target;
 
@@ -15,7 +16,9 @@ export fn LLVMFuzzerInitialize(argc: *c_int, argv: *[*][*:0]const u8) c_int {
     target = for (argv.*[0..@intCast(argc.*)]) |argument| {
         const option = "--target=";
         const text = std.mem.span(argument);
-        if (std.mem.startsWith(u8, text, option)) break std.meta.stringToEnum(Target, text[option.len..]) orelse usage();
+        if (std.mem.startsWith(u8, text, option)) {
+            break std.meta.stringToEnum(Target, text[option.len..]) orelse usage();
+        }
     } else usage();
     return 0;
 }

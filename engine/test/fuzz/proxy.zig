@@ -1,5 +1,5 @@
-//! Fuzz target `proxy`: the header parser against a second one that is written the plain way and sees all of the input, and against itself
-//! with every prefix.
+//! Fuzz target `proxy`: the header parser against a second one that is written the plain way and sees all of
+//! the input, and against itself with every prefix.
 const std = @import("std");
 const proxy = @import("protocol").proxy;
 const testing = std.testing;
@@ -37,13 +37,19 @@ const signature = "\r\n\r\n\x00\r\nQUIT\n";
 fn expectPlain(input: []const u8, verdict: proxy.Verdict) !void {
     if (std.mem.startsWith(u8, input, "PROXY ")) {
         const end = std.mem.find(u8, input, "\r\n") orelse return testing.expect(verdict != .header);
-        if (std.mem.findScalar(u8, input[0..end], '\n') != null or end + 2 > proxy.bytes_max) return testing.expect(verdict == .malformed);
+        if (std.mem.findScalar(u8, input[0..end], '\n') != null or end + 2 > proxy.bytes_max) {
+            return testing.expect(verdict == .malformed);
+        }
         return expectLine(input[0..end], verdict);
     }
-    if (!std.mem.startsWith(u8, input, signature) or input.len < 16) return testing.expect(verdict != .header);
+    if (!std.mem.startsWith(u8, input, signature) or input.len < 16) {
+        return testing.expect(verdict != .header);
+    }
     const command = input[12];
     const family = input[13];
-    if ((command != 0x20 and command != 0x21) or family & 0xf0 > 0x30 or family & 0x0f > 2) return testing.expect(verdict == .malformed);
+    if ((command != 0x20 and command != 0x21) or family & 0xf0 > 0x30 or family & 0x0f > 2) {
+        return testing.expect(verdict == .malformed);
+    }
     const len = @as(usize, input[14]) * 256 + input[15];
     const size: usize = if (command == 0x20) 0 else if (family == 0x11) 12 else if (family == 0x21) 36 else 0;
     if (len < size) return testing.expect(verdict == .malformed);
@@ -59,7 +65,11 @@ fn expectPlain(input: []const u8, verdict: proxy.Verdict) !void {
         inline else => |*bytes| try testing.expectEqualSlices(u8, input[16..][0..bytes.len], bytes),
     }
     switch (ends.destination.address) {
-        inline else => |*bytes| try testing.expectEqualSlices(u8, input[16 + bytes.len ..][0..bytes.len], bytes),
+        inline else => |*bytes| try testing.expectEqualSlices(
+            u8,
+            input[16 + bytes.len ..][0..bytes.len],
+            bytes,
+        ),
     }
 }
 
@@ -78,7 +88,11 @@ fn expectLine(text: []const u8, verdict: proxy.Verdict) !void {
     if (ends.source.address == .v4) {
         const a = ends.source.address.v4;
         const b = ends.destination.address.v4;
-        const again = try std.fmt.bufPrint(&buffer, "PROXY TCP4 {d}.{d}.{d}.{d} {d}.{d}.{d}.{d} {d} {d}", .{ a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3] } ++ ports);
+        const again = try std.fmt.bufPrint(
+            &buffer,
+            "PROXY TCP4 {d}.{d}.{d}.{d} {d}.{d}.{d}.{d} {d} {d}",
+            .{ a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3] } ++ ports,
+        );
         return testing.expectEqualStrings(text, again);
     }
     const ending = try std.fmt.bufPrint(&buffer, " {d} {d}", ports);

@@ -1,5 +1,5 @@
-//! Runs every input of the corpus (test/corpus/TARGET/*) through its target: what the fuzzer found worth keeping, and each finding that was
-//! mended. Fast, so that script/test does it each time.
+//! Runs every input of the corpus (test/corpus/TARGET/*) through its target: what the fuzzer found worth
+//! keeping, and each finding that was mended. Fast, so that script/test does it each time.
 const std = @import("std");
 const Target = @import("targets.zig").Target;
 const testing = std.testing;

@@ -1,13 +1,13 @@
-//! What is fuzzed: for each name a function that takes any bytes and finds out whether the engine does the right thing with them. It fails
-//! by an error or by a panic. libfuzzer.zig runs them on inputs that a fuzzer makes up (script/fuzz), replay_test.zig on the corpus.
-//! Does not know: where the bytes come from.
+//! What is fuzzed: for each name a function that takes any bytes and finds out whether the engine does the
+//! right thing with them. It fails by an error or by a panic. libfuzzer.zig runs them on inputs that a fuzzer
+//! makes up (script/fuzz), replay_test.zig on the corpus. Does not know: where the bytes come from.
 const std = @import("std");
 
 /// A target's name is that of its folder in test/corpus and of what script/fuzz is told.
 pub const Target = enum {
     /// The first request head of a connection, against a second parser that is written the plain way.
     head,
-    /// Everything that one HTTP/1 connection says, cut in any way, against the law of message framing.
+    /// Everything that one HTTP/1 connection says, cut in any way, against the rules of message framing.
     framing,
     /// A chunked body and its trailers, against a second decoder.
     chunked,

@@ -1,5 +1,5 @@
-//! Fuzz target `websocket`: frames as a session reads them, whole and in pieces, against a decoder that has all of the bytes at once. The
-//! input's first byte chooses the role, compression and limits.
+//! Fuzz target `websocket`: frames as a session reads them, whole and in pieces, against a decoder that has
+//! all of the bytes at once. The input's first byte chooses the role, compression and limits.
 const std = @import("std");
 const cuts_file = @import("cuts.zig");
 const Cuts = cuts_file.Cuts;
@@ -112,7 +112,8 @@ const Header = struct {
     len: u64,
 };
 
-/// The decoder. A session fails as soon as a frame's header is there, or at the first byte that can be no text.
+/// The decoder. A session fails as soon as a frame's header is there, or at the first byte
+/// that can be no text.
 fn decode(wire: []const u8, options: websocket.Options, digest: *Digest) void {
     var rest = wire;
     var message: [wire_max]u8 = undefined;
@@ -131,7 +132,8 @@ fn decode(wire: []const u8, options: websocket.Options, digest: *Digest) void {
                 message_len = 0;
                 announced = 0;
             },
-            8, 9, 10 => if (frame.rsv != 0 or !frame.fin or frame.len > 125 or (frame.opcode == 8 and frame.len == 1)) return digest.fail(1002),
+            8, 9, 10 => if (frame.rsv != 0 or !frame.fin or frame.len > 125 or
+                (frame.opcode == 8 and frame.len == 1)) return digest.fail(1002),
             else => return digest.fail(1002),
         }
         if (!control) {
@@ -144,7 +146,9 @@ fn decode(wire: []const u8, options: websocket.Options, digest: *Digest) void {
         }
         var payload: [wire_max]u8 = undefined;
         const there: usize = @intCast(@min(frame.len, rest.len));
-        for (rest[0..there], payload[0..there], 0..) |byte, *plain, i| plain.* = byte ^ if (frame.mask) |key| key[i % 4] else 0;
+        for (rest[0..there], payload[0..there], 0..) |byte, *plain, i| {
+            plain.* = byte ^ if (frame.mask) |key| key[i % 4] else 0;
+        }
         rest = rest[there..];
         if (control) {
             if (there < frame.len) return;
@@ -183,7 +187,9 @@ fn header(rest: *[]const u8) ?(?Header) {
     const masked = bytes[1] & 0x80 != 0;
     const size = 2 + extra + @as(usize, if (masked) 4 else 0);
     if (bytes.len < size) return null;
-    if ((extra == 2 and len < 126) or (extra == 8 and len <= 0xffff) or len >> 63 != 0) return @as(?Header, null);
+    if ((extra == 2 and len < 126) or (extra == 8 and len <= 0xffff) or len >> 63 != 0) {
+        return @as(?Header, null);
+    }
     rest.* = bytes[size..];
     return .{
         .fin = bytes[0] & 0x80 != 0,
@@ -197,13 +203,15 @@ fn header(rest: *[]const u8) ?(?Header) {
 fn endOf(payload: []const u8, digest: *Digest) void {
     if (payload.len == 0) return digest.close(websocket.close_code_absent, "");
     const code = std.mem.readInt(u16, payload[0..2], .big);
-    const allowed = (code >= 1000 and code <= 1003) or (code >= 1007 and code <= 1014) or (code >= 3000 and code <= 4999);
+    const allowed = (code >= 1000 and code <= 1003) or (code >= 1007 and code <= 1014) or
+        (code >= 3000 and code <= 4999);
     if (!allowed) return digest.fail(1002);
     if (!std.unicode.utf8ValidateSlice(payload[2..])) return digest.fail(1007);
     digest.close(code, payload[2..]);
 }
 
-/// Whether `text` is UTF-8, or, if it is not complete, can become so. The target `utf8` sees to the validator itself.
+/// Whether `text` is UTF-8, or, if it is not complete, can become so. The target `utf8` sees to
+/// the validator itself.
 fn isText(text: []const u8, complete: bool) bool {
     if (complete) return std.unicode.utf8ValidateSlice(text);
     var validator: websocket.utf8.Validator = .{};

@@ -1,5 +1,5 @@
-//! A client of the simulation: sends what it has to say at its own pace, reads at its own pace, and may go before the end.
-//! Does not know: what the bytes mean. See http_client.zig and socket_client.zig.
+//! A client of the simulation: sends what it has to say at its own pace, reads at its own pace, and may go
+//! before the end. Does not know: what the bytes mean. See http_client.zig and socket_client.zig.
 const std = @import("std");
 const per = @import("peregrine");
 
@@ -36,7 +36,10 @@ pub const Client = struct {
                 .deaf_from = random.uintLessThan(usize, 200),
                 .deaf_rounds = if (random.uintLessThan(u8, 4) == 0) random.uintLessThan(usize, 300) else 0,
                 .half_closes = random.boolean(),
-                .leaves_after = if (random.uintLessThan(u8, 8) == 0) random.uintLessThan(usize, 30_000) else null,
+                .leaves_after = if (random.uintLessThan(u8, 8) == 0)
+                    random.uintLessThan(usize, 30_000)
+                else
+                    null,
                 .rude = random.boolean(),
             };
         }
@@ -53,8 +56,11 @@ pub const Client = struct {
         client.rounds += 1;
         try client.write(random);
         const manners = &client.manners;
-        const deaf = client.rounds >= manners.deaf_from and client.rounds < manners.deaf_from + manners.deaf_rounds;
-        if (!deaf and random.uintLessThan(u8, 100) < manners.read_percent) try client.got.appendSlice(client.gpa, client.peer.read());
+        const deaf = client.rounds >= manners.deaf_from and
+            client.rounds < manners.deaf_from + manners.deaf_rounds;
+        if (!deaf and random.uintLessThan(u8, 100) < manners.read_percent) {
+            try client.got.appendSlice(client.gpa, client.peer.read());
+        }
         const leaves = if (manners.leaves_after) |bytes| client.got.items.len >= bytes else false;
         if (client.peer.ended() == null and !leaves) return;
         client.done = true;

@@ -9,7 +9,10 @@ pub const Flaky = struct {
     permille: u16 = 0,
 
     pub fn allocator(flaky: *Flaky) Allocator {
-        return .{ .ptr = flaky, .vtable = &.{ .alloc = alloc, .resize = resize, .remap = remap, .free = free } };
+        return .{
+            .ptr = flaky,
+            .vtable = &.{ .alloc = alloc, .resize = resize, .remap = remap, .free = free },
+        };
     }
 
     fn fails(flaky: *Flaky) bool {
@@ -25,14 +28,30 @@ pub const Flaky = struct {
         return if (flaky.fails()) null else flaky.child.rawAlloc(len, alignment, address);
     }
 
-    fn resize(context: *anyopaque, memory: []u8, alignment: std.mem.Alignment, len: usize, address: usize) bool {
+    fn resize(
+        context: *anyopaque,
+        memory: []u8,
+        alignment: std.mem.Alignment,
+        len: usize,
+        address: usize,
+    ) bool {
         const flaky = of(context);
-        return (len <= memory.len or !flaky.fails()) and flaky.child.rawResize(memory, alignment, len, address);
+        return (len <= memory.len or !flaky.fails()) and
+            flaky.child.rawResize(memory, alignment, len, address);
     }
 
-    fn remap(context: *anyopaque, memory: []u8, alignment: std.mem.Alignment, len: usize, address: usize) ?[*]u8 {
+    fn remap(
+        context: *anyopaque,
+        memory: []u8,
+        alignment: std.mem.Alignment,
+        len: usize,
+        address: usize,
+    ) ?[*]u8 {
         const flaky = of(context);
-        return if (len > memory.len and flaky.fails()) null else flaky.child.rawRemap(memory, alignment, len, address);
+        return if (len > memory.len and flaky.fails())
+            null
+        else
+            flaky.child.rawRemap(memory, alignment, len, address);
     }
 
     fn free(context: *anyopaque, memory: []u8, alignment: std.mem.Alignment, address: usize) void {

@@ -1,5 +1,6 @@
-//! One history: a worker, a network and a handful of clients, all from one number. Whatever the network does, a client gets exactly the bytes
-//! that are due to it, or a prefix of them if the connection broke; and when all is over no slot, ticket or buffer is left behind.
+//! One history: a worker, a network and a handful of clients, all from one number. Whatever the network does,
+//! a client gets exactly the bytes that are due to it, or a prefix of them if the connection broke; and when
+//! all is over no slot, ticket or buffer is left behind.
 const std = @import("std");
 const per = @import("peregrine");
 const host_file = @import("host.zig");
@@ -28,10 +29,11 @@ const Scene = struct {
 
     fn draw(seed: u64, random: std.Random) Scene {
         const rough = random.boolean();
+        const windows = [_]u32{ 50, 1_000, 20_000, 64 * 1024 };
         return .{
             .network = .{
                 .seed = seed,
-                .window_bytes = ([_]u32{ 50, 1_000, 20_000, 64 * 1024 })[random.weightedIndex(u8, &.{ 1, 4, 8, 4 })],
+                .window_bytes = windows[random.weightedIndex(u8, &.{ 1, 4, 8, 4 })],
                 .short_read_permille = random.uintLessThan(u16, 900),
                 .late_permille = random.uintLessThan(u16, 700),
                 .block_permille = random.uintLessThan(u16, 500),
@@ -48,14 +50,21 @@ const Scene = struct {
                 .pipeline_pass_max = random.intRangeAtMost(u16, 1, 5),
                 .round_bytes = ([_]u32{ 4096, 20_000, 1 << 20 })[random.uintLessThan(usize, 3)],
             },
-            .meddling_permille = if (random.uintLessThan(u8, 4) == 0) random.intRangeAtMost(u16, 1, 300) else 0,
-            .starved_permille = if (random.uintLessThan(u8, 6) == 0) random.intRangeAtMost(u16, 1, 300) else 0,
+            .meddling_permille = if (random.uintLessThan(u8, 4) == 0)
+                random.intRangeAtMost(u16, 1, 300)
+            else
+                0,
+            .starved_permille = if (random.uintLessThan(u8, 6) == 0)
+                random.intRangeAtMost(u16, 1, 300)
+            else
+                0,
         };
     }
 
     /// Whether every connection lasts as long as its client wants.
     fn calm(scene: *const Scene) bool {
-        return scene.network.reset_permille == 0 and scene.jump_ms == 0 and scene.meddling_permille == 0 and scene.starved_permille == 0;
+        return scene.network.reset_permille == 0 and scene.jump_ms == 0 and scene.meddling_permille == 0 and
+            scene.starved_permille == 0;
     }
 };
 
@@ -88,7 +97,9 @@ pub fn run(seed: u64) !void {
 
     // The network always has memory.
     var memory: Flaky = .{ .child = gpa, .random = random, .permille = scene.starved_permille };
-    inline for (.{ worker, &worker.pool, &worker.peers, &worker.exchanges, &worker.websockets, &worker.compression }) |part| {
+    inline for (.{
+        worker, &worker.pool, &worker.peers, &worker.exchanges, &worker.websockets, &worker.compression,
+    }) |part| {
         part.gpa = memory.allocator();
     }
     var storage: [clients_max]Actor = undefined;
@@ -125,7 +136,8 @@ pub fn run(seed: u64) !void {
         }
     }
     try settle(worker, &host, scene.jump_ms);
-    // Each request has a line if there was memory for it, and at most one more for a client whose last head was refused.
+    // Each request has a line if there was memory for it, and at most one more for a client whose
+    // last head was refused.
     const unread = host.line_count -% worker.stats.requests;
     if (scene.starved_permille == 0) try testing.expect(unread <= actors.len);
     const ended = host.finished_count + host.closed_count;

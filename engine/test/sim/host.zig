@@ -1,13 +1,15 @@
-//! A host that answers late, in pieces and out of turn: when `step` is called, not when asked. What it answers stands in the request's
-//! target, "/MODE/ID/SIZE"; WebSocket messages it sends back. In some histories it also acts inside the worker's calls: it answers there, cuts
-//! exchanges, stops the worker, and clients go while it is at it.
+//! A host that answers late, in pieces and out of turn: when `step` is called, not when asked. What it
+//! answers stands in the request's target, "/MODE/ID/SIZE"; WebSocket messages it sends back. In some
+//! histories it also acts inside the worker's calls: it answers there, cuts exchanges, stops the worker, and
+//! clients go while it is at it.
 const std = @import("std");
 const per = @import("peregrine");
 const assert = std.debug.assert;
 
 pub const Worker = per.Worker(per.io.Sim, Host);
 
-/// `whole`: a body of SIZE with its length. `chunked`: the same in chunks. `echo`: the request's body. `socket`: a WebSocket.
+/// `whole`: a body of SIZE with its length. `chunked`: the same in chunks. `echo`: the request's body.
+/// `socket`: a WebSocket.
 pub const Mode = enum { whole, chunked, echo, socket };
 
 pub const piece_max = 40_000;
@@ -91,7 +93,8 @@ pub const Host = struct {
         host.jobs.items.len -= 1;
     }
 
-    /// Inside a call of the worker's: something happens of which the worker knows nothing when the call returns.
+    /// Inside a call of the worker's: something happens of which the worker knows nothing when the call
+    /// returns.
     fn meddle(host: *Host, worker: *Worker) void {
         if (host.meddling or host.random.uintLessThan(u16, 1000) >= host.meddling_permille) return;
         host.meddling = true;
@@ -164,7 +167,13 @@ pub const Host = struct {
         host.meddle(worker);
     }
 
-    pub fn message(host: *Host, worker: *Worker, exchange: *per.Exchange, kind: per.WebSocketKind, bytes: []const u8) void {
+    pub fn message(
+        host: *Host,
+        worker: *Worker,
+        exchange: *per.Exchange,
+        kind: per.WebSocketKind,
+        bytes: []const u8,
+    ) void {
         const job = host.find(exchange.ticket);
         switch (job.flow) {
             .all => {},
@@ -178,7 +187,13 @@ pub const Host = struct {
         host.meddle(worker);
     }
 
-    pub fn closed(host: *Host, worker: *Worker, exchange: *per.Exchange, _: per.WebSocketClose, _: ?per.Reason) void {
+    pub fn closed(
+        host: *Host,
+        worker: *Worker,
+        exchange: *per.Exchange,
+        _: per.WebSocketClose,
+        _: ?per.Reason,
+    ) void {
         host.closed_count += 1;
         host.drop(exchange.ticket);
         host.meddle(worker);
@@ -240,7 +255,9 @@ pub const Host = struct {
             const count: usize = if (job.mode == .chunked) 1 else 2;
             return host.note(job, try worker.start(exchange, .{ .status = 200, .fields = fields[0..count] }));
         }
-        if (job.mode == .echo) return host.note(job, try worker.write(exchange, job.body.items, .{ .last = true }));
+        if (job.mode == .echo) {
+            return host.note(job, try worker.write(exchange, job.body.items, .{ .last = true }));
+        }
         var buffer: [piece_max]u8 = undefined;
         const piece = pattern(&buffer, job.id, job.sent, @min(pieceSize(job.id), size - job.sent));
         job.sent += piece.len;

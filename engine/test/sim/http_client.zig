@@ -25,7 +25,12 @@ pub const HttpClient = struct {
             const modes = [_]host.Mode{ .whole, .chunked, .echo };
             const mode = modes[random.uintLessThan(usize, modes.len)];
             // Few large bodies are enough.
-            const size_max: usize = if (host.pieceSize(id) < 100) 30 else if (random.uintLessThan(u8, 10) == 0) body_bytes_max else 3_000;
+            const size_max: usize = if (host.pieceSize(id) < 100)
+                30
+            else if (random.uintLessThan(u8, 10) == 0)
+                body_bytes_max
+            else
+                3_000;
             const size = random.uintAtMost(usize, size_max);
             const last = id + 1 == first_id + count;
             try self.planRequest(random, mode, id, size, last);
@@ -33,7 +38,14 @@ pub const HttpClient = struct {
         }
     }
 
-    fn planRequest(self: *HttpClient, random: std.Random, mode: host.Mode, id: usize, size: usize, last: bool) !void {
+    fn planRequest(
+        self: *HttpClient,
+        random: std.Random,
+        mode: host.Mode,
+        id: usize,
+        size: usize,
+        last: bool,
+    ) !void {
         const gpa = self.client.gpa;
         const script = &self.client.script;
         const method = if (mode == .echo) "POST" else "GET";
@@ -88,8 +100,11 @@ pub const HttpClient = struct {
         const expected = self.expected.items;
         if (!broken) return testing.expectEqualStrings(expected, got);
         if (got.len <= expected.len and std.mem.eql(u8, got, expected[0..got.len])) return;
-        // A client that was too slow for a deadline, or for which there is no memory, is told so instead of an answer; as far as it listens.
-        for ([_][]const u8{ "HTTP/1.1 408 Request Timeout\r\n", "HTTP/1.1 503 Service Unavailable\r\n" }) |told| {
+        // A client that was too slow for a deadline, or for which there is no memory, is told so instead of
+        // an answer; as far as it listens.
+        for ([_][]const u8{
+            "HTTP/1.1 408 Request Timeout\r\n", "HTTP/1.1 503 Service Unavailable\r\n",
+        }) |told| {
             if (self.wasTold(told)) return;
         }
         return testing.expectEqualStrings(expected, got);

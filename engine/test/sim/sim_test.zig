@@ -1,6 +1,8 @@
-//! The worker over a simulated network: thousands of histories (history.zig), each from one number, and a few that are told by hand.
+//! The worker over a simulated network: thousands of histories (history.zig), each from one number, and a few
+//! that are told by hand.
 //!
-//! A failure prints its seed. PEREGRINE_SEED replays one; PEREGRINE_SEEDS says how many are run, PEREGRINE_SEED_FIRST from which on.
+//! A failure prints its seed. PEREGRINE_SEED replays one; PEREGRINE_SEEDS says how many are run,
+//! PEREGRINE_SEED_FIRST from which on.
 const std = @import("std");
 const per = @import("peregrine");
 const history = @import("history.zig");
@@ -21,7 +23,10 @@ test "every history ends as it should" {
     const first = only orelse try number("PEREGRINE_SEED_FIRST") orelse 0;
     const count = if (only != null) 1 else try number("PEREGRINE_SEEDS") orelse seeds_default;
     for (first..first + count) |seed| history.run(seed) catch |err| {
-        std.debug.print("\nseed {d}: {t}; PEREGRINE_SEED={d} script/fuzz sim 0 replays it\n", .{ seed, err, seed });
+        std.debug.print(
+            "\nseed {d}: {t}; PEREGRINE_SEED={d} script/fuzz sim 0 replays it\n",
+            .{ seed, err, seed },
+        );
         return err;
     };
 }

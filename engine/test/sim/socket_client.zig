@@ -1,5 +1,5 @@
-//! A WebSocket client: sends messages in fragments, with pings between them, and must get each message and each ping's payload back, in order.
-//! With its last message it asks the server to close, and answers that.
+//! A WebSocket client: sends messages in fragments, with pings between them, and must get each message and
+//! each ping's payload back, in order. With its last message it asks the server to close, and answers that.
 const std = @import("std");
 const per = @import("peregrine");
 const host = @import("host.zig");
@@ -34,10 +34,17 @@ pub const SocketClient = struct {
         const gpa = self.client.gpa;
         // It has to answer the server's close frame.
         self.client.manners.half_closes = false;
-        try self.client.script.print(gpa, "GET /socket/{d}/0 HTTP/1.1\r\nHost: sim\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
-            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", .{id});
+        try self.client.script.print(
+            gpa,
+            "GET /socket/{d}/0 HTTP/1.1\r\nHost: sim\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
+                "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            .{id},
+        );
         for (0..random.uintAtMost(usize, 8)) |n| {
-            const size = random.uintAtMost(usize, if (random.uintLessThan(u8, 8) == 0) message_bytes_max else 500);
+            const size = random.uintAtMost(
+                usize,
+                if (random.uintLessThan(u8, 8) == 0) message_bytes_max else 500,
+            );
             const bytes = try gpa.alloc(u8, size);
             _ = host.pattern(bytes, id + n, 0, size);
             const opcode: frame.Opcode = if (random.boolean()) .text else .binary;
@@ -71,7 +78,10 @@ pub const SocketClient = struct {
         const script = &self.client.script;
         const mask: frame.MaskKey = @bitCast(key);
         var header: [frame.header_bytes_max]u8 = undefined;
-        const len = frame.encode(.{ .fin = fin, .opcode = opcode, .mask = mask, .payload_len = payload.len }, &header);
+        const len = frame.encode(
+            .{ .fin = fin, .opcode = opcode, .mask = mask, .payload_len = payload.len },
+            &header,
+        );
         try script.appendSlice(gpa, header[0..len]);
         try script.appendSlice(gpa, payload);
         frame.maskScalar(script.items[script.items.len - payload.len ..], mask, 0);
@@ -84,7 +94,9 @@ pub const SocketClient = struct {
             const head = self.client.got.items[0 .. end + "\r\n".len];
             // A client that was too slow with its handshake is told so, and one that came too late.
             if (std.mem.startsWith(u8, head, "HTTP/1.1 503 ")) return;
-            if (!std.mem.startsWith(u8, head, "HTTP/1.1 101 ")) return testing.expectStringStartsWith(head, "HTTP/1.1 408 ");
+            if (!std.mem.startsWith(u8, head, "HTTP/1.1 101 ")) {
+                return testing.expectStringStartsWith(head, "HTTP/1.1 408 ");
+            }
             try testing.expect(std.mem.find(u8, head, accept) != null);
             self.read = end + "\r\n\r\n".len;
         }

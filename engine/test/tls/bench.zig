@@ -1,5 +1,6 @@
-//! What TLS costs by itself, in memory and on one core: handshakes per second, record throughput, memory per idle session.
-//! Usage: tls-bench DIRECTORY (as made by make-certificates.sh). Both sides run here; the server's share is timed apart.
+//! What TLS costs by itself, in memory and on one core: handshakes per second, record throughput, memory per
+//! idle session. Usage: tls-bench DIRECTORY (as made by make-certificates.sh). Both sides run here; the
+//! server's share is timed apart.
 const std = @import("std");
 const tls = @import("tls");
 const link_zig = @import("link.zig");
@@ -38,10 +39,18 @@ pub fn main(init: std.process.Init) !void {
         };
         var diagnostic: tls.Diagnostic = .{};
         errdefer std.debug.print("{s}\n", .{diagnostic.text()});
-        const server = try tls.Context.init(gpa, .{ .certificates = &.{files}, .alpn = &.{"http/1.1"} }, &diagnostic);
+        const server = try tls.Context.init(
+            gpa,
+            .{ .certificates = &.{files}, .alpn = &.{"http/1.1"} },
+            &diagnostic,
+        );
         defer server.deinit();
         for ([_]tls.Version{ .tls1_2, .tls1_3 }) |version| {
-            const client = try tls.Context.initClient(gpa, .{ .ca_file = ca_file, .max_version = version }, &diagnostic);
+            const client = try tls.Context.initClient(
+                gpa,
+                .{ .ca_file = ca_file, .max_version = version },
+                &diagnostic,
+            );
             defer client.deinit();
             std.debug.print("{s} certificate, {t}\n", .{ name, version });
             try handshakes(server, client, 1000, false);
@@ -58,7 +67,11 @@ fn nowNs() i96 {
 }
 
 /// Carries a handshake to its end; answers the nanoseconds that the server's side took.
-fn timedHandshake(server: *tls.Context, client: *tls.Context, resumption: ?tls.Resumption) !struct { Link, i96 } {
+fn timedHandshake(
+    server: *tls.Context,
+    client: *tls.Context,
+    resumption: ?tls.Resumption,
+) !struct { Link, i96 } {
     var window: [tls.record_plaintext_bytes_max]u8 = undefined;
     var start = nowNs();
     var server_session: tls.Session = try .init(server);
@@ -98,7 +111,10 @@ fn handshakes(server: *tls.Context, client: *tls.Context, count: u32, resumed: b
         link.server.inbox.deinit(gpa);
     }
     const per_second = @divTrunc(@as(i96, count) * std.time.ns_per_s, total_ns);
-    std.debug.print("  {s} handshakes: {d}/s (server's side only)\n", .{ if (resumed) "resumed" else "full   ", per_second });
+    std.debug.print(
+        "  {s} handshakes: {d}/s (server's side only)\n",
+        .{ if (resumed) "resumed" else "full   ", per_second },
+    );
 }
 
 fn records(server: *tls.Context, client: *tls.Context) !void {
@@ -130,7 +146,8 @@ fn records(server: *tls.Context, client: *tls.Context) !void {
     }
 }
 
-/// Heap in use by 1,000 server sessions after one exchange each. The clients are gone, and the C heap is trimmed.
+/// Heap in use by 1,000 server sessions after one exchange each. The clients are gone, and the
+/// C heap is trimmed.
 fn idle(server: *tls.Context, client: *tls.Context) !void {
     const count = 1000;
     var window: [tls.record_plaintext_bytes_max]u8 = undefined;

@@ -1,4 +1,5 @@
-//! The certificates of one run of a test binary: made by make-certificates.sh when first asked for, removed by `remove`.
+//! The certificates of one run of a test binary: made by make-certificates.sh when first asked for,
+//! removed by `remove`.
 const std = @import("std");
 const testing = std.testing;
 const tls = @import("tls");
@@ -11,9 +12,12 @@ var texts: std.heap.ArenaAllocator = .init(std.heap.page_allocator);
 
 /// The path of one of its files.
 pub fn path(name: []const u8) [:0]const u8 {
-    if (directory == null) makeCertificates() catch |err| std.debug.panic("no test certificates: {t}", .{err});
+    if (directory == null) {
+        makeCertificates() catch |err| std.debug.panic("no test certificates: {t}", .{err});
+    }
     const arguments = .{ &directory.?.sub_path, name };
-    return std.fmt.allocPrintSentinel(texts.allocator(), ".zig-cache/tmp/{s}/{s}", arguments, 0) catch @panic("out of memory");
+    return std.fmt.allocPrintSentinel(texts.allocator(), ".zig-cache/tmp/{s}/{s}", arguments, 0) catch
+        @panic("out of memory");
 }
 
 fn makeCertificates() !void {

@@ -1,4 +1,5 @@
-//! A session whose sink takes the keys: a stand-in for the kernel makes the records, and another session has to understand them.
+//! A session whose sink takes the keys: a stand-in for the kernel makes the records, and another session has
+//! to understand them.
 const std = @import("std");
 const testing = std.testing;
 const tls = @import("tls");
@@ -14,10 +15,21 @@ const Sealer = struct {
     kinds: [256]u32 = @splat(0),
 
     const Cipher = std.crypto.aead.aes_gcm.Aes128Gcm;
-    const Info = extern struct { version: u16, cipher: u16, iv: [8]u8, key: [16]u8, salt: [4]u8, sequence: [8]u8 };
+    const Info = extern struct {
+        version: u16,
+        cipher: u16,
+        iv: [8]u8,
+        key: [16]u8,
+        salt: [4]u8,
+        sequence: [8]u8,
+    };
 
     fn sink(sealer: *Sealer) tls.Sink {
-        return .{ .context = sealer, .appendFn = append, .kernel = &.{ .takeKeys = takeKeys, .record = record } };
+        return .{
+            .context = sealer,
+            .appendFn = append,
+            .kernel = &.{ .takeKeys = takeKeys, .record = record },
+        };
     }
 
     fn append(context: *anyopaque, bytes: []const u8) tls.Sink.Error!void {
@@ -49,7 +61,10 @@ const Sealer = struct {
         const info = &sealer.info.?;
         const header = [_]u8{ kind, 3, 3 };
         const data = info.sequence ++ header ++ lengthOf(plaintext.len);
-        try sealer.wire.appendSlice(gpa, &(header ++ lengthOf(8 + plaintext.len + Cipher.tag_length) ++ info.iv));
+        try sealer.wire.appendSlice(
+            gpa,
+            &(header ++ lengthOf(8 + plaintext.len + Cipher.tag_length) ++ info.iv),
+        );
         try sealer.encrypt(plaintext, &data, info.salt ++ info.iv);
         count(&info.iv);
         count(&info.sequence);
@@ -70,7 +85,14 @@ const Sealer = struct {
 
     fn encrypt(sealer: *Sealer, plaintext: []const u8, data: []const u8, nonce: [12]u8) !void {
         const space = try sealer.wire.addManyAsSlice(gpa, plaintext.len + Cipher.tag_length);
-        Cipher.encrypt(space[0..plaintext.len], space[plaintext.len..][0..Cipher.tag_length], plaintext, data, nonce, sealer.info.?.key);
+        Cipher.encrypt(
+            space[0..plaintext.len],
+            space[plaintext.len..][0..Cipher.tag_length],
+            plaintext,
+            data,
+            nonce,
+            sealer.info.?.key,
+        );
     }
 
     fn lengthOf(len: usize) [2]u8 {
@@ -95,8 +117,16 @@ const Talk = struct {
     fn init(talk: *Talk, version: tls.Version) !void {
         var diagnostic: tls.Diagnostic = .{};
         const server: *tls.Context = try .init(gpa, .{ .certificates = &.{files("server")} }, &diagnostic);
-        const client: *tls.Context = try .initClient(gpa, .{ .ca_file = path("ca.pem"), .max_version = version }, &diagnostic);
-        talk.* = .{ .contexts = .{ server, client }, .server = try .init(server), .client = try .initClient(client, "localhost", null) };
+        const client: *tls.Context = try .initClient(
+            gpa,
+            .{ .ca_file = path("ca.pem"), .max_version = version },
+            &diagnostic,
+        );
+        talk.* = .{
+            .contexts = .{ server, client },
+            .server = try .init(server),
+            .client = try .initClient(client, "localhost", null),
+        };
         talk.server.offerKeys();
     }
 

@@ -1,5 +1,5 @@
-//! Two sessions joined in memory, for the TLS tests and the bench: what one side's sink takes, the other side receives.
-//! Does not know: what is being tested.
+//! Two sessions joined in memory, for the TLS tests and the bench: what one side's sink takes, the other side
+//! receives. Does not know: what is being tested.
 const std = @import("std");
 const tls = @import("tls");
 

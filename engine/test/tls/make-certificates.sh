@@ -54,7 +54,7 @@ sign stranger "/CN=Stranger" other-ca "extendedKeyUsage=clientAuth"
 openssl pkcs8 -topk8 -in server.key -passout pass:secret -out encrypted.key
 openssl ec -in server.key -aes128 -passout pass:secret -out encrypted-old.key
 
-# Damage: cut in the middle of the base64, and a good certificate followed by rubbish in PEM's clothes.
+# Damage: cut in the middle of the base64, and a good certificate followed by garbage between PEM's markers.
 head -c 300 server.pem >cut.pem
 { cat server.pem; printf -- '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'; } >rubbish.pem
 echo "plain text" >text.pem

@@ -1,4 +1,5 @@
-//! A server that speaks TLS, over a simulated network that splits, delays and blocks: real sessions at both ends, no sockets.
+//! A server that speaks TLS, over a simulated network that splits, delays and blocks: real sessions at
+//! both ends, no sockets.
 const std = @import("std");
 const testing = std.testing;
 const linux = std.os.linux;
@@ -11,7 +12,8 @@ const gpa = testing.allocator;
 
 const seeds = 20;
 
-/// `/size/N`: N bytes; `/file/N`: the same from a file; `/cut`: half a response; everything else: what was asked and how it came.
+/// `/size/N`: N bytes; `/file/N`: the same from a file; `/cut`: half a response; everything else: what was
+/// asked and how it came.
 const Handler = struct {
     fd: i32,
     aborted: usize = 0,
@@ -53,7 +55,8 @@ const Handler = struct {
             const agreement = request.security().?;
             var text: [512]u8 = undefined;
             _ = try response.setBody(try std.fmt.bufPrint(&text, "{s} {x} {?s} {?s} {d} {?s}", .{
-                request.body, agreement.version, agreement.server_name, agreement.alpn, client.chain.len, client.subject,
+                request.body,   agreement.version, agreement.server_name, agreement.alpn, client.chain.len,
+                client.subject,
             }));
         }
     }
@@ -102,7 +105,11 @@ const Client = struct {
     fn settle(client: *Client) !void {
         var window: [1000]u8 = undefined;
         while (true) {
-            const received = client.session.receive(client.wire.text()[client.read..], &window, client.sink());
+            const received = client.session.receive(
+                client.wire.text()[client.read..],
+                &window,
+                client.sink(),
+            );
             client.read += received.consumed;
             switch (received.event) {
                 .plaintext => |len| {
@@ -161,20 +168,35 @@ const trusting: tls.ClientConfig = .{ .alpn = &.{ "h2", "http/1.1" } };
 test "requests and answers of every size over many networks, with both versions" {
     for (0..seeds) |seed| {
         const version: tls.Version = if (seed % 2 == 0) .tls1_3 else .tls1_2;
-        const options: per.io.Sim.Options = .{ .seed = seed, .window_bytes = if (seed < seeds / 2) 500 else 200_000 };
-        var scene: Scene = try .init(secure(), .{ .ca_file = path("ca.pem"), .alpn = trusting.alpn, .max_version = version }, options);
+        const options: per.io.Sim.Options = .{
+            .seed = seed,
+            .window_bytes = if (seed < seeds / 2) 500 else 200_000,
+        };
+        var scene: Scene = try .init(
+            secure(),
+            .{ .ca_file = path("ca.pem"), .alpn = trusting.alpn, .max_version = version },
+            options,
+        );
         defer scene.deinit();
         var client = try scene.connect();
         defer client.deinit();
         const answer = try client.ask("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody");
         var expected: [64]u8 = undefined;
-        const tail = try std.fmt.bufPrint(&expected, "\r\n\r\nbody {x} localhost http/1.1 0 null", .{@backingInt(version)});
+        const tail = try std.fmt.bufPrint(
+            &expected,
+            "\r\n\r\nbody {x} localhost http/1.1 0 null",
+            .{@backingInt(version)},
+        );
         try testing.expect(std.mem.endsWith(u8, answer, tail));
         for ([_]usize{ 0, 1, 16_384, 16_385, 100_000 }) |size| for ([_][]const u8{ "size", "file" }) |kind| {
             var request: [64]u8 = undefined;
             const bytes = try pattern(size);
             defer gpa.free(bytes);
-            const got = try client.ask(try std.fmt.bufPrint(&request, "GET /{s}/{d} HTTP/1.1\r\nHost: h\r\n\r\n", .{ kind, size }));
+            const got = try client.ask(try std.fmt.bufPrint(
+                &request,
+                "GET /{s}/{d} HTTP/1.1\r\nHost: h\r\n\r\n",
+                .{ kind, size },
+            ));
             try testing.expect(std.mem.startsWith(u8, got, "HTTP/1.1 200 OK\r\n"));
             const body_at = std.mem.indexOf(u8, got, "\r\n\r\n").? + 4;
             try testing.expectEqualSlices(u8, bytes, got[body_at..]);
@@ -201,8 +223,12 @@ test "a large file goes in turns, pipelined requests are answered in order, and 
 
 test "a client's close_notify half-closes: its last request is answered, then the server goes too" {
     for (0..seeds) |seed| {
-        // The last goodbye of an idle connection is said once, not until the kernel takes it.
-        var scene: Scene = try .init(secure(), trusting, .{ .seed = seed, .block_permille = 0, .partial_send_permille = 0 });
+        // An idle connection sends close_notify once, whether the kernel takes it or not.
+        var scene: Scene = try .init(
+            secure(),
+            trusting,
+            .{ .seed = seed, .block_permille = 0, .partial_send_permille = 0 },
+        );
         defer scene.deinit();
         var client = try scene.connect();
         defer client.deinit();
@@ -230,7 +256,11 @@ test "a response that is cut ends without a close_notify" {
 
 test "requests and the end in one flight: all are answered, but for one that the end cuts short" {
     for (0..seeds) |seed| for ([_]bool{ true, false }) |whole| {
-        var scene: Scene = try .init(secure(), trusting, .{ .seed = seed, .block_permille = 0, .partial_send_permille = 0 });
+        var scene: Scene = try .init(
+            secure(),
+            trusting,
+            .{ .seed = seed, .block_permille = 0, .partial_send_permille = 0 },
+        );
         defer scene.deinit();
         var client = try scene.connect();
         defer client.deinit();
@@ -247,7 +277,7 @@ test "requests and the end in one flight: all are answered, but for one that the
     };
 }
 
-test "HTTP without TLS gets a 400 in words, rubbish an alert" {
+test "HTTP without TLS gets a 400 in words, garbage an alert" {
     var scene: Scene = try .init(secure(), trusting, .{});
     defer scene.deinit();
     const answer = try scene.simulation.exchange("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -297,7 +327,7 @@ fn answered(flood: []const *Simulation.Client) usize {
     return count;
 }
 
-test "in a flood of handshakes the established connections are served, then the newcomers, and then everybody" {
+test "in a flood of handshakes established connections are served first, then new ones, then all" {
     for (0..seeds) |seed| {
         var config = secure();
         config.limits.handshakes_pass_max = 1;
@@ -318,7 +348,7 @@ test "in a flood of handshakes the established connections are served, then the 
             client.* = try scene.simulation.connect();
             try client.*.send(greeting);
         }
-        // The flood is in the house.
+        // The flood has come in.
         for (0..flood.len) |_| if (try scene.simulation.step() and answered(&flood) >= 5) break;
         const before = answered(&flood);
         try testing.expect(before < 10);
@@ -340,7 +370,11 @@ test "in a flood of handshakes the established connections are served, then the 
 test "what a handshake that waits for its turn has sent is bounded, and goes with its connection" {
     var config = secure();
     config.limits.handshakes_pass_max = 1;
-    var scene: Scene = try .init(config, trusting, .{ .window_bytes = 1 << 20, .late_permille = 0, .reset_permille = 0 });
+    var scene: Scene = try .init(config, trusting, .{
+        .window_bytes = 1 << 20,
+        .late_permille = 0,
+        .reset_permille = 0,
+    });
     defer scene.deinit();
     const greeting = try hello(scene.context);
     defer gpa.free(greeting);
@@ -382,7 +416,7 @@ test "one connection too many finishes its handshake and is told so" {
     try testing.expect(std.mem.startsWith(u8, answer, "HTTP/1.1 200 OK\r\n"));
 }
 
-test "the handler sees the client's certificate; a cut response has no goodbye" {
+test "the handler sees the client's certificate; a cut response has no close_notify" {
     var config = secure();
     config.tls.?.ca_file = path("ca.pem");
     config.tls.?.verify_client = .request;
@@ -392,7 +426,11 @@ test "the handler sees the client's certificate; a cut response has no goodbye" 
     var client = try scene.connect();
     defer client.deinit();
     const answer = try client.ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    try testing.expect(std.mem.endsWith(u8, answer, " 304 localhost null 2 CN=Zo\\C3\\AB,O=Falcon\\, Inc.,C=DE"));
+    try testing.expect(std.mem.endsWith(
+        u8,
+        answer,
+        " 304 localhost null 2 CN=Zo\\C3\\AB,O=Falcon\\, Inc.,C=DE",
+    ));
     client.wire.paused = true;
     try client.session.write("GET /size/1000000 HTTP/1.1\r\nHost: h\r\n\r\n", client.sink());
     try client.settle();
@@ -403,8 +441,12 @@ test "the handler sees the client's certificate; a cut response has no goodbye" 
     try testing.expectEqual(tls.Ending.truncated, client.session.ending());
 }
 
-test "a connection that is idle, in the middle of its handshake, or busy: none of them stops a shutdown, and nothing leaks" {
-    var scene: Scene = try .init(secure(), trusting, .{ .window_bytes = 5000, .block_permille = 0, .partial_send_permille = 0 });
+test "no connection, idle, busy or in its handshake, stops a shutdown, and nothing leaks" {
+    var scene: Scene = try .init(
+        secure(),
+        trusting,
+        .{ .window_bytes = 5000, .block_permille = 0, .partial_send_permille = 0 },
+    );
     defer scene.deinit();
     var idle = try scene.connect();
     defer idle.deinit();

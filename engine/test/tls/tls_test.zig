@@ -33,9 +33,15 @@ const Simple = struct {
     client: *tls.Context,
 
     fn init(version: tls.Version) !Simple {
-        const server = try serverContext(.{ .certificates = &.{files("server")}, .alpn = &.{ "h2", "http/1.1" } });
+        const server = try serverContext(.{
+            .certificates = &.{files("server")},
+            .alpn = &.{ "h2", "http/1.1" },
+        });
         errdefer server.deinit();
-        return .{ .server = server, .client = try clientContext(.{ .ca_file = path("ca.pem"), .max_version = version }) };
+        return .{
+            .server = server,
+            .client = try clientContext(.{ .ca_file = path("ca.pem"), .max_version = version }),
+        };
     }
 
     fn deinit(simple: Simple) void {
@@ -50,7 +56,7 @@ const Simple = struct {
 
 const versions = [_]tls.Version{ .tls1_2, .tls1_3 };
 
-/// One request, one answer and two goodbyes over `link`, cut as `cut` says.
+/// One request, one answer and close_notify both ways over `link`, cut as `cut` says.
 fn converse(link: *Link, cut: Cut) !void {
     try link.settle(cut);
     try testing.expect(link.client.session.isHandshakeDone());
@@ -108,9 +114,16 @@ test "a conversation, split at every byte" {
 test "the agreement names version, cipher, server name, protocol and certificate" {
     const expected = [_]u16{ 0xc02b, 0x1301 };
     for (versions, expected) |version, suite| {
-        const server = try serverContext(.{ .certificates = &.{files("server")}, .alpn = &.{ "h2", "http/1.1" } });
+        const server = try serverContext(.{
+            .certificates = &.{files("server")},
+            .alpn = &.{ "h2", "http/1.1" },
+        });
         defer server.deinit();
-        const client = try clientContext(.{ .ca_file = path("ca.pem"), .max_version = version, .alpn = &.{ "http/1.1", "h2" } });
+        const client = try clientContext(.{
+            .ca_file = path("ca.pem"),
+            .max_version = version,
+            .alpn = &.{ "http/1.1", "h2" },
+        });
         defer client.deinit();
         var link: Link = try .init(gpa, server, client, "localhost", null);
         defer link.deinit();
@@ -196,7 +209,10 @@ test "SNI chooses by exact name, wildcard and common name, else the first; a cli
             var link: Link = try .init(gpa, server, trusting, case[0], null);
             defer link.deinit();
             try link.settle(.{});
-            try testing.expectEqualStrings(try readFile(case[1]), link.server.session.agreement().server_certificate_pem.?);
+            try testing.expectEqualStrings(
+                try readFile(case[1]),
+                link.server.session.agreement().server_certificate_pem.?,
+            );
             var verified: Link = try .init(gpa, server, careful, case[0], null);
             defer verified.deinit();
             try verified.settle(.{});
@@ -214,7 +230,11 @@ test "two keys for the same names serve each client with the one it knows" {
         .{ "ECDHE-ECDSA-CHACHA20-POLY1305", "server.pem", 0xcca9 },
     };
     for (cases) |case| {
-        const client = try clientContext(.{ .max_version = .tls1_2, .cipher_list = case[0], .ca_file = path("ca.pem") });
+        const client = try clientContext(.{
+            .max_version = .tls1_2,
+            .cipher_list = case[0],
+            .ca_file = path("ca.pem"),
+        });
         defer client.deinit();
         var link: Link = try .init(gpa, server, client, "localhost", null);
         defer link.deinit();
@@ -238,9 +258,16 @@ test "client certificates: asked for and required, good, missing, foreign" {
     };
     for (versions) |version| for (cases) |case| {
         errdefer std.debug.print("{any} {any} {?s}\n", .{ version, case[0], case[1] });
-        const server = try serverContext(.{ .certificates = &.{files("server")}, .ca_file = path("ca.pem"), .verify_client = case[0] });
+        const server = try serverContext(.{
+            .certificates = &.{files("server")},
+            .ca_file = path("ca.pem"),
+            .verify_client = case[0],
+        });
         defer server.deinit();
-        const shown: ?tls.CertificateFiles = if (case[1]) |name| if (name[0] == 'c') files("client") else files("stranger") else null;
+        const shown: ?tls.CertificateFiles = if (case[1]) |name|
+            if (name[0] == 'c') files("client") else files("stranger")
+        else
+            null;
         const client = try clientContext(.{ .max_version = version, .certificate = shown });
         defer client.deinit();
         var link: Link = try .init(gpa, server, client, "localhost", null);
@@ -277,7 +304,10 @@ fn expectPeer(session: *const tls.Session, name: ?[]const u8, verify_error: bool
 
 test "a ticket of one process opens a shorter handshake in another that shares the keys, and only there" {
     for (versions) |version| {
-        const config: tls.ServerConfig = .{ .certificates = &.{ files("server"), files("wild") }, .ticket_keys = &ticket_keys };
+        const config: tls.ServerConfig = .{
+            .certificates = &.{ files("server"), files("wild") },
+            .ticket_keys = &ticket_keys,
+        };
         const first = try serverContext(config);
         defer first.deinit();
         const second = try serverContext(config);
@@ -325,7 +355,11 @@ test "connections that end without goodbyes can be resumed, more than once" {
 
 test "a ticket does not carry a client past another server's verification" {
     for (versions) |version| {
-        const config: tls.ServerConfig = .{ .certificates = &.{files("server")}, .ca_file = path("ca.pem"), .ticket_keys = &ticket_keys };
+        const config: tls.ServerConfig = .{
+            .certificates = &.{files("server")},
+            .ca_file = path("ca.pem"),
+            .ticket_keys = &ticket_keys,
+        };
         const open = try serverContext(config);
         defer open.deinit();
         var strict_config = config;
@@ -374,7 +408,11 @@ test "a ticket does not carry a client past another server's verification" {
 
 test "a failed certificate stays known when its session is resumed" {
     for (versions) |version| {
-        const server = try serverContext(.{ .certificates = &.{files("server")}, .ca_file = path("ca.pem"), .verify_client = .request });
+        const server = try serverContext(.{
+            .certificates = &.{files("server")},
+            .ca_file = path("ca.pem"),
+            .verify_client = .request,
+        });
         defer server.deinit();
         const client = try clientContext(.{ .max_version = version, .certificate = files("stranger") });
         defer client.deinit();
@@ -415,13 +453,18 @@ test "reload: new sessions see the new certificate, old ones go on, a broken fil
     defer middle.deinit();
 
     var diagnostic: tls.Diagnostic = .{};
-    const broken: tls.ServerConfig = .{ .certificates = &.{ files("cn"), .{ .cert_file = path("cut.pem"), .key_file = path("cn.key") } } };
+    const broken: tls.ServerConfig = .{ .certificates = &.{
+        files("cn"), .{ .cert_file = path("cut.pem"), .key_file = path("cn.key") },
+    } };
     try testing.expectError(error.InvalidFile, server.reload(broken, &diagnostic));
     try testing.expect(std.mem.indexOf(u8, diagnostic.text(), "cut.pem") != null);
     var unchanged: Link = try .init(gpa, server, client, "localhost", null);
     defer unchanged.deinit();
     try converse(&unchanged, .{});
-    try testing.expectEqualStrings(try readFile("server.pem"), unchanged.server.session.agreement().server_certificate_pem.?);
+    try testing.expectEqualStrings(
+        try readFile("server.pem"),
+        unchanged.server.session.agreement().server_certificate_pem.?,
+    );
 
     try server.reload(.{ .certificates = &.{files("cn")} }, &diagnostic);
     var new: Link = try .init(gpa, server, client, "localhost", null);
@@ -429,15 +472,22 @@ test "reload: new sessions see the new certificate, old ones go on, a broken fil
     server.deinit();
     server_gone = true;
     try converse(&new, .{});
-    try testing.expectEqualStrings(try readFile("cn.pem"), new.server.session.agreement().server_certificate_pem.?);
+    try testing.expectEqualStrings(
+        try readFile("cn.pem"),
+        new.server.session.agreement().server_certificate_pem.?,
+    );
     for ([_]*Link{ &old, &middle }) |link| {
         try converse(link, .{});
-        try testing.expectEqualStrings(try readFile("server.pem"), link.server.session.agreement().server_certificate_pem.?);
+        try testing.expectEqualStrings(
+            try readFile("server.pem"),
+            link.server.session.agreement().server_certificate_pem.?,
+        );
     }
 }
 
 test "sessions begin on several threads while the context is reloaded" {
-    // The last user of an old generation frees it, on any thread; `testing.allocator` is not for sharing between them.
+    // The last user of an old generation frees it, on any thread; `testing.allocator` is not for
+    // sharing between them.
     const shared = std.heap.smp_allocator;
     var diagnostic: tls.Diagnostic = .{};
     const server = try tls.Context.init(shared, .{ .certificates = &.{files("server")} }, &diagnostic);
@@ -445,9 +495,19 @@ test "sessions begin on several threads while the context is reloaded" {
     const client = try tls.Context.initClient(shared, .{}, &diagnostic);
     defer client.deinit();
     const Worker = struct {
-        fn run(server_context: *tls.Context, client_context: *tls.Context, failed: *std.atomic.Value(bool)) void {
+        fn run(
+            server_context: *tls.Context,
+            client_context: *tls.Context,
+            failed: *std.atomic.Value(bool),
+        ) void {
             for (0..100) |_| {
-                var link = Link.init(std.heap.smp_allocator, server_context, client_context, "localhost", null) catch
+                var link = Link.init(
+                    std.heap.smp_allocator,
+                    server_context,
+                    client_context,
+                    "localhost",
+                    null,
+                ) catch
                     return failed.store(true, .monotonic);
                 defer link.deinit();
                 link.settle(.{}) catch return failed.store(true, .monotonic);
@@ -479,25 +539,97 @@ test "a configuration that cannot work is refused with the file or value in word
     const Case = struct { tls.ServerConfig, tls.ContextError, []const []const u8 };
     const cases = [_]Case{
         .{ .{ .certificates = &.{} }, error.InvalidValue, &.{"needs a certificate"} },
-        .{ one("absent.pem", "server.key", null), error.InvalidFile, &.{ "SSL certificate file not found: ", "absent.pem" } },
-        .{ one("server.pem", "absent.key", null), error.InvalidFile, &.{ "SSL key file not found: ", "absent.key" } },
-        .{ one("server.pem/x", "server.key", null), error.InvalidFile, &.{ "SSL certificate file not readable: ", "not a directory" } },
-        .{ one("text.pem", "server.key", null), error.InvalidFile, &.{ "holds no PEM certificate", "text.pem" } },
-        .{ one("server.key", "server.key", null), error.InvalidFile, &.{ "holds no PEM certificate", "server.key" } },
-        .{ one("cut.pem", "server.key", null), error.InvalidFile, &.{ "damaged", "cut.pem", "bad end line" } },
+        .{
+            one("absent.pem", "server.key", null),
+            error.InvalidFile,
+            &.{ "SSL certificate file not found: ", "absent.pem" },
+        },
+        .{
+            one("server.pem", "absent.key", null),
+            error.InvalidFile,
+            &.{ "SSL key file not found: ", "absent.key" },
+        },
+        .{
+            one("server.pem/x", "server.key", null),
+            error.InvalidFile,
+            &.{ "SSL certificate file not readable: ", "not a directory" },
+        },
+        .{
+            one("text.pem", "server.key", null),
+            error.InvalidFile,
+            &.{ "holds no PEM certificate", "text.pem" },
+        },
+        .{
+            one("server.key", "server.key", null),
+            error.InvalidFile,
+            &.{ "holds no PEM certificate", "server.key" },
+        },
+        .{
+            one("cut.pem", "server.key", null),
+            error.InvalidFile,
+            &.{ "damaged", "cut.pem", "bad end line" },
+        },
         .{ one("rubbish.pem", "server.key", null), error.InvalidFile, &.{ "damaged", "rubbish.pem" } },
-        .{ one("server.pem", "text.pem", null), error.InvalidFile, &.{ "holds no PEM private key", "text.pem" } },
-        .{ one("server.pem", "cn.key", null), error.KeyMismatch, &.{ "does not match", "cn.key", "server.pem", "key values mismatch" } },
-        .{ one("server.pem", "rsa.key", null), error.KeyMismatch, &.{ "does not match", "rsa.key", "key type mismatch" } },
-        .{ one("server.pem", "encrypted.key", null), error.InvalidPassword, &.{ "no key_password is given", "encrypted.key" } },
-        .{ one("server.pem", "encrypted-old.key", null), error.InvalidPassword, &.{ "no key_password is given", "encrypted-old.key" } },
-        .{ one("server.pem", "encrypted.key", "wrong"), error.InvalidPassword, &.{ "does not open", "encrypted.key" } },
-        .{ one("server.pem", "encrypted-old.key", "wrong"), error.InvalidPassword, &.{ "does not open", "encrypted-old.key" } },
-        .{ one("weak.pem", "weak.key", null), error.InvalidFile, &.{ "cannot be used", "weak.pem", "key too small" } },
-        .{ .{ .certificates = &.{good}, .verify_client = .require }, error.InvalidValue, &.{ "verify_client", "ca_file" } },
-        .{ .{ .certificates = &.{good}, .ca_file = "absent-ca.pem" }, error.InvalidFile, &.{ "SSL CA file not found: ", "absent-ca.pem" } },
-        .{ .{ .certificates = &.{good}, .cipher_list = "AES1" }, error.InvalidValue, &.{ "cipher_list", "unknown cipher AES1" } },
-        .{ .{ .certificates = &.{good}, .cipher_suites = "TLS_X" }, error.InvalidValue, &.{ "cipher_suites", "unknown cipher TLS_X" } },
+        .{
+            one("server.pem", "text.pem", null),
+            error.InvalidFile,
+            &.{ "holds no PEM private key", "text.pem" },
+        },
+        .{
+            one("server.pem", "cn.key", null),
+            error.KeyMismatch,
+            &.{ "does not match", "cn.key", "server.pem", "key values mismatch" },
+        },
+        .{
+            one("server.pem", "rsa.key", null),
+            error.KeyMismatch,
+            &.{ "does not match", "rsa.key", "key type mismatch" },
+        },
+        .{
+            one("server.pem", "encrypted.key", null),
+            error.InvalidPassword,
+            &.{ "no key_password is given", "encrypted.key" },
+        },
+        .{
+            one("server.pem", "encrypted-old.key", null),
+            error.InvalidPassword,
+            &.{ "no key_password is given", "encrypted-old.key" },
+        },
+        .{
+            one("server.pem", "encrypted.key", "wrong"),
+            error.InvalidPassword,
+            &.{ "does not open", "encrypted.key" },
+        },
+        .{
+            one("server.pem", "encrypted-old.key", "wrong"),
+            error.InvalidPassword,
+            &.{ "does not open", "encrypted-old.key" },
+        },
+        .{
+            one("weak.pem", "weak.key", null),
+            error.InvalidFile,
+            &.{ "cannot be used", "weak.pem", "key too small" },
+        },
+        .{
+            .{ .certificates = &.{good}, .verify_client = .require },
+            error.InvalidValue,
+            &.{ "verify_client", "ca_file" },
+        },
+        .{
+            .{ .certificates = &.{good}, .ca_file = "absent-ca.pem" },
+            error.InvalidFile,
+            &.{ "SSL CA file not found: ", "absent-ca.pem" },
+        },
+        .{
+            .{ .certificates = &.{good}, .cipher_list = "AES1" },
+            error.InvalidValue,
+            &.{ "cipher_list", "unknown cipher AES1" },
+        },
+        .{
+            .{ .certificates = &.{good}, .cipher_suites = "TLS_X" },
+            error.InvalidValue,
+            &.{ "cipher_suites", "unknown cipher TLS_X" },
+        },
         .{ .{ .certificates = &.{good}, .alpn = &.{""} }, error.InvalidValue, &.{"alpn"} },
     };
     for (cases) |case| {
@@ -511,7 +643,11 @@ test "a configuration that cannot work is refused with the file or value in word
 
 /// A configuration with one certificate.
 fn one(cert: []const u8, key: []const u8, password: ?[]const u8) tls.ServerConfig {
-    const pair: tls.CertificateFiles = .{ .cert_file = path(cert), .key_file = path(key), .key_password = password };
+    const pair: tls.CertificateFiles = .{
+        .cert_file = path(cert),
+        .key_file = path(key),
+        .key_password = password,
+    };
     return .{ .certificates = certificates.list(&.{pair}) };
 }
 
@@ -535,7 +671,9 @@ test "plain HTTP is recognised by its first byte and touches nothing" {
     const simple: Simple = try .init(.tls1_3);
     defer simple.deinit();
     var window: [64]u8 = undefined;
-    for ([_][]const u8{ "G", "GET / HTTP/1.1\r\n\r\n", "OPTIONS * HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" }) |greeting| {
+    for ([_][]const u8{
+        "G", "GET / HTTP/1.1\r\n\r\n", "OPTIONS * HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    }) |greeting| {
         var link = try simple.link();
         defer link.deinit();
         for (0..2) |_| {
@@ -691,7 +829,10 @@ test "a sink without room fails the session, in the handshake and while writing"
     defer link.deinit();
     try link.settle(.{});
     narrow.room = 20_000;
-    try testing.expectError(error.OutOfMemory, link.server.session.write(&@as([40_000]u8, @splat('x')), narrow.sink()));
+    try testing.expectError(
+        error.OutOfMemory,
+        link.server.session.write(&@as([40_000]u8, @splat('x')), narrow.sink()),
+    );
     try testing.expectError(error.TlsFailed, link.server.session.write("x", narrow.sink()));
     try testing.expect(!link.server.session.isHandshakeDone());
 }

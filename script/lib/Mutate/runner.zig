@@ -1,5 +1,6 @@
-//! Runs the tests of a program in which mutants lie side by side (Mutate/Switch.pm), with the one that --mutant=NUMBER names; 0: none.
-//! Ends at the first test that fails, leaks or logs an error, whose name is then the last line.
+//! Runs the tests of a program in which mutants lie side by side (Mutate/Switch.pm), with the one that
+//! --mutant=NUMBER names; 0: none. Ends at the first test that fails, leaks or logs an error, whose name is
+//! then the last line.
 const builtin = @import("builtin");
 const std = @import("std");
 const testing = std.testing;
@@ -25,7 +26,10 @@ pub fn main(init: std.process.Init.Minimal) !void {
 }
 
 fn run(case: std.builtin.TestFn, init: std.process.Init.Minimal) !bool {
-    testing.allocator_instance = .init(std.heap.page_allocator, .{ .canary = 0xc3a701ba, .check_write_after_free = true });
+    testing.allocator_instance = .init(std.heap.page_allocator, .{
+        .canary = 0xc3a701ba,
+        .check_write_after_free = true,
+    });
     testing.io_instance = .init(testing.allocator, .{ .argv0 = .init(init.args), .environ = init.environ });
     testing.log_level = .warn;
     testing.environ = init.environ;
@@ -40,7 +44,12 @@ fn run(case: std.builtin.TestFn, init: std.process.Init.Minimal) !bool {
     return true;
 }
 
-fn log(comptime level: std.log.Level, comptime _: @EnumLiteral(), comptime format: []const u8, arguments: anytype) void {
+fn log(
+    comptime level: std.log.Level,
+    comptime _: @EnumLiteral(),
+    comptime format: []const u8,
+    arguments: anytype,
+) void {
     if (level == .err) errors_logged = true;
     if (@backingInt(level) <= @backingInt(testing.log_level)) std.debug.print(format ++ "\n", arguments);
 }

@@ -1,6 +1,6 @@
-//! Wire fixtures for HTTP/1 requests: bytes as a peer sends them, and the transcript of what the session says to them.
-//! Each fixture runs whole, byte by byte and cut at every place; the transcripts must be the same. A seeded fuzz does the same with
-//! broken copies of the fixtures, where only the agreement counts. RFC 9112.
+//! Wire fixtures for HTTP/1 requests: bytes as a peer sends them, and the transcript of what the session says
+//! to them. Each fixture runs whole, byte by byte and cut at every place; the transcripts must be the same. A
+//! seeded fuzz does the same with broken copies of the fixtures, where only the agreement counts. RFC 9112.
 const std = @import("std");
 const http1 = @import("protocol").http1;
 const FieldSpan = @import("protocol").http.FieldSpan;
@@ -14,13 +14,18 @@ const limits: http1.Limits = .{
     .chunk_line_bytes_max = 20,
 };
 
-/// A transcript has one line per event: `METHOD target version body keep|close[ continue][ upgrade] [name=value ...]`,
-/// `body ...` (adjacent pieces joined), `trailers ...`, `end`, `refused status detail`; at the end `left n` if n bytes wait.
+/// A transcript has one line per event: `METHOD target version body keep|close[ continue][ upgrade]
+/// [name=value ...]`, `body ...` (adjacent pieces joined), `trailers ...`, `end`, `refused status detail`; at
+/// the end `left n` if n bytes wait.
 const Fixture = struct { name: []const u8, wire: []const u8, transcript: []const u8 };
 
 const fixtures = [_]Fixture{
     // Requests that are accepted.
-    .{ .name = "shortest", .wire = "GET / HTTP/1.1\r\nHost:\r\n\r\n", .transcript = "GET / 1.1 none keep Host=\n" },
+    .{
+        .name = "shortest",
+        .wire = "GET / HTTP/1.1\r\nHost:\r\n\r\n",
+        .transcript = "GET / 1.1 none keep Host=\n",
+    },
     .{
         .name = "fields are trimmed, HTAB and raw bytes stay",
         .wire = "GET-X /a?b HTTP/1.1\r\nhOST: \t a:80 \t\r\nX!: \xff\t y\r\n\r\n",
@@ -33,21 +38,32 @@ const fixtures = [_]Fixture{
     },
     .{
         .name = "pipelining",
-        .wire = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nPOST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc" ++
-            "POST /3 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\nGET /4 HTTP/1.1\r\nHost: a\r\n\r\nG",
-        .transcript = "GET /1 1.1 none keep Host=a\nPOST /2 1.1 counted 3 keep Host=a Content-Length=3\nbody abc\nend\n" ++
-            "POST /3 1.1 chunked keep Host=a Transfer-Encoding=chunked\nbody x\nend\nGET /4 1.1 none keep Host=a\nleft 1\n",
+        .wire = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n" ++
+            "POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc" ++
+            "POST /3 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n" ++
+            "GET /4 HTTP/1.1\r\nHost: a\r\n\r\nG",
+        .transcript = "GET /1 1.1 none keep Host=a\nPOST /2 1.1 counted 3 keep Host=a Content-Length=3\n" ++
+            "body abc\nend\n" ++
+            "POST /3 1.1 chunked keep Host=a Transfer-Encoding=chunked\nbody x\nend\n" ++
+            "GET /4 1.1 none keep Host=a\nleft 1\n",
     },
     .{
         .name = "connection close ends it",
-        .wire = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET /never HTTP/1.1\r\nHost: a\r\n\r\n",
+        .wire = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" ++
+            "GET /never HTTP/1.1\r\nHost: a\r\n\r\n",
         .transcript = "GET / 1.1 none close Host=a Connection=close\nleft 32\n",
     },
-    .{ .name = "HTTP/1.0 without Host", .wire = "GET / HTTP/1.0\r\n\r\n", .transcript = "GET / 1.0 none close\n" },
+    .{
+        .name = "HTTP/1.0 without Host",
+        .wire = "GET / HTTP/1.0\r\n\r\n",
+        .transcript = "GET / 1.0 none close\n",
+    },
     .{
         .name = "HTTP/1.0 kept alive",
-        .wire = "POST / HTTP/1.0\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\naGET / HTTP/1.0\r\n\r\n",
-        .transcript = "POST / 1.0 counted 1 keep Connection=Keep-Alive Content-Length=1\nbody a\nend\nGET / 1.0 none close\n",
+        .wire = "POST / HTTP/1.0\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\n" ++
+            "aGET / HTTP/1.0\r\n\r\n",
+        .transcript = "POST / 1.0 counted 1 keep Connection=Keep-Alive Content-Length=1\nbody a\nend\n" ++
+            "GET / 1.0 none close\n",
     },
     .{
         .name = "length zero is no body",
@@ -61,13 +77,15 @@ const fixtures = [_]Fixture{
     },
     .{
         .name = "... are delivered as one, and the rest in order",
-        .wire = "POST http://b/ HTTP/1.0\r\nContent-Length: 01 ,1\r\nA: 1\r\nHost: a\r\nContent-Length: 1\r\nB: 2\r\n\r\nx",
+        .wire = "POST http://b/ HTTP/1.0\r\nContent-Length: 01 ,1\r\nA: 1\r\nHost: a\r\n" ++
+            "Content-Length: 1\r\nB: 2\r\n\r\nx",
         .transcript = "POST http://b/ 1.0 counted 1 close Content-Length=01 A=1 Host=b B=2\nbody x\nend\n",
     },
     .{
         .name = "expectation",
         .wire = "PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nab",
-        .transcript = "PUT / 1.1 counted 2 keep continue Host=a Expect=100-continue Content-Length=2\nbody ab\nend\n",
+        .transcript = "PUT / 1.1 counted 2 keep continue Host=a Expect=100-continue Content-Length=2\n" ++
+            "body ab\nend\n",
     },
     .{
         .name = "upgrade offered and not taken",
@@ -81,8 +99,10 @@ const fixtures = [_]Fixture{
     },
     .{
         .name = "an absolute-form target takes the place of Host, wherever that stands",
-        .wire = "GET http://b HTTP/1.1\r\nA: 1\r\nhost:\r\nB: 2\r\n\r\nGET HTTP://[::1]:8/ HTTP/1.0\r\nHost: other.example\r\n\r\n",
-        .transcript = "GET http://b 1.1 none keep A=1 host=b B=2\nGET HTTP://[::1]:8/ 1.0 none close Host=[::1]:8\n",
+        .wire = "GET http://b HTTP/1.1\r\nA: 1\r\nhost:\r\nB: 2\r\n\r\n" ++
+            "GET HTTP://[::1]:8/ HTTP/1.0\r\nHost: other.example\r\n\r\n",
+        .transcript = "GET http://b 1.1 none keep A=1 host=b B=2\n" ++
+            "GET HTTP://[::1]:8/ 1.0 none close Host=[::1]:8\n",
     },
     .{
         .name = "... or of a Host that HTTP/1.0 did without",
@@ -94,7 +114,11 @@ const fixtures = [_]Fixture{
         .wire = "GET http://b/ HTTP/1.0\r\na:\r\na:\r\na:\r\na:\r\na:\r\n\r\n",
         .transcript = "refused 431 too many fields\n",
     },
-    .{ .name = "HTTP/1.1 needs Host for absolute-form, too", .wire = "GET http://b/ HTTP/1.1\r\n\r\n", .transcript = "refused 400 missing Host field\n" },
+    .{
+        .name = "HTTP/1.1 needs Host for absolute-form, too",
+        .wire = "GET http://b/ HTTP/1.1\r\n\r\n",
+        .transcript = "refused 400 missing Host field\n",
+    },
     .{
         .name = "... and a good one, though nobody will see it",
         .wire = "GET http://b/ HTTP/1.1\r\nHost: u@a\r\n\r\n",
@@ -105,12 +129,22 @@ const fixtures = [_]Fixture{
         .wire = "GET http://b/ HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
         .transcript = "refused 400 repeated Host field\n",
     },
-    .{ .name = "absolute-form without a host", .wire = "GET http://:80/ HTTP/1.1\r\n", .transcript = "refused 400 malformed authority in request target\n" },
-    .{ .name = "absolute-form without anything", .wire = "GET http:/// HTTP/1.1\r\n", .transcript = "refused 400 malformed authority in request target\n" },
+    .{
+        .name = "absolute-form without a host",
+        .wire = "GET http://:80/ HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed authority in request target\n",
+    },
+    .{
+        .name = "absolute-form without anything",
+        .wire = "GET http:/// HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed authority in request target\n",
+    },
     .{
         .name = "methods that nobody knows",
-        .wire = "M-SEARCH /1 HTTP/1.1\r\nHost: a\r\n\r\nVERSION-CONTROL /2 HTTP/1.1\r\nHost: a\r\n\r\nX_2.~ /3 HTTP/1.0\r\n\r\n",
-        .transcript = "M-SEARCH /1 1.1 none keep Host=a\nVERSION-CONTROL /2 1.1 none keep Host=a\nX_2.~ /3 1.0 none close\n",
+        .wire = "M-SEARCH /1 HTTP/1.1\r\nHost: a\r\n\r\nVERSION-CONTROL /2 HTTP/1.1\r\nHost: a\r\n\r\n" ++
+            "X_2.~ /3 HTTP/1.0\r\n\r\n",
+        .transcript = "M-SEARCH /1 1.1 none keep Host=a\nVERSION-CONTROL /2 1.1 none keep Host=a\n" ++
+            "X_2.~ /3 1.0 none close\n",
     },
     // Chunks.
     .{
@@ -120,7 +154,8 @@ const fixtures = [_]Fixture{
     },
     .{
         .name = "trailers, those that frame dropped",
-        .wire = chunked ++ "1\r\nx\r\n0\r\nHost: evil\r\nSum: 1\r\nTE: x\r\nT: 2\r\n\r\nGET / HTTP/1.0\r\n\r\n",
+        .wire = chunked ++
+            "1\r\nx\r\n0\r\nHost: evil\r\nSum: 1\r\nTE: x\r\nT: 2\r\n\r\nGET / HTTP/1.0\r\n\r\n",
         .transcript = chunked_head ++ "body x\ntrailers Sum=1 T=2\nend\nGET / 1.0 none close\n",
     },
     .{
@@ -128,11 +163,31 @@ const fixtures = [_]Fixture{
         .wire = chunked ++ "0\r\nContent-Length: 3\r\n\r\n",
         .transcript = chunked_head ++ "end\n",
     },
-    .{ .name = "chunk size missing", .wire = chunked ++ "\r\n", .transcript = chunked_head ++ "refused 400 malformed chunk size\n" },
-    .{ .name = "chunk size signed", .wire = chunked ++ "+1\r\n", .transcript = chunked_head ++ "refused 400 malformed chunk size\n" },
-    .{ .name = "space behind chunk size", .wire = chunked ++ "1 \r\n", .transcript = chunked_head ++ "refused 400 malformed chunk size\n" },
-    .{ .name = "bare LF behind chunk size", .wire = chunked ++ "1\nx", .transcript = chunked_head ++ "refused 400 malformed chunk size\n" },
-    .{ .name = "bare CR behind chunk size", .wire = chunked ++ "1\rx", .transcript = chunked_head ++ "refused 400 bare CR in chunk line\n" },
+    .{
+        .name = "chunk size missing",
+        .wire = chunked ++ "\r\n",
+        .transcript = chunked_head ++ "refused 400 malformed chunk size\n",
+    },
+    .{
+        .name = "chunk size signed",
+        .wire = chunked ++ "+1\r\n",
+        .transcript = chunked_head ++ "refused 400 malformed chunk size\n",
+    },
+    .{
+        .name = "space behind chunk size",
+        .wire = chunked ++ "1 \r\n",
+        .transcript = chunked_head ++ "refused 400 malformed chunk size\n",
+    },
+    .{
+        .name = "bare LF behind chunk size",
+        .wire = chunked ++ "1\nx",
+        .transcript = chunked_head ++ "refused 400 malformed chunk size\n",
+    },
+    .{
+        .name = "bare CR behind chunk size",
+        .wire = chunked ++ "1\rx",
+        .transcript = chunked_head ++ "refused 400 bare CR in chunk line\n",
+    },
     .{
         .name = "control byte in extension",
         .wire = chunked ++ "1;\nx",
@@ -168,79 +223,276 @@ const fixtures = [_]Fixture{
         .wire = chunked ++ "0\r\na:\r\na:\r\na:\r\na:\r\na:\r\na:\r\n\r\n",
         .transcript = chunked_head ++ "refused 431 too many fields\n",
     },
-    .{ .name = "folded trailer", .wire = chunked ++ "0\r\na: b\r\n c\r\n\r\n", .transcript = chunked_head ++ "refused 400 folded field line\n" },
+    .{
+        .name = "folded trailer",
+        .wire = chunked ++ "0\r\na: b\r\n c\r\n\r\n",
+        .transcript = chunked_head ++ "refused 400 folded field line\n",
+    },
     // Request lines that are refused.
-    .{ .name = "TLS greeting", .wire = "\x16\x03\x01\x02\x00", .transcript = "refused 400 malformed request line\n" },
-    .{ .name = "bare LF first", .wire = "\nGET / HTTP/1.1\r\n", .transcript = "refused 400 malformed request line\n" },
-    .{ .name = "bare CR first", .wire = "\rGET / HTTP/1.1\r\n", .transcript = "refused 400 bare CR before request line\n" },
-    .{ .name = "many empty lines", .wire = "\r\n\r\n\r\n\r\n\r\n", .transcript = "refused 400 too many empty lines before request line\n" },
-    .{ .name = "leading space", .wire = " GET / HTTP/1.1\r\n", .transcript = "refused 400 malformed request line\n" },
-    .{ .name = "method is no token", .wire = "GE(T / HTTP/1.1\r\n", .transcript = "refused 400 malformed request line\n" },
-    .{ .name = "two spaces", .wire = "GET  / HTTP/1.1\r\n", .transcript = "refused 400 empty request target\n" },
-    .{ .name = "tab between", .wire = "GET\t/ HTTP/1.1\r\n", .transcript = "refused 400 malformed request line\n" },
+    .{
+        .name = "TLS greeting",
+        .wire = "\x16\x03\x01\x02\x00",
+        .transcript = "refused 400 malformed request line\n",
+    },
+    .{
+        .name = "bare LF first",
+        .wire = "\nGET / HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed request line\n",
+    },
+    .{
+        .name = "bare CR first",
+        .wire = "\rGET / HTTP/1.1\r\n",
+        .transcript = "refused 400 bare CR before request line\n",
+    },
+    .{
+        .name = "many empty lines",
+        .wire = "\r\n\r\n\r\n\r\n\r\n",
+        .transcript = "refused 400 too many empty lines before request line\n",
+    },
+    .{
+        .name = "leading space",
+        .wire = " GET / HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed request line\n",
+    },
+    .{
+        .name = "method is no token",
+        .wire = "GE(T / HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed request line\n",
+    },
+    .{
+        .name = "two spaces",
+        .wire = "GET  / HTTP/1.1\r\n",
+        .transcript = "refused 400 empty request target\n",
+    },
+    .{
+        .name = "tab between",
+        .wire = "GET\t/ HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed request line\n",
+    },
     .{ .name = "HTTP/0.9", .wire = "GET /\r\n", .transcript = "refused 400 malformed request line\n" },
-    .{ .name = "space behind the version", .wire = "GET / HTTP/1.1 \r\n", .transcript = "refused 400 malformed HTTP version or line end\n" },
-    .{ .name = "bare LF ends it", .wire = "GET / HTTP/1.1\nHost: a\n\n", .transcript = "refused 400 malformed HTTP version or line end\n" },
-    .{ .name = "lower-case version", .wire = "GET / http/1.1\r\n", .transcript = "refused 400 malformed HTTP version or line end\n" },
-    .{ .name = "version with two digits", .wire = "GET / HTTP/1.10\r\n", .transcript = "refused 400 malformed HTTP version or line end\n" },
-    .{ .name = "HTTP/2.0", .wire = "GET / HTTP/2.0\r\n", .transcript = "refused 505 unsupported HTTP version\n" },
-    .{ .name = "HTTP/1.2 is read as HTTP/1.1", .wire = "GET / HTTP/1.2\r\nHost: a\r\n\r\n", .transcript = "GET / 1.1 none keep Host=a\n" },
-    .{ .name = "... with its rules", .wire = "GET / HTTP/1.9\r\n\r\n", .transcript = "refused 400 missing Host field\n" },
-    .{ .name = "HTTP/0.9 spelled out", .wire = "GET / HTTP/0.9\r\n", .transcript = "refused 505 unsupported HTTP version\n" },
-    .{ .name = "control in target", .wire = "GET /\x01 HTTP/1.1\r\n", .transcript = "refused 400 malformed request line\n" },
-    .{ .name = "fragment", .wire = "GET /#f HTTP/1.1\r\n", .transcript = "refused 400 fragment in request target\n" },
-    .{ .name = "broken percent", .wire = "GET /%4x HTTP/1.1\r\n", .transcript = "refused 400 malformed percent-encoding in request target\n" },
-    .{ .name = "asterisk", .wire = "GET * HTTP/1.1\r\n", .transcript = "refused 400 request target '*' is for OPTIONS only\n" },
-    // Methods that nobody serves are refused when their head is complete, so that the log can tell of the whole request.
-    .{ .name = "lower-case method", .wire = "head / HTTP/1.1\r\nHost: a\r\n\r\n", .transcript = "refused 501 method in lower case\n" },
-    .{ .name = "one lower-case letter", .wire = "DELETe / HTTP/1.1\r\nHost: a\r\n\r\n", .transcript = "refused 501 method in lower case\n" },
+    .{
+        .name = "space behind the version",
+        .wire = "GET / HTTP/1.1 \r\n",
+        .transcript = "refused 400 malformed HTTP version or line end\n",
+    },
+    .{
+        .name = "bare LF ends it",
+        .wire = "GET / HTTP/1.1\nHost: a\n\n",
+        .transcript = "refused 400 malformed HTTP version or line end\n",
+    },
+    .{
+        .name = "lower-case version",
+        .wire = "GET / http/1.1\r\n",
+        .transcript = "refused 400 malformed HTTP version or line end\n",
+    },
+    .{
+        .name = "version with two digits",
+        .wire = "GET / HTTP/1.10\r\n",
+        .transcript = "refused 400 malformed HTTP version or line end\n",
+    },
+    .{
+        .name = "HTTP/2.0",
+        .wire = "GET / HTTP/2.0\r\n",
+        .transcript = "refused 505 unsupported HTTP version\n",
+    },
+    .{
+        .name = "HTTP/1.2 is read as HTTP/1.1",
+        .wire = "GET / HTTP/1.2\r\nHost: a\r\n\r\n",
+        .transcript = "GET / 1.1 none keep Host=a\n",
+    },
+    .{
+        .name = "... with its rules",
+        .wire = "GET / HTTP/1.9\r\n\r\n",
+        .transcript = "refused 400 missing Host field\n",
+    },
+    .{
+        .name = "HTTP/0.9 spelled out",
+        .wire = "GET / HTTP/0.9\r\n",
+        .transcript = "refused 505 unsupported HTTP version\n",
+    },
+    .{
+        .name = "control in target",
+        .wire = "GET /\x01 HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed request line\n",
+    },
+    .{
+        .name = "fragment",
+        .wire = "GET /#f HTTP/1.1\r\n",
+        .transcript = "refused 400 fragment in request target\n",
+    },
+    .{
+        .name = "broken percent",
+        .wire = "GET /%4x HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed percent-encoding in request target\n",
+    },
+    .{
+        .name = "asterisk",
+        .wire = "GET * HTTP/1.1\r\n",
+        .transcript = "refused 400 request target '*' is for OPTIONS only\n",
+    },
+    // Methods that nobody serves are refused when their head is complete, so that the log can tell of
+    // the whole request.
+    .{
+        .name = "lower-case method",
+        .wire = "head / HTTP/1.1\r\nHost: a\r\n\r\n",
+        .transcript = "refused 501 method in lower case\n",
+    },
+    .{
+        .name = "one lower-case letter",
+        .wire = "DELETe / HTTP/1.1\r\nHost: a\r\n\r\n",
+        .transcript = "refused 501 method in lower case\n",
+    },
     .{
         .name = "lower-case method, and what follows would be smuggled",
         .wire = "post / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n",
         .transcript = "refused 501 method in lower case\n",
     },
-    .{ .name = "CONNECT", .wire = "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\nx", .transcript = "refused 501 CONNECT is not supported\n" },
-    .{ .name = "CONNECT to a path", .wire = "CONNECT / HTTP/1.1\r\nHost: a\r\n\r\n", .transcript = "refused 501 CONNECT is not supported\n" },
-    .{ .name = "lower-case connect", .wire = "connect a:443 HTTP/1.1\r\n", .transcript = "refused 400 malformed request target\n" },
-    .{ .name = "authority-form without CONNECT", .wire = "GET a:443 HTTP/1.1\r\n", .transcript = "refused 400 malformed request target\n" },
-    .{ .name = "user information", .wire = "GET http://u@a/ HTTP/1.1\r\n", .transcript = "refused 400 malformed authority in request target\n" },
-    .{ .name = "longest request line", .wire = "GET /" ++ repeat('x', 26) ++ " HTTP/1.0\r\n\r\n", .transcript = "GET /" ++ repeat('x', 26) ++ " 1.0 none close\n" },
-    .{ .name = "request line one too long", .wire = "GET /" ++ repeat('x', 27) ++ " HTTP/1.0\r\n\r\n", .transcript = too_long },
+    .{
+        .name = "CONNECT",
+        .wire = "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\nx",
+        .transcript = "refused 501 CONNECT is not supported\n",
+    },
+    .{
+        .name = "CONNECT to a path",
+        .wire = "CONNECT / HTTP/1.1\r\nHost: a\r\n\r\n",
+        .transcript = "refused 501 CONNECT is not supported\n",
+    },
+    .{
+        .name = "lower-case connect",
+        .wire = "connect a:443 HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed request target\n",
+    },
+    .{
+        .name = "authority-form without CONNECT",
+        .wire = "GET a:443 HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed request target\n",
+    },
+    .{
+        .name = "user information",
+        .wire = "GET http://u@a/ HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed authority in request target\n",
+    },
+    .{
+        .name = "longest request line",
+        .wire = "GET /" ++ repeat('x', 26) ++ " HTTP/1.0\r\n\r\n",
+        .transcript = "GET /" ++ repeat('x', 26) ++ " 1.0 none close\n",
+    },
+    .{
+        .name = "request line one too long",
+        .wire = "GET /" ++ repeat('x', 27) ++ " HTTP/1.0\r\n\r\n",
+        .transcript = too_long,
+    },
     .{ .name = "target without end", .wire = "GET /" ++ repeat('x', 36), .transcript = too_long },
     .{ .name = "method without end", .wire = repeat('X', 41), .transcript = "refused 501 method too long\n" },
     .{ .name = "longest method", .wire = repeat('X', 40) ++ " ", .transcript = too_long },
     // Field lines that are refused.
-    .{ .name = "folded", .wire = get ++ "A: b\r\n c\r\n\r\n", .transcript = "refused 400 folded field line\n" },
-    .{ .name = "first line indented", .wire = get ++ "\tA: b\r\n\r\n", .transcript = "refused 400 folded field line\n" },
-    .{ .name = "space before colon", .wire = get ++ "Host : a\r\n\r\n", .transcript = "refused 400 malformed field name\n" },
-    .{ .name = "empty name", .wire = get ++ ": a\r\n\r\n", .transcript = "refused 400 malformed field name\n" },
-    .{ .name = "name is no token", .wire = get ++ "A@b: a\r\n\r\n", .transcript = "refused 400 malformed field name\n" },
-    .{ .name = "no colon", .wire = get ++ "Host\r\n\r\n", .transcript = "refused 400 field line without colon\n" },
-    .{ .name = "bare LF", .wire = get ++ "A: b\nC: d\r\n\r\n", .transcript = "refused 400 bare LF in field line\n" },
-    .{ .name = "bare LF for the blank line", .wire = get ++ "A: b\r\n\n", .transcript = "refused 400 bare LF in field line\n" },
-    .{ .name = "bare CR", .wire = get ++ "A: b\rc\r\n\r\n", .transcript = "refused 400 bare CR in field line\n" },
-    .{ .name = "two CR", .wire = get ++ "A: b\r\r\n\r\n", .transcript = "refused 400 bare CR in field line\n" },
-    .{ .name = "NUL", .wire = get ++ "A: b\x00\r\n\r\n", .transcript = "refused 400 control byte in field line\n" },
-    .{ .name = "DEL", .wire = get ++ "A: b\x7f\r\n\r\n", .transcript = "refused 400 control byte in field line\n" },
-    .{ .name = "too many fields", .wire = get ++ "a:\r\na:\r\na:\r\na:\r\na:\r\n" ++ "b", .transcript = "refused 431 too many fields\n" },
-    .{ .name = "longest head", .wire = get_1_0 ++ "a:" ++ repeat('x', 138) ++ "\r\n\r\n", .transcript = "GET / 1.0 none close a=" ++ repeat('x', 138) ++ "\n" },
+    .{
+        .name = "folded",
+        .wire = get ++ "A: b\r\n c\r\n\r\n",
+        .transcript = "refused 400 folded field line\n",
+    },
+    .{
+        .name = "first line indented",
+        .wire = get ++ "\tA: b\r\n\r\n",
+        .transcript = "refused 400 folded field line\n",
+    },
+    .{
+        .name = "space before colon",
+        .wire = get ++ "Host : a\r\n\r\n",
+        .transcript = "refused 400 malformed field name\n",
+    },
+    .{
+        .name = "empty name",
+        .wire = get ++ ": a\r\n\r\n",
+        .transcript = "refused 400 malformed field name\n",
+    },
+    .{
+        .name = "name is no token",
+        .wire = get ++ "A@b: a\r\n\r\n",
+        .transcript = "refused 400 malformed field name\n",
+    },
+    .{
+        .name = "no colon",
+        .wire = get ++ "Host\r\n\r\n",
+        .transcript = "refused 400 field line without colon\n",
+    },
+    .{
+        .name = "bare LF",
+        .wire = get ++ "A: b\nC: d\r\n\r\n",
+        .transcript = "refused 400 bare LF in field line\n",
+    },
+    .{
+        .name = "bare LF for the blank line",
+        .wire = get ++ "A: b\r\n\n",
+        .transcript = "refused 400 bare LF in field line\n",
+    },
+    .{
+        .name = "bare CR",
+        .wire = get ++ "A: b\rc\r\n\r\n",
+        .transcript = "refused 400 bare CR in field line\n",
+    },
+    .{
+        .name = "two CR",
+        .wire = get ++ "A: b\r\r\n\r\n",
+        .transcript = "refused 400 bare CR in field line\n",
+    },
+    .{
+        .name = "NUL",
+        .wire = get ++ "A: b\x00\r\n\r\n",
+        .transcript = "refused 400 control byte in field line\n",
+    },
+    .{
+        .name = "DEL",
+        .wire = get ++ "A: b\x7f\r\n\r\n",
+        .transcript = "refused 400 control byte in field line\n",
+    },
+    .{
+        .name = "too many fields",
+        .wire = get ++ "a:\r\na:\r\na:\r\na:\r\na:\r\n" ++ "b",
+        .transcript = "refused 431 too many fields\n",
+    },
+    .{
+        .name = "longest head",
+        .wire = get_1_0 ++ "a:" ++ repeat('x', 138) ++ "\r\n\r\n",
+        .transcript = "GET / 1.0 none close a=" ++ repeat('x', 138) ++ "\n",
+    },
     .{
         .name = "head one too long",
         .wire = get_1_0 ++ "a:" ++ repeat('x', 139) ++ "\r\n\r\n",
         .transcript = "refused 431 header section too large\n",
     },
-    .{ .name = "field without end", .wire = get_1_0 ++ "a:" ++ repeat('x', 142), .transcript = "refused 431 header section too large\n" },
+    .{
+        .name = "field without end",
+        .wire = get_1_0 ++ "a:" ++ repeat('x', 142),
+        .transcript = "refused 431 header section too large\n",
+    },
     // Framing that is refused.
     .{ .name = "no Host", .wire = get ++ "\r\n", .transcript = "refused 400 missing Host field\n" },
-    .{ .name = "two Hosts", .wire = get ++ "Host: a\r\nhost: a\r\n\r\n", .transcript = "refused 400 repeated Host field\n" },
-    .{ .name = "no address in brackets", .wire = get ++ "Host: [zz]\r\n\r\n", .transcript = "refused 400 malformed Host field\n" },
-    .{ .name = "no address in a target", .wire = "GET http://[1:2]/ HTTP/1.1\r\n", .transcript = "refused 400 malformed authority in request target\n" },
+    .{
+        .name = "two Hosts",
+        .wire = get ++ "Host: a\r\nhost: a\r\n\r\n",
+        .transcript = "refused 400 repeated Host field\n",
+    },
+    .{
+        .name = "no address in brackets",
+        .wire = get ++ "Host: [zz]\r\n\r\n",
+        .transcript = "refused 400 malformed Host field\n",
+    },
+    .{
+        .name = "no address in a target",
+        .wire = "GET http://[1:2]/ HTTP/1.1\r\n",
+        .transcript = "refused 400 malformed authority in request target\n",
+    },
     .{
         .name = "a target that we are no origin of",
         .wire = "GET ftp://a/ HTTP/1.1\r\n",
         .transcript = "refused 421 neither http nor https in request target\n",
     },
-    .{ .name = "bad Host", .wire = get ++ "Host: a/b\r\n\r\n", .transcript = "refused 400 malformed Host field\n" },
+    .{
+        .name = "bad Host",
+        .wire = get ++ "Host: a/b\r\n\r\n",
+        .transcript = "refused 400 malformed Host field\n",
+    },
     .{
         .name = "both framings",
         .wire = get ++ "Host: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -261,8 +513,16 @@ const fixtures = [_]Fixture{
         .wire = get ++ "Host: a\r\nContent-Length: 4, 3\r\n\r\n",
         .transcript = "refused 400 contradictory Content-Length\n",
     },
-    .{ .name = "bad length", .wire = get ++ "Host: a\r\nContent-Length: 3x\r\n\r\n", .transcript = "refused 400 malformed Content-Length\n" },
-    .{ .name = "length over the limit", .wire = get ++ "Host: a\r\nContent-Length: 33\r\n\r\n", .transcript = "refused 413 content too large\n" },
+    .{
+        .name = "bad length",
+        .wire = get ++ "Host: a\r\nContent-Length: 3x\r\n\r\n",
+        .transcript = "refused 400 malformed Content-Length\n",
+    },
+    .{
+        .name = "length over the limit",
+        .wire = get ++ "Host: a\r\nContent-Length: 33\r\n\r\n",
+        .transcript = "refused 413 content too large\n",
+    },
     .{
         .name = "length over 64 bits",
         .wire = get ++ "Host: a\r\nContent-Length: 18446744073709551616\r\n\r\n",
@@ -301,7 +561,8 @@ fn repeat(comptime byte: u8, comptime count: usize) *const [count]u8 {
 
 const too_long = "refused 414 request line too long\n";
 
-/// A connection in miniature: it keeps what was not consumed, answers every complete request with 204 and writes the transcript.
+/// A connection in miniature: it keeps what was not consumed, answers every complete request with 204 and
+/// writes the transcript.
 const Recorder = struct {
     session: http1.Session = .init(&limits),
     storage: [8]FieldSpan = undefined,
@@ -317,7 +578,13 @@ const Recorder = struct {
         for (0..3 * wire.len + 3) |_| {
             if (r.over) return;
             // The scratch is shared by connections: what it held before must not matter.
-            @memset(&r.storage, .{ .name_at = 7777, .value_at = 7777, .value_len = 7, .name_len = 7, .id = .host });
+            @memset(&r.storage, .{
+                .name_at = 7777,
+                .value_at = 7777,
+                .value_len = 7,
+                .name_len = 7,
+                .id = .host,
+            });
             var head: http1.Head = .{ .storage = &r.storage };
             const step = r.session.feed(wire[r.consumed..arrived], &head);
             r.consumed += step.consumed;
@@ -347,7 +614,13 @@ const Recorder = struct {
             .need_more, .body => unreachable,
             .request => {
                 const version = if (head.version == .http_1_1) "1.1" else "1.0";
-                try r.print("{s} {s} {s} {s}", .{ head.method_text.of(head.text), head.target.of(head.text), version, @tagName(head.body) });
+                try r.print(
+                    "{s} {s} {s} {s}",
+                    .{
+                        head.method_text.of(head.text), head.target.of(head.text),
+                        version,                        @tagName(head.body),
+                    },
+                );
                 if (head.body == .counted) try r.print(" {d}", .{head.body.counted});
                 try r.print(" {s}", .{if (head.keep_alive) "keep" else "close"});
                 if (head.expect_continue) try r.print(" continue", .{});
@@ -431,7 +704,10 @@ test "damaged fixtures: no cut changes the transcript" {
         var second: Recorder = undefined;
         const expected = try whole(wire, &first);
         try std.testing.expectEqualStrings(expected, try byteByByte(wire, &second));
-        try std.testing.expectEqualStrings(expected, try split(wire, random.uintAtMost(usize, wire.len), &second));
+        try std.testing.expectEqualStrings(
+            expected,
+            try split(wire, random.uintAtMost(usize, wire.len), &second),
+        );
     }
 }
 
@@ -462,7 +738,10 @@ test "random bytes" {
         var buffer: [96]u8 = undefined;
         const wire = buffer[0..random.uintAtMost(usize, buffer.len)];
         const plain = random.boolean();
-        for (wire) |*byte| byte.* = if (plain) spice[random.uintLessThan(usize, spice.len)] else random.int(u8);
+        for (wire) |*byte| byte.* = if (plain)
+            spice[random.uintLessThan(usize, spice.len)]
+        else
+            random.int(u8);
         var first: Recorder = undefined;
         var second: Recorder = undefined;
         try std.testing.expectEqualStrings(try whole(wire, &first), try byteByByte(wire, &second));

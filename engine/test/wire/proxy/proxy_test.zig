@@ -1,5 +1,6 @@
-//! Wire fixtures for the PROXY protocol: the first bytes of a connection, and what they say. Each fixture runs at every split point: until
-//! the verdict is there more bytes are asked for, and what follows it changes nothing.
+//! Wire fixtures for the PROXY protocol: the first bytes of a connection, and what they say. Each
+//! fixture runs at every split point: until the verdict is there more bytes are asked for, and what
+//! follows it changes nothing.
 const std = @import("std");
 const proxy = @import("protocol").proxy;
 const testing = std.testing;
@@ -13,7 +14,8 @@ fn times(comptime byte: u8, comptime count: usize) [count]u8 {
 
 const v2 = "\r\n\r\n\x00\r\nQUIT\n";
 const loopback = "\x7f\x00\x00\x01\x7f\x00\x00\x01\x30\x39\x01\xbb";
-const loopback6 = times(0, 15) ++ "\x01" ++ "\x20\x01\x0d\xb8" ++ times(0, 11) ++ "\x02" ++ "\xff\xff\x00\x00";
+const loopback6 = times(0, 15) ++ "\x01" ++ "\x20\x01\x0d\xb8" ++ times(0, 11) ++ "\x02" ++
+    "\xff\xff\x00\x00";
 
 fn line(comptime text: []const u8, comptime says: []const u8) Fixture {
     return .{ .wire = text ++ "\r\n", .says = says, .len = text.len + 2 };
@@ -31,7 +33,8 @@ const fixtures = [_]Fixture{
     line("PROXY TCP4 255.255.255.255 0.0.0.0 65535 0", "255.255.255.255:65535 > 0.0.0.0:0"),
     line("PROXY TCP6 2001:db8::1 ::1 1 2", "2001:db8::1:1 > ::1:2"),
     line(
-        "PROXY TCP6 ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535",
+        "PROXY TCP6 ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 " ++
+            "65535",
         "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff:65535 > ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff:65535",
     ),
     line("PROXY UNKNOWN", "own"),
@@ -62,8 +65,18 @@ const fixtures = [_]Fixture{
     bad("\x16\x03\x01", "there is no header"),
     // Version 2.
     .{ .wire = v2 ++ "\x21\x11\x00\x0c" ++ loopback, .says = "127.0.0.1:12345 > 127.0.0.1:443", .len = 28 },
-    .{ .wire = v2 ++ "\x21\x11\x00\x10" ++ loopback ++ "\x04\x00\x01x", .says = "127.0.0.1:12345 > 127.0.0.1:443", .len = 28, .rest = 4 },
-    .{ .wire = v2 ++ "\x21\x11\xff\xff" ++ loopback, .says = "127.0.0.1:12345 > 127.0.0.1:443", .len = 28, .rest = 65_523 },
+    .{
+        .wire = v2 ++ "\x21\x11\x00\x10" ++ loopback ++ "\x04\x00\x01x",
+        .says = "127.0.0.1:12345 > 127.0.0.1:443",
+        .len = 28,
+        .rest = 4,
+    },
+    .{
+        .wire = v2 ++ "\x21\x11\xff\xff" ++ loopback,
+        .says = "127.0.0.1:12345 > 127.0.0.1:443",
+        .len = 28,
+        .rest = 65_523,
+    },
     .{ .wire = v2 ++ "\x21\x21\x00\x24" ++ loopback6, .says = "::1:65535 > 2001:db8::2:0", .len = 52 },
     .{ .wire = v2 ++ "\x20\x00\x00\x00", .says = "own", .len = 16 },
     .{ .wire = v2 ++ "\x20\x11\x00\x0c" ++ loopback, .says = "own", .len = 16, .rest = 12 },

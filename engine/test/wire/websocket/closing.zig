@@ -53,7 +53,10 @@ test "7.3 payloads of every length" {
 test "7.5 a reason that is not UTF-8" {
     try harness.run(.{
         .name = "7.5.1",
-        .frames = &.{.{ .op = .close, .payload = "\x03\xe8\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited" }},
+        .frames = &.{.{
+            .op = .close,
+            .payload = "\x03\xe8\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited",
+        }},
         .expect = &.{.{ .fail = 1007 }},
     });
     try harness.run(.{
@@ -74,6 +77,10 @@ test "7.7, 7.9, 7.13 every code there is" {
             else => false,
         };
         const seen: harness.Seen = if (legal) .{ .close = .{ @intCast(code), "" } } else .{ .fail = 1002 };
-        try harness.run(.{ .name = "7.7, 7.9", .frames = &.{closeFrame(&buffer, @intCast(code), "")}, .expect = &.{seen} });
+        try harness.run(.{
+            .name = "7.7, 7.9",
+            .frames = &.{closeFrame(&buffer, @intCast(code), "")},
+            .expect = &.{seen},
+        });
     }
 }

@@ -1,5 +1,5 @@
-//! Autobahn classes 12 and 13 (permessage-deflate): streams made by zlib at every window size, fragmented and split anywhere; what
-//! is corrupt; bombs; and our own output read back.
+//! Autobahn classes 12 and 13 (permessage-deflate): streams made by zlib at every window size, fragmented and
+//! split anywhere; what is corrupt; bombs; and our own output read back.
 const std = @import("std");
 const websocket = @import("protocol").websocket;
 const harness = @import("harness.zig");
@@ -9,8 +9,9 @@ const gpa = std.testing.allocator;
 
 const text_sizes = [3]usize{ 700, 1500, 90 };
 
-/// The plain text of message `seed` (1..3) of every set. The same in Python, where the vectors come from: a linear congruence
-/// x = (x * 1103515245 + 12345) mod 2^31 from x = seed; a word by (x >> 16) mod 16; then, if (x >> 20) mod 5 = 0, x mod 2^16.
+/// The plain text of message `seed` (1..3) of every set. The same in Python, where the vectors come from: a
+/// linear congruence x = (x * 1103515245 + 12345) mod 2^31 from x = seed; a word by (x >> 16) mod 16; then,
+/// if (x >> 20) mod 5 = 0, x mod 2^16.
 fn writeText(seed: u31, out: []u8) void {
     const words = [16][]const u8{
         "alpha", "beta",  "gamma",  "delta", "epsilon", "zeta", "eta",     "theta",
@@ -51,7 +52,10 @@ test "12, 13 what zlib sends, at every window size" {
             const bytes = try decode(arena.allocator(), lines);
             // The second message in three fragments, of which one is empty; RSV1 is on the first only.
             const cut = if (n == 1) bytes.len / 3 else bytes.len;
-            try frames.append(arena.allocator(), .{ .op = .text, .rsv = 4, .fin = n != 1, .payload = bytes[0..cut] });
+            try frames.append(
+                arena.allocator(),
+                .{ .op = .text, .rsv = 4, .fin = n != 1, .payload = bytes[0..cut] },
+            );
             if (n != 1) continue;
             try frames.append(arena.allocator(), .{ .op = .continuation, .fin = false });
             try frames.append(arena.allocator(), .{ .op = .continuation, .payload = bytes[cut..] });

@@ -16,21 +16,38 @@ const all_bytes: [256]u8 = table: {
 
 const framing = [_]Case{
     .{ .name = "1.1.1 empty text", .frames = &.{.{ .op = .text }}, .expect = &.{.{ .text = "" }} },
-    .{ .name = "1.1.2 125 bytes", .frames = &.{.{ .op = .text, .payload = &long_125 }}, .expect = &.{.{ .text = &long_125 }} },
-    .{ .name = "1.1.3 126 bytes", .frames = &.{.{ .op = .text, .payload = &long_126 }}, .expect = &.{.{ .text = &long_126 }} },
+    .{
+        .name = "1.1.2 125 bytes",
+        .frames = &.{.{ .op = .text, .payload = &long_125 }},
+        .expect = &.{.{ .text = &long_125 }},
+    },
+    .{
+        .name = "1.1.3 126 bytes",
+        .frames = &.{.{ .op = .text, .payload = &long_126 }},
+        .expect = &.{.{ .text = &long_126 }},
+    },
     .{
         .name = "1.1.6 65535 bytes",
         .frames = &.{.{ .op = .text, .payload = &long_65535 }},
         .expect = &.{.{ .text = &long_65535 }},
     },
     .{ .name = "1.2.1 empty binary", .frames = &.{.{ .op = .binary }}, .expect = &.{.{ .binary = "" }} },
-    .{ .name = "1.2.4 every byte", .frames = &.{.{ .op = .binary, .payload = &all_bytes }}, .expect = &.{.{ .binary = &all_bytes }} },
+    .{
+        .name = "1.2.4 every byte",
+        .frames = &.{.{ .op = .binary, .payload = &all_bytes }},
+        .expect = &.{.{ .binary = &all_bytes }},
+    },
     .{
         .name = "1.2.7 65536 bytes",
         .frames = &.{.{ .op = .binary, .payload = &long_65536 }},
         .expect = &.{.{ .binary = &long_65536 }},
     },
-    .{ .name = "length not minimal, 16 bits", .raw = "\x82\xfe\x00\x7d\x01\x02\x03\x04", .expect = &.{.{ .fail = 1002 }}, .fails_at = 8 },
+    .{
+        .name = "length not minimal, 16 bits",
+        .raw = "\x82\xfe\x00\x7d\x01\x02\x03\x04",
+        .expect = &.{.{ .fail = 1002 }},
+        .fails_at = 8,
+    },
     .{
         .name = "length not minimal, 64 bits",
         .raw = "\x82\xff\x00\x00\x00\x00\x00\x00\xff\xff\x01\x02\x03\x04",
@@ -58,9 +75,22 @@ const framing = [_]Case{
 
 const pings = [_]Case{
     .{ .name = "2.1 empty", .frames = &.{.{ .op = .ping }}, .expect = &.{.{ .ping = "" }} },
-    .{ .name = "2.3 binary payload", .frames = &.{.{ .op = .ping, .payload = "\x00\xff\xfe" }}, .expect = &.{.{ .ping = "\x00\xff\xfe" }} },
-    .{ .name = "2.4 125 bytes", .frames = &.{.{ .op = .ping, .payload = &long_125 }}, .expect = &.{.{ .ping = &long_125 }} },
-    .{ .name = "2.5 126 bytes", .frames = &.{.{ .op = .ping, .payload = &long_126 }}, .expect = &.{.{ .fail = 1002 }}, .fails_at = 8 },
+    .{
+        .name = "2.3 binary payload",
+        .frames = &.{.{ .op = .ping, .payload = "\x00\xff\xfe" }},
+        .expect = &.{.{ .ping = "\x00\xff\xfe" }},
+    },
+    .{
+        .name = "2.4 125 bytes",
+        .frames = &.{.{ .op = .ping, .payload = &long_125 }},
+        .expect = &.{.{ .ping = &long_125 }},
+    },
+    .{
+        .name = "2.5 126 bytes",
+        .frames = &.{.{ .op = .ping, .payload = &long_126 }},
+        .expect = &.{.{ .fail = 1002 }},
+        .fails_at = 8,
+    },
     .{ .name = "2.7 pong out of the blue", .frames = &.{.{ .op = .pong }}, .expect = &.{.{ .pong = "" }} },
     .{
         .name = "2.9 pong, then ping",
@@ -77,7 +107,9 @@ const pings = [_]Case{
 const fragments = [_]Case{
     .{
         .name = "5.1 fragmented ping",
-        .frames = &.{ .{ .op = .ping, .fin = false, .payload = "a" }, .{ .op = .continuation, .payload = "b" } },
+        .frames = &.{
+            .{ .op = .ping, .fin = false, .payload = "a" }, .{ .op = .continuation, .payload = "b" },
+        },
         .expect = &.{.{ .fail = 1002 }},
         .fails_at = 6,
     },
@@ -88,7 +120,9 @@ const fragments = [_]Case{
     },
     .{
         .name = "5.3 text in two",
-        .frames = &.{ .{ .op = .text, .fin = false, .payload = "one" }, .{ .op = .continuation, .payload = "two" } },
+        .frames = &.{
+            .{ .op = .text, .fin = false, .payload = "one" }, .{ .op = .continuation, .payload = "two" },
+        },
         .expect = &.{.{ .text = "onetwo" }},
     },
     .{
@@ -128,21 +162,30 @@ const fragments = [_]Case{
     .{
         .name = "5.19 five fragments, two pings",
         .frames = &.{
-            .{ .op = .binary, .fin = false, .payload = "1" },       .{ .op = .continuation, .fin = false, .payload = "2" },
-            .{ .op = .ping, .payload = "x" },                       .{ .op = .continuation, .fin = false, .payload = "3" },
-            .{ .op = .continuation, .fin = false, .payload = "4" }, .{ .op = .ping, .payload = "y" },
+            .{ .op = .binary, .fin = false, .payload = "1" },
+            .{ .op = .continuation, .fin = false, .payload = "2" },
+            .{ .op = .ping, .payload = "x" },
+            .{ .op = .continuation, .fin = false, .payload = "3" },
+            .{ .op = .continuation, .fin = false, .payload = "4" },
+            .{ .op = .ping, .payload = "y" },
             .{ .op = .continuation, .payload = "5" },
         },
         .expect = &.{ .{ .ping = "x" }, .{ .ping = "y" }, .{ .binary = "12345" } },
     },
     .{
         .name = "6.1.2 empty fragments",
-        .frames = &.{ .{ .op = .text, .fin = false }, .{ .op = .continuation, .fin = false }, .{ .op = .continuation } },
+        .frames = &.{
+            .{ .op = .text, .fin = false }, .{ .op = .continuation, .fin = false }, .{ .op = .continuation },
+        },
         .expect = &.{.{ .text = "" }},
     },
     .{
         .name = "6.1.3 empty fragments around a full one",
-        .frames = &.{ .{ .op = .text, .fin = false }, .{ .op = .continuation, .fin = false, .payload = "m" }, .{ .op = .continuation } },
+        .frames = &.{
+            .{ .op = .text, .fin = false },
+            .{ .op = .continuation, .fin = false, .payload = "m" },
+            .{ .op = .continuation },
+        },
         .expect = &.{.{ .text = "m" }},
     },
 };
@@ -165,7 +208,12 @@ test "3 every combination of reserved bits, with and without deflate" {
             .{ .op = .close, .rsv = bits },
         }) |bad| {
             const compressed = agreed and rsv == 4 and !bad.op.isControl();
-            const seen: Seen = if (!compressed) .{ .fail = 1002 } else if (bad.op == .text) .{ .text = "" } else .{ .binary = "" };
+            const seen: Seen = if (!compressed)
+                .{ .fail = 1002 }
+            else if (bad.op == .text)
+                .{ .text = "" }
+            else
+                .{ .binary = "" };
             try harness.run(.{
                 .name = "3.*",
                 .frames = &.{ .{ .op = .text, .payload = "before" }, bad },
@@ -175,7 +223,9 @@ test "3 every combination of reserved bits, with and without deflate" {
         }
         try harness.run(.{
             .name = "3.* on a continuation",
-            .frames = &.{ .{ .op = .text, .fin = false, .payload = "a" }, .{ .op = .continuation, .rsv = bits } },
+            .frames = &.{
+                .{ .op = .text, .fin = false, .payload = "a" }, .{ .op = .continuation, .rsv = bits },
+            },
             .expect = &.{.{ .fail = 1002 }},
             .deflate = agreed,
         });
@@ -185,7 +235,12 @@ test "3 every combination of reserved bits, with and without deflate" {
 test "4 every reserved opcode" {
     for ([_]u4{ 3, 4, 5, 6, 7, 11, 12, 13, 14, 15 }) |opcode| {
         const bad: harness.Frame = .{ .op = @fromBackingInt(@intCast(opcode)), .payload = "x" };
-        try harness.run(.{ .name = "4.*", .frames = &.{bad}, .expect = &.{.{ .fail = 1002 }}, .fails_at = 6 });
+        try harness.run(.{
+            .name = "4.*",
+            .frames = &.{bad},
+            .expect = &.{.{ .fail = 1002 }},
+            .fails_at = 6,
+        });
         try harness.run(.{
             .name = "4.* after a message",
             .frames = &.{ .{ .op = .text, .payload = "before" }, bad, .{ .op = .ping } },

@@ -1,5 +1,5 @@
-//! Plays a client's bytes to a WebSocket session, cut in every way, and writes down what an application would see.
-//! Does not know: which cases there are.
+//! Plays a client's bytes to a WebSocket session, cut in every way, and writes down what an application would
+//! see. Does not know: which cases there are.
 const std = @import("std");
 const websocket = @import("protocol").websocket;
 const Opcode = websocket.frame.Opcode;
@@ -117,7 +117,10 @@ const Reader = struct {
             .arena = arena,
             .case = case,
             .session = .init(.{
-                .limits = .{ .frame_bytes_max = case.frame_bytes_max, .message_bytes_max = case.message_bytes_max },
+                .limits = .{
+                    .frame_bytes_max = case.frame_bytes_max,
+                    .message_bytes_max = case.message_bytes_max,
+                },
                 .deflate = case.deflate,
             }),
             .history = .init(window),
@@ -138,7 +141,9 @@ const Reader = struct {
                 .data => |data| try r.takeData(data),
                 .ping => |payload| try r.note(.{ .ping = try r.arena.dupe(u8, payload) }),
                 .pong => |payload| try r.note(.{ .pong = try r.arena.dupe(u8, payload) }),
-                .close => |close| try r.note(.{ .close = .{ close.code, try r.arena.dupe(u8, close.reason) } }),
+                .close => |close| try r.note(.{ .close = .{
+                    close.code, try r.arena.dupe(u8, close.reason),
+                } }),
                 .failed => |failure| try r.note(.{ .fail = failure.code }),
             }
         }
@@ -156,7 +161,11 @@ const Reader = struct {
             if (!r.case.takeover) r.history.clear();
             if (data.compressed) r.inflater.begin(&r.history, r.case.message_bytes_max);
         }
-        if (!data.compressed) try r.message.appendSlice(r.arena, data.bytes) else if (!try r.inflate(data)) return;
+        if (!data.compressed) {
+            try r.message.appendSlice(r.arena, data.bytes);
+        } else if (!try r.inflate(data)) {
+            return;
+        }
         if (!data.last) return;
         const content = try r.message.toOwnedSlice(r.arena);
         try r.note(if (data.kind == .text) .{ .text = content } else .{ .binary = content });

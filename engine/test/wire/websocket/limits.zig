@@ -7,7 +7,11 @@ const text: [64 * kib]u8 = @splat('C');
 const big: [1024 * kib]u8 = @splat('B');
 
 test "9.1, 9.2 one frame of 64 KiB and of 1 MiB" {
-    try harness.run(.{ .name = "9.1.1", .frames = &.{.{ .op = .text, .payload = &text }}, .expect = &.{.{ .text = &text }} });
+    try harness.run(.{
+        .name = "9.1.1",
+        .frames = &.{.{ .op = .text, .payload = &text }},
+        .expect = &.{.{ .text = &text }},
+    });
     try harness.run(.{
         .name = "9.2.3",
         .frames = &.{.{ .op = .binary, .payload = big[0..kib], .times = kib }},
@@ -60,7 +64,12 @@ test "a message at its limit and one byte more" {
         .{ .op = .continuation, .fin = false, .payload = text[0..100] },
         .{ .op = .continuation, .payload = text[0..100] },
     };
-    const at: harness.Case = .{ .name = "message limit", .frames = &frames, .message_bytes_max = 300, .expect = &.{.{ .text = text[0..300] }} };
+    const at: harness.Case = .{
+        .name = "message limit",
+        .frames = &frames,
+        .message_bytes_max = 300,
+        .expect = &.{.{ .text = text[0..300] }},
+    };
     try harness.run(at);
     var over = at;
     over.message_bytes_max = 299;

@@ -20,7 +20,8 @@ const valid = [_][]const u8{
 const Bad = struct { []const u8, ?usize };
 const invalid = [_]Bad{
     .{ "\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited", 12 }, // 6.3: a surrogate
-    .{ "\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xf4\x90\x80\x80edited", 12 }, // 6.4: past the last code point
+    // 6.4: past the last code point
+    .{ "\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xf4\x90\x80\x80edited", 12 },
     .{ "\xf8\x88\x80\x80\x80", 0 }, // 6.8: five bytes
     .{ "\xf7\xbf\xbf\xbf", 0 }, // 6.9
     .{ "\x80", 0 }, // 6.11
@@ -43,7 +44,11 @@ const invalid = [_]Bad{
 
 test "6 valid texts, whole and a byte a fragment" {
     for (valid) |text| {
-        try harness.run(.{ .name = text, .frames = &.{.{ .op = .text, .payload = text }}, .expect = &.{.{ .text = text }} });
+        try harness.run(.{
+            .name = text,
+            .frames = &.{.{ .op = .text, .payload = text }},
+            .expect = &.{.{ .text = text }},
+        });
         var frames: [64]harness.Frame = undefined;
         for (text, frames[0..text.len], 0..) |*byte, *frame, n| frame.* = .{
             .op = if (n == 0) .text else .continuation,
@@ -87,7 +92,11 @@ test "binary messages may hold anything" {
 test "a ping between the bytes of a character" {
     try harness.run(.{
         .name = "6 and 5.6",
-        .frames = &.{ .{ .op = .text, .fin = false, .payload = "\xe2\x82" }, .{ .op = .ping }, .{ .op = .continuation, .payload = "\xac" } },
+        .frames = &.{
+            .{ .op = .text, .fin = false, .payload = "\xe2\x82" },
+            .{ .op = .ping },
+            .{ .op = .continuation, .payload = "\xac" },
+        },
         .expect = &.{ .{ .ping = "" }, .{ .text = "\u{20ac}" } },
     });
 }
