@@ -267,6 +267,7 @@ pub const EngineEnd = struct {
         if (end.held.len > 0) {
             const head = end.held.bytes[0..end.held.len];
             end.held.len = 0;
+            if (spoken.isContent(message)) return end.obeyBoth(head, message);
             try end.obey(head);
         }
         if (message.len == spoken.release.len) return;
@@ -280,6 +281,31 @@ pub const EngineEnd = struct {
 
     fn obey(end: *EngineEnd, bytes: []align(ring.alignment) const u8) error{ Malformed, OutOfMemory }!void {
         const said = try spoken.decode(end.gpa, bytes, &end.fields);
+        end.apply(&said);
+    }
+
+    /// The head of a response that was held, and the piece of a body behind it: one command if they are a whole response.
+    fn obeyBoth(
+        end: *EngineEnd,
+        head: []align(ring.alignment) const u8,
+        content: []align(ring.alignment) const u8,
+    ) error{ Malformed, OutOfMemory }!void {
+        var said = try spoken.decode(end.gpa, head, &end.fields);
+        var none: std.ArrayList(peregrine.Field) = .empty;
+        const piece = try spoken.decode(end.gpa, content, &none);
+        const body = &piece.command.body;
+        if (piece.ticket != said.ticket or !body.last) {
+            end.apply(&said);
+            return end.apply(&piece);
+        }
+        const start = &said.command.start;
+        start.body = body.bytes;
+        start.end = true;
+        start.hold = false;
+        start.close = start.close or body.close;
+        said.content = piece.content;
+        said.flushes = piece.flushes;
+        said.awaits = piece.awaits;
         end.apply(&said);
     }
 

@@ -96,8 +96,18 @@ pub fn decode(bytes: []const u8, space: []Field) DecodeError!Command {
     if (reader.rest.len > 0) return error.Malformed;
     // What a kind has no use for is zero, and what it uses is in its one form.
     const again = headOf(&command);
-    if (!std.mem.eql(u8, std.mem.asBytes(&head), std.mem.asBytes(&again))) return error.Malformed;
+    if (!isSame(head, again)) return error.Malformed;
     return command;
+}
+
+fn isSame(a: Head, b: Head) bool {
+    // As numbers: faster than a comparison of so few bytes by a loop.
+    const Words = [@sizeOf(Head) / @sizeOf(u64)]u64;
+    const left = std.mem.bytesToValue(Words, std.mem.asBytes(&a));
+    const right = std.mem.bytesToValue(Words, std.mem.asBytes(&b));
+    var difference: u64 = 0;
+    for (left, right) |one, other| difference |= one ^ other;
+    return difference == 0;
 }
 
 fn headOf(command: *const Command) Head {
