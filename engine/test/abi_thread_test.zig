@@ -206,6 +206,57 @@ fn expectAll(client: c.fd_t, body: []const u8) void {
     std.debug.assert(std.mem.endsWith(u8, text, body));
 }
 
+test "a response of 64 KiB is complete when it is said, and nobody waits for it" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const body = try testing.allocator.alloc(u8, 64 * 1024);
+    defer testing.allocator.free(body);
+    @memset(body, 'x');
+    body[body.len - 1] = '\n';
+    for (0..3) |_| {
+        const ticket = try server.ask(client, get);
+        const reader: std.Thread = try .spawn(.{}, expectAll, .{ client, body });
+        defer reader.join();
+        try testing.expectEqual(Code.done, respond(&server, ticket, body, types.RespondFlag.end));
+    }
+}
+
+test "a head that waits goes with the body behind it, and with that of its own response only" {
+    var server: Server = try .start();
+    defer server.stop();
+    var clients: [3]c.fd_t = undefined;
+    var tickets: [3]types.Ticket = undefined;
+    for (&clients, &tickets) |*client, *ticket| {
+        client.* = try server.connect();
+        ticket.* = try server.ask(client.*, get);
+    }
+    defer for (clients) |client| {
+        _ = c.close(client);
+    };
+    const hold = types.RespondFlag.hold;
+    const last = types.RespondFlag.end;
+    // The second one's body is not the first one's; the third one's first piece is not its last.
+    for (tickets) |ticket| try testing.expectEqual(Code.ok, respond(&server, ticket, "", hold));
+    try testing.expectEqual(Code.ok, abi.peregrine_write(server.door, tickets[2], "one ", 4, 0));
+    try testing.expectEqual(Code.done, abi.peregrine_write(server.door, tickets[0], "first", 5, last));
+    try testing.expectEqual(Code.done, abi.peregrine_write(server.door, tickets[1], "second", 6, last | types.RespondFlag.close));
+    try testing.expectEqual(Code.done, abi.peregrine_write(server.door, tickets[2], "two", 3, last));
+    try expectHeard(clients[0], "first");
+    try expectHeard(clients[1], "second");
+    try expectHeard(clients[2], "3\r\ntwo\r\n0\r\n\r\n");
+    const ticket = try server.ask(clients[0], get);
+    try testing.expectEqual(Code.ok, respond(&server, ticket, "", hold));
+    try testing.expectEqual(Code.done, abi.peregrine_write(server.door, ticket, "whole", 5, last | types.RespondFlag.close));
+    const text = try hear(clients[0], testing.allocator, "");
+    defer testing.allocator.free(text);
+    try testing.expect(std.mem.indexOf(u8, text, "Content-Length: 5\r\n") != null or
+        std.mem.indexOf(u8, text, "content-length: 5\r\n") != null);
+    try testing.expect(std.mem.indexOf(u8, text, "onnection: close\r\n") != null);
+    try testing.expect(std.mem.endsWith(u8, text, "\r\n\r\nwhole"));
+}
+
 test "mistakes are told at once, and nothing is sent" {
     var server: Server = try .start();
     defer server.stop();

@@ -13,6 +13,8 @@ const rules = peregrine.rules;
 /// One exchange, from its request to the end that C has read.
 pub const Entry = struct {
     ticket: types.Ticket,
+    /// An entry of the same slot whose exchange has ended, but C may still read of it.
+    older: ?*Entry = null,
     /// C's own pointer.
     user: ?*anyopaque = null,
     order: rules.Order = .unstarted,
@@ -43,7 +45,9 @@ pub const Verdict = struct {
 /// The exchanges of one application.
 pub const Ledger = struct {
     gpa: std.mem.Allocator,
-    entries: std.AutoHashMapUnmanaged(types.Ticket, *Entry) = .empty,
+    /// By the slot of their tickets, the latest of each.
+    entries: std.ArrayList(?*Entry) = .empty,
+    count: usize = 0,
     pool: std.heap.MemoryPool(Entry),
     /// Those whose end is among the events that C reads now.
     ended: std.ArrayList(types.Ticket) = .empty,
@@ -52,9 +56,6 @@ pub const Ledger = struct {
     bad_field: usize = 0,
     /// Counts the polls: what is seen of an exchange's output stays the same between two of them, but for what C itself sends.
     round: u64 = 1,
-
-    /// A response whose end leaves so little to be sent is complete: nothing is waited for.
-    const settled_bytes_max = 16 * 1024;
 
     pub fn init(gpa: std.mem.Allocator, slots: *const Slots, config: *const peregrine.Config) Ledger {
         return .{ .gpa = gpa, .pool = .empty, .slots = slots, .config = config };
@@ -68,24 +69,42 @@ pub const Ledger = struct {
 
     /// A request has come. Room for the note of its end is made as well.
     pub fn open(ledger: *Ledger, event: *const types.Event) error{OutOfMemory}!void {
-        try ledger.ended.ensureTotalCapacity(ledger.gpa, ledger.entries.count() + 1);
-        const place = try ledger.entries.getOrPut(ledger.gpa, event.ticket);
-        assert(!place.found_existing);
-        errdefer _ = ledger.entries.remove(event.ticket);
+        const place = try ledger.placeOf(event.ticket);
+        try ledger.ended.ensureTotalCapacity(ledger.gpa, ledger.count + 1);
         const entry = try ledger.pool.create(ledger.gpa);
         const request = event.request.?;
         entry.* = .{
             .ticket = event.ticket,
+            .older = place.*,
             .websocket = if (event.flags & types.EventFlag.handshake != 0) .handshake else .none,
             .asks_for_head = request.method_id == @backingInt(peregrine.Method.HEAD),
             .streamed = if (request.version == @backingInt(peregrine.Version.http_1_0)) .until_close else .delimited,
         };
-        place.value_ptr.* = entry;
+        place.* = entry;
+        ledger.count += 1;
+    }
+
+    fn placeOf(ledger: *Ledger, ticket: types.Ticket) error{OutOfMemory}!*?*Entry {
+        const slot = slotOf(ticket);
+        const known = ledger.entries.items.len;
+        if (slot >= known) {
+            @branchHint(.unlikely);
+            try ledger.entries.appendNTimes(ledger.gpa, null, slot + 1 - known);
+        }
+        return &ledger.entries.items[slot];
+    }
+
+    fn slotOf(ticket: types.Ticket) usize {
+        return @as(peregrine.Ticket, @fromBackingInt(ticket)).slot();
     }
 
     /// The exchange of a ticket; null if it is none of ours, or over and read.
     pub fn get(ledger: *const Ledger, ticket: types.Ticket) ?*Entry {
-        return ledger.entries.get(ticket);
+        const slot = slotOf(ticket);
+        if (slot >= ledger.entries.items.len) return null;
+        var next = ledger.entries.items[slot];
+        while (next) |entry| : (next = entry.older) if (entry.ticket == ticket) return entry;
+        return null;
     }
 
     /// C reads of its end now. Its pointer stays until `sweep`.
@@ -103,8 +122,11 @@ pub const Ledger = struct {
     }
 
     fn drop(ledger: *Ledger, entry: *Entry) void {
-        _ = ledger.entries.remove(entry.ticket);
+        var place = &ledger.entries.items[slotOf(entry.ticket)];
+        while (place.* != entry) place = &place.*.?.older;
+        place.* = entry.older;
         ledger.pool.destroy(entry);
+        ledger.count -= 1;
     }
 
     /// Bytes on their way to the kernel.
@@ -142,7 +164,7 @@ pub const Ledger = struct {
             else => return verdict,
         }
         if (entry.order == .ended) {
-            if (command.* != .file and !view.stuck and entry.outstanding < settled_bytes_max) {
+            if (command.* != .file and !view.stuck and entry.outstanding < ledger.settledBytesMax()) {
                 verdict.outcome = .done;
                 ledger.drop(entry);
             } else {
@@ -154,6 +176,12 @@ pub const Ledger = struct {
             verdict.awaits = true;
         }
         return verdict;
+    }
+
+    /// A response whose end leaves so little to be sent, to a peer that takes it, is complete: nothing is waited for. A piece of a body
+    /// that alone makes a sender wait, like one of 64 KiB, can be the last.
+    fn settledBytesMax(ledger: *const Ledger) u64 {
+        return 2 * @as(u64, ledger.config.write_high_bytes);
     }
 
     fn judge(ledger: *Ledger, entry: *Entry, command: *const Command) errors.Any!Verdict {
@@ -240,3 +268,25 @@ pub const Ledger = struct {
         return if (order == .discarded) 0 else len;
     }
 };
+
+const testing = std.testing;
+
+test "the next exchange of a slot stands beside the one of whose end C reads now" {
+    var slots: Slots = try .init();
+    defer slots.deinit();
+    const config: peregrine.Config = .{};
+    var ledger: Ledger = .init(testing.allocator, &slots, &config);
+    defer ledger.deinit();
+    const request: types.Request = std.mem.zeroes(types.Request);
+    const tickets = [_]types.Ticket{ 7 + (1 << 26), 7 + (3 << 26), 7 + (5 << 26) };
+    for (tickets, 0..) |ticket, number| {
+        try testing.expectEqual(null, ledger.get(ticket));
+        try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request });
+        if (number < 2) ledger.end(ledger.get(ticket).?);
+    }
+    for (tickets) |ticket| try testing.expectEqual(ticket, ledger.get(ticket).?.ticket);
+    try testing.expectEqual(null, ledger.get(6 + (1 << 26)));
+    ledger.sweep();
+    for (tickets, 0..) |ticket, number| try testing.expectEqual(number == 2, ledger.get(ticket) != null);
+    try testing.expectEqual(1, ledger.count);
+}

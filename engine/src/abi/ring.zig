@@ -12,10 +12,10 @@ const Atomic = std.atomic.Value;
 
 /// Where records begin and end.
 pub const alignment = 8;
-/// The longest record. More goes in several, see `Record.part`.
-pub const record_bytes_max = 64 * 1024;
+/// The longest record: a body of 64 KiB and what belongs to it. More goes in several, see `Record.part`.
+pub const record_bytes_max = 65 * 1024;
 /// The least that a ring holds: a record of any length finds room wherever the last one ended.
-pub const bytes_min = 4 * record_bytes_max;
+pub const bytes_min = 256 * 1024;
 
 /// `napping`: sleeps for a moment only, and need not be woken.
 const State = enum(u32) { awake, sleeping, napping };
@@ -94,6 +94,7 @@ const Shared = struct {
 
 comptime {
     assert(@sizeOf(Mark) == alignment);
+    assert(bytes_min >= Writer.room_wanted);
 }
 
 fn recordBytes(len: usize) u64 {

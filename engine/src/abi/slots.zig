@@ -4,10 +4,10 @@ const std = @import("std");
 const peregrine = @import("peregrine");
 const Atomic = std.atomic.Value;
 
-/// Of one exchange.
+/// Of one exchange, in a cache line of its own: both sides look at it often.
 const Slot = extern struct {
     /// 0: it has ended.
-    ticket: Atomic(u64),
+    ticket: Atomic(u64) align(line_bytes),
     /// Content that the engine has taken out of the ring, of all that was spoken for the exchange.
     taken: Atomic(u64),
     /// Twice the bytes that wait for the kernel; and 1 if it did not take them, because the peer does not.
@@ -17,6 +17,9 @@ const Slot = extern struct {
     /// Written by the application: when it began to work on the request, in microseconds; 0: not yet.
     begun_us: Atomic(u64),
 };
+
+/// What processors exchange with each other as one. (`std.atomic.cache_line` is two of them on x86: the table would be twice as large.)
+const line_bytes = 64;
 
 /// Later than everything in the ring.
 const not_yet = std.math.maxInt(u64);
