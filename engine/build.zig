@@ -451,6 +451,15 @@ fn addAbiTests(
     memory.addImport("abi", abi);
     memory.addImport("peregrine", layers.peregrine);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-memory", .root_module = memory })).step);
+    const hosts = b.createModule(.{
+        .root_source_file = b.path("test/hosts_test.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
+    hosts.addImport("abi", abi);
+    hosts.addImport("peregrine", layers.peregrine);
+    hosts.addImport("protocol", layers.protocol); // for the WebSocket client
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "hosts", .root_module = hosts })).step);
 }
 
 fn addAbi(

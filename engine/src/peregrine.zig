@@ -43,6 +43,13 @@ pub const util = struct {
 // For embedding the engine into something else than a Zig handler, as the C door does.
 /// One thread's loop over an io and a host; see server/worker.zig for the host's contract.
 pub const Worker = server.Worker;
+/// What a host wants; several hosts as one, and which of them a request is for.
+pub const Demand = server.Demand;
+pub const Hosts = server.Hosts;
+pub const Route = server.Route;
+/// The host for a Zig handler, and the mailbox that it needs.
+pub const NativeHost = native.NativeHost;
+pub const Inbox = server.Inbox;
 pub const Exchange = server.Exchange;
 pub const Start = server.Start;
 /// What is to be done to an exchange, as a value for `Worker.apply`, and its form without pointers.

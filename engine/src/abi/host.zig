@@ -12,7 +12,7 @@ const Exchange = peregrine.Exchange;
 
 /// The host of a worker that C polls. Its calls are described in server/worker.zig.
 pub const Host = struct {
-    pub const demand = .pull;
+    pub const demand: peregrine.Demand = .pull;
 
     /// One is filled while C reads the other.
     batches: [2]Batch,
@@ -83,7 +83,7 @@ pub const Host = struct {
     }
 
     /// Whether C is behind a channel in which there is no room.
-    pub fn isBehind(host: *const Host) bool {
+    pub fn isBehind(host: *const Host, _: *const Exchange) bool {
         const link = host.link orelse return false;
         return link.isBehind();
     }

@@ -32,14 +32,15 @@ const WebSocketKind = @import("server").WebSocket.Kind;
 const log = std.log.scoped(.peregrine);
 const complain = @import("complain.zig").complain;
 
-/// The host of a worker whose requests a Zig handler answers. Its calls are described in worker.zig.
-pub fn NativeHost(comptime Io: type, comptime Handler: type) type {
+/// The host of exchanges that a Zig handler answers. Its calls are described in worker.zig. `Owner.HostWorker` is the type of its worker,
+/// which may have other hosts as well.
+pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
     contract.check(Handler);
     return struct {
         const Self = @This();
-        const Worker = engine.Worker(Io, Self);
+        const Worker = Owner.HostWorker;
         const Sockets = NativeSockets(Worker, Handler);
-        pub const demand = .push;
+        pub const demand: engine.Demand = .push;
         const streams_bodies = @hasDecl(Handler, "handleBody");
         const refills = @hasDecl(Handler, "handleDrain");
 

@@ -7,6 +7,8 @@ const server = @import("server.zig");
 
 pub const Server = backend.Server;
 pub const ServerOn = server.ServerOn;
+/// For workers with other hosts beside it.
+pub const NativeHost = @import("host.zig").NativeHost;
 pub const ServerConfig = @import("settings.zig").ServerConfig;
 /// A server and its clients in one test.
 pub const Simulation = @import("simulation.zig").Simulation;

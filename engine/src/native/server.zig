@@ -24,8 +24,8 @@ const complain = @import("complain.zig").complain;
 pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
     return struct {
         const Self = @This();
-        const Host = NativeHost(Io, Handler);
-        const ServerWorker = Worker(Io, Host);
+        const Host = NativeHost(Self, Handler);
+        pub const HostWorker = Worker(Io, Host);
         /// Sockets are the kernel's.
         const is_real = Io != io.Sim;
 
@@ -56,7 +56,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// One thread's share. Never moves: host, worker and inbox point at each other.
         const Unit = struct {
             host: Host,
-            worker: ServerWorker,
+            worker: HostWorker,
             inbox: *Inbox,
             thread: ?std.Thread = null,
             /// Connections that acceptors have given to this worker, and those of them that have ended: the
@@ -104,7 +104,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             gpa: std.mem.Allocator,
             port_number: u16,
             config: ServerConfig,
-            io_options: ServerWorker.IoOptions,
+            io_options: HostWorker.IoOptions,
         ) !*Self {
             const self = try gpa.create(Self);
             errdefer gpa.destroy(self);
@@ -194,7 +194,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             };
         }
 
-        fn initUnit(self: *Self, unit: *Unit, limits: Config, io_options: ServerWorker.IoOptions) !void {
+        fn initUnit(self: *Self, unit: *Unit, limits: Config, io_options: HostWorker.IoOptions) !void {
             const inbox: *Inbox = try .create(
                 self.gpa,
                 .{ .context = unit, .wake = Unit.wake },
@@ -219,7 +219,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             if (self.config.access_log) |wanted| try openAccessLog(&unit.worker, wanted);
         }
 
-        fn openAccessLog(worker: *ServerWorker, wanted: ServerConfig.AccessLog) !void {
+        fn openAccessLog(worker: *HostWorker, wanted: ServerConfig.AccessLog) !void {
             var fault: AccessLogFault = .{};
             var errno: u16 = 0;
             const options: AccessLogOptions = .{

@@ -11,6 +11,7 @@ const AccessEntry = @import("access_log.zig").Entry;
 const Agreement = protocol.websocket.deflate.Agreement;
 const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
+const Demand = @import("demand.zig").Demand;
 const FileRange = @import("outbox.zig").FileRange;
 const Outbox = @import("outbox.zig").Outbox;
 const Loan = @import("loan.zig").Loan;
@@ -61,6 +62,9 @@ pub const Exchange = struct {
     connection: *Connection,
     /// Its number in the connection's session.
     stream: Stream = 0,
+    /// Which of the worker's hosts answers it, and what that wants: where there are several (hosts.zig).
+    host: u8 = 0,
+    demand: Demand = .pull,
     /// The host's own pointer.
     user: ?*anyopaque = null,
     input: Body = .complete,

@@ -194,6 +194,15 @@ pub const Incoming = struct {
         return slice.cost;
     }
 
+    /// Waits as it came, compressed, for the host to take it: its inflation has not begun.
+    pub fn leaveLine(incoming: *Incoming, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
+        const inflation = incoming.held.inflating;
+        assert(!inflation.begun);
+        const kind = inflation.kind;
+        incoming.endInflation(pool, gpa, line);
+        incoming.held = .{ .compressed = kind };
+    }
+
     fn endInflation(incoming: *Incoming, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
         switch (incoming.held) {
             .nothing, .message, .compressed => {},

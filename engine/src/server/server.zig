@@ -34,6 +34,11 @@ pub const Outcome = @import("command.zig").Outcome;
 pub const encoded = @import("encoded.zig");
 pub const Reason = types.Reason;
 
+/// Several hosts of one worker, and which of them a request is for.
+pub const Demand = @import("demand.zig").Demand;
+pub const Hosts = @import("hosts.zig").Hosts;
+pub const Route = @import("route.zig").Route;
+
 /// Memory of a worker: blocks, queues of them, and slots with tickets.
 pub const Pool = @import("pool.zig").Pool;
 pub const Input = @import("input.zig").Input;
@@ -98,6 +103,7 @@ test {
     _ = @import("pool.zig");
     _ = @import("relief.zig");
     _ = @import("repeat.zig");
+    _ = @import("route.zig");
     _ = @import("share.zig");
     _ = @import("slab.zig");
     _ = @import("stall.zig");

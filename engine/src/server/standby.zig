@@ -17,6 +17,7 @@ const tls = @import("tls");
 const Admission = @import("admission.zig").Admission;
 const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
+const Demand = @import("demand.zig").Demand;
 const Exchange = @import("exchange.zig").Exchange;
 const Health = @import("health.zig").Health;
 const Level = @import("types.zig").Level;
@@ -313,7 +314,7 @@ pub const Standby = struct {
 
     /// The host of the standby acceptor's own worker. Only requests for the health path come so far, and those the worker answers itself.
     pub const Host = struct {
-        pub const demand = .push;
+        pub const demand: Demand = .push;
 
         standby: *Standby,
         /// The connection whose bytes have just shown that it wants something else.

@@ -1,34 +1,64 @@
-//! One thread's loop: joins an io, many connections and a host. The only place where the rooms meet.
-//! Its parts lie in `worker/`: accept, access, apply, counting, handshakes, health, input, memory, output, proxied, repeat, secure, turns, websocket.
+//! One thread's loop: joins an io, many connections and a host, or several. The only place where the rooms meet.
+//! Its parts lie in `worker/`: accept, access, apply, counting, handshakes, health, input, memory, output,
+//! proxied, repeat, secure, turns, websocket.
 //!
-//! A host is whoever answers requests: `NativeHost(Handler)` for Zig handlers, the C door for everybody else. It provides
+//! A host is whoever answers requests: `NativeHost` for Zig handlers, the C door for everybody else. `Hosts`
+//! (hosts.zig) makes one of several: then a route chooses the host of each exchange. A host provides, for its
+//! exchanges,
 //!
-//!     pub const demand: enum { pull, push }   // is a request body read when the host asks (read()), or as it comes?
-//!     fn request(host, worker, *Exchange, *const Head) void      a head; what of the body came along follows at once
-//!     fn body(host, worker, *Exchange, []const u8) void                 the next piece
-//!     fn trailers(host, worker, *Exchange, *const Head) void      the fields behind a chunked body, before bodyEnd
+//!     pub const demand: Demand
+//!         whether it asks for bodies (`read`) or takes them as they come
+//!     fn request(host, worker, *Exchange, *const Head) void
+//!         a head; what of the body came along follows at once
+//!     fn body(host, worker, *Exchange, []const u8) void
+//!         the next piece
+//!     fn trailers(host, worker, *Exchange, *const Head) void
+//!         the fields behind a chunked body, before bodyEnd
 //!     fn bodyEnd(host, worker, *Exchange) void
-//!     fn drained(host, worker, *Exchange) void                          output fell below the low-water mark
-//!     fn flushed(host, worker, *Exchange) void                          optional: all was sent, after a flushWhole() that could not do it at once
-//!     fn finished(host, worker, *Exchange) void                         the rest of an ended response was sent; the ticket dies with the call
-//!     fn aborted(host, worker, *Exchange, Reason) void                  it will not be sent; the ticket dies with the call
-//!     fn message(host, worker, *Exchange, kind, []const u8) void        a whole WebSocket message; Incoming.surrender gives its memory away
-//!     fn closed(host, worker, *Exchange, websocket.Close, ?Reason) void  the WebSocket ended; a reason if it was not the peer's close; the ticket dies
-//!     fn halfClosed(host, worker, *Exchange) void       the peer sends no more; what it sent before may still come
-//!     fn stopped(host, worker) void                                     after drain() or cut(): nothing is left
-//!     fn notice(host, worker, ?*Exchange, Level, text) void          a line for a log; the exchange that it is about, which it names
-//!     fn lines(host, worker, []const u8) void                           optional: access log lines, if the log's target is the host
-//!     fn refused(host, worker, *Connection, Refusal, raw) void          optional: the engine refused what no host heard of, in place of a line
-//!     fn relieve(host) void                                             optional: much memory is free, which the system may have back
-//!     fn patience(host, wanted_ms) i32                                  optional: how long a wait may be; 0: there is something to do
-//!     fn waited(host) void                                              optional: that wait is over
-//!     fn owesMessages(host, *const Exchange) bool                       optional: messages of a WebSocket were not read yet; its end waits, too
-//!     fn isBehind(host) bool                                            optional: WebSockets wait until `unpark`
-//!     fn takenAt(host, *const Exchange) u64                             optional: when, by the io's clock in microseconds, it began to work on a request
-//!     fn progress(host, *const Exchange) void                           optional: the kernel took output of an exchange, or did not
-//!     fn waiting(host) bool                                             events lie ready that the host has to look at before it waits
+//!     fn drained(host, worker, *Exchange) void
+//!         output fell below the low-water mark
+//!     fn flushed(host, worker, *Exchange) void (optional)
+//!         all was sent, after a flushWhole() that could not do it at once
+//!     fn finished(host, worker, *Exchange) void
+//!         the rest of an ended response was sent; the ticket dies with the call
+//!     fn aborted(host, worker, *Exchange, Reason) void
+//!         it will not be sent; the ticket dies with the call
+//!     fn message(host, worker, *Exchange, kind, []const u8) void
+//!         a whole WebSocket message; Incoming.surrender gives its memory away
+//!     fn closed(host, worker, *Exchange, websocket.Close, ?Reason) void
+//!         the WebSocket ended; a reason if it was not the peer's close; the ticket dies
+//!     fn halfClosed(host, worker, *Exchange) void
+//!         the peer sends no more; what it sent before may still come
+//!     fn owesMessages(host, *const Exchange) bool (optional)
+//!         messages of a WebSocket were not read yet; its end waits, too
+//!     fn isBehind(host, *const Exchange) bool (optional)
+//!         its WebSockets wait until `unpark`
+//!     fn takenAt(host, *const Exchange) u64 (optional)
+//!         when, by the io's clock in microseconds, it began to work on a request
+//!     fn progress(host, *const Exchange) void (optional)
+//!         the kernel took output of an exchange, or did not
+//!     fn notice(host, worker, ?*Exchange, Level, text) void
+//!         a line for a log; the exchange that it is about, which it names
 //!
-//! A host may answer inside these calls or at any later time, by exchange or by ticket, and `drain`, but not `cut`. What may be gone then: worker/output.zig.
+//! and, for the worker,
+//!
+//!     fn stopped(host, worker) void
+//!         after drain() or cut(): nothing is left
+//!     fn lines(host, worker, []const u8) void (optional)
+//!         access log lines, if the log's target is the host
+//!     fn refused(host, worker, *Connection, Refusal, raw) void (optional)
+//!         the engine refused what no host heard of, in place of a line
+//!     fn relieve(host) void (optional)
+//!         much memory is free, which the system may have back
+//!     fn patience(host, wanted_ms) i32 (optional)
+//!         how long a wait may be; 0: there is something to do
+//!     fn waited(host) void (optional)
+//!         that wait is over
+//!     fn waiting(host) bool
+//!         events lie ready that the host has to look at before it waits
+//!
+//! A host may answer inside these calls or at any later time, by exchange or by ticket, and `drain`, but not
+//! `cut`. What may be gone then: worker/output.zig.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -50,6 +80,7 @@ const Compression = @import("compression.zig").Compression;
 const Connection = @import("connection.zig").Connection;
 const Counters = @import("counters.zig").Counters;
 const counting_file = @import("worker/counting.zig");
+const Demand = @import("demand.zig").Demand;
 const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
 const Handshakes = @import("handshakes.zig").Handshakes;
@@ -79,7 +110,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const Self = @This();
         pub const HostType = Host;
         pub const IoType = Io;
-        pub const pull = Host.demand == .pull;
+        /// Whether a host answers while its requests are read.
+        pub const has_pushing = for (demands) |demand| {
+            if (demand.pace == .push) break true;
+        } else false;
+        const demands = if (@hasDecl(Host, "demands")) Host.demands else [_]Demand{Host.demand};
         pub const IoOptions = if (@hasDecl(Io, "Options")) Io.Options else io_layer.Options;
 
         gpa: std.mem.Allocator,
@@ -422,7 +457,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             shedding.attend(w);
             while (w.io.next()) |event| {
                 w.dispatch(event);
-                if (!pull and w.corked.items.len >= answers_together) turns.uncork(w);
+                if (has_pushing and w.corked.items.len >= answers_together) turns.uncork(w);
             }
             live.advance(w);
             shaking.advance(w);
@@ -455,12 +490,31 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Is there something to do that waits for nobody?
         pub fn isUrgent(w: *const Self) bool {
             if (w.corked.items.len > 0 or w.backlog.items.len > 0 or w.host.waiting()) return true;
-            return !w.handshakes.isEmpty() or (w.inflations.first() != null and !w.isHostBehind());
+            return !w.handshakes.isEmpty() or w.inflations.first() != null;
         }
 
-        /// Whether the host has so many events to read that there should be no more messages for now.
-        pub fn isHostBehind(w: *const Self) bool {
-            return if (@hasDecl(Host, "isBehind")) w.host.isBehind() else false;
+        // ---- The host of an exchange
+
+        /// Decides which host answers a request that begins, and what that wants. With one host that is known when
+        /// this is compiled.
+        pub inline fn route(w: *Self, exchange: *Exchange) void {
+            if (@hasDecl(Host, "route")) w.host.route(exchange, &w.head);
+        }
+
+        /// What the host of an exchange wants.
+        pub inline fn demandOf(exchange: *const Exchange) Demand {
+            return if (@hasDecl(Host, "demand")) Host.demand else exchange.demand;
+        }
+
+        /// Whether the host of an exchange has events to look at, and answers when it has.
+        pub inline fn isHostAtWork(w: *const Self, exchange: *const Exchange) bool {
+            if (demandOf(exchange).pace == .push) return false;
+            return if (@hasDecl(Host, "waitingOf")) w.host.waitingOf(exchange) else w.host.waiting();
+        }
+
+        /// Whether the host of an exchange has so many events to read that there should be no more messages for now.
+        pub inline fn isHostBehind(w: *const Self, exchange: *const Exchange) bool {
+            return if (@hasDecl(Host, "isBehind")) w.host.isBehind(exchange) else false;
         }
 
         fn nextDeadline(w: *const Self) ?u64 {

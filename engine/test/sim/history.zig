@@ -8,7 +8,9 @@ const Client = @import("client.zig").Client;
 const HttpClient = @import("http_client.zig").HttpClient;
 const SocketClient = @import("socket_client.zig").SocketClient;
 const Flaky = @import("flaky.zig").Flaky;
-const Worker = host_file.Worker;
+/// One host that pulls, and one that pulls beside one that pushes.
+const Alone = host_file.Cast(&.{host_file.Host});
+const Pair = host_file.Cast(&.{ host_file.Host, host_file.HostOf(.push) });
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -26,6 +28,8 @@ const Scene = struct {
     meddling_permille: u16,
     /// Allocations of the worker's out of 1000 that fail.
     starved_permille: u16,
+    /// See Host.lags.
+    lags: bool,
 
     fn draw(seed: u64, random: std.Random) Scene {
         const rough = random.boolean();
@@ -58,6 +62,7 @@ const Scene = struct {
                 random.intRangeAtMost(u16, 1, 300)
             else
                 0,
+            .lags = random.uintLessThan(u8, 6) == 0,
         };
     }
 
@@ -81,14 +86,19 @@ const Actor = union(enum) {
 
 /// Runs the history of a number, and fails if it is not as it should be.
 pub fn run(seed: u64) !void {
+    return if (seed % 2 == 0) play(Alone, seed) else play(Pair, seed);
+}
+
+fn play(comptime Cast: type, seed: u64) !void {
     var prng: std.Random.DefaultPrng = .init(seed);
     const random = prng.random();
     const scene: Scene = .draw(seed, random);
-    var host: host_file.Host = .{ .gpa = gpa, .random = random };
-    defer host.deinit();
-    const worker = try gpa.create(Worker);
+    var cast: Cast = undefined;
+    cast.init(gpa, random);
+    defer cast.deinit();
+    const worker = try gpa.create(Cast.CastWorker);
     defer gpa.destroy(worker);
-    worker.* = try .init(gpa, scene.config, &host, scene.network);
+    worker.* = try .init(gpa, scene.config, cast.top(), scene.network);
     defer worker.deinit();
     var fault: per.AccessLogFault = .{};
     var errno: u16 = 0;
@@ -111,36 +121,41 @@ pub fn run(seed: u64) !void {
     };
     var ends: [clients_max]per.io.SimPeer = undefined;
     for (actors, ends[0..actors.len]) |*actor, *end| end.* = actor.client().peer;
-    host.clients = ends[0..actors.len];
-    host.meddling_permille = scene.meddling_permille;
+    inline for (&cast.each) |*host| {
+        host.clients = ends[0..actors.len];
+        host.meddling_permille = scene.meddling_permille;
+        host.lags = scene.lags;
+    }
 
     var rounds: usize = 0;
     while (try goOn(actors, random)) : (rounds += 1) {
         if (rounds > rounds_max) return error.NeverEnds;
         try worker.poll(0);
         worker.invariants();
-        try host.step(worker);
+        inline for (&cast.each) |*host| try host.step(worker);
         worker.invariants();
         if (scene.jump_ms > 0) worker.io.advance(random.uintLessThan(u64, scene.jump_ms));
         // An accept that failed goes on when some time has passed.
         if (worker.accept_at != 0) worker.io.advance(1);
     }
     var faithful = scene.calm();
+    var has_stopped = false;
+    inline for (&cast.each) |*host| has_stopped = has_stopped or host.has_stopped;
     for (actors) |*actor| {
         const left = actor.client().manners.leaves_after != null;
         faithful = faithful and !left;
         switch (actor.*) {
             .socket => |*one| try one.check(left or !scene.calm()),
             // A worker that stops adds to its answers that the connection closes.
-            .http => |*one| if (!host.has_stopped) try one.check(left or !scene.calm()),
+            .http => |*one| if (!has_stopped) try one.check(left or !scene.calm()),
         }
     }
-    try settle(worker, &host, scene.jump_ms);
+    try settle(worker, &cast, scene.jump_ms);
     // Each request has a line if there was memory for it, and at most one more for a client whose
     // last head was refused.
-    const unread = host.line_count -% worker.stats.requests;
+    const unread = cast.count("line_count") -% worker.stats.requests;
     if (scene.starved_permille == 0) try testing.expect(unread <= actors.len);
-    const ended = host.finished_count + host.closed_count;
+    const ended = cast.count("finished_count") + cast.count("closed_count");
     if (faithful) try testing.expectEqual(exchanges, ended) else try testing.expect(ended <= exchanges);
 }
 
@@ -171,18 +186,22 @@ fn goOn(actors: []Actor, random: std.Random) !bool {
 }
 
 /// Everything is over: the worker stops and holds nothing any more.
-fn settle(worker: *Worker, host: *host_file.Host, jump_ms: u64) !void {
+fn settle(worker: anytype, cast: anytype, jump_ms: u64) !void {
+    inline for (&cast.each) |*host| {
+        host.lags = false;
+        host.setBehind(worker, false);
+    }
     worker.drain();
     var rounds: usize = 0;
-    while (!host.stopped_seen) : (rounds += 1) {
+    while (!cast.all("stopped_seen")) : (rounds += 1) {
         if (rounds > 10_000) return error.NeverStops;
         try worker.poll(0);
-        try host.step(worker);
+        inline for (&cast.each) |*host| try host.step(worker);
         worker.io.advance(@max(jump_ms, 50));
     }
     try testing.expectEqual(0, worker.peers.count);
     try testing.expectEqual(0, worker.exchanges.count);
     try testing.expectEqual(0, worker.websockets.count);
     try testing.expectEqual(0, worker.pool.taken_bytes);
-    try testing.expectEqual(0, host.jobs.items.len);
+    inline for (&cast.each) |*host| try testing.expectEqual(0, host.jobs.items.len);
 }

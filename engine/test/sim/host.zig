@@ -6,8 +6,6 @@ const std = @import("std");
 const per = @import("peregrine");
 const assert = std.debug.assert;
 
-pub const Worker = per.Worker(per.io.Sim, Host);
-
 /// `whole`: a body of SIZE with its length. `chunked`: the same in chunks. `echo`: the request's body.
 /// `socket`: a WebSocket.
 pub const Mode = enum { whole, chunked, echo, socket };
@@ -56,251 +54,337 @@ const Job = struct {
     }
 };
 
-pub const Host = struct {
-    pub const demand = .pull;
+/// A host of one pace. One that pushes also answers while it is being told of a request.
+pub fn HostOf(comptime pace: per.Demand.Pace) type {
+    return struct {
+        const Self = @This();
+        pub const demand: per.Demand = .{ .pace = pace };
 
-    gpa: std.mem.Allocator,
-    random: std.Random,
-    jobs: std.ArrayList(Job) = .empty,
-    finished_count: usize = 0,
-    aborted_count: usize = 0,
-    /// Of the access log.
-    line_count: usize = 0,
-    closed_count: usize = 0,
-    stopped_seen: bool = false,
-    fresh: bool = false,
-    /// Calls out of 1000 in which it does something, and the clients that may go then.
-    meddling_permille: u16 = 0,
-    clients: []const per.io.SimPeer = &.{},
-    meddling: bool = false,
-    /// It stopped the worker while the clients were at it.
-    has_stopped: bool = false,
+        gpa: std.mem.Allocator,
+        random: std.Random,
+        jobs: std.ArrayList(Job) = .empty,
+        finished_count: usize = 0,
+        aborted_count: usize = 0,
+        /// Of the access log.
+        line_count: usize = 0,
+        closed_count: usize = 0,
+        stopped_seen: bool = false,
+        fresh: bool = false,
+        /// Calls out of 1000 in which it does something, and the clients that may go then.
+        meddling_permille: u16 = 0,
+        clients: []const per.io.SimPeer = &.{},
+        meddling: bool = false,
+        /// It stopped the worker while the clients were at it.
+        has_stopped: bool = false,
+        /// Now and then it takes no messages for a while.
+        lags: bool = false,
+        is_behind: bool = false,
 
-    pub fn deinit(host: *Host) void {
-        for (host.jobs.items) |*job| job.deinit(host.gpa);
-        host.jobs.deinit(host.gpa);
-    }
-
-    fn find(host: *Host, ticket: per.Ticket) *Job {
-        for (host.jobs.items) |*job| if (job.ticket == ticket) return job;
-        unreachable; // an event for an exchange that has ended, or was never begun
-    }
-
-    fn drop(host: *Host, ticket: per.Ticket) void {
-        const job = host.find(ticket);
-        job.deinit(host.gpa);
-        job.* = host.jobs.items[host.jobs.items.len - 1];
-        host.jobs.items.len -= 1;
-    }
-
-    /// Inside a call of the worker's: something happens of which the worker knows nothing when the call
-    /// returns.
-    fn meddle(host: *Host, worker: *Worker) void {
-        if (host.meddling or host.random.uintLessThan(u16, 1000) >= host.meddling_permille) return;
-        host.meddling = true;
-        defer host.meddling = false;
-        switch (host.random.uintLessThan(u8, 16)) {
-            0 => {
-                host.has_stopped = true;
-                worker.drain();
-            },
-            1...3 => if (host.jobs.items.len > 0) {
-                const job = host.jobs.items[host.random.uintLessThan(usize, host.jobs.items.len)];
-                const exchange = worker.find(job.ticket) orelse return;
-                host.drop(job.ticket);
-                worker.abort(exchange);
-            },
-            4...5 => host.clients[host.random.uintLessThan(usize, host.clients.len)].reset(),
-            6 => for (host.clients) |client| client.reset(),
-            else => {},
+        pub fn deinit(host: *Self) void {
+            for (host.jobs.items) |*job| job.deinit(host.gpa);
+            host.jobs.deinit(host.gpa);
         }
-        if (host.random.uintLessThan(u8, 4) > 0) host.step(worker) catch unreachable;
-    }
 
-    pub fn waiting(host: *const Host) bool {
-        return host.fresh;
-    }
-
-    pub fn request(host: *Host, worker: *Worker, exchange: *per.Exchange, head: *const per.Head) void {
-        var parts = std.mem.tokenizeScalar(u8, head.target.of(head.text), '/');
-        host.jobs.append(host.gpa, .{
-            .ticket = exchange.ticket,
-            .mode = std.meta.stringToEnum(Mode, parts.next().?).?,
-            .id = std.fmt.parseInt(usize, parts.next().?, 10) catch unreachable,
-            .size = std.fmt.parseInt(usize, parts.next().?, 10) catch unreachable,
-            .body_complete = exchange.inputComplete(),
-        }) catch unreachable;
-        host.fresh = true;
-        host.meddle(worker);
-    }
-
-    pub fn body(host: *Host, worker: *Worker, exchange: *per.Exchange, bytes: []const u8) void {
-        const job = host.find(exchange.ticket);
-        job.body.appendSlice(host.gpa, bytes) catch unreachable;
-        job.body_asked = false;
-        host.meddle(worker);
-    }
-
-    pub fn trailers(_: *Host, _: *Worker, _: *per.Exchange, _: *const per.Head) void {}
-
-    pub fn bodyEnd(host: *Host, worker: *Worker, exchange: *per.Exchange) void {
-        host.find(exchange.ticket).body_complete = true;
-        host.meddle(worker);
-    }
-
-    pub fn drained(host: *Host, worker: *Worker, exchange: *per.Exchange) void {
-        const job = host.find(exchange.ticket);
-        assert(job.blocked);
-        job.blocked = false;
-        host.meddle(worker);
-    }
-
-    pub fn finished(host: *Host, worker: *Worker, exchange: *per.Exchange) void {
-        host.finished_count += 1;
-        host.drop(exchange.ticket);
-        host.meddle(worker);
-    }
-
-    pub fn aborted(host: *Host, worker: *Worker, exchange: *per.Exchange, _: per.Reason) void {
-        host.aborted_count += 1;
-        host.drop(exchange.ticket);
-        host.meddle(worker);
-    }
-
-    pub fn message(
-        host: *Host,
-        worker: *Worker,
-        exchange: *per.Exchange,
-        kind: per.WebSocketKind,
-        bytes: []const u8,
-    ) void {
-        const job = host.find(exchange.ticket);
-        switch (job.flow) {
-            .all => {},
-            .on_demand => assert(job.asked or bytes.len <= per.Budget.large_bytes),
-            .none => unreachable,
+        fn find(host: *Self, ticket: per.Ticket) *Job {
+            for (host.jobs.items) |*job| if (job.ticket == ticket) return job;
+            unreachable; // an event for an exchange that has ended, or was never begun
         }
-        job.asked = false;
-        const copy = host.gpa.dupe(u8, bytes) catch unreachable;
-        job.messages.append(host.gpa, .{ .kind = kind, .bytes = copy }) catch unreachable;
-        host.fresh = true;
-        host.meddle(worker);
-    }
 
-    pub fn closed(
-        host: *Host,
-        worker: *Worker,
-        exchange: *per.Exchange,
-        _: per.WebSocketClose,
-        _: ?per.Reason,
-    ) void {
-        host.closed_count += 1;
-        host.drop(exchange.ticket);
-        host.meddle(worker);
-    }
+        fn drop(host: *Self, ticket: per.Ticket) void {
+            const job = host.find(ticket);
+            job.deinit(host.gpa);
+            job.* = host.jobs.items[host.jobs.items.len - 1];
+            host.jobs.items.len -= 1;
+        }
 
-    pub fn halfClosed(host: *Host, worker: *Worker, exchange: *per.Exchange) void {
-        const job = host.find(exchange.ticket);
-        assert(!job.half_closed and exchange.websocket == null);
-        job.half_closed = true;
-        host.meddle(worker);
-    }
-
-    pub fn stopped(host: *Host, _: *Worker) void {
-        host.stopped_seen = true;
-    }
-
-    pub fn lines(host: *Host, _: *Worker, text: []const u8) void {
-        host.line_count += std.mem.count(u8, text, "\n");
-    }
-    pub fn notice(_: *Host, _: *Worker, _: ?*per.Exchange, _: per.Level, _: []const u8) void {}
-
-    /// Most jobs go on by one step.
-    pub fn step(host: *Host, worker: *Worker) !void {
-        host.fresh = false;
-        var i: usize = 0;
-        while (i < host.jobs.items.len) {
-            const ticket = host.jobs.items[i].ticket;
-            if (host.random.uintLessThan(u8, 4) > 0) host.advance(worker, &host.jobs.items[i]) catch |err| {
-                if (err != error.OutOfMemory) return err;
-                if (worker.find(ticket)) |exchange| {
-                    host.drop(ticket);
+        /// Inside a call of the worker's: something happens of which the worker knows nothing when the call
+        /// returns.
+        fn meddle(host: *Self, worker: anytype) void {
+            if (host.meddling or host.random.uintLessThan(u16, 1000) >= host.meddling_permille) return;
+            host.meddling = true;
+            defer host.meddling = false;
+            switch (host.random.uintLessThan(u8, 16)) {
+                0 => {
+                    host.has_stopped = true;
+                    worker.drain();
+                },
+                1...3 => if (host.jobs.items.len > 0) {
+                    const job = host.jobs.items[host.random.uintLessThan(usize, host.jobs.items.len)];
+                    const exchange = worker.find(job.ticket) orelse return;
+                    host.drop(job.ticket);
                     worker.abort(exchange);
-                }
-            };
-            // Not at the end of the round: the worker sees at once who is gone.
-            if (host.meddling) if (worker.find(ticket)) |exchange| worker.flushNow(exchange);
-            // The job may be gone, and another one in its place.
-            if (i < host.jobs.items.len and host.jobs.items[i].ticket == ticket) i += 1;
+                },
+                4...5 => host.clients[host.random.uintLessThan(usize, host.clients.len)].reset(),
+                6 => for (host.clients) |client| client.reset(),
+                else => {},
+            }
+            if (host.random.uintLessThan(u8, 4) > 0) host.step(worker) catch unreachable;
         }
-    }
 
-    fn advance(host: *Host, worker: *Worker, job: *Job) !void {
-        if (job.blocked) return;
-        const exchange = worker.find(job.ticket) orelse return; // all queued; `finished` will come
-        if (job.mode == .socket) return host.advanceSocket(worker, exchange, job);
-        if (job.mode == .echo and !job.body_complete) {
-            if (!job.body_asked) try worker.read(exchange);
-            job.body_asked = true;
-            return;
+        pub fn waiting(host: *const Self) bool {
+            return host.fresh;
         }
-        var text: [24]u8 = undefined;
-        const size = if (job.mode == .echo) job.body.items.len else job.size;
-        const fields = [_]per.Field{
-            .init("Date", "now"),
-            .init("Content-Length", std.fmt.bufPrint(&text, "{d}", .{size}) catch unreachable),
-        };
-        if (!job.started) {
-            job.started = true;
-            const count: usize = if (job.mode == .chunked) 1 else 2;
-            return host.note(job, try worker.start(exchange, .{ .status = 200, .fields = fields[0..count] }));
-        }
-        if (job.mode == .echo) {
-            return host.note(job, try worker.write(exchange, job.body.items, .{ .last = true }));
-        }
-        var buffer: [piece_max]u8 = undefined;
-        const piece = pattern(&buffer, job.id, job.sent, @min(pieceSize(job.id), size - job.sent));
-        job.sent += piece.len;
-        host.note(job, try worker.write(exchange, piece, .{ .last = job.sent == size }));
-    }
 
-    fn advanceSocket(host: *Host, worker: *Worker, exchange: *per.Exchange, job: *Job) !void {
-        if (!job.started) {
-            job.started = true;
-            return worker.acceptWebSocket(exchange, null, &.{});
+        pub fn isBehind(host: *const Self, _: *const per.Exchange) bool {
+            return host.is_behind;
         }
-        if (host.random.uintLessThan(u8, 8) == 0) {
-            job.flow = host.random.enumValue(per.Incoming.Flow);
+
+        /// A request, or more of it, has come.
+        fn told(host: *Self, worker: anytype, ticket: per.Ticket) void {
+            if (pace == .push and host.random.boolean()) host.goOn(worker, ticket) catch unreachable;
+            host.meddle(worker);
+        }
+
+        pub fn request(host: *Self, worker: anytype, exchange: *per.Exchange, head: *const per.Head) void {
+            var parts = std.mem.tokenizeScalar(u8, head.target.of(head.text), '/');
+            host.jobs.append(host.gpa, .{
+                .ticket = exchange.ticket,
+                .mode = std.meta.stringToEnum(Mode, parts.next().?).?,
+                .id = std.fmt.parseInt(usize, parts.next().?, 10) catch unreachable,
+                .size = std.fmt.parseInt(usize, parts.next().?, 10) catch unreachable,
+                .body_complete = exchange.inputComplete(),
+            }) catch unreachable;
+            host.fresh = true;
+            host.told(worker, exchange.ticket);
+        }
+
+        pub fn body(host: *Self, worker: anytype, exchange: *per.Exchange, bytes: []const u8) void {
+            const job = host.find(exchange.ticket);
+            job.body.appendSlice(host.gpa, bytes) catch unreachable;
+            job.body_asked = false;
+            host.meddle(worker);
+        }
+
+        pub fn trailers(_: *Self, _: anytype, _: *per.Exchange, _: *const per.Head) void {}
+
+        pub fn bodyEnd(host: *Self, worker: anytype, exchange: *per.Exchange) void {
+            host.find(exchange.ticket).body_complete = true;
+            host.told(worker, exchange.ticket);
+        }
+
+        pub fn drained(host: *Self, worker: anytype, exchange: *per.Exchange) void {
+            const job = host.find(exchange.ticket);
+            assert(job.blocked);
+            job.blocked = false;
+            host.meddle(worker);
+        }
+
+        pub fn finished(host: *Self, worker: anytype, exchange: *per.Exchange) void {
+            host.finished_count += 1;
+            host.drop(exchange.ticket);
+            host.meddle(worker);
+        }
+
+        pub fn aborted(host: *Self, worker: anytype, exchange: *per.Exchange, _: per.Reason) void {
+            host.aborted_count += 1;
+            host.drop(exchange.ticket);
+            host.meddle(worker);
+        }
+
+        pub fn message(
+            host: *Self,
+            worker: anytype,
+            exchange: *per.Exchange,
+            kind: per.WebSocketKind,
+            bytes: []const u8,
+        ) void {
+            const job = host.find(exchange.ticket);
+            switch (job.flow) {
+                .all => {},
+                .on_demand => assert(job.asked or bytes.len <= per.Budget.large_bytes),
+                .none => unreachable,
+            }
             job.asked = false;
-            try worker.setFlow(exchange, job.flow);
+            assert(!host.is_behind);
+            const copy = host.gpa.dupe(u8, bytes) catch unreachable;
+            job.messages.append(host.gpa, .{ .kind = kind, .bytes = copy }) catch unreachable;
+            host.fresh = true;
+            host.meddle(worker);
         }
-        if (job.flow == .on_demand and host.random.boolean()) {
-            job.asked = true;
-            try worker.read(exchange);
+
+        pub fn closed(
+            host: *Self,
+            worker: anytype,
+            exchange: *per.Exchange,
+            _: per.WebSocketClose,
+            _: ?per.Reason,
+        ) void {
+            host.closed_count += 1;
+            host.drop(exchange.ticket);
+            host.meddle(worker);
         }
-        if (job.messages.items.len == 0) return;
-        const oldest = job.messages.orderedRemove(0);
-        defer host.gpa.free(oldest.bytes);
-        if (std.mem.eql(u8, oldest.bytes, farewell)) {
-            return worker.closeWebSocket(exchange, 1000, farewell) catch |err| switch (err) {
-                error.AlreadyClosed => assert(worker.stopping != .no), // the worker closes all of them then
-                else => return err,
+
+        pub fn halfClosed(host: *Self, worker: anytype, exchange: *per.Exchange) void {
+            const job = host.find(exchange.ticket);
+            assert(!job.half_closed and exchange.websocket == null);
+            job.half_closed = true;
+            host.meddle(worker);
+        }
+
+        pub fn stopped(host: *Self, _: anytype) void {
+            host.stopped_seen = true;
+        }
+
+        pub fn lines(host: *Self, _: anytype, text: []const u8) void {
+            host.line_count += std.mem.count(u8, text, "\n");
+        }
+        pub fn notice(_: *Self, _: anytype, _: ?*per.Exchange, _: per.Level, _: []const u8) void {}
+
+        /// It takes messages from now on, or does not.
+        pub fn setBehind(host: *Self, worker: anytype, is_behind: bool) void {
+            host.is_behind = is_behind;
+            if (!is_behind) worker.unpark();
+        }
+
+        /// Most jobs go on by one step.
+        pub fn step(host: *Self, worker: anytype) !void {
+            host.fresh = false;
+            if (host.lags and host.random.uintLessThan(u8, 8) == 0) host.setBehind(worker, !host.is_behind);
+            var i: usize = 0;
+            while (i < host.jobs.items.len) {
+                const ticket = host.jobs.items[i].ticket;
+                if (host.random.uintLessThan(u8, 4) > 0) try host.goOn(worker, ticket);
+                // Not at the end of the round: the worker sees at once who is gone.
+                if (host.meddling) if (worker.find(ticket)) |exchange| worker.flushNow(exchange);
+                // The job may be gone, and another one in its place.
+                if (i < host.jobs.items.len and host.jobs.items[i].ticket == ticket) i += 1;
+            }
+        }
+
+        /// One job goes on by one step; without memory it is given up.
+        fn goOn(host: *Self, worker: anytype, ticket: per.Ticket) !void {
+            host.advance(worker, host.find(ticket)) catch |err| {
+                if (err != error.OutOfMemory) return err;
+                const exchange = worker.find(ticket) orelse return;
+                host.drop(ticket);
+                worker.abort(exchange);
             };
         }
-        host.note(job, worker.sendMessage(exchange, oldest.kind, oldest.bytes) catch |err| switch (err) {
-            error.NotOpen => return,
-            else => return err,
-        });
-    }
 
-    fn note(host: *Host, job: *Job, outcome: Worker.Outcome) void {
-        switch (outcome) {
-            .accepted => {},
-            .blocked => job.blocked = true,
-            .done => {
-                host.finished_count += 1;
-                host.drop(job.ticket);
-            },
+        fn advance(host: *Self, worker: anytype, job: *Job) !void {
+            if (job.blocked) return;
+            const exchange = worker.find(job.ticket) orelse return; // all queued; `finished` will come
+            if (job.mode == .socket) return host.advanceSocket(worker, exchange, job);
+            if (job.mode == .echo and !job.body_complete) {
+                if (!job.body_asked and pace == .pull) try worker.read(exchange);
+                job.body_asked = true;
+                return;
+            }
+            var text: [24]u8 = undefined;
+            const size = if (job.mode == .echo) job.body.items.len else job.size;
+            const fields = [_]per.Field{
+                .init("Date", "now"),
+                .init("Content-Length", std.fmt.bufPrint(&text, "{d}", .{size}) catch unreachable),
+            };
+            if (!job.started) {
+                job.started = true;
+                const count: usize = if (job.mode == .chunked) 1 else 2;
+                const outcome = try worker.start(exchange, .{ .status = 200, .fields = fields[0..count] });
+                return host.note(job, outcome);
+            }
+            if (job.mode == .echo) {
+                return host.note(job, try worker.write(exchange, job.body.items, .{ .last = true }));
+            }
+            var buffer: [piece_max]u8 = undefined;
+            const piece = pattern(&buffer, job.id, job.sent, @min(pieceSize(job.id), size - job.sent));
+            job.sent += piece.len;
+            host.note(job, try worker.write(exchange, piece, .{ .last = job.sent == size }));
         }
-    }
-};
+
+        fn advanceSocket(host: *Self, worker: anytype, exchange: *per.Exchange, job: *Job) !void {
+            if (!job.started) {
+                job.started = true;
+                return worker.acceptWebSocket(exchange, null, &.{});
+            }
+            if (host.random.uintLessThan(u8, 8) == 0) {
+                job.flow = host.random.enumValue(per.Incoming.Flow);
+                job.asked = false;
+                try worker.setFlow(exchange, job.flow);
+            }
+            if (job.flow == .on_demand and host.random.boolean()) {
+                job.asked = true;
+                try worker.read(exchange);
+            }
+            if (job.messages.items.len == 0) return;
+            const oldest = job.messages.orderedRemove(0);
+            defer host.gpa.free(oldest.bytes);
+            if (std.mem.eql(u8, oldest.bytes, farewell)) {
+                return worker.closeWebSocket(exchange, 1000, farewell) catch |err| switch (err) {
+                    // The worker closes all of them then.
+                    error.AlreadyClosed => assert(worker.stopping != .no),
+                    else => return err,
+                };
+            }
+            host.note(job, worker.sendMessage(exchange, oldest.kind, oldest.bytes) catch |err| switch (err) {
+                error.NotOpen => return,
+                else => return err,
+            });
+        }
+
+        fn note(host: *Self, job: *Job, outcome: per.Outcome) void {
+            switch (outcome) {
+                .accepted => {},
+                .blocked => job.blocked = true,
+                .done => {
+                    host.finished_count += 1;
+                    host.drop(job.ticket);
+                },
+            }
+        }
+    };
+}
+
+pub const Host = HostOf(.pull);
+pub const Worker = per.Worker(per.io.Sim, Host);
+
+/// The hosts of a history's worker: one, or several that requests are shared out between.
+pub fn Cast(comptime Types: []const type) type {
+    return struct {
+        const Self = @This();
+        const Top = if (Types.len == 1) Types[0] else per.Hosts(Types);
+        pub const CastWorker = per.Worker(per.io.Sim, Top);
+
+        each: @Tuple(Types),
+        joined: if (Types.len == 1) void else Top,
+        routes: [@typeInfo(Mode).@"enum".field_names.len]per.Route,
+
+        /// Routes are drawn, too: which host answers which mode, and whether that goes by path or by upgrade.
+        pub fn init(cast: *Self, gpa: std.mem.Allocator, random: std.Random) void {
+            inline for (&cast.each) |*host| host.* = .{ .gpa = gpa, .random = random };
+            if (Types.len == 1) return;
+            const paths = [_][]const u8{ "/whole", "/chunked", "/echo/", "/socket" };
+            for (&cast.routes, paths) |*route, path| {
+                route.* = .{ .path = path, .to = random.uintLessThan(u8, Types.len) };
+            }
+            if (random.boolean()) {
+                cast.routes[0] = .{ .upgrade = .websocket, .to = random.uintLessThan(u8, Types.len) };
+                cast.routes[1] = .{ .upgrade = .none, .host = "SIM", .to = random.uintLessThan(u8, Types.len) };
+            }
+            var pointers: Top.Each = undefined;
+            inline for (&cast.each, 0..) |*host, n| pointers[n] = host;
+            cast.joined = .init(pointers, &cast.routes);
+        }
+
+        pub fn deinit(cast: *Self) void {
+            inline for (&cast.each) |*host| host.deinit();
+        }
+
+        /// For the worker.
+        pub fn top(cast: *Self) *Top {
+            return if (Types.len == 1) &cast.each[0] else &cast.joined;
+        }
+
+        /// A field's sum.
+        pub fn count(cast: *const Self, comptime field: []const u8) usize {
+            var sum: usize = 0;
+            inline for (&cast.each) |*host| sum += @field(host, field);
+            return sum;
+        }
+
+        /// Whether a flag is set everywhere.
+        pub fn all(cast: *const Self, comptime field: []const u8) bool {
+            inline for (&cast.each) |*host| if (!@field(host, field)) return false;
+            return true;
+        }
+    };
+}

@@ -50,14 +50,17 @@ pub fn Input(comptime W: type) type {
             } else if (used < unread.len) {
                 connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
             }
-            if (W.pull) if (connection.current()) |exchange| exchange.pieceDelivered(w.now);
-            if (W.pull and connection.current() != null and w.host.waiting()) {
-                // The host sees the event at once; what it answers goes out together with what is queued.
-                if (!connection.outbox.isEmpty()) w.cork(peer);
-                w.arm(peer);
-            } else if (!W.pull and connection.isIdle() and !connection.outbox.isEmpty()) {
-                w.cork(peer); // a whole answer goes out with a few others'
-            } else if (w.flush(peer)) w.settle(peer);
+            if (connection.current()) |exchange| {
+                if (W.demandOf(exchange).pace == .pull) exchange.pieceDelivered(w.now);
+                if (w.isHostAtWork(exchange)) {
+                    // The host sees the event at once; what it answers goes out together with what is queued.
+                    if (!connection.outbox.isEmpty()) w.cork(peer);
+                    return w.arm(peer);
+                }
+            } else if (W.has_pushing and connection.isIdle() and !connection.outbox.isEmpty()) {
+                return w.cork(peer); // a whole answer goes out with a few others'
+            }
+            if (w.flush(peer)) w.settle(peer);
         }
 
         /// The number of bytes that were consumed.
@@ -127,6 +130,7 @@ pub fn Input(comptime W: type) type {
             if (w.head.upgrade) {
                 if (w.noteHandshake(exchange)) |refusal| return w.refuseHandshake(peer, exchange, refusal);
             }
+            w.route(exchange);
             if (w.stopping != .no) connection.session.closeAfterResponse();
             w.budget.charge(Budget.event_bytes + w.head.text.len);
             w.host.request(w, exchange, &w.head);

@@ -183,12 +183,13 @@ pub fn Live(comptime W: type) type {
                 .message => |message| try offer(w, peer, websocket, message),
                 .compressed => |message| return inflate(w, peer, websocket, message),
                 .ending => {
-                    if (hostOwesMessages(w, peer)) {
+                    const exchange = peer.connection.phase.open.exchange;
+                    if (hostOwesMessages(w, exchange)) {
                         // It gets to answer them, and we look again when it has read on.
                         w.park(peer);
                         return false;
                     }
-                    if (W.pull and w.host.waiting() and !websocket.postponed) {
+                    if (!websocket.postponed and w.isHostAtWork(exchange)) {
                         // Messages that came before it may not have been seen yet: the host gets to answer them, in this one round.
                         // What is left unread brings us back here.
                         websocket.postponed = true;
@@ -201,9 +202,8 @@ pub fn Live(comptime W: type) type {
             return true;
         }
 
-        fn hostOwesMessages(w: *W, peer: *Peer) bool {
-            if (!@hasDecl(W.HostType, "owesMessages")) return false;
-            return w.host.owesMessages(peer.connection.phase.open.exchange);
+        fn hostOwesMessages(w: *W, exchange: *const Exchange) bool {
+            return if (@hasDecl(W.HostType, "owesMessages")) w.host.owesMessages(exchange) else false;
         }
 
         fn giveUp(w: *W, peer: *Peer) bool {
@@ -213,7 +213,7 @@ pub fn Live(comptime W: type) type {
 
         /// Delivers a message, or holds it back.
         fn offer(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message) error{OutOfMemory}!void {
-            const is_behind = w.isHostBehind();
+            const is_behind = w.isHostBehind(peer.connection.phase.open.exchange);
             const takes = websocket.incoming.takes(message.bytes.len) and w.budget.takesMessage(message.bytes.len);
             if (takes and !is_behind) return deliver(w, peer, websocket, message, false);
             try websocket.incoming.hold(.{ .message = message.kind }, message.bytes, &w.pool);
@@ -224,7 +224,7 @@ pub fn Live(comptime W: type) type {
         /// Inflates and delivers a message if that takes no time; otherwise it is held.
         fn inflate(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message) error{OutOfMemory}!bool {
             const incoming = &websocket.incoming;
-            if (w.isHostBehind()) {
+            if (w.isHostBehind(peer.connection.phase.open.exchange)) {
                 try incoming.hold(.{ .compressed = message.kind }, message.bytes, &w.pool);
                 w.park(peer);
                 websocket.excusePong();
@@ -253,7 +253,7 @@ pub fn Live(comptime W: type) type {
             const incoming = &websocket.incoming;
             const held = incoming.held;
             const bytes = incoming.pieces.unread();
-            if (w.isHostBehind()) {
+            if (w.isHostBehind(peer.connection.phase.open.exchange)) {
                 w.park(peer);
                 return false;
             }
@@ -290,12 +290,18 @@ pub fn Live(comptime W: type) type {
         /// Once a round: goes on inflating large messages. One that is complete is delivered in the next round, before another is begun.
         pub fn advance(w: *W) void {
             var cost: usize = 0;
-            while (cost < Line.round_cost and !w.isHostBehind()) {
+            while (cost < Line.round_cost) {
                 const inflation = w.inflations.first() orelse return;
                 const peer = w.peers.get(inflation.ticket).?;
                 const exchange = peer.connection.phase.open.exchange;
-                exchange.active_at = w.now;
                 const websocket = exchange.openWebSocket().?;
+                if (!inflation.begun and w.isHostBehind(exchange)) {
+                    // Those behind it may have another host.
+                    websocket.incoming.leaveLine(&w.pool, w.compression.gpa, &w.inflations);
+                    w.park(peer);
+                    continue;
+                }
+                exchange.active_at = w.now;
                 cost += websocket.inflateSlice(&w.pool, &w.compression, &w.inflations) catch {
                     w.fail(peer, .server_error);
                     continue;
