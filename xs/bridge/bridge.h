@@ -185,6 +185,8 @@ struct px_face {
     void (*request)(pTHX_ px_exchange *exchange, const peregrine_event *event);
     /* Any later event about it. */
     void (*event)(pTHX_ px_exchange *exchange, const peregrine_event *event);
+    /* Its turn has come, see px_turn_wait(); may be NULL. */
+    void (*turn)(pTHX_ px_exchange *exchange);
     /* The engine is closed, and nothing goes out any more. */
     void (*cut)(pTHX_ px_exchange *exchange);
     /* The server stops: ends an exchange that has no end of its own. */
@@ -228,6 +230,7 @@ void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *
 /* What one exchange may send in one dispatch before it has to wait for the next one: so many events. Bytes
  * have a limit already: what the kernel does not take at once is waited for. */
 #define PX_TURN_EVENTS 64
+void px_turn_wait(pTHX_ px_exchange *exchange);
 SV *px_turn_next(pTHX_ px_exchange *exchange);
 void px_turn_begin(pTHX_ px_worker *worker);
 void px_turn_end(px_worker *worker);

@@ -13,11 +13,10 @@
 /* Signals are looked for once in so many turns. */
 #define SIGNAL_TURNS 64
 
-/* A new reference to a Future that becomes ready when the exchange's next turn comes. Call it for an
- * exchange that is held. */
-SV *px_turn_next(pTHX_ px_exchange *exchange) {
+/* Has the exchange's face told when its next turn comes. Call it for an exchange that is held; it is held
+ * until then. */
+void px_turn_wait(pTHX_ px_exchange *exchange) {
     px_worker *worker = exchange->worker;
-    SV *future = px_future_pending(aTHX_ worker);
     if (!exchange->waits_for_turn) {
         exchange->waits_for_turn = true;
         exchange->next_in_turn = NULL;
@@ -26,9 +25,15 @@ SV *px_turn_next(pTHX_ px_exchange *exchange) {
         worker->last_in_turn = exchange;
         px_exchange_hold(exchange);
     }
+    px_worker_queued(aTHX_ worker);
+}
+
+/* A new reference to a Future that becomes ready when the exchange's next turn comes. */
+SV *px_turn_next(pTHX_ px_exchange *exchange) {
+    SV *future = px_future_pending(aTHX_ exchange->worker);
     if (!exchange->deferred) exchange->deferred = newAV();
     av_push(exchange->deferred, newSVsv(future));
-    px_worker_queued(aTHX_ worker);
+    px_turn_wait(aTHX_ exchange);
     return future;
 }
 
@@ -41,6 +46,7 @@ static void resume_first(pTHX_ px_worker *worker) {
     ENTER;
     SAVETMPS;
     px_future_resolve_all(aTHX_ exchange, &exchange->deferred);
+    if (worker->face->turn) worker->face->turn(aTHX_ exchange);
     px_exchange_unhold(aTHX_ exchange);
     FREETMPS;
     LEAVE;
