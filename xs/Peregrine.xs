@@ -2,6 +2,7 @@
  * values out. */
 #include "bridge/bridge.h"
 #include "pagi/pagi.h"
+#include "psgi/psgi.h"
 
 /* ---- The worker object ----------------------------------------------------------------------- */
 
@@ -128,6 +129,7 @@ PROTOTYPES: DISABLE
 BOOT:
     px_context_init(aTHX);
     pagi_context_init(aTHX);
+    psgi_context_init(aTHX);
 
 void
 CLONE(...)
@@ -135,6 +137,7 @@ CODE:
     PERL_UNUSED_VAR(items);
     px_context_clone(aTHX);
     pagi_context_clone(aTHX);
+    psgi_context_clone(aTHX);
 
 UV
 forks()
@@ -657,3 +660,5 @@ OUTPUT:
 INCLUDE: bridge/futures.xsi
 
 INCLUDE: pagi/pagi.xsi
+
+INCLUDE: psgi/psgi.xsi

@@ -53,7 +53,7 @@ sub configure {
     my @places = eval { Peregrine::Place->all(\%options) };
     croak 'PAGI::Server: ' . _without_newline($@) if !@places;
     $self->SUPER::configure(%params);
-    $self->{log} ||= PAGI::Server::Log->new;
+    $self->{log} ||= PAGI::Server::Log->new(name => $self->_name_in_log);
     $self->{log}->set(level => $options{log_level}, format => $options{log_format}, quiet => $options{quiet});
     my @reloaded = $self->_load_certificates(\%options, \%given);
     @{$self}{qw(options named)} = (\%options, \%named);
@@ -64,6 +64,9 @@ sub configure {
     $self->_configure_worker(\%given) if $self->{worker};
     return;
 }
+
+# What messages begin with.
+sub _name_in_log { return 'PAGI' }
 
 # IO::Async::Notifier calls it with what nobody knows.
 sub configure_unknown {
@@ -273,7 +276,7 @@ sub use_listeners {
 sub _start {
     my ($self) = @_;
     my $worker = $self->{worker};
-    $worker->attach($self->_attachment);
+    $self->_attach($worker);
     $self->_trust_proxies;
     for my $listener ($self->{listeners}->all) {
         my $proxies = $listener->{place}{proxies};
@@ -307,11 +310,11 @@ sub _trust_proxies {
     return;
 }
 
-sub _attachment {
-    my ($self)   = @_;
+sub _attach {
+    my ($self, $worker) = @_;
     my $options  = $self->{options};
     my $lifespan = $self->{lifespan};
-    return {
+    $worker->attach({
         app         => $options->{app},
         server      => $self,
         loop        => $self->loop,
@@ -320,7 +323,8 @@ sub _attachment {
         check       => $self->_validates_events ? _event_check($self->{log}) : undef,
         error_page  => _is_development()        ? _error_page()              : undef,
         reads_files => $options->{disable_sendfile},
-    };
+    });
+    return;
 }
 
 sub _validates_events {

@@ -21,7 +21,8 @@ my %RUNNING;    # pid => server, weak
 my $last;       # the log of the server that went last
 my $server;     # in a child: the PAGI::Server
 
-# Options are those of PAGI::Server, and `limits`: limits of the engine that have no option, by their names there.
+# Options are those of PAGI::Server, `limits`: limits of the engine that have no option, by their names there; and `psgi`: the application is
+# one of PSGI.
 sub start {
     my ($class, %options) = @_;
     my $log = File::Temp->new;
@@ -58,10 +59,13 @@ sub _child {
         require IO::Async::Loop;
         require PAGI::Server;
         my $limits = delete $options->{limits} || {};
-        my $loop   = IO::Async::Loop->new;
-        $server = PAGI::Server->new((grep { $options->{$_} } qw(socket listen)) ? () : (port => 0), %$options);
+        my $class  = delete $options->{psgi} ? 'Plack::Handler::Peregrine::Server' : 'PAGI::Server';
+        require Plack::Handler::Peregrine::Server if $class ne 'PAGI::Server';
+        my $loop = IO::Async::Loop->new;
+        $server = $class->new((grep { $options->{$_} } qw(socket listen)) ? () : (port => 0), %$options);
         $loop->add($server);
         $server->listen->get;
+
         for my $name (keys %$limits) {
             $server->{worker}->set($name => $limits->{$name}) >= 0 or die "no limit $name\n";
         }

@@ -22,7 +22,7 @@ use constant {
 
 sub new {
     my ($class, %args) = @_;
-    my $self = bless { seen => {} }, $class;
+    my $self = bless { seen => {}, name => $args{name} // 'PAGI' }, $class;
     return $self->set(%args);
 }
 
@@ -37,6 +37,7 @@ sub _write {
     my ($self, $level, $text, $request) = @_;
     return if $RANK{$level} > $self->{rank};
     $text =~ s/\s+\z//;
+    $text =~ s/\APAGI(?: Server)?\b/$self->{name}/ if $self->{name} ne 'PAGI';
     $self->_tell_suppressed(time - WINDOW);
     $self->_print($level, $text, $request) if $self->_may_pass($level, $text, $request);
     return;

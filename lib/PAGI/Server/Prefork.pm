@@ -68,7 +68,7 @@ sub _make_master {
     return Peregrine::Master->new(
         loop              => $self->loop,
         log               => $self->{log},
-        name              => 'PAGI',
+        name              => $self->_name_in_log,
         workers           => $options->{workers},
         heartbeat_timeout => $options->{heartbeat_timeout},
         start_timeout     => _start_timeout($options),
@@ -154,7 +154,7 @@ sub _serve_in_worker {
         loop              => $loop,
         server            => $server,
         log               => $server->{log},
-        name              => "PAGI: worker $record->{number}",
+        name              => $self->_name_in_log . ": worker $record->{number}",
         heartbeat_timeout => $server->{options}{heartbeat_timeout},
     );
     $server->{options}{app} = $self->{load_app}->($record->{number}) if $self->{load_app};
@@ -167,7 +167,7 @@ sub _serve_in_worker {
 sub _for_worker {
     my ($self, $number) = @_;
     my $options = $self->{options};
-    my $server  = bless PAGI::Server->new(app => $options->{app}, quiet => 1), ref $self;
+    my $server  = ref($self)->new(app => $options->{app}, quiet => 1);
     $server->{options}    = { %$options, _share($options, $self->effective_memory_max) };
     $server->{worker_num} = $number;
     @{$server}{qw(named listeners tls reopens)} = @{$self}{qw(named listeners tls reopens)};

@@ -24,6 +24,7 @@ sub of {
 # Dies of what an application may have put into its scope.
 sub _of {
     my ($scope) = @_;
+    return _of_env($scope) if exists $scope->{REQUEST_METHOD};
     my %facts;
     my $client = $scope->{client};
     $facts{client} = ref $client eq 'ARRAY' ? join ':', map { _word($_, TARGET_MAX) } @$client : 'unix';
@@ -31,6 +32,18 @@ sub _of {
     my ($path, $query) = map { defined && !ref ? "$_" : '' } @{$scope}{qw(raw_path query_string)};
     $facts{target} = _word(length $query ? "$path?$query" : $path, TARGET_MAX);
     my $id = _id_of_client($scope->{headers});
+    $facts{request_id} = $id if length $id;
+    return \%facts;
+}
+
+# The same for the environment of a PSGI application.
+sub _of_env {
+    my ($env) = @_;
+    my %facts = (method => _word($env->{REQUEST_METHOD}, METHOD_MAX), target => _word($env->{REQUEST_URI}, TARGET_MAX));
+    my $remote = $env->{REMOTE_ADDR};
+    $facts{client} = defined $remote ? join ':', map { _word($_, TARGET_MAX) } $remote, $env->{REMOTE_PORT} : 'unix';
+    my $id =
+        _id_of_client([ [ 'x-request-id', $env->{HTTP_X_REQUEST_ID} ], [ 'traceparent', $env->{HTTP_TRACEPARENT} ] ]);
     $facts{request_id} = $id if length $id;
     return \%facts;
 }

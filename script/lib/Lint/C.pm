@@ -6,9 +6,10 @@ use v5.36;
 my %MAY = (
     bridge => [],
     pagi   => ['bridge'],
+    psgi   => ['bridge'],
 );
 
-my $OUTSIDE = qr/\A(?:peregrine|EXTERN|perl|XSUB)\.h\z/;
+my $OUTSIDE = qr/\A(?:peregrine|EXTERN|perl|perliol|XSUB)\.h\z/;
 
 sub findings (@sources) {
     return map { (_includes($_), _names($_)) } grep { $_->path =~ m{\Axs/\w+/} } @sources;

@@ -1,0 +1,171 @@
+package Plack::Handler::Peregrine;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Carp qw(croak);
+use Plack::Handler::Peregrine::Options;
+use Plack::Handler::Peregrine::Server;
+
+sub new {
+    my ($class, %options) = @_;
+    return bless {%options}, $class;
+}
+
+# What it does when nobody says how.
+sub defaults { return () }
+
+sub run {
+    my ($self, $app) = @_;
+    my %given   = ($self->defaults, %$self);
+    my $ready   = delete $given{server_ready};
+    my %options = Plack::Handler::Peregrine::Options::of_server(%given);
+    my $server  = eval { Plack::Handler::Peregrine::Server->new(access_log => undef, %options, app => $app) }
+        or croak _about_us($@);
+    $server->own_loop;
+    $server->start or return;
+    $ready->(_place($server)) if $ready;
+    my $exception = $server->run_loop;
+    die $exception if defined $exception;
+    return;
+}
+
+sub _about_us {
+    my ($error) = @_;
+    $error =~ s/ at \S+ line [0-9]+\.?\s*\z//;
+    return $error =~ s/\APAGI::Server: /Plack::Handler::Peregrine: /r;
+}
+
+# For plackup's `server_ready`.
+sub _place {
+    my ($server) = @_;
+    my ($first)  = @{ $server->listeners };
+    return {
+        host            => $first->{host} // $first->{path},
+        port            => $first->{port} // 0,
+        proto           => $first->{tls} ? 'https' : 'http',
+        server_software => 'Peregrine',
+    };
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Plack::Handler::Peregrine - serves PSGI applications with Peregrine
+
+=head1 SYNOPSIS
+
+    plackup -s Peregrine app.psgi
+    plackup -s Peregrine -E production --port 8080 --engine thread app.psgi
+
+=head1 DESCRIPTION
+
+Every PSGI application runs on it unchanged. One event-driven engine accepts, reads requests whole, and sends responses: a slow client,
+a trickling upload or an idle connection costs no process and holds nobody up, so that no proxy is needed in front. The application
+gets one request at a time in each process: C<--workers 8> has eight, of which one takes the next connection. While it computes, C<--engine thread>
+goes on to accept, read and send.
+
+It may also wait without blocking (C<psgi.nonblocking> is true): a delayed response can come from anything that runs in the
+process's L<IO::Async::Loop>, while other requests are served.
+
+=head2 What applications see
+
+The environment of L<PSGI> 1.1, and of L<PSGI::Extensions>:
+
+=over
+
+=item psgi.input
+
+The whole body of the request, buffered: up to 1 MiB in memory, more in a temporary file without a name. It can seek
+(C<psgix.input.buffered>). A chunked body has a C<CONTENT_LENGTH> as well.
+
+=item psgi.streaming, psgi.nonblocking
+
+Both are true. A writer has C<write>, C<close> and C<poll_cb>, see L<Plack::Handler::Peregrine::Writer>. Bodies may be lists, handles
+and objects with C<getline>; the rest of a real file is sent by the kernel.
+
+=item psgix.cleanup, psgix.cleanup.handlers
+
+The functions are called when the response has been sent, each one whatever happens in others.
+
+=item psgix.informational
+
+C<< $env->{'psgix.informational'}->(103, [ Link => '</style.css>; rel=preload' ]) >> sends an interim response.
+
+=item Header fields
+
+Those that came several times are joined. Fields whose names have an underscore are left out, since they would be taken for others with a dash; so is
+C<Proxy> (CVE-2016-5387).
+
+=back
+
+What is no response (a status that is no number, a header with a newline, a wide character in the body) is answered with 500, and the log says
+what is wrong with it. An application that dies is answered with 500 if nothing was sent before, otherwise the connection is cut.
+
+=head1 OPTIONS
+
+Options of L<PAGI::Server/CONSTRUCTOR>, but for those about its applications: C<--header-timeout 5>, C<--max-connections 10_000>,
+C<--engine thread>, C<--health-path /healthz>, C<--trusted-proxies 10.0.0.0/8>. Other defaults: C<host> is C<0.0.0.0>, C<max_body_size>
+is C<1G>, there is no access log (plackup makes one of its own).
+
+Words of other handlers mean what they mean there:
+
+=over
+
+=item --max-workers NUMBER (Starlet, Gazelle, EVHTP), --pre-fork NUMBER (Feersum)
+
+Worker processes: C<workers>.
+
+=item --max-reqs-per-child NUMBER (Starlet, Gazelle, EVHTP)
+
+Requests after which a worker is replaced: C<max_requests>.
+
+=item --keepalive-timeout SECONDS (Starman, Starlet, Gazelle)
+
+How long a connection may wait for its next request: C<timeout> of PAGI::Server.
+
+=item --timeout SECONDS (Starlet, Gazelle)
+
+How long a client may take to send its request's head, to send more of its body, and to take more of a response.
+
+=item --read-timeout SECONDS (Starman)
+
+How long a client may take to send its request's head.
+
+=item --max-keepalive-reqs NUMBER (Starlet, Gazelle, EVHTP), --disable-keepalive (Starman)
+
+Requests of one connection; the last one is answered with C<Connection: close>.
+
+=item --backlog NUMBER (Starman)
+
+Connections that the kernel keeps waiting.
+
+=item --ssl --ssl-cert FILE --ssl-key FILE (Starman), --ssl-cert-file, --ssl-key-file (HTTP::Server::PSGI)
+
+TLS, with C<--ssl-chain FILE> for intermediate certificates.
+
+=back
+
+An option that nobody knows is an error.
+
+=head1 SIGNALS
+
+Those of L<pagi-server/SIGNALS>.
+
+=head1 SEE ALSO
+
+L<Plack::Handler::EVHTP>, L<Plack::Handler::Peregrine::Server> for programs with a loop of their own.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

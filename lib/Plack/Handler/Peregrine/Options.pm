@@ -1,0 +1,141 @@
+package Plack::Handler::Peregrine::Options;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Carp qw(croak);
+use PAGI::Server::Options;
+use Peregrine::Nearest;
+
+# What an option of PAGI::Server means nothing to: it is about its applications.
+my %NOT_OURS = map { $_ => 1 } qw(
+    app extensions lifespan_mode lifespan_startup_timeout on_error max_receive_queue max_receive_queue_size
+    sse_idle_timeout validate_events ws_idle_timeout
+);
+
+# The words of other handlers: whose they are, and what they set here. A function gets the value, and gives options of ours.
+my @WORDS = (
+    [ max_workers        => 'Starlet, Gazelle, EVHTP',   'workers' ],
+    [ pre_fork           => 'Feersum',                   'workers' ],
+    [ max_reqs_per_child => 'Starlet, Gazelle, EVHTP',   'max_requests' ],
+    [ backlog            => 'Starman',                   'listener_backlog' ],
+    [ keepalive_timeout  => 'Starman, Starlet, Gazelle', 'timeout' ],
+    [ read_timeout       => 'Starman',                   'header_timeout' ],
+    [ timeout            => 'Starlet, Gazelle',          qw(header_timeout body_timeout write_timeout) ],
+    [ keepalive          => 'plackup, Feersum',          \&_keepalive ],
+    [ disable_keepalive  => 'Starman',                   \&_no_keepalive ],
+    [ max_keepalive_reqs => 'Starlet, Gazelle, EVHTP',   'max_keepalive_requests' ],
+    [ ssl                => 'Starman',                   \&_ssl ],
+    [ ssl_cert           => 'Starman',                   \&_ssl ],
+    [ ssl_cert_file      => 'HTTP::Server::PSGI',        \&_ssl ],
+    [ ssl_key            => 'Starman',                   \&_ssl ],
+    [ ssl_key_file       => 'HTTP::Server::PSGI',        \&_ssl ],
+    [ ssl_chain          => 'Peregrine',                 \&_ssl ],
+    [ ssl_ca             => 'Peregrine',                 \&_ssl ],
+    [ argv               => 'plackup',                   \&_nothing ],
+    [ socket             => 'plackup',                   \&_nothing ],
+    [ server_software    => 'plackup',                   \&_nothing ],
+);
+my %WORDS = map { $_->[0] => $_ } @WORDS;
+
+my %SSL_KEYS = (
+    ssl_cert      => 'cert_file',
+    ssl_cert_file => 'cert_file',
+    ssl_key       => 'key_file',
+    ssl_key_file  => 'key_file',
+    ssl_chain     => 'chain_file',
+    ssl_ca        => 'ca_file',
+);
+
+sub _nothing { return }
+
+sub _keepalive {
+    my ($name, $value) = @_;
+    return $value ? () : (max_keepalive_requests => 1);
+}
+
+sub _no_keepalive {
+    my ($name, $value) = @_;
+    return $value ? (max_keepalive_requests => 1) : ();
+}
+
+# `--ssl` without a value says only that there is something to come.
+sub _ssl {
+    my ($name, $value, $options) = @_;
+    my $key = $SSL_KEYS{$name};
+    return $key ? (ssl => { %{ $options->{ssl} || {} }, $key => $value }) : ref $value ? (ssl => $value) : ();
+}
+
+sub words {
+    return map { [@$_] } @WORDS;
+}
+
+sub of_server {
+    my (%given) = @_;
+    my %options = (host => '0.0.0.0', port => 5000, max_body_size => '1G');
+    _place(\%options, \%given);
+    for my $name (sort keys %given) {
+        next if !defined $given{$name};
+        my %set = _translated($name, $given{$name}, \%options);
+        @options{ keys %set } = values %set;
+    }
+    return %options;
+}
+
+# plackup gives an address three times; what it says as `listen` is the whole of it.
+sub _place {
+    my ($options, $given) = @_;
+    my $listen = delete $given->{listen};
+    my ($host, $port) = delete @{$given}{qw(host port)};
+    if (defined $listen && (ref $listen ? @$listen : 1)) {
+        delete @{$options}{qw(host port)};
+        $options->{listen} = [ map { s/\A(?=:[0-9]+\z)/0.0.0.0/r } ref $listen ? @$listen : $listen ];
+        return;
+    }
+    $options->{host} = $host if defined $host;
+    $options->{port} = $port if defined $port;
+    return;
+}
+
+sub _translated {
+    my ($name, $value, $options) = @_;
+    if (my $word = $WORDS{$name}) {
+        my (undef, undef, @targets) = @$word;
+        return ref $targets[0] ? $targets[0]->($name, $value, $options) : map { $_ => $value } @targets;
+    }
+    return ($name => $value) if PAGI::Server::Options::is_known($name) && !$NOT_OURS{$name};
+    my @known = grep { !$NOT_OURS{$_} } PAGI::Server::Options::names();
+    croak "Plack::Handler::Peregrine: there is no option '$name'"
+        . Peregrine::Nearest::hint($name, @known, keys %WORDS);
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Plack::Handler::Peregrine::Options - the words of plackup and of other handlers, in those of the server
+
+=head1 FUNCTIONS
+
+=head2 of_server
+
+    my %options = Plack::Handler::Peregrine::Options::of_server(max_keepalive_reqs => 100, listen => [':5000']);
+
+Options of L<Plack::Handler::Peregrine::Server>. Dies of an option that nobody knows.
+
+=head2 words
+
+The words of other handlers: lists of the word, whose it is, and the options that it sets.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

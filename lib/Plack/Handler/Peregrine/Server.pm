@@ -1,0 +1,77 @@
+package Plack::Handler::Peregrine::Server;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use parent qw(PAGI::Server);
+
+use PAGI::Server::Exception;
+use Plack::Handler::Peregrine::Values;
+use Plack::Handler::Peregrine::Writer;
+
+sub _name_in_log { return 'Peregrine' }
+
+# A PSGI application has no lifespan.
+sub configure {
+    my ($self, %params) = @_;
+    return $self->SUPER::configure(%params, lifespan_mode => 'off');
+}
+
+sub _attach {
+    my ($self, $worker) = @_;
+    $worker->attach_psgi({
+        app          => $self->{options}{app},
+        server       => $self,
+        loop         => $self->loop,
+        multiprocess => $self->{options}{workers},
+    });
+    return;
+}
+
+# ---- What xs/psgi tells -------------------------------------------------------------------------
+
+sub _bad_response {
+    my ($self, $reason, $about) = @_;
+    return $self->_report($reason, $about, 'the response cannot be sent: ' . PAGI::Server::Exception::text($reason));
+}
+
+sub _no_room {
+    my ($self, $reason, $about) = @_;
+    return $self->_report($reason, $about,
+        'the body of a request cannot be kept: ' . PAGI::Server::Exception::text($reason));
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Plack::Handler::Peregrine::Server - serves a PSGI application in an IO::Async::Loop
+
+=head1 SYNOPSIS
+
+    use IO::Async::Loop;
+    use Plack::Handler::Peregrine::Server;
+
+    my $loop   = IO::Async::Loop->new;
+    my $server = Plack::Handler::Peregrine::Server->new(app => $app, host => '127.0.0.1', port => 5000);
+    $loop->add($server);
+    $server->listen->get;
+    $loop->run;
+
+=head1 DESCRIPTION
+
+For programs that have a loop of their own; others use L<Plack::Handler::Peregrine>. Options and methods are those of L<PAGI::Server>, but
+that C<app> is a PSGI application and that there is no lifespan.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

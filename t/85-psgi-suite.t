@@ -1,0 +1,15 @@
+# Plack's own tests of handlers, whole, in each placement of the engine.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Plack::Test::Suite;
+use Test::More;
+use TestTools;
+
+for my $engine (qw(inline thread)) {
+    subtest $engine => sub { Plack::Test::Suite->run_server_tests('Peregrine', undef, undef, engine => $engine) };
+}
+subtest 'EVHTP' => sub { Plack::Test::Suite->run_server_tests('EVHTP') };
+
+done_testing;

@@ -1,0 +1,375 @@
+# What PSGI applications see, and what becomes of what they give: plain, strange and wrong.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Digest::MD5 qw(md5_hex);
+use File::Temp  ();
+use IO::Async::Loop;
+use Test::More;
+use TestClient qw(exchange get post);
+use TestServer;
+use TestTools   qw(patience wait_for);
+use Time::HiRes qw(sleep time);
+
+# ---- Values that run Perl code when they are read ------------------------------------------------
+
+package Text {
+    use overload '""' => sub { ${ $_[0] } }, fallback => 1;
+    sub new { my ($class, $text) = @_; return bless \$text, $class }
+}
+
+package Bomb {
+    use overload '""' => sub { die "no string\n" }, fallback => 1;
+    sub new { return bless {}, shift }
+}
+
+package List {
+    sub TIEARRAY  { my ($class, @list) = @_; return bless \@list, $class }
+    sub FETCHSIZE { return scalar @{ $_[0] } }
+    sub FETCH     { return $_[0][ $_[1] ] }
+}
+
+package Lines {
+    my $closed = 0;
+    sub new     { my ($class, @lines) = @_; return bless \@lines, $class }
+    sub getline { my ($self) = @_; my $line = shift @$self; die "no line\n" if ($line // '') eq 'die'; return $line }
+    sub close   { $closed++; return }
+    sub closed  { return $closed }
+}
+
+package Mute {    # has no close
+    sub new     { return bless [ 'm', 'u', 't', 'e' ], shift }
+    sub getline { return shift @{ $_[0] } }
+}
+
+package main;
+
+sub tied_list { my @values = @_; tie my @list, 'List', @values; return \@list }
+sub opened { my ($mode, @path) = @_; open my $handle, $mode, @path or die "@path: $!"; return $handle }
+
+my @plain = ('Content-Type' => 'text/plain');
+my $file  = File::Temp->new;
+print {$file} join '', map { "line $_\n" } 1 .. 20_000;
+$file->flush;
+my $size    = -s "$file";
+my $content = do { local $/; opened('<', "$file")->getline };
+
+sub at {
+    my ($position) = @_;
+    my $handle = opened('<', "$file");
+    read($handle, my $skipped, $position);
+    return $handle;
+}
+
+my %responses = (
+    '/number'    => sub { [ 200,            @{ [ [ @plain, 'X-N' => 7 ] ] },     [ 1, 2.5, '', undef, 'x' ] ] },
+    '/objects'   => sub { [ Text->new(201), [ @plain, 'X-O' => Text->new('o') ], [ Text->new('a'), 'b' ] ] },
+    '/tied'      => sub { [ 200,            tied_list(@plain, 'X-T' => 't'),     tied_list('tied', ' list') ] },
+    '/all-tied'  => sub { tied_list(200, [@plain], ['all']) },
+    '/latin'     => sub { my $text = "\x{e9}"; utf8::upgrade($text); [ 200, [ 'X-L' => $text ], [$text] ] },
+    '/pieces'    => sub { [ 200, [@plain],                              [ ('0123456789' x 10_000) x 30 ] ] },
+    '/empty'     => sub { [ 200, [@plain],                              [] ] },
+    '/204'       => sub { [ 204, [],                                    [] ] },
+    '/304'       => sub { [ 304, [ ETag => '"e"' ],                     [] ] },
+    '/lines'     => sub { [ 200, [@plain],                              Lines->new('a', '', 'b', 'c') ] },
+    '/mute'      => sub { [ 200, [@plain],                              Mute->new ] },
+    '/file'      => sub { [ 200, [ @plain, 'Content-Length' => $size ], opened('<', "$file") ] },
+    '/file-rest' => sub { [ 200, [@plain],                              at(1000) ] },
+    '/file-part' => sub { [ 200, [ @plain, 'Content-Length' => 10 ],    at(1000) ] },
+    '/crlf'      => sub { [ 200, [@plain],                              opened('<:crlf', \"a\r\nb\r\n") ] },
+    '/memory'    => sub { [ 200, [@plain],                              opened('<',      \'in memory') ] },
+    '/pipe'      => sub { [ 200, [@plain],                              opened('-|',     'echo piped') ] },
+    '/closed'    => sub { [ 200, [@plain],                              [ Lines->closed ] ] },
+);
+
+# What is wrong, and what the log says then.
+my %wrong = (
+    '/none'         => [ sub { return },                                      qr/no response: undef/ ],
+    '/string'       => [ sub { 'text' },                                      qr/no response: 'text'/ ],
+    '/hash'         => [ sub { {} },                                          qr/no response: a reference to HASH/ ],
+    '/one'          => [ sub { [200] },                                       qr/not a list of 1/ ],
+    '/two'          => [ sub { [ 200, [] ] },                                 qr/has no body/ ],
+    '/four'         => [ sub { [ 200, [], [], 1 ] },                          qr/not a list of 4/ ],
+    '/status'       => [ sub { [ 'ok', [], [] ] },                            qr/status must be a number.*'ok'/ ],
+    '/status-99'    => [ sub { [ 99, [], [] ] },                              qr/status must be a number/ ],
+    '/status-700'   => [ sub { [ 700, [], [] ] },                             qr/status 700: / ],
+    '/status-undef' => [ sub { [ undef, [], [] ] },                           qr/status/ ],
+    '/headers'      => [ sub { [ 200, {}, [] ] },                             qr/headers are no list/ ],
+    '/odd'          => [ sub { [ 200, ['A'], [] ] },                          qr/a name without a value/ ],
+    '/undefined'    => [ sub { [ 200, [ A => undef ], [] ] },                 qr/header A is undefined/ ],
+    '/newline'      => [ sub { [ 200, [ A => "a\nSet-Cookie: b" ], [] ] },    qr/header "A": .*control byte/ ],
+    '/name'         => [ sub { [ 200, [ 'A b' => 1 ], [] ] },                 qr/header "A b": / ],
+    '/wide-header'  => [ sub { [ 200, [ A => "\x{263a}" ], [] ] },            qr/header A has a wide character/ ],
+    '/wide'         => [ sub { [ 200, [], [ 'a', "\x{263a}" ] ] },            qr/body has a wide character/ ],
+    '/length'       => [ sub { [ 200, [ 'Content-Length' => 'x' ], ['a'] ] }, qr/Content-Length/ ],
+    '/too-short'    => [ sub { [ 200, [ 'Content-Length' => 9 ], ['a'] ] },   qr/less body|Content-Length/ ],
+    '/too-long'     => [ sub { [ 200, [ 'Content-Length' => 1 ], ['abc'] ] }, qr/more body|Content-Length/ ],
+    '/bomb'         => [ sub { [ 200, [ A => Bomb->new ], [] ] },             qr/no string/ ],
+    '/bomb-body'    => [ sub { [ 200, [], [ Bomb->new ] ] },                  qr/no string/ ],
+    '/dies'         => [ sub { die "dies\n" },                                qr/died before its response: dies/ ],
+    '/dies-object'  => [ sub { die Bomb->new },                               qr/died before its response/ ],
+);
+
+my $loop    = sub { IO::Async::Loop->new };
+my %delayed = (
+    '/delayed' => sub {
+        return sub { $_[0]->([ 200, [@plain], ['delayed'] ]) };
+    },
+    '/later' => sub {
+        return sub {
+            my ($respond) = @_;
+            $loop->()->watch_time(after => 0.05, code => sub { $respond->([ 200, [@plain], ['later'] ]) });
+        };
+    },
+    '/stream' => sub {
+        return sub {
+            my $writer = $_[0]->([ 200, [@plain] ]);
+            $writer->write($_) for 'a', Text->new('b'), '', 'c';
+            $writer->close;
+            $writer->close;
+            $writer->write('nothing');
+        };
+    },
+    '/dropped' => sub {
+        return sub { my $writer = $_[0]->([ 200, [@plain] ]); $writer->write('dropped') };
+    },
+    '/poll' => sub {
+        return sub {
+            my $left = 50;
+            $_[0]->([ 200, [@plain] ])->poll_cb(sub { $left-- ? $_[0]->write('x' x 100_000) : $_[0]->close });
+        };
+    },
+    '/twice' => sub {
+        return sub {
+            my ($respond) = @_;
+            $respond->([ 200, [@plain], ['once'] ]);
+            eval { $respond->([ 200, [@plain], ['twice'] ]); 1 } and die "not refused\n";
+            $@ =~ /was called before/ or die $@;
+        };
+    },
+    '/forgets' => sub {
+        return sub {
+            my ($respond) = @_;
+            $loop->()->watch_time(after => 0.05, code => sub { undef $respond });
+        };
+    },
+    '/wide-write' => sub {
+        return sub {
+            my $writer = $_[0]->([ 200, [@plain] ]);
+            $writer->write('half');
+            eval { $writer->write("\x{263a}"); 1 } and die "not refused\n";
+            warn "refused: $@";
+        };
+    },
+    '/dies-late' => sub {
+        sub { my $writer = $_[0]->([ 200, [@plain] ]); $writer->write('half'); die "late\n" }
+    },
+    '/dies-lines'  => sub { [ 200, [@plain],                          Lines->new('half', 'die') ] },
+    '/long-lines'  => sub { [ 200, [ @plain, 'Content-Length' => 2 ], Lines->new('a', 'bcd') ] },
+    '/short-lines' => sub { [ 200, [ @plain, 'Content-Length' => 9 ], Lines->new('a') ] },
+    '/wide-lines'  => sub { [ 200, [@plain],                          Lines->new('a', "\x{263a}") ] },
+);
+
+my ($cleaned, @kept) = (0);
+
+sub input {
+    my ($env) = @_;
+    my $input = $env->{'psgi.input'};
+    my ($once, $twice) = ('', '');
+    1 while read $input, $once, 10_000, length $once;
+    seek $input, 0, 0;
+    $input->read($twice, length $once);
+    return [
+        200,
+        [@plain],
+        [
+            join ' ', length $once, md5_hex($once),
+            $once eq $twice ? 1 : 0,
+            $env->{CONTENT_LENGTH}         // '-',
+            $env->{HTTP_TRANSFER_ENCODING} // '-'
+        ]
+    ];
+}
+
+my %others = (
+    '/env' => sub {
+        my ($env) = @_;
+        return [ 200, [@plain], [ map { "$_=" . ($env->{$_} // 'undef') . "\n" } sort keys %$env ] ];
+    },
+    '/input'   => \&input,
+    '/cleanup' => sub {
+        my ($env) = @_;
+        push @{ $env->{'psgix.cleanup.handlers'} }, sub { die "in cleanup\n" }, sub { $cleaned++; sleep 1 };
+        return [ 200, [@plain], ['clean'] ];
+    },
+    '/cleaned' => sub { return [ 200, [@plain], [$cleaned] ] },
+    '/hints'   => sub {
+        my ($env) = @_;
+        $env->{'psgix.informational'}->(103, [ Link => '</a.css>; rel=preload' ]);
+        return [ 200, [@plain], ['final'] ];
+    },
+    '/keep' => sub {
+        my ($env) = @_;
+        push @kept, $env;
+        return [ 200, [@plain], [ scalar grep { $_->{PATH_INFO} ne '/keep' } @kept ] ];
+    },
+    '/close-input' => sub { my ($env) = @_; close $env->{'psgi.input'}; return [ 200, [@plain], ['closed'] ] },
+    '/change'      => sub { my ($env) = @_; %$env = ();                 return [ 200, [@plain], ['changed'] ] },
+    '/errors' => sub { my ($env) = @_; $env->{'psgi.errors'}->print("to the log\n"); return [ 200, [@plain], ['ok'] ] },
+);
+
+sub app {
+    my ($env) = @_;
+    my $path  = $env->{PATH_INFO};
+    my $code  = $responses{$path} || $delayed{$path} || $others{$path} || ($wrong{$path} && $wrong{$path}[0]);
+    return $code ? $code->($env) : [ 404, [@plain], [$path] ];
+}
+
+my $server = TestServer->start(psgi => 1, app => \&app, access_log => undef, max_body_size => '100M');
+my $port   = $server->port;
+
+sub body {
+    my ($path) = @_;
+    my $response = get($port, $path);
+    return $response && $response->{complete} ? $response->{body} : undef;
+}
+
+subtest 'responses' => sub {
+    is body('/number'),                        '12.5x', 'numbers, nothing and undef';
+    is get($port, '/number')->{header}{'x-n'}, 7,       'a number as the value of a header';
+    my $objects = get($port, '/objects');
+    is "@{$objects}{qw(status body)} $objects->{header}{'x-o'}", '201 ab o',  'objects that are strings';
+    is body('/tied'),                                            'tied list', 'tied lists';
+    is body('/all-tied'),                                        'all',       'a response that is a tied list';
+    is body('/latin'),                                           "\xe9",      'characters below 256 are bytes';
+    my $pieces = get($port, '/pieces');
+    is md5_hex($pieces->{body}),                         md5_hex('0123456789' x 300_000), 'many pieces';
+    is $pieces->{header}{'content-length'},              3_000_000,                       '... with their length';
+    is get($port, '/empty')->{header}{'content-length'}, 0,                               'no body';
+    ok !exists get($port, '/204')->{header}{'content-length'}, '204 has no length';
+    is get($port, '/304')->{header}{etag}, '"e"', '304 with its fields';
+    is exchange($port, "HEAD /pieces HTTP/1.1\r\nHost: h\r\n\r\n", head => 1)->{header}{'content-length'}, 3_000_000,
+        'HEAD';
+};
+
+subtest 'handles' => sub {
+    is body('/lines'),              'abc',                          'getline of a class';
+    is body('/mute'),               'mute',                         '... that cannot be closed';
+    is md5_hex(body('/file')),      md5_hex($content),              'a file';
+    is md5_hex(body('/file-rest')), md5_hex(substr $content, 1000), '... from where its handle stands';
+    is body('/file-part'),          substr($content, 1000, 10),     '... as much as was promised';
+    is body('/crlf'),               "a\nb\n",                       'a handle with a layer';
+    is body('/memory'),             'in memory',                    'a handle in memory';
+    is body('/pipe'),               "piped\n",                      'a pipe';
+    is body('/closed'),             1,                              'bodies are closed';
+    is exchange($port, "HEAD /lines HTTP/1.1\r\nHost: h\r\n\r\n", head => 1)->{status}, 200, 'HEAD';
+    is body('/closed'),                                                                 2,   '... closes, too';
+};
+
+subtest 'wrong responses' => sub {
+    for my $path (sort keys %wrong) {
+        my $response = get($port, $path);
+        is $response->{status}, 500, "$path: 500";
+        like $server->wait_for_log($wrong{$path}[1]) && $server->log, $wrong{$path}[1], "$path: the log says why";
+    }
+    for my $path (qw(/dies-late /dies-lines /wide-write /long-lines /short-lines /wide-lines)) {
+        my $response = get($port, $path);
+        is $response->{status}, 200, "$path: begun";
+        ok !$response->{complete}, "$path: cut";
+    }
+    ok $server->wait_for_log(qr/refused: PSGI: the writer: .*wide character/), 'a writer says what is wrong';
+};
+
+subtest 'delayed and streaming' => sub {
+    is body('/delayed'), 'delayed', 'a response through a responder';
+    my $later = TestClient->new($port)->send("GET /later HTTP/1.1\r\nHost: h\r\n\r\n");
+    is body('/number'),          '12.5x',   'others are served';
+    is $later->response->{body}, 'later',   '... before one that comes later';
+    is body('/stream'),          'abc',     'a writer';
+    is body('/dropped'),         'dropped', 'a writer that nobody holds is closed';
+    is body('/twice'),           'once',    'a responder works once';
+    is length body('/poll'),     5_000_000, 'poll_cb';
+    my $slow = TestClient->new($port, receive_buffer => 65_536)->send("GET /poll HTTP/1.1\r\nHost: h\r\n\r\n");
+    sleep 0.2;
+    is length $slow->response->{body}, 5_000_000, 'poll_cb and a slow client';
+};
+
+subtest 'the environment' => sub {
+    my $head =
+        "GET /env?a=%20b HTTP/1.1\r\nHost: h:1\r\nAccept: a\r\nAccept: b\r\nCookie: c\r\nCookie: d\r\nX-A_B: spoof\r\n"
+        . "Proxy: evil\r\nX-A-B: real\r\n\r\n";
+    my %env      = exchange($port, $head)->{body} =~ /^(\S+?)=(.*)$/mg;
+    my %expected = (
+        REQUEST_METHOD         => 'GET',
+        SCRIPT_NAME            => '',
+        PATH_INFO              => '/env',
+        REQUEST_URI            => '/env?a=%20b',
+        QUERY_STRING           => 'a=%20b',
+        SERVER_NAME            => '127.0.0.1',
+        SERVER_PORT            => $port,
+        SERVER_PROTOCOL        => 'HTTP/1.1',
+        REMOTE_ADDR            => '127.0.0.1',
+        HTTP_HOST              => 'h:1',
+        HTTP_ACCEPT            => 'a, b',
+        HTTP_COOKIE            => 'c; d',
+        HTTP_X_A_B             => 'real',
+        'psgi.url_scheme'      => 'http',
+        'psgi.multithread'     => '',
+        'psgi.multiprocess'    => '',
+        'psgi.run_once'        => '',
+        'psgi.nonblocking'     => 1,
+        'psgi.streaming'       => 1,
+        'psgix.input.buffered' => 1,
+        'psgix.cleanup'        => 1,
+        'psgix.harakiri'       => '',
+    );
+    is $env{$_}, $expected{$_}, $_ for sort keys %expected;
+    ok !exists $env{$_}, "no $_" for qw(HTTP_PROXY CONTENT_LENGTH CONTENT_TYPE HTTP_CONTENT_LENGTH);
+    is exchange($port, "GET http://other/env HTTP/1.1\r\nHost: h\r\n\r\n")->{body} =~ /^REQUEST_URI=(.*)$/m && $1,
+        '/env',
+        'no scheme and host in REQUEST_URI';
+    is exchange($port, "GET /x%2Fy%C3%A9 HTTP/1.1\r\nHost: h\r\n\r\n")->{body}, "/x/y\xc3\xa9",
+        'PATH_INFO has decoded bytes';
+    is body('/keep'),                 0,                                          'an environment that is kept';
+    is body('/env') && body('/keep'), 0,                                          '... stays as it is';
+    is body('/change'),               'changed',                                  'an environment that is emptied';
+    is body('/close-input'),          'closed',                                   'psgi.input may be closed';
+    is body('/input'),                '0 d41d8cd98f00b204e9800998ecf8427e 1 - -', '... the next one is open';
+    is body('/errors'),               'ok',                                       'psgi.errors';
+    ok $server->wait_for_log(qr/^to the log$/m), '... is in the log';
+};
+
+subtest 'request bodies' => sub {
+    for my $length (1, 70_000, 1_000_000, 3_000_000) {
+        my $bytes = join '', map { chr($_ * 7 % 251) } 1 .. 1000;
+        $bytes = substr $bytes x (1 + $length / 1000), 0, $length;
+        my $sum = md5_hex($bytes);
+        is post($port, '/input', $bytes)->{body}, "$length $sum 1 $length -", "$length bytes";
+        my $chunks = join '', map { sprintf "%x\r\n%s\r\n", length, $_ } unpack '(a60000)*', $bytes;
+        my $head   = "POST /input HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+        is exchange($port, "$head${chunks}0\r\n\r\n")->{body}, "$length $sum 1 $length -", '... in chunks';
+    }
+    my $slow = TestClient->new($port)->send("POST /input HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n12345");
+    is body('/number'),                        '12.5x', 'others are served while a body comes';
+    is $slow->send('67890')->response->{body}, '10 ' . md5_hex('1234567890') . ' 1 10 -', '... until it is there';
+    is exchange($port, "POST /input HTTP/1.1\r\nHost: h\r\nContent-Length: 200000000\r\n\r\n")->{status}, 413,
+        'too large';
+};
+
+subtest 'around the response' => sub {
+    my $begin = time;
+    is body('/cleanup'), 'clean', 'a response with cleanup handlers';
+    my $took = time - $begin;
+    is body('/cleaned'), 1, '... which run, whatever another one does';
+    cmp_ok time - $begin - $took, '>', $took, '... behind the response';
+    ok $server->wait_for_log(qr/a callback died: in cleanup/), '... and the log says what died';
+    my $client = TestClient->new($port)->send("GET /hints HTTP/1.1\r\nHost: h\r\n\r\n");
+    is $client->response->{status}, 103,     'an interim response';
+    is $client->response->{body},   'final', '... and the final one';
+};
+
+is $server->stop, 0, 'the server stops';
+unlike $server->log, qr/uninitialized|at xs|panic|segfault|Attempt to free/i, 'nothing strange in the log';
+
+done_testing;

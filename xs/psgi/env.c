@@ -1,0 +1,164 @@
+/* env.c - a request head becomes the environment that an application is called with (PSGI.pod, The
+ * Environment). */
+#include "psgi/psgi.h"
+
+/* ---- Header fields --------------------------------------------------------------------------- */
+
+static bool is_named(const char *name, STRLEN len, const char *text, STRLEN text_len) {
+    return len == text_len && foldEQ(name, text, (I32)len);
+}
+
+/* The key of a field: a mortal or shared scalar. NULL: applications are not shown it. A name with an underscore would be taken
+ * for one with a dash, which a proxy may have checked; and a program that the application runs would take
+ * HTTP_PROXY for its own proxy (CVE-2016-5387). */
+static SV *make_key(pTHX_ psgi_context *cx, const char *name, STRLEN len) {
+    if (memchr(name, '_', len) || is_named(name, len, "proxy", 5)) return NULL;
+    if (is_named(name, len, "content-type", 12)) return PSGI_KEY(cx, CONTENT_TYPE);
+    if (is_named(name, len, "content-length", 14)) return PSGI_KEY(cx, CONTENT_LENGTH);
+    if (is_named(name, len, "cookie", 6)) return PSGI_KEY(cx, COOKIE);
+    SV *key = newSVpvs_flags("HTTP_", SVs_TEMP);
+    char *to = SvGROW(key, len + 6) + 5;
+    for (STRLEN i = 0; i < len; i++) to[i] = name[i] == '-' ? '_' : (char)toUPPER_A(name[i]);
+    to[len] = '\0';
+    SvCUR_set(key, len + 5);
+    return key;
+}
+
+/* The same for names that the engine numbers, made once. */
+static SV *key_of(pTHX_ psgi_context *cx, const char *text, const peregrine_field_span *field) {
+    const char *name = text + field->name_at;
+    if (field->id == 0 || field->id >= PSGI_HEADER_IDS) return make_key(aTHX_ cx, name, field->name_len);
+    SV **known = &cx->header_keys[field->id];
+    if (!*known) {
+        SV *key = make_key(aTHX_ cx, name, field->name_len);
+        if (!key) return NULL;
+        *known = newSVpvn_share(SvPVX_const(key), (I32)SvCUR(key), 0);
+    }
+    return *known;
+}
+
+/* A field that came before has its values joined: cookies as RFC 6265 has them, others as RFC 9110 5.3. */
+static void add_field(pTHX_ psgi_context *cx, HV *env, SV *key, const char *value, STRLEN len) {
+    HE *entry = hv_fetch_ent(env, key, 1, SvIsCOW_shared_hash(key) ? SvSHARED_HASH(key) : 0);
+    SV *slot = HeVAL(entry);
+    if (!SvOK(slot)) {
+        sv_setpvn(slot, value, len);
+        return;
+    }
+    const bool cookie = SvCUR(key) == SvCUR(PSGI_KEY(cx, COOKIE)) &&
+                        memcmp(SvPVX_const(key), "HTTP_COOKIE", SvCUR(key)) == 0;
+    if (cookie) sv_catpvs(slot, "; ");
+    else sv_catpvs(slot, ", ");
+    sv_catpvn(slot, value, len);
+}
+
+static void add_fields(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
+    psgi_context *cx = exchange->app->cx;
+    for (uint32_t i = 0; i < request->field_count; i++) {
+        const peregrine_field_span *field = &request->fields[i];
+        SV *key = key_of(aTHX_ cx, request->text, field);
+        if (key) add_field(aTHX_ cx, env, key, request->text + field->value_at, field->value_len);
+    }
+}
+
+/* ---- The request line ------------------------------------------------------------------------ */
+
+static SV *method(pTHX_ psgi_context *cx, const peregrine_request *request) {
+    const char *text = request->text + request->method.at;
+    const STRLEN len = request->method.len;
+    const uint8_t id = request->method_id;
+    if (id == 0 || id >= PSGI_METHOD_IDS) return newSVpvn(text, len);
+    SV **known = &cx->method_names[id];
+    if (!*known) *known = newSVpvn_share(text, (I32)len, 0);
+    return px_copy(aTHX_ * known);
+}
+
+static SV *protocol(pTHX_ psgi_context *cx, uint8_t version) {
+    if (version == 20) return px_copy(aTHX_ PSGI_KEY(cx, HTTP_2));
+    return px_copy(aTHX_ version == 10 ? PSGI_KEY(cx, HTTP_1_0) : PSGI_KEY(cx, HTTP_1_1));
+}
+
+/* Percent-decoded bytes; empty for the target "*", which is no path. */
+static SV *path_info(pTHX_ const peregrine_request *request) {
+    const char *raw = request->text + request->path.at;
+    if (request->path.len == 0 || raw[0] != '/') return newSVpvs("");
+    SV *path = newSVpvn(raw, request->path.len);
+    if (!memchr(raw, '%', request->path.len)) return path;
+    const STRLEN decoded = peregrine_percent_decode(SvPVX(path), SvCUR(path));
+    SvPVX(path)[decoded] = '\0';
+    SvCUR_set(path, decoded);
+    return path;
+}
+
+/* Path and query as they came, without a scheme and a host. */
+static SV *request_uri(pTHX_ const peregrine_request *request) {
+    SV *uri = newSVpvn(request->text + request->path.at, request->path.len);
+    if (!request->has_query) return uri;
+    sv_catpvs(uri, "?");
+    sv_catpvn(uri, request->text + request->query.at, request->query.len);
+    return uri;
+}
+
+/* ---- The environment ------------------------------------------------------------------------- */
+
+static SV *number(pTHX_ uint16_t port) {
+    char text[8];
+    return newSVpvn(text, (STRLEN)my_snprintf(text, sizeof(text), "%u", (unsigned)port));
+}
+
+/* A flag of its own for each request, which an application may set. */
+static void add_flag(pTHX_ HV *env, SV *key, bool value) {
+    px_store(aTHX_ env, key, newSVsv(value ? &PL_sv_yes : &PL_sv_no));
+}
+
+static void add_line(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
+    psgi_context *cx = exchange->app->cx;
+    px_store(aTHX_ env, PSGI_KEY(cx, REQUEST_METHOD), method(aTHX_ cx, request));
+    px_store(aTHX_ env, PSGI_KEY(cx, SCRIPT_NAME), px_copy(aTHX_ PSGI_KEY(cx, EMPTY)));
+    px_store(aTHX_ env, PSGI_KEY(cx, PATH_INFO), path_info(aTHX_ request));
+    px_store(aTHX_ env, PSGI_KEY(cx, REQUEST_URI), request_uri(aTHX_ request));
+    px_store(aTHX_ env, PSGI_KEY(cx, QUERY_STRING),
+             newSVpvn(request->text + request->query.at, request->query.len));
+    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_PROTOCOL), protocol(aTHX_ cx, request->version));
+    px_store(aTHX_ env, PSGI_KEY(cx, URL_SCHEME),
+             px_copy(aTHX_ request->secure ? PSGI_KEY(cx, HTTPS) : PSGI_KEY(cx, HTTP)));
+}
+
+/* A Unix socket has no name and no port of the kind that these keys have, which may not be empty. */
+static void add_addresses(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
+    psgi_context *cx = exchange->app->cx;
+    const bool tcp = request->local_port != 0;
+    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_NAME), tcp ? newSVpv(request->local, 0) : newSVpvs("localhost"));
+    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_PORT), number(aTHX_ request->local_port));
+    if (!request->peer[0]) return;
+    px_store(aTHX_ env, PSGI_KEY(cx, REMOTE_ADDR), newSVpv(request->peer, 0));
+    px_store(aTHX_ env, PSGI_KEY(cx, REMOTE_PORT), number(aTHX_ request->peer_port));
+}
+
+static void add_server(pTHX_ psgi_exchange *exchange, HV *env) {
+    const psgi_app *app = exchange->app;
+    psgi_context *cx = app->cx;
+    px_store(aTHX_ env, PSGI_KEY(cx, VERSION), newRV_inc((SV *)app->version));
+    px_store(aTHX_ env, PSGI_KEY(cx, ERRORS), newRV_inc((SV *)PL_stderrgv));
+    add_flag(aTHX_ env, PSGI_KEY(cx, MULTITHREAD), false);
+    add_flag(aTHX_ env, PSGI_KEY(cx, MULTIPROCESS), app->multiprocess);
+    add_flag(aTHX_ env, PSGI_KEY(cx, RUN_ONCE), false);
+    add_flag(aTHX_ env, PSGI_KEY(cx, NONBLOCKING), true);
+    add_flag(aTHX_ env, PSGI_KEY(cx, STREAMING), true);
+    add_flag(aTHX_ env, PSGI_KEY(cx, INPUT_BUFFERED), true);
+    add_flag(aTHX_ env, PSGI_KEY(cx, CLEANUP), true);
+    add_flag(aTHX_ env, PSGI_KEY(cx, HARAKIRI), app->harakiri);
+    px_store(aTHX_ env, PSGI_KEY(cx, CLEANUP_HANDLERS), newRV_noinc((SV *)newAV()));
+    px_store(aTHX_ env, PSGI_KEY(cx, INFORMATIONAL), newRV_inc((SV *)exchange->informational));
+}
+
+/* A new environment, but for psgi.input. */
+HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *request) {
+    HV *env = newHV();
+    hv_ksplit(env, 64);
+    add_fields(aTHX_ exchange, env, request);
+    add_line(aTHX_ exchange, env, request);
+    add_addresses(aTHX_ exchange, env, request);
+    add_server(aTHX_ exchange, env);
+    return env;
+}

@@ -1,0 +1,214 @@
+/* exchange.c - one request of a PSGI application: its call, its failures, what comes after its response. */
+#include "psgi/psgi.h"
+
+/* ---- Handles: what an application gets ------------------------------------------------------- */
+
+/* The exchange behind the function that is running, which can be of no other face. */
+psgi_exchange *psgi_exchange_of_function(pTHX_ CV *function) {
+    px_exchange *exchange = px_handle_exchange_here(aTHX_ (SV *)function);
+    if (!exchange) croak("PSGI: this function belongs to another thread");
+    return psgi_exchange_of(exchange);
+}
+
+/* The exchange behind a writer; NULL in another thread. */
+psgi_exchange *psgi_exchange_of_object(pTHX_ SV *object) {
+    px_exchange *exchange = SvROK(object) ? px_handle_exchange_here(aTHX_ SvRV(object)) : NULL;
+    if (!exchange || exchange->worker->face != &psgi_face)
+        croak("PSGI: not an object of this server and thread");
+    return psgi_exchange_of(exchange);
+}
+
+/* ---- What the bridge asks for ---------------------------------------------------------------- */
+
+void psgi_exchange_make(pTHX_ px_exchange *base) {
+    psgi_exchange *exchange = psgi_exchange_of(base);
+    exchange->app = (psgi_app *)base->worker->application;
+    exchange->informational = px_handle_function(aTHX_ base, psgi_xs_inform);
+}
+
+/* The function is the only handle that serves again. */
+bool psgi_exchange_is_reusable(const px_exchange *base) {
+    const psgi_exchange *exchange = (const psgi_exchange *)base;
+    return base->handles == 1 && px_handle_is_only_ours((const SV *)exchange->informational, NULL, 1);
+}
+
+/* A request begins. */
+void psgi_exchange_open(psgi_exchange *exchange) {
+    exchange->state = PSGI_READING;
+    exchange->chunked = false;
+    exchange->responds = false;
+    exchange->drains = false;
+    exchange->cleans = false;
+    exchange->calling = false;
+    exchange->abandoned = false;
+    exchange->received = 0;
+}
+
+void psgi_exchange_clear(pTHX_ px_exchange *base) {
+    psgi_exchange *exchange = psgi_exchange_of(base);
+    px_clear(aTHX_ & exchange->content);
+    px_clear(aTHX_ & exchange->spool);
+    px_clear(aTHX_ & exchange->source);
+    px_clear(aTHX_ & exchange->poll);
+    px_clear(aTHX_ & exchange->writer);
+}
+
+void psgi_exchange_let_go(pTHX_ px_exchange *base) {
+    psgi_exchange *exchange = psgi_exchange_of(base);
+    px_clear(aTHX_ (SV **)&exchange->informational);
+}
+
+/* Calls a function of Plack::Handler::Peregrine::Values, guarded. */
+SV *psgi_call_values(pTHX_ const char *function, SV *first, SV *second, SV **error) {
+    char name[64];
+    my_snprintf(name, sizeof(name), "Plack::Handler::Peregrine::Values::%s", function);
+    SV *code = sv_2mortal(newRV_inc((SV *)get_cv(name, GV_ADD)));
+    return px_call(aTHX_ code, NULL, first, second, error);
+}
+
+/* ---- The application ------------------------------------------------------------------------- */
+
+static bool is_code(const SV *value) {
+    return SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVCV;
+}
+
+static void call_app(pTHX_ psgi_exchange *exchange) {
+    SV *error = NULL;
+    exchange->state = PSGI_CALLED;
+    SV *env = sv_2mortal(newRV_inc((SV *)exchange->base.given));
+    SV *response = px_call(aTHX_ exchange->app->code, NULL, env, NULL, &error);
+    if (!response) {
+        psgi_exchange_fail(aTHX_ exchange, error, "before its response");
+        return;
+    }
+    sv_2mortal(response);
+    if (is_code(response)) {
+        psgi_delayed_call(aTHX_ exchange, response);
+        return;
+    }
+    if (exchange->responds) return;
+    exchange->responds = true;
+    if (psgi_delivers(exchange)) psgi_respond(aTHX_ exchange, response, false);
+}
+
+/* Calls the application, whose environment is complete. */
+void psgi_exchange_call_app(pTHX_ psgi_exchange *exchange) {
+    call_app(aTHX_ exchange);
+    if (exchange->state != PSGI_OVER) px_exchange_name(&exchange->base);
+}
+
+/* ---- The end --------------------------------------------------------------------------------- */
+
+static SV *value_of(pTHX_ const psgi_exchange *exchange, enum psgi_key key) {
+    HV *env = exchange->base.given;
+    return env && !SvMAGICAL(env) ? px_fetch(aTHX_ env, exchange->app->cx->keys[key]) : NULL;
+}
+
+/* The functions that run after the response, or NULL. */
+static AV *cleanup_of(pTHX_ const psgi_exchange *exchange) {
+    SV *list = value_of(aTHX_ exchange, PSGI_KEY_CLEANUP_HANDLERS);
+    if (!list || !SvROK(list) || SvTYPE(SvRV(list)) != SVt_PVAV) return NULL;
+    AV *handlers = (AV *)SvRV(list);
+    return !SvMAGICAL(handlers) && AvFILLp(handlers) >= 0 ? handlers : NULL;
+}
+
+static bool wants_harakiri(pTHX_ const psgi_exchange *exchange) {
+    SV *commit = exchange->app->harakiri ? value_of(aTHX_ exchange, PSGI_KEY_HARAKIRI_COMMIT) : NULL;
+    return commit && SvTRUE_nomg(commit);
+}
+
+/* What comes after the response: psgix.cleanup.handlers, psgix.harakiri. */
+void psgi_exchange_clean_up(pTHX_ psgi_exchange *exchange) {
+    px_worker *worker = exchange->base.worker;
+    AV *handlers = cleanup_of(aTHX_ exchange);
+    if (handlers) {
+        SV *env = sv_2mortal(newRV_inc((SV *)exchange->base.given));
+        SV *list = sv_2mortal(newRV_inc((SV *)handlers));
+        SV *error = NULL;
+        SvREFCNT_dec(psgi_call_values(aTHX_ "clean_up", list, env, &error));
+        if (error) px_exchange_tell(aTHX_ & exchange->base, "_callback_died", error, "in a cleanup handler");
+    }
+    if (wants_harakiri(aTHX_ exchange)) px_worker_tell(aTHX_ worker, "_harakiri", NULL, NULL);
+    exchange->cleans = false;
+    px_worker_app_ended(aTHX_ worker);
+}
+
+/* Nothing more will be sent: the application's handle is closed, the ticket goes. What comes after the
+ * response waits for the next turn, as the kernel has the response then. */
+void psgi_exchange_over(pTHX_ psgi_exchange *exchange) {
+    const bool called = exchange->state >= PSGI_CALLED;
+    if (exchange->state == PSGI_OVER) return;
+    px_worker *worker = exchange->base.worker;
+    px_exchange_hold(&exchange->base);
+    worker->refs++;
+    exchange->state = PSGI_OVER;
+    psgi_body_close(aTHX_ exchange);
+    px_clear(aTHX_ & exchange->poll);
+    px_clear(aTHX_ & exchange->writer);
+    exchange->cleans = called && (cleanup_of(aTHX_ exchange) || wants_harakiri(aTHX_ exchange));
+    if (exchange->cleans) px_turn_wait(aTHX_ & exchange->base);
+    px_exchange_ticket_gone(aTHX_ & exchange->base);
+    if (!exchange->cleans) px_worker_app_ended(aTHX_ worker);
+    px_exchange_unhold(aTHX_ & exchange->base);
+    px_worker_release(aTHX_ worker);
+}
+
+/* All of the response is with the engine, which answered with this code. */
+void psgi_exchange_sent(pTHX_ psgi_exchange *exchange, int code) {
+    exchange->state = PSGI_SENT;
+    if (code == PEREGRINE_DONE) psgi_exchange_over(aTHX_ exchange);
+    else px_worker_queued(aTHX_ exchange->base.worker);
+}
+
+/* Cuts the connection, so that the peer sees that the response is truncated. */
+void psgi_exchange_cut(pTHX_ psgi_exchange *exchange) {
+    px_worker *worker = exchange->base.worker;
+    if (psgi_delivers(exchange)) {
+        (void)peregrine_abort(worker->engine, exchange->base.ticket);
+        px_worker_queued(aTHX_ worker);
+        psgi_exchange_over(aTHX_ exchange);
+    }
+}
+
+static void answer_for(pTHX_ psgi_exchange *exchange, uint16_t status, const char *text) {
+    const peregrine_field type = {"Content-Type", 12, "text/plain", 10};
+    const peregrine_response response = {
+        .size = sizeof(response),
+        .status = status,
+        .flags = PEREGRINE_END,
+        .fields = &type,
+        .field_count = 1,
+        .body = text,
+        .body_len = strlen(text),
+    };
+    const int code = peregrine_respond(exchange->base.worker->engine, exchange->base.ticket, &response);
+    if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
+    else if (code < 0) psgi_exchange_cut(aTHX_ exchange);
+    else psgi_exchange_sent(aTHX_ exchange, code);
+}
+
+/* There is no room for the request's body. */
+void psgi_exchange_refuse(pTHX_ psgi_exchange *exchange) {
+    if (psgi_delivers(exchange)) answer_for(aTHX_ exchange, 507, "Insufficient Storage");
+}
+
+/* A 500 if nothing was sent, otherwise the connection is cut. */
+static void fail(pTHX_ psgi_exchange *exchange, const char *method, SV *failure, const char *stage) {
+    px_exchange_hold(&exchange->base);
+    px_exchange_tell(aTHX_ & exchange->base, method, failure ? failure : &PL_sv_undef, stage);
+    if (psgi_delivers(exchange)) {
+        if (exchange->state == PSGI_STARTED) psgi_exchange_cut(aTHX_ exchange);
+        else answer_for(aTHX_ exchange, 500, "Internal Server Error");
+    }
+    px_exchange_unhold(aTHX_ & exchange->base);
+}
+
+/* The application died. */
+void psgi_exchange_fail(pTHX_ psgi_exchange *exchange, SV *failure, const char *stage) {
+    fail(aTHX_ exchange, psgi_delivers(exchange) ? "_app_died" : "_app_left", failure, stage);
+}
+
+/* What it gave is no response, or not the one that it promised. */
+void psgi_exchange_reject(pTHX_ psgi_exchange *exchange, SV *reason) {
+    fail(aTHX_ exchange, "_bad_response", reason, "");
+}

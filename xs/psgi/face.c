@@ -1,0 +1,158 @@
+/* face.c - PSGI's face: what the bridge calls for requests whose application is a `sub ($env)`. */
+#include "psgi/psgi.h"
+
+/* ---- The application ------------------------------------------------------------------------- */
+
+static SV *setting(pTHX_ HV *settings, const char *name) {
+    SV **value = hv_fetch(settings, name, (I32)strlen(name), 0);
+    return value && SvOK(*value) ? *value : NULL;
+}
+
+static bool is_set(pTHX_ HV *settings, const char *name) {
+    SV *value = setting(aTHX_ settings, name);
+    return value && SvTRUE(value);
+}
+
+/* [1, 1], for all environments. */
+static AV *make_version(pTHX) {
+    AV *version = px_pair(aTHX_ newSViv(1), newSViv(1));
+    for (SSize_t i = 0; i < 2; i++) SvREADONLY_on(AvARRAY(version)[i]);
+    SvREADONLY_on((SV *)version);
+    return version;
+}
+
+/* Settings: app, server, loop, multiprocess, harakiri. Nothing has changed if one of them is wrong. */
+void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
+    SV *code = setting(aTHX_ settings, "app");
+    SV *server = setting(aTHX_ settings, "server");
+    SV *loop = setting(aTHX_ settings, "loop");
+    if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV)
+        croak("Peregrine::Worker: app must be a code reference");
+    if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
+    if (worker->application) croak("Peregrine::Worker: the worker has an application already");
+    psgi_app *app;
+    Newxz(app, 1, psgi_app);
+    app->worker = worker;
+    app->cx = psgi_context_get(aTHX);
+    app->code = newSVsv(code);
+    app->version = make_version(aTHX);
+    app->multiprocess = is_set(aTHX_ settings, "multiprocess");
+    app->harakiri = is_set(aTHX_ settings, "harakiri");
+    worker->server = SvRV(server);
+    worker->loop = loop ? newSVsv(loop) : newSV(0);
+    px_worker_attach(worker, &psgi_face, app);
+}
+
+static void drop_application(pTHX_ px_worker *worker) {
+    psgi_app *app = (psgi_app *)worker->application;
+    worker->application = NULL;
+    SV *owned[] = {app->code, app->no_input, (SV *)app->version};
+    for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
+    Safefree(app);
+}
+
+static void read_limits(px_worker *worker) {
+    PERL_UNUSED_ARG(worker);
+}
+
+/* ---- Events of the engine -------------------------------------------------------------------- */
+
+/* Asks for more of the request's body, or calls the application if there is no more. */
+static void take_content(pTHX_ psgi_exchange *exchange, const peregrine_event *event) {
+    px_exchange *base = &exchange->base;
+    const bool last = event->flags & PEREGRINE_LAST;
+    if (!psgi_input_take(aTHX_ exchange, event->bytes, event->len) ||
+        (last && !psgi_input_give(aTHX_ exchange))) {
+        psgi_exchange_refuse(aTHX_ exchange);
+        return;
+    }
+    if (last) {
+        psgi_exchange_call_app(aTHX_ exchange);
+        return;
+    }
+    px_exchange_name(base);
+    if (base->worker->engine && peregrine_read(base->worker->engine, base->ticket) < 0) px_exchange_lost(base);
+    else px_worker_wake(base->worker);
+}
+
+static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) {
+    psgi_exchange *exchange = psgi_exchange_of(base);
+    psgi_exchange_open(exchange);
+    exchange->chunked = event->request->body_length < 0;
+    base->given = psgi_env_build(aTHX_ exchange, event->request);
+    take_content(aTHX_ exchange, event);
+}
+
+/* The peer takes more content. */
+static void go_on(pTHX_ psgi_exchange *exchange) {
+    if (exchange->source) psgi_body_go_on(aTHX_ exchange);
+    else psgi_writer_go_on(aTHX_ exchange);
+}
+
+static void take_turn(pTHX_ px_exchange *base) {
+    psgi_exchange *exchange = psgi_exchange_of(base);
+    if (exchange->cleans) psgi_exchange_clean_up(aTHX_ exchange);
+    else if (exchange->state == PSGI_CALLED && !exchange->responds && psgi_delivers(exchange))
+        psgi_delayed_forgotten(aTHX_ exchange);
+    else if (!exchange->drains) go_on(aTHX_ exchange);
+}
+
+static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
+    psgi_exchange *exchange = psgi_exchange_of(base);
+    switch (event->kind) {
+    case PEREGRINE_BODY:
+        if (exchange->state == PSGI_READING) take_content(aTHX_ exchange, event);
+        break;
+    case PEREGRINE_DRAINED:
+    case PEREGRINE_FLUSHED:
+        exchange->drains = false;
+        go_on(aTHX_ exchange);
+        break;
+    case PEREGRINE_FINISHED:
+    case PEREGRINE_ABORTED: psgi_exchange_over(aTHX_ exchange); break;
+    default: break;
+    }
+}
+
+/* ---- The end of the server ------------------------------------------------------------------- */
+
+static void cut(pTHX_ px_exchange *base) {
+    psgi_exchange_over(aTHX_ psgi_exchange_of(base));
+}
+
+static void shut_down(pTHX_ px_exchange *base) {
+    PERL_UNUSED_CONTEXT;
+    PERL_UNUSED_ARG(base);
+}
+
+/* One whose client has left counts for nothing: nobody waits for it, and it might never end. */
+static px_app_state app_state(const px_exchange *base) {
+    const psgi_exchange *exchange = (const psgi_exchange *)base;
+    const bool busy = exchange->state == PSGI_CALLED || exchange->state == PSGI_STARTED;
+    return exchange->cleans || (busy && base->ticket_live) ? PX_APP_BUSY : PX_APP_OVER;
+}
+
+static bool fail_stalled(pTHX_ px_exchange *base, SV *awaited, SV *exception) {
+    PERL_UNUSED_CONTEXT;
+    PERL_UNUSED_ARG(base);
+    PERL_UNUSED_ARG(awaited);
+    PERL_UNUSED_ARG(exception);
+    return false;
+}
+
+const px_face psgi_face = {
+    .exchange_size = sizeof(psgi_exchange),
+    .drop_application = drop_application,
+    .limits = read_limits,
+    .request = take_request,
+    .event = take_event,
+    .turn = take_turn,
+    .cut = cut,
+    .shut_down = shut_down,
+    .app_state = app_state,
+    .fail_stalled = fail_stalled,
+    .make = psgi_exchange_make,
+    .clear = psgi_exchange_clear,
+    .is_reusable = psgi_exchange_is_reusable,
+    .let_go = psgi_exchange_let_go,
+};

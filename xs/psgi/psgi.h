@@ -1,0 +1,177 @@
+/* psgi.h - what the files of PSGI's face share: keys of the environment, exchanges, prototypes.
+ *
+ * PSGI.pod and PSGI::Extensions (Debian's libplack-perl) say what applications see. The way in is env.c and
+ * input.c, the way out response.c, body.c and delayed.c; exchange.c calls the application and sees to what
+ * comes after. What needs no speed is Perl: Plack::Handler::Peregrine::Values. */
+#ifndef PEREGRINE_PSGI_H
+#define PEREGRINE_PSGI_H
+
+#include "bridge/bridge.h"
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+/* Hash keys and constant strings, made once per interpreter as shared scalars with their hash computed. */
+#define PSGI_KEYS(X)                                                                                         \
+    X(REQUEST_METHOD, "REQUEST_METHOD")                                                                      \
+    X(SCRIPT_NAME, "SCRIPT_NAME")                                                                            \
+    X(PATH_INFO, "PATH_INFO")                                                                                \
+    X(REQUEST_URI, "REQUEST_URI")                                                                            \
+    X(QUERY_STRING, "QUERY_STRING")                                                                          \
+    X(SERVER_NAME, "SERVER_NAME")                                                                            \
+    X(SERVER_PORT, "SERVER_PORT")                                                                            \
+    X(SERVER_PROTOCOL, "SERVER_PROTOCOL")                                                                    \
+    X(REMOTE_ADDR, "REMOTE_ADDR")                                                                            \
+    X(REMOTE_PORT, "REMOTE_PORT")                                                                            \
+    X(CONTENT_LENGTH, "CONTENT_LENGTH")                                                                      \
+    X(CONTENT_TYPE, "CONTENT_TYPE")                                                                          \
+    X(TRANSFER_ENCODING, "HTTP_TRANSFER_ENCODING")                                                           \
+    X(COOKIE, "HTTP_COOKIE")                                                                                 \
+    X(VERSION, "psgi.version")                                                                               \
+    X(URL_SCHEME, "psgi.url_scheme")                                                                         \
+    X(INPUT, "psgi.input")                                                                                   \
+    X(ERRORS, "psgi.errors")                                                                                 \
+    X(MULTITHREAD, "psgi.multithread")                                                                       \
+    X(MULTIPROCESS, "psgi.multiprocess")                                                                     \
+    X(RUN_ONCE, "psgi.run_once")                                                                             \
+    X(NONBLOCKING, "psgi.nonblocking")                                                                       \
+    X(STREAMING, "psgi.streaming")                                                                           \
+    X(INPUT_BUFFERED, "psgix.input.buffered")                                                                \
+    X(CLEANUP, "psgix.cleanup")                                                                              \
+    X(CLEANUP_HANDLERS, "psgix.cleanup.handlers")                                                            \
+    X(INFORMATIONAL, "psgix.informational")                                                                  \
+    X(HARAKIRI, "psgix.harakiri")                                                                            \
+    X(HARAKIRI_COMMIT, "psgix.harakiri.commit")                                                              \
+    X(HTTP, "http")                                                                                          \
+    X(HTTPS, "https")                                                                                        \
+    X(HTTP_1_0, "HTTP/1.0")                                                                                  \
+    X(HTTP_1_1, "HTTP/1.1")                                                                                  \
+    X(HTTP_2, "HTTP/2")                                                                                      \
+    X(EMPTY, "")
+
+#define PSGI_KEY_ENUM(name, text) PSGI_KEY_##name,
+enum psgi_key { PSGI_KEYS(PSGI_KEY_ENUM) PSGI_KEY_COUNT };
+#undef PSGI_KEY_ENUM
+
+/* Ids of header names and methods that the engine numbers; larger ids are spelled out each time. */
+#define PSGI_HEADER_IDS 256
+#define PSGI_METHOD_IDS 64
+
+/* What one interpreter needs. */
+typedef struct psgi_context {
+    SV *keys[PSGI_KEY_COUNT];
+    SV *header_keys[PSGI_HEADER_IDS]; /* HTTP_ACCEPT, learned from the first request that brings one */
+    SV *method_names[PSGI_METHOD_IDS];
+    HV *writer_stash;
+} psgi_context;
+
+#define PSGI_KEY(cx, name) ((cx)->keys[PSGI_KEY_##name])
+
+psgi_context *psgi_context_get(pTHX);
+void psgi_context_init(pTHX);
+void psgi_context_clone(pTHX);
+
+/* ---- Application and exchange ---------------------------------------------------------------- */
+
+/* What a worker serves requests with. */
+typedef struct psgi_app {
+    px_worker *worker;
+    psgi_context *cx;
+    SV *code;
+    SV *no_input;  /* the handle of an empty request body, for all requests; NULL: to be opened */
+    AV *version;   /* [1, 1], read-only */
+    bool multiprocess;
+    bool harakiri; /* the process is replaced when it asks for it */
+} psgi_app;
+
+typedef enum {
+    PSGI_READING, /* the request's body comes in */
+    PSGI_CALLED,  /* the application has it, and owes a response */
+    PSGI_STARTED, /* the response's head is with the engine, and content follows */
+    PSGI_SENT,    /* all is with the engine, which may still have to send it */
+    PSGI_OVER,    /* sent, or nothing goes out any more */
+} psgi_state;
+
+/* One request and its response. */
+typedef struct psgi_exchange {
+    px_exchange base; /* first; base.given is the environment */
+    psgi_app *app;
+    psgi_state state;
+    bool chunked;   /* the request's body came without its length */
+    bool responds;  /* a responder was called */
+    bool drains;    /* what was sent waits for the peer, and no more content is asked for */
+    bool cleans;    /* what comes after the response has yet to run */
+    bool calling;   /* the function that was given in place of a response runs */
+    bool abandoned; /* its writer went meanwhile */
+    bool wrote;     /* since it was asked for content */
+    size_t received; /* bytes of the request's body */
+    SV *content;    /* what came of it, in memory; NULL: nothing, or it is in `spool` */
+    SV *spool;      /* the temporary file that it goes to, or NULL */
+    CV *informational; /* ours until the exchange is let go */
+    SV *source;     /* the handle whose lines are the response's content, or NULL */
+    SV *poll;       /* who is called when the peer takes more content, or NULL */
+    SV *writer;     /* with this */
+} psgi_exchange;
+
+/* The exchange behind the bridge's part of it. */
+static inline psgi_exchange *psgi_exchange_of(px_exchange *exchange) {
+    return (psgi_exchange *)exchange;
+}
+
+/* Whether what the application sends goes out. */
+static inline bool psgi_delivers(const psgi_exchange *exchange) {
+    return exchange->state < PSGI_SENT && exchange->base.ticket_live && !exchange->base.gone &&
+           exchange->base.worker->engine;
+}
+
+/* face.c */
+extern const px_face psgi_face;
+void psgi_attach(pTHX_ px_worker *worker, HV *settings);
+
+/* env.c */
+HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *request);
+
+/* input.c */
+bool psgi_input_take(pTHX_ psgi_exchange *exchange, const char *bytes, size_t len);
+bool psgi_input_give(pTHX_ psgi_exchange *exchange);
+
+/* exchange.c */
+void psgi_exchange_open(psgi_exchange *exchange);
+void psgi_exchange_make(pTHX_ px_exchange *base);
+void psgi_exchange_clear(pTHX_ px_exchange *base);
+bool psgi_exchange_is_reusable(const px_exchange *base);
+void psgi_exchange_let_go(pTHX_ px_exchange *base);
+void psgi_exchange_call_app(pTHX_ psgi_exchange *exchange);
+void psgi_exchange_sent(pTHX_ psgi_exchange *exchange, int code);
+void psgi_exchange_over(pTHX_ psgi_exchange *exchange);
+void psgi_exchange_fail(pTHX_ psgi_exchange *exchange, SV *failure, const char *stage);
+void psgi_exchange_reject(pTHX_ psgi_exchange *exchange, SV *reason);
+void psgi_exchange_refuse(pTHX_ psgi_exchange *exchange);
+void psgi_exchange_cut(pTHX_ psgi_exchange *exchange);
+void psgi_exchange_clean_up(pTHX_ psgi_exchange *exchange);
+SV *psgi_call_values(pTHX_ const char *function, SV *first, SV *second, SV **error);
+psgi_exchange *psgi_exchange_of_function(pTHX_ CV *function);
+psgi_exchange *psgi_exchange_of_object(pTHX_ SV *object);
+
+/* response.c */
+const char *psgi_bytes(pTHX_ SV *value, STRLEN *len);
+void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **wrong);
+void psgi_response_end(pTHX_ psgi_exchange *exchange);
+void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream);
+XS_EXTERNAL(psgi_xs_inform);
+
+/* body.c */
+void psgi_body_start(pTHX_ psgi_exchange *exchange, SV *source, UV promised);
+void psgi_body_drop(pTHX_ psgi_exchange *exchange, SV *source);
+void psgi_body_go_on(pTHX_ psgi_exchange *exchange);
+void psgi_body_close(pTHX_ psgi_exchange *exchange);
+
+/* delayed.c */
+void psgi_delayed_call(pTHX_ psgi_exchange *exchange, SV *code);
+void psgi_delayed_forgotten(pTHX_ psgi_exchange *exchange);
+void psgi_writer_write(pTHX_ psgi_exchange *exchange, SV *bytes);
+void psgi_writer_close(pTHX_ psgi_exchange *exchange);
+void psgi_writer_poll(pTHX_ psgi_exchange *exchange, SV *writer, SV *callback);
+void psgi_writer_gone(pTHX_ psgi_exchange *exchange);
+void psgi_writer_go_on(pTHX_ psgi_exchange *exchange);
+
+#endif

@@ -1,0 +1,299 @@
+/* response.c - a response by value: [status, headers, body].
+ *
+ * Values that run Perl code when they are read (tied, overloaded) are replaced by plain copies first, in
+ * Perl: no Perl code runs while a response is read here, so that pointers into its values stay good. Which
+ * framing it gets and what a legal field is, the engine knows. */
+#include "psgi/psgi.h"
+
+#define PSGI_FIELDS_ON_STACK 32
+/* Pieces of a body that are this long in all go out as one. */
+#define PSGI_JOIN_MAX (64 * 1024)
+
+typedef struct {
+    UV status;
+    peregrine_field *list;
+    size_t count;
+    const peregrine_field *content_length; /* the application's, or NULL */
+    peregrine_field local[PSGI_FIELDS_ON_STACK];
+    char length_text[24];
+} psgi_head;
+
+/* ---- Is it plain? ---------------------------------------------------------------------------- */
+
+static bool plain_value(const SV *value) {
+    if (!value || !(SvFLAGS(value) & (SVs_GMG | SVf_ROK))) return true;
+    return !SvGMAGICAL(value) && !SvAMAGIC(value);
+}
+
+/* A list without magic; NULL if the value is none. */
+static AV *plain_list(const SV *value) {
+    if (!value || !SvROK(value) || SvGMAGICAL(value)) return NULL;
+    SV *list = SvRV(value);
+    return SvTYPE(list) == SVt_PVAV && !SvMAGICAL(list) && !SvOBJECT(list) ? (AV *)list : NULL;
+}
+
+static bool plain_entries(AV *list) {
+    SV **entries = AvARRAY(list);
+    for (SSize_t i = AvFILLp(list); i >= 0; i--)
+        if (!entries[i] || !plain_value(entries[i]) || SvROK(entries[i])) return false;
+    return true;
+}
+
+/* Whether a body is read without running Perl code: a list of strings, or what is no list at all. */
+static bool plain_body(const SV *body) {
+    if (!body || SvGMAGICAL(body)) return false;
+    if (!SvROK(body) || SvTYPE(SvRV(body)) != SVt_PVAV || SvOBJECT(SvRV(body))) return true;
+    AV *list = plain_list(body);
+    return list && plain_entries(list);
+}
+
+static bool plain_response(const SV *response) {
+    AV *list = plain_list(response);
+    if (!list || AvFILLp(list) < 1 || AvFILLp(list) > 2) return false;
+    SV **parts = AvARRAY(list);
+    AV *headers = parts[1] ? plain_list(parts[1]) : NULL;
+    return parts[0] && plain_value(parts[0]) && !SvROK(parts[0]) && headers && plain_entries(headers) &&
+           (AvFILLp(list) == 1 || plain_body(parts[2]));
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* Bytes of a scalar; NULL when it holds a wide character. The application's scalar is left as it is. */
+const char *psgi_bytes(pTHX_ SV *value, STRLEN *len) {
+    if (!SvOK(value)) return *len = 0, "";
+    const char *bytes = SvPV_const(value, *len);
+    if (!SvUTF8(value)) return bytes;
+    SV *copy = newSVpvn_flags(bytes, *len, SVs_TEMP | SVf_UTF8);
+    if (!sv_utf8_downgrade(copy, TRUE)) return NULL;
+    return SvPV_const(copy, *len);
+}
+
+static bool is_content_length(const peregrine_field *field) {
+    return field->name_len == 14 && foldEQ(field->name, "content-length", 14);
+}
+
+static bool read_status(pTHX_ SV *status, UV *number) {
+    STRLEN len;
+    if (!SvOK(status)) return false;
+    if (SvIOK(status)) {
+        *number = SvIV(status) < 0 ? 0 : SvUV(status);
+    } else {
+        const char *text = SvPV_const(status, len);
+        if (grok_number(text, len, number) != IS_NUMBER_IN_UV) return false;
+    }
+    return *number >= 100 && *number <= 999;
+}
+
+/* Reads status and headers. NULL, or what is wrong, a mortal. There is room for one more field. */
+static SV *read_head(pTHX_ SV *status, AV *headers, psgi_head *head) {
+    const size_t values = (size_t)(AvFILLp(headers) + 1);
+    head->count = 0;
+    head->content_length = NULL;
+    head->list = head->local;
+    if (!read_status(aTHX_ status, &head->status))
+        return sv_2mortal(newSVpvf("the status must be a number from 200 to 599, not '%.40s'",
+                                   SvOK(status) ? SvPV_nolen(status) : "undef"));
+    if (values % 2) return sv_2mortal(newSVpvs("the headers have a name without a value"));
+    if (values / 2 + 1 > PSGI_FIELDS_ON_STACK) {
+        SV *space = sv_2mortal(newSV((values / 2 + 1) * sizeof(peregrine_field)));
+        head->list = (peregrine_field *)(void *)SvPVX(space);
+    }
+    for (size_t i = 0; i < values; i += 2) {
+        SV **pair = AvARRAY(headers) + i;
+        peregrine_field *field = &head->list[head->count];
+        if (!SvOK(pair[0])) return sv_2mortal(newSVpvs("the name of a header is undefined"));
+        field->name = psgi_bytes(aTHX_ pair[0], &field->name_len);
+        if (!field->name) return sv_2mortal(newSVpvs("the name of a header has a wide character"));
+        field->value = SvOK(pair[1]) ? psgi_bytes(aTHX_ pair[1], &field->value_len) : NULL;
+        if (!field->value)
+            return sv_2mortal(newSVpvf("header %.64s %s", field->name,
+                                       SvOK(pair[1]) ? "has a wide character" : "is undefined"));
+        if (is_content_length(field)) head->content_length = field;
+        head->count++;
+    }
+    return NULL;
+}
+
+/* What the engine's code says about a head, a mortal. */
+static SV *complaint(pTHX_ const psgi_exchange *exchange, const psgi_head *head, int code) {
+    const bool one_field = code == PEREGRINE_E_FIELD_NAME || code == PEREGRINE_E_FIELD_VALUE ||
+                           code == PEREGRINE_E_CONTENT_LENGTH;
+    const size_t i = one_field ? peregrine_bad_field(exchange->base.worker->engine) : head->count;
+    SV *text = newSVpvs_flags("", SVs_TEMP);
+    if (i < head->count) {
+        SV *name = newSVpvs_flags("", SVs_TEMP);
+        pv_pretty(name, head->list[i].name, head->list[i].name_len, 64, NULL, NULL, PERL_PV_PRETTY_DUMP);
+        sv_catpvf(text, "header %" SVf ": ", SVfARG(name));
+    } else if (code == PEREGRINE_E_STATUS) {
+        sv_catpvf(text, "status %" UVuf ": ", head->status);
+    }
+    sv_catpv(text, peregrine_error_text(code));
+    return text;
+}
+
+/* ---- Sending --------------------------------------------------------------------------------- */
+
+/* Starts the response. True: it has begun. */
+static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t flags, const char *body,
+                  size_t len) {
+    const peregrine_response response = {
+        .size = sizeof(response),
+        .status = (uint16_t)head->status,
+        .flags = flags,
+        .fields = head->list,
+        .field_count = head->count,
+        .body = body,
+        .body_len = len,
+    };
+    const int code = peregrine_respond(exchange->base.worker->engine, exchange->base.ticket, &response);
+    if (code == PEREGRINE_E_GONE) {
+        px_exchange_lost(&exchange->base);
+        return false;
+    }
+    if (code < 0) {
+        psgi_exchange_reject(aTHX_ exchange, complaint(aTHX_ exchange, head, code));
+        return false;
+    }
+    exchange->state = PSGI_STARTED;
+    if (flags & PEREGRINE_END) psgi_exchange_sent(aTHX_ exchange, code);
+    return true;
+}
+
+/* Many pieces, or long ones: each from where it is. */
+static void send_pieces(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list, size_t total) {
+    if (!head->content_length) {
+        const int len = my_snprintf(head->length_text, sizeof(head->length_text), "%" UVuf, (UV)total);
+        head->list[head->count++] = (peregrine_field){"Content-Length", 14, head->length_text, (size_t)len};
+    }
+    if (!start(aTHX_ exchange, head, 0, NULL, 0)) return;
+    for (SSize_t i = 0; i <= AvFILLp(list) && psgi_delivers(exchange); i++) {
+        const char *wrong;
+        psgi_response_write(aTHX_ exchange, AvARRAY(list)[i], &wrong);
+        if (!wrong) continue;
+        psgi_exchange_reject(aTHX_ exchange, sv_2mortal(newSVpv(wrong, 0)));
+    }
+    if (psgi_delivers(exchange)) psgi_response_end(aTHX_ exchange);
+}
+
+static void send_list(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list) {
+    const SSize_t count = AvFILLp(list) + 1;
+    size_t total = 0, longest = 0;
+    SV *one = NULL;
+    for (SSize_t i = 0; i < count; i++) {
+        STRLEN len;
+        if (!psgi_bytes(aTHX_ AvARRAY(list)[i], &len)) {
+            SV *text = newSVpvs_flags("the body has a wide character; encode it to bytes first", SVs_TEMP);
+            psgi_exchange_reject(aTHX_ exchange, text);
+            return;
+        }
+        total += len;
+        if (len == 0) continue;
+        one = longest == 0 ? AvARRAY(list)[i] : NULL;
+        longest = len > longest ? len : longest;
+    }
+    if (total > PSGI_JOIN_MAX) {
+        send_pieces(aTHX_ exchange, head, list, total);
+        return;
+    }
+    if (!one && total) {
+        one = sv_2mortal(newSV(total + 1));
+        SvPVCLEAR(one);
+        for (SSize_t i = 0; i < count; i++) {
+            STRLEN len;
+            const char *bytes = psgi_bytes(aTHX_ AvARRAY(list)[i], &len);
+            sv_catpvn_nomg(one, bytes, len);
+        }
+    }
+    STRLEN len = 0;
+    const char *bytes = one ? psgi_bytes(aTHX_ one, &len) : NULL;
+    (void)start(aTHX_ exchange, head, PEREGRINE_END, bytes, len);
+}
+
+/* Sends the next piece of the content. *wrong: what is wrong with it, if something is. */
+void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **wrong) {
+    STRLEN len;
+    const char *bytes = psgi_bytes(aTHX_ piece, &len);
+    *wrong = bytes ? NULL : "the body has a wide character; encode it to bytes first";
+    if (!bytes || len == 0) return;
+    exchange->wrote = true;
+    const int code = px_loan_write(aTHX_ &exchange->base, piece, bytes, len, 0);
+    if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
+    else if (code < 0) *wrong = peregrine_error_text(code);
+    else if (code == PEREGRINE_BLOCKED) exchange->drains = true;
+    px_worker_queued(aTHX_ exchange->base.worker);
+}
+
+/* Ends the content. */
+void psgi_response_end(pTHX_ psgi_exchange *exchange) {
+    const int code = px_loan_write(aTHX_ &exchange->base, NULL, "", 0, PEREGRINE_END);
+    if (code == PEREGRINE_E_GONE) {
+        px_exchange_lost(&exchange->base);
+    } else if (code < 0) {
+        SV *text = sv_2mortal(newSVpv(peregrine_error_text(code), 0));
+        psgi_exchange_reject(aTHX_ exchange, text);
+    } else {
+        psgi_exchange_sent(aTHX_ exchange, code);
+    }
+}
+
+/* The content of a handle, which may be the rest of a file: as much as was promised. */
+static void send_handle(pTHX_ psgi_exchange *exchange, const psgi_head *head, SV *source) {
+    UV promised = UV_MAX;
+    if (head->content_length)
+        (void)grok_number(head->content_length->value, head->content_length->value_len, &promised);
+    if (start(aTHX_ exchange, head, PEREGRINE_HOLD, NULL, 0))
+        psgi_body_start(aTHX_ exchange, source, promised);
+    else psgi_body_drop(aTHX_ exchange, source);
+}
+
+/* A plain response if it is not; NULL when it is none, and then it has been told. */
+static SV *made_plain(pTHX_ psgi_exchange *exchange, SV *response) {
+    if (plain_response(response)) return response;
+    SV *error = NULL;
+    SV *plain = psgi_call_values(aTHX_ "plain", response, NULL, &error);
+    if (plain) sv_2mortal(plain);
+    if (!error && plain && plain_response(plain)) return plain;
+    if (!error) error = newSVpvs_flags("the response is not one of PSGI's", SVs_TEMP);
+    psgi_exchange_reject(aTHX_ exchange, error);
+    return NULL;
+}
+
+/* Sends a response. `may_stream`: it may be without a body, which a writer will send. */
+void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream) {
+    response = made_plain(aTHX_ exchange, response);
+    if (!response || !psgi_delivers(exchange)) return;
+    AV *list = (AV *)SvRV(response);
+    SV **parts = AvARRAY(list);
+    SV *body = AvFILLp(list) == 2 ? parts[2] : NULL;
+    AV *pieces = body ? plain_list(body) : NULL;
+    psgi_head head;
+    SV *wrong = read_head(aTHX_ parts[0], (AV *)SvRV(parts[1]), &head);
+    if (!wrong && !body && !may_stream) wrong = newSVpvs_flags("the response has no body", SVs_TEMP);
+    if (wrong) psgi_exchange_reject(aTHX_ exchange, wrong);
+    else if (!body) (void)start(aTHX_ exchange, &head, PEREGRINE_HOLD, NULL, 0);
+    else if (pieces) send_list(aTHX_ exchange, &head, pieces);
+    else send_handle(aTHX_ exchange, &head, body);
+}
+
+/* ---- Interim responses ----------------------------------------------------------------------- */
+
+/* psgix.informational->(103, [ headers ]) */
+XS_EXTERNAL(psgi_xs_inform) {
+    dXSARGS;
+    psgi_exchange *exchange = psgi_exchange_of_function(aTHX_ cv);
+    if (items != 2) croak("PSGI: psgix.informational takes a status and a list of headers");
+    AV *given = newAV();
+    SV *response = sv_2mortal(newRV_noinc((SV *)given));
+    av_push(given, newSVsv(ST(0)));
+    av_push(given, newSVsv(ST(1)));
+    if (!plain_response(response)) croak("PSGI: psgix.informational takes plain strings");
+    if (!psgi_delivers(exchange) || exchange->state != PSGI_CALLED) XSRETURN_EMPTY;
+    psgi_head head;
+    SV *wrong = read_head(aTHX_ AvARRAY(given)[0], (AV *)SvRV(AvARRAY(given)[1]), &head);
+    if (wrong) croak("PSGI: psgix.informational: %" SVf, SVfARG(wrong));
+    const int code = peregrine_inform(exchange->base.worker->engine, exchange->base.ticket, (uint16_t)head.status,
+                                      head.list, head.count);
+    if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
+    else if (code < 0) croak("PSGI: psgix.informational: %" SVf, SVfARG(complaint(aTHX_ exchange, &head, code)));
+    XSRETURN_EMPTY;
+}
