@@ -12,6 +12,7 @@ recommends 'Plack'           => '1.0050';
 
 on configure => sub { requires 'ExtUtils::MakeMaker' => '7.64' };
 on test      => sub {
+    requires 'Plack'           => '1.0050';
     requires 'Test::More'      => '1.302';
     requires 'IO::Socket::SSL' => '2.060';
 };

@@ -171,6 +171,24 @@ my %delayed = (
     '/wide-lines'  => sub { [ 200, [@plain],                          Lines->new('a', "\x{263a}") ] },
 );
 
+# Content that the application has put into chunks.
+my @chunked = (@plain, 'Transfer-Encoding' => 'chunked');
+my $chunks  = "5;a=b\r\nhello\r\n1 \r\n,\r\n00a\r\n0123456789\r\n0\r\nA: b\r\n\r\n";
+my %chunked = (
+    '/chunks'         => sub { [ 200, [@chunked], [$chunks] ] },
+    '/chunks-bytes'   => sub { [ 200, [@chunked], [ split //, $chunks ] ] },
+    '/chunks-lines'   => sub { [ 200, [@chunked], Lines->new(split /(?<=\n)/, $chunks) ] },
+    '/chunks-written' => sub {
+        return sub {
+            my $writer = $_[0]->([ 200, [@chunked] ]);
+            $writer->write($_) for split /(,)/, $chunks;
+            $writer->close;
+        };
+    },
+    '/chunks-cut' => sub { [ 200, [@chunked], [ substr $chunks, 0, 20 ] ] },
+    '/chunks-not' => sub { [ 200, [@chunked], ['hello'] ] },
+);
+
 my ($cleaned, @kept) = (0);
 
 sub input {
@@ -221,8 +239,13 @@ my %others = (
 
 sub app {
     my ($env) = @_;
-    my $path  = $env->{PATH_INFO};
-    my $code  = $responses{$path} || $delayed{$path} || $others{$path} || ($wrong{$path} && $wrong{$path}[0]);
+    my $path = $env->{PATH_INFO};
+    my $code =
+           $responses{$path}
+        || $delayed{$path}
+        || $chunked{$path}
+        || $others{$path}
+        || ($wrong{$path} && $wrong{$path}[0]);
     return $code ? $code->($env) : [ 404, [@plain], [$path] ];
 }
 
@@ -293,6 +316,17 @@ subtest 'delayed and streaming' => sub {
     my $slow = TestClient->new($port, receive_buffer => 65_536)->send("GET /poll HTTP/1.1\r\nHost: h\r\n\r\n");
     sleep 0.2;
     is length $slow->response->{body}, 5_000_000, 'poll_cb and a slow client';
+};
+
+subtest 'chunks of the application' => sub {
+    for my $path (qw(/chunks /chunks-bytes /chunks-lines /chunks-written)) {
+        is body($path), 'hello,0123456789', $path;
+        my $old = exchange($port, "GET $path HTTP/1.0\r\n\r\n");
+        is $old->{body}, 'hello,0123456789', "$path for HTTP/1.0";
+    }
+    ok !get($port, $_)->{complete},                                "$_: cut" for qw(/chunks-cut /chunks-not);
+    ok $server->wait_for_log(qr/last chunk is missing/),           'a missing chunk is told of';
+    ok $server->wait_for_log(qr/chunked, and the content is not/), 'what is no chunk, too';
 };
 
 subtest 'the environment' => sub {

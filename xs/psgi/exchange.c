@@ -41,6 +41,7 @@ void psgi_exchange_open(psgi_exchange *exchange) {
     exchange->cleans = false;
     exchange->calling = false;
     exchange->abandoned = false;
+    exchange->has_chunks = false;
     exchange->received = 0;
 }
 

@@ -91,6 +91,13 @@ typedef enum {
     PSGI_OVER,    /* sent, or nothing goes out any more */
 } psgi_state;
 
+/* Where content stands that the application has put into chunks; see chunked.c. All zeros: at its beginning. */
+typedef struct psgi_chunks {
+    uint8_t state, digits;
+    bool begun, extended;
+    size_t left; /* bytes of the chunk */
+} psgi_chunks;
+
 /* One request and its response. */
 typedef struct psgi_exchange {
     px_exchange base; /* first; base.given is the environment */
@@ -103,6 +110,8 @@ typedef struct psgi_exchange {
     bool calling;   /* the function that was given in place of a response runs */
     bool abandoned; /* its writer went meanwhile */
     bool wrote;     /* since it was asked for content */
+    bool has_chunks; /* the response's content comes in chunks */
+    psgi_chunks chunks;
     size_t received; /* bytes of the request's body */
     SV *content;    /* what came of it, in memory; NULL: nothing, or it is in `spool` */
     SV *spool;      /* the temporary file that it goes to, or NULL */
@@ -158,6 +167,10 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
 void psgi_response_end(pTHX_ psgi_exchange *exchange);
 void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream);
 XS_EXTERNAL(psgi_xs_inform);
+
+/* chunked.c */
+bool psgi_chunked_undo(psgi_chunks *chunks, char *bytes, size_t *len);
+bool psgi_chunked_is_whole(const psgi_chunks *chunks);
 
 /* body.c */
 void psgi_body_start(pTHX_ psgi_exchange *exchange, SV *source, UV promised);

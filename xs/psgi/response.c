@@ -14,6 +14,7 @@ typedef struct {
     peregrine_field *list;
     size_t count;
     const peregrine_field *content_length; /* the application's, or NULL */
+    bool chunked; /* it has put the content into chunks */
     peregrine_field local[PSGI_FIELDS_ON_STACK];
     char length_text[24];
 } psgi_head;
@@ -72,6 +73,11 @@ static bool is_content_length(const peregrine_field *field) {
     return field->name_len == 14 && foldEQ(field->name, "content-length", 14);
 }
 
+static bool says_chunked(const peregrine_field *field) {
+    return field->name_len == 17 && foldEQ(field->name, "transfer-encoding", 17) && field->value_len == 7 &&
+           foldEQ(field->value, "chunked", 7);
+}
+
 static bool read_status(pTHX_ SV *status, UV *number) {
     STRLEN len;
     if (!SvOK(status)) return false;
@@ -89,6 +95,7 @@ static SV *read_head(pTHX_ SV *status, AV *headers, psgi_head *head) {
     const size_t values = (size_t)(AvFILLp(headers) + 1);
     head->count = 0;
     head->content_length = NULL;
+    head->chunked = false;
     head->list = head->local;
     if (!read_status(aTHX_ status, &head->status))
         return sv_2mortal(newSVpvf("the status must be a number from 200 to 599, not '%.40s'",
@@ -109,7 +116,8 @@ static SV *read_head(pTHX_ SV *status, AV *headers, psgi_head *head) {
             return sv_2mortal(newSVpvf("header %.64s %s", field->name,
                                        SvOK(pair[1]) ? "has a wide character" : "is undefined"));
         if (is_content_length(field)) head->content_length = field;
-        head->count++;
+        if (says_chunked(field)) head->chunked = true;
+        else head->count++;
     }
     return NULL;
 }
@@ -155,17 +163,19 @@ static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t
         return false;
     }
     exchange->state = PSGI_STARTED;
+    exchange->has_chunks = head->chunked;
+    if (head->chunked) Zero(&exchange->chunks, 1, psgi_chunks);
     if (flags & PEREGRINE_END) psgi_exchange_sent(aTHX_ exchange, code);
     return true;
 }
 
 /* Many pieces, or long ones: each from where it is. */
 static void send_pieces(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list, size_t total) {
-    if (!head->content_length) {
+    if (!head->content_length && !head->chunked) {
         const int len = my_snprintf(head->length_text, sizeof(head->length_text), "%" UVuf, (UV)total);
         head->list[head->count++] = (peregrine_field){"Content-Length", 14, head->length_text, (size_t)len};
     }
-    if (!start(aTHX_ exchange, head, 0, NULL, 0)) return;
+    if (!start(aTHX_ exchange, head, head->chunked ? PEREGRINE_HOLD : 0, NULL, 0)) return;
     for (SSize_t i = 0; i <= AvFILLp(list) && psgi_delivers(exchange); i++) {
         const char *wrong;
         psgi_response_write(aTHX_ exchange, AvARRAY(list)[i], &wrong);
@@ -191,7 +201,7 @@ static void send_list(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list) 
         one = longest == 0 ? AvARRAY(list)[i] : NULL;
         longest = len > longest ? len : longest;
     }
-    if (total > PSGI_JOIN_MAX) {
+    if (total > PSGI_JOIN_MAX || head->chunked) {
         send_pieces(aTHX_ exchange, head, list, total);
         return;
     }
@@ -216,6 +226,16 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
     *wrong = bytes ? NULL : "the body has a wide character; encode it to bytes first";
     if (!bytes || len == 0) return;
     exchange->wrote = true;
+    if (exchange->has_chunks) {
+        piece = newSVpvn_flags(bytes, len, SVs_TEMP);
+        if (!psgi_chunked_undo(&exchange->chunks, SvPVX(piece), &len)) {
+            *wrong = "Transfer-Encoding says chunked, and the content is not";
+            return;
+        }
+        bytes = SvPVX_const(piece);
+        SvCUR_set(piece, len);
+        if (len == 0) return;
+    }
     const int code = px_loan_write(aTHX_ &exchange->base, piece, bytes, len, 0);
     if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
     else if (code < 0) *wrong = peregrine_error_text(code);
@@ -225,6 +245,10 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
 
 /* Ends the content. */
 void psgi_response_end(pTHX_ psgi_exchange *exchange) {
+    if (exchange->has_chunks && !psgi_chunked_is_whole(&exchange->chunks)) {
+        psgi_exchange_reject(aTHX_ exchange, newSVpvs_flags("its last chunk is missing", SVs_TEMP));
+        return;
+    }
     const int code = px_loan_write(aTHX_ &exchange->base, NULL, "", 0, PEREGRINE_END);
     if (code == PEREGRINE_E_GONE) {
         px_exchange_lost(&exchange->base);

@@ -1,0 +1,82 @@
+/* chunked.c - content that an application has put into chunks itself, with a field `Transfer-Encoding:
+ * chunked`, as Mojolicious does: framing is the engine's, so the chunks are undone (RFC 9112 7.1). */
+#include "psgi/psgi.h"
+
+enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LF, LINE, END };
+
+/* More hexadecimal digits are no size of anything. */
+#define PSGI_SIZE_DIGITS_MAX 15
+
+/* Undoes the chunks in the `len` bytes, which may be any part of the whole and are at least one, in place;
+ * gives how many are left. False: they are no chunks. */
+bool psgi_chunked_undo(psgi_chunks *chunks, char *bytes, size_t *len) {
+    char *to = bytes;
+    const char *end = bytes + *len;
+    chunks->begun = true;
+    for (const char *at = bytes; at < end;) {
+        const char c = *at;
+        switch (chunks->state) {
+        case SIZE:
+            if (isXDIGIT_A(c) && chunks->digits < PSGI_SIZE_DIGITS_MAX) {
+                chunks->left = chunks->left * 16 + XDIGIT_VALUE(c);
+                chunks->digits++;
+                at++;
+                break;
+            }
+            if (chunks->digits == 0) return false;
+            chunks->state = EXTENSION;
+            break;
+        case EXTENSION:
+            if (c == '\n') return false;
+            if (c == '\r') chunks->state = SIZE_LF;
+            else if (c != ';' && c != ' ' && c != '\t' && !chunks->extended) return false;
+            else chunks->extended = true;
+            at++;
+            break;
+        case SIZE_LF:
+            if (c != '\n') return false;
+            chunks->state = chunks->left ? DATA : TRAILER;
+            chunks->digits = 0;
+            chunks->extended = false;
+            at++;
+            break;
+        case DATA: {
+            const size_t some = (size_t)(end - at) < chunks->left ? (size_t)(end - at) : chunks->left;
+            Move(at, to, some, char);
+            to += some;
+            at += some;
+            chunks->left -= some;
+            if (chunks->left == 0) chunks->state = DATA_CR;
+            break;
+        }
+        case DATA_CR:
+        case DATA_LF:
+            if (c != (chunks->state == DATA_CR ? '\r' : '\n')) return false;
+            chunks->state = chunks->state == DATA_CR ? DATA_LF : SIZE;
+            at++;
+            break;
+        case TRAILER: /* at the beginning of a line; trailers are not passed on */
+            chunks->state = c == '\r' ? TRAILER_LF : LINE;
+            at++;
+            break;
+        case LINE:
+            if (c == '\n') chunks->state = TRAILER;
+            at++;
+            break;
+        case TRAILER_LF:
+            if (c != '\n') return false;
+            chunks->state = END;
+            at++;
+            break;
+        default: return false;
+        }
+    }
+    *len = (size_t)(to - bytes);
+    return true;
+}
+
+/* Whether the last chunk was there, or nothing at all, as for HEAD. */
+bool psgi_chunked_is_whole(const psgi_chunks *chunks) {
+    if (!chunks->begun) return true;
+    return chunks->state == END || chunks->state == TRAILER || chunks->state == TRAILER_LF;
+}
