@@ -206,8 +206,8 @@ be called before C<fd>, in the process that dispatches. Returns a negative code 
 
     $worker->health_path('/healthz');
 
-GET and HEAD requests for this path are answered by the engine with 200, also while Perl is busy and when the limit of
-connections is reached. An empty path: none are. Returns a negative code if it is no path.
+GET and HEAD requests for this path are answered by the engine with 200, also when the limit of connections is reached, and after
+L</use_thread> also while Perl is busy. An empty path: none are. Returns a negative code if it is no path.
 
 =head2 fd
 

@@ -154,8 +154,8 @@ void peregrine_drain(peregrine_worker *worker);
 void peregrine_cut(peregrine_worker *worker);
 
 /* Requests with GET or HEAD for this path are answered by the engine (200, "ok", and the connection closes), also when the limit of
- * connections is reached, and by a thread of the engine's own while the host is busy with the last batch. They are in no log. "": none is;
- * PEREGRINE_E_ADDRESS: not a path, which begins with '/' and has no '?' in it. To be called before the first poll. */
+ * connections is reached; after peregrine_use_thread() also while the host is busy with the last batch. They are in no log. "": none is;
+ * PEREGRINE_E_ADDRESS: not a path, which begins with '/' and has no '?' in it. */
 int peregrine_health_path(peregrine_worker *worker, const char *path);
 
 typedef struct peregrine_stats {

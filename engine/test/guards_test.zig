@@ -2,7 +2,6 @@
 //! address, the health path.
 const std = @import("std");
 const per = @import("peregrine");
-const loopback = @import("loopback.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -122,80 +121,6 @@ test "new connections per second" {
     try bench.advance(1100);
     for (0..2) |_| try expectPart(try bench.exchange(get), "handled");
 }
-
-/// Blocks its thread as long as it is told to.
-const Blocking = struct {
-    allocator: std.mem.Allocator,
-
-    var blocked: std.atomic.Value(bool) = .init(false);
-    var asked: std.atomic.Value(bool) = .init(false);
-
-    pub fn init(allocator: std.mem.Allocator) !*Blocking {
-        const self = try allocator.create(Blocking);
-        self.* = .{ .allocator = allocator };
-        return self;
-    }
-
-    pub fn deinit(self: *Blocking) void {
-        self.allocator.destroy(self);
-    }
-
-    pub fn handleRequest(_: *Blocking, _: *per.Request, response: *per.Response) void {
-        asked.store(true, .release);
-        while (blocked.load(.acquire)) std.Thread.yield() catch {};
-        _ = response.setBody("handled") catch unreachable; // far below the limit
-    }
-};
-
-test "while the only worker is held, the health path is answered and others wait" {
-    const Server = per.Server(Blocking);
-    const server = try Server.init(std.heap.smp_allocator, 0, .{
-        .ip = "127.0.0.1",
-        .worker_thread_count = 1,
-        .health_path = "/health",
-        .handle_signals = false,
-    });
-    const port = server.port();
-    const thread = try std.Thread.spawn(.{}, Server.start, .{server});
-    Blocking.blocked.store(true, .release);
-    const holder = try Client.connect(port);
-    try holder.send(get);
-    while (!Blocking.asked.load(.acquire)) std.Thread.yield() catch {};
-    const other = try Client.connect(port);
-    try other.send(get);
-    const asking = try Client.connect(port);
-    try asking.send(health);
-    var space: [512]u8 = undefined;
-    try testing.expect(std.mem.endsWith(u8, try asking.read(&space), "\r\n\r\nok\n"));
-    try testing.expect(Blocking.blocked.swap(false, .acq_rel));
-    try expectPart(try holder.read(&space), "handled");
-    try expectPart(try other.read(&space), "handled");
-    for ([_]Client{ holder, other, asking }) |client| client.close();
-    server.shutdown();
-    thread.join();
-}
-
-/// A blocking client over a real socket.
-const Client = struct {
-    fd: i32,
-
-    fn connect(port: u16) !Client {
-        return .{ .fd = try loopback.connect(port) };
-    }
-
-    fn send(client: Client, text: []const u8) !void {
-        try loopback.send(client.fd, text);
-    }
-
-    /// What comes with the next read; all of these answers are one packet.
-    fn read(client: Client, space: []u8) ![]const u8 {
-        return loopback.receive(client.fd, space);
-    }
-
-    fn close(client: Client) void {
-        _ = std.os.linux.close(client.fd);
-    }
-};
 
 /// Answers with more than the network holds.
 const Large = struct {

@@ -818,9 +818,10 @@ variable C<IO_ASYNC_LOOP> names another default. B<--loop>
 =item engine => inline
 
 Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a thread of its own,
-so that connections are accepted, TLS handshakes done, requests read and refused, pings answered,
-timeouts kept and output sent while the application computes or blocks. The environment variable
-C<PEREGRINE_ENGINE> names another default. One of C<inline>, C<thread>. B<--engine>
+so that connections are accepted, TLS handshakes done, requests read and refused, pings and health
+checks answered, timeouts kept and output sent while the application computes or blocks. The
+environment variable C<PEREGRINE_ENGINE> names another default. One of C<inline>, C<thread>.
+B<--engine>
 
 =item lifespan_mode => auto
 
@@ -919,10 +920,11 @@ over them (SO_REUSEPORT). B<--reuseport>
 =item health_path => none
 
 GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine with 200
-and C<ok>, whatever the application does: also when it does not come back to the event loop, and
-when C<max_connections> is reached. The connection closes after the answer. They are not in the
-access log. 503 while the server stops, on connections that were open before; new ones are refused
-then. B<--health-path>
+and C<ok>, also when C<max_connections> is reached. For a health check that is answered while the
+application computes or blocks, use C<engine =E<gt> thread>; with C<inline> it waits until the
+application comes back to the event loop. The connection closes after the answer. They are not in
+the access log. 503 while the server stops, on connections that were open before; new ones are
+refused then. B<--health-path>
 
 =item http2 => 0
 

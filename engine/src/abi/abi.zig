@@ -189,8 +189,6 @@ pub export fn peregrine_health_path(door: *Door, path: [*:0]const u8) callconv(.
 
 fn setHealthPath(door: *Door, path: []const u8) c_int {
     door.worker.setHealthPath(path) catch return Code.address;
-    // The first round starts what answers while C is busy. A thread of the engine's own is never busy with C.
-    if (door.channel == null) door.worker.io.wake() else door.worker.standby_wanted = false;
     return Code.ok;
 }
 

@@ -75,11 +75,6 @@ const Poller = struct {
         return watch.epollModify(poller.epoll, socket, watched | watch.Ready.out, @bitCast(label));
     }
 
-    /// Tells of nothing further.
-    pub fn unwatchSocket(poller: *Poller, socket: sys.Fd, _: bool) void {
-        watch.epollDelete(poller.epoll, socket) catch unreachable; // it is watched
-    }
-
     /// Waits at most `timeout_ms` (-1: for ever). A signal ends the wait early with nothing.
     pub fn wait(poller: *Poller, timeout_ms: i32) []const watch.EpollEvent {
         return watch.epollWait(poller.epoll, poller.reports, timeout_ms);

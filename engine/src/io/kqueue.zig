@@ -69,15 +69,6 @@ fn Poller(comptime Kernel: type) type {
             return self.kernel.change(&about(@intCast(socket), EVFILT.WRITE, EV.ADD | EV.CLEAR, label));
         }
 
-        /// Tells of nothing further.
-        pub fn unwatchSocket(self: *Self, socket: sys.Fd, with_room: bool) void {
-            if (with_room) {
-                self.kernel.change(&about(@intCast(socket), EVFILT.WRITE, EV.DELETE, waker)) catch
-                    unreachable;
-            }
-            self.kernel.change(&about(@intCast(socket), EVFILT.READ, EV.DELETE, waker)) catch unreachable;
-        }
-
         /// Waits at most `timeout_ms` (-1: for ever). A signal ends the wait early with nothing.
         pub fn wait(self: *Self, timeout_ms: i32) []const Event {
             return self.kernel.wait(self.reports, timeout_ms);

@@ -12,7 +12,7 @@
 //! - `init(gpa, reports_max)`, `deinit(gpa, forked)`, `fd()`: its descriptor, for host loops;
 //! - `watchListener`, level-triggered, and `unwatchListener`; `watchSocket` and `watchRoom`, edge-triggered,
 //!   the second in addition. Each looks at once, so that nothing that is already true gets lost.
-//!   `unwatchSocket` ends both; closing a socket does so, too;
+//!   closing a socket ends both;
 //! - `wait(timeout_ms)`: the kernel's reports; `notice(&report)`: what one of them says;
 //! - `wake()`, from any thread: a report of the waker; `arm(at_ms)`: one of the timer, at that time, instead
 //!   of an earlier `arm`.
@@ -175,17 +175,6 @@ pub fn Readiness(comptime Poller: type) type {
             return self.listeners.items[id].address;
         }
 
-        /// A listener's descriptor. It stays the io's own; a duplicate may be given to another io.
-        pub fn listenerDescriptor(self: *const Self, id: u32) sys.Fd {
-            return self.listeners.items[id].fd;
-        }
-
-        /// Whether a connection waits at this listener, accepted by nobody. False once it is closed.
-        pub fn hasWaiting(self: *const Self, id: u32) bool {
-            const listener = &self.listeners.items[id];
-            return listener.state != .closed and sys.isReadable(listener.fd);
-        }
-
         /// Accepts a connection that waits at this listener, paused or not: an event of its
         /// own. Null: none does.
         pub fn acceptWaiting(self: *Self, id: u32) ?Event {
@@ -268,14 +257,6 @@ pub fn Readiness(comptime Poller: type) type {
             const index = indexOf(socket);
             if (index < self.entries.items.len) self.vacate(index);
             sys.close(@intCast(index));
-        }
-
-        /// Gives an added socket back to the caller, open and with what it has to say unsaid:
-        /// another io may add it.
-        pub fn release(self: *Self, socket: Socket) void {
-            const index = indexOf(socket);
-            self.poller.unwatchSocket(@intCast(index), self.entryOf(socket).flags.watches_room);
-            self.vacate(index);
         }
 
         fn vacate(self: *Self, index: u32) void {
@@ -668,36 +649,4 @@ test "a report about an earlier owner of a descriptor is ignored" {
     try testing.expectEqual(@as(u32, 0), epoll.ready.count);
     epoll.noteSocket(.{ .label = epoll.entryOf(socket).label(@intCast(first)), .readable = true });
     try testing.expectEqual(@as(u32, 1), epoll.ready.count);
-}
-
-test "a knock is heard; a released socket is another io's, with what it has to say" {
-    const Kqueue = @import("kqueue.zig").KqueueOver(@import("kqueue/shim.zig").Shim);
-    inline for (.{ io.Epoll, Kqueue }) |Io| try handsOver(Io);
-}
-
-fn handsOver(comptime Io: type) !void {
-    var first: Io = try .init(testing.allocator, .{});
-    defer first.deinit();
-    var second: Io = try .init(testing.allocator, .{});
-    defer second.deinit();
-    const id = try first.listen(try .parse("127.0.0.1", 0), .{});
-    try testing.expect(!first.hasWaiting(id));
-    const address = first.listenerAddress(id);
-    const client = try sys.socket(address.family());
-    defer sys.close(client);
-    var storage: sys.sockaddr.storage = undefined;
-    const length = address.toSystem(&storage);
-    sys.connect(client, @ptrCast(&storage), length) catch |err| try testing.expectEqual(error.Pending, err);
-    _ = try first.wait(5000);
-    try testing.expect(first.hasWaiting(id));
-    const socket = first.next().?.accepted.socket;
-    try testing.expect(!first.hasWaiting(id));
-    try first.add(socket, 1);
-    try testing.expectEqual(sys.Moved{ .done = 2 }, sys.send(client, &.{io.slice("hi")}, false));
-    first.release(socket);
-    try testing.expectEqual(null, first.next());
-    try second.add(socket, 2);
-    defer second.close(socket);
-    _ = try second.wait(5000);
-    try testing.expectEqualStrings("hi", second.next().?.received.bytes);
 }

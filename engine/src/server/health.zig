@@ -1,7 +1,6 @@
 //! The health path: a request target that the engine answers by itself, for whoever asks whether the process is alive.
-//! Does not know: connections, sockets. Who answers while the host is busy is in standby.zig.
+//! Does not know: connections, sockets.
 const std = @import("std");
-const assert = std.debug.assert;
 const Head = @import("protocol").Head;
 
 /// A path that is answered with 200; none at first.
@@ -45,31 +44,6 @@ pub const Health = struct {
         if (head.method != .GET and head.method != .HEAD) return false;
         return std.mem.eql(u8, health.text(), head.path.of(head.text));
     }
-
-    /// Whether the first bytes of a connection are going to ask for it.
-    pub const Guess = enum { yes, no, undecided };
-
-    /// The same of bytes that may be less than a head. A target in another form than the usual one counts as no.
-    pub fn guess(health: *const Health, bytes: []const u8) Guess {
-        assert(health.isSet());
-        var some_undecided = false;
-        inline for (.{ "GET ", "HEAD " }) |method| switch (health.guessAs(method, bytes)) {
-            .yes => return .yes,
-            .undecided => some_undecided = true,
-            .no => {},
-        };
-        return if (some_undecided) .undecided else .no;
-    }
-
-    fn guessAs(health: *const Health, comptime method: []const u8, bytes: []const u8) Guess {
-        const of_method = @min(method.len, bytes.len);
-        if (!std.mem.eql(u8, method[0..of_method], bytes[0..of_method])) return .no;
-        const rest = bytes[of_method..];
-        const of_path = @min(health.len, rest.len);
-        if (!std.mem.eql(u8, health.text()[0..of_path], rest[0..of_path])) return .no;
-        if (rest.len <= health.len) return .undecided;
-        return if (rest[health.len] == ' ' or rest[health.len] == '?') .yes else .no;
-    }
 };
 
 test "a path is what a request target may begin with" {
@@ -82,24 +56,4 @@ test "a path is what a request target may begin with" {
     try std.testing.expect(health.isSet());
     try health.set("");
     try std.testing.expect(!health.isSet());
-}
-
-test "guesses agree however the bytes are cut" {
-    var health: Health = .{};
-    try health.set("/up");
-    const cases = .{
-        .{ "GET /up HTTP/1.1\r\n", .yes },        .{ "HEAD /up HTTP/1.1\r\n", .yes }, .{ "GET /up?x=1 HTTP/1.1\r\n", .yes },
-        .{ "GET /upper HTTP/1.1\r\n", .no },      .{ "GET / HTTP/1.1\r\n", .no },     .{ "POST /up HTTP/1.1\r\n", .no },
-        .{ "GET /app/up HTTP/1.1\r\n", .no },     .{ "\x16\x03\x01", .no },           .{ "HEADER /up", .no },
-        .{ "GET http://h/up HTTP/1.1\r\n", .no },
-    };
-    inline for (cases) |case| {
-        const text: []const u8 = case[0];
-        var decided: Health.Guess = .undecided;
-        for (0..text.len + 1) |len| {
-            const now = health.guess(text[0..len]);
-            if (decided == .undecided) decided = now else try std.testing.expectEqual(decided, now);
-        }
-        try std.testing.expectEqual(@as(Health.Guess, case[1]), decided);
-    }
 }

@@ -32,12 +32,6 @@ pub const Tunnel = struct {
     /// Frees everything without a word to the peer.
     pub fn destroy(tunnel: *Tunnel, pool: *Pool) void {
         tunnel.wire.deinit(pool);
-        tunnel.discard();
-    }
-
-    /// The same for one that has nothing on its way, and so no memory of a pool.
-    pub fn discard(tunnel: *Tunnel) void {
-        assert(tunnel.wire.isEmpty());
         assert(!tunnel.place.waits);
         if (tunnel.peer) |*peer| peer.deinit();
         tunnel.session.deinit();

@@ -46,8 +46,6 @@
 //!         after drain() or cut(): nothing is left
 //!     fn lines(host, worker, []const u8) void (optional)
 //!         access log lines, if the log's target is the host
-//!     fn refused(host, worker, *Connection, Refusal, raw) void (optional)
-//!         the engine refused what no host heard of, in place of a line
 //!     fn relieve(host) void (optional)
 //!         much memory is free, which the system may have back
 //!     fn patience(host, wanted_ms) i32 (optional)
@@ -90,7 +88,6 @@ const Listener = @import("listener.zig").Listener;
 const Memory = @import("memory.zig").Memory;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
-const Standby = @import("standby.zig").Standby;
 const Relief = @import("relief.zig").Relief;
 const Share = @import("share.zig").Share;
 const slab = @import("slab.zig");
@@ -167,10 +164,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         memory: Memory = .{},
         numbers: u32 = 0,
         health: Health = .{},
-        /// Answers the health path while this worker is busy.
-        standby: ?*Standby = null,
-        /// The next round starts one.
-        standby_wanted: bool = false,
         access: ?AccessLog = null,
         /// When the host last heard of trouble with the access log.
         access_told_at: u64 = 0,
@@ -239,7 +232,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Closes every connection without a word and frees everything.
         pub fn deinit(w: *Self) void {
-            if (w.standby) |standby| standby.close();
             var it = w.peers.iterator();
             while (it.next()) |peer| w.release(peer);
             var buffer: [access_log.news_bytes_max]u8 = undefined;
@@ -395,9 +387,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const turnAwayForMemory = shedding.turnAway;
         pub const sayLast = input.sayLast;
         pub const intercept = health_part.intercept;
-        pub const divert = health_part.divert;
-        pub const depart = health_part.depart;
-        pub const openPeer = accepting.open;
         pub const reject = accepting.reject;
         pub const noteBegin = access_part.noteBegin;
         pub const noteAnswer = access_part.noteAnswer;
@@ -406,7 +395,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteTurnedAway = access_part.noteTurnedAway;
         pub const noteOutput = counting.noteOutput;
         pub const countEnd = counting.countEnd;
-        pub const noteRefusedByStandby = access_part.noteRefusedByStandby;
         pub const peerEnded = input.peerEnded;
         pub const cutShort = input.cutShort;
         pub const queueRejection = accepting.queueRejection;
@@ -461,7 +449,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
             live.advance(w);
             shaking.advance(w);
-            health_part.attend(w);
             w.expire();
             access_part.settleAccessLog(w);
             w.relieve();
@@ -534,7 +521,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     w.memory.received += received.bytes.len;
                     if (w.counters) |counters| counters.noteBytes(.in, received.bytes.len);
                     input.receive(w, peer, received.bytes);
-                    w.depart();
                     shedding.attend(w);
                 },
                 .ending => |ending| if (w.peerOf(ending.token)) |peer| input.peerEnding(w, peer),
@@ -677,7 +663,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// kernel's queue or here, has `Config.linger_ms` for it. `stopped` follows.
         pub fn drain(w: *Self) void {
             if (w.stopping != .no) return;
-            health_part.stopStandby(w);
             accepting.acceptWaiting(w);
             w.stopping = .draining;
             w.io.closeListeners();

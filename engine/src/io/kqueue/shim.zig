@@ -80,7 +80,6 @@ pub const Shim = struct {
                 EV.ADD | EV.CLEAR => {
                     try watch.epollModify(shim.epoll, ident, reading | watch.Ready.out, event.udata);
                 },
-                EV.DELETE => try watch.epollModify(shim.epoll, ident, reading, event.udata),
                 else => unreachable,
             },
             EVFILT.USER => if (event.fflags == NOTE.TRIGGER) watch.eventRaise(shim.event) else {

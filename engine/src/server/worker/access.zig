@@ -7,7 +7,6 @@ const access_log = @import("../access_log.zig");
 const AccessLog = access_log.AccessLog;
 const Connection = @import("../connection.zig").Connection;
 const Exchange = @import("../exchange.zig").Exchange;
-const Refused = @import("../standby.zig").Standby.Refused;
 
 /// The part for a worker type.
 pub fn Access(comptime W: type) type {
@@ -61,18 +60,6 @@ pub fn Access(comptime W: type) type {
         /// A request is refused before it became an exchange; `raw`: what has come of it, from its request line on. Nothing may have come.
         /// Its time is that since its first byte. Spoils `w.head` and `w.client`.
         pub fn noteRefusal(w: *W, connection: *Connection, refusal: Refusal, raw: []const u8) void {
-            if (@hasDecl(W.HostType, "refused")) return w.host.refused(w, connection, refusal, raw);
-            describeRefusal(w, connection, refusal, raw, w.wall_seconds);
-        }
-
-        /// The same for one that the standby acceptor has refused, a while ago.
-        pub fn noteRefusedByStandby(w: *W, refused: *Refused) void {
-            w.numbers +%= 1;
-            refused.connection.number = w.numbers;
-            describeRefusal(w, &refused.connection, refused.refusal, refused.raw, refused.wall_seconds);
-        }
-
-        fn describeRefusal(w: *W, connection: *Connection, refusal: Refusal, raw: []const u8, wall_seconds: u64) void {
             if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status);
             const log = if (w.access) |*log| log else return;
             connection.request_count +%= 1;
@@ -83,20 +70,20 @@ pub fn Access(comptime W: type) type {
                 subject.head = &w.head;
             }
             const waited_ms = if (connection.headSince()) |since| w.now -| since else 0;
-            writeRefusal(w, log, &subject, refusal, !early.asksForHead(raw), wall_seconds, waited_ms);
+            writeRefusal(w, log, &subject, refusal, !early.asksForHead(raw), waited_ms);
         }
 
         /// A socket is refused before it became a connection, in words.
         pub fn noteTurnedAway(w: *W, client: []const u8, local_port: u16, number: u32, refusal: Refusal) void {
             if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status);
             const log = if (w.access) |*log| log else return;
-            writeRefusal(w, log, &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, true, w.wall_seconds, 0);
+            writeRefusal(w, log, &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, true, 0);
         }
 
-        fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: Refusal, with_content: bool, wall_seconds: u64, waited_ms: u64) void {
+        fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: Refusal, with_content: bool, waited_ms: u64) void {
             const micros = clock(w, &log.shared.format);
             const begun_us = micros -| waited_ms * std.time.us_per_ms;
-            const entry = log.begin(&w.pool, subject, wall_seconds -| waited_ms / std.time.ms_per_s, begun_us) orelse return;
+            const entry = log.begin(&w.pool, subject, w.wall_seconds -| waited_ms / std.time.ms_per_s, begun_us) orelse return;
             log.end(&w.pool, entry, &.{
                 .status = refusal.status,
                 .body_bytes = if (with_content) early.refusalBodyBytes(refusal) else 0,

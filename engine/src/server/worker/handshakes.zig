@@ -17,10 +17,7 @@ pub fn Shaking(comptime W: type) type {
         pub fn advance(w: *W) void {
             if (w.handshakes.isEmpty()) return;
             var round = w.handshakes.begin(w.io.micros(), &w.config);
-            while (round.next(&w.handshakes, w.io.micros())) |ticket| {
-                step(w, w.peers.get(ticket).?);
-                w.depart();
-            }
+            while (round.next(&w.handshakes, w.io.micros())) |ticket| step(w, w.peers.get(ticket).?);
             w.handshakes.end(w.io.micros());
         }
 

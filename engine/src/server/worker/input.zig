@@ -30,7 +30,6 @@ pub fn Input(comptime W: type) type {
             const connection = &peer.connection;
             assert(w.pumping == null);
             if (connection.discards and received != null) return;
-            if (received) |bytes| if (w.divert(peer, bytes)) return;
             if (received != null and connection.yielded) {
                 return connection.input.append(&w.pool, received.?) catch w.fail(peer, .server_error);
             }

@@ -132,8 +132,9 @@ my $SECTION = [
             arg   => 'PATH',
             shown => 'none',
             about =>
-                'GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine with 200 and C<ok>, whatever'
-                . ' the application does: also when it does not come back to the event loop, and when C<max_connections> is reached. The'
+                'GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine with 200 and C<ok>, also when'
+                . ' C<max_connections> is reached. For a health check that is answered while the application computes or blocks, use'
+                . ' C<engine =E<gt> thread>; with C<inline> it waits until the application comes back to the event loop. The'
                 . ' connection closes after the answer. They are not in the access log. 503 while the server'
                 . ' stops, on connections that were open before; new ones are refused then.',
         },

@@ -64,8 +64,8 @@ my @SECTIONS = (
                 shown   => 'inline',
                 about   =>
                     'Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a thread of its own, so that'
-                    . ' connections are accepted, TLS handshakes done, requests read and refused, pings answered, timeouts kept and'
-                    . ' output sent while the application computes or blocks. The environment variable C<PEREGRINE_ENGINE>'
+                    . ' connections are accepted, TLS handshakes done, requests read and refused, pings and health checks answered,'
+                    . ' timeouts kept and output sent while the application computes or blocks. The environment variable C<PEREGRINE_ENGINE>'
                     . ' names another default.',
             },
             {
