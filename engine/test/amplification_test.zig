@@ -280,7 +280,7 @@ const PullWorker = per.Worker(per.io.Sim, PullHost);
 
 /// Takes messages over, and asks for one when the test says so.
 const PullHost = struct {
-    pub const demand = .pull;
+    pub const demand: per.Demand = .pull;
 
     ticket: per.Ticket = .none,
     messages: std.ArrayList(struct { bytes: usize, first: u8 }) = .empty,

@@ -9,7 +9,7 @@ const SimWorker = per.Worker(per.io.Sim, Host);
 
 /// Remembers the tickets of requests by the last letter of their path, and counts what it is told.
 const Host = struct {
-    pub const demand = .pull;
+    pub const demand: per.Demand = .pull;
 
     tickets: [256]?per.Ticket = @splat(null),
     finished_count: usize = 0,

@@ -10,7 +10,7 @@ const SimWorker = per.Worker(per.io.Sim, Host);
 /// Asks for every body and keeps it, until it hears of the end; answers GET requests at once,
 /// those for /wait never.
 const Host = struct {
-    pub const demand = .pull;
+    pub const demand: per.Demand = .pull;
 
     reasons: std.ArrayList(per.Reason) = .empty,
     /// Bytes of bodies and messages that it holds, by ticket.

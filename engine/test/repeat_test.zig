@@ -9,7 +9,7 @@ const SimWorker = per.Worker(per.io.Sim, Host);
 
 /// Keeps the ticket of the last request, and counts ends.
 const Host = struct {
-    pub const demand = .pull;
+    pub const demand: per.Demand = .pull;
 
     ticket: ?per.Ticket = null,
     finished_count: usize = 0,

@@ -14,7 +14,7 @@ const SimWorker = per.Worker(per.io.Sim, EchoHost);
 
 /// Answers when `step` is called, as a program behind the C API does after each poll.
 const EchoHost = struct {
-    pub const demand = .pull;
+    pub const demand: per.Demand = .pull;
 
     const Event = union(enum) {
         accept,
