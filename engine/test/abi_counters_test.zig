@@ -156,12 +156,12 @@ fn countRequests(threaded: bool) !void {
 
     try server.expect("connections", "idle", 1);
     try testing.expectEqual(0, server.word("requests_open", "working"));
-    try testing.expectEqual(1, server.word("accepted", ""));
+    try testing.expectEqual(1, server.word("connections_accepted", ""));
     try testing.expectEqual(1, server.word("requests", "2xx"));
     try testing.expectEqual(1, server.word("requests", "4xx"));
-    try testing.expectEqual(0, server.word("refused", "malformed"));
-    try testing.expectEqual(2 * get.len, server.word("bytes", "in"));
-    try testing.expectEqual(heard, server.word("bytes", "out"));
+    try testing.expectEqual(0, server.word("requests_refused", "malformed"));
+    try testing.expectEqual(2 * get.len, server.word("network_bytes", "in"));
+    try testing.expectEqual(heard, server.word("network_bytes", "out"));
     const queue, const work, const write = .{ server.word("queue_time", ""), server.word("application_time", ""), server.word("write_time", "") };
     try testing.expect(queue >= 30_000);
     try testing.expect(work >= 60_000);
@@ -176,7 +176,7 @@ fn countRequests(threaded: bool) !void {
     try say(other, "no request\r\n\r\n");
     _ = try hear(&server, other, "\n");
     _ = c.close(other);
-    try server.expect("refused", "malformed", 1);
+    try server.expect("requests_refused", "malformed", 1);
     try testing.expectEqual(2, server.word("requests", "4xx"));
 }
 
@@ -196,7 +196,7 @@ fn countEnds(threaded: bool) !void {
     try say(client, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab");
     try testing.expectEqual(Code.ok, abi.peregrine_read(server.door, (try server.wait(.request)).ticket));
     _ = c.close(client);
-    try server.expect("aborted", "client_closed", 1);
+    try server.expect("requests_aborted", "client_closed", 1);
     try testing.expectEqual(1, server.word("requests", "none"));
     try testing.expectEqual(0, server.total("request_time"));
 
@@ -211,12 +211,12 @@ fn countEnds(threaded: bool) !void {
     _ = try server.wait(.message);
     try server.expect("connections", "websocket", 1);
     try testing.expectEqual(1, server.word("websockets", ""));
-    try testing.expectEqual(1, server.word("messages", "in"));
-    try testing.expectEqual(1, server.word("messages", "out"));
+    try testing.expectEqual(1, server.word("websocket_messages", "in"));
+    try testing.expectEqual(1, server.word("websocket_messages", "out"));
     // What it counted stays when it counts no longer.
     try testing.expectEqual(Code.ok, abi.peregrine_use_counters(server.door, null, 0));
     try testing.expectEqual(Code.ok, abi.peregrine_send_message(server.door, ticket, "hi", 2, types.EventFlag.text));
-    try testing.expectEqual(1, server.word("messages", "out"));
+    try testing.expectEqual(1, server.word("websocket_messages", "out"));
 }
 
 test "requests that end early, and WebSockets" {

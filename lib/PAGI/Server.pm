@@ -5,7 +5,8 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use parent qw(IO::Async::Notifier PAGI::Server::Prefork PAGI::Server::Reports PAGI::Server::Stop);
+use parent
+    qw(IO::Async::Notifier PAGI::Server::Monitoring PAGI::Server::Prefork PAGI::Server::Reports PAGI::Server::Stop);
 
 use Carp qw(croak);
 use Future;
@@ -214,8 +215,9 @@ sub _give_up {
 # Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
 sub open_listeners {
     my ($self, %owner) = @_;
-    return $self                                 if $self->{worker};
-    $self->_bind_places(\%owner)                 if !$self->{listeners}->is_open;
+    return $self                 if $self->{worker};
+    $self->_bind_places(\%owner) if !$self->{listeners}->is_open;
+    $self->_bind_status(\%owner);
     return $self->_open_for_workers($owner{uid}) if $self->has_workers;
     $self->{header_count} = $self->{options}{max_header_count};
     $self->{worker}       = $self->_new_worker($owner{uid});
@@ -286,6 +288,8 @@ sub _start {
     }
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
     $self->_watch;
+    $self->_start_counting;
+    $self->_serve_status;
     $self->{running} = 1;
     return if $self->{worker_num};
     PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
@@ -399,10 +403,12 @@ sub _close_worker {
     return $self->_end_master if $self->{master};
     $self->{log}->flush       if $self->{log};
     $self->{listeners}->close;
+    $self->_close_status;
     my $worker = delete $self->{worker} or return;
     $self->{process}->detach_signals($at_once) if $self->{process};
     $self->_unwatch($loop);
     $worker->close;
+    $self->_stop_counting($loop);
     return;
 }
 
@@ -1124,6 +1130,12 @@ How long requests in flight, and then the application's lifespan shutdown, may t
 
 =over
 
+=item status => none
+
+What the server is at, for Prometheus and for people, at an address of its own: C<127.0.0.1:9100>,
+or the path of a Unix socket, see L<PAGI::Server/OBSERVABILITY>. Whoever can connect sees it; a
+start warns when that is more than this machine. B<--status>
+
 =item access_log => \*STDERR
 
 Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output, a file
@@ -1331,6 +1343,66 @@ A worker runs its C<END> blocks and writes what handles have buffered. Objects t
 a large heap: what has to happen at the end belongs in the lifespan's shutdown. The program's own C<END> blocks run in workers as well.
 
 =back
+
+=head1 OBSERVABILITY
+
+    pagi-server --status 127.0.0.1:9100 app.pl
+    curl http://127.0.0.1:9100/metrics
+
+The option C<status> names an address at which the server shows what it is at: a page for people at C</>, which looks again every second; C</metrics> for
+Prometheus; C</status.json> for programs; C</healthz> and C</readyz> for load balancers and orchestrators. L<PAGI::Server::Status> is the
+application behind it. Beside workers a process of its own answers, also while all of them are busy; it is replaced when it dies. A server without
+workers answers from its event loop, so not while the application blocks: there C<health_path> is what the engine answers by itself.
+
+Numbers are sums over all processes, those that have ended included, so that they never fall. They are those of the engine:
+
+=over
+
+=item peregrine_requests_total
+
+Requests that are over, by C<status>: C<1xx> are WebSockets, C<none> were not answered because the client had gone. Each line of the access log
+is one of them.
+
+=item peregrine_requests_refused_total, peregrine_requests_aborted_total, peregrine_requests_shed_total
+
+What the engine refused, by C<reason> (C<malformed>, C<timeout>, C<body_too_large>, C<head_too_large>, C<misdirected>, C<upgrade>, C<unsupported>,
+C<overload>); what ended before its answer did, by the reason that the application is told; what was refused or cut because memory was short.
+
+=item peregrine_request_duration_seconds, peregrine_queue_duration_seconds, peregrine_application_duration_seconds, peregrine_write_duration_seconds
+
+Histograms of the requests that the application has answered: the whole time from the moment that the head was read, and its three parts: until the
+application was called, until the first bytes of its answer could be sent, and until the last ones were. A growing queue time says that
+there are too few workers, or that one request keeps others waiting. What waits in the kernel because nobody reads it is in none of them.
+WebSockets are not in them; an event stream is, when it ends.
+
+=item peregrine_connections, peregrine_requests_open
+
+What is open now, by C<state>: connections C<idle>, C<reading> a request, C<serving>, C<websocket>, in a TLS C<handshake>, C<closing>; requests
+C<waiting> for the application, C<working>, C<answering>. It is looked at once a second, by the engine: with C<< engine => 'inline' >> not while the
+application blocks.
+
+=item peregrine_connections_accepted_total, peregrine_connections_rejected_total, peregrine_connections_max
+
+Connections that were let in, and those that were not, by C<reason> (C<capacity>, C<address_connections>, C<address_rate>, C<proxy_header>,
+C<tls_handshake>).
+
+=item peregrine_network_bytes_total, peregrine_websockets_total, peregrine_websocket_messages_total
+
+Bytes C<in> and C<out>, as they go over the network; WebSockets that were opened, and their messages.
+
+=item peregrine_processes, peregrine_processes_stuck, peregrine_loop_silence_seconds, peregrine_process_restarts_total
+
+Processes that serve; those whose event loop has not run for ten seconds; how long ago that was, where it is longest; and processes that were
+replaced, by C<reason>.
+
+=item peregrine_resident_memory_bytes, peregrine_memory_bytes, peregrine_build_info
+
+Memory of all these processes, and what of it the engine holds for connections; the version.
+
+=back
+
+Counting costs a request less than one per cent of what a hello takes, and nothing without C<status>. A start warns if C<status> is at an address that
+other machines can reach.
 
 =head1 ACCESS LOG
 

@@ -19,7 +19,7 @@ use constant WIDTH => @WORDS + OWN;
 # Before the columns: how often the master has begun and ended to move a column, and what is the master's own.
 use constant { EPOCH => 0, RESTARTS => 1 };
 my @RESTARTS;
-BEGIN { @RESTARTS = qw(exit signal heartbeat failed_start request max_requests age memory reload) }
+BEGIN { @RESTARTS = qw(exit signal heartbeat failed_start request max_requests age memory reload other) }
 use constant HEAD => RESTARTS + @RESTARTS;
 
 # While old workers leave, new ones have columns already.
@@ -65,8 +65,7 @@ sub zero {
 sub note_restart {
     my ($self, $reason) = @_;
     my ($index) = grep { $RESTARTS[$_] eq $reason } 0 .. $#RESTARTS;
-    die "Peregrine::Counters: no reason '$reason'; there are @RESTARTS\n" if !defined $index;
-    $self->{memory}->add(RESTARTS + $index, 1);
+    $self->{memory}->add(RESTARTS + ($index // $#RESTARTS), 1);
     return;
 }
 
@@ -201,7 +200,7 @@ What is counted, as hash references, see L<Peregrine/counters>.
     my @reasons = Peregrine::Counters->restarts;
 
 Why workers are replaced: C<exit> (it ended by itself), C<signal> (it was killed), C<heartbeat> (its loop was blocked for too long),
-C<failed_start>, C<request> (a request was stuck), C<max_requests>, C<age>, C<memory>, C<reload> (new code).
+C<failed_start>, C<request> (a request was stuck), C<max_requests>, C<age>, C<memory>, C<reload> (new code), C<other>.
 
 =head2 claim
 

@@ -27,7 +27,7 @@ use constant NOT_STARTED => 3;
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
-        %args{qw(loop log name run on_serving before_fork stop_timeout start_timeout heartbeat_timeout)},
+        %args{qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout)},
         wanted     => $args{workers},
         workers    => {},               # by pid
         trouble    => {},               # by number: { crashes, timer }
@@ -91,10 +91,12 @@ sub _at {
 sub _fork_worker {
     my ($self, $number, $replaces) = @_;
     my ($here, $there) = eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
-    my $pid = $here ? $self->_fork($there->keep_in_child) : undef;
+    my $column = $self->{counters} ? $self->{counters}->claim            : undef;
+    my $pid    = $here             ? $self->_fork($there->keep_in_child) : undef;
     if (!defined $pid) {
         my $reason = $here ? "fork: $!" : $@ =~ s/\s+\z//r;
         $self->_log(error => "worker $number cannot be started: $reason");
+        $self->{counters}->zero($column) if defined $column;
         $self->_failed_start($number, $reason);
         return;
     }
@@ -107,6 +109,7 @@ sub _fork_worker {
         generation => $self->{generation},
         link       => $pid      ? $here            : $there,
         replaces   => $replaces ? $replaces->{pid} : undef,
+        column     => $column,
     };
     $self->_become_worker($worker) if !$pid;
     $there->close;
@@ -160,7 +163,8 @@ sub _gone {
     $self->_hear($worker, @$_) for $worker->{link}->read_lines;
     $worker->{link}->close;
     delete $self->{workers}{ $worker->{pid} };
-    return $self->_stopped if $self->{phase} eq 'stopping';
+    $self->{counters}->zero($worker->{column}) if defined $worker->{column};
+    return $self->_stopped                     if $self->{phase} eq 'stopping';
     my $state = $worker->{state};
     $self->_not_started($worker, $status) if $state eq 'starting';
     $self->_died($worker, $status)        if $state eq 'serving';
@@ -195,8 +199,15 @@ sub _died {
     my $trouble = $self->{trouble}{ $worker->{number} } ||= { crashes => 0 };
     $trouble->{crashes} = $early ? $trouble->{crashes} + 1 : 0;
     my $why = $worker->{killed} // _how($status);
+    $self->_count_restart($worker->{killed} ? 'heartbeat' : $status & 127 ? 'signal' : 'exit');
     $self->_log(warn => _name($worker) . " $why: another one takes its place");
     $self->_back_off($worker->{number});
+    return;
+}
+
+sub _count_restart {
+    my ($self, $reason) = @_;
+    $self->{counters}->note_restart($reason) if $self->{counters};
     return;
 }
 
@@ -204,6 +215,7 @@ sub _not_started {
     my ($self, $worker, $status) = @_;
     my $reason = $worker->{killed} // $worker->{reason} // 'it ' . _how($status) . ' during its start';
     my $number = $worker->{number};
+    $self->_count_restart('failed_start');
     if ($worker->{replaces} && $self->{workers}{ $worker->{replaces} }) {
         $self->_replacement_failed($worker, $reason);
         return;
@@ -271,7 +283,8 @@ sub _ready {
     my $old = $worker->{replaces} ? $self->{workers}{ $worker->{replaces} } : undef;
     if ($old) {
         my $reason = delete $self->{waiting}{ $worker->{number} };
-        $self->_let_go($old, $reason // 'restart');
+        $self->_count_restart($reason // 'reload');
+        $self->_let_go($old, $reason  // 'restart');
     }
     if ($self->{phase} eq 'starting') {
         $self->{phase} = 'running';
@@ -464,7 +477,7 @@ C<generation>.
 
 =head2 new
 
-Besides what the synopsis has: C<on_serving>, called when the first worker serves; C<before_fork>, called with the number of a worker that is about to
+Besides what the synopsis has: C<counters>, a L<Peregrine::Counters> of which each worker gets a C<column>; C<on_serving>, called when the first worker serves; C<before_fork>, called with the number of a worker that is about to
 be started, and what it dies of keeps that from starting; C<start_timeout> and C<heartbeat_timeout>, seconds after which a worker that does not start, or is
 silent, is killed (0: never). C<stop_timeout> is a function that gives the seconds which a worker that was told to leave may take. C<log> is a
 L<PAGI::Server::Log>. C<run> returns the exit status of the worker; what it dies of is why the worker could not start.

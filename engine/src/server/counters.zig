@@ -51,18 +51,18 @@ pub const Direction = enum { in, out };
 /// The words, in order. The layout is this version's own: `table` tells what lies where.
 pub const Counters = extern struct {
     requests: [count(Class)]u64,
-    refused: [count(Refused)]u64,
-    aborted: [count(Reason)]u64,
+    requests_refused: [count(Refused)]u64,
+    requests_aborted: [count(Reason)]u64,
     request_time: Histogram,
     queue_time: Histogram,
     application_time: Histogram,
     write_time: Histogram,
-    accepted: u64,
-    rejected: [count(Rejected)]u64,
-    bytes: [count(Direction)]u64,
+    connections_accepted: u64,
+    connections_rejected: [count(Rejected)]u64,
+    network_bytes: [count(Direction)]u64,
     websockets: u64,
-    messages: [count(Direction)]u64,
-    shed: u64,
+    websocket_messages: [count(Direction)]u64,
+    requests_shed: u64,
     // What is now, as of the last second in which something happened.
     connections: [count(ConnectionState)]u64,
     connections_max: u64,
@@ -96,7 +96,7 @@ pub const Counters = extern struct {
             429, 503 => .overload,
             else => .malformed,
         };
-        bump(&counters.refused[@backingInt(why)], 1);
+        bump(&counters.requests_refused[@backingInt(why)], 1);
     }
 
     /// The engine refused what was no exchange yet.
@@ -107,19 +107,19 @@ pub const Counters = extern struct {
 
     /// An exchange ended before its response did.
     pub fn noteAbort(counters: *Counters, reason: Reason) void {
-        bump(&counters.aborted[@backingInt(reason) - 1], 1);
+        bump(&counters.requests_aborted[@backingInt(reason) - 1], 1);
     }
 
     pub fn noteRejection(counters: *Counters, why: Rejected) void {
-        bump(&counters.rejected[@backingInt(why)], 1);
+        bump(&counters.connections_rejected[@backingInt(why)], 1);
     }
 
     pub fn noteBytes(counters: *Counters, direction: Direction, len: usize) void {
-        bump(&counters.bytes[@backingInt(direction)], len);
+        bump(&counters.network_bytes[@backingInt(direction)], len);
     }
 
     pub fn noteMessage(counters: *Counters, direction: Direction) void {
-        bump(&counters.messages[@backingInt(direction)], 1);
+        bump(&counters.websocket_messages[@backingInt(direction)], 1);
     }
 
     /// When a request came to be, was taken by its host, was answered first and was over. 0: that never happened, or is not known.
@@ -139,7 +139,7 @@ pub const Counters = extern struct {
 
     /// So many requests were refused or cut for want of memory.
     pub fn noteShed(counters: *Counters, requests: u32) void {
-        bump(&counters.shed, requests);
+        bump(&counters.requests_shed, requests);
     }
 
     /// One more.
@@ -214,18 +214,18 @@ const Family = struct { field: []const u8, kind: ?Kind = .counter, label: [:0]co
 
 const families = [_]Family{
     .{ .field = "requests", .label = "status", .Values = Class, .summary = "Requests that are over, by the status of their answers." },
-    .{ .field = "refused", .label = "reason", .Values = Refused, .summary = "Requests that the engine refused." },
-    .{ .field = "aborted", .label = "reason", .Values = Reason, .summary = "Requests that ended before their answers did." },
+    .{ .field = "requests_refused", .label = "reason", .Values = Refused, .summary = "Requests that the engine refused." },
+    .{ .field = "requests_aborted", .label = "reason", .Values = Reason, .summary = "Requests that ended before their answers did." },
     .{ .field = "request_time", .kind = null, .summary = "From the head of a request to the end of its answer. Without WebSockets." },
     .{ .field = "queue_time", .kind = null, .summary = "From the head of a request to when the application began with it." },
     .{ .field = "application_time", .kind = null, .summary = "From there to when the first bytes of the answer could be sent." },
     .{ .field = "write_time", .kind = null, .summary = "From there to the end of the answer." },
-    .{ .field = "accepted", .summary = "Connections that were accepted." },
-    .{ .field = "rejected", .label = "reason", .Values = Rejected, .summary = "Connections that were closed before a request was read." },
-    .{ .field = "bytes", .label = "direction", .Values = Direction, .summary = "Bytes of connections, TLS included." },
+    .{ .field = "connections_accepted", .summary = "Connections that were accepted." },
+    .{ .field = "connections_rejected", .label = "reason", .Values = Rejected, .summary = "Connections that were closed before a request was read." },
+    .{ .field = "network_bytes", .label = "direction", .Values = Direction, .summary = "Bytes of connections, TLS included." },
     .{ .field = "websockets", .summary = "WebSockets that were opened." },
-    .{ .field = "messages", .label = "direction", .Values = Direction, .summary = "Messages of WebSockets." },
-    .{ .field = "shed", .summary = "Requests that were refused or cut for want of memory." },
+    .{ .field = "websocket_messages", .label = "direction", .Values = Direction, .summary = "Messages of WebSockets." },
+    .{ .field = "requests_shed", .summary = "Requests that were refused or cut for want of memory." },
     .{ .field = "connections", .kind = .gauge, .label = "state", .Values = ConnectionState, .summary = "Connections that are open." },
     .{ .field = "connections_max", .kind = .gauge, .summary = "Connections that may be open." },
     .{ .field = "requests_open", .kind = .gauge, .label = "state", .Values = RequestState, .summary = "Requests that are not over." },
@@ -321,9 +321,9 @@ test "statuses, refusals and ends find their words" {
     for ([_]u16{ 0, 101, 200, 204, 304, 404, 503 }) |status| counters.noteStatus(status);
     try testing.expectEqual([_]u64{ 1, 1, 2, 1, 1, 1 }, counters.requests);
     for ([_]u16{ 400, 408, 413, 414, 431, 421, 426, 501, 505, 503, 417 }) |status| counters.noteRefusal(status);
-    try testing.expectEqual([_]u64{ 2, 1, 1, 2, 1, 1, 2, 1 }, counters.refused);
+    try testing.expectEqual([_]u64{ 2, 1, 1, 2, 1, 1, 2, 1 }, counters.requests_refused);
     counters.noteAbort(.queue_overflow);
     counters.noteAbort(.client_closed);
-    try testing.expectEqual(1, counters.aborted[0]);
-    try testing.expectEqual(1, counters.aborted[11]);
+    try testing.expectEqual(1, counters.requests_aborted[0]);
+    try testing.expectEqual(1, counters.requests_aborted[11]);
 }

@@ -29,10 +29,15 @@ sub tell {
     return;
 }
 
+sub is_public {
+    my (undef, $listener) = @_;
+    return $listener->{type} eq 'tcp' && $listener->{host} !~ /\A(?:127\.[0-9.]+|::1|localhost)\z/;
+}
+
 # A stack trace is nobody else's business.
 sub _check_audience {
     my ($log, $listeners) = @_;
-    my @public = grep { $_->{type} eq 'tcp' && $_->{host} !~ /\A(?:127\.[0-9.]+|::1|localhost)\z/ } @$listeners;
+    my @public = grep { is_public(undef, $_) } @$listeners;
     $log->warn('PAGI: in development whoever can connect to '
             . join(', ', map { $_->url('tcp') } @public)
             . ' is shown exceptions and stack traces (-E production shows none)')
@@ -144,6 +149,12 @@ A limit of memory in words; 0 is C<none>.
     my @versions = PAGI::Server::Banner::versions();    # 'PAGI::Server 0.003000', 'Peregrine 0.3.0', 'OpenSSL 3.0.19', 'Perl 5.36.0'
 
 Of the server, its engine, the TLS library that is loaded, and Perl.
+
+=head2 is_public
+
+    warn 'take care' if PAGI::Server::Banner->is_public($listener);
+
+Whether other machines may connect there.
 
 =head2 place
 

@@ -52,6 +52,7 @@ sub _listen_with_workers {
         return Future->fail($error);
     }
     $self->_process->attach_signals if !$self->{ignores_signals};
+    $self->_start_status_process;
     $self->{master} = $self->_make_master;
     my $starting = $self->{starting} = $self->{master}->start->then(sub { Future->done($self) });
     $starting->on_fail(sub {
@@ -70,6 +71,7 @@ sub _make_master {
         log               => $self->{log},
         name              => $self->_name_in_log,
         workers           => $options->{workers},
+        counters          => $self->{counters},
         heartbeat_timeout => $options->{heartbeat_timeout},
         start_timeout     => _start_timeout($options),
         stop_timeout      => sub { 2 * $weak->{options}{shutdown_timeout} + GRACE_S },
@@ -115,21 +117,27 @@ sub _stop_workers {
     my $stopping = $self->{stopping};
     $self->{listeners}->close;
     $self->{master}->stop->on_ready(sub {
-        $self->{log}->info('PAGI: the server has stopped');
-        # Not in a signal's callback, see Peregrine::Process/detach_signals.
-        $self->loop->later(sub {
-            $self->_end_master;
-            delete $self->{stopping};
-            $stopping->done;
-        });
+        $self->_stop_status_process->on_ready(sub { $self->_all_stopped });
     });
     return $stopping;
+}
+
+sub _all_stopped {
+    my ($self) = @_;
+    $self->{log}->info('PAGI: the server has stopped');
+    # Not in a signal's callback, see Peregrine::Process/detach_signals.
+    $self->loop->later(sub {
+        $self->_end_master;
+        delete($self->{stopping})->done;
+    });
+    return;
 }
 
 sub _end_master {
     my ($self) = @_;
     $self->{log}->flush;
     $self->{listeners}->close;
+    $self->_close_status;
     delete @{$self}{qw(master starting)};
     $self->{process}->detach_signals if $self->{process};
     return;
@@ -148,6 +156,8 @@ sub _workers_connections {
 sub _serve_in_worker {
     my ($self, $record) = @_;
     my $server = $self->_for_worker($record->{number});
+    $self->_leave_status;
+    $server->use_counters($self->{counters}, $record->{column});
     my $loop   = $server->own_loop;
     my $worker = Peregrine::WorkerProcess->new(
         link              => $record->{link},

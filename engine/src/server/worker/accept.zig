@@ -46,7 +46,7 @@ pub fn Accept(comptime W: type) type {
         /// A connection is served.
         pub fn noteAccepted(w: *W) void {
             w.stats.accepted += 1;
-            if (w.counters) |counters| counters.note("accepted");
+            if (w.counters) |counters| counters.note("connections_accepted");
         }
 
         /// Accepts whoever waits in the kernel's queues: they have been told that somebody is here, and closing the listeners would reset them.

@@ -405,6 +405,16 @@ my @SECTIONS = (
     [
         'Logs' => (
             {
+                name  => 'status',
+                type  => 'listen',
+                arg   => 'ADDRESS',
+                shown => 'none',
+                about =>
+                    'What the server is at, for Prometheus and for people, at an address of its own: C<127.0.0.1:9100>, or the path of a'
+                    . ' Unix socket, see L<PAGI::Server/OBSERVABILITY>. Whoever can connect sees it; a start warns when that is more'
+                    . ' than this machine.',
+            },
+            {
                 name    => 'access_log',
                 type    => 'log',
                 default => \*STDERR,

@@ -1,0 +1,256 @@
+package PAGI::Server::Status;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Carp        qw(croak);
+use Digest::SHA qw(sha256_base64);
+use Future::AsyncAwait;
+use JSON::PP ();
+use PAGI::Server::Status::Prometheus;
+use Peregrine;
+use Peregrine::Counters;
+use Time::HiRes ();
+
+# Seconds after which a process whose event loop has not run counts as stuck.
+use constant STUCK_S => 10;
+
+my $JSON = JSON::PP->new->canonical->ascii;
+my $PAGE = __FILE__ =~ s/\.pm\z/\/page.html/r;
+
+# What there is to see, by its path.
+my %PAGES = (
+    '/'            => '_page',
+    '/metrics'     => '_metrics',
+    '/status.json' => '_json',
+    '/healthz'     => '_healthz',
+    '/readyz'      => '_readyz',
+);
+
+sub new {
+    my ($class, %args) = @_;
+    croak 'PAGI::Server::Status: counters must be a Peregrine::Counters' if !ref $args{counters};
+    return bless { counters => $args{counters}, is_ready => $args{is_ready} || sub { 1 } }, $class;
+}
+
+sub to_app {
+    my ($self) = @_;
+    return async sub {
+        my ($scope, $receive, $send) = @_;
+        die "Unsupported scope type: $scope->{type}\n" if $scope->{type} ne 'http';
+        my ($status, $type, $body, @headers) = $self->_answer($scope);
+        await $send->({
+            type    => 'http.response.start',
+            status  => $status,
+            headers => [
+                [ 'content-type',           $type ],
+                [ 'content-length',         length $body ],
+                [ 'cache-control',          'no-store' ],
+                [ 'x-content-type-options', 'nosniff' ],
+                @headers,
+            ],
+        });
+        await $send->({ type => 'http.response.body', body => $scope->{method} eq 'HEAD' ? '' : $body });
+        return;
+    };
+}
+
+use constant TEXT => 'text/plain; charset=utf-8';
+
+sub _answer {
+    my ($self, $scope) = @_;
+    my $path   = $scope->{path};
+    my $method = $PAGES{$path};
+    # Mounted elsewhere, without the slash that what the page asks for is relative to.
+    return (308, TEXT, "see $scope->{root_path}/\n", [ 'location', "$scope->{root_path}/" ])
+        if $path eq '' && length($scope->{root_path} // '');
+    return (404, TEXT, "There is /, /metrics, /status.json, /healthz and /readyz.\n") if !$method;
+    return (405, TEXT, "Only GET and HEAD.\n", [ 'allow', 'GET, HEAD' ]) if $scope->{method} !~ /\A(?:GET|HEAD)\z/;
+    return $self->$method;
+}
+
+# ---- What there is to see -----------------------------------------------------------------------
+
+sub _metrics {
+    my ($self) = @_;
+    return (200, PAGI::Server::Status::Prometheus::TYPE, PAGI::Server::Status::Prometheus::text($self->facts));
+}
+
+sub _json {
+    my ($self) = @_;
+    return (200, 'application/json', $JSON->encode($self->facts) . "\n");
+}
+
+sub _healthz {
+    return (200, TEXT, "ok\n");
+}
+
+sub _readyz {
+    my ($self) = @_;
+    my $problem = $self->_problem;
+    return defined $problem ? (503, TEXT, "$problem\n", [ 'retry-after', 1 ]) : (200, TEXT, "ready\n");
+}
+
+# Why nobody would serve a request now.
+sub _problem {
+    my ($self) = @_;
+    return 'the server stops' if !$self->{is_ready}->();
+    my @processes = @{ $self->facts->{processes} };
+    return 'no process serves'      if !@processes;
+    return 'every process is stuck' if !grep { !$_->{stuck} } @processes;
+    return;
+}
+
+my $HTML;    # the page and its policy, once it is asked for
+
+sub _page {
+    $HTML //= _read_page();
+    return (200, 'text/html; charset=utf-8', $HTML->{text}, [ 'content-security-policy', $HTML->{policy} ]);
+}
+
+sub _read_page {
+    open my $in, '<:raw', $PAGE or die "PAGI::Server::Status: $PAGE: $!\n";
+    my $text = do { local $/; <$in> };
+    my %hash = map { $_ => "'sha256-" . sha256_base64($text =~ m{<$_>(.*?)</$_>}s ? $1 : '') . "='" } qw(style script);
+    return {
+        text   => $text,
+        policy => "default-src 'none'; style-src $hash{style}; script-src $hash{script}; connect-src 'self';"
+            . " base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    };
+}
+
+# ---- Facts --------------------------------------------------------------------------------------
+
+sub facts {
+    my ($self) = @_;
+    my $read   = $self->{counters}->read;
+    my $now    = Time::HiRes::time;
+    return {
+        version   => Peregrine::engine_version(),
+        time      => $now,
+        restarts  => $read->{restarts},
+        total     => _families($read->{sum}),
+        processes => [ map { _process($_, $now) } @{ $read->{processes} } ],
+    };
+}
+
+sub _process {
+    my ($process, $now) = @_;
+    my $silent = $now - $process->{beat};
+    $silent = 0 if $silent < 0;
+    return {
+        pid      => $process->{pid},
+        since    => $process->{since},
+        silent   => 0 + sprintf('%.3f', $silent),
+        stuck    => $silent > STUCK_S ? JSON::PP::true : JSON::PP::false,
+        resident => _resident($process->{pid}),
+        counted  => _families($process->{words}),
+    };
+}
+
+# Bytes of memory that a process has; undef where there is no /proc.
+sub _resident {
+    my ($pid) = @_;
+    open my $in, '<', "/proc/$pid/statm" or return;
+    my (undef, $pages) = split ' ', readline($in) // '';
+    return defined $pages ? $pages * _page_bytes() : undef;
+}
+
+my $PAGE_BYTES;
+
+sub _page_bytes {
+    require POSIX;
+    return $PAGE_BYTES //= POSIX::sysconf(POSIX::_SC_PAGESIZE());
+}
+
+# The words by name: a number, a hash of numbers by what tells them apart, or a histogram.
+sub _families {
+    my ($values) = @_;
+    my @words = Peregrine::Counters->words;
+    my %families;
+    for my $at (0 .. $#words) {
+        my ($name, $label, $value, $kind) = @{ $words[$at] }{qw(name label value kind)};
+        if    ($kind eq 'bucket') { push @{ $families{$name}{buckets} }, [ $value, $values->[$at] ] }
+        elsif ($kind eq 'sum')    { $families{$name}{seconds} = $values->[$at] / 1_000_000 }
+        elsif (length $label)     { $families{$name}{$value} = $values->[$at] }
+        else                      { $families{$name} = $values->[$at] }
+    }
+    return \%families;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Status - an application that shows what a server is at
+
+=head1 SYNOPSIS
+
+    my $status = PAGI::Server::Status->new(counters => $counters);
+    my $app    = $status->to_app;
+
+=head1 DESCRIPTION
+
+A PAGI application with
+
+=over
+
+=item C</>
+
+a page that shows processes, rates and times as pictures and looks again every second; it needs nothing from elsewhere, and its
+Content-Security-Policy allows nothing
+
+=item C</metrics>
+
+all counters in the text format of Prometheus, summed over processes, also over those that are gone
+
+=item C</status.json>
+
+the same by process, for programs
+
+=item C</healthz>
+
+200 as long as somebody answers
+
+=item C</readyz>
+
+200 if a process serves whose event loop has run in the last ten seconds, otherwise 503 with the reason
+
+=back
+
+It is what the option C<status> of L<PAGI::Server> serves. Other applications may serve it under a path of their own, if they keep everybody
+out who has no business there.
+
+=head1 METHODS
+
+=head2 new
+
+    my $status = PAGI::Server::Status->new(counters => $counters, is_ready => sub { 1 });
+
+C<counters> is the L<Peregrine::Counters> that the server counts in. While C<is_ready> answers false, C</readyz> says that the server stops.
+
+=head2 to_app
+
+    my $app = $status->to_app;
+
+=head2 facts
+
+    my $facts = $status->facts;
+
+What C</status.json> shows, as a hash reference: C<version>, C<time>, C<restarts> by reason, C<total>, and C<processes>, each with C<pid>, C<since> (epoch
+seconds), C<silent> (seconds since its event loop ran), C<stuck>, C<resident> (bytes of memory; undef where there is no F</proc>) and C<counted>.
+C<total> and C<counted> have a value for each name of L<Peregrine/counters>: a number, a hash of numbers, or for a histogram C<buckets>, pairs of an upper
+bound in seconds and how many there are in that bucket alone, and C<seconds>, their sum.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,125 @@
+package PAGI::Server::Status::Prometheus;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Peregrine::Counters;
+
+use constant TYPE => 'text/plain; version=0.0.4; charset=utf-8';
+
+sub text {
+    my ($facts) = @_;
+    return join '', _about($facts), _counted($facts->{total}), _workers($facts);
+}
+
+# A family: its lines are pairs of what tells them apart and a value.
+sub _family {
+    my ($name, $type, $help, @lines) = @_;
+    my $text =
+          "# HELP peregrine_$name "
+        . ($help =~ s/([\\\n])/$1 eq '\\' ? '\\\\' : '\\n'/ger)
+        . "\n# TYPE peregrine_$name $type\n";
+    $text .= "peregrine_$name$_->[0] $_->[1]\n" for @lines;
+    return $text;
+}
+
+sub _label {
+    my ($name, $value) = @_;
+    return '' if !length $name;
+    $value =~ s/([\\"\n])/$1 eq "\n" ? '\\n' : "\\$1"/ge;
+    return qq({$name="$value"});
+}
+
+sub _about {
+    my ($facts) = @_;
+    return _family('build_info', 'gauge', 'The version of the server.', [ _label(version => $facts->{version}), 1 ]);
+}
+
+sub _counted {
+    my ($total) = @_;
+    my (@names, %words);
+    for my $word (Peregrine::Counters->words) {
+        push @names,                       $word->{name} if !$words{ $word->{name} };
+        push @{ $words{ $word->{name} } }, $word;
+    }
+    return map { _counter($_, $total->{$_}, @{ $words{$_} }) } @names;
+}
+
+sub _counter {
+    my ($name, $values, @words) = @_;
+    my ($kind, $label,  $help)  = @{ $words[0] }{qw(kind label summary)};
+    return _histogram($name =~ s/_time\z/_duration_seconds/r, $help, $values) if $kind eq 'bucket';
+    my @lines = map { [ _label($label, $_->{value}), ref $values ? $values->{ $_->{value} } : $values ] } @words;
+    return _family($kind eq 'counter' ? "${name}_total" : $name, $kind, $help, @lines);
+}
+
+# Each bucket has those below it as well.
+sub _histogram {
+    my ($name, $help, $histogram) = @_;
+    my $count = 0;
+    my @lines;
+    for my $bucket (@{ $histogram->{buckets} }) {
+        $count += $bucket->[1];
+        push @lines, [ '_bucket' . _label(le => $bucket->[0]), $count ];
+    }
+    return _family($name, 'histogram', $help, @lines, [ '_sum', $histogram->{seconds} ], [ '_count', $count ]);
+}
+
+sub _workers {
+    my ($facts)   = @_;
+    my @processes = @{ $facts->{processes} };
+    my $restarts  = $facts->{restarts};
+    my ($resident, $silent) = (0, 0);
+    for my $process (@processes) {
+        $resident += $process->{resident} || 0;
+        $silent = $process->{silent} if $process->{silent} > $silent;
+    }
+    return (
+        _family('processes', 'gauge', 'Processes that serve.', [ '', scalar @processes ]),
+        _family(
+            'processes_stuck',                        'gauge',
+            'Processes whose event loop is blocked.', [ '', scalar grep { $_->{stuck} } @processes ]
+        ),
+        _family(
+            'loop_silence_seconds',                                                  'gauge',
+            'How long ago an event loop ran, of the process where that is longest.', [ '', $silent ]
+        ),
+        _family(
+            'resident_memory_bytes',                                          'gauge',
+            'Memory of all these processes; what they share counts in each.', [ '', $resident ]
+        ),
+        _family(
+            'process_restarts_total', 'counter',
+            'Processes that were replaced.',
+            map { [ _label(reason => $_), $restarts->{$_} ] } Peregrine::Counters->restarts
+        ),
+    );
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Status::Prometheus - the text format of Prometheus
+
+=head1 FUNCTIONS
+
+=head2 text
+
+    my $text = PAGI::Server::Status::Prometheus::text($status->facts);
+
+What a L<PAGI::Server::Status> knows, as metrics whose names begin with C<peregrine_>. C<PAGI::Server::Status::Prometheus::TYPE> is their
+media type.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,218 @@
+# What a server shows of itself at an address of its own: for Prometheus, for programs, for load balancers.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp ();
+use Future;
+use HTTP::Tiny;
+use IO::Socket::INET;
+use IO::Socket::UNIX;
+use JSON::PP qw(decode_json);
+use PAGI::Server::Status;
+use Peregrine::Counters;
+use Test::More;
+use TestServer;
+use TestTools qw(refused wait_for);
+
+my $dir = File::Temp->newdir;
+my $app = "$dir/app.pl";
+open my $out, '>', $app or die $!;
+print {$out} <<'APP';
+use Future::AsyncAwait;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no $scope->{type}\n" if $scope->{type} ne 'http';
+    select undef, undef, undef, $1 if $scope->{path} =~ m{\A/block/([\d.]+)\z};
+    kill KILL => $$ if $scope->{path} eq '/die';
+    await $send->({ type => 'http.response.start', status => $scope->{path} eq '/none' ? 404 : 200 });
+    await $send->({ type => 'http.response.body', body => "$$\n" });
+};
+APP
+close $out or die $!;
+
+my $http = HTTP::Tiny->new(timeout => 20, keep_alive => 0);
+
+# A server that shows its status at a free port; the port is read from its log.
+sub serve {
+    my (@options) = @_;
+    my $server    = TestServer->command($app, '-E', 'production', '--status', '127.0.0.1:0', @options);
+    my $port      = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});
+    return ($server, 'http://127.0.0.1:' . $server->port, "http://127.0.0.1:$port");
+}
+
+# The samples of the text format, by name and labels; what is no sample and no comment fails.
+sub metrics {
+    my ($url) = @_;
+    my $answer = $http->get("$url/metrics");
+    my %value;
+    for my $line (split /\n/, $answer->{content}) {
+        next if $line =~ /\A# (?:HELP peregrine_\w+ \S|TYPE peregrine_\w+ (?:counter|gauge|histogram)\z)/;
+        $line =~ /\A(peregrine_\w+(?:\{\w+="[^"\\]*"\})?) ([0-9.e+-]+)\z/ or fail("no sample: $line");
+        ok !exists $value{$1}, "$1 is there once" if exists $value{$1};
+        $value{$1} = $2;
+    }
+    return \%value;
+}
+
+sub requests {
+    my ($url, $class) = @_;
+    return metrics($url)->{qq(peregrine_requests_total{status="$class"})};
+}
+
+subtest 'metrics, JSON, health' => sub {
+    my ($server, $url, $status) = serve();
+    $http->get($url) for 1 .. 5;
+    $http->get("$url/none") for 1 .. 2;
+    my $broken = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port) or die $!;
+    print {$broken} "what is this\r\n\r\n";
+    () = readline $broken;
+
+    my $answer = $http->get("$status/metrics");
+    is $answer->{status},                  200,                                        'there are metrics';
+    is $answer->{headers}{'content-type'}, 'text/plain; version=0.0.4; charset=utf-8', 'in the text format';
+    my $value = metrics($status);
+    is $value->{'peregrine_requests_total{status="2xx"}'}, 5, 'requests that went well';
+    is $value->{'peregrine_requests_total{status="4xx"}'}, 3, 'and those that did not, the refused one included';
+    is $value->{'peregrine_requests_refused_total{reason="malformed"}'}, 1, 'which is counted as such';
+    is $value->{'peregrine_request_duration_seconds_count'}, 7, 'those that were answered by the application are timed';
+    is $value->{'peregrine_connections_accepted_total'},     8, 'connections';
+    is $value->{'peregrine_processes'},                      1, 'one process';
+    cmp_ok $value->{'peregrine_resident_memory_bytes'}, '>', 1_000_000, 'with its memory';
+
+    for my $name (qw(request queue application write)) {
+        my @buckets = map { $value->{qq(peregrine_${name}_duration_seconds_bucket{le="$_"})} }
+            qw(0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 30 +Inf);
+        is_deeply \@buckets, [ sort { $a <=> $b } @buckets ], "the buckets of $name times add up";
+        is $buckets[-1], 7, 'to all of them';
+    }
+
+    my $facts = decode_json($http->get("$status/status.json")->{content});
+    is $facts->{total}{requests}{'2xx'},                 5,            'the same as JSON';
+    is $facts->{processes}[0]{pid},                      $server->pid, 'by process';
+    is $facts->{processes}[0]{counted}{requests}{'4xx'}, 3,            'with what each has counted';
+
+    is $http->get("$status/healthz")->{content}, "ok\n",    'it lives';
+    is $http->get("$status/readyz")->{content},  "ready\n", 'and serves';
+    is $http->get("$status/other")->{status},    404,       'there is nothing else';
+    is $http->post("$status/metrics")->{status}, 405,       'nor another way to ask';
+    my $head = $http->head("$status/metrics");
+    is $head->{status} . ($head->{content} // q{}), 200, 'HEAD has no content';
+    is $server->stop,                               0,   'the server stops';
+    ok !IO::Socket::INET->new(PeerAddr => $status =~ s{http://}{}r), 'and its status with it';
+};
+
+subtest 'promtool agrees, where there is one' => sub {
+    my ($promtool) = grep { -x } map { "$_/promtool" } split /:/, $ENV{PATH};
+    if (!$promtool) {
+        diag 'promtool is not installed (Debian: prometheus): the format was checked by the test alone';
+        ok 1, 'checked above';
+        return;
+    }
+    my ($server, undef, $status) = serve();
+    open my $file, '>', "$dir/metrics" or die $!;
+    print {$file} $http->get("$status/metrics")->{content};
+    close $file or die $!;
+    is system("$promtool check metrics < $dir/metrics 1>&2"), 0, 'promtool check metrics';
+};
+
+subtest 'workers: sums, while all are busy, and after one has died' => sub {
+    my ($server, $url, $status) = serve(qw(--workers 2));
+    my %seen;
+    for (1 .. 200) { $seen{ $http->get($url)->{content} }++ }
+    my $total = requests($status, '2xx');
+    is $total, 200, 'requests of all workers';
+    my $facts = decode_json($http->get("$status/status.json")->{content});
+    is_deeply [ sort map { "$_->{pid}\n" } grep { $_->{counted}{requests}{'2xx'} } @{ $facts->{processes} } ],
+        [ sort keys %seen ], 'each has counted its own';
+    is @{ $facts->{processes} }, 2, 'there are two';
+
+    my @busy;
+    for (1 .. 8) {
+        my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port) or die $!;
+        print {$client} "GET /block/1 HTTP/1.1\r\nHost: h\r\n\r\n";
+        push @busy, $client;
+    }
+    is $http->get("$status/readyz")->{content}, "ready\n", 'it answers while they work';
+    () = readline $_ for map { $_->shutdown(1); $_ } @busy;
+
+    $http->post("$url/die");    # a GET would be tried again
+    ok wait_for(sub { metrics($status)->{'peregrine_process_restarts_total{reason="signal"}'} == 1 }),
+        'a death is counted';
+    cmp_ok requests($status, '2xx'), '>=', $total, 'what the dead one has counted is not lost';
+    ok wait_for(sub { metrics($status)->{peregrine_processes} == 2 }), 'and another one is there';
+
+    my ($shows) = grep { !$seen{"$_\n"} } children($server->pid, map { $_->{pid} } @{ $facts->{processes} });
+    ok $shows, "process $shows shows it";
+    kill KILL => $shows;
+    ok wait_for(sub { $http->get("$status/healthz")->{status} == 200 }), 'it is started again when it dies';
+    is requests($status, '4xx'), 0, 'and knows what the first one knew';
+    cmp_ok requests($status, '2xx'), '>=', $total, 'all of it';
+    is $server->stop, 0, 'all of them stop';
+    ok !kill(0, $shows), 'nobody is left';
+};
+
+# The child of the master that is no worker: the oldest one.
+sub children {
+    my ($master) = @_;
+    my @children = split ' ', TestTools::content("/proc/$master/task/$master/children");
+    return sort { $a <=> $b } @children;
+}
+
+subtest 'a Unix socket' => sub {
+    my $path   = "$dir/status";
+    my $server = TestServer->command($app, '-E', 'production', '--status', $path);
+    my $client = IO::Socket::UNIX->new($path) or die "$path: $!";
+    print {$client} "GET /healthz HTTP/1.0\r\n\r\n";
+    like join('', readline $client), qr/^ok$/m, 'is served';
+    is $server->stop, 0, 'the server stops';
+    ok !-e $path, 'and takes its file along';
+};
+
+subtest 'what is wrong with the option' => sub {
+    like refused(app => sub { }, status => 'localhost'), qr/option 'status'/, 'no address';
+    my ($status, undef, $err) = TestServer->finish($app, '--status', '127.0.0.1:99999');
+    is $status, 2, 'the command refuses it, too';
+    like $err, qr/option --status .*99999/, 'and says so';
+    my $taken = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1) or die $!;
+    ($status, undef, $err) = TestServer->finish($app, '--port', 0, '--status', '127.0.0.1:' . $taken->sockport);
+    is $status, 1, 'an address that is taken keeps the server from starting';
+    like $err, qr/Port ${\$taken->sockport} is already in use on 127\.0\.0\.1/, 'with its name';
+    my $public = TestServer->command($app, '-E', 'production', '--status', '0.0.0.0:0');
+    ok $public->wait_for_log(qr/whoever can connect to .*0\.0\.0\.0.* sees the status/), 'a public one is warned of';
+    is $public->stop, 0, 'and served';
+};
+
+# The answer of the application itself.
+sub ask {
+    my (%scope) = @_;
+    my $status =
+        PAGI::Server::Status->new(counters => Peregrine::Counters->new, is_ready => sub { $scope{ready} // 1 });
+    my @events;
+    $status->to_app->(
+        { type => 'http', method => 'GET', %scope },
+        sub { die "nothing is read\n" },
+        sub { push @events, @_; return Future->done }
+    )->get;
+    return { map { %$_ } @events };
+}
+
+subtest 'as a part of another application' => sub {
+    my $moved = ask(path => '', root_path => '/status');
+    is $moved->{status}, 308, 'without the slash';
+    is_deeply [ grep { $_->[0] eq 'location' } @{ $moved->{headers} } ], [ [ location => '/status/' ] ],
+        'a redirect to it';
+    my $page     = ask(path => '/', root_path => '/status');
+    my %header   = map { @$_ } @{ $page->{headers} };
+    my ($policy) = $header{'content-security-policy'};
+    like $policy, qr/default-src 'none'; style-src 'sha256-\S+'; script-src 'sha256-\S+'; connect-src 'self'/,
+        'the page has a strict policy';
+    unlike $page->{body} =~ s{http://www\.w3\.org/2000/svg}{}gr, qr{https?:|//\w|\bsrc=|\@import|url\(},
+        'and needs nothing from elsewhere';
+    is ask(path => '/readyz')->{status}, 503, 'nobody serves yet';
+    like ask(path => '/readyz')->{body},             qr/^no process serves$/, 'it says so';
+    like ask(path => '/readyz', ready => 0)->{body}, qr/^the server stops$/,  'nor will again';
+    ok !eval { PAGI::Server::Status->new; 1 }, 'it needs counters';
+};
+
+done_testing;
