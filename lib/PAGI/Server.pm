@@ -292,6 +292,7 @@ sub _start {
     $self->_serve_status;
     $self->{running} = 1;
     return if $self->{worker_num};
+    $self->_tell_service;
     PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
     PAGI::Server::Banner->tell(
         $self->{log},
@@ -1300,8 +1301,22 @@ the server is started again:
     Requires=app.socket
 
     [Service]
+    Type=notify
     User=app
     ExecStart=/usr/local/bin/pagi-server -E production /srv/app/app.pl
+    ExecReload=/bin/kill -HUP $MAINPID
+    WatchdogSec=30
+
+F<examples/systemd> has both files in full, with what confines the service.
+
+=head2 What systemd is told
+
+With C<NOTIFY_SOCKET> in the environment (C<Type=notify>) the process tells L<systemd|sd_notify(3)> C<READY> when it serves, with C<MAINPID> and, in words, where;
+C<RELOADING> on HUP and C<READY> when that is done; C<STOPPING> when it is told to stop. With C<WATCHDOG_USEC> (C<WatchdogSec=>) it says C<WATCHDOG> twice in that time as long
+as its event loop runs. With workers all of that is the master's, whose loop runs no application: it looks after its workers by itself
+(C<heartbeat_timeout>). Without workers an application that blocks for longer than that time is ended by systemd. The variables are removed from the
+environment, so that programs which the application runs do not speak in the server's name. A server whose signals are ignored
+(L</ignore_signals>) tells nothing: its program may use L<Peregrine::Notify>.
 
 =head1 WORKERS
 

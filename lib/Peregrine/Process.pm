@@ -7,9 +7,10 @@ our $VERSION = '0.003000';
 
 use Hash::Util::FieldHash qw(fieldhash);
 use IO::Async::Loop;
-use IO::Handle   ();
+use IO::Handle ();
+use Peregrine::Notify;
 use POSIX        ();
-use Scalar::Util qw(weaken);
+use Scalar::Util qw(blessed weaken);
 
 sub new {
     my ($class, %args) = @_;
@@ -71,7 +72,8 @@ my @STOP = qw(TERM INT QUIT);
 
 sub attach_signals {
     my ($self) = @_;
-    $self->{pid} = $$;
+    $self->{pid}     = $$;
+    $self->{service} = Peregrine::Notify->from_environment;
     weaken(my $weak = $self);
     for my $name (@STOP, keys %{ $self->{on} }) {
         $self->{signals}{$name} = $self->{loop}->attach_signal($name => sub { $weak && $weak->_on_signal($name) });
@@ -113,12 +115,34 @@ sub _is_copy {
 sub _on_signal {
     my ($self, $name) = @_;
     my $handler = $self->{on}{$name};
-    return $self->_is_copy ? () : $handler->($self->{server}, $name) if $handler;
-    return $self->_stop($name)                                       if !$self->_is_copy;
+    return $self->_is_copy ? () : $self->_handle($name, $handler) if $handler;
+    return $self->_stop($name)                                    if !$self->_is_copy;
     $SIG{$name} = 'DEFAULT';
     my $number = POSIX->can("SIG$name")->();
     POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), POSIX::SigSet->new($number));
     kill $name => $$;
+    return;
+}
+
+# HUP is what systemd reloads a service with, and it wants to know how long that takes.
+sub _handle {
+    my ($self, $name, $handler) = @_;
+    my $service = $name eq 'HUP' ? $self->{service} : undef;
+    $service->reloading if $service;
+    my $done = $handler->($self->{server}, $name);
+    return if !$service;
+    my $ready = sub { $service->ready($self->{status}) };
+    return $done->on_ready($ready)->retain if blessed $done && $done->isa('Future') && !$done->is_ready;
+    $ready->();
+    return;
+}
+
+sub serving {
+    my ($self, $status) = @_;
+    $self->{status} = $status;
+    my $service = $self->{service} or return;
+    $service->ready($status);
+    $service->watch($self->{loop});
     return;
 }
 
@@ -137,6 +161,7 @@ sub stop_once {
     my ($self, $method, @arguments) = @_;
     my ($loop, $server) = @{$self}{qw(loop server)};
     $method //= 'shutdown';
+    $self->{service}->stopping if $self->{service} && !$self->{stopping};
     my $stopped = $server->$method(@arguments);
     return if $self->{stopping};
     $self->{stopping} = 1;
@@ -236,7 +261,14 @@ application is loaded, which may make the loop: there is but one.
     $process->attach_signals;
 
 From now on TERM, INT and QUIT shut the server down and then stop the loop, when no other server in it is on its way to stop by a signal; a
-second one makes it L</hurry>. The others do what C<on> says.
+second one makes it L</hurry>. The others do what C<on> says; a Future that the handler of HUP returns says when the reload is over. A
+L<service manager|Peregrine::Notify> that wants to know is told of reloads and of the stop.
+
+=head2 serving
+
+    $process->serving('serving on http://127.0.0.1:5000/');
+
+The server serves: a L<service manager|Peregrine::Notify> is told, with this status, and from now on that the loop runs.
 
 =head2 stop_once
 

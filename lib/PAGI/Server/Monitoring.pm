@@ -134,6 +134,15 @@ sub _close_status {
     return;
 }
 
+# The service manager, if this process is the server's.
+sub _tell_service {
+    my ($self) = @_;
+    return if $self->{ignores_signals};
+    my @places = map { PAGI::Server::Banner->place($_) } $self->{listeners}->all;
+    $self->_process->serving('serving on ' . join ', ', @places);
+    return;
+}
+
 # ---- A process of its own, beside workers -------------------------------------------------------
 
 # It answers while all workers are busy, and is started again like one of them.
@@ -204,7 +213,7 @@ PAGI::Server::Monitoring - what a PAGI::Server counts, and where it shows it
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server>: the option C<status>, and counting in a L<Peregrine::Counters> that was given. A server without workers shows its
+A base class of L<PAGI::Server>: the option C<status>, what a service manager is told, and counting in a L<Peregrine::Counters> that was given. A server without workers shows its
 status from its own event loop; beside workers a process of its own does, which answers while all of them are busy, and is started again
 like one of them.
 

@@ -95,6 +95,7 @@ sub _serving {
     $_->{tls} = $self->_tls_for($_) for @all;
     PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
     $self->{running} = 1;
+    $self->_tell_service;
     PAGI::Server::Banner->tell(
         $self->{log},
         loop            => $self->loop,

@@ -1,0 +1,161 @@
+package Peregrine::Notify;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Scalar::Util qw(weaken);
+use Socket       qw(AF_UNIX MSG_DONTWAIT SOCK_DGRAM pack_sockaddr_un);
+use Time::HiRes  qw(CLOCK_MONOTONIC);
+
+# systemd forgives a message that is late by half its patience.
+use constant PINGS => 2;
+
+# What the environment has said, for a process that serves more than once.
+my %SAID;
+
+sub from_environment {
+    my ($class) = @_;
+    my %given = map { $_ => delete $ENV{$_} } qw(NOTIFY_SOCKET WATCHDOG_USEC WATCHDOG_PID);
+    %SAID = (%given, to => $$) if defined $given{NOTIFY_SOCKET};
+    my $path = $SAID{NOTIFY_SOCKET};
+    return if ($SAID{to} // 0) != $$ || $path !~ m{\A[/\@].};
+    socket my $socket, AF_UNIX, SOCK_DGRAM, 0 or return;
+    my $to = eval { pack_sockaddr_un($path =~ s/\A\@/\0/r) } // return;
+    return bless {
+        socket   => $socket,
+        to       => $to,
+        pid      => $$,
+        watchdog => scalar _watchdog(@SAID{qw(WATCHDOG_USEC WATCHDOG_PID)})
+        },
+        $class;
+}
+
+# Seconds between two signs of life; undef: nobody waits for them.
+sub _watchdog {
+    my ($usec, $pid) = @_;
+    return if !defined $usec || $usec !~ /\A[1-9][0-9]{0,17}\z/;
+    return if defined $pid && $pid ne $$;
+    return $usec / 1e6 / PINGS;
+}
+
+sub environment {
+    return map { defined $SAID{$_} ? ($_ => $SAID{$_}) : () } qw(NOTIFY_SOCKET WATCHDOG_USEC);
+}
+
+# Never waits. Nobody is to be told of it when nobody listens.
+sub say {
+    my ($self, @fields) = @_;
+    return 0 if $self->{pid} != $$;
+    my @lines;
+    while (my ($name, $value) = splice @fields, 0, 2) {
+        utf8::encode($value) if utf8::is_utf8($value);
+        push @lines, "$name=" . $value =~ tr/\n/ /r;
+    }
+    local $SIG{PIPE} = 'IGNORE';
+    return defined send($self->{socket}, join("\n", @lines), MSG_DONTWAIT, $self->{to}) ? 1 : 0;
+}
+
+sub ready {
+    my ($self, $status) = @_;
+    return $self->say(READY => 1, MAINPID => $$, STATUS => $status);
+}
+
+# The time is for Type=notify-reload: by it systemd knows which READY is meant.
+sub reloading {
+    my ($self) = @_;
+    my $now = Time::HiRes::clock_gettime(CLOCK_MONOTONIC);
+    return $self->say(RELOADING => 1, MONOTONIC_USEC => sprintf('%.0f', $now * 1e6), STATUS => 'reloading');
+}
+
+sub stopping {
+    my ($self) = @_;
+    return $self->say(STOPPING => 1, STATUS => 'stopping');
+}
+
+sub watch {
+    my ($self, $loop) = @_;
+    return if !$self->{watchdog} || $self->{watches}++;
+    return $self->_ping($loop);
+}
+
+sub _ping {
+    my ($self, $loop) = @_;
+    $self->say(WATCHDOG => 1);
+    weaken(my $weak = $self);
+    weaken(my $in   = $loop);
+    $loop->watch_time(after => $self->{watchdog}, code => sub { $weak->_ping($in) if $weak && $in });
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Notify - tells systemd how far a service is
+
+=head1 SYNOPSIS
+
+    my $service = Peregrine::Notify->from_environment;
+    if ($service) {
+        $service->ready('serving');
+        $service->watch($loop);
+    }
+
+=head1 DESCRIPTION
+
+The protocol of L<sd_notify(3)>: messages to the socket that C<NOTIFY_SOCKET> names, a path or an abstract one (C<@name>). Whoever listens there is never
+waited for.
+
+=head1 METHODS
+
+=head2 from_environment
+
+    my $service = Peregrine::Notify->from_environment;
+
+The object for this process; nothing if nobody wants to be told. The variables are removed from the environment, so that what the
+process starts does not speak in its name.
+
+=head2 environment
+
+    local @ENV{keys %given} = values %given if my %given = Peregrine::Notify->environment;
+
+The variables, for a program that is to take this one's place.
+
+=head2 say
+
+    $service->say(STATUS => '12 requests in flight');
+
+Any message. False if it was not sent, in a forked child for instance.
+
+=head2 ready
+
+    $service->ready('serving on http://127.0.0.1:5000/');
+
+The service is up, or has been reloaded: C<READY>, with C<MAINPID> and C<STATUS>.
+
+=head2 reloading
+
+    $service->reloading;
+
+=head2 stopping
+
+    $service->stopping;
+
+=head2 watch
+
+    $service->watch($loop);
+
+Says C<WATCHDOG> as often as C<WATCHDOG_USEC> wants it, twice in that time, as long as the loop runs. Nothing if systemd does not ask for it.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

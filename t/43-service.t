@@ -1,0 +1,133 @@
+# What a service manager is told (sd_notify), with and without workers: nothing before the server serves, and by the right process.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp ();
+use HTTP::Tiny;
+use IO::Select;
+use IO::Socket::UNIX;
+use Peregrine::Notify;
+use Socket qw(AF_UNIX SOCK_DGRAM pack_sockaddr_un);
+use Test::More;
+use TestServer;
+use TestTools   qw(patience wait_for);
+use Time::HiRes qw(time);
+
+my $dir = File::Temp->newdir;
+my $app = "$dir/app.pl";
+open my $out, '>', $app or die $!;
+print {$out} <<'APP';
+use Future::AsyncAwait;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no $scope->{type}\n" if $scope->{type} ne 'http';
+    select undef, undef, undef, $1 if $scope->{path} =~ m{\A/block/([\d.]+)\z};
+    await $send->({ type => 'http.response.start', status => 200 });
+    await $send->({ type => 'http.response.body', body => join ' ', $$, grep { defined } @ENV{qw(NOTIFY_SOCKET WATCHDOG_USEC)} });
+};
+APP
+close $out or die $!;
+my $http = HTTP::Tiny->new(timeout => 20, keep_alive => 0);
+
+# A service manager: a socket, and what it is called in the environment.
+sub manager {
+    my ($name) = @_;
+    socket my $socket, AF_UNIX, SOCK_DGRAM, 0 or die "socket: $!";
+    bind $socket, pack_sockaddr_un($name =~ s/\A\@/\0/r) or die "bind: $!";
+    return $socket;
+}
+
+# The next message, as a hash; nothing after some seconds.
+sub message {
+    my ($socket, $seconds) = @_;
+    return if !IO::Select->new($socket)->can_read($seconds // patience(20));
+    recv $socket, my $text, 65_536, 0 // return;
+    return { map { split /=/, $_, 2 } split /\n/, $text };
+}
+
+# The next one that has a field; others are passed over.
+sub message_with {
+    my ($socket, $name) = @_;
+    while (my $message = message($socket)) { return $message if exists $message->{$name} }
+    return {};
+}
+
+for my $workers (0, 2) {
+    subtest "$workers workers" => sub {
+        my $path   = "$dir/notify$workers";
+        my $socket = manager($path);
+        local @ENV{qw(NOTIFY_SOCKET WATCHDOG_USEC)} = ($path, 1_000_000);
+        my $server = TestServer->command($app, '-E', 'production', $workers ? ('--workers', $workers) : ());
+        my $url    = 'http://127.0.0.1:' . $server->port;
+        my $ready  = message($socket);
+        is $ready->{READY},   1,            'the first message says that it serves';
+        is $ready->{MAINPID}, $server->pid, 'by the process that was started';
+        like $ready->{STATUS}, qr{\Aserving on http://127\.0\.0\.1:\d+/\z}, 'and where';
+        my $content = $http->get($url)->{content};
+        like $content, qr/\A\d+\s*\z/, 'the application has nothing of it in its environment';
+
+        my $from = time;
+        message_with($socket, 'WATCHDOG') for 1 .. 4;
+        cmp_ok time - $from, '<', patience(20), 'signs of life come';
+        is message_with($socket, 'WATCHDOG')->{WATCHDOG}, 1, 'and go on';
+
+        $server->signal('HUP');
+        my $reload = message_with($socket, 'RELOADING');
+        is $reload->{RELOADING}, 1, 'HUP is a reload';
+        like $reload->{MONOTONIC_USEC}, qr/\A\d{6,}\z/, 'with its time';
+        is message_with($socket, 'READY')->{MAINPID}, $server->pid, 'which ends';
+
+        $server->signal('TERM');
+        is message_with($socket, 'STOPPING')->{STOPPING}, 1, 'the stop is told';
+        is $server->wait,                                 0, 'before it is over';
+        my $late = grep { exists $_->{READY} } map { message($socket, 0) // () } 1 .. 20;
+        is $late, 0, 'and nothing comes after it';
+    };
+}
+
+subtest 'a blocked loop is silent' => sub {
+    my $socket = manager("$dir/blocked");
+    local @ENV{qw(NOTIFY_SOCKET WATCHDOG_USEC)} = ("$dir/blocked", 200_000);
+    my $server = TestServer->command($app, '-E', 'production');
+    message_with($socket, 'WATCHDOG');
+    my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port) or die $!;
+    print {$client} "GET /block/3 HTTP/1.0\r\n\r\n";
+    my $longest = 0;
+    my $last    = time;
+
+    for (1 .. 60) {
+        last if $longest > 1;
+        message_with($socket, 'WATCHDOG');
+        my $now = time;
+        $longest = $now - $last if $now - $last > $longest;
+        $last    = $now;
+    }
+    cmp_ok $longest, '>', 1, 'no sign of life for more than a second';
+    is $server->stop, 0, 'it stops';
+};
+
+subtest 'whom it does not concern' => sub {
+    my $path   = "\@peregrine-test-$$";
+    my $socket = manager($path);
+    {
+        local @ENV{qw(NOTIFY_SOCKET WATCHDOG_USEC WATCHDOG_PID)} = ($path, 100_000, 1);
+        my $server = TestServer->command($app, '-E', 'production');
+        is message($socket)->{READY}, 1,     'an abstract socket';
+        is message($socket, 1),       undef, 'the watchdog of another process is not ours';
+        is $server->stop,             0,     'it stops';
+    }
+    local $ENV{NOTIFY_SOCKET} = "$dir/nobody";
+    my $server = TestServer->command($app, '-E', 'production');
+    is $http->get('http://127.0.0.1:' . $server->port)->{status}, 200, 'a socket where nobody listens does no harm';
+    is $server->stop,                                             0,   'nor at the end';
+    local $ENV{NOTIFY_SOCKET} = 'vsock:1:2';
+    is(Peregrine::Notify->from_environment, undef, 'one of another kind is none');
+    local $ENV{NOTIFY_SOCKET} = "$dir/nobody";
+    my $service = Peregrine::Notify->from_environment;
+    is_deeply { Peregrine::Notify->environment }, { NOTIFY_SOCKET => "$dir/nobody" }, 'a successor gets the variables';
+    ok !exists $ENV{NOTIFY_SOCKET}, 'others do not';
+    is $service->say(STATUS => 'x'), 0, 'what was not sent is known';
+};
+
+done_testing;

@@ -1,0 +1,40 @@
+# The unit files in examples/systemd: systemd finds nothing wrong with them, and their options are those of pagi-server.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Cwd        qw(getcwd);
+use File::Temp ();
+use PAGI::Server::CommandLine;
+use Test::More;
+use TestTools qw(content);
+
+my @units   = glob 'examples/systemd/*';
+my $service = content('examples/systemd/app.service');
+
+my ($command) = $service =~ m{^ExecStart=/usr/local/bin/pagi-server (.*)$}m;
+my ($given, @words) = PAGI::Server::CommandLine->parse(split ' ', $command);
+is_deeply \@words, ['/srv/app/app.pl'], 'the command line is understood';
+ok eval { PAGI::Server::CommandLine->values_of($given); 1 }, 'with its values' or diag ref $@ ? ${$@} : $@;
+like $service, qr/^Type=notify$/m,      'systemd waits for the start';
+like $service, qr/^ExecReload=.*-HUP/m, 'and reloads by HUP';
+
+subtest 'systemd-analyze verify' => sub {
+    my ($analyze) = grep { -x } map { "$_/systemd-analyze" } split /:/, $ENV{PATH};
+    plan skip_all => 'needs systemd-analyze (Debian: systemd)' if !$analyze;
+    # It looks for the programs that are named.
+    my $dir = File::Temp->newdir;
+    for my $unit (@units) {
+        my $text = content($unit) =~ s{/usr/local/bin/pagi-server}{${\getcwd()}/bin/pagi-server}r;
+        open my $out, '>', $dir . $unit =~ s{.*(?=/)}{}r or die $!;
+        print {$out} $text;
+        close $out or die $!;
+    }
+    my $said = `SYSTEMD_UNIT_PATH=$dir: $analyze verify $dir/app.service $dir/app.socket 2>&1`;
+    is $?, 0, 'both are well';
+    unlike $said, qr/app\.(?:service|socket)/, 'nothing is said of them' or diag $said;
+    system qq(echo 'Tipe=notify' >> $dir/app.service);
+    like `SYSTEMD_UNIT_PATH=$dir: $analyze verify $dir/app.service 2>&1`, qr/Tipe/, 'a mistake would be seen';
+};
+
+done_testing;
