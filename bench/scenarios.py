@@ -157,6 +157,7 @@ GOALS = (
     Goal("keepalive/pagi", "cpu_us", 2.2, "keepalive/yardstick"),
     Goal("keepalive/pagi", "cpu_us", 0.65, "keepalive/granian"),
     Goal("keepalive/pagi-log", "cpu_us", 1.03, "keepalive/pagi"),
+    Goal("keepalive/pagi-thread", "cpu_us", 1.25, "keepalive/pagi"),
     Goal("pipeline/zig", "cpu_us", 0.15, "pipeline/nginx"),
     Goal("body/zig", "cpu_us", 0.95, "body/h2o"),
     Goal("body/zig", "cpu_us", 0.6, "body/nginx"),

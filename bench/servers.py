@@ -76,6 +76,12 @@ PAGI_LOG = replace(
     title="Peregrine, PAGI application, access log",
     command=(*_PERL, "--access-log", "@WORK@/access.log", "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
 )
+PAGI_THREAD = replace(
+    PAGI,
+    name="pagi-thread",
+    title="Peregrine, PAGI application, engine on a thread",
+    command=(*PAGI_COMMAND, "--engine", "thread", "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
+)
 PAGI_WEBSOCKET = replace(PAGI, command=(*PAGI_COMMAND, "--port", "@PORT@", "@WORK@/echo.pagi.pl"), files=("echo.pagi.pl",), proof=None)
 NGINX = Server(
     "nginx",
@@ -140,4 +146,5 @@ STARMAN = Server(
     files=("hello.psgi",),
     version=("perl", "-MStarman", "-e", "print Starman->VERSION"),
 )
-HELLOS = (YARDSTICK, ZIG, ZIG_UNCHECKED, URING, PAGI, PAGI_LOG, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)
+_OURS = (ZIG, ZIG_UNCHECKED, URING, PAGI, PAGI_LOG, PAGI_THREAD)
+HELLOS = (YARDSTICK, *_OURS, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)

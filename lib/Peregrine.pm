@@ -271,8 +271,9 @@ application runs, or their response is on its way.
     my $open = $worker->stats->{connections};
 
 Counters: C<connections>, C<exchanges>, C<connections_max>, C<accepted>, C<rejected>, C<requests>,
-C<refused>, C<memory_bytes>, C<allocations>, C<shed> (requests that were refused or cut for want of memory) and
-C<memory_max> (bytes from which on that happens; 0: never).
+C<refused>, C<memory_bytes>, C<allocations>, C<shed> (requests that were refused or cut for want of memory),
+C<memory_max> (bytes from which on that happens; 0: never) and C<ledger> (exchanges that the application's side of an
+engine on a thread of its own keeps a record of; 0 without one).
 
 =head2 count_in
 

@@ -541,6 +541,7 @@ CODE:
     (void)hv_stores(hash, "allocations", newSVuv(stats.allocations));
     (void)hv_stores(hash, "shed", newSVuv(stats.shed));
     (void)hv_stores(hash, "memory_max", newSVuv(stats.memory_max));
+    (void)hv_stores(hash, "ledger", newSVuv(stats.ledger));
     RETVAL = newRV_noinc((SV *)hash);
 OUTPUT:
     RETVAL

@@ -170,6 +170,7 @@ typedef struct peregrine_stats {
     uint64_t allocations;        /* heap allocations ever made by the worker */
     uint64_t shed;               /* requests refused or cut for want of memory, ever */
     uint64_t memory_max;         /* bytes from which on that happens; 0: never */
+    uint64_t ledger;             /* exchanges that the caller's side of a thread keeps a record of; 0 without one */
 } peregrine_stats;
 void peregrine_worker_stats(const peregrine_worker *worker, peregrine_stats *stats);
 

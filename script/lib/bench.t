@@ -35,4 +35,10 @@ subtest 'a check of the article' => sub {
     like $output, qr/^all met$/m, 'verdict';
 };
 
+subtest 'a check of the engine on a thread' => sub {
+    my ($status, $output) = output_of('script/bench-thread --short growth');
+    is $status, 0, 'exit status' or diag $output;
+    like $output, qr/^all met$/m, 'verdict';
+};
+
 done_testing;

@@ -353,6 +353,7 @@ pub export fn peregrine_worker_stats(door: *Door, out: *sized.Header) callconv(.
         .allocations = stats.allocations,
         .shed = stats.shed,
         .memory_max = stats.memory_max,
+        .ledger = if (door.channel) |channel| channel.application.ledger.count else 0,
     });
 }
 

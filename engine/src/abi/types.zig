@@ -247,4 +247,5 @@ pub const Stats = extern struct {
     allocations: u64,
     shed: u64,
     memory_max: u64,
+    ledger: u64,
 };
