@@ -84,6 +84,13 @@ list if nothing is.
 
 What perl has read from a handle already and given to nobody; it is taken out of the handle. Never reads more.
 
+=head2 forgo_privileges
+
+    Peregrine::forgo_privileges() or die "no_new_privs: $!\n";
+
+From now on neither this process nor what it starts can get more rights than it has. False, with C<$!>, where the system has no such
+thing.
+
 =head2 has_tls
 
     die 'built without TLS' if !Peregrine::has_tls();

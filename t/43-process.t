@@ -6,6 +6,7 @@ use lib 't/lib';
 use Certificates;
 use Cwd        qw(getcwd);
 use File::Temp ();
+use IO::Socket::UNIX;
 use Peregrine::File;
 use POSIX ();
 use Test::More;
@@ -63,6 +64,15 @@ subtest 'the pid file' => sub {
     my $next = TestServer->command('--pid', $path, $who);
     is(content($path), $next->pid . "\n", 'a file that nobody holds is taken over');
     is($next->stop,    0,                 '... and the server ends well');
+
+    my $master = TestServer->command('--pid', $path, '--workers', 2, $who);
+    my ($worker) = (split ' ', get($master->port, '/')->{body})[-1];
+    isnt($worker, $master->pid, 'with workers');
+    kill KILL => $worker;
+    ok($master->wait_for_log(qr/another one takes its place/), '... of which one dies');
+    is(content($path), $master->pid . "\n", '... the file stays');
+    is($master->stop,  0,                   '... and the server ends well');
+    ok(!-e $path, '... and removes it');
 
     my $forking = write_file('forking.pl', <<'APP');
 sub {
@@ -227,6 +237,52 @@ subtest 'an application that goes elsewhere' => sub {
     );
     is($server->stop, 0, 'the server ends well');
     like(content("$directory/moved.log"), qr/"GET/, 'the access log is there, too');
+};
+
+subtest 'a directory, a mask, no new rights' => sub {
+    my $here = getcwd();
+    mkdir "$directory/elsewhere" or die $!;
+    write_file('elsewhere/rights.pl', <<'APP');
+use Cwd ();
+sub {
+    my ($scope, $receive, $send) = @_;
+    die "no lifespan\n" if $scope->{type} ne 'http';
+    open my $in, '<', '/proc/self/status' or die;
+    my ($new) = map { /^NoNewPrivs:\s*(\d)/ ? $1 : () } <$in>;
+    $send->({ type => 'http.response.start', status => 200 });
+    return $send->({ type => 'http.response.body', body => join ' ', Cwd::getcwd(), sprintf('%04o', umask), $new });
+}
+APP
+    write_file('elsewhere.conf', "chdir = $directory/elsewhere\n");
+    my @base = ($^X, (map { m{\A/} || ref ? "-I$_" : "-I$here/$_" } @INC), "$here/bin/pagi-server", '-E', 'production');
+    my @paths = (qw(--pid here.pid --error-log here.err --access-log here.log), '--socket', './here.sock');
+    chdir $directory or die $!;
+    my $server = TestServer->spawn(@base, qw(--chdir elsewhere --umask 0027 --no-new-privs), @paths, 'rights.pl');
+    chdir $here or die $!;
+    ok(wait_for(sub { content("$directory/elsewhere/here.err") =~ /listening/ }), 'the error log is there')
+        or diag $server->log;
+    my $client = IO::Socket::UNIX->new("$directory/elsewhere/here.sock") or die "here.sock: $!";
+    print {$client} "GET / HTTP/1.0\r\n\r\n";
+    my ($told) = reverse readline $client;
+    is($told, "$directory/elsewhere 0027 1", 'the application is, has the mask and no way to new rights');
+    is(sprintf('%04o', (stat "$directory/elsewhere/$_")[2] & oct 7777), '0640', "nobody else reads $_")
+        for qw(here.err here.log);
+    is(content("$directory/elsewhere/here.pid"), $server->pid . "\n", 'the pid file is there, too');
+    is($server->stop,                            0,                   'the server ends well');
+
+    chdir $directory or die $!;
+    $server =
+        TestServer->spawn(@base, '-c', 'elsewhere.conf', '--port', free_port(), '--error-log', 'two.err', 'rights.pl');
+    chdir $here or die $!;
+    ok(wait_for(sub { content("$directory/elsewhere/two.err") =~ /listening/ }), 'a configuration file may say so');
+    is($server->stop, 0, 'the server ends well');
+
+    my ($status, undef, $error) = TestServer->finish('--chdir', "$directory/nowhere", $who);
+    is($status, 2, 'a directory that is not there');
+    like($error, qr/option --chdir: cannot go to '.*nowhere': No such file/, '... is named');
+    ($status, undef, $error) = TestServer->finish('--umask', '999', $who);
+    is($status, 2, 'a mask that is none');
+    like($error, qr/option --umask must be an octal mode/, '... is refused');
 };
 
 subtest 'user and group' => sub {

@@ -2,6 +2,9 @@
  * values out. */
 #include "bridge/bridge.h"
 #include "pagi/pagi.h"
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 #include "psgi/psgi.h"
 
 /* ---- The worker object ----------------------------------------------------------------------- */
@@ -143,6 +146,18 @@ UV
 forks()
 CODE:
     RETVAL = (UV)peregrine_forks();
+OUTPUT:
+    RETVAL
+
+bool
+forgo_privileges()
+CODE:
+#ifdef PR_SET_NO_NEW_PRIVS
+    RETVAL = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+#else
+    errno = ENOSYS;
+    RETVAL = false;
+#endif
 OUTPUT:
     RETVAL
 

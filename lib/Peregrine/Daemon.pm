@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use Peregrine;
 use POSIX ();
 
 # ---- Users --------------------------------------------------------------------------------------
@@ -42,6 +43,11 @@ sub become {
     my %groups = map { $_ => 1 } split ' ', "$( $)";
     die "Cannot become user $uid and group $gid\n"
         if $< != $uid || $> != $uid || join(' ', keys %groups) ne $gid || $uid != 0 && POSIX::setuid(0);
+    return;
+}
+
+sub forgo_privileges {
+    Peregrine::forgo_privileges() or die "Cannot forgo new privileges: $!\n";
     return;
 }
 
@@ -119,6 +125,13 @@ not become it.
     Peregrine::Daemon->become($to);
 
 Changes user and group for good and clears the supplementary groups. Dies unless all of it worked.
+
+=head2 forgo_privileges
+
+    Peregrine::Daemon->forgo_privileges;
+
+From now on neither this process nor what it starts can get more rights than it has (C<PR_SET_NO_NEW_PRIVS>). Dies where the system has
+no such thing.
 
 =head2 give
 

@@ -25,6 +25,7 @@ use PAGI::Server::PidFile;
 use PAGI::Server::TLS;
 use Peregrine::Daemon;
 use Peregrine::Nearest;
+use Peregrine::Place;
 use Peregrine::Process;
 
 # Exit statuses
@@ -145,6 +146,16 @@ sub _parse {
     return $self;
 }
 
+# Before any relative path of the options is looked at. Once: the path itself may be relative.
+sub _enter_directory {
+    my ($self) = @_;
+    my $directory = $self->{options}{chdir} // return;
+    return if ($self->{entered} // '') eq $directory;
+    chdir $directory or die \"option --chdir: cannot go to '$directory': $!";
+    $self->{entered} = $directory;
+    return;
+}
+
 sub _print {
     my ($self, $text) = @_;
     print $text;
@@ -198,6 +209,7 @@ sub _choose_places {
 sub _locate_files {
     my ($self) = @_;
     my $options = $self->{options};
+    $self->_enter_directory;
     $options->{$_} = File::Spec->rel2abs($options->{$_}) for grep { defined $options->{$_} } qw(pid error_log);
     return;
 }
@@ -344,6 +356,7 @@ sub _serve {
     # What ps shows: loading a file may have made it the path of this program.
     $0 = $self->{title} if defined $self->{title};
     my $identity = Peregrine::Daemon->identity($options->{user}, $options->{group});
+    umask Peregrine::Place::mode($options->{umask}) if defined $options->{umask};
     my $errors   = defined $options->{error_log} ? PAGI::Server::ErrorLog->create($options->{error_log}) : undef;
     my $ready    = $self->_choose_front($errors);
     my $pid_file = defined $options->{pid}      ? PAGI::Server::PidFile->create($options->{pid}) : undef;
@@ -390,6 +403,7 @@ sub _run_here {
         Peregrine::Daemon->give($errors->handle, $identity->{uid}) if $errors;
         Peregrine::Daemon->become($identity);
     }
+    Peregrine::Daemon->forgo_privileges                      if $self->{options}{no_new_privs};
     $server->on_reopen_logs(sub { $self->_reopen($errors) }) if $errors;
     $server->start or return OK;
     $ready->();
@@ -407,6 +421,7 @@ sub _reopen {
 sub _run_there {
     my ($self, $server, $identity, $ready) = @_;
     Peregrine::Daemon->become($identity) if $identity;
+    Peregrine::Daemon->forgo_privileges  if $self->{options}{no_new_privs};
     $ready->();
     $server->run;
     return OK;

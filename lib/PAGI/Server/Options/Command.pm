@@ -203,6 +203,28 @@ my @SECTIONS = (
                 shown => q{the user's},
                 about => 'And this group.',
             },
+            {
+                name  => 'no_new_privs',
+                type  => 'flag',
+                about =>
+                    'Neither the server nor what it starts can get more rights than it has now, by a program with the set-user-ID bit for'
+                    . ' instance (C<PR_SET_NO_NEW_PRIVS>). C<sendmail> needs such a program on many systems. Linux only.',
+            },
+            {
+                name  => 'umask',
+                type  => 'mode',
+                arg   => 'MODE',
+                shown => q{the shell's},
+                about => 'Permissions that new files do not have, those of the server and of the application: C<0027>.',
+            },
+            {
+                name  => 'chdir',
+                type  => 'string',
+                arg   => 'DIRECTORY',
+                about =>
+                    'Go there first. Relative paths of all other options, and of the application, begin there; only'
+                    . ' that of C<--config> begins where the command was started.',
+            },
         )
     ],
     [
