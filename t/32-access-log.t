@@ -48,7 +48,13 @@ sub log_of {
 my $time = qr{\[\d\d/[A-Z][a-z][a-z]/\d{4}:\d\d:\d\d:\d\d [-+]\d{4}\]};
 
 subtest 'presets' => sub {
-    my @agent   = ('User-Agent: test/1 "quoted"', 'Referer: http://a.example/');
+    my $parent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    my @agent  = (
+        'User-Agent: test/1 "quoted"',
+        'Referer: http://a.example/',
+        'X-Request-ID: from-a-proxy',
+        "Traceparent: $parent"
+    );
     my $ask     = sub { get($_[0], '/path?query=1', @agent) };
     my $request = qr{"GET /path\?query=1 HTTP/1\.1"};
     my $agent   = qr{"http://a\.example/" "test/1 \\x22quoted\\x22"};
@@ -64,6 +70,7 @@ subtest 'presets' => sub {
         [ '127.0.0.1', 'GET', '/path', '?query=1', 'HTTP/1.1', 200, 5, 'http://a.example/', 'test/1 "quoted"', '1-1' ],
         'json'
     );
+    is_deeply([ @{$line}{qw(request_id traceparent)} ], [ 'from-a-proxy', $parent ], '... with what proxies call it');
     like($line->{time}, qr/\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d\z/, '... with the time of RFC 3339');
     cmp_ok($line->{duration_us}, '>=', 0, '... and a duration');
 };

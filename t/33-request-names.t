@@ -153,6 +153,22 @@ subtest 'names' => sub {
     is($text->(), '', 'nothing about no request');
     is($text->(undef,                                7, 2), 'request 7-2', 'a request whose scope is gone');
     is($text->({ method => 'GET', raw_path => '/' }, 7, 2), 'request 7-2 (unix) GET /', 'a Unix socket');
+    my $trace  = '0af7651916cd43dd8448eb211c80319c';
+    my $traced = sub {
+        my ($traceparent, @more) = @_;
+        return PAGI::Server::RequestName::of({ headers => [ [ traceparent => $traceparent ], @more ] }, 1, 1);
+    };
+    is($traced->("00-$trace-b7ad6b7169203331-01")->{trace_id},      $trace, 'a trace');
+    is($traced->("01-$trace-b7ad6b7169203331-01-more")->{trace_id}, $trace, '... of a later version');
+    is($traced->("$_")->{trace_id},                                 undef,  "... but not $_")
+        for "00-$trace-b7ad6b7169203331-01-more", "ff-$trace-b7ad6b7169203331-01",
+        '00-' . '0' x 32 . '-b7ad6b7169203331-01',
+        "00-$trace-0000000000000000-01", "00-\U$trace\E-b7ad6b7169203331-01", "00-$trace-b7ad6b7169203331", 'x';
+    is(
+        PAGI::Server::RequestName::text($traced->("00-$trace-b7ad6b7169203331-01", [ 'x-request-id', 'mine' ])),
+        "request 1-1 (unix, id mine, trace $trace) GET ",
+        'beside an id'
+    );
     is(
         $text->({ raw_path => '/', client => [ '::1', 80 ] }, 1, 1),
         'request 1-1 (::1:80) GET /',

@@ -1433,7 +1433,8 @@ C<access_log_format> is one of
     combined      %h %l %u %t "%r" %s %b "%{Referer}i" "%{User-Agent}i"
     tiny          %m %U%q %s %{ms}Tms
     json          an object with time, id, pid, client, request, method, path, query, protocol, status, bytes,
-                  duration_us, ttfb_us, referer, user_agent, tls_protocol, tls_cipher and tls_client
+                  duration_us, ttfb_us, referer, user_agent, request_id (X-Request-ID), traceparent, tls_protocol,
+                  tls_cipher and tls_client
 
 or made of these atoms:
 
@@ -1498,7 +1499,9 @@ A line a second at most tells how many were refused or cut, and C<stats> of the 
 What the server has to say goes through C<warn>, so that C<$SIG{__WARN__}> gets it, or to the standard error. There a line of text
 begins with the local time, C<2026-11-21T07:09:37+01:00>, unless systemd's journal takes it, which has a time of its own. Under
 L<pagi-server> so do warnings of the application. What is about a request names it: C<request 17-3 (192.0.2.1:4711) GET /x?y=1>, where
-C<17-3> is C<%L> of the access log; an id that the client sent (C<X-Request-ID>, or that of C<traceparent>) stands behind its address.
+C<17-3> is C<%L> of the access log; an id that the client sent (C<X-Request-ID>) and that of its trace (C<traceparent>, W3C Trace Context) stand
+behind its address, C<(192.0.2.1:4711, id 8f14e, trace 0af7651916cd43dd8448eb211c80319c)>. A C<log_format> of C<json> has them as C<request_id> and
+C<trace_id>, the access log as C<%{X-Request-ID}i> and C<%{traceparent}i>, in C<json> by themselves.
 C<log_format> makes objects of messages, C<log_level> and C<quiet> leave some out. Of messages that differ in numbers, or in the request
 that they are about, only ten are written in ten seconds; of the others their number is told.
 

@@ -31,8 +31,9 @@ sub _of {
     $facts{method} = _word($scope->{method}, METHOD_MAX) || 'GET';
     my ($path, $query) = map { defined && !ref ? "$_" : '' } @{$scope}{qw(raw_path query_string)};
     $facts{target} = _word(length $query ? "$path?$query" : $path, TARGET_MAX);
-    my $id = _id_of_client($scope->{headers});
-    $facts{request_id} = $id if length $id;
+    my ($id, $trace) = _ids_of_client($scope->{headers});
+    $facts{request_id} = $id // $trace if defined($id // $trace);
+    $facts{trace_id}   = $trace        if defined $trace;
     return \%facts;
 }
 
@@ -50,22 +51,35 @@ sub _of_env {
 
 sub text {
     my ($facts) = @_;
-    my ($id, $client, $method, $target, $other) = @{$facts}{qw(id client method target request_id)};
+    my ($id, $client, $method, $target, $other, $trace) =
+        @{$facts}{qw(id client method target request_id trace_id)};
     return ''            if !defined $id;
     return "request $id" if !defined $client;
-    return "request $id ($client" . (defined $other ? ", id $other" : '') . ") $method $target";
+    my $ids = defined $other ? ", id $other" : '';
+    $ids .= ", trace $trace" if defined $trace && $trace ne $other;
+    return "request $id ($client$ids) $method $target";
 }
 
-# What a client or a proxy calls its request.
-sub _id_of_client {
+# What a client or a proxy calls its request, and the trace that it belongs to; undef where it says nothing.
+sub _ids_of_client {
     my ($headers) = @_;
     my %found;
     for my $pair (ref $headers eq 'ARRAY' ? @$headers : ()) {
         next                                if ref $pair ne 'ARRAY' || @$pair != 2 || grep { !defined || ref } @$pair;
         $found{ $pair->[0] } //= $pair->[1] if $pair->[0] =~ /\A(?:x-request-id|traceparent)\z/;
     }
-    return _word($found{'x-request-id'}, ID_MAX) if length($found{'x-request-id'} // '');
-    return ($found{traceparent} // '') =~ /\A[0-9a-f]{2}-([0-9a-f]{32})-/ ? $1 : '';
+    my $id = $found{'x-request-id'} // '';
+    return (length $id ? _word($id, ID_MAX) : undef, _trace_of($found{traceparent} // ''));
+}
+
+# Trace Context, sections 3.2.2 and 4.3: version 00 has four fields, later ones perhaps more; nothing but zeros is no id, and ff no version.
+sub _trace_of {
+    my ($traceparent) = @_;
+    my ($version, $trace, $parent, $more) =
+        $traceparent =~ /\A([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?\z/s;
+    return undef if !defined $version || $version eq 'ff' || $version eq '00' && defined $more;
+    return undef if $trace !~ /[^0]/ || $parent !~ /[^0]/;
+    return $trace;
 }
 
 # In visible ASCII, and not longer than that.
@@ -104,7 +118,8 @@ What a client has sent is bounded and shown in visible ASCII, everything else as
     my $facts = PAGI::Server::RequestName::of($scope, $connection, $request);
 
 A hash reference with C<id> (C<17-3>: the numbers of the connection and of the request in it, C<%L> in the access log) and, of a
-scope, C<client>, C<method>, C<target> and, if the client sent C<X-Request-ID> or C<traceparent>, C<request_id>. Without a number of
+scope, C<client>, C<method>, C<target> and, if the client sent C<X-Request-ID> or a well-formed C<traceparent>, C<request_id>: the first, or
+the trace's id. C<trace_id> is that of C<traceparent> (W3C Trace Context). Without a number of
 the connection it is empty.
 
 =head2 text

@@ -85,6 +85,7 @@ pub const presets = [_]struct { name: []const u8, format: []const u8 }{
     .{ .name = "json", .format = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\",\"request\":\"%r\",\"method\":\"%m\",\"path\":\"%U\"," ++
         "\"query\":\"%q\",\"protocol\":\"%H\",\"status\":%s,\"bytes\":%B,\"duration_us\":%D,\"ttfb_us\":%^FB," ++
         "\"referer\":\"%{Referer}i\",\"user_agent\":\"%{User-Agent}i\"," ++
+        "\"request_id\":\"%{X-Request-ID}i\",\"traceparent\":\"%{traceparent}i\"," ++
         "\"tls_protocol\":\"%{SSL_PROTOCOL}x\",\"tls_cipher\":\"%{SSL_CIPHER}x\",\"tls_client\":\"%{SSL_CLIENT_S_DN}x\"}" },
 };
 
