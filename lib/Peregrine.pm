@@ -246,6 +246,31 @@ Changes a limit while the worker runs. A negative code says that the engine did 
 
 Makes C<fd> readable.
 
+=head2 tell_after
+
+    $worker->tell_after(10_000);
+
+The server's C<_requests_reached> is called when so many further requests have come. 0: never.
+
+=head2 retire
+
+    $worker->retire;
+
+Another process takes this one's place, at the same sockets: stops accepting, answers once more on each connection. WebSockets and event streams go
+on. The server's C<_stopped> is called when the last connection is gone.
+
+=head2 end_streams
+
+    $worker->end_streams;
+
+Closes the WebSockets (1012) and ends the event streams of a worker that retires.
+
+=head2 leave
+
+    Peregrine::leave($status);
+
+Ends a process that was forked for good: C<END> blocks run, what handles have buffered is written, objects are not destructed. A function.
+
 =head2 drain
 
     $worker->drain;

@@ -484,6 +484,25 @@ OUTPUT:
     RETVAL
 
 void
+retire(self)
+    SV *self
+CODE:
+    px_worker_retire(aTHX_ open_worker(aTHX_ self));
+
+void
+tell_after(self, requests)
+    SV *self
+    UV requests
+CODE:
+    open_worker(aTHX_ self)->requests_left = requests;
+
+void
+end_streams(self)
+    SV *self
+CODE:
+    px_worker_end_streams(aTHX_ open_worker(aTHX_ self));
+
+void
 drain(self)
     SV *self
 CODE:

@@ -150,6 +150,13 @@ void peregrine_wake(peregrine_worker *worker);
 /* Stops accepting, closes idle connections, lets exchanges finish (answered with `Connection: close`). PEREGRINE_STOPPED follows when the
  * last connection is gone. */
 void peregrine_drain(peregrine_worker *worker);
+/* Another worker, of another process perhaps, takes the place of this one and accepts at the same sockets: this one does no more. Each
+ * connection is answered once more (`Connection: close`), and closes without a word after retire_idle_ms without a request; WebSockets and
+ * responses that have begun go on. PEREGRINE_STOPPED follows when the last connection is gone; peregrine_end_websockets(), peregrine_drain()
+ * and peregrine_cut() hasten that. */
+void peregrine_retire(peregrine_worker *worker);
+/* Closes the WebSockets of a worker that retires (1012, the client may connect again at once), and refuses new ones. */
+void peregrine_end_websockets(peregrine_worker *worker);
 /* Cuts every connection now: an ABORTED event (server_shutdown) each, then PEREGRINE_STOPPED. */
 void peregrine_cut(peregrine_worker *worker);
 

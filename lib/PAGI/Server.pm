@@ -286,6 +286,8 @@ sub _start {
         my $tls = $listener->{tls} = $self->_tls_for($listener) or next;
         $worker->secure($listener->{number}, $tls->engine);
     }
+    $worker->tell_after(PAGI::Server::Prefork::_by_chance($self->{options}{max_requests}))
+        if $self->{on_replace} && $self->{options}{max_requests};
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
     $self->_watch;
     $self->_start_counting;
@@ -446,6 +448,13 @@ sub DESTROY {
 
 # ---- What the engine's worker tells -------------------------------------------------------------
 
+# A worker process has served so many requests as it is to serve.
+sub _requests_reached {
+    my ($self) = @_;
+    $self->{on_replace}->('max_requests');
+    return;
+}
+
 # A forked child runs the loop for something of its own.
 sub _leave_loop {
     my ($self) = @_;
@@ -564,9 +573,11 @@ sub own_loop {
 
 # What they do besides those that stop the server.
 my %ON = (
-    HUP  => \&load_again,
+    HUP  => sub { my ($self) = @_; return $self->{master} ? $self->restart_workers    : $self->load_again },
+    TTIN => sub { my ($self) = @_; return $self->{master} ? $self->change_workers(+1) : $self->_has_no_effect('TTIN') },
+    TTOU => sub { my ($self) = @_; return $self->{master} ? $self->change_workers(-1) : $self->_has_no_effect('TTOU') },
     USR1 => \&reopen_logs,
-    map { $_ => \&_has_no_effect } qw(USR2 TTIN TTOU),
+    USR2 => \&_has_no_effect,
 );
 
 # Why a signal has no effect.
@@ -1180,14 +1191,34 @@ process. 0: the process serves by itself. From 0 to 1024. B<--workers>
 
 =item max_requests => 0
 
-Requests after which a worker process is replaced; 0: never. Without workers it has no effect. From
-0 to 1000000000. B<--max-requests>
+Requests after which a worker process is replaced, see L<PAGI::Server/WORKERS>; one to ten percent
+fewer for each, by chance, so that not all are replaced at once. 0: never. Without workers it has no
+effect, like the others here. From 0 to 1000000000. B<--max-requests>
+
+=item max_worker_age => 0
+
+Seconds after which a worker process is replaced, less one to ten percent. 0: never. From 0 to
+31536000. B<--max-worker-age>
+
+=item max_worker_rss => 0
+
+Bytes of physical memory (RSS) from which on a worker process is replaced. Linux only. 0: never.
+From 0 to 1125899906842624. B<--max-worker-rss>
+
+=item recycle_timeout => 60
+
+How long a worker process that is replaced for one of these reasons waits for its WebSockets and
+event streams before it closes them (1012). From 0 to 86400. B<--recycle-timeout>
+
+=item retire_idle => 5
+
+How long a worker process that is replaced keeps a connection open for one last request, which is
+answered with C<Connection: close>. From 0 to 86400. B<--retire-idle>
 
 =item heartbeat_timeout => 50
 
 How long a worker process may go without coming back to its event loop before it is killed and
-another one takes its place. 0: for ever. Without workers it has no effect. From 0 to 86400.
-B<--heartbeat-timeout>
+another one takes its place. 0: for ever. From 0 to 86400. B<--heartbeat-timeout>
 
 =back
 
@@ -1340,6 +1371,19 @@ workers share its memory.
 A worker that dies, or that the application ends with C<exit>, is replaced at once. One that dies within 5 seconds of its start, or cannot start, twice in a
 row or more often, is replaced after half a second, a second, two, and so on up to half a minute, and the log has an error each time. A worker that does
 not come back to its event loop for C<heartbeat_timeout> is killed and replaced. When the master dies the workers stop.
+
+=item Replacing workers
+
+With C<max_requests>, C<max_worker_age> or C<max_worker_rss> a worker is replaced when it has served, lived or grown enough. HUP replaces all of them: under
+L<pagi-server> the new ones load the new code, and certificates are loaded again. This happens to one worker at a time, and the new one serves
+before the old one stops accepting. The old one answers once more on each of its connections, with C<Connection: close>, and closes those on which no request
+comes for C<retire_idle>. WebSockets (closed with 1012) and event streams have C<recycle_timeout>, after HUP none. If a new worker cannot start the old one goes
+on; HUP is given up then, and the log says why.
+
+=item Signals
+
+The master takes TERM, INT and QUIT as any server, HUP, TTIN (one worker more) and TTOU (one fewer), and USR1 for all. A worker takes TERM and USR1; what a
+terminal sends to all of them is left to the master.
 
 =item Limits
 
@@ -1606,7 +1650,8 @@ back. The server must have been added to a loop.
 
 From the moment it has bound the addresses, TERM, INT and QUIT shut the server down and then stop the loop; a second signal cuts the
 requests in flight, the next one does not wait for the application's shutdown either, and a further one kills workers. HUP loads the certificates again if there are any,
-USR1 opens the access log anew; USR2, TTIN and TTOU need workers and only say so. Perl code that blocks delays them all until it is done.
+USR1 opens the access log anew; TTIN and TTOU need workers, without
+which they only say so. Perl code that blocks delays them all until it is done.
 
 =head2 shutdown
 

@@ -170,6 +170,15 @@ sub open_for {
     return;
 }
 
+# As listeners, the sockets of processes with higher numbers.
+sub others_beyond {
+    my ($self, $count) = @_;
+    my $others = $self->{others} || {};
+    my %rest   = %$self;
+    delete @rest{qw(others socket file)};
+    return map { bless { %rest, socket => delete $others->{$_} }, ref $self } grep { $_ > $count } sort keys %$others;
+}
+
 # The socket of a process. The others' copies that this process has are closed.
 sub take_socket {
     my ($self, $process) = @_;
@@ -299,12 +308,13 @@ hash reference that has C<message>, C<errno> (0: no fault of the system), and C<
 What L</open_all> would listen on, as far as that can be known without binding anything: objects without a C<socket>, with the port
 that was asked for. Where it could not listen there is an object with C<place> and C<problem>, which is like what L</open_all> dies with.
 
-=head2 open_for, take_socket
+=head2 open_for, others_beyond, take_socket
 
     $listener->open_for(2);
+    my @more   = $listener->others_beyond(2);
     my $socket = $listener->take_socket(2);
 
-See L<Peregrine::Listeners/open_for> and L<Peregrine::Listeners/hand_over>.
+See L<Peregrine::Listeners/open_for>, L<Peregrine::Listeners/take_over_beyond> and L<Peregrine::Listeners/hand_over>.
 
 =head2 remove_file
 

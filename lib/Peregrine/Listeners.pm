@@ -63,6 +63,12 @@ sub open_for {
     return;
 }
 
+sub take_over_beyond {
+    my ($self, $count) = @_;
+    push @{ $self->{opened} }, map { $_->others_beyond($count) } $self->all;
+    return;
+}
+
 sub hand_over {
     my ($self, $worker, $process) = @_;
     $_->{number} = _hand_over($_, $worker, $process || 1) for $self->all;
@@ -188,6 +194,12 @@ The L<Peregrine::Listener>s that are open, none before L</open>.
 With C<reuseport> each process that serves has sockets of its own at the same addresses, over which the kernel spreads connections. Opens
 those of the process with this number, from 1 on, unless they are open; those of the first one come by L</open>. Whoever opened
 them keeps them: a socket that is closed drops those who wait there. Dies like L</open>.
+
+=head2 take_over_beyond
+
+    $listeners->take_over_beyond(3);
+
+In the first process that serves: so many are to serve, and those sockets that were opened for others with higher numbers are its own, too.
 
 =head2 hand_over
 

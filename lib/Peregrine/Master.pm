@@ -17,7 +17,7 @@ use Time::HiRes  qw(CLOCK_MONOTONIC);
 # next ones wait, each twice as long as the one before.
 use constant { CRASH_S => 5, BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
 # Seconds between two looks at the workers' deadlines.
-use constant LOOK_S => 0.5;
+use constant { LOOK_S => 0.5, LATE_S => 3 };
 # Neither a clock that is set nor a machine that slept is a worker's fault.
 sub _now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
 
@@ -27,14 +27,19 @@ use constant NOT_STARTED => 3;
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
-        %args{qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout)},
+        %args{
+            qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout limits
+                first_takes_over)
+        },
         wanted     => $args{workers},
         workers    => {},               # by pid
         trouble    => {},               # by number: { crashes, timer }
         waiting    => {},               # by number: why the worker there is to be replaced
         phase      => 'new',            # -> starting -> running -> stopping -> over
         generation => 0,
+        most       => 0,                # the highest number that a worker had
         pid        => $$,
+        looked     => _now(),
     }, $class;
     return $self;
 }
@@ -71,11 +76,20 @@ sub _balance {
         next if $self->_at($number) || ($self->{trouble}{$number} || {})->{timer};
         $self->_fork_worker($number);
     }
-    for my $worker (grep { $_->{number} > $self->{wanted} && $_->{state} ne 'leaving' } $self->workers) {
-        $self->_let_go($worker, 'fewer');
-    }
+    my @surplus = grep { $_->{number} > $self->{wanted} && $_->{state} ne 'leaving' } $self->workers;
+    if (!@surplus || $self->_may_be_fewer) { $self->_let_go($_, 'fewer') for @surplus }
+    else                                   { $self->{waiting}{1} //= 'fewer' }
     $self->_replace_next;
     return;
+}
+
+# Where workers have sockets of their own, the first one serves those of the ones that are not to be there any more. It has those that there
+# were when it was started.
+sub _may_be_fewer {
+    my ($self) = @_;
+    return 1 if !$self->{first_takes_over};
+    my $first = $self->_at(1, 'serving');
+    return $first && $first->{wanted} <= $self->{wanted} && $first->{most} == $self->{most} ? 1 : 0;
 }
 
 # The worker that has this number, or will have it.
@@ -90,6 +104,7 @@ sub _at {
 
 sub _fork_worker {
     my ($self, $number, $replaces) = @_;
+    $self->{most} = $number if $number > $self->{most};
     my ($here, $there) = eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
     my $column = $self->{counters} ? $self->{counters}->claim            : undef;
     my $pid    = $here             ? $self->_fork($there->keep_in_child) : undef;
@@ -107,6 +122,8 @@ sub _fork_worker {
         since      => _now(),
         heard      => _now(),
         generation => $self->{generation},
+        wanted     => $self->{wanted},
+        most       => $self->{most},
         link       => $pid      ? $here            : $there,
         replaces   => $replaces ? $replaces->{pid} : undef,
         column     => $column,
@@ -291,6 +308,16 @@ sub _ready {
         $self->{on_serving}->() if $self->{on_serving};
         $self->{starting}->done($self);
     }
+    $self->{waiting}{ $worker->{number} } //= 'restart' if $worker->{generation} < $self->{generation};
+    $self->_balance;
+    return;
+}
+
+# ---- More and fewer ------------------------------------------------------------------------------
+
+sub set_workers {
+    my ($self, $count) = @_;
+    $self->{wanted} = $count;
     $self->_balance;
     return;
 }
@@ -301,6 +328,14 @@ sub replace {
     my ($self, $worker, $reason) = @_;
     return if $worker->{state} ne 'serving' || $self->{phase} ne 'running';
     $self->{waiting}{ $worker->{number} } //= $reason;
+    $self->_replace_next;
+    return;
+}
+
+sub restart {
+    my ($self) = @_;
+    $self->{generation}++;
+    $self->{waiting}{ $_->{number} } = 'restart' for grep { $_->{state} eq 'serving' } $self->workers;
     $self->_replace_next;
     return;
 }
@@ -328,6 +363,15 @@ sub _replacement_failed {
     my $number  = $worker->{number};
     my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
     $trouble->{crashes}++;
+    if (($self->{waiting}{$number} // '') eq 'restart') {
+        my $waiting = $self->{waiting};
+        delete @{$waiting}{ grep { $waiting->{$_} eq 'restart' } keys %$waiting };
+        my $new = grep { $_->{state} eq 'serving' && $_->{generation} == $self->{generation} } $self->workers;
+        $self->_log(error => "the restart is given up, a new worker $number cannot start: $reason; workers that go on"
+                . ' as they are: '
+                . ($self->{wanted} - $new));
+        return;
+    }
     $self->_log(error => "worker $number cannot be replaced, the old one goes on: $reason");
     $self->_back_off($number);
     return;
@@ -411,18 +455,37 @@ sub _look_later {
     return;
 }
 
+# A master that was stopped, or starved, has not heard what its workers said.
 sub _look {
     my ($self, $now) = @_;
+    if ($now - $self->{looked} > LATE_S) { $_->{heard} = $now for $self->workers }
+    $self->{looked} = $now;
     for my $worker ($self->workers) {
         my $state = $worker->{state};
         my ($since, $limit, $what) =
               $state eq 'starting' ? ($worker->{since}, $self->{start_timeout},     'did not start within %s s')
             : $state eq 'serving'  ? ($worker->{heard}, $self->{heartbeat_timeout}, 'has not answered for %s s')
             :                        ($worker->{deadline}, 0.001, 'did not leave in time');
-        next if !$limit || $now < $since + $limit;
-        $self->_kill($worker, sprintf $what, $limit);
+        $self->_kill($worker, sprintf $what, $limit) if $limit && $now >= $since + $limit;
+        $self->_check_limits($worker, $now)          if $state eq 'serving';
     }
     return;
+}
+
+sub _check_limits {
+    my ($self, $worker, $now) = @_;
+    my ($age, $rss) = @{ $self->{limits} || {} }{qw(age rss)};
+    return $self->replace($worker, 'max_worker_age') if $age && $now - $worker->{since} >= $age->($worker);
+    return $self->replace($worker, 'max_worker_rss') if $rss && _rss($worker->{pid}) > $rss;
+    return;
+}
+
+# Bytes; 0 where nobody tells.
+sub _rss {
+    my ($pid) = @_;
+    open my $in, '<', "/proc/$pid/statm" or return 0;
+    my (undef, $pages) = split ' ', readline($in) // '';
+    return ($pages || 0) * POSIX::sysconf(POSIX::_SC_PAGESIZE());
 }
 
 sub _kill {
@@ -470,8 +533,8 @@ Peregrine::Master - starts, watches, replaces and stops worker processes
 Keeps so many workers alive, numbered from 1 on. Knows processes, descriptors and signals, and nothing of what workers do: how one serves is a function that
 is called there, whose L<Peregrine::Link> to the master is looked after by a L<Peregrine::WorkerProcess>.
 
-A worker is a hash reference with C<number>, C<pid>, C<link>, C<state> (C<starting>, C<serving>, C<leaving>), C<connections> (as it has told last) and
-C<generation>.
+A worker is a hash reference with C<number>, C<pid>, C<link>, C<state> (C<starting>, C<serving>, C<leaving>), C<connections> (as it has told last),
+C<generation>, and C<wanted>: how many there were to be when it was started.
 
 =head1 METHODS
 
@@ -479,7 +542,9 @@ C<generation>.
 
 Besides what the synopsis has: C<counters>, a L<Peregrine::Counters> of which each worker gets a C<column>; C<on_serving>, called when the first worker serves; C<before_fork>, called with the number of a worker that is about to
 be started, and what it dies of keeps that from starting; C<start_timeout> and C<heartbeat_timeout>, seconds after which a worker that does not start, or is
-silent, is killed (0: never). C<stop_timeout> is a function that gives the seconds which a worker that was told to leave may take. C<log> is a
+silent, is killed (0: never). C<limits>: C<rss>, bytes of memory, and C<age>, a function that gives the seconds for a worker, from which on it is
+replaced (0: never). C<first_takes_over>: when there are to be fewer workers, the first one is
+replaced before, by one that serves the sockets of those that go, too. C<stop_timeout> is a function that gives the seconds which a worker that was told to leave may take. C<log> is a
 L<PAGI::Server::Log>. C<run> returns the exit status of the worker; what it dies of is why the worker could not start.
 
 =head2 start
@@ -500,6 +565,18 @@ Tells all workers to stop; the Future resolves when the last one has ended.
     $master->hurry;
 
 Somebody does not want to wait: the workers are told so, and killed the third time.
+
+=head2 restart
+
+    $master->restart;
+
+Replaces all workers, one after another. When a new one cannot start, the others stay.
+
+=head2 set_workers
+
+    $master->set_workers(5);
+
+From now on there are so many.
 
 =head2 replace
 

@@ -131,7 +131,8 @@ struct px_worker {
      * for a new thread.) */
     SV *server;
     SV *loop;      /* for our Futures */
-    bool stopping; /* peregrine_drain() has been called */
+    UV requests_left; /* until the server is told; 0: it is not */
+    bool stopping; /* what has no end of its own is ended */
     bool drained;  /* its last connection is gone */
     int lost;      /* live exchanges that are gone and were never named */
     px_loan *loans; /* strings that the engine has borrowed */
@@ -217,6 +218,8 @@ void px_worker_limits(px_worker *worker);
 void px_worker_attach(px_worker *worker, const px_face *face, void *application);
 void px_worker_dispatch(pTHX_ px_worker *worker);
 void px_worker_drain(pTHX_ px_worker *worker);
+void px_worker_retire(pTHX_ px_worker *worker);
+void px_worker_end_streams(pTHX_ px_worker *worker);
 void px_worker_app_ended(pTHX_ px_worker *worker);
 void px_worker_applications(const px_worker *worker, int *busy, int *leaving);
 int px_worker_trim(pTHX_ px_worker *worker);

@@ -102,10 +102,10 @@ static px_exchange **hold_live(pTHX_ px_worker *worker, size_t *count) {
     return held;
 }
 
-/* Stops accepting and lets exchanges come to their end; those that have none of their own are ended. */
-void px_worker_drain(pTHX_ px_worker *worker) {
+/* Ends the exchanges that have no end of their own; `end`: what the engine does for that. */
+static void end_streams(pTHX_ px_worker *worker, void (*end)(peregrine_worker *)) {
     worker->stopping = true;
-    peregrine_drain(worker->engine);
+    end(worker->engine);
     size_t count;
     px_exchange **held = hold_live(aTHX_ worker, &count);
     for (size_t i = 0; i < count; i++) {
@@ -113,6 +113,22 @@ void px_worker_drain(pTHX_ px_worker *worker) {
         px_exchange_unhold(aTHX_ held[i]);
     }
     px_worker_wake(worker);
+}
+
+/* Stops accepting and lets exchanges come to their end; those that have none of their own are ended. */
+void px_worker_drain(pTHX_ px_worker *worker) {
+    end_streams(aTHX_ worker, peregrine_drain);
+}
+
+/* Another process takes the worker's place. Nothing is ended yet. */
+void px_worker_retire(pTHX_ px_worker *worker) {
+    peregrine_retire(worker->engine);
+    px_worker_wake(worker);
+}
+
+/* WebSockets and event streams have waited long enough for their end. */
+void px_worker_end_streams(pTHX_ px_worker *worker) {
+    end_streams(aTHX_ worker, peregrine_end_websockets);
 }
 
 /* Counts the applications that run: the busy ones, behind a complete response for instance, and those that
@@ -252,6 +268,8 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     if (worker->words) peregrine_take(worker->engine, event->ticket);
     worker->face->request(aTHX_ exchange, event);
     px_exchange_unhold(aTHX_ exchange);
+    if (worker->requests_left && --worker->requests_left == 0)
+        px_worker_tell(aTHX_ worker, "_requests_reached", NULL, NULL);
 }
 
 static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) {

@@ -322,6 +322,26 @@ pub export fn peregrine_drain(door: *Door) callconv(.c) void {
     door.call(drain, .{&door.worker});
 }
 
+pub export fn peregrine_retire(door: *Door) callconv(.c) void {
+    if (door.isForeign()) return;
+    door.call(retire, .{&door.worker});
+}
+
+fn retire(worker: *EngineWorker) void {
+    worker.retire();
+    worker.io.wake();
+}
+
+pub export fn peregrine_end_websockets(door: *Door) callconv(.c) void {
+    if (door.isForeign()) return;
+    door.call(endWebSockets, .{&door.worker});
+}
+
+fn endWebSockets(worker: *EngineWorker) void {
+    worker.endWebSockets();
+    worker.io.wake();
+}
+
 fn drain(worker: *EngineWorker) void {
     worker.drain();
     // The next round finds out whether anything is left.

@@ -59,6 +59,8 @@ pub const Config = struct {
     write_rate_min: u32 = 500,
     /// After a final answer: how long the peer may take to read it and close, before the socket goes.
     linger_ms: u32 = 2_000,
+    /// A worker whose place another one takes answers once more on each connection that is open; how long it waits for that request.
+    retire_idle_ms: u32 = 5_000,
     /// Accepting pauses so long when descriptors or memory have run out.
     accept_pause_ms: u32 = 100,
     /// Physical memory that the process may hold before unfinished requests are refused, newest and largest first (503, or 413 for a body that
@@ -144,6 +146,7 @@ pub const Config = struct {
         .write_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "How long a peer may not take its response; 0: no limit" },
         .write_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Response bytes that pay for a second of write_ms" },
         .linger_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to read a last answer before the socket goes" },
+        .retire_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "How long a worker that is replaced waits for a connection's last request" },
         .accept_pause_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Pause of accepting after descriptors ran out" },
         .memory_bytes_max = Rule{ .min = -1, .max = 1 << 50, .unit = .bytes, .summary = "Memory at which unfinished requests are refused (503, 413); -1: 3/4 of the system's limit; 0: no limit" },
         .access_log_bytes = Rule{ .min = 4096, .max = gib, .unit = .bytes, .summary = "Access log lines that wait for a slow file; more are dropped" },

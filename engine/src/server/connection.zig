@@ -37,8 +37,9 @@ pub const Connection = struct {
     yielded: bool = false,
     /// It came in over the limit of connections: the health path is all that it may ask for.
     surplus: bool = false,
-    /// The worker stops, and its first request may be on its way.
-    retiring: bool = false,
+    /// `stopping`: the worker stops, and the first request may be on its way. `replaced`: another worker takes this one's place, and one
+    /// more request is answered.
+    retiring: enum { no, stopping, replaced } = .no,
     paused: bool = false,
     /// There was no memory for what came behind its request: it is not read, and the connection closes after the response.
     discards: bool = false,
@@ -154,7 +155,20 @@ pub const Connection = struct {
 
     /// The worker stops: whoever has yet to say what it wants has `Config.linger_ms` from now on.
     pub fn retire(connection: *Connection, now: u64) void {
-        connection.retiring = true;
+        connection.retiring = .stopping;
+        connection.restartWait(now);
+    }
+
+    /// Another worker takes the place of this one: the next request is the last one, and has `Config.retire_idle_ms` to come.
+    pub fn replace(connection: *Connection, now: u64) void {
+        connection.retiring = .replaced;
+        if (connection.isIdle()) connection.restartWait(now);
+        const exchange = connection.current() orelse return;
+        // One whose response has begun is told by the next one. A WebSocket that is about to begin may go on.
+        if (exchange.websocket == null and !connection.session.responseStarted(exchange.stream)) connection.session.closeAfterResponse();
+    }
+
+    fn restartWait(connection: *Connection, now: u64) void {
         switch (connection.phase) {
             .proxy_header => |*header| header.since = now,
             .handshake => |*handshake| handshake.since = now,
@@ -268,8 +282,10 @@ pub const Connection = struct {
             .proxy_header => |header| header.since + connection.opening(config, config.proxy_ms),
             .handshake => |handshake| handshake.since + connection.opening(config, config.handshake_ms),
             .open => |serving| switch (serving) {
-                .idle => |idle| if (connection.surplus or connection.retiring)
+                .idle => |idle| if (connection.surplus or connection.retiring == .stopping)
                     idle.since + config.linger_ms
+                else if (connection.retiring == .replaced)
+                    idle.since + config.retire_idle_ms
                 else
                     after(idle.since, config.idle_ms),
                 .head => |head| head.since + if (connection.surplus) @min(config.linger_ms, config.head_ms) else config.head_ms,
@@ -357,7 +373,7 @@ pub const Connection = struct {
 
     /// How long what precedes the first request may take.
     fn opening(connection: *const Connection, config: *const Config, limit_ms: u32) u32 {
-        return if (connection.retiring) @min(config.linger_ms, limit_ms) else limit_ms;
+        return if (connection.retiring == .stopping) @min(config.linger_ms, limit_ms) else limit_ms;
     }
 
     fn after(since: u64, limit_ms: u32) u64 {

@@ -26,6 +26,8 @@ pub const Close = struct { code: u16, reason: []const u8 };
 pub const code_abnormal = 1006;
 /// Stands for "the server stops" (RFC 6455 section 7.4.1).
 pub const code_going_away = 1001;
+/// Of the registry that RFC 6455 section 11.7 has: the client may connect again at once.
+pub const code_service_restart = 1012;
 
 /// The server has failed (RFC 6455 section 7.4.1).
 pub const code_internal_error = 1011;

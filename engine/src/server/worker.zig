@@ -151,7 +151,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         inflations: Line = .{},
         /// The connection whose bytes are being parsed now: output it queues is sent at the end of that, not before.
         pumping: ?*Peer = null,
-        stopping: enum { no, draining, stopped } = .no,
+        /// `retiring`: another worker takes this one's place; `leaving`: and WebSockets have been ended.
+        stopping: enum { no, retiring, leaving, draining, stopped } = .no,
+        /// `retire` was called.
+        replaced: bool = false,
         /// When accepting goes on after descriptors ran out; 0: it is not paused.
         accept_at: u64 = 0,
         listeners: std.ArrayList(Listener),
@@ -662,10 +665,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Stops accepting, closes idle connections; the rest finish what they are at and close then. Whoever has come and not asked yet, in the
         /// kernel's queue or here, has `Config.linger_ms` for it. `stopped` follows.
         pub fn drain(w: *Self) void {
-            if (w.stopping != .no) return;
-            accepting.acceptWaiting(w);
+            if (w.stopping == .draining or w.stopping == .stopped) return;
+            if (w.stopping == .no) {
+                accepting.acceptWaiting(w);
+                w.io.closeListeners();
+            }
             w.stopping = .draining;
-            w.io.closeListeners();
             const now = w.io.now();
             var it = w.peers.iterator();
             while (it.next()) |peer| switch (peer.connection.phase) {
@@ -676,6 +681,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .open => |serving| switch (serving) {
                     .idle => {
                         const first = peer.connection.request_count == 0 and !peer.connection.surplus;
+                        peer.connection.retiring = .no;
                         if (first or isReadable(w, peer)) peer.connection.retire(now);
                         w.settle(peer);
                     },
@@ -687,6 +693,38 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 },
                 .farewell, .lingering, .closed => {},
             };
+        }
+
+        /// Another worker takes the place of this one, and accepts at the same sockets: this one does no more. Each connection is answered once
+        /// more, which ends it, and closes after `Config.retire_idle_ms` without a request; WebSockets go on. `stopped` follows when all are
+        /// gone, which `endWebSockets` and `drain` hasten.
+        pub fn retire(w: *Self) void {
+            if (w.stopping != .no) return;
+            w.io.closeListeners();
+            w.stopping = .retiring;
+            w.replaced = true;
+            const now = w.io.now();
+            var it = w.peers.iterator();
+            while (it.next()) |peer| {
+                peer.connection.replace(now);
+                if (peer.connection.phase != .closed) w.arm(peer);
+            }
+        }
+
+        /// A worker that retires closes its WebSockets (1012), and refuses new ones.
+        pub fn endWebSockets(w: *Self) void {
+            if (w.stopping != .retiring) return;
+            w.stopping = .leaving;
+            var it = w.peers.iterator();
+            while (it.next()) |peer| {
+                const exchange = peer.connection.current() orelse continue;
+                if (exchange.websocket != null) live.goAway(w, exchange);
+            }
+        }
+
+        /// Whether WebSockets are closed, and no new ones accepted.
+        pub fn endsWebSockets(w: *const Self) bool {
+            return w.stopping != .no and w.stopping != .retiring;
         }
 
         fn isReadable(w: *Self, peer: *const Peer) bool {
@@ -701,7 +739,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         fn checkStopped(w: *Self) void {
-            if (w.stopping != .draining or w.peers.count > 0) return;
+            if (w.stopping == .no or w.stopping == .stopped or w.peers.count > 0) return;
             w.stopping = .stopped;
             counting.lookAround(w);
             accepting.tellRest(w);

@@ -22,6 +22,9 @@ use constant GRACE_S => 10;
 # What a worker process may have of a limit that is meant for all of them.
 use constant SHARED => qw(max_connections_per_address max_connection_rate_per_address);
 
+# As the table of options has it.
+use constant WORKERS_MAX => 1024;
+
 # The least memory_max that can be given.
 use constant MEMORY_LEAST => 16 * 1024 * 1024;
 
@@ -52,6 +55,7 @@ sub _listen_with_workers {
         return Future->fail($error);
     }
     $self->_process->attach_signals if !$self->{ignores_signals};
+    $_->{tls} = $self->_tls_for($_) for $self->{listeners}->all;
     $self->_start_status_process;
     $self->{master} = $self->_make_master;
     my $starting = $self->{starting} = $self->{master}->start->then(sub { Future->done($self) });
@@ -74,11 +78,31 @@ sub _make_master {
         counters          => $self->{counters},
         heartbeat_timeout => $options->{heartbeat_timeout},
         start_timeout     => _start_timeout($options),
-        stop_timeout      => sub { 2 * $weak->{options}{shutdown_timeout} + GRACE_S },
-        before_fork       => sub { my ($number) = @_; $weak->{listeners}->open_for($number) },
-        on_serving        => sub { $weak->_serving },
-        run               => sub { my ($record) = @_; return $weak->_serve_in_worker($record) },
+        first_takes_over  => $options->{reuseport},
+        stop_timeout      => sub { $weak->_stop_timeout(@_) },
+        limits            => {
+            rss => $options->{max_worker_rss},
+            age => $options->{max_worker_age}
+                && sub { $_[0]{age_max} //= _by_chance($weak->{options}{max_worker_age}) },
+        },
+        before_fork => sub { my ($number) = @_; $weak->{listeners}->open_for($number) },
+        on_serving  => sub { $weak->_serving },
+        run         => sub { my ($record) = @_; return $weak->_serve_in_worker($record) },
     );
+}
+
+# What is at most so much for each worker, and not the same for all.
+sub _by_chance {
+    my ($most) = @_;
+    return int $most - $most * (0.01 + rand 0.09) if $most > 100;
+    return $most;
+}
+
+sub _stop_timeout {
+    my ($self, $way) = @_;
+    my $options = $self->{options};
+    my $seconds = 2 * $options->{shutdown_timeout} + GRACE_S;
+    return $way eq 'retire' ? $seconds + $options->{recycle_timeout} + $options->{retire_idle} : $seconds;
 }
 
 # Loading code blocks a worker, which cannot say meanwhile that it lives.
@@ -92,7 +116,6 @@ sub _serving {
     my ($self)  = @_;
     my $options = $self->{options};
     my @all     = $self->{listeners}->all;
-    $_->{tls} = $self->_tls_for($_) for @all;
     PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
     $self->{running} = 1;
     $self->_tell_service;
@@ -106,6 +129,37 @@ sub _serving {
         memory_max      => $self->effective_memory_max,
         shows_errors    => ($ENV{PAGI_ENV} || '') eq 'development',
     );
+    return;
+}
+
+sub restart_workers {
+    my ($self) = @_;
+    my @tls = $self->_tls_in_use;
+    PAGI::Server::TLS->reload_all($self->{log}, @tls) if @tls;
+    $self->_tell(
+        info => $self->{load_app}
+        ? 'SIGHUP: the workers are replaced by others, which load the application anew'
+        : 'SIGHUP: the workers are replaced by others with the same code: for new code start the program again,'
+            . ' or use pagi-server with the file of an application'
+    );
+    $self->{master}->restart;
+    return;
+}
+
+sub change_workers {
+    my ($self, $by) = @_;
+    my $master = $self->{master};
+    my $count  = $master->wanted + $by;
+    return $self->_tell(warn => 'SIGTTOU: there is one worker only, which stays')      if $count < 1;
+    return $self->_tell(warn => "SIGTTIN: there are ${\WORKERS_MAX} workers, no more") if $count > WORKERS_MAX;
+    $self->_tell(info => ($by > 0 ? 'SIGTTIN' : 'SIGTTOU') . ": workers: $count");
+    $master->set_workers($count);
+    return;
+}
+
+sub _tell {
+    my ($self, $level, $text) = @_;
+    $self->{log}->$level($self->_name_in_log . ": $text");
     return;
 }
 
@@ -125,7 +179,7 @@ sub _stop_workers {
 
 sub _all_stopped {
     my ($self) = @_;
-    $self->{log}->info('PAGI: the server has stopped');
+    $self->_tell(info => 'the server has stopped');
     # Not in a signal's callback, see Peregrine::Process/detach_signals.
     $self->loop->later(sub {
         $self->_end_master;
@@ -157,6 +211,7 @@ sub _workers_connections {
 sub _serve_in_worker {
     my ($self, $record) = @_;
     my $server = $self->_for_worker($record->{number});
+    $server->{listeners}->take_over_beyond($record->{wanted}) if $record->{number} == 1;
     $self->_leave_status;
     $server->use_counters($self->{counters}, $record->{column});
     my $loop   = $server->own_loop;
@@ -168,6 +223,7 @@ sub _serve_in_worker {
         name              => $self->_name_in_log . ": worker $record->{number}",
         heartbeat_timeout => $server->{options}{heartbeat_timeout},
     );
+    $server->{on_replace} = sub { my ($why) = @_; $worker->ask_for_replacement($why) };
     $server->{options}{app} = $self->{load_app}->($record->{number}) if $self->{load_app};
     $server->start or return 0;
     $worker->ready;
@@ -226,6 +282,18 @@ on the same sockets, with the same options.
 =head2 has_workers
 
     say 'this is a master' if $server->has_workers;
+
+=head2 restart_workers
+
+    $server->restart_workers;
+
+What HUP does: loads certificates again, and replaces the workers one after another. If a new one cannot start the others stay.
+
+=head2 change_workers
+
+    $server->change_workers(+1);
+
+What TTIN does; with -1 what TTOU does.
 
 =head2 load_app_in_workers
 

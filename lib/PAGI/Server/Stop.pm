@@ -13,18 +13,39 @@ use constant LEAVE_S => 5;
 sub shutdown {
     my ($self) = @_;
     $self->_croak_if_foreign;
-    return $self->_stop_workers if $self->{master};
-    return $self->{stopping}    if $self->{stopping};
-    return $self->_stop_start   if $self->_is_starting;
-    return Future->done         if !$self->{running};
+    return $self->_stop_workers                   if $self->{master};
+    return $self->_stop_start                     if $self->_is_starting && !$self->{stopping};
+    return Future->done                           if !$self->{stopping}  && !$self->{running};
+    return $self->_stop_by(sub { $self->_drain }) if !$self->{stopping};
+    $self->_drain                                 if $self->{retiring};
+    return $self->{stopping};
+}
+
+sub retire {
+    my ($self, $why) = @_;
+    return $self->shutdown if $self->{stopping} || !$self->{running};
+    return $self->_stop_by(sub { $self->_retire($why) });
+}
+
+# `begin` makes connections end, the last of which ends the wait.
+sub _stop_by {
+    my ($self, $begin) = @_;
     $self->{running} = 0;
     my $loop     = $self->loop;
     my $stopping = $self->{stopping} = $loop->new_future;
+    my $stopped  = $self->{stopped}  = $loop->new_future;
+    $begin->();
     # The end of an application may come in a signal's callback, see Peregrine::Process/detach_signals.
-    my $steps = $self->_drain->then(sub { $self->{lifespan}->shutdown($self->{options}{shutdown_timeout}) })
-        ->then(sub { $loop->later });
+    my $steps = $stopped->on_ready(sub { $self->_stop_waiting(qw(retiring drain_timer)) })
+        ->then(sub { $self->{lifespan}->shutdown($self->{options}{shutdown_timeout}) })->then(sub { $loop->later });
     $self->{steps} = $steps->on_ready(sub { $self->_finish_stop($_[0]->failure) });
     return $stopping;
+}
+
+sub _stop_waiting {
+    my ($self, @timers) = @_;
+    $self->loop->unwatch_time($_) for grep { defined } delete @{$self}{@timers};
+    return;
 }
 
 sub _is_starting {
@@ -61,18 +82,40 @@ sub _finish_stop {
 
 # Lets the requests in flight finish, and cuts what is left when the time is up.
 sub _drain {
-    my ($self)  = @_;
-    my $loop    = $self->loop;
-    my $stopped = $self->{stopped} = $loop->new_future;
-    my $timer;
-    $timer =
-        $loop->watch_time(after => $self->{options}{shutdown_timeout}, code => sub { $self->_cut('Shutdown timeout') });
+    my ($self) = @_;
+    $self->_stop_waiting(qw(retiring drain_timer));
     $self->{worker}->drain;
     $self->{listeners}->remove_files;
     my $count = $self->{worker}->stats->{exchanges};
     $self->{log}->info("PAGI: requests in flight: $count, which have $self->{options}{shutdown_timeout} seconds")
         if $count;
-    return $stopped->on_ready(sub { $loop->unwatch_time($timer) });
+    $self->_limit_drain;
+    return;
+}
+
+sub _limit_drain {
+    my ($self) = @_;
+    $self->{drain_timer} = $self->loop->watch_time(
+        after => $self->{options}{shutdown_timeout},
+        code  => sub { $self->_cut('Shutdown timeout') }
+    );
+    return;
+}
+
+# Another process serves at the same sockets. WebSockets and event streams may go on for a while, unless that one has newer code.
+sub _retire {
+    my ($self, $why) = @_;
+    $self->{worker}->retire;
+    my $end = sub {
+        delete $self->{retiring};
+        $self->{worker}->end_streams;
+        $self->_limit_drain;
+    };
+    $self->{retiring} = $self->loop->watch_time(
+        after => $why eq 'restart' ? 0 : $self->{options}{recycle_timeout},
+        code  => $end
+    );
+    return;
 }
 
 # Whoever asks again does not want to wait: first for requests, then for the application's shutdown.
@@ -150,6 +193,15 @@ PAGI::Server::Stop - how a server comes to its end
 A base class of L<PAGI::Server>: C<shutdown> and C<hurry>, which are described there.
 
 =head1 METHODS
+
+=head2 retire
+
+    $server->retire('restart');
+
+Stops because another process takes this one's place at the same sockets, which goes on accepting. Each connection is answered once more, with C<Connection:
+close>, and closed after C<retire_idle> without a request. WebSockets are closed with 1012, and event streams end: after C<recycle_timeout>, at once
+with the reason C<restart>. Then what L</shutdown> does.
+Returns the Future of L</shutdown>, which may be called to end it faster.
 
 =head2 shutdown, hurry
 

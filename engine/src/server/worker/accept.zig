@@ -39,7 +39,11 @@ pub fn Accept(comptime W: type) type {
             } else if (over and !w.health.isSet()) return reject(w, peer, "");
             peer.connection.surplus = over;
             if (!over) w.noteAccepted();
-            if (w.stopping != .no) peer.connection.retire(w.now);
+            switch (w.stopping) {
+                .no => {},
+                .retiring, .leaving => peer.connection.replace(w.now),
+                .draining, .stopped => peer.connection.retire(w.now),
+            }
             w.arm(peer);
         }
 

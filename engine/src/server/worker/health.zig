@@ -27,7 +27,7 @@ pub fn HealthPart(comptime W: type) type {
         }
 
         fn answer(w: *W, peer: *Peer, stream: Stream) void {
-            if (w.stopping != .no) return w.refuse(peer, stream, .{ .status = 503, .detail = "The server is stopping." });
+            if (w.stopping == .draining) return w.refuse(peer, stream, .{ .status = 503, .detail = "The server is stopping." });
             var space: [early.response_bytes_max]u8 = undefined;
             const len = early.aliveResponse(w.date.text(), w.head.method != .HEAD, &space);
             w.sayLast(peer, space[0..len]);

@@ -130,7 +130,7 @@ pub fn Input(comptime W: type) type {
                 if (w.noteHandshake(exchange)) |refusal| return w.refuseHandshake(peer, exchange, refusal);
             }
             w.route(exchange);
-            if (w.stopping != .no) connection.session.closeAfterResponse();
+            if (w.stopping != .no and exchange.websocket == null) connection.session.closeAfterResponse();
             w.budget.charge(Budget.event_bytes + w.head.text.len);
             w.host.request(w, exchange, &w.head);
         }

@@ -419,7 +419,7 @@ pub fn Output(comptime W: type) type {
                     } else if (!tellProgress(w, exchange)) return false;
                     if (connection.mayGoOn()) w.cork(peer);
                 },
-                .idle => if (((w.stopping != .no and !connection.retiring) or connection.sending == .ended) and connection.input.isEmpty() and connection.isFlushed()) {
+                .idle => if (((w.stopping != .no and connection.retiring == .no) or connection.sending == .ended) and connection.input.isEmpty() and connection.isFlushed()) {
                     const all_said = if (connection.tunnel) |tunnel| w.sayGoodbye(peer, tunnel) else true;
                     if (all_said) {
                         w.close(peer);

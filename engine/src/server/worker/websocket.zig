@@ -30,7 +30,7 @@ pub fn Live(comptime W: type) type {
                 .not_websocket => return null,
                 .refused => |refusal| return refusal,
                 .accepted => |accepted| {
-                    if (w.stopping != .no) return stopping;
+                    if (w.endsWebSockets()) return stopping;
                     const slot = w.websockets.add() catch return .init(503, "Out of memory.", &.{});
                     slot.item.* = .init(accepted.key, head.text, head.fields, &w.config);
                     exchange.websocket = slot.item;
@@ -77,7 +77,8 @@ pub fn Live(comptime W: type) type {
         pub fn goAway(w: *W, exchange: *Exchange) void {
             const websocket = exchange.openWebSocket() orelse return turnDown(w, exchange);
             if (!websocket.isOpen()) return;
-            if (closeWebSocket(w, exchange, websocket_file.code_going_away, "")) {
+            const code: u16 = if (w.replaced) websocket_file.code_service_restart else websocket_file.code_going_away;
+            if (closeWebSocket(w, exchange, code, "")) {
                 websocket.state.closing.why = .server_shutdown;
             } else |_| w.fail(W.peerOfExchange(exchange), .server_shutdown);
         }
@@ -323,7 +324,7 @@ pub fn Live(comptime W: type) type {
             switch (websocket.due(w.now)) {
                 .nothing => w.arm(peer),
                 .pong_missed => w.fail(peer, .keepalive_timeout),
-                .close_unanswered => w.fail(peer, if (w.stopping == .no) .client_timeout else .server_shutdown),
+                .close_unanswered => w.fail(peer, if (!w.endsWebSockets()) .client_timeout else .server_shutdown),
                 .ping => {
                     websocket.ping(exchange.out(), &w.pool, w.now) catch return w.fail(peer, .server_error);
                     if (peer.connection.output != .open or w.flush(peer)) w.settle(peer);

@@ -493,7 +493,46 @@ my @SECTIONS = (
                 min     => 0,
                 max     => 1_000_000_000,
                 about   =>
-                    'Requests after which a worker process is replaced; 0: never. Without workers it has no effect.',
+                    'Requests after which a worker process is replaced, see L<PAGI::Server/WORKERS>; one to ten percent fewer for each, by'
+                    . ' chance, so that not all are replaced at once. 0: never. Without workers it has no effect, like the others here.',
+            },
+            {
+                name    => 'max_worker_age',
+                type    => 'seconds',
+                default => 0,
+                min     => 0,
+                max     => 31_536_000,
+                about   => 'Seconds after which a worker process is replaced, less one to ten percent. 0: never.',
+            },
+            {
+                name    => 'max_worker_rss',
+                type    => 'bytes',
+                default => 0,
+                min     => 0,
+                max     => 1 << 50,
+                least   => 1 << 20,
+                about   =>
+                    'Bytes of physical memory (RSS) from which on a worker process is replaced. Linux only. 0: never.',
+            },
+            {
+                name    => 'recycle_timeout',
+                type    => 'seconds',
+                default => 60,
+                min     => 0,
+                max     => 86_400,
+                about   =>
+                    'How long a worker process that is replaced for one of these reasons waits for its WebSockets and event'
+                    . ' streams before it closes them (1012).',
+            },
+            {
+                name   => 'retire_idle',
+                type   => 'seconds',
+                engine => 'retire_idle_ms',
+                scale  => 1000,
+                live   => 1,
+                about  =>
+                    'How long a worker process that is replaced keeps a connection open for one last request, which is answered with'
+                    . ' C<Connection: close>.',
             },
             {
                 name    => 'heartbeat_timeout',
@@ -503,7 +542,7 @@ my @SECTIONS = (
                 max     => 86_400,
                 about   =>
                     'How long a worker process may go without coming back to its event loop before it is killed and another one takes its'
-                    . ' place. 0: for ever. Without workers it has no effect.',
+                    . ' place. 0: for ever.',
             },
         )
     ],

@@ -1,0 +1,251 @@
+# Workers are replaced, added and removed while clients ask all the time: no request may fail.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Certificates;
+use File::Temp ();
+use Peregrine;
+use Test::More;
+use TestClient qw(get);
+use TestLoad;
+use TestServer;
+use TestTools qw(content patience wait_for);
+use TestWebSocket;
+
+my $dir = File::Temp->newdir;
+
+sub write_file {
+    my ($name, $text) = @_;
+    open my $out, '>', "$dir/$name.new" or die "$name: $!";
+    print {$out} $text;
+    close $out or die "$name: $!";
+    rename "$dir/$name.new", "$dir/$name" or die "$name: $!";
+    return "$dir/$name";
+}
+
+my $app = write_file('app.pl', TestLoad::application(1));
+
+sub children {
+    my ($server) = @_;
+    my $pid      = $server->pid;
+    my @pids     = split ' ', content("/proc/$pid/task/$pid/children");
+    return @pids;
+}
+
+# Whether there are so many workers, and none of them is one of those before.
+sub are_new {
+    my ($server, $count, @before) = @_;
+    my %before = map { $_ => 1 } @before;
+    my @now    = children($server);
+    return @now == $count && !grep { $before{$_} } @now;
+}
+
+sub load {
+    my ($port, %options) = @_;
+    return map { TestLoad->start($port, %options, fresh => $_) } 0, 1;
+}
+
+sub no_failure {
+    my ($name,  @clients)  = @_;
+    my ($asked, @failures) = (0);
+    for my $client (@clients) {
+        my ($count, $failed) = $client->finish;
+        $asked += $count;
+        push @failures, @$failed;
+    }
+    is(scalar @failures, 0, "$name: no request failed") or diag join "\n", map { "@$_" } @failures;
+    cmp_ok($asked, '>', 100, "... of $asked");
+    return;
+}
+
+subtest 'HUP loads new code' => sub {
+    my $server  = TestServer->command('-E', 'production', '--workers', 2, $app);
+    my $port    = $server->port;
+    my @clients = load($port);
+    my $socket  = TestWebSocket->open($port, '/');
+    like($socket->next, qr/\Atext \d+ 1\z/, 'a WebSocket is open');
+    my $silent = TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    like($silent->response->{body}, qr/ 1\z/, 'version 1 answers');
+    my @before = children($server);
+    write_file('app.pl', TestLoad::application(2));
+    $server->signal('HUP');
+    is($socket->next, 'close 1012', 'the WebSocket is closed with 1012');
+    my ($last, $end) = ({}, time + patience(10));
+
+    while ($last && ($last->{header}{connection} // '') ne 'close' && time < $end) {
+        $last = $silent->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response;
+    }
+    is($last && $last->{header}{connection},
+        'close', 'a connection that is open is answered once more, and told to close');
+    ok(wait_for(sub { are_new($server, 2, @before) }), 'all workers are new');
+    like(get($port, '/')->{body}, qr/ 2\z/, '... and have the new code');
+    no_failure('HUP', @clients);
+    like(
+        $server->log,
+        qr/SIGHUP: the workers are replaced by others, which load the application anew/,
+        'the log says so'
+    );
+    is($server->stop, 0, 'the server ends well');
+};
+
+subtest 'HUP with code that does not start' => sub {
+    my $server  = TestServer->command('-E', 'production', '--workers', 2, $app);
+    my $port    = $server->port;
+    my @clients = load($port);
+    my @before  = sort(children($server));
+    write_file('app.pl', "die 'broken';\n");
+    $server->signal('HUP');
+    ok(
+        $server->wait_for_log(
+            qr/the restart is given up, a new worker 1 cannot start: Error loading \S+: broken.*: 2$/m),
+        'the log says that the restart is given up'
+    );
+    is_deeply([ sort(children($server)) ], \@before, 'the workers are the old ones');
+    like(get($port, '/')->{body}, qr/ 2\z/, '... and serve');
+    write_file('app.pl', TestLoad::application(3));
+    $server->signal('HUP');
+    ok(wait_for(sub { are_new($server, 2, @before) }), 'the next HUP replaces them');
+    like(get($port, '/')->{body}, qr/ 3\z/, '... with what starts');
+    no_failure('two HUPs', @clients);
+    is($server->stop, 0, 'the server ends well');
+};
+
+SKIP: {
+    skip 'built without TLS', 1 if !Peregrine::has_tls();
+    subtest 'HUP over TLS' => sub {
+        my $certificates = Certificates->new->authority('server');
+        my $server       = TestServer->command(
+            '-E', 'production', '--workers', 2,
+            '--ssl-cert' => $certificates->path('server.pem'),
+            '--ssl-key'  => $certificates->path('server.key'),
+            $app
+        );
+        my @clients = load($server->port, tls => 1);
+        my @before  = children($server);
+        $server->signal('HUP');
+        ok(wait_for(sub { are_new($server, 2, @before) }), 'all workers are new');
+        no_failure('HUP', @clients);
+        like($server->log, qr/certificate files are loaded again/, 'certificates are loaded again');
+        is($server->stop, 0, 'the server ends well');
+    };
+}
+
+subtest 'HUP, HUP' => sub {
+    my $server  = TestServer->command('-E', 'production', '--workers', 3, $app);
+    my @clients = load($server->port);
+    for (1 .. 3) {
+        $server->signal('HUP');
+        select undef, undef, undef, 0.1;
+    }
+    my @before = children($server);
+    select undef, undef, undef, 0.3;
+    $server->signal('HUP');
+    ok(wait_for(sub { are_new($server, 3, @before) }), 'a restart during another one ends with new workers');
+    no_failure('HUPs', @clients);
+    is($server->stop, 0, 'the server ends well');
+};
+
+for my $reuseport (0, 1) {
+    subtest 'TTIN and TTOU' . ($reuseport ? ' with reuseport' : '') => sub {
+        my $server  = TestServer->command('-E', 'production', '--workers', 1, $reuseport ? '--reuseport' : (), $app);
+        my @clients = load($server->port);
+        for my $count (2, 3) {
+            $server->signal('TTIN');
+            ok(wait_for(sub { children($server) == $count }), "TTIN: $count");
+        }
+        for my $count (2, 1) {
+            $server->signal('TTOU');
+            ok(wait_for(sub { children($server) == $count }), "TTOU: $count");
+        }
+        $server->signal('TTOU');
+        ok($server->wait_for_log(qr/there is one worker only, which stays/), 'the last one stays');
+        no_failure('TTIN and TTOU', @clients);
+        is($server->stop, 0, 'the server ends well');
+    };
+}
+
+subtest 'max_requests' => sub {
+    my $server =
+        TestServer->command('-E', 'production', qw(--workers 2 --max-requests 300 --access-log), "$dir/count", $app);
+    my $port    = $server->port;
+    my @clients = load($port);
+    my @before  = children($server);
+    ok(
+        wait_for(sub {
+            are_new($server, 2, @before) || grep { !-e "/proc/$_" } @before;
+        }),
+        'workers are replaced'
+    );
+    ok(
+        wait_for(sub {
+            !grep { -e "/proc/$_" } @before;
+        }),
+        '... all of the first ones'
+    );
+    no_failure('max_requests', @clients);
+    is($server->stop, 0, 'the server ends well');
+};
+
+subtest 'age and memory' => sub {
+    my $server  = TestServer->command('-E', 'production', qw(--workers 2 --max-worker-age 1), $app);
+    my @clients = load($server->port);
+    my @before  = children($server);
+    ok(
+        wait_for(sub {
+            !grep { -e "/proc/$_" } @before;
+        }),
+        'workers that are old are replaced'
+    );
+    no_failure('max_worker_age', @clients);
+    is($server->stop, 0, 'the server ends well');
+    $server = TestServer->command('-E', 'production', qw(--workers 1 --max-worker-rss 1M), $app);
+    @before = children($server);
+    ok(
+        wait_for(sub {
+            !grep { -e "/proc/$_" } @before;
+        }),
+        'workers that are large are replaced'
+    );
+    is($server->stop, 0, 'the server ends well');
+};
+
+subtest 'a recycled worker waits for its WebSockets' => sub {
+    my $server = TestServer->command('-E', 'production', qw(--workers 1 --max-worker-age 1 --recycle-timeout 3), $app);
+    my $socket = TestWebSocket->open($server->port, '/');
+    my (undef, $pid) = split ' ', $socket->next;
+    ok(
+        wait_for(sub {
+            !grep { $_ == $pid } (split ' ', get($server->port, '/')->{body})[0];
+        }),
+        'another worker serves'
+    );
+    $socket->text('still here');
+    is($socket->next, 'text still here', 'the WebSocket goes on');
+    is($socket->next, 'close 1012',      '... until recycle_timeout');
+    is($server->stop, 0,                 'the server ends well');
+};
+
+subtest 'USR1 opens logs anew' => sub {
+    my $log    = "$dir/access.log";
+    my $server = TestServer->spawn(
+        $^X, (map { "-I$_" } @INC),
+        'bin/pagi-server', qw(-E production --port 0 --workers 2),
+        '--access-log',    $log, '--error-log', "$dir/error.log", $app
+    );
+    my $port;
+    ok(wait_for(sub { ($port) = content("$dir/error.log") =~ /listening on \S+:(\d+)/ }), 'the server runs');
+    get($port, '/before') for 1 .. 20;
+    ok(wait_for(sub { 20 == (() = content($log) =~ m{/before}g) }), 'the log has 20 lines');
+    rename $_, "$_.1" or die $! for $log, "$dir/error.log";
+    $server->signal('USR1');
+    ok(wait_for(sub { -e $log && -e "$dir/error.log" }), 'there are new files');
+    select undef, undef, undef, 0.5;
+    get($port, '/after') for 1 .. 20;
+    ok(wait_for(sub { 20 == (() = content($log) =~ m{/after}g) }), 'what comes after is in the new one')
+        or diag content($log);
+    unlike(content("$log.1"), qr{/after}, '... only');
+    is($server->stop, 0, 'the server ends well');
+};
+
+done_testing;

@@ -1,0 +1,157 @@
+package TestLoad;
+
+# Clients that ask a server all the time, each in a process of its own, and check every byte of what they are answered. What goes wrong is
+# told with the process that had served the connection before.
+
+use strict;
+use warnings;
+
+use IO::Socket::IP ();
+use POSIX          ();
+use Socket         qw(IPPROTO_TCP SO_RCVTIMEO SOL_SOCKET TCP_NODELAY);
+use TestTools      qw(patience);
+use Time::HiRes    qw(time);
+
+use constant { FAILURES_MAX => 5, REQUESTS_MIN => 60 };
+
+# What a path stands for: so many bytes, beginning anywhere in the alphabet.
+sub body_of {
+    my ($first, $size) = @_;
+    my $letters = join '', 'a' .. 'z', 'A' .. 'Z', 0 .. 9, "\n";
+    return substr $letters x (1 + ($first + $size) / length $letters), $first, $size;
+}
+
+# The text of an application that answers /FIRST/SIZE so, and says who it is.
+sub application {
+    my ($version) = @_;
+    return <<"APP" . <<'APP';
+my \$version = '$version';
+APP
+use Future::AsyncAwait;
+use lib 't/lib';
+use TestLoad;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no lifespan\n" if $scope->{type} eq 'lifespan';
+    if ($scope->{type} eq 'websocket') {
+        await $receive->();
+        await $send->({ type => 'websocket.accept' });
+        await $send->({ type => 'websocket.send', text => "$$ $version" });
+        while ((my $event = await $receive->())->{type} eq 'websocket.receive') {
+            await $send->({ type => 'websocket.send', text => $event->{text} });
+        }
+        return;
+    }
+    my (undef, $first, $size) = split m{/}, $scope->{path};
+    my $body    = defined $size ? TestLoad::body_of($first, $size) : "$$ $version";
+    my @headers = ([ 'x-process', $$ ], [ 'x-version', $version ], [ 'content-length', length $body ]);
+    await $send->({ type => 'http.response.start', status => 200, headers => \@headers });
+    await $send->({ type => 'http.response.body', body => $body });
+};
+APP
+}
+
+# `tls`: 1 for HTTPS. `fresh`: a connection for each request. `pause`: seconds between two requests.
+sub start {
+    my ($class, $port, %options) = @_;
+    pipe my $here, my $tell or die "pipe: $!";
+    my $pid = fork // die "fork: $!";
+    if (!$pid) {
+        alarm patience($options{alarm} || 230);
+        my $over = 0;
+        local $SIG{USR1} = sub { $over = 1 };
+        close $here;
+        my %told = eval { _ask_until(\$over, $tell, $port, %options) };
+        print {$tell} $@ ? "died $@" : join "\n", "asked $told{asked}", map { "failed $_" } @{ $told{failures} };
+        close $tell;
+        POSIX::_exit(0);
+    }
+    close $tell;
+    my $begun = readline $here;    # it runs
+    return bless { pid => $pid, here => $here }, $class;
+}
+
+# Ends the client: how many requests it has made, and [ time, process, text ] of each that failed.
+sub finish {
+    my ($self) = @_;
+    kill USR1 => $self->{pid};
+    my ($asked, @failures) = (0);
+    while (defined(my $line = readline $self->{here})) {
+        chomp $line;
+        if    ($line =~ /\Aasked (\d+)/) { $asked = $1 }
+        elsif ($line =~ /\Afailed (.*)/) { push @failures, [ split ' ', $1, 3 ] }
+        else                             { push @failures, [ time, 0, "the client: $line" ] }
+    }
+    waitpid $self->{pid}, 0;
+    return ($asked, \@failures);
+}
+
+sub _ask_until {
+    my ($over,   $tell, $port, %options) = @_;
+    my ($asked,  @failures) = (0);
+    my ($socket, $process);
+    until ($$over && $asked >= REQUESTS_MIN) {
+        my $first = int rand 60;
+        my $size  = $asked % 50 == 49 ? 100_000 + int rand 100_000 : int rand 2000;
+        $asked++;
+        my $ok = eval {
+            ($socket, $process) = (_connect($port, $options{tls}), 0) if !$socket;
+            my ($served, $goes_on) = _ask($socket, $first, $size, $options{fresh});
+            $process = $served;
+            undef $socket if !$goes_on;
+            1;
+        };
+        syswrite $tell, "begun\n" if $asked == 1;
+        # The signal that ends it may come in the middle of a request.
+        if (!$ok && !($$over && $@ =~ /Interrupted/)) {
+            push @failures, time . ' ' . ($process || 0) . ' ' . $@ =~ s/\s+/ /gr;
+            undef $socket;
+            last if @failures >= FAILURES_MAX;
+        }
+        select undef, undef, undef, $options{pause} if $options{pause};
+    }
+    return (asked => $asked, failures => \@failures);
+}
+
+sub _connect {
+    my ($port, $tls) = @_;
+    my $socket = IO::Socket::IP->new(PeerHost => '127.0.0.1', PeerPort => $port, Timeout => patience(10))
+        or die "connect: $@\n";
+    $socket->blocking(1);
+    setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack 'i', 1;
+    setsockopt $socket, SOL_SOCKET, SO_RCVTIMEO, pack 'l!l!', patience(10), 0;
+    return $socket if !$tls;
+    require IO::Socket::SSL;
+    IO::Socket::SSL->start_SSL($socket, SSL_verify_mode => 0, Timeout => patience(10))
+        or die "TLS: $IO::Socket::SSL::SSL_ERROR\n";
+    return $socket;
+}
+
+# The process that answered, and whether the connection goes on.
+sub _ask {
+    my ($socket, $first, $size, $last) = @_;
+    local $SIG{PIPE} = 'IGNORE';
+    my $request = "GET /$first/$size HTTP/1.1\r\nHost: h\r\n" . ($last ? "Connection: close\r\n" : '') . "\r\n";
+    syswrite($socket, $request) // die "send: $!\n";
+    my $text = '';
+    my $end;
+    while (($end = index $text, "\r\n\r\n") < 0) {
+        my $read = sysread $socket, $text, 65_536, length $text;
+        die "receive: $!\n"                                       if !defined $read;
+        die "the connection ended after ${\length $text} bytes\n" if !$read;
+    }
+    my $head_length = $end + 4;
+    my $head        = substr $text, 0, $head_length;
+    my ($length)    = $head =~ /^content-length: (\d+)\r$/mi;
+    my ($process)   = $head =~ /^x-process: (\d+)\r$/mi;
+    die 'status ' . substr($head, 0, 40) . "\n" if $head !~ m{\AHTTP/1\.1 200 } || !defined $length || !$process;
+    while (length $text < $head_length + $length) {
+        my $read = sysread $socket, $text, 65_536, length $text;
+        die "receive the body: $!\n"                        if !defined $read;
+        die "the body ended after ${\length $text} bytes\n" if !$read;
+    }
+    die "the body is wrong\n" if substr($text, $head_length) ne body_of($first, $size);
+    return ($process, $last || $head =~ /^connection: close\r$/mi ? 0 : 1);
+}
+
+1;
