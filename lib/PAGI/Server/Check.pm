@@ -12,12 +12,15 @@ use Peregrine::File;
 sub new {
     my ($class, $server, $options) = @_;
     my @planned = $server->can('planned_listeners') ? $server->planned_listeners : ();
-    return bless { server => $server, options => $options, planned => \@planned }, $class;
+    my @status  = $server->can('planned_status')    ? $server->planned_status    : ();
+    return bless { server => $server, options => $options, planned => \@planned, status => \@status }, $class;
 }
 
 sub problems {
     my ($self) = @_;
     my @problems = (_loop($self->{server}), map { $self->_place($_) } grep { $_->{problem} } @{ $self->{planned} });
+    push @problems,
+        map { "option 'status': " . _in_words($_->{problem}{message}) } grep { $_->{problem} } @{ $self->{status} };
     return (@problems, _files($self->{options}));
 }
 
@@ -49,7 +52,8 @@ sub _in_words {
 
 sub facts {
     my ($self) = @_;
-    my @facts = map { 'listens on ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{planned} };
+    my @facts  = map { 'listens on ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{planned} };
+    push @facts, map { 'status at ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{status} };
     push @facts, 'connections: at most ' . $self->{server}->effective_max_connections
         if $self->{server}->can('effective_max_connections');
     push @facts, 'memory: at most ' . PAGI::Server::Banner::memory($self->{server}->effective_memory_max)

@@ -104,6 +104,13 @@ sub _new_status {
     return $server->ignore_signals;
 }
 
+sub planned_status {
+    my ($self) = @_;
+    my $place = $self->{options}{status} // return;
+    require PAGI::Server;
+    return PAGI::Server->new(app => sub { }, listen => [$place], quiet => 1)->planned_listeners;
+}
+
 # In the process that serves requests, in the same loop.
 sub _serve_status {
     my ($self) = @_;
@@ -218,6 +225,12 @@ status from its own event loop; beside workers a process of its own does, which 
 like one of them.
 
 =head1 METHODS
+
+=head2 planned_status
+
+    my @planned = $server->planned_status;
+
+Where the status would be shown, see L<PAGI::Server/planned_listeners>; nothing without the option.
 
 =head2 use_counters
 

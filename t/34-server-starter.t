@@ -1,0 +1,89 @@
+# Under Server::Starter, the program itself: HUP starts a new server on the same socket before the old one goes, and no request fails.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp ();
+use IO::Socket::INET;
+use POSIX qw(WNOHANG);
+use Test::More;
+use TestServer;
+use TestTools   qw(content ended patience wait_for);
+use Time::HiRes qw(sleep);
+
+my ($starter) = grep { -x } map { "$_/start_server" } split /:/, $ENV{PATH};
+plan skip_all => 'needs start_server (Debian: libserver-starter-perl)' if !$starter;
+
+my $dir = File::Temp->newdir;
+my $app = "$dir/app.pl";
+open my $out, '>', $app or die $!;
+print {$out} <<'APP';
+use Future::AsyncAwait;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no $scope->{type}\n" if $scope->{type} ne 'http';
+    await $send->({ type => 'http.response.start', status => 200 });
+    await $send->({ type => 'http.response.body', body => getppid . " $$ $ENV{SERVER_STARTER_GENERATION}\n" });
+};
+APP
+close $out or die $!;
+
+sub free_port {
+    return IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1)->sockport;
+}
+
+# What the application says to a new connection; what went wrong, in parentheses.
+sub ask {
+    my ($port) = @_;
+    my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 20) or return "($@)";
+    print {$client} "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    my $answer = do { local $/; readline $client }
+        // '';
+    return $answer =~ m{\AHTTP/1\.1 200 .*\r\n\r\n(.+)\z}s ? $1 : "($answer)";
+}
+
+# Asks on and on, in a process of its own, until it is told to end; what went wrong is in the file.
+sub ask_on {
+    my ($port, $file) = @_;
+    my $pid = fork // die "fork: $!";
+    return $pid if $pid;
+    my ($ends, $count, @wrong) = (0, 0);
+    local $SIG{TERM} = sub { $ends = 1 };
+    while (!$ends) {
+        my $said = ask($port);
+        push @wrong, $said if $said =~ /\A\(/;
+        $count++;
+        sleep 0.002;
+    }
+    open my $told, '>', $file or POSIX::_exit(1);
+    print {$told} "$count requests\n@wrong";
+    close $told;
+    POSIX::_exit(0);
+}
+
+for my $workers (0, 2) {
+    subtest "$workers workers" => sub {
+        my $port   = free_port();
+        my $server = TestServer->spawn(
+            $starter,          "--port=127.0.0.1:$port", "--status-file=$dir/status$workers",
+            '--interval=1',    '--',                     $^X, (map { "-I$_" } @INC),
+            'bin/pagi-server', '-E',                     'production', $workers ? ('--workers', $workers) : (), $app
+        );
+        ok $server->wait_for_log(qr/listening on/), 'it listens at the socket that it was given' or return;
+        like ask($port), qr/ 1\n\z/, 'the first generation answers';
+        my $asking = ask_on($port, "$dir/asked$workers");
+        $server->signal('HUP');
+        my $second;    # for a while both answer
+        ok wait_for(sub { $second ||= ask($port)         =~ / 2\n\z/ }),      'after HUP a second one does';
+        ok wait_for(sub { content("$dir/status$workers") =~ /\A2:\d+\n\z/ }), 'and the first one has gone';
+        sleep 0.3;
+        kill TERM => $asking;
+        is ended($asking, patience(30)), 0, 'whoever asked meanwhile';
+        like content("$dir/asked$workers"), qr/\A[1-9]\d+ requests\n\z/, 'was answered each time';
+        $server->signal('TERM');
+        is $server->wait(patience(20)), 0, 'TERM ends all of it';
+        ok !IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port), 'nobody listens any more';
+    };
+}
+
+done_testing;
