@@ -473,6 +473,22 @@ test "defect 20: an idle server sleeps" {
     }
 }
 
+test "a server sleeps while a request, its body or its trailers lack bytes, however many came" {
+    const request = "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" ++
+        "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n";
+    for (0..request.len) |len| {
+        var simulation = try bench(len, .{});
+        defer simulation.deinit();
+        const client = try simulation.connect();
+        try client.send(request[0..len]);
+        // Fails if the worker has something to do in every round.
+        try simulation.settle();
+        try client.send(request[len..]);
+        try simulation.settle();
+        try testing.expectStringEndsWith(client.text(), "\r\n\r\nhello");
+    }
+}
+
 test "defect 21: several servers in one process stop by one signal, each after what it has at hand" {
     var servers: [backends.len]*Server = undefined;
     var threads: [backends.len]std.Thread = undefined;

@@ -35,6 +35,8 @@ pub const Connection = struct {
     corked: bool = false,
     /// In the worker's list of connections that go on in the next round: nothing of it is read or parsed before.
     yielded: bool = false,
+    /// What is unread of its input was parsed: only further bytes bring it on, or its end.
+    needs_more: bool = false,
     /// It came in over the limit of connections: the health path is all that it may ask for.
     surplus: bool = false,
     /// `stopping`: the worker stops, and the first request may be on its way. `replaced`: another worker takes this one's place, and one
@@ -242,7 +244,7 @@ pub const Connection = struct {
     /// Is there something to parse, or to tell the host, without new bytes?
     pub fn mayGoOn(connection: *const Connection) bool {
         if (connection.yielded or !connection.wantsInput()) return false;
-        return !connection.input.isEmpty() or connection.holdsMessage();
+        return (!connection.needs_more and !connection.input.isEmpty()) or connection.holdsMessage();
     }
 
     /// Is there something to tell the host of a WebSocket that was parsed already?

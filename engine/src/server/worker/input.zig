@@ -68,6 +68,7 @@ pub fn Input(comptime W: type) type {
             var used: usize = 0;
             var rounds: u32 = 0;
             const turn = w.budget.turn(w.config.round_bytes);
+            connection.needs_more = false;
             while (connection.wantsInput()) {
                 if (connection.isIdle()) {
                     if (used == unread.len) break;
@@ -91,6 +92,7 @@ pub fn Input(comptime W: type) type {
                 used += step.consumed;
                 switch (step.event) {
                     .need_more => {
+                        connection.needs_more = true;
                         if (connection.isIdle()) connection.phase = .{ .open = .{ .head = .{ .since = w.now } } };
                         cutShort(w, peer);
                         break;
@@ -265,6 +267,7 @@ pub fn Input(comptime W: type) type {
             // Over TLS the end of the session comes first.
             if (connection.sending == .ended) return;
             connection.sending = .ended;
+            connection.needs_more = false;
             switch (connection.phase) {
                 .proxy_header, .handshake, .lingering => w.close(peer),
                 .farewell => w.settle(peer),
