@@ -85,7 +85,7 @@ pub const Order = union(enum) {
     /// Bytes that the Content-Length still promises.
     counted: u64,
     streamed: Streamed,
-    /// Bytes in both directions, behind a 101.
+    /// Bytes in both directions, behind a 101: the content of no response.
     tunnel,
     ended,
 
@@ -101,7 +101,7 @@ pub const Order = union(enum) {
     /// Behind `len` more bytes of content, the last ones with `last`. They complete a held head.
     pub fn body(order: Order, len: u64, last: bool) BodyError!Order {
         return switch (order) {
-            .unstarted, .ended => error.OutOfOrder,
+            .unstarted, .tunnel, .ended => error.OutOfOrder,
             .held => |streamed| if (last) .ended else if (len == 0) order else .{ .streamed = streamed },
             .counted => |left| if (len > left)
                 error.TooLong
@@ -111,16 +111,16 @@ pub const Order = union(enum) {
                 error.TooShort
             else
                 .ended,
-            .discarded, .streamed, .tunnel => if (last) .ended else order,
+            .discarded, .streamed => if (last) .ended else order,
         };
     }
 
     /// Behind the end, with trailers or without.
     pub fn end(order: Order, with_trailers: bool) EndError!Order {
         switch (order) {
-            .unstarted, .ended => return error.OutOfOrder,
+            .unstarted, .tunnel, .ended => return error.OutOfOrder,
             .counted => |left| if (left > 0) return error.TooShort,
-            .held, .discarded, .streamed, .tunnel => {},
+            .held, .discarded, .streamed => {},
         }
         return if (with_trailers and !order.takesTrailers()) error.TrailersNotAllowed else .ended;
     }
@@ -221,7 +221,7 @@ test "content that nobody sends" {
     try testing.expectEqual(Order.ended, try order.end(true));
     try testing.expect(!order.isOpen());
     const tunnel: Order = .tunnel;
-    try testing.expectEqual(tunnel, try tunnel.body(7, false));
-    try testing.expectError(error.TrailersNotAllowed, tunnel.end(true));
+    try testing.expectError(error.OutOfOrder, tunnel.body(7, false));
+    try testing.expectError(error.OutOfOrder, tunnel.end(true));
     try testing.expect(!tunnel.isOpen());
 }
