@@ -9,6 +9,7 @@
 //!     zig build test-programs  those that speak to the kernel, in zig-out/bin/, for script/test-kernel
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build sim         the simulated histories and the fuzz corpus alone
+//!     zig build sim-channel  simulated histories of an engine and an application on threads of their own
 //!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
 //!     zig build elsewhere   compile the package with an example for macOS and FreeBSD
 //!     zig build examples    the example servers; zig build run-counter (and so on) runs one
@@ -58,9 +59,12 @@ pub fn build(b: *std.Build) void {
     test_step.dependOn(&runOf(b, target_tests).step);
 
     addThreadTests(b, target);
+    const channel = channelSimulation(b, target);
+    test_step.dependOn(&channel.step);
     const many = manyCases(b, target);
     test_step.dependOn(&many.step);
     b.step("sim", "Run the worker over the simulated network, and the fuzz corpus").dependOn(&many.step);
+    b.step("sim-channel", "Run a worker and an application behind the two ends of a simulated channel").dependOn(&channel.step);
     addFuzz(b, target);
 
     const consumer = b.addSystemCommand(&.{ b.graph.zig_exe, "build" });
@@ -245,12 +249,9 @@ fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
     const step = b.step("test-threads", "Run what threads share under ThreadSanitizer");
     const how: Layers.How = .{ .target = target, .optimize = .safe, .watched = true };
     const layers: Layers = .create(b, how);
-    step.dependOn(&runOf(
-        b,
-        b.addTest(.{ .name = "ring-watched", .root_module = Layers.layer(b, "src/abi/ring.zig", how) }),
-    ).step);
-    const abi = Layers.layer(b, "src/abi/abi.zig", how);
-    abi.addImport("peregrine", layers.peregrine);
+    const ring = onPlatform(b, Layers.layer(b, "src/abi/ring.zig", how), layers, threads_platform);
+    step.dependOn(&runOf(b, b.addTest(.{ .name = "ring-watched", .root_module = ring })).step);
+    const abi = onPlatform(b, Layers.layer(b, "src/abi/abi.zig", how), layers, threads_platform);
     const program = Layers.layer(b, "test/abi_thread_test.zig", how);
     program.addImport("abi", abi);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-thread-watched", .root_module = program })).step);
@@ -268,6 +269,25 @@ fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Ru
     const run = runOf(b, b.addTest(.{ .name = "many-cases", .root_module = module }));
     run.setCwd(b.path("."));
     return run;
+}
+
+/// The C API on threads that a schedule plays: a test program of its own, because the layer `abi` is compiled
+/// for another platform.
+fn channelSimulation(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Run {
+    const how: Layers.How = .{ .target = target, .optimize = .safe };
+    const layers: Layers = .create(b, how);
+    const abi = onPlatform(b, Layers.layer(b, "src/abi/abi.zig", how), layers, simulated_platform);
+    const module = Layers.layer(b, "test/sim/channel/channel_test.zig", how);
+    const client = b.createModule(.{ .root_source_file = b.path("test/sim/client.zig") });
+    client.addImport("peregrine", layers.peregrine);
+    module.addImport("client", client);
+    module.link_libc = true;
+    module.addImport("protocol", layers.protocol);
+    module.addImport("peregrine", layers.peregrine);
+    module.error_tracing = true;
+    module.addImport("platform", abi.import_table.get("platform").?);
+    module.addImport("abi", abi);
+    return runOf(b, b.addTest(.{ .name = "channel-sim", .root_module = module }));
 }
 
 /// The package on the systems with kqueue, without TLS: all examples are checked there, and one of
@@ -299,9 +319,7 @@ const examples = [_][]const u8{ "hello", "counter", "basic", "dirserver", "files
 
 /// Commands on their way through a channel, which are looked at without the rest of the C API.
 fn spokenModule(b: *std.Build, how: Layers.How, layers: Layers) *std.Build.Module {
-    const module = Layers.layer(b, "src/abi/spoken.zig", how);
-    module.addImport("peregrine", layers.peregrine);
-    return module;
+    return onPlatform(b, Layers.layer(b, "src/abi/spoken.zig", how), layers, threads_platform);
 }
 
 /// The fuzz targets as a library for libFuzzer: checked, optimised, and counting what runs.
@@ -393,6 +411,18 @@ fn abiModule(
         .link_libc = true,
         .pic = true,
     });
+    return onPlatform(b, module, layers, threads_platform);
+}
+
+/// What the layer `abi` runs on: threads, or the schedule of a simulation.
+const threads_platform = "src/abi/platform.zig";
+const simulated_platform = "test/sim/channel/platform/platform.zig";
+
+/// Gives a module of the layer `abi` its imports.
+fn onPlatform(b: *std.Build, module: *std.Build.Module, layers: Layers, platform_path: []const u8) *std.Build.Module {
+    const platform = b.createModule(.{ .root_source_file = b.path(platform_path) });
+    platform.addImport("peregrine", layers.peregrine);
+    module.addImport("platform", platform);
     module.addImport("peregrine", layers.peregrine);
     return module;
 }

@@ -6,6 +6,7 @@ pub const Host = @import("host.zig").Host;
 const errors = @import("errors.zig");
 const listeners = @import("listeners.zig");
 const options = @import("options.zig");
+const platform = @import("platform");
 const sized = @import("sized.zig");
 const tls = @import("tls.zig");
 pub const types = @import("types.zig");
@@ -13,8 +14,8 @@ const fork = peregrine.io.fork;
 const Code = types.Code;
 const Event = types.Event;
 
-const gpa = std.heap.c_allocator;
-pub const EngineWorker = peregrine.Worker(peregrine.io.Native, Host);
+const gpa = platform.gpa;
+pub const EngineWorker = peregrine.Worker(platform.Io, Host);
 
 /// What C holds as `peregrine_worker`. Never moves: sessions point to the limits inside.
 pub const Door = struct {

@@ -1,10 +1,12 @@
 //! The application's end of a channel: gives out events, answers each call from the ledger and puts commands into the ring.
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const encoded_event = @import("encoded_event.zig");
 const EngineEnd = @import("engine_end.zig").EngineEnd;
 const errors = @import("errors.zig");
 const Ledger = @import("ledger.zig").Ledger;
+const platform = @import("platform");
 const ring = @import("ring.zig");
 const spoken = @import("spoken.zig");
 const types = @import("types.zig");
@@ -17,7 +19,7 @@ const io = peregrine.io;
 pub const ApplicationEnd = struct {
     gpa: std.mem.Allocator,
     engine: *EngineEnd,
-    bell: *io.Bell,
+    bell: *platform.Bell,
     commands: ring.Writer,
     events: ring.Reader,
     joiner: ring.Joiner,
@@ -44,7 +46,7 @@ pub const ApplicationEnd = struct {
     pub fn init(
         gpa: std.mem.Allocator,
         engine: *EngineEnd,
-        bell: *io.Bell,
+        bell: *platform.Bell,
         commands: ring.Writer,
         events: ring.Reader,
         ledger: Ledger,
@@ -95,6 +97,17 @@ pub const ApplicationEnd = struct {
         if (timeout_ms == 0) return end.batch.items;
         end.bell.wait(timeout_ms);
         return end.poll(0);
+    }
+
+    /// Asserts what always holds between two calls. Looks at every entry of the ledger: for simulations and tests.
+    pub fn invariants(end: *const ApplicationEnd) void {
+        end.commands.invariants();
+        end.events.invariants();
+        end.ledger.invariants();
+        assert(end.batch.items.len <= batch_max and end.requests.items.len <= batch_max);
+        // What waits for company is in the ring already.
+        assert(!end.held or end.commands.at != 0);
+        assert(!end.asleep or end.batch.items.len == 0);
     }
 
     fn forgetBatch(end: *ApplicationEnd) void {

@@ -1,24 +1,23 @@
 //! A worker whose engine runs on a thread of its own, seen from the application: two rings, what is known of each exchange at any time, and
 //! the life of the thread. The application's calls are `answer` and `poll`; all else is done between two rounds (`call`).
 const std = @import("std");
-const peregrine = @import("peregrine");
 const ApplicationEnd = @import("application_end.zig").ApplicationEnd;
 const Door = @import("abi.zig").Door;
 const engine_end = @import("engine_end.zig");
 const EngineEnd = engine_end.EngineEnd;
+const platform = @import("platform");
 const ring = @import("ring.zig");
 const Slots = @import("slots.zig").Slots;
-const io = peregrine.io;
 
 /// Never moves: both ends point into it.
 pub const Channel = struct {
     gpa: std.mem.Allocator,
     memory: [2][]align(std.atomic.cache_line) u8,
     slots: Slots,
-    bell: io.Bell,
+    bell: platform.Bell,
     engine: EngineEnd align(std.atomic.cache_line),
     application: ApplicationEnd align(std.atomic.cache_line),
-    thread: ?std.Thread = null,
+    thread: ?platform.Thread = null,
 
     /// Of each ring: a few of the longest records, and not more than fits into a processor's cache.
     const ring_bytes = ring.bytes_min;
@@ -63,7 +62,7 @@ pub const Channel = struct {
     /// Starts the thread, which has the worker from now on.
     pub fn start(channel: *Channel) error{CannotStartThread}!void {
         if (channel.thread != null) return;
-        channel.thread = try io.thread.spawn(EngineEnd.run, .{&channel.engine});
+        channel.thread = try platform.spawn(EngineEnd.run, .{&channel.engine});
     }
 
     fn stop(channel: *Channel) void {

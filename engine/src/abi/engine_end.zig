@@ -6,17 +6,18 @@ const peregrine = @import("peregrine");
 const encoded_event = @import("encoded_event.zig");
 const EngineWorker = @import("abi.zig").EngineWorker;
 const Host = @import("host.zig").Host;
+const platform = @import("platform");
 const ring = @import("ring.zig");
 const spoken = @import("spoken.zig");
 const Slots = @import("slots.zig").Slots;
 const types = @import("types.zig");
-const Atomic = std.atomic.Value;
+const Atomic = platform.Atomic;
 const io = peregrine.io;
 
 /// Something that the application wants done between two rounds, for which it waits.
 pub const Errand = struct {
     run: *const fn (*Errand) void,
-    done: io.Promise = .{},
+    done: platform.Promise = .{},
 };
 
 /// What the thread works with. The application touches `stopping`, `errand`, `made_room` and `broken` only, and wakes the worker's io.
@@ -24,7 +25,7 @@ pub const EngineEnd = struct {
     gpa: std.mem.Allocator,
     worker: *EngineWorker,
     host: *Host,
-    bell: *io.Bell,
+    bell: *platform.Bell,
     slots: *const Slots,
     commands: ring.Reader,
     events: ring.Writer,
@@ -45,7 +46,7 @@ pub const EngineEnd = struct {
     stopping: Atomic(bool) = .init(false),
     errand: Atomic(?*Errand) = .init(null),
     /// Kept when commands find room again.
-    made_room: io.Promise = .{},
+    made_room: platform.Promise = .{},
     /// The application does not keep to the rules: it is heard no more.
     broken: Atomic(bool) = .init(false),
 
@@ -58,7 +59,7 @@ pub const EngineEnd = struct {
         gpa: std.mem.Allocator,
         worker: *EngineWorker,
         host: *Host,
-        bell: *io.Bell,
+        bell: *platform.Bell,
         slots: *const Slots,
         commands: ring.Reader,
         events: ring.Writer,
@@ -303,7 +304,7 @@ pub const EngineEnd = struct {
         start.end = true;
         start.hold = false;
         start.close = start.close or body.close;
-        said.content = piece.content;
+        said.content += piece.content;
         said.flushes = piece.flushes;
         said.awaits = piece.awaits;
         end.apply(&said);
@@ -345,7 +346,9 @@ pub const EngineEnd = struct {
             .accepted => {
                 const exchange = left orelse return;
                 if (said.command == .flush) return end.host.flushed(end.worker, exchange);
-                exchange.above_high = true;
+                // Output that is with the kernel already moves no more: nothing later would tell of it.
+                exchange.above_high = exchange.queuedBytes() >= end.worker.config.write_low_bytes;
+                if (!exchange.above_high) return end.host.drained(end.worker, exchange);
                 end.worker.cork(EngineWorker.peerOfExchange(exchange));
             },
         }
@@ -361,6 +364,23 @@ pub const EngineEnd = struct {
         var buffer: [160]u8 = undefined;
         end.worker.sayOf(exchange, .err, &buffer, "the response cannot be sent: {t} - closing connection", .{err});
         end.worker.fail(EngineWorker.peerOfExchange(exchange), .server_error);
+    }
+
+    /// Asserts what always holds between two rounds.
+    pub fn invariants(end: *EngineEnd) void {
+        end.commands.invariants();
+        end.events.invariants();
+        assert(end.held.len <= end.held.bytes.len and end.naps <= naps_max);
+        assert(end.delivered <= end.host.taken().len);
+        // What is half in the ring is the next event to be delivered.
+        if (end.large) |large| {
+            assert(large.sent < encoded_event.size(&end.host.taken()[end.delivered]));
+        }
+        var it = end.worker.exchanges.iterator();
+        while (it.next()) |exchange| {
+            if (exchange.unheard or exchange.ended) continue;
+            assert(end.slots.look(@backingInt(exchange.ticket)) != null);
+        }
     }
 
     fn dropRest(end: *EngineEnd) void {

@@ -66,9 +66,10 @@ pub const Host = struct {
         host.reading().giveBack(pool);
     }
 
-    /// True while C has events to fetch.
+    /// True while C has events to fetch. Those behind a channel without room can wait as long as the ones before them.
     pub fn waiting(host: *const Host) bool {
-        return host.batches[host.side].events.items.len > 0;
+        if (host.batches[host.side].events.items.len == 0) return false;
+        return if (host.link) |link| !link.isBehind() else true;
     }
 
     /// Asked before each wait of the worker: for how many milliseconds it may wait (-1: without bound), if it would for so many.

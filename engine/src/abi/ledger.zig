@@ -29,12 +29,22 @@ pub const Entry = struct {
     /// Bytes on their way to the kernel when that was last looked at, in this round of C's.
     outstanding: u64 = 0,
     round: u64 = 0,
+
+    /// Asserts what always holds of it.
+    pub fn invariants(entry: *const Entry) void {
+        switch (entry.websocket) {
+            .none, .handshake => assert(entry.order != .tunnel),
+            .open, .closing => assert(entry.order == .tunnel),
+        }
+        // What stands below is of an earlier exchange.
+        if (entry.older) |older| assert(older.over and older.ticket != entry.ticket);
+    }
 };
 
 /// What becomes of a command.
 pub const Verdict = struct {
     outcome: peregrine.Outcome,
-    /// Bytes of content.
+    /// Bytes of content, or 1 if something else is sent.
     content: u64 = 0,
     /// The application waits for an event: that there is room again, that everything was sent.
     awaits: bool = false,
@@ -129,6 +139,24 @@ pub const Ledger = struct {
         ledger.count -= 1;
     }
 
+    /// Asserts what always holds between two calls. Looks at every entry: for simulations and tests.
+    pub fn invariants(ledger: *const Ledger) void {
+        var count: usize = 0;
+        var over: usize = 0;
+        for (ledger.entries.items, 0..) |first, slot| {
+            var next = first;
+            while (next) |entry| : (next = entry.older) {
+                assert(slotOf(entry.ticket) == slot and entry.round <= ledger.round);
+                entry.invariants();
+                count += 1;
+                over += @intFromBool(entry.over);
+            }
+        }
+        assert(count == ledger.count and over == ledger.ended.items.len);
+        // The note of an end needs no memory.
+        assert(ledger.ended.capacity >= ledger.count);
+    }
+
     /// Bytes on their way to the kernel.
     pub fn buffered(ledger: *const Ledger, entry: *Entry) usize {
         if (entry.round != ledger.round) {
@@ -147,9 +175,12 @@ pub const Ledger = struct {
         if (entry.order == .ended and command.* != .flush) return error.Gone;
         const before = entry.spoken -| view.taken;
         var verdict = try ledger.judge(entry, command);
+        // What sends no content but a head, say, counts as a byte: a flush behind it has something to wait for.
+        if (verdict.content == 0 and sends(command)) verdict.content = 1;
         entry.spoken += verdict.content;
         entry.outstanding = before + view.queued + verdict.content;
         entry.round = ledger.round;
+        entry.invariants();
         switch (command.*) {
             .abort => {
                 ledger.drop(entry);
@@ -244,6 +275,14 @@ pub const Ledger = struct {
         return verdict;
     }
 
+    /// Whether a command has bytes for the client.
+    fn sends(command: *const Command) bool {
+        return switch (command.*) {
+            .start, .body, .file, .end, .message, .inform, .accept, .close => true,
+            .read, .flush, .abort, .keepalive, .flow, .idle_limit, .repeat => false,
+        };
+    }
+
     /// The order behind the head of a response.
     fn begin(ledger: *Ledger, entry: *const Entry, start: *const peregrine.Start) errors.Any!rules.Order {
         if (entry.order != .unstarted) return error.OutOfOrder;
@@ -289,4 +328,22 @@ test "the next exchange of a slot stands beside the one of whose end C reads now
     ledger.sweep();
     for (tickets, 0..) |ticket, number| try testing.expectEqual(number == 2, ledger.get(ticket) != null);
     try testing.expectEqual(1, ledger.count);
+}
+
+test "a flush behind a head that is on its way has something to wait for" {
+    var slots: Slots = try .init();
+    defer slots.deinit();
+    const config: peregrine.Config = .{};
+    var ledger: Ledger = .init(testing.allocator, &slots, &config);
+    defer ledger.deinit();
+    const request: types.Request = std.mem.zeroes(types.Request);
+    const ticket: types.Ticket = 1 + (1 << 26);
+    slots.begin(ticket, .{ .bytes = 0, .stuck = false });
+    try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request });
+    try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
+    const head = try ledger.take(ticket, &.{ .start = .{ .status = 200 } });
+    const flush = try ledger.take(ticket, &.flush);
+    try testing.expect(flush.outcome == .blocked and flush.awaits);
+    slots.take(ticket, head.content, .{ .bytes = 0, .stuck = false });
+    try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
 }

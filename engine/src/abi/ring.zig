@@ -8,7 +8,7 @@
 //! word afterwards. Both do it by exchange: with two loads and two stores a wake-up could be lost.
 const std = @import("std");
 const assert = std.debug.assert;
-const Atomic = std.atomic.Value;
+const Atomic = @import("platform").Atomic;
 
 /// Where records begin and end.
 pub const alignment = 8;
@@ -183,6 +183,14 @@ pub const Writer = struct {
         return true;
     }
 
+    /// Asserts what always holds of the writer's own positions.
+    pub fn invariants(writer: *const Writer) void {
+        assert(writer.head_seen <= writer.at);
+        assert(writer.at % alignment == 0);
+        const reserved = if (writer.reserved) |len| recordBytes(len) else 0;
+        assert(writer.at - writer.head_seen + reserved <= writer.shared.bytes.len);
+    }
+
     const room_wanted = 2 * recordBytes(record_bytes_max);
 
     fn hasRoom(writer: *Writer, len: u64) Error!bool {
@@ -257,6 +265,13 @@ pub const Reader = struct {
         if (!try reader.hasMore()) return true;
         reader.wakes();
         return false;
+    }
+
+    /// Asserts what always holds of the reader's own positions.
+    pub fn invariants(reader: *const Reader) void {
+        assert(reader.released <= reader.at and reader.at <= reader.tail_seen);
+        assert(reader.tail_seen - reader.released <= reader.shared.bytes.len);
+        assert(reader.at % alignment == 0 and reader.tail_seen % alignment == 0);
     }
 
     /// It looks around again: nobody needs to wake it.

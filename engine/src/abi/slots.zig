@@ -2,7 +2,7 @@
 //! waits. One slot for each number that a ticket can have; written by the engine, read by the application. It holds no pointer.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const Atomic = std.atomic.Value;
+const Atomic = @import("platform").Atomic;
 
 /// Of one exchange, in a cache line of its own: both sides look at it often.
 const Slot = extern struct {
@@ -70,7 +70,7 @@ pub const Slots = struct {
     pub fn take(slots: *const Slots, ticket: u64, content: u64, output: Output) void {
         const slot = slots.slotOf(ticket);
         note(slot, output);
-        slot.taken.store(slot.taken.raw + content, .release);
+        slot.taken.store(slot.taken.load(.monotonic) + content, .release);
     }
 
     /// What waits has changed.

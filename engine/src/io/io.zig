@@ -58,7 +58,9 @@ pub const thread = @import("thread.zig");
 pub const memory = @import("memory.zig");
 /// How threads wake each other.
 pub const Bell = @import("bell.zig").Bell;
+pub const BellOn = @import("bell.zig").BellOn;
 pub const Promise = @import("bell.zig").Promise;
+pub const PromiseOn = @import("bell.zig").PromiseOn;
 /// What a forked child must not have.
 pub const fork = @import("fork.zig");
 /// Lets a thread rest.

@@ -45,6 +45,14 @@ pub const Sim = struct {
     exhausted: bool = false,
     wake_requested: std.atomic.Value(bool) = .init(false),
     woken_due: bool = false,
+    /// Who plays the time that a wait takes; null: no time passes.
+    waiter: ?*const Waiter = null,
+
+    /// For simulations that play threads, too: called before each wait, which it ends by returning, and with each `wake`.
+    pub const Waiter = struct {
+        wait: *const fn (*Sim, timeout_ms: i32) void,
+        wake: *const fn (*Sim) void,
+    };
 
     /// Limits, of the same names as in `io.Options`, and the character of the network. `…_permille`:
     /// chances out of 1000.
@@ -145,6 +153,13 @@ pub const Sim = struct {
         self.now_ms += ms;
     }
 
+    /// Lets blocked sends come nearer to their `sent` events, as a round does.
+    pub fn elapse(self: *Sim) void {
+        for (self.slots.items) |*slot| if (slot.stall == .rounds) {
+            slot.stall.rounds -|= 1;
+        };
+    }
+
     /// From now on descriptors have run out, or are there again.
     pub fn exhaust(self: *Sim, exhausted: bool) void {
         self.exhausted = exhausted;
@@ -188,6 +203,11 @@ pub const Sim = struct {
         }
         try self.listeners.append(self.gpa, .{ .address = place, .state = .watched });
         return id;
+    }
+
+    /// Descriptors are the kernel's.
+    pub fn adoptListener(_: *Sim, _: sys.Fd) ListenError!u32 {
+        return error.AddressUnavailable;
     }
 
     /// Where a listener listens.
@@ -346,6 +366,7 @@ pub const Sim = struct {
 
     /// Lets `next` deliver `woken`. From any thread.
     pub fn wake(self: *Sim) void {
+        if (self.waiter) |waiter| waiter.wake(self);
         self.wake_requested.store(true, .release);
     }
 
@@ -376,9 +397,9 @@ pub const Sim = struct {
 
     // ---- Rounds
 
-    /// Begins a round. Never sleeps, whatever `timeout_ms` says: whoever could end the wait is the caller.
+    /// Begins a round. Never sleeps, whatever `timeout_ms` says: whoever could end the wait is the caller, or the `waiter`.
     pub fn wait(self: *Sim, timeout_ms: i32) io.WaitError!usize {
-        _ = timeout_ms;
+        if (self.waiter) |waiter| waiter.wait(self, timeout_ms);
         if (self.alarm_ms) |at| if (at <= self.now_ms) {
             self.alarm_ms = null;
         };

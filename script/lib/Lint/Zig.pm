@@ -15,7 +15,7 @@ my %MAY = (
     tls      => [qw(openssl_c)],
     server   => [qw(protocol io tls)],
     native   => [qw(protocol io tls server)],
-    abi      => [qw(peregrine)],
+    abi      => [qw(peregrine platform)],
     ''       => [qw(server native protocol io tls)],    # the public face, $SRC/peregrine.zig
 );
 my @EVERYBODY = qw(std builtin);                        # and what build.zig tells a layer: NAME_options

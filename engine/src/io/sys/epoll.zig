@@ -87,10 +87,14 @@ pub fn eventRaise(fd: Fd) void {
     }
 }
 
-/// Sets an event counter to zero.
-pub fn eventTake(fd: Fd) void {
+/// Sets an event counter to zero; false if it was.
+pub fn eventTake(fd: Fd) bool {
     var count: u64 = undefined;
-    while (linux.errno(linux.read(fd, std.mem.asBytes(&count), @sizeOf(u64))) == .INTR) {}
+    while (true) switch (linux.errno(linux.read(fd, std.mem.asBytes(&count), @sizeOf(u64)))) {
+        .SUCCESS => return true,
+        .INTR => {},
+        else => return false,
+    };
 }
 
 /// A new timer on the monotonic clock, non-blocking, closed on exec and in forks.
