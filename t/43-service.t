@@ -19,6 +19,7 @@ my $app = "$dir/app.pl";
 open my $out, '>', $app or die $!;
 print {$out} <<'APP';
 use Future::AsyncAwait;
+select undef, undef, undef, 0.3;    # so long it takes to load
 async sub {
     my ($scope, $receive, $send) = @_;
     die "no $scope->{type}\n" if $scope->{type} ne 'http';
@@ -72,11 +73,16 @@ for my $workers (0, 2) {
         cmp_ok time - $from, '<', patience(20), 'signs of life come';
         is message_with($socket, 'WATCHDOG')->{WATCHDOG}, 1, 'and go on';
 
+        my %before = map { $http->get($url)->{content} =~ s/\s.*//r => 1 } 1 .. 20;
         $server->signal('HUP');
         my $reload = message_with($socket, 'RELOADING');
         is $reload->{RELOADING}, 1, 'HUP is a reload';
         like $reload->{MONOTONIC_USEC}, qr/\A\d{6,}\z/, 'with its time';
         is message_with($socket, 'READY')->{MAINPID}, $server->pid, 'which ends';
+        if ($workers) {
+            my @after = map { $http->get($url)->{content} =~ s/\s.*//r } 1 .. 20;
+            is_deeply [ grep { $before{$_} } @after ], [], 'when all workers are new';
+        }
 
         $server->signal('TERM');
         is message_with($socket, 'STOPPING')->{STOPPING}, 1, 'the stop is told';

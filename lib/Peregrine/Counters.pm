@@ -19,7 +19,10 @@ use constant WIDTH => @WORDS + OWN;
 # Before the columns: how often the master has begun and ended to move a column, and what is the master's own.
 use constant { EPOCH => 0, RESTARTS => 1 };
 my @RESTARTS;
-BEGIN { @RESTARTS = qw(exit signal heartbeat failed_start request max_requests age memory reload other) }
+
+BEGIN {
+    @RESTARTS = qw(exit signal heartbeat failed_start request max_requests max_worker_age max_worker_rss restart other);
+}
 use constant HEAD => RESTARTS + @RESTARTS;
 
 # While old workers leave, new ones have columns already.
@@ -200,7 +203,7 @@ What is counted, as hash references, see L<Peregrine/counters>.
     my @reasons = Peregrine::Counters->restarts;
 
 Why workers are replaced: C<exit> (it ended by itself), C<signal> (it was killed), C<heartbeat> (its loop was blocked for too long),
-C<failed_start>, C<request> (a request was stuck), C<max_requests>, C<age>, C<memory>, C<reload> (new code), C<other>.
+C<failed_start>, C<request> (a request was stuck), C<max_requests>, C<max_worker_age>, C<max_worker_rss>, C<restart> (new code), C<other>.
 
 =head2 claim
 

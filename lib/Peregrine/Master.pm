@@ -80,6 +80,7 @@ sub _balance {
     if (!@surplus || $self->_may_be_fewer) { $self->_let_go($_, 'fewer') for @surplus }
     else                                   { $self->{waiting}{1} //= 'fewer' }
     $self->_replace_next;
+    $self->_look_at_restart;
     return;
 }
 
@@ -300,7 +301,7 @@ sub _ready {
     my $old = $worker->{replaces} ? $self->{workers}{ $worker->{replaces} } : undef;
     if ($old) {
         my $reason = delete $self->{waiting}{ $worker->{number} };
-        $self->_count_restart($reason // 'reload');
+        $self->_count_restart($reason // 'restart');
         $self->_let_go($old, $reason  // 'restart');
     }
     if ($self->{phase} eq 'starting') {
@@ -336,7 +337,20 @@ sub restart {
     my ($self) = @_;
     $self->{generation}++;
     $self->{waiting}{ $_->{number} } = 'restart' for grep { $_->{state} eq 'serving' } $self->workers;
+    my $restarting = $self->{restarting} //= $self->{loop}->new_future;
     $self->_replace_next;
+    $self->_look_at_restart;
+    return $restarting;
+}
+
+# It is over when no worker waits for it any more, whether all were replaced or it was given up.
+sub _look_at_restart {
+    my ($self) = @_;
+    my $restarting = $self->{restarting} or return;
+    return if grep { $_ eq 'restart' } values %{ $self->{waiting} };
+    return if grep { $_->{state} eq 'starting' && $_->{replaces} } $self->workers;
+    delete $self->{restarting};
+    $restarting->done;
     return;
 }
 
@@ -370,6 +384,7 @@ sub _replacement_failed {
         $self->_log(error => "the restart is given up, a new worker $number cannot start: $reason; workers that go on"
                 . ' as they are: '
                 . ($self->{wanted} - $new));
+        $self->_look_at_restart;
         return;
     }
     $self->_log(error => "worker $number cannot be replaced, the old one goes on: $reason");
@@ -405,6 +420,7 @@ sub stop {
         $self->{loop}->unwatch_time(delete $trouble->{timer}) if $trouble->{timer};
     }
     $self->{waiting} = {};
+    (delete $self->{restarting})->done if $self->{restarting};
     # One that is retiring already is to leave as fast as the others.
     $self->_tell_to_leave($_, 'stop') for $self->workers;
     $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')
@@ -570,7 +586,8 @@ Somebody does not want to wait: the workers are told so, and killed the third ti
 
     $master->restart;
 
-Replaces all workers, one after another. When a new one cannot start, the others stay.
+Replaces all workers, one after another. When a new one cannot start, the others stay. Returns a Future that is done when no more are to be
+replaced, whichever way that went.
 
 =head2 set_workers
 

@@ -142,8 +142,7 @@ sub restart_workers {
         : 'SIGHUP: the workers are replaced by others with the same code: for new code start the program again,'
             . ' or use pagi-server with the file of an application'
     );
-    $self->{master}->restart;
-    return;
+    return $self->{master}->restart;
 }
 
 sub change_workers {
@@ -287,7 +286,8 @@ on the same sockets, with the same options.
 
     $server->restart_workers;
 
-What HUP does: loads certificates again, and replaces the workers one after another. If a new one cannot start the others stay.
+What HUP does: loads certificates again, and replaces the workers one after another. If a new one cannot start the others stay. Returns a Future
+that is done when no more are to be replaced.
 
 =head2 change_workers
 
