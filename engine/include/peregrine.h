@@ -1,4 +1,4 @@
-/* peregrine.h - the C door of the Peregrine HTTP engine.
+/* peregrine.h - the C API of the Peregrine HTTP engine.
  *
  * The contract in one paragraph. A worker owns listeners and connections. peregrine_poll() reads sockets, runs deadlines and fills a
  * batch of events; it returns before anybody else's code runs, so a host may longjmp (a Perl `die`) while it handles the batch. Answers

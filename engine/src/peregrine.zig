@@ -40,7 +40,7 @@ pub const util = struct {
     pub const Mime = static.Mime;
 };
 
-// For embedding the engine into something else than a Zig handler, as the C door does.
+// For embedding the engine into something else than a Zig handler, as the C API does.
 /// One thread's loop over an io and a host; see server/worker.zig for the host's contract.
 pub const Worker = server.Worker;
 /// What a host wants; several hosts as one, and which of them a request is for.

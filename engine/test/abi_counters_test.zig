@@ -11,30 +11,30 @@ const testing = std.testing;
 const words_max = 256;
 
 const Server = struct {
-    door: *abi.Door,
+    handle: *abi.Handle,
     port: u16,
     words: *[words_max]u64,
 
     fn start(words: *[words_max]u64, threaded: bool) !Server {
         const config = abi.peregrine_config_new().?;
         defer abi.peregrine_config_free(config);
-        const door = abi.peregrine_worker_new(config).?;
-        errdefer abi.peregrine_worker_free(door);
-        if (threaded) try testing.expectEqual(Code.ok, abi.peregrine_use_thread(door));
+        const handle = abi.peregrine_worker_new(config).?;
+        errdefer abi.peregrine_worker_free(handle);
+        if (threaded) try testing.expectEqual(Code.ok, abi.peregrine_use_thread(handle));
         words.* = @splat(0);
         const count = wordCount();
-        try testing.expectEqual(Code.range, abi.peregrine_use_counters(door, words, count - 1));
-        try testing.expectEqual(Code.ok, abi.peregrine_use_counters(door, words, words_max));
-        const listener = abi.peregrine_listen(door, "127.0.0.1", 0, 16, 0);
+        try testing.expectEqual(Code.range, abi.peregrine_use_counters(handle, words, count - 1));
+        try testing.expectEqual(Code.ok, abi.peregrine_use_counters(handle, words, words_max));
+        const listener = abi.peregrine_listen(handle, "127.0.0.1", 0, 16, 0);
         try testing.expect(listener >= 0);
         var text: [64]u8 = undefined;
         var port: u16 = 0;
-        try testing.expect(abi.peregrine_listener_address(door, listener, &text, text.len, &port) > 0);
-        return .{ .door = door, .port = port, .words = words };
+        try testing.expect(abi.peregrine_listener_address(handle, listener, &text, text.len, &port) > 0);
+        return .{ .handle = handle, .port = port, .words = words };
     }
 
     fn stop(server: *Server) void {
-        abi.peregrine_worker_free(server.door);
+        abi.peregrine_worker_free(server.handle);
     }
 
     fn connect(server: *const Server) !c.fd_t {
@@ -53,7 +53,7 @@ const Server = struct {
 
     fn poll(server: *Server, timeout_ms: c_int) ![]const Event {
         var events: [*]const Event = undefined;
-        const count = abi.peregrine_poll(server.door, timeout_ms, &events);
+        const count = abi.peregrine_poll(server.handle, timeout_ms, &events);
         try testing.expect(count >= 0);
         return if (count == 0) &.{} else events[0..@intCast(count)];
     }
@@ -89,7 +89,7 @@ const Server = struct {
             .body = body.ptr,
             .body_len = body.len,
         };
-        return abi.peregrine_respond(server.door, ticket, @ptrCast(&response));
+        return abi.peregrine_respond(server.handle, ticket, @ptrCast(&response));
     }
 };
 
@@ -143,14 +143,14 @@ fn countRequests(threaded: bool) !void {
     const slow = (try server.wait(.request)).ticket;
     pause(30);
     try server.expect("requests_open", "waiting", 1);
-    abi.peregrine_take(server.door, slow);
+    abi.peregrine_take(server.handle, slow);
     pause(60);
     try server.expect("requests_open", "working", 1);
     try testing.expectEqual(Code.done, server.answer(slow, 200, "hello\n"));
     var heard = try hear(&server, client, "hello\n");
     try say(client, get);
     const wrong = (try server.wait(.request)).ticket;
-    abi.peregrine_take(server.door, wrong);
+    abi.peregrine_take(server.handle, wrong);
     try testing.expectEqual(Code.done, server.answer(wrong, 404, "none\n"));
     heard += try hear(&server, client, "none\n");
 
@@ -194,7 +194,7 @@ fn countEnds(threaded: bool) !void {
     defer server.stop();
     const client = try server.connect();
     try say(client, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab");
-    try testing.expectEqual(Code.ok, abi.peregrine_read(server.door, (try server.wait(.request)).ticket));
+    try testing.expectEqual(Code.ok, abi.peregrine_read(server.handle, (try server.wait(.request)).ticket));
     _ = c.close(client);
     try server.expect("requests_aborted", "client_closed", 1);
     try testing.expectEqual(1, server.word("requests", "none"));
@@ -205,8 +205,8 @@ fn countEnds(threaded: bool) !void {
     try say(websocket, "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n");
     const ticket = (try server.wait(.request)).ticket;
-    try testing.expectEqual(Code.ok, abi.peregrine_accept_websocket(server.door, ticket, null, 0, null, 0));
-    try testing.expectEqual(Code.ok, abi.peregrine_send_message(server.door, ticket, "hi", 2, types.EventFlag.text));
+    try testing.expectEqual(Code.ok, abi.peregrine_accept_websocket(server.handle, ticket, null, 0, null, 0));
+    try testing.expectEqual(Code.ok, abi.peregrine_send_message(server.handle, ticket, "hi", 2, types.EventFlag.text));
     try say(websocket, "\x81\x82\x00\x00\x00\x00ok");
     _ = try server.wait(.message);
     try server.expect("connections", "websocket", 1);
@@ -214,8 +214,8 @@ fn countEnds(threaded: bool) !void {
     try testing.expectEqual(1, server.word("websocket_messages", "in"));
     try testing.expectEqual(1, server.word("websocket_messages", "out"));
     // What it counted stays when it counts no longer.
-    try testing.expectEqual(Code.ok, abi.peregrine_use_counters(server.door, null, 0));
-    try testing.expectEqual(Code.ok, abi.peregrine_send_message(server.door, ticket, "hi", 2, types.EventFlag.text));
+    try testing.expectEqual(Code.ok, abi.peregrine_use_counters(server.handle, null, 0));
+    try testing.expectEqual(Code.ok, abi.peregrine_send_message(server.handle, ticket, "hi", 2, types.EventFlag.text));
     try testing.expectEqual(1, server.word("websocket_messages", "out"));
 }
 

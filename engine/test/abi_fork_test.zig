@@ -9,18 +9,18 @@ const testing = std.testing;
 const request = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
 
 const Server = struct {
-    door: *abi.Door,
+    handle: *abi.Handle,
     client: c.fd_t,
 
     fn start() !Server {
         const config = abi.peregrine_config_new().?;
         defer abi.peregrine_config_free(config);
-        const door = abi.peregrine_worker_new(config).?;
-        const listener = abi.peregrine_listen(door, "127.0.0.1", 0, 16, 0);
+        const handle = abi.peregrine_worker_new(config).?;
+        const listener = abi.peregrine_listen(handle, "127.0.0.1", 0, 16, 0);
         try testing.expect(listener >= 0);
         var text: [64]u8 = undefined;
         var port: u16 = 0;
-        try testing.expect(abi.peregrine_listener_address(door, listener, &text, text.len, &port) > 0);
+        try testing.expect(abi.peregrine_listener_address(handle, listener, &text, text.len, &port) > 0);
         const client = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
         try testing.expect(client >= 0);
         const limit: c.timeval = .{ .sec = 10, .usec = 0 };
@@ -33,11 +33,11 @@ const Server = struct {
             .addr = std.mem.nativeToBig(u32, 0x7f000001),
         };
         try testing.expectEqual(0, c.connect(client, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
-        return .{ .door = door, .client = client };
+        return .{ .handle = handle, .client = client };
     }
 
     fn stop(server: *const Server) void {
-        abi.peregrine_worker_free(server.door);
+        abi.peregrine_worker_free(server.handle);
         _ = c.close(server.client);
     }
 
@@ -46,16 +46,16 @@ const Server = struct {
         try testing.expectEqual(@as(isize, request.len), c.write(server.client, request, request.len));
         for (0..100) |_| {
             var events: [*]const abi.types.Event = undefined;
-            const count = abi.peregrine_poll(server.door, 100, &events);
+            const count = abi.peregrine_poll(server.handle, 100, &events);
             if (count > 0 and events[0].kind == .request) return events[0].ticket;
         }
         return error.NoRequest;
     }
 
     fn answer(server: *const Server, ticket: abi.types.Ticket) !void {
-        try testing.expectEqual(Code.done, respond(server.door, ticket));
+        try testing.expectEqual(Code.done, respond(server.handle, ticket));
         var events: [*]const abi.types.Event = undefined;
-        try testing.expect(abi.peregrine_poll(server.door, 0, &events) >= 0);
+        try testing.expect(abi.peregrine_poll(server.handle, 0, &events) >= 0);
         var buffer: [1024]u8 = undefined;
         const len = c.read(server.client, &buffer, buffer.len);
         try testing.expect(len > 0);
@@ -65,13 +65,13 @@ const Server = struct {
     }
 };
 
-fn respond(door: *abi.Door, ticket: abi.types.Ticket) c_int {
+fn respond(handle: *abi.Handle, ticket: abi.types.Ticket) c_int {
     const response: abi.types.Response = .{
         .size = @sizeOf(abi.types.Response),
         .status = 204,
         .flags = abi.types.RespondFlag.end,
     };
-    return abi.peregrine_respond(door, ticket, @ptrCast(&response));
+    return abi.peregrine_respond(handle, ticket, @ptrCast(&response));
 }
 
 /// Sockets among the descriptors of this process, except one.
@@ -107,22 +107,22 @@ test "a child has nothing of a worker, and its parent goes on" {
     const context: Context = .{ .server = &server, .ticket = ticket, .sockets = before };
     try testing.expectEqual(0, try inChild(context, struct {
         fn run(given: Context) u8 {
-            const door = given.server.door;
+            const handle = given.server.handle;
             if (socketsBeside(given.server.client) != given.sockets) return 1;
             if (abi.peregrine_forks() != 1) return 2;
             var events: [*]const abi.types.Event = undefined;
-            if (abi.peregrine_poll(door, 0, &events) != Code.gone) return 3;
-            if (respond(door, given.ticket) != Code.gone) return 4;
-            if (abi.peregrine_abort(door, given.ticket) != Code.gone) return 5;
-            if (abi.peregrine_set_user(door, given.ticket, null) != Code.gone) return 6;
-            if (abi.peregrine_buffered(door, given.ticket) != 0) return 7;
-            if (abi.peregrine_listen(door, "127.0.0.1", 0, 16, 0) != Code.gone) return 8;
-            if (abi.peregrine_fd(door) != Code.gone) return 9;
-            abi.peregrine_wake(door);
-            abi.peregrine_drain(door);
-            abi.peregrine_cut(door);
-            abi.peregrine_access_log_reopen(door);
-            abi.peregrine_worker_free(door);
+            if (abi.peregrine_poll(handle, 0, &events) != Code.gone) return 3;
+            if (respond(handle, given.ticket) != Code.gone) return 4;
+            if (abi.peregrine_abort(handle, given.ticket) != Code.gone) return 5;
+            if (abi.peregrine_set_user(handle, given.ticket, null) != Code.gone) return 6;
+            if (abi.peregrine_buffered(handle, given.ticket) != 0) return 7;
+            if (abi.peregrine_listen(handle, "127.0.0.1", 0, 16, 0) != Code.gone) return 8;
+            if (abi.peregrine_fd(handle) != Code.gone) return 9;
+            abi.peregrine_wake(handle);
+            abi.peregrine_drain(handle);
+            abi.peregrine_cut(handle);
+            abi.peregrine_access_log_reopen(handle);
+            abi.peregrine_worker_free(handle);
             // It may serve by itself.
             const own = Server.start() catch return 10;
             own.answer(own.ask() catch return 11) catch return 12;
@@ -143,12 +143,12 @@ test "what a parent has lent is neither sent nor told of in a child" {
     @memset(large, 'l');
     const ticket = try server.ask();
     const response: abi.types.Response = .{ .size = @sizeOf(abi.types.Response), .status = 200 };
-    try testing.expect(abi.peregrine_respond(server.door, ticket, @ptrCast(&response)) >= 0);
+    try testing.expect(abi.peregrine_respond(server.handle, ticket, @ptrCast(&response)) >= 0);
     // One that has come back already, and one that has not.
     var loans: [2]abi.types.Loan = @splat(.{});
-    try testing.expect(abi.peregrine_lend(server.door, ticket, large.ptr, 50_000, 0, &loans[0]) >= 0);
+    try testing.expect(abi.peregrine_lend(server.handle, ticket, large.ptr, 50_000, 0, &loans[0]) >= 0);
     const code = abi.peregrine_lend(
-        server.door,
+        server.handle,
         ticket,
         large.ptr,
         large.len,
@@ -159,27 +159,27 @@ test "what a parent has lent is neither sent nor told of in a child" {
     const Context = struct { server: *const Server, ticket: abi.types.Ticket };
     try testing.expectEqual(0, try inChild(Context{ .server = &server, .ticket = ticket }, struct {
         fn run(given: Context) u8 {
-            const door = given.server.door;
+            const handle = given.server.handle;
             var own: abi.types.Loan = .{};
-            if (abi.peregrine_lend(door, given.ticket, "own", 3, 0, &own) != Code.gone) return 1;
-            if (abi.peregrine_lend_message(door, given.ticket, "own", 3, 0, &own) != Code.gone) return 2;
-            if (abi.peregrine_returned(door) != null) return 3;
-            abi.peregrine_worker_free(door);
+            if (abi.peregrine_lend(handle, given.ticket, "own", 3, 0, &own) != Code.gone) return 1;
+            if (abi.peregrine_lend_message(handle, given.ticket, "own", 3, 0, &own) != Code.gone) return 2;
+            if (abi.peregrine_returned(handle) != null) return 3;
+            abi.peregrine_worker_free(handle);
             return 0;
         }
     }.run));
-    try testing.expectEqual(&loans[0], abi.peregrine_returned(server.door).?);
+    try testing.expectEqual(&loans[0], abi.peregrine_returned(server.handle).?);
     try testing.expectEqual(null, loans[0].next);
     var rest: usize = large.len + 50_000;
     var buffer: [256 * 1024]u8 = undefined;
     while (rest > 0) {
         var events: [*]const abi.types.Event = undefined;
-        try testing.expect(abi.peregrine_poll(server.door, 0, &events) >= 0);
+        try testing.expect(abi.peregrine_poll(server.handle, 0, &events) >= 0);
         const len = c.read(server.client, &buffer, buffer.len);
         try testing.expect(len > 0);
         rest -|= std.mem.count(u8, buffer[0..@intCast(len)], "l");
     }
-    try testing.expectEqual(&loans[1], abi.peregrine_returned(server.door).?);
+    try testing.expectEqual(&loans[1], abi.peregrine_returned(server.handle).?);
     try testing.expectEqual(null, loans[1].next);
 }
 
@@ -189,12 +189,12 @@ test "what is lent without a mark is copied, and a worker may end with loans out
     var loan: abi.types.Loan = .{};
     const ticket = try server.ask();
     const response: abi.types.Response = .{ .size = @sizeOf(abi.types.Response), .status = 200 };
-    try testing.expect(abi.peregrine_respond(server.door, ticket, @ptrCast(&response)) >= 0);
-    try testing.expect(abi.peregrine_lend(server.door, ticket, &large, large.len, 0, null) >= 0);
-    try testing.expectEqual(null, abi.peregrine_returned(server.door));
+    try testing.expect(abi.peregrine_respond(server.handle, ticket, @ptrCast(&response)) >= 0);
+    try testing.expect(abi.peregrine_lend(server.handle, ticket, &large, large.len, 0, null) >= 0);
+    try testing.expectEqual(null, abi.peregrine_returned(server.handle));
     var pieces: usize = 0;
-    while (abi.peregrine_lend(server.door, ticket, &large, large.len, 0, &loan) >= 0) : (pieces += 1) {
-        if (abi.peregrine_returned(server.door) == null) break;
+    while (abi.peregrine_lend(server.handle, ticket, &large, large.len, 0, &loan) >= 0) : (pieces += 1) {
+        if (abi.peregrine_returned(server.handle) == null) break;
         try testing.expect(pieces < 10_000);
     }
     server.stop();

@@ -10,7 +10,7 @@ const Event = types.Event;
 const testing = std.testing;
 
 const Server = struct {
-    door: *abi.Door,
+    handle: *abi.Handle,
     port: u16,
     /// What of the last poll's events was not looked at.
     rest: []const Event = &.{},
@@ -18,22 +18,22 @@ const Server = struct {
     fn start() !Server {
         const config = abi.peregrine_config_new().?;
         defer abi.peregrine_config_free(config);
-        const door = abi.peregrine_worker_new(config).?;
-        errdefer abi.peregrine_worker_free(door);
-        try testing.expectEqual(Code.ok, abi.peregrine_use_thread(door));
-        try testing.expectEqual(Code.ok, abi.peregrine_health_path(door, "/health"));
-        const listener = abi.peregrine_listen(door, "127.0.0.1", 0, 16, 0);
+        const handle = abi.peregrine_worker_new(config).?;
+        errdefer abi.peregrine_worker_free(handle);
+        try testing.expectEqual(Code.ok, abi.peregrine_use_thread(handle));
+        try testing.expectEqual(Code.ok, abi.peregrine_health_path(handle, "/health"));
+        const listener = abi.peregrine_listen(handle, "127.0.0.1", 0, 16, 0);
         try testing.expect(listener >= 0);
         var text: [64]u8 = undefined;
         var port: u16 = 0;
-        try testing.expect(abi.peregrine_listener_address(door, listener, &text, text.len, &port) > 0);
-        var server: Server = .{ .door = door, .port = port };
+        try testing.expect(abi.peregrine_listener_address(handle, listener, &text, text.len, &port) > 0);
+        var server: Server = .{ .handle = handle, .port = port };
         try testing.expectEqual(0, (try server.poll(0)).len);
         return server;
     }
 
     fn stop(server: *Server) void {
-        abi.peregrine_worker_free(server.door);
+        abi.peregrine_worker_free(server.handle);
     }
 
     fn connect(server: *const Server) !c.fd_t {
@@ -54,7 +54,7 @@ const Server = struct {
 
     fn poll(server: *Server, timeout_ms: c_int) ![]const Event {
         var events: [*]const Event = undefined;
-        const count = abi.peregrine_poll(server.door, timeout_ms, &events);
+        const count = abi.peregrine_poll(server.handle, timeout_ms, &events);
         try testing.expect(count >= 0);
         return if (count == 0) &.{} else events[0..@intCast(count)];
     }
@@ -109,7 +109,7 @@ fn respond(server: *const Server, ticket: types.Ticket, body: []const u8, flags:
         .body = body.ptr,
         .body_len = body.len,
     };
-    return abi.peregrine_respond(server.door, ticket, @ptrCast(&response));
+    return abi.peregrine_respond(server.handle, ticket, @ptrCast(&response));
 }
 
 const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -127,7 +127,7 @@ test "requests are answered, one after the other" {
     }
     var stats: types.Stats = undefined;
     stats.size = @sizeOf(types.Stats);
-    abi.peregrine_worker_stats(server.door, @ptrCast(&stats));
+    abi.peregrine_worker_stats(server.handle, @ptrCast(&stats));
     try testing.expectEqual(100, stats.requests);
     try testing.expectEqual(Code.out_of_order, useTooLate());
 }
@@ -135,11 +135,11 @@ test "requests are answered, one after the other" {
 fn useTooLate() c_int {
     const config = abi.peregrine_config_new().?;
     defer abi.peregrine_config_free(config);
-    const door = abi.peregrine_worker_new(config).?;
-    defer abi.peregrine_worker_free(door);
+    const handle = abi.peregrine_worker_new(config).?;
+    defer abi.peregrine_worker_free(handle);
     var events: [*]const Event = undefined;
-    _ = abi.peregrine_poll(door, 0, &events);
-    return abi.peregrine_use_thread(door);
+    _ = abi.peregrine_poll(handle, 0, &events);
+    return abi.peregrine_use_thread(handle);
 }
 
 test "while the program sleeps, others are refused, told that we live, and heard" {
@@ -177,7 +177,7 @@ test "bodies that are longer than the ring, both ways" {
     const sender: std.Thread = try .spawn(.{}, sendAll, .{ client, body });
     var got: usize = 0;
     while (true) {
-        try testing.expectEqual(Code.ok, abi.peregrine_read(server.door, ticket));
+        try testing.expectEqual(Code.ok, abi.peregrine_read(server.handle, ticket));
         const event = try server.wait(.body);
         try testing.expectEqualSlices(u8, body[got..][0..event.len], event.bytes[0..event.len]);
         got += event.len;
@@ -239,16 +239,22 @@ test "a head that waits goes with the body behind it, and with that of its own r
     const last = types.RespondFlag.end;
     // The second one's body is not the first one's; the third one's first piece is not its last.
     for (tickets) |ticket| try testing.expectEqual(Code.ok, respond(&server, ticket, "", hold));
-    try testing.expectEqual(Code.ok, abi.peregrine_write(server.door, tickets[2], "one ", 4, 0));
-    try testing.expectEqual(Code.done, abi.peregrine_write(server.door, tickets[0], "first", 5, last));
-    try testing.expectEqual(Code.done, abi.peregrine_write(server.door, tickets[1], "second", 6, last | types.RespondFlag.close));
-    try testing.expectEqual(Code.done, abi.peregrine_write(server.door, tickets[2], "two", 3, last));
+    try testing.expectEqual(Code.ok, abi.peregrine_write(server.handle, tickets[2], "one ", 4, 0));
+    try testing.expectEqual(Code.done, abi.peregrine_write(server.handle, tickets[0], "first", 5, last));
+    try testing.expectEqual(
+        Code.done,
+        abi.peregrine_write(server.handle, tickets[1], "second", 6, last | types.RespondFlag.close),
+    );
+    try testing.expectEqual(Code.done, abi.peregrine_write(server.handle, tickets[2], "two", 3, last));
     try expectHeard(clients[0], "first");
     try expectHeard(clients[1], "second");
     try expectHeard(clients[2], "3\r\ntwo\r\n0\r\n\r\n");
     const ticket = try server.ask(clients[0], get);
     try testing.expectEqual(Code.ok, respond(&server, ticket, "", hold));
-    try testing.expectEqual(Code.done, abi.peregrine_write(server.door, ticket, "whole", 5, last | types.RespondFlag.close));
+    try testing.expectEqual(
+        Code.done,
+        abi.peregrine_write(server.handle, ticket, "whole", 5, last | types.RespondFlag.close),
+    );
     const text = try hear(clients[0], testing.allocator, "");
     defer testing.allocator.free(text);
     try testing.expect(std.mem.indexOf(u8, text, "Content-Length: 5\r\n") != null or
@@ -263,18 +269,18 @@ test "mistakes are told at once, and nothing is sent" {
     const client = try server.connect();
     defer _ = c.close(client);
     const ticket = try server.ask(client, get);
-    const door = server.door;
-    try testing.expectEqual(Code.out_of_order, abi.peregrine_write(door, ticket, "x", 1, 0));
+    const handle = server.handle;
+    try testing.expectEqual(Code.out_of_order, abi.peregrine_write(handle, ticket, "x", 1, 0));
     try testing.expectEqual(
         Code.not_websocket,
-        abi.peregrine_accept_websocket(door, ticket, null, 0, null, 0),
+        abi.peregrine_accept_websocket(handle, ticket, null, 0, null, 0),
     );
     try testing.expectEqual(Code.ok, respond(&server, ticket, "", 0));
     try testing.expectEqual(Code.out_of_order, respond(&server, ticket, "", 0));
-    try testing.expectEqual(Code.done, abi.peregrine_write(door, ticket, "end", 3, types.RespondFlag.end));
+    try testing.expectEqual(Code.done, abi.peregrine_write(handle, ticket, "end", 3, types.RespondFlag.end));
     try expectHeard(client, "0\r\n\r\n");
-    try testing.expectEqual(Code.gone, abi.peregrine_read(door, 12345));
-    try testing.expectEqual(Code.gone, abi.peregrine_set_user(door, ticket, null));
+    try testing.expectEqual(Code.gone, abi.peregrine_read(handle, 12345));
+    try testing.expectEqual(Code.gone, abi.peregrine_set_user(handle, ticket, null));
 }
 
 test "a client that leaves ends its exchange, and what was said for it is dropped" {
@@ -283,16 +289,16 @@ test "a client that leaves ends its exchange, and what was said for it is droppe
     const client = try server.connect();
     const ticket = try server.ask(client, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
     var mark: u8 = 0;
-    try testing.expectEqual(Code.ok, abi.peregrine_set_user(server.door, ticket, &mark));
-    try testing.expectEqual(Code.ok, abi.peregrine_read(server.door, ticket));
+    try testing.expectEqual(Code.ok, abi.peregrine_set_user(server.handle, ticket, &mark));
+    try testing.expectEqual(Code.ok, abi.peregrine_read(server.handle, ticket));
     _ = c.close(client);
     const event = try server.wait(.aborted);
     try testing.expectEqual(ticket, event.ticket);
     try testing.expectEqual(@as(?*anyopaque, &mark), event.user);
-    try testing.expectEqual(@as(?*anyopaque, &mark), abi.peregrine_user(server.door, ticket));
+    try testing.expectEqual(@as(?*anyopaque, &mark), abi.peregrine_user(server.handle, ticket));
     try testing.expectEqual(Code.gone, respond(&server, ticket, "", types.RespondFlag.end));
     server.rest = try server.poll(0);
-    try testing.expectEqual(null, abi.peregrine_user(server.door, ticket));
+    try testing.expectEqual(null, abi.peregrine_user(server.handle, ticket));
 }
 
 test "draining lets exchanges end, cutting does not" {
@@ -301,7 +307,7 @@ test "draining lets exchanges end, cutting does not" {
     const client = try server.connect();
     defer _ = c.close(client);
     const ticket = try server.ask(client, get);
-    abi.peregrine_drain(server.door);
+    abi.peregrine_drain(server.handle);
     try testing.expectEqual(Code.done, respond(&server, ticket, "bye\n", types.RespondFlag.end));
     try expectHeard(client, "bye\n");
     _ = try server.wait(.stopped);
@@ -311,7 +317,7 @@ test "draining lets exchanges end, cutting does not" {
     const cut = try other.connect();
     defer _ = c.close(cut);
     const open = try other.ask(cut, get);
-    abi.peregrine_cut(other.door);
+    abi.peregrine_cut(other.handle);
     try testing.expectEqual(open, (try other.wait(.aborted)).ticket);
     _ = try other.wait(.stopped);
 }
@@ -322,13 +328,13 @@ test "the channel of a program that writes garbage into it ends, and the engine 
     const client = try server.connect();
     defer _ = c.close(client);
     const ticket = try server.ask(client, get);
-    const commands = &server.door.channel.?.application.commands;
+    const commands = &server.handle.channel.?.application.commands;
     const space = (try commands.reserve(100)).?;
     @memset(space, 0xEE);
     commands.commit(.whole);
-    try testing.expectEqual(Code.gone, abi.peregrine_abort(server.door, ticket +% (1 << 30)));
+    try testing.expectEqual(Code.gone, abi.peregrine_abort(server.handle, ticket +% (1 << 30)));
     _ = commands.publish();
-    server.door.worker.io.wake();
+    server.handle.worker.io.wake();
     try testing.expectEqual(ticket, (try server.wait(.aborted)).ticket);
     _ = try server.wait(.stopped);
     try testing.expectEqual(Code.gone, respond(&server, ticket, "", types.RespondFlag.end));

@@ -1465,7 +1465,7 @@ other machines can reach.
 
 =head1 ACCESS LOG
 
-Every answered request has a line, those included that were refused before the application heard of them, with as
+Every answered request has a line, those included that were refused before the application was told of them, with as
 much of them as can be read and the time since their first byte, and connections that were turned away with a 503 or 429; it is
 written when the response, the event stream or the WebSocket has ended. The engine writes it by a thread of its
 own: lines are in the file within a second, and a disk that is slow or full costs lines, never time. On USR1 a log with

@@ -1,4 +1,4 @@
-# The C door stays honest: every examples/c/*.c compiles without a warning against peregrine.h and
+# The C API stays honest: every examples/c/*.c compiles without a warning against peregrine.h and
 # the static library, serves requests, and ends cleanly. Each takes the port as its only argument.
 use v5.36;
 use lib 't/lib';

@@ -66,7 +66,7 @@ sub _chance { my ($self, $percent) = @_; return $self->_number(100) < $percent }
     use overload '""' => sub { die "no string\n" }, 'bool' => sub { 0 };
 
     package EventFuzz::Guard;
-    sub DESTROY { $_[0]{fuzz}->_haunt if $_[0]{fuzz}; return }
+    sub DESTROY { $_[0]{fuzz}->_act_on_destroy if $_[0]{fuzz}; return }
 
     package EventFuzz::Scalar;
     sub TIESCALAR { my ($class, $fuzz) = @_; return bless { fuzz => $fuzz }, $class }
@@ -335,7 +335,7 @@ sub _misbehave {
 }
 
 # Within an assignment or a loop of perl's own only what does not change what that is about.
-sub _haunt {
+sub _act_on_destroy {
     my ($self) = @_;
     return if !$self->{state} || $self->{actions}++ > ACTIONS_MAX;
     local $self->{depth} = $self->{depth} + 1;

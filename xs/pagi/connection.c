@@ -1,4 +1,4 @@
-/* connection.c - the state behind pagi.connection and pagi.transport: who wants to hear of the end of a
+/* connection.c - the state behind pagi.connection and pagi.transport: who wants to be told of the end of a
  * request and of its output queue.
  *
  * Nothing is allocated until somebody registers; most requests never do. */

@@ -2,7 +2,7 @@
 //! the life of the thread. The application's calls are `answer` and `poll`; all else is done between two rounds (`call`).
 const std = @import("std");
 const ApplicationEnd = @import("application_end.zig").ApplicationEnd;
-const Door = @import("abi.zig").Door;
+const Handle = @import("abi.zig").Handle;
 const engine_end = @import("engine_end.zig");
 const EngineEnd = engine_end.EngineEnd;
 const platform = @import("platform");
@@ -23,7 +23,7 @@ pub const Channel = struct {
     const ring_bytes = ring.bytes_min;
 
     /// A channel to a worker whose thread `start` starts.
-    pub fn create(gpa: std.mem.Allocator, door: *Door) !*Channel {
+    pub fn create(gpa: std.mem.Allocator, handle: *Handle) !*Channel {
         const channel = try gpa.create(Channel);
         errdefer gpa.destroy(channel);
         channel.gpa = gpa;
@@ -39,9 +39,9 @@ pub const Channel = struct {
         }
         errdefer for (channel.memory) |memory| gpa.free(memory);
         const commands, const events = channel.memory;
-        channel.engine = try .init(gpa, &door.worker, &door.host, &channel.bell, &channel.slots, .init(commands), .init(events));
+        channel.engine = try .init(gpa, &handle.worker, &handle.host, &channel.bell, &channel.slots, .init(commands), .init(events));
         errdefer channel.engine.deinit();
-        const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &channel.slots, &door.worker.config);
+        const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &channel.slots, &handle.worker.config);
         channel.application = try .init(gpa, &channel.engine, &channel.bell, .init(commands), .init(events), ledger);
         // The first poll is what starts the thread.
         channel.bell.ring();

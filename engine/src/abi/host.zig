@@ -1,4 +1,4 @@
-//! The C door's host: turns what the worker tells into events of a batch.
+//! The C API's host: turns what the worker tells into events of a batch.
 //! Does not know: who reads the batch, and what an answer looks like.
 const builtin = @import("builtin");
 const std = @import("std");
@@ -20,7 +20,7 @@ pub const Host = struct {
     side: u1 = 0,
     /// The end of the channel behind which C is; null: C polls the worker itself.
     link: ?*EngineEnd = null,
-    /// Exchanges whose end C has yet to hear of, at most, and the worker's own end. Both batches have room for the events.
+    /// Exchanges whose end C has yet to be told of, at most, and the worker's own end. Both batches have room for the events.
     ends: usize = 1,
 
     pub fn init(gpa: std.mem.Allocator) error{OutOfMemory}!Host {
@@ -120,7 +120,7 @@ pub const Host = struct {
         host.addRequest(exchange, head, &worker.client, local) catch turnAway(worker, exchange);
     }
 
-    /// C hears of the end of every exchange that it has heard of, even if memory runs out.
+    /// C is told of the end of every exchange that it was told of, even if memory runs out.
     fn keepRoom(host: *Host, worker: anytype) error{OutOfMemory}!void {
         const ends = worker.exchanges.count + 1;
         try host.filling().reserve(ends);
@@ -129,9 +129,9 @@ pub const Host = struct {
         host.ends = ends;
     }
 
-    /// There is no memory for a request that C has not heard of.
+    /// There is no memory for a request that C was not told of.
     fn turnAway(worker: anytype, exchange: *Exchange) void {
-        exchange.unheard = true;
+        exchange.unannounced = true;
         _ = worker.start(exchange, .{
             .status = 503,
             .fields = &.{.init("Retry-After", "1")},

@@ -1,7 +1,8 @@
-//! The part of the C door about listeners: sockets that are made without a worker, and whom a worker believes what they say about clients.
+//! The part of the C API about listeners: sockets that are made without a worker, and whom a worker believes
+//! what they say about clients.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const Door = @import("abi.zig").Door;
+const Handle = @import("abi.zig").Handle;
 const errors = @import("errors.zig");
 const sized = @import("sized.zig");
 const types = @import("types.zig");
@@ -32,39 +33,51 @@ fn optional(comptime T: type, value: i64) error{OutOfRange}!?T {
     return std.math.cast(T, value) orelse error.OutOfRange;
 }
 
-pub export fn peregrine_listener_proxies(door: *Door, listener: c_int, proxies: ?[*:0]const u8) callconv(.c) c_int {
-    if (door.isForeign()) return Code.gone;
+pub export fn peregrine_listener_proxies(
+    handle: *Handle,
+    listener: c_int,
+    proxies: ?[*:0]const u8,
+) callconv(.c) c_int {
+    if (handle.isForeign()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
-    return door.call(setProxies, .{ door, number, proxies });
+    return handle.call(setProxies, .{ handle, number, proxies });
 }
 
-fn setProxies(door: *Door, listener: u32, proxies: ?[*:0]const u8) c_int {
-    if (listener >= door.worker.listeners.items.len) return Code.range;
+fn setProxies(handle: *Handle, listener: u32, proxies: ?[*:0]const u8) c_int {
+    if (listener >= handle.worker.listeners.items.len) return Code.range;
     const networks: ?Networks = if (proxies) |text| parse(text) catch |err| return codeOf(err) else null;
-    door.worker.proxyListener(listener, networks);
+    handle.worker.proxyListener(listener, networks);
     return Code.ok;
 }
 
-pub export fn peregrine_trusted_proxies(door: *Door, proxies: ?[*:0]const u8, header: c_int) callconv(.c) c_int {
-    if (door.isForeign()) return Code.gone;
+pub export fn peregrine_trusted_proxies(
+    handle: *Handle,
+    proxies: ?[*:0]const u8,
+    header: c_int,
+) callconv(.c) c_int {
+    if (handle.isForeign()) return Code.gone;
     const known: peregrine.ForwardedHeader = switch (header) {
         types.ForwardedHeader.x_forwarded => .x_forwarded,
         types.ForwardedHeader.forwarded => .forwarded,
         else => return Code.range,
     };
-    return door.call(setTrust, .{ door, proxies, known });
+    return handle.call(setTrust, .{ handle, proxies, known });
 }
 
-fn setTrust(door: *Door, proxies: ?[*:0]const u8, known: peregrine.ForwardedHeader) c_int {
+fn setTrust(handle: *Handle, proxies: ?[*:0]const u8, known: peregrine.ForwardedHeader) c_int {
     const text = proxies orelse {
-        door.worker.trustProxies(null);
+        handle.worker.trustProxies(null);
         return Code.ok;
     };
-    door.worker.trustProxies(.{ .networks = parse(text) catch |err| return codeOf(err), .header = known });
+    handle.worker.trustProxies(.{ .networks = parse(text) catch |err| return codeOf(err), .header = known });
     return Code.ok;
 }
 
-pub export fn peregrine_networks_fault(text: [*:0]const u8, at: *usize, len: *usize) callconv(.c) ?[*:0]const u8 {
+pub export fn peregrine_networks_fault(
+    text: [*:0]const u8,
+    at: *usize,
+    len: *usize,
+) callconv(.c) ?[*:0]const u8 {
     var fault: Networks.Fault = .{};
     var networks = Networks.parse(gpa, std.mem.span(text), &fault) catch |err| {
         at.* = fault.at;

@@ -1,7 +1,8 @@
-//! The TLS part of the C door: certificates and policy, listeners that use them, and what a request may tell of its connection.
+//! The TLS part of the C API: certificates and policy, listeners that use them, and what a request may tell
+//! of its connection.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const Door = @import("abi.zig").Door;
+const Handle = @import("abi.zig").Handle;
 const errors = @import("errors.zig");
 const sized = @import("sized.zig");
 const types = @import("types.zig");
@@ -39,7 +40,11 @@ pub export fn peregrine_tls_library() callconv(.c) [*:0]const u8 {
     return tls.library().ptr;
 }
 
-pub export fn peregrine_tls_new(config: *const sized.Header, message: ?[*]u8, capacity: usize) callconv(.c) ?*Certificates {
+pub export fn peregrine_tls_new(
+    config: *const sized.Header,
+    message: ?[*]u8,
+    capacity: usize,
+) callconv(.c) ?*Certificates {
     var diagnostic: tls.Diagnostic = .{};
     return create(config, &diagnostic) catch |err| {
         explain(err, &diagnostic, message, capacity);
@@ -52,7 +57,11 @@ fn create(config: *const sized.Header, diagnostic: *tls.Diagnostic) tls.ContextE
     errdefer gpa.destroy(certificates);
     var arena: std.heap.ArenaAllocator = .init(gpa);
     defer arena.deinit();
-    certificates.* = .{ .context = try .init(gpa, try configOf(arena.allocator(), config, diagnostic), diagnostic) };
+    certificates.* = .{ .context = try .init(
+        gpa,
+        try configOf(arena.allocator(), config, diagnostic),
+        diagnostic,
+    ) };
     return certificates;
 }
 
@@ -70,14 +79,24 @@ pub export fn peregrine_tls_reload(
     return Code.ok;
 }
 
-fn reload(context: *tls.Context, config: ?*const sized.Header, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+fn reload(
+    context: *tls.Context,
+    config: ?*const sized.Header,
+    diagnostic: *tls.Diagnostic,
+) tls.ContextError!void {
     const given = config orelse return context.reloadFiles(diagnostic);
     var arena: std.heap.ArenaAllocator = .init(gpa);
     defer arena.deinit();
     return context.reload(try configOf(arena.allocator(), given, diagnostic), diagnostic);
 }
 
-pub export fn peregrine_tls_concern(certificates: *Certificates, number: u32, now_s: i64, message: ?[*]u8, capacity: usize) callconv(.c) c_int {
+pub export fn peregrine_tls_concern(
+    certificates: *Certificates,
+    number: u32,
+    now_s: i64,
+    message: ?[*]u8,
+    capacity: usize,
+) callconv(.c) c_int {
     var diagnostic: tls.Diagnostic = .{};
     const concerns = certificates.context.concern(number, now_s, &diagnostic) orelse return Code.range;
     if (concerns) tell(diagnostic.text(), message, capacity);
@@ -88,42 +107,50 @@ pub export fn peregrine_tls_free(certificates: ?*Certificates) callconv(.c) void
     if (certificates) |c| c.release();
 }
 
-pub export fn peregrine_listener_tls(door: *Door, listener: c_int, certificates: *Certificates) callconv(.c) c_int {
-    if (door.isForeign()) return Code.gone;
+pub export fn peregrine_listener_tls(
+    handle: *Handle,
+    listener: c_int,
+    certificates: *Certificates,
+) callconv(.c) c_int {
+    if (handle.isForeign()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
-    return door.call(secure, .{ door, number, certificates });
+    return handle.call(secure, .{ handle, number, certificates });
 }
 
-fn secure(door: *Door, number: u32, certificates: *Certificates) c_int {
-    if (number >= door.worker.listeners.items.len) return Code.range;
-    door.certificates.append(gpa, certificates) catch return Code.memory;
-    door.worker.secureListener(number, certificates.context) catch {
-        _ = door.certificates.pop();
+fn secure(handle: *Handle, number: u32, certificates: *Certificates) c_int {
+    if (number >= handle.worker.listeners.items.len) return Code.range;
+    handle.certificates.append(gpa, certificates) catch return Code.memory;
+    handle.worker.secureListener(number, certificates.context) catch {
+        _ = handle.certificates.pop();
         return Code.memory;
     };
     certificates.retain();
     return Code.ok;
 }
 
-pub export fn peregrine_tls_info_of(door: *Door, ticket: types.Ticket, out: *sized.Header) callconv(.c) c_int {
-    if (door.isForeign()) return Code.gone;
-    return door.call(tellOf, .{ door, ticket, out });
+pub export fn peregrine_tls_info_of(
+    handle: *Handle,
+    ticket: types.Ticket,
+    out: *sized.Header,
+) callconv(.c) c_int {
+    if (handle.isForeign()) return Code.gone;
+    return handle.call(tellOf, .{ handle, ticket, out });
 }
 
-fn tellOf(door: *Door, ticket: types.Ticket, out: *sized.Header) c_int {
-    const exchange = door.worker.find(@fromBackingInt(ticket)) orelse return Code.gone;
+fn tellOf(handle: *Handle, ticket: types.Ticket, out: *sized.Header) c_int {
+    const exchange = handle.worker.find(@fromBackingInt(ticket)) orelse return Code.gone;
     const tunnel = exchange.connection.tunnel orelse return Code.tls;
     const peer = tunnel.clientCertificate() catch return Code.memory;
-    door.client_chain.clearRetainingCapacity();
-    door.client_chain.ensureTotalCapacity(gpa, peer.chain.len) catch return Code.memory;
-    for (peer.chain) |pem| door.client_chain.appendAssumeCapacity(.of(pem));
+    handle.client_chain.clearRetainingCapacity();
+    handle.client_chain.ensureTotalCapacity(gpa, peer.chain.len) catch return Code.memory;
+    for (peer.chain) |pem| handle.client_chain.appendAssumeCapacity(.of(pem));
     const agreement = tunnel.session.agreement();
     var info: types.TlsInfo = .{
         .size = out.size,
         .version = agreement.version,
         .cipher_suite = agreement.cipher_suite,
         .server_cert = .of(agreement.server_certificate_pem),
-        .client_chain = door.client_chain.items.ptr,
+        .client_chain = handle.client_chain.items.ptr,
         .client_chain_len = peer.chain.len,
         .client_name = .of(peer.subject),
         .client_error = .of(peer.verify_error),
@@ -132,17 +159,19 @@ fn tellOf(door: *Door, ticket: types.Ticket, out: *sized.Header) c_int {
         .resumed = @intFromBool(agreement.resumed),
     };
     // Behind a channel the connection may end at any time.
-    if (door.channel != null) keep(door, &info) catch return Code.memory;
+    if (handle.channel != null) keep(handle, &info) catch return Code.memory;
     sized.write(types.TlsInfo, out, info);
     return Code.ok;
 }
 
 /// Replaces what `info` points to by copies that stay until the next call.
-fn keep(door: *Door, info: *types.TlsInfo) error{OutOfMemory}!void {
-    _ = door.tls_texts.reset(.retain_capacity);
-    const arena = door.tls_texts.allocator();
-    inline for (.{ "server_cert", "client_name", "client_error", "server_name", "alpn" }) |name| try keepText(arena, &@field(info, name));
-    for (door.client_chain.items) |*pem| try keepText(arena, pem);
+fn keep(handle: *Handle, info: *types.TlsInfo) error{OutOfMemory}!void {
+    _ = handle.tls_texts.reset(.retain_capacity);
+    const arena = handle.tls_texts.allocator();
+    inline for (
+        .{ "server_cert", "client_name", "client_error", "server_name", "alpn" },
+    ) |name| try keepText(arena, &@field(info, name));
+    for (handle.client_chain.items) |*pem| try keepText(arena, pem);
 }
 
 fn keepText(arena: std.mem.Allocator, text_of: *types.Text) error{OutOfMemory}!void {
@@ -192,7 +221,10 @@ fn configOf(
         0, 0x0303 => .tls1_2,
         0x0304 => .tls1_3,
         else => {
-            diagnostic.set("SSL min_version must be 0x0303 (TLS 1.2) or 0x0304 (TLS 1.3), not 0x{x:0>4}", .{given.min_version});
+            diagnostic.set(
+                "SSL min_version must be 0x0303 (TLS 1.2) or 0x0304 (TLS 1.3), not 0x{x:0>4}",
+                .{given.min_version},
+            );
             return error.InvalidValue;
         },
     };

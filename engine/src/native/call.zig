@@ -50,7 +50,7 @@ pub const Call = struct {
 
     /// Who has it.
     pub const Custody = union(enum) {
-        /// The server waits for the body; the handler has not heard of the request.
+        /// The server waits for the body; the handler was not told of the request.
         server,
         /// A hook is on the stack.
         handler,

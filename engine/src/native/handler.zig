@@ -295,14 +295,14 @@ test "what is missing or misspelled is named, with what to write" {
         pub fn handleAbort(_: *Self, _: *Request, _: Reason) !void {}
     };
     try expectFault(Fails, "reason: per.Reason) void`, not");
-    const Deaf = struct {
+    const Incomplete = struct {
         const Self = @This();
         pub const init = Plain(Self).init;
         pub const deinit = Plain(Self).deinit;
         pub const handleRequest = Plain(Self).handleRequest;
         pub fn handleWSConn(_: *Self, _: *ws.WebSocket) void {}
     };
-    try expectFault(Deaf, "needs handleWSFrame as well");
+    try expectFault(Incomplete, "needs handleWSFrame as well");
     const Frameless = struct {
         const Self = @This();
         pub const init = Plain(Self).init;

@@ -49,7 +49,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Threads that are inside `stop`: the server must not be freed under them.
         stoppers: std.atomic.Value(u32) = .init(0),
         signal_listener: signals.Listener = undefined,
-        hears_signals: bool = false,
+        takes_signals: bool = false,
 
         const Stop = enum(u8) { no, draining, cutting };
 
@@ -140,7 +140,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             if (is_real) {
                 if (!config.tcp_nodelay) self.gatherPackets();
                 signals.ignorePipe();
-                if (config.handle_signals) try self.hearSignals();
+                if (config.handle_signals) try self.takeSignals();
             }
             return self;
         }
@@ -358,10 +358,10 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             for (owner.listeners.items) |listener| io.inheritDelay(listener.fd);
         }
 
-        fn hearSignals(self: *Self) !void {
+        fn takeSignals(self: *Self) !void {
             self.signal_listener = .{ .context = self, .call = onSignal };
             try signals.add(&self.signal_listener);
-            self.hears_signals = true;
+            self.takes_signals = true;
         }
 
         /// In a signal handler.
@@ -515,7 +515,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         /// Frees a server that was never started; `start` does it otherwise. Connections are cut.
         pub fn deinit(self: *Self) void {
-            if (self.hears_signals) signals.remove(&self.signal_listener);
+            if (self.takes_signals) signals.remove(&self.signal_listener);
             while (self.stoppers.load(.acquire) > 0) std.atomic.spinLoopHint();
             self.closeAcceptors();
             for (self.units[0..self.ready]) |*unit| self.deinitUnit(unit);
@@ -543,7 +543,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             while (mail.pop()) |message| {
                 switch (message.content) {
                     .connection => |connection| unit.worker.io.close(connection.socket),
-                    .command => {}, // nobody is left to hear it
+                    .command => {}, // nobody is left to be told
                 }
                 unit.inbox.free(message);
             }

@@ -35,7 +35,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         worker: *Worker,
         options: Options,
         table: Slab(Entry),
-        /// Ended under a `send` from elsewhere: the handler hears of it when none of its hooks is on the
+        /// Ended under a `send` from elsewhere: the handler is told of it when none of its hooks is on the
         /// stack.
         ended: ?*Entry = null,
 

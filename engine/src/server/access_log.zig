@@ -1,8 +1,8 @@
 //! The access log of one worker: one line for each request that was answered, written when it ends.
 //!
-//! What is known of a request is kept as text when it begins, in a buffer of the worker's pool; its end adds the rest. Lines go to a file
-//! by a thread of its own (io.LogFile), or are gathered for a host that has a place for them which is no file.
-//! Does not know: connections and exchanges (worker/access.zig).
+//! What is known of a request is kept as text when it begins, in a buffer of the worker's pool; its end adds
+//! the rest. Lines go to a file by a thread of its own (io.LogFile), or are gathered for a host that has a
+//! place for them which is no file. Does not know: connections and exchanges (worker/access.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
@@ -42,7 +42,8 @@ fn tail(path: []const u8) []const u8 {
 /// Enough for what `news` and `close` say.
 pub const news_bytes_max = 256 + path_bytes_shown;
 
-/// A request that has begun. It ends under the format that it began under, also if the log has another one by then.
+/// A request that has begun. It ends under the format that it began under, also if the log has another one by
+/// then.
 pub const Entry = struct {
     kept: line.Kept,
     shared: *Shared,
@@ -148,7 +149,13 @@ pub const AccessLog = struct {
     }
 
     /// Keeps what is known of a request; null without memory. `micros` is looked at if the format is timed.
-    pub fn begin(log: *AccessLog, pool: *Pool, subject: *const Subject, wall_seconds: u64, micros: u64) ?Entry {
+    pub fn begin(
+        log: *AccessLog,
+        pool: *Pool,
+        subject: *const Subject,
+        wall_seconds: u64,
+        micros: u64,
+    ) ?Entry {
         const kept = line.keep(&log.shared.format, pool, subject, log.process) catch {
             log.host_dropped += 1;
             return null;
@@ -210,19 +217,32 @@ pub const AccessLog = struct {
         });
     }
 
-    fn value(log: *AccessLog, late: format_file.Late, entry: *const Entry, outcome: *const Outcome, buffer: *[format_file.late_bytes_max]u8) []const u8 {
+    fn value(
+        log: *AccessLog,
+        late: format_file.Late,
+        entry: *const Entry,
+        outcome: *const Outcome,
+        buffer: *[format_file.late_bytes_max]u8,
+    ) []const u8 {
         const micros = outcome.micros -| entry.micros;
         return switch (late) {
             .time => log.stamp.at(entry.wall_seconds).common(),
             .time_iso => log.stamp.at(entry.wall_seconds).iso(),
             .status => if (outcome.status == 0) absent(entry) else decimal(outcome.status, buffer[0..20]),
             .bytes => decimal(outcome.body_bytes, buffer[0..20]),
-            .bytes_or_dash => if (outcome.body_bytes == 0) "-" else decimal(outcome.body_bytes, buffer[0..20]),
+            .bytes_or_dash => if (outcome.body_bytes == 0) "-" else decimal(
+                outcome.body_bytes,
+                buffer[0..20],
+            ),
             .duration => |unit| durationText(micros, unit, buffer),
             .first_byte => |unit| if (outcome.status == 0)
                 absent(entry)
             else // what nobody saw begin was answered in one go
-                durationText(if (entry.answered_us != 0) entry.answered_us -| entry.micros else micros, unit, buffer),
+                durationText(
+                    if (entry.answered_us != 0) entry.answered_us -| entry.micros else micros,
+                    unit,
+                    buffer,
+                ),
             .connection => switch (outcome.end) {
                 .cut_short => "X",
                 .goes_on => "+",
@@ -239,8 +259,16 @@ pub const AccessLog = struct {
         return switch (unit) {
             .microseconds => decimal(micros, buffer[0..20]),
             .whole_seconds => decimal(micros / std.time.us_per_s, buffer[0..20]),
-            .seconds => std.fmt.bufPrint(buffer, "{d}.{d:0>6}", .{ micros / std.time.us_per_s, micros % std.time.us_per_s }) catch unreachable,
-            .milliseconds => std.fmt.bufPrint(buffer, "{d}.{d:0>3}", .{ micros / std.time.us_per_ms, micros % std.time.us_per_ms }) catch unreachable,
+            .seconds => std.fmt.bufPrint(
+                buffer,
+                "{d}.{d:0>6}",
+                .{ micros / std.time.us_per_s, micros % std.time.us_per_s },
+            ) catch unreachable,
+            .milliseconds => std.fmt.bufPrint(
+                buffer,
+                "{d}.{d:0>3}",
+                .{ micros / std.time.us_per_ms, micros % std.time.us_per_ms },
+            ) catch unreachable,
         };
     }
 
@@ -289,9 +317,18 @@ pub const AccessLog = struct {
         if (path.len > 0) writer.print(" '{s}'", .{path}) catch {};
         writer.writeAll(":") catch {};
         const start = writer.end;
-        if (told.errno != 0) writer.print(" it cannot be written ({s});", .{io.failureText(told.errno)}) catch {};
-        if (told.reopen_errno != 0) writer.print(" it cannot be opened again ({s}), the old file goes on;", .{io.failureText(told.reopen_errno)}) catch {};
-        if (told.dropped + dropped > 0) writer.print(" {d} lines were dropped;", .{told.dropped + dropped}) catch {};
+        if (told.errno != 0) writer.print(
+            " it cannot be written ({s});",
+            .{io.failureText(told.errno)},
+        ) catch {};
+        if (told.reopen_errno != 0) writer.print(
+            " it cannot be opened again ({s}), the old file goes on;",
+            .{io.failureText(told.reopen_errno)},
+        ) catch {};
+        if (told.dropped + dropped > 0) writer.print(
+            " {d} lines were dropped;",
+            .{told.dropped + dropped},
+        ) catch {};
         if (writer.end == start) return null;
         return std.mem.trimEnd(u8, writer.buffered(), ";");
     }
@@ -352,7 +389,12 @@ test "a line in each preset" {
         defer pool.deinit();
         var fault: Fault = .{};
         var errno: u16 = 0;
-        var log: AccessLog = try .open(testing.allocator, .{ .target = .host, .format = case[0], .bytes_max = 4096 }, &fault, &errno);
+        var log: AccessLog = try .open(
+            testing.allocator,
+            .{ .target = .host, .format = case[0], .bytes_max = 4096 },
+            &fault,
+            &errno,
+        );
         defer {
             var space: [news_bytes_max]u8 = undefined;
             _ = log.close(&space);
@@ -364,7 +406,9 @@ test "a line in each preset" {
         log.taken();
         const unanswered = log.begin(&pool, &subject, 1_700_000_000, 5).?;
         log.end(&pool, unanswered, &.{ .status = 0, .body_bytes = 0, .end = .cut_short });
-        try testing.expect(std.mem.find(u8, log.gathered(), " - ") != null or std.mem.startsWith(u8, log.gathered(), "- 0 "));
+        try testing.expect(
+            std.mem.find(u8, log.gathered(), " - ") != null or std.mem.startsWith(u8, log.gathered(), "- 0 "),
+        );
     }
 }
 
@@ -373,7 +417,12 @@ test "an answer that took its time to begin, and one that never came" {
     defer pool.deinit();
     var fault: Fault = .{};
     var errno: u16 = 0;
-    var log: AccessLog = try .open(testing.allocator, .{ .target = .host, .format = "%^FB %{s}^FB %D", .bytes_max = 1000 }, &fault, &errno);
+    var log: AccessLog = try .open(
+        testing.allocator,
+        .{ .target = .host, .format = "%^FB %{s}^FB %D", .bytes_max = 1000 },
+        &fault,
+        &errno,
+    );
     defer {
         var space: [news_bytes_max]u8 = undefined;
         _ = log.close(&space);
@@ -382,7 +431,11 @@ test "an answer that took its time to begin, and one that never came" {
     var entry = log.begin(&pool, &subject, 0, 1000).?;
     entry.answered_us = 2_001_000;
     log.end(&pool, entry, &.{ .status = 200, .body_bytes = 0, .end = .closes, .micros = 3_001_000 });
-    log.end(&pool, log.begin(&pool, &subject, 0, 1000).?, &.{ .status = 0, .body_bytes = 0, .end = .cut_short, .micros = 2000 });
+    log.end(
+        &pool,
+        log.begin(&pool, &subject, 0, 1000).?,
+        &.{ .status = 0, .body_bytes = 0, .end = .cut_short, .micros = 2000 },
+    );
     try testing.expectEqualStrings("2000000 2 3000000\n- - 1000\n", log.gathered());
 }
 
@@ -393,29 +446,48 @@ test "a request ends under the format that it began under" {
     var errno: u16 = 0;
     const subject: Subject = .{ .peer = "::1", .local_port = 80, .connection = 1, .request = 1, .head = null };
     var space: [news_bytes_max]u8 = undefined;
-    var before: AccessLog = try .open(testing.allocator, .{ .target = .host, .format = "before %h %s", .bytes_max = 1000 }, &fault, &errno);
+    var before: AccessLog = try .open(
+        testing.allocator,
+        .{ .target = .host, .format = "before %h %s", .bytes_max = 1000 },
+        &fault,
+        &errno,
+    );
     const one = before.begin(&pool, &subject, 0, 0).?;
     const two = before.begin(&pool, &subject, 0, 0).?;
     _ = before.close(&space);
-    var log: AccessLog = try .open(testing.allocator, .{ .target = .host, .format = "{%s}", .bytes_max = 1000 }, &fault, &errno);
+    var log: AccessLog = try .open(
+        testing.allocator,
+        .{ .target = .host, .format = "{%s}", .bytes_max = 1000 },
+        &fault,
+        &errno,
+    );
     log.end(&pool, one, &.{ .status = 0, .body_bytes = 0, .end = .cut_short });
     try testing.expectEqualStrings("before ::1 -\n", log.gathered());
     _ = log.close(&space);
     two.discard(&pool);
 }
 
-test "a host that does not take its lines loses some, and hears how many" {
+test "a host that does not take its lines loses some, and is told how many" {
     var pool: Pool = .init(testing.allocator);
     defer pool.deinit();
     var fault: Fault = .{};
     var errno: u16 = 0;
-    var log: AccessLog = try .open(testing.allocator, .{ .target = .host, .bytes_max = 1000 }, &fault, &errno);
+    var log: AccessLog = try .open(
+        testing.allocator,
+        .{ .target = .host, .bytes_max = 1000 },
+        &fault,
+        &errno,
+    );
     defer {
         var space: [news_bytes_max]u8 = undefined;
         _ = log.close(&space);
     }
     const subject: Subject = .{ .peer = "::1", .local_port = 80, .connection = 1, .request = 1, .head = null };
-    for (0..100) |_| log.end(&pool, log.begin(&pool, &subject, 0, 0).?, &.{ .status = 400, .body_bytes = 0, .end = .closes });
+    for (0..100) |_| log.end(
+        &pool,
+        log.begin(&pool, &subject, 0, 0).?,
+        &.{ .status = 400, .body_bytes = 0, .end = .closes },
+    );
     try testing.expect(log.gathered().len <= 1000);
     var buffer: [128]u8 = undefined;
     const news = log.news(&buffer).?;

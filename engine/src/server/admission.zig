@@ -1,29 +1,31 @@
-//! Who may come in: how many connections a client address has open, and how fast it opens new ones.
-//! An address is an IPv4 address, or the first 64 bits of an IPv6 address: that is what one subscriber gets, and can choose from freely.
-//! Does not know: sockets, what a refused client is told.
+//! Who may come in: how many connections a client address has open, and how fast it opens new ones. An
+//! address is an IPv4 address, or the first 64 bits of an IPv6 address: that is what one subscriber gets, and
+//! can choose from freely. Does not know: sockets, what a refused client is told.
 //!
-//! One table may serve several workers, so it has a lock; nobody takes it while both limits are off. Every connection that was counted in
-//! has a record in the table, and so has an address without one until its rate allowance is full again, at most a second; of these there
-//! are no more than `idle_max`, the oldest are forgotten. 40 bytes a record.
+//! One table may serve several workers, so it has a lock; nobody takes it while both limits are off. Every
+//! connection that was counted in has a record in the table, and so has an address without one until its rate
+//! allowance is full again, at most a second; of these there are no more than `idle_max`, the oldest are
+//! forgotten. 40 bytes a record.
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
 const Config = @import("config.zig").Config;
 
 /// The place of one connection in the table; given back by `leave`.
-pub const Seat = struct {
+pub const Entry = struct {
     record: u32 = none,
-    verdict: Verdict = .welcome,
+    verdict: Verdict = .admitted,
 
-    /// Whether the connection counts: not if limits were off, or so many of its kind were refused that nobody waits for them.
-    pub fn isCounted(seat: Seat) bool {
-        return seat.record != none;
+    /// Whether the connection counts: not if limits were off, or so many of its kind were refused that nobody
+    /// waits for them.
+    pub fn isCounted(entry: Entry) bool {
+        return entry.record != none;
     }
 };
 
 /// What a new connection may expect.
 pub const Verdict = enum {
-    welcome,
+    admitted,
     /// Its address has as many connections open as it may.
     too_many,
     /// Its address opens them faster than it may.
@@ -54,8 +56,9 @@ pub const Admission = struct {
     const idle_max = 65_536;
     /// The rate allowance is what comes in within this time.
     const window_us = std.time.us_per_s;
-    /// Refused clients of one address that are given time to read why; the others are cut, or refusing would cost what it should save.
-    const polite_max = 8;
+    /// Refused clients of one address that are given time to read why; the others are cut, or refusing would
+    /// cost what it should save.
+    const answered_max = 8;
 
     const Record = struct {
         key: u64,
@@ -93,8 +96,13 @@ pub const Admission = struct {
         admission.gpa.destroy(admission);
     }
 
-    /// A connection of this address has come. A Unix socket's peer has no address and is always welcome.
-    pub fn enter(admission: *Admission, address: *const io.Address, now_ms: u64, config: *const Config) Seat {
+    /// A connection of this address has come. A Unix socket's peer has no address and is always admitted.
+    pub fn enter(
+        admission: *Admission,
+        address: *const io.Address,
+        now_ms: u64,
+        config: *const Config,
+    ) Entry {
         if (config.address_connections_max == 0 and config.address_rate_max == 0) return .{};
         const key = keyOf(address) orelse return .{};
         admission.acquire();
@@ -105,10 +113,10 @@ pub const Admission = struct {
         const index = admission.find(key) orelse admission.add(key) catch return .{};
         const record = &admission.records.items[index];
         const verdict = judge(record, now, config);
-        if (verdict == .welcome) {
+        if (verdict == .admitted) {
             admission.wake(index);
             record.open += 1;
-        } else if (record.refused < polite_max) {
+        } else if (record.refused < answered_max) {
             admission.wake(index);
             record.refused += 1;
         } else return .{ .record = none, .verdict = verdict };
@@ -116,14 +124,14 @@ pub const Admission = struct {
     }
 
     /// The connection is gone.
-    pub fn leave(admission: *Admission, seat: Seat) void {
-        if (seat.record == none) return;
+    pub fn leave(admission: *Admission, entry: Entry) void {
+        if (entry.record == none) return;
         admission.acquire();
         defer admission.lock.store(false, .release);
-        const record = &admission.records.items[seat.record];
-        const place = if (seat.verdict == .welcome) &record.open else &record.refused;
+        const record = &admission.records.items[entry.record];
+        const place = if (entry.verdict == .admitted) &record.open else &record.refused;
         place.* -= 1;
-        if (record.open == 0 and record.refused == 0) admission.sleep(seat.record);
+        if (record.open == 0 and record.refused == 0) admission.sleep(entry.record);
     }
 
     /// Bytes held.
@@ -135,13 +143,14 @@ pub const Admission = struct {
 
     fn judge(record: *Record, now: u64, config: *const Config) Verdict {
         if (config.address_connections_max > 0 and record.open >= config.address_connections_max) return .too_many;
-        if (config.address_rate_max == 0) return .welcome;
-        // A bucket of one second's worth, as one number: each connection moves the time when it is full again.
+        if (config.address_rate_max == 0) return .admitted;
+        // A bucket of one second's worth, as one number: each connection moves the time when it is full
+        // again.
         const each = @max(window_us / config.address_rate_max, 1);
         const full_at = @max(record.full_at, now) + each;
         if (full_at - now > @max(window_us, each)) return .too_fast;
         record.full_at = full_at;
-        return .welcome;
+        return .admitted;
     }
 
     /// IPv4 gets the part of the space where IPv6 has multicast, from which nobody connects.
@@ -216,7 +225,8 @@ pub const Admission = struct {
 
     // ---- Records without a connection
 
-    /// Removes those that say nothing any more, and the oldest if there are too many. Two at a time keep up with one new one.
+    /// Removes those that say nothing any more, and the oldest if there are too many. Two at a time keep up
+    /// with one new one.
     fn forget(admission: *Admission, now: u64) void {
         for (0..2) |_| {
             const index = admission.oldest;
@@ -271,12 +281,12 @@ test "an address may have so many connections open, and others are not concerned
     const one = addressOf("192.0.2.1");
     const other = addressOf("192.0.2.2");
     const first = admission.enter(&one, 5, &config);
-    try testing.expectEqual(.welcome, first.verdict);
-    try testing.expectEqual(.welcome, admission.enter(&one, 5, &config).verdict);
+    try testing.expectEqual(.admitted, first.verdict);
+    try testing.expectEqual(.admitted, admission.enter(&one, 5, &config).verdict);
     try testing.expectEqual(.too_many, admission.enter(&one, 5, &config).verdict);
-    try testing.expectEqual(.welcome, admission.enter(&other, 5, &config).verdict);
+    try testing.expectEqual(.admitted, admission.enter(&other, 5, &config).verdict);
     admission.leave(first);
-    try testing.expectEqual(.welcome, admission.enter(&one, 5, &config).verdict);
+    try testing.expectEqual(.admitted, admission.enter(&one, 5, &config).verdict);
     try testing.expectEqual(.too_many, admission.enter(&one, 5, &config).verdict);
 }
 
@@ -284,13 +294,16 @@ test "an IPv6 client is its /64, an IPv4 client behind IPv6 is itself" {
     const admission: *Admission = try .create(testing.allocator);
     defer admission.release();
     const config: Config = .{ .address_connections_max = 1 };
-    try testing.expectEqual(.welcome, admission.enter(&addressOf("2001:db8:0:1::1"), 0, &config).verdict);
-    try testing.expectEqual(.too_many, admission.enter(&addressOf("2001:db8:0:1:ffff::2"), 0, &config).verdict);
-    try testing.expectEqual(.welcome, admission.enter(&addressOf("2001:db8:0:2::1"), 0, &config).verdict);
-    try testing.expectEqual(.welcome, admission.enter(&addressOf("::1"), 0, &config).verdict);
-    try testing.expectEqual(.welcome, admission.enter(&addressOf("::ffff:192.0.2.1"), 0, &config).verdict);
+    try testing.expectEqual(.admitted, admission.enter(&addressOf("2001:db8:0:1::1"), 0, &config).verdict);
+    try testing.expectEqual(
+        .too_many,
+        admission.enter(&addressOf("2001:db8:0:1:ffff::2"), 0, &config).verdict,
+    );
+    try testing.expectEqual(.admitted, admission.enter(&addressOf("2001:db8:0:2::1"), 0, &config).verdict);
+    try testing.expectEqual(.admitted, admission.enter(&addressOf("::1"), 0, &config).verdict);
+    try testing.expectEqual(.admitted, admission.enter(&addressOf("::ffff:192.0.2.1"), 0, &config).verdict);
     try testing.expectEqual(.too_many, admission.enter(&addressOf("192.0.2.1"), 0, &config).verdict);
-    try testing.expectEqual(.welcome, admission.enter(&addressOf("::ffff:192.0.2.2"), 0, &config).verdict);
+    try testing.expectEqual(.admitted, admission.enter(&addressOf("::ffff:192.0.2.2"), 0, &config).verdict);
 }
 
 test "new connections at a rate: a second's worth at once, then one by one" {
@@ -299,16 +312,16 @@ test "new connections at a rate: a second's worth at once, then one by one" {
     const config: Config = .{ .address_rate_max = 10 };
     const one = addressOf("192.0.2.1");
     for (0..10) |_| {
-        const seat = admission.enter(&one, 1000, &config);
-        try testing.expectEqual(.welcome, seat.verdict);
-        admission.leave(seat);
+        const entry = admission.enter(&one, 1000, &config);
+        try testing.expectEqual(.admitted, entry.verdict);
+        admission.leave(entry);
     }
     try testing.expectEqual(.too_fast, admission.enter(&one, 1000, &config).verdict);
     try testing.expectEqual(.too_fast, admission.enter(&one, 1099, &config).verdict);
-    try testing.expectEqual(.welcome, admission.enter(&one, 1100, &config).verdict);
+    try testing.expectEqual(.admitted, admission.enter(&one, 1100, &config).verdict);
     try testing.expectEqual(.too_fast, admission.enter(&one, 1100, &config).verdict);
-    try testing.expectEqual(.welcome, admission.enter(&addressOf("192.0.2.2"), 1100, &config).verdict);
-    for (0..10) |_| try testing.expectEqual(.welcome, admission.enter(&one, 2200, &config).verdict);
+    try testing.expectEqual(.admitted, admission.enter(&addressOf("192.0.2.2"), 1100, &config).verdict);
+    for (0..10) |_| try testing.expectEqual(.admitted, admission.enter(&one, 2200, &config).verdict);
     try testing.expectEqual(.too_fast, admission.enter(&one, 2200, &config).verdict);
 }
 
@@ -317,26 +330,26 @@ test "one a second is possible" {
     defer admission.release();
     const config: Config = .{ .address_rate_max = 1 };
     const one = addressOf("192.0.2.1");
-    try testing.expectEqual(.welcome, admission.enter(&one, 0, &config).verdict);
+    try testing.expectEqual(.admitted, admission.enter(&one, 0, &config).verdict);
     try testing.expectEqual(.too_fast, admission.enter(&one, 999, &config).verdict);
-    try testing.expectEqual(.welcome, admission.enter(&one, 1000, &config).verdict);
+    try testing.expectEqual(.admitted, admission.enter(&one, 1000, &config).verdict);
 }
 
-test "only some of the refused get a seat" {
+test "only some of the refused are counted" {
     const admission: *Admission = try .create(testing.allocator);
     defer admission.release();
     const config: Config = .{ .address_connections_max = 1 };
     const one = addressOf("192.0.2.1");
-    const guest = admission.enter(&one, 0, &config);
-    var seats: [Admission.polite_max]Seat = undefined;
-    for (&seats) |*seat| seat.* = admission.enter(&one, 0, &config);
-    for (seats) |seat| try testing.expect(seat.record != none);
+    const first = admission.enter(&one, 0, &config);
+    var entries: [Admission.answered_max]Entry = undefined;
+    for (&entries) |*entry| entry.* = admission.enter(&one, 0, &config);
+    for (entries) |entry| try testing.expect(entry.record != none);
     const cut = admission.enter(&one, 0, &config);
     try testing.expectEqual(.too_many, cut.verdict);
     try testing.expectEqual(none, cut.record);
-    for (seats) |seat| admission.leave(seat);
+    for (entries) |entry| admission.leave(entry);
     admission.leave(cut);
-    admission.leave(guest);
+    admission.leave(first);
     try testing.expectEqual(1, admission.idle_count);
 }
 
@@ -345,15 +358,15 @@ test "a record stays while one of its clients is told why it was refused" {
     defer admission.release();
     const config: Config = .{ .address_connections_max = 1 };
     const one = addressOf("192.0.2.1");
-    const guest = admission.enter(&one, 0, &config);
+    const first = admission.enter(&one, 0, &config);
     const refused = admission.enter(&one, 0, &config);
-    admission.leave(guest);
+    admission.leave(first);
     try testing.expectEqual(0, admission.idle_count);
     admission.leave(refused);
     try testing.expectEqual(1, admission.idle_count);
 }
 
-test "a record is not forgotten while a refused client has a seat in it" {
+test "a record is not forgotten while a refused client is counted in it" {
     const admission: *Admission = try .create(testing.allocator);
     defer admission.release();
     const config: Config = .{ .address_rate_max = 1 };
@@ -373,10 +386,10 @@ test "neighbours are not one address, and the fastest rate is a connection a mic
     const config: Config = .{ .address_connections_max = 1, .address_rate_max = 1_000_000 };
     try testing.expectEqual(0, admission.memoryBytes());
     for ([_][]const u8{ "192.0.2.2", "192.0.2.3", "192.1.2.3", "193.0.2.3" }) |text| {
-        const seat = admission.enter(&addressOf(text), 0, &config);
-        try testing.expectEqual(.welcome, seat.verdict);
-        try testing.expect(seat.isCounted());
-        try testing.expectEqual(1, admission.records.items[seat.record].full_at);
+        const entry = admission.enter(&addressOf(text), 0, &config);
+        try testing.expectEqual(.admitted, entry.verdict);
+        try testing.expect(entry.isCounted());
+        try testing.expectEqual(1, admission.records.items[entry.record].full_at);
     }
     try testing.expectEqual(admission.records.capacity * 40 + 64 * 4, admission.memoryBytes());
     try testing.expect(!admission.enter(&addressOf("192.0.2.2"), 0, &.{}).isCounted());
@@ -405,10 +418,10 @@ test "memory is bounded: 300,000 addresses that come and go, and a thousand that
     const admission: *Admission = try .create(testing.allocator);
     defer admission.release();
     const config: Config = .{ .address_rate_max = 5, .address_connections_max = 5 };
-    var kept: [1000]Seat = undefined;
-    for (&kept, 0..) |*seat, n| {
+    var kept: [1000]Entry = undefined;
+    for (&kept, 0..) |*entry, n| {
         const address: io.Address = .{ .v4 = .{ .bytes = .{ 10, 0, @intCast(n >> 8), @truncate(n) }, .port = 1 } };
-        seat.* = admission.enter(&address, 0, &config);
+        entry.* = admission.enter(&address, 0, &config);
     }
     for (0..300_000) |n| {
         var bytes: [16]u8 = @splat(0x20);
@@ -420,10 +433,10 @@ test "memory is bounded: 300,000 addresses that come and go, and a thousand that
     try testing.expectEqual(Admission.idle_max + 1, admission.idle_count);
     try testing.expect(std.math.isPowerOfTwo(admission.heads.len) and admission.heads.len >= admission.count);
     try testing.expect(admission.memoryBytes() < 16 * 1024 * 1024);
-    for (kept, 0..) |seat, n| {
+    for (kept, 0..) |entry, n| {
         const address: io.Address = .{ .v4 = .{ .bytes = .{ 10, 0, @intCast(n >> 8), @truncate(n) }, .port = 1 } };
-        try testing.expectEqual(seat.record, admission.find(Admission.keyOf(&address).?).?);
-        admission.leave(seat);
+        try testing.expectEqual(entry.record, admission.find(Admission.keyOf(&address).?).?);
+        admission.leave(entry);
     }
     // A second later the first that comes sweeps, two at a time.
     for (0..100_000) |n| {

@@ -1,5 +1,5 @@
 //! Every limit of the engine: its name, unit, default, range and the reason for the default. The only place where a default lives:
-//! the C door, the Perl options and the manual's table are generated from or checked against this file.
+//! the C API, the Perl options and the manual's table are generated from or checked against this file.
 const std = @import("std");
 
 /// One worker's limits. Times are milliseconds, sizes are bytes.

@@ -88,7 +88,7 @@ pub const Connection = struct {
         /// Requests come and are answered.
         open: Serving,
         /// The last answer is queued; when it is out, our sending side ends.
-        farewell,
+        closing,
         /// Everything is sent; the peer gets time to read it before the socket goes.
         lingering: struct { since: u64 },
         /// The socket is closed, the slot is about to be given back.
@@ -178,7 +178,7 @@ pub const Connection = struct {
                 .idle => |*idle| idle.since = now,
                 .head, .exchange, .draining => {},
             },
-            .farewell, .lingering, .closed => {},
+            .closing, .lingering, .closed => {},
         }
     }
 
@@ -237,7 +237,7 @@ pub const Connection = struct {
                 // A peer that asks for pongs and does not read them waits, or it could fill our memory.
                 .exchange => |exchange| exchange.wantsInput() and connection.queuedBytes() < flood_bytes,
             },
-            .proxy_header, .handshake, .farewell, .lingering, .closed => false,
+            .proxy_header, .handshake, .closing, .lingering, .closed => false,
         };
     }
 
@@ -265,7 +265,7 @@ pub const Connection = struct {
         // TLS answers some messages by itself.
         if (connection.tunnel) |tunnel| if (tunnel.wire.bytes >= flood_bytes) return false;
         return switch (connection.phase) {
-            .proxy_header, .farewell, .lingering => true,
+            .proxy_header, .closing, .lingering => true,
             // What its session has not looked at yet may be more than a flight.
             .handshake => connection.input.unread().len < flight_bytes,
             .open => |serving| !connection.yielded and switch (serving) {
@@ -295,7 +295,7 @@ pub const Connection = struct {
                 .draining => |draining| after(draining.since, config.body_ms),
             },
             .lingering => |lingering| lingering.since + config.linger_ms,
-            .farewell, .closed => Timer.never,
+            .closing, .closed => Timer.never,
         };
         return switch (connection.output) {
             .open => reading,
@@ -347,7 +347,7 @@ pub const Connection = struct {
                 .exchange => |exchange| overdueIn(exchange, now, config),
                 .draining => .close,
             },
-            .proxy_header, .handshake, .farewell, .lingering, .closed => .close,
+            .proxy_header, .handshake, .closing, .lingering, .closed => .close,
         };
     }
 
@@ -406,7 +406,7 @@ test "a blocked output has its own deadline, moved by what the peer takes" {
     var connection: Connection = .{
         .ticket = .none,
         .session = .init(&limits),
-        .phase = .farewell,
+        .phase = .closing,
         .number = 1,
         .listener = 0,
         .output = .{ .blocked = .begin(0, 0) },
@@ -452,7 +452,7 @@ test "every phase has its own limit, from where it began, and its own consequenc
     }
     const endless: Config = .{ .idle_ms = 0, .body_ms = 0 };
     for ([_]Connection.Phase{
-        .farewell,
+        .closing,
         .closed,
         .{ .open = .{ .idle = .{ .since = 100 } } },
         .{ .open = .{ .draining = .{ .since = 100, .bytes_left = 0 } } },
@@ -508,7 +508,7 @@ test "who came in over the limit of connections gets the time of a last answer, 
 
 test "a blocked output is looked at before its deadline, and whichever deadline comes first counts" {
     var limits: Limits = undefined;
-    var connection = inPhase(&limits, .farewell);
+    var connection = inPhase(&limits, .closing);
     connection.output = .{ .blocked = .begin(0, 100) };
     try std.testing.expectEqual(3300, connection.deadline(&distinct));
     try std.testing.expectEqual(200, connection.attentionAt(&distinct));

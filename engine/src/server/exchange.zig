@@ -1,5 +1,5 @@
-//! One request and its response. Turns commands (start, body, end) into bytes in the connection's outbox; framing is the session's business.
-//! Does not know: sockets, when output is sent, and who answers.
+//! One request and its response. Turns commands (start, body, end) into bytes in the connection's outbox;
+//! framing is the session's business. Does not know: sockets, when output is sent, and who answers.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -37,7 +37,8 @@ pub const Start = struct {
     close: bool = false,
     /// Says `Connection: keep-alive` where HTTP/1.1 takes it for granted.
     says_keep_alive: bool = false,
-    /// The head waits for the first piece of the body, or until output leaves: a body of one piece gets a Content-Length.
+    /// The head waits for the first piece of the body, or until output leaves: a body of one piece gets a
+    /// Content-Length.
     hold: bool = false,
 };
 
@@ -48,8 +49,9 @@ pub const EndError = session_file.EndError || error{ OutOfMemory, HeadTooLarge }
 /// Why a piece of a body is not taken.
 pub const BodyError = session_file.BodyError || error{OutOfMemory};
 
-/// The longest head of a response, and the longest trailer section, in bytes, what the engine adds included. Browsers take 256 KiB, most
-/// clients and proxies less: nobody would read a longer one, and it lies in memory in one piece.
+/// The longest head of a response, and the longest trailer section, in bytes, what the engine adds included.
+/// Browsers take 256 KiB, most clients and proxies less: nobody would read a longer one, and it lies in
+/// memory in one piece.
 pub const head_bytes_max = 256 * 1024;
 
 fn bounded(head_bytes: usize) error{HeadTooLarge}!usize {
@@ -78,7 +80,8 @@ pub const Exchange = struct {
     status: u16 = 0,
     /// Content that was queued.
     body_bytes: u64 = 0,
-    /// What its host was given of the request's body, or of a WebSocket's messages since it asked last: what it may hold of them.
+    /// What its host was given of the request's body, or of a WebSocket's messages since it asked last: what
+    /// it may hold of them.
     given_bytes: u64 = 0,
     /// A file range is the last piece of the body: only sending it shows whether it can be read.
     ends_with_file: bool = false,
@@ -86,11 +89,12 @@ pub const Exchange = struct {
     half_closed: bool = false,
     /// The engine answers in place of the host.
     refused: bool = false,
-    /// The host has not heard of it, and is not told of its end.
-    unheard: bool = false,
+    /// The host was not told of it, and is not told of its end.
+    unannounced: bool = false,
     /// What the access log keeps of the request.
     log: ?AccessEntry = null,
-    /// The host has been given something since it last asked: with a host that pulls, the peer waits until it asks again.
+    /// The host has been given something since it last asked: with a host that pulls, the peer waits until it
+    /// asks again.
     delivered: bool = true,
     /// The request is a WebSocket handshake, or became a WebSocket.
     websocket: ?*WebSocket = null,
@@ -163,8 +167,8 @@ pub const Exchange = struct {
         }
     }
 
-    /// Where its bytes go. A connection with one exchange at a time has one queue for all of its output, in which heads and content are framed
-    /// as they are spoken.
+    /// Where its bytes go. A connection with one exchange at a time has one queue for all of its output, in
+    /// which heads and content are framed as they are spoken.
     pub inline fn out(exchange: *Exchange) *Outbox {
         return &exchange.connection.outbox;
     }
@@ -179,7 +183,8 @@ pub const Exchange = struct {
         return exchange.connection.isFlushed();
     }
 
-    /// Whether the response is complete and what is left of it cannot fail: it is with the kernel, or leaves with this round.
+    /// Whether the response is complete and what is left of it cannot fail: it is with the kernel, or leaves
+    /// with this round.
     pub fn isSettled(exchange: *const Exchange) bool {
         const connection = exchange.connection;
         if (!exchange.ended or connection.output != .open) return false;
@@ -199,7 +204,10 @@ pub const Exchange = struct {
     /// The next deadline of its peer or its host.
     pub fn deadline(exchange: *const Exchange, config: *const Config) u64 {
         const quiet = if (exchange.idle_ms == 0) Timer.never else exchange.active_at + exchange.idle_ms;
-        const idle = if (exchange.openWebSocket()) |websocket| @min(quiet, websocket.deadline()) else @min(quiet, exchange.repeatAt());
+        const idle = if (exchange.openWebSocket()) |websocket| @min(
+            quiet,
+            websocket.deadline(),
+        ) else @min(quiet, exchange.repeatAt());
         return switch (exchange.input) {
             .wanted => |stall| @min(idle, stall.deadline(config.body_ms)),
             .unwanted, .complete => idle,
@@ -230,7 +238,10 @@ pub const Exchange = struct {
         const inside = response.body.len <= whole_max;
         const content = if (inside) response.body else "";
         const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
-        const space = try outbox.reserve(pool, try bounded(session_file.startSize(response.fields) + lines_bytes) + content.len);
+        const space = try outbox.reserve(
+            pool,
+            try bounded(session_file.startSize(response.fields) + lines_bytes) + content.len,
+        );
         errdefer outbox.cancel(pool);
         const plan = try session.planStart(exchange.stream, .{
             .status = response.status,
@@ -263,7 +274,10 @@ pub const Exchange = struct {
         const session = &exchange.connection.session;
         const outbox = exchange.out();
         if (!session.headIsOpen(exchange.stream)) return;
-        const plan = session.planHeadEnd(exchange.stream, try outbox.reserve(pool, session_file.body_prefix_bytes_max));
+        const plan = session.planHeadEnd(
+            exchange.stream,
+            try outbox.reserve(pool, session_file.body_prefix_bytes_max),
+        );
         outbox.commit(plan.len);
         session.apply(exchange.stream, plan);
     }
@@ -303,17 +317,23 @@ pub const Exchange = struct {
         exchange.noteBody(plan, bytes.len, place);
     }
 
-    /// Queues body bytes that stay where they are until their loan comes back. On an error nothing has changed,
-    /// and it is not taken.
-    pub fn lent(exchange: *Exchange, pool: *Pool, bytes: []const u8, loan: *Loan, place: Place) BodyError!void {
+    /// Queues body bytes that stay where they are until their loan comes back. On an error nothing has
+    /// changed, and it is not taken.
+    pub fn lent(
+        exchange: *Exchange,
+        pool: *Pool,
+        bytes: []const u8,
+        loan: *Loan,
+        place: Place,
+    ) BodyError!void {
         var chain: Outbox = .{};
         try chain.lend(pool, bytes, loan);
         errdefer chain.cancelLoan(pool);
         try exchange.blocks(pool, &chain, place);
     }
 
-    /// Queues body bytes that lie in blocks of the pool already: they are taken over, not copied, and `chain` is empty afterwards.
-    /// On an error nothing has changed.
+    /// Queues body bytes that lie in blocks of the pool already: they are taken over, not copied, and `chain`
+    /// is empty afterwards. On an error nothing has changed.
     pub fn blocks(exchange: *Exchange, pool: *Pool, chain: *Outbox, place: Place) BodyError!void {
         return exchange.take(pool, chain, chain.bytes, place);
     }
@@ -333,7 +353,8 @@ pub const Exchange = struct {
         exchange.noteBody(plan, len, place);
     }
 
-    /// Queues a file range as the last piece of the body. Owns the descriptor from then on; on an error nothing has changed.
+    /// Queues a file range as the last piece of the body. Owns the descriptor from then on; on an error
+    /// nothing has changed.
     pub fn file(exchange: *Exchange, pool: *Pool, range: FileRange) BodyError!enum { queued, not_needed } {
         const session = &exchange.connection.session;
         const outbox = exchange.out();
@@ -363,7 +384,8 @@ pub const Exchange = struct {
         exchange.ended = place.last;
     }
 
-    /// Queues the end of the response with its trailers, of which there may be none. On an error nothing has changed.
+    /// Queues the end of the response with its trailers, of which there may be none. On an error nothing has
+    /// changed.
     pub fn end(exchange: *Exchange, pool: *Pool, trailers: []const Field) EndError!void {
         const session = &exchange.connection.session;
         const outbox = exchange.out();

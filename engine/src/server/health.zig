@@ -1,5 +1,5 @@
-//! The health path: a request target that the engine answers by itself, for whoever asks whether the process is alive.
-//! Does not know: connections, sockets.
+//! The health path: a request target that the engine answers by itself, for whoever asks whether the process
+//! is alive. Does not know: connections, sockets.
 const std = @import("std");
 const Head = @import("protocol").Head;
 
@@ -13,7 +13,8 @@ pub const Health = struct {
 
     /// Why a path is not set.
     pub const SetError = error{
-        /// It does not begin with "/", is too long, or holds something else than the visible ASCII characters of a path.
+        /// It does not begin with "/", is too long, or holds something else than the visible ASCII characters
+        /// of a path.
         BadPath,
     };
 
@@ -50,7 +51,12 @@ test "a path is what a request target may begin with" {
     var health: Health = .{};
     try std.testing.expect(!health.isSet());
     try health.set("/health");
-    for ([_][]const u8{ "health", "/a b", "/a?b", "/a#b", "/\x00", "/\x7f", "/\xc3\xa4", &@as([256]u8, @splat('/')) }) |bad| {
+    for (
+        [_][]const u8{ "health", "/a b", "/a?b", "/a#b", "/\x00", "/\x7f", "/\xc3\xa4", &@as(
+            [256]u8,
+            @splat('/'),
+        ) },
+    ) |bad| {
         try std.testing.expectError(error.BadPath, health.set(bad));
     }
     try std.testing.expect(health.isSet());

@@ -1,6 +1,6 @@
-//! Whether the process holds more memory than it may, by how much, and when to ask again.
-//! What counts is the process, not what the engine can count of itself: most of a body that an application collects is the application's.
-//! Does not know: connections, who has to give memory back, and how.
+//! Whether the process holds more memory than it may, by how much, and when to ask again. What counts is the
+//! process, not what the engine can count of itself: most of a body that an application collects is the
+//! application's. Does not know: connections, who has to give memory back, and how.
 const std = @import("std");
 const io = @import("io");
 const Config = @import("config.zig").Config;
@@ -24,7 +24,7 @@ pub const Memory = struct {
     /// A look is due after so much of it, or at that time.
     step: u64 = none,
     look_at: u64 = none,
-    /// Was shed, and may not be free yet: its host hears of it when the round is over.
+    /// Was shed, and may not be free yet: its host is told of it when the round is over.
     pending: u64 = 0,
     pending_rounds: u8 = 0,
     /// The limit is reached and there is nothing left to shed: nothing new is let in.
@@ -37,14 +37,17 @@ pub const Memory = struct {
 
     /// Between two looks, if little is received.
     const interval_ms = 100;
-    /// The least that is received between two looks, which cost some microseconds, and up to a millisecond at the limit: part of a limit.
+    /// The least that is received between two looks, which cost some microseconds, and up to a millisecond at
+    /// the limit: part of a limit.
     const part_of_step = 64;
-    /// What a byte that is received may cost at once: an application that decodes it takes many times its size.
+    /// What a byte that is received may cost at once: an application that decodes it takes many times its
+    /// size.
     const cost_factor = 16;
-    /// Part of a limit that connections may hold even when the rest of the process takes all: or a large application, whose memory nobody
-    /// can shed, would refuse everybody.
+    /// Part of a limit that connections may hold even when the rest of the process takes all: or a large
+    /// application, whose memory nobody can shed, would refuse everybody.
     const part_of_connections = 8;
-    /// Part of a limit that free memory of the heap is worth: half of what is left between three quarters and the whole.
+    /// Part of a limit that free memory of the heap is worth: half of what is left between three quarters and
+    /// the whole.
     const part_of_credit = 6;
     /// Part of a limit by which shedding goes below it, so that it is not reached again at once.
     const part_of_room = 16;
@@ -118,13 +121,17 @@ pub const Memory = struct {
         goal: u64,
     };
 
-    /// Measures, and says when to look again. Null: there is enough memory. `counted`: what the engine holds, where nobody knows better.
+    /// Measures, and says when to look again. Null: there is enough memory. `counted`: what the engine holds,
+    /// where nobody knows better.
     pub fn look(memory: *Memory, counted: u64, now: u64) ?Finding {
         const usage = memory.gauge() orelse io.memory.Usage{ .resident = counted, .address_space = counted };
         var worst = memory.compare(usage.resident, usage.address_space);
         // Only then: to ask the heap takes longer.
         if (worst.used > worst.max) if (memory.heap()) |heap| {
-            worst = memory.compare(memory.residentOf(usage, heap), usage.address_space -| creditOf(heap.free, memory.address_max));
+            worst = memory.compare(
+                memory.residentOf(usage, heap),
+                usage.address_space -| creditOf(heap.free, memory.address_max),
+            );
         };
         worst.used -|= memory.pending;
         memory.received = 0;
@@ -136,14 +143,16 @@ pub const Memory = struct {
         return worst;
     }
 
-    /// What the heap keeps free is resident, but not in use. Whatever was mapped beside the heap since the beginning counts.
+    /// What the heap keeps free is resident, but not in use. Whatever was mapped beside the heap since the
+    /// beginning counts.
     fn residentOf(memory: *const Memory, usage: io.memory.Usage, heap: io.memory.Heap) u64 {
         const mapped = (usage.address_space -| heap.held) -| memory.base.address_space;
         const in_use = memory.base.resident + mapped + (heap.held -| heap.free);
         return usage.resident - creditOf(usage.resident -| in_use, memory.resident_max);
     }
 
-    /// As how much less free memory of the heap counts: not all of it, because much of it is too small for what is wanted next.
+    /// As how much less free memory of the heap counts: not all of it, because much of it is too small for
+    /// what is wanted next.
     fn creditOf(free: u64, max: u64) u64 {
         return @min(free, max / part_of_credit);
     }
@@ -224,7 +233,7 @@ test "a look is due after a while, or after so much that memory might run out" {
     try testing.expectEqual(101 * mib, memory.look(101 * mib, 2).?.used);
 }
 
-test "what the heap keeps free is not in use, and what was shed counts as free until its host has heard of it" {
+test "what the heap keeps free is not in use, and what was shed counts as free until its host was told of it" {
     var memory: Memory = Fake.memory();
     // 20 MiB beside the heap, and 10 in it.
     Fake.usage = .{ .resident = 30 * mib, .address_space = 60 * mib };

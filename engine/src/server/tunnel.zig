@@ -29,7 +29,7 @@ pub const Tunnel = struct {
         return tunnel;
     }
 
-    /// Frees everything without a word to the peer.
+    /// Frees everything without telling the peer.
     pub fn destroy(tunnel: *Tunnel, pool: *Pool) void {
         tunnel.wire.deinit(pool);
         assert(!tunnel.place.waits);

@@ -1,8 +1,8 @@
-//! One thread's loop: joins an io, many connections and a host, or several. The only place where the rooms meet.
+//! One thread's loop: joins an io, many connections and a host, or several. The only file in which they meet.
 //! Its parts lie in `worker/`: accept, access, apply, counting, handshakes, health, input, memory, output,
 //! proxied, repeat, secure, turns, websocket.
 //!
-//! A host is whoever answers requests: `NativeHost` for Zig handlers, the C door for everybody else. `Hosts`
+//! A host is whoever answers requests: `NativeHost` for Zig handlers, the C API for everybody else. `Hosts`
 //! (hosts.zig) makes one of several: then a route chooses the host of each exchange. A host provides, for its
 //! exchanges,
 //!
@@ -168,7 +168,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         numbers: u32 = 0,
         health: Health = .{},
         access: ?AccessLog = null,
-        /// When the host last heard of trouble with the access log.
+        /// When the host was last told of trouble with the access log.
         access_told_at: u64 = 0,
         stats: Stats = .{},
         /// Where it is counted what happens; null: nobody wants to know.
@@ -180,7 +180,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             connection: Connection,
             socket: io_layer.Socket,
             timer: timer.Timer = .{},
-            seat: admission_file.Seat = .{},
+            entry: admission_file.Entry = .{},
         };
 
         comptime {
@@ -233,7 +233,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             before.release();
         }
 
-        /// Closes every connection without a word and frees everything.
+        /// Closes every connection without telling its peer and frees everything.
         pub fn deinit(w: *Self) void {
             var it = w.peers.iterator();
             while (it.next()) |peer| w.release(peer);
@@ -416,7 +416,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const receiveHandshake = shaking.receive;
         pub const flushSecure = secure.flush;
         pub const closeSocket = output.closeSocket;
-        pub const sayGoodbye = secure.sayGoodbye;
+        pub const sendCloseNotify = secure.sendCloseNotify;
         pub const refreshCertificates = secure.refresh;
         pub const noteHandshake = live.noteHandshake;
         pub const refuseHandshake = live.refuseHandshake;
@@ -610,13 +610,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// The exchange is over without a complete response: the host is told why.
         pub fn endExchange(w: *Self, exchange: *Exchange, reason: Reason) void {
-            exchange.connection.phase = .farewell;
+            exchange.connection.phase = .closing;
             if (exchange.openWebSocket()) |websocket| {
                 const end_seen = websocket.endSeen(reason);
                 w.host.closed(w, exchange, end_seen.close, end_seen.reason);
             } else {
                 if (w.counters) |counters| if (!exchange.refused) counters.noteAbort(reason);
-                if (!exchange.unheard) w.host.aborted(w, exchange, reason);
+                if (!exchange.unannounced) w.host.aborted(w, exchange, reason);
             }
             w.forget(exchange);
         }
@@ -627,7 +627,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (connection.phase == .closed) return;
             assert(connection.current() == null); // an exchange ends by complete, endExchange or abort first
             if (connection.tunnel) |tunnel| if (connection.isIdle()) {
-                _ = secure.sayGoodbye(w, peer, tunnel);
+                _ = secure.sendCloseNotify(w, peer, tunnel);
             };
             connection.phase = .closed;
             w.closeSocket(peer);
@@ -647,7 +647,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 w.handshakes.remove(&tunnel.place);
                 tunnel.destroy(&w.pool);
             }
-            w.admission.leave(peer.seat);
+            w.admission.leave(peer.entry);
             w.peers.remove(peer);
         }
 
@@ -691,7 +691,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     },
                     .head, .draining => {},
                 },
-                .farewell, .lingering, .closed => {},
+                .closing, .lingering, .closed => {},
             };
         }
 

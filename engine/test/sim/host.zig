@@ -24,7 +24,7 @@ pub fn pattern(buffer: []u8, id: usize, from: usize, len: usize) []u8 {
 }
 
 /// The message after which the host closes a WebSocket.
-pub const farewell = "bye";
+pub const last_message = "bye";
 
 const Job = struct {
     ticket: per.Ticket,
@@ -308,8 +308,8 @@ pub fn HostOf(comptime pace: per.Demand.Pace) type {
             if (job.messages.items.len == 0) return;
             const oldest = job.messages.orderedRemove(0);
             defer host.gpa.free(oldest.bytes);
-            if (std.mem.eql(u8, oldest.bytes, farewell)) {
-                return worker.closeWebSocket(exchange, 1000, farewell) catch |err| switch (err) {
+            if (std.mem.eql(u8, oldest.bytes, last_message)) {
+                return worker.closeWebSocket(exchange, 1000, last_message) catch |err| switch (err) {
                     // The worker closes all of them then.
                     error.AlreadyClosed => assert(worker.stopping != .no),
                     else => return err,

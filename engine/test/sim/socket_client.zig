@@ -51,7 +51,7 @@ pub const SocketClient = struct {
             try self.messages.append(gpa, .{ .opcode = opcode, .bytes = bytes });
             try self.planMessage(random, opcode, bytes);
         }
-        try self.put(.text, true, host.farewell, 0);
+        try self.put(.text, true, host.last_message, 0);
     }
 
     fn planMessage(self: *SocketClient, random: std.Random, opcode: frame.Opcode, bytes: []const u8) !void {
@@ -128,7 +128,7 @@ pub const SocketClient = struct {
             },
             .close => {
                 self.dismissed = std.mem.eql(u8, payload, "\x03\xe9");
-                if (!self.dismissed) try testing.expectEqualStrings("\x03\xe8" ++ host.farewell, payload);
+                if (!self.dismissed) try testing.expectEqualStrings("\x03\xe8" ++ host.last_message, payload);
                 self.closing = true;
                 try self.put(.close, true, payload, 1);
             },

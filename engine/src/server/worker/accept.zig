@@ -1,5 +1,5 @@
-//! The part of a worker that lets connections in: slots, addresses, the 503 for those that find no room, and the 429 for those whose
-//! address has too many (admission.zig).
+//! The part of a worker that lets connections in: slots, addresses, the 503 for those that find no room, and
+//! the 429 for those whose address has too many (admission.zig).
 const io_layer = @import("io");
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
@@ -13,15 +13,26 @@ pub fn Accept(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
 
-        /// Takes over a connected socket (non-blocking, closed on exec) that came in at the listener with this number.
+        /// Takes over a connected socket (non-blocking, closed on exec) that came in at the listener with
+        /// this number.
         pub fn adopt(w: *W, listener: u32, socket: io_layer.Socket, from: io_layer.Address) void {
             if (w.stopping == .stopped) return w.io.close(socket);
-            // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are cut.
-            if (w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(w, listener, socket, &from);
+            // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are
+            // cut.
+            if (w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(
+                w,
+                listener,
+                socket,
+                &from,
+            );
             const peer = open(w, listener, socket) catch return rejectBluntly(w, listener, socket, &from);
             noteClient(w, peer, &from);
             const bound = &w.listeners.items[listener].address;
-            noteServer(w, peer, &(if (bound.isWildcard()) w.io.localAddress(socket) orelse bound.* else bound.*));
+            noteServer(
+                w,
+                peer,
+                &(if (bound.isWildcard()) w.io.localAddress(socket) orelse bound.* else bound.*),
+            );
             if (w.listeners.items[listener].proxies) |*proxies| return w.expectHeader(peer, proxies, &from);
             if (admit(w, peer, &from)) begin(w, peer);
         }
@@ -53,7 +64,8 @@ pub fn Accept(comptime W: type) type {
             if (w.counters) |counters| counters.note("connections_accepted");
         }
 
-        /// Accepts whoever waits in the kernel's queues: they have been told that somebody is here, and closing the listeners would reset them.
+        /// Accepts whoever waits in the kernel's queues: they have been told that somebody is here, and
+        /// closing the listeners would reset them.
         pub fn acceptWaiting(w: *W) void {
             if (!@hasDecl(W.IoType, "acceptWaiting")) return;
             for (w.listeners.items, 0..) |*listener, number| {
@@ -69,20 +81,21 @@ pub fn Accept(comptime W: type) type {
         /// More than kernels queue (net.core.somaxconn is 4096).
         const queue_max = 8192;
 
-        /// The client is known, from the kernel or from the proxy that brings it: counts its connection. False: its address has too many, or
-        /// opens them too fast; it was told so, and `peer` may be gone.
+        /// The client is known, from the kernel or from the proxy that brings it: counts its connection.
+        /// False: its address has too many, or opens them too fast; it was told so, and `peer` may be gone.
         pub fn admit(w: *W, peer: *Peer, client: *const io_layer.Address) bool {
-            peer.seat = w.admission.enter(client, w.now, &w.config);
-            if (peer.seat.verdict == .welcome) return true;
+            peer.entry = w.admission.enter(client, w.now, &w.config);
+            if (peer.entry.verdict == .admitted) return true;
             noteUnwelcome(w, peer);
-            // There is no word before a handshake, and to pay for one is what the limit is there to save.
+            // Nothing can be said before a handshake, and to pay for one is what the limit is there to save.
             if (w.listeners.items[peer.connection.listener].tls != null) w.close(peer) else turnAway(w, peer);
             return false;
         }
 
-        /// 429, not 503: it is this client who has to slow down (RFC 6585 section 4), and a proxy must not take the server for broken.
+        /// 429, not 503: it is this client who has to slow down (RFC 6585 section 4), and a proxy must not
+        /// take the server for broken.
         fn turnAway(w: *W, peer: *Peer) void {
-            const fast = peer.seat.verdict == .too_fast;
+            const fast = peer.entry.verdict == .too_fast;
             const refusal: Refusal = .{
                 .status = 429,
                 .detail = if (fast) "Your address opens connections too fast." else "Your address has too many open connections.",
@@ -90,23 +103,27 @@ pub fn Accept(comptime W: type) type {
             var space: [early.response_bytes_max]u8 = undefined;
             // A rate allows the next one within a second.
             const wait_s = if (fast) 1 else w.config.retry_after_s;
-            const len = early.refusalResponse(refusal, .{ .date = w.date.text(), .retry_after_s = wait_s }, &space);
+            const len = early.refusalResponse(
+                refusal,
+                .{ .date = w.date.text(), .retry_after_s = wait_s },
+                &space,
+            );
             peer.connection.outbox.append(&w.pool, space[0..len]) catch return w.close(peer);
             w.noteRefusal(&peer.connection, refusal, "");
-            const polite = peer.seat.isCounted();
-            peer.connection.phase = .farewell;
+            const answered = peer.entry.isCounted();
+            peer.connection.phase = .closing;
             if (!w.flush(peer)) return;
-            if (polite) w.settle(peer) else w.close(peer);
+            if (answered) w.settle(peer) else w.close(peer);
         }
 
         fn noteUnwelcome(w: *W, peer: *const Peer) void {
             w.stats.rejected += 1;
-            if (w.counters) |counters| counters.noteRejection(if (peer.seat.verdict == .too_fast) .address_rate else .address_connections);
+            if (w.counters) |counters| counters.noteRejection(if (peer.entry.verdict == .too_fast) .address_rate else .address_connections);
             const others = w.troubles.unwelcome.add(w.now) orelse return;
             var buffer: [192]u8 = undefined;
-            const why, const limit, const unit = switch (peer.seat.verdict) {
+            const why, const limit, const unit = switch (peer.entry.verdict) {
                 .too_fast => .{ "opens connections too fast", w.config.address_rate_max, " a second" },
-                .too_many, .welcome => .{ "has too many open connections", w.config.address_connections_max, "" },
+                .too_many, .admitted => .{ "has too many open connections", w.config.address_connections_max, "" },
             };
             const connection = &peer.connection;
             w.say(.warn, &buffer, "Connection {d} rejected: {s} {s} (limit {d}{s}){f}", .{
@@ -161,7 +178,8 @@ pub fn Accept(comptime W: type) type {
             unreachable; // the io only names listeners that it was given
         }
 
-        /// Says 503 to a connection over the limit, and closes it in order. `raw`: what has come of its request.
+        /// Says 503 to a connection over the limit, and closes it in order. `raw`: what has come of its
+        /// request.
         pub fn reject(w: *W, peer: *Peer, raw: []const u8) void {
             queueRejection(w, peer, raw) catch return w.close(peer);
             if (w.flush(peer)) w.settle(peer);
@@ -173,7 +191,7 @@ pub fn Accept(comptime W: type) type {
             var space: [early.response_bytes_max]u8 = undefined;
             try peer.connection.outbox.append(&w.pool, rejection(w, raw, &space));
             w.noteRefusal(&peer.connection, at_capacity, raw);
-            peer.connection.phase = .farewell;
+            peer.connection.phase = .closing;
         }
 
         fn rejectBluntly(w: *W, listener: u32, socket: io_layer.Socket, from: *const io_layer.Address) void {
@@ -182,7 +200,7 @@ pub fn Accept(comptime W: type) type {
             const client = if (from.port() == null) "" else from.unmapped().hostText(&buffer);
             noteRejected(w, w.numbers, client);
             const place = &w.listeners.items[listener];
-            // There is no word before a handshake.
+            // Nothing can be said before a handshake.
             if (place.tls != null or place.proxies != null) return w.io.close(socket);
             w.noteTurnedAway(client, place.address.port() orelse 0, w.numbers, at_capacity);
             var space: [early.response_bytes_max]u8 = undefined;
@@ -190,7 +208,7 @@ pub fn Accept(comptime W: type) type {
             const nobody = @backingInt(Ticket.none);
             if (w.io.add(socket, nobody)) {
                 _ = w.io.send(socket, &.{io_layer.slice(rejection(w, "", &space))}, false);
-            } else |_| {} // no memory for a descriptor's entry: it is closed without a word
+            } else |_| {} // no memory for a descriptor's entry: it is closed without a response
             w.io.close(socket);
         }
 

@@ -1,4 +1,5 @@
-//! The part of a worker that keeps the access log: what it is told of requests, and when its news reach the host.
+//! The part of a worker that keeps the access log: what it is told of requests, and when its news reach the
+//! host.
 const std = @import("std");
 const Head = @import("protocol").Head;
 const Refusal = @import("protocol").Refusal;
@@ -13,9 +14,15 @@ pub fn Access(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
 
-        /// From now on every request that is answered and has begun under a log gets a line here, in the format that it began under; null:
-        /// none does. On an error nothing has changed; `fault` and `errno` as in AccessLog.open.
-        pub fn setAccessLog(w: *W, options: ?access_log.Options, fault: *access_log.Fault, errno: *u16) AccessLog.OpenError!void {
+        /// From now on every request that is answered and has begun under a log gets a line here, in the
+        /// format that it began under; null: none does. On an error nothing has changed; `fault` and `errno`
+        /// as in AccessLog.open.
+        pub fn setAccessLog(
+            w: *W,
+            options: ?access_log.Options,
+            fault: *access_log.Fault,
+            errno: *u16,
+        ) AccessLog.OpenError!void {
             const fresh: ?AccessLog = if (options) |o| try .open(w.gpa, o, fault, errno) else null;
             endAccessLog(w);
             w.access = fresh;
@@ -46,8 +53,9 @@ pub fn Access(comptime W: type) type {
             exchange.log = null;
             const log = if (w.access) |*log| log else return entry.discard(&w.pool);
             const connection = exchange.connection;
-            // An exchange that is ended from outside leaves its connection in farewell, with what the peer did not take.
-            const left = if (connection.phase == .farewell) connection.outbox.bytes else 0;
+            // An exchange that is ended from outside leaves its connection closing, with what the peer did
+            // not take.
+            const left = if (connection.phase == .closing) connection.outbox.bytes else 0;
             const cut_short = exchange.openWebSocket() == null and (!exchange.ended or (left > 0 and !exchange.refused));
             log.end(&w.pool, entry, &.{
                 .status = exchange.status,
@@ -57,8 +65,9 @@ pub fn Access(comptime W: type) type {
             });
         }
 
-        /// A request is refused before it became an exchange; `raw`: what has come of it, from its request line on. Nothing may have come.
-        /// Its time is that since its first byte. Spoils `w.head` and `w.client`.
+        /// A request is refused before it became an exchange; `raw`: what has come of it, from its request
+        /// line on. Nothing may have come. Its time is that since its first byte. Spoils `w.head` and
+        /// `w.client`.
         pub fn noteRefusal(w: *W, connection: *Connection, refusal: Refusal, raw: []const u8) void {
             if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status);
             const log = if (w.access) |*log| log else return;
@@ -74,16 +83,41 @@ pub fn Access(comptime W: type) type {
         }
 
         /// A socket is refused before it became a connection, in words.
-        pub fn noteTurnedAway(w: *W, client: []const u8, local_port: u16, number: u32, refusal: Refusal) void {
+        pub fn noteTurnedAway(
+            w: *W,
+            client: []const u8,
+            local_port: u16,
+            number: u32,
+            refusal: Refusal,
+        ) void {
             if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status);
             const log = if (w.access) |*log| log else return;
-            writeRefusal(w, log, &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null }, refusal, true, 0);
+            writeRefusal(
+                w,
+                log,
+                &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null },
+                refusal,
+                true,
+                0,
+            );
         }
 
-        fn writeRefusal(w: *W, log: *AccessLog, subject: *const access_log.Subject, refusal: Refusal, with_content: bool, waited_ms: u64) void {
+        fn writeRefusal(
+            w: *W,
+            log: *AccessLog,
+            subject: *const access_log.Subject,
+            refusal: Refusal,
+            with_content: bool,
+            waited_ms: u64,
+        ) void {
             const micros = clock(w, &log.shared.format);
             const begun_us = micros -| waited_ms * std.time.us_per_ms;
-            const entry = log.begin(&w.pool, subject, w.wall_seconds -| waited_ms / std.time.ms_per_s, begun_us) orelse return;
+            const entry = log.begin(
+                &w.pool,
+                subject,
+                w.wall_seconds -| waited_ms / std.time.ms_per_s,
+                begun_us,
+            ) orelse return;
             log.end(&w.pool, entry, &.{
                 .status = refusal.status,
                 .body_bytes = if (with_content) early.refusalBodyBytes(refusal) else 0,
@@ -92,7 +126,12 @@ pub fn Access(comptime W: type) type {
             });
         }
 
-        fn subjectOf(connection: *const Connection, peer: []const u8, head: ?*const Head, raw: []const u8) access_log.Subject {
+        fn subjectOf(
+            connection: *const Connection,
+            peer: []const u8,
+            head: ?*const Head,
+            raw: []const u8,
+        ) access_log.Subject {
             return .{
                 .peer = peer,
                 .local_port = connection.local_port,
@@ -108,7 +147,8 @@ pub fn Access(comptime W: type) type {
             return if (format.timed) w.io.micros() else 0;
         }
 
-        /// Once a round: wakes the log's thread, hands gathered lines to a host that wants them, tells of trouble.
+        /// Once a round: wakes the log's thread, hands gathered lines to a host that wants them, tells of
+        /// trouble.
         pub fn settleAccessLog(w: *W) void {
             const log = if (w.access) |*log| log else return;
             log.announce();

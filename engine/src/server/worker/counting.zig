@@ -65,7 +65,7 @@ pub fn Counting(comptime W: type) type {
                     .exchange => |exchange| if (exchange.openWebSocket() != null) .websocket else .serving,
                     .draining => .closing,
                 },
-                .farewell, .lingering, .closed => .closing,
+                .closing, .lingering, .closed => .closing,
             };
         }
 
@@ -89,7 +89,7 @@ pub fn Counting(comptime W: type) type {
             counters.noteStatus(exchange.status);
             if (exchange.refused) return counters.noteRefusal(exchange.status);
             // A request without an answer took no time that says anything, and a WebSocket lasts as long as its peers like.
-            if (exchange.status < 200 or exchange.unheard) return;
+            if (exchange.status < 200 or exchange.unannounced) return;
             counters.noteTimes(&.{
                 .begun_us = exchange.begun_us,
                 .taken_us = takenAt(w, exchange),

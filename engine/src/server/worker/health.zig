@@ -8,14 +8,14 @@ pub fn HealthPart(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
 
-        /// Requests with GET or HEAD for this path are answered with 200 and no host hears of them; empty: none is.
-        /// Not logged, because they come all the time and say nothing. A connection over the limit of connections
-        /// may ask as well.
+        /// Requests with GET or HEAD for this path are answered with 200 and no host is told of them; empty:
+        /// none is. Not logged, because they come all the time and say nothing. A connection over the limit
+        /// of connections may ask as well.
         pub fn setHealthPath(w: *W, path: []const u8) Health.SetError!void {
             try w.health.set(path);
         }
 
-        /// A request has come that no host is to hear of; true: it is answered.
+        /// A request has come that no host is told of; true: it is answered.
         pub fn intercept(w: *W, peer: *Peer, stream: Stream) bool {
             if (w.health.matches(&w.head)) {
                 answer(w, peer, stream);
@@ -27,7 +27,11 @@ pub fn HealthPart(comptime W: type) type {
         }
 
         fn answer(w: *W, peer: *Peer, stream: Stream) void {
-            if (w.stopping == .draining) return w.refuse(peer, stream, .{ .status = 503, .detail = "The server is stopping." });
+            if (w.stopping == .draining) return w.refuse(
+                peer,
+                stream,
+                .{ .status = 503, .detail = "The server is stopping." },
+            );
             var space: [early.response_bytes_max]u8 = undefined;
             const len = early.aliveResponse(w.date.text(), w.head.method != .HEAD, &space);
             w.sayLast(peer, space[0..len]);

@@ -17,7 +17,7 @@ pub fn Input(comptime W: type) type {
         pub fn receive(w: *W, peer: *Peer, bytes: []u8) void {
             if (peer.connection.tunnel) |tunnel| return w.receiveSecure(peer, tunnel, bytes);
             switch (peer.connection.phase) {
-                .farewell, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
+                .closing, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
                 .open => w.pump(peer, bytes),
                 .proxy_header => w.receiveHeader(peer, bytes),
                 .handshake, .closed => unreachable,
@@ -105,7 +105,7 @@ pub fn Input(comptime W: type) type {
                 }
             }
             return switch (connection.phase) {
-                .farewell, .lingering, .closed => unread.len, // nobody will look at the rest
+                .closing, .lingering, .closed => unread.len, // nobody will look at the rest
                 .open => used,
                 .proxy_header, .handshake => unreachable,
             };
@@ -154,7 +154,7 @@ pub fn Input(comptime W: type) type {
                     w.host.body(w, exchange, piece);
                 },
                 .draining => |*draining| {
-                    if (piece.len > draining.bytes_left) return bidFarewell(w, peer);
+                    if (piece.len > draining.bytes_left) return beginClosing(w, peer);
                     draining.bytes_left -= piece.len;
                 },
                 .idle, .head => unreachable,
@@ -184,12 +184,12 @@ pub fn Input(comptime W: type) type {
                     w.endExchange(exchange, if (refusal.status == 413) .body_too_large else .protocol_error);
                     return if (started) w.close(peer) else w.refuse(peer, stream, refusal);
                 },
-                .draining => return bidFarewell(w, peer),
+                .draining => return beginClosing(w, peer),
                 .idle, .head => return refuseUnread(w, peer, refusal, unread),
             }
         }
 
-        /// Refuses what no host has heard of; `unread` begins with its head.
+        /// Refuses what no host was told of; `unread` begins with its head.
         pub fn refuseUnread(w: *W, peer: *Peer, refusal: Refusal, unread: []const u8) void {
             w.noteRefusal(&peer.connection, refusal, unread);
             sayRefusal(w, peer, refusal, .{ .with_content = !early.asksForHead(unread) });
@@ -211,11 +211,11 @@ pub fn Input(comptime W: type) type {
         /// Queues a whole response of the engine's own, and closes the connection in order.
         pub fn sayLast(w: *W, peer: *Peer, response: []const u8) void {
             peer.connection.outbox.append(&w.pool, response) catch return w.close(peer);
-            bidFarewell(w, peer);
+            beginClosing(w, peer);
         }
 
-        fn bidFarewell(w: *W, peer: *Peer) void {
-            peer.connection.phase = .farewell;
+        fn beginClosing(w: *W, peer: *Peer) void {
+            peer.connection.phase = .closing;
             if (w.pumping == peer) return; // its input is in use, its output goes out at the end of that
             peer.connection.input.deinit(&w.pool);
             if (w.flush(peer)) w.settle(peer);
@@ -234,7 +234,7 @@ pub fn Input(comptime W: type) type {
                 if (peer.connection.session.responseStarted(exchange.stream)) return w.fail(peer, .client_closed);
                 w.endExchange(exchange, .client_closed);
             }
-            bidFarewell(w, peer);
+            beginClosing(w, peer);
         }
 
         /// The peer's end is known, and what came before it was parsed as far as it is welcome. Whoever answers is told; a request that came
@@ -270,7 +270,7 @@ pub fn Input(comptime W: type) type {
             connection.needs_more = false;
             switch (connection.phase) {
                 .proxy_header, .handshake, .lingering => w.close(peer),
-                .farewell => w.settle(peer),
+                .closing => w.settle(peer),
                 .open => |serving| inputEnded(w, peer, serving),
                 .closed => unreachable,
             }

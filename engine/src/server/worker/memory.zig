@@ -1,9 +1,10 @@
-//! The part of a worker that gives memory back before the process runs out of it: ends what its peers have not finished, the largest first,
-//! and the newest first of those that are about as large.
+//! The part of a worker that gives memory back before the process runs out of it: ends what its peers have
+//! not finished, the largest first, and the newest first of those that are about as large.
 //!
-//! First go requests that are not complete, with 503, or 413 for a body that is on its way; WebSockets that hold messages which their
-//! applications have not taken (close code 1013); and what came behind a request that is being answered. Where that is not enough,
-//! responses that their peers do not read are cut. Whoever is complete and fits the application is served as ever.
+//! First go requests that are not complete, with 503, or 413 for a body that is on its way; WebSockets that
+//! hold messages which their applications have not taken (close code 1013); and what came behind a request
+//! that is being answered. Where that is not enough, responses that their peers do not read are cut. Whoever
+//! is complete and fits the application is served as ever.
 const std = @import("std");
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
@@ -48,7 +49,8 @@ pub fn Shedding(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
 
-        /// What a TLS session, and an application's request, are taken to hold beside the buffers: nobody can count it.
+        /// What a TLS session, and an application's request, are taken to hold beside the buffers: nobody can
+        /// count it.
         const tunnel_bytes = 32 * 1024;
         const exchange_bytes = 16 * 1024;
 
@@ -118,7 +120,9 @@ pub fn Shedding(comptime W: type) type {
                     .unfinished => unfinished,
                     .unread => if (unread > w.config.write_high_bytes) unread else 0,
                 };
-                if (bytes > 0) ranking.add(.{ .ticket = connection.ticket, .number = connection.number, .bytes = bytes });
+                if (bytes > 0) ranking.add(
+                    .{ .ticket = connection.ticket, .number = connection.number, .bytes = bytes },
+                );
             }
             return held;
         }
@@ -133,7 +137,7 @@ pub fn Shedding(comptime W: type) type {
                     .exchange => |exchange| exchange,
                     .draining => return 0,
                 },
-                .farewell, .lingering, .closed => return 0,
+                .closing, .lingering, .closed => return 0,
             };
             if (exchange.openWebSocket()) |websocket| {
                 if (!websocket.isOpen()) return 0;
@@ -153,13 +157,16 @@ pub fn Shedding(comptime W: type) type {
                     .exchange => |exchange| endExchange(w, peer, exchange),
                     .draining => unreachable, // it holds nothing
                 },
-                .farewell, .lingering, .closed => unreachable, // likewise
+                .closing, .lingering, .closed => unreachable, // likewise
             }
         }
 
         fn endExchange(w: *W, peer: *Peer, exchange: *Exchange) void {
             const connection = &peer.connection;
-            if (connection.output == .blocked and connection.queuedBytes() > w.config.write_high_bytes) return w.sever(peer, .server_error);
+            if (connection.output == .blocked and connection.queuedBytes() > w.config.write_high_bytes) return w.sever(
+                peer,
+                .server_error,
+            );
             if (exchange.openWebSocket() != null) {
                 w.closeWebSocket(exchange, try_again_later, "") catch return w.fail(peer, .server_error);
                 w.endExchange(exchange, .server_error);
@@ -181,7 +188,8 @@ pub fn Shedding(comptime W: type) type {
             answer(w, peer, refusal, with_content);
         }
 
-        /// Turns a new request away, of which no host has heard, because there is nothing left to shed. `raw` begins with its head.
+        /// Turns a new request away, of which no host was told, because there is nothing left to shed. `raw`
+        /// begins with its head.
         pub fn turnAway(w: *W, peer: *Peer, raw: []const u8) void {
             w.stats.shed += 1;
             if (w.counters) |counters| counters.noteShed(1);
@@ -196,7 +204,11 @@ pub fn Shedding(comptime W: type) type {
 
         /// RFC 9110 sections 15.5.14 and 15.6.4: it is worth trying again, which Retry-After says.
         fn answer(w: *W, peer: *Peer, refusal: Refusal, with_content: bool) void {
-            w.sayRefusal(peer, refusal, .{ .retry_after_s = w.config.retry_after_s, .with_content = with_content });
+            w.sayRefusal(
+                peer,
+                refusal,
+                .{ .retry_after_s = w.config.retry_after_s, .with_content = with_content },
+            );
         }
 
         fn tell(w: *W, finding: Memory.Finding, held: u64, count: u32) void {
@@ -231,7 +243,10 @@ test "the largest go first, and the newest of those that are about as large" {
         ranking.add(.{ .ticket = .none, .number = number, .bytes = bytes });
     }
     const order = [_]u32{ 5, 2, 7, 6, 3, 1, 4 };
-    for (order, ranking.items[0..ranking.len]) |expected, item| try testing.expectEqual(expected, item.number);
+    for (
+        order,
+        ranking.items[0..ranking.len],
+    ) |expected, item| try testing.expectEqual(expected, item.number);
     for (0..1000) |_| {
         number += 1;
         ranking.add(.{ .ticket = .none, .number = number, .bytes = 2048 + number });

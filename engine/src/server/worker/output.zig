@@ -137,7 +137,7 @@ pub fn Output(comptime W: type) type {
             // What the peer sees is a response cut short, not half a head; without memory it sees that.
             exchange.closeHead(&w.pool) catch {};
             w.forget(exchange);
-            peer.connection.phase = .farewell;
+            peer.connection.phase = .closing;
             if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
             if (peer.connection.output == .open and !w.flush(peer)) return;
             sever(w, peer, .server_error);
@@ -198,7 +198,7 @@ pub fn Output(comptime W: type) type {
             switch (connection.session.disposition()) {
                 .keep_alive => w.nextRequest(connection),
                 .drain => connection.phase = .{ .open = .{ .draining = .{ .since = w.now, .bytes_left = w.config.drain_bytes_max } } },
-                .close => connection.phase = .farewell,
+                .close => connection.phase = .closing,
             }
         }
 
@@ -393,9 +393,9 @@ pub fn Output(comptime W: type) type {
             switch (connection.phase) {
                 .closed => return,
                 .open => |serving| if (!settleOpen(w, peer, serving)) return,
-                .farewell => if (connection.isFlushed()) {
+                .closing => if (connection.isFlushed()) {
                     const tunnel = connection.tunnel orelse return linger(w, peer);
-                    if (w.sayGoodbye(peer, tunnel)) return linger(w, peer);
+                    if (w.sendCloseNotify(peer, tunnel)) return linger(w, peer);
                 },
                 .proxy_header, .handshake, .lingering => {},
             }
@@ -410,7 +410,7 @@ pub fn Output(comptime W: type) type {
                     if (@hasDecl(W.HostType, "progress")) w.host.progress(exchange);
                     if (exchange.ended) {
                         if (exchange.isSettled()) {
-                            if (!exchange.unheard) w.host.finished(w, exchange);
+                            if (!exchange.unannounced) w.host.finished(w, exchange);
                             complete(w, peer, exchange);
                             if (connection.mayGoOn()) w.cork(peer);
                             w.settle(peer);
@@ -420,15 +420,15 @@ pub fn Output(comptime W: type) type {
                     if (connection.mayGoOn()) w.cork(peer);
                 },
                 .idle => if (((w.stopping != .no and connection.retiring == .no) or connection.sending == .ended) and connection.input.isEmpty() and connection.isFlushed()) {
-                    const all_said = if (connection.tunnel) |tunnel| w.sayGoodbye(peer, tunnel) else true;
+                    const all_said = if (connection.tunnel) |tunnel| w.sendCloseNotify(peer, tunnel) else true;
                     if (all_said) {
                         w.close(peer);
                         return false;
                     }
-                    connection.phase = .farewell;
+                    connection.phase = .closing;
                 },
                 .head => if (connection.sending == .ended) {
-                    connection.phase = .farewell;
+                    connection.phase = .closing;
                     w.settle(peer);
                     return false;
                 },

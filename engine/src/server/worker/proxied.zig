@@ -1,5 +1,6 @@
-//! The part of a worker that hears from proxies whose connections they bring: the header of the PROXY protocol, before TLS and everything
-//! else. Connections at other listeners never come here. (What proxies say in header fields: client.zig.)
+//! The part of a worker that learns from proxies whose connections they bring: the header of the PROXY
+//! protocol, before TLS and everything else. Connections at other listeners never come here. (What proxies
+//! say in header fields: client.zig.)
 const proxy = @import("protocol").proxy;
 const io_layer = @import("io");
 const addressOf = @import("../client.zig").addressOf;
@@ -11,23 +12,29 @@ pub fn Proxied(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
 
-        /// Connections that come in at this listener from now on have to begin with a header, and to come from one of `proxies`: whoever else
-        /// connects is cut, because who may connect may say anything. Null: no header. The worker takes the list over.
+        /// Connections that come in at this listener from now on have to begin with a header, and to come
+        /// from one of `proxies`: whoever else connects is cut, because who may connect may say anything.
+        /// Null: no header. The worker takes the list over.
         pub fn proxyListener(w: *W, listener: u32, proxies: ?Networks) void {
             const slot = &w.listeners.items[listener].proxies;
             if (slot.*) |*before| before.deinit();
             slot.* = proxies;
         }
 
-        /// Believes these proxies, when they connect from now on, what they say about clients in header fields; null: none. The worker takes
-        /// the list over.
+        /// Believes these proxies, when they connect from now on, what they say about clients in header
+        /// fields; null: none. The worker takes the list over.
         pub fn trustProxies(w: *W, trust: ?Trust) void {
             if (w.trust) |*before| before.networks.deinit();
             w.trust = trust;
         }
 
         /// A connection has come in from such a place.
-        pub fn expectHeader(w: *W, peer: *Peer, proxies: *const Networks, from: *const io_layer.Address) void {
+        pub fn expectHeader(
+            w: *W,
+            peer: *Peer,
+            proxies: *const Networks,
+            from: *const io_layer.Address,
+        ) void {
             if (!proxies.contains(from)) return cut(w, peer, "the peer is none of the trusted proxies");
             peer.connection.phase = .{ .proxy_header = .{ .since = w.now } };
             w.arm(peer);
@@ -72,7 +79,8 @@ pub fn Proxied(comptime W: type) type {
             if (w.peers.get(ticket)) |still| w.receive(still, unread[skipped..]);
         }
 
-        /// Nothing can be answered before a header. One line a second, with the number of those that it stands for.
+        /// Nothing can be answered before a header. One line a second, with the number of those that it
+        /// stands for.
         fn cut(w: *W, peer: *Peer, reason: []const u8) void {
             const connection = &peer.connection;
             if (w.counters) |counters| counters.noteRejection(.proxy_header);

@@ -1,5 +1,5 @@
-//! The part of a worker that serves TLS connections: between the io and the parts that read and answer, it opens what comes and seals what
-//! goes. Connections without a tunnel never come here.
+//! The part of a worker that serves TLS connections: between the io and the parts that read and answer, it
+//! opens what comes and seals what goes. Connections without a tunnel never come here.
 const std = @import("std");
 const assert = std.debug.assert;
 const Refusal = @import("protocol").Refusal;
@@ -16,7 +16,8 @@ pub fn Secure(comptime W: type) type {
         const Peer = W.Peer;
         const kernel_may_seal = @hasDecl(W.IoType, "sealInKernel");
 
-        /// Plaintext that is sealed in one go: four records. What a slow peer makes us hold in ciphertext is little more.
+        /// Plaintext that is sealed in one go: four records. What a slow peer makes us hold in ciphertext is
+        /// little more.
         const seal_bytes = 4 * tls.record_plaintext_bytes_max;
         /// What one connection may send before others get their turn, if its peer takes everything at once.
         const turn_bytes_max = 1024 * 1024;
@@ -25,12 +26,17 @@ pub fn Secure(comptime W: type) type {
         pub const Scratch = struct {
             /// Plaintext of the connection that is being read.
             opened: []u8 = &.{},
-            /// Plaintext that is gathered to fill records. Not the same: answers are sealed while a request is being read.
+            /// Plaintext that is gathered to fill records. Not the same: answers are sealed while a request
+            /// is being read.
             gathered: []u8 = &.{},
             /// Connections let the kernel seal what they send.
             kernel_seals: bool = false,
 
-            fn ensure(scratch: *Scratch, gpa: std.mem.Allocator, receive_bytes: usize) error{OutOfMemory}!void {
+            fn ensure(
+                scratch: *Scratch,
+                gpa: std.mem.Allocator,
+                receive_bytes: usize,
+            ) error{OutOfMemory}!void {
                 if (scratch.opened.len > 0) return;
                 const opened = try gpa.alloc(u8, receive_bytes);
                 errdefer gpa.free(opened);
@@ -44,7 +50,8 @@ pub fn Secure(comptime W: type) type {
             }
         };
 
-        /// Connections that come in at this listener from now on speak TLS. The context must outlive the listener.
+        /// Connections that come in at this listener from now on speak TLS. The context must outlive the
+        /// listener.
         pub fn secureListener(w: *W, listener: u32, context: *tls.Context) error{OutOfMemory}!void {
             try w.scratch.ensure(w.gpa, w.config.receive_bytes);
             w.listeners.items[listener].tls = context;
@@ -60,7 +67,12 @@ pub fn Secure(comptime W: type) type {
                 tellConcerns(w, context);
             } else |_| {
                 var buffer: [tls.Diagnostic.bytes_max + 96]u8 = undefined;
-                w.say(.err, &buffer, "TLS: the certificate files have changed and cannot be used, the old ones stay: {s}", .{diagnostic.text()});
+                w.say(
+                    .err,
+                    &buffer,
+                    "TLS: the certificate files have changed and cannot be used, the old ones stay: {s}",
+                    .{diagnostic.text()},
+                );
             }
         }
 
@@ -68,7 +80,11 @@ pub fn Secure(comptime W: type) type {
             var number: usize = 0;
             while (true) : (number += 1) {
                 var diagnostic: tls.Diagnostic = .{};
-                const concerns = context.concern(number, @intCast(w.io.wallSeconds()), &diagnostic) orelse return;
+                const concerns = context.concern(
+                    number,
+                    @intCast(w.io.wallSeconds()),
+                    &diagnostic,
+                ) orelse return;
                 if (concerns) w.host.notice(w, null, .warn, diagnostic.text());
             }
         }
@@ -84,7 +100,7 @@ pub fn Secure(comptime W: type) type {
         /// Gives ciphertext to the session, and acts on what it says.
         pub fn unseal(w: *W, peer: *Peer, tunnel: *Tunnel, ciphertext: []const u8) void {
             switch (peer.connection.phase) {
-                .farewell, .lingering => return, // see Input.receive
+                .closing, .lingering => return, // see Input.receive
                 .handshake, .open => {},
                 .proxy_header, .closed => unreachable,
             }
@@ -101,7 +117,7 @@ pub fn Secure(comptime W: type) type {
                     .plaintext => |len| {
                         switch (peer.connection.phase) {
                             .open => w.pump(peer, w.scratch.opened[0..len]),
-                            .farewell, .lingering => {},
+                            .closing, .lingering => {},
                             .proxy_header, .handshake, .closed => unreachable,
                         }
                         // Whatever the host did with it, the connection may be gone.
@@ -125,16 +141,20 @@ pub fn Secure(comptime W: type) type {
             if (peer.connection.surplus and !w.health.isSet()) try w.queueRejection(peer, "");
         }
 
-        /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands. Its first byte shows that, so that
-        /// `plaintext` begins with its request.
+        /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands. Its first
+        /// byte shows that, so that `plaintext` begins with its request.
         fn answerPlain(w: *W, peer: *Peer, tunnel: *Tunnel, plaintext: []const u8) void {
             var space: [early.response_bytes_max]u8 = undefined;
             const refusal: Refusal = .{ .status = 400, .detail = "This port speaks TLS: use https, not http." };
-            const len = early.refusalResponse(refusal, .{ .date = w.date.text(), .with_content = !early.asksForHead(plaintext) }, &space);
+            const len = early.refusalResponse(
+                refusal,
+                .{ .date = w.date.text(), .with_content = !early.asksForHead(plaintext) },
+                &space,
+            );
             w.stats.refused += 1;
             tunnel.wire.append(&w.pool, space[0..len]) catch return w.close(peer);
             w.noteRefusal(&peer.connection, refusal, plaintext);
-            bidFarewell(w, peer, tunnel);
+            beginClosing(w, peer, tunnel);
         }
 
         /// The session is over: the alert that it may have left in the wire is sent, nothing else.
@@ -145,12 +165,12 @@ pub fn Secure(comptime W: type) type {
                 .open => if (connection.current()) |exchange| w.endExchange(exchange, .protocol_error),
                 else => {},
             }
-            bidFarewell(w, peer, tunnel);
+            beginClosing(w, peer, tunnel);
         }
 
-        fn bidFarewell(w: *W, peer: *Peer, tunnel: *Tunnel) void {
+        fn beginClosing(w: *W, peer: *Peer, tunnel: *Tunnel) void {
             tunnel.silent = true;
-            peer.connection.phase = .farewell;
+            peer.connection.phase = .closing;
             peer.connection.input.deinit(&w.pool);
             w.dropOutput(&peer.connection.outbox);
             if (w.flush(peer)) w.settle(peer);
@@ -174,7 +194,7 @@ pub fn Secure(comptime W: type) type {
             if (tunnel.session.isSealedByKernel()) return flushThroughKernel(w, peer, tunnel);
             var left: usize = turn_bytes_max;
             while (true) {
-                // What is due goes in one system call: the end of a response, and the goodbye behind it.
+                // What is due goes in one system call: the end of a response, and the close_notify behind it.
                 while (left > 0 and tunnel.wire.bytes < seal_bytes) {
                     const sealed = seal(w, peer, tunnel) catch |err| {
                         w.fail(peer, if (err == error.TlsFailed) .write_error else .server_error);
@@ -239,7 +259,8 @@ pub fn Secure(comptime W: type) type {
 
         // ---- Out, sealed by the kernel
 
-        /// As `flush`, where the kernel seals: the outbox goes as it is, and what the session has to say as records of their kinds.
+        /// As `flush`, where the kernel seals: the outbox goes as it is, and what the session has to say as
+        /// records of their kinds.
         fn flushThroughKernel(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
             const connection = &peer.connection;
             switch (sendRecords(w, peer, tunnel)) {
@@ -252,7 +273,7 @@ pub fn Secure(comptime W: type) type {
                 return true;
             }
             if (!w.flushPlain(peer)) return false;
-            if (connection.output != .open or connection.phase != .farewell or tunnel.silent) return true;
+            if (connection.output != .open or connection.phase != .closing or tunnel.silent) return true;
             tunnel.silent = true;
             var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
             tunnel.session.shutdown(sink.interface()) catch |err| {
@@ -265,7 +286,8 @@ pub fn Secure(comptime W: type) type {
             };
         }
 
-        /// Hands the records in the wire to the kernel, each with its kind. `lost`: the socket is dead; that is the caller's to act upon.
+        /// Hands the records in the wire to the kernel, each with its kind. `lost`: the socket is dead; that
+        /// is the caller's to act upon.
         fn sendRecords(w: *W, peer: *Peer, tunnel: *Tunnel) Progress {
             if (!kernel_may_seal) unreachable;
             var slices: [io_layer.slices_max][]const u8 = undefined;
@@ -290,15 +312,16 @@ pub fn Secure(comptime W: type) type {
             };
         }
 
-        /// How a record stands in the wire where the kernel seals: its kind, the length of its plaintext, and that.
+        /// How a record stands in the wire where the kernel seals: its kind, the length of its plaintext, and
+        /// that.
         const record_head_bytes = 3;
 
         // ---- Sealing
 
         const SealError = tls.WriteError || error{FileFailed};
 
-        /// Seals the next piece of the outbox into the wire; the number of plaintext bytes, or null if none is left. In a farewell the
-        /// last piece is close_notify.
+        /// Seals the next piece of the outbox into the wire; the number of plaintext bytes, or null if none
+        /// is left. While it closes the last piece is close_notify.
         fn seal(w: *W, peer: *Peer, tunnel: *Tunnel) SealError!?usize {
             const outbox = &peer.connection.outbox;
             if (!tunnel.session.isHandshakeDone()) return null;
@@ -306,7 +329,7 @@ pub fn Secure(comptime W: type) type {
             var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
             switch (outbox.front(&slices)) {
                 .nothing => {
-                    if (peer.connection.phase != .farewell or tunnel.silent) return null;
+                    if (peer.connection.phase != .closing or tunnel.silent) return null;
                     tunnel.silent = true;
                     try tunnel.session.shutdown(sink.interface());
                     return 0;
@@ -319,7 +342,11 @@ pub fn Secure(comptime W: type) type {
                 },
                 .file => |range| {
                     const wanted: usize = @intCast(@min(range.len, w.scratch.gathered.len));
-                    const len = io_layer.file.read(range.fd, w.scratch.gathered[0..wanted], range.offset) catch return error.FileFailed;
+                    const len = io_layer.file.read(
+                        range.fd,
+                        w.scratch.gathered[0..wanted],
+                        range.offset,
+                    ) catch return error.FileFailed;
                     // It was longer when the response began, and its length has been promised.
                     if (len == 0 and wanted > 0) return error.FileFailed;
                     try tunnel.session.write(w.scratch.gathered[0..len], sink.interface());
@@ -331,9 +358,13 @@ pub fn Secure(comptime W: type) type {
             }
         }
 
-        /// One piece as it lies there, or several copied together: every record costs its own 22 to 29 bytes and a seal.
+        /// One piece as it lies there, or several copied together: every record costs its own 22 to 29 bytes
+        /// and a seal.
         fn gather(space: []u8, slices: []const []const u8) []const u8 {
-            if (slices.len == 1 or slices[0].len >= space.len) return slices[0][0..@min(slices[0].len, space.len)];
+            if (slices.len == 1 or slices[0].len >= space.len) return slices[0][0..@min(
+                slices[0].len,
+                space.len,
+            )];
             var len: usize = 0;
             for (slices) |bytes| {
                 const part = bytes[0..@min(bytes.len, space.len - len)];
@@ -343,19 +374,20 @@ pub fn Secure(comptime W: type) type {
             return space[0..len];
         }
 
-        /// A connection without a request is about to be closed by us: says close_notify. False: the kernel has no room for it now.
-        pub fn sayGoodbye(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
+        /// A connection without a request is about to be closed by us: says close_notify. False: the kernel
+        /// has no room for it now.
+        pub fn sendCloseNotify(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
             if (tunnel.silent or peer.connection.output != .open or !tunnel.session.isHandshakeDone()) return true;
             tunnel.silent = true;
             var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
             tunnel.session.shutdown(sink.interface()) catch return true;
             if (tunnel.session.isSealedByKernel()) return sendRecords(w, peer, tunnel) != .waits;
             var slices: [1][]const u8 = undefined;
-            const goodbye = switch (tunnel.wire.front(&slices)) {
+            const close_notify = switch (tunnel.wire.front(&slices)) {
                 .bytes => slices[0],
                 .nothing, .file => return true,
             };
-            const sent = switch (w.io.send(peer.socket, &.{io_layer.slice(goodbye)}, false)) {
+            const sent = switch (w.io.send(peer.socket, &.{io_layer.slice(close_notify)}, false)) {
                 .sent => |len| len,
                 .blocked => 0,
                 .failed, .end_of_file, .file_failed => return true,
@@ -383,11 +415,15 @@ pub fn Secure(comptime W: type) type {
                 try sink.tunnel.wire.append(&sink.w.pool, bytes);
             }
 
-            /// Only a connection whose ciphertext is all with the kernel, as it nearly always is so early, gets sealed there: nothing may
-            /// be left that would be sealed twice.
+            /// Only a connection whose ciphertext is all with the kernel, as it nearly always is so early,
+            /// gets sealed there: nothing may be left that would be sealed twice.
             fn takeKeys(context: *anyopaque, keys: []const u8) bool {
                 const sink: *WireSink = @ptrCast(@alignCast(context));
-                return drainWire(sink.w, sink.peer, sink.tunnel) == .sent and sink.w.io.sealInKernel(sink.peer.socket, keys);
+                return drainWire(
+                    sink.w,
+                    sink.peer,
+                    sink.tunnel,
+                ) == .sent and sink.w.io.sealInKernel(sink.peer.socket, keys);
             }
 
             fn record(context: *anyopaque, kind: u8, plaintext: []const u8) tls.Sink.Error!void {

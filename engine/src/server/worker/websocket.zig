@@ -41,11 +41,11 @@ pub fn Live(comptime W: type) type {
 
         const stopping: handshake.Refusal = .init(503, "The server is stopping.", &.{});
 
-        /// The host never hears of it.
+        /// The host is never told of it.
         pub fn refuseHandshake(w: *W, peer: *Peer, exchange: *Exchange, refusal: handshake.Refusal) void {
             w.stats.refused += 1;
             if (w.counters) |counters| counters.noteRefusal(refusal.status);
-            exchange.unheard = true;
+            exchange.unannounced = true;
             peer.connection.session.closeAfterResponse();
             _ = w.start(exchange, .{
                 .status = refusal.status,

@@ -37,7 +37,7 @@ pub const Application = struct {
     gpa: std.mem.Allocator,
     random: std.Random,
     manners: Manners,
-    door: *abi.Door,
+    handle: *abi.Handle,
     speech: Speech,
     records: []Record,
     jobs: std.ArrayList(*Job) = .empty,
@@ -82,10 +82,10 @@ pub const Application = struct {
             try application.letSpeak();
             application.speech.takeBack();
             try application.meddle();
-            if (application.door.channel) |channel| channel.application.invariants();
+            if (application.handle.channel) |channel| channel.application.invariants();
             if (application.closing and !application.drained) {
                 application.drained = true;
-                abi.peregrine_drain(application.door);
+                abi.peregrine_drain(application.handle);
             }
         }
     }
@@ -104,13 +104,13 @@ pub const Application = struct {
         if (application.closing and !application.drained) timeout_ms = 0;
         if (application.manners.watches) {
             // After events it has to poll again first.
-            if (application.door.channel) |channel| if (application.polled_nothing and timeout_ms != 0) {
+            if (application.handle.channel) |channel| if (application.polled_nothing and timeout_ms != 0) {
                 channel.bell.wait(timeout_ms);
                 timeout_ms = 0;
             };
         }
         var events: [*]const types.Event = undefined;
-        const count = abi.peregrine_poll(application.door, timeout_ms, &events);
+        const count = abi.peregrine_poll(application.handle, timeout_ms, &events);
         if (count < 0) return error.PollFailed;
         application.polled_nothing = count == 0;
         return if (count == 0) &.{} else events[0..@intCast(count)];
@@ -151,9 +151,9 @@ pub const Application = struct {
         job.* = .init(record, event.ticket, application.manners.seed, application.manners.mistakes, event);
         job.poll = application.polls;
         try application.jobs.append(application.gpa, job);
-        if (abi.peregrine_set_user(application.door, event.ticket, job) != Code.ok) {
+        if (abi.peregrine_set_user(application.handle, event.ticket, job) != Code.ok) {
             // Inline the exchange may be gone already; then its end comes without a pointer.
-            if (application.door.channel != null) return error.NoUser;
+            if (application.handle.channel != null) return error.NoUser;
         }
         try application.hearBody(job, event);
     }
@@ -170,7 +170,7 @@ pub const Application = struct {
         };
         // In the batch of its request an event cannot know it yet.
         const fresh = job.poll == application.polls;
-        if (application.door.channel != null and event.user != @as(?*anyopaque, if (fresh) null else job)) return error.WrongUser;
+        if (application.handle.channel != null and event.user != @as(?*anyopaque, if (fresh) null else job)) return error.WrongUser;
         switch (event.kind) {
             .body => try application.hearBody(job, event),
             .drained => {
@@ -244,19 +244,19 @@ pub const Application = struct {
 
     /// Calls that change nothing, and commands for those that have gone.
     fn meddle(application: *Application) !void {
-        const door = application.door;
+        const handle = application.handle;
         switch (application.random.uintLessThan(u8, 200)) {
             0 => {
                 var stats: types.Stats = undefined;
                 stats.size = @sizeOf(types.Stats);
-                abi.peregrine_worker_stats(door, @ptrCast(&stats));
+                abi.peregrine_worker_stats(handle, @ptrCast(&stats));
             },
-            1 => if (abi.peregrine_worker_set(door, "idle_ms", 0) != Code.ok) return error.LimitRefused,
+            1 => if (abi.peregrine_worker_set(handle, "idle_ms", 0) != Code.ok) return error.LimitRefused,
             2...8 => if (application.jobs.items.len > 0) {
                 const job = application.jobs.items[application.random.uintLessThan(usize, application.jobs.items.len)];
-                _ = abi.peregrine_buffered(door, job.ticket);
-                const user = abi.peregrine_user(door, job.ticket);
-                if (door.channel != null and user != @as(?*anyopaque, job)) return error.WrongUser;
+                _ = abi.peregrine_buffered(handle, job.ticket);
+                const user = abi.peregrine_user(handle, job.ticket);
+                if (handle.channel != null and user != @as(?*anyopaque, job)) return error.WrongUser;
             },
             9...20 => if (application.buried.items.len > 0) {
                 const ticket = application.buried.items[application.random.uintLessThan(usize, application.buried.items.len)];
@@ -269,15 +269,15 @@ pub const Application = struct {
 
     /// The exchange is none, or has ended.
     fn disturb(application: *Application, ticket: types.Ticket) !void {
-        const door = application.door;
+        const handle = application.handle;
         if (application.find(ticket) != null) return;
         const code = switch (application.random.uintLessThan(u8, 6)) {
-            0 => abi.peregrine_write(door, ticket, "late", 4, types.RespondFlag.end),
-            1 => abi.peregrine_flush(door, ticket),
-            2 => abi.peregrine_abort(door, ticket),
-            3 => abi.peregrine_write_file(door, ticket, application.speech.file, 0, 1),
-            4 => abi.peregrine_read(door, ticket),
-            else => abi.peregrine_send_message(door, ticket, "late", 4, 0),
+            0 => abi.peregrine_write(handle, ticket, "late", 4, types.RespondFlag.end),
+            1 => abi.peregrine_flush(handle, ticket),
+            2 => abi.peregrine_abort(handle, ticket),
+            3 => abi.peregrine_write_file(handle, ticket, application.speech.file, 0, 1),
+            4 => abi.peregrine_read(handle, ticket),
+            else => abi.peregrine_send_message(handle, ticket, "late", 4, 0),
         };
         if (code != Code.gone) {
             std.debug.print("\na command for an exchange that has ended: {d}\n", .{code});

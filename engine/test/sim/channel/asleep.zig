@@ -2,7 +2,7 @@
 //! it.
 const std = @import("std");
 const abi = @import("abi");
-const Channel = std.meta.Child(@FieldType(abi.Door, "channel"));
+const Channel = std.meta.Child(@FieldType(abi.Handle, "channel"));
 const Child = std.meta.Child(Channel);
 
 /// Both threads wait, and each has seen what the other one stored.

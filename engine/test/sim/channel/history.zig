@@ -112,7 +112,7 @@ pub const Placement = enum { own_thread, channel };
 const World = struct {
     scene: Scene,
     random: std.Random,
-    door: *abi.Door,
+    handle: *abi.Handle,
     schedule: Schedule = undefined,
     application: Application = undefined,
     records: []Record,
@@ -140,7 +140,7 @@ const World = struct {
             }
             if (world.schedule.step()) {
                 idle = 0;
-                if (world.schedule.restless > restless_max and world.door.channel != null) {
+                if (world.schedule.restless > restless_max and world.handle.channel != null) {
                     world.describe();
                     return error.EngineNeverWaits;
                 }
@@ -148,7 +148,7 @@ const World = struct {
             }
             if (application.failure) |failure| return failure;
             // Everybody waits, and has seen all that was stored.
-            if (world.door.channel) |channel| try asleep.check(channel);
+            if (world.handle.channel) |channel| try asleep.check(channel);
             world.sim().elapse();
             if (try world.stepVisitors()) idle = 0 else idle += 1;
             if (idle % 4 == 3) world.passTime(idle);
@@ -162,7 +162,7 @@ const World = struct {
     }
 
     fn sim(world: *World) *peregrine.io.Sim {
-        return &world.door.worker.io;
+        return &world.handle.worker.io;
     }
 
     fn stepVisitors(world: *World) !bool {
@@ -203,7 +203,7 @@ const World = struct {
             visitor.dismiss();
         }
         world.application.closing = true;
-        abi.peregrine_wake(world.door);
+        abi.peregrine_wake(world.handle);
     }
 
     /// Who waits for what, for whoever looks for the cause of a finding.
@@ -219,7 +219,7 @@ const World = struct {
                 visitor.records[0].id, visitor.kind, client.sent, all, client.got.items.len, client.done,
             });
         }
-        var it = world.door.worker.peers.iterator();
+        var it = world.handle.worker.peers.iterator();
         while (it.next()) |peer| {
             const connection = &peer.connection;
             print("connection {d}: {t}, output {t}, {d} bytes; input paused {}, {d} bytes\n", .{
@@ -231,7 +231,7 @@ const World = struct {
         for (world.schedule.threads[0..world.schedule.count]) |*thread| {
             print("thread: ready {}, rests {d}, waits {}\n", .{ thread.isReady(), thread.resting, thread.wait != null });
         }
-        if (world.door.channel) |channel| asleep.describe(channel);
+        if (world.handle.channel) |channel| asleep.describe(channel);
     }
 
     /// Whether the application has left a client without an answer.
@@ -246,8 +246,8 @@ const World = struct {
 
     fn betweenRounds(context: *anyopaque) void {
         const world: *World = @ptrCast(@alignCast(context));
-        world.door.worker.invariants();
-        if (world.door.channel) |channel| channel.engine.invariants();
+        world.handle.worker.invariants();
+        if (world.handle.channel) |channel| channel.engine.invariants();
     }
 
     fn checkEnds(world: *World) !void {
@@ -263,13 +263,13 @@ const World = struct {
     }
 
     fn checkEmpty(world: *World) !void {
-        const worker = &world.door.worker;
+        const worker = &world.handle.worker;
         try testing.expectEqual(0, worker.peers.count);
         try testing.expectEqual(0, worker.exchanges.count);
         try testing.expectEqual(0, worker.websockets.count);
         try testing.expectEqual(0, worker.pool.taken_bytes);
         try testing.expectEqual(0, world.application.jobs.items.len);
-        if (world.door.channel) |channel| try asleep.checkEmpty(channel);
+        if (world.handle.channel) |channel| try asleep.checkEmpty(channel);
     }
 };
 
@@ -293,14 +293,14 @@ pub fn run(seed: u64, placement: Placement) !Outcome {
     const scene: Scene = .draw(seed, random);
     const config = try scene.config();
     defer abi.peregrine_config_free(config);
-    const door = abi.peregrine_worker_new(config) orelse return error.NoWorker;
+    const handle = abi.peregrine_worker_new(config) orelse return error.NoWorker;
     var freed = false;
     // Threads are in the middle of something then: nothing can be freed.
     errdefer if (!freed) {
         Schedule.present = null;
     };
     // The network has a generator of its own, so that all else is drawn as it is in the other placement.
-    const sim = &door.worker.io;
+    const sim = &handle.worker.io;
     sim.options = scene.network;
     sim.options.receive_buffer_bytes = @intCast(scene.receive);
     sim.random = .init(seed);
@@ -313,15 +313,15 @@ pub fn run(seed: u64, placement: Placement) !Outcome {
     var outcome: Outcome = .{ .records = records, .calm = scene.calm(), .excused = false };
     errdefer outcome.deinit();
 
-    var world: World = .{ .scene = scene, .random = random, .door = door, .records = records, .visitors = visitors };
+    var world: World = .{ .scene = scene, .random = random, .handle = handle, .records = records, .visitors = visitors };
     try world.schedule.init(gpa, random, scene.character, &sim.now_ms);
     world.schedule.between_rounds = World.betweenRounds;
     world.schedule.between_context = &world;
-    if (placement == .channel) try expectOk(abi.peregrine_use_thread(door));
-    const listener = abi.peregrine_listen(door, "127.0.0.1", 80, 16, 0);
+    if (placement == .channel) try expectOk(abi.peregrine_use_thread(handle));
+    const listener = abi.peregrine_listen(handle, "127.0.0.1", 80, 16, 0);
     try testing.expectEqual(0, listener);
     const log: types.AccessLog = .{ .size = @sizeOf(types.AccessLog) };
-    try expectOk(abi.peregrine_access_log_open(door, @ptrCast(&log)));
+    try expectOk(abi.peregrine_access_log_open(handle, @ptrCast(&log)));
 
     var came: usize = 0;
     defer for (visitors[0..came]) |*visitor| visitor.deinit();
@@ -343,8 +343,8 @@ pub fn run(seed: u64, placement: Placement) !Outcome {
         .gpa = gpa,
         .random = random,
         .manners = scene.manners,
-        .door = door,
-        .speech = .{ .gpa = gpa, .door = door, .file = file },
+        .handle = handle,
+        .speech = .{ .gpa = gpa, .handle = handle, .file = file },
         .records = records,
     };
     defer {
@@ -355,7 +355,7 @@ pub fn run(seed: u64, placement: Placement) !Outcome {
     try world.play();
     try settle(&world);
     if (scene.manners.leaves_at == null) try world.checkEmpty();
-    abi.peregrine_worker_free(door);
+    abi.peregrine_worker_free(handle);
     freed = true;
     world.schedule.deinit();
     try world.checkEnds();

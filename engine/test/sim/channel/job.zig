@@ -94,7 +94,7 @@ pub const Job = struct {
             .talk => if (job.own > 0 or job.answered < job.inbox.items.len) return false else .message,
             else => return false,
         };
-        const code = abi.peregrine_read(speech.door, job.ticket);
+        const code = abi.peregrine_read(speech.handle, job.ticket);
         if (code == Code.ok) job.waits = wanted else if (code != Code.gone) return error.ReadRefused;
         _ = job.heard(code, false);
         return true;

@@ -11,7 +11,7 @@ const Record = record_file.Record;
 /// Who speaks to one worker.
 pub const Speech = struct {
     gpa: std.mem.Allocator,
-    door: *abi.Door,
+    handle: *abi.Handle,
     /// Of letters, for files.
     file: i32,
     /// Loans that have not come back.
@@ -34,7 +34,7 @@ pub const Speech = struct {
 
     /// Frees what has come back.
     pub fn takeBack(speech: *Speech) void {
-        var next = abi.peregrine_returned(speech.door);
+        var next = abi.peregrine_returned(speech.handle);
         while (next) |loan| {
             next = loan.next;
             const lent: *Lent = @fieldParentPtr("loan", loan);
@@ -53,7 +53,7 @@ pub const Speech = struct {
     /// Notes an answer; the code.
     fn note(speech: *Speech, record: *Record, what: Record.What, code: c_int) !c_int {
         const bad = switch (code) {
-            Code.field_name, Code.field_value, Code.content_length, Code.reserved => abi.peregrine_bad_field(speech.door),
+            Code.field_name, Code.field_value, Code.content_length, Code.reserved => abi.peregrine_bad_field(speech.handle),
             else => 0,
         };
         const same = if (code == Code.done or code == Code.blocked) Code.ok else code;
@@ -78,7 +78,7 @@ pub const Speech = struct {
             .body = given.body.ptr,
             .body_len = given.body.len,
         };
-        const code = abi.peregrine_respond(speech.door, ticket, @ptrCast(&response));
+        const code = abi.peregrine_respond(speech.handle, ticket, @ptrCast(&response));
         if (code >= 0) {
             record.status = given.status;
             try record.content.appendSlice(record.gpa, given.body);
@@ -87,14 +87,14 @@ pub const Speech = struct {
     }
 
     pub fn write(speech: *Speech, record: *Record, ticket: types.Ticket, bytes: []const u8, flags: u32) !c_int {
-        const code = abi.peregrine_write(speech.door, ticket, bytes.ptr, bytes.len, flags);
+        const code = abi.peregrine_write(speech.handle, ticket, bytes.ptr, bytes.len, flags);
         if (code >= 0) try record.content.appendSlice(record.gpa, bytes);
         return speech.note(record, .write, code);
     }
 
     pub fn writeLent(speech: *Speech, record: *Record, ticket: types.Ticket, bytes: []const u8, flags: u32) !c_int {
         const lent = try speech.lend(bytes);
-        const code = abi.peregrine_lend(speech.door, ticket, lent.bytes.ptr, lent.bytes.len, flags, &lent.loan);
+        const code = abi.peregrine_lend(speech.handle, ticket, lent.bytes.ptr, lent.bytes.len, flags, &lent.loan);
         if (code >= 0) try record.content.appendSlice(record.gpa, bytes);
         speech.keep(lent, code);
         return speech.note(record, .lend, code);
@@ -105,7 +105,7 @@ pub const Speech = struct {
     }
 
     pub fn writeFile(speech: *Speech, record: *Record, ticket: types.Ticket, offset: u64, length: i64) !c_int {
-        const code = abi.peregrine_write_file(speech.door, ticket, speech.file, offset, length);
+        const code = abi.peregrine_write_file(speech.handle, ticket, speech.file, offset, length);
         if (code >= 0) {
             const left = file_bytes -| offset;
             const len: usize = @intCast(if (length < 0) left else @min(left, @as(u64, @intCast(length))));
@@ -115,13 +115,13 @@ pub const Speech = struct {
     }
 
     pub fn finish(speech: *Speech, record: *Record, ticket: types.Ticket, trailers: []const Field) !c_int {
-        const code = abi.peregrine_finish(speech.door, ticket, trailers.ptr, trailers.len);
+        const code = abi.peregrine_finish(speech.handle, ticket, trailers.ptr, trailers.len);
         if (code >= 0) record.trailers = @intCast(trailers.len);
         return speech.note(record, .finish, code);
     }
 
     pub fn inform(speech: *Speech, record: *Record, ticket: types.Ticket, status: u16, fields: []const Field) !c_int {
-        const code = abi.peregrine_inform(speech.door, ticket, status, fields.ptr, fields.len);
+        const code = abi.peregrine_inform(speech.handle, ticket, status, fields.ptr, fields.len);
         if (code >= 0) record.informed += 1;
         return speech.note(record, .inform, code);
     }
@@ -132,35 +132,35 @@ pub const Speech = struct {
         try record.said.append(record.gpa, .{ .text = text, .bytes = try record.gpa.dupe(u8, bytes) });
         const code = if (lends) blk: {
             const lent = try speech.lend(bytes);
-            const answer = abi.peregrine_lend_message(speech.door, ticket, lent.bytes.ptr, bytes.len, flags, &lent.loan);
+            const answer = abi.peregrine_lend_message(speech.handle, ticket, lent.bytes.ptr, bytes.len, flags, &lent.loan);
             speech.keep(lent, answer);
             break :blk answer;
-        } else abi.peregrine_send_message(speech.door, ticket, bytes.ptr, bytes.len, flags);
+        } else abi.peregrine_send_message(speech.handle, ticket, bytes.ptr, bytes.len, flags);
         if (code < 0) record.gpa.free(record.said.pop().?.bytes);
         return speech.note(record, if (lends) .lend_message else .message, code);
     }
 
     pub fn accept(speech: *Speech, record: *Record, ticket: types.Ticket, fields: []const Field) !c_int {
-        const code = abi.peregrine_accept_websocket(speech.door, ticket, null, 0, fields.ptr, fields.len);
+        const code = abi.peregrine_accept_websocket(speech.handle, ticket, null, 0, fields.ptr, fields.len);
         if (code >= 0) record.status = 101;
         return speech.note(record, .accept, code);
     }
 
     pub fn close(speech: *Speech, record: *Record, ticket: types.Ticket, code: u16, reason: []const u8) !c_int {
-        return speech.note(record, .close, abi.peregrine_close_websocket(speech.door, ticket, code, reason.ptr, reason.len));
+        return speech.note(record, .close, abi.peregrine_close_websocket(speech.handle, ticket, code, reason.ptr, reason.len));
     }
 
     /// A command without anything to note but its answer.
     pub fn say(speech: *Speech, record: *Record, ticket: types.Ticket, what: Record.What, number: u32) !c_int {
-        const door = speech.door;
+        const handle = speech.handle;
         return speech.note(record, what, switch (what) {
-            .read => abi.peregrine_read(door, ticket),
-            .flush => abi.peregrine_flush(door, ticket),
-            .abort => abi.peregrine_abort(door, ticket),
-            .keepalive => abi.peregrine_keepalive(door, ticket, number, 0),
-            .pause => abi.peregrine_pause(door, ticket, @intCast(number)),
-            .idle_limit => abi.peregrine_idle_limit(door, ticket, number),
-            .repeat => abi.peregrine_repeat(door, ticket, number, ":\n", 2),
+            .read => abi.peregrine_read(handle, ticket),
+            .flush => abi.peregrine_flush(handle, ticket),
+            .abort => abi.peregrine_abort(handle, ticket),
+            .keepalive => abi.peregrine_keepalive(handle, ticket, number, 0),
+            .pause => abi.peregrine_pause(handle, ticket, @intCast(number)),
+            .idle_limit => abi.peregrine_idle_limit(handle, ticket, number),
+            .repeat => abi.peregrine_repeat(handle, ticket, number, ":\n", 2),
             else => unreachable,
         });
     }
