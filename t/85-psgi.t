@@ -403,6 +403,12 @@ subtest 'around the response' => sub {
     is $client->response->{body},   'final', '... and the final one';
 };
 
+my $limited = TestServer->start(psgi => 1, app => \&app, access_log => undef, max_keepalive_requests => 2);
+my $client  = TestClient->new($limited->port)->send("GET /number HTTP/1.1\r\nHost: h\r\n\r\n" x 3);
+is_deeply [ map { ($client->response || {})->{header}{connection} // '-' } 1 .. 3 ], [ '-', 'close', '-' ],
+    'max_keepalive_requests';
+is $limited->stop, 0, 'that server stops';
+
 is $server->stop, 0, 'the server stops';
 unlike $server->log, qr/uninitialized|at xs|panic|segfault|Attempt to free/i, 'nothing strange in the log';
 

@@ -111,6 +111,16 @@ test "a client address may have so many connections, and the place of one that l
     try expectPart(try bench.exchange(get), "handled");
 }
 
+test "a connection may bring so many requests, and the answer to the last one closes it" {
+    for ([_]u32{ 1, 3 }) |most| {
+        var bench: Bench = try .init(gpa, .{ .limits = .{ .connection_requests_max = most } }, .{ .seed = most });
+        defer bench.deinit();
+        const answers = try bench.exchange(get ++ get ++ get ++ get ++ get);
+        try testing.expectEqual(most, std.mem.count(u8, answers, "handled"));
+        try testing.expectEqual(1, std.mem.count(u8, answers, "Connection: close\r\n"));
+    }
+}
+
 test "new connections per second" {
     var bench: Bench = try .init(gpa, .{ .ip = "::1", .limits = .{ .address_rate_max = 2 } }, .{ .seed = 5 });
     defer bench.deinit();

@@ -1018,6 +1018,11 @@ B<--max-header-count>
 
 Bytes of the trailers of a chunked request (431). From 0 to 1048576. B<--max-trailer-size>
 
+=item max_keepalive_requests => 0
+
+Requests of one connection: the answer to the last one closes it. 0: no limit. From 0 to 1000000000.
+B<--max-keepalive-requests>
+
 =item max_body_size => 10000000
 
 Bytes of a request body (413). 0: no limit. From 0 to 1125899906842624. B<--max-body-size>

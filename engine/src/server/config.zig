@@ -77,6 +77,9 @@ pub const Config = struct {
     message_bytes_max: u32 = 16 * 1024 * 1024,
     /// How long the peer may take to answer a WebSocket close frame.
     close_ms: u32 = 5_000,
+    /// Requests that one connection may bring; the answer to the last one closes it. 0: no limit, since a connection costs little, and
+    /// a new one a handshake.
+    connection_requests_max: u32 = 0,
     /// A request on which no byte moves in either direction; 0: no limit, because an application may need its time.
     request_idle_ms: u32 = 0,
     /// A WebSocket on which no byte moves in either direction; 0: no limit, because pings are the better way to find dead peers.
@@ -154,6 +157,7 @@ pub const Config = struct {
         .frame_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket frame (close code 1009)" },
         .message_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket message, inflated (close code 1009)" },
         .close_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to answer a WebSocket close" },
+        .connection_requests_max = Rule{ .max = 1_000_000_000, .unit = .count, .summary = "Requests of one connection; 0: no limit" },
         .request_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A request on which nothing moves; 0: no limit" },
         .websocket_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A WebSocket on which nothing moves; 0: no limit" },
         .queue_messages_max = Rule{ .min = 1, .max = 10_000_000, .unit = .count, .summary = "WebSocket messages that wait for the application (close code 1008)" },

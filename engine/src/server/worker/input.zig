@@ -132,9 +132,16 @@ pub fn Input(comptime W: type) type {
                 if (w.noteHandshake(exchange)) |refusal| return w.refuseHandshake(peer, exchange, refusal);
             }
             w.route(exchange);
-            if (w.stopping != .no and exchange.websocket == null) connection.session.closeAfterResponse();
+            if (exchange.websocket == null and (w.stopping != .no or isLastRequest(w, connection)))
+                connection.session.closeAfterResponse();
             w.budget.charge(Budget.event_bytes + w.head.text.len);
             w.host.request(w, exchange, &w.head);
+        }
+
+        /// Whether the connection may bring no further request.
+        fn isLastRequest(w: *const W, connection: *const Connection) bool {
+            const most = w.config.connection_requests_max;
+            return most != 0 and connection.request_count >= most;
         }
 
         /// An https target comes over TLS, or from a gateway that is trusted to have got it so (RFC 9110 section 7.4).

@@ -217,6 +217,13 @@ my @SECTIONS = (
                 about  => 'Bytes of the trailers of a chunked request (431).',
             },
             {
+                name   => 'max_keepalive_requests',
+                type   => 'integer',
+                engine => 'connection_requests_max',
+                live   => 1,
+                about  => 'Requests of one connection: the answer to the last one closes it. 0: no limit.',
+            },
+            {
                 name   => 'max_body_size',
                 type   => 'bytes',
                 engine => 'body_bytes_max',
