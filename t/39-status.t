@@ -156,6 +156,30 @@ sub children {
     return sort { $a <=> $b } @children;
 }
 
+subtest 'a PSGI application, whose requests wait for their bodies' => sub {
+    open my $file, '>', "$dir/app.psgi" or die $!;
+    print {$file} q{sub { [ 200, [], ['well'] ] }};
+    close $file or die $!;
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(-S plackup -s Peregrine -E production --listen 127.0.0.1:0 --status 127.0.0.1:0),
+        "$dir/app.psgi"
+    );
+    my $port   = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});
+    my $place  = $server->wait_for_log(qr{listening on http://(127\.0\.0\.1:\d+)/});
+    my $client = IO::Socket::INET->new(PeerAddr => $place) or die $!;
+    print {$client} "POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nbo";
+    select undef, undef, undef, 0.5;
+    print {$client} 'dy';
+    like join('', readline $client), qr/well\z/, 'it answers';
+    my $value = metrics("http://127.0.0.1:$port");
+    is $value->{peregrine_application_duration_seconds_count}, 1, 'the request is timed';
+    cmp_ok $value->{peregrine_application_duration_seconds_sum}, '<', $value->{peregrine_queue_duration_seconds_sum},
+        'and waited for its body, not for the application';
+    is $server->stop, 0, 'it stops';
+};
+
 subtest 'a Unix socket' => sub {
     my $path   = "$dir/status";
     my $server = TestServer->command($app, '-E', 'production', '--status', $path);

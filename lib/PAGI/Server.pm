@@ -1435,7 +1435,8 @@ C<overload>); what ended before its answer did, by the reason that the applicati
 =item peregrine_request_duration_seconds, peregrine_queue_duration_seconds, peregrine_application_duration_seconds, peregrine_write_duration_seconds
 
 Histograms of the requests that the application has answered: the whole time from the moment that the head was read, and its three parts: until the
-application was called, until the first bytes of its answer could be sent, and until the last ones were. A growing queue time says that
+application was called (under PSGI that is when the body is there, too), until the first bytes of its answer could be sent, and until the last ones
+were. A growing queue time says that
 there are too few workers, or that one request keeps others waiting. What waits in the kernel because nobody reads it is in none of them.
 WebSockets are not in them; an event stream is, when it ends.
 

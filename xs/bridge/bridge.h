@@ -238,6 +238,12 @@ SV *px_turn_next(pTHX_ px_exchange *exchange);
 void px_turn_begin(pTHX_ px_worker *worker);
 void px_turn_end(px_worker *worker);
 
+/* The application is about to be called for this request, which has waited until now. */
+static inline void px_exchange_taken(const px_exchange *exchange) {
+    const px_worker *worker = exchange->worker;
+    if (worker->words && worker->engine) peregrine_take(worker->engine, exchange->ticket);
+}
+
 /* Counts an event; true: its exchange has sent enough in this turn. */
 static inline bool px_turn_spend(px_exchange *exchange) {
     const px_worker *worker = exchange->worker;

@@ -265,7 +265,6 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange_hold(exchange);
     exchange->connection_number = event->request->connection;
     exchange->request_number = event->request->number;
-    if (worker->words) peregrine_take(worker->engine, event->ticket);
     worker->face->request(aTHX_ exchange, event);
     px_exchange_unhold(aTHX_ exchange);
     if (worker->requests_left && --worker->requests_left == 0)

@@ -209,6 +209,7 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     px_worker *worker = exchange->base.worker;
     dSP;
     exchange->app_running = true;
+    px_exchange_taken(&exchange->base);
     px_exchange_hold(&exchange->base); /* for the application */
     exchange->base.given = (HV *)SvREFCNT_inc_simple_NN((SV *)scope);
     ENTER;

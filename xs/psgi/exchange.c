@@ -76,6 +76,7 @@ static bool is_code(const SV *value) {
 static void call_app(pTHX_ psgi_exchange *exchange) {
     SV *error = NULL;
     exchange->state = PSGI_CALLED;
+    px_exchange_taken(&exchange->base);
     SV *env = sv_2mortal(newRV_inc((SV *)exchange->base.given));
     SV *response = px_call(aTHX_ exchange->app->code, NULL, env, NULL, &error);
     if (!response) {

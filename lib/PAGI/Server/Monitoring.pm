@@ -49,7 +49,7 @@ sub _beat_later {
     $self->{beat} = $self->loop->watch_time(
         after => BEAT_S,
         code  => sub {
-            return if !$weak || !$weak->{worker};
+            return if !$weak || !$weak->{worker} || $weak->_is_foreign;
             $weak->{counters}->beat($weak->{column});
             $weak->_beat_later;
         }
