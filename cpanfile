@@ -6,7 +6,8 @@ requires 'IO::Async'          => '0.80';
 
 recommends 'IO::Async::Loop::Epoll' => '0.22';
 recommends 'Future::IO'             => '0.13';
-# IO::Async uses it when it is there; without it each timer of an application costs time in proportion to their number.
+# IO::Async uses it when it is there; without it each timer of an application costs time in
+# proportion to their number.
 recommends 'Heap::Fibonacci' => '0.80';
 recommends 'Plack'           => '1.0050';
 

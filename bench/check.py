@@ -1,5 +1,5 @@
-"""What the checks of script/bench-article and script/abuse share: their command line, the server that they ask, and how they say
-what they found."""
+"""What the checks of script/bench-article and script/abuse share: their command line, the server that they
+ask, and how they say what they found."""
 
 import argparse
 import os
@@ -53,16 +53,22 @@ def exactly(what, value, goal):
 
 
 def serving(settings, app, path="/", arguments=("--port", "@PORT@"), **options):
-    """bin/pagi-server with an application, by its path in bench, and these arguments, as a running Process."""
+    """bin/pagi-server with an application, by its path in bench, and these arguments, as a running
+    Process."""
     command = (*servers.PAGI_COMMAND, *arguments, os.path.join(BENCH, app))
-    return start.started(replace(servers.PAGI, command=command, path=path, proof=None), settings.cores.server, **options)
+    return start.started(
+        replace(servers.PAGI, command=command, path=path, proof=None), settings.cores.server, **options
+    )
 
 
 def main(program, about, checks, seed=None):
-    """Makes the checks that the command line names, or all; the exit status. With a seed the command line may set it."""
+    """Makes the checks that the command line names, or all; the exit status. With a seed the command line
+    may set it."""
     parser = argparse.ArgumentParser(prog=program, description=about)
     parser.add_argument("check", nargs="*", metavar="CHECK", help=", ".join(checks))
-    parser.add_argument("--short", action="store_true", help="less of each (seconds, megabytes): a look whether it works")
+    parser.add_argument(
+        "--short", action="store_true", help="less of each (seconds, megabytes): a look whether it works"
+    )
     if seed is not None:
         parser.add_argument("--seed", type=int, default=seed, help="of what is random, to do the same again")
     options = parser.parse_args()
@@ -81,13 +87,15 @@ def main(program, about, checks, seed=None):
 
 def checked(check, name, settings, *more):
     """Whether all goals of a check, called with the settings and what else it takes, are met; prints them."""
-    print(f"{name}: {check.__doc__}", flush=True)
+    print(f"{name}: {' '.join(check.__doc__.split())}", flush=True)
     try:
         findings = check(settings, *more)
     except (CannotRun, OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         print(f"  MISSED  {error}", flush=True)
         return False
     for finding in findings:
-        verdict, goal = ("met" if finding.met else "MISSED", f" (goal: {finding.goal})") if finding.goal else ("", "")
+        verdict, goal = (
+            ("met" if finding.met else "MISSED", f" (goal: {finding.goal})") if finding.goal else ("", "")
+        )
         print(f"  {verdict:6}  {finding.what}: {finding.measured}{goal}", flush=True)
     return all(finding.met for finding in findings)

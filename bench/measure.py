@@ -1,4 +1,5 @@
-"""The ways to measure a running server. Each takes (process, cores, seconds, ...) and returns numbers by name.
+"""The ways to measure a running server. Each takes (process, cores, seconds, ...) and returns numbers by
+name.
 
 Does not know which server it is, and how the numbers are printed.
 """
@@ -48,16 +49,32 @@ def latency(process, cores, seconds, path="/", connections=64):
     """At 70 % of what one core can do: the rate follows from the CPU time per request under full load."""
     full = burst(process, cores, 1, path, connections)
     rate = LOAD * 1e6 / full["cpu_us"]
-    with Generator("rate", cores.load, port=process.port, path=path, connections=connections, rate=round(rate), watch=cores.server) as load:
+    with Generator(
+        "rate",
+        cores.load,
+        port=process.port,
+        path=path,
+        connections=connections,
+        rate=round(rate),
+        watch=cores.server,
+    ) as load:
         load.run(WARM_UP_S)
         before = process.cpu_seconds()
         result = load.run(seconds)
         cpu_s = process.cpu_seconds() - before
     if result["unanswered"]:
-        raise CannotRun(f"did not keep up: {result['unanswered']:,.0f} of {seconds * rate:,.0f} requests were not answered")
+        raise CannotRun(
+            f"did not keep up: {result['unanswered']:,.0f} of {seconds * rate:,.0f} requests were not"
+            " answered"
+        )
     if result["aside_permille"] > ASIDE_PERMILLE_MAX:
-        raise CannotRun(f"the machine did not run it: {result['aside_permille'] / 10:.0f} % had to be set aside")
-    return result | {"rate": result["responses"] / result["seconds"], "server_load": cpu_s / result["seconds"]}
+        raise CannotRun(
+            f"the machine did not run it: {result['aside_permille'] / 10:.0f} % had to be set aside"
+        )
+    return result | {
+        "rate": result["responses"] / result["seconds"],
+        "server_load": cpu_s / result["seconds"],
+    }
 
 
 def idle(process, cores, seconds, path="/", connections=20_000, memory_path=None):
@@ -90,7 +107,9 @@ def at_rest(process, rss_before, connections, seconds):
 
 def echo(process, cores, seconds, path="/ws", connections=64, size=64):
     """WebSockets that send a text message, wait for its echo, and send it again."""
-    with Generator("echo", cores.load, port=process.port, path=path, connections=connections, bytes=size) as load:
+    with Generator(
+        "echo", cores.load, port=process.port, path=path, connections=connections, bytes=size
+    ) as load:
         load.run(WARM_UP_S)
         before = process.cpu_seconds()
         result = load.run(seconds)

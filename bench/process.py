@@ -69,8 +69,8 @@ def any_certificate():
 
 
 class Process:
-    """One server. `log` takes what the server prints; `descriptors` is its limit, by default as many as are allowed; `tls` is what
-    its port speaks."""
+    """One server. `log` takes what the server prints; `descriptors` is its limit, by default as many as are
+    allowed; `tls` is what its port speaks."""
 
     def __init__(self, command, core, cwd, port, log, descriptors=None, tls=False):
         if not shutil.which(command[0]):
@@ -117,7 +117,9 @@ class Process:
     def get(self, path):
         """(status, body) of one request on a connection of its own."""
         if self.tls:
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=2, context=any_certificate())
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", self.port, timeout=2, context=any_certificate()
+            )
         else:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
         try:

@@ -1,4 +1,5 @@
-"""Measurements become a Markdown page: medians over the rounds, and the goals. Does not know how they were taken."""
+"""Measurements become a Markdown page: medians over the rounds, and the goals. Does not know how they were
+taken."""
 
 import datetime
 import os
@@ -28,7 +29,11 @@ class Results:
         """{round: number}; `ratio` is CPU time to the yardstick's in the same round and scenario."""
         if key == "ratio":
             return self.ratios(row, f"{row.partition('/')[0]}/{YARDSTICK}", "cpu_us")
-        return {number: sample[key] for number, sample in self.samples.get(row, {}).items() if sample.get(key) is not None}
+        return {
+            number: sample[key]
+            for number, sample in self.samples.get(row, {}).items()
+            if sample.get(key) is not None
+        }
 
     def ratios(self, row, other, key):
         ours, theirs = self.numbers(row, key), self.numbers(other, key)
@@ -36,12 +41,15 @@ class Results:
 
 
 def cell(column, values):
-    """A column's median, with its range if it is wanted: a wide one says that the machine had other things to do."""
+    """A column's median, with its range if it is wanted: a wide one says that the machine had other things
+    to do."""
     if not values:
         return "–"
     if column.total:
         return format(sum(values), column.form)
-    shown = [format(value / column.scale, column.form) for value in (median(values), min(values), max(values))]
+    shown = [
+        format(value / column.scale, column.form) for value in (median(values), min(values), max(values))
+    ]
     return f"{shown[0]} ({shown[1]} to {shown[2]})" if column.spread and len(values) > 1 else shown[0]
 
 
@@ -54,7 +62,9 @@ def table(scenario, rows, results):
     for row, title in rows:
         words = results.words.get(row)
         if not results.samples.get(row):
-            lines.append(f"| {title} | " + " | ".join([words or "not measured"] + [""] * (len(heads) - 1)) + " |")
+            lines.append(
+                f"| {title} | " + " | ".join([words or "not measured"] + [""] * (len(heads) - 1)) + " |"
+            )
             continue
         cells = [cell(column, list(results.numbers(row, column.key).values())) for column in scenario.columns]
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
@@ -66,7 +76,9 @@ def table(scenario, rows, results):
 def goals(wanted, results):
     lines = ["## Goals", "", "| Figure | goal | median (lowest to highest) | |", "|---|---:|---:|---|"]
     for goal in wanted:
-        found = results.ratios(goal.row, goal.to, goal.key) if goal.to else results.numbers(goal.row, goal.key)
+        found = (
+            results.ratios(goal.row, goal.to, goal.key) if goal.to else results.numbers(goal.row, goal.key)
+        )
         values = [value / goal.scale for value in found.values()]
         name = f"{goal.row}, {goal.key}" + (f", to {goal.to}" if goal.to else "")
         form = ".2f" if goal.to else ",.0f"
@@ -75,7 +87,9 @@ def goals(wanted, results):
             continue
         verdict = "met" if median(values) <= goal.most else "**missed**"
         spread = f" ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else ""
-        lines.append(f"| {name} | ≤ {goal.most:g} {goal.unit} | {median(values):{form}}{spread} | {verdict} |")
+        lines.append(
+            f"| {name} | ≤ {goal.most:g} {goal.unit} | {median(values):{form}}{spread} | {verdict} |"
+        )
     return lines
 
 
@@ -94,17 +108,25 @@ def head(command, settings):
     return [
         "# Benchmarks",
         "",
-        f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC, {machine()}, load before the run {settings['load']:.2f}.",
-        f"Peregrine {settings['revision']}. `{command}`: {settings['rounds']} rounds of {settings['seconds']} s each;"
-        f" servers one at a time on core {settings['cores'].server}, the load on core {settings['cores'].load}.",
+        f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC, {machine()}, load before the"
+        f" run {settings['load']:.2f}.",
+        f"Peregrine {settings['revision']}. `{command}`: {settings['rounds']} rounds of"
+        f" {settings['seconds']} s each; servers one at a time on core {settings['cores'].server}, the load"
+        f" on core {settings['cores'].load}.",
         "",
-        "Figures are medians over the rounds, in brackets the lowest and the highest; errors are summed. CPU is that of all the"
-        " server's processes, the kernel's work for them included. RSS counts shared pages once. Ratios are taken within each round,"
-        " `× yardstick` against a bare epoll loop with a constant answer.",
+        "Figures are medians over the rounds, in brackets the lowest and the highest; errors are summed."
+        " CPU is that of all the server's processes, the kernel's work for them included. RSS counts shared"
+        " pages once. Ratios are taken within each round, `× yardstick` against a bare epoll loop with a"
+        " constant answer.",
     ]
 
 
 def commands(servers):
     """How each server was started."""
-    lines = ["## Commands", "", "In each row's own directory with the files of `bench/peers`; `$PORT` is a free port.", ""]
+    lines = [
+        "## Commands",
+        "",
+        "In each row's own directory with the files of `bench/peers`; `$PORT` is a free port.",
+        "",
+    ]
     return lines + [f"- {title}: `{command}`" for title, command in servers]

@@ -1,6 +1,7 @@
 """Measures our servers and their peers, one at a time on one core, with the load on another.
 
-ROW is SCENARIO, SERVER or SCENARIO/SERVER; without one all rows are measured and docs/BENCHMARKS.md is written.
+ROW is SCENARIO, SERVER or SCENARIO/SERVER; without one all rows are measured and docs/BENCHMARKS.md is
+written.
 """
 
 import argparse
@@ -21,7 +22,11 @@ PAGE = os.path.join(ROOT, "docs", "BENCHMARKS.md")
 def main():
     options = parse_options()
     if options.list:
-        print("\n".join(f"{scenario.name}/{server.name}" for scenario in SCENARIOS for server in scenario.servers))
+        print(
+            "\n".join(
+                f"{scenario.name}/{server.name}" for scenario in SCENARIOS for server in scenario.servers
+            )
+        )
         return 0
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:
@@ -54,7 +59,9 @@ def main():
 
 
 def parse_options():
-    parser = argparse.ArgumentParser(prog="script/bench", description=__doc__, epilog="--list prints all rows.")
+    parser = argparse.ArgumentParser(
+        prog="script/bench", description=__doc__, epilog="--list prints all rows."
+    )
     parser.add_argument("row", nargs="*", metavar="ROW", help="what to measure")
     parser.add_argument("--list", action="store_true", help="print the rows and end")
     parser.add_argument("--install", action="store_true", help="install missing peers first (Debian)")
@@ -88,7 +95,8 @@ def chosen(parser, words):
 
 
 def one_round(scenario, servers, number, settings, results):
-    """Each server once, in another order each time, so that a machine whose mood changes troubles all alike."""
+    """Each server once, in another order each time, so that a machine whose mood changes troubles all
+    alike."""
     turn = number % max(len(servers), 1)
     for server in servers[turn:] + servers[:turn]:
         row = f"{scenario.name}/{server.name}"
@@ -99,7 +107,10 @@ def one_round(scenario, servers, number, settings, results):
             with start.started(server, settings["cores"].server) as process:
                 options = scenario.options | scenario.by_server.get(server.name, {})
                 numbers = scenario.measure(
-                    process, settings["cores"], settings["seconds"], **({"path": server.path} if server.path != "/" else {}) | options
+                    process,
+                    settings["cores"],
+                    settings["seconds"],
+                    **({"path": server.path} if server.path != "/" else {}) | options,
                 )
             results.add(row, number, numbers)
         except (OSError, RuntimeError, ValueError, CannotRun, subprocess.SubprocessError) as error:
@@ -125,7 +136,9 @@ def page(rows, settings, results):
 
 
 def revision():
-    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or "of unknown revision"
 
 

@@ -53,7 +53,8 @@ SCENARIOS = (
     Scenario(
         "pipeline",
         "Hello, 64 connections, pipelined by 16",
-        "Each connection sends 16 requests at once. No latencies: wrk does not measure those of pipelined requests.",
+        "Each connection sends 16 requests at once. No latencies: wrk does not measure those of pipelined"
+        " requests.",
         s.HELLOS,
         measure.burst,
         (_RATE, _ERRORS, _RSS, _CPU, _RATIO),
@@ -71,11 +72,12 @@ SCENARIOS = (
     Scenario(
         "latency",
         "Hello, 64 connections, latency at 70 % load",
-        "An open loop: requests are due at random times, at 70 % of the rate that each server's CPU time per request under full load"
-        " allows one core, and latency counts from when a request was due. `late` is what the load generator itself added, on the"
-        " average. When it finds that it or the server's core was stopped by the machine for a quarter of a millisecond or longer (a"
-        " thread that runs before all others on the server's core wakes late), responses are set aside until the server has nothing left"
-        " to do.",
+        "An open loop: requests are due at random times, at 70 % of the rate that each server's CPU time"
+        " per request under full load allows one core, and latency counts from when a request was due."
+        " `late` is what the load generator itself added, on the average. When it finds that it or the"
+        " server's core was stopped by the machine for a quarter of a millisecond or longer (a thread that"
+        " runs before all others on the server's core wakes late), responses are set aside until the server"
+        " has nothing left to do.",
         (s.ZIG, s.NGINX, s.H2O),
         measure.latency,
         (
@@ -94,7 +96,8 @@ SCENARIOS = (
     Scenario(
         "idle",
         "20,000 idle keep-alive connections",
-        "Each has had one request answered. Fewer where the descriptor limit of a process does not allow so many.",
+        "Each has had one request answered. Fewer where the descriptor limit of a process does not allow so"
+        " many.",
         (s.ZIG_BENCH, s.PAGI, s.NGINX, s.H2O),
         measure.idle,
         (
@@ -109,7 +112,8 @@ SCENARIOS = (
     Scenario(
         "websocket",
         "WebSocket echo, 64 bytes of text, 64 connections",
-        "Each connection sends a message when the last one has come back. `load` is the load generator's own use of its core.",
+        "Each connection sends a message when the last one has come back. `load` is the load generator's"
+        " own use of its core.",
         (s.ZIG_BENCH, s.PAGI_WEBSOCKET, s.UVICORN_WEBSOCKET, s.GRANIAN, s.MOJOLICIOUS_WEBSOCKET),
         measure.echo,
         (
@@ -141,7 +145,8 @@ SCENARIOS = (
 
 @dataclass(frozen=True)
 class Goal:
-    """A row's number, to another row's number of the same round if there is one, has to be at most so much."""
+    """A row's number, to another row's number of the same round if there is one, has to be at most so
+    much."""
 
     row: str
     key: str

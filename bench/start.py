@@ -28,7 +28,13 @@ def _build(command):
     print(f"building: {replaced(command)[-1]}", file=sys.stderr, flush=True)
     try:
         done = subprocess.run(
-            replaced(command), cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BUILD_S, check=False
+            replaced(command),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_S,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"does not build: {error}"
@@ -47,7 +53,9 @@ def started(server, core, **options):
         words = {"@PORT@": str(port), "@WORK@": work}
         for name in server.files:
             _place(name, work, words)
-        process = Process(replaced(server.command, words), core, work, port, os.path.join(work, "log"), **options)
+        process = Process(
+            replaced(server.command, words), core, work, port, os.path.join(work, "log"), **options
+        )
         try:
             process.wait_until_it_answers(server.path, server.proof)
             yield process
@@ -72,7 +80,9 @@ def title_of(server):
     if not server.version:
         return server.title
     try:
-        done = subprocess.run(replaced(server.version), capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(
+            replaced(server.version), capture_output=True, text=True, timeout=20, check=False
+        )
     except (OSError, subprocess.SubprocessError):
         return server.title
     number = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)

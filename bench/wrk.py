@@ -32,7 +32,18 @@ class Burst:
 def run(url, core, connections, seconds, depth=1):
     if not shutil.which("wrk"):
         raise Failed("wrk is not installed; run script/bench --install")
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", SCRIPT, url, "--", str(depth)]
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{seconds}s",
+        "--latency",
+        "-s",
+        SCRIPT,
+        url,
+        "--",
+        str(depth),
+    ]
     done = subprocess.run(
         command,
         capture_output=True,

@@ -21,10 +21,12 @@ require_ok($_) for sort @modules;
 # Zig's has dots, which is what the engine was built with.
 my $version = $Peregrine::VERSION;
 my $carried = Version::carried();
-is($carried->{$_}, Version::expected($_, $version), "$_ has the version of lib/Peregrine.pm") for sort keys %$carried;
-is($_->VERSION,    $version,                        "$_ says so")                             for @modules;
+is($carried->{$_}, Version::expected($_, $version), "$_ has the version of lib/Peregrine.pm")
+    for sort keys %$carried;
+is($_->VERSION,                 $version,                  "$_ says so") for @modules;
 is(Peregrine::engine_version(), Version::dotted($version), 'so does the engine');
-ok(eval { PAGI::Server->VERSION('0.002005'); 1 }, 'it is newer than what programs for the reference server ask for')
+ok(eval { PAGI::Server->VERSION('0.002005'); 1 },
+    'it is newer than what programs for the reference server ask for')
     or diag $@;
 
 is(Peregrine::abi_version(), 2, 'the contract with the engine has the version that we know');
@@ -55,7 +57,8 @@ like($@, qr/has an application already/, '... and says so');
 $worker->close;
 ok(!eval { $worker->fd; 1 }, 'a closed worker says so');
 like($@, qr/closed/, '... in words');
-ok(eval { $worker->close;                                        1 }, 'closing twice is harmless');
-ok(!eval { Peregrine::Worker::fd(bless {}, 'Peregrine::Worker'); 1 }, 'another object is not taken for a worker');
+ok(eval { $worker->close; 1 }, 'closing twice is harmless');
+ok(!eval { Peregrine::Worker::fd(bless {}, 'Peregrine::Worker'); 1 },
+    'another object is not taken for a worker');
 
 done_testing;

@@ -29,7 +29,11 @@ ok(eval { JSON::PP::decode_json($json->{body})->{message} }, '... that decodes')
 is(get($port, '/greet/World')->{body},       "Hello, World!\n",         '/greet/:name greets');
 is(get($port, '/greet/J%C3%BCrgen')->{body}, "Hello, J\xc3\xbcrgen!\n", '... in UTF-8');
 is(get($port, '/nowhere')->{status},         404,                       'any other path is not found');
-is(HTTP::Tiny->new->get("http://127.0.0.1:$port/")->{content}, 'Hello, World!', 'an ordinary client is content');
+is(
+    HTTP::Tiny->new->get("http://127.0.0.1:$port/")->{content},
+    'Hello, World!',
+    'an ordinary client is content'
+);
 
 my $client = TestClient->new($port);
 for my $round (1 .. 5) {

@@ -47,9 +47,13 @@ subtest 'echo' => sub {
 
 subtest 'lifespan' => sub {
     my $server = TestServer->command('examples/pagi/lifespan/app.pl');
-    like($server->log, qr/application: started/, 'startup ran');
+    like($server->log,                    qr/application: started/,    'startup ran');
     like(get($server->port, '/')->{body}, qr/\Arequest 1 since \d+\n/, 'its state is in a request');
-    like(get($server->port, '/')->{body}, qr/\Arequest 2 since \d+\n/, '... and shared where it is a reference');
+    like(
+        get($server->port, '/')->{body},
+        qr/\Arequest 2 since \d+\n/,
+        '... and shared where it is a reference'
+    );
     is($server->stop, 0, 'the server ends well');
     like($server->log, qr/application: stopped after 2 requests/, 'shutdown ran');
 };

@@ -1,5 +1,6 @@
-# The programs of the manuals, word for word: the applications of PAGI::Server::Tutorial in development and in production, each of which
-# does what the manual says while the server has nothing to complain of; those of README.md and PAGI::Server.
+# The programs of the manuals, word for word: the applications of PAGI::Server::Tutorial in development and in
+# production, each of which does what the manual says while the server has nothing to complain of; those of
+# README.md and PAGI::Server.
 use strict;
 use warnings;
 
@@ -29,7 +30,8 @@ my %uses = (
         my $response = get($port, '/caf%c3%a9/%e2%82%ac');
         is($response->{status}, 200,                                      'GET');
         is($response->{body},   "Hello from /caf\xc3\xa9/\xe2\x82\xac\n", '... says the path in UTF-8');
-        my $head = TestClient->new($port)->send("HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")->rest;
+        my $head =
+            TestClient->new($port)->send("HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")->rest;
         like(
             $head,
             qr/\AHTTP\/1\.1 200 .*^content-length: 13\r\n.*\r\n\r\n\z/ms,
@@ -43,10 +45,10 @@ my %uses = (
         my $response = post($port, '/', '{"name":"Ada","born":1815}');
         is($response->{body},                      '{"hello":"Ada","keys":["born","name"]}', 'POST');
         is($response->{status},                    200,                                      '... 200');
-        is(post($port, '/', 'nonsense')->{status}, 400,                                      'what is no JSON');
-        is(post($port, '/', '[1]')->{status},      400,                                      'what is no object');
-        is(get($port, '/')->{status},              405,                                      'GET');
-        is(get($port, '/')->{header}{allow},       'POST',                                   '... and what is allowed');
+        is(post($port, '/', 'nonsense')->{status}, 400,    'what is no JSON');
+        is(post($port, '/', '[1]')->{status},      400,    'what is no object');
+        is(get($port, '/')->{status},              405,    'GET');
+        is(get($port, '/')->{header}{allow},       'POST', '... and what is allowed');
         my $half = TestClient->new($port)->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n{");
         $half->close;
         is(post($port, '/', '{}')->{status}, 200, 'after a client that left');
@@ -114,7 +116,8 @@ for my $name ($tutorial->names) {
             $uses{$name}->($server->port);
             is($server->stop, 0, 'the server ends well');
             my @said =
-                grep { !/listening on|does not support lifespan, and gets|the server |" (?:\d{3}|-) /a } split /\n/,
+                grep { !/listening on|does not support lifespan, and gets|the server |" (?:\d{3}|-) /a }
+                split /\n/,
                 $server->log;
             @said = grep { !/Unsupported scope type: sse/ } @said if $name eq 'hello.pl';
             is_deeply(\@said, [], '... and has nothing to complain of');

@@ -23,7 +23,8 @@ my $app = sub {
     $scope->{$_}                  = 'touched' for qw(type method scheme path root_path http_version);
     push @{ $scope->{headers} }, [ 'touched', 1 ];
     $scope->{client}[0] = 'touched';
-    $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    $send->(
+        { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     return $send->({ type => 'http.response.body', body => $body });
 };
 
@@ -92,7 +93,8 @@ subtest 'one connection, many requests' => sub {
 };
 
 subtest 'headers' => sub {
-    my $fields = join "\r\n", 'Z-Last: 1', 'A-First: 2', 'X_C: under', 'X-C: dash', 'Z-Last: 3', 'Set-Cookie: a',
+    my $fields = join "\r\n", 'Z-Last: 1', 'A-First: 2', 'X_C: under', 'X-C: dash', 'Z-Last: 3',
+        'Set-Cookie: a',
         'Empty:';
     my $seen = scope_of("GET / HTTP/1.1\r\nHost: h\r\n$fields\r\n\r\n");
     is_deeply(
@@ -110,7 +112,8 @@ subtest 'headers' => sub {
         'order, duplicates and underscores are kept'
     );
     my $cookies =
-        scope_of("GET / HTTP/1.1\r\nHost: h\r\nCookie: a=1\r\nX: y\r\nCOOKIE: b=2; c=3\r\ncookie: d=4\r\n\r\n");
+        scope_of(
+        "GET / HTTP/1.1\r\nHost: h\r\nCookie: a=1\r\nX: y\r\nCOOKIE: b=2; c=3\r\ncookie: d=4\r\n\r\n");
     is_deeply(
         $cookies->{headers},
         [ [ 'host', 'h' ], [ 'cookie', 'a=1; b=2; c=3; d=4' ], [ 'x', 'y' ] ],
@@ -146,8 +149,9 @@ subtest 'paths' => sub {
         is($seen->{raw_path},     $raw,  '... and kept raw');
         is($seen->{path_is_text}, $text, $text ? '... as text' : '... as bytes');
     }
-    is(scope_of("GET /? HTTP/1.1\r\nHost: h\r\n\r\n")->{query_string},    '',    'an empty query is empty');
-    is(scope_of("GET /?a?b HTTP/1.1\r\nHost: h\r\n\r\n")->{query_string}, 'a?b', 'a query may have a question mark');
+    is(scope_of("GET /? HTTP/1.1\r\nHost: h\r\n\r\n")->{query_string}, '', 'an empty query is empty');
+    is(scope_of("GET /?a?b HTTP/1.1\r\nHost: h\r\n\r\n")->{query_string},
+        'a?b', 'a query may have a question mark');
 };
 
 subtest 'other targets' => sub {
@@ -185,7 +189,8 @@ subtest 'methods' => sub {
         is($client->response->{status}, 501, "$line is refused");
         is($client->rest,               '',  '... and the connection ends');
     }
-    is(TestClient->new($port)->send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n")->response(head => 1)->{status}, 200, 'HEAD');
+    is(TestClient->new($port)->send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n")->response(head => 1)->{status},
+        200, 'HEAD');
 };
 
 is($server->stop, 0, 'the server ends well');

@@ -17,7 +17,8 @@ my $json = JSON::PP->new->canonical->latin1;
 async sub answer {
     my ($send, $value) = @_;
     my $body = ref $value ? $json->encode($value) : $value;
-    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    await $send->(
+        { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
     return;
 }
@@ -77,8 +78,8 @@ my %handlers = (
     '/cancel' => async sub {
         my ($scope, $receive, $send) = @_;
         my $first = $receive->();
-        my $which =
-            await Future->wait_any($first->then(sub { Future->done('first') }), $loop->()->delay_future(after => 0.2));
+        my $which = await Future->wait_any($first->then(sub { Future->done('first') }),
+            $loop->()->delay_future(after => 0.2));
         my @events = await collect($receive);
         await answer($send, join '', map { $_->{body} } @events);
     },
@@ -167,7 +168,8 @@ subtest 'as it arrives' => sub {
 subtest 'chunked with trailers' => sub {
     my $head = "POST /collect HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n";
     my $seen =
-        collected(exchange($port, $head . "3;x=y\r\nabc\r\n4\r\ndefg\r\n0\r\nX-Sum: 12\r\nX-B: a\r\nx-b: b\r\n\r\n"));
+        collected(
+        exchange($port, $head . "3;x=y\r\nabc\r\n4\r\ndefg\r\n0\r\nX-Sum: 12\r\nX-B: a\r\nx-b: b\r\n\r\n"));
     is($seen->{length}, 7, 'the chunks are joined');
     is_deeply(
         $seen->{trailers},
@@ -189,10 +191,17 @@ subtest '100-continue' => sub {
 
 subtest 'the end' => sub {
     get($port, '/after');
-    ok($server->wait_for_log(qr/after the response: http\.disconnect/), 'after the response comes http.disconnect');
+    ok($server->wait_for_log(qr/after the response: http\.disconnect/),
+        'after the response comes http.disconnect');
     get($port, '/waiting');
-    ok($server->wait_for_log(qr/while waiting: pending/), 'with the whole body read, the next event is not there yet');
-    ok($server->wait_for_log(qr/then: http\.disconnect/), '... and is http.disconnect when the response is out');
+    ok(
+        $server->wait_for_log(qr/while waiting: pending/),
+        'with the whole body read, the next event is not there yet'
+    );
+    ok(
+        $server->wait_for_log(qr/then: http\.disconnect/),
+        '... and is http.disconnect when the response is out'
+    );
     my $client = TestClient->new($port);
     $client->send("POST /gone HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
     ok($server->wait_for_log(qr/waiting for more/), 'the application waits for a body');
@@ -227,13 +236,15 @@ subtest 'Futures' => sub {
     is(post($port, '/get',    'abc')->{body}, 'blocking abc', 'a blocking get of a ready one works');
     my $slow = TestClient->new($port)->send("POST /get HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc");
     select undef, undef, undef, 0.2;
-    is(post($port, '/then', 'abc')->{body},  'then abc', 'while a handler blocks in a nested loop, others are served');
+    is(post($port, '/then', 'abc')->{body},
+        'then abc', 'while a handler blocks in a nested loop, others are served');
     is($slow->send('def')->response->{body}, 'blocking abcdef', '... and it gets its body');
 };
 
 subtest 'an unread body' => sub {
     my $client = TestClient->new($port);
-    $client->send("POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 26\r\n\r\nGET /then HTTP/1.1\r\nX: y\r\n");
+    $client->send(
+        "POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 26\r\n\r\nGET /then HTTP/1.1\r\nX: y\r\n");
     is($client->response->{body}, 'not read', 'is answered');
     $client->send("POST /then HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nz");
     my $next = $client->response;

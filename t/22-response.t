@@ -1,4 +1,5 @@
-# $send: heads, bodies, chunks, trailers, files; and every mistake fails that $send with a message and nothing else.
+# $send: heads, bodies, chunks, trailers, files; and every mistake fails that $send with a
+# message and nothing else.
 use strict;
 use warnings;
 
@@ -36,30 +37,44 @@ my %mistakes = (
     'no hash'             => [ early => 'event', qr/\$send: an event must be a hash reference/ ],
     'no type'             => [ early => { status => 200 }, qr/the event has no type/ ],
     'a reference as type' => [ early => { type   => [] },  qr/the event has no type/ ],
-    'unknown type' => [ early => { type => 'http.response.begin' }, qr/unknown event type 'http\.response\.begin'/ ],
+    'unknown type'        =>
+        [ early => { type => 'http.response.begin' }, qr/unknown event type 'http\.response\.begin'/ ],
     'a type with a letter too few' => [
         early => { type => 'http.respose.start' },
         qr/'http\.respose\.start' in a scope of type http \(did you mean 'http\.response\.start'\?\)/
     ],
-    'a type of websocket' => [ early => { type => 'websocket.send' }, qr/unknown event type 'websocket\.send'/ ],
-    'body first'          =>
-        [ early => { type => 'http.response.body' }, qr/http\.response\.body: the response has not been started/ ],
+    'a type of websocket' =>
+        [ early => { type => 'websocket.send' }, qr/unknown event type 'websocket\.send'/ ],
+    'body first' => [
+        early => { type => 'http.response.body' },
+        qr/http\.response\.body: the response has not been started/
+    ],
     'trailers first' =>
         [ early => { type => 'http.response.trailers' }, qr/trailers: the response has not been started/ ],
-    'no fullflush'  => [ early => { type => 'http.fullflush' },      qr/does not advertise the extension fullflush/ ],
-    'no status'     => [ early => { type => 'http.response.start' }, qr/http\.response\.start: status is missing/ ],
+    'no fullflush' =>
+        [ early => { type => 'http.fullflush' }, qr/does not advertise the extension fullflush/ ],
+    'no status' =>
+        [ early => { type => 'http.response.start' }, qr/http\.response\.start: status is missing/ ],
     'status undef'  => [ early => { type => 'http.response.start', status => undef }, qr/status is missing/ ],
-    'status a word' =>
-        [ early => { type => 'http.response.start', status => 'fine' }, qr/status must be an integer.*'fine'/ ],
-    'status a list'  => [ early => { type => 'http.response.start', status => [200] }, qr/status must be an integer/ ],
-    'status a float' => [ early => { type => 'http.response.start', status => 200.5 }, qr/status must be an integer/ ],
+    'status a word' => [
+        early => { type => 'http.response.start', status => 'fine' },
+        qr/status must be an integer.*'fine'/
+    ],
+    'status a list' =>
+        [ early => { type => 'http.response.start', status => [200] }, qr/status must be an integer/ ],
+    'status a float' =>
+        [ early => { type => 'http.response.start', status => 200.5 }, qr/status must be an integer/ ],
     'a head that nobody takes' => [
-        early =>
-            { type => 'http.response.start', status => 200, headers => [ map { [ "x-$_" => 'v' x 1000 ] } 1 .. 300 ] },
+        early => {
+            type    => 'http.response.start',
+            status  => 200,
+            headers => [ map { [ "x-$_" => 'v' x 1000 ] } 1 .. 300 ]
+        },
         qr/http\.response\.start: headers or trailers are longer than 256 KiB/
     ],
-    'status negative' => [ early => { type => 'http.response.start', status => -200 }, qr/status must be an integer/ ],
-    'status abc'      => [
+    'status negative' =>
+        [ early => { type => 'http.response.start', status => -200 }, qr/status must be an integer/ ],
+    'status abc' => [
         early => { type => 'http.response.start', status => 'abc' },
         qr/status must be an integer from 200 to 599, not 'abc'/
     ],
@@ -71,21 +86,31 @@ my %mistakes = (
         early => { type => 'http.response.start', status => "\x{e9}" x 64 },
         qr/status must be an integer from 200 to 599, not '(?:\xe9|\xc3\xa9){64}'/
     ],
-    'status 600' =>
-        [ early => { type => 'http.response.start', status => 600 }, qr/status must be an integer from 200 to 599/ ],
-    'status 100' =>
-        [ early => { type => 'http.response.start', status => 100 }, qr/status must be an integer from 200 to 599/ ],
-    'status 999' =>
-        [ early => { type => 'http.response.start', status => 999 }, qr/status must be an integer from 200 to 599/ ],
-    'status 70000'   => [ early => { type => 'http.response.start', status => 70_000 }, qr/status must be an integer/ ],
-    'headers a hash' =>
-        [ early => { type => 'http.response.start', status => 200, headers => {} }, qr/headers must be an array/ ],
+    'status 600' => [
+        early => { type => 'http.response.start', status => 600 },
+        qr/status must be an integer from 200 to 599/
+    ],
+    'status 100' => [
+        early => { type => 'http.response.start', status => 100 },
+        qr/status must be an integer from 200 to 599/
+    ],
+    'status 999' => [
+        early => { type => 'http.response.start', status => 999 },
+        qr/status must be an integer from 200 to 599/
+    ],
+    'status 70000' =>
+        [ early => { type => 'http.response.start', status => 70_000 }, qr/status must be an integer/ ],
+    'headers a hash' => [
+        early => { type => 'http.response.start', status => 200, headers => {} },
+        qr/headers must be an array/
+    ],
     'headers flat' => [
         early => { type => 'http.response.start', status => 200, headers => [ 'a', 'b' ] },
         qr/headers\[0\] must be a \[name, value\] pair/
     ],
     'header of three' => [
-        early => { type => 'http.response.start', status => 200, headers => [ [ 'x', 'y' ], [ 'a', 'b', 'c' ] ] },
+        early =>
+            { type => 'http.response.start', status => 200, headers => [ [ 'x', 'y' ], [ 'a', 'b', 'c' ] ] },
         qr/headers\[1\] must be a \[name, value\] pair/
     ],
     'value undef' => [
@@ -121,7 +146,11 @@ my %mistakes = (
                     qr/http\.response\.start: headers\[1\] \(.*x-bad/
                 ],
                 "$what in a name" => [
-                    early => { type => 'http.response.start', status => 200, headers => [ [ "x${bytes}bad", 1 ] ] },
+                    early => {
+                        type    => 'http.response.start',
+                        status  => 200,
+                        headers => [ [ "x${bytes}bad", 1 ] ]
+                    },
                     qr/http\.response\.start: headers\[0\]/
                 ],
             )
@@ -130,10 +159,14 @@ my %mistakes = (
         [ 'LF',  "\n" ],
         [ 'NUL', "\0" ]
     ),
-    'space in a name' =>
-        [ early => { type => 'http.response.start', status => 200, headers => [ [ 'x y', 1 ] ] }, qr/headers\[0\]/ ],
-    'empty name' =>
-        [ early => { type => 'http.response.start', status => 200, headers => [ [ '', 1 ] ] }, qr/headers\[0\]/ ],
+    'space in a name' => [
+        early => { type => 'http.response.start', status => 200, headers => [ [ 'x y', 1 ] ] },
+        qr/headers\[0\]/
+    ],
+    'empty name' => [
+        early => { type => 'http.response.start', status => 200, headers => [ [ '', 1 ] ] },
+        qr/headers\[0\]/
+    ],
     'length a word' => [
         early => { type => 'http.response.start', status => 200, headers => [ [ 'content-length', 'x' ] ] },
         qr/headers\[0\] \(.*content-length/
@@ -147,8 +180,10 @@ my %mistakes = (
         qr/http\.response\.body: body has a wide character/
     ],
     'body a reference' => [ late => { type => 'http.response.body', body => [] }, qr/body is a reference/ ],
-    'body and file'    =>
-        [ late => { type => 'http.response.body', body => 'x', file => $path }, qr/only one of body, file and fh/ ],
+    'body and file'    => [
+        late => { type => 'http.response.body', body => 'x', file => $path },
+        qr/only one of body, file and fh/
+    ],
     'no such file' => [
         late => { type => 'http.response.body', file => '/no/such/file' },
         qr{file '/no/such/file' cannot be opened: No such file}
@@ -160,11 +195,16 @@ my %mistakes = (
         },
         qr/fh must be an open file handle/
     ],
-    'no handle'       => [ late => { type => 'http.response.body', fh => 'word' }, qr/fh must be an open file handle/ ],
-    'offset negative' =>
-        [ late => { type => 'http.response.body', file => $path, offset => -1 }, qr/offset must be an integer/ ],
-    'length a float' =>
-        [ late => { type => 'http.response.body', file => $path, length => 1.5 }, qr/length must be an integer/ ],
+    'no handle' =>
+        [ late => { type => 'http.response.body', fh => 'word' }, qr/fh must be an open file handle/ ],
+    'offset negative' => [
+        late => { type => 'http.response.body', file => $path, offset => -1 },
+        qr/offset must be an integer/
+    ],
+    'length a float' => [
+        late => { type => 'http.response.body', file => $path, length => 1.5 },
+        qr/length must be an integer/
+    ],
     'trailers unpromised' =>
         [ late => { type => 'http.response.trailers', headers => [] }, qr/did not promise trailers/ ],
 );
@@ -357,14 +397,16 @@ my %handlers = (
     },
 );
 
-my $server = TestServer->start(app => sub { $_[0]{type} eq 'http' ? $handlers{ $_[0]{path} }->(@_) : die "no\n" });
-my $port   = $server->port;
+my $server =
+    TestServer->start(app => sub { $_[0]{type} eq 'http' ? $handlers{ $_[0]{path} }->(@_) : die "no\n" });
+my $port = $server->port;
 
 subtest 'mistakes' => sub {
     for my $name (sort keys %mistakes) {
         my $response = get($port, '/mistake?' . $name =~ s/ /%20/gr);
         like($response->{body}, $mistakes{$name}[2],                   $name);
-        like($response->{body}, qr/ at \S+22-response\.t line \d+\.$/, '... with the place') if $name ne 'no failure';
+        like($response->{body}, qr/ at \S+22-response\.t line \d+\.$/, '... with the place')
+            if $name ne 'no failure';
     }
 };
 
@@ -384,13 +426,14 @@ subtest 'bodies' => sub {
     ok($server->wait_for_log(qr/too long: http\.response\.body: .*too short: http\.response\.body: /s),
         '... and policed');
     my $transfer = get($port, '/transfer');
-    is($transfer->{header}{'transfer-encoding'}, 'chunked', 'Transfer-Encoding of the application is not doubled');
-    is($transfer->{header}{date},                'once',    'a Date of the application is kept, alone');
+    is($transfer->{header}{'transfer-encoding'},
+        'chunked', 'Transfer-Encoding of the application is not doubled');
+    is($transfer->{header}{date}, 'once', 'a Date of the application is kept, alone');
     ok(get($port, '/large')->{body} eq ('x' x 5_000_000) . 'end', 'five million bytes in large pieces');
-    is(get($port, '/later')->{body},                       'later',        'an answer that comes later');
-    is(get($port, '/trailers-later')->{trailers}{'x-sum'}, '1',            '... and one whose trailers do');
-    is(get($port, '/empty-file-later')->{body},            'x',            '... and one that an empty file ends');
-    is(get($port, '/error')->{body},                       "kept: mine\n", q{the application's $@ is not touched});
+    is(get($port, '/later')->{body},                       'later', 'an answer that comes later');
+    is(get($port, '/trailers-later')->{trailers}{'x-sum'}, '1',     '... and one whose trailers do');
+    is(get($port, '/empty-file-later')->{body},            'x',     '... and one that an empty file ends');
+    is(get($port, '/error')->{body}, "kept: mine\n",                q{the application's $@ is not touched});
 };
 
 subtest 'trailers' => sub {
@@ -399,7 +442,8 @@ subtest 'trailers' => sub {
     is_deeply($response->{trailers}, { 'x-sum' => '42' }, 'the trailers follow');
     ok(
         $server->wait_for_log(
-            qr/late: http\.response\.body: the body is complete.*bad: http\.response\.trailers: headers\[0\]/s),
+            qr/late: http\.response\.body: the body is complete.*bad: http\.response\.trailers: headers\[0\]/s
+        ),
         'mistakes fail'
     );
 };
@@ -409,14 +453,20 @@ subtest 'trailers behind a length' => sub {
     is($response->{header}{'content-length'},    '4',    'the length stays');
     is($response->{header}{'transfer-encoding'}, undef,  '... and counts');
     is($response->{body},                        'four', 'the body is whole');
-    ok($server->wait_for_log(qr/^with $_ trailers: http\.response\.trailers: trailers need chunked framing/m),
-        "$_ trailers fail")
-        for 1, 0;
-    ok($server->wait_for_log(qr/application ended with its response incomplete: was an `await` forgotten\?$/m),
-        '... and the response stays incomplete');
+    ok(
+        $server->wait_for_log(
+            qr/^with $_ trailers: http\.response\.trailers: trailers need chunked framing/m),
+        "$_ trailers fail"
+    ) for 1, 0;
+    ok(
+        $server->wait_for_log(
+            qr/application ended with its response incomplete: was an `await` forgotten\?$/m),
+        '... and the response stays incomplete'
+    );
     my $head = exchange($port, "HEAD /length-and-trailers HTTP/1.1\r\nHost: h\r\n\r\n", head => 1);
-    is($head->{header}{'content-length'},                 '4', 'an answer to HEAD has the length as well');
-    is(scalar(() = $server->log =~ /application ended/g), 1,   '... and its trailers are taken and thrown away');
+    is($head->{header}{'content-length'}, '4', 'an answer to HEAD has the length as well');
+    is(scalar(() = $server->log =~ /application ended/g), 1,
+        '... and its trailers are taken and thrown away');
 };
 
 subtest 'after the end' => sub {
@@ -430,7 +480,8 @@ subtest 'after the end' => sub {
         '... and what is sent after it does nothing');
     is($debug->stop, 0, 'the server ends well');
     my @lines = $debug->log =~ /^PAGI: (.*response is complete)$/mg;
-    is(scalar @lines, 2, '... of which there is one line for each request, for who looks for it') or diag $debug->log;
+    is(scalar @lines, 2, '... of which there is one line for each request, for who looks for it')
+        or diag $debug->log;
     like(
         $lines[0],
         qr{\Arequest 1-1 \(127\.0\.0\.1:\d+\) GET /: http\.response\.body does nothing: the response is complete\z},
@@ -463,16 +514,19 @@ subtest 'files' => sub {
     ok(get($port, '/file')->{body} eq $content, 'a whole file');
     is(get($port, '/file?offset=7&length=14')->{body},               "100001\n100002\n", 'a range of it');
     is(get($port, '/file?offset=' . (length($content) - 7))->{body}, "199999\n",         'its end');
-    is(get($port, '/file?offset=999999999')->{body},                 '',                 'nothing beyond its end');
+    is(get($port, '/file?offset=999999999')->{body},                 '', 'nothing beyond its end');
     is(get($port, '/file?length=0')->{body},                         '', 'nothing when nothing is asked for');
     ok(get($port, '/handle')->{body} eq substr($content, 14), 'a handle from where it stands');
     is(get($port, '/handle?offset=7&length=7')->{body}, "100001\n", 'a handle from an offset');
-    is(get($port, '/recover')->{body}, 'instead', 'after a file that cannot be opened, the application can go on');
-    my $client = TestClient->new($port, receive_buffer => 65_536)->send("GET /unreadable HTTP/1.1\r\nHost: h\r\n\r\n");
+    is(get($port, '/recover')->{body},
+        'instead', 'after a file that cannot be opened, the application can go on');
+    my $client =
+        TestClient->new($port, receive_buffer => 65_536)->send("GET /unreadable HTTP/1.1\r\nHost: h\r\n\r\n");
     $server->wait_for_log(qr/unreadable: truncated/);
     unlike($client->rest, qr/\r\n0\r\n/, 'what cannot be read to its end is cut short');
-    ok($server->wait_for_log(qr/unreadable: on_disconnect server_error/), '... which the application is told');
-    ok($server->wait_for_log(qr/unreadable: failed/),                     '... by its $send, too');
+    ok($server->wait_for_log(qr/unreadable: on_disconnect server_error/),
+        '... which the application is told');
+    ok($server->wait_for_log(qr/unreadable: failed/), '... by its $send, too');
     like($server->log, qr/The file of a response .*: \d+ bytes are missing/, '... and the log');
     unlike($server->log, qr/unreadable: on_complete/, '... and it is not complete');
 };
@@ -480,16 +534,19 @@ subtest 'files' => sub {
 subtest 'Futures' => sub {
     is(get($port, '/chain')->{body},  'chained',     'then-chaining works');
     is(get($port, '/ignore')->{body}, 'not awaited', 'ignoring works');
-    my $slow = TestClient->new($port, receive_buffer => 65_536)->send("GET /cancel HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $slow =
+        TestClient->new($port, receive_buffer => 65_536)->send("GET /cancel HTTP/1.1\r\nHost: h\r\n\r\n");
     ok($server->wait_for_log(qr/pending: [1-9]/),          'what a client does not take is pending');
     ok($slow->response->{body} eq ('x' x 9_000_000) . 'y', '... cancelling that harms nothing');
     is(length get($port, '/nested')->{body}, 5_000_003, 'blocking in a nested loop works');
 };
 
 subtest 'backpressure' => sub {
-    my $client = TestClient->new($port, receive_buffer => 65_536)->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $client =
+        TestClient->new($port, receive_buffer => 65_536)->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
     select undef, undef, undef, 0.3;
-    is(get($port, '/chain')->{body},     'chained', 'while a slow client holds one application up, others are served');
+    is(get($port, '/chain')->{body},
+        'chained', 'while a slow client holds one application up, others are served');
     is(length $client->response->{body}, 5_000_003, '... and the slow one gets everything');
 };
 
@@ -528,11 +585,14 @@ is(get($flush->port, '/')->{body}, 'xy', 'fullflush works where it is advertised
 
 subtest 'fullflush waits for the kernel' => sub {
     my $client =
-        TestClient->new($flush->port, receive_buffer => 65_536)->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
-    ok($flush->wait_for_log(qr/^\/large: a flush that waits, ready=0 some=1$/m), 'with megabytes queued it is pending');
+        TestClient->new($flush->port, receive_buffer => 65_536)
+        ->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+    ok($flush->wait_for_log(qr/^\/large: a flush that waits, ready=0 some=1$/m),
+        'with megabytes queued it is pending');
     is(length $client->response->{body}, 9_000_003, 'the client takes it all');
     ok($flush->wait_for_log(qr/^\/large: flushed, queued=0$/m), '... and then nothing is queued');
-    $client = TestClient->new($flush->port, receive_buffer => 65_536)->send("GET /gone HTTP/1.1\r\nHost: h\r\n\r\n");
+    $client = TestClient->new($flush->port, receive_buffer => 65_536)
+        ->send("GET /gone HTTP/1.1\r\nHost: h\r\n\r\n");
     $flush->wait_for_log(qr/^\/gone: a flush that waits/m);
     $client->reset;
     ok($flush->wait_for_log(qr/^\/gone: flushed, queued=0$/m), 'it resolves when the client is gone');

@@ -40,12 +40,13 @@ my %handlers = (
         die "in the middle\n";
     },
     '/complete'       => async sub { await start($_[2]); await body($_[2], 'whole'); die "too late\n" },
-    '/complete-later' => async sub { await start($_[2]); await body($_[2], 'whole'); await later(); die "too late\n" },
-    '/nothing'        => async sub { return },
-    '/nothing-later'  => async sub { await later();      return },
-    '/only-start'     => async sub { await start($_[2]); return },
-    '/incomplete'     => async sub { await start($_[2]); await body($_[2], 'half', 1); return },
-    '/no-trailers'    => async sub {
+    '/complete-later' => async
+        sub { await start($_[2]); await body($_[2], 'whole'); await later(); die "too late\n" },
+    '/nothing'       => async sub { return },
+    '/nothing-later' => async sub { await later();      return },
+    '/only-start'    => async sub { await start($_[2]); return },
+    '/incomplete'    => async sub { await start($_[2]); await body($_[2], 'half', 1); return },
+    '/no-trailers'   => async sub {
         my (undef, undef, $send) = @_;
         await $send->({ type => 'http.response.start', status => 200, trailers => 1 });
         await body($send, 'body');
@@ -100,9 +101,10 @@ subtest 'before its response started' => sub {
         '/dies'        => qr/died before its response had started: at once/,
         '/dies-async'  => qr/died before its response had started: in async/,
         '/dies-later'  => qr/died before its response had started: after a while/,
-        '/dies-object' => qr/died before its response had started: an exception of class My::Error with secret => '1'/,
-        '/fails'       => qr/died before its response had started: failed/,
-        '/nothing'     => qr/application ended without a response/,
+        '/dies-object' =>
+            qr/died before its response had started: an exception of class My::Error with secret => '1'/,
+        '/fails'         => qr/died before its response had started: failed/,
+        '/nothing'       => qr/application ended without a response/,
         '/nothing-later' => qr/application ended without a response/,
         '/no-future'     => qr/did not return a Future/,
         '/object'        => qr/did not return a Future/,
@@ -136,7 +138,8 @@ subtest 'after its response started' => sub {
         ok(!$response || !$response->{complete}, "$path: the peer sees that the response is cut");
         ok(defined $client->rest,                '... by the end of the connection');
         ok($server->wait_for_log($says{$path}),  '... and it is logged');
-        ok($server->wait_for_log(qr/^\Q$path\E disconnected: server_error/m), '... as a server error of the request');
+        ok($server->wait_for_log(qr/^\Q$path\E disconnected: server_error/m),
+            '... as a server error of the request');
     }
 };
 
@@ -150,7 +153,8 @@ subtest 'after its response was complete' => sub {
     }
     ok(
         $server->wait_for_log(
-            qr/died after its response was complete: too late.*died after its response was complete: too late/s),
+            qr/died after its response was complete: too late.*died after its response was complete: too late/s
+        ),
         'both are logged'
     );
     is(request('/no-future-done')->response->{body}, 'whole', 'a sub that returns no Future but answers');
@@ -163,8 +167,9 @@ subtest 'the client left first' => sub {
     my $client = request('/left');
     ok($server->wait_for_log(qr/^working$/m), 'the application works');
     $client->reset;
-    ok($server->wait_for_log(qr{/left disconnected: \w+ started=0}),    'the client leaves before anything was sent');
-    ok($server->wait_for_log(qr/send to nobody: done/),                 '... $send is then done without effect');
+    ok($server->wait_for_log(qr{/left disconnected: \w+ started=0}),
+        'the client leaves before anything was sent');
+    ok($server->wait_for_log(qr/send to nobody: done/), '... $send is then done without effect');
     ok($server->wait_for_log(qr/reason: (?:client_closed|read_error)/), '... and the reason is known');
     $client = request('/left-nothing');
     ok($server->wait_for_log(qr/^working on nothing$/m), 'another application works');
@@ -177,7 +182,8 @@ subtest 'the client left first' => sub {
 
 # Where the end of the connection is the end of the response, it must not come for one that is not complete.
 subtest 'in the middle of a response that ends with its connection' => sub {
-    my $old = sub { return TestClient->new($port, receive_buffer => 65_536)->send("GET $_[0] HTTP/1.0\r\n\r\n") };
+    my $old =
+        sub { return TestClient->new($port, receive_buffer => 65_536)->send("GET $_[0] HTTP/1.0\r\n\r\n") };
     for my $path (qw(/started /incomplete /shrinks)) {
         my $client = $old->($path);
         ok($server->wait_for_log(qr/^the file has shrunk$/m), 'a file is no longer as long as its response')
@@ -195,14 +201,15 @@ subtest 'a Future that nobody will settle' => sub {
     is($client->some(0.3),          '',     'no answer comes');
     is(get($port, '/fine')->{body}, 'fine', '... and others are served');
     $client->reset;
-    ok($server->wait_for_log(qr{/lost disconnected: (?:client_closed|read_error)}), '... until the client leaves');
+    ok($server->wait_for_log(qr{/lost disconnected: (?:client_closed|read_error)}),
+        '... until the client leaves');
 };
 
 subtest 'a half-closed connection' => sub {
     my $client = request('/complete-later')->half_close;
     is($client->response->{body}, 'whole', 'still gets its answer');
-    $client = TestClient->new($port)->send("GET /fine HTTP/1.1\r\nHost: h\r\n\r\nGET /fine HTTP/1.1\r\nHost: h\r\n\r\n")
-        ->half_close;
+    $client = TestClient->new($port)
+        ->send("GET /fine HTTP/1.1\r\nHost: h\r\n\r\nGET /fine HTTP/1.1\r\nHost: h\r\n\r\n")->half_close;
     is(join(' ', map { $client->response->{body} } 1 .. 2), 'fine fine', 'and so do pipelined ones');
     is($client->rest,                                       '',          '... then it is closed');
 };

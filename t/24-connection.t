@@ -1,4 +1,5 @@
-# pagi.connection and pagi.transport: the order of effects, late registration, objects that outlive their request.
+# pagi.connection and pagi.transport: the order of effects, late registration, objects that
+# outlive their request.
 use strict;
 use warnings;
 
@@ -53,8 +54,9 @@ my %handlers = (
         my ($scope, $receive, $send) = @_;
         my $connection = $scope->{'pagi.connection'};
         my $future     = $connection->disconnect_future;
-        $future->on_done(sub { say_line("order: future $_[0] connected=", $connection->is_connected ? 1 : 0) });
-        $connection->on_disconnect(sub { say_line("order: first $_[0] ready=", $future->is_ready    ? 1 : 0) });
+        $future->on_done(sub { say_line("order: future $_[0] connected=", $connection->is_connected ? 1 : 0) }
+        );
+        $connection->on_disconnect(sub { say_line("order: first $_[0] ready=", $future->is_ready ? 1 : 0) });
         $connection->on_disconnect(sub { say_line("order: second $_[0]"); die "in a callback\n" });
         $connection->on_disconnect(sub { say_line("order: third $_[0]") });
         $connection->on_complete(sub { say_line('must not happen') });
@@ -108,7 +110,8 @@ my %handlers = (
         for my $kept (@kept_all) {
             my ($connection, $transport, $path, $old_receive, $old_send) = @$kept;
             my $event = await $old_receive->();
-            push @lines, join ' ', $connection->is_connected ? 1 : 0, $connection->response_complete, $event->{type},
+            push @lines, join ' ', $connection->is_connected ? 1 : 0, $connection->response_complete,
+                $event->{type},
                 $transport->buffered_amount,
                 $old_send->({ type => 'http.response.start', status => 200 })->is_failed ? 'failed' : 'done';
         }
@@ -134,11 +137,14 @@ my %handlers = (
         my ($scope, $receive, $send) = @_;
         my $transport = $scope->{'pagi.transport'};
         say_line('marks: ', $transport->low_water_mark, ' ', $transport->high_water_mark);
-        $transport->on_drain(
-            sub { say_line("drain args=@_ below=", $transport->buffered_amount < $transport->low_water_mark ? 1 : 0) });
-        $transport->on_high_water(
-            sub { say_line("high args=@_ above=", $transport->buffered_amount >= $transport->high_water_mark ? 1 : 0) }
-        );
+        $transport->on_drain(sub {
+            say_line("drain args=@_ below=",
+                $transport->buffered_amount < $transport->low_water_mark ? 1 : 0);
+        });
+        $transport->on_high_water(sub {
+            say_line("high args=@_ above=",
+                $transport->buffered_amount >= $transport->high_water_mark ? 1 : 0);
+        });
         my $piece = 'x' x 16_000_000;
         await start($send);
         my $future;
@@ -174,7 +180,11 @@ sub request {
     return TestClient->new($port, @options)->send("GET $path HTTP/1.1\r\nHost: h\r\n\r\n");
 }
 
-is(get($port, '/states')->{body}, 'x1 0 0 undef, 1 1 0 undef, 1 1 0 undef', 'states before and while responding');
+is(
+    get($port, '/states')->{body},
+    'x1 0 0 undef, 1 1 0 undef, 1 1 0 undef',
+    'states before and while responding'
+);
 ok($server->wait_for_log(qr/^at completion: 0 1 1 undef$/m), '... and at completion');
 
 subtest 'completion' => sub {

@@ -1,5 +1,5 @@
-# The server uses a scope again once nobody can tell. Whatever an application does to one, the next request sees a fresh
-# one, and whatever an application keeps stays as it was.
+# The server uses a scope again once nobody can tell. Whatever an application does to one, the next request
+# sees a fresh one, and whatever an application keeps stays as it was.
 use strict;
 use warnings;
 
@@ -32,13 +32,17 @@ my %mischief = (
     'deletes and restores' => sub { my $path   = delete $_[0]{path}; $_[0]{path} = $path; return },
     'clears'               => sub { %{ $_[0] } = (); return },
     'sets strings'         => sub {
-        $_[0]{$_} = "changed \x{20ac}" for qw(type method path raw_path query_string root_path scheme http_version);
+        $_[0]{$_} = "changed \x{20ac}"
+            for qw(type method path raw_path query_string root_path scheme http_version);
         return;
     },
-    'sets numbers' =>
-        sub { $_[0]{$_} = 42 for qw(type method path raw_path query_string root_path scheme http_version); return },
+    'sets numbers' => sub {
+        $_[0]{$_} = 42 for qw(type method path raw_path query_string root_path scheme http_version);
+        return;
+    },
     'sets references' =>
-        sub { $_[0]{$_} = {} for qw(type path headers client server pagi extensions pagi.connection); return },
+        sub { $_[0]{$_} = {} for qw(type path headers client server pagi extensions pagi.connection); return }
+    ,
     'undefines'            => sub { undef $_[0]{$_} for keys %{ $_[0] }; return },
     'blesses the scope'    => sub { bless $_[0], 'My::Scope'; return },
     'blesses the headers'  => sub { bless $_[0]{headers}, 'My::Headers';  return },
@@ -96,7 +100,8 @@ my %mischief = (
 sub shown {
     my ($value) = @_;
     return $$value if ref $value eq 'SCALAR';
-    return JSON::PP->new->canonical->allow_blessed->allow_unknown->pretty(0)->encode(ref $value eq 'CODE' ? [] : $value)
+    return JSON::PP->new->canonical->allow_blessed->allow_unknown->pretty(0)
+        ->encode(ref $value eq 'CODE' ? [] : $value)
         if ref $value eq 'HASH' || ref $value eq 'ARRAY';
     return 'opaque';
 }
@@ -106,7 +111,8 @@ async sub http {
     my %seen = map { $_ => $scope->{$_} } grep { !/\Apagi\./ } keys %$scope;
     $seen{objects} = join ' ', map { ref $scope->{$_} } sort grep { /\Apagi\./ } keys %$scope;
     my $body = $scope->{path} eq '/kept' ? kept_report() : $json->encode(\%seen);
-    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    await $send->(
+        { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
     my $name = $scope->{query_string} =~ s/%20/ /gr;
     return if !$mischief{$name};
@@ -115,7 +121,8 @@ async sub http {
     return;
 }
 
-# Names of kept things that have changed, of weak references that still hold, and how many objects were destroyed.
+# Names of kept things that have changed, of weak references that still hold, and how many
+# objects were destroyed.
 sub kept_report {
     my @changed = map  { $_->[0] } grep { shown($_->[1]) ne $_->[2] } @kept;
     my @alive   = grep { defined $weak{$_} } sort keys %weak;

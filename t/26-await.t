@@ -1,4 +1,5 @@
-# The C versions of what `await` calls do what Future.pm's own do: results, failures, cancellation, and no growth.
+# The C versions of what `await` calls do what Future.pm's own do: results, failures,
+# cancellation, and no growth.
 use strict;
 use warnings;
 
@@ -92,12 +93,17 @@ subtest 'cancellation' => sub {
     $outer->cancel;
     ok($own->is_cancelled && $code == 1, 'what others have registered stays');
     ok($awaited->is_cancelled,           '... beside what is awaited');
-    is($more->get->[0] || 'nothing', 'nothing', 'a cancelled Future leaves its other waiter alone') if $more->is_ready;
+    is($more->get->[0] || 'nothing', 'nothing', 'a cancelled Future leaves its other waiter alone')
+        if $more->is_ready;
 
     $awaited = pending();
     $outer   = awaits($awaited);
     $awaited->cancel;
-    like(($outer->get)[0], qr/\Adied: .* was cancelled/, 'cancelling what is awaited is an exception in the waiter');
+    like(
+        ($outer->get)[0],
+        qr/\Adied: .* was cancelled/,
+        'cancelling what is awaited is an exception in the waiter'
+    );
 };
 
 subtest 'many' => sub {

@@ -1,5 +1,5 @@
-# Exceptions that are not true, or die when they are asked: Future::AsyncAwait asks them. They end their request, and neither others nor the
-# server.
+# Exceptions that are not true, or die when they are asked: Future::AsyncAwait asks them. They end their
+# request, and neither others nor the server.
 use strict;
 use warnings;
 
@@ -14,9 +14,11 @@ print {$file} <<'PERL';
 use strict; use warnings;
 use Future; use Future::AsyncAwait; use IO::Async::Loop;
 
-package Lies  { use overload bool => sub { 0 },                '""' => sub { 'lies' },            fallback => 1 }
-package Dies  { use overload bool => sub { die "no truth\n" }, '""' => sub { 'dies' },            fallback => 1 }
-package Worst { use overload bool => sub { die bless [], 'Worst' }, '""' => sub { die "no text\n" }, fallback => 1 }
+package Lies { use overload bool => sub { 0 }, '""' => sub { 'lies' }, fallback => 1 }
+package Dies { use overload bool => sub { die "no truth\n" }, '""' => sub { 'dies' }, fallback => 1 }
+package Worst {
+    use overload bool => sub { die bless [], 'Worst' }, '""' => sub { die "no text\n" }, fallback => 1;
+}
 
 package main;
 
@@ -25,9 +27,17 @@ my %waits = (
     now   => sub { return Future->done },
     timer => sub { return $loop->delay_future(after => 0.01) },
     idle  => sub { return $loop->later },
-    body  => sub { return $_[0]->() },                                          # of which the client sends the rest late
-    race  => sub { return Future->wait_any($loop->delay_future(after => 60), $loop->delay_future(after => 0.01)) },
-    told  => sub { my $future = Future->new; $future->on_done(sub { }); $loop->later(sub { $future->done }); return $future },
+    # The client sends the rest of it late.
+    body  => sub { return $_[0]->() },
+    race  => sub {
+        return Future->wait_any($loop->delay_future(after => 60), $loop->delay_future(after => 0.01));
+    },
+    told  => sub {
+        my $future = Future->new;
+        $future->on_done(sub { });
+        $loop->later(sub { $future->done });
+        return $future;
+    },
 );
 
 async sub throw {
@@ -41,7 +51,8 @@ async sub fine { await $loop->later; return 'fine' }
 async sub none { await throw(@_); return }
 async sub answer {
     my ($send, $text) = @_;
-    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $text ] ] });
+    my @headers = ([ 'content-length', length $text ]);
+    await $send->({ type => 'http.response.start', status => 200, headers => \@headers });
     await $send->({ type => 'http.response.body', body => $text });
 }
 

@@ -1,4 +1,5 @@
-# IO::Async::Loop::Peregrine keeps IO::Async's promises about time, and pagi-server runs on it unless told otherwise.
+# IO::Async::Loop::Peregrine keeps IO::Async's promises about time, and pagi-server runs on it
+# unless told otherwise.
 use strict;
 use warnings;
 
@@ -49,7 +50,8 @@ subtest 'a thousand in any order' => sub {
     ) for 1 .. 1000;
     my %gone = map { $_ => 1 } grep { $_ % 3 == 0 } 1 .. 1000;
     $loop->unwatch_time($timers[ $_ - 1 ]) for keys %gone;
-    my @expected = sort { $timers[ $a - 1 ][0] <=> $timers[ $b - 1 ][0] || $a <=> $b } grep { !$gone{$_} } 1 .. 1000;
+    my @expected =
+        sort { $timers[ $a - 1 ][0] <=> $timers[ $b - 1 ][0] || $a <=> $b } grep { !$gone{$_} } 1 .. 1000;
     $loop->delay_future(at => $now + 0.03)->get;
     is_deeply \@fired, \@expected, 'fire by time, then by age';
 };
@@ -115,7 +117,8 @@ async sub app {
     die "no\n" if $scope->{type} ne 'http';
     await $mine->delay_future(after => 0.01);
     await $send->({ type => 'http.response.start', status => 200 });
-    await $send->({ type => 'http.response.body', body => ref(IO::Async::Loop->new) . ' ' . ($mine == IO::Async::Loop->new) });
+    my $loop = IO::Async::Loop->new;
+    await $send->({ type => 'http.response.body', body => ref($loop) . ' ' . ($mine == $loop) });
 }
 \&app;
 PERL

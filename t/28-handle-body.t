@@ -57,7 +57,8 @@ my $large = join '', map { "$_\n" } 1 .. 100_000;
 my %good = (
     'a pipe'           => [ sub { return fh => (pipe_of("one\ntwo\n"))[0] },              "one\ntwo\n" ],
     'a part of a pipe' => [ sub { return fh => (pipe_of("one\ntwo\n"))[0], length => 5 }, "one\nt" ],
-    'a command' => [ sub { open my $fh, '-|', $^X, '-e', 'print 1 .. 9' or die $!; return fh => $fh }, '123456789' ],
+    'a command'        =>
+        [ sub { open my $fh, '-|', $^X, '-e', 'print 1 .. 9' or die $!; return fh => $fh }, '123456789' ],
     'a pipe begun before' => [
         sub {
             my ($reader) = pipe_of("one\ntwo\nthree\n");
@@ -74,27 +75,33 @@ my %good = (
         },
         'from a socket'
     ],
-    'a device'           => [ sub { return file => '/dev/zero', length => 200_000 }, "\0" x 200_000 ],
-    'an empty device'    => [ sub { return fh => opened('<', '/dev/null') },         '' ],
-    'an empty file'      => [ sub { return file => '/dev/null' },                    '' ],
-    'a file in /proc'    => [ sub { return file => '/proc/version' },                qr/\ALinux version .*\n\z/s ],
-    'a part of it'       => [ sub { return file => '/proc/version', offset => 6, length => 7 },            'version' ],
-    'a handle in /proc'  => [ sub { return fh => opened('<', '/proc/version'), offset => 6, length => 7 }, 'version' ],
-    'a handle in memory' => [ sub { return fh => memory($large) },                                         $large ],
-    'a part of it in memory' => [ sub { return fh => memory('0123456789'), offset => 2, length => 3 }, '234' ],
-    'a tied handle'          => [ sub { return fh => tied_handle('tied', ' and ', 'read') }, 'tied and read' ],
-    'an encoded handle' => [ sub { return fh => opened('<:encoding(UTF-16)', '/proc/version'), length => 5 }, 'Linux' ],
+    'a device'          => [ sub { return file => '/dev/zero', length => 200_000 }, "\0" x 200_000 ],
+    'an empty device'   => [ sub { return fh   => opened('<', '/dev/null') },       '' ],
+    'an empty file'     => [ sub { return file => '/dev/null' },                    '' ],
+    'a file in /proc'   => [ sub { return file => '/proc/version' }, qr/\ALinux version .*\n\z/s ],
+    'a part of it'      => [ sub { return file => '/proc/version', offset => 6, length => 7 }, 'version' ],
+    'a handle in /proc' =>
+        [ sub { return fh => opened('<', '/proc/version'), offset => 6, length => 7 }, 'version' ],
+    'a handle in memory'     => [ sub { return fh => memory($large) }, $large ],
+    'a part of it in memory' =>
+        [ sub { return fh => memory('0123456789'), offset => 2, length => 3 }, '234' ],
+    'a tied handle'     => [ sub { return fh => tied_handle('tied', ' and ', 'read') }, 'tied and read' ],
+    'an encoded handle' =>
+        [ sub { return fh => opened('<:encoding(UTF-16)', '/proc/version'), length => 5 }, 'Linux' ],
 );
 
 # The same for what fails; then the application sends something else.
 my %bad = (
-    'a directory' => [ sub { return file => '/' }, qr{file '/' \(a directory\) cannot be sent: it cannot be read} ],
+    'a directory' =>
+        [ sub { return file => '/' }, qr{file '/' \(a directory\) cannot be sent: it cannot be read} ],
     'a handle for writing' =>
         [ sub { return fh => (pipe_of())[1] }, qr/fh must be open for reading, not for writing only/ ],
     'a pipe at an offset' =>
         [ sub { return fh => (pipe_of('x'))[0], offset => 1 }, qr/fh \(a pipe\) cannot begin at offset 1: / ],
-    'a tied handle at one' =>
-        [ sub { return fh => tied_handle('x'), offset => 1 }, qr/fh \(a tied handle\) cannot begin at offset 1: / ],
+    'a tied handle at one' => [
+        sub { return fh => tied_handle('x'), offset => 1 },
+        qr/fh \(a tied handle\) cannot begin at offset 1: /
+    ],
     'a tied handle' =>
         [ sub { return fh => tied_handle('die') }, qr/fh \(a tied handle\) cannot be read: no more of this/ ],
     'wide characters' => [ sub { return fh => memory_of_characters() }, qr/body has a wide character/ ],
@@ -194,8 +201,9 @@ subtest 'while it waits' => sub {
     is(get($port, '/good?a%20pipe')->{body}, "one\ntwo\n",   'others are served while a pipe is quiet');
     is($client->response->{body},            'first second', '... which is sent to its end');
     ok($server->wait_for_log(qr/^the pipe is sent, open=1$/m), '... and stays open');
-    is(get($port, '/counter')->{body}, pack('Q', 7), 'what says "not now" is waited for, whatever kind it is');
-    is(get($port, '/ignored')->{body}, 'first',      'nobody has to wait for it');
+    is(get($port, '/counter')->{body}, pack('Q', 7),
+        'what says "not now" is waited for, whatever kind it is');
+    is(get($port, '/ignored')->{body}, 'first', 'nobody has to wait for it');
 };
 
 subtest 'its end' => sub {
@@ -239,12 +247,16 @@ subtest 'disable_sendfile' => sub {
         read   => sub { my $fh = opened('<', "$file"); readline $fh for 1 .. 3; return $fh },
     );
     my @cases = (
-        [ 'a file',       $large,                     sub { return file => "$file" } ],
-        [ 'a part of it', substr($large, 7, 100_000), sub { return file => "$file", offset => 7, length => 100_000 } ],
+        [ 'a file', $large, sub { return file => "$file" } ],
+        [
+            'a part of it',
+            substr($large, 7, 100_000),
+            sub { return file => "$file", offset => 7, length => 100_000 }
+        ],
         [ 'a handle from where it is',          substr($large, 6), sub { return fh => $begun{before}->() } ],
         [ 'a handle from behind what was read', substr($large, 6), sub { return fh => $begun{read}->() } ],
         [ 'a handle from its beginning', $large, sub { return fh   => $begun{before}->(), offset => 0 } ],
-        [ 'nothing beyond the end',      '',     sub { return file => "$file",            offset => 10_000_000 } ],
+        [ 'nothing beyond the end',      '',     sub { return file => "$file", offset => 10_000_000 } ],
     );
     my $read = \&PAGI::Server::HandleBody::send;
     no warnings 'redefine';
@@ -261,18 +273,25 @@ subtest 'disable_sendfile' => sub {
             }
         );
         for my $case (0 .. $#cases) {
-            ok(get($files->port, "/?$case")->{body} eq $cases[$case][1],
-                "$cases[$case][0], disable_sendfile $disabled");
+            ok(
+                get($files->port, "/?$case")->{body} eq $cases[$case][1],
+                "$cases[$case][0], disable_sendfile $disabled"
+            );
         }
-        is($files->stop,                                 0,                  'the server ends well');
-        is(scalar(() = $files->log =~ /^it is read$/mg), $disabled * @cases, '... and has read what it had to');
+        is($files->stop, 0, 'the server ends well');
+        is(
+            scalar(() = $files->log =~ /^it is read$/mg),
+            $disabled * @cases,
+            '... and has read what it had to'
+        );
         like($files->log, $disabled ? qr/sendfile: disabled/ : qr/sendfile: on/, '... as the banner says');
     }
 };
 
 my $client = request('HEAD /missing');
 is($client->response(head => 1)->{status}, 200, 'HEAD is answered without a look at the file');
-is($client->send("GET /good?a%20pipe HTTP/1.1\r\nHost: h\r\n\r\n")->response->{body}, "one\ntwo\n", '... and goes on');
+is($client->send("GET /good?a%20pipe HTTP/1.1\r\nHost: h\r\n\r\n")->response->{body},
+    "one\ntwo\n", '... and goes on');
 
 is($server->stop, 0, 'the server ends well');
 unlike($server->log, qr/callback|async sub|lost|uninitialized/, 'without complaints') or diag $server->log;

@@ -1,5 +1,5 @@
-# The head of a response waits for the first piece of its body, so that a body of one piece has a Content-Length; it never waits for
-# longer than the application's turn.
+# The head of a response waits for the first piece of its body, so that a body of one piece has a
+# Content-Length; it never waits for longer than the application's turn.
 use strict;
 use warnings;
 
@@ -40,7 +40,8 @@ my %handlers = (
         await $send->(piece('two ', 1));
         await $send->(piece('pieces'));
     },
-    '/file'  => async sub { await $_[2]->($start); await $_[2]->({ type => 'http.response.body', file => $path }) },
+    '/file' => async
+        sub { await $_[2]->($start); await $_[2]->({ type => 'http.response.body', file => $path }) },
     '/flush' => async sub {
         my ($scope, $receive, $send) = @_;
         await $send->($start);

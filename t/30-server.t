@@ -22,7 +22,8 @@ my $app = async sub {
     await IO::Async::Loop->new->delay_future(after => 0.5) if $scope->{path} eq '/slow';
     await IO::Async::Loop->new->delay_future(after => 60)  if $scope->{path} eq '/for-ever';
     my $body = "served on $scope->{server}[0] for $scope->{client}[0]";
-    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    await $send->(
+        { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
 };
 
@@ -34,26 +35,26 @@ subtest 'options' => sub {
         'an unknown option'
     );
     my %wrong = (
-        app                      => [ 'word', qr/option 'app' must be a code reference, not 'word'/ ],
-        port                     => [ 70_000, qr/option 'port' must be an integer from 0 to 65535, not '70000'/ ],
-        host                     => [ '',     qr/option 'host' must be a string/ ],
-        log_level                => [ 'loud', qr/option 'log_level' must be one of error warn info debug, not 'loud'/ ],
-        lifespan_mode            => [ 'yes',  qr/option 'lifespan_mode' must be one of auto on off/ ],
-        listener_backlog         => [ 0,      qr/option 'listener_backlog' must be an integer from 1/ ],
-        timeout                  => [ -1,     qr/option 'timeout' must be a number of seconds from 0 to/ ],
-        shutdown_timeout         => [ 'x',    qr/option 'shutdown_timeout' must be a number of seconds/ ],
-        lifespan_startup_timeout => [ undef,  qr/option 'lifespan_startup_timeout' must be .*, not undef/ ],
-        max_connections          => [ 1.5,    qr/option 'max_connections' must be an integer/ ],
-        max_header_size          => [ 1,      qr/option 'max_header_size' must be an integer from 64/ ],
-        max_header_count         => [ 0,      qr/option 'max_header_count' must be an integer from 1/ ],
-        max_body_size            => [ 'big',  qr/option 'max_body_size' must be an integer/ ],
-        write_high_watermark     => [ 0,      qr/option 'write_high_watermark' must be an integer/ ],
-        ws_per_message_deflate   => [ [],     qr/option 'ws_per_message_deflate' must be 0 or 1/ ],
-        extensions               => [ [],     qr/option 'extensions' must be a hash reference/ ],
-        on_error                 => [ 1,      qr/option 'on_error' must be a code reference/ ],
-        loop_type                => [ 'a b',  qr/option 'loop_type' must be/ ],
-        access_log               => [ [],   qr/option 'access_log' must be a path, "-" for standard output, an open/ ],
-        access_log_format        => [ '%z', qr/option 'access_log_format' must be clf, combined, .*, not '%z'/ ],
+        app           => [ 'word', qr/option 'app' must be a code reference, not 'word'/ ],
+        port          => [ 70_000, qr/option 'port' must be an integer from 0 to 65535, not '70000'/ ],
+        host          => [ '',     qr/option 'host' must be a string/ ],
+        log_level     => [ 'loud', qr/option 'log_level' must be one of error warn info debug, not 'loud'/ ],
+        lifespan_mode => [ 'yes',  qr/option 'lifespan_mode' must be one of auto on off/ ],
+        listener_backlog         => [ 0,     qr/option 'listener_backlog' must be an integer from 1/ ],
+        timeout                  => [ -1,    qr/option 'timeout' must be a number of seconds from 0 to/ ],
+        shutdown_timeout         => [ 'x',   qr/option 'shutdown_timeout' must be a number of seconds/ ],
+        lifespan_startup_timeout => [ undef, qr/option 'lifespan_startup_timeout' must be .*, not undef/ ],
+        max_connections          => [ 1.5,   qr/option 'max_connections' must be an integer/ ],
+        max_header_size          => [ 1,     qr/option 'max_header_size' must be an integer from 64/ ],
+        max_header_count         => [ 0,     qr/option 'max_header_count' must be an integer from 1/ ],
+        max_body_size            => [ 'big', qr/option 'max_body_size' must be an integer/ ],
+        write_high_watermark     => [ 0,     qr/option 'write_high_watermark' must be an integer/ ],
+        ws_per_message_deflate   => [ [],    qr/option 'ws_per_message_deflate' must be 0 or 1/ ],
+        extensions               => [ [],    qr/option 'extensions' must be a hash reference/ ],
+        on_error                 => [ 1,     qr/option 'on_error' must be a code reference/ ],
+        loop_type                => [ 'a b', qr/option 'loop_type' must be/ ],
+        access_log        => [ [], qr/option 'access_log' must be a path, "-" for standard output, an open/ ],
+        access_log_format => [ '%z', qr/option 'access_log_format' must be clf, combined, .*, not '%z'/ ],
     );
     for my $name (sort keys %wrong) {
         my ($value, $says) = @{ $wrong{$name} };
@@ -79,8 +80,9 @@ subtest 'options' => sub {
 };
 
 subtest 'embedded' => sub {
-    my $loop   = IO::Async::Loop->new;
-    my $server = PAGI::Server->new(app => $app, host => '127.0.0.1', port => 0, quiet => 1, access_log => undef);
+    my $loop = IO::Async::Loop->new;
+    my $server =
+        PAGI::Server->new(app => $app, host => '127.0.0.1', port => 0, quiet => 1, access_log => undef);
     $loop->add($server);
     is($server->listen->get, $server, 'listen resolves with the server');
     ok($server->is_running, 'it is running');
@@ -153,10 +155,14 @@ subtest 'addresses that cannot be' => sub {
     my $loop  = IO::Async::Loop->new;
     my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => 0, Listen => 1);
     my %wrong = (
-        'a taken port' =>
-            [ { port => $taken->sockport }, qr/Cannot listen on 127\.0\.0\.1 port \d+: Address already in use/ ],
-        'an unknown name' =>
-            [ { host => 'no-such-host.invalid', port => 0 }, qr/Cannot listen on no-such-host\.invalid port 0: / ],
+        'a taken port' => [
+            { port => $taken->sockport },
+            qr/Cannot listen on 127\.0\.0\.1 port \d+: Address already in use/
+        ],
+        'an unknown name' => [
+            { host => 'no-such-host.invalid', port => 0 },
+            qr/Cannot listen on no-such-host\.invalid port 0: /
+        ],
         'a foreign address' =>
             [ { host => '192.0.2.1', port => 0 }, qr/Cannot listen on 192\.0\.2\.1 port 0: Cannot assign/ ],
     );
@@ -179,9 +185,11 @@ subtest 'addresses that cannot be' => sub {
 };
 
 subtest 'listeners before listen' => sub {
-    my $loop = IO::Async::Loop->new;
-    my @places =
-        ({ host => 'localhost', port => 0 }, { socket => '/tmp/never.sock', socket_mode => '0600' }, '[::1]:80');
+    my $loop   = IO::Async::Loop->new;
+    my @places = (
+        { host   => 'localhost', port => 0 },
+        { socket => '/tmp/never.sock', socket_mode => '0600' }, '[::1]:80'
+    );
     my $server = PAGI::Server->new(app => $app, quiet => 1, access_log => undef, listen => \@places);
     is_deeply(
         $server->listeners,
@@ -193,7 +201,11 @@ subtest 'listeners before listen' => sub {
         'what was asked for'
     );
     $server = PAGI::Server->new(app => $app, quiet => 1, access_log => undef, port => 0);
-    is_deeply($server->listeners, [ { type => 'tcp', host => '127.0.0.1', port => 0 } ], 'the default address');
+    is_deeply(
+        $server->listeners,
+        [ { type => 'tcp', host => '127.0.0.1', port => 0 } ],
+        'the default address'
+    );
     $loop->add($server);
     $server->listen->get;
     isnt($server->listeners->[0]{port}, 0, 'then what it is');
@@ -251,7 +263,11 @@ subtest 'stopping with a request in flight' => sub {
     $stubborn->signal('INT');
     is($cut->rest,      '', 'what takes too long is cut');
     is($stubborn->wait, 0,  '... and the server ends all the same');
-    like($stubborn->log, qr/Shutdown timeout: force-closing 1 active connections/, '... with a word in the log');
+    like(
+        $stubborn->log,
+        qr/Shutdown timeout: force-closing 1 active connections/,
+        '... with a word in the log'
+    );
 };
 
 subtest 'a signal stops all servers of a loop' => sub {
@@ -326,15 +342,21 @@ subtest 'limits' => sub {
 };
 
 subtest 'max_header_count of a running server' => sub {
-    my $loop = IO::Async::Loop->new;
-    my $server =
-        PAGI::Server->new(app => sub { die }, port => 0, quiet => 1, access_log => undef, max_header_count => 50);
+    my $loop   = IO::Async::Loop->new;
+    my $server = PAGI::Server->new(
+        app              => sub { die },
+        port             => 0,
+        quiet            => 1,
+        access_log       => undef,
+        max_header_count => 50
+    );
     $loop->add($server);
     $server->configure(max_header_count => 60);
     $server->listen->get;
     $server->configure(max_header_count => 20);
     $server->configure(max_header_count => 60);
-    ok(!eval { $server->configure(max_header_count => 61); 1 }, 'cannot be raised above what it started with');
+    ok(!eval { $server->configure(max_header_count => 61); 1 },
+        'cannot be raised above what it started with');
     like(
         $@,
         qr/option 'max_header_count' cannot be raised above 60 while the server runs, not to 61 at /,

@@ -94,15 +94,17 @@ subtest 'state is copied' => sub {
         )
     );
     get($server->port, '/') for 1 .. 3;
-    is(get($server->port, '/')->{body}, '{"shared":{"list":[]}}', 'a key that one request adds no other sees');
-    is($server->stop,                   0, 'an application that returned before shutdown is not waited for');
+    is(get($server->port, '/')->{body}, '{"shared":{"list":[]}}',
+        'a key that one request adds no other sees');
+    is($server->stop, 0, 'an application that returned before shutdown is not waited for');
 };
 
 subtest 'declined' => sub {
     for my $case (
         [ 'by dying', sub { die "not for me\n" }, qr/does not support lifespan \(it died: not for me\)/ ],
         [
-            'by dying in async', async sub { die "not for me\n" },
+            'by dying in async',
+            async sub { die "not for me\n" },
             qr/does not support lifespan \(it died: not for me\)/
         ],
         [ 'by returning', async sub { return }, qr/does not support lifespan \(it returned\)/ ],
@@ -154,7 +156,9 @@ subtest 'mistakes' => sub {
     my ($body, $log) = started_log(
         async sub {
             my ($scope, $receive, $send) = @_;
-            for my $event ({ type => 'http.response.start' }, {}, 'word', { type => 'lifespan.shutdown.complete' }) {
+            for my $event ({ type => 'http.response.start' },
+                {}, 'word', { type => 'lifespan.shutdown.complete' })
+            {
                 print STDERR 'failed: ' . $send->($event)->failure;
             }
             await $send->({ type => 'lifespan.startup.complete' });
@@ -254,7 +258,8 @@ async sub {
 CODE
     ($status, undef, $error) =
         TestServer->finish('--port', 0, '-MFuture::AsyncAwait', '-MIO::Async::Loop', '-e', $endless);
-    is($status, 1, 'exceptions without end, and an application that does not answer: the process ends all the same');
+    is($status, 1,
+        'exceptions without end, and an application that does not answer: the process ends all the same');
 };
 
 done_testing;

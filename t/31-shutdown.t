@@ -1,5 +1,5 @@
-# A stop lets applications come to their end: the code behind a last answer, behind a response, behind a disconnect. It never fails
-# for where in the event loop it happens.
+# A stop lets applications come to their end: the code behind a last answer, behind a response, behind a
+# disconnect. It never fails for where in the event loop it happens.
 use strict;
 use warnings;
 
@@ -17,7 +17,8 @@ use TestClient qw(get);
 use TestServer;
 use TestWebSocket;
 
-# What nobody may find in a log: Perl's words for a Future that was dropped, and for a signal that went while the loop went through them.
+# What nobody may find in a log: Perl's words for a Future that was dropped, and for a signal that went while
+# the loop went through them.
 my $BROKEN = qr/lost its returning future|freed value|exception in the event loop/;
 
 # Runs an application whose lifespan half is given to its end by TERM.
@@ -52,8 +53,11 @@ subtest 'behind the answer to lifespan.shutdown' => sub {
         }
     );
     is($status, 0, 'the server ends well');
-    like($log, qr/^cleaned up\n.*the server has stopped$/ms,
-        'what the application awaits there comes to its end first');
+    like(
+        $log,
+        qr/^cleaned up\n.*the server has stopped$/ms,
+        'what the application awaits there comes to its end first'
+    );
     unlike($log, $BROKEN, 'nothing was dropped');
 
     ($status, $log) = stopped(
@@ -178,7 +182,8 @@ subtest 'applications behind the end of their responses' => sub {
             return;
         }
         die if $scope->{type} ne 'http';
-        await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', 2 ] ] });
+        await $send->(
+            { type => 'http.response.start', status => 200, headers => [ [ 'content-length', 2 ] ] });
         await $send->({ type => 'http.response.body', body => 'ok' });
         await pause($scope->{path} eq '/never' ? 1000 : 0.3);
         print STDERR "committed\n";
@@ -186,7 +191,11 @@ subtest 'applications behind the end of their responses' => sub {
     my $server = TestServer->start(app => $app);
     is(get($server->port, '/')->{body}, 'ok', 'a response is complete');
     is($server->stop,                   0,    'the server stops');
-    like($server->log, qr/applications still running: 1\n.*^committed$/ms, '... when the application has returned');
+    like(
+        $server->log,
+        qr/applications still running: 1\n.*^committed$/ms,
+        '... when the application has returned'
+    );
 
     $server = TestServer->start(app => $app);
     my $socket = TestWebSocket->open($server->port, '/');
@@ -216,10 +225,15 @@ subtest 'applications behind the end of their responses' => sub {
             }
         }
     );
-    my $stream = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n");
+    my $stream = TestClient->new($server->port)
+        ->send("GET / HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n");
     like($stream->some(10), qr/200 OK/, 'a stream without end');
     is($server->stop, 0, '... does not keep the server for shutdown_timeout');
-    like($server->log, qr/not waiting for applications that run on: 1$/m, '... though its application does not hear');
+    like(
+        $server->log,
+        qr/not waiting for applications that run on: 1$/m,
+        '... though its application does not hear'
+    );
 };
 
 subtest 'two servers in one loop' => sub {
@@ -295,7 +309,8 @@ PROGRAM
     }
 };
 
-# A client that the kernel has let in is served: those in its queue, those that have yet to say what they want or to begin their handshake.
+# A client that the kernel has let in is served: those in its queue, those that have yet to say what they want
+# or to begin their handshake.
 subtest 'who has come when the server stops' => sub {
     my $files = Certificates->new;
     $files->authority('ca');
@@ -311,8 +326,9 @@ subtest 'who has come when the server stops' => sub {
             },
             $tls ? (ssl => { $files->pair('localhost') }) : (),
         );
-        my $come =
-            sub { return IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port, Timeout => 10) };
+        my $come = sub {
+            return IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port, Timeout => 10);
+        };
         my @early = map { $come->() } 1 .. 5;
         $server->signal('STOP');
         my @queued = map { $come->() } 1 .. 5;

@@ -45,8 +45,12 @@ sub go {
 
 sub starting {
     my (@arguments) = @_;
-    my $server =
-        TestServer->spawn($^X, (map { "-I$_" } @INC), qw(bin/pagi-server -E production --port 0), @arguments, $app);
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(bin/pagi-server -E production --port 0),
+        @arguments, $app
+    );
     ok($server->wait_for_log(qr/^starting$/m), 'the application is starting');
     return $server;
 }

@@ -110,7 +110,8 @@ subtest 'none, and one again' => sub {
 };
 
 subtest 'what cannot be' => sub {
-    my $error = eval { $server->configure(access_log => "$directory/no/such", log_level => 'error'); 1 } ? '' : $@;
+    my $error =
+        eval { $server->configure(access_log => "$directory/no/such", log_level => 'error'); 1 } ? '' : $@;
     like(
         $error,
         qr{option 'access_log': cannot write to '\Q$directory\E/no/such': No such file or directory at \Q$0\E},

@@ -18,9 +18,9 @@ plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
 
 my $directory = File::Temp->newdir;
 my $files     = Certificates->new->authority('ca')->authority('other');
-$files->issue('server',   subject => '/CN=localhost',            extensions => ['subjectAltName=DNS:localhost']);
-$files->issue('client',   subject => '/O=Falcon, "Inc."/CN=Zoe', extensions => ['extendedKeyUsage=clientAuth']);
-$files->issue('stranger', by      => 'other',                    extensions => ['extendedKeyUsage=clientAuth']);
+$files->issue('server', subject => '/CN=localhost', extensions => ['subjectAltName=DNS:localhost']);
+$files->issue('client', subject => '/O=Falcon, "Inc."/CN=Zoe', extensions => ['extendedKeyUsage=clientAuth']);
+$files->issue('stranger', by    => 'other',                    extensions => ['extendedKeyUsage=clientAuth']);
 
 my $app = async sub {
     my ($scope, $receive, $send) = @_;
@@ -59,8 +59,9 @@ subtest 'version, cipher, name, resumption' => sub {
         sub {
             my ($port) = @_;
             ask($port, SSL_version => 'TLSv1_3', SSL_hostname => 'localhost');
-            my @command = (qw(openssl s_client -tls1_2 -noservername -cipher ECDHE-ECDSA-AES256-GCM-SHA384 -ign_eof));
-            my $kept    = $files->path('session');
+            my @command =
+                (qw(openssl s_client -tls1_2 -noservername -cipher ECDHE-ECDSA-AES256-GCM-SHA384 -ign_eof));
+            my $kept = $files->path('session');
             for my $file ([ '-sess_out', $kept ], [ '-sess_in', $kept ]) {
                 open my $request, '|-', "@command @$file -connect 127.0.0.1:$port >$directory/out 2>&1"
                     or die "openssl: $!";
@@ -82,9 +83,11 @@ subtest 'client certificates' => sub {
             my ($port) = @_;
             ask($port);
             ask($port,
-                map { ("SSL_${_}_file" => $files->path('client.' . ($_ eq 'cert' ? 'pem' : 'key'))) } qw(cert key));
+                map { ("SSL_${_}_file" => $files->path('client.' . ($_ eq 'cert' ? 'pem' : 'key'))) }
+                    qw(cert key));
             ask($port,
-                map { ("SSL_${_}_file" => $files->path('stranger.' . ($_ eq 'cert' ? 'pem' : 'key'))) } qw(cert key));
+                map { ("SSL_${_}_file" => $files->path('stranger.' . ($_ eq 'cert' ? 'pem' : 'key'))) }
+                    qw(cert key));
         }
     );
     is($lines[0], 'NONE "-"',                                             'none');
@@ -93,7 +96,8 @@ subtest 'client certificates' => sub {
 };
 
 subtest 'without TLS' => sub {
-    my $atoms = join ' ', map { "%{SSL_$_}x" } qw(PROTOCOL CIPHER TLS_SNI SESSION_RESUMED CLIENT_VERIFY CLIENT_S_DN);
+    my $atoms = join ' ',
+        map { "%{SSL_$_}x" } qw(PROTOCOL CIPHER TLS_SNI SESSION_RESUMED CLIENT_VERIFY CLIENT_S_DN);
     my @lines = lines_of($atoms, undef, sub { get($_[0], '/') });
     is($lines[0], '- - - - - -', 'a plain connection');
     @lines = lines_of("$atoms %s", {}, sub { get($_[0], '/') });

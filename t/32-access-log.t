@@ -1,4 +1,5 @@
-# The access log: who gets a line, what it says in each format, where it goes, and that it never holds the server up.
+# The access log: who gets a line, what it says in each format, where it goes, and that it never
+# holds the server up.
 use strict;
 use warnings;
 
@@ -67,7 +68,10 @@ subtest 'presets' => sub {
     my $line = JSON::PP::decode_json($json);
     is_deeply(
         [ @{$line}{qw(client method path query protocol status bytes referer user_agent id)} ],
-        [ '127.0.0.1', 'GET', '/path', '?query=1', 'HTTP/1.1', 200, 5, 'http://a.example/', 'test/1 "quoted"', '1-1' ],
+        [
+            '127.0.0.1',       'GET', '/path', '?query=1', 'HTTP/1.1', 200, 5, 'http://a.example/',
+            'test/1 "quoted"', '1-1'
+        ],
         'json'
     );
     is_deeply([ @{$line}{qw(request_id traceparent)} ], [ 'from-a-proxy', $parent ], '... with what proxies call it');
@@ -140,7 +144,11 @@ SKIP: {
         is($text, "/plain 400\n", 'plain HTTP at a TLS port');
     }
     $text = log_of('"%r" %s', sub { exchange($_[0], "GET /\e[31m\"x HTTP/1.1\r\n\r\n") });
-    is($text, qq{"GET /\\x1b[31m\\x22x HTTP/1.1" 400\n}, 'a request line that was refused is shown, and harmless');
+    is(
+        $text,
+        qq{"GET /\\x1b[31m\\x22x HTTP/1.1" 400\n},
+        'a request line that was refused is shown, and harmless'
+    );
     $text = log_of('%m %U %H %s', sub { exchange($_[0], "delete /x HTTP/1.1\r\nHost: h\r\n\r\n") });
     is($text, "delete /x HTTP/1.1 501\n", 'so is a method that nobody serves');
     my $asked = join "\r\n", 'GET http://target.example HTTP/1.1', 'Host: other.example', '', '';
@@ -165,8 +173,13 @@ subtest 'where it goes' => sub {
     my $loop   = IO::Async::Loop->new;
     my $memory = '';
     open my $handle, '>', \$memory or die $!;
-    my $server =
-        PAGI::Server->new(app => $app, port => 0, quiet => 1, access_log => $handle, access_log_format => '%U');
+    my $server = PAGI::Server->new(
+        app               => $app,
+        port              => 0,
+        quiet             => 1,
+        access_log        => $handle,
+        access_log_format => '%U'
+    );
     $loop->add($server);
     $server->listen->get;
     my $client = TestClient->new($server->port)->send("GET /memory HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -238,7 +251,8 @@ subtest 'a log that nobody reads' => sub {
         $count++ if $client->response->{status} == 200;
     }
     is($count, 100, 'costs no answer');
-    ok($server->wait_for_log(qr/Access log '\Q$path\E': \d+ lines were dropped/), '... but lines, which are counted');
+    ok($server->wait_for_log(qr/Access log '\Q$path\E': \d+ lines were dropped/),
+        '... but lines, which are counted');
     is($server->stop, 0, 'the server ends well');
 };
 

@@ -1,4 +1,5 @@
-# The server's own messages: levels, JSON, repetition, whom they are about; on_error; request_timeout; the banner.
+# The server's own messages: levels, JSON, repetition, whom they are about; on_error;
+# request_timeout; the banner.
 use strict;
 use warnings;
 
@@ -26,7 +27,9 @@ my $app = async sub {
     }
     await IO::Async::Loop->new->delay_future(after => 5) if $scope->{path} eq '/slow';
     my @headers =
-        $scope->{path} eq '/fields' ? ([ connection => 'keep-alive' ], [ 'transfer-encoding' => 'chunked' ]) : ();
+        $scope->{path} eq '/fields'
+        ? ([ connection => 'keep-alive' ], [ 'transfer-encoding' => 'chunked' ])
+        : ();
     await $send->({ type => 'http.response.start', status => 200, headers => \@headers });
     await $send->({ type => 'http.response.body', body => 'well' });
 };
@@ -73,18 +76,23 @@ subtest 'what time it is' => sub {
         open STDERR, '>&', $before or die $!;
         return content($file->filename);
     };
-    like($written->(),                     qr/\A$time well,\n    then\n\z/, 'a line of text begins with the time');
-    like($written->(TZ => 'Asia/Kolkata'), qr/\A\S+\+05:30 well/,           '... the local one')
+    like($written->(), qr/\A$time well,\n    then\n\z/,           'a line of text begins with the time');
+    like($written->(TZ => 'Asia/Kolkata'), qr/\A\S+\+05:30 well/, '... the local one')
         if -e '/usr/share/zoneinfo/Asia/Kolkata';
-    is($written->(JOURNAL_STREAM => "$status[0]:$status[1]"), "well,\n    then\n", 'systemd\'s journal adds it');
-    like($written->(JOURNAL_STREAM => "$status[0]:1"), qr/\A$time well/, '... where it is the standard error');
+    is(
+        $written->(JOURNAL_STREAM => "$status[0]:$status[1]"),
+        "well,\n    then\n",
+        'systemd\'s journal adds it'
+    );
+    like($written->(JOURNAL_STREAM => "$status[0]:1"), qr/\A$time well/,
+        '... where it is the standard error');
     my $server = TestServer->command('--no-access-log', '-e', 'sub { warn "in passing\n"; die "hard\n" }');
     get($server->port, '/');
     is($server->stop, 0, 'the command ends well');
     my @lines = split /\n/, $server->raw_log;
     cmp_ok(@lines, '>', 2, '... and has written');
-    is_deeply([ grep { !/\A$time (?:PAGI|in passing)/ } @lines ], [],
-        '... lines with the time, the application\'s too');
+    is_deeply([ grep { !/\A$time (?:PAGI|in passing)/ } @lines ],
+        [], '... lines with the time, the application\'s too');
 };
 
 subtest 'what a peer put into a message' => sub {
@@ -113,11 +121,13 @@ subtest 'JSON for all that the command writes' => sub {
     is($status, 2, 'a misuse');
     like(JSON::PP::decode_json($error)->{message}, qr/no application/, '... is one as well');
     my $server =
-        TestServer->command('--log-format', 'json', '--no-access-log', '-e', 'sub { warn "in passing" ; die }');
+        TestServer->command('--log-format', 'json', '--no-access-log', '-e',
+        'sub { warn "in passing" ; die }');
     get($server->port, '/');
     is($server->stop, 0, 'a server that runs ends well');
     my @levels = map { JSON::PP::decode_json($_)->{level} } split /\n/, $server->log;
-    ok((grep { $_ eq 'warn' } @levels) && (grep { $_ eq 'error' } @levels), '... and has written nothing else');
+    ok((grep { $_ eq 'warn' } @levels) && (grep { $_ eq 'error' } @levels),
+        '... and has written nothing else');
 };
 
 subtest 'repetition' => sub {
@@ -157,7 +167,11 @@ subtest 'whom it is about, and on_error' => sub {
         $loop->loop_once(0.1) while @heard == $before && time < $end;
     }
     is_deeply([ map { $_->[0] } @heard ], [ "at once on /die\n", "later\n" ], 'on_error gets the exception');
-    is_deeply([ map { "$_->[1]{type} $_->[1]{path}" } @heard ], [ 'http /die', 'http /later' ], '... and the scope');
+    is_deeply(
+        [ map { "$_->[1]{type} $_->[1]{path}" } @heard ],
+        [ 'http /die', 'http /later' ],
+        '... and the scope'
+    );
     like(
         $lines[0],
         qr{\APAGI: request 1-1 \(127\.0\.0\.1:\d+\) GET /die: the application died before its response had started: at once on},
@@ -185,7 +199,8 @@ subtest 'request_timeout' => sub {
     is($client->rest, '', 'a request on which nothing moves ends without an answer');
     ok(
         $server->wait_for_log(
-            qr{request 1-1 \(127\.0\.0\.1:\d+\) GET /slow: Request stall timeout \(200 ms\) - closing connection}),
+            qr{request 1-1 \(127\.0\.0\.1:\d+\) GET /slow: Request stall timeout \(200 ms\) - closing connection}
+        ),
         '... and is logged'
     );
     is(get($server->port, '/')->{body}, 'well', 'others are served');
@@ -193,7 +208,8 @@ subtest 'request_timeout' => sub {
 };
 
 subtest 'the banner' => sub {
-    my $server = TestServer->start(app => $app, access_log => undef, max_connections => 77, loop_type => 'Poll');
+    my $server =
+        TestServer->start(app => $app, access_log => undef, max_connections => 77, loop_type => 'Poll');
     my ($details) = $server->log =~ m{PAGI Server listening on http://127\.0\.0\.1:\d+/ \((.*)\)$}m;
     ok($details, 'is there');
     like($details, qr/\bmax_conn: 77\b/, '... with the limit');

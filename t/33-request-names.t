@@ -1,5 +1,5 @@
-# What goes wrong in a request is told with the request: in lines of text, in JSON and to on_error, whatever a client or an application makes
-# of the names.
+# What goes wrong in a request is told with the request: in lines of text, in JSON and to on_error, whatever a
+# client or an application makes of the names.
 use strict;
 use warnings;
 
@@ -76,22 +76,24 @@ subtest 'lines of text' => sub {
     my $server = TestServer->start(app => $app, access_log => undef, on_error => \&heard);
     my $peer   = qr/127\.0\.0\.1:\d+/;
     my %lines  = (
-        '/die'        => qr{^PAGI: request \d+-1 \($peer\) GET /die: the application died before .*: at once$}m,
+        '/die' => qr{^PAGI: request \d+-1 \($peer\) GET /die: the application died before .*: at once$}m,
         '/die?a=b%20' => qr{^PAGI: request \d+-1 \($peer\) GET /die\?a=b%20: the application died}m,
-        '/later'      => qr{^PAGI: request \d+-1 \($peer\) GET /later: the application died before .*: later$}m,
-        '/nothing'    => qr{^PAGI: request \d+-1 \($peer\) GET /nothing: the application ended without}m,
-        '/callback'   => qr{^PAGI: request \d+-1 \($peer\) GET /callback: a callback died: a callback$}m,
-        '/future'     => qr{^PAGI: request \d+-1 \($peer\) GET /future: a callback died: a Future's callback$}m,
-        '/fields'     => qr{^PAGI: request \d+-1 \(127\.0\.0\.1\) GET /fields: The response has fields}m,
-        '/file'       => qr{^PAGI: request \d+-1 \($peer\) GET /file: The file of a response ended before}m,
+        '/later'    => qr{^PAGI: request \d+-1 \($peer\) GET /later: the application died before .*: later$}m,
+        '/nothing'  => qr{^PAGI: request \d+-1 \($peer\) GET /nothing: the application ended without}m,
+        '/callback' => qr{^PAGI: request \d+-1 \($peer\) GET /callback: a callback died: a callback$}m,
+        '/future'   => qr{^PAGI: request \d+-1 \($peer\) GET /future: a callback died: a Future's callback$}m,
+        '/fields'   => qr{^PAGI: request \d+-1 \(127\.0\.0\.1\) GET /fields: The response has fields}m,
+        '/file'     => qr{^PAGI: request \d+-1 \($peer\) GET /file: The file of a response ended before}m,
     );
     for my $target (sort keys %lines) {
         request($server, $target);
         ok($server->wait_for_log($lines{$target}), $target);
     }
-    like($server->log,
+    like(
+        $server->log,
         qr/^heard \["at once\\n","http",\{"client":"$peer","id":"\d+-1","method":"GET","target":"\/die"\}\]$/m,
-        'on_error');
+        'on_error'
+    );
 
     request($server, '/die?' . 'x' x 1000);
     like($server->log, qr{GET /die\?x{195}\.\.\.: the application}, 'a long target is cut');
@@ -108,16 +110,22 @@ subtest 'lines of text' => sub {
     );
 
     my $socket = TestWebSocket->open($server->port, '/socket');
-    ok($server->wait_for_log(qr{\($peer\) GET /socket: the application died with its WebSocket open: as a WebSocket}),
-        'a WebSocket');
+    ok(
+        $server->wait_for_log(
+            qr{\($peer\) GET /socket: the application died with its WebSocket open: as a WebSocket}),
+        'a WebSocket'
+    );
     request($server, '/stream', 'Accept: text/event-stream');
-    ok($server->wait_for_log(qr{\($peer\) GET /stream: the application died .*: as a stream}), 'an event stream');
+    ok($server->wait_for_log(qr{\($peer\) GET /stream: the application died .*: as a stream}),
+        'an event stream');
 
     my $client = TestClient->new($server->port);
     $client->send(
-        "POST /fine HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\nDELETE /die/2 HTTP/1.1\r\nHost: h\r\n\r\n");
+        "POST /fine HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\nDELETE /die/2 HTTP/1.1\r\nHost: h\r\n\r\n"
+    );
     $client->send("GET /nothing HTTP/1.1\r\nHost: h\r\n\r\n") for 1;
-    ok($server->wait_for_log(qr{request (\d+)-3 \($peer\) GET /nothing: }), 'the third request of a connection');
+    ok($server->wait_for_log(qr{request (\d+)-3 \($peer\) GET /nothing: }),
+        'the third request of a connection');
     is($server->stop, 0, 'the server ends well');
 };
 
@@ -130,7 +138,13 @@ subtest 'JSON, and the number of lines' => sub {
     my %first = %{ $lines[0] };
     is_deeply(
         { %first{qw(id method target request_id level)} },
-        { id => '1-1', method => 'GET', target => '/die?number=1', request_id => 'from-a-proxy', level => 'error' },
+        {
+            id         => '1-1',
+            method     => 'GET',
+            target     => '/die?number=1',
+            request_id => 'from-a-proxy',
+            level      => 'error'
+        },
         'keys of their own'
     );
     like($first{client}, qr/\A127\.0\.0\.1:\d+\z/, '... the peer, too');
@@ -139,7 +153,11 @@ subtest 'JSON, and the number of lines' => sub {
         qr{\APAGI: request 1-1 \(\S+, id from-a-proxy\) GET /die\?number=1: the application},
         '... and the message'
     );
-    like($lines[-1]{message}, qr/\A\(5 more like this\) PAGI: request 15-1 /, 'the last one stands for the others');
+    like(
+        $lines[-1]{message},
+        qr/\A\(5 more like this\) PAGI: request 15-1 /,
+        'the last one stands for the others'
+    );
     is($lines[-1]{target}, '/die?number=15', '... with its keys');
 };
 

@@ -1,5 +1,5 @@
-# The health path: answered by the engine, however many connections there are; with the engine on a thread of its own also while the
-# application is busy.
+# The health path: answered by the engine, however many connections there are; with the engine on a thread of
+# its own also while the application is busy.
 use strict;
 use warnings;
 
@@ -23,12 +23,15 @@ async sub app {
     # Not the loop's sleep: nothing else happens in the process meanwhile.
     sleep $scope->{query_string} if $scope->{path} eq '/block';
     my $body = "app: $scope->{method} $scope->{path} $text";
-    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    await $send->(
+        { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
     return;
 }
 
-sub start { return TestServer->start(app => \&app, quiet => 1, access_log => undef, health_path => '/health', @_) }
+sub start {
+    return TestServer->start(app => \&app, quiet => 1, access_log => undef, health_path => '/health', @_);
+}
 
 sub is_alive {
     my ($response, $name) = @_;
@@ -54,7 +57,11 @@ subtest 'bad values' => sub {
     for my $bad ('health', '/a b', '/a?b', "/a\n", '', '/' . 'x' x 255, []) {
         my $ok = eval { PAGI::Server->new(app => \&app, health_path => $bad); 1 };
         ok(!$ok, 'refused: ' . substr $bad, 0, 20);
-        like($@, qr/option 'health_path' must be a path that begins with/, '... with the option and what is allowed');
+        like(
+            $@,
+            qr/option 'health_path' must be a path that begins with/,
+            '... with the option and what is allowed'
+        );
     }
     ok(eval { PAGI::Server->new(app => \&app, health_path => undef); 1 }, 'undef: none');
 };
@@ -64,14 +71,14 @@ subtest 'an idle server' => sub {
     my $server = start(access_log => $log->filename);
     my $got    = get($server->port, '/health');
     is_alive($got, 'GET');
-    is($got->{header}{connection},      'close',    '... and closes, so that each check is a connection of its own');
+    is($got->{header}{connection}, 'close', '... and closes, so that each check is a connection of its own');
     is($got->{header}{'cache-control'}, 'no-store', '... and no cache answers the next one');
     my $head = exchange($server->port, "HEAD /health HTTP/1.1\r\nHost: h\r\n\r\n", head => 1);
     is($head->{status},                   200, 'HEAD');
     is($head->{header}{'content-length'}, 3,   '... with the length that GET has');
     is_alive(get($server->port, '/health?verbose=1'),                 'with a query');
     is_alive(exchange($server->port, "GET /health HTTP/1.0\r\n\r\n"), 'HTTP/1.0');
-    is(get($server->port, '/healthy')->{body},      'app: GET /healthy ',  'another path is the application\'s');
+    is(get($server->port, '/healthy')->{body}, 'app: GET /healthy ', 'another path is the application\'s');
     is(post($server->port, '/health', 'x')->{body}, 'app: POST /health x', '... and another method');
     my $pipelined = TestClient->new($server->port);
     $pipelined->send("GET /one HTTP/1.1\r\nHost: h\r\n\r\nGET /health HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -91,7 +98,10 @@ subtest 'Perl is busy, the engine is on a thread of its own' => sub {
             is_alive(get($server->port, '/health'), 'GET');
             is_alive(get($server->port, '/health'), 'again');
             my $slow = TestClient->new($server->port);
-            for my $piece ('GE', 'T /hea', "lth HTTP/1.1\r\nHo", "st: h\r\n\r\n") { $slow->send($piece); sleep 0.05 }
+            for my $piece ('GE', 'T /hea', "lth HTTP/1.1\r\nHo", "st: h\r\n\r\n") {
+                $slow->send($piece);
+                sleep 0.05;
+            }
             is_alive($slow->response, 'in pieces');
             return;
         }
@@ -116,7 +126,11 @@ subtest 'Perl is busy, and the engine with it' => sub {
     );
     is($clients->[0]->response->{body}, 'app: GET /a ',        'a request that came meanwhile');
     is($clients->[1]->response->{body}, 'app: POST /b abcdef', 'one with a body in two pieces');
-    is($clients->[2]->response->{body}, 'app: GET /heavy ',    'one that could have been a health check for a while');
+    is(
+        $clients->[2]->response->{body},
+        'app: GET /heavy ',
+        'one that could have been a health check for a while'
+    );
     is_alive($clients->[3]->response, 'a health check');
     $clients->[4]->send("GET /e HTTP/1.1\r\nHost: h\r\n\r\n");
     is($clients->[4]->response->{body}, 'app: GET /e ', 'one that said nothing at first');
@@ -135,8 +149,11 @@ subtest 'whoever is refused meanwhile has a line in the access log' => sub {
         $server,
         sub {
             my $second = TestClient->new($server->port);
-            like(TestClient->new($server->port, timeout => 5)->rest, qr{\AHTTP/1\.1 429 }, 'one too many of an address')
-                for 1, 2;
+            like(
+                TestClient->new($server->port, timeout => 5)->rest,
+                qr{\AHTTP/1\.1 429 },
+                'one too many of an address'
+            ) for 1, 2;
             return;
         }
     );
@@ -166,12 +183,16 @@ subtest 'over TLS' => sub {
     is($other->response->{body}, 'app: GET /other ', 'another request, whose handshake was made meanwhile');
     $other->send("GET /more HTTP/1.1\r\nHost: h\r\n\r\n");
     is($other->response->{body}, 'app: GET /more ', '... and the next one');
-    my $log = File::Temp->new;
-    my $logging =
-        start(ssl => { $files->pair('server') }, access_log => $log->filename, access_log_format => '"%r" %s');
+    my $log     = File::Temp->new;
+    my $logging = start(
+        ssl               => { $files->pair('server') },
+        access_log        => $log->filename,
+        access_log_format => '"%r" %s'
+    );
     is(get($logging->port, '/plain')->{status}, 400, 'plain HTTP');
     $logging->stop;
-    like(do { local (@ARGV, $/) = $log->filename; <> }, qr{^"GET /plain HTTP/1\.1" 400$}m, '... has its line');
+    like(do { local (@ARGV, $/) = $log->filename; <> }, qr{^"GET /plain HTTP/1\.1" 400$}m,
+        '... has its line');
 };
 
 subtest 'at capacity' => sub {

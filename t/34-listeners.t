@@ -49,10 +49,10 @@ subtest 'options' => sub {
         [ { socket => '/tmp/x', host => '::' },    qr/Cannot specify both 'socket' and 'host' options/ ],
         [ { listen => ['/tmp/x'], host => '::' },  qr/Cannot specify both 'listen' and 'host' options/ ],
         [ { listen => ['/tmp/x'], socket => 'y' }, qr/Cannot specify both 'listen' and 'socket' options/ ],
-        [ { listen => [] },            qr/option 'listen' must name at least one address/ ],
-        [ { listen => undef },         qr/option 'listen' must be HOST:PORT, .*, not undef/ ],
-        [ { listen => {} },            qr/option 'listen' cannot have '': it needs host and port, a socket, or fd/ ],
-        [ { listen => [ \1 ] },        qr{it must be HOST:PORT, /path, } ],
+        [ { listen => [] },     qr/option 'listen' must name at least one address/ ],
+        [ { listen => undef },  qr/option 'listen' must be HOST:PORT, .*, not undef/ ],
+        [ { listen => {} },     qr/option 'listen' cannot have '': it needs host and port, a socket, or fd/ ],
+        [ { listen => [ \1 ] }, qr{it must be HOST:PORT, /path, } ],
         [ { listen => ['5000'] },      qr/cannot have '5000': it must be HOST:PORT/ ],
         [ { listen => [':5000'] },     qr/cannot have ':5000': host is missing/ ],
         [ { listen => ['h:'] },        qr/cannot have 'h:': port is missing/ ],
@@ -61,30 +61,45 @@ subtest 'options' => sub {
         [ { listen => ['localhost'] }, qr/cannot have 'localhost': it must be HOST:PORT, \/path/ ],
         [ { listen => ['@abstract'] }, qr/cannot have '\@abstract': it must be HOST:PORT, \/path/ ],
         [ { listen => ['fd:x'] },      qr/fd must be the number of a descriptor, not 'x'/ ],
-        [ { listen => ['h:1,loud'] },  qr/there is no setting 'loud'; there are ca cert chain direct group key mode/ ],
-        [ { listen => ['h:1,mode'] },  qr/setting 'mode' needs a value/ ],
+        [
+            { listen => ['h:1,loud'] },
+            qr/there is no setting 'loud'; there are ca cert chain direct group key mode/
+        ],
+        [ { listen => ['h:1,mode'] },      qr/setting 'mode' needs a value/ ],
         [ { listen => ['h:1,plain=1'] },   qr/setting 'plain' takes no value/ ],
         [ { listen => ['h:1,mode=0600'] }, qr/there is no key 'socket_mode' here|cannot have both/ ],
-        [ { listen => ['/x,mode=0888'] },  qr/socket_mode must be an octal mode from 0000 to 0777, not '0888'/ ],
-        [ { listen => ['/x,owner=no-such-user'] },                     qr/there is no user 'no-such-user'/ ],
-        [ { listen => [ { host => 'h' } ] },                           qr/cannot have 'host => h': port is missing/ ],
+        [
+            { listen => ['/x,mode=0888'] },
+            qr/socket_mode must be an octal mode from 0000 to 0777, not '0888'/
+        ],
+        [ { listen => ['/x,owner=no-such-user'] }, qr/there is no user 'no-such-user'/ ],
+        [ { listen => [ { host => 'h' } ] }, qr/cannot have 'host => h': port is missing/ ],
         [ { listen => [ { host => 'h', port => 1, socket => 'x' } ] }, qr/it cannot have both/ ],
         [
             { listen => [ { socket => '/x', bogus => 1 } ] },
             qr/there is no key 'bogus' here; there are proxy_protocol socket socket_gr/
         ],
         [ { listen => [ { socket => '/' . 'x' x 107 } ] }, qr/may have 107 bytes, and '\/x+' has 108/ ],
-        [ { listen => ['h:1,cert=/c,key=/k,plain'] },      qr/settings 'plain' and 'cert' contradict each other/ ],
-        [ { listen => ['h:1,verify=require,plain'] },      qr/settings 'plain' and 'verify' contradict each other/ ],
-        [ { listen => ['h:1,ca=/ca'] },                    qr/option 'listen': 'h:1,ca=\/ca' needs a cert_file/ ],
-        [ { listen => ['h:1,proxy=::1,direct'] },          qr/settings 'direct' and 'proxy' contradict each other/ ],
-        [ { listen => ['h:1,tls,tls'] },                   qr/setting 'tls' is given twice/ ],
-        [ { listen => ['h:1,tls'] },                  qr/'h:1,tls' is to speak TLS, but there is no option 'ssl'/ ],
+        [ { listen => ['h:1,cert=/c,key=/k,plain'] }, qr/settings 'plain' and 'cert' contradict each other/ ],
+        [
+            { listen => ['h:1,verify=require,plain'] },
+            qr/settings 'plain' and 'verify' contradict each other/
+        ],
+        [ { listen => ['h:1,ca=/ca'] },           qr/option 'listen': 'h:1,ca=\/ca' needs a cert_file/ ],
+        [ { listen => ['h:1,proxy=::1,direct'] }, qr/settings 'direct' and 'proxy' contradict each other/ ],
+        [ { listen => ['h:1,tls,tls'] },          qr/setting 'tls' is given twice/ ],
+        [ { listen => ['h:1,tls'] }, qr/'h:1,tls' is to speak TLS, but there is no option 'ssl'/ ],
         [ { listen => ['h:1,cert=/none,key=/none'] }, qr/SSL certificate file not found: \/none/ ],
-        [ { socket_mode => 660 },   qr/option 'socket_mode' must be an octal mode from 0000 to 0777, not '660'/ ],
-        [ { socket_mode => '440' }, qr/option 'socket_mode' must be an octal mode from 0000 to 0777, not '440'/ ],
-        [ { listen      => ['/x,mode=9'] }, qr/socket_mode must be an octal mode from 0000 to 0777, not '9'/ ],
-        [ { socket_mode => '0600' },        qr/option 'socket_mode' is given, but no Unix socket/ ],
+        [
+            { socket_mode => 660 },
+            qr/option 'socket_mode' must be an octal mode from 0000 to 0777, not '660'/
+        ],
+        [
+            { socket_mode => '440' },
+            qr/option 'socket_mode' must be an octal mode from 0000 to 0777, not '440'/
+        ],
+        [ { listen => ['/x,mode=9'] }, qr/socket_mode must be an octal mode from 0000 to 0777, not '9'/ ],
+        [ { socket_mode => '0600' },   qr/option 'socket_mode' is given, but no Unix socket/ ],
         [ { socket      => '/x', socket_group => 'no-such-group' }, qr/there is no group 'no-such-group'/ ],
     );
     for my $case (@wrong) {
@@ -94,7 +109,8 @@ subtest 'options' => sub {
     is(
         refused(
             app    => $app,
-            listen => [ '/a:b', 'x:1', '[::1]:2', { host => 'h', port => 3, ssl => 0 }, 'fd:3', './x', 'unix:y' ]
+            listen =>
+                [ '/a:b', 'x:1', '[::1]:2', { host => 'h', port => 3, ssl => 0 }, 'fd:3', './x', 'unix:y' ]
         ),
         '',
         'good ones'
@@ -126,9 +142,13 @@ subtest 'one port of both families' => sub {
 subtest 'a Unix socket' => sub {
     my $path   = "$directory/one.sock";
     my $server = TestServer->command('--socket', $path, '--socket-mode', '0620', $app_file);
-    is($server->port,                             $path,                     'the banner names it');
-    is((stat $path)[2] & oct 7777,                oct 620,                   'its mode is the wanted one');
-    is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody", 'scope has the path, and no client');
+    is($server->port,              $path,   'the banner names it');
+    is((stat $path)[2] & oct 7777, oct 620, 'its mode is the wanted one');
+    is(
+        curl('--unix-socket', $path, 'http://h/'),
+        "http $path undef nobody",
+        'scope has the path, and no client'
+    );
 
     my ($status, undef, $error) = TestServer->finish('--socket', $path, $app_file);
     is($status, 1, 'a second server does not start');
@@ -138,8 +158,12 @@ subtest 'a Unix socket' => sub {
     $server->signal('KILL')->wait;
     ok(-S $path, 'a server that is killed leaves its file');
     $server = TestServer->command('--socket', $path, $app_file);
-    is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody", '... which the next one replaces');
-    is($server->stop,                             0,                         'TERM');
+    is(
+        curl('--unix-socket', $path, 'http://h/'),
+        "http $path undef nobody",
+        '... which the next one replaces'
+    );
+    is($server->stop, 0, 'TERM');
     ok(!-e $path, '... removes the file');
 
     $server = TestServer->command('--socket', $path, $app_file);
@@ -155,7 +179,11 @@ subtest 'a Unix socket' => sub {
     like($error, qr/not a socket/, '... is refused');
     ok(-f "$directory/plain", '... and stays');
     ($status, undef, $error) = TestServer->finish('--socket', "$directory/none/x", $app_file);
-    like($error, qr{Cannot listen on unix:\S+/none/x: No such file or directory}, 'a directory that is not there');
+    like(
+        $error,
+        qr{Cannot listen on unix:\S+/none/x: No such file or directory},
+        'a directory that is not there'
+    );
 };
 
 subtest 'a Unix socket while requests are in flight' => sub {
@@ -187,16 +215,26 @@ subtest 'several places' => sub {
     my ($cert, $key) = map { $certificates->path($_) } qw(server.pem server.key);
     my @paths  = map { "$directory/many$_.sock" } 1, 2;
     my $server = TestServer->command(
-        '--listen', '127.0.0.1:0',   '--listen',   '127.0.0.1:0,plain', '--listen',  "$paths[0],mode=0600",
-        '--listen', "$paths[1],tls", '--ssl-cert', $cert,               '--ssl-key', $key,
+        '--listen',   '127.0.0.1:0',         '--listen',  '127.0.0.1:0,plain',
+        '--listen',   "$paths[0],mode=0600", '--listen',  "$paths[1],tls",
+        '--ssl-cert', $cert,                 '--ssl-key', $key,
         $app_file
     );
     $server->wait_for_log(qr/unix:\Q$paths[1]\E/);
     my @ports = $server->log =~ m{listening on https?://127\.0\.0\.1:(\d+)/}g;
-    is(@ports,                                             2, 'the banner names all');
-    is(curl('--insecure', "https://127.0.0.1:$ports[0]/"), "https 127.0.0.1 $ports[0] 127.0.0.1", 'TLS by default');
-    is(curl("http://127.0.0.1:$ports[1]/"), "http 127.0.0.1 $ports[1] 127.0.0.1",    'none where none is wanted');
-    is(curl('--unix-socket', $paths[0], 'http://h/'), "http $paths[0] undef nobody", 'a Unix socket does not speak it');
+    is(@ports, 2, 'the banner names all');
+    is(
+        curl('--insecure', "https://127.0.0.1:$ports[0]/"),
+        "https 127.0.0.1 $ports[0] 127.0.0.1",
+        'TLS by default'
+    );
+    is(curl("http://127.0.0.1:$ports[1]/"), "http 127.0.0.1 $ports[1] 127.0.0.1",
+        'none where none is wanted');
+    is(
+        curl('--unix-socket', $paths[0], 'http://h/'),
+        "http $paths[0] undef nobody",
+        'a Unix socket does not speak it'
+    );
     is(
         curl('--insecure', '--unix-socket', $paths[1], 'https://h/'),
         "https $paths[1] undef nobody",
@@ -218,12 +256,14 @@ subtest 'several places' => sub {
     my $ca = $certificates->path('ca.pem');
     $certificates->write('tickets', 'x' x 80);
     my $strict =
-        "127.0.0.1:0,cert=$cert,key=$key,chain=$ca,ca=$ca,verify=require,tickets=" . $certificates->path('tickets');
+        "127.0.0.1:0,cert=$cert,key=$key,chain=$ca,ca=$ca,verify=require,tickets="
+        . $certificates->path('tickets');
     $server = TestServer->command('--listen', $strict, $app_file);
     my $url  = 'https://127.0.0.1:' . $server->port . '/';
     my @name = map { $certificates->path("client.$_") } qw(pem key);
     is(curl('--insecure', $url), '', 'a place that verifies clients refuses one without a certificate');
-    like(curl('--insecure', '--cert', $name[0], '--key', $name[1], $url), qr/\Ahttps /, '... and serves one with it');
+    like(curl('--insecure', '--cert', $name[0], '--key', $name[1], $url),
+        qr/\Ahttps /, '... and serves one with it');
 
     my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1);
     my ($status, undef, $error) =
@@ -290,7 +330,7 @@ subtest 'inherited sockets' => sub {
 
     my $pid_file = "$directory/inherited.pid";
     $server = inheriting([$tcp], { LISTEN_FDS => 1 }, '--daemonize', '--pid', $pid_file, $app_file);
-    is($server->wait,                   0,                                'in the background') or diag $server->log;
+    is($server->wait,                   0, 'in the background') or diag $server->log;
     is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... it serves as well');
     my ($pid) = content($pid_file) =~ /(\d+)/;
     kill TERM => $pid if $pid;

@@ -54,8 +54,11 @@ subtest 'open connections' => sub {
     like($refused->{body}, qr/too many open connections/, '... and why');
     is_welcome(from('127.0.0.2', $server), 'another address');
     is_refused(from('127.0.0.1', $server), 5, 'still one more') for 1 .. 20;
-    ok($server->wait_for_log(qr/Connection \d+ rejected: 127\.0\.0\.1 has too many open connections \(limit 3\)$/m),
-        'a line in the log');
+    ok(
+        $server->wait_for_log(
+            qr/Connection \d+ rejected: 127\.0\.0\.1 has too many open connections \(limit 3\)$/m),
+        'a line in the log'
+    );
     my $lines = () = $server->log =~ /rejected:/g;
     cmp_ok($lines, '<', 10, '... but not one for each');
     undef $open[0];
@@ -66,7 +69,8 @@ subtest 'open connections' => sub {
     my $log  = $server->log;
     my $told = 0;
     $told += length $1 ? $1 : 1
-        while $log =~ /(?|^PAGI: ()Connection \d+ rejected:|; (\d+) more since|^PAGI: (\d+) more connections)/mg;
+        while $log =~
+        /(?|^PAGI: ()Connection \d+ rejected:|; (\d+) more since|^PAGI: (\d+) more connections)/mg;
     is($told, 21, '... and what is left over is told at the end');
 };
 
@@ -115,8 +119,11 @@ subtest 'changed while it runs, and refused if wrong' => sub {
         like($@, qr/option '$name' must be an integer from 0 to \d+, not '-1'/, '... says what is allowed');
     }
     my $server = PAGI::Server->new(app => \&app, port => 0, quiet => 1, access_log => undef);
-    ok(eval { $server->configure(max_connections_per_address => 5, max_connection_rate_per_address => 7); 1 },
-        'configure');
+    ok(
+        eval { $server->configure(max_connections_per_address => 5, max_connection_rate_per_address => 7); 1 }
+        ,
+        'configure'
+    );
 };
 
 done_testing;

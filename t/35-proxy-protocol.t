@@ -23,7 +23,8 @@ my $app = async sub {
     die "no\n" if $scope->{type} ne 'http';
     my $client = $scope->{client} ? join ' ', @{ $scope->{client} } : 'nobody';
     my $body   = join ' ', $scope->{scheme}, $client, '>', map { $_ // 'undef' } @{ $scope->{server} };
-    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    await $send->(
+        { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
 };
 
@@ -40,7 +41,11 @@ my $v4 = pack 'C4 C4 n n', 192, 0, 2, 1, 198, 51, 100, 2, 1234, 443;
 
 subtest 'options' => sub {
     my $allowed = q{option 'proxy_protocol' must be a list of networks like '10.0.0.0/8' or '::1', or 'unix'};
-    like(refused(app => $app, proxy_protocol => 'here'), qr/$allowed: 'here' is no IPv4 or IPv6 address/, 'a name');
+    like(
+        refused(app => $app, proxy_protocol => 'here'),
+        qr/$allowed: 'here' is no IPv4 or IPv6 address/,
+        'a name'
+    );
     like(
         refused(app => $app, proxy_protocol => ['10.0.0.1/8']),
         qr/$allowed: '10\.0\.0\.1\/8' has bits beyond its prefix/,
@@ -93,12 +98,19 @@ my $port = $server->port;
 subtest 'headers' => sub {
     my $own  = qr/\Ahttp 127\.0\.0\.1 \d+ > 127\.0\.0\.1 $port\z/;
     my @good = (
-        [ "PROXY TCP4 192.0.2.1 198.51.100.2 1234 443\r\n", qr/\Ahttp 192\.0\.2\.1 1234 > 198\.51\.100\.2 443\z/ ],
-        [ "PROXY TCP6 2001:db8::1 ::1 1 2\r\n",             qr/\Ahttp 2001:db8::1 1 > ::1 2\z/ ],
-        [ "PROXY UNKNOWN it is\r\n",                        $own ],
-        [ binary(0x21, 0x11, $v4),                          qr/\Ahttp 192\.0\.2\.1 1234 > 198\.51\.100\.2 443\z/ ],
-        [ binary(0x21, 0x11, $v4 . "\x04\0\x03abc"),        qr/\Ahttp 192\.0\.2\.1 1234 > 198\.51\.100\.2 443\z/ ],
-        [ binary(0x21, 0x11, $v4 . 'x' x 60_000), qr/\Ahttp 192\.0\.2\.1 1234 > 198\.51\.100\.2 443\z/, 'whole' ],
+        [
+            "PROXY TCP4 192.0.2.1 198.51.100.2 1234 443\r\n",
+            qr/\Ahttp 192\.0\.2\.1 1234 > 198\.51\.100\.2 443\z/
+        ],
+        [ "PROXY TCP6 2001:db8::1 ::1 1 2\r\n",      qr/\Ahttp 2001:db8::1 1 > ::1 2\z/ ],
+        [ "PROXY UNKNOWN it is\r\n",                 $own ],
+        [ binary(0x21, 0x11, $v4),                   qr/\Ahttp 192\.0\.2\.1 1234 > 198\.51\.100\.2 443\z/ ],
+        [ binary(0x21, 0x11, $v4 . "\x04\0\x03abc"), qr/\Ahttp 192\.0\.2\.1 1234 > 198\.51\.100\.2 443\z/ ],
+        [
+            binary(0x21, 0x11, $v4 . 'x' x 60_000),
+            qr/\Ahttp 192\.0\.2\.1 1234 > 198\.51\.100\.2 443\z/,
+            'whole'
+        ],
         [ binary(0x21, 0x21, pack 'x15 C x15 C n n', 1, 2, 3, 4), qr/\Ahttp ::1 3 > ::2 4\z/ ],
         [ binary(0x20, 0x11, $v4),        $own ],
         [ binary(0x21, 0x00, ''),         $own ],
@@ -153,8 +165,11 @@ subtest 'access log' => sub {
 
 subtest 'TLS behind the header' => sub {
     my $certificates = Certificates->new->authority('server');
-    my $secure =
-        TestServer->start(app => $app, ssl => { $certificates->pair('server') }, proxy_protocol => '127.0.0.1');
+    my $secure       = TestServer->start(
+        app            => $app,
+        ssl            => { $certificates->pair('server') },
+        proxy_protocol => '127.0.0.1'
+    );
     my $address = 'https://127.0.0.1:' . $secure->port . '/';
     my $out     = qx{curl --silent --show-error --insecure --max-time 10 --haproxy-protocol $address 2>&1};
     like($out, qr/\Ahttps 127\.0\.0\.1 \d+ > 127\.0\.0\.1 \d+\z/, 'curl --haproxy-protocol');
@@ -165,7 +180,8 @@ subtest 'TLS behind the header' => sub {
 subtest 'trusted peers' => sub {
     my $path  = "$directory/one.sock";
     my $mixed = TestServer->command(
-        '--listen', '127.0.0.1:0,proxy=10.0.0.0/8,proxy=::/0', '--listen', '127.0.0.1:0,direct', '--listen', $path,
+        '--listen', '127.0.0.1:0,proxy=10.0.0.0/8,proxy=::/0', '--listen', '127.0.0.1:0,direct', '--listen',
+        $path,
         '--proxy-protocol', 'unix', '-MFuture::AsyncAwait', '-e',
         'async sub { my ($scope, $r, $send) = @_; die if $scope->{type} ne "http";
            await $send->({ type => "http.response.start", status => 200 });
@@ -190,9 +206,13 @@ subtest 'trusted peers' => sub {
     $mixed->stop;
 
     my $strict = TestServer->start(app => $app, proxy_protocol => ['10.0.0.0/8']);
-    is(answer($strict->port, "PROXY TCP4 192.0.2.1 198.51.100.2 1234 443\r\n" . REQUEST), '', 'another peer is closed');
-    ok($strict->wait_for_log(qr/PROXY protocol: the peer is none of the trusted proxies \(connection 1 of 127/),
-        '... with a line in the log');
+    is(answer($strict->port, "PROXY TCP4 192.0.2.1 198.51.100.2 1234 443\r\n" . REQUEST),
+        '', 'another peer is closed');
+    ok(
+        $strict->wait_for_log(
+            qr/PROXY protocol: the peer is none of the trusted proxies \(connection 1 of 127/),
+        '... with a line in the log'
+    );
 };
 
 done_testing;

@@ -1,5 +1,5 @@
-# What an application forks has nothing of its parent's: no connection, no listening socket, no watch, no lock. However a child ends, its
-# parent does not notice, and what it calls of the server's dies.
+# What an application forks has nothing of its parent's: no connection, no listening socket, no watch, no
+# lock. However a child ends, its parent does not notice, and what it calls of the server's dies.
 use strict;
 use warnings;
 
@@ -49,7 +49,8 @@ async sub answer {
 sub open_now {
     opendir my $fds, '/proc/self/fd' or return 'unknown';
     my @links = map { readlink "/proc/self/fd/$_" || () } readdir $fds;
-    return sprintf '%d sockets, %d epolls', scalar(grep { /\Asocket:/ } @links), scalar grep { /eventpoll/ } @links;
+    return sprintf '%d sockets, %d epolls', scalar(grep { /\Asocket:/ } @links),
+        scalar grep { /eventpoll/ } @links;
 }
 
 sub failure {
@@ -154,7 +155,8 @@ my $app = async sub {
     await answer($send, 'the child ended with ' . ($status & 127 ? "signal $status" : $status >> 8));
 };
 
-# One connection that was there before the child: two answers to one request would show, and so would a lost watch.
+# One connection that was there before the child: two answers to one request would show, and so
+# would a lost watch.
 sub ask_twice {
     my ($client, $path) = @_;
     my $request  = sub { "GET $_[0] HTTP/1.1\r\nHost: localhost\r\n\r\n" };
@@ -182,8 +184,11 @@ subtest 'a child that comes to an end' => sub {
                 );
             }
         }
-        is(ask_twice($other, 'lists'), 'the child ended with 0, then an answer',
-            'a connection that was idle meanwhile');
+        is(
+            ask_twice($other, 'lists'),
+            'the child ended with 0, then an answer',
+            'a connection that was idle meanwhile'
+        );
         is($server->stop, 0, 'the server ends well');
         my $log = $server->log;
         like(
@@ -200,8 +205,10 @@ subtest 'a child that comes to an end' => sub {
             'a child has no socket, and no epoll but its loop\'s'
         );
         my %says =
-            map { $_ => qr/^\Q$_\E: PAGI: the request belongs to process \d+, from which this one \(\d+\) was forked/m }
-            qw(receive send is_connected buffered);
+            map {
+            $_ =>
+                qr/^\Q$_\E: PAGI: the request belongs to process \d+, from which this one \(\d+\) was forked/m
+            } qw(receive send is_connected buffered);
         $says{$_} = qr/^$_: .*the server belongs to process \d+, from which this one \(\d+\) was forked/m
             for qw(shutdown listen configure count);
         like($log, $says{$_},         "$_ dies in a child") for sort keys %says;
@@ -214,7 +221,11 @@ subtest 'a child that goes on' => sub {
         local $ENV{IO_ASYNC_LOOP} = $loop;
         my $server = TestServer->start(app => $app);
         my $client = TestClient->new($server->port);
-        is(ask_twice($client, 'loops'), 'the child ended with 0, then an answer', "$loop: with the loop, for a while");
+        is(
+            ask_twice($client, 'loops'),
+            'the child ended with 0, then an answer',
+            "$loop: with the loop, for a while"
+        );
         like($server->log, qr/^looped, CPU: little$/m, '... in which it sleeps');
         is(ask_twice($client, 'forks'), 'the child ended with 0, then an answer', 'with a child of its own');
         like($server->log, qr/^grandchild: 256$/m, '... which ends as it does');
@@ -223,8 +234,12 @@ subtest 'a child that goes on' => sub {
         ok($server->wait_for_log(qr/^child waits: $pid$/m), 'with the loop, for ever');
         kill TERM => $pid;
         ok(wait_for(sub { !kill 0 => $pid }), '... until TERM');
-        is(ask_twice($client, 'quits'), 'the child ended with 4, then an answer', '... which ends nothing else');
-        is($server->stop,               0,                                        'the server ends well');
+        is(
+            ask_twice($client, 'quits'),
+            'the child ended with 4, then an answer',
+            '... which ends nothing else'
+        );
+        is($server->stop, 0, 'the server ends well');
     }
 };
 
@@ -243,7 +258,11 @@ subtest 'connections that live meanwhile' => sub {
             like(ask_twice($client, $how), qr/then an answer\z/, "$name: a child ($how)");
             is($socket->text($how)->next, "text echo $how", '... leaves WebSockets alone');
         }
-        is($reader->response->{body}, join('', map { "$_\n" x 1000 } 1 .. 40) . 'end', '... and responses that are on');
+        is(
+            $reader->response->{body},
+            join('', map { "$_\n" x 1000 } 1 .. 40) . 'end',
+            '... and responses that are on'
+        );
     }
 };
 
@@ -278,7 +297,8 @@ APP
     my $server    = TestServer->command(@arguments, '--listen', '127.0.0.1:0');
     my ($port)    = $server->wait_for_log(qr{listening on .*http://127\.0\.0\.1:(\d+)/}s);
     get($port, $_) for qw(/returns /exits /sleeps /);
-    ok($server->wait_for_log(qr/which the application has forked, returned from it/), 'a child that returns ends');
+    ok($server->wait_for_log(qr/which the application has forked, returned from it/),
+        'a child that returns ends');
     ok($server->wait_for_log(qr/^END in a child$/m), 'one that exits runs its END blocks');
     unlike($server->log, qr/END in a child.*END in a child/s, '... the other one does not');
     ok(-S $unix, 'the Unix socket is there');
@@ -288,13 +308,15 @@ APP
     $server->wait;
     my ($child) = content($pids) =~ /(\d+)\n\z/;
     ok(kill(0 => $child), 'a child has survived');
-    my $listener = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, Listen => 1, ReuseAddr => 1);
+    my $listener =
+        IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, Listen => 1, ReuseAddr => 1);
     ok($listener, 'the port is free') or diag $@;
     close $listener if $listener;
     $server = TestServer->command(@arguments, '--listen', "127.0.0.1:$port");
-    is(get($port, '/')->{body}, 'from ' . $server->pid,                 'a new server takes everything over');
-    is($server->stop,           0,                                      '... and ends well');
-    is(scalar(() = content("$dir/access.log") =~ m{"GET /sleeps }g), 1, 'each request has one line in the access log');
+    is(get($port, '/')->{body}, 'from ' . $server->pid, 'a new server takes everything over');
+    is($server->stop,           0,                      '... and ends well');
+    is(scalar(() = content("$dir/access.log") =~ m{"GET /sleeps }g),
+        1, 'each request has one line in the access log');
     ok(!-e $_, "$_ is gone") for $pid_file, $unix;
 };
 
@@ -341,9 +363,11 @@ subtest 'what runs another program' => sub {
             close $pipe;
             if (!(open($pipe, '-|') // die $!)) { print 'from a child'; POSIX::_exit(0) }
             push @said, readline $pipe;
-            push @said, await $loop->run_process(command => [ 'sh', '-c', 'echo process' ], capture => ['stdout']);
-            my $killed  = $loop->new_future;
-            my $process = $loop->open_process(command => [ 'sleep', 60 ], on_finish => sub { $killed->done($_[1]) });
+            push @said,
+                await $loop->run_process(command => [ 'sh', '-c', 'echo process' ], capture => ['stdout']);
+            my $killed = $loop->new_future;
+            my $process =
+                $loop->open_process(command => [ 'sleep', 60 ], on_finish => sub { $killed->done($_[1]) });
             $process->kill('TERM');
             push @said, 'killed by ' . await $killed;
             my $function = IO::Async::Function->new(code => sub { return $_[0] + 1 }, max_workers => 1);

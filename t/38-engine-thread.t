@@ -156,13 +156,15 @@ subtest 'output that is queued' => sub {
 };
 
 subtest 'an upload' => sub {
-    my $client = TestClient->new($port)->send("POST /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 16000000\r\n\r\n");
+    my $client =
+        TestClient->new($port)->send("POST /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 16000000\r\n\r\n");
     $client->send(substr $large, 0, 100_000);
     while_computing(
         $server, 'third',
         sub {
             my $other =
-                TestClient->new($port)->send("POST /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello");
+                TestClient->new($port)
+                ->send("POST /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello");
             is(get($port, '/health')->{body}, "ok\n", 'others send their requests');
             push @{ $server->{others} }, $other;
         }
@@ -180,8 +182,12 @@ SKIP: {
     my $certificates = Certificates->new->authority('ca')->issue('localhost');
     my $secure       = server(ssl => { $certificates->pair('localhost') });
     my %tls          = (tls => {});
-    is(TestClient->new($secure->port, %tls)->send("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n")->response->{body},
-        "quick", "TLS works");
+    is(
+        TestClient->new($secure->port, %tls)->send("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n")
+            ->response->{body},
+        "quick",
+        "TLS works"
+    );
     my $busy = TestClient->new($secure->port, %tls)->send("GET /compute?fourth HTTP/1.1\r\nHost: h\r\n\r\n");
     ok($secure->wait_for_log(qr/^fourth computes$/m), 'Perl computes');
     my $client = TestClient->new($secure->port, %tls);

@@ -1,4 +1,5 @@
-# A process that owns the sockets and serves nothing, and others, forked from it, that serve on them: what a master is made of.
+# A process that owns the sockets and serves nothing, and others, forked from it, that serve on them: what a
+# master is made of.
 use strict;
 use warnings;
 
@@ -21,7 +22,8 @@ my $log    = "$folder/log";        # what workers say
 my $master = $$;
 
 my $certificates = Certificates->new->authority('server');
-my @secure = Peregrine::has_tls() ? { host => '127.0.0.1', port => 0, ssl => { $certificates->pair('server') } } : ();
+my @secure =
+    Peregrine::has_tls() ? { host => '127.0.0.1', port => 0, ssl => { $certificates->pair('server') } } : ();
 
 my $listeners = Peregrine::Listeners->new;
 $listeners->choose([ Peregrine::Place->all({ listen => [ '127.0.0.1:0', $path, @secure ] }) ]);
@@ -41,7 +43,8 @@ sub serve {
     my $server = PAGI::Server->new(app => $app, access_log => undef);
     my $loop   = $server->use_listeners($listeners)->ignore_signals->own_loop;
     $server->listen->get;
-    my $process = Peregrine::Process->new(loop => $loop, log => $server->{log}, server => $server, name => 'worker');
+    my $process =
+        Peregrine::Process->new(loop => $loop, log => $server->{log}, server => $server, name => 'worker');
     $process->attach_signals;
     return defined $process->run ? 1 : 0;
 }
@@ -106,7 +109,7 @@ like($client->response->{body}, qr/\A$worker{third} /, '... and answered by the 
 is(stop_worker($worker{third}, 'INT'), 0, 'it ends');
 
 $listeners->close;
-ok(!-e $path,                                                        'when the owner closes them, the file goes');
+ok(!-e $path, 'when the owner closes them, the file goes');
 ok(!IO::Socket::IP->new(PeerHost => '127.0.0.1', PeerPort => $port), '... and the port');
 is($$, $master, 'only the owner got here');
 

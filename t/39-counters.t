@@ -49,7 +49,8 @@ subtest 'sums over processes, and what was counted stays' => sub {
     }
     TestTools::wait_for(sub { @{ $counters->read->{processes} } == 3 });
     my $before = $counters->read;
-    is_deeply [ sort map { $_->{pid} } @{ $before->{processes} } ], [ sort @children ], 'three processes have begun';
+    is_deeply [ sort map { $_->{pid} } @{ $before->{processes} } ], [ sort @children ],
+        'three processes have begun';
     is $before->{sum}[ $at{'requests/2xx'} ],                      60, 'their requests add up';
     is $before->{sum}[ $at{'connections/idle'} ],                  6,  'and so do their connections';
     is $before->{processes}[0]{words}[ $at{'requests/2xx'} ] % 10, 0,  'each has its own';

@@ -38,7 +38,13 @@ my %DO = (
     '/kill'  => sub { kill KILL => $$ },
     '/wait'  => sub { return IO::Async::Loop->new->delay_future(after => 1) },
     '/fds'   => sub { return scalar(my @all = glob '/proc/self/fd/*') },
-    '/fork'  => sub { my $out = `echo from a child`; my $pid = fork // die; exec 'true' if !$pid; waitpid $pid, 0; $out . $? },
+    '/fork'  => sub {
+        my $out = `echo from a child`;
+        my $pid = fork // die;
+        exec 'true' if !$pid;
+        waitpid $pid, 0;
+        return $out . $?;
+    },
     '/sockets' => sub { return `ls -l /proc/self/fd` =~ /socket:/ ? 'sockets' : 'none' },
     '/loop'  => sub { return ref IO::Async::Loop->new },
     '/rand'  => sub { return rand },
@@ -120,9 +126,14 @@ subtest 'a master and its workers' => sub {
     like($answer, qr/\A\d+ [1-3] 1 IO::Async::Loop::Peregrine\z/, 'is_worker is 1, the loop is its own');
     my %numbers = map { (split ' ', get($server->port, '/rand')->{body})[3] => 1 } 1 .. 6;
     is(keys %numbers, 6, 'chance is no other worker\'s');
-    like(get($server->port, '/fork')->{body},    qr/from a child\n0\z/, 'an application runs programs and forks');
-    like(get($server->port, '/sockets')->{body}, qr/none\z/,            '... which inherit no socket');
-    like(content("/proc/$pids{2}/cmdline"), qr/\Apagi-server .*app\.pl \(worker 2\)/, 'ps shows which one it is');
+    like(get($server->port, '/fork')->{body}, qr/from a child\n0\z/,
+        'an application runs programs and forks');
+    like(get($server->port, '/sockets')->{body}, qr/none\z/, '... which inherit no socket');
+    like(
+        content("/proc/$pids{2}/cmdline"),
+        qr/\Apagi-server .*app\.pl \(worker 2\)/,
+        'ps shows which one it is'
+    );
 
     my %alive = connections($server->port, 3);
     my $slow  = TestClient->new($server->port)->send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -173,7 +184,11 @@ subtest 'a plain program' => sub {
     is($server->stop,   0,   'it ends well');
     ok(!-e $path, 'the file of the socket is gone');
     my %written = map { (split)[0] => 1 } split /\n/, content("$dir/plain.log");
-    is_deeply(\%written, { map { $_ => 1 } values %pids }, 'the access log has the lines of all, in its format');
+    is_deeply(
+        \%written,
+        { map { $_ => 1 } values %pids },
+        'the access log has the lines of all, in its format'
+    );
 };
 
 subtest 'a worker that dies' => sub {
@@ -184,8 +199,9 @@ subtest 'a worker that dies' => sub {
     get($port, '/fds');
     my $fds = () = glob "/proc/${\$server->pid}/fd/*";
     $alive{1}->send("GET /kill HTTP/1.1\r\nHost: h\r\n\r\n");
-    ok(!defined $alive{1}->response,                                                            'its connection ends');
-    ok($server->wait_for_log(qr/worker 1 \($before{'1'}\) was killed by SIGKILL: another one/), 'the master says so');
+    ok(!defined $alive{1}->response, 'its connection ends');
+    ok($server->wait_for_log(qr/worker 1 \($before{'1'}\) was killed by SIGKILL: another one/),
+        'the master says so');
     my %after;
     ok(wait_for(sub { %after = workers($port, 2); $after{1} != $before{1} }), 'another one has its number');
     is($after{2}, $before{2}, '... the other one is the same');
@@ -194,8 +210,9 @@ subtest 'a worker that dies' => sub {
     $alive{2}->send("GET /exit HTTP/1.1\r\nHost: h\r\n\r\n");
     ok($server->wait_for_log(qr/worker 2 \($before{'2'}\) has exited with status 7/), 'one that calls exit');
     kill TERM => $after{1};
-    ok($server->wait_for_log(qr/worker 1 \($after{'1'}\) has exited with status 0/), 'one that somebody stops');
-    ok(wait_for(sub { 2 == children($server->pid) }),                                'there are two again');
+    ok($server->wait_for_log(qr/worker 1 \($after{'1'}\) has exited with status 0/),
+        'one that somebody stops');
+    ok(wait_for(sub { 2 == children($server->pid) }), 'there are two again');
     my %last = workers($port, 2);
     isnt($last{$_}, $after{$_}, "worker $_ is replaced") for 1, 2;
     is(scalar(() = glob "/proc/${\$server->pid}/fd/*"), $fds, 'the master has as many descriptors as before');
@@ -241,11 +258,20 @@ subtest 'workers that cannot start' => sub {
     my $bad = write_file('bad.pl', "use strict;\nmy \$x = ;\n");
     ($status, undef, $error) = TestServer->finish(qw(-E production --port 0 --workers 2), $bad);
     is($status, 1, 'code that does not compile');
-    like($error, qr/^Error: Error loading \S*bad\.pl: syntax error at \S+ line 2/m, '... is told of') or diag $error;
+    like($error, qr/^Error: Error loading \S*bad\.pl: syntax error at \S+ line 2/m, '... is told of')
+        or diag $error;
     my $half = write_file('half.pl', <<'APP');
-open my $lock, '>>', $ENV{LOCK}; flock $lock, 2; my $first = !-s $ENV{LOCK}; syswrite $lock, "x\n"; close $lock;
+open my $lock, '>>', $ENV{LOCK};
+flock $lock, 2;
+my $first = !-s $ENV{LOCK};
+syswrite $lock, "x\n";
+close $lock;
 die "the first one dies\n" if $first;
-sub { die "no lifespan\n" if $_[0]{type} eq 'lifespan'; $_[2]->({ type => 'http.response.start', status => 200 }); $_[2]->({ type => 'http.response.body', body => "$$ 0" }) };
+sub {
+    die "no lifespan\n" if $_[0]{type} eq 'lifespan';
+    $_[2]->({ type => 'http.response.start', status => 200 });
+    $_[2]->({ type => 'http.response.body', body => "$$ 0" });
+};
 APP
     local $ENV{LOCK} = "$dir/lock";
     my $server = TestServer->command(qw(-E production --workers 2), $half);
@@ -260,7 +286,8 @@ subtest 'a worker that is stuck' => sub {
     my %before = workers($port, 2);
     my %alive  = connections($port, 2);
     $alive{1}->send("GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n");
-    ok($server->wait_for_log(qr/worker 1 \($before{'1'}\) has not answered for 1 s and was killed/), 'is killed');
+    ok($server->wait_for_log(qr/worker 1 \($before{'1'}\) has not answered for 1 s and was killed/),
+        'is killed');
     my %after;
     ok(wait_for(sub { %after = workers($port, 2); $after{1} != $before{1} }), '... and replaced');
     is($after{2},     $before{2}, 'the other one is not');
@@ -307,7 +334,8 @@ subtest 'limits are shared' => sub {
     IO::Async::Loop->new->add($server);
     is($server->effective_memory_max, 64 << 20, 'memory_max is divided');
     my $inner = $server->_for_worker(2)->{options};
-    is($inner->{max_connections_per_address}, 3, 'an address may have a part of its connections in each, rounded up');
+    is($inner->{max_connections_per_address},
+        3, 'an address may have a part of its connections in each, rounded up');
     is($inner->{max_connection_rate_per_address}, 1,        '... and of its rate');
     is($inner->{memory_max},                      64 << 20, 'each has its part of the memory');
     is($inner->{max_connections},                 50,       'max_connections holds for each');
@@ -343,7 +371,8 @@ SKIP: {
     subtest TLS => sub {
         my $certificates = Certificates->new->authority('server');
         my $server       = command(
-            qw(--workers 3), '--ssl-cert', $certificates->path('server.pem'), '--ssl-key',
+            qw(--workers 3),                   '--ssl-cert',
+            $certificates->path('server.pem'), '--ssl-key',
             $certificates->path('server.key')
         );
         my $kept = "$dir/session";

@@ -58,12 +58,13 @@ sub answering { return sprintf $answers, $_[0] }
 
 my $file = write_file('app.pl', answering(q{'from a file'}));
 write_file('lib/My/App.pm',
-    'package My::App; sub new { my ($class, %args) = @_; bless {%args}, $class } sub to_app { my ($self) = @_; my $text = join ",", map {"$_=$self->{$_}"} sort keys %$self; return '
+          'package My::App; sub new { my ($class, %args) = @_; bless {%args}, $class }'
+        . ' sub to_app { my ($self) = @_; my $text = join ",", map {"$_=$self->{$_}"} sort keys %$self; return '
         . answering('"module $text"')
         . '} 1;');
 write_file('lib/My/Words.pm',
-    'package My::Words; use parent "Exporter"; our @EXPORT_OK = ("word"); our @EXPORT = ("other"); sub word { "word" } sub other { "other" } 1;'
-);
+          'package My::Words; use parent "Exporter"; our @EXPORT_OK = ("word"); our @EXPORT = ("other");'
+        . ' sub word { "word" } sub other { "other" } 1;');
 write_file('lib/Plain.pm',  'package Plain; 1;');
 write_file('lib/Broken.pm', 'package Broken; sub {; 1;');
 write_file('lib/Hash.pm',   'package Hash; sub new { die { a => 1 } } sub to_app { } 1;');
@@ -76,20 +77,25 @@ subtest 'applications' => sub {
         'in main',
         write_file(
             'main.pl',
-            'sub doubt { die } sub load { die } sub _from_file { __PACKAGE__ } ' . answering('"in " . _from_file()')
+            'sub doubt { die } sub load { die } sub _from_file { __PACKAGE__ } '
+                . answering('"in " . _from_file()')
         )
     );
     serves('a file by --app',        'from a file',      '--app', $file);
     serves('a file by -a',           'from a file',      '-a',    $file);
     serves('code',                   'from code',        '-e',    answering(q{'from code'}));
-    serves('code with modules',      'word',             @lib,    '-MMy::Words=word', '-e', answering('word()'));
-    serves('... by default imports', 'other',            @lib,    '-M', 'My::Words', '-e', answering('other()'));
-    serves('a module',               'module ',          @lib,    'My::App');
+    serves('code with modules',      'word',             @lib, '-MMy::Words=word', '-e', answering('word()'));
+    serves('... by default imports', 'other',            @lib, '-M', 'My::Words', '-e', answering('other()'));
+    serves('a module',               'module ',          @lib, 'My::App');
     serves('... with arguments',     'module a=1,b=x=y', "-I$directory/lib", 'My::App', 'a=1', 'b=x=y');
     serves('a provider in a file',
-        'module k=v', '--lib', "$directory/lib", write_file('provider.pl', 'use My::App; My::App->new(k => "v")'));
-    my $log =
-        serves('async code', 'async', '-MFuture::AsyncAwait', '-e', 'async ' . (answering(q{'async'}) =~ s/^\s+//r));
+        'module k=v', '--lib', "$directory/lib",
+        write_file('provider.pl', 'use My::App; My::App->new(k => "v")'));
+    my $log = serves(
+        'async code',           'async',
+        '-MFuture::AsyncAwait', '-e',
+        'async ' . (answering(q{'async'}) =~ s/^\s+//r)
+    );
     unlike($log, qr/died before/, '... that is awaited');
 };
 
@@ -99,22 +105,27 @@ subtest 'flags' => sub {
     my $tls = PAGI::Server->has_tls ? qr/OpenSSL 3\.\d+\.\d+/ : qr/no OpenSSL/;
     my $versions =
         qr/PAGI::Server \Q$PAGI::Server::VERSION\E, Peregrine \Q${\Peregrine::engine_version()}\E, $tls, Perl 5\.\d+\.\d+/;
-    like($out,                                      qr/\Apagi-server \(PAGI 0\.3, $versions\)$/, '... prints versions');
-    like(serves('the start', 'from a file', $file), qr/listening on .*, $versions\)$/m,          '... tells them, too');
+    like($out, qr/\Apagi-server \(PAGI 0\.3, $versions\)$/, '... prints versions');
+    like(serves('the start', 'from a file', $file), qr/listening on .*, $versions\)$/m,
+        '... tells them, too');
     is((run_command('-v'))[1], $out, '-v is the same');
     ($status, $out) = run_command('--help');
     is($status, 0, '--help');
 
     for my $flag (
-        qw(--app -e -M -I --host --port --loop --env --access-log --no-access-log --log-level --quiet --version --help))
+        qw(--app -e -M -I --host --port --loop --env --access-log --no-access-log --log-level --quiet),
+        qw(--version --help))
     {
         like($out, qr/\Q$flag\E\b/, "... explains $flag");
     }
-    like(serves('--loop', 'from a file', '--loop', 'Poll', $file),    qr/\(loop: Poll/,       '... takes that loop');
-    like(serves('-l', 'from a file', '-lSelect', $file),              qr/\(loop: Select/,     '... as well');
-    like(serves('--host', 'from a file', '--host', '0.0.0.0', $file), qr{http://0\.0\.0\.0:}, '... listens there');
-    like(serves('--log-level', 'from a file', '--log-level', 'debug', $file), qr/listening/,  '... takes a level');
-    like(serves('--no-access-log', 'from a file', '--no-access-log', $file),  qr/listening/,  '... is accepted');
+    like(serves('--loop', 'from a file', '--loop',   'Poll', $file), qr/\(loop: Poll/, '... takes that loop');
+    like(serves('-l',     'from a file', '-lSelect', $file), qr/\(loop: Select/, '... as well');
+    like(serves('--host', 'from a file', '--host',   '0.0.0.0', $file),
+        qr{http://0\.0\.0\.0:}, '... listens there');
+    like(serves('--log-level', 'from a file', '--log-level', 'debug', $file),
+        qr/listening/, '... takes a level');
+    like(serves('--no-access-log', 'from a file', '--no-access-log', $file), qr/listening/,
+        '... is accepted');
     is(serves('--env', 'staging', '-E', 'staging', '-e', answering('$ENV{PAGI_ENV}')) =~ /error/i,
         '', '... sets PAGI_ENV');
     serves('--extension', 'fullflush x', '--extension', 'fullflush', '--extension', 'x',
@@ -124,7 +135,7 @@ subtest 'flags' => sub {
     open my $in, '<', $log or die $!;
     like(scalar <$in>, qr{"GET / HTTP/1\.1" 200}, '... writes it');
 
-    my $port   = do { my $free = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1); $free->sockport };
+    my $port = do { my $free = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1); $free->sockport };
     my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), qw(bin/pagi-server --quiet -p), $port, $file);
     my $response;
     wait_for(sub {
@@ -150,9 +161,11 @@ subtest 'wrong command lines' => sub {
     fails('no application',         2, qr/no application/);
     fails('two applications',       2, qr/unexpected argument 'two\.pl'/,                  $file, 'two.pl');
     fails('an argument for a file', 1, qr/unexpected argument 'foo=.*the new of a module/, $file, 'foo=bar');
-    fails('one for code',      1, qr/unexpected argument 'foo=.*the code of -e has none/,  '-e',  'sub {}', 'foo=bar');
-    fails('too little memory', 2, qr/--memory-max must be .* at least 16777216 /,          '--memory-max', '1M', $file);
-    fails('-e and --app',      2, qr/both -e and --app/,                                   '-e', '1', '--app', $file);
+    fails('one for code', 1, qr/unexpected argument 'foo=.*the code of -e has none/,
+        '-e', 'sub {}', 'foo=bar');
+    fails('too little memory', 2, qr/--memory-max must be .* at least 16777216 /, '--memory-max', '1M',
+        $file);
+    fails('-e and --app', 2, qr/both -e and --app/, '-e', '1', '--app', $file);
     fails(
         'a port that is none',
         2, qr/option --port must be an integer from 0 to 65535, not 'http'/,
@@ -166,9 +179,14 @@ subtest 'applications that do not load' => sub {
     fails('no file',        1, qr/App file not found: \S+none\.pl/,           "$directory/none.pl");
     fails('a directory',    1, qr/is a directory/,                            "$directory/lib");
     fails('a syntax error', 1, qr/Error loading \S+bad\.pl: .*syntax error/s, write_file('bad.pl', 'sub {;'));
-    fails('one that dies',  1, qr/Error loading \S+dies\.pl: on purpose/, write_file('dies.pl', 'die "on purpose\n"'));
-    fails('no code reference', 1, qr/must give a code reference, got: '42'/,           write_file('number.pl', '42;'));
-    fails('a hash',            1, qr/must give a code reference, got: HASH reference/, write_file('hash.pl',   '+{};'));
+    fails(
+        'one that dies',
+        1,
+        qr/Error loading \S+dies\.pl: on purpose/,
+        write_file('dies.pl', 'die "on purpose\n"')
+    );
+    fails('no code reference', 1, qr/must give a code reference, got: '42'/, write_file('number.pl', '42;'));
+    fails('a hash', 1, qr/must give a code reference, got: HASH reference/,  write_file('hash.pl', '+{};'));
     fails(
         'an empty file',
         1,
@@ -189,10 +207,15 @@ subtest 'applications that do not load' => sub {
         write_file('provider3.pl', 'package P; sub to_app { die "on purpose\n" } bless {}')
     );
     my $hash = qr/a reference to a hash with a => '1'\n/;
-    fails('a hash',             1, qr/Error loading \S+hash\.pl: .*$hash/,    write_file('hash.pl', 'die { a => 1 }'));
+    fails('a hash', 1, qr/Error loading \S+hash\.pl: .*$hash/, write_file('hash.pl', 'die { a => 1 }'));
     fails('a hash of code',     1, qr/Error loading the code of -e: .*$hash/, '-e', 'die { a => 1 }');
     fails('a hash of a module', 1, qr/Error loading Hash: new died: .*$hash/, @lib, 'Hash');
-    fails('one that exits',  1, qr/Error loading \S+exits\.pl: it called exit\(0\)/, write_file('exits.pl', 'exit 0'));
+    fails(
+        'one that exits',
+        1,
+        qr/Error loading \S+exits\.pl: it called exit\(0\)/,
+        write_file('exits.pl', 'exit 0')
+    );
     fails('code that exits', 1, qr/Error loading the code of -e: it called exit\(0\)/, '-e', 'exit');
     fails(
         'a wide message',
@@ -200,15 +223,17 @@ subtest 'applications that do not load' => sub {
         qr/\AError loading \S+wide\.pl: \xe2\x98\xba\n\z/,
         write_file('wide.pl', 'die "\x{263a}\n"')
     );
-    fails('bad code',        1, qr/Error loading the code of -e: .*syntax error at -e line 1/s, '-e', 'sub {;');
-    fails('no module',       1, qr/Module not found: No::Such::Module/,                        'No::Such::Module');
-    fails('no module by -M', 1, qr/Module not found: No::Such/,                                '-MNo::Such', $file);
-    fails('a broken module', 1, qr/Error loading Broken: syntax error|Error loading Broken: /, @lib,         'Broken');
-    fails('a module without new', 1, qr/Error loading Plain: it has no method new/,            @lib,         'Plain');
-    fails('a bad module name',    1, qr/Invalid module name: My::-App/,                        'My::-App');
+    fails('bad code',  1, qr/Error loading the code of -e: .*syntax error at -e line 1/s, '-e', 'sub {;');
+    fails('no module', 1, qr/Module not found: No::Such::Module/, 'No::Such::Module');
+    fails('no module by -M', 1, qr/Module not found: No::Such/,   '-MNo::Such', $file);
+    fails('a broken module', 1, qr/Error loading Broken: syntax error|Error loading Broken: /, @lib,
+        'Broken');
+    fails('a module without new', 1, qr/Error loading Plain: it has no method new/, @lib, 'Plain');
+    fails('a bad module name', 1, qr/Invalid module name: My::-App/, 'My::-App');
     my $home = getcwd();
     chdir $directory or die "$directory: $!";
-    ok(!eval { PAGI::Server::AppLoader->load(app => 'My::App'); 1 }, 'a module in lib/, which nobody has named');
+    ok(!eval { PAGI::Server::AppLoader->load(app => 'My::App'); 1 },
+        'a module in lib/, which nobody has named');
     like($@, qr/\AModule not found: My::App .*; there is lib\/My\/App\.pm: -I lib$/, '... is found');
     chdir $home or die "$home: $!";
 };

@@ -30,18 +30,19 @@ for my $option (PAGI::Server::Options::all()) {
         is($option->{type}, $type{ $limit->{unit} }, '... and takes its units') if $type{ $limit->{unit} };
     }
     next if !defined $option->{default};
-    is(eval { PAGI::Server::Options::check($name, $option->{default}); 1 }, 1, '... and its default is allowed')
+    is(eval { PAGI::Server::Options::check($name, $option->{default}); 1 },
+        1, '... and its default is allowed')
         or diag $@;
 }
 
 # Every option of the contract is there, or its absence is known.
 my @contract = qw(
-    app host port socket socket_mode listen ssl disable_tls disable_sendfile listener_backlog reuseport workers
-    extensions max_connections max_header_size max_header_count
-    max_body_size max_receive_queue max_ws_frame_size max_requests sync_file_threshold write_high_watermark
-    write_low_watermark timeout request_timeout ws_idle_timeout sse_idle_timeout shutdown_timeout heartbeat_timeout
-    lifespan_startup_timeout access_log access_log_format log_level quiet loop_type lifespan_mode validate_events
-    on_error http2
+    app host port socket socket_mode listen ssl disable_tls disable_sendfile listener_backlog reuseport
+    workers extensions max_connections max_header_size max_header_count max_body_size max_receive_queue
+    max_ws_frame_size max_requests sync_file_threshold write_high_watermark write_low_watermark timeout
+    request_timeout ws_idle_timeout sse_idle_timeout shutdown_timeout heartbeat_timeout
+    lifespan_startup_timeout access_log access_log_format log_level quiet loop_type lifespan_mode
+    validate_events on_error http2
 );
 ok(PAGI::Server::Options::is_known($_), "$_ is an option") for @contract;
 

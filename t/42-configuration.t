@@ -80,15 +80,21 @@ CONF
         is_deeply(PAGI::Server::ConfigFile->read($silent), { access_log => undef }, "access-log = $word");
     }
     my $file = write_file('comment.conf', qq{access-log = "a.log" # the "main" one\n});
-    is_deeply(PAGI::Server::ConfigFile->read($file), { access_log => 'a.log' },
-        'quotes in a comment are no part of it');
+    is_deeply(
+        PAGI::Server::ConfigFile->read($file),
+        { access_log => 'a.log' },
+        'quotes in a comment are no part of it'
+    );
 };
 
 subtest 'what is wrong in a file' => sub {
     my @cases = (
-        [ "port = http\n",     qr/\Awrong\.conf line 1: option 'port' must be an integer from 0 to 65535, not 'http'/ ],
-        [ "\n# c\nprot = 1\n", qr/\Awrong\.conf line 3: there is no option 'prot'/ ],
-        [ "port 80\n",         qr/\Awrong\.conf line 1: expected 'option = value', not 'port 80'/ ],
+        [
+            "port = http\n",
+            qr/\Awrong\.conf line 1: option 'port' must be an integer from 0 to 65535, not 'http'/
+        ],
+        [ "\n# c\nprot = 1\n",    qr/\Awrong\.conf line 3: there is no option 'prot'/ ],
+        [ "port 80\n",            qr/\Awrong\.conf line 1: expected 'option = value', not 'port 80'/ ],
         [ "port = 1\nport = 2\n", qr/\Awrong\.conf line 2: option 'port' is already set on line 1/ ],
         [ "port = # none\n",      qr/\Awrong\.conf line 1: option 'port' has no value/ ],
         [ "quiet = maybe\n",      qr/\Awrong\.conf line 1: option 'quiet' must be 0 or 1, not 'maybe'/ ],
@@ -102,9 +108,18 @@ subtest 'what is wrong in a file' => sub {
             "access_log_format = combned\n",
             qr/line 1: option 'access_log_format' must be clf, combined.*not 'combned' \(it has no percent atom/
         ],
-        [ qq{access-log = "x\n}, qr/line 1: option 'access-log': quotes go around the whole value; one inside is/ ],
-        [ qq{access-log-format = "%r" %s\n}, qr/line 1: option 'access-log-format': quotes go around the whole value/ ],
-        [ "workers = many\n", qr/line 1: option 'workers' must be an integer from 0 to 1024, or auto, not 'many'/ ],
+        [
+            qq{access-log = "x\n},
+            qr/line 1: option 'access-log': quotes go around the whole value; one inside is/
+        ],
+        [
+            qq{access-log-format = "%r" %s\n},
+            qr/line 1: option 'access-log-format': quotes go around the whole value/
+        ],
+        [
+            "workers = many\n",
+            qr/line 1: option 'workers' must be an integer from 0 to 1024, or auto, not 'many'/
+        ],
     );
     like(problem_of($_->[0]),              $_->[1], $_->[0] =~ s/\n/; /gr) for @cases;
     like(problem_of("# \xe4\nhost = h\n"), qr/\Awrong\.conf line 1: this is not UTF-8\z/, 'another encoding');
@@ -112,8 +127,11 @@ subtest 'what is wrong in a file' => sub {
     for my $flags ([], ['--check']) {
         my ($status, undef, $error) = run_command('-c', $owned, @$flags);
         is($status, 2, "a user that is not there, @$flags");
-        like($error, qr/owned\.conf line 3: option --user: there is no user 'no-such-user'/,
-            '... is found in the file');
+        like(
+            $error,
+            qr/owned\.conf line 3: option --user: there is no user 'no-such-user'/,
+            '... is found in the file'
+        );
     }
     my ($status, undef, $error) = run_command('-c', 'one', '-c', 'two');
     is($status, 2, 'two files: status 2');
@@ -124,8 +142,9 @@ subtest 'what is wrong in a file' => sub {
 };
 
 subtest 'the command line wins' => sub {
-    my $other  = write_file('other.pl',    'sub { die }');
-    my $file   = write_file('server.conf', "app = $other\nport = 1\naccess-log = $directory/log\nlog-level = error\n");
+    my $other = write_file('other.pl', 'sub { die }');
+    my $file =
+        write_file('server.conf', "app = $other\nport = 1\naccess-log = $directory/log\nlog-level = error\n");
     my $server = TestServer->command('-c', $file, '--log-level', 'info', $app);
     is(get($server->port, '/')->{body}, "Hello, World!", 'over application, port and level');
     is($server->stop,                   0,               '... and the server ends well');
@@ -133,9 +152,13 @@ subtest 'the command line wins' => sub {
 };
 
 subtest 'a place that is typed wins over another kind of place' => sub {
-    my @in_file =
-        ("host = ::1\nport = 1\n", "socket = $directory/file.sock\n", "listen = 127.0.0.1:1\nlisten = fd:3\n");
-    my @typed = ([ '--port', 8123 ], [ '--socket', "$directory/typed.sock" ], [ '--listen', '127.0.0.1:8124' ]);
+    my @in_file = (
+        "host = ::1\nport = 1\n",
+        "socket = $directory/file.sock\n",
+        "listen = 127.0.0.1:1\nlisten = fd:3\n"
+    );
+    my @typed =
+        ([ '--port', 8123 ], [ '--socket', "$directory/typed.sock" ], [ '--listen', '127.0.0.1:8124' ]);
     my @shown = ('port = 8123', "socket = $directory/typed.sock", 'listen = 127.0.0.1:8124');
     for my $text (@in_file) {
         my $file = write_file('place.conf', $text);
@@ -154,7 +177,8 @@ subtest 'a place that is typed wins over another kind of place' => sub {
 subtest '--check' => sub {
     my $file = write_file('check.conf', "port = 8123\ntimeout = 5\n");
     local $ENV{PAGI_ENV} = 'none';
-    my ($status, $out, $error) = run_command('--check', '-c', $file, '--max-connections', 7, '--no-access-log', $app);
+    my ($status, $out, $error) =
+        run_command('--check', '-c', $file, '--max-connections', 7, '--no-access-log', $app);
     is($status, 0,        'a good configuration: status 0') or diag $error;
     is($out,    <<"TEXT", '... and what would run');
 # PAGI::Server would run:
@@ -201,17 +225,32 @@ subtest '--check finds what a start would trip over' => sub {
     fcntl $plain, F_SETFD, 0 or die "fcntl: $!";
     my $number = fileno $plain;
     my @cases  = (
-        [ [ '--loop',   'Nonsense' ],          qr/option 'loop_type': cannot load IO::Async::Loop::Nonsense/ ],
-        [ [ '--host',   'no.such.invalid' ],   qr/option 'host': Cannot listen on no\.such\.invalid port \d+: \w/ ],
-        [ [ '--listen', 'no.such.invalid:1' ], qr/option 'listen': Cannot listen on no\.such\.invalid port 1: \w/ ],
-        [ [ '--socket', '/no/such/s' ],        qr{option 'socket': Cannot listen on unix:/no/such/s: $nowhere} ],
-        [ [ '--socket', $taken ],              qr/option 'socket': Cannot listen on unix:\Q$taken\E: .*not a socket/ ],
-        [ [ '--listen', 'fd:99' ],      qr/option 'listen': Cannot listen on fd:99: descriptor 99 cannot be used/ ],
+        [ [ '--loop', 'Nonsense' ], qr/option 'loop_type': cannot load IO::Async::Loop::Nonsense/ ],
+        [
+            [ '--host', 'no.such.invalid' ],
+            qr/option 'host': Cannot listen on no\.such\.invalid port \d+: \w/
+        ],
+        [
+            [ '--listen', 'no.such.invalid:1' ],
+            qr/option 'listen': Cannot listen on no\.such\.invalid port 1: \w/
+        ],
+        [ [ '--socket', '/no/such/s' ], qr{option 'socket': Cannot listen on unix:/no/such/s: $nowhere} ],
+        [ [ '--socket', $taken ], qr/option 'socket': Cannot listen on unix:\Q$taken\E: .*not a socket/ ],
+        [
+            [ '--listen', 'fd:99' ],
+            qr/option 'listen': Cannot listen on fd:99: descriptor 99 cannot be used/
+        ],
         [ [ '--listen', "fd:$number" ], qr/Cannot listen on fd:$number: .*is not a listening socket/ ],
-        [ [ '--access-log', '/no/such/log' ], qr{option 'access_log': cannot write to '/no/such/log': $nowhere} ],
-        [ [ '--error-log',  '/no/such/log' ], qr{option 'error_log': cannot write to '/no/such/log': $nowhere} ],
-        [ [ '--pid',        "$app/pid" ],     qr{option 'pid': cannot write to '\S+/app\.pl/pid': Not a directory} ],
-        [ [ '--pid',        $directory ],     qr{option 'pid': cannot write to '\Q$directory\E': Is a directory} ],
+        [
+            [ '--access-log', '/no/such/log' ],
+            qr{option 'access_log': cannot write to '/no/such/log': $nowhere}
+        ],
+        [
+            [ '--error-log', '/no/such/log' ],
+            qr{option 'error_log': cannot write to '/no/such/log': $nowhere}
+        ],
+        [ [ '--pid', "$app/pid" ], qr{option 'pid': cannot write to '\S+/app\.pl/pid': Not a directory} ],
+        [ [ '--pid', $directory ], qr{option 'pid': cannot write to '\Q$directory\E': Is a directory} ],
     );
     for my $case (@cases) {
         my ($arguments, $message) = @$case;
@@ -242,18 +281,19 @@ subtest 'completion' => sub {
     my $complete = sub {
         my (@words) = @_;
         my $list    = join ' ', map { "'$_'" } @words;
-        my $ask     = "COMP_WORDS=($list); COMP_CWORD=$#words; _pagi_server; printf '%s\\n' \"\${COMPREPLY[@]}\"";
+        my $ask = "COMP_WORDS=($list); COMP_CWORD=$#words; _pagi_server; printf '%s\\n' \"\${COMPREPLY[@]}\"";
         open my $bash, '-|', 'bash', '-c', "$script\n$ask" or die "bash: $!";
         chomp(my @offers = <$bash>);
         close $bash or die 'bash failed';
         return @offers;
     };
-    is_deeply([ $complete->('pagi-server', '--max-h') ],        [qw(--max-header-size --max-header-count)], 'flags');
-    is_deeply([ $complete->('pagi-server', '--lifespan', '') ], [qw(auto on off)],                          'choices');
-    is_deeply([ $complete->('pagi-server', '--log-level', '=') ],      [qw(error warn info debug)], '... behind =');
-    is_deeply([ $complete->('pagi-server', '--log-level', '=', 'd') ], ['debug'],     '... and the start of one');
-    is_deeply([ $complete->('pagi-server', '--loop', 'Pe') ],          ['Peregrine'], 'usual values');
-    is_deeply([ $complete->('pagi-server', '--user', 'roo') ],         ['root'],      'users');
+    is_deeply([ $complete->('pagi-server', '--max-h') ], [qw(--max-header-size --max-header-count)], 'flags');
+    is_deeply([ $complete->('pagi-server', '--lifespan',  '') ], [qw(auto on off)], 'choices');
+    is_deeply([ $complete->('pagi-server', '--log-level', '=') ], [qw(error warn info debug)],
+        '... behind =');
+    is_deeply([ $complete->('pagi-server', '--log-level', '=', 'd') ], ['debug'], '... and the start of one');
+    is_deeply([ $complete->('pagi-server', '--loop', 'Pe') ],          ['Peregrine'],         'usual values');
+    is_deeply([ $complete->('pagi-server', '--user', 'roo') ],         ['root'],              'users');
     is_deeply([ $complete->('pagi-server', '--no-ac') ],               [qw(--no-access-log)], 'negations');
     is_deeply([ $complete->('pagi-server', '-c', 'cpan') ],            [qw(cpanfile)],        'files');
     my $zsh = PAGI::Server::Completion->script('zsh');

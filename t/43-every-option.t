@@ -1,5 +1,5 @@
-# Every option of the table, each from constructor, configure, command line and configuration file: a good value arrives, a bad one is
-# refused by an error that names the option, the value and what is allowed.
+# Every option of the table, each from constructor, configure, command line and configuration file: a good
+# value arrives, a bad one is refused by an error that names the option, the value and what is allowed.
 use strict;
 use warnings;
 
@@ -147,7 +147,7 @@ for my $option (@all) {
             is(refused(%with, $name => $good), '', 'the constructor takes a good value');
             says_why(refused(%with, $name => $bad), $option, $bad, 'by the constructor');
             my $server = PAGI::Server->new(%with);
-            ok(eval { $server->configure($name => $good);      1 }, 'configure takes a good value') or diag $@;
+            ok(eval { $server->configure($name => $good); 1 }, 'configure takes a good value') or diag $@;
             says_why(eval { $server->configure($name => $bad); 1 } ? '' : $@, $option, $bad, 'by configure');
         }
         return if !defined PAGI::Server::CommandLine::flag($option);
@@ -191,8 +191,9 @@ subtest 'numbers as people write them' => sub {
         }
         for my $text (@{ $MALFORMED{$type} }) {
             says_why((from_command_line($option, $text))[1], $option, $text, "from the command line: $text");
-            says_why((value_of($name, sub { read_as_file("$name = $text") }))[1], $option, $text, 'from a file');
-            says_why(refused(app => $app, $name => $text),                        $option, $text, 'by the constructor');
+            says_why((value_of($name, sub { read_as_file("$name = $text") }))[1],
+                $option, $text, 'from a file');
+            says_why(refused(app => $app, $name => $text), $option, $text, 'by the constructor');
         }
     }
     my $limits = PAGI::Server::Options::engine_limits({ timeout => 0.0001, max_body_size => 0 });

@@ -86,11 +86,11 @@ sub {
 }
 APP
     my $parent = TestServer->command('--pid', $path, '--access-log', "$directory/forked.log", $forking);
-    is(get($parent->port, '/')->{body},                '0',                 'a fork of the server ends well');
-    is(content($path),                                 $parent->pid . "\n", '... and does not take the file with it');
-    is(get($parent->port, '/')->{body},                '0',                 '... and the server goes on');
-    is($parent->stop,                                  0,                   '... and ends well');
-    is(() = content("$directory/forked.log") =~ /\n/g, 2, '... with each line of its access log once');
+    is(get($parent->port, '/')->{body}, '0',                 'a fork of the server ends well');
+    is(content($path),                  $parent->pid . "\n", '... and does not take the file with it');
+    is(get($parent->port, '/')->{body}, '0',                 '... and the server goes on');
+    is($parent->stop,                   0,                   '... and ends well');
+    is(() = content("$directory/forked.log") =~ /\n/g, 2,    '... with each line of its access log once');
     ($status, undef, $error) = TestServer->finish('--port', 0, '--pid', "$directory/no/such/file", $who);
     is($status, 1, 'a file that cannot be written fails');
     like($error, qr{Error: Cannot write the pid file .*no/such/file: No such file}, '... and is named');
@@ -151,8 +151,13 @@ subtest 'in the background' => sub {
     like($error, qr/belongs to process $pid/, '... with its reason');
     kill TERM => $pid;
     ok(wait_for(sub { !-e "$directory/daemon.pid" }), 'TERM ends it, and its pid file goes');
-    like(content("$directory/daemon.log"), qr{"GET / HTTP/1.1" 200}, 'its access log is where a relative path says');
-    my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, Listen => 1) or die "port $port: $@";
+    like(
+        content("$directory/daemon.log"),
+        qr{"GET / HTTP/1.1" 200},
+        'its access log is where a relative path says'
+    );
+    my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, Listen => 1)
+        or die "port $port: $@";
     ($status, undef, $error) = $start->('who.pl');
     is($status, 1, 'a server that cannot listen fails in front');
     like($error, qr/Error: Port $port is already in use on 127\.0\.0\.1/, '... with its reason');
@@ -193,8 +198,12 @@ APP
         or die "port $port: $@";
     ($status, undef, $error) = TestServer->finish('--error-log', $path, @command);
     is($status, 1, 'a server that cannot start');
-    like($error,         qr/\AError: Port $port is already in use on 127\.0\.0\.1$/m,      '... tells it in front');
-    like(content($path), qr/^$time Error: Port $port is already in use on 127\.0\.0\.1$/m, '... and in the log');
+    like($error, qr/\AError: Port $port is already in use on 127\.0\.0\.1$/m, '... tells it in front');
+    like(
+        content($path),
+        qr/^$time Error: Port $port is already in use on 127\.0\.0\.1$/m,
+        '... and in the log'
+    );
     close $taken;
 
     ($status, undef, $error) = TestServer->finish(@command);
@@ -217,9 +226,10 @@ APP
 };
 
 subtest 'an application that goes elsewhere' => sub {
-    my $here    = getcwd();
-    my $moving  = write_file('moving.pl', 'chdir "/" or die; do "' . "$directory/who.pl" . '"');
-    my @command = ("$here/bin/pagi-server", '--pid', 'moved.pid', qw(--access-log moved.log --error-log moved.err));
+    my $here   = getcwd();
+    my $moving = write_file('moving.pl', 'chdir "/" or die; do "' . "$directory/who.pl" . '"');
+    my @command =
+        ("$here/bin/pagi-server", '--pid', 'moved.pid', qw(--access-log moved.log --error-log moved.err));
     chdir $directory or die $!;
     my $port   = free_port();
     my $server = TestServer->spawn($^X, (map { m{\A/} || ref ? "-I$_" : "-I$here/$_" } @INC),
@@ -322,7 +332,8 @@ subtest 'user and group' => sub {
     );
     ok(wait_for(sub { content("$directory/owned.error.log") =~ /listening on unix/ }),
         'a server that can read less than before');
-    is((stat "$directory/$_")[4], $uid, "$_ belongs to the user") for qw(owned.sock owned.access.log owned.error.log);
+    is((stat "$directory/$_")[4], $uid, "$_ belongs to the user")
+        for qw(owned.sock owned.access.log owned.error.log);
     my $said = content("$directory/owned.error.log");
     like(
         $said,

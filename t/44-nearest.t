@@ -1,5 +1,5 @@
-# A name that nobody knows is refused by an error that suggests the nearest one: keys of the constructor, flags, names in a
-# configuration file, settings and keys of a place, keys of `ssl`.
+# A name that nobody knows is refused by an error that suggests the nearest one: keys of the constructor,
+# flags, names in a configuration file, settings and keys of a place, keys of `ssl`.
 use strict;
 use warnings;
 
@@ -17,7 +17,9 @@ use TestTools qw(refused);
 my $directory = File::Temp->newdir;
 
 subtest 'what is near' => sub {
-    my @known = qw(port host timeout max_header_size max_header_count ws_idle_timeout sse_idle_timeout access_log ktls);
+    my @known = qw(
+        port host timeout max_header_size max_header_count ws_idle_timeout sse_idle_timeout access_log ktls
+    );
     my @cases = (
         [ 'prot',              'port' ],
         [ 'prt',               'port' ],
@@ -34,12 +36,13 @@ subtest 'what is near' => sub {
         [ '',                  '' ],
         [ 'port' x 100,        '' ],
     );
-    is(join(' ', Peregrine::Nearest::names($_->[0], @known)),                      $_->[1], "'$_->[0]'") for @cases;
-    is(join(' ', Peregrine::Nearest::names('a_word', map { "a_word_$_" } 1 .. 4)), '',      'too many');
-    is(Peregrine::Nearest::hint('bogus', @known),                                  '',      'no hint');
-    is(Peregrine::Nearest::hint('prot', @known),               q{ (did you mean 'port'?)},               'one name');
-    is(Peregrine::Nearest::hint('a_word', 'a_wor1', 'a_wor2'), q{ (did you mean 'a_wor1' or 'a_wor2'?)}, 'two');
-    is(Peregrine::Nearest::hint('ab', qw(ax ay ac)),           q{ (did you mean 'ax', 'ay' or 'ac'?)},   'three');
+    is(join(' ', Peregrine::Nearest::names($_->[0], @known)), $_->[1], "'$_->[0]'") for @cases;
+    is(join(' ', Peregrine::Nearest::names('a_word', map { "a_word_$_" } 1 .. 4)), '', 'too many');
+    is(Peregrine::Nearest::hint('bogus', @known),                                  '', 'no hint');
+    is(Peregrine::Nearest::hint('prot', @known), q{ (did you mean 'port'?)},           'one name');
+    is(Peregrine::Nearest::hint('a_word', 'a_wor1', 'a_wor2'),
+        q{ (did you mean 'a_wor1' or 'a_wor2'?)}, 'two');
+    is(Peregrine::Nearest::hint('ab', qw(ax ay ac)), q{ (did you mean 'ax', 'ay' or 'ac'?)}, 'three');
 };
 
 # The last character typed twice.
@@ -63,7 +66,8 @@ subtest 'each option' => sub {
     for my $option (PAGI::Server::Options::all()) {
         my $name  = $option->{name};
         my $wrong = mistyped($name);
-        suggests(refused(app => sub { }, $wrong => 1), $wrong, $name, 'of the constructor') if !$option->{only};
+        suggests(refused(app => sub { }, $wrong => 1), $wrong, $name, 'of the constructor')
+            if !$option->{only};
         my $flag = PAGI::Server::CommandLine::flag($option);
         next if !defined $flag || length $flag < 2;
         $wrong = '--' . mistyped($flag);
@@ -80,11 +84,17 @@ subtest 'elsewhere' => sub {
     suggests($@, 'time_out', 'timeout', 'of configure');
     like($@, qr/ at \Q$0\E line /, '... where it was called');
     suggests(refused(app => sub { }, listen => 'h:1,cret=x'), 'cret', 'cert', 'of a setting');
-    suggests(refused(app => sub { }, listen => { host      => 'h', prot => 1 }), 'prot',      'port', 'of a place');
-    suggests(refused(app => sub { }, ssl    => { cert_fiel => 'x' }),            'cert_fiel', 'cert_file', 'of ssl');
+    suggests(refused(app => sub { }, listen => { host => 'h', prot => 1 }), 'prot', 'port', 'of a place');
+    suggests(refused(app => sub { }, ssl    => { cert_fiel => 'x' }), 'cert_fiel',  'cert_file', 'of ssl');
     suggests(
-        refused(app => sub { }, ssl => { key_file => 'x', cert_file => 'x', certificates => [ { keyfile => 'x' } ] }),
-        'keyfile', 'key_file', 'of a certificate');
+        refused(
+            app => sub { },
+            ssl => { key_file => 'x', cert_file => 'x', certificates => [ { keyfile => 'x' } ] }
+        ),
+        'keyfile',
+        'key_file',
+        'of a certificate'
+    );
     my ($status, undef, $error) = TestServer->finish('--no-acces-log', 'app.pl');
     is($status, 2, 'pagi-server refuses the flag');
     suggests($error, '--no-acces-log', '--no-access-log', 'of a negation');

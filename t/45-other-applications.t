@@ -23,12 +23,14 @@ sub write_file {
 }
 
 my %psgi = (
-    'plain.pl' => q{my $app = sub { my $env = shift; return [ 200, [ 'Content-Type' => 'text/plain' ], ['hello'] ] };},
+    'plain.pl' =>
+        q{my $app = sub { my $env = shift; return [ 200, [ 'Content-Type' => 'text/plain' ], ['hello'] ] };},
     'named.psgi'   => q{sub { return [ '404', [], [] ] }},
     'later.psgi'   => q{sub { return sub { my $respond = shift; $respond->([ 200, [], ['x'] ]) } }},
     'stream.psgi'  => q{sub { return [ 200, [] ] }},
-    'builder.psgi' => q{use Plack::Builder; builder { enable 'ContentLength'; sub { [ 200, [], ['hello'] ] } };},
-    'request.pl'   => q{use Plack::Request; sub { Plack::Request->new(shift)->new_response(200)->finalize }},
+    'builder.psgi' =>
+        q{use Plack::Builder; builder { enable 'ContentLength'; sub { [ 200, [], ['hello'] ] } };},
+    'request.pl' => q{use Plack::Request; sub { Plack::Request->new(shift)->new_response(200)->finalize }},
 );
 
 for my $name (sort keys %psgi) {
@@ -54,7 +56,8 @@ for my $name (sort keys %psgi) {
 }
 
 subtest 'without lifespan a request tells' => sub {
-    my $server = TestServer->command('--lifespan', 'off', '--no-access-log', write_file('off.psgi', $psgi{'plain.pl'}));
+    my $server = TestServer->command('--lifespan', 'off', '--no-access-log',
+        write_file('off.psgi', $psgi{'plain.pl'}));
     is(get($server->port, '/')->{status}, 500, 'a request is answered with 500');
     like(
         $server->log,

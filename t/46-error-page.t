@@ -1,5 +1,5 @@
-# What an application that ends without a response is answered with: in development a page with the exception and its stack trace, elsewhere
-# three words.
+# What an application that ends without a response is answered with: in development a page with the exception
+# and its stack trace, elsewhere three words.
 use strict;
 use warnings;
 
@@ -17,7 +17,12 @@ use Future; use Future::AsyncAwait; use IO::Async::Loop;
 package Teller { use overload '""' => sub { my $event = shift->{event}; $event->(); "told" }, fallback => 1 }
 
 sub secret_function { my ($text) = @_; die $text }
-async sub later { my ($text) = @_; await IO::Async::Loop->new->delay_future(after => 0.01); secret_function($text) }
+
+async sub later {
+    my ($text) = @_;
+    await IO::Async::Loop->new->delay_future(after => 0.01);
+    secret_function($text);
+}
 
 async sub secret_event { my ($send) = @_; await $send->({ type => 'http.response.start', status => 'x' }) }
 
@@ -42,7 +47,8 @@ my %handlers = (
     # Exceptions that answer when they are asked what they are.
     '/starts'  => async sub {
         my $send = $_[2];
-        my $start = sub { $send->({ type => 'http.response.start', status => 202, headers => [ [ 'content-length', 5 ] ] }) };
+        my @headers = ([ 'content-length', 5 ]);
+        my $start = sub { $send->({ type => 'http.response.start', status => 202, headers => \@headers }) };
         die bless { event => $start }, 'Teller';
     },
     '/answers' => async sub {
@@ -68,7 +74,8 @@ sub request {
     my $accept = defined $options{accept} ? "Accept: $options{accept}\r\n" : '';
     my $client = TestClient->new(($options{server} || $server)->port);
     my $answer =
-        $client->send("$method $target HTTP/1.1\r\nHost: h\r\n$accept\r\n")->response(head => $method eq 'HEAD');
+        $client->send("$method $target HTTP/1.1\r\nHost: h\r\n$accept\r\n")
+        ->response(head => $method eq 'HEAD');
     return { %{ $answer || {} }, rest => $client->rest };
 }
 
@@ -87,30 +94,34 @@ subtest 'a page for browsers' => sub {
         '... nothing may be run or fetched';
     is $header{'content-length'}, length $body, '... its length is said';
     like $body, qr/<h1>The application died before its response had started<\/h1>/, 'what happened';
-    like $body, qr/<pre>a=&lt;script&gt;alert\(1\)&lt;\/script&gt;&amp;b=&quot;&#39; at \Q$file\E line 6\.<\/pre>/,
+    like $body,
+        qr/<pre>a=&lt;script&gt;alert\(1\)&lt;\/script&gt;&amp;b=&quot;&#39; at \Q$file\E line 6\.<\/pre>/,
         'the exception, escaped';
     like $body, qr/GET \/dies\?a=%3Cscript/, 'the request';
     like $body,
-        qr/<li><code>thrown at \Q$file\E line 6<\/code><\/li>\n<li><code>main::secret_function called at \Q$file\E line 12</,
+        qr/<li><code>thrown at \Q$file\E line 6<\/code><\/li>\n<li><code>main::secret_function called at \Q$file\E line 17</,
         'who called whom';
     unlike $body, qr/<script|<img|<link|https?:|\bsrc=|\bhref=/, 'no script, nothing from elsewhere';
     is $answer->{rest}, '', 'nothing follows';
 
-    like page('/later')->{body}, qr/after a while.*secret_function called at \Q$file\E line 7<.*main::later called/s,
+    like page('/later')->{body},
+        qr/after a while.*secret_function called at \Q$file\E line 11<.*main::later called/s,
         'an async sub, after an await';
-    like page('/twice')->{body}, qr/at first.*secret_function called at \Q$file\E line 7</s,
+    like page('/twice')->{body}, qr/at first.*secret_function called at \Q$file\E line 11</s,
         'one that was thrown again';
     like page('/event')->{body},
-        qr/status must be .*Future::\w+::result called at \Q$file\E line 9<.*main::secret_event called at \Q$file\E line 20</s,
+        qr/status must be .*Future::\w+::result called at \Q$file\E line 14<.*main::secret_event called at \Q$file\E line 25</s,
         'an event that fails, awaited by two async subs';
     is length(page('/huge')->{body}) < 70_000, 1, 'a huge exception is cut';
-    like page('/bytes')->{body}, qr/<pre>\xc3\x83\xc2\xa9 \\x\{00\}\\x\{1b\}\[2J\xc3\xbf/, 'bytes that are no text';
+    like page('/bytes')->{body}, qr/<pre>\xc3\x83\xc2\xa9 \\x\{00\}\\x\{1b\}\[2J\xc3\xbf/,
+        'bytes that are no text';
     like page('/wide')->{body}, qr/<pre>\xe2\x98\xba \\x\{202e\}<\/pre>/,
         'characters; what turns text around is shown by its number';
     like page('/hash')->{body},
         qr/<pre>an exception that is a reference to a hash with code =&gt; &#39;418&#39;</, 'a hash';
     like page('/object')->{body},
-        qr/<pre>an exception of class My::Error with code =&gt; &#39;418&#39;</, '... an object that has no text';
+        qr/<pre>an exception of class My::Error with code =&gt; &#39;418&#39;</,
+        '... an object that has no text';
     like page('/fails')->{body},   qr/failed in no sub<\/pre>/, 'a Future that failed';
     unlike page('/fails')->{body}, qr/Stack trace/,             '... of which there is no trace';
     like page('/nothing')->{body}, qr/ended without a response<.*Was an `await` forgotten\?/s,
@@ -121,10 +132,13 @@ subtest 'a page for browsers' => sub {
 subtest 'for others' => sub {
     for my $accept (undef, '*/*', 'text/*', 'application/json', 'text/html;q=0', 'text/htmlx', '') {
         my $answer = request('/dies?x', accept => $accept);
-        is $answer->{header}{'content-type'}, 'text/plain; charset=utf-8', 'plain text: ' . ($accept // 'no Accept');
-        like $answer->{body}, qr/\AThe application died before its response had started\n\nx at \Q$file\E line 6/,
+        is $answer->{header}{'content-type'}, 'text/plain; charset=utf-8',
+            'plain text: ' . ($accept // 'no Accept');
+        like $answer->{body},
+            qr/\AThe application died before its response had started\n\nx at \Q$file\E line 6/,
             '... with the exception';
-        like $answer->{body}, qr/^    main::secret_function called at \Q$file\E line 12$/m, '... and the trace';
+        like $answer->{body}, qr/^    main::secret_function called at \Q$file\E line 17$/m,
+            '... and the trace';
     }
     is request('/dies?x', accept => $_)->{header}{'content-type'}, 'text/html; charset=utf-8', "HTML: $_"
         for 'text/html', 'TEXT/HTML;level=1', 'application/json, text/html ; q=0.1';
@@ -137,7 +151,8 @@ subtest 'for others' => sub {
     like $stream->{body}, qr/^    main::secret_function called/m, '... has its trace in plain text';
     my $handshake = TestWebSocket->start($server->port, '/dies?x')->answer;
     is $handshake->{status}, 500, 'a WebSocket that was not accepted';
-    like $handshake->{body}, qr/died before its WebSocket was accepted\n\nx at .*^    main::secret_function called/ms,
+    like $handshake->{body},
+        qr/died before its WebSocket was accepted\n\nx at .*^    main::secret_function called/ms,
         '... likewise';
 };
 
@@ -156,7 +171,8 @@ subtest 'elsewhere' => sub {
         my $other = TestServer->command('-E', $mode, qw(--lifespan off), "$file");
         for my $target ('/dies?x', '/later', '/nothing') {
             my $client =
-                TestClient->new($other->port)->send("GET $target HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n");
+                TestClient->new($other->port)
+                ->send("GET $target HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n");
             is $client->rest =~ s/^Date: [^\r]+/Date: now/mr,
                 "HTTP/1.1 500 Internal Server Error\r\ncontent-type: text/plain; charset=utf-8\r\nDate: now\r\n"
                 . "Content-Length: 22\r\nConnection: close\r\n\r\nInternal Server Error\n",

@@ -1,5 +1,6 @@
-# Middleware in the style of PAGI's documents: it wraps $send and adds fields to the start of a response, in the spelling of RFCs, with capitals. All
-# of it works in development, where events are checked, as it does in production, and the fields go out in lower case.
+# Middleware in the style of PAGI's documents: it wraps $send and adds fields to the start of a response, in
+# the spelling of RFCs, with capitals. All of it works in development, where events are checked, as it does in
+# production, and the fields go out in lower case.
 use strict;
 use warnings;
 
@@ -81,7 +82,10 @@ sub cors {
     });
 }
 
-sub session { on_start($_[0], sub { add($_[0], [ 'Set-Cookie', 'session=1; HttpOnly' ], [ 'Set-Cookie', 'seen=1' ]) }) }
+sub session {
+    my @cookies = ([ 'Set-Cookie', 'session=1; HttpOnly' ], [ 'Set-Cookie', 'seen=1' ]);
+    return on_start($_[0], sub { add($_[0], @cookies) });
+}
 sub runtime { on_start($_[0], sub { add($_[0], [ 'X-Runtime', 0.25 ], [ 'X-Request-ID', 7 ]) }) }
 sub powered { on_start($_[0], sub { add($_[0], [ 'X_Powered_By', 'x' ], [ 'X-ALL-CAPITALS-AND-9', 'y' ]) }) }
 
@@ -109,7 +113,8 @@ sub content_length { on_response($_[0], sub { (add($_[0], [ 'Content-Length', le
 my $app = async sub {
     my ($scope, $receive, $send) = @_;
     die "Unsupported scope type: $scope->{type}" if $scope->{type} ne 'http';
-    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'Content-Type', 'text/plain' ] ] });
+    my @headers = ([ 'Content-Type', 'text/plain' ]);
+    await $send->({ type => 'http.response.start', status => 200, headers => \@headers });
     await $send->({ type => 'http.response.body', body => 'Hello from PAGI!', more => 0 });
 };
 
@@ -156,7 +161,7 @@ for my $mode (qw(development production)) {
     subtest $mode => sub {
         my $server   = TestServer->command('-E', $mode, $file);
         my $response = request($server->port, 'Accept-Encoding: gzip');
-        is($response->{status},      200,           'the response comes through all of it') or diag $server->log;
+        is($response->{status},      200, 'the response comes through all of it') or diag $server->log;
         is(values_of($response, $_), $expected{$_}, $_) for sort keys %expected;
         gunzip(\$response->{body} => \my $body);
         is($body, 'Hello from PAGI!', 'the body');

@@ -1,4 +1,5 @@
-# What the modes of pagi-server decide: where the access log goes unless somebody says it, and who is warned that it goes to a terminal.
+# What the modes of pagi-server decide: where the access log goes unless somebody says it, and who is warned
+# that it goes to a terminal.
 use strict;
 use warnings;
 
@@ -63,7 +64,8 @@ subtest 'the access log by mode' => sub {
 
 subtest 'a mode with a typing error' => sub {
     my (undef, undef, $error) = TestServer->finish(qw(--check -E prodution), $app);
-    like($error, qr/'prodution' is none of the modes development production none \(did you mean 'production'\?\)/,
+    like($error,
+        qr/'prodution' is none of the modes development production none \(did you mean 'production'\?\)/,
         'is told');
     (undef, undef, $error) = TestServer->finish(qw(--check -E staging), $app);
     is($error, '', 'a mode of the application is in order');
@@ -83,7 +85,9 @@ subtest 'development for others' => sub {
         my $server = TestServer->command(@$arguments, $app);
         is($server->stop, 0, "@$arguments: the server starts and ends well");
         my ($named) = $server->log =~ $warned;
-        $expected ? like($named, $expected, '... with a warning') : is($named, undef, '... without a warning');
+        $expected
+            ? like($named, $expected, '... with a warning')
+            : is($named, undef, '... without a warning');
     }
 };
 
@@ -132,8 +136,10 @@ subtest 'a terminal under pagi-server' => sub {
         });
         return $shown =~ $pattern;
     };
-    ok($read->(qr/listening on \S+:(\d+)\/ .*access_log: stderr/), 'development on a terminal: the log goes there')
-        or diag $shown;
+    ok(
+        $read->(qr/listening on \S+:(\d+)\/ .*access_log: stderr/),
+        'development on a terminal: the log goes there'
+    ) or diag $shown;
     ok($read->(qr/the access log goes to a terminal/), '... with a warning');
     my ($port) = $shown =~ m{listening on \S+:(\d+)/};
     is(get($port, '/')->{status}, 200, '... and a request is answered');

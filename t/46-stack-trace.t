@@ -1,4 +1,5 @@
-# PAGI::Server::StackTrace: it knows where exceptions were thrown, and nothing that a program does comes out differently because of it.
+# PAGI::Server::StackTrace: it knows where exceptions were thrown, and nothing that a program does comes out
+# differently because of it.
 use strict;
 use warnings;
 
@@ -31,7 +32,12 @@ package Hostile {
 
 sub thrower { my ($what) = @_; die $what }
 sub middle  { return thrower(@_) }
-sub deep    { no warnings q(recursion); my ($count, $what) = @_; return $count ? deep($count - 1, $what) : die $what }
+
+sub deep {
+    no warnings q(recursion);
+    my ($count, $what) = @_;
+    return $count ? deep($count - 1, $what) : die $what;
+}
 
 my $file = quotemeta __FILE__;
 
@@ -86,7 +92,8 @@ subtest 'nothing is kept alive' => sub {
     is(Thing->alive, 0, '... go when the program lets them go');
     eval { middle({}) };
     $@ = q();
-    is_deeply [ $traces->of({}) ], [], 'an exception that has gone is not taken for another one at its address'
+    is_deeply [ $traces->of({}) ], [],
+        'an exception that has gone is not taken for another one at its address'
         for 1 .. 50;
 };
 

@@ -1,5 +1,6 @@
-# Events whose values run Perl code when they are read: tied hashes and lists, magical scalars, overloaded objects. What such code frees, changes,
-# sends or throws changes nothing in what was read before, and fails no more than its own $send.
+# Events whose values run Perl code when they are read: tied hashes and lists, magical scalars, overloaded
+# objects. What such code frees, changes, sends or throws changes nothing in what was read before, and fails
+# no more than its own $send.
 use strict;
 use warnings;
 
@@ -49,7 +50,8 @@ use TestWebSocket;
     sub new     { my ($class, $code) = @_; return bless { code => $code }, $class }
     sub DESTROY { $_[0]{code}->();         return }
 
-    # An exception that cannot be told. (One that cannot be asked whether it is true is lost in Future::AsyncAwait.)
+    # An exception that cannot be told. (One that cannot be asked whether it is true is lost in
+    # Future::AsyncAwait.)
     package Evil::Exception;
     use overload '""' => sub { die "no string\n" }, 'bool' => sub { $_[0]{true} // 1 };
     sub new { my ($class, %fields) = @_; return bless {%fields}, $class }
@@ -71,8 +73,8 @@ sub fresh { my ($text) = @_; return join '', split //, $text }
 
 my @names = map { "x-name-$_" } 0 .. 5;
 
-# Each case makes the event of a response's start, as a hash; it sees the event and its headers while they are read. With what is expected:
-# fields of the response.
+# Each case makes the event of a response's start, as a hash; it sees the event and its headers while they are
+# read. With what is expected: fields of the response.
 my %starts = (
     'a value that drops those before it' => sub {
         my $headers = [ map { [ fresh($_), fresh("value of $_") ] } @names ];
@@ -86,7 +88,8 @@ my %starts = (
     },
     'a name that changes those before it' => sub {
         my $headers = [ map { [ fresh($_), fresh("value of $_") ] } @names ];
-        $headers->[5][0] = evil(sub { $_->[0] = $_->[1] = 'JJJJJJJJ' x 20 for @$headers[ 0 .. 4 ]; churn(); 'x-evil' });
+        $headers->[5][0] =
+            evil(sub { $_->[0] = $_->[1] = 'JJJJJJJJ' x 20 for @$headers[ 0 .. 4 ]; churn(); 'x-evil' });
         return (
             { status => 200, headers => $headers },
             (map { $_ => "value of $_" } @names[ 0 .. 4 ]),
@@ -145,7 +148,11 @@ my %starts = (
     'a list that says it is longer than it is, at first' => sub {
         my $size = 1000;
         my $list = list_of(sub { $size }, sub { my ($i) = @_; $size = 3; [ "x-name-$i", "value $i" ] });
-        return ({ status => 200, headers => $list }, (map { ("x-name-$_" => "value $_") } 0 .. 2), 'x-name-3' => undef);
+        return (
+            { status => 200, headers => $list },
+            (map { ("x-name-$_" => "value $_") } 0 .. 2),
+            'x-name-3' => undef
+        );
     },
     'a tied event' => sub {
         my %event = (type => 'http.response.start', status => 202, headers => [ [ 'x-first', 'first' ] ]);
@@ -177,9 +184,11 @@ my %starts = (
 );
 
 # What is said of it with validate_events, and without.
-my $no_pair   = qr/each an array reference of two, not .* in headers\[0\]|headers\[0\] must be a \[name, value\] pair/;
-my $no_string = qr/values are byte strings .*, not an object of \w+ in headers\[0\]|is a reference, not a string/;
-my $no_name   = qr/names are strings .*, not undef|name of headers\[0\] is undefined/;
+my $no_pair =
+    qr/each an array reference of two, not .* in headers\[0\]|headers\[0\] must be a \[name, value\] pair/;
+my $no_string =
+    qr/values are byte strings .*, not an object of \w+ in headers\[0\]|is a reference, not a string/;
+my $no_name = qr/names are strings .*, not undef|name of headers\[0\] is undefined/;
 
 # Each case makes a start that fails, with what the failure says.
 my %refused = (
@@ -191,7 +200,8 @@ my %refused = (
         return ({ status => 200, headers => [ list_of(1e9, sub { 'x' }) ] }, $no_pair);
     },
     'a value that dies' => sub {
-        return ({ status => 200, headers => [ [ 'x', evil(sub { die "on purpose\n" }) ] ] }, qr/\Aon purpose$/);
+        return ({ status => 200, headers => [ [ 'x', evil(sub { die "on purpose\n" }) ] ] },
+            qr/\Aon purpose$/);
     },
     'a magical value that dies' => sub {
         return (evil_slot({}, status => sub { die "by magic\n" }), qr/\Aby magic$/);
@@ -239,11 +249,13 @@ my %others = (
             type    => 'http.response.start',
             status  => 200,
             headers => [ [
-                'x-outer', evil(sub { $inner ||= $send->({ type => 'http.response.start', status => 203 }); 'outer' })
+                'x-outer',
+                evil(sub { $inner ||= $send->({ type => 'http.response.start', status => 203 }); 'outer' })
             ] ],
         });
         await $send->(
-            { type => 'http.response.body', body => 'inner ' . $inner->state . ', outer ' . $outer->failure });
+            { type => 'http.response.body', body => 'inner ' . $inner->state . ', outer ' . $outer->failure }
+        );
     },
 
     # The event's code ends the response, and lets go of all that the response is held by.
@@ -279,8 +291,8 @@ my %others = (
         await $send->({ type => 'http.response.start', status => 200 });
         await $send->({ type => 'http.response.body',  body   => 'fine' });
         IO::Async::Loop->new->later(sub {
-            $connection->on_complete(sub { undef $connection; %$scope = (); churn(); die "in a callback, on purpose\n" }
-            );
+            $connection->on_complete(
+                sub { undef $connection; %$scope = (); churn(); die "in a callback, on purpose\n" });
             print STDERR "callback: alive\n";
         });
     },
@@ -394,9 +406,13 @@ for my $validate (0, 1) {
             qr/\A203 inner done, outer http\.response\.start: the response has already started/,
             'an event that is sent while another is read'
         );
-        is(get($port, '/body')->{body}, 'the body' x 10, 'a body that is gone before the event is read to its end');
-        is(get($port, '/complete')->{body},   'the whole of it', 'a response that ends while an event is read');
-        is(get($port, '/afterwards')->{body}, 'fine',            'the last handle goes while it is called');
+        is(
+            get($port, '/body')->{body},
+            'the body' x 10,
+            'a body that is gone before the event is read to its end'
+        );
+        is(get($port, '/complete')->{body}, 'the whole of it', 'a response that ends while an event is read');
+        is(get($port, '/afterwards')->{body}, 'fine',          'the last handle goes while it is called');
         ok($server->wait_for_log(qr/^afterwards: alive$/m), '... when the request is over');
         is(get($port, '/callback')->{body}, 'fine', 'the last handle goes in the callback that it was given');
         ok($server->wait_for_log(qr/^callback: alive$/m), '... when the request is over');
@@ -411,10 +427,11 @@ for my $validate (0, 1) {
         is($stream->message->{data}, 'the data' x 9, '... or changes while they are read');
 
         my $websocket =
-            TestWebSocket->start($port, '/', lines => ['Sec-WebSocket-Protocol: first-protocol, second-protocol']);
+            TestWebSocket->start($port, '/',
+            lines => ['Sec-WebSocket-Protocol: first-protocol, second-protocol']);
         my $answer = $websocket->answer;
         is($answer->{header}{'sec-websocket-protocol'}, 'second-protocol', 'a subprotocol that is gone');
-        is($websocket->next, 'close 4001 ' . 'the reason' x 5,             'the reason of a close that is gone');
+        is($websocket->next, 'close 4001 ' . 'the reason' x 5, 'the reason of a close that is gone');
         $_->close for $stream, $websocket;
 
         for my $when ('', '-at-once', '-later') {
@@ -425,7 +442,7 @@ for my $validate (0, 1) {
             \@lines,
             [
                 (
-                          q{an exception of class Evil::Exception with code => '42', message => 'the database is away'}
+                    q{an exception of class Evil::Exception with code => '42', message => 'the database is away'}
                         . ' (it cannot be had as a string: no string)'
                 ) x 3
             ],
@@ -446,7 +463,11 @@ subtest 'a tied state' => sub {
         my $response = get($server->port, "/state?$count");
         is($response->{body}, 'one=value of one two=value of two', 'is read for each request');
     }
-    like($server->log, qr/^lifespan: on purpose$/m, 'an event of lifespan that dies while it is read fails its $send');
+    like(
+        $server->log,
+        qr/^lifespan: on purpose$/m,
+        'an event of lifespan that dies while it is read fails its $send'
+    );
     is($server->stop, 0, 'the server ends well');
 
     my $tries = 0;
@@ -454,7 +475,8 @@ subtest 'a tied state' => sub {
         app => app_for(sub {
             my ($state) = @_;
             $state->{plain} = 1;
-            tie $state->{odd}, 'Evil::Scalar', sub { die Evil::Exception->new(n => 1) if ++$tries % 2; 'odd' };
+            tie $state->{odd}, 'Evil::Scalar',
+                sub { die Evil::Exception->new(n => 1) if ++$tries % 2; 'odd' };
         })
     );
     is(

@@ -1,4 +1,5 @@
-# Events made of hostile values, from seeds: see t/lib/EventFuzz.pm. `script/fuzz events SECONDS` tries ever new ones.
+# Events made of hostile values, from seeds: see t/lib/EventFuzz.pm. `script/fuzz events SECONDS`
+# tries ever new ones.
 use strict;
 use warnings;
 

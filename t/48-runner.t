@@ -60,14 +60,15 @@ subtest 'options' => sub {
     is($server->{options}{timeout}, 30, 'values are read as anywhere');
     my $config = file('some.conf', "port = 7\nhost = 127.0.0.3\n");
     $server =
-        PAGI::Server::Runner->new(port => 8, quiet => 1)->parse_options('-c', $config, '--host', '127.0.0.4', $file)
-        ->load_server;
+        PAGI::Server::Runner->new(port => 8, quiet => 1)
+        ->parse_options('-c', $config, '--host', '127.0.0.4', $file)->load_server;
     is_deeply(
         $server->listeners,
         [ { type => 'tcp', host => '127.0.0.4', port => 7 } ],
         'what is typed, the file, what was given'
     );
-    $server = PAGI::Server::Runner->new(port => 8, quiet => 1, app => $file)->parse_options('--socket', "$dir/s")
+    $server =
+        PAGI::Server::Runner->new(port => 8, quiet => 1, app => $file)->parse_options('--socket', "$dir/s")
         ->load_server;
     is($server->socket_path, "$dir/s", 'another kind of place takes the place of the one that was given');
 
@@ -117,8 +118,8 @@ subtest 'mode' => sub {
     is(PAGI::Server::Runner->new->mode,                      'none',       'that of PAGI_ENV');
     is(PAGI::Server::Runner->new(env => 'production')->mode, 'production', 'that which was given');
     is($ENV{PAGI_ENV},                                       'production', '... becomes PAGI_ENV');
-    is(PAGI::Server::Runner->new(env => 'production')->parse_options('-E', 'none')->mode, 'none',
-        'that which is typed');
+    is(PAGI::Server::Runner->new(env => 'production')->parse_options('-E', 'none')->mode,
+        'none', 'that which is typed');
 };
 
 subtest 'applications' => sub {
@@ -129,10 +130,10 @@ subtest 'applications' => sub {
     is($runner->load_server->{options}{app}, $runner->prepare_app, '... as the server has it');
     is($main::LOADED,                        1,                    '... and it is loaded once');
     my $other = PAGI::Server::Runner->new(lib => ["$dir"], env => 'none');
-    is($other->load_app('Some', word => 'thing')->(),                     'some thing', 'a module with arguments');
-    is($other->parse_options('Some', 'word=body')->prepare_app->(),       'some body',  '... also as words');
-    is($other->load_app(sub { 'given' })->(),                             'given',      'code');
-    is(PAGI::Server::Runner->new(app => sub { 'here' })->prepare_app->(), 'here',       '... also as an option');
+    is($other->load_app('Some', word => 'thing')->(),               'some thing', 'a module with arguments');
+    is($other->parse_options('Some', 'word=body')->prepare_app->(), 'some body',  '... also as words');
+    is($other->load_app(sub { 'given' })->(),                       'given',      'code');
+    is(PAGI::Server::Runner->new(app => sub { 'here' })->prepare_app->(), 'here', '... also as an option');
 };
 
 subtest 'the middleware of development' => sub {
@@ -150,8 +151,12 @@ MODULE
         'app', 'load_app gives the application itself');
     is(PAGI::Server::Runner->new(app => $app, env => 'development')->prepare_app->(),
         'watched app', 'prepare_app the wrapped one');
-    is(PAGI::Server::Runner->new(app => $app, env => 'development', default_middleware => 0)->prepare_app->(),
-        'app', '... unless that is off');
+    is(
+        PAGI::Server::Runner->new(app => $app, env => 'development', default_middleware => 0)
+            ->prepare_app->(),
+        'app',
+        '... unless that is off'
+    );
     is(PAGI::Server::Runner->new(app => $app, env => 'production')->prepare_app->(),
         'app', '... and in development only');
 };

@@ -104,14 +104,14 @@ my $head           = "HTTP/1.1\r\nHost: h\r\n";
 my @kinds = (
 
     # Responses
-    [ 'a body',                  asks(),           sends($length->(5), body(body => 'plain')) ],
-    [ 'an empty body',           asks(),           answers(body()) ],
-    [ 'a body in pieces',        asks(),           answers(more(), more(), body()) ],
-    [ 'a body in slow pieces',   asks(),           answers(more(), later(0.001), more(), later(0.001), body()) ],
-    [ 'a large body',            asks(),           answers(body(body => $large)) ],
-    [ 'a body that has to wait', asks(),           answers(more($large), more($large), body()) ],
-    [ 'sends that overlap',      asks(),           sends(together(start(), more(), more($large), more(), body())) ],
-    [ 'many on a connection',    asks(times => 5), sends(plain()) ],
+    [ 'a body',                  asks(), sends($length->(5), body(body => 'plain')) ],
+    [ 'an empty body',           asks(), answers(body()) ],
+    [ 'a body in pieces',        asks(), answers(more(), more(), body()) ],
+    [ 'a body in slow pieces',   asks(), answers(more(), later(0.001), more(), later(0.001), body()) ],
+    [ 'a large body',            asks(), answers(body(body => $large)) ],
+    [ 'a body that has to wait', asks(), answers(more($large), more($large), body()) ],
+    [ 'sends that overlap',      asks(), sends(together(start(), more(), more($large), more(), body())) ],
+    [ 'many on a connection',    asks(times => 5),       sends(plain()) ],
     [ 'HTTP/1.0',                asks(version => '1.0'), sends(plain()) ],
     [ 'HEAD',                    asks(method => 'HEAD'), sends(plain()) ],
     [ 'HEAD of a file',          asks(method => 'HEAD'), answers(body(file => "$file")) ],
@@ -119,18 +119,21 @@ my @kinds = (
     [ '204',                     asks(status => 204),    sends(start(status => 204), body()) ],
     [ '304',                     asks(status => 304),    sends(start(status => 304), body()) ],
     [ 'trailers',                asks(),                 sends($promises, body(body => 'x'), @trailers) ],
-    [ 'trailers that come late', asks(),                 sends($promises, body(body => 'x'), later(0.001), @trailers) ],
-    [ 'fullflush',               asks(),                 answers(more(), event('http.fullflush'), body()) ],
-    [ 'a head that is wrong',    asks(),                 sends(fails(start(headers => [ [ 'a b', 'c' ] ])), plain()) ],
+    [ 'trailers that come late', asks(), sends($promises, body(body => 'x'), later(0.001), @trailers) ],
+    [ 'fullflush',               asks(), answers(more(), event('http.fullflush'), body()) ],
+    [ 'a head that is wrong',    asks(), sends(fails(start(headers => [ [ 'a b', 'c' ] ])), plain()) ],
 
     # Files, by sendfile or by reading
-    [ 'a file',             asks(), answers(body(file => "$file")) ],
-    [ 'a part of a file',   asks(), answers(body(file => "$file", offset => 1000, length => 100_000)) ],
-    [ 'a handle',           asks(), answers(made(sub { fh => opened('<', "$file") })) ],
-    [ 'a part of a handle', asks(), answers(made(sub { fh => opened('<', "$file"), offset => 9, length => 99 })) ],
+    [ 'a file',           asks(), answers(body(file => "$file")) ],
+    [ 'a part of a file', asks(), answers(body(file => "$file", offset => 1000, length => 100_000)) ],
+    [ 'a handle',         asks(), answers(made(sub { fh => opened('<', "$file") })) ],
+    [
+        'a part of a handle',
+        asks(), answers(made(sub { fh => opened('<', "$file"), offset => 9, length => 99 }))
+    ],
     [ 'a file with trailers',     asks(),              sends($promises, body(file => "$file"), @trailers) ],
     [ 'a file that is not there', asks(status => 500), sends(body(file => '/no/such/file')) ],
-    [ 'another instead of it',    asks(), answers(fails(body(file => '/no/such/file')), body(file => "$file")) ],
+    [ 'another instead of it', asks(), answers(fails(body(file => '/no/such/file')), body(file => "$file")) ],
     [ 'a file shorter than said', asks(cut => 1), sends($length->(999_999), body(file => "$file")) ],
 
     # What is always read
@@ -139,22 +142,28 @@ my @kinds = (
         'a part of its handle',
         asks(), answers(made(sub { fh => opened('<', '/proc/version'), offset => 2, length => 3 }))
     ],
-    [ 'a device',                asks(),         answers(body(file => '/dev/zero', length => 150_000)) ],
-    [ 'a pipe',                  asks(),         answers(made(sub { fh => piped('x' x 10_000) })) ],
-    [ 'a part of a pipe',        asks(),         answers(made(sub { fh => piped('x' x 10_000), length => 10 })) ],
-    [ 'a command',               asks(),         answers(made(sub { fh => opened('-|', 'echo', 'hello') })) ],
-    [ 'a socket',                asks(),         answers(made(sub { fh => socket_of('x' x 1000) })) ],
-    [ 'a handle in memory',      asks(),         answers(made(sub { fh => memory(), offset => 5 })) ],
-    [ 'a tied handle',           asks(),         answers(made(sub { fh => tied_handle(qw(one two)) })) ],
+    [ 'a device',                asks(), answers(body(file => '/dev/zero', length => 150_000)) ],
+    [ 'a pipe',                  asks(), answers(made(sub { fh => piped('x' x 10_000) })) ],
+    [ 'a part of a pipe',        asks(), answers(made(sub { fh => piped('x' x 10_000), length => 10 })) ],
+    [ 'a command',               asks(), answers(made(sub { fh => opened('-|', 'echo', 'hello') })) ],
+    [ 'a socket',                asks(), answers(made(sub { fh => socket_of('x' x 1000) })) ],
+    [ 'a handle in memory',      asks(), answers(made(sub { fh => memory(), offset => 5 })) ],
+    [ 'a tied handle',           asks(), answers(made(sub { fh => tied_handle(qw(one two)) })) ],
     [ 'a tied handle that dies', asks(cut => 1), answers(made(sub { fh => tied_handle(qw(one die)) })) ],
-    [ 'a pipe with trailers',    asks(),         sends($promises, made(sub { fh => piped('x') }), @trailers) ],
-    [ 'a pipe at an offset',     asks(cut => 1), answers(made(sub { fh => piped('x'), offset => 1 })) ],
-    [ '... that nobody awaits',  asks(), answers(at_once(sub { $_[2]->(body(fh => piped('x'))) }),  waits_for_end()) ],
-    [ '... that is cancelled',   asks(), answers(at_once(sub { $_[2]->(body(quiet(@_)))->cancel }), body()) ],
-    [ '... that loses a race',   asks(), answers(races(sub { $_[2]->(body(quiet(@_))) }),           body()) ],
-    [ '... overtaken by an end', asks(), answers(at_once(sub { $_[2]->(body(quiet(@_))) }), later(0.001), body()) ],
+    [ 'a pipe with trailers', asks(),         sends($promises, made(sub { fh => piped('x') }), @trailers) ],
+    [ 'a pipe at an offset',  asks(cut => 1), answers(made(sub { fh => piped('x'), offset => 1 })) ],
+    [
+        '... that nobody awaits',
+        asks(), answers(at_once(sub { $_[2]->(body(fh => piped('x'))) }), waits_for_end())
+    ],
+    [ '... that is cancelled', asks(), answers(at_once(sub { $_[2]->(body(quiet(@_)))->cancel }), body()) ],
+    [ '... that loses a race', asks(), answers(races(sub { $_[2]->(body(quiet(@_))) }),           body()) ],
+    [
+        '... overtaken by an end',
+        asks(), answers(at_once(sub { $_[2]->(body(quiet(@_))) }), later(0.001), body())
+    ],
     [ '... whose client leaves', leaves(undef, until => 'first'), answers(made(\&quiet)) ],
-    [ '... whose app returns',   asks(cut => 1),                  answers(at_once(sub { $_[2]->(body(quiet(@_))) })) ],
+    [ '... whose app returns',   asks(cut => 1), answers(at_once(sub { $_[2]->(body(quiet(@_))) })) ],
     [ '... whose app dies',      asks(cut => 1), answers(at_once(sub { $_[2]->(body(quiet(@_))) }), dies()) ],
     [
         '... disconnect_future kept',
@@ -168,10 +177,10 @@ my @kinds = (
     ],
 
     # Requests
-    [ 'a request body',            asks(method => 'POST', payload => 'x' x 100_000),   sends(reads_body(), plain()) ],
-    [ '... that nobody reads',     asks(method => 'POST', payload => 'x' x 1000),      sends(plain()) ],
-    [ '... a long one',            asks(method => 'POST', payload => 'x' x 1_000_000), sends(plain()) ],
-    [ '... in part',               asks(method => 'POST', payload => 'x' x 1_000_000), sends(takes(), plain()) ],
+    [ 'a request body', asks(method => 'POST', payload => 'x' x 100_000), sends(reads_body(), plain()) ],
+    [ '... that nobody reads', asks(method => 'POST', payload => 'x' x 1000),      sends(plain()) ],
+    [ '... a long one',        asks(method => 'POST', payload => 'x' x 1_000_000), sends(plain()) ],
+    [ '... in part',           asks(method => 'POST', payload => 'x' x 1_000_000), sends(takes(), plain()) ],
     [ '... that fails in the end', asks(@chunked, status => 400, payload => "x\r\n"), sends(reads_body()) ],
     [
         'trailers of a request',
@@ -183,25 +192,40 @@ my @kinds = (
         asks(fields => [ 'Expect: 100-continue', 'Content-Length: 3' ], status => 100),
         sends(takes(), plain())
     ],
-    [ 'a bad request',     is_refused(400, "GET / HTTP/1.1\r\n\r\n"),  sends(plain()) ],
-    [ 'a slow head',       is_refused(408, "GET / HTTP/1.1\r\nHost:"), sends(plain()), slow => 8 ],
-    [ 'a body too large',  is_refused(413, "POST / ${head}Content-Length: 99999999999\r\n\r\n"),      sends(plain()) ],
-    [ 'a target too long', is_refused(414, 'GET /' . 'x' x 20_000 . " $head\r\n"),                    sends(plain()) ],
-    [ 'a head too large',  is_refused(431, "GET / ${head}X: " . 'x' x 100_000 . "\r\n\r\n"),          sends(plain()) ],
-    [ 'an unknown coding', is_refused(501, "POST / ${head}Transfer-Encoding: gzip, chunked\r\n\r\n"), sends(plain()) ],
+    [ 'a bad request', is_refused(400, "GET / HTTP/1.1\r\n\r\n"),  sends(plain()) ],
+    [ 'a slow head',   is_refused(408, "GET / HTTP/1.1\r\nHost:"), sends(plain()), slow => 8 ],
+    [
+        'a body too large',
+        is_refused(413, "POST / ${head}Content-Length: 99999999999\r\n\r\n"),
+        sends(plain())
+    ],
+    [ 'a target too long', is_refused(414, 'GET /' . 'x' x 20_000 . " $head\r\n"),           sends(plain()) ],
+    [ 'a head too large',  is_refused(431, "GET / ${head}X: " . 'x' x 100_000 . "\r\n\r\n"), sends(plain()) ],
+    [
+        'an unknown coding',
+        is_refused(501, "POST / ${head}Transfer-Encoding: gzip, chunked\r\n\r\n"),
+        sends(plain())
+    ],
 
     # Applications that do not end as they should
     [ 'an app that dies at once', asks(status => 500), sub { die "on purpose\n" } ],
     [ '... later',                asks(status => 500), sends(later(0.001), dies()) ],
     [ '... before its response',  asks(status => 500), sends(takes(), dies()) ],
     [ '... in the middle',        asks(cut => 1),      answers(more(), dies()) ],
-    [ '... in a file',          asks(cut => 1), answers(at_once(sub { $_[2]->(body(file => '/dev/zero')) }), dies()) ],
-    [ '... after its response', asks(),         sends(plain(), dies()) ],
+    [ '... in a file', asks(cut => 1), answers(at_once(sub { $_[2]->(body(file => '/dev/zero')) }), dies()) ],
+    [ '... after its response',      asks(),              sends(plain(), dies()) ],
     [ 'an app that returns at once', asks(status => 500), sends() ],
     [ '... in the middle',           asks(cut => 1),      answers(more()) ],
     [ '... no Future',               asks(status => 500), sub { return 'x' } ],
-    [ '... a cancelled one',   asks(status => 500), sub { my $future = Future->new; $future->cancel; return $future } ],
-    [ 'events that are wrong', asks(),  sends(together(undef, {}, event('x'), start(status => 'x'), body()), plain()) ],
+    [
+        '... a cancelled one',
+        asks(status => 500),
+        sub { my $future = Future->new; $future->cancel; return $future }
+    ],
+    [
+        'events that are wrong',
+        asks(), sends(together(undef, {}, event('x'), start(status => 'x'), body()), plain())
+    ],
     [ '... that come too late', asks(), sends(plain(), together(plain())) ],
 
     # Clients that leave
@@ -212,40 +236,51 @@ my @kinds = (
         leaves(undef, method => 'POST', fields => ['Content-Length: 9']),
         sends(reads_body(), plain())
     ],
-    [ '... leaves before the response', leaves(undef),                   sends(waits_for_end()) ],
+    [ '... leaves before the response', leaves(undef), sends(waits_for_end()) ],
     [ '... closes before the response', leaves(undef, politely => 1),    sends(later(0.002), plain()) ],
     [ '... leaves in the response',     leaves(undef, until => 'first'), answers(more(), waits_for_end()) ],
-    [ '... and the app goes on', leaves(undef, until => 'first'), answers(more(), waits_for_end(), more(), body()) ],
-    [ '... leaves while a send waits', leaves(undef, slow => 1, until => 'HTTP'), answers(more($huge), more($huge)) ],
+    [
+        '... and the app goes on',
+        leaves(undef, until => 'first'),
+        answers(more(), waits_for_end(), more(), body())
+    ],
+    [
+        '... leaves while a send waits',
+        leaves(undef, slow => 1, until => 'HTTP'),
+        answers(more($huge), more($huge))
+    ],
     [
         '... leaves while a flush waits',
         leaves(undef, slow => 1, until => 'HTTP'),
         answers(at_once(sub { $_[2]->(more($huge)) }), event('http.fullflush'))
     ],
-    [ '... leaves in a file',           leaves(undef, slow => 1, until => 'HTTP'), answers(body(file => "$file")) ],
-    [ '... leaves after the response',  leaves(undef, until => 'plain'),           sends(plain()) ],
-    [ '... leaves after many requests', leaves("GET /0 $head\r\n" x 20),           sends(plain()) ],
-    [ '... and the app outlives it',    leaves(undef),                             sends(later(0.003)) ],
+    [ '... leaves in a file', leaves(undef, slow => 1, until => 'HTTP'), answers(body(file => "$file")) ],
+    [ '... leaves after the response',  leaves(undef, until => 'plain'), sends(plain()) ],
+    [ '... leaves after many requests', leaves("GET /0 $head\r\n" x 20), sends(plain()) ],
+    [ '... and the app outlives it',    leaves(undef),                   sends(later(0.003)) ],
 
     # What an application keeps or lets go
-    [ '$receive, pending',           asks(),           sends(at_once(sub { $_[1]->() for 1 .. 3 }), plain()) ],
-    [ '$receive, kept',              asks(),           sends(takes(), keeps(event => sub { $_[1]->() }),  plain()) ],
-    [ '$receive, cancelled',         asks(),           sends(takes(), at_once(sub { $_[1]->()->cancel }), plain()) ],
-    [ '$receive in a race',          asks(),           sends(takes(), races(sub { $_[1]->() }),           plain()) ],
-    [ '$send, cancelled',            asks(cut => 1),   answers(at_once(sub { $_[2]->(more($huge))->cancel })) ],
-    [ 'callbacks that hold all',     asks(times => 2), sends(at_once(\&registers), plain()) ],
-    [ '... and the client leaves',   leaves(undef),    sends(at_once(\&registers),               waits_for_end()) ],
-    [ 'disconnect_future, kept',     asks(),           sends(keeps(gone => \&disconnect_future), plain()) ],
-    [ 'disconnect_future in a race', asks(),           sends(races(\&disconnect_future),         plain()) ],
-    [ '... that it wins', leaves(undef), sends(sub { Future->wait_any(disconnect_future(@_), later(60)->()) }) ],
+    [ '$receive, pending',         asks(), sends(at_once(sub { $_[1]->() for 1 .. 3 }), plain()) ],
+    [ '$receive, kept',            asks(), sends(takes(), keeps(event => sub { $_[1]->() }),  plain()) ],
+    [ '$receive, cancelled',       asks(), sends(takes(), at_once(sub { $_[1]->()->cancel }), plain()) ],
+    [ '$receive in a race',        asks(), sends(takes(), races(sub { $_[1]->() }),           plain()) ],
+    [ '$send, cancelled',          asks(cut => 1),   answers(at_once(sub { $_[2]->(more($huge))->cancel })) ],
+    [ 'callbacks that hold all',   asks(times => 2), sends(at_once(\&registers), plain()) ],
+    [ '... and the client leaves', leaves(undef),    sends(at_once(\&registers), waits_for_end()) ],
+    [ 'disconnect_future, kept',     asks(),         sends(keeps(gone => \&disconnect_future), plain()) ],
+    [ 'disconnect_future in a race', asks(),         sends(races(\&disconnect_future),         plain()) ],
+    [
+        '... that it wins',
+        leaves(undef), sends(sub { Future->wait_any(disconnect_future(@_), later(60)->()) })
+    ],
     [ 'disconnect_future aside',   asks(),           sends(aside(),                       plain()) ],
     [ '... and the client leaves', leaves(undef),    sends(aside(),                       waits_for_end()) ],
     [ 'a scope, kept',             asks(times => 2), sends(keeps(scope => sub { $_[0] }), plain()) ],
 
     # Event streams
     [ 'a stream',           hears('terminated'), streams(data("a\nb", id => 1, event => 'e', retry => 5)) ],
-    [ '... with comments',  hears('terminated'), streams(event('sse.comment',   comment  => 'c'), data('x')) ],
-    [ '... with keepalive', hears('terminated'), streams(event('sse.keepalive', interval => 60),  data('x')) ],
+    [ '... with comments',  hears('terminated'), streams(event('sse.comment',   comment => 'c'), data('x')) ],
+    [ '... with keepalive', hears('terminated'), streams(event('sse.keepalive', interval => 60), data('x')) ],
     [
         '... that the app closes',
         hears('terminated'), streams(data('x'), event('sse.close', reason => 'enough'), takes())
@@ -255,8 +290,12 @@ my @kinds = (
         '... whose client leaves',
         hears('leave'), streams(event('sse.keepalive', interval => 0.001), data('x'), waits_for_end())
     ],
-    [ '... of a POST',     hears('terminated', body => 'x' x 10_000), sends(takes(), event('sse.start'), data('x')) ],
-    [ '... over HTTP/1.0', asks(version => '1.0', @accepts_stream),   streams(data('x')) ],
+    [
+        '... of a POST',
+        hears('terminated', body => 'x' x 10_000),
+        sends(takes(), event('sse.start'), data('x'))
+    ],
+    [ '... over HTTP/1.0',         asks(version => '1.0', @accepts_stream), streams(data('x')) ],
     [ '... declined',              asks(@accepts_stream), sends(refusal(body => 'no')) ],
     [ '... declined, and awaited', asks(@accepts_stream), sends(refusal(body => 'no'), takes(), takes()) ],
     [ '... declined with a file',  asks(@accepts_stream), sends(refusal(file => "$file")) ],
@@ -265,9 +304,10 @@ my @kinds = (
     # WebSockets
     [
         'a WebSocket',
-        talks(
-            sub { says('text hello')->($_[0]->text('hello')) && says('close 1000', 'end')->($_[0]->close_frame(1000)) }
-        ),
+        talks(sub {
+            says('text hello')->($_[0]->text('hello'))
+                && says('close 1000', 'end')->($_[0]->close_frame(1000));
+        }),
         accepts(echoes())
     ],
     [
@@ -275,13 +315,13 @@ my @kinds = (
         talks(sub { says('close 4000 why')->($_[0]) && says('end')->($_[0]->close_frame(4000)) }),
         accepts(event('websocket.close', code => 4000, reason => 'why'), takes())
     ],
-    [ '... whose app returns',     talks(says('close 1000')),                             accepts() ],
-    [ '... whose app dies',        talks(says('close 1011')),                             accepts(dies()) ],
-    [ '... whose client vanishes', talks(sub { 1 }),                                      accepts(waits_for_end()) ],
-    [ '... in the handshake',      talks(sub { 1 }, at_once => 1),                        sends(waits_for_end()) ],
-    [ '... in a message',          talks(sub { $_[0]->send_frame(1, 'half', fin => 0) }), accepts(waits_for_end()) ],
-    [ '... in a frame',            talks(sub { $_[0]{client}->send("\x81\xfe\x10") }),    accepts(waits_for_end()) ],
-    [ '... in its end',            talks(says('close 1000')), accepts(event('websocket.close'), takes()) ],
+    [ '... whose app returns',     talks(says('close 1000')),                    accepts() ],
+    [ '... whose app dies',        talks(says('close 1011')),                    accepts(dies()) ],
+    [ '... whose client vanishes', talks(sub { 1 }),                             accepts(waits_for_end()) ],
+    [ '... in the handshake',      talks(sub { 1 }, at_once => 1),               sends(waits_for_end()) ],
+    [ '... in a message', talks(sub { $_[0]->send_frame(1, 'half', fin => 0) }), accepts(waits_for_end()) ],
+    [ '... in a frame',   talks(sub { $_[0]{client}->send("\x81\xfe\x10") }),    accepts(waits_for_end()) ],
+    [ '... in its end',   talks(says('close 1000')), accepts(event('websocket.close'), takes()) ],
     [
         '... while a send waits',
         talks(sub { 1 }, receive_buffer => 4096),
@@ -294,7 +334,11 @@ my @kinds = (
     ],
     [
         '... with too many of them',
-        talks(says('close 1008 Message queue overflow'), at_once => 1, more => TestWebSocket::frame(1, 'unread') x 20),
+        talks(
+            says('close 1008 Message queue overflow'),
+            at_once => 1,
+            more    => TestWebSocket::frame(1, 'unread') x 20
+        ),
         accepts(later(0.5), waits_for_end()),
         slow => 8
     ],
@@ -335,7 +379,11 @@ my @kinds = (
         talks(sub { $_[0]->answer->{status} == 401 }, at_once => 1),
         sends(denial(body => 'no', more => 1))
     ],
-    [ '... that is not answered', talks(sub { $_[0]->answer->{status} == 500 }, at_once => 1), sends(takes()) ],
+    [
+        '... that is not answered',
+        talks(sub { $_[0]->answer->{status} == 500 }, at_once => 1),
+        sends(takes())
+    ],
     [
         '... with wrong events',
         talks(says('close 1000')),
@@ -388,7 +436,8 @@ sub problem {
     return;
 }
 
-# What stays of a kind after some tries, in words. Fewer than half a value for each may stay, for what is cached.
+# What stays of a kind after some tries, in words. Fewer than half a value for each may stay,
+# for what is cached.
 sub leftovers {
     my ($server, $number, $tries) = @_;
     my $problem = problem($server, $number, 8);
@@ -412,9 +461,9 @@ my $tries        = $ENV{PEREGRINE_LEAK_TRIES} || 40;
 my $only         = $ENV{PEREGRINE_LEAK_ONLY}  || '';
 
 for (
-    [ 'sendfile', $tries,     {} ],
-    [ 'reading',  $tries,     {},                                   disable_sendfile => 1 ],
-    [ 'TLS',      $tries / 2, { tls => { SSL_reuse_ctx => $tls } }, ssl => { $certificates->pair('server') } ],
+    [ 'sendfile', $tries, {} ],
+    [ 'reading',  $tries, {},                                   disable_sendfile => 1 ],
+    [ 'TLS', $tries / 2,  { tls => { SSL_reuse_ctx => $tls } }, ssl => { $certificates->pair('server') } ],
     )
 {
     my ($name, $tries, @setup) = @$_;

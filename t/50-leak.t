@@ -16,7 +16,8 @@ my $in_flight = 50;
 
 async sub respond {
     my ($send, $body) = @_;
-    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    await $send->(
+        { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
 }
 
@@ -67,7 +68,8 @@ my $port = $server->port;
 
 sub request {
     my ($kind) = @_;
-    return "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nCookie: a=b\r\n\r\nbody" if $kind eq 'body';
+    return "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nCookie: a=b\r\n\r\nbody"
+        if $kind eq 'body';
     return "GET /$kind HTTP/1.1\r\nHost: h\r\nUser-Agent: test\r\nX-Own: $kind\r\n\r\n";
 }
 

@@ -16,8 +16,11 @@ use TestTools qw(wait_for);
 my $loop  = IO::Async::Loop->new;
 my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1) or die "listen: $@";
 
-my $lifespan =
-    sends(takes(), event('lifespan.startup.complete'), takes(), event('lifespan.shutdown.complete'), later(0.001));
+my $lifespan = sends(
+    takes(), event('lifespan.startup.complete'),
+    takes(), event('lifespan.shutdown.complete'),
+    later(0.001)
+);
 
 sub without_lifespan {
     my ($app) = @_;
@@ -34,12 +37,17 @@ sub ask {
 
 # Name, what happens to a server in a loop before it is taken out of it, options.
 my @lives = (
-    [ 'one that never starts',  sub { } ],
-    [ 'one that stops',         sub { my ($server) = @_; $server->listen->get; $server->shutdown->get } ],
-    [ 'one that is removed',    sub { my ($server) = @_; $server->listen->get } ],
-    [ 'one that cannot listen', sub { my ($server) = @_; $server->listen->failure }, port => $taken->sockport ],
+    [ 'one that never starts', sub { } ],
+    [ 'one that stops',        sub { my ($server) = @_; $server->listen->get; $server->shutdown->get } ],
+    [ 'one that is removed',   sub { my ($server) = @_; $server->listen->get } ],
     [
-        'one with a lifespan', sub { my ($server) = @_; $server->listen->get; $server->shutdown->get },
+        'one that cannot listen',
+        sub { my ($server) = @_; $server->listen->failure },
+        port => $taken->sockport
+    ],
+    [
+        'one with a lifespan',
+        sub { my ($server) = @_; $server->listen->get; $server->shutdown->get },
         app => $lifespan
     ],
     [ '... that is removed', sub { my ($server) = @_; $server->listen->get }, app => $lifespan ],

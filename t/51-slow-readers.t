@@ -1,5 +1,5 @@
-# Clients that take their time: what waits for them is there once, changes for nobody, and its memory goes back to the
-# system when they are gone.
+# Clients that take their time: what waits for them is there once, changes for nobody, and its memory goes
+# back to the system when they are gone.
 use strict;
 use warnings;
 
@@ -26,8 +26,8 @@ my $large   = 'y' x $size;
 
 sub appended { my $text = ''; $text .= 'y' x 65_536 for 1 .. $size / 65_536; return $text }
 
-# Whatever becomes of an event, and of what it was made of, what was sent is what it was then. `make` gives it a body, and
-# returns what changes that.
+# Whatever becomes of an event, and of what it was made of, what was sent is what it was then. `make` gives it
+# a body, and returns what changes that.
 sub changed {
     my ($make) = @_;
     return async sub {
@@ -111,8 +111,10 @@ my %handlers = (
     '/shared' => answers(made(sub { body => $large })),
     '/made'   => answers(made(sub { body => appended() })),
     '/stream' => streams(sub { data($large) }),
-    '/socket' =>
-        accepts(sub { event('websocket.send', text => $large) }, sub { event('websocket.send', bytes => $large) }),
+    '/socket' => accepts(
+        sub { event('websocket.send', text  => $large) },
+        sub { event('websocket.send', bytes => $large) }
+    ),
     '/changed' => changed(sub {
         my ($event) = @_;
         my $text = $event->{body} = appended();
@@ -171,7 +173,10 @@ sub usage {
 }
 
 # The most that a server has used, in MiB.
-sub peak { my ($server) = @_; return (content('/proc/' . $server->pid . '/status') =~ /^VmHWM:\s+(\d+)/m)[0] / 1024 }
+sub peak {
+    my ($server) = @_;
+    return (content('/proc/' . $server->pid . '/status') =~ /^VmHWM:\s+(\d+)/m)[0] / 1024;
+}
 
 # Waits until a server does not use more than so many MiB.
 sub shrinks_to {
@@ -187,7 +192,8 @@ sub shrinks_to {
     return 0;
 }
 
-# What a kind may add to the peak, in MiB, with all those who read: where all get the same string, that is once what is sent.
+# What a kind may add to the peak, in MiB, with all those who read: where all get the same string, that is
+# once what is sent.
 my %adds_at_most = ('/shared' => 24, '/socket' => 24);
 
 for my $path (sort keys %kinds) {
@@ -198,13 +204,15 @@ for my $path (sort keys %kinds) {
     $client->close;
     my $before  = usage($server)->{kib} / 1024;
     my @clients = map { $connect->($server) } 1 .. $readers;
-    is(get($server->port, '/hello')->{body}, 'hello', "... and $readers that do not read keep nobody waiting");
+    is(get($server->port, '/hello')->{body}, 'hello',
+        "... and $readers that do not read keep nobody waiting");
     ok($is_whole->($clients[-1]), '... of whom one reads after all') if $path ne '/stream';
     my $added = peak($server) - $before;
     note(sprintf 'from %.0f MiB, %.0f more', $before, $added);
 SKIP: {
         my $limit = $adds_at_most{$path} or last;
-        skip 'an engine on a thread of its own has a copy for each', 1 if ($ENV{PEREGRINE_ENGINE} // '') eq 'thread';
+        skip 'an engine on a thread of its own has a copy for each', 1
+            if ($ENV{PEREGRINE_ENGINE} // '') eq 'thread';
         cmp_ok($added, '<', $limit, '... and what they are sent is there once');
     }
     $_->reset for splice @clients;

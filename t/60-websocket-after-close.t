@@ -1,5 +1,6 @@
-# Who has closed decides what becomes of a $send after that (PAGI::Spec::Www): the application cannot race itself, so that it fails after its
-# own websocket.close and sse.close; after the peer's end it does nothing. With and without validate_events.
+# Who has closed decides what becomes of a $send after that (PAGI::Spec::Www): the application cannot race
+# itself, so that it fails after its own websocket.close and sse.close; after the peer's end it does nothing.
+# With and without validate_events.
 use strict;
 use warnings;
 
@@ -107,7 +108,8 @@ for my $checked (0, 1) {
         is $websocket->close_frame(4000)->next, 'end', 'the peer answers';
         says $server, '/own', 'gone', $fails, '... which changes nothing';
 
-        is(TestWebSocket->start($port, '/refused')->answer->{status}, 403, 'the application refuses a handshake');
+        is(TestWebSocket->start($port, '/refused')->answer->{status},
+            403, 'the application refuses a handshake');
         says $server, '/refused', 'closing', $fails, '... and what it sends after that fails';
         says $server, '/refused', 'gone',    $fails, '... then, too';
 
@@ -118,9 +120,11 @@ for my $checked (0, 1) {
         ok $server->wait_for_log(qr/\A.{$log}.*^\/peer gone: $nothing$/ms), '... nor after it has vanished';
 
         my $stream = TestStream->open($port, '/stream', receive_buffer => 65_536);
-        says $server, '/stream', 'closing', 'failed failed failed done', 'an event stream, closed by its application';
+        says $server, '/stream', 'closing', 'failed failed failed done',
+            'an event stream, closed by its application';
         $stream->reset;
-        says $server, '/stream', 'gone', 'failed failed failed done', '... likewise when the client is gone as well';
+        says $server, '/stream', 'gone', 'failed failed failed done',
+            '... likewise when the client is gone as well';
 
         $stream = TestStream->open($port, '/stream-peer');
         is $stream->head->{status}, 200, 'another one';

@@ -1,5 +1,5 @@
-# Little on the wire, much in memory: compressed messages of 16 MiB that come in 16 KB. They are inflated one at a time, for an application
-# that has asked for one; honest large messages pass.
+# Little on the wire, much in memory: compressed messages of 16 MiB that come in 16 KB. They are inflated one
+# at a time, for an application that has asked for one; honest large messages pass.
 use strict;
 use warnings;
 
@@ -53,7 +53,10 @@ sub kib {
     return $kib;
 }
 
-sub opened { my ($server, $target) = @_; return TestWebSocket->open($server->port, $target, lines => [$OFFER]) }
+sub opened {
+    my ($server, $target) = @_;
+    return TestWebSocket->open($server->port, $target, lines => [$OFFER]);
+}
 
 my $zeros    = "\0" x $SIZE;
 my $answer   = "text $SIZE " . sha1_hex($zeros);
@@ -85,7 +88,8 @@ subtest 'bombs that nobody has asked for' => sub {
     my $before  = kib($server, 'VmRSS');
     $_->{client}->send($bomb) for @bombers;
     my $bystander = opened($server, '/');
-    is $bystander->text('hello')->next, 'text 5 ' . sha1_hex('hello'), 'another client is served' for 1 .. 100;
+    is $bystander->text('hello')->next, 'text 5 ' . sha1_hex('hello'), 'another client is served'
+        for 1 .. 100;
     my $most = kib($server, 'VmHWM') - $before;
     cmp_ok $most, '<', $bomb_kib, "they stay as small as they came: $most KiB";
     opened($server, '/go');

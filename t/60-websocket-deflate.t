@@ -21,7 +21,8 @@ async sub echo {
     while (1) {
         my $event = await $receive->();
         last if $event->{type} eq 'websocket.disconnect';
-        await $send->({ type => 'websocket.send', map { $_ => $event->{$_} } grep { $_ ne 'type' } keys %$event });
+        await $send->(
+            { type => 'websocket.send', map { $_ => $event->{$_} } grep { $_ ne 'type' } keys %$event });
     }
     return;
 }

@@ -44,8 +44,11 @@ my %handlers = (
         await later(0.3);
         my @futures = map { $send->($_) } event('accept'), event('send', text => 'x'), event('close');
         my @types   = map { $_->{type} } await($receive->()), await($receive->());
-        say_line("asleep?$scope->{query_string}: @types, ", scalar(grep { $_->is_done } @futures),
-            ' events do nothing');
+        say_line(
+            "asleep?$scope->{query_string}: @types, ",
+            scalar(grep { $_->is_done } @futures),
+            ' events do nothing'
+        );
     },
     '/open' => async sub {
         my ($scope, $receive, $send) = @_;
@@ -110,13 +113,15 @@ my $next_one = sub {
 };
 
 for my $way (qw(reset close)) {
-    my $expected = $way eq 'reset' ? qr/\A1006 (?:read_error|client_closed|write_error)\z/ : qr/\A1006 client_closed\z/;
+    my $expected =
+        $way eq 'reset' ? qr/\A1006 (?:read_error|client_closed|write_error)\z/ : qr/\A1006 client_closed\z/;
     subtest "clients that vanish by $way" => sub {
         my $websocket = TestWebSocket->start($port, "/before?$way");
         $server->wait_for_log(qr/^$way is here$/m);
         $websocket->$way;
         like(seen($server, "before?$way"), $expected, 'before accept, while the application receives');
-        like($server->log, qr/^before\?$way: .* accept does nothing$/m, '... what it sends then does nothing');
+        like($server->log, qr/^before\?$way: .* accept does nothing$/m,
+            '... what it sends then does nothing');
 
         $websocket = TestWebSocket->start($port, "/asleep?sleep-$way");
         $server->wait_for_log(qr/^sleep-$way is here$/m);
@@ -149,7 +154,8 @@ for my $way (qw(reset close)) {
         $websocket = TestWebSocket->open($port, "/sending?send-$way", receive_buffer => 65_536);
         $server->wait_for_log(qr/^send-$way is blocked$/m);
         $websocket->$way;
- # Bytes that it has not read make the kernel reset the connection even then, and who notices first is a matter of luck.
+        # Bytes that it has not read make the kernel reset the connection even then, and who notices first
+        # is a matter of luck.
         like(
             seen($server, "/sending?send-$way"),
             qr/$expected|\A1006 (?:read|write)_error\z/,
@@ -162,7 +168,7 @@ for my $way (qw(reset close)) {
 
 subtest 'half-closed' => sub {
     my $websocket = TestWebSocket->open($port, '/open?half');
-    is($websocket->half_close->next, 'end',                'a peer that sends no more has ended the connection');
+    is($websocket->half_close->next, 'end', 'a peer that sends no more has ended the connection');
     is(seen($server, '/open?half'),  '1006 client_closed', '... as the application sees');
     $websocket = TestWebSocket->start($port, '/before?half');
     $server->wait_for_log(qr/^half is here$/m);
@@ -200,8 +206,12 @@ subtest 'keep-alive' => sub {
     is($websocket->next, 'ping ', 'a setting that comes before websocket.accept counts from there on');
     $last = $websocket->next;
     $last = $websocket->next while $last eq 'ping ';
-    is($last,                                              'end',                    '... with its timeout');
-    is(seen($server, '/keepalive?before=60-30,0.05-0.1;'), '1006 keepalive_timeout', '... as the application sees');
+    is($last, 'end', '... with its timeout');
+    is(
+        seen($server, '/keepalive?before=60-30,0.05-0.1;'),
+        '1006 keepalive_timeout',
+        '... as the application sees'
+    );
     $websocket = TestWebSocket->open($port, '/keepalive?before=0.01,0;', timeout => 0.4);
     is($websocket->next, 'nothing', 'an interval of 0 stops the pings before they begin');
 };
@@ -212,8 +222,11 @@ subtest 'idle limit' => sub {
     my $busy      = TestWebSocket->open($limited->port, '/keepalive?0.1');
     is($websocket->next,             'end',               'a WebSocket on which nothing moves ends');
     is(seen($limited, '/open?idle'), '1006 idle_timeout', '... as the application sees');
-    ok($limited->wait_for_log(qr/request \d+-1 \(127\.0\.0\.1:\d+\) GET \S+: WebSocket idle timeout \(0\.5s\)/),
-        '... and as the log says, with the client\'s address');
+    ok(
+        $limited->wait_for_log(
+            qr/request \d+-1 \(127\.0\.0\.1:\d+\) GET \S+: WebSocket idle timeout \(0\.5s\)/),
+        '... and as the log says, with the client\'s address'
+    );
     is($busy->next, 'ping ', 'one on which pings go out does not') for 1 .. 8;
     my $asleep = TestWebSocket->start($limited->port, '/before?asleep', timeout => 1);
     is($asleep->next, 'nothing', 'nor does one that is not accepted yet');
@@ -234,8 +247,11 @@ subtest 'shutdown' => sub {
     is($polite->close_frame(1001)->next, 'end',                  '... its answer ends the connection');
     is(seen($server, '/open?polite'),    '1001 server_shutdown', '... as the application sees');
     is($early->answer->{status},         503, 'a handshake that is not accepted yet is refused at once');
-    ok($server->wait_for_log(qr/^asleep\?early: websocket\.connect websocket\.disconnect, 3 events do nothing$/m),
-        '... as the application sees');
+    ok(
+        $server->wait_for_log(
+            qr/^asleep\?early: websocket\.connect websocket\.disconnect, 3 events do nothing$/m),
+        '... as the application sees'
+    );
     $late->send(
         join "\r\n",
         'Upgrade: websocket',
@@ -253,10 +269,14 @@ subtest 'shutdown' => sub {
     my $open  = TestWebSocket->open($hasty->port, '/open?cut');
     my $asked = TestWebSocket->start($hasty->port, '/before?cut');
     ok($hasty->wait_for_log(qr/^cut is here$/m), 'a handshake is unanswered');
-    is($hasty->stop,               0,                      'the time for shutdown is up');
-    is(seen($hasty, '/open?cut'),  '1006 server_shutdown', 'an open WebSocket is cut');
-    is(seen($hasty, 'before?cut'), '1006 server_shutdown', '... and what was not accepted has ended the same way');
-    is($asked->answer->{status},   503,                    '... with an answer');
+    is($hasty->stop,              0,                      'the time for shutdown is up');
+    is(seen($hasty, '/open?cut'), '1006 server_shutdown', 'an open WebSocket is cut');
+    is(
+        seen($hasty, 'before?cut'),
+        '1006 server_shutdown',
+        '... and what was not accepted has ended the same way'
+    );
+    is($asked->answer->{status}, 503, '... with an answer');
 };
 
 unlike($server->log, qr/application (?:died|ended)|callback died|panic/, 'nothing died') or diag $server->log;

@@ -1,5 +1,5 @@
-# Malformed events of the websocket scope: each fails its own $send with a text that names the event, the field and what
-# is allowed, and leaves the WebSocket as it was.
+# Malformed events of the websocket scope: each fails its own $send with a text that names the event, the
+# field and what is allowed, and leaves the WebSocket as it was.
 use strict;
 use warnings;
 
@@ -27,14 +27,23 @@ my @accepts = (
         qr/\Awebsocket\.accept: subprotocol "" was not offered by the client, which offered 'good'/
     ],
     [ { subprotocol => 'GOOD' }, qr/\Awebsocket\.accept: subprotocol "GOOD" was not offered/ ],
-    [ { headers     => {} },     qr/\Awebsocket\.accept: headers must be an array reference of \[name, value\] pairs/ ],
-    [ { headers     => [ ['x'] ] },          qr/\Awebsocket\.accept: headers\[0\] must be a \[name, value\] pair/ ],
-    [ { headers     => [ [ 'x', undef ] ] }, qr/\Awebsocket\.accept: the value of headers\[0\] \(x\) is undefined/ ],
+    [
+        { headers => {} },
+        qr/\Awebsocket\.accept: headers must be an array reference of \[name, value\] pairs/
+    ],
+    [ { headers => [ ['x'] ] }, qr/\Awebsocket\.accept: headers\[0\] must be a \[name, value\] pair/ ],
+    [
+        { headers => [ [ 'x', undef ] ] },
+        qr/\Awebsocket\.accept: the value of headers\[0\] \(x\) is undefined/
+    ],
     [
         { headers => [ [ 'x', 1 ], [ 'x y', 1 ] ] },
         qr/\Awebsocket\.accept: headers\[1\] \("x y"\): header name is not a token/
     ],
-    [ { headers => [ [ 'x', "a\r\nb" ] ] }, qr/\Awebsocket\.accept: headers\[0\] \("x"\): header value holds CR, LF/ ],
+    [
+        { headers => [ [ 'x', "a\r\nb" ] ] },
+        qr/\Awebsocket\.accept: headers\[0\] \("x"\): header value holds CR, LF/
+    ],
     [
         { headers => [ [ 'x', "\x{100}" ] ] },
         qr/\Awebsocket\.accept: the value of headers\[0\] \(x\) has a wide character/
@@ -44,9 +53,18 @@ my @accepts = (
 # For a handshake that is denied, and for one that is closed.
 my @denials = (
     [ {}, qr/\Awebsocket\.http\.response\.start: status is missing/ ],
-    [ { status => 'no' }, qr/\Awebsocket\.http\.response\.start: status must be an integer from 200 to 599, not 'no'/ ],
-    [ { status => 101 }, qr/\Awebsocket\.http\.response\.start: status must be an integer from 200 to 599, not '101'/ ],
-    [ { status => 401, headers => 1 }, qr/\Awebsocket\.http\.response\.start: headers must be an array reference/ ],
+    [
+        { status => 'no' },
+        qr/\Awebsocket\.http\.response\.start: status must be an integer from 200 to 599, not 'no'/
+    ],
+    [
+        { status => 101 },
+        qr/\Awebsocket\.http\.response\.start: status must be an integer from 200 to 599, not '101'/
+    ],
+    [
+        { status => 401, headers => 1 },
+        qr/\Awebsocket\.http\.response\.start: headers must be an array reference/
+    ],
 );
 
 my $code   = qr/\Awebsocket\.close: code must be/;
@@ -68,8 +86,9 @@ my @events = (
     ],
     (
         map { [
-            { type => 'websocket.send', @$_ }, qr/\Awebsocket\.send: exactly one of text and bytes must be given/ ] }
-            [],
+            { type => 'websocket.send', @$_ },
+            qr/\Awebsocket\.send: exactly one of text and bytes must be given/
+        ] } [],
         [ text  => undef ],
         [ bytes => undef ],
         [ text  => 'a',   bytes => 'b' ],
@@ -95,8 +114,8 @@ my @events = (
         qr/\Awebsocket\.keepalive: interval is missing \(seconds; 0 stops the pings\)/
     ],
     (
-        map { [ { type => 'websocket.keepalive', interval => $_ }, qr/\Awebsocket\.keepalive: interval $number/ ] }
-            'often',
+        map { [ { type => 'websocket.keepalive', interval => $_ },
+            qr/\Awebsocket\.keepalive: interval $number/ ] } 'often',
         -1,
         [],
         $nan,
@@ -112,8 +131,14 @@ my @events = (
         map { [ { type => 'websocket.close', code => $_ }, $code ] } -1,
         0, 999, 1004, 1005, 1006, 1015, 2999, 5000, 1000.5, 'normal', [], ''
     ),
-    [ { type => 'websocket.close', code   => 1005 }, qr/$code 1000 to 1003, 1007 to 1014 or 3000 to 4999, not 1005/ ],
-    [ { type => 'websocket.close', reason => {} },   qr/\Awebsocket\.close: reason is a reference, not a string/ ],
+    [
+        { type => 'websocket.close', code => 1005 },
+        qr/$code 1000 to 1003, 1007 to 1014 or 3000 to 4999, not 1005/
+    ],
+    [
+        { type => 'websocket.close', reason => {} },
+        qr/\Awebsocket\.close: reason is a reference, not a string/
+    ],
     [ { type => 'websocket.close', reason => "\x{dfff}" }, qr/\Awebsocket\.close: reason has a surrogate/ ],
     [
         { type => 'websocket.close', reason => 'x' x 124 },
@@ -140,7 +165,8 @@ my $server = TestServer->start(
             push @failures, await failure_of($send, { type => 'websocket.accept', %{ $case->[0] } });
         }
         for my $case (@denials) {
-            push @failures, await failure_of($send, { type => 'websocket.http.response.start', %{ $case->[0] } });
+            push @failures,
+                await failure_of($send, { type => 'websocket.http.response.start', %{ $case->[0] } });
         }
         for my $case ({ code => 'x' }, { reason => [] }) {
             push @failures, await failure_of($send, { type => 'websocket.close', %$case });
@@ -155,7 +181,8 @@ my $server = TestServer->start(
         await $send->({ type => 'websocket.send',      bytes    => $bytes, more => 'is ignored' });
         await $send->({ type => 'websocket.keepalive', interval => '1e-9', timeout => undef });
         await $send->({ type => 'websocket.keepalive', interval => 0 });
-        await $send->({ type => 'websocket.close',     code => '3000', reason => "\xe9" x 61, more => 'is ignored' });
+        await $send->(
+            { type => 'websocket.close', code => '3000', reason => "\xe9" x 61, more => 'is ignored' });
     },
 );
 
@@ -171,7 +198,11 @@ sub named {
 
 like(shift @failures, $_->[1], 'accept ' . named($_->[0])) for @accepts;
 like(shift @failures, $_->[1], 'denial ' . named($_->[0])) for @denials;
-like(shift @failures, qr/\Awebsocket\.close: code must be an integer from 0 to 4999, not 'x'/, 'a code, before accept');
+like(
+    shift @failures,
+    qr/\Awebsocket\.close: code must be an integer from 0 to 4999, not 'x'/,
+    'a code, before accept'
+);
 like(shift @failures, qr/\Awebsocket\.close: reason is a reference/, 'a reason, before accept');
 like(shift @failures, $_->[1],                                       named($_->[0])) for @events;
 is(scalar @failures, 0, 'that is all');
@@ -185,7 +216,8 @@ $websocket->close_frame(3000);
 is($server->stop, 0, 'the server ends well');
 unlike($server->log, qr/application died|panic|uninitialized/, 'nothing died') or diag $server->log;
 
-# With validate_events, what the server could live with fails as well; see t/72-validation.t for the checks that all events share.
+# With validate_events, what the server could live with fails as well; see t/72-validation.t for the checks
+# that all events share.
 my $check = \&PAGI::Server::EventCheck::problem;
 like(
     $check->({ type => 'websocket.accept', headers => [ [ 'x y', 1 ] ] }),
@@ -199,8 +231,16 @@ like(
 );
 like($check->({ type => 'websocket.close', code => $_ }), qr/code must be an integer/, "validated: close $_")
     for 1000.5, 'normal';
-like($check->({ type => 'websocket.keepalive', timeout => 1 }), qr/interval is missing/, 'validated: keepalive');
-like($check->({ type => 'websocket.http.response.start' }), qr/status is missing/, 'validated: the start of a denial');
+like(
+    $check->({ type => 'websocket.keepalive', timeout => 1 }),
+    qr/interval is missing/,
+    'validated: keepalive'
+);
+like(
+    $check->({ type => 'websocket.http.response.start' }),
+    qr/status is missing/,
+    'validated: the start of a denial'
+);
 like(
     $check->({ type => 'websocket.http.response.body', more => 'yes' }),
     qr/more must be 0 or 1/,

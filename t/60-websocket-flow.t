@@ -1,5 +1,5 @@
-# Flow control of WebSockets: an application that does not receive makes its peer wait, up to the limits of its queue; a peer
-# that does not read makes the application wait.
+# Flow control of WebSockets: an application that does not receive makes its peer wait, up to the limits of
+# its queue; a peer that does not read makes the application wait.
 use strict;
 use warnings;
 
@@ -41,7 +41,9 @@ my %handlers = (
         while (1) {
             my $event = await $receive->();
             if ($event->{type} eq 'websocket.disconnect') {
-                say_line("$scope->{query_string}: $messages messages, $bytes bytes, $event->{code} $event->{reason}");
+                say_line(
+                    "$scope->{query_string}: $messages messages, $bytes bytes, $event->{code} $event->{reason}"
+                );
                 my $future = $send->(event('send', text => 'too late'));
                 say_line("$scope->{query_string}: then a send ", $future->is_done ? 'does nothing' : 'fails');
                 return;
@@ -102,7 +104,7 @@ subtest 'a queue that overflows' => sub {
     $websocket->{client}{timeout} = 10;
     $websocket->text(numbered($_, '')) for 51 .. 60;
     is($websocket->next,                    'close 1008 Message queue overflow', 'one more: 1008');
-    is($websocket->close_frame(1008)->next, 'end',                               '... and the connection ends');
+    is($websocket->close_frame(1008)->next, 'end', '... and the connection ends');
     tell_to_go('overflow');
     ok($server->wait_for_log(qr/^overflow: 50 messages, 300 bytes, 1008 queue_overflow$/m),
         'the application gets those that waited, then the reason');
@@ -112,7 +114,8 @@ subtest 'a queue that overflows' => sub {
     $websocket->text(numbered($_, '')) for 1 .. 60;
     is($websocket->next, 'close 1008 Message queue overflow', 'a peer that does not answer the close');
     tell_to_go('mute');
-    ok($server->wait_for_log(qr/^mute: 50 messages, 300 bytes, 1008 queue_overflow$/m), '... is not waited for');
+    ok($server->wait_for_log(qr/^mute: 50 messages, 300 bytes, 1008 queue_overflow$/m),
+        '... is not waited for');
 };
 
 # Writes until the socket takes no more for a while; the number of bytes that it took.
@@ -135,8 +138,8 @@ subtest 'a queue with many bytes' => sub {
     my $before    = rss_kib($server->pid);
     my $messages  = join '', map { TestWebSocket::frame(2, numbered($_, 'x' x 499_994)) } 1 .. 60;
     my $taken     = flood($websocket, $messages, 0.5);
-    cmp_ok($taken,                          '<', length $messages, 'the peer has to wait: the socket is not read');
-    cmp_ok(rss_kib($server->pid) - $before, '<', 4096,             '... and 30 MB of messages need little memory');
+    cmp_ok($taken, '<', length $messages,              'the peer has to wait: the socket is not read');
+    cmp_ok(rss_kib($server->pid) - $before, '<', 4096, '... and 30 MB of messages need little memory');
     tell_to_go('large');
     is(
         $taken + flood($websocket, substr($messages, $taken), 10),

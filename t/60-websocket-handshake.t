@@ -180,12 +180,12 @@ subtest 'accept' => sub {
     my $answer    = $websocket->answer;
     is($answer->{reason},                           'Switching Protocols',       'the status');
     is($answer->{header}{'sec-websocket-accept'},   TestWebSocket::accept_key(), 'the key is answered');
-    is($answer->{header}{'sec-websocket-protocol'}, 'two',                       'the subprotocol that was chosen');
-    is($answer->{header}{'x-own'},                  'yes',                       'headers of the application');
-    is($answer->{header}{'set-cookie'},             'a=1, b=2',                  '... each of them');
-    is(lc $answer->{header}{upgrade},               'websocket',                 'Upgrade');
-    is(lc $answer->{header}{connection},            'upgrade',                   'Connection');
-    is($websocket->next,                            'text websocket.connect', 'the first event is websocket.connect');
+    is($answer->{header}{'sec-websocket-protocol'}, 'two',       'the subprotocol that was chosen');
+    is($answer->{header}{'x-own'},                  'yes',       'headers of the application');
+    is($answer->{header}{'set-cookie'},             'a=1, b=2',  '... each of them');
+    is(lc $answer->{header}{upgrade},               'websocket', 'Upgrade');
+    is(lc $answer->{header}{connection},            'upgrade',   'Connection');
+    is($websocket->next, 'text websocket.connect',               'the first event is websocket.connect');
     ok(
         $server->wait_for_log(
             qr/^accept: websocket\.accept: subprotocol "mine" was not offered by the client, which offered 'one', 'two' at /m
@@ -226,8 +226,11 @@ subtest 'refusal' => sub {
     is($websocket->next,              'end',   '... indeed');
     ok($server->wait_for_log(qr/^accept: websocket\.accept: the application has closed the WebSocket/m),
         'what is sent after that fails');
-    ok($server->wait_for_log(qr/^after the refusal: \{"code":1006,"reason":"","type":"websocket\.disconnect"\}$/m),
-        'the application sees the end');
+    ok(
+        $server->wait_for_log(
+            qr/^after the refusal: \{"code":1006,"reason":"","type":"websocket\.disconnect"\}$/m),
+        'the application sees the end'
+    );
 };
 
 subtest 'denial' => sub {
@@ -272,8 +275,9 @@ subtest 'denial' => sub {
         is($answer->{status},   403, "a denial that is not finished ($how)");
         is($answer->{complete}, 0,   '... is truncated');
     }
-    ok($server->wait_for_log(qr/ended with its denial response incomplete/),             '... and logged');
-    ok($server->wait_for_log(qr/died after it had denied its WebSocket: in the middle/), '... with its exception');
+    ok($server->wait_for_log(qr/ended with its denial response incomplete/), '... and logged');
+    ok($server->wait_for_log(qr/died after it had denied its WebSocket: in the middle/),
+        '... with its exception');
 };
 
 subtest 'no answer' => sub {
@@ -298,7 +302,8 @@ subtest 'over TLS' => sub {
             die "no\n" if $scope->{type} ne 'websocket';
             await $receive->();
             await $send->(event('accept'));
-            await $send->(event('send', text => join ' ', $scope->{scheme}, sort keys %{ $scope->{extensions} }));
+            await $send->(
+                event('send', text => join ' ', $scope->{scheme}, sort keys %{ $scope->{extensions} }));
             my $event = await $receive->();
             await $send->(event('send', bytes => $event->{bytes}));
         },
@@ -320,19 +325,21 @@ subtest 'requests that are no handshake' => sub {
         return exchange($port, $request);
     };
     my $answer = $send->(qr/Version: 13/, 'Version: 8');
-    is($answer->{status},                          426,                    'another version: 426');
-    is($answer->{header}{'sec-websocket-version'}, 13,                     '... which names ours');
-    is($answer->{header}{upgrade},                 'websocket',            '... and the protocol');
-    is($answer->{header}{connection},              'close, Upgrade',       '... as Connection says');
-    is($answer->{header}{'content-length'},        length $answer->{body}, '... and how long it is');
-    is($send->(qr/-Key: /, '-Key: x')->{header}{'transfer-encoding'}, undef,        'no refusal is chunked');
-    is($send->(qr/\AGET/,  'POST')->{status},                         405,          'another method: 405');
-    is($send->(qr/Sec-WebSocket-Key: .*\r\n/, '')->{status},          400,          'no key: 400');
-    is($send->(qr/-Key: /,                    '-Key: x')->{status},   400,          'a key of another length: 400');
-    is($send->(qr/Upgrade: websocket\r\n/,    '')->{body},            'plain http', 'no Upgrade: an http scope');
-    is($send->(qr/Connection: Upgrade/,       'X: x')->{body}, 'plain http', 'no upgrade in Connection: an http scope');
-    is($send->(qr/Upgrade: websocket/,        'Upgrade: h2c')->{body}, 'plain http', 'another protocol: an http scope');
-    is($send->(qr{HTTP/1\.1},                 'HTTP/1.0')->{body},     'plain http', 'HTTP/1.0: an http scope');
+    is($answer->{status},                          426,                      'another version: 426');
+    is($answer->{header}{'sec-websocket-version'}, 13,                       '... which names ours');
+    is($answer->{header}{upgrade},                 'websocket',              '... and the protocol');
+    is($answer->{header}{connection},              'close, Upgrade',         '... as Connection says');
+    is($answer->{header}{'content-length'},        length $answer->{body},   '... and how long it is');
+    is($send->(qr/-Key: /, '-Key: x')->{header}{'transfer-encoding'}, undef, 'no refusal is chunked');
+    is($send->(qr/\AGET/, 'POST')->{status},                          405,   'another method: 405');
+    is($send->(qr/Sec-WebSocket-Key: .*\r\n/, '')->{status},          400,   'no key: 400');
+    is($send->(qr/-Key: /, '-Key: x')->{status},                      400,   'a key of another length: 400');
+    is($send->(qr/Upgrade: websocket\r\n/, '')->{body}, 'plain http',        'no Upgrade: an http scope');
+    is($send->(qr/Connection: Upgrade/, 'X: x')->{body},
+        'plain http', 'no upgrade in Connection: an http scope');
+    is($send->(qr/Upgrade: websocket/, 'Upgrade: h2c')->{body},
+        'plain http', 'another protocol: an http scope');
+    is($send->(qr{HTTP/1\.1}, 'HTTP/1.0')->{body}, 'plain http', 'HTTP/1.0: an http scope');
 };
 
 is(get($port, '/')->{body}, 'plain http', 'the next client is served');

@@ -1,4 +1,5 @@
-# 10,000 WebSockets that are used, refused, overfilled or abandoned in every state leave neither live values nor memory.
+# 10,000 WebSockets that are used, refused, overfilled or abandoned in every state leave neither live
+# values nor memory.
 use strict;
 use warnings;
 
@@ -27,8 +28,9 @@ my %handlers = (
     '/echo' => async sub {
         my ($scope, $receive, $send) = @_;
         await $receive->();
-        await $send->(event('accept',    headers  => [ [ 'x-a', 'b' ] ], subprotocol => $scope->{subprotocols}[0]));
-        await $send->(event('keepalive', interval => 60,                 timeout     => 60));
+        await $send->(
+            event('accept', headers => [ [ 'x-a', 'b' ] ], subprotocol => $scope->{subprotocols}[0]));
+        await $send->(event('keepalive', interval => 60, timeout => 60));
         await echo($scope, $receive, $send);
     },
     '/wait' => async sub {

@@ -39,8 +39,11 @@ async sub measure {
     while (1) {
         my $event = await $receive->();
         last if $event->{type} eq 'websocket.disconnect';
-        await $send->(
-            event('send', text => join ' ', map { "$_ " . length $event->{$_} } grep { $_ ne 'type' } keys %$event));
+        await $send->(event(
+            'send',
+            text => join ' ',
+            map { "$_ " . length $event->{$_} } grep { $_ ne 'type' } keys %$event
+        ));
     }
     return;
 }
@@ -67,7 +70,8 @@ my %handlers = (
     '/close' => async sub {
         my ($scope, $receive, $send) = @_;
         my ($code, $reason) = split /,/, $scope->{query_string};
-        my %fields = (defined $code ? (code => $code) : (), defined $reason ? (reason => "$reason $euro") : ());
+        my %fields =
+            (defined $code ? (code => $code) : (), defined $reason ? (reason => "$reason $euro") : ());
         await $send->(event('close', %fields));
         for my $late (event('send', text => 'late'), event('close'), event('keepalive', interval => 1)) {
             my $future = $send->($late);
@@ -157,8 +161,12 @@ subtest 'frames' => sub {
     $websocket->send_frame(0,  "three \xe2\x82", fin => 0);
     $websocket->send_frame(10, 'nobody asked');
     $websocket->send_frame(0,  "\xac frames");
-    is($websocket->next, 'pong ping',                                            'a ping within a message is answered');
-    is($websocket->next, "text in three $euro frames" =~ s/$euro/\xe2\x82\xac/r, 'its fragments are one message');
+    is($websocket->next, 'pong ping', 'a ping within a message is answered');
+    is(
+        $websocket->next,
+        "text in three $euro frames" =~ s/$euro/\xe2\x82\xac/r,
+        'its fragments are one message'
+    );
     $websocket->{client}->send(join '', map { TestWebSocket::frame(1, "n$_") } 1 .. 100);
     is(
         join(' ', map { $websocket->next } 1 .. 100),
@@ -204,17 +212,22 @@ subtest 'the peer breaks the rules' => sub {
         for 0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65_535;
     $broken->('half a close code',           1002, 'protocol_error', $frame->(8, 'x'));
     $broken->('a close reason not in UTF-8', 1007, 'protocol_error', $frame->(8, pack('n', 1000) . "\xff"));
-    $broken->('no mask',                    1002, 'protocol_error', $frame->(1, 'x', masked => 0));
-    $broken->("reserved bits $_",           1002, 'protocol_error', $frame->(1,  'x', rsv => $_)) for 1, 2, 4;
-    $broken->("opcode $_",                  1002, 'protocol_error', $frame->($_, 'x')) for 3, 7, 11, 15;
-    $broken->('a ping of 126 bytes',        1002, 'protocol_error', $frame->(9, 'x' x 126));
-    $broken->('half a ping',                1002, 'protocol_error', $frame->(9, 'x', fin => 0));
-    $broken->('a continuation of nothing',  1002, 'protocol_error', $frame->(0, 'x'));
-    $broken->('a message within a message', 1002, 'protocol_error', $frame->(1, 'x', fin => 0), $frame->(1, 'y'));
-    $broken->('text not in UTF-8',          1007, 'protocol_error', $frame->(1, "\xc0\xaf"));
-    $broken->('... known early',            1007, 'protocol_error', $frame->(1, "\xf5", fin => 0));
-    $broken->('... cut short',              1007, 'protocol_error', $frame->(1, "\xe2\x82"));
-    $broken->('a frame over the limit',     1009, 'protocol_error', $frame->(2, '', length => 1001));
+    $broken->('no mask',                   1002, 'protocol_error', $frame->(1, 'x', masked => 0));
+    $broken->("reserved bits $_",          1002, 'protocol_error', $frame->(1,  'x', rsv => $_)) for 1, 2, 4;
+    $broken->("opcode $_",                 1002, 'protocol_error', $frame->($_, 'x')) for 3, 7, 11, 15;
+    $broken->('a ping of 126 bytes',       1002, 'protocol_error', $frame->(9, 'x' x 126));
+    $broken->('half a ping',               1002, 'protocol_error', $frame->(9, 'x', fin => 0));
+    $broken->('a continuation of nothing', 1002, 'protocol_error', $frame->(0, 'x'));
+    $broken->(
+        'a message within a message',
+        1002, 'protocol_error',
+        $frame->(1, 'x', fin => 0),
+        $frame->(1, 'y')
+    );
+    $broken->('text not in UTF-8',      1007, 'protocol_error', $frame->(1, "\xc0\xaf"));
+    $broken->('... known early',        1007, 'protocol_error', $frame->(1, "\xf5", fin => 0));
+    $broken->('... cut short',          1007, 'protocol_error', $frame->(1, "\xe2\x82"));
+    $broken->('a frame over the limit', 1009, 'protocol_error', $frame->(2, '', length => 1001));
     $broken->(
         'a message over its limit',
         1009, 'protocol_error', map { $frame->($_ ? 0 : 2, 'x' x 999, fin => 0) } 0 .. 2
@@ -222,20 +235,29 @@ subtest 'the peer breaks the rules' => sub {
 };
 
 subtest 'the application closes' => sub {
-    for my $case ([ '', 'close 1000' ], [ '1001', 'close 1001' ], [ '4999,bye', "close 4999 bye \xe2\x82\xac" ]) {
+    for my $case ([ '', 'close 1000' ], [ '1001', 'close 1001' ],
+        [ '4999,bye', "close 4999 bye \xe2\x82\xac" ])
+    {
         my ($query, $expected) = @$case;
         my $websocket = TestWebSocket->open($port, "/close?$query");
         is($websocket->next,                                $expected, "with '$query'");
         is($websocket->close_frame(3456, 'answered')->next, 'end',     '... the answer ends the connection');
-        is_deeply(seen("/close?$query"), [ 3456, 'answered' ], '... and the application sees what the peer said');
+        is_deeply(
+            seen("/close?$query"),
+            [ 3456, 'answered' ],
+            '... and the application sees what the peer said'
+        );
     }
     ok($server->wait_for_log(qr/^the same again: 1$/m), 'the end can be received more than once');
     my @late = $server->log =~ /^(late .*)$/mg;
     is_deeply(
         \@late,
         [
-            map { ("late websocket.$_: websocket.$_: the application has closed the WebSocket with websocket.close") }
-                (qw(send close keepalive)) x 3
+            map {
+                (
+                    "late websocket.$_: websocket.$_: the application has closed the WebSocket with websocket.close"
+                )
+            } (qw(send close keepalive)) x 3
         ],
         'what is sent after the close fails'
     );
@@ -253,7 +275,8 @@ subtest 'the application closes' => sub {
 };
 
 is($server->stop,                                      0, 'the server ends well');
-is(() = $server->log =~ /application (?:died|ended)/g, 1, 'only the one died that was meant to') or diag $server->log;
+is(() = $server->log =~ /application (?:died|ended)/g, 1, 'only the one died that was meant to')
+    or diag $server->log;
 
 subtest 'large messages' => sub {
     my $mib     = 1 << 20;

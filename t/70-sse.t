@@ -1,4 +1,5 @@
-# Event streams: which requests get the scope, what is on the wire, and every mistake fails its $send with a message.
+# Event streams: which requests get the scope, what is on the wire, and every mistake fails its
+# $send with a message.
 use strict;
 use warnings;
 use utf8;
@@ -37,7 +38,9 @@ my @messages = (
         { data => 'all', event => 'tick', id => '1-é', retry => '0' },
         "event: tick\nid: 1-\xc3\xa9\nretry: 0\ndata: all\n\n"
     ],
-    [ { data => 'x', id    => '', event => undef, retry => '2500' }, { data => 'x', id => '', retry => '2500' } ],
+    [
+        { data => 'x', id => '', event => undef, retry => '2500' }, { data => 'x', id => '', retry => '2500' }
+    ],
     [ { data => 'x', other => 'field' }, { data => 'x' } ],
 );
 
@@ -58,25 +61,36 @@ my %mistakes = (
         early => { type => 'sse.send', data => 'x' },
         qr/sse\.send: the stream has not been started with sse\.start/
     ],
-    'comment before the start' =>
-        [ early => { type => 'sse.comment', comment => 'x' }, qr/sse\.comment: the stream has not been started/ ],
-    'a wrong keepalive before the start' =>
-        [ early => { type => 'sse.keepalive', interval => 'x' }, qr/sse\.keepalive: interval must be a number/ ],
-    'close before the start' => [ early => { type => 'sse.close' }, qr/sse\.close: the stream has not been started/ ],
-    'http.response.start'    => [
+    'comment before the start' => [
+        early => { type => 'sse.comment', comment => 'x' },
+        qr/sse\.comment: the stream has not been started/
+    ],
+    'a wrong keepalive before the start' => [
+        early => { type => 'sse.keepalive', interval => 'x' },
+        qr/sse\.keepalive: interval must be a number/
+    ],
+    'close before the start' =>
+        [ early => { type => 'sse.close' }, qr/sse\.close: the stream has not been started/ ],
+    'http.response.start' => [
         early => { type => 'http.response.start', status => 200 },
         qr/unknown event type 'http\.response\.start' in a scope of type sse/
     ],
-    'no fullflush'  => [ early => { type => 'http.fullflush' }, qr/does not advertise the extension fullflush/ ],
-    'status a word' =>
-        [ early => { type => 'sse.start', status => 'fine' }, qr/sse\.start: status must be an integer.*'fine'/ ],
+    'no fullflush' =>
+        [ early => { type => 'http.fullflush' }, qr/does not advertise the extension fullflush/ ],
+    'status a word' => [
+        early => { type => 'sse.start', status => 'fine' },
+        qr/sse\.start: status must be an integer.*'fine'/
+    ],
     'status 99' => [
         early => { type => 'sse.start', status => 99 },
         qr/sse\.start: status must be an integer from 200 to 599, not '99'/
     ],
-    'headers a hash' => [ early => { type => 'sse.start', headers => {} }, qr/sse\.start: headers must be an array/ ],
-    'CR LF in a header' =>
-        [ early => { type => 'sse.start', headers => [ [ 'x-a', "a\r\nb" ] ] }, qr/sse\.start: headers\[0\] \(.*x-a/ ],
+    'headers a hash' =>
+        [ early => { type => 'sse.start', headers => {} }, qr/sse\.start: headers must be an array/ ],
+    'CR LF in a header' => [
+        early => { type => 'sse.start', headers => [ [ 'x-a', "a\r\nb" ] ] },
+        qr/sse\.start: headers\[0\] \(.*x-a/
+    ],
     'a length' => [
         early => { type => 'sse.start', headers => [ [ 'Content-Length', 5 ] ] },
         qr/headers must not have content-length/
@@ -87,13 +101,16 @@ my %mistakes = (
     ],
     'response without a status' =>
         [ early => { type => 'sse.http.response.start' }, qr/sse\.http\.response\.start: status is missing/ ],
-    'a second start' => [ late => { type => 'sse.start' }, qr/sse\.start: the stream has already been started/ ],
+    'a second start' =>
+        [ late => { type => 'sse.start' }, qr/sse\.start: the stream has already been started/ ],
     'a response to a stream' => [
         late => { type => 'sse.http.response.start', status => 404 },
         qr/sse\.http\.response\.start: the stream has been started with sse\.start/
     ],
-    'a body to a stream' =>
-        [ late => { type => 'sse.http.response.body' }, qr/sse\.http\.response\.body: the stream has been started/ ],
+    'a body to a stream' => [
+        late => { type => 'sse.http.response.body' },
+        qr/sse\.http\.response\.body: the stream has been started/
+    ],
     'no data'     => [ late => { type => 'sse.send' },                qr/sse\.send: data is missing/ ],
     'data undef'  => [ late => { type => 'sse.send', data => undef }, qr/sse\.send: data is missing/ ],
     'data a list' =>
@@ -110,25 +127,36 @@ my %mistakes = (
         late => { type => 'sse.send', data => 'x', event => "a\ndata: b" },
         qr/sse\.send: event must not have a line end/
     ],
-    'event with CR' =>
-        [ late => { type => 'sse.send', data => 'x', event => "a\rb" }, qr/sse\.send: event must not have a line end/ ],
-    'id with LF' =>
-        [ late => { type => 'sse.send', data => 'x', id => "1\n" }, qr/sse\.send: id must not have a line end/ ],
-    'id with CR' =>
-        [ late => { type => 'sse.send', data => 'x', id => "\r1" }, qr/sse\.send: id must not have a line end/ ],
+    'event with CR' => [
+        late => { type => 'sse.send', data => 'x', event => "a\rb" },
+        qr/sse\.send: event must not have a line end/
+    ],
+    'id with LF' => [
+        late => { type => 'sse.send', data => 'x', id => "1\n" },
+        qr/sse\.send: id must not have a line end/
+    ],
+    'id with CR' => [
+        late => { type => 'sse.send', data => 'x', id => "\r1" },
+        qr/sse\.send: id must not have a line end/
+    ],
     'id with NUL' => [
         late => { type => 'sse.send', data => 'x', id => "1\0" },
         qr/sse\.send: id must not have a line end or a NUL/
     ],
-    'id a reference' => [ late => { type => 'sse.send', data => 'x', id => {} }, qr/sse\.send: id is a reference/ ],
+    'id a reference' =>
+        [ late => { type => 'sse.send', data => 'x', id => {} }, qr/sse\.send: id is a reference/ ],
     'retry negative' => [
         late => { type => 'sse.send', data => 'x', retry => -1 },
         qr/sse\.send: retry must be an integer from 0 .*'-1'/
     ],
-    'retry a float' =>
-        [ late => { type => 'sse.send', data => 'x', retry => 1.5 }, qr/sse\.send: retry must be an integer/ ],
-    'retry a word' =>
-        [ late => { type => 'sse.send', data => 'x', retry => 'soon' }, qr/sse\.send: retry must be an integer/ ],
+    'retry a float' => [
+        late => { type => 'sse.send', data => 'x', retry => 1.5 },
+        qr/sse\.send: retry must be an integer/
+    ],
+    'retry a word' => [
+        late => { type => 'sse.send', data => 'x', retry => 'soon' },
+        qr/sse\.send: retry must be an integer/
+    ],
     'no comment'          => [ late => { type => 'sse.comment' }, qr/sse\.comment: comment is missing/ ],
     'comment a reference' =>
         [ late => { type => 'sse.comment', comment => \'x' }, qr/sse\.comment: comment is a reference/ ],
@@ -137,14 +165,22 @@ my %mistakes = (
         late => { type => 'sse.keepalive', interval => -1 },
         qr/sse\.keepalive: interval must be a number from 0 .*'-1'/
     ],
-    'interval not a number' =>
-        [ late => { type => 'sse.keepalive', interval => 'nan' }, qr/sse\.keepalive: interval must be a number/ ],
-    'interval a word' =>
-        [ late => { type => 'sse.keepalive', interval => 'x' }, qr/sse\.keepalive: interval must be a number/ ],
-    'interval too long' =>
-        [ late => { type => 'sse.keepalive', interval => 1e9 }, qr/sse\.keepalive: interval must be a number/ ],
-    'reason a reference'   => [ late => { type => 'sse.close', reason => [] }, qr/sse\.close: reason is a reference/ ],
-    'send after the close' => [ closed => { type => 'sse.send', data => 'x' }, qr/sse\.send: the stream is closed/ ],
+    'interval not a number' => [
+        late => { type => 'sse.keepalive', interval => 'nan' },
+        qr/sse\.keepalive: interval must be a number/
+    ],
+    'interval a word' => [
+        late => { type => 'sse.keepalive', interval => 'x' },
+        qr/sse\.keepalive: interval must be a number/
+    ],
+    'interval too long' => [
+        late => { type => 'sse.keepalive', interval => 1e9 },
+        qr/sse\.keepalive: interval must be a number/
+    ],
+    'reason a reference' =>
+        [ late => { type => 'sse.close', reason => [] }, qr/sse\.close: reason is a reference/ ],
+    'send after the close' =>
+        [ closed => { type => 'sse.send', data => 'x' }, qr/sse\.send: the stream is closed/ ],
     'comment after the close' =>
         [ closed => { type => 'sse.comment', comment => 'x' }, qr/sse\.comment: the stream is closed/ ],
     'keepalive after the close' =>
@@ -155,7 +191,8 @@ my %mistakes = (
         declined => { type => 'sse.start' },
         qr/sse\.start: the request was answered with sse\.http\.response\.start/
     ],
-    'send after a response' => [ declined => { type => 'sse.send', data => 'x' }, qr/sse\.send: there is no stream/ ],
+    'send after a response' =>
+        [ declined => { type => 'sse.send', data => 'x' }, qr/sse\.send: there is no stream/ ],
     'comment after a response' =>
         [ declined => { type => 'sse.comment', comment => 'x' }, qr/sse\.comment: there is no stream/ ],
     'keepalive after a response' =>
@@ -180,7 +217,12 @@ my %handlers = (
         );
         await message($send, data => join ' ', sort keys %$scope);
         my $event = await $receive->();
-        await message($send, data => "$event->{type} more=$event->{more}", event => 'body', id => $event->{body});
+        await message(
+            $send,
+            data  => "$event->{type} more=$event->{more}",
+            event => 'body',
+            id    => $event->{body}
+        );
     },
     '/messages' => async sub {
         my ($scope, $receive, $send) = @_;
@@ -214,8 +256,9 @@ my %handlers = (
         await start($send);
         while (1) {
             my $event = await $receive->();
-            await message($send, data => length $event->{body}, event => $event->{type}) if length $event->{body};
-            last                                                                         if !$event->{more};
+            await message($send, data => length $event->{body}, event => $event->{type})
+                if length $event->{body};
+            last if !$event->{more};
         }
     },
     '/keepalive' => async sub {
@@ -290,9 +333,11 @@ my %handlers = (
     '/decline-with-file' => async sub {
         my ($scope, $receive, $send) = @_;
         await $send->({ type => 'sse.http.response.start', status => 404 });
-        my $failure = $send->({ type => 'sse.http.response.body', file => '/no/such/file' })->failure // 'none';
+        my $failure = $send->({ type => 'sse.http.response.body', file => '/no/such/file' })->failure
+            // 'none';
         print STDERR "declined with no file: $failure";
-        return await $send->({ type => 'sse.http.response.body', file => $0, length => 10 }) if $scope->{query_string};
+        return await $send->({ type => 'sse.http.response.body', file => $0, length => 10 })
+            if $scope->{query_string};
         open my $fh, '<', $0 or die "$0: $!";
         await $send->({ type => 'sse.http.response.body', fh => $fh, offset => 2, length => 8 });
     },
@@ -312,13 +357,16 @@ my %handlers = (
     },
 );
 
-my $server = TestServer->start(app => sub { $_[0]{type} ne 'lifespan' ? $handlers{ $_[0]{path} }->(@_) : die "no\n" });
-my $port   = $server->port;
+my $server =
+    TestServer->start(app => sub { $_[0]{type} ne 'lifespan' ? $handlers{ $_[0]{path} }->(@_) : die "no\n" });
+my $port = $server->port;
 
 subtest 'which requests are asked for a stream' => sub {
-    my $type = sub { exchange($port, join "\r\n", "$_[0] /type HTTP/1.1", 'Host: h', @_[ 1 .. $#_ ], '', '')->{body} };
-    is($type->('GET', 'Accept: text/event-stream'),                   'sse', 'one that accepts text/event-stream');
-    is($type->('GET', 'accept: TEXT/Event-Stream;q=0.5, */*'),        'sse', '... in any case, with a weight');
+    my $type = sub {
+        exchange($port, join "\r\n", "$_[0] /type HTTP/1.1", 'Host: h', @_[ 1 .. $#_ ], '', '')->{body};
+    };
+    is($type->('GET', 'Accept: text/event-stream'),            'sse', 'one that accepts text/event-stream');
+    is($type->('GET', 'accept: TEXT/Event-Stream;q=0.5, */*'), 'sse', '... in any case, with a weight');
     is($type->('GET', 'Accept: */*', 'Accept: text/event-stream'),    'sse', '... in a second field');
     is($type->($_, 'Accept: text/event-stream', 'Content-Length: 0'), 'sse', "... with method $_")
         for qw(POST PUT PATCH DELETE OPTIONS QUERY);
@@ -326,7 +374,8 @@ subtest 'which requests are asked for a stream' => sub {
     is($type->('GET', 'Accept: */*'),                   'http', '... or with */*');
     is($type->('GET', 'Accept: text/*'),                'http', '... or with text/*');
     is($type->('GET', 'Accept: text/event-stream;q=0'), 'http', '... or with weight zero');
-    my $head = exchange($port, "HEAD /type HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n", head => 1);
+    my $head =
+        exchange($port, "HEAD /type HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n", head => 1);
     is($head->{status},             200,   'HEAD has no stream: the application of scope http answers');
     is($head->{header}{connection}, undef, '... and the connection goes on');
 };
@@ -381,15 +430,20 @@ subtest 'the head' => sub {
     $stream = TestStream->open($port, '/headers');
     is($stream->head->{status}, 203, 'a status');
     %header = %{ $stream->head->{header} };
-    is($header{'content-type'},  'text/event-stream; charset=utf-8', 'and fields of the application are kept, alone');
-    is($header{'cache-control'}, 'private',                          '... every one');
-    is($header{date},            'today',                            '... of them');
-    is($header{connection},      'keep-alive',                       '... but not how the connection is managed');
-    is($header{'x-40'},          '40',                               '... however many they are');
+    is(
+        $header{'content-type'},
+        'text/event-stream; charset=utf-8',
+        'and fields of the application are kept, alone'
+    );
+    is($header{'cache-control'}, 'private',    '... every one');
+    is($header{date},            'today',      '... of them');
+    is($header{connection},      'keep-alive', '... but not how the connection is managed');
+    is($header{'x-40'},          '40',         '... however many they are');
     $stream = TestStream->open($port, '/messages', version => '1.0');
-    is($stream->head->{header}{'transfer-encoding'}, undef,   'HTTP/1.0: no chunks');
-    is($stream->head->{header}{connection},          'close', '... the end of the connection is the end of the stream');
-    is($stream->message->{data},                     'plain', '... and the messages are there');
+    is($stream->head->{header}{'transfer-encoding'}, undef, 'HTTP/1.0: no chunks');
+    is($stream->head->{header}{connection}, 'close',
+        '... the end of the connection is the end of the stream');
+    is($stream->message->{data}, 'plain', '... and the messages are there');
 };
 
 subtest 'messages' => sub {
@@ -416,7 +470,9 @@ subtest 'messages' => sub {
 subtest 'keepalive' => sub {
     my $stream = TestStream->open($port, '/keepalive');
     my @seen;
-    while (my $message = $stream->message) { push @seen, $message->{data} // join '|', @{ $message->{comments} } }
+    while (my $message = $stream->message) {
+        push @seen, $message->{data} // join '|', @{ $message->{comments} };
+    }
     my $seen = join ' ', @seen;
     like(
         $seen,
@@ -435,7 +491,11 @@ subtest 'keepalive before the start' => sub {
     is($stream->block, undef,             '... has none');
     $stream->close;
     my $response = TestStream->open($port, '/keepalive-first?60')->response;
-    is("$response->{status} $response->{body}", '404 nothing here', 'a response in place of the stream is as always');
+    is(
+        "$response->{status} $response->{body}",
+        '404 nothing here',
+        'a response in place of the stream is as always'
+    );
 };
 
 subtest 'close' => sub {
@@ -459,10 +519,12 @@ subtest 'mistakes' => sub {
         my $stream = TestStream->open($port, "/mistake?$query");
         ok($server->wait_for_log(qr/^mistake \Q$query\E: (.*)$/m), "$name fails");
         my ($text) = $server->log =~ /^mistake \Q$query\E: (.*)$/m;
-        like($text, $expected,                        '... with a message');
-        like($text, qr/ at \S+70-sse\.t line \d+\.$/, '... and the place');
-        like($stream->message->{data}, $expected, '... and the stream goes on') if $when eq 'early' || $when eq 'late';
-        is($stream->ending, $when eq 'declined' ? 'cut' : 'terminated', '... to its end') if $when ne 'declined';
+        like($text,                    $expected,                        '... with a message');
+        like($text,                    qr/ at \S+70-sse\.t line \d+\.$/, '... and the place');
+        like($stream->message->{data}, $expected,                        '... and the stream goes on')
+            if $when eq 'early' || $when eq 'late';
+        is($stream->ending, $when eq 'declined' ? 'cut' : 'terminated', '... to its end')
+            if $when ne 'declined';
     }
 };
 
@@ -475,7 +537,7 @@ subtest 'a response instead' => sub {
         is($response->{header}{'x-why'},    'because',                        '... with its fields');
         is($response->{header}{connection}, 'close',                          '... closes');
         is($response->{body},               $status == 204 ? '' : 'not here', '... with its body');
-        is($client->rest,                   '',                               '... and the connection with it');
+        is($client->rest,                   '', '... and the connection with it');
     }
     ok(
         $server->wait_for_log(qr/^receive after the response: cancelled$/m),
@@ -495,7 +557,8 @@ subtest 'a response instead' => sub {
     for my $when (qw(early late)) {
         my $client = TestClient->new($port)
             ->send("GET /decline-and-receive?$when HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n");
-        is($client->response->{body}, 'no', "an application that waits for the next event, $when, has answered");
+        is($client->response->{body},
+            'no', "an application that waits for the next event, $when, has answered");
         ok($server->wait_for_log(qr/^declined, receives $when$/m), '... and waits');
     }
 };

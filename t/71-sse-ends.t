@@ -1,4 +1,5 @@
-# How a stream ends: by its client, by a limit, by the server, by its application; and what each of them learns.
+# How a stream ends: by its client, by a limit, by the server, by its application; and what
+# each of them learns.
 use strict;
 use warnings;
 
@@ -98,8 +99,9 @@ my %handlers = (
     },
     '/dies-declining' => async sub {
         my (undef, undef, $send) = @_;
-        await $send->({ type => 'sse.http.response.start', status => 200,    headers => [ [ 'content-length', 10 ] ] });
-        await $send->({ type => 'sse.http.response.body',  body   => 'half', more    => 1 });
+        await $send->(
+            { type => 'sse.http.response.start', status => 200, headers => [ [ 'content-length', 10 ] ] });
+        await $send->({ type => 'sse.http.response.body', body => 'half', more => 1 });
         await later();
         die "in a response\n";
     },
@@ -139,7 +141,8 @@ subtest 'the client' => sub {
     $stream =
         TestClient->new($port)
         ->send(
-        "POST /undecided?half HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\nContent-Length: 9\r\n\r\nhalf");
+        "POST /undecided?half HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\nContent-Length: 9\r\n\r\nhalf"
+        );
     ok($server->wait_for_log(qr/^undecided: half waits/m), 'in the middle of its body');
     $stream->close;
     learns('undecided-half', 'client_closed');
@@ -147,8 +150,8 @@ subtest 'the client' => sub {
 
 subtest 'a client that stopped sending before the answer' => sub {
     my $client =
-        TestClient->new($port)->send("GET /late?response HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n")
-        ->half_close;
+        TestClient->new($port)
+        ->send("GET /late?response HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n")->half_close;
     is($client->response->{body}, 'not here', 'gets a response');
     my $stream = TestStream->open($port, '/late?stream')->half_close;
     is($stream->head->{status}, 200,          'gets the start of a stream');
@@ -159,12 +162,14 @@ subtest 'a client that stopped sending before the answer' => sub {
 
 subtest 'a slow client' => sub {
     my $stream = TestStream->open($port, '/flood?reader', receive_buffer => 65_536);
-    ok($server->wait_for_log(qr/^reader: high\nreader: waits 1$/m), '$send is pending above the high-water mark');
+    ok($server->wait_for_log(qr/^reader: high\nreader: waits 1$/m),
+        '$send is pending above the high-water mark');
     is(get($port, '/dies')->{status}, 500, '... and others are served');
     my $count = 0;
     while (my $message = $stream->message) { $count++; last if $message->{data} eq 'end' }
     cmp_ok($count, '>', 1, 'the client gets everything');
-    ok($server->wait_for_log(qr/^reader: drained\nreader: goes on$/m), '... and on_drain comes before $send goes on');
+    ok($server->wait_for_log(qr/^reader: drained\nreader: goes on$/m),
+        '... and on_drain comes before $send goes on');
     is($stream->ending, 'terminated', '... to the end');
     my $deaf = TestStream->open($port, '/flood?deaf', receive_buffer => 65_536);
     learns('deaf', 'write_timeout');
@@ -182,7 +187,8 @@ subtest 'the application' => sub {
         '/dies'    => qr/the application died before its response had started: at once/,
     );
     for my $path (sort keys %says) {
-        my $client = TestClient->new($port)->send("GET $path HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n");
+        my $client = TestClient->new($port)
+            ->send("GET $path HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n");
         my $response = $client->response;
         is($response->{status}, 500, "$path before the start: 500");
         is($client->rest,       '',  '... and the connection is closed');
@@ -200,10 +206,15 @@ subtest 'the application' => sub {
         ),
         'both are logged'
     );
-    is(TestStream->open($port, '/dies-closed')->ending, 'terminated', 'one that dies after it has closed the stream');
+    is(
+        TestStream->open($port, '/dies-closed')->ending,
+        'terminated',
+        'one that dies after it has closed the stream'
+    );
     ok($server->wait_for_log(qr/died after its response was complete: behind the stream/), '... is logged');
     is(TestStream->open($port, '/dies-declining')->ending, 'cut', 'one that dies in a response');
-    ok($server->wait_for_log(qr/died after its response had started: in a response/), '... is logged as well');
+    ok($server->wait_for_log(qr/died after its response had started: in a response/),
+        '... is logged as well');
 };
 
 my @open = map { TestStream->open($port, "/quiet?shutdown$_") } 1 .. 3;

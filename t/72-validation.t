@@ -1,4 +1,5 @@
-# validate_events: mistakes that a server could live with fail while an application is written, with the event, the field and what is allowed.
+# validate_events: mistakes that a server could live with fail while an application is written, with the
+# event, the field and what is allowed.
 use strict;
 use warnings;
 
@@ -63,8 +64,11 @@ my @wrong_bytes = (
     [ {}         => 'a byte string' ],
     [ "\x{263a}" => 'it has a wide character' ]
 );
-my @wrong_text =
-    ([ [] => 'a string, not ARRAY reference' ], [ {} => 'a string' ], [ sub { } => 'a string, not CODE reference' ]);
+my @wrong_text = (
+    [ []      => 'a string, not ARRAY reference' ],
+    [ {}      => 'a string' ],
+    [ sub { } => 'a string, not CODE reference' ]
+);
 my @wrong_line = (
     [ []     => 'a string without line ends and NULs, not ARRAY reference' ],
     [ "a\nb" => 'without line ends' ],
@@ -78,9 +82,12 @@ my @wrong_seconds = (
     [ 'inf' => 'a number of seconds' ],
     [ []    => 'a number of seconds' ]
 );
-my @wrong_path = ([ [] => 'a string' ], [ {} => 'a string' ]);
-my @wrong_handle =
-    ([ 'word' => 'an open file handle' ], [ $closed => 'an open file handle' ], [ {} => 'an open file handle' ]);
+my @wrong_path   = ([ [] => 'a string' ], [ {} => 'a string' ]);
+my @wrong_handle = (
+    [ 'word'  => 'an open file handle' ],
+    [ $closed => 'an open file handle' ],
+    [ {}      => 'an open file handle' ]
+);
 
 # Each event: fields that make it right, and what makes each of them wrong.
 my %events = (
@@ -90,7 +97,7 @@ my %events = (
         headers  => \@wrong_headers,
         trailers => \@wrong_flags
     ],
-    'http.response.body'     => [ { body => "\xe9", more => 0 }, body => \@wrong_bytes, more => \@wrong_flags ],
+    'http.response.body' => [ { body => "\xe9", more => 0 }, body => \@wrong_bytes, more => \@wrong_flags ],
     'http.response.trailers' => [ { headers => [ [ 'x-a', 'b' ] ] }, headers => \@wrong_headers ],
     'http.fullflush'         => [ {} ],
     'sse.start' => [ { status => 200, headers => [] }, status => \@wrong_status, headers => \@wrong_headers ],
@@ -102,11 +109,12 @@ my %events = (
         retry => \@wrong_counts
     ],
     'sse.comment'   => [ { comment => "a\nb" }, comment => \@wrong_text ],
-    'sse.keepalive' => [ { interval => 0.5, comment => 'x' }, interval => \@wrong_seconds, comment => \@wrong_text ],
-    'sse.close'     => [ { reason => 'done' }, reason => \@wrong_text ],
+    'sse.keepalive' =>
+        [ { interval => 0.5, comment => 'x' }, interval => \@wrong_seconds, comment => \@wrong_text ],
+    'sse.close'               => [ { reason => 'done' }, reason => \@wrong_text ],
     'sse.http.response.start' =>
         [ { status => 404, headers => [] }, status => \@wrong_status, headers => \@wrong_headers ],
-    'sse.http.response.body'     => [ { body => 'x', more => 1 }, body => \@wrong_bytes, more => \@wrong_flags ],
+    'sse.http.response.body' => [ { body => 'x', more => 1 }, body => \@wrong_bytes, more => \@wrong_flags ],
     'lifespan.startup.complete'  => [ {} ],
     'lifespan.startup.failed'    => [ { message => 'why' }, message => \@wrong_text ],
     'lifespan.shutdown.complete' => [ {} ],
@@ -129,7 +137,8 @@ for my $type (sort keys %events) {
     is(problem($type, %$right, other => \'any'), undef, '... with a field that nobody knows');
     is(problem($type, %$right, map { $_ => undef } grep { !$required_here{$_} } keys %$right),
         undef, '... with fields that are undefined');
-    is(problem($type, %$right, $_ => undef), "$type: $_ is missing", "... without $_") for sort keys %required_here;
+    is(problem($type, %$right, $_ => undef), "$type: $_ is missing", "... without $_")
+        for sort keys %required_here;
     for my $field (sort keys %wrong) {
         for my $case (@{ $wrong{$field} }) {
             my ($value, $allowed) = @$case;
@@ -147,16 +156,20 @@ for my $type (sort keys %events) {
 subtest 'files' => sub {
     my $path = $file->filename;
     is(problem('http.response.body', file => $path, offset => 0, length => 5), undef, 'a file and a range');
-    is(problem('http.response.body', file => 'relative'), undef, 'a relative path: whether it can be opened decides');
+    is(problem('http.response.body', file => 'relative'),
+        undef, 'a relative path: whether it can be opened decides');
     is(problem('http.response.body', fh => $handle, offset => 0), undef, 'a handle');
-    is(problem('http.response.body', fh => $file),                undef, '... which is an object with a name');
+    is(problem('http.response.body', fh => $file), undef, '... which is an object with a name');
     like(
         problem('http.response.body', file => $_->[0]),
         qr/\Ahttp\.response\.body: file must be $_->[1]/,
         "file => $_->[0]"
     ) for @wrong_path;
-    like(problem('http.response.body', fh => $_->[0]), qr/\Ahttp\.response\.body: fh must be $_->[1]/, "fh => $_->[0]")
-        for @wrong_handle;
+    like(
+        problem('http.response.body', fh => $_->[0]),
+        qr/\Ahttp\.response\.body: fh must be $_->[1]/,
+        "fh => $_->[0]"
+    ) for @wrong_handle;
     for my $field (qw(offset length)) {
         like(
             problem('http.response.body', file => $path, $field => $_->[0]),
@@ -185,8 +198,15 @@ is(
     use overload '""' => sub { ${ $_[0] } }, fallback => 1;
     sub of { my ($class, $text) = @_; return bless \$text, $class }
 }
-is(problem('http.response.start', status => 200, headers => [ [ 'Content-Type', 'text/plain' ], [ 'ETag', 1 ] ]),
-    undef, 'names of headers may have capitals');
+is(
+    problem(
+        'http.response.start',
+        status  => 200,
+        headers => [ [ 'Content-Type', 'text/plain' ], [ 'ETag', 1 ] ]
+    ),
+    undef,
+    'names of headers may have capitals'
+);
 is(problem('http.response.start', status => 200, headers => bless [ bless [ 'a', 'b' ], 'Pair' ], 'List'),
     undef, 'a list may be an object, and a pair');
 is(
@@ -200,22 +220,32 @@ is(
 );
 is(problem('http.response.body', body => '', more => $_), undef, 'booleans of JSON are flags')
     for JSON::PP::true(), JSON::PP::false();
-is(problem('http.response.body', body => '', more => $_), undef, "more => '$_': an integer, or what Perl calls false")
+is(problem('http.response.body', body => '', more => $_),
+    undef, "more => '$_': an integer, or what Perl calls false")
     for 2, -1, 1 == 1, 1 == 0;
 is(problem('http.response.body', file => 'x', length => $_), undef, "length => $_: an integer")
     for 1e15, '1e3', "5\n", 9_223_372_036_854_775_807;
 
 sub advice { return PAGI::Server::EventCheck::advice(event(@_)) }
 
-is(advice('http.response.start', status => 200, headers => [ [ 'x', 'y' ] ]), undef, 'no advice where none is needed');
+is(advice('http.response.start', status => 200, headers => [ [ 'x', 'y' ] ]),
+    undef, 'no advice where none is needed');
 is(advice('http.response.body', body => 'x'), undef, '... or nothing has a name');
 is(
-    advice('http.response.start', status => 200, headers => [ [ 'x', 'y' ], [ 'Content-Type', 'text/plain' ] ]),
+    advice(
+        'http.response.start',
+        status  => 200,
+        headers => [ [ 'x', 'y' ], [ 'Content-Type', 'text/plain' ] ]
+    ),
     q{http.response.start: names of headers are lower case in PAGI; 'Content-Type' goes out as 'content-type'},
     'capitals are worth one'
 );
 
-is(problem('websocket.send'),         'websocket.send: one of text and bytes must be given', 'a message has a payload');
+is(
+    problem('websocket.send'),
+    'websocket.send: one of text and bytes must be given',
+    'a message has a payload'
+);
 is(problem('no.such.event', x => []), undef, 'what is not known here is nothing to complain of');
 
 # Each case sends a wrong event, then what it takes to answer.
@@ -242,7 +272,8 @@ my $app = async sub {
     await $send->({ type => 'http.response.body', body => join '', @failures });
 };
 
-my $expected = qr/\Ahttp\.response\.body: more must be 0 or 1, not 'yes' at \S+72-validation\.t line \d+\.\n\z/;
+my $expected =
+    qr/\Ahttp\.response\.body: more must be 0 or 1, not 'yes' at \S+72-validation\.t line \d+\.\n\z/;
 
 subtest 'on by option' => sub {
     my $server = TestServer->start(app => $app, validate_events => 1);

@@ -1,4 +1,5 @@
-# A client that ends its side in the middle of a request (TCP FIN): its application is told at once, and what it sends still goes out.
+# A client that ends its side in the middle of a request (TCP FIN): its application is told at once, and what
+# it sends still goes out.
 use strict;
 use warnings;
 
@@ -17,12 +18,13 @@ use TestServer;
 use TestStream;
 use TestTools qw(wait_for);
 
-sub start    { return $_[0]->({ type => 'http.response.start', status => 200, headers => [ @_[ 1 .. $#_ ] ] }) }
-sub body     { return $_[0]->({ type => 'http.response.body',  body   => $_[1], more => $_[2] }) }
+sub start { return $_[0]->({ type => 'http.response.start', status => 200, headers => [ @_[ 1 .. $#_ ] ] }) }
+sub body  { return $_[0]->({ type => 'http.response.body',  body   => $_[1], more => $_[2] }) }
 sub later    { return IO::Async::Loop->new->delay_future(after => $_[0] || 0.05) }
 sub say_line { print STDERR @_, "\n"; return }
 
-# Not written where they are used: Future::AsyncAwait 0.63 loses a folded constant in a loop that it has resumed.
+# Not written where they are used: Future::AsyncAwait 0.63 loses a folded constant in a loop
+# that it has resumed.
 my $piece  = 'x' x 100_000;
 my $pieces = 50;
 my $large  = join '', map { "$_\n" } 1 .. 200_000;
@@ -64,8 +66,8 @@ sub reset_socket {
 
 my %handlers = (
     '/at-once' => async sub { await start($_[2]); await body($_[2], 'at once') },
-    '/later'   => async sub { my $send = $_[2];   await later(); await start($send); await body($send, 'later') },
-    '/told'    => async sub {
+    '/later' => async sub { my $send = $_[2]; await later(); await start($send); await body($send, 'later') },
+    '/told'  => async sub {
         my ($scope, $receive, $send) = @_;
         my $told = await watch($scope);
         await start($send);
@@ -84,7 +86,8 @@ my %handlers = (
         do {
             $event = await $receive->();
             push @$told,
-                $event->{type} . (exists $event->{body} ? ' ' . length($event->{body}) . " more=$event->{more}" : '');
+                $event->{type}
+                . (exists $event->{body} ? ' ' . length($event->{body}) . " more=$event->{more}" : '');
         } while $event->{type} eq 'http.request';
         await start($send);
         await body($send, 'received');
@@ -165,7 +168,8 @@ my %handlers = (
         while ($scope->{'pagi.connection'}->is_connected) { await later(0.01) }
         say_line("$scope->{query_string} polled");
     },
-    '/waits' => async sub { my ($scope) = @_; await watch($scope); say_line("$scope->{query_string} waited") },
+    '/waits' => async
+        sub { my ($scope) = @_; await watch($scope); say_line("$scope->{query_string} waited") },
     # Sends as long as there is somebody, and does not look.
     '/endless' => async sub {
         my ($scope, $receive, $send) = @_;
@@ -178,7 +182,8 @@ my %handlers = (
             say_line("$scope->{query_string} holds ", $scope->{'pagi.transport'}->buffered_amount);
         }
     },
-    '/seen' => async sub { await start($_[2]); await body($_[2], join "\n", @{ $seen{ $_[0]{query_string} } }) },
+    '/seen' => async
+        sub { await start($_[2]); await body($_[2], join "\n", @{ $seen{ $_[0]{query_string} } }) },
 );
 
 my %streams = (
@@ -194,7 +199,8 @@ my %streams = (
         } while $event->{type} eq 'sse.request';
         await $send->({ type => 'sse.send', data => 'second' });
         await later();
-        push @$told, 'wrong events: ' . join ' ', map { $_->state } $send->({ type => 'sse.start' }), $send->({});
+        push @$told, 'wrong events: ' . join ' ', map { $_->state } $send->({ type => 'sse.start' }),
+            $send->({});
         await $send->({ type => 'sse.send', data => 'third' });
     },
     '/dies' => async sub {
@@ -272,7 +278,11 @@ subtest 'http' => sub {
     answers('HTTP/1.1');
     my $client = request('GET /receive?receive')->half_close;
     is(body_of($client), 'received', 'an answer after http.disconnect arrives');
-    is_deeply(seen('receive'), [ 'http.request 0 more=0', 'http.disconnect' ], '... which came behind the request');
+    is_deeply(
+        seen('receive'),
+        [ 'http.request 0 more=0', 'http.disconnect' ],
+        '... which came behind the request'
+    );
     is(request('GET /told?http10', version => '1.0')->half_close->rest =~ s/.*\r\n\r\n//sr,
         'told all', 'HTTP/1.0 gets its answer');
     is(request('HEAD /told?head')->half_close->response(head => 1)->{status}, 200, 'and so does HEAD');
@@ -287,13 +297,18 @@ subtest 'the request has a body' => sub {
         'what came before the end can be read after it'
     );
     is(body_of(request('POST /receive?whole', %length)->half_close), 'received', 'a whole one is read');
-    is_deeply(seen('whole'), [ 'http.request 300 more=0', 'http.disconnect' ], '... and then comes the disconnect');
+    is_deeply(
+        seen('whole'),
+        [ 'http.request 300 more=0', 'http.disconnect' ],
+        '... and then comes the disconnect'
+    );
     for my $framing ("Content-Length: 301\r\n", "Transfer-Encoding: chunked\r\n") {
         my $sent   = $framing =~ /chunked/ ? "12c\r\n$body\r\n" : $body;
         my $client = request('POST /receive?half', extra => $framing, body => $sent)->half_close;
         $client->rest;
         my $seen =
-            wait_for(sub { my $seen = seen('half'); return @$seen && $seen->[-1] eq 'http.disconnect' && $seen });
+            wait_for(
+            sub { my $seen = seen('half'); return @$seen && $seen->[-1] eq 'http.disconnect' && $seen });
         is($seen && $seen->[-1], 'http.disconnect', 'one that ends too early ends with a disconnect');
         unlike("@{ $seen || [] }", qr/more=0/, '... and never looks complete');
     }
@@ -315,7 +330,8 @@ subtest 'the end is behind a body that is not read' => sub {
     is_deeply(seen('read-late'), \@left, '... and comes to no other end');
     $client = upload('cut-short', '/reads-late', 50_001);
     $client->rest;
-    ok($server->wait_for_log(qr/^cut-short read http\.disconnect 50000$/m), '... learns then that it is cut short');
+    ok($server->wait_for_log(qr/^cut-short read http\.disconnect 50000$/m),
+        '... learns then that it is cut short');
     is_deeply(seen('cut-short'), \@left, '... and comes to no other end');
 };
 
@@ -351,13 +367,15 @@ subtest 'a body that cannot be read to its end' => sub {
     $text .= $client->some(1) if $text !~ /half\z/;
     like($text, qr/half\z/, '... and arrives');
     $client->half_close;
-    ok($server->wait_for_log(qr/^broken: done$/m), 'that it fails after the client\'s end is no failure of $send');
+    ok($server->wait_for_log(qr/^broken: done$/m),
+        'that it fails after the client\'s end is no failure of $send');
     is($client->rest, '', '... and the client gets no more');
 };
 
 subtest 'pipelined requests' => sub {
     for my $path (qw(at-once later told)) {
-        my $client = TestClient->new($port)->send("GET /$path?first HTTP/1.1\r\nHost: h\r\n\r\n" x 3)->half_close;
+        my $client =
+            TestClient->new($port)->send("GET /$path?first HTTP/1.1\r\nHost: h\r\n\r\n" x 3)->half_close;
         my @bodies = map { body_of($client) } 1 .. 3;
         is_deeply(
             \@bodies,
@@ -383,7 +401,8 @@ subtest 'an application that does not answer' => sub {
 
 subtest 'event streams' => sub {
     my $stream = TestStream->open($port, '/told')->half_close;
-    is_deeply([ map { ($stream->message || {})->{data} } 1 .. 3 ], [qw(first second third)], 'all messages arrive');
+    is_deeply([ map { ($stream->message || {})->{data} } 1 .. 3 ],
+        [qw(first second third)], 'all messages arrive');
     is($stream->ending, 'terminated', '... and the end of the stream');
     is_deeply(
         seen('stream'),
@@ -408,14 +427,16 @@ subtest 'clients that have gone altogether' => sub {
     for my $what (qw(poll wait)) {
         my @clients = map { request("GET /${what}s?gone") } 1 .. 100;
         $_->close for @clients;
-        ok(wait_for(sub { return 100 == (() = $server->log =~ /^gone ${what}ed$/mg) }), "$what: 100 applications end");
-        ok(wait_for(sub { return !forgotten() }),                                       '... and no connection stays');
+        ok(wait_for(sub { return 100 == (() = $server->log =~ /^gone ${what}ed$/mg) }),
+            "$what: 100 applications end");
+        ok(wait_for(sub { return !forgotten() }), '... and no connection stays');
         is(forgotten(), 0, '... in CLOSE-WAIT');
     }
     my @streams = map { TestStream->open($port, '/waits') } 1 .. 100;
     $_->close for @streams;
-    ok(wait_for(sub { return 100 == (() = $server->log =~ /^stream waited$/mg) }), 'streams: 100 applications end');
-    ok(wait_for(sub { return !forgotten() }),                                      '... and no connection stays');
+    ok(wait_for(sub { return 100 == (() = $server->log =~ /^stream waited$/mg) }),
+        'streams: 100 applications end');
+    ok(wait_for(sub { return !forgotten() }), '... and no connection stays');
     my $client = request('GET /endless?gone')->half_close;
     ok($server->wait_for_log(qr/^gone disconnected: client_closed$/m), 'a sender without end is told');
     $client->close;
@@ -484,10 +505,14 @@ SKIP: {
     answers('TLS');
     flights();
     my $client =
-        TestClient->new($port, %tls)->send("POST /receive?short HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
+        TestClient->new($port, %tls)
+        ->send("POST /receive?short HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
     $client->half_close->rest;
-    my $seen = wait_for(sub { my $seen = seen('short'); return @$seen && $seen->[-1] eq 'http.disconnect' && $seen });
-    unlike("@{ $seen || ['more=0'] }", qr/more=0/, 'a body that close_notify cuts short does not look complete');
+    my $seen =
+        wait_for(sub { my $seen = seen('short'); return @$seen && $seen->[-1] eq 'http.disconnect' && $seen }
+        );
+    unlike("@{ $seen || ['more=0'] }",
+        qr/more=0/, 'a body that close_notify cuts short does not look complete');
     ends_well();
 }
 

@@ -1,4 +1,5 @@
-# The end of a request, as pagi.connection tells it: exactly one of disconnect and complete, with the reason of each kind of abnormal end.
+# The end of a request, as pagi.connection tells it: exactly one of disconnect and complete, with the reason
+# of each kind of abnormal end.
 use strict;
 use warnings;
 
@@ -11,8 +12,8 @@ use Test::More;
 use TestClient qw(get);
 use TestServer;
 
-sub start    { return $_[0]->({ type => 'http.response.start', status => 200, headers => [ @_[ 1 .. $#_ ] ] }) }
-sub body     { return $_[0]->({ type => 'http.response.body',  body   => $_[1], more => $_[2] }) }
+sub start { return $_[0]->({ type => 'http.response.start', status => 200, headers => [ @_[ 1 .. $#_ ] ] }) }
+sub body  { return $_[0]->({ type => 'http.response.body',  body   => $_[1], more => $_[2] }) }
 sub later    { return IO::Async::Loop->new->delay_future(after => $_[0] || 0.05) }
 sub say_line { print STDERR @_, "\n"; return }
 
@@ -31,7 +32,8 @@ sub watch {
     my $name       = $scope->{query_string};
     $connection->on_disconnect(
         sub { say_line("$name disconnected: $_[0] ", $connection->is_connected ? 'connected' : 'gone') });
-    $connection->on_complete(sub { say_line("$name completed: ", $connection->disconnect_reason // 'no reason') });
+    $connection->on_complete(
+        sub { say_line("$name completed: ", $connection->disconnect_reason // 'no reason') });
     $connection->disconnect_future->on_done(sub { say_line("$name future: $_[0]") });
     return;
 }
@@ -111,11 +113,13 @@ my $app = sub {
     watch($scope);
     return $handlers{ $scope->{path} }->(@_);
 };
-my $server = TestServer->start(app => $app, max_body_size => 1000, limits => { write_ms => 400, body_ms => 300 });
-my $port   = $server->port;
+my $server =
+    TestServer->start(app => $app, max_body_size => 1000, limits => { write_ms => 400, body_ms => 300 });
+my $port = $server->port;
 
 sub request {
-    return TestClient->new($port, receive_buffer => 65_536)->send("GET /$_[0]?$_[1] HTTP/1.1\r\nHost: h\r\n\r\n");
+    return TestClient->new($port, receive_buffer => 65_536)
+        ->send("GET /$_[0]?$_[1] HTTP/1.1\r\nHost: h\r\n\r\n");
 }
 
 sub upload {
@@ -207,8 +211,9 @@ subtest 'body_too_large' => sub {
         "3e8\r\n" . ('x' x 1000) . "\r\n3e8\r\n" . ('x' x 1000) . "\r\n"
     );
     ends('large', 'body_too_large');
-    is($client->response->{status},                                                 413, '... the client is told');
-    is(upload('read', 'too-large', 'Content-Length: 1001', '')->response->{status}, 413, 'a length beyond the limit');
+    is($client->response->{status}, 413, '... the client is told');
+    is(upload('read', 'too-large', 'Content-Length: 1001', '')->response->{status},
+        413, 'a length beyond the limit');
     unlike($server->log, qr/^too-large/m, '... does not reach the application');
 };
 

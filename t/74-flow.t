@@ -1,4 +1,5 @@
-# Flow control: a slow client makes the application wait, a slow application makes the client wait, and neither fills our memory.
+# Flow control: a slow client makes the application wait, a slow application makes the client wait, and
+# neither fills our memory.
 use strict;
 use warnings;
 
@@ -57,9 +58,11 @@ my %handlers = (
         my $transport = $scope->{'pagi.transport'};
         my $name      = $scope->{query_string};
         my $stopped   = 0;
-        say_line("$name marks: ", join ' ', map { $transport->$_ } qw(low_water_mark high_water_mark buffered_amount));
-        $transport->on_high_water(sub { say_line("$name high: ", $transport->buffered_amount); $stopped = 1 });
-        $transport->on_drain(sub { say_line("$name low: ", $transport->buffered_amount);       $stopped = 0 });
+        say_line("$name marks: ",
+            join ' ', map { $transport->$_ } qw(low_water_mark high_water_mark buffered_amount));
+        $transport->on_high_water(sub { say_line("$name high: ", $transport->buffered_amount); $stopped = 1 }
+        );
+        $transport->on_drain(sub { say_line("$name low: ", $transport->buffered_amount); $stopped = 0 });
         await $step->{start}->($send);
         my ($pieces, $pending) = (0, undef);
 
@@ -123,7 +126,10 @@ for my $kind (sort keys %options) {
         subtest "writing: $type, $kind marks" => sub {
             my $client = request($server, $type, "/push?$type");
             ok($server->wait_for_log(qr/^$type marks: $low $high 0$/m), 'the marks') or diag $server->log;
-            ok($server->wait_for_log(qr/^$type pending: 1$/m), '$send is pending while the client does not read');
+            ok(
+                $server->wait_for_log(qr/^$type pending: 1$/m),
+                '$send is pending while the client does not read'
+            );
             my $response = $client->response;
             ok($response->{complete},                             'the client gets everything');
             ok($server->wait_for_log(qr/^$type pieces: (\d+)$/m), '... that was sent');
@@ -134,8 +140,9 @@ for my $kind (sort keys %options) {
             my @lows  = $server->log =~ /^$type low: (\d+)$/mg;
             is(scalar @highs, 3, 'on_high_water fired once for each time that the mark was reached');
             cmp_ok(scalar @lows, '>=', 2, '... and on_drain for each that the application waited for');
-            is(scalar(grep { $_ < $high || $_ > $high + 20_000 } @highs), 0, '... at the high mark, not far above');
-            is(scalar(grep { $_ >= $low } @lows),                         0, '... below the low mark');
+            is(scalar(grep { $_ < $high || $_ > $high + 20_000 } @highs),
+                0, '... at the high mark, not far above');
+            is(scalar(grep { $_ >= $low } @lows), 0, '... below the low mark');
         };
     }
     is($server->stop, 0, 'the server ends well');
@@ -166,7 +173,8 @@ for my $type (sort keys %steps) {
             my $client = request($server, $type, "/upload?$name", $framing);
             my $sent   = push_until_stuck($client, \$bytes);
             cmp_ok($sent, '<', $size, 'a client whose body nobody reads has to wait');
-            ok($server->wait_for_log(qr/^$name before: \d+$/m), '... while the application does other things');
+            ok($server->wait_for_log(qr/^$name before: \d+$/m),
+                '... while the application does other things');
             touch($name);
             $client->send(substr $bytes, $sent);
             like($client->response->{body}, qr/bytes=$size/, '... then all of it is read');

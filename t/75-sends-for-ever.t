@@ -51,9 +51,10 @@ my $server = TestServer->start(
     app              => async sub {
         my ($scope, $receive, $send) = @_;
         my $type = $scope->{type};
-        die "no\n"                                              if $type eq 'lifespan';
-        return await $receives->($scope, $receive, $send)       if $scope->{path} eq '/deaf';
-        return await $endless{$type}->($scope, $receive, $send) if $type ne 'http' || $scope->{path} eq '/endless';
+        die "no\n"                                        if $type eq 'lifespan';
+        return await $receives->($scope, $receive, $send) if $scope->{path} eq '/deaf';
+        return await $endless{$type}->($scope, $receive, $send)
+            if $type ne 'http' || $scope->{path} eq '/endless';
         await $send->({ type => 'http.response.start', status => 200 });
         await $send->({ type => 'http.response.body',  body   => 'served' });
     },
@@ -72,7 +73,8 @@ for my $type (sort keys %endless) {
         undef $client;
         for my $number (1 .. 3) {
             my $response = get($port, '/');
-            is($response && $response->{body}, 'served', "$type $path: request $number after the client has gone");
+            is($response && $response->{body},
+                'served', "$type $path: request $number after the client has gone");
         }
     }
 }

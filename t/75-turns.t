@@ -1,5 +1,5 @@
-# A client that keeps its application busy without end, by reading all that it sends or by sending more than it reads, keeps
-# neither other clients waiting nor the server from its signals, whatever the loop.
+# A client that keeps its application busy without end, by reading all that it sends or by sending more than
+# it reads, keeps neither other clients waiting nor the server from its signals, whatever the loop.
 use strict;
 use warnings;
 

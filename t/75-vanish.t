@@ -1,4 +1,5 @@
-# Clients of streams and responses that vanish in every state, 10,000 of them, leave neither live values nor memory behind.
+# Clients of streams and responses that vanish in every state, 10,000 of them, leave neither live values
+# nor memory behind.
 use strict;
 use warnings;
 
@@ -65,8 +66,11 @@ my %handlers = (
     '/usage' => async sub {
         my (undef, undef, $send) = @_;
         my $text = join ' ', report(), map { "$_=$ended{$_}" } sort keys %ended;
-        await $send->(
-            { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $text ] ] });
+        await $send->({
+            type    => 'http.response.start',
+            status  => 200,
+            headers => [ [ 'content-length', length $text ] ]
+        });
         await $send->({ type => 'http.response.body', body => $text });
     },
 );
@@ -88,13 +92,13 @@ my $accept = "Host: h\r\nAccept: text/event-stream\r\n";
 
 # Per state: what a client sends, whether it waits for something, and how it goes.
 my @states = (
-    [ "GET /stream HTTP/1.1\r\n$accept",                                    0, 'close' ],    # in the middle of its head
-    [ "GET /undecided HTTP/1.1\r\n$accept\r\n",                             0, 'reset' ],
-    [ "POST /undecided HTTP/1.1\r\n${accept}Content-Length: 9\r\n\r\nhalf", 0, 'close' ],
-    [ "POST /stream HTTP/1.1\r\n${accept}Content-Length: 9\r\n\r\nhalf",    1, 'reset' ],
-    [ "GET /stream HTTP/1.1\r\n$accept\r\n",                                1, 'close' ],
-    [ "GET /stream HTTP/1.1\r\n$accept\r\n",                                1, 'reset' ],
-    [ "GET /stream HTTP/1.1\r\n$accept\r\n",                                0, 'reset' ],
+    [ "GET /stream HTTP/1.1\r\n$accept",        0, 'close' ],    # in the middle of its head
+    [ "GET /undecided HTTP/1.1\r\n$accept\r\n", 0, 'reset' ],
+    [ "POST /undecided HTTP/1.1\r\n${accept}Content-Length: 9\r\n\r\nhalf",     0, 'close' ],
+    [ "POST /stream HTTP/1.1\r\n${accept}Content-Length: 9\r\n\r\nhalf",        1, 'reset' ],
+    [ "GET /stream HTTP/1.1\r\n$accept\r\n",                                    1, 'close' ],
+    [ "GET /stream HTTP/1.1\r\n$accept\r\n",                                    1, 'reset' ],
+    [ "GET /stream HTTP/1.1\r\n$accept\r\n",                                    0, 'reset' ],
     [ "GET /stream HTTP/1.0\r\n$accept\r\n",                                    1, 'half_close' ],
     [ "GET /decline HTTP/1.1\r\n$accept\r\n",                                   1, 'reset' ],
     [ "GET /decline HTTP/1.1\r\n$accept\r\n",                                   0, 'half_close' ],
@@ -139,7 +143,8 @@ my $before = usage();
 cycle($cycles);
 my $after = usage();
 note("live values $before->{values} -> $after->{values}, RSS $before->{kib} -> $after->{kib} KiB");
-# One value that stays in one of the states is more than that; less is what is kept for more clients at once than there were before.
+# One value that stays in one of the states is more than that; less is what is kept for more clients at once
+# than there were before.
 my $few = $cycles / (@states + 1) / 2;
 cmp_ok($after->{values} - $before->{values}, '<', $few, "live values did not grow in $cycles cycles");
 cmp_ok($after->{kib} - $before->{kib},       '<', 1024, 'memory did not grow');

@@ -1,4 +1,5 @@
-# The examples that are about time: a ticker whose streams are continued, and three ways to deal with slow clients.
+# The examples that are about time: a ticker whose streams are continued, and three ways to deal
+# with slow clients.
 use strict;
 use warnings;
 
@@ -30,8 +31,8 @@ subtest 'sse-ticker' => sub {
     is($stream->message->{data}, 'from 2 on', 'somebody comes back');
     push @seen, 'back';
     while (my $tick = $stream->message) { push @seen, $tick->{id} }
-    is("@seen",         join(' ', 1 .. 4, 'back', 3 .. 22), '... and gets what was missed, then the rest of twenty');
-    is($stream->ending, 'terminated',                       '... and the end of the stream');
+    is("@seen", join(' ', 1 .. 4, 'back', 3 .. 22), '... and gets what was missed, then the rest of twenty');
+    is($stream->ending, 'terminated',               '... and the end of the stream');
 
     for my $id ('nonsense', '999999', '-1', '') {
         my $other = TestStream->open($port, '/ticks', fields => ["Last-Event-ID: $id"]);
@@ -63,7 +64,8 @@ subtest 'backpressure' => sub {
         else                    { is("@$numbers", join(' ', 1 .. 500), '... all are there, in order') }
     }
     like(get($port, '/')->{body}, qr{\AThere are /await /conflate /pause\.\n\z}, 'other paths tell of these');
-    my $client = TestClient->new($port, receive_buffer => 65_536)->send("GET /pause HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $client =
+        TestClient->new($port, receive_buffer => 65_536)->send("GET /pause HTTP/1.1\r\nHost: h\r\n\r\n");
     $client->some(5);
     $client->reset;
     is(get($port, '/')->{status}, 404, 'a client that leaves hurts nobody');

@@ -1,4 +1,5 @@
-# Deadlines begin when the client is waited for, however long the application was quiet before, or kept the process busy.
+# Deadlines begin when the client is waited for, however long the application was quiet before, or
+# kept the process busy.
 use strict;
 use warnings;
 
@@ -31,7 +32,8 @@ my $app = async sub {
         my $event = await $receive->();
         $body = "got $event->{body}";
     }
-    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
+    await $send->(
+        { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
     await $send->({ type => 'http.response.body', body => $body });
 };
 
@@ -45,7 +47,8 @@ sub client {
 for my $how (qw(quiet busy)) {
     subtest "a body that is asked for late, $how" => sub {
         my ($server, $client) = client(body_timeout => DEADLINE);
-        $client->send("POST /$how/body HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+        $client->send(
+            "POST /$how/body HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
         is($client->response->{status}, 100, 'it is asked for');
         sleep SOON;
         $client->send('abcd');

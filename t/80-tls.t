@@ -1,4 +1,5 @@
-# TLS over real sockets: what a request and its scope look like, who gets in, and what is refused at the start.
+# TLS over real sockets: what a request and its scope look like, who gets in, and what is
+# refused at the start.
 use strict;
 use warnings;
 
@@ -23,8 +24,12 @@ $files->issue(
 );
 $files->issue('alpha.example', extensions => ['subjectAltName=DNS:alpha.example,DNS:*.alpha.example']);
 $files->issue('beta.example');
-$files->issue('client',   subject => '/C=DE/O=Falcon, Inc./CN=Zoë', extensions => ['extendedKeyUsage=clientAuth']);
-$files->issue('stranger', by      => 'other',                       extensions => ['extendedKeyUsage=clientAuth']);
+$files->issue(
+    'client',
+    subject    => '/C=DE/O=Falcon, Inc./CN=Zoë',
+    extensions => ['extendedKeyUsage=clientAuth']
+);
+$files->issue('stranger', by => 'other', extensions => ['extendedKeyUsage=clientAuth']);
 $files->encrypt('localhost', 'encrypted', 'secret');
 my $ca = $files->path('ca.pem');
 
@@ -92,24 +97,27 @@ subtest 'a request over TLS' => sub {
             SSL_verifycn_scheme => 'http',
         );
         is($client->socket->alpn_selected, 'http/1.1', "$version: ALPN chooses HTTP/1.1");
+        my @fields = qw(
+            cipher_suite client_cert_chain client_cert_error client_cert_name server_cert tls_version
+        );
         for my $round (1, 2) {
             my $scope = scope_of($client);
             my $tls   = $scope->{extensions}{tls};
-            is($scope->{scheme},    'https',                                 "$version: scheme");
-            is($tls->{tls_version}, $version eq 'TLSv1_2' ? 0x0303 : 0x0304, "$version: tls_version, round $round");
-            is($tls->{server_cert}, $files->read('localhost.pem'),           "$version: server_cert");
-            like($tls->{cipher_suite}, qr/\A[1-9]\d*\z/, "$version: cipher_suite is a number");
-            is_deeply($tls->{client_cert_chain}, [], "$version: no client certificate");
-            is_deeply(
-                [ sort keys %$tls ],
-                [qw(cipher_suite client_cert_chain client_cert_error client_cert_name server_cert tls_version)],
-                "$version: every field is there"
+            is($scope->{scheme}, 'https', "$version: scheme");
+            is(
+                $tls->{tls_version},
+                $version eq 'TLSv1_2' ? 0x0303 : 0x0304,
+                "$version: tls_version, round $round"
             );
+            is($tls->{server_cert}, $files->read('localhost.pem'), "$version: server_cert");
+            like($tls->{cipher_suite}, qr/\A[1-9]\d*\z/, "$version: cipher_suite is a number");
+            is_deeply($tls->{client_cert_chain}, [],       "$version: no client certificate");
+            is_deeply([ sort keys %$tls ],       \@fields, "$version: every field is there");
             is($tls->{client_cert_name},  undef, "$version: no name");
             is($tls->{client_cert_error}, undef, "$version: no error");
         }
-        is(length ask($client, '/size/1000000')->{body}, 1_000_000,                         "$version: a large body");
-        is(ask($client, '/file')->{body},                do { local (@ARGV, $/) = $0; <> }, "$version: a file");
+        is(length ask($client, '/size/1000000')->{body}, 1_000_000,          "$version: a large body");
+        is(ask($client, '/file')->{body}, do { local (@ARGV, $/) = $0; <> }, "$version: a file");
     }
     is($server->stop, 0, 'stops');
 };
@@ -176,7 +184,8 @@ subtest 'client certificates that are required' => sub {
     for my $name ('', 'stranger') {
         my %theirs =
             $name
-            ? map { ("SSL_${_}_file" => $files->path("$name." . ($_ eq 'key' ? 'key' : 'pem'))) } qw(cert key)
+            ? map { ("SSL_${_}_file" => $files->path("$name." . ($_ eq 'key' ? 'key' : 'pem'))) }
+            qw(cert key)
             : ();
         # TLS 1.3 tells a client only after its handshake is done.
         my $answer = eval { ask(client($server, %theirs), '/') };
@@ -188,9 +197,11 @@ subtest 'client certificates that are required' => sub {
 subtest 'client certificates that are asked for' => sub {
     my $server = start({ ca_file => $ca, verify_client => 'request' });
     my $none   = scope_of(client($server))->{extensions}{tls};
-    is_deeply([ @{$none}{qw(client_cert_chain client_cert_name client_cert_error)} ], [ [], undef, undef ], 'none');
+    is_deeply([ @{$none}{qw(client_cert_chain client_cert_name client_cert_error)} ],
+        [ [], undef, undef ], 'none');
     my $stranger =
-        client($server, map { ("SSL_$_->[0]_file" => $files->path("stranger.$_->[1]")) } [qw(cert pem)], [qw(key key)]);
+        client($server, map { ("SSL_$_->[0]_file" => $files->path("stranger.$_->[1]")) } [qw(cert pem)],
+        [qw(key key)]);
     my $tls = scope_of($stranger)->{extensions}{tls};
     is($tls->{client_cert_name}, 'CN=stranger', 'a stranger is let in');
     like($tls->{client_cert_error}, qr/unable to/, '... with the error told');
@@ -261,7 +272,8 @@ subtest 'sessions are resumed' => sub {
     $files->replace('localhost.pem', 'localhost.pem');
     $server->signal('HUP');
     ok($server->wait_for_log(qr/certificate files are loaded again/), 'the certificates are loaded again');
-    like(s_client($server, '-tls1_3', '-sess_in', $kept), qr/^Reused, TLSv1/m, '... and tickets outlive that');
+    like(s_client($server, '-tls1_3', '-sess_in', $kept), qr/^Reused, TLSv1/m,
+        '... and tickets outlive that');
 };
 
 subtest 'without TLS' => sub {
@@ -295,50 +307,69 @@ subtest 'what cannot be used is an error of the constructor' => sub {
     $files->write('locked.pem', $files->read('localhost.pem'));
     my $missing = $files->path('missing.pem');
     my @cases   = (
-        [ { cert_file  => $missing },                      qr/SSL certificate file not found: \Q$missing\E/ ],
-        [ { key_file   => $missing },                      qr/SSL key file not found: \Q$missing\E/ ],
-        [ { ca_file    => $missing },                      qr/SSL CA file not found: \Q$missing\E/ ],
-        [ { chain_file => $missing },                      qr/SSL chain file not found: \Q$missing\E/ ],
-        [ { cert_file  => 'missing.pem' },                 qr/SSL certificate file not found: missing\.pem/ ],
-        [ { cert_file  => $files->path('') },              qr{SSL certificate file is a directory: /} ],
-        [ { key_file   => $files->path('') },              qr{SSL key file is a directory: /} ],
-        [ { cert_file  => $files->path('text.pem') },      qr/holds no PEM certificate: \S+text\.pem/ ],
-        [ { key_file   => $files->path('text.pem') },      qr/holds no PEM private key: \S+text\.pem/ ],
-        [ { key_file   => $files->path('client.key') },    qr/does not match the certificate: key \S+client\.key/ ],
-        [ { key_file   => $files->path('encrypted.key') }, qr/encrypted and no key_password/ ],
+        [ { cert_file  => $missing },                 qr/SSL certificate file not found: \Q$missing\E/ ],
+        [ { key_file   => $missing },                 qr/SSL key file not found: \Q$missing\E/ ],
+        [ { ca_file    => $missing },                 qr/SSL CA file not found: \Q$missing\E/ ],
+        [ { chain_file => $missing },                 qr/SSL chain file not found: \Q$missing\E/ ],
+        [ { cert_file  => 'missing.pem' },            qr/SSL certificate file not found: missing\.pem/ ],
+        [ { cert_file  => $files->path('') },         qr{SSL certificate file is a directory: /} ],
+        [ { key_file   => $files->path('') },         qr{SSL key file is a directory: /} ],
+        [ { cert_file  => $files->path('text.pem') }, qr/holds no PEM certificate: \S+text\.pem/ ],
+        [ { key_file   => $files->path('text.pem') }, qr/holds no PEM private key: \S+text\.pem/ ],
+        [
+            { key_file => $files->path('client.key') },
+            qr/does not match the certificate: key \S+client\.key/
+        ],
+        [ { key_file => $files->path('encrypted.key') }, qr/encrypted and no key_password/ ],
         [
             { key_file => $files->path('encrypted.key'), key_password => sub { die "vault\n" } },
             qr/option 'ssl': key_password died: vault/
         ],
-        [ { key_file      => $files->path('encrypted.key'), key_password => 'wrong' }, qr/key_password does not open/ ],
-        [ { min_version   => 'SSLv3' },          qr/min_version must be one of TLSv1_2 TLSv1_3, not 'SSLv3'/ ],
-        [ { verify_client => 'maybe' },          qr/verify_client must be one of .*, not 'maybe'/ ],
-        [ { verify_client => 1 },                qr/verify_client needs ca_file/ ],
+        [
+            { key_file => $files->path('encrypted.key'), key_password => 'wrong' },
+            qr/key_password does not open/
+        ],
+        [ { min_version   => 'SSLv3' }, qr/min_version must be one of TLSv1_2 TLSv1_3, not 'SSLv3'/ ],
+        [ { verify_client => 'maybe' }, qr/verify_client must be one of .*, not 'maybe'/ ],
+        [ { verify_client => 1 },       qr/verify_client needs ca_file/ ],
         [ { cipher_list   => 'NO-SUCH-CIPHER' }, qr/cipher_list: unknown cipher NO-SUCH-CIPHER/ ],
         [ { cipher_suites => 'TLS_NONE' },       qr/cipher_suites: unknown cipher TLS_NONE/ ],
-        [ { cert_files    => 'x' },   qr/has no key 'cert_files' \(did you mean 'cert_file'\?\); there are ca_file/ ],
-        [ { cert_file     => undef }, qr/needs a cert_file/ ],
-        [ { certificates  => 'x' },   qr/certificates must be an array reference/ ],
-        [ { certificates     => [ { cert_file => 'x' } ] },          qr/certificate 2 needs a key_file/ ],
-        [ { session_timeout  => 0 },                                 qr/session_timeout must be an integer from 1/ ],
-        [ { session_timeout  => '1x' },                              qr/session_timeout must be .* not '1x'/ ],
-        [ { session_timeout  => '200h' },                            qr/session_timeout must be .* not '200h'/ ],
-        [ { ticket_keys      => 'short' },                           qr/ticket_keys must be 80 random bytes, not 5/ ],
-        [ { ticket_keys      => 'x' x 80, ticket_keys_file => 'x' }, qr/ticket_keys and ticket_keys_file contradict/ ],
-        [ { ticket_keys_file => $missing },         qr/ticket_keys_file \Q$missing\E cannot be opened: No such/ ],
+        [
+            { cert_files => 'x' },
+            qr/has no key 'cert_files' \(did you mean 'cert_file'\?\); there are ca_file/
+        ],
+        [ { cert_file       => undef },                    qr/needs a cert_file/ ],
+        [ { certificates    => 'x' },                      qr/certificates must be an array reference/ ],
+        [ { certificates    => [ { cert_file => 'x' } ] }, qr/certificate 2 needs a key_file/ ],
+        [ { session_timeout => 0 },                        qr/session_timeout must be an integer from 1/ ],
+        [ { session_timeout => '1x' },                     qr/session_timeout must be .* not '1x'/ ],
+        [ { session_timeout => '200h' },                   qr/session_timeout must be .* not '200h'/ ],
+        [ { ticket_keys     => 'short' },                  qr/ticket_keys must be 80 random bytes, not 5/ ],
+        [
+            { ticket_keys => 'x' x 80, ticket_keys_file => 'x' },
+            qr/ticket_keys and ticket_keys_file contradict/
+        ],
+        [ { ticket_keys_file => $missing }, qr/ticket_keys_file \Q$missing\E cannot be opened: No such/ ],
         [ { ticket_keys_file => $files->path('') }, qr/ticket_keys_file \S+ cannot be read: Is a directory/ ],
-        [ { ticket_keys_file => $files->path('text.pem') }, qr/text\.pem must hold 80 random bytes, not \d+/ ],
-        [ { ticket_keys_file => $files->path('ca.pem') },   qr/ca\.pem must hold 80 random bytes, not more/ ],
+        [
+            { ticket_keys_file => $files->path('text.pem') },
+            qr/text\.pem must hold 80 random bytes, not \d+/
+        ],
+        [ { ticket_keys_file => $files->path('ca.pem') }, qr/ca\.pem must hold 80 random bytes, not more/ ],
     );
     if ($> != 0) {
         chmod 0, $files->path('locked.pem');
         push @cases,
-            [ { cert_file => $files->path('locked.pem') }, qr/not readable: \S+locked\.pem \(permission denied\)/ ];
+            [
+            { cert_file => $files->path('locked.pem') },
+            qr/not readable: \S+locked\.pem \(permission denied\)/
+            ];
     }
     for my $case (@cases) {
         my ($ssl, $pattern) = @$case;
         my %all = ($files->pair('localhost'), %$ssl);
-        like(failure(sub { PAGI::Server->new(app => \&app, quiet => 1, ssl => \%all) }), $pattern, "$pattern");
+        like(failure(sub { PAGI::Server->new(app => \&app, quiet => 1, ssl => \%all) }), $pattern,
+            "$pattern");
     }
     like(
         failure(sub { PAGI::Server->new(app => \&app, ssl => 1) }),

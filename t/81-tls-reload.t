@@ -1,5 +1,5 @@
-# Certificates are replaced while the server runs: because the files changed, on HUP, and by configure. What cannot be used is refused
-# loudly, and the old ones stay. The command's flags are tried here, too.
+# Certificates are replaced while the server runs: because the files changed, on HUP, and by configure. What
+# cannot be used is refused loudly, and the old ones stay. The command's flags are tried here, too.
 use strict;
 use warnings;
 
@@ -18,7 +18,8 @@ use TestTools qw(ended patience);
 plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
 
 my $files = Certificates->new->authority('ca');
-$files->issue($_, subject => "/CN=$_", extensions => ['subjectAltName=DNS:localhost']) for qw(first second third);
+$files->issue($_, subject => "/CN=$_", extensions => ['subjectAltName=DNS:localhost'])
+    for qw(first second third);
 $files->encrypt('first', 'encrypted', 'secret');
 
 # A certificate with its key in the live place, both in one step each.
@@ -77,8 +78,11 @@ subtest 'changed files are seen' => sub {
     is(shown_by($server->port), 'second', 'a damaged file changes nothing');
     sleep 1.2;
     shown_by($server->port);
-    ok($server->wait_for_log(qr/cannot be used, the old ones stay: SSL certificate file is damaged: \S+live\.pem/),
-        '... and is refused loudly');
+    ok(
+        $server->wait_for_log(
+            qr/cannot be used, the old ones stay: SSL certificate file is damaged: \S+live\.pem/),
+        '... and is refused loudly'
+    );
     sleep 1.2;
     is(shown_by($server->port), 'second', 'the old one stays');
     my @complaints = $server->log =~ /cannot be used/g;
@@ -178,7 +182,8 @@ sub load {
             my $answer = $client && ask($client);
             next if defined $answer && $answer eq 'https';
             $bad++;
-            print STDERR '# ', $client == $kept ? 'kept' : 'new', ' connection: ', $answer // 'no answer', "\n"
+            print STDERR '# ', $client == $kept ? 'kept' : 'new', ' connection: ', $answer // 'no answer',
+                "\n"
                 if $client;
         }
         POSIX::sigprocmask(POSIX::SIG_UNBLOCK, $term);
@@ -203,7 +208,8 @@ subtest 'flags' => sub {
         join(',', map { $files->path("second.$_") } qw(pem key)),
     );
     is(shown_by($server->port), 'first', 'a certificate with an encrypted key');
-    ok(!eval { TestClient->new($server->port, tls => { SSL_version => 'TLSv1_2' }); 1 }, '... and the least version');
+    ok(!eval { TestClient->new($server->port, tls => { SSL_version => 'TLSv1_2' }); 1 },
+        '... and the least version');
     is($server->stop, 0, 'stops');
 
     my %wrong = (
@@ -247,7 +253,8 @@ subtest 'dates' => sub {
     $server->stop;
 
     $dates->write('site.pem', $dates->read('good.pem'))->write('site.key', $dates->read('good.key'));
-    $server = TestServer->command('--ssl-cert', $dates->path('site.pem'), '--ssl-key', $dates->path('site.key'), @app);
+    $server = TestServer->command('--ssl-cert', $dates->path('site.pem'),
+        '--ssl-key', $dates->path('site.key'), @app);
     unlike($server->log, qr/SSL certificate file/, 'a good one is not mentioned');
     $dates->replace('site.key', 'old.key')->replace('site.pem', 'old.pem');
     $server->signal('HUP');
@@ -270,10 +277,13 @@ subtest 'a configuration file' => sub {
             "$pair[0]\n# the wrong one\nssl-key = " . $files->path('second.key'),
             "lines 1, 3: SSL key file does not match"
         ],
-        [ "$pair[0]\n",                                    'line 1: options --ssl-cert and --ssl-key must be' ],
-        [ "\n$pair[0]\nssl_key = /nowhere\n",              'line 3: SSL key file not found: /nowhere' ],
-        [ "$pair[0]\n$pair[1]\nssl-ciphers = RUBBISH\n",   'line 3: --ssl-ciphers: unknown cipher RUBBISH' ],
-        [ "$pair[0]\n$pair[1]\nssl-session-timeout = 0\n", 'line 3: --ssl-session-timeout must be an integer' ],
+        [ "$pair[0]\n",                                  'line 1: options --ssl-cert and --ssl-key must be' ],
+        [ "\n$pair[0]\nssl_key = /nowhere\n",            'line 3: SSL key file not found: /nowhere' ],
+        [ "$pair[0]\n$pair[1]\nssl-ciphers = RUBBISH\n", 'line 3: --ssl-ciphers: unknown cipher RUBBISH' ],
+        [
+            "$pair[0]\n$pair[1]\nssl-session-timeout = 0\n",
+            'line 3: --ssl-session-timeout must be an integer'
+        ],
         [
             "write_high_watermark = 7\n\nwrite_low_watermark = 8\n",
             q{lines 1, 3: option 'write_low_watermark' (8) must}
@@ -292,8 +302,8 @@ subtest 'a configuration file' => sub {
     }
     $files->write('pagi.conf', "write_high_watermark = 70000\nwrite_low_watermark = 7\n");
     my (undef, undef, $error) =
-        TestServer->finish('-c', $at, '--write-high-watermark', 6, '--write-low-watermark', 8, '--check', '-e',
-        'sub { }');
+        TestServer->finish('-c', $at, '--write-high-watermark', 6, '--write-low-watermark', 8, '--check',
+        '-e', 'sub { }');
     like($error, qr/\Apagi-server: option 'write_low/, 'what is typed is in no file');
 };
 

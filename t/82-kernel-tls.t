@@ -1,5 +1,6 @@
-# TLS whose records the kernel makes: whole files, slow readers, goodbyes, resumption, and what the kernel cannot do.
-# Elsewhere: script/vm --modules tls,gcm,ctr,ghash_generic,chacha20poly1305,chacha_generic,poly1305_generic prove -b t/82-kernel-tls.t
+# TLS whose records the kernel makes: whole files, slow readers, goodbyes, resumption, and what the kernel
+# cannot do. Elsewhere: script/vm --modules
+# tls,gcm,ctr,ghash_generic,chacha20poly1305,chacha_generic,poly1305_generic prove -b t/82-kernel-tls.t
 use strict;
 use warnings;
 
@@ -19,7 +20,11 @@ plan skip_all => 'this kernel offers no kTLS' if !Peregrine::has_kernel_tls();
 
 my $files = Certificates->new;
 $files->authority('ca');
-$files->issue('localhost', subject => '/CN=localhost', extensions => ['subjectAltName=DNS:localhost,IP:127.0.0.1']);
+$files->issue(
+    'localhost',
+    subject    => '/CN=localhost',
+    extensions => ['subjectAltName=DNS:localhost,IP:127.0.0.1']
+);
 
 my $large = File::Temp->new;
 print {$large} pack 'N*', map { ($_ * 2_654_435_761) & 0xffff_ffff } 1 .. 1_000_000;
@@ -31,7 +36,8 @@ async sub app {
     my ($scope, $receive, $send) = @_;
     die "unsupported\n" if $scope->{type} ne 'http';
     await $receive->();
-    my %body = $scope->{path} eq '/file' ? (file => "$large") : (body => 'x' x ($scope->{path} =~ /(\d+)/)[0]);
+    my %body =
+        $scope->{path} eq '/file' ? (file => "$large") : (body => 'x' x ($scope->{path} =~ /(\d+)/)[0]);
     await $send->({ type => 'http.response.start', status => 200, headers => [] });
     await $send->({ type => 'http.response.body',  %body });
     return;
@@ -53,7 +59,8 @@ sub client {
 
 sub ask {
     my ($client, $target, @lines) = @_;
-    return $client->send(join "\r\n", "GET $target HTTP/1.1", 'Host: localhost', @lines, '', '')->response->{body};
+    return $client->send(join "\r\n", "GET $target HTTP/1.1", 'Host: localhost', @lines, '', '')
+        ->response->{body};
 }
 
 my $server = start();
@@ -76,9 +83,11 @@ for my $version (qw(TLSv1_2 TLSv1_3)) {
         is(sha256_hex(ask($client, '/file')),   $digest,     "$version $cipher: a large file");
         is(length ask($client, '/size/900000'), 900_000,     "$version $cipher: a large body");
         $client->send("GET /size/10 HTTP/1.1\r\nHost: h\r\n\r\n" x 20);
-        is(scalar(grep { $client->response->{body} eq 'x' x 10 } 1 .. 20), 20, "$version $cipher: pipelined requests");
-        is(sha256_hex(ask($client, '/file', 'Connection: close')), $digest, "$version $cipher: a file before the end");
-        is($client->rest,                                          '',      "$version $cipher: and a close_notify");
+        is(scalar(grep { $client->response->{body} eq 'x' x 10 } 1 .. 20),
+            20, "$version $cipher: pipelined requests");
+        is(sha256_hex(ask($client, '/file', 'Connection: close')),
+            $digest, "$version $cipher: a file before the end");
+        is($client->rest, '', "$version $cipher: and a close_notify");
     }
 }
 

@@ -24,14 +24,16 @@ subtest 'chat: two tabs see each other, and one comes back' => sub {
     my ($server, $url) = serve('chat');
     my $anna = $browser->tab;
     $browser->go("$url/?name=anna");
-    like $browser->wait_for_text('#state', qr/^connected/), qr/^connected as anna/, 'the first tab is connected';
+    like $browser->wait_for_text('#state', qr/^connected/), qr/^connected as anna/,
+        'the first tab is connected';
     my $bert = $browser->new_tab;
     $browser->go("$url/?name=bert");
     like $browser->wait_for_text('#state', qr/^connected/), qr/^connected as bert/, 'the second too';
 
     $browser->submit('#text', "gr\x{fc}\x{df}e <b>an</b> alle \x{1f426}");
     $browser->turn_to($anna);
-    like $browser->wait_for_text('#messages', qr/alle/), qr/^bert\s*gr\x{fc}\x{df}e <b>an<\/b> alle \x{1f426}$/,
+    like $browser->wait_for_text('#messages', qr/alle/),
+        qr/^bert\s*gr\x{fc}\x{df}e <b>an<\/b> alle \x{1f426}$/,
         'anna sees what bert says, as text';
     $browser->submit('#text', 'hello bert');
     $browser->turn_to($bert);
@@ -43,7 +45,8 @@ subtest 'chat: two tabs see each other, and one comes back' => sub {
     $browser->submit('#text', 'where are you?');
     $browser->turn_to($bert);
     ok $browser->wait_for('connections === 2'), 'and is back by himself';
-    like $browser->wait_for_text('#messages', qr/where/), qr/anna\s*where are you\?$/, 'with what was said meanwhile';
+    like $browser->wait_for_text('#messages', qr/where/), qr/anna\s*where are you\?$/,
+        'with what was said meanwhile';
     is $browser->script(q(return document.querySelectorAll('#messages li').length)), 3, 'and nothing twice';
 };
 
@@ -85,7 +88,8 @@ subtest 'sse-ticker: EventSource comes back with Last-Event-ID and misses nothin
     ok $browser->wait_for(q(Number(document.getElementById('reconnects').textContent) > 0)),
         'the stream ended and the browser has come back';
     my $seen = $browser->text('#count');
-    ok $browser->wait_for('Number(document.getElementById("count").textContent) > arguments[0]', $seen), 'it ticks on';
+    ok $browser->wait_for('Number(document.getElementById("count").textContent) > arguments[0]', $seen),
+        'it ticks on';
     is $browser->text('#missed'), 0, 'and has missed nothing';
 };
 
@@ -95,7 +99,8 @@ subtest 'jobs: a page shows the progress of what runs elsewhere' => sub {
     $browser->script(q(document.getElementById('new').requestSubmit()));
     $browser->script(q(document.getElementById('new').requestSubmit()));
     ok $browser->wait_for(q(document.querySelectorAll('#jobs li').length === 2)), 'two jobs';
-    ok $browser->wait_for(q([...document.querySelectorAll('#jobs span')].every(e => e.textContent === 'done'))),
+    ok $browser->wait_for(
+        q([...document.querySelectorAll('#jobs span')].every(e => e.textContent === 'done'))),
         'both end';
     is $browser->script(q(return document.querySelector('[data-number="1"] progress').value)), 100,
         'at the full length';
@@ -105,7 +110,8 @@ subtest 'jobs: a page shows the progress of what runs elsewhere' => sub {
     is_deeply [@steps], [ sort { $a <=> $b } @steps ], 'and never went back';
 
     my $state = HTTP::Tiny->new->get("$url/jobs/2");
-    is_deeply decode_json($state->{content}), { number => 2, percent => 100, state => 'done' }, 'the job as JSON';
+    is_deeply decode_json($state->{content}), { number => 2, percent => 100, state => 'done' },
+        'the job as JSON';
     is(HTTP::Tiny->new->get("$url/jobs/9")->{status}, 404, 'no such job');
     is(HTTP::Tiny->new->get("$url/jobs/9", { headers => { accept => 'text/event-stream' } })->{status},
         404, 'nor for those who want events');

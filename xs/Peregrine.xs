@@ -243,7 +243,8 @@ PPCODE:
         (void)hv_stores(counter, "label", newSVpv(known->label, 0));
         (void)hv_stores(counter, "value", newSVpv(known->value, 0));
         (void)hv_stores(counter, "summary", newSVpv(known->summary, 0));
-        (void)hv_stores(counter, "kind", newSVpv(known->kind < C_ARRAY_LENGTH(kinds) ? kinds[known->kind] : "", 0));
+        (void)hv_stores(counter, "kind",
+         newSVpv(known->kind < C_ARRAY_LENGTH(kinds) ? kinds[known->kind] : "", 0));
         mXPUSHs(newRV_noinc((SV *)counter));
     }
 
@@ -618,7 +619,8 @@ PREINIT:
     SV *object;
     MAGIC *mg;
 CODE:
-    if (count == 0 || count > 16 * 1024 * 1024) croak("Peregrine::Words: a count of words from 1 to 16777216");
+    if (count == 0 || count > 16 * 1024 * 1024)
+        croak("Peregrine::Words: a count of words from 1 to 16777216");
     words = px_words_new(aTHX_ count);
     if (!words) croak("Peregrine::Words: no memory for %" UVuf " words: %s", count, Strerror(errno));
     object = newSV_type(SVt_PVMG);

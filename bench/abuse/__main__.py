@@ -1,5 +1,7 @@
-"""Lets bad clients loose on a server and looks whether good ones notice; exits 1 when a goal is missed. Without a CHECK all are made, one
-after the other. slow-headers, slow-body, slow-read and range need slowhttptest, which is in bench/debian.packages."""
+"""Lets bad clients loose on a server and looks whether good ones notice; exits 1 when a goal is missed.
+Without a CHECK all are made, one after the other. slow-headers, slow-body, slow-read and range need
+slowhttptest, which is in bench/debian.packages.
+"""
 
 import secrets
 import sys

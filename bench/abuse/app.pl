@@ -1,5 +1,5 @@
-# Takes the whole request body and answers: with a greeting, or for /large with more than any socket's buffers take. On a WebSocket it
-# answers each message with its length.
+# Takes the whole request body and answers: with a greeting, or for /large with more than any socket's buffers
+# take. On a WebSocket it answers each message with its length.
 use strict;
 use warnings;
 
@@ -18,7 +18,8 @@ async sub app {
         return if $event->{type} eq 'http.disconnect';
         last   if !$event->{more};
     }
-    await $send->({ type => 'http.response.start', status => 200, headers => [ [ 'content-type', 'text/plain' ] ] });
+    await $send->(
+        { type => 'http.response.start', status => 200, headers => [ [ 'content-type', 'text/plain' ] ] });
     for my $number (1 .. $PIECES{ $scope->{path} } // 0) {
         await $send->({ type => 'http.response.body', body => $piece, more => 1 });
     }

@@ -20,7 +20,8 @@ PATIENCE_S = 120
 
 
 def bombs(settings):
-    """40 WebSockets send 10 messages of 16 KB each that inflate to 16 MiB: memory grows by no more than four of them, and nobody waits."""
+    """40 WebSockets send 10 messages of 16 KB each that inflate to 16 MiB: memory grows by no more than
+    four of them, and nobody waits."""
     connections = settings.seconds(CONNECTIONS, 8)
     messages = settings.seconds(MESSAGES, 3)
     frame = _bomb()
@@ -39,7 +40,11 @@ def bombs(settings):
         growth = _most_bytes(process.child.pid) - before
     return [
         exactly("messages answered", sum(answered), connections * messages),
-        note("sent and inflated", f"{len(frame) * connections * messages / 1e6:.1f} MB and {MESSAGE_BYTES * connections * messages / 1e9:.1f} GB"),
+        note(
+            "sent and inflated",
+            f"{len(frame) * connections * messages / 1e6:.1f} MB and"
+            f" {MESSAGE_BYTES * connections * messages / 1e9:.1f} GB",
+        ),
         note("CPU", f"{cpu:.2f} s"),
         at_most("growth of RSS at its peak", growth / 1e6, GROWTH_BYTES / 1e6, "MB"),
         # A short look does not have the machine for itself.
@@ -57,7 +62,8 @@ def _websocket(port):
     connection = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
     key = base64.b64encode(os.urandom(16)).decode()
     connection.sendall(
-        "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Version: 13\r\n"
         f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n".encode()
     )
     answer = b""

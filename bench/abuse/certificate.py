@@ -15,14 +15,20 @@ CLIENTS = 4
 
 
 def certificate(settings):
-    """The certificate files swapped every second (HUP), 200 new TLS connections and 200 requests on kept ones per second: none fails."""
+    """The certificate files swapped every second (HUP), 200 new TLS connections and 200 requests on kept
+    ones per second: none fails."""
     swaps = settings.seconds(20, 4)
     with tempfile.TemporaryDirectory(prefix="peregrine-abuse-") as folder:
         place = f"127.0.0.1:@PORT@,{tls.certificate(folder, 'live')}"
         for number in range(swaps):
             tls.certificate(folder, f"{number}")
-        with serving(settings, "abuse/app.pl", arguments=("--listen", place), tls=True) as process, contextlib.ExitStack() as stack:
-            clients = [stack.enter_context(Normal(process.port, settings.cores.load, tls=True)) for _ in range(CLIENTS)]
+        with serving(
+            settings, "abuse/app.pl", arguments=("--listen", place), tls=True
+        ) as process, contextlib.ExitStack() as stack:
+            clients = [
+                stack.enter_context(Normal(process.port, settings.cores.load, tls=True))
+                for _ in range(CLIENTS)
+            ]
             for number in range(swaps):
                 for kind in ("key", "pem"):
                     os.replace(os.path.join(folder, f"{number}.{kind}"), os.path.join(folder, f"live.{kind}"))

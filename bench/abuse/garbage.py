@@ -21,7 +21,8 @@ PROXY_2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes((192, 0, 2, 1, 198, 51, 
 
 
 def garbage(settings):
-    """100,000 connections with random, cut or damaged bytes, plain, TLS and PROXY protocol: descriptors, memory and service stay."""
+    """100,000 connections with random, cut or damaged bytes, plain, TLS and PROXY protocol: descriptors,
+    memory and service stay."""
     each = settings.seconds(CONNECTIONS, 2000) // 4
     with tempfile.TemporaryDirectory(prefix="peregrine-abuse-") as folder:
         secure, proxied = free_port(), free_port()
@@ -49,13 +50,21 @@ def garbage(settings):
                 findings = [_said(settings, *kind, each, settings.seed + each) for kind in kinds]
             open_after = process.settled_descriptors(open_before)
             growth = process.rss_bytes() - rss_before
-            with Normal(process.port, settings.cores.load) as later, Normal(secure, settings.cores.load, tls=True) as later_secure:
+            with Normal(process.port, settings.cores.load) as later, Normal(
+                secure, settings.cores.load, tls=True
+            ) as later_secure:
                 time.sleep(1)
     return [
         note("seed", f"{settings.seed}"),
         *(finding for pair in findings for finding in pair),
         at_most("descriptors afterwards, more than before", open_after - open_before, 0, "", ",d"),
-        at_most("growth of RSS", growth / 1e6, settings.seconds(GROWTH_BYTES, SHORT_GROWTH_BYTES) / 1e6, "MB", ".2f"),
+        at_most(
+            "growth of RSS",
+            growth / 1e6,
+            settings.seconds(GROWTH_BYTES, SHORT_GROWTH_BYTES) / 1e6,
+            "MB",
+            ".2f",
+        ),
         note("p99 of normal requests meanwhile", f"{normal.p99_ms():.1f} ms"),
         *failed(normal.failures + later.failures + later_secure.failures),
     ]
@@ -66,5 +75,10 @@ def _said(settings, name, port, sample, count, seed):
     options = {"connections": count, "ramp": AT_ONCE, "seed": seed, "sample": sample.hex()}
     with Generator("churn", settings.cores.load, port=port, **options) as load:
         result = load.run(RUN_S)
-    words = f"{result['answered']:,.0f} answered, {result['ended_by_server']:,.0f} ended by the server, in {result['seconds']:.1f} s"
-    return exactly(f"{name}: connections", int(result["finished"] - result["refused"]), count), note(f"{name}: of these", words)
+    words = (
+        f"{result['answered']:,.0f} answered, {result['ended_by_server']:,.0f} ended by the server,"
+        f" in {result['seconds']:.1f} s"
+    )
+    return exactly(f"{name}: connections", int(result["finished"] - result["refused"]), count), note(
+        f"{name}: of these", words
+    )

@@ -1,4 +1,5 @@
-"""TLS handshakes that lead nowhere: half of the connections stop in the middle and wait, the other half leave in the middle and come back."""
+"""TLS handshakes that lead nowhere: half of the connections stop in the middle and wait, the other half
+leave in the middle and come back."""
 
 import random
 import select
@@ -18,7 +19,8 @@ REST_MS = 500  # from leaving to coming back
 
 
 def handshakes(settings):
-    """500 TLS handshakes that stall (--tls-handshake-timeout 10), 500 that are left and come back: good clients are answered, the bad are gone."""
+    """500 TLS handshakes that stall (--tls-handshake-timeout 10), 500 that are left and come back: good
+    clients are answered, the bad are gone."""
     half, deadline_s = settings.seconds(500, 100), settings.seconds(10, 2)
     hello = tls.client_hello()
     with tempfile.TemporaryDirectory(prefix="peregrine-abuse-") as folder:
@@ -47,14 +49,18 @@ def handshakes(settings):
     return [
         exactly("stalled handshakes that the server did not end", stalled, 0),
         at_most("the last one of them", last_s, deadline_s + GRACE_S, "s"),
-        note("handshakes left in the middle", f"{left['finished'] / left['seconds']:,.0f} /s, {left['answered']:,.0f} after the server's part"),
+        note(
+            "handshakes left in the middle",
+            f"{left['finished'] / left['seconds']:,.0f} /s, {left['answered']:,.0f} after the server's part",
+        ),
         *normal.findings(),
         at_most("descriptors afterwards, more than before", after - before, 0, "", ",d"),
     ]
 
 
 def _stall(port, count, hello, seed, patience_s):
-    """(how many are open in the end, after what time the last one of the others was ended) of handshakes that stop somewhere."""
+    """(how many are open in the end, after what time the last one of the others was ended) of handshakes
+    that stop somewhere."""
     numbers = random.Random(seed)
     opened = {}
     for _ in range(count):

@@ -1,6 +1,7 @@
-"""A client as it should be, in a thread of its own: it asks a hundred times per second, by turns on a connection that stays and on a new
-one. While it waits for an answer, others of its kind would have asked: each of them is counted with what was left of the wait, so a
-server that stalls is charged for everybody whom it made wait."""
+"""A client as it should be, in a thread of its own: it asks a hundred times per second, by turns on a
+connection that stays and on a new one. While it waits for an answer, others of its kind would have asked:
+each of them is counted with what was left of the wait, so a server that stalls is charged for everybody
+whom it made wait."""
 
 import hashlib
 import http.client
@@ -17,7 +18,8 @@ P99_MS = 100
 
 
 class Normal:
-    """`with Normal(port, core) as normal: ...`, and then normal.findings(). With tls it speaks that, whatever the certificate says."""
+    """`with Normal(port, core) as normal: ...`, and then normal.findings(). With tls it speaks that,
+    whatever the certificate says."""
 
     def __init__(self, port, core, tls=False):
         self.port = port
@@ -89,7 +91,9 @@ class Normal:
     def _connected(self):
         if not self.context:
             return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_S, context=self.context)
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=PATIENCE_S, context=self.context
+        )
         connection.connect()
         self.certificates.add(hashlib.sha256(connection.sock.getpeercert(binary_form=True)).digest())
         return connection
@@ -99,4 +103,3 @@ def failed(failures):
     """That nothing failed; if something did, what it was at first."""
     first = [note("the first failure", failures[0])] if failures else []
     return [exactly("normal requests that failed", len(failures), 0), *first]
-

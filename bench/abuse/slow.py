@@ -1,4 +1,5 @@
-"""The four modes of slowhttptest: heads, bodies and readers that never come to an end, and ranges without number."""
+"""The four modes of slowhttptest: heads, bodies and readers that never come to an end, and ranges without
+number."""
 
 import contextlib
 import os
@@ -18,37 +19,54 @@ SPARE = 4  # connections that may be the good client's and slowhttptest's probe
 
 
 def slow_headers(settings):
-    """1,000 heads that do not end (--header-timeout 5): good clients are answered, the bad ones are gone in time."""
+    """1,000 heads that do not end (--header-timeout 5): good clients are answered, the bad ones are gone
+    in time."""
     return _attacked(settings, "-H", "--header-timeout")
 
 
 def slow_body(settings):
-    """1,000 request bodies that trickle (--body-timeout 5): good clients are answered, the bad ones are gone in time."""
+    """1,000 request bodies that trickle (--body-timeout 5): good clients are answered, the bad ones are
+    gone in time."""
     return _attacked(settings, "-B", "--body-timeout", "-s", "8192")
 
 
 def slow_read(settings):
-    """1,000 clients that hardly read 8 MiB (--write-timeout 25): good clients are answered, the bad ones are gone in time."""
+    """1,000 clients that hardly read 8 MiB (--write-timeout 25): good clients are answered, the bad ones
+    are gone in time."""
     flags = ("-w", "10", "-y", "20", "-n", "1", "-z", "16")
-    # Each makes the server fill a socket's buffers first, megabytes. All of them at once would measure how fast that is.
-    return _attacked(settings, "-X", "--write-timeout", *flags, path="/large", seconds=settings.seconds(25, 5), rate=50)
+    # Each makes the server fill a socket's buffers first, megabytes. All of them at once would
+    # measure how fast that is.
+    return _attacked(
+        settings, "-X", "--write-timeout", *flags, path="/large", seconds=settings.seconds(25, 5), rate=50
+    )
 
 
 def ranges(settings):
-    """1,000 requests per second for 500 ranges each: they get plain answers, and good clients theirs in time."""
+    """1,000 requests per second for 500 ranges each: they get plain answers, and good clients theirs in
+    time."""
     with _attack(settings, "-R", "-a", "5", "-b", "500") as (process, normal, attack, before):
         attack.wait(ATTACK_S)
         after = process.settled_descriptors(before)
-    return [at_most("descriptors afterwards, more than before", after - before, SPARE, "", ",d"), *normal.findings()]
+    return [
+        at_most("descriptors afterwards, more than before", after - before, SPARE, "", ",d"),
+        *normal.findings(),
+    ]
 
 
 def _attacked(settings, mode, deadline, *flags, path="/", seconds=None, rate=None):
     """With a deadline, an option of the server, within which the connections have to be gone."""
     seconds = seconds or settings.seconds(5, 2)
-    with _attack(settings, mode, *flags, path=path, rate=rate, arguments=(deadline, str(seconds))) as (process, normal, _, before):
+    with _attack(settings, mode, *flags, path=path, rate=rate, arguments=(deadline, str(seconds))) as (
+        process,
+        normal,
+        _,
+        before,
+    ):
         most, gone_s = _watched(process, before + SPARE)
     return [
-        at_least("bad connections open at once", most - before, _count(settings) * 9 // 10, "connections", ",d"),
+        at_least(
+            "bad connections open at once", most - before, _count(settings) * 9 // 10, "connections", ",d"
+        ),
         at_most("from then until the last one is gone", gone_s, seconds + GRACE_S, "s"),
         *normal.findings(),
     ]
@@ -65,10 +83,13 @@ def _attack(settings, mode, *flags, path="/", rate=None, arguments=()):
         raise NotInstalled("slowhttptest is not installed (script/bench --install)")
     count = _count(settings)
     arguments = (*arguments, "--port", "@PORT@")
-    with serving(settings, "abuse/app.pl", arguments=arguments) as process, Normal(process.port, settings.cores.load) as normal:
+    with serving(settings, "abuse/app.pl", arguments=arguments) as process, Normal(
+        process.port, settings.cores.load
+    ) as normal:
         time.sleep(0.5)
         before = process.descriptors()
-        command = ("slowhttptest", mode, "-c", str(count), "-r", str(rate or count), "-i", "1", "-x", "8", "-l", str(ATTACK_S), "-v", "0")
+        options = f"-c {count} -r {rate or count} -i 1 -x 8 -l {ATTACK_S} -v 0"
+        command = ["slowhttptest", mode, *options.split()]
         attack = subprocess.Popen(
             (*command, *flags, "-u", f"http://127.0.0.1:{process.port}{path}"),
             stdin=subprocess.DEVNULL,
@@ -79,7 +100,8 @@ def _attack(settings, mode, *flags, path="/", rate=None, arguments=()):
         try:
             yield process, normal, attack, before
         finally:
-            normal.stop()  # the kernel has to free megabytes for each connection that dies now, on the good client's core
+            # the kernel has to free megabytes for each connection that dies now, on the good client's core
+            normal.stop()
             attack.kill()
             attack.wait()
 

@@ -11,8 +11,9 @@ def certificate(folder, name):
     """A fresh self-signed certificate and its key, as the words of a place of --listen."""
     files = [os.path.join(folder, f"{name}.{kind}") for kind in ("pem", "key")]
     subprocess.run(
-        ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-days", "2")
-        + ("-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost", "-out", files[0], "-keyout", files[1]),
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -noenc -days 2".split()
+        + f"-subj /CN={name} -addext subjectAltName=DNS:localhost".split()
+        + ["-out", files[0], "-keyout", files[1]],
         check=True,
         capture_output=True,
         timeout=60,

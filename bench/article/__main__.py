@@ -1,4 +1,5 @@
-"""Checks the article's figures on this machine; exits 1 when one is missed. Without a CHECK all are made, one after the other."""
+"""Checks the article's figures on this machine; exits 1 when one is missed. Without a CHECK all are made,
+one after the other."""
 
 import sys
 
@@ -11,7 +12,15 @@ from .streams import streams_500, streams_2500
 
 CHECKS = {
     function.__name__.replace("_", "-"): function
-    for function in (streams_500, streams_2500, slow_1, slow_200, overload, websockets_10000, subscribers_1000)
+    for function in (
+        streams_500,
+        streams_2500,
+        slow_1,
+        slow_200,
+        overload,
+        websockets_10000,
+        subscribers_1000,
+    )
 }
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ EVENTS_PER_S = 10
 
 
 def websockets_10000(settings):
-    """10,000 idle WebSockets in one process: at most 10 KiB of RSS each, less than 1 % of a core, and all alive."""
+    """10,000 idle WebSockets in one process: at most 10 KiB of RSS each, less than 1 % of a core, and all
+    alive."""
     with serving(settings, "peers/echo.pagi.pl") as process:
         before = process.rss_bytes()
         with Generator("echo", settings.cores.load, port=process.port, connections=SOCKETS, bytes=64) as load:
@@ -37,6 +38,8 @@ def subscribers_1000(settings):
     return [
         at_most("CPU", 100 * busy, 25, "% of a core", ".1f"),
         # The last tick of the time may be on its way.
-        at_least("events of each subscriber", int(result["fewest"]), seconds * EVENTS_PER_S - 1, "events", ",d"),
+        at_least(
+            "events of each subscriber", int(result["fewest"]), seconds * EVENTS_PER_S - 1, "events", ",d"
+        ),
         exactly("connections lost", int(result["errors"]), 0),
     ]

@@ -1,4 +1,5 @@
-"""More connections than descriptors: whoever is too many is told so, whoever is in is served, and then all is as before."""
+"""More connections than descriptors: whoever is too many is told so, whoever is in is served, and then all
+is as before."""
 
 import asyncio
 
@@ -13,7 +14,8 @@ PATIENCE_S = 30
 
 
 def overload(settings):
-    """800 clients and 512 descriptors: a clean 503 with Retry-After for each excess one; those within, and those after, are served."""
+    """800 clients and 512 descriptors: a clean 503 with Retry-After for each excess one; those within, and
+    those after, are served."""
     with serving(settings, "article/streams.pl", descriptors=DESCRIPTORS) as process:
         answers = asyncio.run(_wave(process.port, WAVE))
         later = asyncio.run(_wave(process.port, AFTER))

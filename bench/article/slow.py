@@ -32,7 +32,9 @@ def _pull(settings, clients, growth):
     wanted = size / RATE
     return [
         Finding("whole responses", f"{whole}", f"{clients}", whole == clients),
-        Finding("time", f"{seconds:.1f} s", f"{wanted:.0f} s, within 5 %", abs(seconds - wanted) <= wanted / 20),
+        Finding(
+            "time", f"{seconds:.1f} s", f"{wanted:.0f} s, within 5 %", abs(seconds - wanted) <= wanted / 20
+        ),
         at_most("growth of RSS", (most - before) / 1e6, growth / 1e6, "MB", ".2f"),
     ]
 

@@ -1,4 +1,5 @@
-"""Many responses of two seconds at once, in one process: a server that waits for anybody falls behind the arithmetic."""
+"""Many responses of two seconds at once, in one process: a server that waits for anybody falls behind the
+arithmetic."""
 
 from check import at_least, at_most, exactly, note, serving
 from generator import Generator
@@ -14,7 +15,8 @@ def streams_500(settings):
 
 
 def streams_2500(settings):
-    """2,500 two-second streams at once, the descriptor limit raised: at least 96 % of 1,250 responses per second."""
+    """2,500 two-second streams at once, the descriptor limit raised: at least 96 % of 1,250 responses per
+    second."""
     return _streams(settings, 2500, 0.96)[1]
 
 
@@ -22,7 +24,9 @@ def _streams(settings, connections, part):
     # Ten rounds, the last of which begins before the time is up.
     seconds = settings.seconds(9.5, 1.5) * RESPONSE_S
     with serving(settings, "article/streams.pl") as process:
-        with Generator("streams", settings.cores.load, port=process.port, connections=connections, bytes=BODY_BYTES) as load:
+        with Generator(
+            "streams", settings.cores.load, port=process.port, connections=connections, bytes=BODY_BYTES
+        ) as load:
             before = process.cpu_seconds()
             result = load.run(seconds)
             busy = (process.cpu_seconds() - before) / result["seconds"]

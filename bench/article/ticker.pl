@@ -1,4 +1,5 @@
-# Tells every subscriber of its event stream the time, ten times a second. One that is slow to read misses what it cannot take.
+# Tells every subscriber of its event stream the time, ten times a second. One that is slow to read misses
+# what it cannot take.
 use strict;
 use warnings;
 

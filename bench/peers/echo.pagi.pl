@@ -1,5 +1,6 @@
-# The WebSocket echo of the PAGI rows; over plain HTTP it says hello. What dispatches is a plain sub that hands the Future on: each
-# async sub that waits is a suspended copy of itself, some 6 KiB of memory for as long as the connection is open.
+# The WebSocket echo of the PAGI rows; over plain HTTP it says hello. What dispatches is a plain sub that
+# hands the Future on: each async sub that waits is a suspended copy of itself, some 6 KiB of memory for as
+# long as the connection is open.
 use strict;
 use warnings;
 

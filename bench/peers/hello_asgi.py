@@ -1,4 +1,5 @@
-"""The ASGI peers' application: the shape of examples/pagi/hello, and a WebSocket that echoes. No framework."""
+"""The ASGI peers' application: the shape of examples/pagi/hello, and a WebSocket that echoes. No
+framework."""
 
 BODY = b"Hello, World!\n"
 START = {

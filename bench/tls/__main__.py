@@ -1,4 +1,5 @@
-"""Checks what TLS costs on this machine; exits 1 when a goal is missed. Without a CHECK all are made, one after the other."""
+"""Checks what TLS costs on this machine; exits 1 when a goal is missed. Without a CHECK all are made, one
+after the other."""
 
 import argparse
 import os
@@ -15,13 +16,22 @@ from measure import Cores
 from .costs import handshakes, idle, keepalive
 
 CHECKS = {function.__name__: function for function in (keepalive, handshakes, idle)}
-HANDSHAKES = replace(servers.ZIG, build=("sh", "-c", 'cd engine && "$PEREGRINE_ZIG" build bench-handshakes --release=safe --prefix @STATE@'))
+HANDSHAKES = replace(
+    servers.ZIG,
+    build=(
+        "sh",
+        "-c",
+        'cd engine && "$PEREGRINE_ZIG" build bench-handshakes --release=safe --prefix @STATE@',
+    ),
+)
 
 
 def main():
     parser = argparse.ArgumentParser(prog="script/bench-tls", description=__doc__)
     parser.add_argument("check", nargs="*", metavar="CHECK", help=", ".join(CHECKS))
-    parser.add_argument("--short", action="store_true", help="fewer and shorter rounds: a look whether it works")
+    parser.add_argument(
+        "--short", action="store_true", help="fewer and shorter rounds: a look whether it works"
+    )
     options = parser.parse_args()
     for name in options.check:
         if name not in CHECKS:
@@ -33,7 +43,10 @@ def main():
     cores = sorted(os.sched_getaffinity(0))
     settings = Settings(Cores(cores[0], cores[-1]), options.short)
     with tempfile.TemporaryDirectory(prefix="peregrine-tls-") as folder:
-        for name, key in (("ecdsa", ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")), ("rsa", ("-newkey", "rsa:2048"))):
+        for name, key in (
+            ("ecdsa", ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")),
+            ("rsa", ("-newkey", "rsa:2048")),
+        ):
             make_certificate(folder, name, key)
         missed = sum(not checked(CHECKS[name], name, settings, folder) for name in options.check or CHECKS)
     print(f"{missed} missed" if missed else "all met")

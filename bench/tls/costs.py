@@ -1,6 +1,8 @@
-"""The checks: what TLS adds to a request, what a handshake costs beside nginx, and what an idle connection holds.
+"""The checks: what TLS adds to a request, what a handshake costs beside nginx, and what an idle connection
+holds.
 
-Everything is CPU time of the server and a ratio of two that take turns, because a machine's speed changes while it works.
+Everything is CPU time of the server and a ratio of two that take turns, because a machine's speed changes
+while it works.
 """
 
 import contextlib
@@ -43,10 +45,13 @@ http {{
 
 
 def keepalive(settings, folder):
-    """A request over TLS against one without, 64 keep-alive connections: CPU time, the median of rounds in turns."""
+    """A request over TLS against one without, 64 keep-alive connections: CPU time, the median of rounds in
+    turns."""
     findings = []
     for title, command in (("Zig handler", zig), ("PAGI application", pagi), ("nginx", nginx)):
-        with running(settings, folder, command(None)) as plain, running(settings, folder, command(f"{folder}/ecdsa")) as secure:
+        with running(settings, folder, command(None)) as plain, running(
+            settings, folder, command(f"{folder}/ecdsa")
+        ) as secure:
             for process, scheme in ((plain, "http"), (secure, "https")):
                 per_request(settings, process, scheme)  # the first connections, and memory to grow into
             rounds = [
@@ -54,7 +59,11 @@ def keepalive(settings, folder):
                 for _ in range(settings.seconds(ROUNDS, 2))
             ]
         ratio = statistics.median(secure / plain for plain, secure in rounds)
-        finding = note(title, f"{ratio:.2f} × plain") if command is nginx else at_most(title, ratio, 1.3, "× plain", ".2f")
+        finding = (
+            note(title, f"{ratio:.2f} × plain")
+            if command is nginx
+            else at_most(title, ratio, 1.3, "× plain", ".2f")
+        )
         added = statistics.median(secure - plain for plain, secure in rounds)
         findings += [finding, note(f"{title}, what TLS adds", f"{added * 1e6:.1f} µs")]
     return findings
@@ -62,7 +71,9 @@ def keepalive(settings, folder):
 
 def per_request(settings, process, scheme):
     before = process.cpu_seconds()
-    result = wrk.run(f"{scheme}://127.0.0.1:{process.port}/", settings.cores.load, 64, settings.seconds(BURST_S, 1))
+    result = wrk.run(
+        f"{scheme}://127.0.0.1:{process.port}/", settings.cores.load, 64, settings.seconds(BURST_S, 1)
+    )
     return (process.cpu_seconds() - before) / result.requests
 
 
@@ -70,14 +81,20 @@ def handshakes(settings, folder):
     """Handshakes for each CPU second against nginx, full and resumed, with each kind of key and version."""
     findings = []
     for name in ("ecdsa", "rsa"):
-        with running(settings, folder, zig(f"{folder}/{name}")) as ours, running(settings, folder, nginx(f"{folder}/{name}")) as theirs:
+        with running(settings, folder, zig(f"{folder}/{name}")) as ours, running(
+            settings, folder, nginx(f"{folder}/{name}")
+        ) as theirs:
             for kind in ("full", "resumed"):
                 for version in ("1.3", "1.2"):
                     ratios = []
                     for _ in range(settings.seconds(ROUNDS, 2)):
                         expected = per_handshake(settings, theirs, kind, version)
                         ratios.append(expected / per_handshake(settings, ours, kind, version))
-                    findings.append(at_least(f"{name}, TLS {version}, {kind}", statistics.median(ratios), 0.9, "× nginx", ".2f"))
+                    findings.append(
+                        at_least(
+                            f"{name}, TLS {version}, {kind}", statistics.median(ratios), 0.9, "× nginx", ".2f"
+                        )
+                    )
     return findings
 
 
@@ -124,7 +141,9 @@ def zig(certificate):
 
 def pagi(certificate):
     flags = ("--ssl-cert", f"{certificate}.pem", "--ssl-key", f"{certificate}.key") if certificate else ()
-    return lambda port, _work: start.replaced((*servers.PAGI.command[:-1], *flags, servers.PAGI.command[-1]), {"@PORT@": str(port)})
+    return lambda port, _work: start.replaced(
+        (*servers.PAGI.command[:-1], *flags, servers.PAGI.command[-1]), {"@PORT@": str(port)}
+    )
 
 
 def nginx(certificate):
@@ -143,7 +162,9 @@ def nginx(certificate):
 def running(settings, folder, command):
     """A server as a Process that answers; over TLS a plain request is answered, too, with a 400."""
     port = free_port()
-    process = Process(command(port, folder), settings.cores.server, folder, port, os.path.join(folder, f"log-{port}"))
+    process = Process(
+        command(port, folder), settings.cores.server, folder, port, os.path.join(folder, f"log-{port}")
+    )
     try:
         process.wait_until_it_answers("/", None)
         yield process

@@ -1,22 +1,25 @@
 /* peregrine.h - the C API of the Peregrine HTTP engine.
  *
- * The contract in one paragraph. A worker owns listeners and connections. peregrine_poll() reads sockets, runs deadlines and fills a
- * batch of events; it returns before anybody else's code runs, so a host may longjmp (a Perl `die`) while it handles the batch. Answers
- * go in by ticket, at once or at any later time. Nothing calls back. Everything that an event points to stays valid until the next
- * peregrine_poll() on the same worker. A worker belongs to one thread at a time; only peregrine_wake() may be called from another one.
+ * The contract in one paragraph. A worker owns listeners and connections. peregrine_poll() reads sockets,
+ * runs deadlines and fills a batch of events; it returns before anybody else's code runs, so a host may
+ * longjmp (a Perl `die`) while it handles the batch. Answers go in by ticket, at once or at any later
+ * time. Nothing calls back. Everything that an event points to stays valid until the next peregrine_poll()
+ * on the same worker. A worker belongs to one thread at a time; only peregrine_wake() may be called from
+ * another one.
  *
- * A process with workers may fork. Before fork() returns in the child, all descriptors that their engine has are closed there
- * (pthread_atfork), and what belongs to them does nothing any more: functions that return int answer PEREGRINE_E_GONE, the others 0, NULL or
- * nothing. Their memory stays as it is. The parent notices nothing. A child that wants to serve makes workers of its own; peregrine_tls
- * may be used by both.
+ * A process with workers may fork. Before fork() returns in the child, all descriptors that their engine
+ * has are closed there (pthread_atfork), and what belongs to them does nothing any more: functions that
+ * return int answer PEREGRINE_E_GONE, the others 0, NULL or nothing. Their memory stays as it is. The
+ * parent notices nothing. A child that wants to serve makes workers of its own; peregrine_tls may be used
+ * by both.
  *
- * Structs grow at their ends only, so that a program runs with later versions of the library than it was compiled for. Those that the
- * caller fills or has filled begin with `size` = sizeof(the struct): fields beyond it have their defaults, and are not written. Events
- * come with their size: peregrine_next_event() steps over what the caller does not know. peregrine_field, peregrine_field_span,
- * peregrine_loan, peregrine_span and peregrine_text never change.
- * Functions that return int give PEREGRINE_OK or a positive outcome, or one of the negative PEREGRINE_E_* codes; on a negative code nothing
- * has changed, neither on the wire nor in the state of the exchange.
- */
+ * Structs grow at their ends only, so that a program runs with later versions of the library than it was
+ * compiled for. Those that the caller fills or has filled begin with `size` = sizeof(the struct): fields
+ * beyond it have their defaults, and are not written. Events come with their size: peregrine_next_event()
+ * steps over what the caller does not know. peregrine_field, peregrine_field_span, peregrine_loan,
+ * peregrine_span and peregrine_text never change. Functions that return int give PEREGRINE_OK or a
+ * positive outcome, or one of the negative PEREGRINE_E_* codes; on a negative code nothing has changed,
+ * neither on the wire nor in the state of the exchange. / */
 #ifndef PEREGRINE_H
 #define PEREGRINE_H
 
@@ -32,20 +35,25 @@ extern "C" {
 typedef struct peregrine_config peregrine_config;
 typedef struct peregrine_worker peregrine_worker;
 
-/* Names an exchange (one request and its response) or the WebSocket that it became. Never reused; a stale one answers PEREGRINE_E_GONE. */
+/* Names an exchange (one request and its response) or the WebSocket that it became. Never reused; a stale
+ * one answers PEREGRINE_E_GONE. */
 typedef uint64_t peregrine_ticket;
 
 /* Outcomes and errors */
 enum {
     PEREGRINE_OK = 0,
-    PEREGRINE_DONE = 1,    /* the response is complete and leaves with the next poll at the latest: the ticket is gone, no event follows */
-    PEREGRINE_BLOCKED = 2, /* accepted, but the queued output reached the high-water mark: PEREGRINE_DRAINED will follow */
+    PEREGRINE_DONE = 1,    /* the response is complete and leaves with the next poll at the latest: the
+                            * ticket is gone, no event follows */
+    PEREGRINE_BLOCKED = 2, /* accepted, but the queued output reached the high-water mark:
+                            * PEREGRINE_DRAINED will follow */
 
-    PEREGRINE_E_GONE = -1,              /* the exchange has ended and what was sent is dropped; or the worker is another process's */
+    PEREGRINE_E_GONE = -1,              /* the exchange has ended and what was sent is dropped; or the
+                                         * worker is another process's */
     PEREGRINE_E_OUT_OF_ORDER = -2,      /* a body before its start, a second start, anything after the end */
     PEREGRINE_E_STATUS = -3,            /* status outside 200..599 (100..199 for peregrine_inform) */
     PEREGRINE_E_FIELD_NAME = -4,        /* not a token; peregrine_bad_field() tells which one */
-    PEREGRINE_E_FIELD_VALUE = -5,       /* CR, LF, NUL or another control byte; peregrine_bad_field() tells which one */
+    PEREGRINE_E_FIELD_VALUE = -5,       /* CR, LF, NUL or another control byte; peregrine_bad_field() tells
+                                         * which one */
     PEREGRINE_E_CONTENT_LENGTH = -6,    /* Content-Length is not a number or is there twice */
     PEREGRINE_E_TOO_LONG = -7,          /* more body than Content-Length promised */
     PEREGRINE_E_TOO_SHORT = -8,         /* less body than Content-Length promised */
@@ -57,18 +65,22 @@ enum {
     PEREGRINE_E_ADDRESS = -14,          /* not a numeric address, not a path, or not a list of networks */
     PEREGRINE_E_CLOSE_CODE = -15,       /* not a close code that may be sent (RFC 6455 7.4) */
     PEREGRINE_E_UTF8 = -16,             /* text that is not UTF-8 */
-    PEREGRINE_E_NOT_WEBSOCKET = -17,    /* the exchange is not an open WebSocket, or not a WebSocket handshake */
-    PEREGRINE_E_RESERVED = -18,         /* a field that the WebSocket handshake sets itself; peregrine_bad_field() tells which one */
+    PEREGRINE_E_NOT_WEBSOCKET = -17,    /* the exchange is not an open WebSocket, or not a WebSocket
+                                         * handshake */
+    PEREGRINE_E_RESERVED = -18,         /* a field that the WebSocket handshake sets itself;
+                                         * peregrine_bad_field() tells which one */
     PEREGRINE_E_CLOSE_REASON = -19,     /* the reason of a close is over 123 bytes */
-    PEREGRINE_E_TLS = -20,              /* certificates or policy cannot be used, or the connection does not speak TLS */
-    PEREGRINE_E_FORMAT = -21,           /* not a format of the access log; peregrine_access_log_fault() tells what is wrong */
+    PEREGRINE_E_TLS = -20,              /* certificates or policy cannot be used, or the connection does
+                                         * not speak TLS */
+    PEREGRINE_E_FORMAT = -21,           /* not a format of the access log; peregrine_access_log_fault()
+                                         * tells what is wrong */
     PEREGRINE_E_HEAD_TOO_LARGE = -22    /* the head of a response, or its trailers, are longer than 256 KiB */
 };
 
 /* The version of the library, "0.3.0". Static. */
 const char *peregrine_version(void);
 
-/* ---- Configuration ------------------------------------------------------------------------------------------------------------- */
+/* ---- Configuration --------------------------------------------------------------------------- */
 
 /* One limit, as the engine's config file states it. All names, units, ranges and defaults come from there. */
 typedef struct peregrine_option {
@@ -86,23 +98,26 @@ void peregrine_config_free(peregrine_config *config);
 int peregrine_config_set(peregrine_config *config, const char *name, int64_t value);
 int peregrine_config_get(const peregrine_config *config, const char *name, int64_t *value);
 
-/* ---- Workers and listeners ----------------------------------------------------------------------------------------------------- */
+/* ---- Workers and listeners ------------------------------------------------------------------- */
 
 peregrine_worker *peregrine_worker_new(const peregrine_config *config); /* copies config; NULL with errno */
 void peregrine_worker_free(peregrine_worker *worker);                   /* closes everything at once */
-int peregrine_worker_set(peregrine_worker *worker, const char *name, int64_t value); /* change a limit while it runs */
+/* change a limit while it runs */
+int peregrine_worker_set(peregrine_worker *worker, const char *name, int64_t value);
 int peregrine_worker_get(const peregrine_worker *worker, const char *name, int64_t *value);
 
-/* From the first peregrine_poll() on, the engine runs on a thread of its own: it accepts, reads, writes and keeps deadlines whatever the
- * caller does between two polls. Nothing changes for the caller, but that more responses are PEREGRINE_BLOCKED for a moment. To be called before the first
- * poll and before peregrine_fd(), in the process that polls. PEREGRINE_E_OUT_OF_ORDER: the worker was polled already. */
+/* From the first peregrine_poll() on, the engine runs on a thread of its own: it accepts, reads, writes
+ * and keeps deadlines whatever the caller does between two polls. Nothing changes for the caller, but that
+ * more responses are PEREGRINE_BLOCKED for a moment. To be called before the first poll and before
+ * peregrine_fd(), in the process that polls. PEREGRINE_E_OUT_OF_ORDER: the worker was polled already. */
 int peregrine_use_thread(peregrine_worker *worker);
 
 enum { PEREGRINE_REUSE_PORT = 1, PEREGRINE_V6_ONLY = 2 };
 
-/* Listens on a numeric IPv4 or IPv6 address, or on a Unix path when `address` starts with '/' (a stale file is replaced, the caller removes
- * the file in the end). Returns the listener's number >= 0. */
-int peregrine_listen(peregrine_worker *worker, const char *address, uint16_t port, int backlog, uint32_t flags);
+/* Listens on a numeric IPv4 or IPv6 address, or on a Unix path when `address` starts with '/' (a stale
+ * file is replaced, the caller removes the file in the end). Returns the listener's number >= 0. */
+int peregrine_listen(peregrine_worker *worker, const char *address, uint16_t port, int backlog,
+                     uint32_t flags);
 
 /* A Unix socket that is to listen */
 typedef struct peregrine_unix_socket {
@@ -113,33 +128,39 @@ typedef struct peregrine_unix_socket {
     int64_t uid, gid; /* its owner; -1 (default): the process's */
 } peregrine_unix_socket;
 
-/* Makes a listening Unix socket for peregrine_listen_fd(), for processes that share it or give up rights before they serve. A socket file at
- * which nobody listens is replaced; errno EADDRINUSE: somebody does, or the file is no socket. Returns the descriptor. The caller removes
- * the file in the end. */
+/* Makes a listening Unix socket for peregrine_listen_fd(), for processes that share it or give up rights
+ * before they serve. A socket file at which nobody listens is replaced; errno EADDRINUSE: somebody does,
+ * or the file is no socket. Returns the descriptor. The caller removes the file in the end. */
 int peregrine_open_unix(const peregrine_unix_socket *wanted);
 /* Takes over a listening socket (inherited, or shared with other processes) and its descriptor. */
 int peregrine_listen_fd(peregrine_worker *worker, int fd);
-/* Connections that come in at this listener from now on begin with a header of the PROXY protocol (version 1 or 2), which says whose they are;
- * it precedes TLS. `proxies` are the networks from where they come, separated by commas or blanks ("10.0.0.0/8, fd00::/8, unix"); other peers
- * are cut. NULL: no header. PEREGRINE_E_ADDRESS: see peregrine_networks_fault(). */
+/* Connections that come in at this listener from now on begin with a header of the PROXY protocol (version
+ * 1 or 2), which says whose they are; it precedes TLS. `proxies` are the networks from where they come,
+ * separated by commas or blanks ("10.0.0.0/8, fd00::/8, unix"); other peers are cut. NULL: no header.
+ * PEREGRINE_E_ADDRESS: see peregrine_networks_fault(). */
 int peregrine_listener_proxies(peregrine_worker *worker, int listener, const char *proxies);
 /* Where trusted proxies say whom they have a request from */
 enum {
     PEREGRINE_X_FORWARDED = 0, /* X-Forwarded-For and X-Forwarded-Proto */
     PEREGRINE_FORWARDED = 1    /* Forwarded (RFC 7239) */
 };
-/* Requests on connections that come in from these networks from now on have the client (peer, peer_port, secure) that their fields name:
- * the rightmost address that is in none of the networks. NULL: no proxy is believed, as in the beginning. */
+/* Requests on connections that come in from these networks from now on have the client (peer, peer_port,
+ * secure) that their fields name: the rightmost address that is in none of the networks. NULL: no proxy is
+ * believed, as in the beginning. */
 int peregrine_trusted_proxies(peregrine_worker *worker, const char *proxies, int header);
-/* What is wrong with a list of networks, as the end of a sentence about its `len` bytes from `at` on; NULL: nothing. */
+/* What is wrong with a list of networks, as the end of a sentence about its `len` bytes from `at` on;
+ * NULL: nothing. */
 const char *peregrine_networks_fault(const char *networks, size_t *at, size_t *len);
-/* The bound address ("127.0.0.1", "::1", "/path") and port (0 for Unix) of a listener; returns the text's length. */
-int peregrine_listener_address(peregrine_worker *worker, int listener, char *text, size_t capacity, uint16_t *port);
+/* The bound address ("127.0.0.1", "::1", "/path") and port (0 for Unix) of a listener; returns the text's
+ * length. */
+int peregrine_listener_address(peregrine_worker *worker, int listener, char *text, size_t capacity,
+                               uint16_t *port);
 
-/* How many forks lie between this process and the one that made the first worker: a child has another number than its parent. */
+/* How many forks lie between this process and the one that made the first worker: a child has another
+ * number than its parent. */
 uint32_t peregrine_forks(void);
-/* A descriptor of the host's that a child is not to have either (1): there it becomes one of /dev/null, since the host may still refer to it by its
- * number. 0: before it is closed. */
+/* A descriptor of the host's that a child is not to have either (1): there it becomes one of /dev/null,
+ * since the host may still refer to it by its number. 0: before it is closed. */
 void peregrine_hide_from_forks(int fd, int hidden);
 
 /* Readable whenever peregrine_poll() has something to do, deadlines included: watch it in any event loop. */
@@ -147,22 +168,25 @@ int peregrine_fd(peregrine_worker *worker);
 /* Makes peregrine_fd() readable; from any thread. */
 void peregrine_wake(peregrine_worker *worker);
 
-/* Stops accepting, closes idle connections, lets exchanges finish (answered with `Connection: close`). PEREGRINE_STOPPED follows when the
- * last connection is gone. */
+/* Stops accepting, closes idle connections, lets exchanges finish (answered with `Connection: close`).
+ * PEREGRINE_STOPPED follows when the last connection is gone. */
 void peregrine_drain(peregrine_worker *worker);
-/* Another worker, of another process perhaps, takes the place of this one and accepts at the same sockets: this one does no more. Each
- * connection is answered once more (`Connection: close`), and closes without a word after retire_idle_ms without a request; WebSockets and
- * responses that have begun go on. PEREGRINE_STOPPED follows when the last connection is gone; peregrine_end_websockets(), peregrine_drain()
- * and peregrine_cut() hasten that. */
+/* Another worker, of another process perhaps, takes the place of this one and accepts at the same sockets:
+ * this one does no more. Each connection is answered once more (`Connection: close`), and closes without a
+ * word after retire_idle_ms without a request; WebSockets and responses that have begun go on.
+ * PEREGRINE_STOPPED follows when the last connection is gone; peregrine_end_websockets(),
+ * peregrine_drain() and peregrine_cut() hasten that. */
 void peregrine_retire(peregrine_worker *worker);
-/* Closes the WebSockets of a worker that retires (1012, the client may connect again at once), and refuses new ones. */
+/* Closes the WebSockets of a worker that retires (1012, the client may connect again at once), and refuses
+ * new ones. */
 void peregrine_end_websockets(peregrine_worker *worker);
 /* Cuts every connection now: an ABORTED event (server_shutdown) each, then PEREGRINE_STOPPED. */
 void peregrine_cut(peregrine_worker *worker);
 
-/* Requests with GET or HEAD for this path are answered by the engine (200, "ok", and the connection closes), also when the limit of
- * connections is reached; after peregrine_use_thread() also while the host is busy with the last batch. They are in no log. "": none is;
- * PEREGRINE_E_ADDRESS: not a path, which begins with '/' and has no '?' in it. */
+/* Requests with GET or HEAD for this path are answered by the engine (200, "ok", and the connection
+ * closes), also when the limit of connections is reached; after peregrine_use_thread() also while the host
+ * is busy with the last batch. They are in no log. "": none is; PEREGRINE_E_ADDRESS: not a path, which
+ * begins with '/' and has no '?' in it. */
 int peregrine_health_path(peregrine_worker *worker, const char *path);
 
 typedef struct peregrine_stats {
@@ -172,12 +196,14 @@ typedef struct peregrine_stats {
     uint32_t connections_max;    /* the limit in force */
     uint64_t accepted, rejected; /* connections, ever */
     uint64_t requests;           /* ever */
-    uint64_t refused;            /* requests answered by the engine because they were malformed or too large */
+    uint64_t refused;            /* requests answered by the engine because they were malformed or too
+                                  * large */
     uint64_t memory_bytes;       /* held by connections, exchanges and buffers, pools included */
     uint64_t allocations;        /* heap allocations ever made by the worker */
     uint64_t shed;               /* requests refused or cut for want of memory, ever */
     uint64_t memory_max;         /* bytes from which on that happens; 0: never */
-    uint64_t ledger;             /* exchanges that the caller's side of a thread keeps a record of; 0 without one */
+    uint64_t ledger;             /* exchanges that the caller's side of a thread keeps a record of; 0
+                                  * without one */
 } peregrine_stats;
 void peregrine_worker_stats(const peregrine_worker *worker, peregrine_stats *stats);
 
@@ -194,42 +220,49 @@ typedef struct peregrine_counter {
 enum peregrine_counter_kind {
     PEREGRINE_COUNTER = 1, /* grows as long as the worker lives */
     PEREGRINE_GAUGE = 2,   /* what is now: looked at once a second at most */
-    PEREGRINE_BUCKET = 3,  /* of a histogram: how many took longer than the bucket before, and no longer than `value` seconds */
+    PEREGRINE_BUCKET = 3,  /* of a histogram: how many took longer than the bucket before, and no longer
+                            * than `value` seconds */
     PEREGRINE_SUM = 4      /* the microseconds that all in a histogram took together */
 };
 
 /* The word with this number, from 0 on; NULL behind the last one. Valid for ever. */
 const peregrine_counter *peregrine_counter_at(size_t index);
-/* The worker counts in these words from now on, one for each peregrine_counter_at(), adding to what they hold; it is the only one that
- * writes them. Others, processes that share the memory for instance, may read them at any time, each word with an atomic load. `count`: how
- * many there are, PEREGRINE_E_RANGE if these are too few. NULL: it counts no longer; before that, and before peregrine_worker_free() has
+/* The worker counts in these words from now on, one for each peregrine_counter_at(), adding to what they
+ * hold; it is the only one that writes them. Others, processes that share the memory for instance, may
+ * read them at any time, each word with an atomic load. `count`: how many there are, PEREGRINE_E_RANGE if
+ * these are too few. NULL: it counts no longer; before that, and before peregrine_worker_free() has
  * returned, the memory must stay. Times are measured by peregrine_take(). */
 int peregrine_use_counters(peregrine_worker *worker, uint64_t *words, size_t count);
-/* The caller begins to work on a request: what it has waited for that is counted as `queue_time`, and what follows until its answer
- * as `application_time`. Who never calls it has all of that counted as the latter. */
+/* The caller begins to work on a request: what it has waited for that is counted as `queue_time`, and what
+ * follows until its answer as `application_time`. Who never calls it has all of that counted as the
+ * latter. */
 void peregrine_take(peregrine_worker *worker, peregrine_ticket ticket);
 
-/* ---- Access log ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Access log ------------------------------------------------------------------------------ */
 
-/* A line for each request that was answered, refused ones included, when it ends. Lines are written by a thread of the log's own, within a
- * second; a file that takes none costs lines (a NOTICE counts them), never time. */
+/* A line for each request that was answered, refused ones included, when it ends. Lines are written by a
+ * thread of the log's own, within a second; a file that takes none costs lines (a NOTICE counts them),
+ * never time. */
 typedef struct peregrine_access_log {
     uint32_t size;
-    int32_t fd;         /* without a path: an open descriptor, which is duplicated; -1 (default): lines come as PEREGRINE_LINES events */
+    int32_t fd;         /* without a path: an open descriptor, which is duplicated; -1 (default): lines
+                         * come as PEREGRINE_LINES events */
     const char *path;   /* appended to; NULL: use fd */
-    const char *format; /* "clf", "combined", "common", "tiny", "json", or percent atoms (access_log/format.zig); NULL: "clf" */
+    const char *format; /* "clf", "combined", "common", "tiny", "json", or percent atoms
+                         * (access_log/format.zig); NULL: "clf" */
 } peregrine_access_log;
 
-/* Starts the access log of a worker, in place of the one before; NULL ends it. Requests that are open have their lines in the new one, in
- * the format that they began under. On an error nothing has changed. */
+/* Starts the access log of a worker, in place of the one before; NULL ends it. Requests that are open have
+ * their lines in the new one, in the format that they began under. On an error nothing has changed. */
 int peregrine_access_log_open(peregrine_worker *worker, const peregrine_access_log *log);
 /* The file at the log's path was moved away: open a new one. */
 void peregrine_access_log_reopen(peregrine_worker *worker);
 /* What is wrong with a format, as the end of a sentence about its `len` bytes from `at` on; NULL: nothing. */
 const char *peregrine_access_log_fault(const char *format, size_t *at, size_t *len);
-/* ---- TLS ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- TLS ------------------------------------------------------------------------------------- */
 
-/* Certificates and policy. Any number of workers may share one; all its functions may be called from any thread. */
+/* Certificates and policy. Any number of workers may share one; all its functions may be called from any
+ * thread. */
 typedef struct peregrine_tls peregrine_tls;
 
 /* One certificate and its key; all files are PEM. */
@@ -243,7 +276,8 @@ typedef struct peregrine_certificate {
 
 enum {
     PEREGRINE_VERIFY_NONE = 0,    /* no client certificate is asked for */
-    PEREGRINE_VERIFY_REQUEST = 1, /* asked for; without a good one the request comes all the same, and peregrine_tls_info_of() tells */
+    PEREGRINE_VERIFY_REQUEST = 1, /* asked for; without a good one the request comes all the same, and
+                                   * peregrine_tls_info_of() tells */
     PEREGRINE_VERIFY_REQUIRE = 2  /* without one that verifies against ca_file there is no connection */
 };
 
@@ -251,12 +285,16 @@ enum {
 
 typedef struct peregrine_tls_config {
     uint32_t size;
-    uint32_t certificate_count;                /* at least 1: the first is the default, the others are chosen by SNI from their names */
+    uint32_t certificate_count;                /* at least 1: the first is the default, the others are
+                                                * chosen by SNI from their names */
     const peregrine_certificate *certificates;
-    const char *ca_file;                       /* authorities that client certificates are verified against, or NULL */
-    const char *cipher_list;                   /* TLS 1.2, in OpenSSL's notation; NULL: forward secrecy and AEAD only */
+    const char *ca_file;                       /* authorities that client certificates are verified
+                                                * against, or NULL */
+    const char *cipher_list;                   /* TLS 1.2, in OpenSSL's notation; NULL: forward secrecy and
+                                                * AEAD only */
     const char *cipher_suites;                 /* TLS 1.3; NULL: all three */
-    const uint8_t *ticket_keys;                /* PEREGRINE_TICKET_KEYS_BYTES random bytes that all processes share; NULL: made up */
+    const uint8_t *ticket_keys;                /* PEREGRINE_TICKET_KEYS_BYTES random bytes that all
+                                                * processes share; NULL: made up */
     uint32_t verify_client;                    /* PEREGRINE_VERIFY_* */
     uint32_t min_version;                      /* 0x0303 (TLS 1.2; also 0) or 0x0304 */
     uint32_t session_timeout_s;                /* how long a ticket shortens handshakes; 0: two hours */
@@ -264,18 +302,23 @@ typedef struct peregrine_tls_config {
 
 /* Whether this library was built with OpenSSL. Without it peregrine_tls_new() fails and says so. */
 int peregrine_has_tls(void);
-/* Name, version and date of the OpenSSL that is loaded, "OpenSSL 3.0.19 27 Jan 2026"; empty without TLS. Static. */
+/* Name, version and date of the OpenSSL that is loaded, "OpenSSL 3.0.19 27 Jan 2026"; empty without TLS.
+ * Static. */
 const char *peregrine_tls_library(void);
 /* Whether the kernel makes TLS records, so that the option `ktls` has an effect. */
 int peregrine_has_kernel_tls(void);
-/* Loads everything now. NULL: `error` (of `capacity` bytes) says which file or value is wrong and why, NUL-terminated. */
+/* Loads everything now. NULL: `error` (of `capacity` bytes) says which file or value is wrong and why,
+ * NUL-terminated. */
 peregrine_tls *peregrine_tls_new(const peregrine_tls_config *config, char *error, size_t capacity);
-/* Replaces everything for the connections that come from now on; NULL: the same files are read again. On PEREGRINE_E_TLS nothing has changed.
- * Not needed when the files change: that is seen when the next connection comes, at most a second later, and a PEREGRINE_NOTICE tells. */
-int peregrine_tls_reload(peregrine_tls *tls, const peregrine_tls_config *config, char *error, size_t capacity);
-/* 1: at that time, in seconds since 1970, the certificate with this number (0: the first) has expired, is not good yet or expires soon, and
- * `message` (of `capacity` bytes) says so, NUL-terminated; 0: it is good; PEREGRINE_E_RANGE: there is none. For the start and for
- * peregrine_tls_reload(): of files that are loaded because they have changed a PEREGRINE_NOTICE tells. */
+/* Replaces everything for the connections that come from now on; NULL: the same files are read again. On
+ * PEREGRINE_E_TLS nothing has changed. Not needed when the files change: that is seen when the next
+ * connection comes, at most a second later, and a PEREGRINE_NOTICE tells. */
+int peregrine_tls_reload(peregrine_tls *tls, const peregrine_tls_config *config, char *error,
+                         size_t capacity);
+/* 1: at that time, in seconds since 1970, the certificate with this number (0: the first) has expired, is
+ * not good yet or expires soon, and `message` (of `capacity` bytes) says so, NUL-terminated; 0: it is
+ * good; PEREGRINE_E_RANGE: there is none. For the start and for peregrine_tls_reload(): of files that are
+ * loaded because they have changed a PEREGRINE_NOTICE tells. */
 int peregrine_tls_concern(peregrine_tls *tls, uint32_t number, int64_t now_s, char *message, size_t capacity);
 /* Gives it back. Workers whose listeners use it keep it for as long as they live. */
 void peregrine_tls_free(peregrine_tls *tls);
@@ -288,13 +331,15 @@ typedef struct peregrine_text {
     size_t len;
 } peregrine_text;
 
-/* What is known of a request's TLS connection. Valid until the next call of peregrine_tls_info_of() or peregrine_poll() on the worker. */
+/* What is known of a request's TLS connection. Valid until the next call of peregrine_tls_info_of() or
+ * peregrine_poll() on the worker. */
 typedef struct peregrine_tls_info {
     uint32_t size;
     uint16_t version;                   /* 0x0303, 0x0304 */
     uint16_t cipher_suite;              /* IANA's number */
     peregrine_text server_cert;         /* PEM */
-    const peregrine_text *client_chain; /* PEM, the client's own certificate first; only that one after a resumed handshake */
+    const peregrine_text *client_chain; /* PEM, the client's own certificate first; only that one after a
+                                         * resumed handshake */
     size_t client_chain_len;            /* 0: the client showed none */
     peregrine_text client_name;         /* its subject by RFC 4514 */
     peregrine_text client_error;        /* why it does not verify */
@@ -306,38 +351,47 @@ typedef struct peregrine_tls_info {
 /* Fills `info`; PEREGRINE_E_TLS if the connection does not speak TLS. */
 int peregrine_tls_info_of(peregrine_worker *worker, peregrine_ticket ticket, peregrine_tls_info *info);
 
-/* ---- Events -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Events ---------------------------------------------------------------------------------- */
 
 enum peregrine_event_kind {
     PEREGRINE_REQUEST = 1,      /* a request head; `bytes` is what of its body came along */
     PEREGRINE_BODY = 2,         /* the next piece of a request body, after peregrine_read() */
-    PEREGRINE_DRAINED = 3,      /* queued output fell below the low-water mark after having reached the high one */
+    PEREGRINE_DRAINED = 3,      /* queued output fell below the low-water mark after having reached the
+                                 * high one */
     PEREGRINE_FINISHED = 4,     /* the response is complete and with the kernel; the ticket is gone */
-    PEREGRINE_ABORTED = 5,      /* the exchange ended before its response did: `code` is a peregrine_reason; the ticket is gone */
+    PEREGRINE_ABORTED = 5,      /* the exchange ended before its response did: `code` is a
+                                 * peregrine_reason; the ticket is gone */
     PEREGRINE_HALF_CLOSED = 6,  /* the peer has ended its sending side; see below. Comes at most once */
-    PEREGRINE_MESSAGE = 7,      /* a whole WebSocket message; PEREGRINE_TEXT in flags if it is text (valid UTF-8) */
-    PEREGRINE_CLOSED = 8,       /* the WebSocket ended: `code` is its close code, `bytes` the peer's reason, `reason` ours; ticket gone */
+    PEREGRINE_MESSAGE = 7,      /* a whole WebSocket message; PEREGRINE_TEXT in flags if it is text (valid
+                                 * UTF-8) */
+    PEREGRINE_CLOSED = 8,       /* the WebSocket ended: `code` is its close code, `bytes` the peer's
+                                 * reason, `reason` ours; ticket gone */
     PEREGRINE_STOPPED = 9,      /* after peregrine_drain()/peregrine_cut(): no connection is left */
     PEREGRINE_NOTICE = 10,      /* something for the log: `code` is a peregrine_level, `bytes` the text. About a request it has its ticket, which may be
                                    gone, and begins with "request 17-3 (192.0.2.1): ", see peregrine_request.number, with method and target behind
                                    the address while the batch that brought the request is read; `user` is NULL */
-    PEREGRINE_LINES = 11,       /* `bytes` are whole lines of an access log that has neither path nor descriptor */
-    PEREGRINE_FLUSHED = 12      /* everything queued is with the kernel, after peregrine_flush() said PEREGRINE_BLOCKED */
+    PEREGRINE_LINES = 11,       /* `bytes` are whole lines of an access log that has neither path nor
+                                 * descriptor */
+    PEREGRINE_FLUSHED = 12      /* everything queued is with the kernel, after peregrine_flush() said
+                                 * PEREGRINE_BLOCKED */
 };
 
-/* PEREGRINE_HALF_CLOSED. A peer that has ended its sending side has mostly gone, and may as well wait for its answer: nobody can tell, and
- * the engine leaves the choice to the host. It goes on as before. What was sent before the end can still be read; a request that turns out
- * to be cut short by it ends with PEREGRINE_ABORTED and PEREGRINE_CLIENT_CLOSED. What is answered goes out, under the limits of every
- * response, and the connection closes after the last answer; a peer that has gone resets it then. A host that rather gives up calls
- * peregrine_abort(). Does not come for WebSockets, which end with it. */
+/* PEREGRINE_HALF_CLOSED. A peer that has ended its sending side has mostly gone, and may as well wait for
+ * its answer: nobody can tell, and the engine leaves the choice to the host. It goes on as before. What
+ * was sent before the end can still be read; a request that turns out to be cut short by it ends with
+ * PEREGRINE_ABORTED and PEREGRINE_CLIENT_CLOSED. What is answered goes out, under the limits of every
+ * response, and the connection closes after the last answer; a peer that has gone resets it then. A host
+ * that rather gives up calls peregrine_abort(). Does not come for WebSockets, which end with it. */
 
 /* Event flags */
 enum {
     PEREGRINE_LAST = 1,      /* REQUEST, BODY: the request is complete with these bytes */
     PEREGRINE_TEXT = 2,      /* MESSAGE */
-    PEREGRINE_TRAILERS = 4,  /* BODY with LAST: `request` points to a head that holds the trailer fields only */
+    PEREGRINE_TRAILERS = 4,  /* BODY with LAST: `request` points to a head that holds the trailer fields
+                              * only */
     PEREGRINE_HANDSHAKE = 8, /* REQUEST: a well-formed WebSocket handshake; accept or answer it */
-    PEREGRINE_EVENT_STREAM = 16 /* REQUEST: Accept lists text/event-stream, and the answer may have content (the method is not HEAD) */
+    PEREGRINE_EVENT_STREAM = 16 /* REQUEST: Accept lists text/event-stream, and the answer may have content
+                                 * (the method is not HEAD) */
 };
 
 /* Why an exchange ended; the PAGI names are these in lower case */
@@ -376,13 +430,16 @@ typedef struct peregrine_request {
     const char *text; /* the head as received; all spans index it */
     uint32_t text_len;
     uint32_t field_count;
-    /* In the order of arrival. The Host field of an absolute-form target ("GET http://a/b") says what the target says, not what the client
-     * said there (RFC 9112 3.2.2); if the client sent none (HTTP/1.0), one stands last. Content-Length is there once, with one number. */
+    /* In the order of arrival. The Host field of an absolute-form target ("GET http://a/b") says what the
+     * target says, not what the client said there (RFC 9112 3.2.2); if the client sent none (HTTP/1.0),
+     * one stands last. Content-Length is there once, with one number. */
     const peregrine_field_span *fields;
     peregrine_span method, target;
-    peregrine_span path, query; /* of the target; still percent-encoded, and the path well-formed so and never empty */
+    peregrine_span path, query; /* of the target; still percent-encoded, and the path well-formed so and
+                                 * never empty */
     peregrine_span authority;   /* whom the request is for: the value of the Host field; empty without one */
-    uint8_t method_id; /* 0: any other token without lower-case letters; CONNECT and others are refused (501) */
+    uint8_t method_id; /* 0: any other token without lower-case letters; CONNECT and others are refused
+                        * (501) */
     uint8_t version;   /* 10, 11, 20 */
     uint8_t secure;    /* the client speaks TLS: with us, or with a trusted proxy that says so */
     uint8_t has_query; /* the target has a '?' (the query itself may be empty) */
@@ -390,14 +447,18 @@ typedef struct peregrine_request {
     uint32_t connection; /* its number, for logs */
     uint8_t tls;         /* the connection speaks TLS: see peregrine_tls_info_of() */
     uint8_t reserved[3];
-    const char *peer;    /* the client's numeric address without a port; "" for Unix sockets, and with trailers. NUL-terminated, like `local` */
-    const char *local;   /* the address or Unix path ("@name": an abstract one) that was connected to; local_port is 0 then */
+    const char *peer;    /* the client's numeric address without a port; "" for Unix sockets, and with
+                          * trailers. NUL-terminated, like `local` */
+    const char *local;   /* the address or Unix path ("@name": an abstract one) that was connected to;
+                          * local_port is 0 then */
     int64_t body_length; /* Content-Length; -1: chunked; 0: none */
-    uint32_t number;     /* of the request in its connection, from 1 on: with `connection` what %L of the access log says, "17-3" */
+    uint32_t number;     /* of the request in its connection, from 1 on: with `connection` what %L of the
+                          * access log says, "17-3" */
     uint32_t reserved2;
 } peregrine_request;
 
-/* Replaces each "%xx" of a path by the byte that it stands for, in place; how many bytes are left. All else stays, a "+" too. */
+/* Replaces each "%xx" of a path by the byte that it stands for, in place; how many bytes are left. All
+ * else stays, a "+" too. */
 size_t peregrine_percent_decode(char *text, size_t len);
 
 typedef struct peregrine_event {
@@ -409,7 +470,8 @@ typedef struct peregrine_event {
     const char *bytes;
     size_t len;
     const peregrine_request *request; /* REQUEST; BODY with TRAILERS */
-    uint32_t reason;                  /* CLOSED: a peregrine_reason when the engine ended it, 0 when the peer or the host closed */
+    uint32_t reason;                  /* CLOSED: a peregrine_reason when the engine ended it, 0 when the
+                                       * peer or the host closed */
     uint32_t size;                    /* of this event, in bytes; the next one lies behind them */
 } peregrine_event;
 
@@ -418,14 +480,14 @@ static inline const peregrine_event *peregrine_next_event(const peregrine_event 
     return (const peregrine_event *)(const void *)((const char *)event + event->size);
 }
 
-/* Reads sockets, runs deadlines, sends what is due, and gives the next batch. Waits up to timeout_ms (-1: without bound, 0: not at all)
- * when there is nothing to do. Returns the number of events (0 is normal), or PEREGRINE_E_SYSTEM. `events` is the first one; from there
- * on, peregrine_next_event().
- * After a batch with events, poll again before waiting on peregrine_fd(): the answers to that batch leave with the next poll. A host that
- * wants to see to something else first calls peregrine_wake(). */
+/* Reads sockets, runs deadlines, sends what is due, and gives the next batch. Waits up to timeout_ms (-1:
+ * without bound, 0: not at all) when there is nothing to do. Returns the number of events (0 is normal),
+ * or PEREGRINE_E_SYSTEM. `events` is the first one; from there on, peregrine_next_event(). After a batch
+ * with events, poll again before waiting on peregrine_fd(): the answers to that batch leave with the next
+ * poll. A host that wants to see to something else first calls peregrine_wake(). */
 int peregrine_poll(peregrine_worker *worker, int timeout_ms, const peregrine_event **events);
 
-/* ---- Answers ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Answers --------------------------------------------------------------------------------- */
 
 /* A field on its way out; bytes are read during the call only */
 typedef struct peregrine_field {
@@ -438,7 +500,8 @@ typedef struct peregrine_field {
 /* Flags of peregrine_respond() and peregrine_write() */
 enum {
     PEREGRINE_END = 1,           /* the response is complete with this */
-    PEREGRINE_KEEP_ALIVE = 2,    /* respond: says `Connection: keep-alive` even where HTTP/1.1 takes it for granted */
+    PEREGRINE_KEEP_ALIVE = 2,    /* respond: says `Connection: keep-alive` even where HTTP/1.1 takes it for
+                                  * granted */
     PEREGRINE_FLUSH = 4,         /* hand it to the kernel now, not at the next poll */
     PEREGRINE_CLOSE = 8,         /* respond, or write with END: the connection closes after this response */
     PEREGRINE_HOLD = 16          /* respond: the head waits for the first of the body, a flush, or the next poll: a body of one piece is
@@ -455,47 +518,60 @@ typedef struct peregrine_response {
     size_t body_len;
 } peregrine_response;
 
-/* Remembers a pointer for all later events of this ticket, the last one of a response that is complete and not yet sent included. */
+/* Remembers a pointer for all later events of this ticket, the last one of a response that is complete and
+ * not yet sent included. */
 int peregrine_set_user(peregrine_worker *worker, peregrine_ticket ticket, void *user);
-/* What peregrine_set_user() stored; NULL if nothing, or if the ticket is gone. Events of the batch in which a ticket was born carry no
- * pointer yet: this finds it. */
+/* What peregrine_set_user() stored; NULL if nothing, or if the ticket is gone. Events of the batch in
+ * which a ticket was born carry no pointer yet: this finds it. */
 void *peregrine_user(peregrine_worker *worker, peregrine_ticket ticket);
-/* Starts the response, with as much of its body as is at hand. A Content-Length is added where END says that this is all of it. */
+/* Starts the response, with as much of its body as is at hand. A Content-Length is added where END says
+ * that this is all of it. */
 int peregrine_respond(peregrine_worker *worker, peregrine_ticket ticket, const peregrine_response *response);
 /* Sends the next piece of the body. */
-int peregrine_write(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags);
-/* The caller's mark for bytes that he lends: in his memory, but the engine's until it comes back, or until peregrine_worker_free() returns */
+int peregrine_write(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len,
+                    uint32_t flags);
+/* The caller's mark for bytes that he lends: in his memory, but the engine's until it comes back, or until
+ * peregrine_worker_free() returns */
 typedef struct peregrine_loan {
     struct peregrine_loan *next;
 } peregrine_loan;
 
-/* As peregrine_write(), without a copy: the bytes must stay where they are, as they are, until `loan` comes back by
- * peregrine_returned(). On a negative code they are not lent. A good way to send 16 KiB or more to peers that may be slow: of less a copy
- * costs no more than the books. What is lent counts as queued, for PEREGRINE_BLOCKED for instance. loan NULL: the bytes are copied. */
+/* As peregrine_write(), without a copy: the bytes must stay where they are, as they are, until `loan`
+ * comes back by peregrine_returned(). On a negative code they are not lent. A good way to send 16 KiB or
+ * more to peers that may be slow: of less a copy costs no more than the books. What is lent counts as
+ * queued, for PEREGRINE_BLOCKED for instance. loan NULL: the bytes are copied. */
 int peregrine_lend(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags,
                    peregrine_loan *loan);
-/* The loans that have come back since the last call, linked by `next`; NULL: none. To be asked after each call that lends, whose loan
- * comes back at once if all was sent or had to be copied, and after each peregrine_poll(). peregrine_worker_free() ends those that are
- * out without naming them. Some time after much queued output has gone, peregrine_poll() asks glibc to give free memory back to the
- * system (malloc_trim), once a second at most. */
+/* The loans that have come back since the last call, linked by `next`; NULL: none. To be asked after each
+ * call that lends, whose loan comes back at once if all was sent or had to be copied, and after each
+ * peregrine_poll(). peregrine_worker_free() ends those that are out without naming them. Some time after
+ * much queued output has gone, peregrine_poll() asks glibc to give free memory back to the system
+ * (malloc_trim), once a second at most. */
 peregrine_loan *peregrine_returned(peregrine_worker *worker);
-/* Sends a range of an open file as the last piece of the body. The engine duplicates fd. length < 0: to the end of the file. */
-int peregrine_write_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset, int64_t length);
-/* Ends the body with a trailer section, which may be empty. PEREGRINE_E_TRAILERS when the response has no room for one: it has a
- * Content-Length, or the client speaks HTTP/1.0. */
-int peregrine_finish(peregrine_worker *worker, peregrine_ticket ticket, const peregrine_field *trailers, size_t count);
-/* Sends a copy of these bytes as a piece of the body every interval_ms (0: no longer) until the response ends, as long as the peer takes what
- * is sent. The response must have been started, without a Content-Length. */
-int peregrine_repeat(peregrine_worker *worker, peregrine_ticket ticket, uint32_t interval_ms, const char *bytes, size_t len);
+/* Sends a range of an open file as the last piece of the body. The engine duplicates fd. length < 0: to
+ * the end of the file. */
+int peregrine_write_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset,
+                         int64_t length);
+/* Ends the body with a trailer section, which may be empty. PEREGRINE_E_TRAILERS when the response has no
+ * room for one: it has a Content-Length, or the client speaks HTTP/1.0. */
+int peregrine_finish(peregrine_worker *worker, peregrine_ticket ticket, const peregrine_field *trailers,
+                     size_t count);
+/* Sends a copy of these bytes as a piece of the body every interval_ms (0: no longer) until the response
+ * ends, as long as the peer takes what is sent. The response must have been started, without a
+ * Content-Length. */
+int peregrine_repeat(peregrine_worker *worker, peregrine_ticket ticket, uint32_t interval_ms,
+                     const char *bytes, size_t len);
 /* Sends an interim response (103 Early Hints). */
-int peregrine_inform(peregrine_worker *worker, peregrine_ticket ticket, uint16_t status, const peregrine_field *fields, size_t count);
-/* Asks for the next piece of the request body: one PEREGRINE_BODY event follows (soon if bytes are there). Sends `100 Continue` when due.
- * Of a WebSocket with PEREGRINE_FLOW_ON_DEMAND: asks for the next message. */
+int peregrine_inform(peregrine_worker *worker, peregrine_ticket ticket, uint16_t status,
+                     const peregrine_field *fields, size_t count);
+/* Asks for the next piece of the request body: one PEREGRINE_BODY event follows (soon if bytes are there).
+ * Sends `100 Continue` when due. Of a WebSocket with PEREGRINE_FLOW_ON_DEMAND: asks for the next message. */
 int peregrine_read(peregrine_worker *worker, peregrine_ticket ticket);
-/* Hands queued output to the kernel now. PEREGRINE_BLOCKED if it does not take everything: PEREGRINE_FLUSHED will follow, or the
- * exchange's end. */
+/* Hands queued output to the kernel now. PEREGRINE_BLOCKED if it does not take everything:
+ * PEREGRINE_FLUSHED will follow, or the exchange's end. */
 int peregrine_flush(peregrine_worker *worker, peregrine_ticket ticket);
-/* Ends the exchange by cutting its connection, so that the peer sees a truncated response. No event follows. */
+/* Ends the exchange by cutting its connection, so that the peer sees a truncated response. No event
+ * follows. */
 int peregrine_abort(peregrine_worker *worker, peregrine_ticket ticket);
 /* Bytes queued for this exchange and not yet with the kernel; 0 for a stale ticket. */
 size_t peregrine_buffered(peregrine_worker *worker, peregrine_ticket ticket);
@@ -506,22 +582,28 @@ const char *peregrine_error_text(int code);
 /* "client_closed" for PEREGRINE_CLIENT_CLOSED; "" for 0. */
 const char *peregrine_reason_text(uint32_t reason);
 
-/* ---- WebSocket ----------------------------------------------------------------------------------------------------------------- */
+/* ---- WebSocket ------------------------------------------------------------------------------- */
 
-/* Completes the handshake. `subprotocol` may be NULL. Messages are compressed if the client offers it and the option `deflate` is not 0.
- * While the worker drains, the WebSocket is closed again at once (1001). */
+/* Completes the handshake. `subprotocol` may be NULL. Messages are compressed if the client offers it and
+ * the option `deflate` is not 0. While the worker drains, the WebSocket is closed again at once (1001). */
 int peregrine_accept_websocket(peregrine_worker *worker, peregrine_ticket ticket, const char *subprotocol, size_t subprotocol_len,
                                const peregrine_field *fields, size_t count);
 /* Sends one message: flags PEREGRINE_TEXT (checked to be UTF-8) or 0 for binary. */
-int peregrine_send_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags);
+int peregrine_send_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len,
+                           uint32_t flags);
 /* The same without a copy, unless the message is compressed: see peregrine_lend(). */
 int peregrine_lend_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags,
                            peregrine_loan *loan);
-/* Starts the close handshake; PEREGRINE_CLOSED follows when it is done or times out. Code 1005: no code is sent. */
-int peregrine_close_websocket(peregrine_worker *worker, peregrine_ticket ticket, uint16_t code, const char *reason, size_t reason_len);
-/* Pings every interval_ms (0: no longer); a pong that is not there after timeout_ms (0: never mind) ends the WebSocket: 1006, keepalive_timeout. */
-int peregrine_keepalive(peregrine_worker *worker, peregrine_ticket ticket, uint32_t interval_ms, uint32_t timeout_ms);
-/* Which messages come, one of peregrine_flow. What does not come is kept as the peer sent it, compressed if it is, and the peer waits. */
+/* Starts the close handshake; PEREGRINE_CLOSED follows when it is done or times out. Code 1005: no code is
+ * sent. */
+int peregrine_close_websocket(peregrine_worker *worker, peregrine_ticket ticket, uint16_t code,
+                              const char *reason, size_t reason_len);
+/* Pings every interval_ms (0: no longer); a pong that is not there after timeout_ms (0: never mind) ends
+ * the WebSocket: 1006, keepalive_timeout. */
+int peregrine_keepalive(peregrine_worker *worker, peregrine_ticket ticket, uint32_t interval_ms,
+                        uint32_t timeout_ms);
+/* Which messages come, one of peregrine_flow. What does not come is kept as the peer sent it, compressed
+ * if it is, and the peer waits. */
 int peregrine_pause(peregrine_worker *worker, peregrine_ticket ticket, int flow);
 enum peregrine_flow {
     PEREGRINE_FLOW_ALL = 0,      /* every message; the default */
@@ -529,7 +611,8 @@ enum peregrine_flow {
     PEREGRINE_FLOW_ON_DEMAND = 2 /* one of any size after each peregrine_read(), and small ones ahead of that: of at most 64 KiB, and
                                   * compressed ones of 16 KiB in all */
 };
-/* Sets this exchange's idle limit in milliseconds (0: none): no bytes in either direction for so long ends it with idle_timeout. */
+/* Sets this exchange's idle limit in milliseconds (0: none): no bytes in either direction for so long ends
+ * it with idle_timeout. */
 int peregrine_idle_limit(peregrine_worker *worker, peregrine_ticket ticket, uint32_t idle_ms);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-//! What is promised to whoever watches a server (peregrine.h, peregrine_use_counters): each word counts what its description says,
-//! whether the engine runs on a thread of its own or not.
+//! What is promised to whoever watches a server (peregrine.h, peregrine_use_counters): each word counts what
+//! its description says, whether the engine runs on a thread of its own or not.
 const std = @import("std");
 const abi = @import("abi");
 const c = std.c;
@@ -40,7 +40,10 @@ const Server = struct {
     fn connect(server: *const Server) !c.fd_t {
         const client = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
         try testing.expect(client >= 0);
-        const address: c.sockaddr.in = .{ .port = std.mem.nativeToBig(u16, server.port), .addr = std.mem.nativeToBig(u32, 0x7f000001) };
+        const address: c.sockaddr.in = .{
+            .port = std.mem.nativeToBig(u16, server.port),
+            .addr = std.mem.nativeToBig(u32, 0x7f000001),
+        };
         try testing.expectEqual(0, c.connect(client, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
         return client;
     }
@@ -76,7 +79,9 @@ const Server = struct {
         var sum: u64 = 0;
         for (0..wordCount()) |at| {
             const counter = abi.peregrine_counter_at(at).?;
-            if (counter.kind == 3 and std.mem.eql(u8, std.mem.span(counter.name), name)) sum += server.words[at];
+            if (counter.kind == 3 and std.mem.eql(u8, std.mem.span(counter.name), name)) {
+                sum += server.words[at];
+            }
         }
         return sum;
     }
@@ -103,7 +108,11 @@ fn wordCount() usize {
 fn find(name: []const u8, value: []const u8) usize {
     for (0..wordCount()) |at| {
         const counter = abi.peregrine_counter_at(at).?;
-        if (std.mem.eql(u8, std.mem.span(counter.name), name) and std.mem.eql(u8, std.mem.span(counter.value), value)) return at;
+        if (std.mem.eql(u8, std.mem.span(counter.name), name) and
+            std.mem.eql(u8, std.mem.span(counter.value), value))
+        {
+            return at;
+        }
     }
     unreachable; // a test names what there is
 }
@@ -162,7 +171,9 @@ fn countRequests(threaded: bool) !void {
     try testing.expectEqual(0, server.word("requests_refused", "malformed"));
     try testing.expectEqual(2 * get.len, server.word("network_bytes", "in"));
     try testing.expectEqual(heard, server.word("network_bytes", "out"));
-    const queue, const work, const write = .{ server.word("queue_time", ""), server.word("application_time", ""), server.word("write_time", "") };
+    const queue, const work, const write = .{
+        server.word("queue_time", ""), server.word("application_time", ""), server.word("write_time", ""),
+    };
     try testing.expect(queue >= 30_000);
     try testing.expect(work >= 60_000);
     try testing.expectEqual(queue + work + write, server.word("request_time", ""));
@@ -206,7 +217,10 @@ fn countEnds(threaded: bool) !void {
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n");
     const ticket = (try server.wait(.request)).ticket;
     try testing.expectEqual(Code.ok, abi.peregrine_accept_websocket(server.handle, ticket, null, 0, null, 0));
-    try testing.expectEqual(Code.ok, abi.peregrine_send_message(server.handle, ticket, "hi", 2, types.EventFlag.text));
+    try testing.expectEqual(
+        Code.ok,
+        abi.peregrine_send_message(server.handle, ticket, "hi", 2, types.EventFlag.text),
+    );
     try say(websocket, "\x81\x82\x00\x00\x00\x00ok");
     _ = try server.wait(.message);
     try server.expect("connections", "websocket", 1);
@@ -215,7 +229,10 @@ fn countEnds(threaded: bool) !void {
     try testing.expectEqual(1, server.word("websocket_messages", "out"));
     // What it counted stays when it counts no longer.
     try testing.expectEqual(Code.ok, abi.peregrine_use_counters(server.handle, null, 0));
-    try testing.expectEqual(Code.ok, abi.peregrine_send_message(server.handle, ticket, "hi", 2, types.EventFlag.text));
+    try testing.expectEqual(
+        Code.ok,
+        abi.peregrine_send_message(server.handle, ticket, "hi", 2, types.EventFlag.text),
+    );
     try testing.expectEqual(1, server.word("websocket_messages", "out"));
 }
 

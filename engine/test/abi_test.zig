@@ -44,7 +44,9 @@ test "constants have the same names and values" {
         try std.testing.expectEqual(value, @field(c, constant(if (value < 0) "E_" else "", name)));
         compared += 1;
     }
-    inline for (.{ types.Kind, peregrine.Reason, peregrine.Level, peregrine.Incoming.Flow, peregrine.CounterKind }) |names| {
+    inline for (.{
+        types.Kind, peregrine.Reason, peregrine.Level, peregrine.Incoming.Flow, peregrine.CounterKind,
+    }) |names| {
         const prefix = if (names == peregrine.Incoming.Flow) "FLOW_" else "";
         inline for (@typeInfo(names).@"enum".field_names) |name| {
             const word = if (names == peregrine.Level and comptime std.mem.eql(u8, name, "err"))

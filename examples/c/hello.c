@@ -1,15 +1,13 @@
 /* hello.c - the engine from C: one worker, one loop, no thread, no callback.
  *
- *     zig build abi --release=safe          (in engine/; or `make` at the top, which does it)
- *     cc -Iengine/include examples/c/hello.c .peregrine/engine/lib/libperegrine.a -lssl -lcrypto -lpthread -o hello
- *     (without -lssl -lcrypto if the engine was built without TLS)
- *     ./hello 8080                          (and limits by name: ./hello 8080 body_bytes_max=1000 frame_bytes_max=1000000)
+ * zig build abi --release=safe          (in engine/; or `make` at the top, which does it) cc
+ * -Iengine/include examples/c/hello.c .peregrine/engine/lib/libperegrine.a -lssl -lcrypto -lpthread -o
+ * hello (without -lssl -lcrypto if the engine was built without TLS) ./hello 8080
+ * (and limits by name: ./hello 8080 body_bytes_max=1000 frame_bytes_max=1000000)
  *
- *     /          a greeting
- *     /echo      the request's body, sent back piece by piece as it comes, and its trailers
- *     /head      what was asked: path, query, host and all fields
- *     /stream    a megabyte in pieces, no faster than the client reads
- *     a WebSocket handshake anywhere: every message comes back
+ * /          a greeting /echo      the request's body, sent back piece by piece as it comes, and its
+ * trailers /head      what was asked: path, query, host and all fields /stream    a megabyte in pieces, no
+ * faster than the client reads a WebSocket handshake anywhere: every message comes back
  *
  * TERM and INT stop accepting, let requests finish, and end with status 0. */
 #include "peregrine.h"
@@ -34,13 +32,15 @@ static peregrine_field field(const char *name, const char *value) {
 }
 
 static int path_is(const peregrine_request *request, const char *path) {
-    return request->path.len == strlen(path) && memcmp(request->text + request->path.at, path, request->path.len) == 0;
+    const size_t len = strlen(path);
+    return request->path.len == len && memcmp(request->text + request->path.at, path, len) == 0;
 }
 
 static void greet(peregrine_ticket ticket) {
     static const char text[] = "Hello from C\n";
     const peregrine_field fields[] = {field("content-type", "text/plain"), field("content-length", "13")};
-    const peregrine_response response = {sizeof response, 200, PEREGRINE_END, fields, 2, text, sizeof text - 1};
+    const peregrine_response response = {sizeof response, 200, PEREGRINE_END, fields, 2,
+                                         text, sizeof text - 1};
     peregrine_respond(worker, ticket, &response);
 }
 
@@ -54,7 +54,8 @@ static void send_echo(peregrine_ticket ticket, const peregrine_event *event) {
         peregrine_field *trailers = calloc(head->field_count + 1, sizeof *trailers);
         for (uint32_t i = 0; i < head->field_count; i++) {
             const peregrine_field_span *span = &head->fields[i];
-            trailers[i] = (peregrine_field){head->text + span->name_at, span->name_len, head->text + span->value_at, span->value_len};
+            trailers[i] = (peregrine_field){head->text + span->name_at, span->name_len,
+                                            head->text + span->value_at, span->value_len};
         }
         peregrine_finish(worker, ticket, trailers, head->field_count);
         free(trailers);
@@ -78,7 +79,8 @@ static void go_on_streaming(peregrine_ticket ticket, size_t left) {
     while (left > 0) {
         left -= sizeof piece;
         peregrine_set_user(worker, ticket, STREAM + left);
-        if (peregrine_write(worker, ticket, piece, sizeof piece, left == 0 ? PEREGRINE_END : 0) != PEREGRINE_OK) return;
+        const uint32_t flags = left == 0 ? PEREGRINE_END : 0;
+        if (peregrine_write(worker, ticket, piece, sizeof piece, flags) != PEREGRINE_OK) return;
     }
 }
 
@@ -149,7 +151,8 @@ static int on_event(const peregrine_event *event) {
         else if (user) go_on_streaming(event->ticket, (size_t)(user - STREAM));
         break;
     case PEREGRINE_MESSAGE:
-        peregrine_send_message(worker, event->ticket, event->bytes, event->len, event->flags & PEREGRINE_TEXT);
+        peregrine_send_message(worker, event->ticket, event->bytes, event->len,
+                               event->flags & PEREGRINE_TEXT);
         break;
     case PEREGRINE_NOTICE: fprintf(stderr, "%.*s\n", (int)event->len, event->bytes); break;
     case PEREGRINE_STOPPED: return 0;
@@ -200,7 +203,8 @@ int main(int argc, char **argv) {
         const peregrine_event *event;
         const int count = peregrine_poll(worker, -1, &event);
         if (count < 0) return 1;
-        for (int i = 0; i < count; i++, event = peregrine_next_event(event)) running = on_event(event) && running;
+        for (int i = 0; i < count; i++, event = peregrine_next_event(event))
+            running = on_event(event) && running;
         if (stop_asked) peregrine_drain(worker);
     }
     peregrine_worker_free(worker);

@@ -1,5 +1,5 @@
-# The manual's lists of options, made from PAGI::Server::Options::Table: in the POD of PAGI::Server (keys of the
-# constructor) and of bin/pagi-server (flags). Each list lies between two =for lines of its file.
+# The manual's lists of options, made from PAGI::Server::Options::Table: in the POD of PAGI::Server (keys of
+# the constructor) and of bin/pagi-server (flags). Each list lies between two =for lines of its file.
 package Manual;
 use v5.36;
 use PAGI::Server::CommandLine;
@@ -47,7 +47,8 @@ sub _flags () {
         @options = grep { defined PAGI::Server::CommandLine::flag($_) } @options or next;
         $text .= "=head2 $title\n\n=over 4\n\n";
         for my $option (@options) {
-            my @sentences = ($option->{about_command} // $option->{about}, _range($option), _default_sentence($option));
+            my @sentences =
+                ($option->{about_command} // $option->{about}, _range($option), _default_sentence($option));
             push @sentences, 'May be repeated.' if $option->{many};
             $text .= '=item ' . _typed($option) . "\n\n" . _filled(join ' ', @sentences);
         }
@@ -87,7 +88,8 @@ sub _range ($option) {
         return '' if $option->{about} =~ /\AC<$option->{of}[0]>/;
         return 'One of ' . join(', ', map { "C<$_>" } @{ $option->{of} }) . '.';
     }
-    return defined $option->{min} && $option->{type} ne 'boolean' ? "From $option->{min} to $option->{max}." : '';
+    return defined $option->{min}
+        && $option->{type} ne 'boolean' ? "From $option->{min} to $option->{max}." : '';
 }
 
 sub _flag_of ($option) {

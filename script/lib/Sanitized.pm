@@ -1,6 +1,7 @@
-# The bridge (xs/) compiled with AddressSanitizer and UndefinedBehaviorSanitizer, linked to the engine as it ships: with Zig's safety checks. The
-# engine's memory comes from malloc, which AddressSanitizer replaces; so what the bridge reads after the engine has freed it is found, as
-# is what is freed twice. Zig itself cannot be instrumented: script/test-sanitized --valgrind is for that.
+# The bridge (xs/) compiled with AddressSanitizer and UndefinedBehaviorSanitizer, linked to the engine as it
+# ships: with Zig's safety checks. The engine's memory comes from malloc, which AddressSanitizer replaces; so
+# what the bridge reads after the engine has freed it is found, as is what is freed twice. Zig itself cannot
+# be instrumented: script/test-sanitized --valgrind is for that.
 package Sanitized;
 use v5.36;
 use Config;
@@ -11,17 +12,22 @@ use Tap;
 my $HERE    = '.peregrine/sanitized';
 my $REPORTS = "$HERE/reports";
 my $ENGINE  = '.peregrine/engine/lib/libperegrine.a';
-my @FLAGS =
-    (qw(-O1 -g -fPIC -fno-omit-frame-pointer), "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined");
+my @FLAGS   = (
+    qw(-O1 -g -fPIC -fno-omit-frame-pointer),
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined"
+);
 
 # Tests wait longer, as all runs slower.
 my $PATIENCE    = 4;
 my $SECONDS_MAX = 1200;    # for one test file
 
-# Compiles what is older than its sources. Run script/build first. Returns the folder that goes into @INC before blib/lib.
+# Compiles what is older than its sources. Run script/build first. Returns the folder that goes into
+# @INC before blib/lib.
 sub build () {
     my @sources = sort glob 'xs/*.c xs/*/*.c';
-    my $newest  = (sort { $b <=> $a } map { -M } glob('xs/*/*.h engine/include/*.h script/lib/Sanitized.pm'))[-1];
+    my $newest =
+        (sort { $b <=> $a } map { -M } glob('xs/*/*.h engine/include/*.h script/lib/Sanitized.pm'))[-1];
     make_path("$HERE/objects", "$HERE/arch/auto/Peregrine");
     my @objects;
     my $library = "$HERE/arch/auto/Peregrine/Peregrine.so";
@@ -30,9 +36,14 @@ sub build () {
         push @objects, $object;
         next if -e $object && -M $object < -M $source && -M $object < $newest;
         my ($version) = version();
-        run($Config{cc}, '-c', @FLAGS, split(' ', $Config{ccflags}),
-            '-Ixs',                      '-Iengine/include', "-I$Config{archlibexp}/CORE", qq(-DVERSION="$version"),
-            qq(-DXS_VERSION="$version"), '-o',               $object,                      $source);
+        run(
+            $Config{cc},                  '-c',
+            @FLAGS,                       split(' ', $Config{ccflags}),
+            '-Ixs',                       '-Iengine/include',
+            "-I$Config{archlibexp}/CORE", qq(-DVERSION="$version"),
+            qq(-DXS_VERSION="$version"),  '-o',
+            $object,                      $source
+        );
     }
     return realpath("$HERE/arch") if -e $library && !grep { -M $_ < -M $library } @objects, $ENGINE;
     run($Config{cc}, '-shared', @FLAGS, '-o', $library, @objects, $ENGINE, libraries());
@@ -54,16 +65,18 @@ sub run (@command) {
     return;
 }
 
-# What goes into the environment of a perl that loads it. Findings are written to files, as a server's output may be read by nobody.
+# What goes into the environment of a perl that loads it. Findings are written to files, as a server's output
+# may be read by nobody.
 sub environment () {
     my $runtime = realpath(`$Config{cc} -print-file-name=libasan.so` =~ s/\n\z//r)
         // die "AddressSanitizer's runtime is not installed (Debian: gcc)\n";
     make_path($REPORTS);
     my $reports = realpath($REPORTS);
     return (
-        LD_PRELOAD         => $runtime,
-        PATH               => without_runtime('curl') . ":$ENV{PATH}",
-        ASAN_OPTIONS       => "detect_leaks=0:detect_stack_use_after_return=1:use_sigaltstack=0:log_path=$reports/asan",
+        LD_PRELOAD   => $runtime,
+        PATH         => without_runtime('curl') . ":$ENV{PATH}",
+        ASAN_OPTIONS =>
+            "detect_leaks=0:detect_stack_use_after_return=1:use_sigaltstack=0:log_path=$reports/asan",
         UBSAN_OPTIONS      => "print_stacktrace=1:log_path=$reports/ubsan",
         PEREGRINE_PATIENCE => $PATIENCE,
     );

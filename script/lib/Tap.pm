@@ -14,8 +14,8 @@ sub files (@places) {
     return sort @tests;
 }
 
-# How many have passed, failed and been skipped. A skipped test, or one that may fail, has not passed. Options: under (a command in front of
-# perl), before (folders for @INC, before blib), seconds (for one file).
+# How many have passed, failed and been skipped. A skipped test, or one that may fail, has not passed.
+# Options: under (a command in front of perl), before (folders for @INC, before blib), seconds (for one file).
 sub run ($options, @tests) {
     return () unless @tests;
     my @folders = (@{ $options->{before} // [] }, 'blib/lib', 'blib/arch');

@@ -1,5 +1,6 @@
-# The distribution's version: lib/Peregrine.pm has it, and what else carries a copy is listed here. Perl's is decimal (0.003000), so that it
-# compares with what modules on CPAN ask for; Zig's is the same with dots (0.3.0).
+# The distribution's version: lib/Peregrine.pm has it, and what else carries a copy is listed here.
+# Perl's is decimal (0.003000), so that it compares with what modules on CPAN ask for; Zig's is the same
+# with dots (0.3.0).
 package Version;
 use v5.36;
 use File::Find ();

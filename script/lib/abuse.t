@@ -1,4 +1,5 @@
-# Bad clients, in small: what script/abuse does in earnest and at length, without its times and without slowhttptest.
+# Bad clients, in small: what script/abuse does in earnest and at length, without its times and
+# without slowhttptest.
 use v5.36;
 use lib 't/lib';
 use Future::AsyncAwait;
@@ -29,7 +30,8 @@ subtest 'heads that do not end' => sub {
     my $open   = IO::Select->new;
     my %said;
     for (1 .. 200) {
-        my $bad = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port) or die "connect: $@";
+        my $bad = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port)
+            or die "connect: $@";
         syswrite $bad, "GET / HTTP/1.1\r\nHost: h\r\n";
         $open->add($bad);
     }
@@ -44,8 +46,8 @@ subtest 'heads that do not end' => sub {
         }
         sleep 0.1;
     }
-    is $open->count,                                            0,   'a line now and then keeps no connection';
-    is scalar(grep { $_ !~ m{\AHTTP/1\.1 408 } } values %said), 0,   '... each is told so';
+    is $open->count,                                            0, 'a line now and then keeps no connection';
+    is scalar(grep { $_ !~ m{\AHTTP/1\.1 408 } } values %said), 0, '... each is told so';
     is scalar(keys %said),                                      200, '... all of them';
     is $unanswered,                                             0,   'a good client is answered all the time';
 };

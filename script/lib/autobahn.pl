@@ -18,10 +18,12 @@ my $CASES_ALL = 517;
 my $SILENCE   = 600;    # seconds without a word from the judge: it waits for something that never comes
 
 # The cases in portions of some minutes each, the longest first.
-my @PORTIONS = ((map { ["12.$_.*"] } 1 .. 5), (map { ["13.$_.*"] } 1 .. 7), [ map { "$_.*" } 1 .. 7, 9, 10 ],);
+my @PORTIONS =
+    ((map { ["12.$_.*"] } 1 .. 5), (map { ["13.$_.*"] } 1 .. 7), [ map { "$_.*" } 1 .. 7, 9, 10 ],);
 
 # Frames of 16 MiB are among the cases. Compression does its utmost: every message, with both histories.
-my @LIMITS = qw(frame_bytes_max=16777216 deflate_bytes_min=0 deflate_server_takeover=1 deflate_client_takeover=1);
+my @LIMITS =
+    qw(frame_bytes_max=16777216 deflate_bytes_min=0 deflate_server_takeover=1 deflate_client_takeover=1);
 
 chdir $ROOT or die "$ROOT: $!\n";
 $| = 1;

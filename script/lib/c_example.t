@@ -37,12 +37,14 @@ sub try_example ($source, $program) {
         or return;
     my $answer = sub ($request) { $client->send($request)->response // {} };
     is $answer->("GET / HTTP/1.1\r\nHost: here\r\n\r\n")->{status}, 200, 'answers';
-    is $answer->("GET / HTTP/1.1\r\nHost: here\r\n\r\n")->{status}, 200, 'answers again on the same connection';
+    is $answer->("GET / HTTP/1.1\r\nHost: here\r\n\r\n")->{status}, 200,
+        'answers again on the same connection';
     my $seen = $answer->("GET http://target.example/head HTTP/1.1\r\nA: b\r\nHost: other.example\r\n\r\n");
     is $seen->{body}, "path /head\nhost target.example\nA: b\nHost: target.example\n",
         'an absolute-form target takes the place of Host, and brings no query along';
     is TestClient::exchange($port, "GET http://target.example/head?q HTTP/1.0\r\nA: b\r\n\r\n")->{body},
-        "path /head\nquery q\nhost target.example\nA: b\nhost: target.example\n", 'HTTP/1.0 without Host gets one';
+        "path /head\nquery q\nhost target.example\nA: b\nhost: target.example\n",
+        'HTTP/1.0 without Host gets one';
     is $answer->("GET / HTTP/1.1\r\n\r\n")->{status}, 400, 'refuses a request without Host';
     is $client->rest,                                 '',  'and closes the connection';
     is $server->stop,                                 0,   'ends with status 0 on TERM';

@@ -1,5 +1,6 @@
-# `perl Makefile.PL && make dist` works in a fresh clone without a word of alarm, and what is in the tarball builds and passes the
-# first tests. Zig's cache of this tree is lent, so that files which are the same need not be compiled again.
+# `perl Makefile.PL && make dist` works in a fresh clone without a word of alarm, and what is in the tarball
+# builds and passes the first tests. Zig's cache of this tree is lent, so that files which are the same need
+# not be compiled again.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Copy qw(copy);
@@ -44,11 +45,17 @@ my @inside = grep { !m{/\z} } split /\n/, $said;
 my ($name) = $tarball =~ /(.*)\.tar\.gz/;
 is_deeply [ grep { !m{\A\Q$name\E/} } @inside ], [], '... into one folder';
 my %inside = map { s{\A\Q$name\E/}{}r => 1 } @inside;
-ok $inside{$_}, "it has $_"
-    for
-    qw(Changes LICENSE MANIFEST META.json README.md Makefile.PL cpanfile bin/pagi-server lib/PAGI/Server.pm xs/Peregrine.xs
-    engine/build.zig engine/build.zig.zon engine/src/peregrine.zig engine/include/peregrine.h script/zig.lock t/00-load.t);
-is_deeply [ grep { m{\A(?:bench|engine/test|engine/bench|\.)|\.(?:o|so|a)\z|\Ablib|zig-cache} } sort keys %inside ], [],
+my @needed = qw(
+    Changes LICENSE MANIFEST META.json README.md Makefile.PL cpanfile bin/pagi-server lib/PAGI/Server.pm
+    xs/Peregrine.xs engine/build.zig engine/build.zig.zon engine/src/peregrine.zig engine/include/peregrine.h
+    script/zig.lock t/00-load.t
+);
+ok $inside{$_}, "it has $_" for @needed;
+is_deeply [
+    grep { m{\A(?:bench|engine/test|engine/bench|\.)|\.(?:o|so|a)\z|\Ablib|zig-cache} }
+    sort keys %inside
+    ],
+    [],
     '... and nothing that only a clone needs';
 cmp_ok -s "clone/$tarball", '<', 2_000_000, '... and is small';
 

@@ -1,6 +1,6 @@
-# Programs outlive the library that they were compiled for: engine/test/frozen/VERSION/ has a header as it was and a program that uses it.
-# Each is linked with the library of today, and with a library of tomorrow: the same source, but with fields at the end of each struct
-# that may grow.
+# Programs outlive the library that they were compiled for: engine/test/frozen/VERSION/ has a header as it was
+# and a program that uses it. Each is linked with the library of today, and with a library of tomorrow: the
+# same source, but with fields at the end of each struct that may grow.
 use v5.36;
 use File::Copy qw(copy);
 use File::Path qw(make_path);
@@ -15,8 +15,10 @@ my $ZIG     = $ENV{PEREGRINE_ZIG} // '.peregrine/zig/zig';
 my $SECONDS = 10;                                            # for anything that ought to take milliseconds
 my $folder  = tempdir('peregrine-frozen-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 
-my %libraries =
-    ('the library of today' => '.peregrine/engine/lib/libperegrine.a', 'a grown library' => grown_library());
+my %libraries = (
+    'the library of today' => '.peregrine/engine/lib/libperegrine.a',
+    'a grown library'      => grown_library()
+);
 my $certificates = Certificates->new->authority('server');
 for my $version (map { m{(\d+)/\z} } glob 'engine/test/frozen/*/') {
     for my $name (sort keys %libraries) {
@@ -25,7 +27,8 @@ for my $version (map { m{(\d+)/\z} } glob 'engine/test/frozen/*/') {
 }
 done_testing;
 
-# The engine with 24 more bytes, all of them 0xee, at the end of each struct that C shares with it and that may grow.
+# The engine with 24 more bytes, all of them 0xee, at the end of each struct that C shares with it
+# and that may grow.
 sub grown_library () {
     for my $file (split /\0/, qx(git ls-files -z --cached --others --exclude-standard engine)) {
         next unless -e $file;
@@ -39,7 +42,8 @@ sub grown_library () {
     open my $out, '>', "$folder/engine/src/abi/types.zig" or die $!;
     print {$out} $grown;
     close $out or die $!;
-    is system("cd $folder/engine && timeout 600 '$ZIG' build abi --prefix $folder/out"), 0, 'and make a library';
+    is system("cd $folder/engine && timeout 600 '$ZIG' build abi --prefix $folder/out"), 0,
+        'and make a library';
     return "$folder/out/lib/libperegrine.a";
 }
 
@@ -73,8 +77,9 @@ sub try_program ($version, $library) {
     kill TERM => $pid;
     my $said = do { local $/; <$output> };
     close $output;
-    is $?,    0,                                                                             'ends with status 0';
-    is $said, "GET /one 200\nGET /two 200\nPOST /echo 200\nrequests 3, events in batches\n", 'log lines and statistics';
+    is $?, 0, 'ends with status 0';
+    is $said, "GET /one 200\nGET /two 200\nPOST /echo 200\nrequests 3, events in batches\n",
+        'log lines and statistics';
 }
 
 sub free_port () {
@@ -84,7 +89,8 @@ sub free_port () {
 
 sub connect_to ($port) {
     for (my $end = time + $SECONDS; time < $end; sleep 0.02) {
-        my $peer = IO::Socket::SSL->new(PeerAddr => "127.0.0.1:$port", SSL_verify_mode => 0, Timeout => $SECONDS);
+        my $peer =
+            IO::Socket::SSL->new(PeerAddr => "127.0.0.1:$port", SSL_verify_mode => 0, Timeout => $SECONDS);
         return $peer if $peer;
     }
     return;

@@ -1,5 +1,6 @@
-# script/fuzz events SECONDS: sends events made of hostile Perl values (t/lib/EventFuzz.pm) from ever new seeds, against the bridge with
-# AddressSanitizer. PEREGRINE_SEED=N: that one alone. A finding is told with its seed, and ends it.
+# script/fuzz events SECONDS: sends events made of hostile Perl values (t/lib/EventFuzz.pm) from ever new
+# seeds, against the bridge with AddressSanitizer. PEREGRINE_SEED=N: that one alone. A finding is told with
+# its seed, and ends it.
 use v5.36;
 use File::Basename qw(dirname);
 use lib dirname(__FILE__);
@@ -20,9 +21,11 @@ sub main ($seconds) {
     for (my $end = time + $seconds; time < $end; $first += $AT_ONCE) {
         my $last = $single // $first + $AT_ONCE - 1;
         my $code =
-            'my @found = EventFuzz::run(@ARGV[0, 1], validate_events => $ARGV[0] % 2); print "$_\n" for @found; exit !!@found';
-        my $failed = system $^X, "-I$folder", '-Iblib/lib', '-It/lib', '-MEventFuzz', '-e', $code, $first, $last;
-        my @found  = Sanitized::findings();
+              'my @found = EventFuzz::run(@ARGV[0, 1], validate_events => $ARGV[0] % 2);'
+            . ' print "$_\n" for @found; exit !!@found';
+        my $failed = system $^X, "-I$folder", '-Iblib/lib', '-It/lib', '-MEventFuzz', '-e', $code, $first,
+            $last;
+        my @found = Sanitized::findings();
         print "$_\n" for @found;
         return 1 if $failed || @found;
         say "events: no finding from seed $first to $last";

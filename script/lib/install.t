@@ -1,5 +1,5 @@
-# `make install` into an empty folder gives what the manual promises: the synopsis of PAGI::Server serves from there, and
-# so does pagi-server. Runs in a folder that has nothing of this tree.
+# `make install` into an empty folder gives what the manual promises: the synopsis of PAGI::Server serves from
+# there, and so does pagi-server. Runs in a folder that has nothing of this tree.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Find ();
@@ -19,10 +19,13 @@ is system("make -s install DESTDIR=$target >$target/log 2>&1 </dev/null"), 0, 'm
 
 my %found;
 File::Find::find(
-    { no_chdir => 1, wanted => sub { $found{$1} = $_ if m{/(PAGI/Server\.pm|pagi-server|Peregrine\.so)\z} } }, $target);
+    { no_chdir => 1, wanted => sub { $found{$1} = $_ if m{/(PAGI/Server\.pm|pagi-server|Peregrine\.so)\z} } },
+    $target
+);
 ok $found{$_}, "$_ is installed" for 'PAGI/Server.pm', 'pagi-server', 'Peregrine.so';
 my @inc = map { "-I$_" }
-    map { s{/auto/Peregrine/Peregrine\.so\z|/PAGI/Server\.pm\z}{}r } @found{ 'PAGI/Server.pm', 'Peregrine.so' };
+    map { s{/auto/Peregrine/Peregrine\.so\z|/PAGI/Server\.pm\z}{}r }
+    @found{ 'PAGI/Server.pm', 'Peregrine.so' };
 
 chdir tempdir(CLEANUP => 1) or die "chdir: $!";
 

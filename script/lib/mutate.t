@@ -1,4 +1,5 @@
-# script/mutate's own machinery, on a program of some lines: what is noticed is killed, what is not survives, and nothing hangs.
+# script/mutate's own machinery, on a program of some lines: what is noticed is killed, what is not survives,
+# and nothing hangs.
 use v5.36;
 use lib 'script/lib';
 use File::Temp ();
@@ -34,7 +35,8 @@ subtest 'what is changed' => sub {
         for '4 while (counted <= limit) counted += 1; // a comment with 1 < 2',
         '4 while (counted < limit) counted -= 1; // a comment with 1 < 2',
         '4 while ((counted < limit) and false) counted += 1; // a comment with 1 < 2',
-        '8 return limit > 7 or limit != 9;', '8 return limit > 8 and limit != 9;', '8 return limit > 7 and limit < 9;';
+        '8 return limit > 7 or limit != 9;', '8 return limit > 8 and limit != 9;',
+        '8 return limit > 7 and limit < 9;';
     is scalar(grep { !/\A[348] / } keys %mutant), 0, 'nothing in tests, nor what they alone use';
     is scalar(grep { $_->{from} =~ s{//.*}{}r eq $_->{to} =~ s{//.*}{}r } values %mutant), 0, 'no comment';
 };
@@ -61,17 +63,20 @@ subtest 'what becomes of it' => sub {
     # Those of Mutate::Source stand side by side in one program, the others go alone.
     my $fate = sub ($mutated) {
         my $fate;
-        $bench->try('src/tiny.zig', sub ($, $verdict) { $fate = $verdict }, { %$mutated, suites => ['tiny'] });
+        $bench->try('src/tiny.zig', sub ($, $verdict) { $fate = $verdict },
+            { %$mutated, suites => ['tiny'] });
         return $fate;
     };
     my $by_hand = sub ($mutated) { return $fate->({ text => $mutated }) };
-    is $by_hand->($text),                                     'survived', 'no change survives';
-    is $fate->($mutant{'8 return limit > 7 or limit != 9;'}), 'survived', '... as does one that nobody notices';
+    is $by_hand->($text), 'survived', 'no change survives';
+    is $fate->($mutant{'8 return limit > 7 or limit != 9;'}), 'survived',
+        '... as does one that nobody notices';
     is $fate->($mutant{'4 while (counted <= limit) counted += 1; // a comment with 1 < 2'}),
         'killed tiny: tiny.test.it counts', 'one that a test notices is killed';
-    is $by_hand->($text =~ s/counted \+= 1/counted = 0/r), 'killed tiny: time', '... and one that does not end';
-    is $by_hand->($text =~ s/limit > 7/limit > "x"/r),     'does not compile',  '... or does not compile';
-    is $by_hand->($text), 'survived', 'nothing is left of them';
+    is $by_hand->($text =~ s/counted \+= 1/counted = 0/r), 'killed tiny: time',
+        '... and one that does not end';
+    is $by_hand->($text =~ s/limit > 7/limit > "x"/r), 'does not compile', '... or does not compile';
+    is $by_hand->($text),                              'survived',         'nothing is left of them';
 };
 
 subtest 'the list of equivalent mutants' => sub {

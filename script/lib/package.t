@@ -1,6 +1,7 @@
-# The Zig package stays usable: fetched from the files that git knows, it builds a consumer's project, which runs; what engine/README.md
-# prints compiles there as it stands, and its test passes; so do the first Peregrine's programs. A project may say what it likes about target,
-# optimisation, TLS and checks. In the engine the examples and the manual build, and the container's counter without being asked for.
+# The Zig package stays usable: fetched from the files that git knows, it builds a consumer's project, which
+# runs; what engine/README.md prints compiles there as it stands, and its test passes; so do the first
+# Peregrine's programs. A project may say what it likes about target, optimisation, TLS and checks. In the
+# engine the examples and the manual build, and the container's counter without being asked for.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Copy qw(copy);
@@ -9,7 +10,7 @@ use File::Temp qw(tempdir);
 use Test::More;
 
 my $ZIG     = $ENV{PEREGRINE_ZIG} // getcwd . '/.peregrine/zig/zig';
-my $SECONDS = 600;                                                    # for any one command; a cold cache takes its time
+my $SECONDS = 600;      # for any one command; a cold cache takes its time
 my $home    = getcwd;
 my $folder  = tempdir('peregrine-package-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 
@@ -24,18 +25,20 @@ for my $file (split /\0/,
     copy($file, "$folder/package/$file") or die "$file: $!";
 }
 copy("engine/test/consumer/$_", "$folder/consumer/$_") or die "$_: $!" for qw(build.zig main.zig first.zig);
-spew("$folder/consumer/build.zig.zon", slurp('engine/test/consumer/build.zig.zon') =~ s/\.dependencies = \K.*/.{},/r);
+spew("$folder/consumer/build.zig.zon",
+    slurp('engine/test/consumer/build.zig.zon') =~ s/\.dependencies = \K.*/.{},/r);
 
 my ($program, @blocks) = slurp('engine/README.md') =~ /^```zig\n(.*?)^```/msg;
 like $program, qr/^pub fn main/m, 'the README begins with a program';
 spew("$folder/consumer/readme.zig", $program . readme_tests(@blocks));
 
 chdir "$folder/consumer" or die $!;
-ok run($ZIG, 'fetch', '--save=peregrine', "$folder/package"),  'zig fetch';
-ok run($ZIG, 'build'),                                         'a project that uses the package builds and runs';
-ok run($ZIG, 'build', 'check', '-Dprogram=readme.zig'),        'so does the program of the README';
-ok run($ZIG, 'build', 'test', '-Dprogram=readme.zig'),         'its test passes, and its other pieces compile';
-ok run($ZIG, 'build', 'check', 'test', '-Dprogram=first.zig'), q(the first Peregrine's programs compile and answer);
+ok run($ZIG, 'fetch', '--save=peregrine', "$folder/package"), 'zig fetch';
+ok run($ZIG, 'build'),                                  'a project that uses the package builds and runs';
+ok run($ZIG, 'build', 'check', '-Dprogram=readme.zig'), 'so does the program of the README';
+ok run($ZIG, 'build', 'test', '-Dprogram=readme.zig'),  'its test passes, and its other pieces compile';
+ok run($ZIG, 'build', 'check', 'test', '-Dprogram=first.zig'),
+    q(the first Peregrine's programs compile and answer);
 subtest 'what a project may say to the package' => sub {
     ok run($ZIG, 'build', '-Dtls=false', '-Dtarget=x86_64-linux-musl'), 'no TLS, for another target';
 SKIP: {
@@ -60,11 +63,13 @@ my ($copied) = slurp('engine/example/counter.Dockerfile') =~ /^COPY (\S+) /m;
 is $copied, 'zig-out/bin/counter', '... where its container looks for it';
 chdir "$home/engine" or die $!;
 ok run($ZIG, 'build', 'examples', 'docs', '--prefix', "$folder/out"), 'the examples and the manual build';
-is scalar(grep { -x "$folder/out/bin/$_" } qw(hello basic counter dirserver fileserver websocket)), 6, 'six examples';
+is scalar(grep { -x "$folder/out/bin/$_" } qw(hello basic counter dirserver fileserver websocket)), 6,
+    'six examples';
 ok -e "$folder/out/docs/index.html", 'the manual is there';
 done_testing;
 
-# The pieces of the README, each where it belongs in a program: hooks in a handler, settings in a configuration.
+# The pieces of the README, each where it belongs in a program: hooks in a handler, settings in a
+# configuration.
 sub readme_tests (@blocks) {
     my ($test)    = grep { /^test "/ } @blocks;
     my ($places)  = grep { /^\.listeners = / } @blocks;
@@ -92,7 +97,8 @@ sub readme_tests (@blocks) {
 }
 
 sub run (@command) {
-    open my $out, '-|', 'timeout', $SECONDS, 'sh', '-c', 'exec "$@" 2>&1', 'sh', @command or die "$command[0]: $!";
+    open my $out, '-|', 'timeout', $SECONDS, 'sh', '-c', 'exec "$@" 2>&1', 'sh', @command
+        or die "$command[0]: $!";
     my $output = do { local $/; <$out> };
     return 1 if close $out;
     diag "@command:\n$output";

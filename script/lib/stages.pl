@@ -10,8 +10,8 @@ use Tap;
 use Time::HiRes qw(time);
 
 my $ROOT     = realpath(dirname(__FILE__) . '/../..');
-my $ZIG_MAX  = 900;                                      # seconds for the engine's tests, compilation included
-my $ZIG_TEST = '120s';                                   # for a single one of them
+my $ZIG_MAX  = 900;                                     # seconds for the engine's tests, compilation included
+my $ZIG_TEST = '120s';                                  # for a single one of them
 
 my @STAGES = (
     [ build     => \&build ],
@@ -67,11 +67,12 @@ sub build (@) { return system('script/build') ? (failed => 1) : () }
 
 sub lint (@) { return system('script/lint') ? (failed => 1) : () }
 
-# Zig's summary reads "Build Summary: 2/5 steps succeeded (2 failed); 9/12 tests passed (2 skipped, 1 failed)".
+# Zig's summary reads "Build Summary: 2/5 steps succeeded (2 failed); 9/12 tests passed (2
+# skipped, 1 failed)".
 sub zig_tests ($folder, @steps) {
-    my ($status, $output) =
-        capture('timeout', '-k', 5, $ZIG_MAX, 'sh', '-c',
-        "cd $folder && exec \"\$PEREGRINE_ZIG\" build @steps --test-timeout $ZIG_TEST --summary all --color off 2>&1");
+    my ($status, $output) = capture('timeout', '-k', 5, $ZIG_MAX, 'sh', '-c',
+              "cd $folder && exec \"\$PEREGRINE_ZIG\" build @steps --test-timeout $ZIG_TEST --summary all"
+            . ' --color off 2>&1');
     my ($summary) = $output =~ /^(Build Summary: .*)/m;
     my ($passed, $total) = ($summary // '') =~ m{(\d+)/(\d+) tests passed};
     my ($skipped) = ($summary // '') =~ /tests passed.*?(\d+) skipped/;
@@ -109,9 +110,10 @@ sub perl_tests (@files) {
 # The same with the engine on a thread of its own. Those that start no server are left out.
 sub thread (@) {
     local $ENV{PEREGRINE_ENGINE} = 'thread';
-    my @serving = grep { my ($number) = m{/(\d+)-}; $number >= 10 && $number !~ /\A4[0-4]\z/ } Tap::files('t');
-    my %perl    = counted(Tap::run({}, @serving));
-    my %zig     = counted(zig_tests('engine', 'test-threads'));
+    my @serving =
+        grep { my ($number) = m{/(\d+)-}; $number >= 10 && $number !~ /\A4[0-4]\z/ } Tap::files('t');
+    my %perl = counted(Tap::run({}, @serving));
+    my %zig  = counted(zig_tests('engine', 'test-threads'));
     return map { $_ => ($perl{$_} // 0) + ($zig{$_} // 0) } qw(passed failed skipped);
 }
 

@@ -1,5 +1,6 @@
-# Lets testssl.sh judge the defaults of our TLS: starts pagi-server with a certificate that it makes, and fails when testssl.sh finds a
-# weakness that is the server's. Arguments go to testssl.sh. Does not know how testssl.sh is installed: script/conformance has seen to that.
+# Lets testssl.sh judge the defaults of our TLS: starts pagi-server with a certificate that it makes, and
+# fails when testssl.sh finds a weakness that is the server's. Arguments go to testssl.sh. Does not know how
+# testssl.sh is installed: script/conformance has seen to that.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
@@ -10,8 +11,8 @@ use lib realpath(dirname(__FILE__) . '/../..') . '/t/lib';
 use Certificates;
 use TestServer;
 
-# What is not the server's: the certificate's authority and its revocation, DNS, headers that an application sends, and the
-# judge's own means.
+# What is not the server's: the certificate's authority and its revocation, DNS, headers that an application
+# sends, and the judge's own means.
 my %NOT_OURS = map { $_ => 1 } qw(cert_revocation DNS_CAArecord HSTS security_headers engine_problem);
 my %HARMLESS = map { $_ => 1 } qw(OK INFO);
 
@@ -45,7 +46,8 @@ sub judge ($files, $name, @arguments) {
         '--ssl-key'  => $files->path("$name.key"),
     );
     my $report = $files->path("$name.json");
-    my $status = system qw(testssl --quiet --color 0 --warnings off --ip one), '--add-ca', $files->path('ca.pem'),
+    my $status = system qw(testssl --quiet --color 0 --warnings off --ip one), '--add-ca',
+        $files->path('ca.pem'),
         '--jsonfile', $report, @arguments, 'localhost:' . $server->port;
     $server->stop;
     -s $report or die "conformance: testssl.sh made no report (status $status)\n";

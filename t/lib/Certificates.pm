@@ -86,7 +86,8 @@ sub issue {
     my ($self, $name, %options) = @_;
     my $by = $options{by} // 'ca';
     $self->key($name, $options{bits});
-    $self->write("$name.ext", join '', map { "$_\n" } @{ $options{extensions} // ["subjectAltName=DNS:$name"] });
+    $self->write("$name.ext", join '',
+        map { "$_\n" } @{ $options{extensions} // ["subjectAltName=DNS:$name"] });
     $self->_openssl(
         qw(req -new -utf8 -subj),
         $options{subject} // "/CN=$name",

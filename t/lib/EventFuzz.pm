@@ -1,11 +1,12 @@
 package EventFuzz;
 
-# Applications that send events made of hostile Perl values, in any order, from a seed: tied, overloaded, magical, dying, huge, freed in the
-# middle, referring to themselves. While such a value is read it does things of its own: it changes and frees what else the event has, sends,
-# receives, runs the event loop, dies. The same seed does the same again.
+# Applications that send events made of hostile Perl values, in any order, from a seed: tied, overloaded,
+# magical, dying, huge, freed in the middle, referring to themselves. While such a value is read it does
+# things of its own: it changes and frees what else the event has, sends, receives, runs the event loop, dies.
+# The same seed does the same again.
 #
-# What may go wrong is told by the client, which finds memory that was used again on the wire, by the server's log and its end, and by
-# AddressSanitizer (script/test-sanitized, script/fuzz events).
+# What may go wrong is told by the client, which finds memory that was used again on the wire, by the server's
+# log and its end, and by AddressSanitizer (script/test-sanitized, script/fuzz events).
 
 use strict;
 use warnings;
@@ -32,7 +33,7 @@ our @KINDS = qw(http sse websocket);
 # What freed memory is filled with. No event says it.
 my $JUNK = 'J';
 
-# ---- Numbers from a seed ------------------------------------------------------------------------------------------------------
+# ---- Numbers from a seed
 
 sub _number {
     my ($self, $below) = @_;
@@ -47,7 +48,7 @@ sub _number {
 sub _pick   { my ($self, @list)    = @_; return $list[ $self->_number(scalar @list) ] }
 sub _chance { my ($self, $percent) = @_; return $self->_number(100) < $percent }
 
-# ---- Values -------------------------------------------------------------------------------------------------------------------
+# ---- Values
 
 {
 
@@ -92,7 +93,8 @@ sub _chance { my ($self, $percent) = @_; return $self->_number(100) < $percent }
 
     sub FETCH {
         my ($self) = @_;
-        return $self->{slot} = $self->{fuzz}->_chance(50) ? $self->{fuzz}->_misbehave($self) : $self->{fuzz}->_pair;
+        return $self->{slot} =
+            $self->{fuzz}->_chance(50) ? $self->{fuzz}->_misbehave($self) : $self->{fuzz}->_pair;
     }
 
     package EventFuzz::Hash;
@@ -193,7 +195,7 @@ sub _list {
     return \@list;
 }
 
-# ---- Events -------------------------------------------------------------------------------------------------------------------
+# ---- Events
 
 # What makes each field right.
 my %FIELD = (
@@ -263,7 +265,7 @@ sub _event {
     return \%event;
 }
 
-# ---- What a value does while it is read ---------------------------------------------------------------------------------------
+# ---- What a value does while it is read
 
 sub _churn {
     my @list = map { $JUNK x $_ } 1 .. 100;
@@ -346,7 +348,7 @@ sub _act_on_destroy {
     return;
 }
 
-# ---- The application ----------------------------------------------------------------------------------------------------------
+# ---- The application
 
 sub _send {
     my ($self, $event) = @_;
@@ -382,7 +384,8 @@ sub _end {
     die bless {}, 'EventFuzz::False' if $how == 1;
     delete $self->{send} if $how == 2;
     push @{ $self->{kept} }, @{$self}{qw(send receive)} if $how == 3;
-    $self->{send}->({ type => 'http.response.body' }) if $how == 4 && $self->{send} && $self->{kind} eq 'http';
+    $self->{send}->({ type => 'http.response.body' })
+        if $how == 4 && $self->{send} && $self->{kind} eq 'http';
     return $how == 5 ? bless({ fuzz => $self }, 'EventFuzz::Object') : ();
 }
 
@@ -414,7 +417,7 @@ sub app {
     };
 }
 
-# ---- The client ---------------------------------------------------------------------------------------------------------------
+# ---- The client
 
 our %REQUEST = (
     http      => "POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
@@ -424,8 +427,8 @@ our %REQUEST = (
         . TestWebSocket::frame(2, 'x' x 300),
 );
 
-# One request of a kind and seed, until the server is silent, and one of somebody else, who is to get the right answer, which the event loop may
-# come to in the middle of an event. A text if something is wrong.
+# One request of a kind and seed, until the server is silent, and one of somebody else, who is to get the
+# right answer, which the event loop may come to in the middle of an event. A text if something is wrong.
 sub request {
     my ($port, $kind, $seed) = @_;
     my ($client, $other) = eval {
@@ -445,12 +448,18 @@ sub request {
     return;
 }
 
-# Seeds from one number to another, each with all kinds, against a server of its own: what went wrong, nothing at best.
+# Seeds from one number to another, each with all kinds, against a server of its own: what went
+# wrong, nothing at best.
 sub run {
     my ($first, $last, %options) = @_;
     my @findings;
-    my $server =
-        TestServer->start(app => app(), access_log => undef, quiet => 1, extensions => { fullflush => {} }, %options);
+    my $server = TestServer->start(
+        app        => app(),
+        access_log => undef,
+        quiet      => 1,
+        extensions => { fullflush => {} },
+        %options
+    );
     for my $seed ($first .. $last) {
         for my $kind (@KINDS) {
             my $finding = request($server->port, $kind, $seed);

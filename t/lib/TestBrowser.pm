@@ -1,7 +1,7 @@
 package TestBrowser;
 
-# A headless Chromium for a test, driven by chromedriver over the W3C WebDriver protocol. Everything is bounded in time, and
-# both programs end with the object.
+# A headless Chromium for a test, driven by chromedriver over the W3C WebDriver protocol. Everything is
+# bounded in time, and both programs end with the object.
 
 use strict;
 use warnings;
@@ -36,16 +36,24 @@ sub start {
         open STDERR, '>&', $log or die "stderr: $!";
         exec qw(chromedriver --port=0) or POSIX::_exit(127);
     }
-    my $self = bless { pid => $pid, log => $log, http => HTTP::Tiny->new(timeout => 60), folder => File::Temp->newdir },
+    my $self = bless {
+        pid    => $pid,
+        log    => $log,
+        http   => HTTP::Tiny->new(timeout => 60),
+        folder => File::Temp->newdir
+        },
         $class;
     $self->{base} = 'http://127.0.0.1:' . $self->_driver_port;
-    my @arguments =
-        (qw(--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage), "--user-data-dir=$self->{folder}");
+    my @arguments = (
+        qw(--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage),
+        "--user-data-dir=$self->{folder}"
+    );
     my $session = $self->_call(
         POST => '/session',
         {
-            capabilities =>
-                { alwaysMatch => { browserName => 'chrome', 'goog:chromeOptions' => { args => \@arguments } } }
+            capabilities => {
+                alwaysMatch => { browserName => 'chrome', 'goog:chromeOptions' => { args => \@arguments } }
+            }
         }
     );
     $self->{session} = "/session/$session->{sessionId}";
@@ -119,7 +127,8 @@ sub script {
 # The text of the first element that a CSS selector finds; undef if there is none.
 sub text {
     my ($self, $selector) = @_;
-    return $self->script('const e = document.querySelector(arguments[0]); return e && e.innerText', $selector);
+    return $self->script('const e = document.querySelector(arguments[0]); return e && e.innerText',
+        $selector);
 }
 
 # Waits until a JavaScript expression is true; what it is, or nothing after some seconds.

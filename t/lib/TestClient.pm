@@ -25,7 +25,8 @@ sub new {
     ) or die "connect to port $port: $@";
     $socket->blocking(1);
     setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack('i', 1);    # each send leaves at once
-    setsockopt $socket, SOL_SOCKET, SO_RCVBUF, pack('i', $options{receive_buffer}) if $options{receive_buffer};
+    setsockopt $socket, SOL_SOCKET, SO_RCVBUF, pack('i', $options{receive_buffer})
+        if $options{receive_buffer};
     _start_tls($socket, $options{tls}) if $options{tls};
     my $timeout = $options{timeout} || patience(10);
     # Readable is not enough: over TLS it may be half a record.
@@ -47,7 +48,8 @@ sub _start_tls {
 # The IO::Socket::SSL, or the plain socket.
 sub socket { return $_[0]{socket} }
 
-# Sends all bytes. What a peer that has gone does not take is dropped; a peer that takes nothing in time is an exception.
+# Sends all bytes. What a peer that has gone does not take is dropped; a peer that takes nothing in
+# time is an exception.
 sub send {
     my ($self, $bytes) = @_;
     local $SIG{PIPE} = 'IGNORE';
@@ -147,7 +149,8 @@ sub _chunked {
 sub response {
     my ($self, %options) = @_;
     my $head = $self->_until(qr/\r\n\r\n/) // return;
-    my ($version, $status, $reason) = $head =~ m{\AHTTP/(1\.[01]) (\d{3}) ?([^\r]*)\r\n} or return { head => $head };
+    my ($version, $status, $reason) = $head =~ m{\AHTTP/(1\.[01]) (\d{3}) ?([^\r]*)\r\n}
+        or return { head => $head };
     my ($fields, $header) = _fields($head =~ s/\A[^\n]*\n//r);
     my $response = {
         version => $version,
@@ -207,7 +210,8 @@ sub get {
 sub post {
     my ($port, $target, $body, @lines) = @_;
     my $length = 'Content-Length: ' . length $body;
-    return exchange($port, join("\r\n", "POST $target HTTP/1.1", "Host: localhost:$port", $length, @lines, '', $body));
+    return exchange($port,
+        join("\r\n", "POST $target HTTP/1.1", "Host: localhost:$port", $length, @lines, '', $body));
 }
 
 1;

@@ -1,8 +1,8 @@
 package TestServer;
 
 # Runs a PAGI::Server, or the pagi-server command, in a child process for a test, and stops it at the end.
-# Everything is bounded in time: a child that does not answer fails the test, it never hangs it. What servers wrote is shown when a
-# test fails.
+# Everything is bounded in time: a child that does not answer fails the test, it never hangs it. What servers
+# wrote is shown when a test fails.
 
 use strict;
 use warnings;
@@ -21,8 +21,8 @@ my %RUNNING;    # pid => server, weak
 my $last;       # the log of the server that went last
 my $server;     # in a child: the PAGI::Server
 
-# Options are those of PAGI::Server, `limits`: limits of the engine that have no option, by their names there; and `psgi`: the application is
-# one of PSGI.
+# Options are those of PAGI::Server, `limits`: limits of the engine that have no option, by their names there;
+# and `psgi`: the application is one of PSGI.
 sub start {
     my ($class, %options) = @_;
     my $log = File::Temp->new;
@@ -78,8 +78,8 @@ sub _child {
     POSIX::_exit($ok ? 0 : 1);
 }
 
-# Runs bin/pagi-server with arguments, at a free port unless they say where; the port, or the path of a Unix socket, is read
-# from its banner.
+# Runs bin/pagi-server with arguments, at a free port unless they say where; the port, or the path of a Unix
+# socket, is read from its banner.
 sub command {
     my ($class, @arguments) = @_;
     my @port = (grep { /\A--(?:socket|listen)\b/ } @arguments) ? () : ('--port', 0);

@@ -1,6 +1,7 @@
 package TestSteps;
 
-# Applications made of steps, for tests that need many small ones: `sends(start(), body(body => 'x'), dies())`.
+# Applications made of steps, for tests that need many small ones: `sends(start(), body(body => 'x'),
+# dies())`.
 
 use strict;
 use warnings;
@@ -32,7 +33,8 @@ sub denial {
 
 # ---- Applications --------------------------------------------------------------------------------
 
-# One that takes steps: it sends an event, or what a code reference gives for scope, $receive and $send: an event or a Future to await.
+# One that takes steps: it sends an event, or what a code reference gives for scope, $receive and $send: an
+# event or a Future to await.
 sub sends {
     my (@steps) = @_;
     return async sub {

@@ -1,6 +1,7 @@
 package TestStream;
 
-# A client of event streams: reads messages as the HTML standard says, one at a time, and tells how a stream ends.
+# A client of event streams: reads messages as the HTML standard says, one at a time, and tells
+# how a stream ends.
 
 use strict;
 use warnings;
@@ -11,8 +12,11 @@ use parent 'TestClient';
 sub open {
     my ($class, $port, $target, %options) = @_;
     my $method = $options{method} || ($options{body} ? 'POST' : 'GET');
-    my @lines =
-        ("$method $target HTTP/" . ($options{version} || '1.1'), "Host: localhost:$port", 'Accept: text/event-stream');
+    my @lines  = (
+        "$method $target HTTP/" . ($options{version} || '1.1'),
+        "Host: localhost:$port",
+        'Accept: text/event-stream'
+    );
     push @lines, 'Content-Length: ' . length $options{body} if defined $options{body};
     push @lines, @{ $options{fields} || [] };
     my $self = $class->new($port, %options);
@@ -73,7 +77,8 @@ sub message {
     return \%message;
 }
 
-# How the stream ends: 'terminated' with the last chunk and the end of the connection, 'cut' without the first, 'open' if it does not.
+# How the stream ends: 'terminated' with the last chunk and the end of the connection, 'cut' without the
+# first, 'open' if it does not.
 sub ending {
     my ($self) = @_;
     1 while $self->_more;

@@ -1,7 +1,8 @@
 package TestTools;
 
-# What several tests need beside a server and a client, and the deadline of a whole test file: whatever loads this fails in time
-# and says where it stood, instead of hanging. script/lint asks every file in t/ to load it, or a module that does.
+# What several tests need beside a server and a client, and the deadline of a whole test file: whatever loads
+# this fails in time and says where it stood, instead of hanging. script/lint asks every file in t/ to load
+# it, or a module that does.
 
 use strict;
 use warnings;
@@ -14,8 +15,8 @@ use Time::HiRes    qw(sleep time);
 
 our @EXPORT_OK = qw(content ended has_ipv6 patience refused wait_for);
 
-# How long a test waits for what should come at once, in seconds. Where programs run much slower than here, as under script/vm,
-# PEREGRINE_PATIENCE says how many times as long.
+# How long a test waits for what should come at once, in seconds. Where programs run much slower than here, as
+# under script/vm, PEREGRINE_PATIENCE says how many times as long.
 sub patience {
     my ($seconds) = @_;
     return $seconds * ($ENV{PEREGRINE_PATIENCE} || 1);

@@ -1,7 +1,7 @@
 package TestUsage;
 
-# What a TestServer holds, for tests that look for leaks: the application there answers with `report`, the test asks until
-# all that was before is over.
+# What a TestServer holds, for tests that look for leaks: the application there answers with `report`, the
+# test asks until all that was before is over.
 
 use strict;
 use warnings;
@@ -28,8 +28,8 @@ sub report {
     return join ' ', map { "$_=$now{$_}" } sort keys %now;
 }
 
-# In the test: the same as a hash once there is no request or connection but the one that asks. `ask` gives the text of a report, perhaps
-# with more behind it. Dies if that does not come.
+# In the test: the same as a hash once there is no request or connection but the one that asks. `ask` gives
+# the text of a report, perhaps with more behind it. Dies if that does not come.
 sub settled {
     my ($ask) = @_;
     my $end = time + patience(20);

@@ -1,7 +1,7 @@
 package TestVisit;
 
-# What one client does to a server, as code for tests that let many do it: each takes a server and a path, and is true if all went as it
-# should. A server's `client` has options for TestClient.
+# What one client does to a server, as code for tests that let many do it: each takes a server and a path, and
+# is true if all went as it should. A server's `client` has options for TestClient.
 
 use strict;
 use warnings;
@@ -25,8 +25,8 @@ sub connected {
     return TestClient->new($server->port, %{ $server->{client} || {} }, %options);
 }
 
-# Asks and reads the whole response. `payload`: behind the head; `status`: what it has to be (200); `cut`: it has to end too early;
-# `times`: on one connection.
+# Asks and reads the whole response. `payload`: behind the head; `status`: what it has to be (200); `cut`: it
+# has to end too early; `times`: on one connection.
 sub asks {
     my (%request) = @_;
     my $payload   = delete $request{payload} // '';
@@ -38,13 +38,15 @@ sub asks {
         for (1 .. $request{times} || 1) {
             $client->send(request_for($path, %request, fields => \@fields) . $payload);
             my $answer = $client->response(head => ($request{method} || '') eq 'HEAD') or return 0;
-            return 0 if $answer->{status} != ($request{status} || 200) || !!$answer->{complete} == !!$request{cut};
+            return 0
+                if $answer->{status} != ($request{status} || 200) || !!$answer->{complete} == !!$request{cut};
         }
         return 1;
     };
 }
 
-# Sends bytes, or a request, and leaves. `until`: what has to come first; `slow`: it can take little; `politely`: without a reset.
+# Sends bytes, or a request, and leaves. `until`: what has to come first; `slow`: it can take little;
+# `politely`: without a reset.
 sub leaves {
     my ($bytes, %way) = @_;
     return sub {

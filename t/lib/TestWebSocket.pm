@@ -24,7 +24,8 @@ my $MASK = "\x37\xfa\x21\x3d";
 # The request of a handshake. `lines`: more fields.
 sub handshake {
     my ($target, @lines) = @_;
-    return join "\r\n", "GET $target HTTP/1.1", 'Host: localhost', 'Upgrade: websocket', 'Connection: Upgrade',
+    return join "\r\n", "GET $target HTTP/1.1", 'Host: localhost', 'Upgrade: websocket',
+        'Connection: Upgrade',
         "Sec-WebSocket-Key: $KEY", 'Sec-WebSocket-Version: 13', @lines, '', '';
 }
 
@@ -43,7 +44,8 @@ sub open {
     my ($class, $port, $target, %options) = @_;
     my $self   = $class->start($port, $target, %options);
     my $answer = $self->answer or die "no answer to the handshake for $target\n";
-    die "the handshake for $target was answered with $answer->{status}: $answer->{body}\n" if $answer->{status} != 101;
+    die "the handshake for $target was answered with $answer->{status}: $answer->{body}\n"
+        if $answer->{status} != 101;
     return $self;
 }
 
@@ -100,7 +102,8 @@ sub next_frame {
     return defined $payload ? [ $first & 0x0f, $payload, $first >> 7, $first >> 4 & 7 ] : undef;
 }
 
-# The next frame, after the answer to the handshake, as a word and its payload: "text hello", "close 1000 bye", "ping x"; 'end' when there is none.
+# The next frame, after the answer to the handshake, as a word and its payload: "text hello", "close 1000
+# bye", "ping x"; 'end' when there is none.
 sub next {
     my ($self) = @_;
     $self->answer;

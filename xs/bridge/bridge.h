@@ -24,13 +24,13 @@
 /* ---- Names ----------------------------------------------------------------------------------- */
 
 /* Hash keys, made once per interpreter as shared scalars with their hash computed. */
-#define PX_KEYS(X)                                                                                                                     \
-    X(READY, "ready")                                                                                                                  \
-    X(RESULT, "result")                                                                                                                \
-    X(FAILURE, "failure")                                                                                                              \
-    X(CALLBACKS, "callbacks")                                                                                                          \
-    X(ON_CANCEL, "on_cancel")                                                                                                          \
-    X(SUBS, "subs")                                                                                                                    \
+#define PX_KEYS(X)            \
+    X(READY, "ready")         \
+    X(RESULT, "result")       \
+    X(FAILURE, "failure")     \
+    X(CALLBACKS, "callbacks") \
+    X(ON_CANCEL, "on_cancel") \
+    X(SUBS, "subs")           \
     X(CANCELLED, "cancelled")
 
 #define PX_KEY_ENUM(name, text) PX_KEY_##name,

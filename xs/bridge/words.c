@@ -1,5 +1,5 @@
-/* words.c - 64-bit words in memory that a process shares with those that it forks: what workers count in. Each
- * word is read and written whole. */
+/* words.c - 64-bit words in memory that a process shares with those that it forks: what workers count in.
+ * Each word is read and written whole. */
 #include "bridge/bridge.h"
 
 #include <sys/mman.h>
@@ -11,7 +11,8 @@
 /* So many words, all 0; NULL with errno if there is no memory. */
 px_words *px_words_new(pTHX_ size_t count) {
     PERL_UNUSED_CONTEXT;
-    void *memory = mmap(NULL, count * sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const int access = PROT_READ | PROT_WRITE, kind = MAP_SHARED | MAP_ANONYMOUS;
+    void *memory = mmap(NULL, count * sizeof(uint64_t), access, kind, -1, 0);
     if (memory == MAP_FAILED) return NULL;
     px_words *words;
     Newx(words, 1, px_words);
@@ -29,7 +30,7 @@ void px_words_free(pTHX_ px_words *words) {
 /* The words from one on, so many of them; dies if they are not there. */
 uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count) {
     if (from > words->count || count > words->count - from)
-        croak("Peregrine::Words: there are %" UVuf " words: not %" UVuf " from %" UVuf " on", (UV)words->count,
-              (UV)count, (UV)from);
+        croak("Peregrine::Words: there are %" UVuf " words: not %" UVuf " from %" UVuf " on",
+              (UV)words->count, (UV)count, (UV)from);
     return words->list + from;
 }

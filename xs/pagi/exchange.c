@@ -186,9 +186,8 @@ static void wait_for_app(pTHX_ pagi_exchange *exchange, SV *future) {
  * batch while they are still in the processor's cache. */
 static bool unobserved(const pagi_exchange *exchange) {
     return !exchange->app_running && exchange->base.ticket_live && !exchange->base.named &&
-           exchange->response == PAGI_RESPONSE_COMPLETE &&
-           exchange->end == PAGI_END_OPEN && !exchange->senders && !exchange->flushers && !exchange->base.deferred &&
-           !exchange->feeders &&
+           exchange->response == PAGI_RESPONSE_COMPLETE && exchange->end == PAGI_END_OPEN &&
+           !exchange->senders && !exchange->flushers && !exchange->base.deferred && !exchange->feeders &&
            !exchange->receiver && !exchange->disconnect_future && !exchange->on_complete &&
            !exchange->on_disconnect && !exchange->on_high_water &&
            !exchange->on_drain && pagi_exchange_is_reusable(&exchange->base);

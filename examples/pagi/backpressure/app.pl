@@ -1,5 +1,5 @@
-# Three ways to be fast for fast clients and to keep nothing in memory for slow ones. Each answers with 500 updates of 40 KB and a last
-# line that tells how many of them were sent.
+# Three ways to be fast for fast clients and to keep nothing in memory for slow ones. Each answers with 500
+# updates of 40 KB and a last line that tells how many of them were sent.
 #
 #     pagi-server examples/pagi/backpressure/app.pl
 #     curl -sN http://127.0.0.1:5000/await | tail -n 1
@@ -81,7 +81,10 @@ async sub app {
         status  => $way ? 200 : 404,
         headers => [ [ 'content-type', 'text/plain' ] ],
     });
-    my $line = $way ? 'sent ' . (await $way->($scope, $send)) . " of $updates\n" : "There are @{[sort keys %ways]}.\n";
+    my $line =
+        $way
+        ? 'sent ' . (await $way->($scope, $send)) . " of $updates\n"
+        : "There are @{[sort keys %ways]}.\n";
     await $send->({ type => 'http.response.body', body => $line });
     return;
 }

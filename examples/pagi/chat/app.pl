@@ -3,7 +3,8 @@
 #     pagi-server examples/pagi/chat/app.pl
 #     open http://127.0.0.1:5000/ in two tabs
 #
-# A tab that lost its connection comes back with the number of the last message it has seen and gets what it missed.
+# A tab that lost its connection comes back with the number of the last message it has seen and
+# gets what it missed.
 # A tab that does not take its messages is sent away: it must not cost the others, or our memory.
 use strict;
 use warnings;
@@ -57,7 +58,8 @@ async sub chat {
     return;
 }
 
-# Does not wait for anybody: who falls behind by more than the high-water mark leaves, and is sent nothing more.
+# Does not wait for anybody: who falls behind by more than the high-water mark leaves, and is
+# sent nothing more.
 sub say_to_all {
     my ($name, $text) = @_;
     my $message = { number => ++$messages, name => $name, text => $text };

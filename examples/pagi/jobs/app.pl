@@ -36,8 +36,9 @@ async sub app {
     return await follow($job, $send) if $scope->{type} eq 'sse' && $job && $method eq 'GET';
 
     my ($prefix, $status, $type, $body, @more) = ('http', 404, 'text/plain', "Not found\n");
-    ($status, $type, $body) = (200, 'text/html; charset=utf-8', $page) if $path eq '/'       && $method eq 'GET';
-    ($status, $type, $body) = (200, 'application/json', $json->encode(public($job))) if $job && $method eq 'GET';
+    ($status, $type, $body) = (200, 'text/html; charset=utf-8', $page) if $path eq '/' && $method eq 'GET';
+    ($status, $type, $body) = (200, 'application/json',         $json->encode(public($job)))
+        if $job && $method eq 'GET';
     ($status, $type, $body, @more) = start() if $path eq '/jobs' && $method eq 'POST';
     $prefix = 'sse.http' if $scope->{type} eq 'sse';    # no stream of events here: an ordinary answer
     await $send->({

@@ -1,5 +1,6 @@
-# A ticker: four times a second an event with the time, to everybody who watches. Each stream ends after twenty events, and the browser comes
-# back by itself, telling with Last-Event-ID where it was: it misses nothing that is still remembered.
+# A ticker: four times a second an event with the time, to everybody who watches. Each stream ends after
+# twenty events, and the browser comes back by itself, telling with Last-Event-ID where it was: it misses
+# nothing that is still remembered.
 #
 #     pagi-server examples/pagi/sse-ticker/app.pl
 #     xdg-open http://127.0.0.1:5000/        # a page that shows the ticks
@@ -46,7 +47,8 @@ sub start_ticking {
 
 # ---- Who watches --------------------------------------------------------------------------------
 
-# The number of the last tick that a browser has seen, if it says so. After a restart of ours its number may be one of the future.
+# The number of the last tick that a browser has seen, if it says so. After a restart of ours its number may
+# be one of the future.
 sub last_seen {
     my ($scope) = @_;
     my ($id)    = map { $_->[1] } grep { $_->[0] eq 'last-event-id' } @{ $scope->{headers} };
@@ -90,13 +92,15 @@ async sub app {
     my ($scope, $receive, $send) = @_;
     my ($type, $path) = @{$scope}{qw(type path)};
     if ($type eq 'sse') {
-        return await answer('sse.http.response', $send, 404, 'text/plain', body => "The stream is at /ticks.\n")
+        return await answer('sse.http.response', $send, 404, 'text/plain',
+            body => "The stream is at /ticks.\n")
             if $path ne '/ticks';
         start_ticking();
         return await watch($scope, $receive, $send);
     }
     die "Unsupported scope type: $type\n" if $type ne 'http';
-    return await answer('http.response', $send, 200, 'text/html; charset=utf-8', file => $page) if $path eq '/';
+    return await answer('http.response', $send, 200, 'text/html; charset=utf-8', file => $page)
+        if $path eq '/';
     return await answer('http.response', $send, 406, 'text/plain', body => "Ask for text/event-stream.\n")
         if $path eq '/ticks';
     return await answer('http.response', $send, 404, 'text/plain', body => "Not found.\n");

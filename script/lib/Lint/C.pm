@@ -2,7 +2,8 @@
 package Lint::C;
 use v5.36;
 
-# Whose headers a folder includes besides its own, peregrine.h, Perl's and the system's. A face knows the bridge, and no other face.
+# Whose headers a folder includes besides its own, peregrine.h, Perl's and the system's. A face knows the
+# bridge, and no other face.
 my %MAY = (
     bridge => [],
     pagi   => ['bridge'],
@@ -45,7 +46,8 @@ sub _names ($source) {
             sub ($line, $number) {
                 return if $line =~ m{^\s*(?:/?\*|\#)};
                 my $code = $line =~ s{/\*.*}{}r;
-                push @findings, $source->at($number, "xs/$folder knows nothing of xs/$other") if $code =~ $name;
+                push @findings, $source->at($number, "xs/$folder knows nothing of xs/$other")
+                    if $code =~ $name;
             }
         );
     }

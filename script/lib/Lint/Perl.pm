@@ -4,11 +4,11 @@ package Lint::Perl;
 use v5.36;
 use Digest::SHA qw(sha1_hex);
 
-my $SUB_LINES_MAX = 80;                                                          # "about 70"
-my $CACHE         = '.peregrine/tidy.cache';                                     # digests of texts that are tidy
+my $SUB_LINES_MAX = 80;                         # "about 70"
+my $CACHE         = '.peregrine/tidy.cache';    # digests of texts that are tidy
 my $STYLE         = '.perltidyrc';
-my $NOT_OURS      = qr{\Abench/peers/};                                          # may need a peer's modules to compile
-my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;    # TestTools, and what loads it
+my $NOT_OURS      = qr{\Abench/peers/};         # may need a peer's modules to compile
+my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;   # TestTools, and what loads it
 
 sub findings (@sources) {
     return () unless @sources;
@@ -49,7 +49,8 @@ sub _untidy ($source) {
     return $source->at(1, "perltidy: $errors" =~ s/\n.*//sr) if length $errors;
     my @wanted = split /\n/, $wanted;
     my @lines  = $source->lines;
-    my ($at)   = grep { ($lines[$_] // '') ne ($wanted[$_] // '') } 0 .. (@lines > @wanted ? $#lines : $#wanted);
+    my ($at) =
+        grep { ($lines[$_] // '') ne ($wanted[$_] // '') } 0 .. (@lines > @wanted ? $#lines : $#wanted);
     return defined $at ? $source->at($at + 1, 'not tidy; run perltidy -b -bext=/') : ();
 }
 
@@ -83,7 +84,8 @@ sub _rules ($source) {
             if ($line =~ /^=(\w+)/) { $in_pod = $1 ne 'cut'; return }
             return if $in_pod;
             push @findings, $source->at($number, 'skip_all without a reason')
-                if $line =~ /\b(?:plan|Test::More)\b.*\bskip_all\b['"]?\s*(?:;|\)|(?:=>|,)\s*(?:''|""|undef\b))/;
+                if $line =~
+                /\b(?:plan|Test::More)\b.*\bskip_all\b['"]?\s*(?:;|\)|(?:=>|,)\s*(?:''|""|undef\b))/;
             push @findings, $source->at($number, 'lib/Peregrine knows nothing of the faces above it')
                 if $path =~ m{\Alib/Peregrine\b}
                 && $line !~ /^\s*\#/

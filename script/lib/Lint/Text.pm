@@ -7,12 +7,15 @@ use v5.36;
 my $UNFINISHED = join '|', 'TO' . 'DO', 'FIX' . 'ME', 'X' x 3, 'HA' . 'CK';
 
 my %HEADER = (
-    zig    => [ qr{\A//!},                                                  'a Zig file starts with a //! comment' ],
-    c      => [ qr{\A\s*(?:/\*|//|\#\s)},                                   'a C file starts with a comment' ],
-    perl   => [ qr{\A(?:\#!.*\n)?(?:package [\w:]+;)?\s*\#|^=head1 NAME$}m, 'a Perl file has a comment first or POD' ],
-    shell  => [ qr{\A\#!.*\n\#},                                            'a script says what it does first' ],
-    python => [ qr{\A"""},                                                  'a Python file starts with its docstring' ],
-    lua    => [ qr{\A--},                                                   'a Lua file starts with a comment' ],
+    zig  => [ qr{\A//!},                'a Zig file starts with a //! comment' ],
+    c    => [ qr{\A\s*(?:/\*|//|\#\s)}, 'a C file starts with a comment' ],
+    perl => [
+        qr{\A(?:\#!.*\n)?(?:package [\w:]+;)?\s*\#|^=head1 NAME$}m,
+        'a Perl file has a comment first or POD'
+    ],
+    shell  => [ qr{\A\#!.*\n\#}, 'a script says what it does first' ],
+    python => [ qr{\A"""},       'a Python file starts with its docstring' ],
+    lua    => [ qr{\A--},        'a Lua file starts with a comment' ],
 );
 
 # The file, or undef when it is none that the house has rules for.
@@ -56,8 +59,8 @@ sub implementation_lines ($self) {
 
 sub findings ($self) {
     my @findings;
-    my ($pattern, $rule) = @{ $HEADER{ $self->{kind} } };
-    push @findings, $self->at(1, $rule) unless $self->{text} =~ $pattern;
+    my ($pattern, $rule) = @{ $HEADER{ $self->{kind} } // [] };
+    push @findings, $self->at(1, $rule) if $pattern && $self->{text} !~ $pattern;
     $self->each_line(
         sub ($line, $number) {
             push @findings, $self->at($number, "unfinished: $1") if $line =~ /\b($UNFINISHED)\b/;
@@ -69,15 +72,18 @@ sub findings ($self) {
 }
 
 sub _kind ($path, $text) {
-    return 'zig'    if $path =~ /\.zig\z/;
-    return 'c'      if $path =~ /\.(?:c|h|xs|xsi)\z/;
-    return 'perl'   if $path =~ /\.(?:pl|pm|t|psgi|PL)\z|(?:^|\/)cpanfile\z/;
-    return 'shell'  if $path =~ /\.sh\z/ && $text =~ /\A#!/;
-    return 'python' if $path =~ /\.py\z/;
-    return 'lua'    if $path =~ /\.lua\z/;
-    return          if $path =~ /\.\w+\z/;
-    return 'perl'   if $text =~ /\A#!.*\bperl\b/;
-    return 'shell'  if $text =~ /\A#!.*\b(?:ba)?sh\b/;
+    return 'zig'      if $path =~ /\.zig\z/;
+    return 'c'        if $path =~ /\.(?:c|h|xs|xsi)\z/;
+    return 'perl'     if $path =~ /\.(?:pl|pm|t|psgi|PL)\z|(?:^|\/)cpanfile\z/;
+    return 'shell'    if $path =~ /\.sh\z/ && $text =~ /\A#!/;
+    return 'python'   if $path =~ /\.py\z/;
+    return 'lua'      if $path =~ /\.lua\z/;
+    return 'pod'      if $path =~ /\.pod\z/;
+    return 'markdown' if $path =~ /\.md\z/;
+    return 'plain'    if $path =~ m{\A(?:Changes|MANIFEST\.SKIP|\.gitignore)\z|\.txt\z|\.packages\z};
+    return            if $path =~ /\.\w+\z/;
+    return 'perl'     if $text =~ /\A#!.*\bperl\b/;
+    return 'shell'    if $text =~ /\A#!.*\b(?:ba)?sh\b/;
     return;
 }
 

@@ -1,5 +1,6 @@
 # The rules for Zig: formatting, who may import whom (the arrows of ARCHITECTURE.md), what a layer
-# must not know, functions within a screen, what is public explained. Lines after the first test are tests and free of them.
+# must not know, functions within a screen, what is public explained. Lines after the first test are
+# tests and free of them.
 package Lint::Zig;
 use v5.36;
 use File::Spec::Functions qw(canonpath);
@@ -32,7 +33,8 @@ my %MUST_NOT = (
 
 sub findings (@sources) {
     return () unless @sources;
-    return (_format(@sources), map { (_imports($_), _ignorance($_), _functions($_), _documented($_)) } @sources);
+    return (_format(@sources),
+        map { (_imports($_), _ignorance($_), _functions($_), _documented($_)) } @sources);
 }
 
 # The formatter prints the names of files that it would change, and what it cannot parse.
@@ -122,11 +124,11 @@ sub _functions ($source) {
     return @findings;
 }
 
-# What a module offers to others says what it is for, unless its name and its few lines do: init, deinit, and functions that fit on
-# a glance. The functions of peregrine.h are documented there.
+# What a module offers to others says what it is for, unless its name and its few lines do: init, deinit, and
+# functions that fit on a glance. The functions of peregrine.h are documented there.
 sub _documented ($source) {
     return if !defined _layer($source) || $source->implementation_lines == 0;
-    return if $source->path =~ /libssl\.zig\z/;                                 # names of OpenSSL's, explained there
+    return if $source->path =~ /libssl\.zig\z/;    # names of OpenSSL's, explained there
     my ($before, $testing, $name, $start, $indent, @findings) = ('');
     $source->each_line(
         sub ($line, $number) {

@@ -1,5 +1,5 @@
-# A copy of the tree in which mutants are compiled and run, one after the other. What a mutant does there stays there: it has limits on
-# time, processor time and memory.
+# A copy of the tree in which mutants are compiled and run, one after the other. What a mutant does there
+# stays there: it has limits on time, processor time and memory.
 # Does not know: what is changed, and which tests are meant for it.
 package Mutate::Bench;
 use v5.36;
@@ -14,7 +14,8 @@ my $RUNNER          = realpath(dirname(__FILE__) . '/runner.zig');
 my $MEMORY_KIB      = 8 << 20;
 my $COMPILE_SECONDS = 300;
 
-# `from`: the tree; `suites`: a class like Mutate::Suites; `zig`: the compiler; `folder`: a place of its own, made here.
+# `from`: the tree; `suites`: a class like Mutate::Suites; `zig`: the compiler; `folder`: a place of
+# its own, made here.
 sub new ($class, %given) {
     my $self = bless { limits => {}, %given }, $class;
     for my $part ($self->{suites}->folders) {
@@ -26,8 +27,9 @@ sub new ($class, %given) {
     return $self;
 }
 
-# Tries mutants of one file, with what is near it: runs the suites, nearest first, until one of them notices. Calls $answer with each
-# mutant and its verdict: 'killed SUITE: TEST', 'killed SUITE: time', 'does not compile', 'survived'.
+# Tries mutants of one file, with what is near it: runs the suites, nearest first, until one of them notices.
+# Calls $answer with each mutant and its verdict: 'killed SUITE: TEST', 'killed SUITE: time', 'does not
+# compile', 'survived'.
 # Dies if a suite does not pass on the unchanged tree.
 sub try ($self, $path, $answer, @mutants) {
     my @suites   = @{ $mutants[0]{suites} };
@@ -60,7 +62,8 @@ sub _compile_together ($self, $path, $switch, $suite) {
         for my $complaint (split /^(?=\S+:\d+:\d+: error: )/m, _read("$self->{folder}/output")) {
             my ($place, $line) = $complaint =~ /\A(\S+?):(\d+):\d+: error: / or next;
             my ($name) = $complaint =~ /\b(\w+_mutant[1-9]\d*)\b/;
-            $given_up += "engine/$place" eq $path ? $switch->give_up_line($line) : $switch->give_up_name($name // '');
+            $given_up +=
+                "engine/$place" eq $path ? $switch->give_up_line($line) : $switch->give_up_name($name // '');
         }
         $given_up or die "mutants of $path do not compile together:\n" . $self->_output;
     }
@@ -108,10 +111,13 @@ sub _compile ($self, $suite) {
     my $cache = "$self->{folder}/cache";
     # Nothing of a mutant is ever asked for again, and its program is large.
     remove_tree("$cache/o", "$cache/tmp");
-    # Without debug information, which takes as long as the rest; whose fault an error elsewhere is is in the trace.
-    my @command = ($self->{zig}, qw(test -ODebug -fstrip -freference-trace=16 --test-no-exec --test-runner), $RUNNER);
+    # Without debug information, which takes as long as the rest; whose fault an error elsewhere is is in the
+    # trace.
+    my @command =
+        ($self->{zig}, qw(test -ODebug -fstrip -freference-trace=16 --test-no-exec --test-runner), $RUNNER);
     push @command, '--cache-dir', $cache, '-femit-bin=' . $self->_program;
-    my $end = $self->_run([ @command, $self->{suites}->arguments($suite) ], $COMPILE_SECONDS, $COMPILE_SECONDS);
+    my $end =
+        $self->_run([ @command, $self->{suites}->arguments($suite) ], $COMPILE_SECONDS, $COMPILE_SECONDS);
     die "compiling took more than $COMPILE_SECONDS s:\n" . $self->_output if $end eq 'late';
     return $end eq 'passed';
 }

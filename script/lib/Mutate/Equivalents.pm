@@ -1,5 +1,6 @@
-# The mutants that no test can kill, each with the reason why: they do what the original does. The list names lines by their text, so
-# that it survives changes elsewhere; `stale` finds entries that name nothing any more.
+# The mutants that no test can kill, each with the reason why: they do what the original does. The
+# list names lines by their text, so that it survives changes elsewhere; `stale` finds entries that
+# name nothing any more.
 #
 #     protocol/http1/framing.zig
 #     - the line

@@ -1,10 +1,11 @@
-# The mutants of a Zig file: every small change to its code that its tests should notice. The code is read as tokens, so that comments,
-# strings, tests, and what only tests use stay as they are.
+# The mutants of a Zig file: every small change to its code that its tests should notice. The code is read as
+# tokens, so that comments, strings, tests, and what only tests use stay as they are.
 # Does not know: how a mutant is compiled and run.
 package Mutate::Source;
 use v5.36;
 
-# What takes the place of a token. A test that tells an operator from its neighbours tells it from its opposite, too.
+# What takes the place of a token. A test that tells an operator from its neighbours tells it from
+# its opposite, too.
 my %OPERATORS = (
     '==' => [ '!=', '<=', '>=' ],
     '!=' => [ '==', '<',  '>' ],
@@ -27,7 +28,7 @@ my %OPERATORS = (
     '<<' => ['>>'],
     '>>' => ['<<'],
 );
-my %WORDS   = (and => 'or', or => 'and', true => 'false', false => 'true', '@min' => '@max', '@max' => '@min');
+my %WORDS = (and => 'or', or => 'and', true => 'false', false => 'true', '@min' => '@max', '@max' => '@min');
 my $OPERAND = qr/\A(?:[\w")\]}]|\.[*?])/;    # with which what stands before a binary operator ends
 
 my $TOKEN = qr{
@@ -35,16 +36,18 @@ my $TOKEN = qr{
     | (?<string>  \\\\[^\n]* | " (?: [^"\\\n] | \\. )* " | ' (?: [^'\\\n] | \\. [^'\n]* )+ ' )
     | (?<number>  0[xob][\da-fA-F_]+ | \d[\d_]* (?: \.\d[\d_]* )? (?: e-?\d+ )? )
     | (?<word>    \@?[A-Za-z_]\w* )
-    | (?<sign>    <<\|= | <<= | <<\| | >>= | \.\.\. | [-+*][%|]=? | [-+*/%&|^=!<>]= | => | << | >> | \+\+ | \*\* | \|\| | \.\. | \.[*?] | \S )
+    | (?<sign>    <<\|= | <<= | <<\| | >>= | \.\.\. | [-+*][%|]=? | [-+*/%&|^=!<>]= | =>
+                | << | >> | \+\+ | \*\* | \|\| | \.\. | \.[*?] | \S )
 }x;
 
-# The mutants of a text, in its order: hashes with `line`, `kind`, `from` and `to`, the line before and after the change, `text`, the whole
-# of the mutated text, `edits`, the change itself, and `function`, the innermost one around it, if it can be called through another of
-# its name (see _functions).
+# The mutants of a text, in its order: hashes with `line`, `kind`, `from` and `to`, the line before and after
+# the change, `text`, the whole of the mutated text, `edits`, the change itself, and `function`, the innermost
+# one around it, if it can be called through another of its name (see _functions).
 sub mutants ($text) {
     my @tokens = _tokens($text);
     my @changes =
-        map { (_of_token(\@tokens, $_), _of_condition(\@tokens, $_)) } grep { $tokens[$_]{code} } 0 .. $#tokens;
+        map { (_of_token(\@tokens, $_), _of_condition(\@tokens, $_)) }
+        grep { $tokens[$_]{code} } 0 .. $#tokens;
     push @changes, _of_statements($text, @tokens);
     my @functions = _functions($text, @tokens);
     my %seen;
@@ -53,7 +56,8 @@ sub mutants ($text) {
         sort    { $a->[1][0] <=> $b->[1][0] } @changes;
 }
 
-# A change is a kind and edits, the last one first in the text; an edit: where, how many bytes, and what comes in their place.
+# A change is a kind and edits, the last one first in the text; an edit: where, how many bytes, and what
+# comes in their place.
 sub _mutant ($text, $kind, @edits) {
     my $mutated = $text;
     substr $mutated, $_->[0], $_->[1], $_->[2] for @edits;
@@ -75,7 +79,8 @@ sub _line ($text, $start) {
 
 # ---- Reading ---------------------------------------------------------------------------------------
 
-# Tokens with `text`, `at`, `line`, `code` (whether it may be changed), and for brackets the index of their partner.
+# Tokens with `text`, `at`, `line`, `code` (whether it may be changed), and for brackets the
+# index of their partner.
 sub _tokens ($text) {
     my (@tokens, @open);
     my $line = 1;
@@ -93,7 +98,8 @@ sub _tokens ($text) {
         $token->{partner}                     = pop @open if $token->{text} =~ /\A[)\]}]\z/;
         $tokens[ $token->{partner} ]{partner} = $#tokens  if defined $token->{partner};
     }
-    push @tokens, map { { kind => 'end', text => '', at => length $text, line => $line } } 1 .. 3;    # to look ahead
+    push @tokens,
+        map { { kind => 'end', text => '', at => length $text, line => $line } } 1 .. 3;    # to look ahead
     _leave_alone(\@tokens, $text);
     return @tokens;
 }
@@ -151,9 +157,10 @@ sub _block ($tokens, $at) {
     return $at;
 }
 
-# The functions, inner ones behind outer ones: `from` and `to`, where they lie, `body`, where their body begins, `name` and `name_at`,
-# `head`, all before the body, `arguments`, the names to call another one with, and `is_inline`. Undefined in its place if there can be
-# no other one of the same type: exported ones, and those that answer with a type that is made there.
+# The functions, inner ones behind outer ones: `from` and `to`, where they lie, `body`, where their body
+# begins, `name` and `name_at`, `head`, all before the body, `arguments`, the names to call another one with,
+# and `is_inline`. Undefined in its place if there can be no other one of the same type: exported ones, and
+# those that answer with a type that is made there.
 sub _functions ($text, @tokens) {
     my @found;
     for my $at (grep { $tokens[$_]{text} eq 'fn' && $tokens[ $_ + 1 ]{kind} eq 'word' } 0 .. $#tokens) {
@@ -241,7 +248,8 @@ sub _of_token ($tokens, $at) {
     return if $token->{kind} ne 'sign';
     my $is_binary = $before =~ $OPERAND && $before !~ /\A(?:return|and|or|if|while|else|try|catch|orelse)\z/;
     return $change->('condition', '') if $token->{text} eq '!' && !$is_binary && $after =~ /\A[\w(.]/;
-    return if !$is_binary || $token->{text} eq '*' && ($before eq ']' || $after eq 'const');    # a pointer's type
+    return
+        if !$is_binary || $token->{text} eq '*' && ($before eq ']' || $after eq 'const');   # a pointer's type
     my $kind = $token->{text} =~ /\A(?:[=!<>]=|[<>])\z/ ? 'comparison' : 'arithmetic';
     # Nothing is less than zero: numbers with signs are rare.
     my %same = $after eq '0' ? ('==' => '<=', '!=' => '>', '>' => '!=', '<=' => '==') : ();
@@ -249,7 +257,8 @@ sub _of_token ($tokens, $at) {
         grep { $_ ne ($same{ $token->{text} } // '') } @{ $OPERATORS{ $token->{text} } // [] };
 }
 
-# Conditions that always hold and never do; what they name stays in use. Where something is captured there is no condition to change.
+# Conditions that always hold and never do; what they name stays in use. Where something is captured there is
+# no condition to change.
 sub _of_condition ($tokens, $at) {
     my ($token, $open) = @$tokens[ $at, $at + 1 ];
     return if $token->{text} !~ /\A(?:if|while)\z/ || !defined $open->{partner} || $open->{text} ne '(';
@@ -260,13 +269,15 @@ sub _of_condition ($tokens, $at) {
         $token->{text} eq 'if' ? 'or true' : ();
 }
 
-# Calls and assignments that fill a line, or a prong of a switch, are left out; what they name stays in use. Invariants hold.
+# Calls and assignments that fill a line, or a prong of a switch, are left out; what they name stays in
+# use. Invariants hold.
 sub _of_statements ($text, @tokens) {
     my %is_code = map { $_->{at} => $_->{code} } @tokens;
     my $thing   = qr/[a-z_]\w*(?:\.[\w*?]+|\[[^\]\n]*\])*+/;
     my @changes;
-    while (
-        $text =~ /^ +(?:(?:defer|errdefer) )?\K(?:(?:try |_ = )*$thing\(.*\)(?: catch .*)?|$thing [^\s\w()=]*= .*);$/mg)
+    while ($text =~
+        /^ +(?:(?:defer|errdefer) )?\K(?:(?:try |_ = )*$thing\(.*\)(?: catch .*)?|$thing [^\s\w()=]*= .*);$/mg
+        )
     {
         push @changes, [ 'removed', [ $-[0], 0, 'if (false) ' ] ]
             if $is_code{ $-[0] } && $& !~ /\binvariants\(\)/ && _is_closed($&);
@@ -283,7 +294,8 @@ sub _is_closed ($statement) {
         $depth += $bracket =~ /[({\[]/ ? 1 : -1;
         return 0 if $depth < 0;
     }
-    return $depth == 0 && $statement !~ /\A(?:if|while|for|switch|return|const|var|break|continue|comptime)\b/;
+    return $depth == 0
+        && $statement !~ /\A(?:if|while|for|switch|return|const|var|break|continue|comptime)\b/;
 }
 
 1;

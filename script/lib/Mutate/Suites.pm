@@ -1,5 +1,6 @@
-# Which tests are nearest to a file of the engine, and how a test program is compiled: by the modules of engine/build.zig, which is read for
-# them, but without its overhead, each program alone and without optimisation.
+# Which tests are nearest to a file of the engine, and how a test program is compiled: by the modules
+# of engine/build.zig, which is read for them, but without its overhead, each program alone and
+# without optimisation.
 package Mutate::Suites;
 use v5.36;
 use Cwd            qw(realpath);
@@ -33,7 +34,8 @@ sub _modules () {
 }
 
 sub _programs () {
-    my ($list) = $BUILD =~ m{inline for \(\.\{([^{}]*)\}\) \|name\| \{\s*const module = [^\n]*"test/" \+\+ name}
+    my ($list) =
+        $BUILD =~ m{inline for \(\.\{([^{}]*)\}\) \|name\| \{\s*const module = [^\n]*"test/" \+\+ name}
         or die "engine/build.zig: no list of test programs\n";
     return $list =~ /"(\w+)"/g;
 }
@@ -44,22 +46,25 @@ sub _wires () {
 
 # By the path below engine/src, the first that matches. What is named first runs first.
 my @NEAREST = (
-    [ qr{\Aprotocol/http1/}                                      => qw(protocol:http1. wire-http1) ],
-    [ qr{\Aprotocol/websocket/}                                  => qw(protocol:websocket. wire-websocket) ],
-    [ qr{\Aprotocol/proxy/}                                      => qw(protocol:proxy. wire-proxy) ],
-    [ qr{\Aprotocol/}                                            => qw(protocol wire-http1) ],
-    [ qr{\Aserver/(?:admission|(?:worker/)?health)\b}            => qw(server guards) ],
-    [ qr{\Aserver/(?:worker/)?(?:access_log|access|repeat)\b}    => qw(server access_log repeat) ],
-    [ qr{\Aserver/(?:worker/)?(?:websocket|native_ws|ws)\b}      => qw(server websocket websocket_sim) ],
-    [ qr{\Aserver/compression\b}                                 => qw(server compression websocket_sim) ],
-    [ qr{\Aserver/(?:worker/)?(?:secure|handshakes|tunnel)\b}    => qw(server tls-server) ],
-    [ qr{\Aserver/(?:worker|connection|exchange|outbox|input)\b} => qw(server defects guards native many-cases) ],
-    [ qr{\Aserver/}                                              => qw(server defects guards native) ],
+    [ qr{\Aprotocol/http1/}                                   => qw(protocol:http1. wire-http1) ],
+    [ qr{\Aprotocol/websocket/}                               => qw(protocol:websocket. wire-websocket) ],
+    [ qr{\Aprotocol/proxy/}                                   => qw(protocol:proxy. wire-proxy) ],
+    [ qr{\Aprotocol/}                                         => qw(protocol wire-http1) ],
+    [ qr{\Aserver/(?:admission|(?:worker/)?health)\b}         => qw(server guards) ],
+    [ qr{\Aserver/(?:worker/)?(?:access_log|access|repeat)\b} => qw(server access_log repeat) ],
+    [ qr{\Aserver/(?:worker/)?(?:websocket|native_ws|ws)\b}   => qw(server websocket websocket_sim) ],
+    [ qr{\Aserver/compression\b}                              => qw(server compression websocket_sim) ],
+    [ qr{\Aserver/(?:worker/)?(?:secure|handshakes|tunnel)\b} => qw(server tls-server) ],
+    [
+        qr{\Aserver/(?:worker|connection|exchange|outbox|input)\b} =>
+            qw(server defects guards native many-cases)
+    ],
+    [ qr{\Aserver/} => qw(server defects guards native) ],
 );
 my @SERVER = (@PROGRAMS, qw(many-cases tls-server));
 
-# The suites for a file, nearest first: the tests that it holds itself, those of its module, and the programs that are about it. `thorough`:
-# everything that runs the file.
+# The suites for a file, nearest first: the tests that it holds itself, those of its module, and the programs
+# that are about it. `thorough`: everything that runs the file.
 sub nearest ($class, $path, $has_tests, $thorough = 0) {
     my ($below) = $path =~ m{\A$ENGINE/src/(.*)\.zig\z} or return;
     my ($row)   = grep { $below =~ $_->[0] } @NEAREST   or return;
@@ -99,7 +104,8 @@ sub prepare ($class, $folder) {
 # Where its commands run.
 sub home ($class, $folder) { return "$folder/$ENGINE" }
 
-# The arguments of the compiler that make a suite's program. "suite:filter" has only the tests whose names contain the filter.
+# The arguments of the compiler that make a suite's program. "suite:filter" has only the tests whose names
+# contain the filter.
 sub arguments ($class, $name) {
     my ($suite, $filter) = split /:/, $name;
     my ($root, @imports) = @{ $SUITES{$suite} };

@@ -1,11 +1,12 @@
-# Mutants side by side in one program: each changed function stands there in all its variants, and a number that is set at the start of
-# the program says which one runs. So a suite is compiled once for a file, not once for each mutant.
+# Mutants side by side in one program: each changed function stands there in all its variants, and a number
+# that is set at the start of the program says which one runs. So a suite is compiled once for a file, not
+# once for each mutant.
 # Does not know: how a program is compiled, and what its tests say.
 package Mutate::Switch;
 use v5.36;
 
-# Of a text and its mutants (as of Mutate::Source, with `function`): a switch, and `alone`, those that cannot be part of it, since they
-# are outside of functions or in one that answers with a type of its own.
+# Of a text and its mutants (as of Mutate::Source, with `function`): a switch, and `alone`, those that cannot
+# be part of it, since they are outside of functions or in one that answers with a type of its own.
 sub new ($class, $text, @mutants) {
     my $self = bless { text => $text, functions => {}, alone => [] }, $class;
     my $number;
@@ -57,7 +58,8 @@ sub _add ($self, $text, $from, $number, $part) {
     return;
 }
 
-# The compiler has something against a line: what stands there goes alone, a mutant or a whole function. False: it is nobody's.
+# The compiler has something against a line: what stands there goes alone, a mutant or a whole function.
+# False: it is nobody's.
 sub give_up_line ($self, $line) {
     my ($part) = grep { $_->[0] <= $line } reverse @{ $self->{lines} } or return 0;
     my (undef, $from, $number) = @$part;
@@ -73,7 +75,8 @@ sub give_up_name ($self, $name) {
 
 sub _give_up ($self, $from, $number) {
     my $variants = $self->{functions}{$from} or return 0;
-    my @leaving  = $number ? delete $variants->{$number} : delete @$variants{ sort { $a <=> $b } keys %$variants };
+    my @leaving =
+        $number ? delete $variants->{$number} : delete @$variants{ sort { $a <=> $b } keys %$variants };
     delete $self->{functions}{$from} if !%$variants;
     push @{ $self->{alone} }, grep { defined } @leaving;
     return scalar grep { defined } @leaving;
@@ -81,8 +84,9 @@ sub _give_up ($self, $from, $number) {
 
 # The function's name and head stay; what is evaluated at compile time knows no number.
 sub _dispatch ($function, @numbers) {
-    my $call =
-        sub ($number) { "return $function->{name}_mutant$number(" . join(', ', @{ $function->{arguments} }) . ')' };
+    my $call = sub ($number) {
+        "return $function->{name}_mutant$number(" . join(', ', @{ $function->{arguments} }) . ')';
+    };
     my $cases = join '', map { "$_ => " . $call->($_) . ', ' } @numbers;
     return
           $function->{head}
