@@ -1,8 +1,9 @@
-"""The servers of the benchmark: how each is started. Adding one adds an entry here and its name to scenarios.py.
+"""The servers of the benchmark: how each is started. Adding one adds an entry here and its name to
+scenarios.py.
 
-In commands and files, @PORT@, @WORK@ (a fresh directory) and @ROOT@ are replaced. Each server runs as it would be told to run
-for speed: one process for the event-driven, one per connection for the preforking, which otherwise leave the other keep-alive
-connections waiting.
+In commands and files, @PORT@, @WORK@ (a fresh directory) and @ROOT@ are replaced. Each server runs as it
+would be told to run for speed: one process for the event-driven, one per connection for the preforking,
+which otherwise leave the other keep-alive connections waiting.
 """
 
 import os
@@ -43,7 +44,10 @@ YARDSTICK = Server(
     build=_zig("engine", "bench-yardstick", "--release=fast"),
 )
 ZIG = Server(
-    "zig", "Peregrine, Zig handler", ("@STATE@/bin/hello", "@PORT@"), build=_zig("engine", "example-hello", "--release=safe")
+    "zig",
+    "Peregrine, Zig handler",
+    ("@STATE@/bin/hello", "@PORT@"),
+    build=_zig("engine", "example-hello", "--release=safe"),
 )
 ZIG_UNCHECKED = replace(
     ZIG,
@@ -52,7 +56,12 @@ ZIG_UNCHECKED = replace(
     command=("@STATE@/unchecked/bin/hello", "@PORT@"),
     build=_zig("engine", "example-hello", "--release=safe -Dunchecked", "@STATE@/unchecked"),
 )
-URING = replace(ZIG, name="uring", title="Peregrine, Zig handler, io_uring", command=("@STATE@/bin/hello", "@PORT@", "1", "uring"))
+URING = replace(
+    ZIG,
+    name="uring",
+    title="Peregrine, Zig handler, io_uring",
+    command=("@STATE@/bin/hello", "@PORT@", "1", "uring"),
+)
 ZIG_BENCH = replace(ZIG, command=("@STATE@/bin/peregrine", "@PORT@"), build=_zig("bench", "peregrine", ""))
 ZIG_BODY = replace(ZIG_BENCH, path="/body", proof=_BODY)
 DIRSERVER = Server(
@@ -74,7 +83,14 @@ PAGI_LOG = replace(
     PAGI,
     name="pagi-log",
     title="Peregrine, PAGI application, access log",
-    command=(*_PERL, "--access-log", "@WORK@/access.log", "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
+    command=(
+        *_PERL,
+        "--access-log",
+        "@WORK@/access.log",
+        "--port",
+        "@PORT@",
+        "@ROOT@/examples/pagi/hello/app.pl",
+    ),
 )
 PAGI_THREAD = replace(
     PAGI,
@@ -82,7 +98,12 @@ PAGI_THREAD = replace(
     title="Peregrine, PAGI application, engine on a thread",
     command=(*PAGI_COMMAND, "--engine", "thread", "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
 )
-PAGI_WEBSOCKET = replace(PAGI, command=(*PAGI_COMMAND, "--port", "@PORT@", "@WORK@/echo.pagi.pl"), files=("echo.pagi.pl",), proof=None)
+PAGI_WEBSOCKET = replace(
+    PAGI,
+    command=(*PAGI_COMMAND, "--port", "@PORT@", "@WORK@/echo.pagi.pl"),
+    files=("echo.pagi.pl",),
+    proof=None,
+)
 NGINX = Server(
     "nginx",
     "nginx, `return 200`",
@@ -92,7 +113,11 @@ NGINX = Server(
 )
 NGINX_BODY = replace(NGINX, title="nginx, file", path="/body.txt", proof=_BODY)
 H2O = Server(
-    "h2o", "h2o, file", ("h2o", "-c", "@WORK@/h2o.conf"), files=("h2o.conf", "hello.txt", "body.txt"), version=("h2o", "-v")
+    "h2o",
+    "h2o, file",
+    ("h2o", "-c", "@WORK@/h2o.conf"),
+    files=("h2o.conf", "hello.txt", "body.txt"),
+    version=("h2o", "-v"),
 )
 H2O_BODY = replace(H2O, path="/body.txt", proof=_BODY)
 GRANIAN = Server(
@@ -121,7 +146,9 @@ MOJOLICIOUS = Server(
     files=("mojo.pl",),
     version=("perl", "-MMojolicious", "-e", "print Mojolicious->VERSION"),
 )
-MOJOLICIOUS_WEBSOCKET = replace(MOJOLICIOUS, command=("perl", "@WORK@/mojo_websocket.pl", "@PORT@"), files=("mojo_websocket.pl",))
+MOJOLICIOUS_WEBSOCKET = replace(
+    MOJOLICIOUS, command=("perl", "@WORK@/mojo_websocket.pl", "@PORT@"), files=("mojo_websocket.pl",)
+)
 TWIGGY = Server(
     "twiggy",
     "Twiggy, PSGI",

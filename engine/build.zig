@@ -64,7 +64,10 @@ pub fn build(b: *std.Build) void {
     const many = manyCases(b, target);
     test_step.dependOn(&many.step);
     b.step("sim", "Run the worker over the simulated network, and the fuzz corpus").dependOn(&many.step);
-    b.step("sim-channel", "Run a worker and an application behind the two ends of a simulated channel").dependOn(&channel.step);
+    b.step(
+        "sim-channel",
+        "Run a worker and an application behind the two ends of a simulated channel",
+    ).dependOn(&channel.step);
     addFuzz(b, target);
 
     const consumer = b.addSystemCommand(&.{ b.graph.zig_exe, "build" });
@@ -419,7 +422,12 @@ const threads_platform = "src/abi/platform.zig";
 const simulated_platform = "test/sim/channel/platform/platform.zig";
 
 /// Gives a module of the layer `abi` its imports.
-fn onPlatform(b: *std.Build, module: *std.Build.Module, layers: Layers, platform_path: []const u8) *std.Build.Module {
+fn onPlatform(
+    b: *std.Build,
+    module: *std.Build.Module,
+    layers: Layers,
+    platform_path: []const u8,
+) *std.Build.Module {
     const platform = b.createModule(.{ .root_source_file = b.path(platform_path) });
     platform.addImport("peregrine", layers.peregrine);
     module.addImport("platform", platform);

@@ -74,7 +74,11 @@ subtest 'presets' => sub {
         ],
         'json'
     );
-    is_deeply([ @{$line}{qw(request_id traceparent)} ], [ 'from-a-proxy', $parent ], '... with what proxies call it');
+    is_deeply(
+        [ @{$line}{qw(request_id traceparent)} ],
+        [ 'from-a-proxy', $parent ],
+        '... with what proxies call it'
+    );
     like($line->{time}, qr/\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d\z/, '... with the time of RFC 3339');
     cmp_ok($line->{duration_us}, '>=', 0, '... and a duration');
 };

@@ -181,9 +181,12 @@ subtest 'names' => sub {
     is($traced->("$_")->{trace_id},                                 undef,  "... but not $_")
         for "00-$trace-b7ad6b7169203331-01-more", "ff-$trace-b7ad6b7169203331-01",
         '00-' . '0' x 32 . '-b7ad6b7169203331-01',
-        "00-$trace-0000000000000000-01", "00-\U$trace\E-b7ad6b7169203331-01", "00-$trace-b7ad6b7169203331", 'x';
+        "00-$trace-0000000000000000-01", "00-\U$trace\E-b7ad6b7169203331-01", "00-$trace-b7ad6b7169203331",
+        'x';
     is(
-        PAGI::Server::RequestName::text($traced->("00-$trace-b7ad6b7169203331-01", [ 'x-request-id', 'mine' ])),
+        PAGI::Server::RequestName::text(
+            $traced->("00-$trace-b7ad6b7169203331-01", [ 'x-request-id', 'mine' ])
+        ),
         "request 1-1 (unix, id mine, trace $trace) GET ",
         'beside an id'
     );

@@ -218,7 +218,8 @@ subtest 'stopping' => sub {
 subtest 'from the command line' => sub {
     my $app = File::Temp->new(SUFFIX => '.pl');
     print {$app} 'async sub app { my ($scope, $receive, $send) = @_; die if $scope->{type} ne "http";'
-        . ' $send->({ type => "http.response.start", status => 404 }); await $send->({ type => "http.response.body", body => "" }) }'
+        . ' $send->({ type => "http.response.start", status => 404 });'
+        . ' await $send->({ type => "http.response.body", body => "" }) }'
         . ' \&app';
     close $app or die $!;
     my $server = TestServer->command('-M', 'Future::AsyncAwait', '--health-path', '/up', $app->filename);

@@ -1,4 +1,5 @@
-# Under Server::Starter, the program itself: HUP starts a new server on the same socket before the old one goes, and no request fails.
+# Under Server::Starter, the program itself: HUP starts a new server on the same socket before the old one
+# goes, and no request fails.
 use strict;
 use warnings;
 
@@ -23,7 +24,8 @@ async sub {
     my ($scope, $receive, $send) = @_;
     die "no $scope->{type}\n" if $scope->{type} ne 'http';
     await $send->({ type => 'http.response.start', status => 200 });
-    await $send->({ type => 'http.response.body', body => getppid . " $$ $ENV{SERVER_STARTER_GENERATION}\n" });
+    my $body = getppid . " $$ $ENV{SERVER_STARTER_GENERATION}\n";
+    await $send->({ type => 'http.response.body', body => $body });
 };
 APP
 close $out or die $!;
@@ -35,7 +37,8 @@ sub free_port {
 # What the application says to a new connection; what went wrong, in parentheses.
 sub ask {
     my ($port) = @_;
-    my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 20) or return "($@)";
+    my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 20)
+        or return "($@)";
     print {$client} "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     my $answer = do { local $/; readline $client }
         // '';
@@ -65,9 +68,12 @@ for my $workers (0, 2) {
     subtest "$workers workers" => sub {
         my $port   = free_port();
         my $server = TestServer->spawn(
-            $starter,          "--port=127.0.0.1:$port", "--status-file=$dir/status$workers",
-            '--interval=1',    '--',                     $^X, (map { "-I$_" } @INC),
-            'bin/pagi-server', '-E',                     'production', $workers ? ('--workers', $workers) : (), $app
+            $starter,                                "--port=127.0.0.1:$port",
+            "--status-file=$dir/status$workers",     '--interval=1',
+            '--',                                    $^X,
+            (map { "-I$_" } @INC),                   'bin/pagi-server',
+            '-E',                                    'production',
+            $workers ? ('--workers', $workers) : (), $app
         );
         ok $server->wait_for_log(qr/listening on/), 'it listens at the socket that it was given' or return;
         like ask($port), qr/ 1\n\z/, 'the first generation answers';

@@ -1,6 +1,5 @@
-# engine => 'thread': clients that leave before the answer, in the middle of their body or of the response, leave
-# nothing behind.
-# script/bench-thread growth does the same with a million requests.
+# engine => 'thread': clients that leave before the answer, in the middle of their body or of the response,
+# leave nothing behind. script/bench-thread growth does the same with a million requests.
 use strict;
 use warnings;
 

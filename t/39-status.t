@@ -73,11 +73,13 @@ subtest 'metrics, JSON, health' => sub {
     is $answer->{headers}{'content-type'}, 'text/plain; version=0.0.4; charset=utf-8', 'in the text format';
     my $value = metrics($status);
     is $value->{'peregrine_requests_total{status="2xx"}'}, 5, 'requests that went well';
-    is $value->{'peregrine_requests_total{status="4xx"}'}, 3, 'and those that did not, the refused one included';
+    is $value->{'peregrine_requests_total{status="4xx"}'}, 3,
+        'and those that did not, the refused one included';
     is $value->{'peregrine_requests_refused_total{reason="malformed"}'}, 1, 'which is counted as such';
-    is $value->{'peregrine_request_duration_seconds_count'}, 7, 'those that were answered by the application are timed';
-    is $value->{'peregrine_connections_accepted_total'},     8, 'connections';
-    is $value->{'peregrine_processes'},                      1, 'one process';
+    is $value->{'peregrine_request_duration_seconds_count'}, 7,
+        'those that were answered by the application are timed';
+    is $value->{'peregrine_connections_accepted_total'}, 8, 'connections';
+    is $value->{'peregrine_processes'},                  1, 'one process';
     cmp_ok $value->{'peregrine_resident_memory_bytes'}, '>', 1_000_000, 'with its memory';
 
     for my $name (qw(request queue application write)) {
@@ -175,7 +177,8 @@ subtest 'a PSGI application, whose requests wait for their bodies' => sub {
     like join('', readline $client), qr/well\z/, 'it answers';
     my $value = metrics("http://127.0.0.1:$port");
     is $value->{peregrine_application_duration_seconds_count}, 1, 'the request is timed';
-    cmp_ok $value->{peregrine_application_duration_seconds_sum}, '<', $value->{peregrine_queue_duration_seconds_sum},
+    cmp_ok $value->{peregrine_application_duration_seconds_sum}, '<',
+        $value->{peregrine_queue_duration_seconds_sum},
         'and waited for its body, not for the application';
     is $server->stop, 0, 'it stops';
 };
@@ -195,26 +198,31 @@ subtest 'what is wrong with the option' => sub {
     my ($status, undef, $err) = TestServer->finish($app, '--status', '127.0.0.1:99999');
     is $status, 2, 'the command refuses it, too';
     like $err, qr/option --status .*99999/, 'and says so';
-    ($status, undef, $err) = TestServer->finish('--check', '--port', 0, '--status', "$dir/no/such/folder", $app);
+    ($status, undef, $err) =
+        TestServer->finish('--check', '--port', 0, '--status', "$dir/no/such/folder", $app);
     is $status, 1, 'a check looks at it';
     like $err, qr/option 'status': .*no\/such/, 'and tells what it finds';
     ($status, my $said) = TestServer->finish('--check', '--port', 0, '--status', '127.0.0.1:9100', $app);
     is $status, 0, 'one that is well';
     like $said, qr{^# status at http://127\.0\.0\.1:9100/$}m, 'is named';
     my $taken = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1) or die $!;
-    ($status, undef, $err) = TestServer->finish($app, '--port', 0, '--status', '127.0.0.1:' . $taken->sockport);
+    ($status, undef, $err) =
+        TestServer->finish($app, '--port', 0, '--status', '127.0.0.1:' . $taken->sockport);
     is $status, 1, 'an address that is taken keeps the server from starting';
     like $err, qr/Port ${\$taken->sockport} is already in use on 127\.0\.0\.1/, 'with its name';
     my $public = TestServer->command($app, '-E', 'production', '--status', '0.0.0.0:0');
-    ok $public->wait_for_log(qr/whoever can connect to .*0\.0\.0\.0.* sees the status/), 'a public one is warned of';
+    ok $public->wait_for_log(qr/whoever can connect to .*0\.0\.0\.0.* sees the status/),
+        'a public one is warned of';
     is $public->stop, 0, 'and served';
 };
 
 # The answer of the application itself.
 sub ask {
     my (%scope) = @_;
-    my $status =
-        PAGI::Server::Status->new(counters => Peregrine::Counters->new, is_ready => sub { $scope{ready} // 1 });
+    my $status = PAGI::Server::Status->new(
+        counters => Peregrine::Counters->new,
+        is_ready => sub { $scope{ready} // 1 }
+    );
     my @events;
     $status->to_app->(
         { type => 'http', method => 'GET', %scope },

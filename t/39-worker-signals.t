@@ -148,7 +148,8 @@ subtest 'HUP, HUP' => sub {
 
 for my $reuseport (0, 1) {
     subtest 'TTIN and TTOU' . ($reuseport ? ' with reuseport' : '') => sub {
-        my $server  = TestServer->command('-E', 'production', '--workers', 1, $reuseport ? '--reuseport' : (), $app);
+        my $server =
+            TestServer->command('-E', 'production', '--workers', 1, $reuseport ? '--reuseport' : (), $app);
         my @clients = load($server->port);
         for my $count (2, 3) {
             $server->signal('TTIN');
@@ -166,8 +167,8 @@ for my $reuseport (0, 1) {
 }
 
 subtest 'max_requests' => sub {
-    my $server =
-        TestServer->command('-E', 'production', qw(--workers 2 --max-requests 300 --access-log), "$dir/count", $app);
+    my $server = TestServer->command('-E', 'production', qw(--workers 2 --max-requests 300 --access-log),
+        "$dir/count", $app);
     my $port    = $server->port;
     my @clients = load($port);
     my @before  = children($server);
@@ -211,7 +212,8 @@ subtest 'age and memory' => sub {
 };
 
 subtest 'a recycled worker waits for its WebSockets' => sub {
-    my $server = TestServer->command('-E', 'production', qw(--workers 1 --max-worker-age 1 --recycle-timeout 3), $app);
+    my $server =
+        TestServer->command('-E', 'production', qw(--workers 1 --max-worker-age 1 --recycle-timeout 3), $app);
     my $socket = TestWebSocket->open($server->port, '/');
     my (undef, $pid) = split ' ', $socket->next;
     ok(

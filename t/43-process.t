@@ -260,14 +260,19 @@ sub {
     open my $in, '<', '/proc/self/status' or die;
     my ($new) = map { /^NoNewPrivs:\s*(\d)/ ? $1 : () } <$in>;
     $send->({ type => 'http.response.start', status => 200 });
-    return $send->({ type => 'http.response.body', body => join ' ', Cwd::getcwd(), sprintf('%04o', umask), $new });
+    my $body = join ' ', Cwd::getcwd(), sprintf('%04o', umask), $new;
+    return $send->({ type => 'http.response.body', body => $body });
 }
 APP
     write_file('elsewhere.conf', "chdir = $directory/elsewhere\n");
-    my @base = ($^X, (map { m{\A/} || ref ? "-I$_" : "-I$here/$_" } @INC), "$here/bin/pagi-server", '-E', 'production');
+    my @base = (
+        $^X, (map { m{\A/} || ref ? "-I$_" : "-I$here/$_" } @INC),
+        "$here/bin/pagi-server", '-E', 'production'
+    );
     my @paths = (qw(--pid here.pid --error-log here.err --access-log here.log), '--socket', './here.sock');
     chdir $directory or die $!;
-    my $server = TestServer->spawn(@base, qw(--chdir elsewhere --umask 0027 --no-new-privs), @paths, 'rights.pl');
+    my $server =
+        TestServer->spawn(@base, qw(--chdir elsewhere --umask 0027 --no-new-privs), @paths, 'rights.pl');
     chdir $here or die $!;
     ok(wait_for(sub { content("$directory/elsewhere/here.err") =~ /listening/ }), 'the error log is there')
         or diag $server->log;
@@ -282,9 +287,11 @@ APP
 
     chdir $directory or die $!;
     $server =
-        TestServer->spawn(@base, '-c', 'elsewhere.conf', '--port', free_port(), '--error-log', 'two.err', 'rights.pl');
+        TestServer->spawn(@base, '-c', 'elsewhere.conf', '--port', free_port(), '--error-log', 'two.err',
+        'rights.pl');
     chdir $here or die $!;
-    ok(wait_for(sub { content("$directory/elsewhere/two.err") =~ /listening/ }), 'a configuration file may say so');
+    ok(wait_for(sub { content("$directory/elsewhere/two.err") =~ /listening/ }),
+        'a configuration file may say so');
     is($server->stop, 0, 'the server ends well');
 
     my ($status, undef, $error) = TestServer->finish('--chdir', "$directory/nowhere", $who);

@@ -1,4 +1,5 @@
-# What a service manager is told (sd_notify), with and without workers: nothing before the server serves, and by the right process.
+# What a service manager is told (sd_notify), with and without workers: nothing before the server serves, and
+# by the right process.
 use strict;
 use warnings;
 
@@ -25,7 +26,8 @@ async sub {
     die "no $scope->{type}\n" if $scope->{type} ne 'http';
     select undef, undef, undef, $1 if $scope->{path} =~ m{\A/block/([\d.]+)\z};
     await $send->({ type => 'http.response.start', status => 200 });
-    await $send->({ type => 'http.response.body', body => join ' ', $$, grep { defined } @ENV{qw(NOTIFY_SOCKET WATCHDOG_USEC)} });
+    my @set = grep { defined } @ENV{qw(NOTIFY_SOCKET WATCHDOG_USEC)};
+    await $send->({ type => 'http.response.body', body => join ' ', $$, @set });
 };
 APP
 close $out or die $!;
@@ -125,13 +127,15 @@ subtest 'whom it does not concern' => sub {
     }
     local $ENV{NOTIFY_SOCKET} = "$dir/nobody";
     my $server = TestServer->command($app, '-E', 'production');
-    is $http->get('http://127.0.0.1:' . $server->port)->{status}, 200, 'a socket where nobody listens does no harm';
-    is $server->stop,                                             0,   'nor at the end';
+    is $http->get('http://127.0.0.1:' . $server->port)->{status}, 200,
+        'a socket where nobody listens does no harm';
+    is $server->stop, 0, 'nor at the end';
     local $ENV{NOTIFY_SOCKET} = 'vsock:1:2';
     is(Peregrine::Notify->from_environment, undef, 'one of another kind is none');
     local $ENV{NOTIFY_SOCKET} = "$dir/nobody";
     my $service = Peregrine::Notify->from_environment;
-    is_deeply { Peregrine::Notify->environment }, { NOTIFY_SOCKET => "$dir/nobody" }, 'a successor gets the variables';
+    is_deeply { Peregrine::Notify->environment }, { NOTIFY_SOCKET => "$dir/nobody" },
+        'a successor gets the variables';
     ok !exists $ENV{NOTIFY_SOCKET}, 'others do not';
     is $service->say(STATUS => 'x'), 0, 'what was not sent is known';
 };

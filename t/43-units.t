@@ -1,4 +1,5 @@
-# The unit files in examples/systemd: systemd finds nothing wrong with them, and their options are those of pagi-server.
+# The unit files in examples/systemd: systemd finds nothing wrong with them, and their options are
+# those of pagi-server.
 use strict;
 use warnings;
 

@@ -1,4 +1,5 @@
-# Every kind of PSGI response, and every way in which one ends, leaves neither descriptors nor live values behind.
+# Every kind of PSGI response, and every way in which one ends, leaves neither descriptors nor
+# live values behind.
 use strict;
 use warnings;
 
@@ -12,7 +13,12 @@ use TestUsage qw(report settled);
 
 package Lines {
     my $open = 0;
-    sub new     { my ($class, $count, $line) = @_; $open++; return bless { count => $count, line => $line }, $class }
+
+    sub new {
+        my ($class, $count, $line) = @_;
+        $open++;
+        return bless { count => $count, line => $line }, $class;
+    }
     sub getline { my ($self) = @_; return $self->{count}-- > 0 ? $self->{line} : undef }
     sub close   { my ($self) = @_; $open--; return }
     sub open    { return $open }
@@ -84,8 +90,9 @@ sub app {
     return $kinds{$path}->($env);
 }
 
-my $server = TestServer->start(psgi => 1, app => \&app, access_log => undef, quiet => 1, max_body_size => '100M');
-my $port   = $server->port;
+my $server =
+    TestServer->start(psgi => 1, app => \&app, access_log => undef, quiet => 1, max_body_size => '100M');
+my $port = $server->port;
 
 sub request {
     my ($kind) = @_;

@@ -8,7 +8,8 @@ use Test::More;
 use TestTools;
 
 for my $engine (qw(inline thread)) {
-    subtest $engine => sub { Plack::Test::Suite->run_server_tests('Peregrine', undef, undef, engine => $engine) };
+    subtest $engine =>
+        sub { Plack::Test::Suite->run_server_tests('Peregrine', undef, undef, engine => $engine) };
 }
 subtest 'EVHTP' => sub { Plack::Test::Suite->run_server_tests('EVHTP') };
 

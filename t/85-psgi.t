@@ -32,10 +32,16 @@ package List {
 
 package Lines {
     my $closed = 0;
-    sub new     { my ($class, @lines) = @_; return bless \@lines, $class }
-    sub getline { my ($self) = @_; my $line = shift @$self; die "no line\n" if ($line // '') eq 'die'; return $line }
-    sub close   { $closed++; return }
-    sub closed  { return $closed }
+    sub new { my ($class, @lines) = @_; return bless \@lines, $class }
+
+    sub getline {
+        my ($self) = @_;
+        my $line = shift @$self;
+        die "no line\n" if ($line // '') eq 'die';
+        return $line;
+    }
+    sub close  { $closed++; return }
+    sub closed { return $closed }
 }
 
 package Mute {    # has no close
@@ -63,9 +69,9 @@ sub at {
 }
 
 my %responses = (
-    '/number'    => sub { [ 200,            @{ [ [ @plain, 'X-N' => 7 ] ] },     [ 1, 2.5, '', undef, 'x' ] ] },
-    '/objects'   => sub { [ Text->new(201), [ @plain, 'X-O' => Text->new('o') ], [ Text->new('a'), 'b' ] ] },
-    '/tied'      => sub { [ 200,            tied_list(@plain, 'X-T' => 't'),     tied_list('tied', ' list') ] },
+    '/number'  => sub { [ 200,            @{ [ [ @plain, 'X-N' => 7 ] ] },     [ 1, 2.5, '', undef, 'x' ] ] },
+    '/objects' => sub { [ Text->new(201), [ @plain, 'X-O' => Text->new('o') ], [ Text->new('a'), 'b' ] ] },
+    '/tied'    => sub { [ 200,            tied_list(@plain, 'X-T' => 't'),     tied_list('tied', ' list') ] },
     '/all-tied'  => sub { tied_list(200, [@plain], ['all']) },
     '/latin'     => sub { my $text = "\x{e9}"; utf8::upgrade($text); [ 200, [ 'X-L' => $text ], [$text] ] },
     '/pieces'    => sub { [ 200, [@plain],                              [ ('0123456789' x 10_000) x 30 ] ] },
@@ -85,30 +91,30 @@ my %responses = (
 
 # What is wrong, and what the log says then.
 my %wrong = (
-    '/none'         => [ sub { return },                                      qr/no response: undef/ ],
-    '/string'       => [ sub { 'text' },                                      qr/no response: 'text'/ ],
-    '/hash'         => [ sub { {} },                                          qr/no response: a reference to HASH/ ],
-    '/one'          => [ sub { [200] },                                       qr/not a list of 1/ ],
-    '/two'          => [ sub { [ 200, [] ] },                                 qr/has no body/ ],
-    '/four'         => [ sub { [ 200, [], [], 1 ] },                          qr/not a list of 4/ ],
-    '/status'       => [ sub { [ 'ok', [], [] ] },                            qr/status must be a number.*'ok'/ ],
-    '/status-99'    => [ sub { [ 99, [], [] ] },                              qr/status must be a number/ ],
-    '/status-700'   => [ sub { [ 700, [], [] ] },                             qr/status 700: / ],
-    '/status-undef' => [ sub { [ undef, [], [] ] },                           qr/status/ ],
-    '/headers'      => [ sub { [ 200, {}, [] ] },                             qr/headers are no list/ ],
-    '/odd'          => [ sub { [ 200, ['A'], [] ] },                          qr/a name without a value/ ],
-    '/undefined'    => [ sub { [ 200, [ A => undef ], [] ] },                 qr/header A is undefined/ ],
-    '/newline'      => [ sub { [ 200, [ A => "a\nSet-Cookie: b" ], [] ] },    qr/header "A": .*control byte/ ],
-    '/name'         => [ sub { [ 200, [ 'A b' => 1 ], [] ] },                 qr/header "A b": / ],
-    '/wide-header'  => [ sub { [ 200, [ A => "\x{263a}" ], [] ] },            qr/header A has a wide character/ ],
-    '/wide'         => [ sub { [ 200, [], [ 'a', "\x{263a}" ] ] },            qr/body has a wide character/ ],
-    '/length'       => [ sub { [ 200, [ 'Content-Length' => 'x' ], ['a'] ] }, qr/Content-Length/ ],
-    '/too-short'    => [ sub { [ 200, [ 'Content-Length' => 9 ], ['a'] ] },   qr/less body|Content-Length/ ],
-    '/too-long'     => [ sub { [ 200, [ 'Content-Length' => 1 ], ['abc'] ] }, qr/more body|Content-Length/ ],
-    '/bomb'         => [ sub { [ 200, [ A => Bomb->new ], [] ] },             qr/no string/ ],
-    '/bomb-body'    => [ sub { [ 200, [], [ Bomb->new ] ] },                  qr/no string/ ],
-    '/dies'         => [ sub { die "dies\n" },                                qr/died before its response: dies/ ],
-    '/dies-object'  => [ sub { die Bomb->new },                               qr/died before its response/ ],
+    '/none'         => [ sub { return },                      qr/no response: undef/ ],
+    '/string'       => [ sub { 'text' },                      qr/no response: 'text'/ ],
+    '/hash'         => [ sub { {} },                          qr/no response: a reference to HASH/ ],
+    '/one'          => [ sub { [200] },                       qr/not a list of 1/ ],
+    '/two'          => [ sub { [ 200, [] ] },                 qr/has no body/ ],
+    '/four'         => [ sub { [ 200, [], [], 1 ] },          qr/not a list of 4/ ],
+    '/status'       => [ sub { [ 'ok', [], [] ] },            qr/status must be a number.*'ok'/ ],
+    '/status-99'    => [ sub { [ 99, [], [] ] },              qr/status must be a number/ ],
+    '/status-700'   => [ sub { [ 700, [], [] ] },             qr/status 700: / ],
+    '/status-undef' => [ sub { [ undef, [], [] ] },           qr/status/ ],
+    '/headers'      => [ sub { [ 200, {}, [] ] },             qr/headers are no list/ ],
+    '/odd'          => [ sub { [ 200, ['A'], [] ] },          qr/a name without a value/ ],
+    '/undefined'    => [ sub { [ 200, [ A => undef ], [] ] }, qr/header A is undefined/ ],
+    '/newline'     => [ sub { [ 200, [ A => "a\nSet-Cookie: b" ], [] ] }, qr/header "A": .*control byte/ ],
+    '/name'        => [ sub { [ 200, [ 'A b' => 1 ], [] ] },              qr/header "A b": / ],
+    '/wide-header' => [ sub { [ 200, [ A => "\x{263a}" ], [] ] },         qr/header A has a wide character/ ],
+    '/wide'        => [ sub { [ 200, [], [ 'a', "\x{263a}" ] ] },         qr/body has a wide character/ ],
+    '/length'      => [ sub { [ 200, [ 'Content-Length' => 'x' ], ['a'] ] }, qr/Content-Length/ ],
+    '/too-short'   => [ sub { [ 200, [ 'Content-Length' => 9 ], ['a'] ] },   qr/less body|Content-Length/ ],
+    '/too-long'    => [ sub { [ 200, [ 'Content-Length' => 1 ], ['abc'] ] }, qr/more body|Content-Length/ ],
+    '/bomb'        => [ sub { [ 200, [ A => Bomb->new ], [] ] },             qr/no string/ ],
+    '/bomb-body'   => [ sub { [ 200, [], [ Bomb->new ] ] },                  qr/no string/ ],
+    '/dies'        => [ sub { die "dies\n" },  qr/died before its response: dies/ ],
+    '/dies-object' => [ sub { die Bomb->new }, qr/died before its response/ ],
 );
 
 my $loop    = sub { IO::Async::Loop->new };
@@ -232,9 +238,12 @@ my %others = (
         push @kept, $env;
         return [ 200, [@plain], [ scalar grep { $_->{PATH_INFO} ne '/keep' } @kept ] ];
     },
-    '/close-input' => sub { my ($env) = @_; close $env->{'psgi.input'}; return [ 200, [@plain], ['closed'] ] },
-    '/change'      => sub { my ($env) = @_; %$env = ();                 return [ 200, [@plain], ['changed'] ] },
-    '/errors' => sub { my ($env) = @_; $env->{'psgi.errors'}->print("to the log\n"); return [ 200, [@plain], ['ok'] ] },
+    '/close-input' =>
+        sub { my ($env) = @_; close $env->{'psgi.input'}; return [ 200, [@plain], ['closed'] ] },
+    '/change' => sub { my ($env) = @_; %$env = (); return [ 200, [@plain], ['changed'] ] },
+    '/errors' =>
+        sub { my ($env) = @_; $env->{'psgi.errors'}->print("to the log\n"); return [ 200, [@plain], ['ok'] ] }
+    ,
 );
 
 sub app {
@@ -264,15 +273,16 @@ subtest 'responses' => sub {
     my $objects = get($port, '/objects');
     is "@{$objects}{qw(status body)} $objects->{header}{'x-o'}", '201 ab o',  'objects that are strings';
     is body('/tied'),                                            'tied list', 'tied lists';
-    is body('/all-tied'),                                        'all',       'a response that is a tied list';
-    is body('/latin'),                                           "\xe9",      'characters below 256 are bytes';
+    is body('/all-tied'),                                        'all',  'a response that is a tied list';
+    is body('/latin'),                                           "\xe9", 'characters below 256 are bytes';
     my $pieces = get($port, '/pieces');
-    is md5_hex($pieces->{body}),                         md5_hex('0123456789' x 300_000), 'many pieces';
-    is $pieces->{header}{'content-length'},              3_000_000,                       '... with their length';
-    is get($port, '/empty')->{header}{'content-length'}, 0,                               'no body';
+    is md5_hex($pieces->{body}),            md5_hex('0123456789' x 300_000), 'many pieces';
+    is $pieces->{header}{'content-length'}, 3_000_000,                       '... with their length';
+    is get($port, '/empty')->{header}{'content-length'}, 0,                  'no body';
     ok !exists get($port, '/204')->{header}{'content-length'}, '204 has no length';
     is get($port, '/304')->{header}{etag}, '"e"', '304 with its fields';
-    is exchange($port, "HEAD /pieces HTTP/1.1\r\nHost: h\r\n\r\n", head => 1)->{header}{'content-length'}, 3_000_000,
+    is exchange($port, "HEAD /pieces HTTP/1.1\r\nHost: h\r\n\r\n", head => 1)->{header}{'content-length'},
+        3_000_000,
         'HEAD';
 };
 
@@ -287,14 +297,15 @@ subtest 'handles' => sub {
     is body('/pipe'),               "piped\n",                      'a pipe';
     is body('/closed'),             1,                              'bodies are closed';
     is exchange($port, "HEAD /lines HTTP/1.1\r\nHost: h\r\n\r\n", head => 1)->{status}, 200, 'HEAD';
-    is body('/closed'),                                                                 2,   '... closes, too';
+    is body('/closed'),                                                                 2, '... closes, too';
 };
 
 subtest 'wrong responses' => sub {
     for my $path (sort keys %wrong) {
         my $response = get($port, $path);
         is $response->{status}, 500, "$path: 500";
-        like $server->wait_for_log($wrong{$path}[1]) && $server->log, $wrong{$path}[1], "$path: the log says why";
+        like $server->wait_for_log($wrong{$path}[1]) && $server->log, $wrong{$path}[1],
+            "$path: the log says why";
     }
     for my $path (qw(/dies-late /dies-lines /wide-write /long-lines /short-lines /wide-lines)) {
         my $response = get($port, $path);
@@ -313,7 +324,8 @@ subtest 'delayed and streaming' => sub {
     is body('/dropped'),         'dropped', 'a writer that nobody holds is closed';
     is body('/twice'),           'once',    'a responder works once';
     is length body('/poll'),     5_000_000, 'poll_cb';
-    my $slow = TestClient->new($port, receive_buffer => 65_536)->send("GET /poll HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $slow =
+        TestClient->new($port, receive_buffer => 65_536)->send("GET /poll HTTP/1.1\r\nHost: h\r\n\r\n");
     sleep 0.2;
     is length $slow->response->{body}, 5_000_000, 'poll_cb and a slow client';
 };
@@ -360,15 +372,16 @@ subtest 'the environment' => sub {
     );
     is $env{$_}, $expected{$_}, $_ for sort keys %expected;
     ok !exists $env{$_}, "no $_" for qw(HTTP_PROXY CONTENT_LENGTH CONTENT_TYPE HTTP_CONTENT_LENGTH);
-    is exchange($port, "GET http://other/env HTTP/1.1\r\nHost: h\r\n\r\n")->{body} =~ /^REQUEST_URI=(.*)$/m && $1,
+    is exchange($port, "GET http://other/env HTTP/1.1\r\nHost: h\r\n\r\n")->{body} =~ /^REQUEST_URI=(.*)$/m
+        && $1,
         '/env',
         'no scheme and host in REQUEST_URI';
     is exchange($port, "GET /x%2Fy%C3%A9 HTTP/1.1\r\nHost: h\r\n\r\n")->{body}, "/x/y\xc3\xa9",
         'PATH_INFO has decoded bytes';
-    is body('/keep'),                 0,                                          'an environment that is kept';
-    is body('/env') && body('/keep'), 0,                                          '... stays as it is';
-    is body('/change'),               'changed',                                  'an environment that is emptied';
-    is body('/close-input'),          'closed',                                   'psgi.input may be closed';
+    is body('/keep'),                 0,         'an environment that is kept';
+    is body('/env') && body('/keep'), 0,         '... stays as it is';
+    is body('/change'),               'changed', 'an environment that is emptied';
+    is body('/close-input'),          'closed',  'psgi.input may be closed';
     is body('/input'),                '0 d41d8cd98f00b204e9800998ecf8427e 1 - -', '... the next one is open';
     is body('/errors'),               'ok',                                       'psgi.errors';
     ok $server->wait_for_log(qr/^to the log$/m), '... is in the log';
@@ -384,9 +397,11 @@ subtest 'request bodies' => sub {
         my $head   = "POST /input HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
         is exchange($port, "$head${chunks}0\r\n\r\n")->{body}, "$length $sum 1 $length -", '... in chunks';
     }
-    my $slow = TestClient->new($port)->send("POST /input HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n12345");
-    is body('/number'),                        '12.5x', 'others are served while a body comes';
-    is $slow->send('67890')->response->{body}, '10 ' . md5_hex('1234567890') . ' 1 10 -', '... until it is there';
+    my $slow =
+        TestClient->new($port)->send("POST /input HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n12345");
+    is body('/number'), '12.5x', 'others are served while a body comes';
+    is $slow->send('67890')->response->{body}, '10 ' . md5_hex('1234567890') . ' 1 10 -',
+        '... until it is there';
     is exchange($port, "POST /input HTTP/1.1\r\nHost: h\r\nContent-Length: 200000000\r\n\r\n")->{status}, 413,
         'too large';
 };

@@ -33,13 +33,16 @@ sub check_all {
 }
 
 my %more = (
-    dancer     => sub { my ($port) = @_; is get($port, '/file')->{body}, content('t/psgi/dancer.psgi'),   'a file' },
-    catalyst   => sub { my ($port) = @_; is get($port, '/file')->{body}, content('t/psgi/catalyst.psgi'), 'a file' },
+    dancer =>
+        sub { my ($port) = @_; is get($port, '/file')->{body}, content('t/psgi/dancer.psgi'), 'a file' },
+    catalyst =>
+        sub { my ($port) = @_; is get($port, '/file')->{body}, content('t/psgi/catalyst.psgi'), 'a file' },
     middleware => sub {
         my ($port) = @_;
         my $file = get($port, '/files/mojo.psgi');
         is $file->{body}, content('t/psgi/mojo.psgi'), 'Plack::App::File';
-        is get($port, '/files/mojo.psgi', "If-Modified-Since: $file->{header}{'last-modified'}")->{status}, 304,
+        is get($port, '/files/mojo.psgi', "If-Modified-Since: $file->{header}{'last-modified'}")->{status},
+            304,
             'ConditionalGET';
         is get($port, '/files/../86-psgi-frameworks.t')->{status} =~ /\A40[034]\z/, 1, 'no way out';
         like get($port, '/dir/')->{body}, qr/mojo\.psgi/, 'Plack::App::Directory';
@@ -55,7 +58,8 @@ sub start {
     my ($name, @arguments) = @_;
     my $server = TestServer->spawn($^X, (map { "-I$_" } @INC),
         '-S', 'plackup', @arguments, '--listen', '127.0.0.1:0', "t/psgi/$name.psgi");
-    my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die "$name: " . $server->log;
+    my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/})
+        or die "$name: " . $server->log;
     return ($server, $port);
 }
 
@@ -70,7 +74,8 @@ my %needs = (
     mojo       => ['Mojolicious'],
     dancer     => ['Dancer2'],
     catalyst   => ['Catalyst'],
-    middleware => [qw(Plack::Middleware::Deflater Plack::Middleware::Session CGI::Emulate::PSGI CGI::Compile)],
+    middleware =>
+        [qw(Plack::Middleware::Deflater Plack::Middleware::Session CGI::Emulate::PSGI CGI::Compile)],
 );
 
 for my $name (qw(mojo dancer catalyst middleware)) {

@@ -13,7 +13,8 @@ use TestTools qw(wait_for);
 plan skip_all => 'needs chromium and chromedriver' if !TestBrowser->is_there;
 
 my $server =
-    TestServer->command('examples/pagi/hello/app.pl', '-E', 'production', '--workers', 2, '--status', '127.0.0.1:0');
+    TestServer->command('examples/pagi/hello/app.pl', '-E', 'production', '--workers', 2, '--status',
+    '127.0.0.1:0');
 my $port = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});
 my $url  = 'http://127.0.0.1:' . $server->port . '/';
 my $http = HTTP::Tiny->new(timeout => 20);
@@ -40,12 +41,14 @@ sub look {
 }
 
 $browser->go("http://127.0.0.1:$port/");
-is $browser->wait_for_text('#state', qr/serving/),                                      'serving', 'the server serves';
-is $browser->script(q{return document.querySelectorAll('#processes tbody tr').length}), 2, 'both workers are shown';
+is $browser->wait_for_text('#state', qr/serving/), 'serving', 'the server serves';
+is $browser->script(q{return document.querySelectorAll('#processes tbody tr').length}), 2,
+    'both workers are shown';
 
 my $sent = 0;
 $http->get($url), $sent++ for 1 .. 30;
-ok $browser->wait_for("Number(document.getElementById('about').textContent.match(/([0-9]+) requests/)[1]) === $sent"),
+ok $browser->wait_for(
+    "Number(document.getElementById('about').textContent.match(/([0-9]+) requests/)[1]) === $sent"),
     'its requests are counted';
 ok wait_for(sub {
     $http->get($url) for 1 .. 20;
@@ -53,10 +56,13 @@ ok wait_for(sub {
     }),
     'there is a rate';
 like $browser->text('#p50'), qr/\A[0-9.]+ (?:ms|s)\z/, 'a median';
-ok $browser->wait_for(q{/L/.test(document.querySelector('#rates .curve').getAttribute('d'))}), 'a curve of rates';
-ok $browser->wait_for(q{/L|M[1-9]/.test(document.querySelector('#times .curve').getAttribute('d'))}), 'of times';
+ok $browser->wait_for(q{/L/.test(document.querySelector('#rates .curve').getAttribute('d'))}),
+    'a curve of rates';
+ok $browser->wait_for(q{/L|M[1-9]/.test(document.querySelector('#times .curve').getAttribute('d'))}),
+    'of times';
 ok $browser->script(
-    q{return [...document.querySelectorAll('#histogram rect')].some(bar => Number(bar.getAttribute('height')) > 0)}),
+    q{return [...document.querySelectorAll('#histogram rect')].some(bar => Number(bar.getAttribute('height')) > 0)}
+    ),
     'and a histogram';
 is $browser->script(q{return document.documentElement.scrollWidth <= innerWidth}), 1, 'nothing sticks out';
 

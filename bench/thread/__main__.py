@@ -1,5 +1,5 @@
-"""Checks what --engine thread costs and gives on this machine; exits 1 when a goal is missed. Without a CHECK all are
-made, one after the other."""
+"""Checks what --engine thread costs and gives on this machine; exits 1 when a goal is missed. Without a
+CHECK all are made, one after the other."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """What goes on while the application blocks: for 50 ms in each hundredth request, under two loads.
 
-As many requests as there can be: then Perl sleeps nearly all the time. Two hundred a second: then it sleeps for a
-tenth of it.
+As many requests as there can be: then Perl sleeps nearly all the time. Two hundred a second: then it
+sleeps for a tenth of it.
 """
 
 import contextlib
@@ -32,7 +32,8 @@ SLOWER_MOST = 1.05
 
 
 def blocked(settings):
-    """Refusals and the health path within 2 ms, uploads as fast as ever, while one request of a hundred blocks for 50 ms."""
+    """Refusals and the health path within 2 ms, uploads as fast as ever, while one request of a hundred
+    blocks for 50 ms."""
     with serving(settings) as process:
         quiet = _upload_s(process.port, settings)
         still = _ask(process.port, settings)
@@ -49,15 +50,26 @@ def blocked(settings):
     own_ms = results[0].p99_us / 1000
     return [
         at_least("p99 of the application's own requests, two hundred a second", waited, BLOCKED_MS / 2, "ms"),
-        at_most(f"an upload at {UPLOAD_RATE // 10**6} MB/s meanwhile", beside / quiet, SLOWER_MOST, "× without", ".3f"),
-        at_least("p99 of the application's own requests, as many as there can be", own_ms, BLOCKED_MS / 2, "ms"),
+        at_most(
+            f"an upload at {UPLOAD_RATE // 10**6} MB/s meanwhile",
+            beside / quiet,
+            SLOWER_MOST,
+            "× without",
+            ".3f",
+        ),
+        at_least(
+            "p99 of the application's own requests, as many as there can be", own_ms, BLOCKED_MS / 2, "ms"
+        ),
         *[
             at_most(f"p99 of {len(times):,} times {what}", _p99_ms(times), P99_MS, "ms", ".2f")
             for what, times in latencies.items()
         ],
         note("the slowest of all", f"{1000 * max(max(times) for times in latencies.values()):.1f} ms"),
         # A machine that is busy with something else has slow answers here already.
-        *[note(f"p99 of {what} while nothing else is asked", f"{_p99_ms(times):.2f} ms") for what, times in still.items()],
+        *[
+            note(f"p99 of {what} while nothing else is asked", f"{_p99_ms(times):.2f} ms")
+            for what, times in still.items()
+        ],
         note("the same upload then, when Perl hardly ever is awake", f"{worst / quiet:.2f} × without"),
     ]
 
@@ -89,7 +101,10 @@ def _ask(port, settings):
     latencies = {"malformed": [], "the health path": []}
     end = time.monotonic() + settings.seconds(10, 3)
     while time.monotonic() < end:
-        for what, request, wanted in (("malformed", MALFORMED, b" 400 "), ("the health path", HEALTH, b" 200 ")):
+        for what, request, wanted in (
+            ("malformed", MALFORMED, b" 400 "),
+            ("the health path", HEALTH, b" 200 "),
+        ):
             time.sleep(PACE_S)
             before = time.monotonic()
             with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:

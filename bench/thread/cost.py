@@ -19,7 +19,8 @@ MOST = 1.25  # times inline, for hello with 64 connections
 
 
 def cost(settings):
-    """CPU time of a request, of both threads and in the kernel, to that with --engine inline: median of turns."""
+    """CPU time of a request, of both threads and in the kernel, to that with --engine inline: median of
+    turns."""
     rounds = settings.seconds(ROUNDS, 2)
     findings = []
     with serving(settings, "inline") as inline, serving(settings, "thread") as thread:
@@ -30,8 +31,8 @@ def cost(settings):
             if (path, connections) == (HELLO, 64):
                 figure = at_most(what, ratio, MOST, "× inline", ".2f")
             findings += [figure, note(f"{what}, µs", words)]
-        # Two threads on two cores: what each has in its core's caches the other one has to fetch, and cores that are
-        # halves of one slow each other down.
+        # Two threads on two cores: what each has in its core's caches the other one has to fetch, and
+        # cores that are halves of one slow each other down.
         for process in (inline, thread):
             _allow(process, {settings.cores.server, settings.cores.load})
         ratio, words = _compared(settings, inline, thread, HELLO, 64, rounds)

@@ -17,9 +17,11 @@
  * compiled for. Those that the caller fills or has filled begin with `size` = sizeof(the struct): fields
  * beyond it have their defaults, and are not written. Events come with their size: peregrine_next_event()
  * steps over what the caller does not know. peregrine_field, peregrine_field_span, peregrine_loan,
- * peregrine_span and peregrine_text never change. Functions that return int give PEREGRINE_OK or a
- * positive outcome, or one of the negative PEREGRINE_E_* codes; on a negative code nothing has changed,
- * neither on the wire nor in the state of the exchange. / */
+ * peregrine_span and peregrine_text never change.
+ *
+ * Functions that return int give PEREGRINE_OK or a positive outcome, or one of the negative PEREGRINE_E_*
+ * codes; on a negative code nothing has changed, neither on the wire nor in the state of the exchange.
+ */
 #ifndef PEREGRINE_H
 #define PEREGRINE_H
 
@@ -367,9 +369,11 @@ enum peregrine_event_kind {
     PEREGRINE_CLOSED = 8,       /* the WebSocket ended: `code` is its close code, `bytes` the peer's
                                  * reason, `reason` ours; ticket gone */
     PEREGRINE_STOPPED = 9,      /* after peregrine_drain()/peregrine_cut(): no connection is left */
-    PEREGRINE_NOTICE = 10,      /* something for the log: `code` is a peregrine_level, `bytes` the text. About a request it has its ticket, which may be
-                                   gone, and begins with "request 17-3 (192.0.2.1): ", see peregrine_request.number, with method and target behind
-                                   the address while the batch that brought the request is read; `user` is NULL */
+    PEREGRINE_NOTICE = 10,      /* something for the log: `code` is a peregrine_level, `bytes` the text. About
+                                 * a request it has its ticket, which may be gone, and begins with "request
+                                 * 17-3 (192.0.2.1): ", see peregrine_request.number, with method and target
+                                 * behind the address while the batch that brought the request is read;
+                                 * `user` is NULL */
     PEREGRINE_LINES = 11,       /* `bytes` are whole lines of an access log that has neither path nor
                                  * descriptor */
     PEREGRINE_FLUSHED = 12      /* everything queued is with the kernel, after peregrine_flush() said
@@ -504,8 +508,9 @@ enum {
                                   * granted */
     PEREGRINE_FLUSH = 4,         /* hand it to the kernel now, not at the next poll */
     PEREGRINE_CLOSE = 8,         /* respond, or write with END: the connection closes after this response */
-    PEREGRINE_HOLD = 16          /* respond: the head waits for the first of the body, a flush, or the next poll: a body of one piece is
-                                  * sent with its Content-Length instead of chunked */
+    PEREGRINE_HOLD = 16          /* respond: the head waits for the first of the body, a flush, or the
+                                  * next poll: a body of one piece is sent with its Content-Length instead
+                                  * of chunked */
 };
 
 typedef struct peregrine_response {
@@ -540,8 +545,8 @@ typedef struct peregrine_loan {
  * comes back by peregrine_returned(). On a negative code they are not lent. A good way to send 16 KiB or
  * more to peers that may be slow: of less a copy costs no more than the books. What is lent counts as
  * queued, for PEREGRINE_BLOCKED for instance. loan NULL: the bytes are copied. */
-int peregrine_lend(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags,
-                   peregrine_loan *loan);
+int peregrine_lend(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len,
+                   uint32_t flags, peregrine_loan *loan);
 /* The loans that have come back since the last call, linked by `next`; NULL: none. To be asked after each
  * call that lends, whose loan comes back at once if all was sent or had to be copied, and after each
  * peregrine_poll(). peregrine_worker_free() ends those that are out without naming them. Some time after
@@ -586,14 +591,14 @@ const char *peregrine_reason_text(uint32_t reason);
 
 /* Completes the handshake. `subprotocol` may be NULL. Messages are compressed if the client offers it and
  * the option `deflate` is not 0. While the worker drains, the WebSocket is closed again at once (1001). */
-int peregrine_accept_websocket(peregrine_worker *worker, peregrine_ticket ticket, const char *subprotocol, size_t subprotocol_len,
-                               const peregrine_field *fields, size_t count);
+int peregrine_accept_websocket(peregrine_worker *worker, peregrine_ticket ticket, const char *subprotocol,
+                               size_t subprotocol_len, const peregrine_field *fields, size_t count);
 /* Sends one message: flags PEREGRINE_TEXT (checked to be UTF-8) or 0 for binary. */
 int peregrine_send_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len,
                            uint32_t flags);
 /* The same without a copy, unless the message is compressed: see peregrine_lend(). */
-int peregrine_lend_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len, uint32_t flags,
-                           peregrine_loan *loan);
+int peregrine_lend_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len,
+                           uint32_t flags, peregrine_loan *loan);
 /* Starts the close handshake; PEREGRINE_CLOSED follows when it is done or times out. Code 1005: no code is
  * sent. */
 int peregrine_close_websocket(peregrine_worker *worker, peregrine_ticket ticket, uint16_t code,
@@ -608,8 +613,8 @@ int peregrine_pause(peregrine_worker *worker, peregrine_ticket ticket, int flow)
 enum peregrine_flow {
     PEREGRINE_FLOW_ALL = 0,      /* every message; the default */
     PEREGRINE_FLOW_NONE = 1,     /* none: the peer is not read */
-    PEREGRINE_FLOW_ON_DEMAND = 2 /* one of any size after each peregrine_read(), and small ones ahead of that: of at most 64 KiB, and
-                                  * compressed ones of 16 KiB in all */
+    PEREGRINE_FLOW_ON_DEMAND = 2 /* one of any size after each peregrine_read(), and small ones ahead of
+                                  * that: of at most 64 KiB, and compressed ones of 16 KiB in all */
 };
 /* Sets this exchange's idle limit in milliseconds (0: none): no bytes in either direction for so long ends
  * it with idle_timeout. */

@@ -474,8 +474,8 @@ test "defect 20: an idle server sleeps" {
 }
 
 test "a server sleeps while a request, its body or its trailers lack bytes, however many came" {
-    const request = "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" ++
-        "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n";
+    const request = "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n" ++
+        "\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n";
     for (0..request.len) |len| {
         var simulation = try bench(len, .{});
         defer simulation.deinit();

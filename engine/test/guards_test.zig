@@ -113,7 +113,11 @@ test "a client address may have so many connections, and the place of one that l
 
 test "a connection may bring so many requests, and the answer to the last one closes it" {
     for ([_]u32{ 1, 3 }) |most| {
-        var bench: Bench = try .init(gpa, .{ .limits = .{ .connection_requests_max = most } }, .{ .seed = most });
+        var bench: Bench = try .init(
+            gpa,
+            .{ .limits = .{ .connection_requests_max = most } },
+            .{ .seed = most },
+        );
         defer bench.deinit();
         const answers = try bench.exchange(get ++ get ++ get ++ get ++ get);
         try testing.expectEqual(most, std.mem.count(u8, answers, "handled"));

@@ -184,7 +184,10 @@ const Program = struct {
                 } else if (std.mem.eql(u8, path, "/c/later")) {
                     program.later = ticket;
                 } else if (std.mem.eql(u8, path, "/c/echo")) {
-                    try program.jobs.append(gpa, .{ .ticket = event.ticket, .body = program.bodies.items.len });
+                    try program.jobs.append(gpa, .{
+                        .ticket = event.ticket,
+                        .body = program.bodies.items.len,
+                    });
                     try program.bodies.append(gpa, .empty);
                     try program.addBody(worker, event, last);
                 } else try answer(worker, ticket, "from C");
@@ -270,7 +273,11 @@ const handshake = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Ve
 test "one connection alternates between the hosts, one request after the other and pipelined" {
     for (0..20) |seed| {
         var bench: SimBench = undefined;
-        const network: per.io.Sim.Options = .{ .seed = seed, .short_read_permille = 400, .late_permille = 300 };
+        const network: per.io.Sim.Options = .{
+            .seed = seed,
+            .short_read_permille = 400,
+            .late_permille = 300,
+        };
         try bench.init(.{ .pipeline_pass_max = 3 }, network);
         defer bench.deinit();
         var peer = try bench.connect();
@@ -483,7 +490,13 @@ const Listener = struct {
     pub fn drained(_: *Listener, _: anytype, _: *per.Exchange) void {}
     pub fn finished(_: *Listener, _: anytype, _: *per.Exchange) void {}
     pub fn aborted(_: *Listener, _: anytype, _: *per.Exchange, _: per.Reason) void {}
-    pub fn message(host: *Listener, _: anytype, _: *per.Exchange, _: per.WebSocketKind, bytes: []const u8) void {
+    pub fn message(
+        host: *Listener,
+        _: anytype,
+        _: *per.Exchange,
+        _: per.WebSocketKind,
+        bytes: []const u8,
+    ) void {
         host.messages += 1;
         host.bytes += bytes.len;
     }
@@ -503,7 +516,10 @@ test "a host that is behind holds back its own WebSockets only, those that wait 
     const Pair = per.Hosts(&.{ Listener, Listener });
     for ([_]bool{ false, true }) |compressed| {
         var hosts: [2]Listener = .{ .{ .messages_max = 1 }, .{} };
-        var both: Pair = .init(.{ &hosts[0], &hosts[1] }, &.{.{ .upgrade = .websocket, .host = "b", .to = 1 }});
+        var both: Pair = .init(
+            .{ &hosts[0], &hosts[1] },
+            &.{.{ .upgrade = .websocket, .host = "b", .to = 1 }},
+        );
         const config: per.Config = .{ .frame_bytes_max = 1 << 20 };
         var worker: per.Worker(per.io.Sim, Pair) = try .init(gpa, config, &both, .{ .seed = 1 });
         defer worker.deinit();

@@ -10,8 +10,8 @@ use POSIX ();
 
 # ---- Users --------------------------------------------------------------------------------------
 
-# What --user and --group mean, as { uid, gid }; nothing if neither is given. Problems are thrown as a reference
-# to their text.
+# What --user and --group mean, as { uid, gid }; nothing if neither is given. Problems are thrown as a
+# reference to their text.
 sub identity {
     my ($class, $user, $group) = @_;
     return if !defined $user && !defined $group;
@@ -117,8 +117,8 @@ Peregrine::Daemon - whose a process is, and going on in the background
 
     my $to = Peregrine::Daemon->identity($user, $group);
 
-Looks names or numbers up. Throws a reference to a text when there is no such user or group, or when the process may
-not become it.
+Looks names or numbers up. Throws a reference to a text when there is no such user or group, or when the
+process may not become it.
 
 =head2 become
 
@@ -130,24 +130,25 @@ Changes user and group for good and clears the supplementary groups. Dies unless
 
     Peregrine::Daemon->forgo_privileges;
 
-From now on neither this process nor what it starts can get more rights than it has (C<PR_SET_NO_NEW_PRIVS>). Dies where the system has
-no such thing.
+From now on neither this process nor what it starts can get more rights than it has (C<PR_SET_NO_NEW_PRIVS>).
+Dies where the system has no such thing.
 
 =head2 give
 
     Peregrine::Daemon->give($handle, $uid);
 
-A file that is open, a log, belongs to that user from now on; its group stays. Nothing if it is no regular file. Dies when that
-fails.
+A file that is open, a log, belongs to that user from now on; its group stays. Nothing if it is no regular
+file. Dies when that fails.
 
 =head2 daemonize
 
     my $ready = Peregrine::Daemon->daemonize($error_log);
     $ready->();
 
-Goes on in the background, in a session of its own. The process in front ends with status 0 when C<$ready> is called,
-and with 1 when that does not happen. The working directory stays as it is, and sockets that systemd has passed
-(C<LISTEN_PID>) are the new process's. Standard error is the L<PAGI::Server::ErrorLog> then, F</dev/null> without one.
+Goes on in the background, in a session of its own. The process in front ends with status 0 when C<$ready> is
+called, and with 1 when that does not happen. The working directory stays as it is, and sockets that systemd
+has passed (C<LISTEN_PID>) are the new process's. Standard error is the L<PAGI::Server::ErrorLog> then,
+F</dev/null> without one.
 
 =head1 LICENSE
 

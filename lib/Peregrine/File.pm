@@ -63,7 +63,8 @@ Peregrine::File - whether a file could be written
 
     die "$problem\n" if defined(my $problem = Peregrine::File::problem($path));
 
-Why this process could not write to the file, or make it: a text that names it, or undef. Nothing is opened or made.
+Why this process could not write to the file, or make it: a text that names it, or undef. Nothing
+is opened or made.
 
 =head2 reason
 

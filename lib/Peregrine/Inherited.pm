@@ -95,8 +95,8 @@ Peregrine::Inherited - listening sockets of whoever started the process
 
 =head1 DESCRIPTION
 
-Sockets passed by systemd (C<LISTEN_FDS>, L<sd_listen_fds(3)>), by L<Server::Starter> (C<SERVER_STARTER_PORT>), or by
-descriptor.
+Sockets passed by systemd (C<LISTEN_FDS>, L<sd_listen_fds(3)>), by L<Server::Starter>
+(C<SERVER_STARTER_PORT>), or by descriptor.
 
 =head1 METHODS
 
@@ -104,14 +104,15 @@ descriptor.
 
     my $inherited = Peregrine::Inherited->from_environment;
 
-The sockets that the environment names, or nothing. The variables are removed, so that no process that is started from
-here takes the sockets for its own. Dies with a text when one is no listening socket.
+The sockets that the environment names, or nothing. The variables are removed, so that no process that is
+started from here takes the sockets for its own. Dies with a text when one is no listening socket.
 
 =head2 handle
 
     my $handle = Peregrine::Inherited->handle(3);
 
-The handle for a descriptor; dies with a text unless it is a listening socket. It stays open while the process lives.
+The handle for a descriptor; dies with a text unless it is a listening socket. It stays open while
+the process lives.
 
 =head2 descriptors
 

@@ -127,8 +127,9 @@ Peregrine::Link - short messages between the master and one of its processes
 
 =head1 DESCRIPTION
 
-A pair of connected sockets that carry lines: a word, and a text if need be. Neither end is inherited by programs that are run, nor by
-further children that are forked: so the end of one process is seen at once by the other.
+A pair of connected sockets that carry lines: a word, and a text if need be. Neither end is inherited by
+programs that are run, nor by further children that are forked: so the end of one process is seen at
+once by the other.
 
 =head1 METHODS
 
@@ -155,7 +156,8 @@ After C<fork>, in the child: the end is its own now.
     $link->say('ready');
     $link->say(failed => $text);
 
-Sends a message; what is beyond 16 KiB of the text is left out. Never waits: false when the other end has gone, or takes nothing.
+Sends a message; what is beyond 16 KiB of the text is left out. Never waits: false when the other end has
+gone, or takes nothing.
 
 =head2 read_lines
 

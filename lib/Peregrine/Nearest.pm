@@ -47,11 +47,13 @@ sub _plain {
     return lc $word =~ tr/_/-/r;
 }
 
-# Those with the fewest differences, if they are few for the word's length. A short word that begins otherwise is another word.
+# Those with the fewest differences, if they are few for the word's length. A short word that begins
+# otherwise is another word.
 sub _mistyped {
     my ($wanted, @candidates) = @_;
     my $limit = length $wanted < LONG_MIN ? 1 : 2;
-    @candidates = grep { substr($_->[1], 0, 1) eq substr $wanted, 0, 1 } @candidates if length $wanted < PART_MIN;
+    @candidates = grep { substr($_->[1], 0, 1) eq substr $wanted, 0, 1 } @candidates
+        if length $wanted < PART_MIN;
     my %at;
     for my $candidate (grep { abs(length($_->[1]) - length $wanted) <= $limit } @candidates) {
         push @{ $at{ _distance($wanted, $candidate->[1]) } }, $candidate;
@@ -112,24 +114,27 @@ Peregrine::Nearest - the name that was meant
 
 =head1 DESCRIPTION
 
-For errors about names that nobody knows: options, settings, keys, event types. Case, leading dashes, and C<-> in place of C<_> are no
-differences.
+For errors about names that nobody knows: options, settings, keys, event types. Case, leading dashes, and C<->
+in place of C<_> are no differences.
 
 =head1 FUNCTIONS
 
 =head2 hint
 
-    my $hint = Peregrine::Nearest::hint('daemon', '--daemonize', '--pid');    # " (did you mean '--daemonize'?)"
+    # " (did you mean '--daemonize'?)"
+    my $hint = Peregrine::Nearest::hint('daemon', '--daemonize', '--pid');
 
-The names that L</names> finds as the end of a sentence, with a space before it; an empty string if there is none.
+The names that L</names> finds as the end of a sentence, with a space before it; an empty
+string if there is none.
 
 =head2 names
 
     my @near = Peregrine::Nearest::names('max_header', @names);    # max_header_size, max_header_count
 
-Those of the given names that differ least from the word, by one character, or two from five characters on (two neighbours that are exchanged
-count as one); if there is none, those that continue it or have it as a part; if there is none either, the longest that is a part of
-it. None if that leaves more than three, or if the word has more than 64 characters.
+Those of the given names that differ least from the word, by one character, or two from five characters on
+(two neighbours that are exchanged count as one); if there is none, those that continue it or have it as a
+part; if there is none either, the longest that is a part of it. None if that leaves more than three, or if
+the word has more than 64 characters.
 
 =head1 LICENSE
 

@@ -109,8 +109,8 @@ Peregrine::Notify - tells systemd how far a service is
 
 =head1 DESCRIPTION
 
-The protocol of L<sd_notify(3)>: messages to the socket that C<NOTIFY_SOCKET> names, a path or an abstract one (C<@name>). Whoever listens there is never
-waited for.
+The protocol of L<sd_notify(3)>: messages to the socket that C<NOTIFY_SOCKET> names, a path or an abstract one
+(C<@name>). Whoever listens there is never waited for.
 
 =head1 METHODS
 
@@ -118,8 +118,8 @@ waited for.
 
     my $service = Peregrine::Notify->from_environment;
 
-The object for this process; nothing if nobody wants to be told. The variables are removed from the environment, so that what the
-process starts does not speak in its name.
+The object for this process; nothing if nobody wants to be told. The variables are removed from the
+environment, so that what the process starts does not speak in its name.
 
 =head2 environment
 
@@ -151,7 +151,8 @@ The service is up, or has been reloaded: C<READY>, with C<MAINPID> and C<STATUS>
 
     $service->watch($loop);
 
-Says C<WATCHDOG> as often as C<WATCHDOG_USEC> wants it, twice in that time, as long as the loop runs. Nothing if systemd does not ask for it.
+Says C<WATCHDOG> as often as C<WATCHDOG_USEC> wants it, twice in that time, as long as the loop runs. Nothing
+if systemd does not ask for it.
 
 =head1 LICENSE
 

@@ -13,7 +13,7 @@ use Peregrine::Nearest;
 use constant {
     PATH_LENGTH_MAX => 107,      # of the kernel's 108 bytes one is for a NUL
     PORT_MAX        => 65_535,
-    ALLOWED         => 'HOST:PORT, /path, ./path, unix:path or fd:NUMBER, perhaps with settings, or a hash reference',
+    ALLOWED => 'HOST:PORT, /path, ./path, unix:path or fd:NUMBER, perhaps with settings, or a hash reference',
 };
 
 # The keys of a place, by kind.
@@ -60,7 +60,8 @@ sub all {
             if $place->{ssl} && !ref $place->{ssl} && !$options->{ssl};
     }
     my ($useless) = grep { defined $options->{$_} } @SOCKET_KEYS;
-    die "option '$useless' is given, but no Unix socket\n" if $useless && !grep { $_->{kind} eq 'unix' } @places;
+    die "option '$useless' is given, but no Unix socket\n"
+        if $useless && !grep { $_->{kind} eq 'unix' } @places;
     return @places;
 }
 
@@ -119,7 +120,8 @@ sub new {
 sub _named {
     my ($wanted) = @_;
     return "$wanted" if ref $wanted ne 'HASH';
-    return join ', ', map { "$_ => " . (ref $wanted->{$_} ? '...' : $wanted->{$_} // 'undef') } sort keys %$wanted;
+    return join ', ',
+        map { "$_ => " . (ref $wanted->{$_} ? '...' : $wanted->{$_} // 'undef') } sort keys %$wanted;
 }
 
 # ---- A place in one word: an address, perhaps with settings behind it -----------------------------
@@ -152,10 +154,10 @@ sub _unknown {
 
 sub _address {
     my ($text) = @_;
-    return { socket => $1 }             if $text =~ /\Aunix:(.+)\z/s;
-    return { socket => $text }          if $text =~ m{\A\.{0,2}/};
-    return { fd     => $1 }             if $text =~ /\Afd:(.*)\z/s;
-    return { host   => $1, port => $2 } if $text =~ /\A\[([^\]]+)\]:(.*)\z/s || $text =~ /\A([^:]*):([^:]*)\z/;
+    return { socket => $1 }           if $text =~ /\Aunix:(.+)\z/s;
+    return { socket => $text }        if $text =~ m{\A\.{0,2}/};
+    return { fd     => $1 }           if $text =~ /\Afd:(.*)\z/s;
+    return { host => $1, port => $2 } if $text =~ /\A\[([^\]]+)\]:(.*)\z/s || $text =~ /\A([^:]*):([^:]*)\z/;
     die "an IPv6 address needs brackets: [::1]:5000\n" if $text =~ /:/;
     die 'it must be ' . ALLOWED . "\n";
 }
@@ -203,10 +205,12 @@ sub _tcp {
 sub _unix {
     my ($given) = @_;
     my $path = $given->{socket};
-    die "the path of a Unix socket is missing\n" if !defined $path || ref $path || !length $path || $path =~ /\0/;
+    die "the path of a Unix socket is missing\n"
+        if !defined $path || ref $path || !length $path || $path =~ /\0/;
     my $absolute = File::Spec->rel2abs($path);
-    die "the path of a Unix socket may have ${\PATH_LENGTH_MAX} bytes, and '$absolute' has ${\length $absolute}\n"
-        if length $absolute > PATH_LENGTH_MAX;
+    my $length   = length $absolute;
+    die "the path of a Unix socket may have ${\PATH_LENGTH_MAX} bytes, and '$absolute' has $length\n"
+        if $length > PATH_LENGTH_MAX;
     return (
         path => $absolute,
         mode => defined $given->{socket_mode} ? mode($given->{socket_mode}) : undef,
@@ -223,8 +227,8 @@ sub _inherited {
 
 # ---- Values -----------------------------------------------------------------------------------------
 
-# Permission bits: '0660', or the number that Perl makes of 0660. A word without the 0, '440', could be meant in
-# either way.
+# Permission bits: '0660', or the number that Perl makes of 0660. A word without the 0, '440', could be
+# meant in either way.
 sub mode {
     my ($value) = @_;
     my $bits = _is_integer($value) ? $value : ($value // '') =~ /\A0[0-7]{1,4}\z/ ? oct $value : -1;
@@ -294,8 +298,8 @@ Peregrine::Place - one place to listen at
 
 What the options C<host>, C<port>, C<socket> and C<listen> ask for, checked; see L<PAGI::Server/LISTENERS>.
 
-An object has C<kind> (C<tcp>, C<unix> or C<inherited>), C<name> (as it was given), C<ssl>, C<proxies> (networks, one
-string), and, by kind, C<host> and C<port>; C<path>, C<mode>, C<uid> and C<gid>; C<descriptor>.
+An object has C<kind> (C<tcp>, C<unix> or C<inherited>), C<name> (as it was given), C<ssl>, C<proxies>
+(networks, one string), and, by kind, C<host> and C<port>; C<path>, C<mode>, C<uid> and C<gid>; C<descriptor>.
 
 =head1 METHODS
 

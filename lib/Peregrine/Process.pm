@@ -76,14 +76,16 @@ sub attach_signals {
     $self->{service} = Peregrine::Notify->from_environment;
     weaken(my $weak = $self);
     for my $name (@STOP, keys %{ $self->{on} }) {
-        $self->{signals}{$name} = $self->{loop}->attach_signal($name => sub { $weak && $weak->_on_signal($name) });
+        $self->{signals}{$name} =
+            $self->{loop}->attach_signal($name => sub { $weak && $weak->_on_signal($name) });
     }
     return;
 }
 
-# IO::Async's loops go through signals, and through what is attached to each, in place: in the callback of one, detaching would hide
-# the next one's from them, or end IO::Async::Loop::Epoll with "Use of freed value in iteration". So it waits for the end of the
-# loop's turn, unless this is none or certainly no signal's callback.
+# IO::Async's loops go through signals, and through what is attached to each, in place: in the callback of
+# one, detaching would hide the next one's from them, or end IO::Async::Loop::Epoll with "Use of freed
+# value in iteration". So it waits for the end of the loop's turn, unless this is none or certainly no
+# signal's callback.
 sub detach_signals {
     my ($self, $at_once) = @_;
     my $loop    = $self->{loop} or return;
@@ -111,7 +113,8 @@ sub _is_copy {
     return $self->{pid} != $$;
 }
 
-# A forked child that runs the loop is ended by a signal as if it had no server; nothing is done to its parent's.
+# A forked child that runs the loop is ended by a signal as if it had no server; nothing is
+# done to its parent's.
 sub _on_signal {
     my ($self, $name) = @_;
     my $handler = $self->{on}{$name};
@@ -175,7 +178,8 @@ sub stop_once {
 
 # ---- Processes that the application forks -------------------------------------------------------
 
-# One has come back to where its parent runs the server, by mistake: it ends, and leaves END blocks and destructors to its parent.
+# One has come back to where its parent runs the server, by mistake: it ends, and leaves END blocks and
+# destructors to its parent.
 sub end_child {
     my ($class, $log, $exception) = @_;
     $log->error($exception) if length $exception;
@@ -208,8 +212,9 @@ Peregrine::Process - signals and the run loop of a process that serves
 
 =head1 DESCRIPTION
 
-What a process does for a server that runs in it: it has an L<IO::Async::Loop>, takes the signals that are meant for the server, and
-runs the loop until the server has stopped. Knows nothing of applications, nor of HTTP.
+What a process does for a server that runs in it: it has an L<IO::Async::Loop>, takes the signals that
+are meant for the server, and runs the loop until the server has stopped. Knows nothing of
+applications, nor of HTTP.
 
 A server is an object with the methods
 
@@ -225,8 +230,8 @@ Somebody does not want to wait for the stop: C<< $server->hurry('SIGTERM again')
 
 =item fail_stalled
 
-An exception came out of the loop: ends the requests that cannot go on because of it. Returns how many there were; if there was one, it was theirs, and
-the loop goes on.
+An exception came out of the loop: ends the requests that cannot go on because of it. Returns how many there
+were; if there was one, it was theirs, and the loop goes on.
 
 =item give_up_stop
 
@@ -238,10 +243,13 @@ Ends a stop that has not come to its end.
 
 =head2 new
 
-    my $process = Peregrine::Process->new(loop => $loop, log => $log, server => $server, name => 'PAGI', on => \%handlers);
+    my $process = Peregrine::Process->new(
+        loop => $loop, log => $log, server => $server, name => 'PAGI', on => \%handlers,
+    );
 
-C<log> is a L<PAGI::Server::Log>, C<name> begins its lines. C<on> has functions for signals other than TERM, INT and QUIT, by name; they are
-called with the server and the name of the signal. Both the loop and the server are referred to weakly.
+C<log> is a L<PAGI::Server::Log>, C<name> begins its lines. C<on> has functions for signals other than TERM,
+INT and QUIT, by name; they are called with the server and the name of the signal. Both the loop and the
+server are referred to weakly.
 
 =head2 make_loop
 
@@ -253,36 +261,39 @@ A loop of that type; without one that of L</prefer_own_loop>. Dies with a text w
 
     Peregrine::Process->prefer_own_loop;
 
-Lets IO::Async choose L<IO::Async::Loop::Peregrine>, whose timers are cheap, where nobody asks for another one. To be called before an
-application is loaded, which may make the loop: there is but one.
+Lets IO::Async choose L<IO::Async::Loop::Peregrine>, whose timers are cheap, where nobody asks for another
+one. To be called before an application is loaded, which may make the loop: there is but one.
 
 =head2 attach_signals
 
     $process->attach_signals;
 
-From now on TERM, INT and QUIT shut the server down and then stop the loop, when no other server in it is on its way to stop by a signal; a
-second one makes it L</hurry>. The others do what C<on> says; a Future that the handler of HUP returns says when the reload is over. A
-L<service manager|Peregrine::Notify> that wants to know is told of reloads and of the stop.
+From now on TERM, INT and QUIT shut the server down and then stop the loop, when no other server in it is on
+its way to stop by a signal; a second one makes it L</hurry>. The others do what C<on> says; a Future that the
+handler of HUP returns says when the reload is over. A L<service manager|Peregrine::Notify> that wants to know
+is told of reloads and of the stop.
 
 =head2 serving
 
     $process->serving('serving on http://127.0.0.1:5000/');
 
-The server serves: a L<service manager|Peregrine::Notify> is told, with this status, and from now on that the loop runs.
+The server serves: a L<service manager|Peregrine::Notify> is told, with this status, and from now on
+that the loop runs.
 
 =head2 stop_once
 
     $process->stop_once;
     $process->stop_once(retire => 'restart');
 
-Shuts the server down, by another method if there is one, and then stops the loop as a signal does. A server that stops already is asked
-again, for another way of stopping perhaps, but not to L</hurry>.
+Shuts the server down, by another method if there is one, and then stops the loop as a signal does. A server
+that stops already is asked again, for another way of stopping perhaps, but not to L</hurry>.
 
 =head2 detach_signals
 
     $process->detach_signals($at_once);
 
-Signals do what they did before; at the end of the loop's turn if it runs, unless C<$at_once>, which must not be said in a signal's callback.
+Signals do what they did before; at the end of the loop's turn if it runs, unless C<$at_once>, which must not
+be said in a signal's callback.
 
 =head2 let_signals_in
 
@@ -294,15 +305,15 @@ Lets the loop see the signals that are pending. L<IO::Async::Loop::Epoll> does s
 
     my $exception = $process->run;
 
-Runs the loop until it is stopped. What a callback in the loop throws ends the server in order, unless it is a request's: it is logged, the
-server shuts down, and the exception is returned.
+Runs the loop until it is stopped. What a callback in the loop throws ends the server in order, unless it is a
+request's: it is logged, the server shuts down, and the exception is returned.
 
 =head2 end_child
 
     Peregrine::Process->end_child($log, $exception);
 
-For a process that the application has forked and that would run the server's code: logs the exception, if there is one, and ends the process
-at once, without END blocks.
+For a process that the application has forked and that would run the server's code: logs the exception, if
+there is one, and ends the process at once, without END blocks.
 
 =head1 LICENSE
 

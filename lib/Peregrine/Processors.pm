@@ -71,8 +71,8 @@ Peregrine::Processors - how many processors there are for this process
 
     my $count = Peregrine::Processors::count();
 
-The processors that the process may run on (its affinity), and not more than the time that its control group allows, a container's for
-instance (C<cpu.max>, rounded up). At least 1.
+The processors that the process may run on (its affinity), and not more than the time that its control group
+allows, a container's for instance (C<cpu.max>, rounded up). At least 1.
 
 =head1 LICENSE
 

@@ -17,7 +17,8 @@ sub new {
     my $ignore = sub { };
     # The terminal's signals are for the master, which tells its workers.
     $self->{process} = Peregrine::Process->new(%args{qw(loop server log name)},
-        on => { (map { $_ => $ignore } qw(INT QUIT HUP USR2 TTIN TTOU)), USR1 => sub { $_[0]->reopen_logs } },);
+        on => { (map { $_ => $ignore } qw(INT QUIT HUP USR2 TTIN TTOU)), USR1 => sub { $_[0]->reopen_logs } },
+    );
     $self->{process}->attach_signals;
     weaken(my $weak = $self);
     $self->{link}->watch($args{loop}, sub { $weak && $weak->_hear(@_) }, sub { $weak && $weak->_orphaned });
@@ -98,7 +99,8 @@ Peregrine::WorkerProcess - a worker's side of a Peregrine::Master
 =head1 SYNOPSIS
 
     my $worker = Peregrine::WorkerProcess->new(
-        link   => $link, loop => $loop, server => $server, log => $log, name => 'worker 1', heartbeat_timeout => 50,
+        link => $link, loop => $loop, server => $server, log => $log, name => 'worker 1',
+        heartbeat_timeout => 50,
     );
     $server->start;
     $worker->ready;
@@ -106,16 +108,19 @@ Peregrine::WorkerProcess - a worker's side of a Peregrine::Master
 
 =head1 DESCRIPTION
 
-Does what the master says, tells it that the worker lives, and stops the server when the master has gone. TERM stops the worker, after which
-the master starts another one; USR1 opens its logs anew; the other signals of a server are the master's.
+Does what the master says, tells it that the worker lives, and stops the server when the master has gone. TERM
+stops the worker, after which the master starts another one; USR1 opens its logs anew; the other signals of a
+server are the master's.
 
-The server has the methods that L<Peregrine::Process> asks for, and C<retire>, C<reopen_logs> and C<connection_count>.
+The server has the methods that L<Peregrine::Process> asks for, and C<retire>, C<reopen_logs> and
+C<connection_count>.
 
 =head1 METHODS
 
 =head2 new
 
-See above. C<heartbeat_timeout>: the seconds after which the master takes a silent worker for stuck; 0: it does not ask.
+See above. C<heartbeat_timeout>: the seconds after which the master takes a silent worker for stuck;
+0: it does not ask.
 
 =head2 ready
 

@@ -1,7 +1,7 @@
 package TestLoad;
 
-# Clients that ask a server all the time, each in a process of its own, and check every byte of what they are answered. What goes wrong is
-# told with the process that had served the connection before.
+# Clients that ask a server all the time, each in a process of its own, and check every byte of what they are
+# answered. What goes wrong is told with the process that had served the connection before.
 
 use strict;
 use warnings;
@@ -62,7 +62,8 @@ sub start {
         local $SIG{USR1} = sub { $over = 1 };
         close $here;
         my %told = eval { _ask_until(\$over, $tell, $port, %options) };
-        print {$tell} $@ ? "died $@" : join "\n", "asked $told{asked}", map { "failed $_" } @{ $told{failures} };
+        print {$tell} $@ ? "died $@" : join "\n", "asked $told{asked}",
+            map { "failed $_" } @{ $told{failures} };
         close $tell;
         POSIX::_exit(0);
     }
@@ -131,7 +132,8 @@ sub _connect {
 sub _ask {
     my ($socket, $first, $size, $last) = @_;
     local $SIG{PIPE} = 'IGNORE';
-    my $request = "GET /$first/$size HTTP/1.1\r\nHost: h\r\n" . ($last ? "Connection: close\r\n" : '') . "\r\n";
+    my $request =
+        "GET /$first/$size HTTP/1.1\r\nHost: h\r\n" . ($last ? "Connection: close\r\n" : '') . "\r\n";
     syswrite($socket, $request) // die "send: $!\n";
     my $text = '';
     my $end;
@@ -144,7 +146,8 @@ sub _ask {
     my $head        = substr $text, 0, $head_length;
     my ($length)    = $head =~ /^content-length: (\d+)\r$/mi;
     my ($process)   = $head =~ /^x-process: (\d+)\r$/mi;
-    die 'status ' . substr($head, 0, 40) . "\n" if $head !~ m{\AHTTP/1\.1 200 } || !defined $length || !$process;
+    die 'status ' . substr($head, 0, 40) . "\n"
+        if $head !~ m{\AHTTP/1\.1 200 } || !defined $length || !$process;
     while (length $text < $head_length + $length) {
         my $read = sysread $socket, $text, 65_536, length $text;
         die "receive the body: $!\n"                        if !defined $read;

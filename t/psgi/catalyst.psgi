@@ -8,10 +8,11 @@ __PACKAGE__->config(namespace => '');
 
 my $count = 0;
 sub index : Path : Args(0) { my ($self, $c) = @_; $c->res->body('Hello ' . ($c->req->param('name') // '')) }
-sub stream : Local { my ($self, $c) = @_; $c->res->content_type('text/plain'); $c->res->write($_) for qw(a b c) }
-sub count : Local  { my ($self, $c) = @_; $c->res->body(++$count) }
-sub file : Local   { my ($self, $c) = @_; open my $handle, '<', __FILE__ or die $!; $c->res->body($handle) }
-sub url : Local    { my ($self, $c) = @_; $c->res->body($c->uri_for('/x')->as_string) }
+sub stream :
+    Local { my ($self, $c) = @_; $c->res->content_type('text/plain'); $c->res->write($_) for qw(a b c) }
+sub count : Local { my ($self, $c) = @_; $c->res->body(++$count) }
+sub file : Local  { my ($self, $c) = @_; open my $handle, '<', __FILE__ or die $!; $c->res->body($handle) }
+sub url : Local   { my ($self, $c) = @_; $c->res->body($c->uri_for('/x')->as_string) }
 
 sub upload : Local {
     my ($self, $c) = @_;

@@ -18,9 +18,12 @@ builder {
     mount '/files' => Plack::App::File->new(root => $here)->to_app;
     mount '/dir'   => Plack::App::Directory->new(root => $here)->to_app;
     mount '/cgi'   => Plack::App::WrapCGI->new(script => "$here/echo.cgi", execute => 1)->to_app;
-    mount '/count' =>
-        sub { my ($env) = @_; return [ 200, [ 'Content-Type' => 'text/plain' ], [ ++$env->{'psgix.session'}{n} ] ] };
-    mount '/url'    => sub { return [ 200, [ 'Content-Type' => 'text/plain' ], [ Plack::Request->new($_[0])->base ] ] };
+    mount '/count' => sub {
+        my ($env) = @_;
+        return [ 200, [ 'Content-Type' => 'text/plain' ], [ ++$env->{'psgix.session'}{n} ] ];
+    };
+    mount '/url' =>
+        sub { return [ 200, [ 'Content-Type' => 'text/plain' ], [ Plack::Request->new($_[0])->base ] ] };
     mount '/upload' => sub {
         my $file = Plack::Request->new($_[0])->upload('file');
         return [ 200, [ 'Content-Type' => 'text/plain' ], [ $file->size . ' ' . $file->filename ] ];

@@ -14,7 +14,8 @@ get '/stream' => sub ($c) {
 };
 get '/url' => sub ($c) { $c->render(text => $c->url_for('/x')->to_abs) };
 get '/die' => sub { die "the application dies\n" };
-post '/upload' => sub ($c) { my $file = $c->param('file'); $c->render(text => $file->size . ' ' . $file->filename) };
+post '/upload' =>
+    sub ($c) { my $file = $c->param('file'); $c->render(text => $file->size . ' ' . $file->filename) };
 
 app->secrets(['test']);
 app->start;

@@ -10,8 +10,8 @@ const watch = @import("sys/epoll.zig");
 pub const Bell = BellOn(std.atomic.Value, EventDescriptor);
 pub const Promise = PromiseOn(std.atomic.Value, Futex);
 
-/// A descriptor that is readable from `ring` to `clear`. `Atomic`: of what threads share; `Descriptor`: of the
-/// kernel's. A simulation has others (test/sim/channel).
+/// A descriptor that is readable from `ring` to `clear`. `Atomic`: of what threads share; `Descriptor`: of
+/// the kernel's. A simulation has others (test/sim/channel).
 pub fn BellOn(comptime Atomic: fn (type) type, comptime Descriptor: type) type {
     return struct {
         const Self = @This();
@@ -48,7 +48,8 @@ pub fn BellOn(comptime Atomic: fn (type) type, comptime Descriptor: type) type {
             _ = bell.rung.swap(false, .acq_rel);
         }
 
-        /// Waits until it is readable, at most `timeout_ms` (-1: without bound). A signal ends the wait early.
+        /// Waits until it is readable, at most `timeout_ms` (-1: without bound). A signal ends the wait
+        /// early.
         pub fn wait(bell: *Self, timeout_ms: i32) void {
             bell.descriptor.wait(timeout_ms);
         }

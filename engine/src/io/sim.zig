@@ -48,7 +48,8 @@ pub const Sim = struct {
     /// Who plays the time that a wait takes; null: no time passes.
     waiter: ?*const Waiter = null,
 
-    /// For simulations that play threads, too: called before each wait, which it ends by returning, and with each `wake`.
+    /// For simulations that play threads, too: called before each wait, which it ends by returning,
+    /// and with each `wake`.
     pub const Waiter = struct {
         wait: *const fn (*Sim, timeout_ms: i32) void,
         wake: *const fn (*Sim) void,
@@ -397,7 +398,8 @@ pub const Sim = struct {
 
     // ---- Rounds
 
-    /// Begins a round. Never sleeps, whatever `timeout_ms` says: whoever could end the wait is the caller, or the `waiter`.
+    /// Begins a round. Never sleeps, whatever `timeout_ms` says: whoever could end the wait is the
+    /// caller, or the `waiter`.
     pub fn wait(self: *Sim, timeout_ms: i32) io.WaitError!usize {
         if (self.waiter) |waiter| waiter.wait(self, timeout_ms);
         if (self.alarm_ms) |at| if (at <= self.now_ms) {

@@ -32,8 +32,8 @@ const WebSocketKind = @import("server").WebSocket.Kind;
 const log = std.log.scoped(.peregrine);
 const complain = @import("complain.zig").complain;
 
-/// The host of exchanges that a Zig handler answers. Its calls are described in worker.zig. `Owner.HostWorker` is the type of its worker,
-/// which may have other hosts as well.
+/// The host of exchanges that a Zig handler answers. Its calls are described in worker.zig.
+/// `Owner.HostWorker` is the type of its worker, which may have other hosts as well.
 pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
     contract.check(Handler);
     return struct {

@@ -61,9 +61,9 @@ pub const ServerConfig = struct {
     handle_signals: bool = true,
     /// After `shutdown`: how long open requests may take before they are cut, in milliseconds. 0: for ever.
     stop_ms: u32 = 30_000,
-    /// GET and HEAD requests for this path are answered with 200 and no handler is told of them, also when the
-    /// limit of connections is reached: for whoever asks whether the process is alive. A worker whose handler
-    /// is busy answers nobody until it returns; the others do. Null: there is no such path.
+    /// GET and HEAD requests for this path are answered with 200 and no handler is told of them, also when
+    /// the limit of connections is reached: for whoever asks whether the process is alive. A worker whose
+    /// handler is busy answers nobody until it returns; the others do. Null: there is no such path.
     health_path: ?[]const u8 = null,
     /// Writes a line for each request that was answered.
     access_log: ?AccessLog = null,

@@ -358,7 +358,11 @@ pub fn Cast(comptime Types: []const type) type {
             }
             if (random.boolean()) {
                 cast.routes[0] = .{ .upgrade = .websocket, .to = random.uintLessThan(u8, Types.len) };
-                cast.routes[1] = .{ .upgrade = .none, .host = "SIM", .to = random.uintLessThan(u8, Types.len) };
+                cast.routes[1] = .{
+                    .upgrade = .none,
+                    .host = "SIM",
+                    .to = random.uintLessThan(u8, Types.len),
+                };
             }
             var pointers: Top.Each = undefined;
             inline for (&cast.each, 0..) |*host, n| pointers[n] = host;

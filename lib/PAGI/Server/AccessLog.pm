@@ -134,7 +134,8 @@ Whether a value can be a log: a path, C<->, a file handle, an object with C<prin
 
     my $target = PAGI::Server::AccessLog::located('app.log');
 
-A path as an absolute one, whatever the working directory will be when the log is opened; any other target as it is.
+A path as an absolute one, whatever the working directory will be when the log is opened; any
+other target as it is.
 
 =head2 format_problem
 
@@ -146,8 +147,9 @@ What is wrong with a format, in words; undef if nothing is.
 
     PAGI::Server::AccessLog->start($worker, target => \*STDERR, format => 'clf');
 
-Makes an engine worker write its log, in place of the one that it has; without a target it writes none. Dies with a readable message
-when the file cannot be opened. Returns the target if it is one that has its lines from L</take>, otherwise nothing.
+Makes an engine worker write its log, in place of the one that it has; without a target it writes none. Dies
+with a readable message when the file cannot be opened. Returns the target if it is one that has its lines
+from L</take>, otherwise nothing.
 
 =head2 problem
 

@@ -9,7 +9,8 @@ use Scalar::Util qw(blessed reftype);
 
 use constant PSGI => 'a PSGI application';
 
-# Files of frameworks for other servers, and what an application is that loads them; the most telling one first.
+# Files of frameworks for other servers, and what an application is that loads them; the most
+# telling one first.
 my @FRAMEWORKS = (
     [ 'Mojolicious.pm'     => 'a Mojolicious application' ],
     [ 'Dancer2.pm'         => 'a Dancer2 application' ],
@@ -83,7 +84,8 @@ PAGI applications return Futures. Whoever starts another one gets told so, and n
 
     my $kind = PAGI::Server::AppKind::of_answer($returned);
 
-What an application is that returned this: C<[status, headers, ...]> and functions are PSGI's. Undef if that cannot be said.
+What an application is that returned this: C<[status, headers, ...]> and functions are PSGI's. Undef if
+that cannot be said.
 
 =head2 no_future
 
@@ -95,14 +97,15 @@ What is wrong with an application that returned no Future, in words.
 
     my $kind = PAGI::Server::AppKind::loaded();    # 'a Mojolicious application'
 
-What an application is, by the frameworks that this process has loaded; undef if there is none. A PAGI application may load one, too: this is
-for code that is found not to give one.
+What an application is, by the frameworks that this process has loaded; undef if there is none. A PAGI
+application may load one, too: this is for code that is found not to give one.
 
 =head2 of_text
 
     my $kind = PAGI::Server::AppKind::of_text($source, 'app.psgi');
 
-What an application is by its source and the name of its file. Undef for a PAGI application, and where nothing can be said.
+What an application is by its source and the name of its file. Undef for a PAGI application, and where
+nothing can be said.
 
 =head2 sentence
 

@@ -13,7 +13,8 @@ use Scalar::Util qw(blessed reftype);
 # Bytes of a file that are looked at for what it is.
 use constant TEXT_MAX => 1 << 20;
 
-# What is being loaded: code that calls exit meanwhile ends the process, which then looks like a server that did what it should.
+# What is being loaded: code that calls exit meanwhile ends the process, which then looks like a server that
+# did what it should.
 my ($loading, $loader);
 
 END {
@@ -62,7 +63,8 @@ sub _reason {
 # Only a module has a new to give them to.
 sub _refuse_arguments {
     my ($origin, $name) = @_;
-    die "unexpected argument '$name=...': only the new of a module takes such, and $origin has none\n" if defined $name;
+    die "unexpected argument '$name=...': only the new of a module takes such, and $origin has none\n"
+        if defined $name;
     return;
 }
 
@@ -173,7 +175,8 @@ sub _from_module {
     my ($module, $arguments) = @_;
     _load_module($module);
     for my $method (qw(new to_app)) {
-        die "Error loading $module: it has no method $method" . (_hint() // '') . "\n" if !$module->can($method);
+        die "Error loading $module: it has no method $method" . (_hint() // '') . "\n"
+            if !$module->can($method);
     }
     my $object = eval { $module->new(@$arguments) };
     die "Error loading $module: new died: " . _reason($@) if $@;
@@ -215,9 +218,11 @@ says what could not be loaded and why.
 
 =head2 doubt
 
-    my $sentence = PAGI::Server::AppLoader->doubt(app => 'app.psgi');    # 'app.psgi looks like a PSGI application, and ...'
+    # 'app.psgi looks like a PSGI application, and ...'
+    my $sentence = PAGI::Server::AppLoader->doubt(app => 'app.psgi');
 
-After L</load>, with its C<app> and C<code>: a sentence about an application that looks as if it was written for other servers; otherwise nothing.
+After L</load>, with its C<app> and C<code>: a sentence about an application that looks as if it was written
+for other servers; otherwise nothing.
 
 =head1 LICENSE
 

@@ -18,9 +18,10 @@ sub new {
 
 sub problems {
     my ($self) = @_;
-    my @problems = (_loop($self->{server}), map { $self->_place($_) } grep { $_->{problem} } @{ $self->{planned} });
-    push @problems,
-        map { "option 'status': " . _in_words($_->{problem}{message}) } grep { $_->{problem} } @{ $self->{status} };
+    my @problems =
+        (_loop($self->{server}), map { $self->_place($_) } grep { $_->{problem} } @{ $self->{planned} });
+    push @problems, map { "option 'status': " . _in_words($_->{problem}{message}) }
+        grep { $_->{problem} } @{ $self->{status} };
     return (@problems, _files($self->{options}));
 }
 
@@ -39,7 +40,8 @@ sub _place {
 sub _files {
     my ($options) = @_;
     my %problem = (access_log => scalar PAGI::Server::AccessLog::problem($options->{access_log}));
-    $problem{$_} = Peregrine::File::problem($options->{$_}) for grep { defined $options->{$_} } qw(error_log pid);
+    $problem{$_} = Peregrine::File::problem($options->{$_})
+        for grep { defined $options->{$_} } qw(error_log pid);
     return map { "option '$_': $problem{$_}" } grep { defined $problem{$_} } sort keys %problem;
 }
 
@@ -52,8 +54,10 @@ sub _in_words {
 
 sub facts {
     my ($self) = @_;
-    my @facts  = map { 'listens on ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{planned} };
-    push @facts, map { 'status at ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{status} };
+    my @facts =
+        map { 'listens on ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{planned} };
+    push @facts,
+        map { 'status at ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{status} };
     push @facts, 'connections: at most ' . $self->{server}->effective_max_connections
         if $self->{server}->can('effective_max_connections');
     push @facts, 'memory: at most ' . PAGI::Server::Banner::memory($self->{server}->effective_memory_max)
@@ -78,9 +82,10 @@ PAGI::Server::Check - what a start would trip over
 
 =head1 DESCRIPTION
 
-Looks, for C<pagi-server --check>, at what the options of a server name: the event loop, hosts, inherited sockets, the folders of
-log files, of the pid file and of Unix sockets. Nothing is bound, created or opened for writing, so that a server which is running
-with the same options is left in peace; a port that is taken is found by a start only.
+Looks, for C<pagi-server --check>, at what the options of a server name: the event loop, hosts, inherited
+sockets, the folders of log files, of the pid file and of Unix sockets. Nothing is bound, created or opened
+for writing, so that a server which is running with the same options is left in peace; a port that is taken is
+found by a start only.
 
 =head1 METHODS
 

@@ -16,7 +16,8 @@ sub parse {
     my (%given, @problems);
     my $parser = Getopt::Long::Parser->new(config => [qw(bundling no_auto_abbrev no_ignore_case permute)]);
     my %flags =
-        map { _specification($_) => _taker(\%given, $_) } grep { defined flag($_) } PAGI::Server::Options::all();
+        map { _specification($_) => _taker(\%given, $_) }
+        grep { defined flag($_) } PAGI::Server::Options::all();
     $flags{'no-access-log'} = sub { $given{access_log} = undef };
     {
         local $SIG{__WARN__} = sub { push @problems, $_[0] };
@@ -59,7 +60,8 @@ sub _specification {
 sub _taker {
     my ($given, $option) = @_;
     my $name = $option->{name};
-    return sub { $given->{$name} = defined $given->{$name} ? die "option --config is given twice\n" : "$_[1]" }
+    return
+        sub { $given->{$name} = defined $given->{$name} ? die "option --config is given twice\n" : "$_[1]" }
         if $name eq 'config';
     return sub { push @{ $given->{$name} }, "$_[1]" }
         if $option->{many};
@@ -77,7 +79,8 @@ sub _readable {
 sub _unknown {
     my ($typed) = @_;
     return "unknown option '$typed'"
-        . Peregrine::Nearest::hint($typed, grep { /\A--/ } map { typed_all($_) } PAGI::Server::Options::all());
+        . Peregrine::Nearest::hint($typed,
+        grep { /\A--/ } map { typed_all($_) } PAGI::Server::Options::all());
 }
 
 # Words become values, and are checked.
@@ -86,7 +89,8 @@ sub values_of {
     my %values;
     for my $name (sort keys %$given) {
         my $option = PAGI::Server::Options::find($name);
-        my @values = map { _value($option, $_, $place) } $option->{many} ? @{ $given->{$name} } : $given->{$name};
+        my @values =
+            map { _value($option, $_, $place) } $option->{many} ? @{ $given->{$name} } : $given->{$name};
         $values{$name} = $option->{many} ? \@values : $values[0];
     }
     return \%values;

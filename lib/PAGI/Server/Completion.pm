@@ -61,7 +61,11 @@ sub _bash {
 _pagi_server() {
     local word="\${COMP_WORDS[COMP_CWORD]}" before="\${COMP_WORDS[COMP_CWORD-1]}"
     # --flag=value comes as three words.
-    if [[ "\$word" == = ]]; then word=; elif [[ "\$before" == = ]]; then before="\${COMP_WORDS[COMP_CWORD-2]}"; fi
+    if [[ "\$word" == = ]]; then
+        word=
+    elif [[ "\$before" == = ]]; then
+        before="\${COMP_WORDS[COMP_CWORD-2]}"
+    fi
     case "\$before" in
 @{[ join '', @cases ]}    esac
     if [[ "\$word" == -* ]]; then

@@ -33,13 +33,17 @@ sub read {
         $line =~ s/\A\x{feff}// if $. == 1;    # a byte order mark
         my ($name, $text) = _setting($line, $place) or next;
         my $option = $NAMES{ $name =~ tr/-/_/r }
-            or die \("$place: there is no option '$name'" . Peregrine::Nearest::hint($name, sort keys %NAMES));
+            or
+            die \("$place: there is no option '$name'" . Peregrine::Nearest::hint($name, sort keys %NAMES));
         my $key = $option->{name};
-        die \"$place: option '$name' is already set on line $line_of{$key}" if $line_of{$key} && !$option->{many};
+        die \"$place: option '$name' is already set on line $line_of{$key}"
+            if $line_of{$key} && !$option->{many};
         $line_of{$key} = $.;
         push @$noted, { option => $option, text => $text, line => $. };
-        my $word  = $key eq 'access_log' && $OFF{ lc $text } ? undef : $text;
-        my $value = PAGI::Server::CommandLine->values_of({ $key => $option->{many} ? [$word] : $word }, $place)->{$key};
+        my $word = $key eq 'access_log' && $OFF{ lc $text } ? undef : $text;
+        my $value =
+            PAGI::Server::CommandLine->values_of({ $key => $option->{many} ? [$word] : $word }, $place)
+            ->{$key};
         if ($option->{many}) { push @{ $values{$key} }, @$value }
         else                 { $values{$key} = $value }
     }
@@ -60,8 +64,9 @@ sub _is_about {
     my ($problem, $setting) = @_;
     my ($option,  $text)    = @{$setting}{qw(option text)};
     my $names = join '|', map { quotemeta } "'$option->{name}'", PAGI::Server::CommandLine::typed($option);
-    return $problem =~ /(?:$names)(?![\w-])/ && (!$option->{many} || index($problem, $text) >= 0)
-        || $option->{name} =~ /\Assl_/ && grep { $problem =~ m{(?<![\w/.-])\Q$_\E(?![\w/-])} } split /,/, $text;
+    return $problem        =~ /(?:$names)(?![\w-])/ && (!$option->{many} || index($problem, $text) >= 0)
+        || $option->{name} =~ /\Assl_/ && grep { $problem =~ m{(?<![\w/.-])\Q$_\E(?![\w/-])} } split /,/,
+        $text;
 }
 
 # The name and the value of a line; nothing if it has none.
@@ -74,7 +79,8 @@ sub _setting {
     if ($text =~ /\A(["'])/) {
         my $quote = $1;
         ($text) = $text =~ /\A$quote((?:\\$quote|[^$quote])*)$quote\s*(?:#.*)?\z/s
-            or die \"$place: option '$name': quotes go around the whole value; one inside is written as \\$quote";
+            or die \
+            "$place: option '$name': quotes go around the whole value; one inside is written as \\$quote";
         $text =~ s/\\$quote/$quote/g;
     }
     else {
@@ -117,8 +123,8 @@ C<access_log = off> means none.
     my $options = PAGI::Server::ConfigFile->read($path);
     my $options = PAGI::Server::ConfigFile->read($path, \my @noted);
 
-The values, checked. A problem is thrown as a reference to a text that names file and line. The second argument gets a hash
-reference for each setting, with C<option> (a row of the table), C<text> and C<line>.
+The values, checked. A problem is thrown as a reference to a text that names file and line. The second
+argument gets a hash reference for each setting, with C<option> (a row of the table), C<text> and C<line>.
 
 =head2 located
 

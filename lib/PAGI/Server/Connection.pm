@@ -72,8 +72,8 @@ Whether the application, or the server in its place, has sent the whole response
 
     await Future->wait_any($work, $connection->disconnect_future);
 
-A Future that resolves with the reason when the request ends abnormally. After a race that it lost, and in which it was
-cancelled, the next call gives another one: ask for it anew for each race.
+A Future that resolves with the reason when the request ends abnormally. After a race that it lost, and in
+which it was cancelled, the next call gives another one: ask for it anew for each race.
 
 =head1 LICENSE
 

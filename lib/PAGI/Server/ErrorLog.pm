@@ -77,8 +77,9 @@ PAGI::Server::ErrorLog - a file in place of standard error
 
 =head1 DESCRIPTION
 
-All that a process writes to its standard error goes to a file: what the server logs, what the application warns, what
-programs say that it runs. It is a file of whole lines only as far as their writers write whole lines.
+All that a process writes to its standard error goes to a file: what the server logs, what the
+application warns, what programs say that it runs. It is a file of whole lines only as far as their
+writers write whole lines.
 
 =head1 METHODS
 

@@ -16,9 +16,11 @@ use constant {
 };
 
 my $STYLE = <<'CSS';
-body { margin: 2em auto; max-width: 60em; padding: 0 1em; font: 16px/1.5 sans-serif; color: #222; background: #fff }
+body { margin: 2em auto; max-width: 60em; padding: 0 1em; font: 16px/1.5 sans-serif }
+body { color: #222; background: #fff }
 h1 { font-size: 1.4em } h2 { font-size: 1.1em } pre, code { font: 14px/1.5 monospace }
-pre { padding: 1em; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; background: #fbeaea; border-left: 4px solid #b00 }
+pre { padding: 1em; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere }
+pre { background: #fbeaea; border-left: 4px solid #b00 }
 li, p { overflow-wrap: anywhere } .note { color: #666; font-size: .9em }
 CSS
 my $POLICY =
@@ -37,8 +39,10 @@ sub page {
     my ($stage, $scope) = @$about;
     my $died  = defined $exception;
     my %facts = (
-        title   => $died ? "The application died $stage" : "The application ended $stage",
-        error   => _bounded($died ? PAGI::Server::Exception::text($exception) : 'Was an `await` forgotten?', ERROR_MAX),
+        title => $died ? "The application died $stage" : "The application ended $stage",
+        error => _bounded(
+            $died ? PAGI::Server::Exception::text($exception) : 'Was an `await` forgotten?', ERROR_MAX
+        ),
         request => PAGI::Server::RequestName::text(PAGI::Server::RequestName::of(@{$about}[ 1 .. 3 ])),
         frames  => [ map { _bounded($_, FRAME_MAX) } $died ? $self->{traces}->of($exception) : () ],
     );
@@ -140,14 +144,15 @@ PAGI::Server::ErrorPage - what whoever writes an application sees when it dies
 =head1 SYNOPSIS
 
     my $pages = PAGI::Server::ErrorPage->new;
-    my ($headers, $body) = @{ $pages->page($exception, [ 'before its response had started', $scope, 17, 3 ]) };
+    my $about = [ 'before its response had started', $scope, 17, 3 ];
+    my ($headers, $body) = @{ $pages->page($exception, $about) };
 
 =head1 DESCRIPTION
 
-In the mode development, an application that ends without having started a response is answered with 500 and a page: the exception, the request
-and, if L<PAGI::Server::StackTrace> knows it, who called whom. It is HTML for clients that name C<text/html> in C<Accept>, plain
-text for others. Everything in it is bounded and escaped; it has no scripts, and its policy (C<Content-Security-Policy>) allows none and nothing from
-elsewhere.
+In the mode development, an application that ends without having started a response is answered with 500 and a
+page: the exception, the request and, if L<PAGI::Server::StackTrace> knows it, who called whom. It is HTML for
+clients that name C<text/html> in C<Accept>, plain text for others. Everything in it is bounded and escaped;
+it has no scripts, and its policy (C<Content-Security-Policy>) allows none and nothing from elsewhere.
 
 =head1 METHODS
 
@@ -161,7 +166,8 @@ From now on stack traces are noted, until the object goes.
 
     my ($headers, $body) = @{ $pages->page($exception, [ $stage, $scope, $connection, $request ]) };
 
-The fields and the body, in UTF-8, of a response about an exception, or about an application that ended without one (undef).
+The fields and the body, in UTF-8, of a response about an exception, or about an application that ended
+without one (undef).
 
 =head1 LICENSE
 

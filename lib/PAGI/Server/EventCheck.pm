@@ -8,9 +8,10 @@ our $VERSION = '0.003000';
 use overload     ();
 use Scalar::Util qw(blessed looks_like_number reftype);
 
-# A check returns nothing for a good value, otherwise what is allowed: the end of "field must be ...". For a list also the part that is not,
-# and its index. What is allowed is what PAGI::Spec and PAGI::Spec::Www say and what the server takes in production: nothing may fail in
-# development only because it could be written better (see advice).
+# A check returns nothing for a good value, otherwise what is allowed: the end of "field must be ...". For a
+# list also the part that is not, and its index. What is allowed is what PAGI::Spec and PAGI::Spec::Www say
+# and what the server takes in production: nothing may fail in development only because it could be written
+# better (see advice).
 
 sub _bytes {
     my ($value) = @_;
@@ -34,7 +35,10 @@ sub _handle {
 
 # Infinity and NaN are no numbers of an event.
 sub _seconds {
-    return looks_like_number($_[0]) && $_[0] >= 0 && $_[0] <= 1_000_000 ? () : 'a number of seconds from 0 to 1000000';
+    return
+           looks_like_number($_[0])
+        && $_[0] >= 0
+        && $_[0] <= 1_000_000 ? () : 'a number of seconds from 0 to 1000000';
 }
 
 # A signed one of 64 bits, however it is written: 1e15 is what Perl makes of a large product.
@@ -42,8 +46,8 @@ sub _is_integer {
     my ($value) = @_;
     return !ref $value && looks_like_number($value) && $value == int $value && abs $value <= 2**63;
 }
-sub _integer { return _is_integer($_[0])                                ? () : 'an integer' }
-sub _count   { return _is_integer($_[0]) && $_[0] >= 0                  ? () : 'an integer that is not negative' }
+sub _integer { return _is_integer($_[0])               ? () : 'an integer' }
+sub _count   { return _is_integer($_[0]) && $_[0] >= 0 ? () : 'an integer that is not negative' }
 sub _status  { return _is_integer($_[0]) && $_[0] >= 200 && $_[0] < 600 ? () : 'an integer from 200 to 599' }
 
 # The letter case of a name is the server's to lower.
@@ -57,7 +61,8 @@ sub _headers {
         my ($name, $value) = map { _plain($_) } @$pair;
         return ('a list whose names are strings without spaces and control characters', $name, $index)
             if !defined $name || ref $name || $name !~ /\A[^\x00-\x20\x7f-\x{10ffff}]+\z/;
-        return ("a list whose values are byte strings without CR, LF and NUL (that of $name is not)", $value, $index)
+        return ("a list whose values are byte strings without CR, LF and NUL (that of $name is not)",
+            $value, $index)
             if !defined $value || _bytes($value) || $value =~ /[\x00\x0a\x0d]/;
     }
     return;
@@ -83,17 +88,17 @@ my %BODY = (
 
 # The fields of each event. Others are let through, as PAGI::Spec asks for. An undefined one counts as absent.
 my %EVENTS = (
-    'http.response.start'           => { status => \&_status, headers => \&_headers, trailers => \&_flag },
-    'http.response.body'            => \%BODY,
-    'http.response.trailers'        => { headers => \&_headers },
-    'http.fullflush'                => {},
-    'sse.start'                     => { status   => \&_status, headers => \&_headers },
-    'sse.send'                      => { data     => \&_text,   event   => \&_line, id => \&_line, retry => \&_count },
-    'sse.comment'                   => { comment  => \&_text },
-    'sse.keepalive'                 => { interval => \&_seconds, comment => \&_text },
-    'sse.close'                     => { reason   => \&_text },
-    'sse.http.response.start'       => { status   => \&_status, headers => \&_headers },
-    'sse.http.response.body'        => \%BODY,
+    'http.response.start'     => { status => \&_status, headers => \&_headers, trailers => \&_flag },
+    'http.response.body'      => \%BODY,
+    'http.response.trailers'  => { headers => \&_headers },
+    'http.fullflush'          => {},
+    'sse.start'               => { status   => \&_status, headers => \&_headers },
+    'sse.send'                => { data     => \&_text, event => \&_line, id => \&_line, retry => \&_count },
+    'sse.comment'             => { comment  => \&_text },
+    'sse.keepalive'           => { interval => \&_seconds, comment => \&_text },
+    'sse.close'               => { reason   => \&_text },
+    'sse.http.response.start' => { status   => \&_status, headers => \&_headers },
+    'sse.http.response.body'  => \%BODY,
     'websocket.accept'              => { subprotocol => \&_bytes,   headers => \&_headers },
     'websocket.send'                => { text        => \&_text,    bytes   => \&_bytes },
     'websocket.close'               => { code        => \&_integer, reason  => \&_text },
@@ -148,7 +153,9 @@ sub advice {
     my $headers = $event->{headers} // [];
     for my $name (map { $_->[0] } @$headers) {
         next if $name !~ /[A-Z]/;
-        return "$event->{type}: names of headers are lower case in PAGI; '$name' goes out as '" . lc($name) . q{'};
+        return
+            "$event->{type}: names of headers are lower case in PAGI; '$name' goes out as '"
+            . lc($name) . q{'};
     }
     return;
 }
@@ -198,8 +205,8 @@ of a type that is not known here. Fields that the specification does not name ar
 
     my $advice = PAGI::Server::EventCheck::advice($event);
 
-What the server mends in an event without a L</problem>, and the application could write as the specification has
-it: names of headers with capitals. Nothing if there is none.
+What the server mends in an event without a L</problem>, and the application could write as the specification
+has it: names of headers with capitals. Nothing if there is none.
 
 =head1 LICENSE
 

@@ -37,12 +37,15 @@ sub _described {
     no overloading;
     my $class = blessed $exception;
     my $text =
-        defined $class ? "an exception of class $class" : 'an exception that is a reference to a ' . lc ref $exception;
+        defined $class
+        ? "an exception of class $class"
+        : 'an exception that is a reference to a ' . lc ref $exception;
     return $text if reftype $exception ne 'HASH' || tied %$exception;
     my @names = grep { defined $exception->{$_} && !ref $exception->{$_} } sort keys %$exception;
     splice @names, FIELDS_MAX if @names > FIELDS_MAX;
     return @names
-        ? "$text with " . join ', ', map { "$_ => '" . substr($exception->{$_}, 0, LENGTH_MAX) . q{'} } @names
+        ? "$text with " . join ', ',
+        map { "$_ => '" . substr($exception->{$_}, 0, LENGTH_MAX) . q{'} } @names
         : $text;
 }
 
@@ -62,8 +65,8 @@ PAGI::Server::Exception - what an exception says
 
 =head1 DESCRIPTION
 
-Exceptions are strings, or objects that can be had as strings. Some die when they are asked, and hashes only say where they are; what is in them is
-not lost then.
+Exceptions are strings, or objects that can be had as strings. Some die when they are asked, and hashes only
+say where they are; what is in them is not lost then.
 
 =head1 FUNCTIONS
 
@@ -71,8 +74,9 @@ not lost then.
 
     my $text = PAGI::Server::Exception::text($exception);
 
-An exception as a string. Of an object that dies when it is made one, or is an empty string, and of a hash that has no text of its own: its class
-and, if it is a hash, the plain values in it, ten of 200 characters at most. Never dies.
+An exception as a string. Of an object that dies when it is made one, or is an empty string, and of a hash
+that has no text of its own: its class and, if it is a hash, the plain values in it, ten of 200 characters
+at most. Never dies.
 
 =head1 LICENSE
 

@@ -80,11 +80,11 @@ PAGI::Server::Future - the Futures that $receive and $send return
 A subclass of L<IO::Async::Future> without methods of its own: everything that works with a Future
 works with these, C<then>, C<wait_any>, C<cancel> and a blocking C<get> included.
 
-The server makes most of them in C, already resolved. It also puts C versions of what
-L<Future::AsyncAwait> calls for an C<await> (the methods C<AWAIT_IS_READY>, C<AWAIT_IS_CANCELLED>,
-C<AWAIT_GET>, C<AWAIT_ON_READY>, C<AWAIT_CHAIN_CANCEL> and C<AWAIT_NEW_DONE>) into L<Future>, which makes
-every C<await> and every C<async sub> cheaper, in the whole program. They do the same as the originals. This happens only where L<Future> is the pure-Perl one; set
-C<PAGI_PLAIN_FUTURE=1> in the environment to leave L<Future> alone.
+The server makes most of them in C, already resolved. It also puts C versions of what L<Future::AsyncAwait>
+calls for an C<await> (the methods C<AWAIT_IS_READY>, C<AWAIT_IS_CANCELLED>, C<AWAIT_GET>, C<AWAIT_ON_READY>,
+C<AWAIT_CHAIN_CANCEL> and C<AWAIT_NEW_DONE>) into L<Future>, which makes every C<await> and every C<async sub>
+cheaper, in the whole program. They do the same as the originals. This happens only where L<Future> is the
+pure-Perl one; set C<PAGI_PLAIN_FUTURE=1> in the environment to leave L<Future> alone.
 
 =head1 LICENSE
 

@@ -1,7 +1,8 @@
 package PAGI::Server::HandleBody;
 
-# What the kernel cannot send by itself, or is not to, as it can a file: pipes, sockets, devices, files without a size as those in /proc, handles that
-# exist in Perl only. They are read piece by piece, as fast as the client takes the pieces.
+# What the kernel cannot send by itself, or is not to, as it can a file: pipes, sockets, devices, files
+# without a size as those in /proc, handles that exist in Perl only. They are read piece by piece, as fast as
+# the client takes the pieces.
 
 use strict;
 use warnings;
@@ -22,10 +23,12 @@ use constant {
 
 sub send {
     my ($class, $event, %args) = @_;
-    my $self = bless { %args{qw(loop send patience)}, type => $event->{type}, left => $event->{length} }, $class;
+    my $self = bless { %args{qw(loop send patience)}, type => $event->{type}, left => $event->{length} },
+        $class;
     my $peer = $self->{peer} = $args{connection};
     my $future =
-        $self->_send($event, $args{gone})->else(sub { return $peer->is_connected ? Future->fail(@_) : Future->done });
+        $self->_send($event, $args{gone})
+        ->else(sub { return $peer->is_connected ? Future->fail(@_) : Future->done });
     $future->retain if !$future->is_ready;
     return $future;
 }
@@ -33,7 +36,8 @@ sub send {
 async sub _send {
     my ($self, $event, $gone) = @_;
     $self->_open($event);
-    $self->_seek($event->{offset}) if $event->{offset} || defined $event->{offset} && $self->{kind} eq 'a file';
+    $self->_seek($event->{offset})
+        if $event->{offset} || defined $event->{offset} && $self->{kind} eq 'a file';
     $self->_stop_when($gone);
     $self->_mind_silence;
     my $pieces = 0;
@@ -56,8 +60,8 @@ sub _stop_when {
     return;
 }
 
-# A client that has ended its side may still read, but nobody may ever know that it does not: it waits no longer than for
-# a client that takes nothing. Otherwise a silent pipe would keep its connection for ever.
+# A client that has ended its side may still read, but nobody may ever know that it does not: it waits no
+# longer than for a client that takes nothing. Otherwise a silent pipe would keep its connection for ever.
 sub _mind_silence {
     my ($self) = @_;
     return if !$self->{waits};
@@ -99,7 +103,8 @@ sub _open {
     $self->{waits} = $self->{kind} =~ /pipe|socket|character/;
     return @{$self}{qw(read handle)} = (\&_read_perl, $fh) if $number < 0;
 
-    # A descriptor of our own: the layers of the handle do not change what we read, and the loop may know the other one.
+    # A descriptor of our own: the layers of the handle do not change what we read, and the loop may
+    # know the other one.
     open my $own, '<&', $number or $self->_fail('cannot be sent');
     binmode $own;
     sysseek $own, tell $fh, SEEK_SET if !$self->{waits};
@@ -123,8 +128,9 @@ sub _seek {
     my ($self, $offset) = @_;
     my $handle = $self->{handle};
     $! = 0;
-    my $ok =
-        eval { $self->{read} == \&_read_perl ? seek $handle, $offset, SEEK_SET : sysseek $handle, $offset, SEEK_SET };
+    my $ok = eval {
+        $self->{read} == \&_read_perl ? seek $handle, $offset, SEEK_SET : sysseek $handle, $offset, SEEK_SET;
+    };
     $self->_fail("cannot begin at offset $offset", $@ || $!) if !$ok;
     return;
 }
@@ -139,9 +145,10 @@ async sub _piece {
     return '' if !$size;
     my $piece = length($self->{ahead} // '') ? substr $self->{ahead}, 0, $size, '' : undef;
     while (!defined $piece && !$self->{over}) {
-        await $self->_readable                                                                 if $self->{waits};
-        $self->_fail('gives nothing', "the client has ended its side $self->{patience} s ago") if $self->{silent};
-        $piece = $self->{read}->($self, $size)                                                 if !$self->{over};
+        await $self->_readable if $self->{waits};
+        $self->_fail('gives nothing', "the client has ended its side $self->{patience} s ago")
+            if $self->{silent};
+        $piece = $self->{read}->($self, $size) if !$self->{over};
     }
     $self->{left} -= length $piece if defined $left && defined $piece;
     return $piece // '';
@@ -216,8 +223,8 @@ PAGI::Server::HandleBody - response bodies from pipes, sockets, devices and hand
 
 =head1 DESCRIPTION
 
-Files are sent by the engine. What else an application may give as C<file> or C<fh> is read here, in pieces of 64 KiB at most, each sent
-before the next one is read.
+Files are sent by the engine. What else an application may give as C<file> or C<fh> is read here, in pieces of
+64 KiB at most, each sent before the next one is read.
 
 =head1 METHODS
 
@@ -232,10 +239,10 @@ before the next one is read.
         patience   => $seconds,
     );
 
-Sends what the C<file> or C<fh> of an event gives as the rest of a body, with C<$send>, until C<$gone> is ready. The Future fails with a
-message that says what kind of handle it was; if nothing has been sent by then, the response is as it was before. It does not fail once
-C<$connection>, the request's C<pagi.connection>, is not connected any more: then a handle that gives nothing for C<$seconds> is given up, and
-the response is cut.
+Sends what the C<file> or C<fh> of an event gives as the rest of a body, with C<$send>, until C<$gone> is
+ready. The Future fails with a message that says what kind of handle it was; if nothing has been sent by then,
+the response is as it was before. It does not fail once C<$connection>, the request's C<pagi.connection>, is
+not connected any more: then a handle that gives nothing for C<$seconds> is given up, and the response is cut.
 
 =head1 LICENSE
 

@@ -117,8 +117,8 @@ sub _check_process {
     my ($self, $failure) = @_;
     return                                                                   if $self->{pid} == $$;
     die "PAGI: process $$, which the application has forked, died: $failure" if length($failure // '');
-    die
-        "PAGI: process $$, which the application has forked, came back to lifespan; a child has to end by exit or exec\n";
+    die "PAGI: process $$, which the application has forked, came back to lifespan; a child has to end"
+        . " by exit or exec\n";
 }
 
 # ---- The application's end ----------------------------------------------------------------------
@@ -169,8 +169,8 @@ sub _call_app {
     return;
 }
 
-# The application has given its last answer, but may have code behind it that takes its time. No event will follow: where it
-# waits for one, it ends.
+# The application has given its last answer, but may have code behind it that takes its time. No event will
+# follow: where it waits for one, it ends.
 sub _let_end {
     my ($self, $time_up) = @_;
     $self->{phase}  = 'over';
@@ -178,8 +178,8 @@ sub _let_end {
     $_->cancel for splice @{ $self->{waiting} };
     return _first($self->{end}, $time_up)->then(sub {
         my ($outcome) = @_;
-        $self->{log}
-            ->warn('PAGI: the application did not return in time after its last answer: its Future is cancelled')
+        $self->{log}->warn(
+            'PAGI: the application did not return in time after its last answer: its Future is cancelled')
             if $outcome eq 'timeout';
         $self->abandon;
         return Future->done;
@@ -282,12 +282,12 @@ sub _declined {
     my ($self, $failure) = @_;
     my $reason = defined $failure ? "it died: $failure" : 'it returned';
     $reason =~ s/\s+\z//;
-    return $self->_failed("Lifespan is required (lifespan_mode on), but the application does not support it: $reason",
-        0)
+    return $self->_failed(
+        "Lifespan is required (lifespan_mode on), but the application does not support it: $reason", 0)
         if $self->{mode} eq 'on';
     $self->{phase} = 'declined';
-# Most applications do so by refusing what they do not know, which is in order; another exception may be a mistake. What holds for
-# one worker holds for all.
+    # Most applications do so by refusing what they do not know, which is in order; another exception may be a
+    # mistake. What holds for one worker holds for all.
     my $level = ($self->{worker_num} || 1) == 1 ? 'info' : 'debug';
     $self->{log}->$level('PAGI: the application does not support lifespan'
             . (defined $failure && $failure =~ /\blifespan\b/i ? ', and gets requests only' : " ($reason)"));
@@ -311,10 +311,11 @@ sub _answer_to_shutdown {
     return _first($answer, $time_up)->then(sub {
         my ($outcome, $detail) = @_;
         my $trouble =
-              $outcome eq 'timeout'                  ? "lifespan shutdown timed out after ${timeout}s"
-            : $outcome eq 'failed'                   ? "lifespan shutdown failed: $detail"
-            : $outcome eq 'ended' && defined $detail ? "the application died during lifespan shutdown: $detail"
-            :                                          undef;
+              $outcome eq 'timeout' ? "lifespan shutdown timed out after ${timeout}s"
+            : $outcome eq 'failed'  ? "lifespan shutdown failed: $detail"
+            : $outcome eq 'ended'
+            && defined $detail ? "the application died during lifespan shutdown: $detail"
+            : undef;
         $self->{log}->error("PAGI: $trouble") if defined $trouble;
         $self->abandon                        if $outcome eq 'timeout';
         return Future->done;
@@ -347,33 +348,36 @@ type C<lifespan> for the life of the server.
 
 =head2 new
 
-    my $lifespan = PAGI::Server::Lifespan->new(app => $app, loop => $loop, log => $log, mode => 'on', worker_num => 1);
+    my $lifespan = PAGI::Server::Lifespan->new(
+        app => $app, loop => $loop, log => $log, mode => 'on', worker_num => 1,
+    );
 
-C<worker_num>: the number of the worker process, undef in a server without such. C<mode> is C<auto> (an application may decline), C<on> (it must not) or C<off> (it is not asked).
+C<worker_num>: the number of the worker process, undef in a server without such. C<mode> is C<auto> (an
+application may decline), C<on> (it must not) or C<off> (it is not asked).
 
 =head2 startup
 
     my $supported = $lifespan->startup($seconds, $end_seconds)->get;
 
-Calls the application and waits for its answer, at most C<$seconds> (0: for ever). The Future resolves
-with 1, or with 0 when the application declined by dying or returning, and fails when it sent
-C<lifespan.startup.failed> or did not answer in time. In the first of these two cases the application has C<$end_seconds> to
-return before the Future fails.
+Calls the application and waits for its answer, at most C<$seconds> (0: for ever). The Future resolves with 1,
+or with 0 when the application declined by dying or returning, and fails when it sent
+C<lifespan.startup.failed> or did not answer in time. In the first of these two cases the application has
+C<$end_seconds> to return before the Future fails.
 
 =head2 shutdown
 
     $lifespan->shutdown($seconds)->get;
 
-Tells the application to clean up and waits until it has answered and returned, at most C<$seconds> for both; what has not returned
-then is cancelled. After its answer there are no further events: a C<$receive> that waits for one is cancelled. The
-Future never fails; what goes wrong is logged.
+Tells the application to clean up and waits until it has answered and returned, at most C<$seconds> for both;
+what has not returned then is cancelled. After its answer there are no further events: a C<$receive> that
+waits for one is cancelled. The Future never fails; what goes wrong is logged.
 
 =head2 stop_startup
 
     $lifespan->stop_startup;
 
-Cancels the application's Future during its startup; that of L</startup> fails with the category C<stopped>. After a failed startup: waits for
-nothing any more. Else does nothing.
+Cancels the application's Future during its startup; that of L</startup> fails with the category C<stopped>.
+After a failed startup: waits for nothing any more. Else does nothing.
 
 =head2 abandon
 

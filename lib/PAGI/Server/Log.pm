@@ -104,14 +104,16 @@ sub _print {
     local $PRINTING = 1;
     my $handler = $SIG{__WARN__};
     my $stamp   = !$handler || $ADOPTER && $handler eq $ADOPTER ? _stamp() : '';
-    my $line    = $self->{json} ? _json($level, $text, $request || {})     : $stamp . _visible(bytes_of($text)) . "\n";
+    my $line =
+        $self->{json} ? _json($level, $text, $request || {}) : $stamp . _visible(bytes_of($text)) . "\n";
     # A handler that dies, as those do that make all warnings fatal, is to harm nobody else.
     local $@;
     eval { CORE::warn($line); 1 } or print STDERR $line;
     return;
 }
 
-# What a line on the standard error begins with: the time, unless that is systemd's journal, which has one of its own.
+# What a line on the standard error begins with: the time, unless that is systemd's journal, which
+# has one of its own.
 sub _stamp {
     my $journal = $ENV{JOURNAL_STREAM};
     return _time() . ' ' if !defined $journal;
@@ -125,8 +127,9 @@ sub _time {
     return POSIX::strftime('%Y-%m-%dT%H:%M:%S%z', localtime) =~ s/(\d\d)\z/:$1/r;
 }
 
-# An exception may have a peer's words in it: they must neither look like another message nor command a terminal.
-# Further lines, those of a stack trace for instance, stand in from the first. C2 is how C1 controls begin in UTF-8.
+# An exception may have a peer's words in it: they must neither look like another message nor command a
+# terminal. Further lines, those of a stack trace for instance, stand in from the first. C2 is how C1
+# controls begin in UTF-8.
 sub _visible {
     my ($bytes) = @_;
     $bytes =~ s/([\x00-\x08\x0b-\x1f\x7f])/sprintf '\\x%02x', ord $1/ge;
@@ -176,10 +179,11 @@ PAGI::Server::Log - the server's own messages
 
 =head1 DESCRIPTION
 
-Messages go through Perl's C<warn>, so that C<$SIG{__WARN__}> and whoever collects standard error sees
-them. On the standard error a line of text begins with the local time (ISO 8601, with the zone), except where that is systemd's
-journal (C<JOURNAL_STREAM>), which adds it; a handler gets the message alone. Of messages that differ in nothing but numbers, ten are written in ten seconds; the others are counted, and
-the count follows with the next message, or at the end. Control characters are escaped, and further lines of a message are
+Messages go through Perl's C<warn>, so that C<$SIG{__WARN__}> and whoever collects standard error sees them.
+On the standard error a line of text begins with the local time (ISO 8601, with the zone), except where that
+is systemd's journal (C<JOURNAL_STREAM>), which adds it; a handler gets the message alone. Of messages that
+differ in nothing but numbers, ten are written in ten seconds; the others are counted, and the count follows
+with the next message, or at the end. Control characters are escaped, and further lines of a message are
 indented, so that nothing in it looks like another message.
 
 =head1 METHODS
@@ -188,8 +192,8 @@ indented, so that nothing in it looks like another message.
 
     my $log = PAGI::Server::Log->new(level => 'debug', quiet => 0, format => 'json');
 
-C<level> is the least important level that is written: C<error>, C<warn>, C<info> or C<debug>. With a
-true C<quiet> only errors are written. C<format> is C<text> or C<json>: an object with C<time>, C<level>, C<pid>
+C<level> is the least important level that is written: C<error>, C<warn>, C<info> or C<debug>. With a true
+C<quiet> only errors are written. C<format> is C<text> or C<json>: an object with C<time>, C<level>, C<pid>
 and C<message> per line.
 
 =head2 set
@@ -208,7 +212,8 @@ Tells what has been held back.
 
     PAGI::Server::Log->adopt_warnings('json');
 
-Makes warnings that do not come from here lines of the same kind, of level C<warn>, unless C<$SIG{__WARN__}> is set.
+Makes warnings that do not come from here lines of the same kind, of level C<warn>, unless
+C<$SIG{__WARN__}> is set.
 
 =head2 line
 
@@ -220,8 +225,8 @@ A message as it is written in that format.
 
     $log->error('the application died', $request);
 
-This and the next ones may be given what L<PAGI::Server::RequestName/of> tells of a request. A line of text names it, and C<json> has
-the same as keys besides: C<id>, C<client>, C<method>, C<target> and C<request_id>.
+This and the next ones may be given what L<PAGI::Server::RequestName/of> tells of a request. A line of text
+names it, and C<json> has the same as keys besides: C<id>, C<client>, C<method>, C<target> and C<request_id>.
 
 =head2 warn
 

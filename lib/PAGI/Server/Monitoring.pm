@@ -168,7 +168,8 @@ sub _start_status_process {
         stop_timeout      => sub { SHUTDOWN_S + 1 },
         run               => sub { my ($record) = @_; return $weak->_run_status_process($record) },
     );
-    $master->start->on_fail(sub { $weak && $weak->{log}->error("PAGI: status is not served: $_[0]") })->retain;
+    $master->start->on_fail(sub { $weak && $weak->{log}->error("PAGI: status is not served: $_[0]") })
+        ->retain;
     return;
 }
 
@@ -220,9 +221,10 @@ PAGI::Server::Monitoring - what a PAGI::Server counts, and where it shows it
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server>: the option C<status>, what a service manager is told, and counting in a L<Peregrine::Counters> that was given. A server without workers shows its
-status from its own event loop; beside workers a process of its own does, which answers while all of them are busy, and is started again
-like one of them.
+A base class of L<PAGI::Server>: the option C<status>, what a service manager is told, and counting in a
+L<Peregrine::Counters> that was given. A server without workers shows its status from its own event
+loop; beside workers a process of its own does, which answers while all of them are busy, and is started
+again like one of them.
 
 =head1 METHODS
 
@@ -236,7 +238,8 @@ Where the status would be shown, see L<PAGI::Server/planned_listeners>; nothing 
 
     $server->use_counters($counters, $column);
 
-Before the server listens: what its engine counts goes into that column, which somebody else clears when the server is gone.
+Before the server listens: what its engine counts goes into that column, which somebody else clears when
+the server is gone.
 
 =head1 LICENSE
 

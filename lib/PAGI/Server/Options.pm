@@ -21,7 +21,8 @@ for my $option (grep { $_->{engine} } @ALL) {
         or die "PAGI::Server: the engine has no limit '$option->{engine}' for option '$option->{name}'\n";
     my $scale = $option->{scale} ||= 1;
     # An integer stays one, however large: divided, it would be printed with an exponent.
-    $option->{$_} = $limit->{$_} % $scale ? $limit->{$_} / $scale : int($limit->{$_} / $scale) for qw(default min max);
+    $option->{$_} = $limit->{$_} % $scale ? $limit->{$_} / $scale : int($limit->{$_} / $scale)
+        for qw(default min max);
     # Below 0 stands for what the engine finds out by itself: for nothing that is given.
     $option->{min} = 0        if $option->{min} < 0;
     delete $option->{default} if $option->{default} < 0;
@@ -98,7 +99,8 @@ sub check_together {
     }
     my ($low, $high) = @{$options}{qw(write_low_watermark write_high_watermark)};
     return if $low <= $high;
-    die "PAGI::Server: option 'write_low_watermark' ($low) must not be above 'write_high_watermark' ($high)\n";
+    die "PAGI::Server: option 'write_low_watermark' ($low) must not be above"
+        . " 'write_high_watermark' ($high)\n";
 }
 
 1;

@@ -49,12 +49,13 @@ sub _write {
     return length $text ? syswrite $handle, $text : 1;
 }
 
-# By the process that made it only, while it still has the lock. One that may not remove it any more empties it.
+# By the process that made it only, while it still has the lock. One that may not remove it any more empties
+# it.
 sub remove {
     my ($self) = @_;
     my $handle = $self->{handle} or return;
     return if $self->{pid} != $$;
-    # A process that has given up its rights may not be allowed to look; by its lock the file is still its own.
+   # A process that has given up its rights may not be allowed to look; by its lock the file is still its own.
     my $hidden = !stat $self->{path} && $! == EACCES;
     if ($hidden || _is_same($handle, $self->{path})) { unlink $self->{path} or $self->_write('') }
     Peregrine::hide_from_forks(fileno $handle, 0);
@@ -85,8 +86,8 @@ PAGI::Server::PidFile - a locked file with the process id
 
 =head1 DESCRIPTION
 
-The file is locked as long as the object lives, and removed with it, by the process that made it and by no fork of
-it. A file that a dead process left behind has no lock and is taken over.
+The file is locked as long as the object lives, and removed with it, by the process that made it and by no
+fork of it. A file that a dead process left behind has no lock and is taken over.
 
 =head1 METHODS
 

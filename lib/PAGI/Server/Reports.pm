@@ -50,12 +50,13 @@ sub _lost {
 
 sub _state_lost {
     my ($self, $exception) = @_;
-    $self->{log}->error(
-        'PAGI: the lifespan state cannot be copied for a request: ' . PAGI::Server::Exception::text($exception));
+    $self->{log}->error('PAGI: the lifespan state cannot be copied for a request: '
+            . PAGI::Server::Exception::text($exception));
     return;
 }
 
-# What is about one request comes with [what happened, its scope, the number of its connection, its number there].
+# What is about one request comes with [what happened, its scope, the number of its connection,
+# its number there].
 sub _app_died {
     my ($self, $exception, $about) = @_;
     return $self->_report($exception, $about,
@@ -85,12 +86,14 @@ sub _app_fell_short {
 
 sub _callback_died {
     my ($self, $exception, $about) = @_;
-    return $self->_report($exception, $about, "a callback died: " . PAGI::Server::Exception::text($exception));
+    return $self->_report($exception, $about,
+        "a callback died: " . PAGI::Server::Exception::text($exception));
 }
 
 sub _idle_timeout {
     my ($self, undef, $about) = @_;
-    my ($name, $option) = $about->[0] eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
+    my ($name, $option) =
+        $about->[0] eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
     my $text = "$name idle timeout ($self->{options}{$option}s) - closing connection";
     $self->{log}->warn("PAGI: $text", _request($about));
     return;
@@ -123,9 +126,9 @@ PAGI::Server::Reports - what goes wrong in requests, in the server's words
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server>: methods that L<Peregrine>'s bridge calls by their names, each with what it has to tell. They write to
-the server's log, and call C<on_error> for exceptions. What is about one request comes with what happened, its scope, the number of
-its connection and its number there.
+A base class of L<PAGI::Server>: methods that L<Peregrine>'s bridge calls by their names, each with what it
+has to tell. They write to the server's log, and call C<on_error> for exceptions. What is about one request
+comes with what happened, its scope, the number of its connection and its number there.
 
 =head1 LICENSE
 

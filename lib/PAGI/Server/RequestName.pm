@@ -40,11 +40,18 @@ sub _of {
 # The same for the environment of a PSGI application.
 sub _of_env {
     my ($env) = @_;
-    my %facts = (method => _word($env->{REQUEST_METHOD}, METHOD_MAX), target => _word($env->{REQUEST_URI}, TARGET_MAX));
+    my %facts = (
+        method => _word($env->{REQUEST_METHOD}, METHOD_MAX),
+        target => _word($env->{REQUEST_URI},    TARGET_MAX)
+    );
     my $remote = $env->{REMOTE_ADDR};
-    $facts{client} = defined $remote ? join ':', map { _word($_, TARGET_MAX) } $remote, $env->{REMOTE_PORT} : 'unix';
+    $facts{client} =
+        defined $remote
+        ? join ':', map { _word($_, TARGET_MAX) } $remote, $env->{REMOTE_PORT}
+        : 'unix';
     my $id =
-        _id_of_client([ [ 'x-request-id', $env->{HTTP_X_REQUEST_ID} ], [ 'traceparent', $env->{HTTP_TRACEPARENT} ] ]);
+        _id_of_client(
+        [ [ 'x-request-id', $env->{HTTP_X_REQUEST_ID} ], [ 'traceparent', $env->{HTTP_TRACEPARENT} ] ]);
     $facts{request_id} = $id if length $id;
     return \%facts;
 }
@@ -65,14 +72,15 @@ sub _ids_of_client {
     my ($headers) = @_;
     my %found;
     for my $pair (ref $headers eq 'ARRAY' ? @$headers : ()) {
-        next                                if ref $pair ne 'ARRAY' || @$pair != 2 || grep { !defined || ref } @$pair;
+        next if ref $pair ne 'ARRAY' || @$pair != 2 || grep { !defined || ref } @$pair;
         $found{ $pair->[0] } //= $pair->[1] if $pair->[0] =~ /\A(?:x-request-id|traceparent)\z/;
     }
     my $id = $found{'x-request-id'} // '';
     return (length $id ? _word($id, ID_MAX) : undef, _trace_of($found{traceparent} // ''));
 }
 
-# Trace Context, sections 3.2.2 and 4.3: version 00 has four fields, later ones perhaps more; nothing but zeros is no id, and ff no version.
+# Trace Context, sections 3.2.2 and 4.3: version 00 has four fields, later ones perhaps more; nothing but
+# zeros is no id, and ff no version.
 sub _trace_of {
     my ($traceparent) = @_;
     my ($version, $trace, $parent, $more) =
@@ -109,7 +117,8 @@ PAGI::Server::RequestName - which request a message is about
 
 =head1 DESCRIPTION
 
-What a client has sent is bounded and shown in visible ASCII, everything else as C<\x0a>, so that it can stand in any log.
+What a client has sent is bounded and shown in visible ASCII, everything else as C<\x0a>, so that it
+can stand in any log.
 
 =head1 FUNCTIONS
 
@@ -117,10 +126,10 @@ What a client has sent is bounded and shown in visible ASCII, everything else as
 
     my $facts = PAGI::Server::RequestName::of($scope, $connection, $request);
 
-A hash reference with C<id> (C<17-3>: the numbers of the connection and of the request in it, C<%L> in the access log) and, of a
-scope, C<client>, C<method>, C<target> and, if the client sent C<X-Request-ID> or a well-formed C<traceparent>, C<request_id>: the first, or
-the trace's id. C<trace_id> is that of C<traceparent> (W3C Trace Context). Without a number of
-the connection it is empty.
+A hash reference with C<id> (C<17-3>: the numbers of the connection and of the request in it, C<%L> in the
+access log) and, of a scope, C<client>, C<method>, C<target> and, if the client sent C<X-Request-ID> or a
+well-formed C<traceparent>, C<request_id>: the first, or the trace's id. C<trace_id> is that of C<traceparent>
+(W3C Trace Context). Without a number of the connection it is empty.
 
 =head2 text
 

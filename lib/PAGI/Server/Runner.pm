@@ -101,9 +101,10 @@ sub _run {
     my ($self, @arguments) = @_;
     $self->_parse(@arguments) if @arguments;
     my $options = $self->{options};
-    return $self->_help                                                            if $options->{help};
-    return $self->_version                                                         if $options->{version};
-    return $self->_print(PAGI::Server::Completion->script($options->{completion})) if defined $options->{completion};
+    return $self->_help    if $options->{help};
+    return $self->_version if $options->{version};
+    return $self->_print(PAGI::Server::Completion->script($options->{completion}))
+        if defined $options->{completion};
     PAGI::Server::Log->adopt_warnings($options->{log_format});
     $self->_need_app;
     my $server = $self->_server;
@@ -210,7 +211,8 @@ sub _locate_files {
     my ($self) = @_;
     my $options = $self->{options};
     $self->_enter_directory;
-    $options->{$_} = File::Spec->rel2abs($options->{$_}) for grep { defined $options->{$_} } qw(pid error_log);
+    $options->{$_} = File::Spec->rel2abs($options->{$_})
+        for grep { defined $options->{$_} } qw(pid error_log);
     return;
 }
 
@@ -224,7 +226,8 @@ sub mode {
 sub _choose_mode {
     my ($self)  = @_;
     my $options = $self->{options};
-    my ($mode)  = grep { defined && length } $options->{env}, $ENV{PAGI_ENV}, -t STDIN ? 'development' : 'production';
+    my ($mode)  = grep { defined && length } $options->{env}, $ENV{PAGI_ENV},
+        -t STDIN ? 'development' : 'production';
     $ENV{PAGI_ENV} = $self->{mode} = $mode;
     my @known = @{ PAGI::Server::Options::find('env')->{offer} };
     my $hint  = (grep { $_ eq $mode } @known) ? '' : Peregrine::Nearest::hint($mode, @known);
@@ -233,7 +236,8 @@ sub _choose_mode {
     my $silent = $mode eq 'production' || $options->{daemonize};
     return if exists $options->{access_log};
     # Its name is what the engine needs to open it anew.
-    $options->{access_log} = $silent ? undef : $options->{error_log} if $silent || defined $options->{error_log};
+    $options->{access_log} = $silent ? undef : $options->{error_log}
+        if $silent || defined $options->{error_log};
     return;
 }
 
@@ -269,8 +273,11 @@ sub _loaded_app {
     unshift @INC, grep { !$known{$_} } @{ $options->{lib} || [] };
     Peregrine::Process->prefer_own_loop if !defined $options->{loop_type};
     my %which = map { defined $options->{$_} ? ($_ => $options->{$_}) : () } qw(app code);
-    my $app =
-        PAGI::Server::AppLoader->load(%which, modules => $options->{module} || [], arguments => $self->{arguments});
+    my $app   = PAGI::Server::AppLoader->load(
+        %which,
+        modules   => $options->{module} || [],
+        arguments => $self->{arguments}
+    );
     my $doubt = PAGI::Server::AppLoader->doubt(%which);
     $self->_log->warn("PAGI: $doubt") if defined $doubt && ($self->{worker_num} || 1) == 1;
     return $app;
@@ -310,9 +317,14 @@ sub _server {
 
     if (defined $class) {
         eval "require $class; 1" or die "Error: Cannot load the server class $class: $@";
-        return $class->new(host => '127.0.0.1', port => 5000, quiet => 0, %for_server, app => $self->_prepared_app);
+        return $class->new(
+            host  => '127.0.0.1',
+            port  => 5000,
+            quiet => 0,
+            %for_server, app => $self->_prepared_app
+        );
     }
-    # Its files are found where the command was started, and its mistakes before any code of the application runs.
+# Its files are found where the command was started, and its mistakes before any code of the application runs.
     my $server = eval {
         PAGI::Server->new(%for_server, app => sub { });
     };
@@ -357,10 +369,11 @@ sub _serve {
     $0 = $self->{title} if defined $self->{title};
     my $identity = Peregrine::Daemon->identity($options->{user}, $options->{group});
     umask Peregrine::Place::mode($options->{umask}) if defined $options->{umask};
-    my $errors   = defined $options->{error_log} ? PAGI::Server::ErrorLog->create($options->{error_log}) : undef;
+    my $errors =
+        defined $options->{error_log} ? PAGI::Server::ErrorLog->create($options->{error_log}) : undef;
     my $ready    = $self->_choose_front($errors);
     my $pid_file = defined $options->{pid}      ? PAGI::Server::PidFile->create($options->{pid}) : undef;
-    my $run      = $server->isa('PAGI::Server') ? \&_run_here                                    : \&_run_there;
+    my $run      = $server->isa('PAGI::Server') ? \&_run_here : \&_run_there;
     my $process  = $$;
     $errors->take_over if $errors;
     my $status = eval { $self->$run($server, $identity, $ready, $errors) };
@@ -380,7 +393,8 @@ sub _choose_front {
     my ($self, $errors) = @_;
     return sub { $errors->settle if $errors }
         if !$self->{options}{daemonize};
-    $self->_log->warn('PAGI: --daemonize without --error-log: nobody will be told of what goes wrong') if !$errors;
+    $self->_log->warn('PAGI: --daemonize without --error-log: nobody will be told of what goes wrong')
+        if !$errors;
     return Peregrine::Daemon->daemonize($errors);
 }
 
@@ -519,30 +533,32 @@ PAGI::Server::Runner - what the pagi-server command does
 
 =head1 DESCRIPTION
 
-Reads the command line and the configuration file, loads the application, runs a L<PAGI::Server> until it is stopped
-by a signal.
+Reads the command line and the configuration file, loads the application, runs a L<PAGI::Server> until it is
+stopped by a signal.
 
-The order of a start: addresses are bound and the access log is opened, then the process becomes the user that it is to
-be, then the application's lifespan startup runs, then connections are accepted. Without a change of user the
-startup comes first.
+The order of a start: addresses are bound and the access log is opened, then the process becomes the user that
+it is to be, then the application's lifespan startup runs, then connections are accepted. Without a change of
+user the startup comes first.
 
 =head1 METHODS
 
-Those that take options die with a text that names what is wrong with them; L</run> tells it and returns a status.
+Those that take options die with a text that names what is wrong with them; L</run> tells it
+and returns a status.
 
 =head2 new
 
     my $runner = PAGI::Server::Runner->new(app => 'app.pl', port => 8080, env => 'production');
 
-Takes the options of L<pagi-server> and of L<PAGI::Server> by the names that a configuration file has for them (with C<_>). C<app> is a
-name or a code reference. They are what applies where neither the command line nor a configuration file says otherwise.
+Takes the options of L<pagi-server> and of L<PAGI::Server> by the names that a configuration file has for them
+(with C<_>). C<app> is a name or a code reference. They are what applies where neither the command line nor a
+configuration file says otherwise.
 
 =head2 parse_options
 
     $runner->parse_options(@ARGV);
 
-Reads words of a command line, and the configuration file that they name. Returns the runner. May be called again; what
-comes later wins.
+Reads words of a command line, and the configuration file that they name. Returns the runner. May be called
+again; what comes later wins.
 
 =head2 mode
 
@@ -555,8 +571,8 @@ By C<env>, else C<PAGI_ENV>, else whether standard input is a terminal. Sets C<P
     my $app = $runner->load_app;
     my $app = $runner->load_app('My::App', root => '/srv/data');
 
-Loads the application that the options name, or the one given with arguments for its C<new>, and returns its code reference. See
-L<PAGI::Server::AppLoader>.
+Loads the application that the options name, or the one given with arguments for its C<new>, and returns its
+code reference. See L<PAGI::Server::AppLoader>.
 
 =head2 prepare_app
 
@@ -569,16 +585,18 @@ C<PAGI::Middleware::Lint>, if that is installed and C<default_middleware> not of
 
     my $server = $runner->load_server;
 
-Makes the server with these options and L</prepare_app>'s application: a L<PAGI::Server>, or an object of the class that the
-option C<server> names. It neither listens nor is in a loop yet.
+Makes the server with these options and L</prepare_app>'s application: a L<PAGI::Server>, or an object of the
+class that the option C<server> names. It neither listens nor is in a loop yet.
 
 =head2 run
 
     my $status = PAGI::Server::Runner->run('app.pl', '--port', 8080);
     my $status = $runner->run;
 
-Reads the words, if there are any, and does what C<pagi-server> does. Returns the exit status: 0 after a stop by TERM or INT, 1 when the application cannot be loaded, the server
-cannot start, or an exception in the event loop ended it, 2 when the command line or the configuration file is wrong. Problems are written to standard error.
+Reads the words, if there are any, and does what C<pagi-server> does. Returns the exit status: 0 after a
+stop by TERM or INT, 1 when the application cannot be loaded, the server cannot start, or an exception in
+the event loop ended it, 2 when the command line or the configuration file is wrong. Problems are written
+to standard error.
 
 =head1 LICENSE
 

@@ -36,7 +36,8 @@ sub _handler {
     return defined $handler && length $handler && $handler ne 'DEFAULT';
 }
 
-# Called by `die`, in `eval` as well. Changes nothing that the program could see, and keeps neither the exception nor arguments alive.
+# Called by `die`, in `eval` as well. Changes nothing that the program could see, and keeps neither the
+# exception nor arguments alive.
 sub _record {
     my ($exception) = @_;
     return if !defined $^S;    # something is compiled: the message says where
@@ -47,7 +48,9 @@ sub _record {
     if (my $before = _take($identity)) {
         # Thrown again, from where it was caught or awaited: the first place is the one to know.
         my $again =
-            !$is_text || $before->[2][0] ne $trace->[0] || grep { defined && m{ at \S*/Future/} } @{$trace}[ 0, 1 ];
+              !$is_text
+            || $before->[2][0] ne $trace->[0]
+            || grep { defined && m{ at \S*/Future/} } @{$trace}[ 0, 1 ];
         $trace = $before->[2] if $again;
     }
     push @kept, [ $identity, $is_text ? undef : $exception, $trace ];
@@ -60,11 +63,12 @@ sub _record {
 sub _identity {
     my ($exception) = @_;
     $exception = $exception->[0] if ref $exception eq 'Future::Exception';
-    return ref $exception ? 'reference ' . refaddr $exception : 'text ' . substr $exception // '', 0, TEXT_MAX;
+    return ref $exception ? 'reference ' . refaddr $exception : 'text ' . substr $exception // '', 0,
+        TEXT_MAX;
 }
 
-# What is known of an exception, forgotten. References that have gone leave addresses behind, which others may have. Asks no object
-# anything, not even whether it is true.
+# What is known of an exception, forgotten. References that have gone leave addresses behind, which others may
+# have. Asks no object anything, not even whether it is true.
 sub _take {
     my ($identity) = @_;
     for my $index (reverse 0 .. $#kept) {
@@ -109,9 +113,9 @@ PAGI::Server::StackTrace - where exceptions were thrown
 
 =head1 DESCRIPTION
 
-For development. A C<$SIG{__DIE__}> handler notes, as text, who called whom when something dies: 50 frames of the last 16 exceptions.
-It keeps neither exceptions nor the arguments of functions alive, and changes no variable that a program could see. A program that has a
-handler of its own keeps that, and nothing is noted.
+For development. A C<$SIG{__DIE__}> handler notes, as text, who called whom when something dies: 50 frames of
+the last 16 exceptions. It keeps neither exceptions nor the arguments of functions alive, and changes no
+variable that a program could see. A program that has a handler of its own keeps that, and nothing is noted.
 
 =head1 METHODS
 
@@ -125,8 +129,8 @@ Notes what dies until the object goes.
 
     my @lines = $traces->of($exception);
 
-The frames of an exception, innermost first, once; an empty list if nothing is known of it. One that was caught and thrown again has those
-of the first time.
+The frames of an exception, innermost first, once; an empty list if nothing is known of it. One that was
+caught and thrown again has those of the first time.
 
 =head1 LICENSE
 

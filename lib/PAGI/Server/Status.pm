@@ -67,7 +67,8 @@ sub _answer {
     return (308, TEXT, "see $scope->{root_path}/\n", [ 'location', "$scope->{root_path}/" ])
         if $path eq '' && length($scope->{root_path} // '');
     return (404, TEXT, "There is /, /metrics, /status.json, /healthz and /readyz.\n") if !$method;
-    return (405, TEXT, "Only GET and HEAD.\n", [ 'allow', 'GET, HEAD' ]) if $scope->{method} !~ /\A(?:GET|HEAD)\z/;
+    return (405, TEXT, "Only GET and HEAD.\n", [ 'allow', 'GET, HEAD' ])
+        if $scope->{method} !~ /\A(?:GET|HEAD)\z/;
     return $self->$method;
 }
 
@@ -75,7 +76,8 @@ sub _answer {
 
 sub _metrics {
     my ($self) = @_;
-    return (200, PAGI::Server::Status::Prometheus::TYPE, PAGI::Server::Status::Prometheus::text($self->facts));
+    return (200, PAGI::Server::Status::Prometheus::TYPE,
+        PAGI::Server::Status::Prometheus::text($self->facts));
 }
 
 sub _json {
@@ -113,7 +115,8 @@ sub _page {
 sub _read_page {
     open my $in, '<:raw', $PAGE or die "PAGI::Server::Status: $PAGE: $!\n";
     my $text = do { local $/; <$in> };
-    my %hash = map { $_ => "'sha256-" . sha256_base64($text =~ m{<$_>(.*?)</$_>}s ? $1 : '') . "='" } qw(style script);
+    my %hash = map { $_ => "'sha256-" . sha256_base64($text =~ m{<$_>(.*?)</$_>}s ? $1 : '') . "='" }
+        qw(style script);
     return {
         text   => $text,
         policy => "default-src 'none'; style-src $hash{style}; script-src $hash{script}; connect-src 'self';"
@@ -203,8 +206,8 @@ A PAGI application with
 
 =item C</>
 
-a page that shows processes, rates and times as pictures and looks again every second; it needs nothing from elsewhere, and its
-Content-Security-Policy allows nothing
+a page that shows processes, rates and times as pictures and looks again every second; it needs nothing from
+elsewhere, and its Content-Security-Policy allows nothing
 
 =item C</metrics>
 
@@ -224,8 +227,8 @@ the same by process, for programs
 
 =back
 
-It is what the option C<status> of L<PAGI::Server> serves. Other applications may serve it under a path of their own, if they keep everybody
-out who has no business there.
+It is what the option C<status> of L<PAGI::Server> serves. Other applications may serve it under a path of
+their own, if they keep everybody out who has no business there.
 
 =head1 METHODS
 
@@ -233,7 +236,8 @@ out who has no business there.
 
     my $status = PAGI::Server::Status->new(counters => $counters, is_ready => sub { 1 });
 
-C<counters> is the L<Peregrine::Counters> that the server counts in. While C<is_ready> answers false, C</readyz> says that the server stops.
+C<counters> is the L<Peregrine::Counters> that the server counts in. While C<is_ready> answers false,
+C</readyz> says that the server stops.
 
 =head2 to_app
 
@@ -243,10 +247,12 @@ C<counters> is the L<Peregrine::Counters> that the server counts in. While C<is_
 
     my $facts = $status->facts;
 
-What C</status.json> shows, as a hash reference: C<version>, C<time>, C<restarts> by reason, C<total>, and C<processes>, each with C<pid>, C<since> (epoch
-seconds), C<silent> (seconds since its event loop ran), C<stuck>, C<resident> (bytes of memory; undef where there is no F</proc>) and C<counted>.
-C<total> and C<counted> have a value for each name of L<Peregrine/counters>: a number, a hash of numbers, or for a histogram C<buckets>, pairs of an upper
-bound in seconds and how many there are in that bucket alone, and C<seconds>, their sum.
+What C</status.json> shows, as a hash reference: C<version>, C<time>, C<restarts> by reason, C<total>, and
+C<processes>, each with C<pid>, C<since> (epoch seconds), C<silent> (seconds since its event loop ran),
+C<stuck>, C<resident> (bytes of memory; undef where there is no F</proc>) and C<counted>. C<total> and
+C<counted> have a value for each name of L<Peregrine/counters>: a number, a hash of numbers, or for a
+histogram C<buckets>, pairs of an upper bound in seconds and how many there are in that bucket alone, and
+C<seconds>, their sum.
 
 =head1 LICENSE
 

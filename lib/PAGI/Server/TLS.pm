@@ -179,7 +179,8 @@ sub _certificate {
     my %known = map { $_ => 1 } @CERTIFICATE;
     _check_keys($files, $where, \%known);
     for my $key (qw(cert_file key_file)) {
-        _die("$where needs a $key") if !defined $files->{$key} || ref $files->{$key} || !length $files->{$key};
+        _die("$where needs a $key")
+            if !defined $files->{$key} || ref $files->{$key} || !length $files->{$key};
     }
     return {
         key_password => _password($files->{key_password}, $where),
@@ -217,18 +218,20 @@ sub _session_timeout {
     my $seconds = PAGI::Server::Options::Type::number({ type => 'seconds' }, $given);
     return $seconds if $seconds =~ /\A[1-9][0-9]{0,5}\z/ && $seconds <= SESSION_TIMEOUT_MAX;
     return _die(
-        "option 'ssl': session_timeout must be an integer from 1 to ${\SESSION_TIMEOUT_MAX} (seconds; s, m and h are"
+        "option 'ssl': session_timeout must be an integer from 1 to ${\SESSION_TIMEOUT_MAX} (seconds; s, m"
+            . " and h are"
             . " understood), not '$given'");
 }
 
 # Whoever shares the keys opens the tickets: all processes that were forked from this one do.
 sub _ticket_keys {
     my ($self, $keys, $path) = @_;
-    return $self->{ticket_keys}                                                  if !defined $keys && !defined $path;
-    return _keys_of($path)                                                       if !defined $keys;
+    return $self->{ticket_keys} if !defined $keys && !defined $path;
+    return _keys_of($path)      if !defined $keys;
     _die("option 'ssl': ticket_keys and ticket_keys_file contradict each other") if defined $path;
-    return "$keys"                                                               if length $keys == TICKET_KEYS_LENGTH;
-    return _die("option 'ssl': ticket_keys must be ${\TICKET_KEYS_LENGTH} random bytes, not ${\length $keys}");
+    return "$keys" if length $keys == TICKET_KEYS_LENGTH;
+    return _die(
+        "option 'ssl': ticket_keys must be ${\TICKET_KEYS_LENGTH} random bytes, not ${\length $keys}");
 }
 
 sub _keys_of {
@@ -273,10 +276,11 @@ sub from_options {
         if $lone && !defined $ssl{cert_file} && !defined $ssl{key_file};
     die "options --ssl-cert and --ssl-key must be given together\n"
         if !defined $ssl{cert_file} || !defined $ssl{key_file};
-    $ssl{verify_client} = 'request'                                      if $options->{ssl_request_client};
-    $ssl{verify_client} = 'require'                                      if $options->{ssl_verify_client};
-    $ssl{key_password}  = _first_line($options->{ssl_key_password_file}) if defined $options->{ssl_key_password_file};
-    $ssl{certificates}  = [ map { _sni($_) } @{ $options->{ssl_sni} } ]  if $options->{ssl_sni};
+    $ssl{verify_client} = 'request' if $options->{ssl_request_client};
+    $ssl{verify_client} = 'require' if $options->{ssl_verify_client};
+    $ssl{key_password}  = _first_line($options->{ssl_key_password_file})
+        if defined $options->{ssl_key_password_file};
+    $ssl{certificates} = [ map { _sni($_) } @{ $options->{ssl_sni} } ] if $options->{ssl_sni};
     return \%ssl;
 }
 
@@ -372,8 +376,8 @@ Warns of files that the process cannot read any more and so will not load again 
 
     PAGI::Server::TLS->tell_outdated($log, @all);
 
-Warns of certificates that have expired, are not valid yet, or expire soon, with the date. (Of files that changed, and that are
-loaded therefore, the engine says the same.)
+Warns of certificates that have expired, are not valid yet, or expire soon, with the date. (Of files that
+changed, and that are loaded therefore, the engine says the same.)
 
 =head1 FUNCTIONS
 
@@ -381,8 +385,8 @@ loaded therefore, the engine says the same.)
 
     my $ssl = PAGI::Server::TLS::from_options({ ssl_cert => 'cert.pem', ssl_key => 'key.pem' });
 
-The option C<ssl> that the options of C<pagi-server> mean; nothing if they mean none. Dies with a message when they
-contradict each other.
+The option C<ssl> that the options of C<pagi-server> mean; nothing if they mean none. Dies with a message when
+they contradict each other.
 
 =head2 in_flags
 

@@ -30,11 +30,13 @@ Plack::Handler::EVHTP - serves PSGI applications with Peregrine, in eight worker
 
 =head1 DESCRIPTION
 
-L<Plack::Handler::Peregrine> with another default: eight workers. They are processes; interpreters that are cloned into threads of one process
-are not there yet, so that C<CLONE> is not called: a database handle is best opened at the first request of a worker.
+L<Plack::Handler::Peregrine> with another default: eight workers. They are processes; interpreters that are
+cloned into threads of one process are not there yet, so that C<CLONE> is not called: a database handle is
+best opened at the first request of a worker.
 
-A worker that computes accepts no connections, so that new ones come to idle workers; requests on connections that it has wait. With
-C<--engine thread> a worker accepts and answers malformed requests while it computes, too.
+A worker that computes accepts no connections, so that new ones come to idle workers; requests on
+connections that it has wait. With C<--engine thread> a worker accepts and answers malformed requests
+while it computes, too.
 
 =head1 OPTIONS
 

@@ -67,13 +67,14 @@ Plack::Handler::Peregrine - serves PSGI applications with Peregrine
 
 =head1 DESCRIPTION
 
-Every PSGI application runs on it unchanged. One event-driven engine accepts, reads requests whole, and sends responses: a slow client,
-a trickling upload or an idle connection costs no process and holds nobody up, so that no proxy is needed in front. The application
-gets one request at a time in each process: C<--workers 8> has eight, of which one takes the next connection. While it computes, C<--engine thread>
-goes on to accept, read and send.
+Every PSGI application runs on it unchanged. One event-driven engine accepts, reads requests whole, and
+sends responses: a slow client, a trickling upload or an idle connection costs no process and holds nobody
+up, so that no proxy is needed in front. The application gets one request at a time in each process:
+C<--workers 8> has eight, of which one takes the next connection. While it computes, C<--engine thread> goes
+on to accept, read and send.
 
-It may also wait without blocking (C<psgi.nonblocking> is true): a delayed response can come from anything that runs in the
-process's L<IO::Async::Loop>, while other requests are served.
+It may also wait without blocking (C<psgi.nonblocking> is true): a delayed response can come from anything
+that runs in the process's L<IO::Async::Loop>, while other requests are served.
 
 =head2 What applications see
 
@@ -83,13 +84,13 @@ The environment of L<PSGI> 1.1, and of L<PSGI::Extensions>:
 
 =item psgi.input
 
-The whole body of the request, buffered: up to 1 MiB in memory, more in a temporary file without a name. It can seek
-(C<psgix.input.buffered>). A chunked body has a C<CONTENT_LENGTH> as well.
+The whole body of the request, buffered: up to 1 MiB in memory, more in a temporary file without a name. It
+can seek (C<psgix.input.buffered>). A chunked body has a C<CONTENT_LENGTH> as well.
 
 =item psgi.streaming, psgi.nonblocking
 
-Both are true. A writer has C<write>, C<close> and C<poll_cb>, see L<Plack::Handler::Peregrine::Writer>. Bodies may be lists, handles
-and objects with C<getline>; the rest of a real file is sent by the kernel.
+Both are true. A writer has C<write>, C<close> and C<poll_cb>, see L<Plack::Handler::Peregrine::Writer>.
+Bodies may be lists, handles and objects with C<getline>; the rest of a real file is sent by the kernel.
 
 =item psgix.cleanup, psgix.cleanup.handlers
 
@@ -97,23 +98,26 @@ The functions are called when the response has been sent, each one whatever happ
 
 =item psgix.informational
 
-C<< $env->{'psgix.informational'}->(103, [ Link => '</style.css>; rel=preload' ]) >> sends an interim response.
+C<< $env->{'psgix.informational'}->(103, [ Link => '</style.css>; rel=preload' ]) >> sends an interim
+response.
 
 =item Header fields
 
-Those that came several times are joined. Fields whose names have an underscore are left out, since they would be taken for others with a dash; so is
-C<Proxy> (CVE-2016-5387).
+Those that came several times are joined. Fields whose names have an underscore are left out, since they would
+be taken for others with a dash; so is C<Proxy> (CVE-2016-5387).
 
 =back
 
-What is no response (a status that is no number, a header with a newline, a wide character in the body) is answered with 500, and the log says
-what is wrong with it. An application that dies is answered with 500 if nothing was sent before, otherwise the connection is cut.
+What is no response (a status that is no number, a header with a newline, a wide character in the body) is
+answered with 500, and the log says what is wrong with it. An application that dies is answered with 500 if
+nothing was sent before, otherwise the connection is cut.
 
 =head1 OPTIONS
 
-Options of L<PAGI::Server/CONSTRUCTOR>, but for those about its applications: C<--header-timeout 5>, C<--max-connections 10_000>,
-C<--engine thread>, C<--health-path /healthz>, C<--trusted-proxies 10.0.0.0/8>. Other defaults: C<host> is C<0.0.0.0>, C<max_body_size>
-is C<1G>, there is no access log (plackup makes one of its own).
+Options of L<PAGI::Server/CONSTRUCTOR>, but for those about its applications: C<--header-timeout 5>,
+C<--max-connections 10_000>, C<--engine thread>, C<--health-path /healthz>, C<--trusted-proxies
+10.0.0.0/8>. Other defaults: C<host> is C<0.0.0.0>, C<max_body_size> is C<1G>, there is no access log
+(plackup makes one of its own).
 
 Words of other handlers mean what they mean there:
 
@@ -133,7 +137,8 @@ How long a connection may wait for its next request: C<timeout> of PAGI::Server.
 
 =item --timeout SECONDS (Starlet, Gazelle)
 
-How long a client may take to send its request's head, to send more of its body, and to take more of a response.
+How long a client may take to send its request's head, to send more of its body, and to take
+more of a response.
 
 =item --read-timeout SECONDS (Starman)
 

@@ -6,6 +6,14 @@ use v5.36;
 my $WIDTH = 110;
 my $AS_IS = qr{\Aengine/test/frozen/|\Adocs/BENCHMARKS\.md\z};    # as published, as script/bench writes it
 
+# Where lines are still longer.
+my $NOT_YET = qr{
+    \A(?: engine/src/(?:abi|server)/ | xs/psgi/ | Changes\z | (?:engine/)?\w+\.md\z
+        | engine/test/equivalent-mutants\.txt\z
+        | bin/pagi-server\z | lib/PAGI/Server(?:/(?:Options/Table|Prefork|Stop|Banner))?\.pm\z
+        | lib/Peregrine(?:/(?:Listeners?|Master|Counters))?\.pm\z )
+}x;
+
 # What a program says as text: a string, a line of one, a pattern.
 my %LITERAL = (
     zig  => qr{\\\\.*|"(?:[^"\\]|\\.)*"},
@@ -18,7 +26,7 @@ my %LITERAL = (
 );
 
 sub findings ($source) {
-    return () if $source->path =~ $AS_IS;
+    return () if $source->path =~ $AS_IS || $source->path =~ $NOT_YET;
     my $literal = $LITERAL{ $source->kind };
     my $tables  = $source->kind eq 'markdown';
     my @findings;

@@ -35,7 +35,7 @@ sub _modules () {
 
 sub _programs () {
     my ($list) =
-        $BUILD =~ m{inline for \(\.\{([^{}]*)\}\) \|name\| \{\s*const module = [^\n]*"test/" \+\+ name}
+        $BUILD =~ m{inline for \(\.\{([^{}]*)\}\) \|name\| \{\s*const module = [^;]*?"test/" \+\+ name}
         or die "engine/build.zig: no list of test programs\n";
     return $list =~ /"(\w+)"/g;
 }

@@ -170,7 +170,9 @@ pub const Application = struct {
         };
         // In the batch of its request an event cannot know it yet.
         const fresh = job.poll == application.polls;
-        if (application.handle.channel != null and event.user != @as(?*anyopaque, if (fresh) null else job)) return error.WrongUser;
+        if (application.handle.channel != null and event.user != @as(?*anyopaque, if (fresh) null else job)) {
+            return error.WrongUser;
+        }
         switch (event.kind) {
             .body => try application.hearBody(job, event),
             .drained => {
@@ -202,7 +204,10 @@ pub const Application = struct {
         if (event.flags & types.EventFlag.last != 0) {
             job.body_complete = true;
             if (!record.handshake and record.heard.items.len != record.sends) {
-                std.debug.print("\nid {d}: {d} bytes of {d}\n", .{ record.id, record.heard.items.len, record.sends });
+                std.debug.print(
+                    "\nid {d}: {d} bytes of {d}\n",
+                    .{ record.id, record.heard.items.len, record.sends },
+                );
                 return error.BodyCutShort;
             }
         }
@@ -213,7 +218,10 @@ pub const Application = struct {
         const record = job.record;
         record.got += 1;
         const bytes = try record.gpa.dupe(u8, event.bytes[0..event.len]);
-        try job.inbox.append(record.gpa, .{ .text = event.flags & types.EventFlag.text != 0, .bytes = bytes });
+        try job.inbox.append(record.gpa, .{
+            .text = event.flags & types.EventFlag.text != 0,
+            .bytes = bytes,
+        });
     }
 
     fn end(application: *Application, job: *Job, how: Record.End) !void {
@@ -253,13 +261,23 @@ pub const Application = struct {
             },
             1 => if (abi.peregrine_worker_set(handle, "idle_ms", 0) != Code.ok) return error.LimitRefused,
             2...8 => if (application.jobs.items.len > 0) {
-                const job = application.jobs.items[application.random.uintLessThan(usize, application.jobs.items.len)];
+                const job = application.jobs.items[
+                    application.random.uintLessThan(
+                        usize,
+                        application.jobs.items.len,
+                    )
+                ];
                 _ = abi.peregrine_buffered(handle, job.ticket);
                 const user = abi.peregrine_user(handle, job.ticket);
                 if (handle.channel != null and user != @as(?*anyopaque, job)) return error.WrongUser;
             },
             9...20 => if (application.buried.items.len > 0) {
-                const ticket = application.buried.items[application.random.uintLessThan(usize, application.buried.items.len)];
+                const ticket = application.buried.items[
+                    application.random.uintLessThan(
+                        usize,
+                        application.buried.items.len,
+                    )
+                ];
                 try application.disturb(ticket);
             },
             21 => try application.disturb(application.random.int(u64)),

@@ -13,9 +13,15 @@ pub fn check(channel: *Child) !void {
     const reader: u32 = engine.commands.shared.header.reader.raw;
     const sleeping = 1;
     if (engine.errand.raw != null) return error.ErrandForgotten;
-    if (engine.commands.shared.header.tail.raw != engine.commands.at and reader == sleeping) return error.EngineSleepsOverCommands;
+    if (engine.commands.shared.header.tail.raw != engine.commands.at and reader == sleeping) {
+        return error.EngineSleepsOverCommands;
+    }
     if (!application.asleep) return; // it computes, and will poll
-    if (application.events.shared.header.tail.raw != application.events.at and !channel.bell.descriptor.readable) return error.ApplicationSleepsOverEvents;
+    if (application.events.shared.header.tail.raw != application.events.at and
+        !channel.bell.descriptor.readable)
+    {
+        return error.ApplicationSleepsOverEvents;
+    }
     if (channel.bell.descriptor.readable) return; // it computes
     if (engine.host.waiting()) return error.EventsNotHandedOver;
     if (engine.delivered < engine.host.taken().len) return error.EventsNotDelivered;
@@ -44,16 +50,24 @@ pub fn describe(channel: *Child) void {
     const engine = &channel.engine;
     const application = &channel.application;
     const print = std.debug.print;
-    print("commands: {d} written, {d} read, {d} given back; events: {d} written, {d} read, {d} given back\n", .{
-        application.commands.at, engine.commands.at,    engine.commands.released,
-        engine.events.at,        application.events.at, application.events.released,
-    });
+    print(
+        "commands: {d} written, {d} read, {d} given back; events: {d} written, {d} read, {d} given back\n",
+        .{
+            application.commands.at, engine.commands.at,    engine.commands.released,
+            engine.events.at,        application.events.at, application.events.released,
+        },
+    );
     const worker = engine.worker;
     print("worker: {d} corked, {d} in the backlog, {d} handshakes, readable {}, urgent {}, {d} naps\n", .{
-        worker.corked.items.len, worker.backlog.items.len, 0, worker.io.readable(), worker.isUrgent(), engine.naps,
+        worker.corked.items.len, worker.backlog.items.len, 0, worker.io.readable(), worker.isUrgent(),
+        engine.naps,
     });
-    print("clock {d}, next deadline {?d}, accept at {d}, relief at {d}\n", .{ worker.io.now_ms, worker.wheel.nextExpiry(), worker.accept_at, worker.relief.due_at });
+    print(
+        "clock {d}, next deadline {?d}, accept at {d}, relief at {d}\n",
+        .{ worker.io.now_ms, worker.wheel.nextExpiry(), worker.accept_at, worker.relief.due_at },
+    );
     print("engine: {d} of {d} delivered, waiting {}, {d} parked; application: asleep {}, bell {}\n", .{
-        engine.delivered, engine.host.taken().len, engine.host.waiting(), engine.worker.parked.items.len, application.asleep, channel.bell.descriptor.readable,
+        engine.delivered,               engine.host.taken().len, engine.host.waiting(),
+        engine.worker.parked.items.len, application.asleep,      channel.bell.descriptor.readable,
     });
 }

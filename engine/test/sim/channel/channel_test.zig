@@ -19,7 +19,10 @@ test "every history ends as it should, and as it does without a thread" {
     const first = only orelse try number("PEREGRINE_SEED_FIRST") orelse 0;
     const count = if (only != null) 1 else try number("PEREGRINE_SEEDS") orelse seeds_default;
     for (first..first + count) |seed| both(seed) catch |err| {
-        std.debug.print("\nseed {d}: {t}; PEREGRINE_SEED={d} zig build sim-channel replays it\n", .{ seed, err, seed });
+        std.debug.print(
+            "\nseed {d}: {t}; PEREGRINE_SEED={d} zig build sim-channel replays it\n",
+            .{ seed, err, seed },
+        );
         return err;
     };
 }

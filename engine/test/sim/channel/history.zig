@@ -46,7 +46,9 @@ pub const Scene = struct {
         return .{
             .network = .{
                 .seed = seed,
-                .window_bytes = ([_]u32{ 1_000, 20_000, 64 * 1024, 1 << 20 })[random.weightedIndex(u8, &.{ 2, 8, 8, 4 })],
+                .window_bytes = ([_]u32{
+                    1_000, 20_000, 64 * 1024, 1 << 20,
+                })[random.weightedIndex(u8, &.{ 2, 8, 8, 4 })],
                 .short_read_permille = random.uintLessThan(u16, 900),
                 .late_permille = random.uintLessThan(u16, 700),
                 .block_permille = random.uintLessThan(u16, 500),
@@ -68,7 +70,10 @@ pub const Scene = struct {
                 .slow_ms = ([_]u64{ 1, 10, 500 })[random.uintLessThan(usize, 3)],
                 .late_percent = ([_]u8{ 0, 30, 90 })[random.uintLessThan(usize, 3)],
                 .watches = random.boolean(),
-                .leaves_at = if (rough and random.uintLessThan(u8, 4) == 0) random.uintLessThan(usize, 60) else null,
+                .leaves_at = if (rough and random.uintLessThan(u8, 4) == 0)
+                    random.uintLessThan(usize, 60)
+                else
+                    null,
             },
             .write_high = ([_]i64{ 8_000, 64_000 })[random.uintLessThan(usize, 2)],
             .receive = ([_]i64{ 4096, 64 * 1024 })[random.uintLessThan(usize, 2)],
@@ -78,7 +83,8 @@ pub const Scene = struct {
 
     /// Whether every connection lasts as long as its client and the application want.
     fn calm(scene: *const Scene) bool {
-        return scene.network.reset_permille == 0 and scene.network.accept_failure_permille == 0 and scene.jump_ms == 0 and
+        return scene.network.reset_permille == 0 and scene.network.accept_failure_permille == 0 and
+            scene.jump_ms == 0 and
             scene.manners.leaves_at == null;
     }
 
@@ -182,7 +188,9 @@ const World = struct {
         const at = next orelse return;
         const now = world.sim().now_ms;
         const near = at <= now + 600;
-        if (near or world.application.closing or idle > quiet_steps / 2 and world.scene.jump_ms > 0) world.sim().now_ms = @max(at, now);
+        if (near or world.application.closing or idle > quiet_steps / 2 and world.scene.jump_ms > 0) {
+            world.sim().now_ms = @max(at, now);
+        }
     }
 
     /// Nothing happens any more, so that everybody must have got what is due.
@@ -210,7 +218,10 @@ const World = struct {
     fn describe(world: *World) void {
         const print = std.debug.print;
         for (world.application.jobs.items) |job| {
-            print("job {d}: {t}, waits for {t}, {d} polls\n", .{ job.record.id, job.stage, job.waits, job.pause });
+            print(
+                "job {d}: {t}, waits for {t}, {d} polls\n",
+                .{ job.record.id, job.stage, job.waits, job.pause },
+            );
         }
         for (world.visitors) |*visitor| {
             const client = &visitor.client;
@@ -229,7 +240,10 @@ const World = struct {
             });
         }
         for (world.schedule.threads[0..world.schedule.count]) |*thread| {
-            print("thread: ready {}, rests {d}, waits {}\n", .{ thread.isReady(), thread.resting, thread.wait != null });
+            print(
+                "thread: ready {}, rests {d}, waits {}\n",
+                .{ thread.isReady(), thread.resting, thread.wait != null },
+            );
         }
         if (world.handle.channel) |channel| asleep.describe(channel);
     }
@@ -259,7 +273,9 @@ const World = struct {
                 if (world.scene.manners.leaves_at == null and record.end == .none) return error.NoEnd;
             }
         }
-        if (world.scene.manners.leaves_at == null) try testing.expectEqual(0, world.application.speech.lent.items.len);
+        if (world.scene.manners.leaves_at == null) {
+            try testing.expectEqual(0, world.application.speech.lent.items.len);
+        }
     }
 
     fn checkEmpty(world: *World) !void {
@@ -313,7 +329,13 @@ pub fn run(seed: u64, placement: Placement) !Outcome {
     var outcome: Outcome = .{ .records = records, .calm = scene.calm(), .excused = false };
     errdefer outcome.deinit();
 
-    var world: World = .{ .scene = scene, .random = random, .handle = handle, .records = records, .visitors = visitors };
+    var world: World = .{
+        .scene = scene,
+        .random = random,
+        .handle = handle,
+        .records = records,
+        .visitors = visitors,
+    };
     try world.schedule.init(gpa, random, scene.character, &sim.now_ms);
     world.schedule.between_rounds = World.betweenRounds;
     world.schedule.between_context = &world;

@@ -45,7 +45,13 @@ pub const Job = struct {
     const Stage = enum { begin, read, head, content, handshake, talk, over };
 
     /// `mistakes` and the seed are those of the history.
-    pub fn init(record: *Record, ticket: types.Ticket, seed: u64, mistakes: u8, event: *const types.Event) Job {
+    pub fn init(
+        record: *Record,
+        ticket: types.Ticket,
+        seed: u64,
+        mistakes: u8,
+        event: *const types.Event,
+    ) Job {
         var prng: std.Random.DefaultPrng = .init(seed ^ (record.id + 1) *% 0x9E3779B97F4A7C15);
         const stage: Stage = if (event.flags & types.EventFlag.handshake != 0) .handshake else .begin;
         return .{
@@ -175,7 +181,12 @@ pub const Job = struct {
         defer fields.deinit(job.record.gpa);
         fields.appendAssumeCapacity(.init("X-Kind", "simulated"));
         const counted = random.boolean();
-        if (counted) fields.appendAssumeCapacity(.init("Content-Length", std.fmt.bufPrint(&text, "{d}", .{size}) catch unreachable));
+        if (counted) {
+            fields.appendAssumeCapacity(.init(
+                "Content-Length",
+                std.fmt.bufPrint(&text, "{d}", .{size}) catch unreachable,
+            ));
+        }
         var flags: u16 = 0;
         if (ends) flags |= flag.end;
         if (random.uintLessThan(u8, 3) == 0) flags |= flag.hold;
@@ -276,7 +287,11 @@ pub const Job = struct {
         const random = job.prng.random();
         if (random.uintLessThan(u8, 10) == 0) {
             job.record.cuts = true;
-            const code = try speech.start(job.record, job.ticket, .{ .status = 403, .body = "No.\n", .flags = flag.end });
+            const code = try speech.start(job.record, job.ticket, .{
+                .status = 403,
+                .body = "No.\n",
+                .flags = flag.end,
+            });
             return job.heard(code, true);
         }
         const code = try speech.accept(job.record, job.ticket, &.{.init("X-Kind", "simulated")});
@@ -292,7 +307,10 @@ pub const Job = struct {
             1...2 => return job.heard(try speech.say(job.record, job.ticket, .keepalive, 3_600_000), false),
             3...5 => {
                 job.flow = if (job.flow == .on_demand) .all else .on_demand;
-                return job.heard(try speech.say(job.record, job.ticket, .pause, @backingInt(job.flow)), false);
+                return job.heard(
+                    try speech.say(job.record, job.ticket, .pause, @backingInt(job.flow)),
+                    false,
+                );
             },
             else => {},
         }
@@ -301,7 +319,13 @@ pub const Job = struct {
             const bytes = try job.record.gpa.alloc(u8, job.drawSize());
             defer job.record.gpa.free(bytes);
             record_file.pattern(bytes, job.record.id, 0);
-            const code = try speech.message(job.record, job.ticket, bytes, random.boolean(), random.boolean());
+            const code = try speech.message(
+                job.record,
+                job.ticket,
+                bytes,
+                random.boolean(),
+                random.boolean(),
+            );
             return job.heard(code, false);
         }
         const message = job.inbox.items[job.answered];
@@ -310,7 +334,10 @@ pub const Job = struct {
             const code = try speech.close(job.record, job.ticket, 1000, farewell);
             return job.heard(code, true);
         }
-        return job.heard(try speech.message(job.record, job.ticket, message.bytes, message.text, random.boolean()), false);
+        return job.heard(
+            try speech.message(job.record, job.ticket, message.bytes, message.text, random.boolean()),
+            false,
+        );
     }
 
     // ---- Mistakes
@@ -322,14 +349,29 @@ pub const Job = struct {
         const random = job.prng.random();
         const started = job.stage == .content or job.stage == .talk;
         const code = switch (random.uintLessThan(u8, 16)) {
-            0 => try speech.start(record, ticket, .{ .status = ([_]u16{ 0, 99, 101, 199, 600, 1000 })[random.uintLessThan(usize, 6)] }),
+            0 => try speech.start(record, ticket, .{
+                .status = ([_]u16{ 0, 99, 101, 199, 600, 1000 })[random.uintLessThan(usize, 6)],
+            }),
             1 => try speech.start(record, ticket, .{ .fields = &.{ .init("A", "1"), .init("B C", "2") } }),
-            2 => try speech.start(record, ticket, .{ .fields = &.{.init("A", "1\r\nB: 2")}, .flags = flag.hold }),
-            3 => try speech.start(record, ticket, .{ .fields = &.{ .init("Content-Length", "5"), .init("Content-Length", "6") } }),
+            2 => try speech.start(record, ticket, .{
+                .fields = &.{.init("A", "1\r\nB: 2")},
+                .flags = flag.hold,
+            }),
+            3 => try speech.start(record, ticket, .{
+                .fields = &.{ .init("Content-Length", "5"), .init("Content-Length", "6") },
+            }),
             4 => try speech.start(record, ticket, .{ .fields = &.{.init("Content-Length", "x")} }),
-            5 => try speech.inform(record, ticket, ([_]u16{ 99, 101, 200 })[random.uintLessThan(usize, 3)], &.{}),
+            5 => try speech.inform(
+                record,
+                ticket,
+                ([_]u16{ 99, 101, 200 })[random.uintLessThan(usize, 3)],
+                &.{},
+            ),
             6 => try speech.inform(record, ticket, 103, &.{.init("Bad Name", "1")}),
-            7 => if (started) try speech.start(record, ticket, .{}) else try speech.write(record, ticket, "early", random.uintLessThan(u8, 2)),
+            7 => if (started)
+                try speech.start(record, ticket, .{})
+            else
+                try speech.write(record, ticket, "early", random.uintLessThan(u8, 2)),
             8 => if (job.stage == .talk)
                 try speech.write(record, ticket, "x", random.uintLessThan(u8, 2))
             else if (started) try job.overrun(speech) else try speech.finish(record, ticket, &.{}),
@@ -338,13 +380,21 @@ pub const Job = struct {
             else if (started) try job.underrun(speech) else try speech.writeFile(record, ticket, 0, 10),
             10 => try job.badTrailers(speech),
             11 => try job.badMessage(speech),
-            12 => try speech.close(record, ticket, ([_]u16{ 999, 1015, 1006, 5000 })[random.uintLessThan(usize, 4)], ""),
+            12 => try speech.close(
+                record,
+                ticket,
+                ([_]u16{ 999, 1015, 1006, 5000 })[random.uintLessThan(usize, 4)],
+                "",
+            ),
             13 => if (job.stage == .handshake)
                 try speech.accept(record, ticket, &.{.init("Sec-WebSocket-Accept", "x")})
             else
                 try speech.accept(record, ticket, &.{}),
             14 => if (started or job.stage == .handshake) 0 else try speech.say(record, ticket, .repeat, 10),
-            15 => if (job.stage == .talk) try speech.close(record, ticket, 1000, "\xff") else try speech.say(record, ticket, .keepalive, 10),
+            15 => if (job.stage == .talk)
+                try speech.close(record, ticket, 1000, "\xff")
+            else
+                try speech.say(record, ticket, .keepalive, 10),
             else => unreachable,
         };
         if (code == Code.gone) return job.heard(code, false);

@@ -53,7 +53,9 @@ pub const Speech = struct {
     /// Notes an answer; the code.
     fn note(speech: *Speech, record: *Record, what: Record.What, code: c_int) !c_int {
         const bad = switch (code) {
-            Code.field_name, Code.field_value, Code.content_length, Code.reserved => abi.peregrine_bad_field(speech.handle),
+            Code.field_name, Code.field_value, Code.content_length, Code.reserved => abi.peregrine_bad_field(
+                speech.handle,
+            ),
             else => 0,
         };
         const same = if (code == Code.done or code == Code.blocked) Code.ok else code;
@@ -86,15 +88,34 @@ pub const Speech = struct {
         return speech.note(record, .start, code);
     }
 
-    pub fn write(speech: *Speech, record: *Record, ticket: types.Ticket, bytes: []const u8, flags: u32) !c_int {
+    pub fn write(
+        speech: *Speech,
+        record: *Record,
+        ticket: types.Ticket,
+        bytes: []const u8,
+        flags: u32,
+    ) !c_int {
         const code = abi.peregrine_write(speech.handle, ticket, bytes.ptr, bytes.len, flags);
         if (code >= 0) try record.content.appendSlice(record.gpa, bytes);
         return speech.note(record, .write, code);
     }
 
-    pub fn writeLent(speech: *Speech, record: *Record, ticket: types.Ticket, bytes: []const u8, flags: u32) !c_int {
+    pub fn writeLent(
+        speech: *Speech,
+        record: *Record,
+        ticket: types.Ticket,
+        bytes: []const u8,
+        flags: u32,
+    ) !c_int {
         const lent = try speech.lend(bytes);
-        const code = abi.peregrine_lend(speech.handle, ticket, lent.bytes.ptr, lent.bytes.len, flags, &lent.loan);
+        const code = abi.peregrine_lend(
+            speech.handle,
+            ticket,
+            lent.bytes.ptr,
+            lent.bytes.len,
+            flags,
+            &lent.loan,
+        );
         if (code >= 0) try record.content.appendSlice(record.gpa, bytes);
         speech.keep(lent, code);
         return speech.note(record, .lend, code);
@@ -104,7 +125,13 @@ pub const Speech = struct {
         if (code >= 0) speech.lent.appendAssumeCapacity(lent) else speech.free(lent);
     }
 
-    pub fn writeFile(speech: *Speech, record: *Record, ticket: types.Ticket, offset: u64, length: i64) !c_int {
+    pub fn writeFile(
+        speech: *Speech,
+        record: *Record,
+        ticket: types.Ticket,
+        offset: u64,
+        length: i64,
+    ) !c_int {
         const code = abi.peregrine_write_file(speech.handle, ticket, speech.file, offset, length);
         if (code >= 0) {
             const left = file_bytes -| offset;
@@ -120,19 +147,39 @@ pub const Speech = struct {
         return speech.note(record, .finish, code);
     }
 
-    pub fn inform(speech: *Speech, record: *Record, ticket: types.Ticket, status: u16, fields: []const Field) !c_int {
+    pub fn inform(
+        speech: *Speech,
+        record: *Record,
+        ticket: types.Ticket,
+        status: u16,
+        fields: []const Field,
+    ) !c_int {
         const code = abi.peregrine_inform(speech.handle, ticket, status, fields.ptr, fields.len);
         if (code >= 0) record.informed += 1;
         return speech.note(record, .inform, code);
     }
 
-    pub fn message(speech: *Speech, record: *Record, ticket: types.Ticket, bytes: []const u8, text: bool, lends: bool) !c_int {
+    pub fn message(
+        speech: *Speech,
+        record: *Record,
+        ticket: types.Ticket,
+        bytes: []const u8,
+        text: bool,
+        lends: bool,
+    ) !c_int {
         const flags: u32 = if (text) types.EventFlag.text else 0;
         // The client may have it before the call returns.
         try record.said.append(record.gpa, .{ .text = text, .bytes = try record.gpa.dupe(u8, bytes) });
         const code = if (lends) blk: {
             const lent = try speech.lend(bytes);
-            const answer = abi.peregrine_lend_message(speech.handle, ticket, lent.bytes.ptr, bytes.len, flags, &lent.loan);
+            const answer = abi.peregrine_lend_message(
+                speech.handle,
+                ticket,
+                lent.bytes.ptr,
+                bytes.len,
+                flags,
+                &lent.loan,
+            );
             speech.keep(lent, answer);
             break :blk answer;
         } else abi.peregrine_send_message(speech.handle, ticket, bytes.ptr, bytes.len, flags);
@@ -146,12 +193,28 @@ pub const Speech = struct {
         return speech.note(record, .accept, code);
     }
 
-    pub fn close(speech: *Speech, record: *Record, ticket: types.Ticket, code: u16, reason: []const u8) !c_int {
-        return speech.note(record, .close, abi.peregrine_close_websocket(speech.handle, ticket, code, reason.ptr, reason.len));
+    pub fn close(
+        speech: *Speech,
+        record: *Record,
+        ticket: types.Ticket,
+        code: u16,
+        reason: []const u8,
+    ) !c_int {
+        return speech.note(
+            record,
+            .close,
+            abi.peregrine_close_websocket(speech.handle, ticket, code, reason.ptr, reason.len),
+        );
     }
 
     /// A command without anything to note but its answer.
-    pub fn say(speech: *Speech, record: *Record, ticket: types.Ticket, what: Record.What, number: u32) !c_int {
+    pub fn say(
+        speech: *Speech,
+        record: *Record,
+        ticket: types.Ticket,
+        what: Record.What,
+        number: u32,
+    ) !c_int {
         const handle = speech.handle;
         return speech.note(record, what, switch (what) {
             .read => abi.peregrine_read(handle, ticket),

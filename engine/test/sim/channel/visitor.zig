@@ -49,7 +49,12 @@ pub const Visitor = struct {
         const gpa = visitor.client.gpa;
         const script = &visitor.client.script;
         record.method = @fromBackingInt(@intCast(random.weightedIndex(u8, &.{ 6, 1, 4 })));
-        if (record.method == .post) record.sends = random.uintAtMost(usize, ([_]usize{ 0, 300, 20_000, 200_000 })[random.uintLessThan(usize, 4)]);
+        if (record.method == .post) {
+            record.sends = random.uintAtMost(
+                usize,
+                ([_]usize{ 0, 300, 20_000, 200_000 })[random.uintLessThan(usize, 4)],
+            );
+        }
         const method = ([_][]const u8{ "GET", "HEAD", "POST" })[@backingInt(record.method)];
         try script.print(gpa, "{s} /{d} HTTP/1.1\r\nHost: sim\r\n", .{ method, record.id });
         if (last and visitor.kind == .http) try script.appendSlice(gpa, "Connection: close\r\n");
@@ -80,7 +85,10 @@ pub const Visitor = struct {
             "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
         try visitor.client.script.print(gpa, head, .{record.id});
         for (0..random.uintAtMost(usize, 8)) |_| {
-            const bytes = try gpa.alloc(u8, random.uintAtMost(usize, if (random.uintLessThan(u8, 6) == 0) 150_000 else 500));
+            const bytes = try gpa.alloc(
+                u8,
+                random.uintAtMost(usize, if (random.uintLessThan(u8, 6) == 0) 150_000 else 500),
+            );
             defer gpa.free(bytes);
             record_file.pattern(bytes, record.id, 0);
             try visitor.put(if (random.boolean()) .text else .binary, bytes, random.int(u32));
@@ -94,7 +102,10 @@ pub const Visitor = struct {
         const script = &visitor.client.script;
         const mask: frame.MaskKey = @bitCast(key);
         var header: [frame.header_bytes_max]u8 = undefined;
-        const len = frame.encode(.{ .fin = true, .opcode = opcode, .mask = mask, .payload_len = payload.len }, &header);
+        const len = frame.encode(
+            .{ .fin = true, .opcode = opcode, .mask = mask, .payload_len = payload.len },
+            &header,
+        );
         try script.appendSlice(gpa, header[0..len]);
         try script.appendSlice(gpa, payload);
         frame.maskScalar(script.items[script.items.len - payload.len ..], mask, 0);
@@ -169,7 +180,11 @@ pub const Visitor = struct {
         var whole = calm and !visitor.dismissed and visitor.client.manners.leaves_after == null;
         // A connection that is cut takes earlier answers with it.
         for (visitor.records) |*record| whole = whole and record.end != .cut;
-        if (whole) for (visitor.records) |*record| if (record.came and record.end == .aborted) return error.AbortedWithoutReason;
+        if (whole) {
+            for (visitor.records) |*record| {
+                if (record.came and record.end == .aborted) return error.AbortedWithoutReason;
+            }
+        }
         if (visitor.kind == .socket and visitor.records[0].status == 101) return visitor.checkSocket(whole);
         var rest: []const u8 = visitor.client.got.items;
         for (visitor.records) |*record| {
@@ -190,10 +205,15 @@ pub const Visitor = struct {
     fn checkSocket(visitor: *Visitor, whole: bool) !void {
         const record = &visitor.records[0];
         if (!whole) return;
-        errdefer std.debug.print("\nid {d}: said {d}, client got {d}; client said {d}, got {d}; {t}, close seen {}, {d} of {d} bytes sent\n", .{
-            record.id,           visitor.echoed,                  record.said.items.len, record.sends + 1, record.got, record.end, visitor.closed,
-            visitor.client.sent, visitor.client.script.items.len,
-        });
+        errdefer std.debug.print(
+            "\nid {d}: said {d}, client got {d}; client said {d}, got {d}; {t}, close seen {}, " ++
+                "{d} of {d} bytes sent\n",
+            .{
+                record.id,                       visitor.echoed, record.said.items.len, record.sends + 1,
+                record.got,                      record.end,     visitor.closed,        visitor.client.sent,
+                visitor.client.script.items.len,
+            },
+        );
         try testing.expectEqual(record.said.items.len, visitor.echoed);
         try testing.expectEqual(record.sends + 1, record.got);
         try testing.expectEqual(.closed, record.end);
@@ -252,7 +272,9 @@ pub const Visitor = struct {
             if (size == 0) break;
             const part = rest.*[0..@min(size, rest.len)];
             const due = record.content.items;
-            if (at + part.len > due.len or !std.mem.eql(u8, due[at..][0..part.len], part)) return error.WrongContent;
+            if (at + part.len > due.len or !std.mem.eql(u8, due[at..][0..part.len], part)) {
+                return error.WrongContent;
+            }
             at += part.len;
             if (rest.len < size + 2) {
                 rest.* = "";

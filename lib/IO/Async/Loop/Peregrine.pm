@@ -1,7 +1,7 @@
 package IO::Async::Loop::Peregrine;
 
-# IO::Async's epoll loop with timers that stay cheap by the thousand: a server has at least one for each stream that it paces.
-# Uses what IO::Async::Loop documents for its subclasses; unwatch_signal says what else.
+# IO::Async's epoll loop with timers that stay cheap by the thousand: a server has at least one for each
+# stream that it paces. Uses what IO::Async::Loop documents for its subclasses; unwatch_signal says what else.
 
 use strict;
 use warnings;
@@ -14,7 +14,8 @@ use parent 'IO::Async::Loop::Epoll';
 
 use constant API_VERSION => '0.76';
 
-# A timer is [ when, what ]; they lie in the order of their times, those of one time in the order of their making.
+# A timer is [ when, what ]; they lie in the order of their times, those of one time in the
+# order of their making.
 use constant { AT => 0, CODE => 1 };
 
 sub new {
@@ -75,8 +76,9 @@ sub unwatch_time {
     return;
 }
 
-# The epoll loop goes through the values of its hash of signals in place, so that a callback that unwatches one of them would end it
-# with "Use of freed value in iteration". The value lives until the loop has gone through them.
+# The epoll loop goes through the values of its hash of signals in place, so that a callback that
+# unwatches one of them would end it with "Use of freed value in iteration". The value lives until the
+# loop has gone through them.
 sub unwatch_signal {
     my ($self, $signal) = @_;
     my $signals = $self->{signals};
@@ -86,7 +88,8 @@ sub unwatch_signal {
     return;
 }
 
-# The epoll loop blocks the signals that it watches. A child, and the program that it may run, has them as any other process.
+# The epoll loop blocks the signals that it watches. A child, and the program that it may run, has them as
+# any other process.
 sub fork {
     my ($self, %params) = @_;
     my $code = $params{code};
@@ -160,13 +163,14 @@ IO::Async::Loop::Peregrine - IO::Async's epoll loop with cheap timers
 
 =head1 DESCRIPTION
 
-L<IO::Async::Loop::Epoll>, but C<watch_time> and C<unwatch_time> keep timers in an array in the order of their times. A timer that is
-due after all others, as those of one length always are, is added in constant time, any other by a binary search. IO::Async's own
-queue searches from its front, or takes about 45 microseconds a timer with L<Heap::Fibonacci>.
+L<IO::Async::Loop::Epoll>, but C<watch_time> and C<unwatch_time> keep timers in an array in the order of their
+times. A timer that is due after all others, as those of one length always are, is added in constant time, any
+other by a binary search. IO::Async's own queue searches from its front, or takes about 45 microseconds a
+timer with L<Heap::Fibonacci>.
 
-C<PAGI::Server-E<gt>run> and C<pagi-server> make this loop unless C<loop_type>, C<--loop> or the environment variable
-C<IO_ASYNC_LOOP> name another one, or L<IO::Async::Loop::Epoll> cannot be loaded. A server that is added to a loop of yours works with
-whatever that is.
+C<PAGI::Server-E<gt>run> and C<pagi-server> make this loop unless C<loop_type>, C<--loop> or the environment
+variable C<IO_ASYNC_LOOP> name another one, or L<IO::Async::Loop::Epoll> cannot be loaded. A server that is
+added to a loop of yours works with whatever that is.
 
 =head1 METHODS
 
@@ -178,15 +182,18 @@ See L<IO::Async::Loop::Epoll>.
 
 =head2 unwatch_time
 
-As L<IO::Async::Loop> has them. To unwatch a timer that has fired, or that is not watched any more, does nothing.
+As L<IO::Async::Loop> has them. To unwatch a timer that has fired, or that is not watched any
+more, does nothing.
 
 =head2 fork
 
-As L<IO::Async::Loop> has it; so do processes and functions that it runs. In the child the signals that the loop watches, and keeps blocked, are
-not blocked, unless C<keep_signals> is given: what it runs can be ended with TERM.
+As L<IO::Async::Loop> has it; so do processes and functions that it runs. In the child the signals that
+the loop watches, and keeps blocked, are not blocked, unless C<keep_signals> is given: what it runs can
+be ended with TERM.
 
 =head2 unwatch_signal
 
-As L<IO::Async::Loop> has it, and may be called, like C<detach_signal> and C<unwatch_process>, by the callback of any signal.
+As L<IO::Async::Loop> has it, and may be called, like C<detach_signal> and C<unwatch_process>, by the
+callback of any signal.
 
 =cut

@@ -5,7 +5,8 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-# The flags of pagi-server that are no keys of the constructor; the columns are those of PAGI::Server::Options::Table.
+# The flags of pagi-server that are no keys of the constructor; the columns are those of
+# PAGI::Server::Options::Table.
 my @SECTIONS = (
     [
         'Application' => (
@@ -40,10 +41,11 @@ my @SECTIONS = (
                 offer => [qw(development production none)],
                 shown => 'PAGI_ENV; else development on a terminal, production otherwise',
                 about =>
-                    'Becomes C<PAGI_ENV>. C<development> checks events, shows the exception and the stack trace of an'
-                    . ' application that dies to its client, and wraps the application in'
-                    . ' C<PAGI::Middleware::Lint> if that is installed; C<production> writes no access log unless'
-                    . ' C<--access-log> is given; C<none> does neither, and its access log goes to standard error.',
+                    'Becomes C<PAGI_ENV>. C<development> checks events, shows the exception and the stack'
+                    . ' trace of an application that dies to its client, and wraps the application in'
+                    . ' C<PAGI::Middleware::Lint> if that is installed; C<production> writes no access'
+                    . ' log unless C<--access-log> is given; C<none> does neither, and its access log'
+                    . ' goes to standard error.',
             },
             {
                 name    => 'default_middleware',
@@ -58,8 +60,8 @@ my @SECTIONS = (
                 arg   => 'CLASS',
                 shown => 'PAGI::Server',
                 about =>
-                    'Another server class: it gets C<app>, C<host>, C<port>, C<quiet> and whatever else was given, and its'
-                    . ' C<run> is called.',
+                    'Another server class: it gets C<app>, C<host>, C<port>, C<quiet> and whatever else was'
+                    . ' given, and its C<run> is called.',
             },
             {
                 name  => 'extension',
@@ -67,7 +69,9 @@ my @SECTIONS = (
                 many  => 1,
                 arg   => 'NAME',
                 offer => ['fullflush'],
-                about => 'Advertise an extension to the application: C<fullflush> makes C<http.fullflush> events work.',
+                about =>
+                    'Advertise an extension to the application: C<fullflush> makes C<http.fullflush> events'
+                    . ' work.',
             },
             {
                 name  => 'future_xs',
@@ -82,7 +86,9 @@ my @SECTIONS = (
                 name  => 'ssl_cert',
                 type  => 'string',
                 arg   => 'FILE',
-                about => 'Speak TLS with this certificate (PEM). Files are loaded again when they change, and on HUP.',
+                about =>
+                    'Speak TLS with this certificate (PEM). Files are loaded again when they change, and on'
+                    . ' HUP.',
             },
             {
                 name  => 'ssl_key',
@@ -157,8 +163,8 @@ my @SECTIONS = (
                 type  => 'string',
                 arg   => 'FILE',
                 shown => 'made up',
-                about =>
-                    'A file of 80 random bytes that seal tickets: servers that share it take over one another\'s sessions.',
+                about => 'A file of 80 random bytes that seal tickets: servers that share it take over one'
+                    . ' another\'s sessions.',
             },
         )
     ],
@@ -168,9 +174,9 @@ my @SECTIONS = (
                 name  => 'error_log',
                 type  => 'string',
                 arg   => 'FILE',
-                about =>
-                    'What would go to standard error once the server starts goes there: its messages, warnings of the application. Opened'
-                    . ' anew on USR1. A server in the background has no other place for them.',
+                about => 'What would go to standard error once the server starts goes there: its messages,'
+                    . ' warnings of the application. Opened anew on USR1. A server in the background has'
+                    . ' no other place for them.',
             },
         )
     ],
@@ -180,21 +186,22 @@ my @SECTIONS = (
                 name  => 'daemonize',
                 short => 'D',
                 type  => 'flag',
-                about => 'Go on in the background once the server listens. Relative paths keep their meaning.',
+                about =>
+                    'Go on in the background once the server listens. Relative paths keep their meaning.',
             },
             {
                 name  => 'pid',
                 type  => 'string',
                 arg   => 'FILE',
-                about =>
-                    'Keep the process id there. The file is locked, so that a second start fails, and removed at the end.',
+                about => 'Keep the process id there. The file is locked, so that a second start fails, and'
+                    . ' removed at the end.',
             },
             {
                 name  => 'user',
                 type  => 'string',
                 arg   => 'USER',
-                about =>
-                    'Become this user when the server has bound its addresses and opened its log; supplementary groups go.',
+                about => 'Become this user when the server has bound its addresses and opened its log;'
+                    . ' supplementary groups go.',
             },
             {
                 name  => 'group',
@@ -207,23 +214,25 @@ my @SECTIONS = (
                 name  => 'no_new_privs',
                 type  => 'flag',
                 about =>
-                    'Neither the server nor what it starts can get more rights than it has now, by a program with the set-user-ID bit for'
-                    . ' instance (C<PR_SET_NO_NEW_PRIVS>). C<sendmail> needs such a program on many systems. Linux only.',
+                    'Neither the server nor what it starts can get more rights than it has now, by a program'
+                    . ' with the set-user-ID bit for instance (C<PR_SET_NO_NEW_PRIVS>). C<sendmail>'
+                    . ' needs such a program on many systems. Linux only.',
             },
             {
                 name  => 'umask',
                 type  => 'mode',
                 arg   => 'MODE',
                 shown => q{the shell's},
-                about => 'Permissions that new files do not have, those of the server and of the application: C<0027>.',
+                about =>
+                    'Permissions that new files do not have, those of the server and of the application:'
+                    . ' C<0027>.',
             },
             {
                 name  => 'chdir',
                 type  => 'string',
                 arg   => 'DIRECTORY',
-                about =>
-                    'Go there first. Relative paths of all other options, and of the application, begin there; only'
-                    . ' that of C<--config> begins where the command was started.',
+                about => 'Go there first. Relative paths of all other options, and of the application, begin'
+                    . ' there; only that of C<--config> begins where the command was started.',
             },
         )
     ],
@@ -240,17 +249,20 @@ my @SECTIONS = (
                 name  => 'check',
                 type  => 'flag',
                 about =>
-                    'Load the application and the configuration, print what would run and where it would listen, and exit: with'
-                    . ' status 1, and a line for each, if the event loop cannot be loaded, a host cannot be resolved, an inherited'
-                    . ' socket is not there, or the access log, the error log, the pid file or a Unix socket could not be made.'
-                    . ' Nothing is bound or made, so that it can be asked while the server runs. A warning names an application that'
-                    . ' looks as if it was written for other servers (PSGI, Mojolicious).',
+                    'Load the application and the configuration, print what would run and where it would'
+                    . ' listen, and exit: with status 1, and a line for each, if the event loop cannot'
+                    . ' be loaded, a host cannot be resolved, an inherited socket is not there, or the'
+                    . ' access log, the error log, the pid file or a Unix socket could not be made.'
+                    . ' Nothing is bound or made, so that it can be asked while the server runs. A'
+                    . ' warning names an application that looks as if it was written for other servers'
+                    . ' (PSGI, Mojolicious).',
             },
             {
                 name  => 'completion',
                 type  => 'choice',
                 of    => [qw(bash zsh)],
-                about => 'Print a completion script for that shell: C<eval "$(pagi-server --completion bash)">.',
+                about =>
+                    'Print a completion script for that shell: C<eval "$(pagi-server --completion bash)">.',
             },
             {
                 name  => 'version',

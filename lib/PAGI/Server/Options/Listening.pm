@@ -5,7 +5,8 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-# The options about where connections come in; the columns are those of PAGI::Server::Options::Table, which has the rest.
+# The options about where connections come in; the columns are those of PAGI::Server::Options::Table,
+# which has the rest.
 my $SECTION = [
     'Listening' => (
         {
@@ -15,8 +16,8 @@ my $SECTION = [
             default => '127.0.0.1',
             arg     => 'HOST',
             about   =>
-                'An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all interfaces. A name is'
-                . ' listened to on all of its addresses.',
+                'An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all interfaces.'
+                . ' A name is listened to on all of its addresses.',
         },
         {
             name    => 'port',
@@ -33,8 +34,8 @@ my $SECTION = [
             arg   => 'FILE',
             shown => 'none',
             about =>
-                'The path of a Unix socket, in place of C<host> and C<port>. A socket file at which nobody listens is replaced;'
-                . ' the file is removed at the end.',
+                'The path of a Unix socket, in place of C<host> and C<port>. A socket file at which nobody'
+                . ' listens is replaced; the file is removed at the end.',
         },
         {
             name  => 'socket_mode',
@@ -64,10 +65,11 @@ my $SECTION = [
             arg   => 'ADDRESS[,SETTING...]',
             shown => 'none',
             about => 'Several places to listen at, each with settings of its own, see'
-                . ' L<PAGI::Server/LISTENERS>: an array reference, in place of C<host>, C<port> and C<socket>.',
-            about_command =>
-                'Listen there, in place of C<--host>, C<--port> and C<--socket>: C<HOST:PORT>, C<[::1]:PORT>,'
-                . ' C</path>, or C<fd:NUMBER> for an inherited socket. Settings: see L<PAGI::Server/LISTENERS>.',
+                . ' L<PAGI::Server/LISTENERS>: an array reference, in place of C<host>, C<port> and'
+                . ' C<socket>.',
+            about_command => 'Listen there, in place of C<--host>, C<--port> and C<--socket>: C<HOST:PORT>,'
+                . ' C<[::1]:PORT>, C</path>, or C<fd:NUMBER> for an inherited socket. Settings: see'
+                . ' L<PAGI::Server/LISTENERS>.',
         },
         {
             name  => 'proxy_protocol',
@@ -76,12 +78,13 @@ my $SECTION = [
             arg   => 'NETWORK',
             shown => 'none',
             about =>
-                'Connections begin with a header of the PROXY protocol, version 1 or 2, and come from these networks, see'
-                . ' L<PAGI::Server/PROXY protocol>: C<10.0.0.0/8>, C<::1>, C<unix> for peers on Unix sockets; an array'
-                . ' reference, or a string with commas.',
+                'Connections begin with a header of the PROXY protocol, version 1 or 2, and come from these'
+                . ' networks, see L<PAGI::Server/PROXY protocol>: C<10.0.0.0/8>, C<::1>, C<unix> for'
+                . ' peers on Unix sockets; an array reference, or a string with commas.',
             about_command =>
-                'Connections begin with a header of the PROXY protocol, version 1 or 2, and come from this network, see'
-                . ' L<PAGI::Server/PROXY protocol>: C<10.0.0.0/8>, C<::1>, C<unix> for peers on Unix sockets.',
+                'Connections begin with a header of the PROXY protocol, version 1 or 2, and come from this'
+                . ' network, see L<PAGI::Server/PROXY protocol>: C<10.0.0.0/8>, C<::1>, C<unix> for'
+                . ' peers on Unix sockets.',
         },
         {
             name   => 'proxy_timeout',
@@ -106,8 +109,8 @@ my $SECTION = [
             default => 'x-forwarded',
             of      => [qw(x-forwarded forwarded)],
             arg     => 'NAME',
-            about => 'The fields in which they say it: C<x-forwarded> for C<X-Forwarded-For> and C<X-Forwarded-Proto>,'
-                . ' C<forwarded> for C<Forwarded> (RFC 7239).',
+            about   => 'The fields in which they say it: C<x-forwarded> for C<X-Forwarded-For> and'
+                . ' C<X-Forwarded-Proto>, C<forwarded> for C<Forwarded> (RFC 7239).',
         },
         {
             name    => 'listener_backlog',
@@ -122,9 +125,8 @@ my $SECTION = [
             name    => 'reuseport',
             type    => 'boolean',
             default => 0,
-            about   =>
-                'Other servers of the same user may listen at the same address, and the kernel spreads connections'
-                . ' over them (SO_REUSEPORT).',
+            about   => 'Other servers of the same user may listen at the same address, and the kernel spreads'
+                . ' connections over them (SO_REUSEPORT).',
         },
         {
             name  => 'health_path',
@@ -132,11 +134,12 @@ my $SECTION = [
             arg   => 'PATH',
             shown => 'none',
             about =>
-                'GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine with 200 and C<ok>, also when'
-                . ' C<max_connections> is reached. For a health check that is answered while the application computes or blocks, use'
-                . ' C<engine =E<gt> thread>; with C<inline> it waits until the application comes back to the event loop. The'
-                . ' connection closes after the answer. They are not in the access log. 503 while the server'
-                . ' stops, on connections that were open before; new ones are refused then.',
+                'GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine'
+                . ' with 200 and C<ok>, also when C<max_connections> is reached. For a health check that'
+                . ' is answered while the application computes or blocks, use C<engine =E<gt> thread>;'
+                . ' with C<inline> it waits until the application comes back to the event loop. The'
+                . ' connection closes after the answer. They are not in the access log. 503 while the'
+                . ' server stops, on connections that were open before; new ones are refused then.',
         },
         {
             name    => 'http2',

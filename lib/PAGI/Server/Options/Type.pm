@@ -62,21 +62,30 @@ sub _seconds {
     return $text =~ /\A($INTEGER|[0-9]*\.[0-9]+)(ms|s|m|h)\z/ ? _integer($1) * $SECONDS{$2} : _integer($text);
 }
 
-# Per type: what is allowed, in words; whether a value is; how a word of a command line becomes one, and what number a value of any origin
-# stands for (as it is, if there is nothing here). Or a function that says what is wrong with a value.
+# Per type: what is allowed, in words; whether a value is; how a word of a command line becomes one, and what
+# number a value of any origin stands for (as it is, if there is nothing here). Or a function that says what
+# is wrong with a value.
 my %TYPES = (
     string => { words => sub { 'a string that is not empty' }, allows => sub { _is_text($_[1]) } },
     word   => { words => sub { 'a word' }, allows => sub { _is_text($_[1]) && $_[1] =~ /\A[\w-]+\z/ } },
     target => {
         words => sub {
-            q{a path that begins with "/", without "?" and "#", of at most 255 visible ASCII characters, or undef};
+            'a path that begins with "/", without "?" and "#", of at most 255 visible ASCII characters,'
+                . ' or undef';
         },
-        allows => sub { !defined $_[1] || _is_text($_[1]) && $_[1] =~ m{\A/[!-~]{0,254}\z} && $_[1] !~ /[?#]/ },
+        allows =>
+            sub { !defined $_[1] || _is_text($_[1]) && $_[1] =~ m{\A/[!-~]{0,254}\z} && $_[1] !~ /[?#]/ },
     },
-    boolean =>
-        { words => sub { '0 or 1' }, allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ }, parse => \&_boolean },
-    flag =>
-        { words => sub { '0 or 1' }, allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ }, parse => \&_boolean },
+    boolean => {
+        words  => sub { '0 or 1' },
+        allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ },
+        parse  => \&_boolean
+    },
+    flag => {
+        words  => sub { '0 or 1' },
+        allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ },
+        parse  => \&_boolean
+    },
     integer => {
         words  => sub { "an integer from $_[0]{min} to $_[0]{max}" },
         allows => \&_is_count,
@@ -85,13 +94,16 @@ my %TYPES = (
     workers => {
         words  => sub { "an integer from $_[0]{min} to $_[0]{max}, or auto" },
         allows => \&_is_count,
-        number => sub { my ($text) = @_; return $text eq 'auto' ? Peregrine::Processors::count() : _integer($text) },
+        number =>
+            sub { my ($text) = @_; return $text eq 'auto' ? Peregrine::Processors::count() : _integer($text) }
+        ,
     },
     bytes => {
         words => sub {
             my ($option) = @_;
             my $least = $option->{least} ? ", if not 0 at least $option->{least}" : '';
-            return "an integer from $option->{min} to $option->{max}$least (bytes; K, M and G are understood)";
+            return
+                "an integer from $option->{min} to $option->{max}$least (bytes; K, M and G are understood)";
         },
         allows => \&_is_count,
         number => \&_bytes,
@@ -115,8 +127,10 @@ my %TYPES = (
     code => {
         words  => sub { 'a code reference' . ($_[0]{optional} ? ' or undef' : '') },
         allows => sub { _is_reference($_[1], 'CODE') || $_[0]{optional} && !defined $_[1] },
-        why    =>
-            sub { my $kind = blessed $_[1] ? PAGI::Server::AppKind::loaded() : undef; $kind && "it looks like $kind" },
+        why    => sub {
+            my $kind = blessed $_[1] ? PAGI::Server::AppKind::loaded() : undef;
+            $kind && "it looks like $kind";
+        },
     },
     hash => { words => sub { 'a hash reference' }, allows => sub { _is_reference($_[1], 'HASH') } },
     tls  => {
@@ -210,8 +224,9 @@ The value that a word of a command line or a configuration file stands for. It m
 
     my $value = PAGI::Server::Options::Type::number($option, '64K');    # 65536
 
-The number that a value stands for: C<_> between digits means nothing, bytes may be given with C<K> (1024), C<M> or C<G>, times with C<ms>,
-C<s>, C<m> or C<h>. Everything else stays as it is, and may still not be allowed.
+The number that a value stands for: C<_> between digits means nothing, bytes may be given with C<K>
+(1024), C<M> or C<G>, times with C<ms>, C<s>, C<m> or C<h>. Everything else stays as it is, and may
+still not be allowed.
 
 =head2 is_switch
 

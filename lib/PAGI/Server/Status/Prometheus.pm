@@ -34,7 +34,11 @@ sub _label {
 
 sub _about {
     my ($facts) = @_;
-    return _family('build_info', 'gauge', 'The version of the server.', [ _label(version => $facts->{version}), 1 ]);
+    return _family(
+        'build_info', 'gauge',
+        'The version of the server.',
+        [ _label(version => $facts->{version}), 1 ]
+    );
 }
 
 sub _counted {
@@ -51,7 +55,8 @@ sub _counter {
     my ($name, $values, @words) = @_;
     my ($kind, $label,  $help)  = @{ $words[0] }{qw(kind label summary)};
     return _histogram($name =~ s/_time\z/_duration_seconds/r, $help, $values) if $kind eq 'bucket';
-    my @lines = map { [ _label($label, $_->{value}), ref $values ? $values->{ $_->{value} } : $values ] } @words;
+    my @lines =
+        map { [ _label($label, $_->{value}), ref $values ? $values->{ $_->{value} } : $values ] } @words;
     return _family($kind eq 'counter' ? "${name}_total" : $name, $kind, $help, @lines);
 }
 
@@ -64,7 +69,8 @@ sub _histogram {
         $count += $bucket->[1];
         push @lines, [ '_bucket' . _label(le => $bucket->[0]), $count ];
     }
-    return _family($name, 'histogram', $help, @lines, [ '_sum', $histogram->{seconds} ], [ '_count', $count ]);
+    return _family($name, 'histogram', $help, @lines, [ '_sum', $histogram->{seconds} ],
+        [ '_count', $count ]);
 }
 
 sub _workers {
@@ -114,8 +120,8 @@ PAGI::Server::Status::Prometheus - the text format of Prometheus
 
     my $text = PAGI::Server::Status::Prometheus::text($status->facts);
 
-What a L<PAGI::Server::Status> knows, as metrics whose names begin with C<peregrine_>. C<PAGI::Server::Status::Prometheus::TYPE> is their
-media type.
+What a L<PAGI::Server::Status> knows, as metrics whose names begin with C<peregrine_>.
+C<PAGI::Server::Status::Prometheus::TYPE> is their media type.
 
 =head1 LICENSE
 

@@ -15,7 +15,8 @@ my %NOT_OURS = map { $_ => 1 } qw(
     sse_idle_timeout validate_events ws_idle_timeout
 );
 
-# The words of other handlers: whose they are, and what they set here. A function gets the value, and gives options of ours.
+# The words of other handlers: whose they are, and what they set here. A function gets the value, and
+# gives options of ours.
 my @WORDS = (
     [ max_workers        => 'Starlet, Gazelle, EVHTP',   'workers' ],
     [ pre_fork           => 'Feersum',                   'workers' ],
@@ -125,7 +126,9 @@ Plack::Handler::Peregrine::Options - the words of plackup and of other handlers,
 
 =head2 of_server
 
-    my %options = Plack::Handler::Peregrine::Options::of_server(max_keepalive_reqs => 100, listen => [':5000']);
+    my %options = Plack::Handler::Peregrine::Options::of_server(
+        max_keepalive_reqs => 100, listen => [':5000'],
+    );
 
 Options of L<Plack::Handler::Peregrine::Server>. Dies of an option that nobody knows.
 

@@ -34,7 +34,8 @@ sub _attach {
 
 sub _bad_response {
     my ($self, $reason, $about) = @_;
-    return $self->_report($reason, $about, 'the response cannot be sent: ' . PAGI::Server::Exception::text($reason));
+    return $self->_report($reason, $about,
+        'the response cannot be sent: ' . PAGI::Server::Exception::text($reason));
 }
 
 sub _no_room {
@@ -66,8 +67,8 @@ Plack::Handler::Peregrine::Server - serves a PSGI application in an IO::Async::L
 
 =head1 DESCRIPTION
 
-For programs that have a loop of their own; others use L<Plack::Handler::Peregrine>. Options and methods are those of L<PAGI::Server>, but
-that C<app> is a PSGI application and that there is no lifespan.
+For programs that have a loop of their own; others use L<Plack::Handler::Peregrine>. Options and methods are
+those of L<PAGI::Server>, but that C<app> is a PSGI application and that there is no lifespan.
 
 =head1 LICENSE
 

@@ -43,7 +43,8 @@ sub _string {
 
 sub line {
     my ($body) = @_;
-    die 'the body is no list and no handle: ' . _named($body) . "\n" if !ref $body && reftype(\$body) ne 'GLOB';
+    die 'the body is no list and no handle: ' . _named($body) . "\n"
+        if !ref $body && reftype(\$body) ne 'GLOB';
     local $/ = \PIECE_BYTES;
     return scalar $body->getline;
 }
@@ -95,12 +96,13 @@ Functions that L<Peregrine>'s bridge calls. Each may die; the bridge reports tha
 
 =head2 plain
 
-A response whose status and headers are strings, as is each piece of a body that is a list: of one that is tied, or has
-objects in it. Dies of what is no response.
+A response whose status and headers are strings, as is each piece of a body that is a list: of one that is
+tied, or has objects in it. Dies of what is no response.
 
 =head2 line
 
-The next piece of a body that is a handle or an object with C<getline>, 64 KiB at most of a handle; undef at its end.
+The next piece of a body that is a handle or an object with C<getline>, 64 KiB at most of a
+handle; undef at its end.
 
 =head2 close
 

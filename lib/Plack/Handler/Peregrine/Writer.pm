@@ -36,8 +36,9 @@ Plack::Handler::Peregrine::Writer - sends the content of a streaming response
 
     $writer->write($bytes);
 
-Sends bytes. It never waits: what the client does not take at once is kept in memory. After the client has gone it does nothing. Dies of
-wide characters, and of more than Content-Length promised; then the connection is cut.
+Sends bytes. It never waits: what the client does not take at once is kept in memory. After the client has
+gone it does nothing. Dies of wide characters, and of more than Content-Length promised; then the
+connection is cut.
 
 =head2 close
 
@@ -49,7 +50,8 @@ Ends the response. A writer that nobody holds any more is closed, too.
 
     $writer->poll_cb(sub { my ($writer) = @_; $writer->write(next_piece()) });
 
-The function is called now, and again whenever the client has taken what it wrote, until the writer is closed or the client has gone.
+The function is called now, and again whenever the client has taken what it wrote, until the writer is closed
+or the client has gone.
 
 =head1 LICENSE
 

@@ -38,7 +38,11 @@ pub const Fiber = struct {
 
     /// The next `go` calls `run` on the fiber's stack.
     pub fn begin(fiber: *Fiber, run: *const fn (*Fiber) void) void {
-        const top = std.mem.alignBackward(usize, @intFromPtr(fiber.stack.ptr) + fiber.stack.len - @sizeOf(Start), 64);
+        const top = std.mem.alignBackward(
+            usize,
+            @intFromPtr(fiber.stack.ptr) + fiber.stack.len - @sizeOf(Start),
+            64,
+        );
         const start: *Start = @ptrFromInt(top);
         start.* = .{ .fiber = fiber };
         fiber.run = run;

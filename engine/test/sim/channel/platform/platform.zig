@@ -37,7 +37,10 @@ fn deadline(timeout_ms: i32) ?u64 {
 }
 
 /// A thread of the present schedule.
-pub fn spawn(comptime function: anytype, arguments: std.meta.ArgsTuple(@TypeOf(function))) error{CannotStartThread}!Thread {
+pub fn spawn(
+    comptime function: anytype,
+    arguments: std.meta.ArgsTuple(@TypeOf(function)),
+) error{CannotStartThread}!Thread {
     const Start = struct {
         fn run(argument: *anyopaque) void {
             function(@ptrCast(@alignCast(argument)));
@@ -70,7 +73,12 @@ pub fn Atomic(comptime T: type) type {
 
         pub fn store(self: *Self, value: T, comptime order: std.builtin.AtomicOrder) void {
             if (order == .seq_cst) Schedule.exchange();
-            Schedule.store(Word, @ptrCast(&self.raw), wordOf(value), order != .monotonic and order != .unordered);
+            Schedule.store(
+                Word,
+                @ptrCast(&self.raw),
+                wordOf(value),
+                order != .monotonic and order != .unordered,
+            );
             if (order == .seq_cst) Schedule.exchange();
         }
 
@@ -160,7 +168,11 @@ const Descriptor = struct {
     }
 
     pub fn wait(descriptor: *Descriptor, timeout_ms: i32) void {
-        Schedule.present.?.waitFor(.{ .context = descriptor, .isOver = isRaised, .until = deadline(timeout_ms) });
+        Schedule.present.?.waitFor(.{
+            .context = descriptor,
+            .isOver = isRaised,
+            .until = deadline(timeout_ms),
+        });
     }
 
     fn isRaised(context: *anyopaque) bool {

@@ -124,8 +124,20 @@ pub const Schedule = struct {
     /// The one that is played now.
     pub var present: ?*Schedule = null;
 
-    pub fn init(schedule: *Schedule, gpa: std.mem.Allocator, random: std.Random, character: Character, clock: *const u64) !void {
-        schedule.* = .{ .gpa = gpa, .random = random, .character = character, .clock = clock, .threads = undefined };
+    pub fn init(
+        schedule: *Schedule,
+        gpa: std.mem.Allocator,
+        random: std.Random,
+        character: Character,
+        clock: *const u64,
+    ) !void {
+        schedule.* = .{
+            .gpa = gpa,
+            .random = random,
+            .character = character,
+            .clock = clock,
+            .threads = undefined,
+        };
         for (&schedule.threads, 0..) |*thread, index| {
             errdefer for (schedule.threads[0..index]) |*other| other.fiber.destroy();
             thread.* = .{ .schedule = schedule, .fiber = try .create() };
@@ -227,7 +239,9 @@ pub const Schedule = struct {
             @panic("who drives the schedule waits");
         };
         thread.wait = wait;
-        if (wait.until != null and schedule.chance(schedule.character.spurious_permille)) thread.wait.?.until = schedule.clock.*;
+        if (wait.until != null and schedule.chance(schedule.character.spurious_permille)) {
+            thread.wait.?.until = schedule.clock.*;
+        }
         thread.fiber.leave();
     }
 
@@ -236,7 +250,9 @@ pub const Schedule = struct {
         const thread = schedule.running orelse return null;
         thread.fuel -= 1;
         if (thread.fuel == 0) thread.fiber.leave();
-        if (thread.stored.items.len > 0 and schedule.random.uintLessThan(u8, 4) == 0) thread.showOne(schedule.random);
+        if (thread.stored.items.len > 0 and schedule.random.uintLessThan(u8, 4) == 0) {
+            thread.showOne(schedule.random);
+        }
         return thread;
     }
 
@@ -264,7 +280,12 @@ pub const Schedule = struct {
             return;
         };
         if (thread.stored.items.len == Thread.stored_max) thread.showOne(schedule.random);
-        const late: Store = .{ .place = @intFromPtr(place), .size = @sizeOf(Word), .value = value, .releases = releases };
+        const late: Store = .{
+            .place = @intFromPtr(place),
+            .size = @sizeOf(Word),
+            .value = value,
+            .releases = releases,
+        };
         if (schedule.character.buffers_stores) thread.stored.appendAssumeCapacity(late) else late.show();
     }
 

@@ -1,0 +1,58 @@
+# What script/lint finds in files that break its rules of width and length, and does not find in those that
+# keep to them.
+use v5.36;
+use lib 'script/lib';
+use File::Temp ();
+use Lint::Lines;
+use Lint::Text;
+use Lint::Zig;
+use Test::More;
+
+my $folder = File::Temp->newdir;
+
+# The findings of a rule in a file of that name with this text, without the file's name.
+sub found ($rule, $name, $text) {
+    open my $out, '>', "$folder/$name" or die "$name: $!";
+    print {$out} $text;
+    close $out or die "$name: $!";
+    return join ' | ', map { s/\A.*?:(?=\d)//r } $rule->(Lint::Text->read("$folder/$name"));
+}
+
+sub width ($name, $text) { return found(\&Lint::Lines::findings, $name, "$text\n") }
+
+subtest 'lines of 110 columns' => sub {
+    my $words = substr 'word ' x 40, 0, 110;
+    is width('a.zig', "//! $words" =~ s/.{4}\z//r), '', '110 columns are fine';
+    is width('a.zig', "\n//! $words"),              '2: 114 columns, the limit is 110', '... 114 are not';
+    is width('a.md',  "\xc3\xa4" x 50 . ' ' . 'b' x 59), '', 'it is characters that count';
+    is width('a.pm',  "    die(qw($words), 1);"), '1: 127 columns, the limit is 110', 'a list of words';
+    is width($_->[0], $_->[1]), '', $_->[2]
+        for [ 'a.zig', qq{    const text = "$words";}, 'a string that fills a line' ],
+        [ 'a.zig', "        \\\\$words",                   'a line of a string' ],
+        [ 'a.pm',  "    like(\$log, qr/$words/, 'name');", 'a pattern' ],
+        [ 'a.pm',  "    is(\$text, '$words');",            'a string of Perl' ],
+        [ 'a.c',   qq{    say("$words");},                 'a string of C' ],
+        [ 'a.md',  'see https://example.org/' . 'a' x 100, 'a word that fills a line' ],
+        [ 'a.md',  "| $words | $words |", 'a row of a table' ];
+    isnt width('a.zig', qq{    say("short", "also short", @{[ 'name, ' x 20 ]});}), '',
+        'strings that fit into lines are no excuse';
+    isnt width('a.zig', qq{    const a_long_name_of_something = "@{[ 'x' x 98 ]}";}), '',
+        '... nor is one that fits into a line of its own';
+    isnt width('a.pm', "| $words | $words |"), '', '... nor is a table where there are none';
+};
+
+subtest 'functions of Zig' => sub {
+    no warnings 'redefine';
+    local *Lint::Zig::_format = sub { return () };    # the formatter has other things to say
+    my $length = sub ($head, $lines, $foot) {
+        return found(\&Lint::Zig::findings, 'a.zig', "//! A test.\n$head" . "    f();\n" x $lines . $foot);
+    };
+    is $length->("fn f() void {\n", 78, "}\n"), '',                     '80 lines are fine';
+    is $length->("fn f() void {\n", 79, "}\n"), '2: fn f has 81 lines', '... 81 are not';
+    is $length->("fn f(\n    a: u8,\n) void {\n", 77, "}\n"), '2: fn f has 81 lines',
+        'parameters on lines of their own count';
+    is $length->("extern fn f(\n    a: u8,\n) void;\n", 90, "}\n"), '', 'what has no body has no length';
+    is $length->("fn F(\n    T: type,\n) type {\n",     90, "}\n"), '', '... nor has a container';
+};
+
+done_testing;
