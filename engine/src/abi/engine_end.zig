@@ -378,7 +378,7 @@ pub const EngineEnd = struct {
         }
         var it = end.worker.exchanges.iterator();
         while (it.next()) |exchange| {
-            if (exchange.unheard or exchange.ended) continue;
+            if (exchange.unannounced or exchange.ended) continue;
             assert(end.slots.look(@backingInt(exchange.ticket)) != null);
         }
     }
