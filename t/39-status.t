@@ -20,10 +20,12 @@ my $app = "$dir/app.pl";
 open my $out, '>', $app or die $!;
 print {$out} <<'APP';
 use Future::AsyncAwait;
+use IO::Async::Loop;
 async sub {
     my ($scope, $receive, $send) = @_;
     die "no $scope->{type}\n" if $scope->{type} ne 'http';
     select undef, undef, undef, $1 if $scope->{path} =~ m{\A/block/([\d.]+)\z};
+    await IO::Async::Loop->new->delay_future(after => $1) if $scope->{path} =~ m{\A/wait/([\d.]+)\z};
     kill KILL => $$ if $scope->{path} eq '/die';
     await $send->({ type => 'http.response.start', status => $scope->{path} eq '/none' ? 404 : 200 });
     await $send->({ type => 'http.response.body', body => "$$\n" });
@@ -149,6 +151,20 @@ subtest 'workers: sums, while all are busy, and after one has died' => sub {
     cmp_ok requests($status, '2xx'), '>=', $total, 'all of it';
     is $server->stop, 0, 'all of them stop';
     ok !kill(0, $shows), 'nobody is left';
+};
+
+subtest 'a stop: who waits for an answer gets it, nobody else is let in' => sub {
+    my ($server, undef, $status) = serve(qw(--workers 1));
+    my @to     = (PeerAddr => '127.0.0.1', PeerPort => $server->port);
+    my $client = IO::Socket::INET->new(@to) or die $!;
+    print {$client} "GET /wait/2 HTTP/1.0\r\n\r\n";
+    my $working = 'peregrine_requests_open{state="working"}';
+    ok wait_for(sub { metrics($status)->{$working} }), 'a request is in work';
+    $server->signal('TERM');
+    ok wait_for(sub { !IO::Socket::INET->new(@to) }), 'nobody holds the address any more';
+    is $http->get("$status/healthz")->{status}, 200, 'the status is there to the end';
+    like join('', readline $client), qr/^\d+$/m, 'the answer comes';
+    is $server->wait, 0, 'and the server ends';
 };
 
 # The child of the master that is no worker: the oldest one.

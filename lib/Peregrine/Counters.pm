@@ -21,7 +21,9 @@ use constant { EPOCH => 0, RESTARTS => 1 };
 my @RESTARTS;
 
 BEGIN {
-    @RESTARTS = qw(exit signal heartbeat failed_start request max_requests max_worker_age max_worker_rss restart other);
+    @RESTARTS = qw(
+        exit signal heartbeat failed_start request max_requests max_worker_age max_worker_rss restart other
+    );
 }
 use constant HEAD => RESTARTS + @RESTARTS;
 
@@ -177,9 +179,10 @@ Peregrine::Counters - what worker processes count, in memory that they share
 
 =head1 DESCRIPTION
 
-A table with a column for each process that serves. The engine counts in the words of its column (L<Peregrine/counters>); it is the only
-one that writes them, so there is no lock. What a process has counted outlives it: the master adds it to a column of its own, so
-that sums never fall, and the reader of a sum never takes a worker's end for a restart of the server.
+A table with a column for each process that serves. The engine counts in the words of its column
+(L<Peregrine/counters>); it is the only one that writes them, so there is no lock. What a process has counted
+outlives it: the master adds it to a column of its own, so that sums never fall, and the reader of a sum never
+takes a worker's end for a restart of the server.
 
 Knows nothing of applications, nor of HTTP.
 
@@ -189,8 +192,8 @@ Knows nothing of applications, nor of HTTP.
 
     my $counters = Peregrine::Counters->new(workers => 4);
 
-Maps the memory. There is room for twice as many processes and sixteen more, so that new ones can begin while old ones leave. Dies with a
-text if there is no memory.
+Maps the memory. There is room for twice as many processes and sixteen more, so that new ones can begin while
+old ones leave. Dies with a text if there is no memory.
 
 =head2 words
 
@@ -202,14 +205,16 @@ What is counted, as hash references, see L<Peregrine/counters>.
 
     my @reasons = Peregrine::Counters->restarts;
 
-Why workers are replaced: C<exit> (it ended by itself), C<signal> (it was killed), C<heartbeat> (its loop was blocked for too long),
-C<failed_start>, C<request> (a request was stuck), C<max_requests>, C<max_worker_age>, C<max_worker_rss>, C<restart> (new code), C<other>.
+Why workers are replaced: C<exit> (it ended by itself), C<signal> (it was killed), C<heartbeat> (its loop was
+blocked for too long), C<failed_start>, C<request> (a request was stuck), C<max_requests>, C<max_worker_age>,
+C<max_worker_rss>, C<restart> (new code), C<other>.
 
 =head2 claim
 
     my $column = $counters->claim;
 
-In the master: a column for a process that is about to be forked; undef if all are in use, and nothing is counted then.
+In the master: a column for a process that is about to be forked; undef if all are in use, and nothing is
+counted then.
 
 =head2 zero
 
@@ -239,7 +244,8 @@ In that process: lets a L<Peregrine/WORKER> count in its column. Negative: the e
 
     $counters->beat($column);
 
-In that process: its event loop runs. To be called about once a second, since readers tell how long ago that was.
+In that process: its event loop runs. To be called about once a second, since readers tell how long ago that
+was.
 
 =head2 column
 
@@ -251,8 +257,9 @@ The words of a column; those of processes that have gone are in column 0.
 
     my ($sum, $processes) = @{ $counters->read }{qw(sum processes)};
 
-A hash reference: C<sum>, the words over all processes and all that have gone; C<restarts>, a hash of counts by reason; and
-C<processes>, those that have begun, oldest first, each with C<pid>, C<since> (epoch seconds), C<beat> (the same) and C<words>.
+A hash reference: C<sum>, the words over all processes and all that have gone; C<restarts>, a hash of counts
+by reason; and C<processes>, those that have begun, oldest first, each with C<pid>, C<since> (epoch seconds),
+C<beat> (the same) and C<words>.
 
 =head2 sum
 

@@ -1,5 +1,6 @@
 //! What a worker counts for whoever watches the server: words in memory that other processes may map.
-//! Only the worker writes them, one at a time and whole; others read at any time. Words that were read together may be of
+//! Only the worker writes them, one at a time and whole; others read at any time. Words that were read
+//! together may be of
 //! different moments. `table` describes each word, so that a reader needs no names of its own.
 //! Does not know: who reads them, and how many workers there are.
 const std = @import("std");
@@ -10,20 +11,30 @@ const Bound = struct { us: u64, seconds: [:0]const u8 };
 
 /// The upper bounds of a histogram's buckets. The last bucket has none.
 const bounds = [_]Bound{
-    .{ .us = 500, .seconds = "0.0005" },  .{ .us = 1_000, .seconds = "0.001" },   .{ .us = 2_500, .seconds = "0.0025" },
-    .{ .us = 5_000, .seconds = "0.005" }, .{ .us = 10_000, .seconds = "0.01" },   .{ .us = 25_000, .seconds = "0.025" },
-    .{ .us = 50_000, .seconds = "0.05" }, .{ .us = 100_000, .seconds = "0.1" },   .{ .us = 250_000, .seconds = "0.25" },
-    .{ .us = 500_000, .seconds = "0.5" }, .{ .us = 1_000_000, .seconds = "1" },   .{ .us = 2_500_000, .seconds = "2.5" },
-    .{ .us = 5_000_000, .seconds = "5" }, .{ .us = 10_000_000, .seconds = "10" }, .{ .us = 30_000_000, .seconds = "30" },
+    .{ .us = 500, .seconds = "0.0005" },
+    .{ .us = 1_000, .seconds = "0.001" },
+    .{ .us = 2_500, .seconds = "0.0025" },
+    .{ .us = 5_000, .seconds = "0.005" },
+    .{ .us = 10_000, .seconds = "0.01" },
+    .{ .us = 25_000, .seconds = "0.025" },
+    .{ .us = 50_000, .seconds = "0.05" },
+    .{ .us = 100_000, .seconds = "0.1" },
+    .{ .us = 250_000, .seconds = "0.25" },
+    .{ .us = 500_000, .seconds = "0.5" },
+    .{ .us = 1_000_000, .seconds = "1" },
+    .{ .us = 2_500_000, .seconds = "2.5" },
+    .{ .us = 5_000_000, .seconds = "5" },
+    .{ .us = 10_000_000, .seconds = "10" },
+    .{ .us = 30_000_000, .seconds = "30" },
 };
 
 /// How long something took, and how often.
-pub const Histogram = extern struct {
+const Duration = extern struct {
     /// By duration, each counted once.
     buckets: [bounds.len + 1]u64,
     sum_us: u64,
 
-    fn add(histogram: *Histogram, us: u64) void {
+    fn add(histogram: *Duration, us: u64) void {
         var at: usize = 0;
         while (at < bounds.len and us > bounds[at].us) at += 1;
         bump(&histogram.buckets[at], 1);
@@ -35,7 +46,16 @@ pub const Histogram = extern struct {
 pub const Class = enum { none, @"1xx", @"2xx", @"3xx", @"4xx", @"5xx" };
 
 /// Why the engine refused a request.
-pub const Refused = enum { malformed, timeout, body_too_large, head_too_large, misdirected, upgrade, unsupported, overload };
+pub const Refused = enum {
+    malformed,
+    timeout,
+    body_too_large,
+    head_too_large,
+    misdirected,
+    upgrade,
+    unsupported,
+    overload,
+};
 
 /// Why a connection was closed before its first request.
 pub const Rejected = enum { capacity, address_connections, address_rate, proxy_header, tls_handshake };
@@ -69,6 +89,7 @@ pub const Counters = extern struct {
     requests_open: [count(RequestState)]u64,
     memory_bytes: u64,
 
+    pub const Histogram = Duration;
     pub const words = @sizeOf(Counters) / @sizeOf(u64);
 
     /// A request was answered, or its connection was lost.
@@ -122,15 +143,18 @@ pub const Counters = extern struct {
         bump(&counters.websocket_messages[@backingInt(direction)], 1);
     }
 
-    /// When a request came to be, was taken by its host, was answered first and was over. 0: that never happened, or is not known.
+    /// When a request came to be, was taken by its host, was answered first and was over. 0: that never
+    /// happened, or is not known.
     pub const Times = struct { begun_us: u64, taken_us: u64, answered_us: u64, ended_us: u64 };
 
-    /// A request was answered: how long each part of it took. Times that contradict each other are bent until they do not.
+    /// A request was answered: how long each part of it took. Times that contradict each other are bent until
+    /// they do not.
     pub fn noteTimes(counters: *Counters, times: *const Times) void {
         const ended = @max(times.ended_us, times.begun_us);
         // Each lies between the one before and the end, also if a host has told it late.
         const taken = std.math.clamp(times.taken_us, times.begun_us, ended);
-        const answered = if (times.answered_us == 0) ended else std.math.clamp(times.answered_us, taken, ended);
+        const said = if (times.answered_us == 0) ended else times.answered_us;
+        const answered = std.math.clamp(said, taken, ended);
         counters.request_time.add(ended - times.begun_us);
         counters.queue_time.add(taken - times.begun_us);
         counters.application_time.add(answered - taken);
@@ -162,7 +186,10 @@ pub const Counters = extern struct {
 
         /// Whether a request has no response yet.
         pub fn hasUnanswered(now: *const Now) bool {
-            return now.requests[@backingInt(RequestState.waiting)] + now.requests[@backingInt(RequestState.working)] > 0;
+            for ([_]RequestState{ .waiting, .working }) |state| {
+                if (now.requests[@backingInt(state)] > 0) return true;
+            }
+            return false;
         }
     };
 
@@ -194,7 +221,8 @@ pub const Kind = enum(u32) {
     counter = 1,
     /// What is now.
     gauge = 2,
-    /// A bucket of a histogram: how many took no longer than `value` seconds, and longer than the bucket before.
+    /// A bucket of a histogram: how many took no longer than `value` seconds, and longer than the bucket
+    /// before.
     bucket = 3,
     /// The microseconds that all of a histogram's together took.
     sum = 4,
@@ -210,26 +238,92 @@ pub const Word = struct {
     summary: [:0]const u8,
 };
 
-const Family = struct { field: []const u8, kind: ?Kind = .counter, label: [:0]const u8 = "", Values: ?type = null, summary: [:0]const u8 };
+/// The words of one field.
+const Family = struct {
+    field: []const u8,
+    /// Null: a histogram.
+    kind: ?Kind = .counter,
+    label: [:0]const u8 = "",
+    Values: ?type = null,
+    summary: [:0]const u8,
+};
 
 const families = [_]Family{
-    .{ .field = "requests", .label = "status", .Values = Class, .summary = "Requests that are over, by the status of their answers." },
-    .{ .field = "requests_refused", .label = "reason", .Values = Refused, .summary = "Requests that the engine refused." },
-    .{ .field = "requests_aborted", .label = "reason", .Values = Reason, .summary = "Requests that ended before their answers did." },
-    .{ .field = "request_time", .kind = null, .summary = "From the head of a request to the end of its answer. Without WebSockets." },
-    .{ .field = "queue_time", .kind = null, .summary = "From the head of a request to when the application began with it." },
-    .{ .field = "application_time", .kind = null, .summary = "From there to when the first bytes of the answer could be sent." },
+    .{
+        .field = "requests",
+        .label = "status",
+        .Values = Class,
+        .summary = "Requests that are over, by the status of their answers.",
+    },
+    .{
+        .field = "requests_refused",
+        .label = "reason",
+        .Values = Refused,
+        .summary = "Requests that the engine refused.",
+    },
+    .{
+        .field = "requests_aborted",
+        .label = "reason",
+        .Values = Reason,
+        .summary = "Requests that ended before their answers did.",
+    },
+    .{
+        .field = "request_time",
+        .kind = null,
+        .summary = "From the head of a request to the end of its answer. Without WebSockets.",
+    },
+    .{
+        .field = "queue_time",
+        .kind = null,
+        .summary = "From the head of a request to when the application began with it.",
+    },
+    .{
+        .field = "application_time",
+        .kind = null,
+        .summary = "From there to when the first bytes of the answer could be sent.",
+    },
     .{ .field = "write_time", .kind = null, .summary = "From there to the end of the answer." },
     .{ .field = "connections_accepted", .summary = "Connections that were accepted." },
-    .{ .field = "connections_rejected", .label = "reason", .Values = Rejected, .summary = "Connections that were closed before a request was read." },
-    .{ .field = "network_bytes", .label = "direction", .Values = Direction, .summary = "Bytes of connections, TLS included." },
+    .{
+        .field = "connections_rejected",
+        .label = "reason",
+        .Values = Rejected,
+        .summary = "Connections that were closed before a request was read.",
+    },
+    .{
+        .field = "network_bytes",
+        .label = "direction",
+        .Values = Direction,
+        .summary = "Bytes of connections, TLS included.",
+    },
     .{ .field = "websockets", .summary = "WebSockets that were opened." },
-    .{ .field = "websocket_messages", .label = "direction", .Values = Direction, .summary = "Messages of WebSockets." },
+    .{
+        .field = "websocket_messages",
+        .label = "direction",
+        .Values = Direction,
+        .summary = "Messages of WebSockets.",
+    },
     .{ .field = "requests_shed", .summary = "Requests that were refused or cut for want of memory." },
-    .{ .field = "connections", .kind = .gauge, .label = "state", .Values = ConnectionState, .summary = "Connections that are open." },
+    .{
+        .field = "connections",
+        .kind = .gauge,
+        .label = "state",
+        .Values = ConnectionState,
+        .summary = "Connections that are open.",
+    },
     .{ .field = "connections_max", .kind = .gauge, .summary = "Connections that may be open." },
-    .{ .field = "requests_open", .kind = .gauge, .label = "state", .Values = RequestState, .summary = "Requests that are not over." },
-    .{ .field = "memory_bytes", .kind = .gauge, .summary = "Bytes that connections, requests and buffers hold." },
+    .{
+        .field = "requests_open",
+        .kind = .gauge,
+        .label = "state",
+        .Values = RequestState,
+        .summary = "Requests that are not over.",
+    },
+    .{
+        .field = "memory_bytes",
+        .kind = .gauge,
+        .summary = "Bytes that connections, requests and buffers hold.",
+    },
 };
 
 /// One description for each word of `Counters`, in order.
@@ -253,9 +347,16 @@ pub const table: [Counters.words]Word = table: {
             at += 1;
             continue;
         };
-        const values: []const [:0]const u8 = if (family.Values) |Values| @typeInfo(Values).@"enum".field_names else &.{""};
+        const one: []const [:0]const u8 = &.{""};
+        const values = if (family.Values) |Values| @typeInfo(Values).@"enum".field_names else one;
         for (values) |value| {
-            list[at] = .{ .name = name, .kind = kind, .label = family.label, .value = value, .summary = family.summary };
+            list[at] = .{
+                .name = name,
+                .kind = kind,
+                .label = family.label,
+                .value = value,
+                .summary = family.summary,
+            };
             at += 1;
         }
     }
@@ -276,7 +377,8 @@ test "each word is described once, under its own name and value" {
     try testing.expectEqualStrings("memory_bytes", table[table.len - 1].name);
     for (table, 0..) |word, at| for (table[at + 1 ..]) |other| {
         const same_name = std.mem.eql(u8, word.name, other.name);
-        try testing.expect(!(same_name and word.kind == other.kind and std.mem.eql(u8, word.value, other.value)));
+        const same_value = std.mem.eql(u8, word.value, other.value);
+        try testing.expect(!(same_name and same_value and word.kind == other.kind));
     };
     const first = @offsetOf(Counters, "request_time") / @sizeOf(u64);
     for (bounds, 0..) |bound, at| {
@@ -320,7 +422,8 @@ test "statuses, refusals and ends find their words" {
     var counters = std.mem.zeroes(Counters);
     for ([_]u16{ 0, 101, 200, 204, 304, 404, 503 }) |status| counters.noteStatus(status);
     try testing.expectEqual([_]u64{ 1, 1, 2, 1, 1, 1 }, counters.requests);
-    for ([_]u16{ 400, 408, 413, 414, 431, 421, 426, 501, 505, 503, 417 }) |status| counters.noteRefusal(status);
+    for ([_]u16{ 400, 408, 413, 414, 431, 421, 426, 501, 505, 503, 417 }) |status|
+        counters.noteRefusal(status);
     try testing.expectEqual([_]u64{ 2, 1, 1, 2, 1, 1, 2, 1 }, counters.requests_refused);
     counters.noteAbort(.queue_overflow);
     counters.noteAbort(.client_closed);

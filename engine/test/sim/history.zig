@@ -104,6 +104,8 @@ fn play(comptime Cast: type, seed: u64) !void {
     var errno: u16 = 0;
     try worker.setAccessLog(.{ .target = .host, .format = "combined", .bytes_max = 1 << 20 }, &fault, &errno);
     const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
+    var counters = std.mem.zeroes(per.Counters);
+    worker.useCounters(&counters);
 
     // The network always has memory.
     var memory: Flaky = .{ .child = gpa, .random = random, .permille = scene.starved_permille };
@@ -155,8 +157,34 @@ fn play(comptime Cast: type, seed: u64) !void {
     // last head was refused.
     const unread = cast.count("line_count") -% worker.stats.requests;
     if (scene.starved_permille == 0) try testing.expect(unread <= actors.len);
+    try checkCounters(&counters, if (scene.starved_permille == 0) cast.count("line_count") else null);
     const ended = cast.count("finished_count") + cast.count("closed_count");
     if (faithful) try testing.expectEqual(exchanges, ended) else try testing.expect(ended <= exchanges);
+}
+
+/// All connections have ended. `lines`: of the access log, each of which is a request that was counted.
+fn checkCounters(counters: *const per.Counters, lines: ?usize) !void {
+    const requests = total(&counters.requests);
+    if (lines) |count| try testing.expectEqual(count, requests);
+    for ([_]*const per.Counters.Histogram{
+        &counters.request_time,
+        &counters.queue_time,
+        &counters.application_time,
+        &counters.write_time,
+    }) |histogram| {
+        try testing.expect(total(&histogram.buckets) <= requests);
+        try testing.expectEqual(total(&counters.request_time.buckets), total(&histogram.buckets));
+    }
+    try testing.expectEqual(counters.request_time.sum_us, counters.queue_time.sum_us +
+        counters.application_time.sum_us + counters.write_time.sum_us);
+    try testing.expectEqual(0, total(&counters.connections));
+    try testing.expectEqual(0, total(&counters.requests_open));
+}
+
+fn total(words: []const u64) u64 {
+    var sum: u64 = 0;
+    for (words) |word| sum += word;
+    return sum;
 }
 
 /// Makes up a client; how many exchanges it will have.

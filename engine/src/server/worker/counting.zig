@@ -1,11 +1,13 @@
-//! The part of a worker that counts for whoever watches the server (counters.zig). Without somebody who does it costs a branch
+//! The part of a worker that counts for whoever watches the server (counters.zig). Without somebody who does
+//! it costs a branch
 //! where something could be counted.
 const Connection = @import("../connection.zig").Connection;
 const counters_file = @import("../counters.zig");
 const Counters = counters_file.Counters;
 const Exchange = @import("../exchange.zig").Exchange;
 
-/// When connections and requests are looked at, to tell how many there are of each kind: after a second in which something
+/// When connections and requests are looked at, to tell how many there are of each kind: after a second in
+/// which something
 /// happened, so that a worker which rests is not woken.
 pub const Look = struct {
     /// 0: nothing has happened since the last one.
@@ -88,7 +90,8 @@ pub fn Counting(comptime W: type) type {
         pub fn countEnd(w: *W, counters: *Counters, exchange: *const Exchange) void {
             counters.noteStatus(exchange.status);
             if (exchange.refused) return counters.noteRefusal(exchange.status);
-            // A request without an answer took no time that says anything, and a WebSocket lasts as long as its peers like.
+            // A request without an answer took no time that says anything, and a WebSocket lasts as long as
+            // its peers like.
             if (exchange.status < 200 or exchange.unannounced) return;
             counters.noteTimes(&.{
                 .begun_us = exchange.begun_us,
