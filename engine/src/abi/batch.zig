@@ -1,5 +1,5 @@
-//! Events that wait for C to read them. Two batches take turns: one is being read while the other is being filled, because a command
-//! that C gives while it reads may cause an event of its own.
+//! Events that wait for C to read them. Two batches take turns: one is being read while the other is being
+//! filled, because a command that C gives while it reads may cause an event of its own.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const types = @import("types.zig");
@@ -69,10 +69,16 @@ pub const Batch = struct {
         batch.events.items.len -= 1;
     }
 
-    /// Bytes of a message that live as long as the batch: copied, or taken over from its WebSocket if they are many.
-    pub fn keepMessage(batch: *Batch, incoming: *peregrine.Incoming, bytes: []const u8) error{OutOfMemory}![*]const u8 {
+    /// Bytes of a message that live as long as the batch: copied, or taken over from its
+    /// WebSocket if they are many.
+    pub fn keepMessage(
+        batch: *Batch,
+        incoming: *peregrine.Incoming,
+        bytes: []const u8,
+    ) error{OutOfMemory}![*]const u8 {
         try batch.buffers.ensureUnusedCapacity(batch.gpa, 1);
-        const buffer = incoming.surrender(bytes) orelse return (try batch.arena.allocator().dupe(u8, bytes)).ptr;
+        const buffer = incoming.surrender(bytes) orelse
+            return (try batch.arena.allocator().dupe(u8, bytes)).ptr;
         batch.buffers.appendAssumeCapacity(buffer);
         return bytes.ptr;
     }
@@ -118,14 +124,26 @@ pub const Batch = struct {
             const request = line.request orelse return;
             inline for (.{ .{ request.method, 20 }, .{ request.target, 200 } }) |part| {
                 const part_span, const max = part;
-                try writer.print(" {s}{s}", .{ request.text[part_span.at..][0..@min(part_span.len, max)], if (part_span.len > max) "..." else "" });
+                try writer.print(
+                    " {s}{s}",
+                    .{
+                        request.text[part_span.at..][0..@min(part_span.len, max)],
+                        if (part_span.len > max) "..." else "",
+                    },
+                );
             }
         }
     };
 
-    /// A head that outlives the buffer it was parsed from: one piece of memory for the struct, the field spans and all texts. `local`: what
-    /// was connected to.
-    pub fn keepHead(batch: *Batch, head: *const peregrine.Head, exchange: *const peregrine.Exchange, client: *const peregrine.Client, local: []const u8) error{OutOfMemory}!*types.Request {
+    /// A head that outlives the buffer it was parsed from: one piece of memory for the struct, the field
+    /// spans and all texts. `local`: what was connected to.
+    pub fn keepHead(
+        batch: *Batch,
+        head: *const peregrine.Head,
+        exchange: *const peregrine.Exchange,
+        client: *const peregrine.Client,
+        local: []const u8,
+    ) error{OutOfMemory}!*types.Request {
         const connection = exchange.connection;
         const peer = client.address;
         const spans_bytes = std.mem.sliceAsBytes(head.fields);

@@ -1,7 +1,9 @@
-//! Events as bytes without pointers, for channels between threads and processes. What decodes points into the given bytes only.
+//! Events as bytes without pointers, for channels between threads and processes. What decodes points into
+//! the given bytes only.
 //!
-//! A head of fixed size; with a request its own head, the spans of its fields, its text, the two addresses; then one run of bytes (a piece of
-//! a body, a message, a reason, a line). Numbers are in the machine's byte order: both sides run on it.
+//! A head of fixed size; with a request its own head, the spans of its fields, its text, the two addresses;
+//! then one run of bytes (a piece of a body, a message, a reason, a line). Numbers are in the machine's byte
+//! order: both sides run on it.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -49,8 +51,9 @@ const RequestHead = extern struct {
     reserved: [7]u8 = @splat(0),
 
     const same_names = .{
-        "body_length", "text_len",   "field_count", "method",  "target", "path",      "query", "authority", "connection", "number",
-        "peer_port",   "local_port", "method_id",   "version", "secure", "has_query", "tls",
+        "body_length", "text_len", "field_count", "method",     "target",    "path",    "query",  "authority",
+        "connection",  "number",   "peer_port",   "local_port", "method_id", "version", "secure", "has_query",
+        "tls",
     };
 };
 
@@ -67,7 +70,8 @@ pub fn size(event: *const Event) usize {
 fn requestSize(event: *const Event) usize {
     const request = event.request orelse return 0;
     const spans_bytes = request.field_count * @sizeOf(FieldSpan);
-    return @sizeOf(RequestHead) + spans_bytes + request.text_len + std.mem.len(request.peer) + std.mem.len(request.local) + 2;
+    return @sizeOf(RequestHead) + spans_bytes + request.text_len + std.mem.len(request.peer) +
+        std.mem.len(request.local) + 2;
 }
 
 /// Writes an event into `out`, which has exactly `size` bytes. Its `user` stays behind: that is the reader's.
@@ -123,7 +127,8 @@ fn put(rest: *[]u8, bytes: []const u8) void {
 /// They were not written by `encode`.
 pub const DecodeError = error{Malformed};
 
-/// The event that `bytes` hold. Its slices, and those of `request`, which it refers to if it has one, point into `bytes`.
+/// The event that `bytes` hold. Its slices, and those of `request`, which it refers to if it has one,
+/// point into `bytes`.
 pub fn decode(bytes: []align(ring.alignment) const u8, request: *Request) DecodeError!Event {
     var reader: Reader = .{ .rest = bytes };
     const head = try reader.value(Head);
@@ -210,7 +215,15 @@ const sample_request: Request = .{
 };
 
 fn sampleOf(kind: types.Kind) Event {
-    var event: Event = .{ .kind = kind, .flags = 1, .code = 2, .ticket = 3 << 40, .reason = 4, .bytes = "content", .len = 7 };
+    var event: Event = .{
+        .kind = kind,
+        .flags = 1,
+        .code = 2,
+        .ticket = 3 << 40,
+        .reason = 4,
+        .bytes = "content",
+        .len = 7,
+    };
     if (kind == .request) event.request = &sample_request;
     return event;
 }
@@ -228,11 +241,15 @@ test "every event comes back as it was" {
         defer testing.allocator.free(bytes);
         var request: Request = undefined;
         const found = try decode(bytes, &request);
-        inline for (.{ "kind", "flags", "code", "ticket", "reason", "len" }) |name| try testing.expectEqual(@field(event, name), @field(found, name));
+        inline for (.{ "kind", "flags", "code", "ticket", "reason", "len" }) |name| {
+            try testing.expectEqual(@field(event, name), @field(found, name));
+        }
         try testing.expectEqualStrings("content", found.bytes[0..found.len]);
         try testing.expectEqual(kind == .request, found.request != null);
         if (kind != .request) continue;
-        inline for (RequestHead.same_names) |name| try testing.expectEqual(@field(sample_request, name), @field(request, name));
+        inline for (RequestHead.same_names) |name| {
+            try testing.expectEqual(@field(sample_request, name), @field(request, name));
+        }
         try testing.expectEqualStrings(sample_request.text[0..33], request.text[0..request.text_len]);
         try testing.expectEqualSlices(FieldSpan, &sample_fields, request.fields[0..request.field_count]);
         try testing.expectEqualStrings("192.0.2.1", std.mem.span(request.peer));

@@ -5,8 +5,20 @@ const types = @import("types.zig");
 const Code = types.Code;
 
 /// Every error that a command gives.
-pub const Any = peregrine.StartError || peregrine.BodyError || peregrine.EndError || peregrine.Config.SetError || peregrine.io.file.Error ||
-    error{ Gone, NotWebSocket, ReservedField, NotOpen, NotUtf8, CodeNotAllowed, ReasonTooLong, ReasonNotUtf8, ReasonWithoutCode, AlreadyClosed };
+pub const Any = peregrine.StartError || peregrine.BodyError || peregrine.EndError ||
+    peregrine.Config.SetError || peregrine.io.file.Error ||
+    error{
+        Gone,
+        NotWebSocket,
+        ReservedField,
+        NotOpen,
+        NotUtf8,
+        CodeNotAllowed,
+        ReasonTooLong,
+        ReasonNotUtf8,
+        ReasonWithoutCode,
+        AlreadyClosed,
+    };
 
 /// The number that C gets for an error.
 pub fn code(err: Any) c_int {
@@ -53,7 +65,8 @@ pub fn text(number: c_int) [*:0]const u8 {
         Code.content_length => "content-length is not a number, or is given twice",
         Code.too_long => "body is longer than its content-length",
         Code.too_short => "body is shorter than its content-length",
-        Code.trailers => "trailers need chunked framing: no content-length, HTTP/1.1, and trailers promised at the start",
+        Code.trailers => "trailers need chunked framing: no content-length, HTTP/1.1, " ++
+            "and trailers promised at the start",
         Code.memory => "out of memory",
         Code.unknown => "no option of that name",
         Code.range => "value out of range",
@@ -64,7 +77,10 @@ pub fn text(number: c_int) [*:0]const u8 {
         Code.utf8 => "text is not UTF-8",
         Code.not_websocket => "not an open WebSocket",
         Code.reserved => "the handshake itself has the field of that name",
-        Code.head_too_large => std.fmt.comptimePrint("headers or trailers are longer than {d} KiB", .{peregrine.head_bytes_max / 1024}),
+        Code.head_too_large => std.fmt.comptimePrint(
+            "headers or trailers are longer than {d} KiB",
+            .{peregrine.head_bytes_max / 1024},
+        ),
         Code.format => "not a format of the access log",
         Code.tls => "TLS: the configuration cannot be used, or the connection does not speak it",
         else => "unknown error",

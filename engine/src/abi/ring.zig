@@ -1,11 +1,13 @@
-//! A ring of records in a piece of memory that a writer and a reader share: two threads, or two processes. It holds no pointer, and neither
-//! side believes the other: each keeps its own position, checks what it reads of the other's, and copies what it has to look at twice.
-//! Does not know: what a record means, and how the other side is woken.
+//! A ring of records in a piece of memory that a writer and a reader share: two threads, or two processes. It
+//! holds no pointer, and neither side believes the other: each keeps its own position, checks what it reads
+//! of the other's, and copies what it has to look at twice. Does not know: what a record means, and how the
+//! other side is woken.
 //!
-//! Positions count bytes up for ever; a record lies in one piece at its position modulo the size, and what does not fit before the end of
-//! the memory begins at its start. The payload is written first, and the position that makes it visible last, so that a torn record is
-//! never seen. Who finds nothing to read, or no room to write, says so (`sleeps`) and looks again; who writes, or makes room, looks at that
-//! word afterwards. Both do it by exchange: with two loads and two stores a wake-up could be lost.
+//! Positions count bytes up for ever; a record lies in one piece at its position modulo the size, and what
+//! does not fit before the end of the memory begins at its start. The payload is written first, and the
+//! position that makes it visible last, so that a torn record is never seen. Who finds nothing to read, or no
+//! room to write, says so (`sleeps`) and looks again; who writes, or makes room, looks at that word
+//! afterwards. Both do it by exchange: with two loads and two stores a wake-up could be lost.
 const std = @import("std");
 const assert = std.debug.assert;
 const Atomic = @import("platform").Atomic;
@@ -35,7 +37,8 @@ pub const Header = extern struct {
 
     /// Wakes who sleeps, and lets nap who naps.
     fn rouse(word: *Atomic(u32)) bool {
-        return word.fetchAnd(~@as(u32, @backingInt(State.sleeping)), .acq_rel) & @backingInt(State.sleeping) != 0;
+        return word.fetchAnd(~@as(u32, @backingInt(State.sleeping)), .acq_rel) &
+            @backingInt(State.sleeping) != 0;
     }
 };
 
@@ -157,8 +160,8 @@ pub const Writer = struct {
         return try writer.released() != writer.at;
     }
 
-    /// Whether the longest record would find room, wherever it begins. If not, the reader will say when it has made some
-    /// (`Reader.release`).
+    /// Whether the longest record would find room, wherever it begins. If not, the reader will say when it
+    /// has made some (`Reader.release`).
     pub fn awaitRoom(writer: *Writer) Error!bool {
         if (try writer.hasRoom(room_wanted)) return true;
         _ = Header.swap(&writer.shared.header.writer, .sleeping);
@@ -221,7 +224,10 @@ pub const Reader = struct {
             if (!try reader.hasMore()) return null;
             // One read: what is checked is what is used.
             const mark: Mark = @as(*const volatile Mark, reader.shared.mark(reader.at)).*;
-            const left = @min(reader.shared.bytes.len - reader.shared.index(reader.at), reader.tail_seen - reader.at);
+            const left = @min(
+                reader.shared.bytes.len - reader.shared.index(reader.at),
+                reader.tail_seen - reader.at,
+            );
             if (mark.len > left - @sizeOf(Mark)) return error.Malformed;
             const begin = reader.shared.index(reader.at) + @sizeOf(Mark);
             const length = recordBytes(mark.len);
@@ -237,7 +243,9 @@ pub const Reader = struct {
     fn hasMore(reader: *Reader) Error!bool {
         if (reader.at != reader.tail_seen) return true;
         const tail = reader.shared.header.tail.load(.acquire);
-        if (tail < reader.tail_seen or tail - reader.released > reader.shared.bytes.len) return error.Malformed;
+        if (tail < reader.tail_seen or tail - reader.released > reader.shared.bytes.len) {
+            return error.Malformed;
+        }
         if (tail % alignment != 0) return error.Malformed;
         reader.tail_seen = tail;
         return tail != reader.at;
@@ -293,7 +301,8 @@ pub const Joiner = struct {
         joiner.bytes.deinit(joiner.gpa);
     }
 
-    /// A whole message, or null until there is one. It is valid until the record is released and the next one added.
+    /// A whole message, or null until there is one. It is valid until the record is released and
+    /// the next one added.
     pub fn add(joiner: *Joiner, record: Record) (Error || error{OutOfMemory})!?[]align(alignment) const u8 {
         switch (record.part) {
             .whole => {
@@ -322,7 +331,11 @@ pub const Joiner = struct {
     /// The message is done with.
     pub fn clear(joiner: *Joiner) void {
         if (joiner.bytes.items.len == 0) return;
-        if (joiner.bytes.capacity > kept_bytes) joiner.bytes.clearAndFree(joiner.gpa) else joiner.bytes.clearRetainingCapacity();
+        if (joiner.bytes.capacity > kept_bytes) {
+            joiner.bytes.clearAndFree(joiner.gpa);
+        } else {
+            joiner.bytes.clearRetainingCapacity();
+        }
     }
 
     /// The message is the caller's from now on, to be freed with the joiner's allocator.
@@ -339,7 +352,11 @@ const Bench = struct {
     reader: Reader,
 
     fn init() !Bench {
-        const memory = try testing.allocator.alignedAlloc(u8, .fromByteUnits(std.atomic.cache_line), memoryBytes(bytes_min));
+        const memory = try testing.allocator.alignedAlloc(
+            u8,
+            .fromByteUnits(std.atomic.cache_line),
+            memoryBytes(bytes_min),
+        );
         @memset(memory, 0);
         return .{ .memory = memory, .writer = .init(memory), .reader = .init(memory) };
     }
@@ -364,7 +381,10 @@ test "records come out as they went in, at every place of the ring" {
     var taken: u32 = 0;
     var lens: [4096]u32 = undefined;
     while (taken < 20_000) {
-        const len = random.random().uintLessThan(u32, if (random.random().boolean()) 50 else record_bytes_max + 1);
+        const len = random.random().uintLessThan(
+            u32,
+            if (random.random().boolean()) 50 else record_bytes_max + 1,
+        );
         while (try bench.put(len, @truncate(put))) {
             lens[put % lens.len] = len;
             put += 1;
@@ -373,7 +393,9 @@ test "records come out as they went in, at every place of the ring" {
         _ = bench.writer.publish();
         while (try bench.reader.next()) |record| {
             try testing.expectEqual(lens[taken % lens.len], record.bytes.len);
-            for (record.bytes) |byte| if (byte != @as(u8, @truncate(taken))) return error.TestUnexpectedResult;
+            for (record.bytes) |byte| {
+                if (byte != @as(u8, @truncate(taken))) return error.TestUnexpectedResult;
+            }
             taken += 1;
             if (random.random().uintLessThan(u8, 30) == 0) break;
         }
@@ -428,7 +450,10 @@ test "messages in parts" {
     try testing.expectEqual(null, try joiner.add(.{ .bytes = part, .part = .more }));
     try testing.expectError(error.Malformed, joiner.add(.{ .bytes = part, .part = .whole }));
     try testing.expectError(error.Malformed, joiner.add(.{ .bytes = part, .part = .last }));
-    try testing.expectEqualStrings("xxxxxxxxxxxx", (try joiner.add(.{ .bytes = part[0..2], .part = .last })).?);
+    try testing.expectEqualStrings(
+        "xxxxxxxxxxxx",
+        (try joiner.add(.{ .bytes = part[0..2], .part = .last })).?,
+    );
     joiner.clear();
     try testing.expectEqualStrings("xxxxx", (try joiner.add(.{ .bytes = part, .part = .whole })).?);
 }
@@ -494,7 +519,9 @@ test "two threads: nothing is lost, torn or out of order" {
             continue;
         };
         try testing.expectEqual(number, std.mem.readInt(u32, record.bytes[0..4], .little));
-        for (record.bytes[4..]) |byte| if (byte != @as(u8, @truncate(number))) return error.TestUnexpectedResult;
+        for (record.bytes[4..]) |byte| {
+            if (byte != @as(u8, @truncate(number))) return error.TestUnexpectedResult;
+        }
         number += 1;
     }
 }

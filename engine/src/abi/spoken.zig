@@ -1,4 +1,5 @@
-//! A command on its way through a channel: to which exchange, what else the engine has to know, and the command itself.
+//! A command on its way through a channel: to which exchange, what else the engine has to know, and
+//! the command itself.
 const std = @import("std");
 const peregrine = @import("peregrine");
 pub const ring = @import("ring.zig");
@@ -40,11 +41,9 @@ pub fn size(said: *const Spoken) usize {
 
 /// Writes it into `out`, which has exactly `size` bytes.
 pub fn encode(said: *const Spoken, out: []u8) void {
-    const head: Head = .{
-        .ticket = said.ticket,
-        .content = said.content,
-        .flags = (if (said.flushes) @as(u32, Head.flushes) else 0) | if (said.awaits) @as(u32, Head.awaits) else 0,
-    };
+    const flushes: u32 = if (said.flushes) Head.flushes else 0;
+    const awaits: u32 = if (said.awaits) Head.awaits else 0;
+    const head: Head = .{ .ticket = said.ticket, .content = said.content, .flags = flushes | awaits };
     @memcpy(out[0..@sizeOf(Head)], std.mem.asBytes(&head));
     encoded.encode(&said.command, out[@sizeOf(Head)..]);
 }
@@ -79,7 +78,8 @@ pub fn decode(
     };
 }
 
-/// Whether it is a piece of a body: content that goes out as it is, so that nothing is gained by a copy that cannot change any more.
+/// Whether it is a piece of a body: content that goes out as it is, so that nothing is gained by a copy that
+/// cannot change any more.
 pub fn isContent(bytes: []align(ring.alignment) const u8) bool {
     return bytes.len > @sizeOf(Head) and encoded.isBody(bytes[@sizeOf(Head)..]);
 }
@@ -100,13 +100,20 @@ test "what was said comes back as it was, with any number of fields" {
     const many: [100]Field = @splat(.init("name", "value"));
     for ([_]Spoken{
         .{ .ticket = 7 << 30, .command = .{ .start = .{ .status = 200, .fields = &many } }, .flushes = true },
-        .{ .ticket = 1, .command = .{ .body = .{ .bytes = "piece", .last = true } }, .awaits = true, .content = 5 },
+        .{
+            .ticket = 1,
+            .command = .{ .body = .{ .bytes = "piece", .last = true } },
+            .awaits = true,
+            .content = 5,
+        },
     }) |said| {
         const bytes = try testing.allocator.alignedAlloc(u8, .fromByteUnits(ring.alignment), size(&said));
         defer testing.allocator.free(bytes);
         encode(&said, bytes);
         const found = try decode(testing.allocator, bytes, &fields);
-        inline for (.{ "ticket", "flushes", "awaits", "content" }) |name| try testing.expectEqual(@field(said, name), @field(found, name));
+        inline for (.{ "ticket", "flushes", "awaits", "content" }) |name| {
+            try testing.expectEqual(@field(said, name), @field(found, name));
+        }
         try testing.expectEqual(said.command == .body, isContent(bytes));
         switch (found.command) {
             .start => |start| {
@@ -116,7 +123,9 @@ test "what was said comes back as it was, with any number of fields" {
             .body => |body| try testing.expectEqualStrings("piece", body.bytes),
             else => return error.TestUnexpectedResult,
         }
-        for (0..@sizeOf(Head)) |cut| try testing.expectError(error.Malformed, decode(testing.allocator, bytes[0..cut], &fields));
+        for (0..@sizeOf(Head)) |cut| {
+            try testing.expectError(error.Malformed, decode(testing.allocator, bytes[0..cut], &fields));
+        }
         bytes[16] = 0xFF;
         try testing.expectError(error.Malformed, decode(testing.allocator, bytes, &fields));
     }

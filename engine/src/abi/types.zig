@@ -1,5 +1,6 @@
-//! The structs and constants of peregrine.h, laid out as C sees them. A change here is a change there; test/abi_test.zig compares
-//! both. Structs grow at their ends only: `sized.zig` reads and writes as much of one as the caller knows.
+//! The structs and constants of peregrine.h, laid out as C sees them. A change here is a change there;
+//! test/abi_test.zig compares both. Structs grow at their ends only: `sized.zig` reads and writes as much of
+//! one as the caller knows.
 const peregrine = @import("peregrine");
 const sized = @import("sized.zig");
 

@@ -350,12 +350,21 @@ const Stamp = struct {
         const sign: u8 = if (offset < 0) '-' else '+';
         const minutes = @abs(offset) / std.time.s_per_min;
         const clock = .{ second / std.time.s_per_hour, second / std.time.s_per_min % 60, second % 60 };
-        _ = std.fmt.bufPrint(&stamp.text, "[{d:0>2}/{s}/{d:0>4}:{d:0>2}:{d:0>2}:{d:0>2} {c}{d:0>2}{d:0>2}]", .{
-            day.day, date.month_names[day.month - 1], day.year, clock[0], clock[1], clock[2], sign, minutes / 60, minutes % 60,
-        }) catch unreachable;
-        _ = std.fmt.bufPrint(&stamp.iso_text, "{d:0>4}-{d:0>2}-{d:0>2}T{d:0>2}:{d:0>2}:{d:0>2}{c}{d:0>2}:{d:0>2}", .{
-            day.year, day.month, day.day, clock[0], clock[1], clock[2], sign, minutes / 60, minutes % 60,
-        }) catch unreachable;
+        _ = std.fmt.bufPrint(
+            &stamp.text,
+            "[{d:0>2}/{s}/{d:0>4}:{d:0>2}:{d:0>2}:{d:0>2} {c}{d:0>2}{d:0>2}]",
+            .{
+                day.day,      date.month_names[day.month - 1], day.year, clock[0], clock[1], clock[2], sign,
+                minutes / 60, minutes % 60,
+            },
+        ) catch unreachable;
+        _ = std.fmt.bufPrint(
+            &stamp.iso_text,
+            "{d:0>4}-{d:0>2}-{d:0>2}T{d:0>2}:{d:0>2}:{d:0>2}{c}{d:0>2}:{d:0>2}",
+            .{
+                day.year, day.month, day.day, clock[0], clock[1], clock[2], sign, minutes / 60, minutes % 60,
+            },
+        ) catch unreachable;
         return stamp;
     }
 
@@ -399,7 +408,14 @@ test "a line in each preset" {
             var space: [news_bytes_max]u8 = undefined;
             _ = log.close(&space);
         }
-        const subject: Subject = .{ .peer = "192.0.2.1", .local_port = 80, .connection = 1, .request = 1, .head = null, .raw = "GARBAGE\r\n" };
+        const subject: Subject = .{
+            .peer = "192.0.2.1",
+            .local_port = 80,
+            .connection = 1,
+            .request = 1,
+            .head = null,
+            .raw = "GARBAGE\r\n",
+        };
         const entry = log.begin(&pool, &subject, 1_700_000_000, 5).?;
         log.end(&pool, entry, &.{ .status = 400, .body_bytes = 12, .end = .closes, .micros = 1_500_047 });
         try testing.expectEqualStrings(case[1], log.gathered());
@@ -427,7 +443,13 @@ test "an answer that took its time to begin, and one that never came" {
         var space: [news_bytes_max]u8 = undefined;
         _ = log.close(&space);
     }
-    const subject: Subject = .{ .peer = "::1", .local_port = 80, .connection = 1, .request = 1, .head = null };
+    const subject: Subject = .{
+        .peer = "::1",
+        .local_port = 80,
+        .connection = 1,
+        .request = 1,
+        .head = null,
+    };
     var entry = log.begin(&pool, &subject, 0, 1000).?;
     entry.answered_us = 2_001_000;
     log.end(&pool, entry, &.{ .status = 200, .body_bytes = 0, .end = .closes, .micros = 3_001_000 });
@@ -444,7 +466,13 @@ test "a request ends under the format that it began under" {
     defer pool.deinit();
     var fault: Fault = .{};
     var errno: u16 = 0;
-    const subject: Subject = .{ .peer = "::1", .local_port = 80, .connection = 1, .request = 1, .head = null };
+    const subject: Subject = .{
+        .peer = "::1",
+        .local_port = 80,
+        .connection = 1,
+        .request = 1,
+        .head = null,
+    };
     var space: [news_bytes_max]u8 = undefined;
     var before: AccessLog = try .open(
         testing.allocator,
@@ -482,7 +510,13 @@ test "a host that does not take its lines loses some, and is told how many" {
         var space: [news_bytes_max]u8 = undefined;
         _ = log.close(&space);
     }
-    const subject: Subject = .{ .peer = "::1", .local_port = 80, .connection = 1, .request = 1, .head = null };
+    const subject: Subject = .{
+        .peer = "::1",
+        .local_port = 80,
+        .connection = 1,
+        .request = 1,
+        .head = null,
+    };
     for (0..100) |_| log.end(
         &pool,
         log.begin(&pool, &subject, 0, 0).?,

@@ -142,7 +142,9 @@ pub const Admission = struct {
     }
 
     fn judge(record: *Record, now: u64, config: *const Config) Verdict {
-        if (config.address_connections_max > 0 and record.open >= config.address_connections_max) return .too_many;
+        if (config.address_connections_max > 0 and record.open >= config.address_connections_max) {
+            return .too_many;
+        }
         if (config.address_rate_max == 0) return .admitted;
         // A bucket of one second's worth, as one number: each connection moves the time when it is full
         // again.
@@ -243,7 +245,11 @@ pub const Admission = struct {
         record.idle = true;
         record.older = admission.newest;
         record.newer = none;
-        if (admission.newest == none) admission.oldest = index else admission.records.items[admission.newest].newer = index;
+        if (admission.newest == none) {
+            admission.oldest = index;
+        } else {
+            admission.records.items[admission.newest].newer = index;
+        }
         admission.newest = index;
         admission.idle_count += 1;
     }
@@ -253,8 +259,16 @@ pub const Admission = struct {
         const record = &admission.records.items[index];
         if (!record.idle) return;
         record.idle = false;
-        if (record.older == none) admission.oldest = record.newer else admission.records.items[record.older].newer = record.newer;
-        if (record.newer == none) admission.newest = record.older else admission.records.items[record.newer].older = record.older;
+        if (record.older == none) {
+            admission.oldest = record.newer;
+        } else {
+            admission.records.items[record.older].newer = record.newer;
+        }
+        if (record.newer == none) {
+            admission.newest = record.older;
+        } else {
+            admission.records.items[record.newer].older = record.older;
+        }
         admission.idle_count -= 1;
     }
 
@@ -400,7 +414,10 @@ test "several workers share a table" {
     const Worker = struct {
         fn run(shared: *Admission, config: *const Config) void {
             for (0..5000) |n| {
-                const address: io.Address = .{ .v4 = .{ .bytes = .{ 10, 0, 0, @truncate(n % 3) }, .port = 1 } };
+                const address: io.Address = .{ .v4 = .{
+                    .bytes = .{ 10, 0, 0, @truncate(n % 3) },
+                    .port = 1,
+                } };
                 shared.leave(shared.enter(&address, 0, config));
             }
             shared.release();
@@ -420,7 +437,10 @@ test "memory is bounded: 300,000 addresses that come and go, and a thousand that
     const config: Config = .{ .address_rate_max = 5, .address_connections_max = 5 };
     var kept: [1000]Entry = undefined;
     for (&kept, 0..) |*entry, n| {
-        const address: io.Address = .{ .v4 = .{ .bytes = .{ 10, 0, @intCast(n >> 8), @truncate(n) }, .port = 1 } };
+        const address: io.Address = .{ .v4 = .{
+            .bytes = .{ 10, 0, @intCast(n >> 8), @truncate(n) },
+            .port = 1,
+        } };
         entry.* = admission.enter(&address, 0, &config);
     }
     for (0..300_000) |n| {
@@ -434,7 +454,10 @@ test "memory is bounded: 300,000 addresses that come and go, and a thousand that
     try testing.expect(std.math.isPowerOfTwo(admission.heads.len) and admission.heads.len >= admission.count);
     try testing.expect(admission.memoryBytes() < 16 * 1024 * 1024);
     for (kept, 0..) |entry, n| {
-        const address: io.Address = .{ .v4 = .{ .bytes = .{ 10, 0, @intCast(n >> 8), @truncate(n) }, .port = 1 } };
+        const address: io.Address = .{ .v4 = .{
+            .bytes = .{ 10, 0, @intCast(n >> 8), @truncate(n) },
+            .port = 1,
+        } };
         try testing.expectEqual(entry.record, admission.find(Admission.keyOf(&address).?).?);
         admission.leave(entry);
     }

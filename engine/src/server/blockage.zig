@@ -1,6 +1,7 @@
-//! An output of which the kernel takes no more for now: how much of its patience the peer has used up. A kernel that holds megabytes says
-//! that there is room again when a good part of them is gone, so what a slow peer takes meanwhile is only to be seen by looking.
-//! Does not know: how the kernel is asked, and what happens when patience ends.
+//! An output of which the kernel takes no more for now: how much of its patience the peer has used up. A
+//! kernel that holds megabytes says that there is room again when a good part of them is gone, so what a slow
+//! peer takes meanwhile is only to be seen by looking. Does not know: how the kernel is asked, and what
+//! happens when patience ends.
 const std = @import("std");
 const Stall = @import("stall.zig").Stall;
 const Timer = @import("timer.zig").Timer;
@@ -12,7 +13,8 @@ pub const Blockage = struct {
     held: u64,
     looked_at: u64,
 
-    /// Looks within the time that a peer has which takes nothing: what it takes at once (its own kernel does) is not to count as late.
+    /// Looks within the time that a peer has which takes nothing: what it takes at once (its own kernel does)
+    /// is not to count as late.
     const looks = 32;
 
     /// The kernel holds so many bytes, and takes no more.
@@ -25,7 +27,8 @@ pub const Blockage = struct {
         blockage.held += bytes;
     }
 
-    /// The kernel holds so many bytes now: what is missing was taken by the peer, and pays. How much that is. `rate` as in `Stall.progress`.
+    /// The kernel holds so many bytes now: what is missing was taken by the peer, and pays. How much that is.
+    /// `rate` as in `Stall.progress`.
     pub fn look(blockage: *Blockage, held: u64, rate: u32, now: u64) u64 {
         const taken = blockage.held -| held;
         blockage.held = held;
@@ -56,11 +59,15 @@ test "what the peer takes pays when somebody looks, and what the kernel takes do
     blockage = .begin(100, 0);
     blockage.took(500);
     try std.testing.expectEqual(200, blockage.look(400, 1000, 300));
-    // A kernel that holds more than it was given (TLS records, for instance) shows nothing that the peer took.
+    // A kernel that holds more than it was given (TLS records, for instance) shows nothing
+    // that the peer took.
     try std.testing.expectEqual(0, blockage.look(401, 1000, 300));
     try std.testing.expectEqual(1, blockage.look(400, 1000, 300));
     // However short its patience is, a look comes later.
     try std.testing.expectEqual(101, Blockage.begin(0, 100).lookAt(31));
     // Its patience ends before the next look would come.
-    try std.testing.expectEqual(850, Blockage.lookAt(&.{ .stall = .begin(50), .held = 0, .looked_at = 840 }, 800));
+    try std.testing.expectEqual(
+        850,
+        Blockage.lookAt(&.{ .stall = .begin(50), .held = 0, .looked_at = 840 }, 800),
+    );
 }

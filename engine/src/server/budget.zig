@@ -1,5 +1,6 @@
-//! What a worker hands to its host in one round of its loop, counted after decoding: heads, bodies without their chunks, messages
-//! inflated. It bounds the memory of a batch of events, and how long those wait whose turn comes next.
+//! What a worker hands to its host in one round of its loop, counted after decoding: heads, bodies without
+//! their chunks, messages inflated. It bounds the memory of a batch of events, and how long those wait
+//! whose turn comes next.
 //! Does not know: who sends, and what a host does with it.
 const std = @import("std");
 
@@ -16,8 +17,8 @@ pub const Budget = struct {
     pub const piece_bytes = 64;
     /// Messages of more bytes are large: one a round.
     pub const large_bytes = 64 * 1024;
-    /// What reading one byte of compressed input may cost, in bytes of output: a block that says how to read itself takes long, and need
-    /// not put out anything.
+    /// What reading one byte of compressed input may cost, in bytes of output: a block that says how to read
+    /// itself takes long, and need not put out anything.
     pub const compressed_factor = 16;
 
     /// A round begins, with half of it for what the rounds before have left over.
@@ -35,7 +36,8 @@ pub const Budget = struct {
         return budget.left <= 0;
     }
 
-    /// Where one connection's turn ends that begins now: when it has had a part of the round, or the round is spent.
+    /// Where one connection's turn ends that begins now: when it has had a part of the round, or
+    /// the round is spent.
     pub fn turn(budget: *const Budget, round_bytes: u32) i64 {
         return @max(budget.left - round_bytes / turns, 0);
     }
@@ -57,7 +59,8 @@ pub const Budget = struct {
         return !budget.isSpent() and (bytes <= large_bytes or budget.large_left);
     }
 
-    /// A message was handed over. What a large one costs beyond the bound is paid by the next one, which waits: small events need not.
+    /// A message was handed over. What a large one costs beyond the bound is paid by the next one, which
+    /// waits: small events need not.
     pub fn chargeMessage(budget: *Budget, bytes: usize) void {
         if (bytes > large_bytes) budget.large_left = false;
         budget.charge(event_bytes + @min(bytes, large_bytes));

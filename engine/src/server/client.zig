@@ -7,7 +7,8 @@ const io = @import("io");
 const Connection = @import("connection.zig").Connection;
 const Networks = @import("networks.zig").Networks;
 
-/// Where proxies say whom they have a request from. A proxy passes on what it does not know, so the other fields are a client's word.
+/// Where proxies say whom they have a request from. A proxy passes on what it does not know, so the other
+/// fields are a client's word.
 pub const ForwardedHeader = enum {
     /// X-Forwarded-For and X-Forwarded-Proto.
     x_forwarded,
@@ -30,7 +31,12 @@ pub const Client = struct {
     pub const nobody: Client = .{ .address = "", .port = 0, .secure = false };
 
     /// The client of a request that came over a connection. `text` holds an address that a proxy has named.
-    pub fn of(connection: *const Connection, trust: *const ?Trust, head: *const Head, text: *Connection.Text) Client {
+    pub fn of(
+        connection: *const Connection,
+        trust: *const ?Trust,
+        head: *const Head,
+        text: *Connection.Text,
+    ) Client {
         var client: Client = .{
             .address = connection.peer_text.slice(),
             .port = connection.peer_port,
@@ -63,7 +69,11 @@ fn follow(trust: *const Trust, head: *const Head) Trail {
                 .x_forwarded_proto => secure = proxy.forwarded.lastProto(field.value(head.text)),
                 else => {},
             },
-            .forwarded => if (field.id == .forwarded) add(&trail, trust, proxy.forwarded.Hops.init(field.value(head.text))),
+            .forwarded => if (field.id == .forwarded) add(
+                &trail,
+                trust,
+                proxy.forwarded.Hops.init(field.value(head.text)),
+            ),
         }
     }
     if (trust.header == .x_forwarded) trail.secure = secure;

@@ -1,5 +1,6 @@
-//! What an application wants done to an exchange, as a value: the C API, the mailbox and Zig handlers say it in these words, and
-//! `Worker.apply` does it. `encoded.zig` has its form without pointers, for whatever crosses a thread or a process.
+//! What an application wants done to an exchange, as a value: the C API, the mailbox and Zig handlers say it
+//! in these words, and `Worker.apply` does it. `encoded.zig` has its form without pointers, for whatever
+//! crosses a thread or a process.
 const Field = @import("protocol").http.Field;
 const exchange = @import("exchange.zig");
 const Flow = @import("incoming.zig").Incoming.Flow;
@@ -79,6 +80,7 @@ pub const Outcome = enum {
     accepted,
     /// The response is complete and out of our hands: the exchange is gone.
     done,
-    /// Accepted, but the high-water mark is reached, or a file has yet to be sent: `drained` or, after the end, `finished` follows.
+    /// Accepted, but the high-water mark is reached, or a file has yet to be sent: `drained` or, after the
+    /// end, `finished` follows.
     blocked,
 };

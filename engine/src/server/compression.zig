@@ -1,13 +1,20 @@
-//! permessage-deflate at work (RFC 7692): two inflaters and one deflater serve all WebSockets of a worker, message by message.
+//! permessage-deflate at work (RFC 7692): two inflaters and one deflater serve all WebSockets of a worker,
+//! message by message.
 //!
-//! Memory is taken at the first message that needs it. For a worker: `Inflater` and a window of 32 KiB to inflate, the same once more for large
-//! messages, which are inflated by slices (inflation.zig), and 160 KiB to deflate. For a WebSocket: nothing between two messages, unless it keeps its history (context takeover), and then, until it ends, at most
+//! Memory is taken at the first message that needs it. For a worker: `Inflater` and a window of 32 KiB to
+//! inflate, the same once more for large messages, which are inflated by slices (inflation.zig), and 160 KiB
+//! to deflate. For a WebSocket: nothing between two messages, unless it keeps its history (context takeover),
+//! and then, until it ends, at most
 //!
-//!     2^client_window_bits for what it receives, and Deflater.memoryBytes(server_window_bits) for what it is sent:
+//!     2^client_window_bits for what it receives, and Deflater.memoryBytes(server_window_bits) for what it is
+//!       sent:
 //!
-//!     bits                                    15       14       13       12       11       10        9        8
-//!     what the client sends (takeover)    32 KiB   16 KiB    8 KiB    4 KiB    2 KiB    1 KiB    512 B        -
-//!     what it is sent (takeover)         160 KiB   96 KiB   48 KiB   24 KiB   12 KiB    8 KiB    7 KiB  6.5 KiB
+//!     bits                                    15       14       13       12       11       10        9
+//!       8
+//!     what the client sends (takeover)    32 KiB   16 KiB    8 KiB    4 KiB    2 KiB    1 KiB    512 B
+//!       -
+//!     what it is sent (takeover)         160 KiB   96 KiB   48 KiB   24 KiB   12 KiB    8 KiB    7 KiB  6.5
+//!       KiB
 //!
 //! Does not know: frames, and which messages are worth compressing.
 const std = @import("std");
@@ -33,8 +40,13 @@ pub const Context = struct {
     receiver: ?*Receiver = null,
     sender: ?*Sender = null,
 
-    /// Takes the first offer of a handshake that can be met under `config`; null if there is none or none is wanted.
-    pub fn negotiate(text: []const u8, fields: []const protocol.http.FieldSpan, config: *const Config) ?Context {
+    /// Takes the first offer of a handshake that can be met under `config`; null if there is none
+    /// or none is wanted.
+    pub fn negotiate(
+        text: []const u8,
+        fields: []const protocol.http.FieldSpan,
+        config: *const Config,
+    ) ?Context {
         if (!config.deflate) return null;
         const agreement = deflate.negotiate(text, fields, .{
             .server_window_bits_max = @intCast(config.deflate_server_window_bits),
@@ -104,7 +116,9 @@ pub const Compression = struct {
 
     pub fn deinit(c: *Compression) void {
         for ([_]?*Inflater{ c.inflater, c.slicer }) |place| if (place) |inflater| c.gpa.destroy(inflater);
-        for ([_]?*Receiver{ c.receiver, c.slice_receiver }) |place| if (place) |receiver| receiver.destroy(c.gpa);
+        for ([_]?*Receiver{ c.receiver, c.slice_receiver }) |place| {
+            if (place) |receiver| receiver.destroy(c.gpa);
+        }
         if (c.sender) |sender| sender.destroy(c.gpa);
         c.* = undefined;
     }
@@ -125,12 +139,20 @@ pub const Compression = struct {
     /// Why a message cannot be inflated.
     pub const InflateError = deflate.InflateError || error{OutOfMemory};
 
-    /// Longer messages, as they come over the wire, are not inflated at once, however little they may turn out to be.
+    /// Longer messages, as they come over the wire, are not inflated at once, however little they
+    /// may turn out to be.
     pub const at_once_bytes_max = 16 * 1024;
 
-    /// Inflates a whole message if it has no more than `room` bytes; null: it has more, and nothing has changed. The caller gives the result
-    /// back to the pool.
-    pub fn inflateAtOnce(c: *Compression, context: *Context, pool: *Pool, message: []const u8, limit: u64, room: usize) InflateError!?Input {
+    /// Inflates a whole message if it has no more than `room` bytes; null: it has more, and nothing has
+    /// changed. The caller gives the result back to the pool.
+    pub fn inflateAtOnce(
+        c: *Compression,
+        context: *Context,
+        pool: *Pool,
+        message: []const u8,
+        limit: u64,
+        room: usize,
+    ) InflateError!?Input {
         assert(message.len <= at_once_bytes_max);
         if (c.inflater == null) c.inflater = try createInflater(c.gpa);
         c.inflater.?.begin(try c.historyOf(context, &c.receiver), limit);
@@ -156,9 +178,16 @@ pub const Compression = struct {
     const slice_in = 8 * 1024;
     const slice_out = 64 * 1024;
 
-    /// Goes on with the first inflation of the line, whose message is `message`. From its first slice on no other one may be gone on with
-    /// until it is done, has failed or is dropped.
-    pub fn inflateSlice(c: *Compression, context: *Context, inflation: *Inflation, pool: *Pool, message: []const u8, limit: u64) InflateError!Slice {
+    /// Goes on with the first inflation of the line, whose message is `message`. From its first slice on no
+    /// other one may be gone on with until it is done, has failed or is dropped.
+    pub fn inflateSlice(
+        c: *Compression,
+        context: *Context,
+        inflation: *Inflation,
+        pool: *Pool,
+        message: []const u8,
+        limit: u64,
+    ) InflateError!Slice {
         if (c.slicer == null) c.slicer = try createInflater(c.gpa);
         const slicer = c.slicer.?;
         if (!inflation.begun) slicer.begin(try c.historyOf(context, &c.slice_receiver), limit);
@@ -166,7 +195,8 @@ pub const Compression = struct {
         const in = message[inflation.consumed..][0..@min(slice_in, message.len - inflation.consumed)];
         const last = inflation.consumed + in.len == message.len;
         const before = inflation.out.unread().len;
-        // One byte more than may come out, or a message of just that size could not be told from a longer one.
+        // One byte more than may come out, or a message of just that size could not be told
+        // from a longer one.
         const most: usize = @intCast(@min(limit, Input.bytes_max - 1) + 1);
         const space = try inflation.out.reserveWithin(pool, @min(slice_out, most - before), most);
         const step = try slicer.inflate(in, last, space[0..@min(slice_out, space.len)]);
@@ -192,7 +222,12 @@ pub const Compression = struct {
     fn historyOf(c: *Compression, context: *Context, shared: *?*Receiver) error{OutOfMemory}!*History {
         const own = context.agreement.client_takeover;
         const place = if (own) &context.receiver else shared;
-        if (place.* == null) place.* = try .create(c.gpa, if (own) context.agreement.inflaterWindowBits() else window_bits_max);
+        if (place.* == null) {
+            place.* = try .create(
+                c.gpa,
+                if (own) context.agreement.inflaterWindowBits() else window_bits_max,
+            );
+        }
         const history = &place.*.?.history;
         if (!own) history.clear();
         return history;
@@ -254,7 +289,15 @@ const Pair = struct {
     /// At once if it is short, by slices if not.
     fn inflated(pair: *Pair, context: *Context, wire: []const u8, limit: u64) !Input {
         if (wire.len <= Compression.at_once_bytes_max) {
-            if (try pair.compression.inflateAtOnce(context, &pair.pool, wire, limit, Budget.large_bytes)) |out| return out;
+            if (try pair.compression.inflateAtOnce(
+                context,
+                &pair.pool,
+                wire,
+                limit,
+                Budget.large_bytes,
+            )) |out| {
+                return out;
+            }
         }
         var inflation: Inflation = .{ .ticket = .none, .kind = .binary };
         errdefer inflation.out.deinit(&pair.pool);
@@ -267,9 +310,15 @@ const Pair = struct {
 };
 
 test "with context takeover a WebSocket keeps its histories, without it keeps nothing" {
-    const text = "Once more: a text that comes again, and again, and again; a text that comes again, and another time";
+    const text = "Once more: a text that comes again, and again, and again; a text that comes again, " ++
+        "and another time";
     for ([_]bool{ true, false }) |ours| for ([_]bool{ true, false }) |theirs| {
-        var pair: Pair = .init(.{ .server_takeover = ours, .client_takeover = theirs, .server_window_bits = 10, .client_window_bits = 12 });
+        var pair: Pair = .init(.{
+            .server_takeover = ours,
+            .client_takeover = theirs,
+            .server_window_bits = 10,
+            .client_window_bits = 12,
+        });
         defer pair.deinit();
         const first = try pair.pass(&pair.ours, &pair.theirs, text);
         const back = try pair.pass(&pair.theirs, &pair.ours, text);
@@ -283,7 +332,12 @@ test "with context takeover a WebSocket keeps its histories, without it keeps no
 }
 
 test "what inflates to more than its limit is stopped there, and the next message is read" {
-    var pair: Pair = .init(.{ .server_takeover = false, .client_takeover = false, .server_window_bits = 15, .client_window_bits = 15 });
+    var pair: Pair = .init(.{
+        .server_takeover = false,
+        .client_takeover = false,
+        .server_window_bits = 15,
+        .client_window_bits = 15,
+    });
     defer pair.deinit();
     const zeros: [100_000]u8 = @splat(0);
     var wire: [1000]u8 = undefined;
@@ -297,7 +351,12 @@ test "what inflates to more than its limit is stopped there, and the next messag
 }
 
 test "a large message takes as much memory as it needs, and no round for itself" {
-    var pair: Pair = .init(.{ .server_takeover = true, .client_takeover = true, .server_window_bits = 15, .client_window_bits = 15 });
+    var pair: Pair = .init(.{
+        .server_takeover = true,
+        .client_takeover = true,
+        .server_window_bits = 15,
+        .client_window_bits = 15,
+    });
     defer pair.deinit();
     const zeros = try testing.allocator.alloc(u8, 5 * 1024 * 1024 + 1);
     defer testing.allocator.free(zeros);
@@ -309,12 +368,29 @@ test "a large message takes as much memory as it needs, and no round for itself"
     defer inflation.out.deinit(&pair.pool);
     // Another WebSocket, whose messages are inflated at once in between.
     var other: Context = .{
-        .agreement = .{ .server_takeover = false, .client_takeover = false, .server_window_bits = 15, .client_window_bits = 15 },
+        .agreement = .{
+            .server_takeover = false,
+            .client_takeover = false,
+            .server_window_bits = 15,
+            .client_window_bits = 15,
+        },
     };
     var slices: usize = 1;
-    while (!(try pair.compression.inflateSlice(&pair.ours, &inflation, &pair.pool, wire[0..len], zeros.len)).done) : (slices += 1) {
+    while (!(try pair.compression.inflateSlice(
+        &pair.ours,
+        &inflation,
+        &pair.pool,
+        wire[0..len],
+        zeros.len,
+    )).done) : (slices += 1) {
         try testing.expect(inflation.out.unread().len <= slices * Compression.slice_out);
-        var hello = (try pair.compression.inflateAtOnce(&other, &pair.pool, "\xf2\x48\xcd\xc9\xc9\x07\x00", 5, 5)).?;
+        var hello = (try pair.compression.inflateAtOnce(
+            &other,
+            &pair.pool,
+            "\xf2\x48\xcd\xc9\xc9\x07\x00",
+            5,
+            5,
+        )).?;
         defer hello.deinit(&pair.pool);
         try testing.expectEqualStrings("Hello", hello.unread());
     }
@@ -331,7 +407,12 @@ test "no memory is an answer, not an end" {
         var compression: Compression = .init(failing.allocator());
         defer compression.deinit();
         var context: Context = .{
-            .agreement = .{ .server_takeover = true, .client_takeover = true, .server_window_bits = 15, .client_window_bits = 15 },
+            .agreement = .{
+                .server_takeover = true,
+                .client_takeover = true,
+                .server_window_bits = 15,
+                .client_window_bits = 15,
+            },
         };
         defer context.deinit(failing.allocator());
         const hello = "\xf2\x48\xcd\xc9\xc9\x07\x00";

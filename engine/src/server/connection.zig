@@ -1,5 +1,6 @@
-//! One peer: a session, its unread input, its queued output, and where it stands. Holds no socket and calls nobody; the worker does both.
-//! Deadlines are values here: `deadline` is the present one, `overdue` says what it means that it has passed.
+//! One peer: a session, its unread input, its queued output, and where it stands. Holds no socket and calls
+//! nobody; the worker does both. Deadlines are values here: `deadline` is the present one, `overdue` says
+//! what it means that it has passed.
 const std = @import("std");
 const assert = std.debug.assert;
 const Limits = @import("protocol").Limits;
@@ -33,17 +34,19 @@ pub const Connection = struct {
     turn: Share.Turn = .{},
     /// In the worker's list of connections with output or input to look at before it waits again.
     corked: bool = false,
-    /// In the worker's list of connections that go on in the next round: nothing of it is read or parsed before.
+    /// In the worker's list of connections that go on in the next round: nothing of it is read or parsed
+    /// before.
     yielded: bool = false,
     /// What is unread of its input was parsed: only further bytes bring it on, or its end.
     needs_more: bool = false,
     /// It came in over the limit of connections: the health path is all that it may ask for.
     surplus: bool = false,
-    /// `stopping`: the worker stops, and the first request may be on its way. `replaced`: another worker takes this one's place, and one
-    /// more request is answered.
+    /// `stopping`: the worker stops, and the first request may be on its way. `replaced`: another worker
+    /// takes this one's place, and one more request is answered.
     retiring: enum { no, stopping, replaced } = .no,
     paused: bool = false,
-    /// There was no memory for what came behind its request: it is not read, and the connection closes after the response.
+    /// There was no memory for what came behind its request: it is not read, and the connection closes
+    /// after the response.
     discards: bool = false,
     /// Its number, for logs: counts up per worker.
     number: u32,
@@ -80,10 +83,11 @@ pub const Connection = struct {
 
     /// How far the connection is, whatever is spoken on it.
     pub const Phase = union(enum) {
-        /// The proxy that brings the connection has yet to say whose it is. Nothing is parsed but that; `rest`: bytes of the header that
-        /// are still to come, when its addresses are known.
+        /// The proxy that brings the connection has yet to say whose it is. Nothing is parsed but that;
+        /// `rest`: bytes of the header that are still to come, when its addresses are known.
         proxy_header: struct { since: u64, rest: ?u16 = null },
-        /// TLS is being negotiated. Nothing is parsed, and the outbox is empty; the input is ciphertext that waits for its turn.
+        /// TLS is being negotiated. Nothing is parsed, and the outbox is empty; the input is ciphertext that
+        /// waits for its turn.
         handshake: struct { since: u64 },
         /// Requests come and are answered.
         open: Serving,
@@ -131,11 +135,14 @@ pub const Connection = struct {
         /// Used by `{f}`.
         pub fn format(place: PeerPlace, writer: *std.Io.Writer) std.Io.Writer.Error!void {
             try writer.writeAll(place.connection.peerName());
-            if (place.connection.peer_text.len > 0) try writer.print(" port {d}", .{place.connection.peer_port});
+            if (place.connection.peer_text.len > 0) {
+                try writer.print(" port {d}", .{place.connection.peer_port});
+            }
         }
     };
 
-    /// Its last request as logs name it, "request 17-3 (192.0.2.1)": by the numbers that %L of the access log has.
+    /// Its last request as logs name it, "request 17-3 (192.0.2.1)": by the numbers that %L of
+    /// the access log has.
     pub fn requestName(connection: *const Connection) RequestName {
         return .{ .connection = connection };
     }
@@ -146,7 +153,10 @@ pub const Connection = struct {
         /// Used by `{f}`.
         pub fn format(name: RequestName, writer: *std.Io.Writer) std.Io.Writer.Error!void {
             const connection = name.connection;
-            try writer.print("request {d}-{d} ({s})", .{ connection.number, connection.request_count, connection.peerName() });
+            try writer.print(
+                "request {d}-{d} ({s})",
+                .{ connection.number, connection.request_count, connection.peerName() },
+            );
         }
     };
 
@@ -161,13 +171,16 @@ pub const Connection = struct {
         connection.restartWait(now);
     }
 
-    /// Another worker takes the place of this one: the next request is the last one, and has `Config.retire_idle_ms` to come.
+    /// Another worker takes the place of this one: the next request is the last one, and has
+    /// `Config.retire_idle_ms` to come.
     pub fn replace(connection: *Connection, now: u64) void {
         connection.retiring = .replaced;
         if (connection.isIdle()) connection.restartWait(now);
         const exchange = connection.current() orelse return;
         // One whose response has begun is told by the next one. A WebSocket that is about to begin may go on.
-        if (exchange.websocket == null and !connection.session.responseStarted(exchange.stream)) connection.session.closeAfterResponse();
+        if (exchange.websocket == null and !connection.session.responseStarted(exchange.stream)) {
+            connection.session.closeAfterResponse();
+        }
     }
 
     fn restartWait(connection: *Connection, now: u64) void {
@@ -253,14 +266,15 @@ pub const Connection = struct {
         return open.incoming.held != .nothing or open.ending != null;
     }
 
-    /// Far above the high-water mark that hosts keep to: only answers that the engine owes by itself get there.
+    /// Far above the high-water mark that hosts keep to: only answers that the engine owes by itself get
+    /// there.
     const flood_bytes = 1024 * 1024;
 
     /// Longer than the messages that a client sends in one go during a handshake, its certificate aside.
     const flight_bytes = 16 * 1024;
 
-    /// Should the socket be read? While an exchange waits for its application one receive is taken, so that the end of the peer is seen;
-    /// no more, or the peer could fill our memory.
+    /// Should the socket be read? While an exchange waits for its application one receive is taken, so that
+    /// the end of the peer is seen; no more, or the peer could fill our memory.
     pub fn wantsReceive(connection: *const Connection) bool {
         // TLS answers some messages by itself.
         if (connection.tunnel) |tunnel| if (tunnel.wire.bytes >= flood_bytes) return false;
@@ -270,9 +284,11 @@ pub const Connection = struct {
             .handshake => connection.input.unread().len < flight_bytes,
             .open => |serving| !connection.yielded and switch (serving) {
                 .head, .draining => true,
-                // Requests that are there already come first: the end of the peer behind them must not be seen before.
+                // Requests that are there already come first: the end of the peer behind them must
+                // not be seen before.
                 .idle => !connection.corked or connection.input.isEmpty(),
-                .exchange => |exchange| connection.wantsInput() or (connection.input.isEmpty() and exchange.inputComplete()),
+                .exchange => |exchange| connection.wantsInput() or
+                    (connection.input.isEmpty() and exchange.inputComplete()),
             },
             .closed => false,
         };
@@ -290,7 +306,10 @@ pub const Connection = struct {
                     idle.since + config.retire_idle_ms
                 else
                     after(idle.since, config.idle_ms),
-                .head => |head| head.since + if (connection.surplus) @min(config.linger_ms, config.head_ms) else config.head_ms,
+                .head => |head| head.since + if (connection.surplus)
+                    @min(config.linger_ms, config.head_ms)
+                else
+                    config.head_ms,
                 .exchange => |exchange| exchange.deadline(config),
                 .draining => |draining| after(draining.since, config.body_ms),
             },
@@ -417,7 +436,8 @@ test "a blocked output has its own deadline, moved by what the peer takes" {
     try std.testing.expectEqual(.write_stalled, connection.overdue(1500, &config));
 }
 
-/// A connection in this phase, for what depends on nothing else. `limits` are for its session, which keeps the pointer.
+/// A connection in this phase, for what depends on nothing else. `limits` are for its session, which
+/// keeps the pointer.
 fn inPhase(limits: *Limits, phase: Connection.Phase) Connection {
     return .{ .ticket = .none, .session = .init(limits), .phase = phase, .number = 1, .listener = 0 };
 }
@@ -519,7 +539,7 @@ test "a blocked output is looked at before its deadline, and whichever deadline 
     try std.testing.expectEqual(.write_stalled, connection.overdue(3300, &distinct));
 }
 
-test "an exchange is due at the first of what it waits for: the body, its repetition, its idle limit, its WebSocket" {
+test "an exchange is due at the first of what it waits for: body, repetition, idle limit, WebSocket" {
     const testing = std.testing;
     var limits: Limits = undefined;
     var connection = inPhase(&limits, .closed);

@@ -1,8 +1,9 @@
-//! Commands as bytes without pointers, for channels between threads and processes. One form for each command: what decodes is, encoded
-//! again, the same bytes. The decoder believes nothing: every number is checked, and what it gives points into the given bytes only.
+//! Commands as bytes without pointers, for channels between threads and processes. One form for each command:
+//! what decodes is, encoded again, the same bytes. The decoder believes nothing: every number is checked, and
+//! what it gives points into the given bytes only.
 //!
-//! A head of fixed size, then a table of field lengths, then the names and values of fields, then one run of bytes (a body, a message, a
-//! reason). Numbers are in the machine's byte order: both sides run on it.
+//! A head of fixed size, then a table of field lengths, then the names and values of fields, then one run of
+//! bytes (a body, a message, a reason). Numbers are in the machine's byte order: both sides run on it.
 const std = @import("std");
 const assert = std.debug.assert;
 const Field = @import("protocol").http.Field;
@@ -50,7 +51,8 @@ pub fn size(command: *const Command) usize {
     return len;
 }
 
-/// Writes a command into `out`, which has exactly `size` bytes. Response lines and blocks of a pool have no encoded form.
+/// Writes a command into `out`, which has exactly `size` bytes. Response lines and blocks of a pool
+/// have no encoded form.
 pub fn encode(command: *const Command, out: []u8) void {
     assert(out.len == size(command));
     var rest = out;
@@ -58,7 +60,10 @@ pub fn encode(command: *const Command, out: []u8) void {
     put(&rest, std.mem.asBytes(&head));
     const list = fieldsOf(command);
     for (list) |field| {
-        const lengths: FieldLengths = .{ .name = @intCast(field.name_len), .value = @intCast(field.value_len) };
+        const lengths: FieldLengths = .{
+            .name = @intCast(field.name_len),
+            .value = @intCast(field.value_len),
+        };
         put(&rest, std.mem.asBytes(&lengths));
     }
     for (list) |field| {
@@ -140,14 +145,22 @@ fn headOf(command: *const Command) Head {
             .length = file.length orelse 0,
         },
         .end => |end| .{ .kind = kind, .field_count = @intCast(end.trailers.len) },
-        .inform => |inform| .{ .kind = kind, .number = inform.status, .field_count = @intCast(inform.fields.len) },
+        .inform => |inform| .{
+            .kind = kind,
+            .number = inform.status,
+            .field_count = @intCast(inform.fields.len),
+        },
         .accept => |accept| .{
             .kind = kind,
             .flags = bit(accept.subprotocol != null, flag.some),
             .field_count = @intCast(accept.fields.len),
             .a = @intCast(nameOf(command).len),
         },
-        .message => |message| .{ .kind = kind, .flags = bit(message.kind == .text, flag.text), .length = message.bytes.len },
+        .message => |message| .{
+            .kind = kind,
+            .flags = bit(message.kind == .text, flag.text),
+            .length = message.bytes.len,
+        },
         .close => |close| .{ .kind = kind, .number = close.code, .length = close.reason.len },
         .keepalive => |keepalive| .{ .kind = kind, .a = keepalive.interval_ms, .b = keepalive.timeout_ms },
         .flow => |flow| .{ .kind = kind, .a = @backingInt(flow) },
@@ -180,11 +193,17 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
             .length = if (head.flags & flag.some != 0) head.length else null,
         } },
         .end => .{ .end = .{ .trailers = try reader.fields(head.field_count, space) } },
-        .inform => .{ .inform = .{ .status = head.number, .fields = try reader.fields(head.field_count, space) } },
+        .inform => .{ .inform = .{
+            .status = head.number,
+            .fields = try reader.fields(head.field_count, space),
+        } },
         .accept => blk: {
             const list = try reader.fields(head.field_count, space);
             const name = try reader.run(head.a);
-            break :blk .{ .accept = .{ .subprotocol = if (head.flags & flag.some != 0) name else null, .fields = list } };
+            break :blk .{ .accept = .{
+                .subprotocol = if (head.flags & flag.some != 0) name else null,
+                .fields = list,
+            } };
         },
         .message => .{ .message = .{
             .kind = if (head.flags & flag.text != 0) .text else .binary,
@@ -207,7 +226,8 @@ fn fieldsOf(command: *const Command) []const Field {
         .end => |end| end.trailers,
         .inform => |inform| inform.fields,
         .accept => |accept| accept.fields,
-        .body, .file, .read, .flush, .abort, .message, .close, .keepalive, .flow, .idle_limit, .repeat => &.{},
+        .body, .file, .read, .flush, .abort => &.{},
+        .message, .close, .keepalive, .flow, .idle_limit, .repeat => &.{},
     };
 }
 

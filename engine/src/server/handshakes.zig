@@ -1,8 +1,9 @@
 //! TLS handshakes that can go on: whose turn is next, and how many of them one round of the loop takes.
 //! Does not know: sockets, sessions, what a step does.
 //!
-//! A step costs up to a millisecond, a thousand times what reading a request costs, and whoever connects can ask for one. So established
-//! connections come first in each round, and then few steps; the rest waits for the next round.
+//! A step costs up to a millisecond, a thousand times what reading a request costs, and whoever connects
+//! can ask for one. So established connections come first in each round, and then few steps; the rest waits
+//! for the next round.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("config.zig").Config;
@@ -43,8 +44,8 @@ pub const Handshakes = struct {
         handshakes.line.remove(&place.node);
     }
 
-    /// Whose turn it is, taken out of the line. By turns the newest and the oldest: behind a flood a newcomer would wait for all of it, and
-    /// yet nobody waits for ever.
+    /// Whose turn it is, taken out of the line. By turns the newest and the oldest: behind a flood a newcomer
+    /// would wait for all of it, and yet nobody waits for ever.
     fn next(handshakes: *Handshakes) ?Ticket {
         const newest = handshakes.from_the_end;
         const node = (if (newest) handshakes.line.last else handshakes.line.first) orelse return null;
@@ -70,11 +71,15 @@ pub const Handshakes = struct {
         }
     };
 
-    /// A round is at its handshakes. It takes a few; if some were left by the last one, it goes on for as long as everything else has taken
-    /// since, so that a host which is slow with established connections leaves half of the time to those that are about to be.
+    /// A round is at its handshakes. It takes a few; if some were left by the last one, it goes on for as
+    /// long as everything else has taken since, so that a host which is slow with established connections
+    /// leaves half of the time to those that are about to be.
     pub fn begin(handshakes: *Handshakes, now_us: u64, config: *const Config) Round {
         const others_us = if (handshakes.left_at) |left_at| now_us -| left_at else 0;
-        return .{ .steps_left = config.handshakes_pass_max, .ends_at = now_us + @min(others_us, Round.longest_us) };
+        return .{
+            .steps_left = config.handshakes_pass_max,
+            .ends_at = now_us + @min(others_us, Round.longest_us),
+        };
     }
 
     /// The round's handshakes are done.
@@ -96,7 +101,9 @@ test "the oldest and the newest by turns, nobody twice, and who leaves is forgot
     handshakes.remove(&places[4]);
     handshakes.remove(&places[4]);
     var round = handshakes.begin(1000, &config);
-    for ([_]u64{ 1, 6, 2, 4, 3 }) |expected| try std.testing.expectEqual(testTicket(expected), round.next(&handshakes, 1000).?);
+    for ([_]u64{ 1, 6, 2, 4, 3 }) |expected| {
+        try std.testing.expectEqual(testTicket(expected), round.next(&handshakes, 1000).?);
+    }
     try std.testing.expect(handshakes.isEmpty());
     try std.testing.expectEqual(null, round.next(&handshakes, 1000));
 }

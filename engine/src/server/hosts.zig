@@ -56,7 +56,12 @@ pub fn Hosts(comptime Types: []const type) type {
         // ---- Of an exchange
 
         /// Calls a function of its host.
-        inline fn tell(hosts: *Self, exchange: *const Exchange, comptime name: []const u8, values: anytype) void {
+        inline fn tell(
+            hosts: *Self,
+            exchange: *const Exchange,
+            comptime name: []const u8,
+            values: anytype,
+        ) void {
             switch (exchange.host) {
                 inline 0...count - 1 => |n| @call(.auto, @field(Types[n], name), .{hosts.each[n]} ++ values),
                 else => unreachable,
@@ -64,7 +69,12 @@ pub fn Hosts(comptime Types: []const type) type {
         }
 
         /// The same if it has that function.
-        inline fn offer(hosts: *Self, exchange: *const Exchange, comptime name: []const u8, values: anytype) void {
+        inline fn offer(
+            hosts: *Self,
+            exchange: *const Exchange,
+            comptime name: []const u8,
+            values: anytype,
+        ) void {
             switch (exchange.host) {
                 inline 0...count - 1 => |n| if (@hasDecl(Types[n], name)) {
                     @call(.auto, @field(Types[n], name), .{hosts.each[n]} ++ values);

@@ -1,8 +1,9 @@
-//! A worker's mailbox: other threads put messages in, the worker takes them all at once. Any number of senders, no lock; a sender makes at
-//! most one system call (the worker's wake), and none if messages were waiting already.
+//! A worker's mailbox: other threads put messages in, the worker takes them all at once. Any number of
+//! senders, no lock; a sender makes at most one system call (the worker's wake), and none if messages
+//! were waiting already.
 //!
-//! The mailbox outlives its worker as long as somebody holds a reference, so that a late answer finds a closed mailbox instead of freed
-//! memory. Does not know: what a message is good for.
+//! The mailbox outlives its worker as long as somebody holds a reference, so that a late answer finds a
+//! closed mailbox instead of freed memory. Does not know: what a message is good for.
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
@@ -82,7 +83,8 @@ pub const Inbox = struct {
         wake: *const fn (*anyopaque) void,
     };
 
-    /// A mailbox with one reference, the worker's. `gpa` is used by all senders: it has to be safe for threads.
+    /// A mailbox with one reference, the worker's. `gpa` is used by all senders: it has to be safe for
+    /// threads.
     pub fn create(gpa: std.mem.Allocator, waker: Waker, bytes_max: usize) error{OutOfMemory}!*Inbox {
         const inbox = try gpa.create(Inbox);
         inbox.* = .{ .gpa = gpa, .waker = waker, .bytes_max = bytes_max };
@@ -105,7 +107,8 @@ pub const Inbox = struct {
         inbox.gpa.destroy(inbox);
     }
 
-    /// By the worker's owner, before the waker dies: nobody uses it any more when this returns. What is in the mailbox can still be taken.
+    /// By the worker's owner, before the waker dies: nobody uses it any more when this returns. What is in
+    /// the mailbox can still be taken.
     pub fn close(inbox: *Inbox) void {
         inbox.closed.store(true, .seq_cst);
         while (inbox.posting.load(.seq_cst) > 0) std.atomic.spinLoopHint();
@@ -118,8 +121,8 @@ pub const Inbox = struct {
         return inbox.post(message);
     }
 
-    /// Sends a command, which is copied, and wakes the worker. From any thread. On an error nothing was sent. `error.Full` never comes for
-    /// a command without fields and bytes: it ends something.
+    /// Sends a command, which is copied, and wakes the worker. From any thread. On an error nothing was sent.
+    /// `error.Full` never comes for a command without fields and bytes: it ends something.
     pub fn tell(inbox: *Inbox, ticket: Ticket, command: Command) PostError!void {
         const len = encoded.size(&command);
         const message = try inbox.compose(len, len - encoded.size_min);
@@ -146,7 +149,8 @@ pub const Inbox = struct {
         }
     }
 
-    /// A message with `extra` bytes behind it, of which `bounded` count against the mailbox's bound if there are any.
+    /// A message with `extra` bytes behind it, of which `bounded` count against the mailbox's
+    /// bound if there are any.
     fn compose(inbox: *Inbox, extra: usize, bounded: usize) PostError!*Message {
         const len = @sizeOf(Message) + extra;
         const before = inbox.bytes.fetchAdd(len, .monotonic);
@@ -235,7 +239,9 @@ test "messages come out in order, with their own copies" {
     defer inbox.release();
     var text = "hello".*;
     var name = "X-Name".*;
-    try inbox.tell(.none, .{ .start = .{ .status = 201, .fields = &.{.init(&name, &text)}, .body = &text, .end = true } });
+    try inbox.tell(.none, .{
+        .start = .{ .status = 201, .fields = &.{.init(&name, &text)}, .body = &text, .end = true },
+    });
     try inbox.handOver(.{ .listener = 3, .socket = .none, .peer = try .parse("::1", 9) });
     @memset(&text, '!');
     @memset(&name, '!');

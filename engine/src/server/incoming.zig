@@ -1,6 +1,6 @@
-//! A WebSocket's messages on their way to its host: put together, held back while the host does not take them, inflated when it does.
-//! A peer is not read while one of its messages is held, and a held one is held as it came: compressed, if it is. So nobody holds more of
-//! our memory than they have sent.
+//! A WebSocket's messages on their way to its host: put together, held back while the host does not take
+//! them, inflated when it does. A peer is not read while one of its messages is held, and a held one is held
+//! as it came: compressed, if it is. So nobody holds more of our memory than they have sent.
 //! Does not know: frames, hosts, whose turn it is to be inflated (inflation.zig).
 const std = @import("std");
 const assert = std.debug.assert;
@@ -18,7 +18,8 @@ const Ticket = @import("slab.zig").Ticket;
 pub const Incoming = struct {
     flow: Flow = .all,
     demand: Demand = .{},
-    /// A message that is not complete; a complete one that did not come in one piece, or was inflated, until `forget`; a held one.
+    /// A message that is not complete; a complete one that did not come in one piece, or was inflated, until
+    /// `forget`; a held one.
     pieces: Input = .{},
     held: Held = .nothing,
     /// The host is behind: nothing is read before the worker says so (`Turns.unpark`).
@@ -37,7 +38,8 @@ pub const Incoming = struct {
     const Demand = struct {
         /// The next message is taken whatever its size.
         asked: bool = false,
-        /// What compressed ones may still inflate to before the host asks: their peer pays a thousandth of that.
+        /// What compressed ones may still inflate to before the host asks: their peer pays a
+        /// thousandth of that.
         ahead: u32 = ahead_bytes_max,
     };
 
@@ -123,11 +125,13 @@ pub const Incoming = struct {
         incoming.demand = .{ .asked = true };
     }
 
-    /// A message is being delivered that has cost its peer `bytes` or, if `inflated`, less: the host has got what it asked for, or something
-    /// ahead of that.
+    /// A message is being delivered that has cost its peer `bytes` or, if `inflated`, less: the host has got
+    /// what it asked for, or something ahead of that.
     pub fn noteDelivery(incoming: *Incoming, bytes: usize, inflated: bool) void {
         const demand = &incoming.demand;
-        if (!demand.asked and inflated) demand.ahead -= @intCast(@min(bytes + ahead_message_bytes, demand.ahead));
+        if (!demand.asked and inflated) {
+            demand.ahead -= @intCast(@min(bytes + ahead_message_bytes, demand.ahead));
+        }
         demand.asked = false;
     }
 
@@ -167,8 +171,8 @@ pub const Incoming = struct {
     /// Why a held message is refused.
     pub const SliceError = Compression.InflateError || error{NotUtf8};
 
-    /// Inflates the next slice of the held message, the first of the line; answers what that has cost. When the message is complete, it is
-    /// held as an ordinary one. After an error it is still held.
+    /// Inflates the next slice of the held message, the first of the line; answers what that has cost. When
+    /// the message is complete, it is held as an ordinary one. After an error it is still held.
     pub fn inflateSlice(
         incoming: *Incoming,
         compression: *Compression,
@@ -214,8 +218,8 @@ pub const Incoming = struct {
         incoming.held = .nothing;
     }
 
-    /// Gives the memory of a large message that is being delivered to the host, whose it is to give back to the pool. Null: its bytes are to
-    /// be copied.
+    /// Gives the memory of a large message that is being delivered to the host, whose it is to give back to
+    /// the pool. Null: its bytes are to be copied.
     pub fn surrender(incoming: *Incoming, bytes: []const u8) ?Pool.Buffer {
         if (bytes.len <= Budget.large_bytes or !incoming.isKept(bytes)) return null;
         const buffer = incoming.pieces.buffer;

@@ -1,6 +1,7 @@
-//! Compressed messages that take longer to inflate than one connection's turn: each waits for its own, and then is inflated slice by slice,
-//! one message at a time for the whole worker. So no more than one large message is in memory that its peer has sent a thousandth of.
-//! Does not know: how a slice is inflated (compression.zig), whom the message is for.
+//! Compressed messages that take longer to inflate than one connection's turn: each waits for its own, and
+//! then is inflated slice by slice, one message at a time for the whole worker. So no more than one large
+//! message is in memory that its peer has sent a thousandth of. Does not know: how a slice is inflated
+//! (compression.zig), whom the message is for.
 const std = @import("std");
 const assert = std.debug.assert;
 const utf8 = @import("protocol").websocket.utf8;
@@ -43,7 +44,8 @@ pub const Inflation = struct {
 pub const Line = struct {
     list: std.DoublyLinkedList = .{},
 
-    /// What one round inflates, in bytes that come out and `Budget.compressed_factor` times those that go in: a millisecond or two.
+    /// What one round inflates, in bytes that come out and `Budget.compressed_factor` times those that go in:
+    /// a millisecond or two.
     pub const round_cost = 1024 * 1024;
 
     /// Lines up; who waits already keeps its place.

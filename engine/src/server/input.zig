@@ -1,5 +1,5 @@
-//! The bytes of a connection that were received and not yet consumed: part of a head, a body that nobody asked for, a pipelined request.
-//! Holds memory only while there are such bytes.
+//! The bytes of a connection that were received and not yet consumed: part of a head, a body that nobody
+//! asked for, a pipelined request. Holds memory only while there are such bytes.
 const std = @import("std");
 const assert = std.debug.assert;
 const Pool = @import("pool.zig").Pool;

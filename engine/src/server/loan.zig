@@ -1,5 +1,5 @@
-//! Bytes that are sent from where their owner has them, who may have them back when they were sent or will not be.
-//! Does not know: who owns them, and what a connection is.
+//! Bytes that are sent from where their owner has them, who may have them back when they were sent or will
+//! not be. Does not know: who owns them, and what a connection is.
 const std = @import("std");
 const assert = std.debug.assert;
 

@@ -68,7 +68,12 @@ pub const Memory = struct {
     /// Takes the limits from the configuration, or from the system: three quarters of what that allows.
     pub fn set(memory: *Memory, config: *const Config, system: io.memory.Limits) void {
         const wanted = config.memory_bytes_max;
-        memory.resident_max = if (wanted > 0) @intCast(wanted) else if (wanted < 0) share(system.group) else none;
+        memory.resident_max = if (wanted > 0)
+            @intCast(wanted)
+        else if (wanted < 0)
+            share(system.group)
+        else
+            none;
         memory.address_max = if (wanted == 0) none else share(system.address_space);
         memory.full = false;
         memory.look_at = if (memory.isOff()) none else 0;
@@ -83,7 +88,10 @@ pub const Memory = struct {
     fn rebase(memory: *Memory) void {
         const usage = memory.gauge() orelse return;
         const heap = memory.heap() orelse return;
-        memory.base = .{ .resident = usage.resident -| (heap.held -| heap.free), .address_space = usage.address_space -| heap.held };
+        memory.base = .{
+            .resident = usage.resident -| (heap.held -| heap.free),
+            .address_space = usage.address_space -| heap.held,
+        };
     }
 
     /// Whether there is no limit.
@@ -233,7 +241,7 @@ test "a look is due after a while, or after so much that memory might run out" {
     try testing.expectEqual(101 * mib, memory.look(101 * mib, 2).?.used);
 }
 
-test "what the heap keeps free is not in use, and what was shed counts as free until its host was told of it" {
+test "what the heap keeps free is not in use; what was shed counts as free until its host is told" {
     var memory: Memory = Fake.memory();
     // 20 MiB beside the heap, and 10 in it.
     Fake.usage = .{ .resident = 30 * mib, .address_space = 60 * mib };

@@ -47,20 +47,23 @@ pub const Networks = struct {
 
     fn parseOne(word: []const u8) union(enum) { network: Network, fault: [:0]const u8 } {
         const slash = std.mem.findScalar(u8, word, '/');
-        const address = io.Address.parse(word[0 .. slash orelse word.len], 0) catch return .{ .fault = "is no IPv4 or IPv6 address" };
+        const address = io.Address.parse(word[0 .. slash orelse word.len], 0) catch
+            return .{ .fault = "is no IPv4 or IPv6 address" };
         const bytes, const offset: u8 = switch (address) {
             .v4 => |v4| .{ mapped(v4.bytes), 96 },
             .v6 => |v6| .{ v6.bytes, 0 },
             .unix => unreachable, // parse reads IP addresses
         };
-        const bits = if (slash) |at| std.fmt.parseInt(u8, word[at + 1 ..], 10) catch return .{ .fault = "has no valid prefix length" } else 128 - offset;
+        const length = if (slash) |at| std.fmt.parseInt(u8, word[at + 1 ..], 10) else 128 - offset;
+        const bits = length catch return .{ .fault = "has no valid prefix length" };
         if (bits > 128 - offset) return .{ .fault = "has no valid prefix length" };
         const network: Network = .{ .bytes = bytes, .bits = offset + bits };
         if (number(bytes) & ~mask(network.bits) != 0) return .{ .fault = "has bits beyond its prefix" };
         return .{ .network = network };
     }
 
-    /// Whether an address belongs to one of them. An IPv4 address that came over an IPv6 socket ("::ffff:192.0.2.1") counts as IPv4.
+    /// Whether an address belongs to one of them. An IPv4 address that came over an IPv6 socket
+    /// ("::ffff:192.0.2.1") counts as IPv4.
     pub fn contains(networks: *const Networks, address: *const io.Address) bool {
         const bytes = switch (address.*) {
             .v4 => |v4| mapped(v4.bytes),
@@ -73,7 +76,8 @@ pub const Networks = struct {
         return false;
     }
 
-    /// IPv4 addresses live in ::ffff:0:0/96 here, as the kernel has it (RFC 4291, 2.5.5.2); so "::/0" holds them, too.
+    /// IPv4 addresses live in ::ffff:0:0/96 here, as the kernel has it (RFC 4291, 2.5.5.2); so
+    /// "::/0" holds them, too.
     fn mapped(bytes: [4]u8) [16]u8 {
         const prefix: [12]u8 = .{ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
         return prefix ++ bytes;
@@ -100,11 +104,23 @@ fn expectMembers(list: []const u8, inside: []const []const u8, outside: []const 
 
 test "members of networks" {
     try expectMembers("", &.{}, &.{ "127.0.0.1", "::1" });
-    try expectMembers("10.0.0.0/8", &.{ "10.0.0.0", "10.255.255.255", "::ffff:10.1.2.3" }, &.{ "11.0.0.0", "9.255.255.255", "::a00:0" });
-    try expectMembers("192.0.2.1,fd00::/8", &.{ "192.0.2.1", "fd12::1" }, &.{ "192.0.2.2", "fc00::1", "::1" });
+    try expectMembers(
+        "10.0.0.0/8",
+        &.{ "10.0.0.0", "10.255.255.255", "::ffff:10.1.2.3" },
+        &.{ "11.0.0.0", "9.255.255.255", "::a00:0" },
+    );
+    try expectMembers(
+        "192.0.2.1,fd00::/8",
+        &.{ "192.0.2.1", "fd12::1" },
+        &.{ "192.0.2.2", "fc00::1", "::1" },
+    );
     try expectMembers("0.0.0.0/0", &.{ "1.2.3.4", "::ffff:1.2.3.4" }, &.{ "::1", "2001:db8::1" });
     try expectMembers("::/0", &.{ "::1", "1.2.3.4" }, &.{});
-    try expectMembers("2001:db8::/33 , ::1", &.{ "2001:db8:7fff::1", "::1" }, &.{ "2001:db8:8000::1", "::2" });
+    try expectMembers(
+        "2001:db8::/33 , ::1",
+        &.{ "2001:db8:7fff::1", "::1" },
+        &.{ "2001:db8:8000::1", "::2" },
+    );
 }
 
 test "Unix sockets are members by name" {

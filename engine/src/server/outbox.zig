@@ -1,5 +1,5 @@
-//! A connection's ordered output: bytes in blocks from the worker's pool, bytes that their owner lends, and file ranges.
-//! Does not know: sockets, and what the bytes mean. An empty outbox holds no memory.
+//! A connection's ordered output: bytes in blocks from the worker's pool, bytes that their owner lends, and
+//! file ranges. Does not know: sockets, and what the bytes mean. An empty outbox holds no memory.
 const std = @import("std");
 const assert = std.debug.assert;
 const Loan = @import("loan.zig").Loan;
@@ -39,7 +39,8 @@ pub const Outbox = struct {
 
     const node_bytes = std.mem.alignForward(usize, @sizeOf(Node), Pool.alignment.toByteUnits());
     /// A hello with its head fits into the smallest block; larger output takes up to 16 KiB a block:
-    /// a slow peer then holds little more than what it has not read, as a block goes back only when all of it is sent.
+    /// a slow peer then holds little more than what it has not read, as a block goes back only when
+    /// all of it is sent.
     const block_min = 1024;
     const block_max = 16 * 1024;
 
@@ -48,13 +49,15 @@ pub const Outbox = struct {
         return outbox.first == null;
     }
 
-    /// At least `len` contiguous bytes to write to; then `commit` what was used. The slice dies with the next call on this outbox.
+    /// At least `len` contiguous bytes to write to; then `commit` what was used. The slice dies with the next
+    /// call on this outbox.
     pub fn reserve(outbox: *Outbox, pool: *Pool, len: usize) error{OutOfMemory}![]u8 {
         if (outbox.last != null and outbox.tailRoom() >= len) {
             const node = outbox.last.?;
             return node.buffer[node.content.bytes.end..];
         }
-        // Behind unsent output large blocks waste less of themselves at their ends, and a long queue is few system calls.
+        // Behind unsent output large blocks waste less of themselves at their ends, and a long queue
+        // is few system calls.
         const smallest: usize = if (outbox.first == null) block_min else block_max;
         const node = try outbox.push(pool, @max(len + node_bytes, smallest));
         return node.buffer[node_bytes..];
@@ -71,12 +74,22 @@ pub const Outbox = struct {
     /// Undoes a `reserve` that was not committed.
     pub fn cancel(outbox: *Outbox, pool: *Pool) void {
         const node = outbox.first orelse return;
-        // Behind other output an empty block goes when it is passed; alone it would make the outbox look full.
-        if (node.next == null and node.content == .bytes and node.content.bytes.start == node.content.bytes.end) outbox.pop(pool);
+        // Behind other output an empty block goes when it is passed; alone it would make the outbox look
+        // full.
+        if (node.next == null and node.content == .bytes and
+            node.content.bytes.start == node.content.bytes.end)
+        {
+            outbox.pop(pool);
+        }
     }
 
     /// Copies a header and what follows it to the end: all of it, or nothing when memory runs out.
-    pub fn append2(outbox: *Outbox, pool: *Pool, header: []const u8, bytes: []const u8) error{OutOfMemory}!void {
+    pub fn append2(
+        outbox: *Outbox,
+        pool: *Pool,
+        header: []const u8,
+        bytes: []const u8,
+    ) error{OutOfMemory}!void {
         assert(header.len < block_min - node_bytes);
         const space = try outbox.reserve(pool, header.len);
         @memcpy(space[0..header.len], header);
@@ -112,7 +125,8 @@ pub const Outbox = struct {
         outbox.take(&chain);
     }
 
-    /// Links all of `other`, whose blocks come from the same pool, behind the end; `other` is empty afterwards.
+    /// Links all of `other`, whose blocks come from the same pool, behind the end; `other` is empty
+    /// afterwards.
     pub fn take(outbox: *Outbox, other: *Outbox) void {
         const first = other.first orelse return;
         if (outbox.last) |last| last.next = first else outbox.first = first;
@@ -121,7 +135,8 @@ pub const Outbox = struct {
         other.* = .{};
     }
 
-    /// Queues bytes that stay where they are: their owner gets the loan back when they were sent, or will not be.
+    /// Queues bytes that stay where they are: their owner gets the loan back when they were
+    /// sent, or will not be.
     pub fn lend(outbox: *Outbox, pool: *Pool, bytes: []const u8, loan: *Loan) error{OutOfMemory}!void {
         const node = try outbox.push(pool, node_bytes);
         node.content = .{ .lent = .{ .bytes = bytes, .sent = 0, .loan = loan } };
@@ -139,7 +154,8 @@ pub const Outbox = struct {
         outbox.pop(pool);
     }
 
-    /// Queues a file range; the outbox's user owns the descriptor again once the range is at the front and sent.
+    /// Queues a file range; the outbox's user owns the descriptor again once the range is at
+    /// the front and sent.
     pub fn appendFile(outbox: *Outbox, pool: *Pool, range: FileRange) error{OutOfMemory}!void {
         const node = try outbox.push(pool, node_bytes);
         node.content = .{ .file = range };
@@ -236,7 +252,11 @@ pub const Outbox = struct {
     fn push(outbox: *Outbox, pool: *Pool, bytes: usize) error{OutOfMemory}!*Node {
         const buffer = try pool.take(bytes);
         const node: *Node = @ptrCast(buffer.ptr);
-        node.* = .{ .next = null, .buffer = buffer, .content = .{ .bytes = .{ .start = node_bytes, .end = node_bytes } } };
+        node.* = .{
+            .next = null,
+            .buffer = buffer,
+            .content = .{ .bytes = .{ .start = node_bytes, .end = node_bytes } },
+        };
         if (outbox.last) |last| last.next = node else outbox.first = node;
         outbox.last = node;
         return node;

@@ -1,5 +1,6 @@
-//! Buffers by power-of-two size, kept for reuse: after warm-up a worker takes and gives without touching the heap.
-//! What is kept beyond `keep_bytes_max` goes back to the heap, so that one burst does not hold memory for ever.
+//! Buffers by power-of-two size, kept for reuse: after warm-up a worker takes and gives without
+//! touching the heap. What is kept beyond `keep_bytes_max` goes back to the heap, so that one burst
+//! does not hold memory for ever.
 const std = @import("std");
 const assert = std.debug.assert;
 const Loans = @import("loan.zig").Loans;
@@ -59,7 +60,8 @@ pub const Pool = struct {
         return buffer;
     }
 
-    /// A buffer of at least `bytes` in place of a smaller one, whose first `kept` bytes it begins with. On an error nothing has changed.
+    /// A buffer of at least `bytes` in place of a smaller one, whose first `kept` bytes it begins with. On an
+    /// error nothing has changed.
     pub fn grow(pool: *Pool, buffer: Buffer, kept: usize, bytes: usize) error{OutOfMemory}!Buffer {
         assert(bytes > buffer.len);
         // Pages change their place without a copy, and nothing is held twice.

@@ -1,5 +1,5 @@
-//! Bytes that are sent again and again at an interval: comments that keep a quiet event stream from looking dead.
-//! Does not know: what they mean, and how they are framed.
+//! Bytes that are sent again and again at an interval: comments that keep a quiet event stream from looking
+//! dead. Does not know: what they mean, and how they are framed.
 const std = @import("std");
 
 /// Bytes that are sent again and again at an interval.
@@ -10,7 +10,12 @@ pub const Repeat = struct {
     len: usize,
 
     /// A copy of `bytes`, due in `interval_ms` for the first time.
-    pub fn create(gpa: std.mem.Allocator, content: []const u8, interval_ms: u32, now: u64) error{OutOfMemory}!*Repeat {
+    pub fn create(
+        gpa: std.mem.Allocator,
+        content: []const u8,
+        interval_ms: u32,
+        now: u64,
+    ) error{OutOfMemory}!*Repeat {
         const memory = try gpa.alignedAlloc(u8, .of(Repeat), @sizeOf(Repeat) + content.len);
         const repeat: *Repeat = @ptrCast(memory.ptr);
         repeat.* = .{ .interval_ms = interval_ms, .due_at = now + interval_ms, .len = content.len };

@@ -1,5 +1,5 @@
-//! What each connection may send in one round of its worker's loop. A kernel that has megabytes of room for each of many
-//! would be filled for one after the other, and whoever comes next waited for all of them.
+//! What each connection may send in one round of its worker's loop. A kernel that has megabytes of room for
+//! each of many would be filled for one after the other, and whoever comes next waited for all of them.
 //! Does not know: what is sent, and when a connection goes on.
 const std = @import("std");
 

@@ -1,10 +1,12 @@
-//! Stable slots with generations: an item never moves, and a ticket of an item that was removed finds nothing.
+//! Stable slots with generations: an item never moves, and a ticket of an item that was
+//! removed finds nothing.
 //! Grows by whole chunks, so that a busy worker stops allocating once it has seen its peak.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// 64-bit name of an item: engine, slot and generation. 0 names nothing. A slot is taken again only after all others that are free, and
-/// 2^37 times before a name comes back: with the 64 slots of the smallest slab, 100,000 requests a second, after two years.
+/// 64-bit name of an item: engine, slot and generation. 0 names nothing. A slot is taken again only after all
+/// others that are free, and 2^37 times before a name comes back: with the 64 slots of the smallest slab,
+/// 100,000 requests a second, after two years.
 pub const Ticket = enum(u64) {
     none = 0,
     _,

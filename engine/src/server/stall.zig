@@ -1,11 +1,13 @@
-//! A deadline by rate: waiting for a peer may last a fixed time, and every byte that it moves pays for some of what has passed. A peer
-//! that trickles pays next to nothing, a slow honest one is never cut, and nobody pays ahead.
+//! A deadline by rate: waiting for a peer may last a fixed time, and every byte that it moves pays for some
+//! of what has passed. A peer that trickles pays next to nothing, a slow honest one is never cut, and
+//! nobody pays ahead.
 const std = @import("std");
 const Timer = @import("timer.zig").Timer;
 
 /// A deadline by rate: every byte that the peer moves pays for some of the time that has passed.
 pub const Stall = struct {
-    /// Since when the peer is waited for, less what it has paid for. Never in the future: a burst buys no patience for later.
+    /// Since when the peer is waited for, less what it has paid for. Never in the future: a burst buys no
+    /// patience for later.
     since: u64,
     /// Thousandths of bytes that were too few for a millisecond.
     change: u64 = 0,

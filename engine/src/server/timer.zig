@@ -1,5 +1,6 @@
-//! Deadlines of many connections: a hashed wheel with lazy entries (Varghese and Lauck 1987). A deadline that moves later, as it does on every
-//! request, costs one store; the wheel notices when the old slot comes due. Time is an argument, in milliseconds.
+//! Deadlines of many connections: a hashed wheel with lazy entries (Varghese and Lauck 1987). A deadline that
+//! moves later, as it does on every request, costs one store; the wheel notices when the old slot comes due.
+//! Time is an argument, in milliseconds.
 const std = @import("std");
 const assert = std.debug.assert;
 
@@ -50,8 +51,9 @@ pub const Wheel = struct {
         timer.deadline = Timer.never;
     }
 
-    /// The next timer that is due, taken out of the wheel; null when there is none at `now_ms`. What is set again meanwhile, even for a time
-    /// that has passed, comes with a later tick: whoever calls this until there is none comes to an end.
+    /// The next timer that is due, taken out of the wheel; null when there is none at `now_ms`. What is set
+    /// again meanwhile, even for a time that has passed, comes with a later tick: whoever calls this until
+    /// there is none comes to an end.
     pub fn expire(wheel: *Wheel, now_ms: u64) ?*Timer {
         const due = now_ms / tick_ms;
         wheel.round = due;
@@ -71,7 +73,8 @@ pub const Wheel = struct {
         return null;
     }
 
-    /// When `expire` wants to be called next; null when no timer is in the wheel. May be early, never late by more than a tick.
+    /// When `expire` wants to be called next; null when no timer is in the wheel. May be early, never late
+    /// by more than a tick.
     pub fn nextExpiry(wheel: *const Wheel) ?u64 {
         if (wheel.count == 0) return null;
         var ahead: u64 = 0;

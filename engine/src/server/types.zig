@@ -4,8 +4,8 @@ const protocol = @import("protocol");
 const Limits = protocol.Limits;
 const Config = @import("config.zig").Config;
 
-/// Why an exchange ended before its response did. PAGI names them so, in lower case (PAGI::Spec::Www, Standard Disconnect Reasons).
-/// The numbers are part of the C contract: append only.
+/// Why an exchange ended before its response did. PAGI names them so, in lower case (PAGI::Spec::Www,
+/// Standard Disconnect Reasons). The numbers are part of the C contract: append only.
 pub const Reason = enum(u32) {
     client_closed = 1,
     client_timeout = 2,

@@ -1,5 +1,6 @@
 //! An exchange after a WebSocket handshake: puts messages together, answers pings, watches the peer, closes.
-//! Does not know: sockets, framing and DEFLATE (protocol/websocket), and what a message means. Output goes into the connection's outbox.
+//! Does not know: sockets, framing and DEFLATE (protocol/websocket), and what a message means. Output goes
+//! into the connection's outbox.
 const std = @import("std");
 const assert = std.debug.assert;
 const ws = @import("protocol").websocket;
@@ -79,11 +80,19 @@ pub const WebSocket = struct {
     };
 
     /// For a handshake that was found right; `text` and `fields` are its head.
-    pub fn init(key: *const [ws.handshake.key_bytes]u8, text: []const u8, fields: []const FieldSpan, config: *const Config) WebSocket {
+    pub fn init(
+        key: *const [ws.handshake.key_bytes]u8,
+        text: []const u8,
+        fields: []const FieldSpan,
+        config: *const Config,
+    ) WebSocket {
         const compression: ?Context = .negotiate(text, fields, config);
         var websocket: WebSocket = .{
             .session = .init(.{
-                .limits = .{ .frame_bytes_max = config.frame_bytes_max, .message_bytes_max = config.message_bytes_max },
+                .limits = .{
+                    .frame_bytes_max = config.frame_bytes_max,
+                    .message_bytes_max = config.message_bytes_max,
+                },
                 .deflate = compression != null,
             }),
             .accept = undefined,
@@ -127,7 +136,8 @@ pub const WebSocket = struct {
         };
     }
 
-    /// Pings every `interval_ms` (0: never) and expects a pong within `timeout_ms` (0: does not). Replaces earlier settings.
+    /// Pings every `interval_ms` (0: never) and expects a pong within `timeout_ms` (0: does not).
+    /// Replaces earlier settings.
     pub fn setKeepalive(websocket: *WebSocket, interval_ms: u32, timeout_ms: u32, now: u64) void {
         websocket.keepalive = .{
             .interval_ms = interval_ms,
@@ -168,7 +178,9 @@ pub const WebSocket = struct {
         keepalive.ping_at = now + keepalive.interval_ms;
         // Nobody reads what it answers while one of its messages waits.
         const expected = keepalive.timeout_ms > 0 and !websocket.incoming.isStalled();
-        if (expected and keepalive.pong_until == Timer.never) keepalive.pong_until = now + keepalive.timeout_ms;
+        if (expected and keepalive.pong_until == Timer.never) {
+            keepalive.pong_until = now + keepalive.timeout_ms;
+        }
     }
 
     /// What the worker has to do about input.
@@ -201,13 +213,17 @@ pub const WebSocket = struct {
             .ping => |payload| try websocket.answerPing(payload, outbox, pool),
             .pong => websocket.notePong(),
             // The reason stays where it is: the session reads nothing after it.
-            .close => |close_frame| websocket.noteEnding(.{ .closed = .{ .code = close_frame.code, .reason = close_frame.reason } }),
+            .close => |close_frame| websocket.noteEnding(.{ .closed = .{
+                .code = close_frame.code,
+                .reason = close_frame.reason,
+            } }),
             .failed => |failure| websocket.noteEnding(.{ .failed = failure }),
         };
         return .{ .consumed = step.consumed, .event = event };
     }
 
-    /// Messages are inflated when they are complete, not before: until then a peer holds no more of our memory than it has sent bytes.
+    /// Messages are inflated when they are complete, not before: until then a peer holds no more of our
+    /// memory than it has sent bytes.
     fn takeData(websocket: *WebSocket, data: ws.Data, pool: *Pool) error{OutOfMemory}!Event {
         if (websocket.state != .open) return .handled; // we are closing: what still comes is not for the host
         const pieces = &websocket.incoming.pieces;
@@ -223,12 +239,24 @@ pub const WebSocket = struct {
         return websocket.incoming.roomAtOnce() > 0 and message.bytes.len <= Compression.at_once_bytes_max;
     }
 
-    /// The event that such a message is when it is inflated: a message, or an ending. Null: it is too long after all.
-    pub fn inflateAtOnce(websocket: *WebSocket, message: Message, pool: *Pool, compression: *Compression) error{OutOfMemory}!?Event {
+    /// The event that such a message is when it is inflated: a message, or an ending. Null: it is
+    /// too long after all.
+    pub fn inflateAtOnce(
+        websocket: *WebSocket,
+        message: Message,
+        pool: *Pool,
+        compression: *Compression,
+    ) error{OutOfMemory}!?Event {
         const room = websocket.incoming.roomAtOnce();
         const limit = websocket.session.limits.message_bytes_max;
         const context = &websocket.compression.?;
-        const inflated = compression.inflateAtOnce(context, pool, message.bytes, limit, room) catch |err| switch (err) {
+        const inflated = compression.inflateAtOnce(
+            context,
+            pool,
+            message.bytes,
+            limit,
+            room,
+        ) catch |err| switch (err) {
             error.OutOfMemory => return error.OutOfMemory,
             error.TooBig, error.Corrupt => |fault| return websocket.refuse(fault),
         } orelse return null;
@@ -240,10 +268,21 @@ pub const WebSocket = struct {
     }
 
     /// Inflates a slice of the held message; answers what that has cost.
-    pub fn inflateSlice(websocket: *WebSocket, pool: *Pool, compression: *Compression, line: *Line) error{OutOfMemory}!usize {
+    pub fn inflateSlice(
+        websocket: *WebSocket,
+        pool: *Pool,
+        compression: *Compression,
+        line: *Line,
+    ) error{OutOfMemory}!usize {
         const limit = websocket.session.limits.message_bytes_max;
         const incoming = &websocket.incoming;
-        return incoming.inflateSlice(compression, &websocket.compression.?, pool, line, limit) catch |err| switch (err) {
+        return incoming.inflateSlice(
+            compression,
+            &websocket.compression.?,
+            pool,
+            line,
+            limit,
+        ) catch |err| switch (err) {
             error.OutOfMemory => return error.OutOfMemory,
             error.TooBig, error.Corrupt, error.NotUtf8 => |fault| {
                 incoming.drop(pool, compression.gpa, line);
@@ -267,12 +306,17 @@ pub const WebSocket = struct {
         return .ending;
     }
 
-    /// What the host is told of an end that `reason` brought: the peer's last word, if it was read, counts for more.
+    /// What the host is told of an end that `reason` brought: the peer's last word, if it was
+    /// read, counts for more.
     pub fn endSeen(websocket: *const WebSocket, reason: Reason) struct { close: Close, reason: ?Reason } {
-        const ending = websocket.ending orelse return .{ .close = .{ .code = code_abnormal, .reason = "" }, .reason = reason };
+        const ending = websocket.ending orelse
+            return .{ .close = .{ .code = code_abnormal, .reason = "" }, .reason = reason };
         return switch (ending) {
             .closed => |close_frame| .{ .close = close_frame, .reason = websocket.closedBy() },
-            .failed => |failure| .{ .close = .{ .code = failure.code, .reason = "" }, .reason = .protocol_error },
+            .failed => |failure| .{
+                .close = .{ .code = failure.code, .reason = "" },
+                .reason = .protocol_error,
+            },
         };
     }
 
@@ -285,7 +329,12 @@ pub const WebSocket = struct {
         }
     }
 
-    fn answerPing(websocket: *WebSocket, payload: []const u8, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!Event {
+    fn answerPing(
+        websocket: *WebSocket,
+        payload: []const u8,
+        outbox: *Outbox,
+        pool: *Pool,
+    ) error{OutOfMemory}!Event {
         if (websocket.session.closeSent()) return .handled;
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
         try outbox.append(pool, frame[0..websocket.session.encodePong(payload, null, &frame)]);
@@ -298,14 +347,20 @@ pub const WebSocket = struct {
     }
 
     /// For codes and reasons that are known to be right.
-    fn queueClose(websocket: *WebSocket, code: u16, reason: []const u8, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!void {
+    fn queueClose(
+        websocket: *WebSocket,
+        code: u16,
+        reason: []const u8,
+        outbox: *Outbox,
+        pool: *Pool,
+    ) error{OutOfMemory}!void {
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
         const len = websocket.session.encodeClose(code, reason, null, &frame) catch unreachable;
         try outbox.append(pool, frame[0..len]);
     }
 
-    /// Queues one message. With a loan, `bytes` may stay where they are until that comes back. On an error nothing
-    /// has changed, and the loan is not taken.
+    /// Queues one message. With a loan, `bytes` may stay where they are until that comes back. On an error
+    /// nothing has changed, and the loan is not taken.
     pub fn send(
         websocket: *WebSocket,
         kind: Kind,
@@ -319,7 +374,8 @@ pub const WebSocket = struct {
         if (kind == .text and !ws.utf8.valid(bytes)) return error.NotUtf8;
         if (websocket.compression) |*context| {
             if (bytes.len >= websocket.deflate_bytes_min) {
-                // Not inlined: deflating takes 24 KiB of stack, which other messages would have to touch as well.
+                // Not inlined: deflating takes 24 KiB of stack, which other messages would
+                // have to touch as well.
                 const deflater = try compression.deflater(context);
                 const arguments = .{ websocket, deflater, kind, bytes, outbox, pool };
                 if (try @call(.never_inline, sendDeflated, arguments)) {
@@ -353,9 +409,17 @@ pub const WebSocket = struct {
 
     const small_bytes = 512;
 
-    /// Queues a message compressed, in frames of so much plain text each; so a large one needs no second buffer of its size, and the
-    /// length of a frame fits 16 bits. False: the message does not shrink, and nothing has changed.
-    fn sendDeflated(websocket: *WebSocket, deflater: *Deflater, kind: Kind, bytes: []const u8, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!bool {
+    /// Queues a message compressed, in frames of so much plain text each; so a large one needs no second
+    /// buffer of its size, and the length of a frame fits 16 bits. False: the message does not shrink, and
+    /// nothing has changed.
+    fn sendDeflated(
+        websocket: *WebSocket,
+        deflater: *Deflater,
+        kind: Kind,
+        bytes: []const u8,
+        outbox: *Outbox,
+        pool: *Pool,
+    ) error{OutOfMemory}!bool {
         var frames: Outbox = .{};
         errdefer {
             frames.deinit(pool);
@@ -376,7 +440,12 @@ pub const WebSocket = struct {
                 deflater.forget();
                 return false;
             }
-            target.commit(websocket.putHeader(space, .{ .kind = kind, .len = len, .compressed = true, .fin = rest.len == 0 }));
+            target.commit(websocket.putHeader(space, .{
+                .kind = kind,
+                .len = len,
+                .compressed = true,
+                .fin = rest.len == 0,
+            }));
             if (rest.len == 0) break;
         }
         outbox.take(&frames);
@@ -396,13 +465,26 @@ pub const WebSocket = struct {
         const len = websocket.session.encodeHeader(piece, null, &header);
         const payload_len: usize = @intCast(piece.len);
         assert(len <= frame_header_bytes);
-        if (len < frame_header_bytes) std.mem.copyForwards(u8, space[len..][0..payload_len], space[frame_header_bytes..][0..payload_len]);
+        if (len < frame_header_bytes) {
+            std.mem.copyForwards(
+                u8,
+                space[len..][0..payload_len],
+                space[frame_header_bytes..][0..payload_len],
+            );
+        }
         @memcpy(space[0..len], header[0..len]);
         return len + payload_len;
     }
 
     /// Queues a close frame of ours; the peer owes an answer until `until`. On an error nothing has changed.
-    pub fn close(websocket: *WebSocket, code: u16, reason: []const u8, until: u64, outbox: *Outbox, pool: *Pool) CloseError!void {
+    pub fn close(
+        websocket: *WebSocket,
+        code: u16,
+        reason: []const u8,
+        until: u64,
+        outbox: *Outbox,
+        pool: *Pool,
+    ) CloseError!void {
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
         const before = websocket.session;
         errdefer websocket.session = before;

@@ -1,5 +1,5 @@
-//! The format of access log lines: presets and Apache's percent atoms, compiled once into what is kept of a request when it begins and
-//! what is written when it ends.
+//! The format of access log lines: presets and Apache's percent atoms, compiled once into what is kept of a
+//! request when it begins and what is written when it ends.
 //!
 //!     %h  client address ("unix" for a Unix socket)      %s  status; "-": there was no answer
 //!     %l  %u  always "-"                                 %b  bytes of response body; "-" for none
@@ -7,11 +7,13 @@
 //!     %r  request line                                   %d  seconds until the end, with microseconds
 //!     %m  method                                         %D  microseconds until the end
 //!     %U  path as received                               %T  whole seconds until the end
-//!     %q  query as received, with its "?"                %X  "X": cut short; "+": the connection goes on; "-": it ends
+//!     %q  query as received, with its "?"                %X  "X": cut short; "+": the connection goes on;
+//!       "-": it ends
 //!     %H  protocol, "HTTP/1.1"                           %L  the request's id: "connection-request"
 //!     %p  port that was connected to                     %P  process id
 //!     %{Name}i  a request header                         %%  a percent sign
-//!     %{iso}t  the time as in RFC 3339                   %{ms}T %{us}T %{s}T  time until the end in that unit
+//!     %{iso}t  the time as in RFC 3339                   %{ms}T %{us}T %{s}T  time until the end in that
+//!       unit
 //!     %^FB  microseconds until the answer began          %{ms}^FB %{us}^FB %{s}^FB  the same in that unit
 //!
 //! and of the connection's TLS, under the names of Apache's mod_ssl; all are "-" without TLS:
@@ -21,8 +23,8 @@
 //!     %{SSL_CLIENT_VERIFY}x    "NONE", "SUCCESS", "FAILED:why"
 //!     %{SSL_CLIENT_S_DN}x      subject of a client's certificate that verified
 //!
-//! A format that starts with "{" is JSON: values are escaped as its strings need it, and what is missing is empty instead of "-".
-//! Does not know: requests, files, time.
+//! A format that starts with "{" is JSON: values are escaped as its strings need it, and what is missing is
+//! empty instead of "-". Does not know: requests, files, time.
 const std = @import("std");
 const assert = std.debug.assert;
 const http = @import("protocol").http;
@@ -47,7 +49,14 @@ pub const Early = union(enum) {
 };
 
 /// What is known of a connection's TLS, by its name in formats.
-pub const Tls = enum { SSL_PROTOCOL, SSL_CIPHER, SSL_TLS_SNI, SSL_SESSION_RESUMED, SSL_CLIENT_VERIFY, SSL_CLIENT_S_DN };
+pub const Tls = enum {
+    SSL_PROTOCOL,
+    SSL_CIPHER,
+    SSL_TLS_SNI,
+    SSL_SESSION_RESUMED,
+    SSL_CLIENT_VERIFY,
+    SSL_CLIENT_S_DN,
+};
 
 /// What is known when it ends. The longest takes `late_bytes_max`.
 pub const Late = union(enum) {
@@ -82,14 +91,18 @@ pub const presets = [_]struct { name: []const u8, format: []const u8 }{
     .{ .name = "combined", .format = common ++ " \"%{Referer}i\" \"%{User-Agent}i\"" },
     .{ .name = "common", .format = common },
     .{ .name = "tiny", .format = "%m %U%q %s %{ms}Tms" },
-    .{ .name = "json", .format = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\",\"request\":\"%r\",\"method\":\"%m\",\"path\":\"%U\"," ++
-        "\"query\":\"%q\",\"protocol\":\"%H\",\"status\":%s,\"bytes\":%B,\"duration_us\":%D,\"ttfb_us\":%^FB," ++
-        "\"referer\":\"%{Referer}i\",\"user_agent\":\"%{User-Agent}i\"," ++
-        "\"request_id\":\"%{X-Request-ID}i\",\"traceparent\":\"%{traceparent}i\"," ++
-        "\"tls_protocol\":\"%{SSL_PROTOCOL}x\",\"tls_cipher\":\"%{SSL_CIPHER}x\",\"tls_client\":\"%{SSL_CLIENT_S_DN}x\"}" },
+    .{ .name = "json", .format = json },
 };
 
 const common = "%h %l %u %t \"%r\" %s %b";
+
+const json = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\"," ++
+    "\"request\":\"%r\",\"method\":\"%m\",\"path\":\"%U\",\"query\":\"%q\"," ++
+    "\"protocol\":\"%H\",\"status\":%s,\"bytes\":%B,\"duration_us\":%D,\"ttfb_us\":%^FB," ++
+    "\"referer\":\"%{Referer}i\",\"user_agent\":\"%{User-Agent}i\"," ++
+    "\"request_id\":\"%{X-Request-ID}i\",\"traceparent\":\"%{traceparent}i\"," ++
+    "\"tls_protocol\":\"%{SSL_PROTOCOL}x\",\"tls_cipher\":\"%{SSL_CIPHER}x\"," ++
+    "\"tls_client\":\"%{SSL_CLIENT_S_DN}x\"}";
 
 /// What is wrong with a format.
 pub const Fault = struct {
@@ -117,7 +130,8 @@ pub const Format = struct {
     /// Why a format cannot be compiled.
     pub const Error = error{ OutOfMemory, BadFormat };
 
-    /// Compiles a preset's name or a format, which is copied. After BadFormat, `fault` tells what is wrong, in slices of `text`.
+    /// Compiles a preset's name or a format, which is copied. After BadFormat, `fault` tells what is wrong,
+    /// in slices of `text`.
     pub fn compile(gpa: std.mem.Allocator, text: []const u8, fault: *Fault) Error!Format {
         var arena: std.heap.ArenaAllocator = .init(gpa);
         errdefer arena.deinit();
@@ -127,7 +141,14 @@ pub const Format = struct {
         var compiler: Compiler = .{ .arena = arena.allocator(), .json = std.mem.startsWith(u8, source, "{") };
         try compiler.read(source, fault);
         // Nobody wants the same line for every request: it is a preset's name with a typo.
-        if (compiler.atoms == 0) return Compiler.bad(fault, 0, "", "has no percent atom and is none of clf combined common tiny json");
+        if (compiler.atoms == 0) {
+            return Compiler.bad(
+                fault,
+                0,
+                "",
+                "has no percent atom and is none of clf combined common tiny json",
+            );
+        }
         try compiler.addText("\n");
         try compiler.endRun();
         return .{
@@ -185,10 +206,12 @@ const Compiler = struct {
         var end = at + 1;
         var argument: []const u8 = "";
         if (end < source.len and source[end] == '{') {
-            const close = std.mem.findScalarPos(u8, source, end, '}') orelse return bad(fault, at, source[at..], "lacks its \"}\"");
+            const close = std.mem.findScalarPos(u8, source, end, '}') orelse
+                return bad(fault, at, source[at..], "lacks its \"}\"");
             argument = source[end + 1 .. close];
             end = close + 1;
-        } else if (end < source.len and source[end] == '>') end += 1; // Apache's "the last status", which is the only one here
+            // Apache's "the last status", which is the only one here
+        } else if (end < source.len and source[end] == '>') end += 1;
         if (end == source.len) return bad(fault, at, source[at..], "lacks its letter");
         if (source[end] == '^') return c.firstByte(source, at, end, argument, fault);
         const whole = source[at .. end + 1];
@@ -200,18 +223,29 @@ const Compiler = struct {
     }
 
     /// Apache has atoms of three letters behind a caret; this one of them makes sense here.
-    fn firstByte(c: *Compiler, source: []const u8, at: usize, caret: usize, argument: []const u8, fault: *Fault) Format.Error!usize {
+    fn firstByte(
+        c: *Compiler,
+        source: []const u8,
+        at: usize,
+        caret: usize,
+        argument: []const u8,
+        fault: *Fault,
+    ) Format.Error!usize {
         const end = @min(caret + "^FB".len, source.len);
         const whole = source[at..end];
         const unit: ?Unit = if (whole.len == "%^FB".len) .microseconds else unitOf(argument);
-        if (!std.mem.eql(u8, source[caret..end], "^FB") or unit == null) return bad(fault, at, whole, "is none of %^FB %{s}^FB %{ms}^FB %{us}^FB");
+        if (!std.mem.eql(u8, source[caret..end], "^FB") or unit == null) {
+            return bad(fault, at, whole, "is none of %^FB %{s}^FB %{ms}^FB %{us}^FB");
+        }
         c.atoms += 1;
         try c.late(.{ .first_byte = unit.? });
         return end;
     }
 
     fn unitOf(argument: []const u8) ?Unit {
-        const units = .{ .{ "s", Unit.whole_seconds }, .{ "ms", Unit.milliseconds }, .{ "us", Unit.microseconds } };
+        const units = .{
+            .{ "s", Unit.whole_seconds }, .{ "ms", Unit.milliseconds }, .{ "us", Unit.microseconds },
+        };
         inline for (units) |unit| if (std.mem.eql(u8, argument, unit[0])) return unit[1];
         return null;
     }
@@ -237,29 +271,52 @@ const Compiler = struct {
             'D' => try c.late(.{ .duration = .microseconds }),
             'T' => try c.late(.{ .duration = .whole_seconds }),
             'X' => try c.late(.connection),
-            else => return bad(fault, at, whole, "is none of %h %l %u %t %r %m %U %q %H %p %s %b %B %d %D %T %X %L %P %^FB %{Name}i %{Name}x %%"),
+            else => return bad(
+                fault,
+                at,
+                whole,
+                "is none of %h %l %u %t %r %m %U %q %H %p %s %b %B %d %D %T %X %L %P %^FB %{Name}i " ++
+                    "%{Name}x %%",
+            ),
         }
     }
 
-    fn withArgument(c: *Compiler, letter: u8, argument: []const u8, at: usize, whole: []const u8, fault: *Fault) Format.Error!void {
+    fn withArgument(
+        c: *Compiler,
+        letter: u8,
+        argument: []const u8,
+        at: usize,
+        whole: []const u8,
+        fault: *Fault,
+    ) Format.Error!void {
         switch (letter) {
             'i' => {
                 if (!http.syntax.isToken(argument)) return bad(fault, at, whole, "does not name a header");
-                try c.early(.{ .header = .{ .id = .fromName(argument), .name = try c.arena.dupe(u8, argument) } });
+                try c.early(.{ .header = .{
+                    .id = .fromName(argument),
+                    .name = try c.arena.dupe(u8, argument),
+                } });
             },
             't' => {
                 if (!std.mem.eql(u8, argument, "iso")) return bad(fault, at, whole, "is not %{iso}t");
                 try c.late(.time_iso);
             },
             'T' => {
-                const unit = unitOf(argument) orelse return bad(fault, at, whole, "is none of %{s}T %{ms}T %{us}T");
+                const unit = unitOf(argument) orelse
+                    return bad(fault, at, whole, "is none of %{s}T %{ms}T %{us}T");
                 try c.late(.{ .duration = unit });
             },
             'x' => {
-                const name = std.meta.stringToEnum(Tls, argument) orelse return bad(fault, at, whole, unknown_tls);
+                const name = std.meta.stringToEnum(Tls, argument) orelse
+                    return bad(fault, at, whole, unknown_tls);
                 try c.early(.{ .tls = name });
             },
-            else => return bad(fault, at, whole, "is none of %{Name}i %{iso}t %{s}T %{ms}T %{us}T %{ms}^FB %{Name}x"),
+            else => return bad(
+                fault,
+                at,
+                whole,
+                "is none of %{Name}i %{iso}t %{s}T %{ms}T %{us}T %{ms}^FB %{Name}x",
+            ),
         }
     }
 

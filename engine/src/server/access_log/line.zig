@@ -1,6 +1,6 @@
 //! One line of the access log: what is kept of a request when it begins, and the values that its end adds.
-//! Nothing that a client sends can break a line, end a quoted value or reach a terminal as a control byte: such bytes are escaped.
-//! Does not know: formats as text, files, what time it is.
+//! Nothing that a client sends can break a line, end a quoted value or reach a terminal as a control byte:
+//! such bytes are escaped. Does not know: formats as text, files, what time it is.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -31,7 +31,8 @@ pub const Subject = struct {
     tunnel: ?*Tunnel = null,
 };
 
-/// The runs of a format, filled in for one request: each as its length and its bytes. `buffer` is from a worker's pool.
+/// The runs of a format, filled in for one request: each as its length and its bytes. `buffer` is
+/// from a worker's pool.
 pub const Kept = struct {
     buffer: Pool.Buffer,
     len: u32,
@@ -56,7 +57,12 @@ pub const Kept = struct {
 };
 
 /// Fills in a format's runs for a request.
-pub fn keep(format: *const Format, pool: *Pool, subject: *const Subject, process: u32) error{OutOfMemory}!Kept {
+pub fn keep(
+    format: *const Format,
+    pool: *Pool,
+    subject: *const Subject,
+    process: u32,
+) error{OutOfMemory}!Kept {
     var text: Text = .{ .pool = pool, .buffer = try pool.take(Pool.size_min), .json = format.json };
     errdefer pool.give(text.buffer);
     for (format.runs) |run| {
@@ -89,7 +95,10 @@ const Text = struct {
                 var buffer: [tls.value_bytes_max]u8 = undefined;
                 try text.value(if (subject.tunnel) |tunnel| try tls.value(what, tunnel, &buffer) else "");
             },
-            else => if (subject.head) |head| try text.ofHead(early, head) else try text.withoutHead(early, subject.raw),
+            else => if (subject.head) |head|
+                try text.ofHead(early, head)
+            else
+                try text.withoutHead(early, subject.raw),
         }
     }
 
@@ -141,13 +150,19 @@ const Text = struct {
 
     fn escape(text: *Text, byte: u8) error{OutOfMemory}!void {
         if (!text.json) return text.number("\\x{x:0>2}", .{byte});
-        // A byte that is not ASCII may be half a character: shown as the code point of that number, the line is valid in any case.
-        if (byte == '"' or byte == '\\') try text.put(&.{ '\\', byte }) else try text.number("\\u{x:0>4}", .{byte});
+        // A byte that is not ASCII may be half a character: shown as the code point of that number, the line
+        // is valid in any case.
+        if (byte == '"' or byte == '\\') {
+            try text.put(&.{ '\\', byte });
+        } else {
+            try text.number("\\u{x:0>4}", .{byte});
+        }
     }
 
     fn number(text: *Text, comptime format: []const u8, arguments: anytype) error{OutOfMemory}!void {
         var buffer: [24]u8 = undefined;
-        try text.put(std.fmt.bufPrint(&buffer, format, arguments) catch unreachable); // two u32 and a dash at the most
+        // two u32 and a dash at the most
+        try text.put(std.fmt.bufPrint(&buffer, format, arguments) catch unreachable);
     }
 
     /// Inline, because most pieces are a byte or two, known when this is compiled.
@@ -187,7 +202,8 @@ fn findHeader(head: *const Head, wanted: Early.Header) ?[]const u8 {
     return null;
 }
 
-/// Bytes up to the first that has to be escaped: control bytes, what is not ASCII, the quote and the backslash.
+/// Bytes up to the first that has to be escaped: control bytes, what is not ASCII, the quote
+/// and the backslash.
 fn harmlessLen(bytes: []const u8) usize {
     const width = 16;
     const Block = @Vector(width, u8);
@@ -241,19 +257,40 @@ fn subjectOf(head: *Head, text: []const u8) !Subject {
 test "what is known of a request" {
     var storage: [8]protocol.http.FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
-    const subject = try subjectOf(&head, "GET /a%20b?q=\xc3\xa4\\ HTTP/1.1\r\nHost: h\r\nreferer: a\"b\tc\r\nX-Own: own\r\nX-Own: 2\r\n\r\n");
+    const subject = try subjectOf(
+        &head,
+        "GET /a%20b?q=\xc3\xa4\\ HTTP/1.1\r\nHost: h\r\nreferer: a\"b\tc\r\nX-Own: own\r\nX-Own: 2\r\n\r\n",
+    );
     try expectKept("192.0.2.1 17-3 42 80\n", "%h %L %P %p", &subject);
     try expectKept("\"GET /a%20b?q=\\xc3\\xa4\\x5c HTTP/1.1\"\n", "\"%r\"", &subject);
     try expectKept("GET /a%20b ?q=\\xc3\\xa4\\x5c HTTP/1.1\n", "%m %U %q %H", &subject);
     try expectKept("a\\x22b\\x09c own - 100%\n", "%{Referer}i %{x-own}i %{X-None}i 100%%", &subject);
-    try expectKept("{\"a\\\"b\\u0009c\",\"?q=\\u00c3\\u00a4\\\\\",\"\"}\n", "{\"%{Referer}i\",\"%q\",\"%{X-None}i\"}", &subject);
+    try expectKept(
+        "{\"a\\\"b\\u0009c\",\"?q=\\u00c3\\u00a4\\\\\",\"\"}\n",
+        "{\"%{Referer}i\",\"%q\",\"%{X-None}i\"}",
+        &subject,
+    );
 }
 
 test "without a head there are its first bytes, and dashes" {
-    const subject: Subject = .{ .peer = "", .local_port = 0, .connection = 1, .request = 0, .head = null, .raw = "\x16\x03\x01 GET\r\nX: y\r\n" };
+    const subject: Subject = .{
+        .peer = "",
+        .local_port = 0,
+        .connection = 1,
+        .request = 0,
+        .head = null,
+        .raw = "\x16\x03\x01 GET\r\nX: y\r\n",
+    };
     try expectKept("unix \"\\x16\\x03\\x01 GET\" - -\n", "%h \"%r\" %m %{Host}i", &subject);
     const long: [1000]u8 = @splat('x');
-    const endless: Subject = .{ .peer = "::1", .local_port = 0, .connection = 1, .request = 0, .head = null, .raw = &long };
+    const endless: Subject = .{
+        .peer = "::1",
+        .local_port = 0,
+        .connection = 1,
+        .request = 0,
+        .head = null,
+        .raw = &long,
+    };
     try expectKept(long[0..raw_bytes_max] ++ "::1\n", "%r%h", &endless);
 }
 

@@ -9,7 +9,8 @@ const failed = "FAILED:";
 /// Longer reasons are cut; OpenSSL has none.
 pub const value_bytes_max = 128;
 
-/// The value; empty if there is none. `buffer` may hold it, and what it is borrowed from lives as long as the connection.
+/// The value; empty if there is none. `buffer` may hold it, and what it is borrowed from lives as long
+/// as the connection.
 pub fn value(what: Tls, tunnel: *Tunnel, buffer: *[value_bytes_max]u8) error{OutOfMemory}![]const u8 {
     const session = &tunnel.session;
     // A connection may be refused before its handshake is done.
@@ -48,7 +49,12 @@ fn verified(peer: *const tls.Peer) []const u8 {
 
 test "what was found of a client's certificate" {
     var buffer: [value_bytes_max]u8 = undefined;
-    var peer: tls.Peer = .{ .arena = .init(std.testing.allocator), .chain = &.{}, .subject = null, .verify_error = null };
+    var peer: tls.Peer = .{
+        .arena = .init(std.testing.allocator),
+        .chain = &.{},
+        .subject = null,
+        .verify_error = null,
+    };
     try std.testing.expectEqualStrings("NONE", verdict(&peer, &buffer));
     try std.testing.expectEqualStrings("", verified(&peer));
     peer.chain = &.{"PEM"};

@@ -98,7 +98,10 @@ pub fn Accept(comptime W: type) type {
             const fast = peer.entry.verdict == .too_fast;
             const refusal: Refusal = .{
                 .status = 429,
-                .detail = if (fast) "Your address opens connections too fast." else "Your address has too many open connections.",
+                .detail = if (fast)
+                    "Your address opens connections too fast."
+                else
+                    "Your address has too many open connections.",
             };
             var space: [early.response_bytes_max]u8 = undefined;
             // A rate allows the next one within a second.
@@ -118,12 +121,19 @@ pub fn Accept(comptime W: type) type {
 
         fn noteUnwelcome(w: *W, peer: *const Peer) void {
             w.stats.rejected += 1;
-            if (w.counters) |counters| counters.noteRejection(if (peer.entry.verdict == .too_fast) .address_rate else .address_connections);
+            if (w.counters) |counters| {
+                counters.noteRejection(if (peer.entry.verdict == .too_fast)
+                    .address_rate
+                else
+                    .address_connections);
+            }
             const others = w.troubles.unwelcome.add(w.now) orelse return;
             var buffer: [192]u8 = undefined;
             const why, const limit, const unit = switch (peer.entry.verdict) {
                 .too_fast => .{ "opens connections too fast", w.config.address_rate_max, " a second" },
-                .too_many, .admitted => .{ "has too many open connections", w.config.address_connections_max, "" },
+                .too_many, .admitted => .{
+                    "has too many open connections", w.config.address_connections_max, "",
+                },
             };
             const connection = &peer.connection;
             w.say(.warn, &buffer, "Connection {d} rejected: {s} {s} (limit {d}{s}){f}", .{
@@ -236,7 +246,11 @@ pub fn Accept(comptime W: type) type {
         pub fn tellRest(w: *W) void {
             inline for (.{
                 .{ types.Level.warn, &w.troubles.full, "connections were rejected: at capacity" },
-                .{ types.Level.warn, &w.troubles.unwelcome, "connections were rejected: their addresses had too many" },
+                .{
+                    types.Level.warn,
+                    &w.troubles.unwelcome,
+                    "connections were rejected: their addresses had too many",
+                },
                 .{ types.Level.warn, &w.troubles.shed, "requests were refused for want of memory" },
                 .{ types.Level.warn, &w.troubles.header, "connections were closed: PROXY protocol" },
                 .{ types.Level.info, &w.troubles.handshake, "TLS handshakes failed" },

@@ -56,11 +56,17 @@ pub fn Access(comptime W: type) type {
             // An exchange that is ended from outside leaves its connection closing, with what the peer did
             // not take.
             const left = if (connection.phase == .closing) connection.outbox.bytes else 0;
-            const cut_short = exchange.openWebSocket() == null and (!exchange.ended or (left > 0 and !exchange.refused));
+            const cut_short = exchange.openWebSocket() == null and
+                (!exchange.ended or (left > 0 and !exchange.refused));
             log.end(&w.pool, entry, &.{
                 .status = exchange.status,
                 .body_bytes = exchange.body_bytes -| (if (cut_short) left else 0),
-                .end = if (cut_short) .cut_short else if (connection.session.persists() and connection.phase == .open) .goes_on else .closes,
+                .end = if (cut_short)
+                    .cut_short
+                else if (connection.session.persists() and connection.phase == .open)
+                    .goes_on
+                else
+                    .closes,
                 .micros = clock(w, entry.format()),
             });
         }
@@ -95,7 +101,13 @@ pub fn Access(comptime W: type) type {
             writeRefusal(
                 w,
                 log,
-                &.{ .peer = client, .local_port = local_port, .connection = number, .request = 1, .head = null },
+                &.{
+                    .peer = client,
+                    .local_port = local_port,
+                    .connection = number,
+                    .request = 1,
+                    .head = null,
+                },
                 refusal,
                 true,
                 0,

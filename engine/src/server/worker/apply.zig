@@ -8,7 +8,8 @@ const Ticket = @import("../slab.zig").Ticket;
 pub fn Apply(comptime W: type) type {
     return struct {
         /// Why a command was not taken. Nothing has changed, neither on the wire nor in the exchange.
-        pub const CommandError = W.ResponseError || W.FileError || W.AcceptError || W.SendError || W.CloseError || error{
+        pub const CommandError = W.ResponseError || W.FileError || W.AcceptError || W.SendError ||
+            W.CloseError || error{
             /// The exchange has ended.
             Gone,
         };
@@ -25,7 +26,11 @@ pub fn Apply(comptime W: type) type {
         }
 
         /// Does what a command says to an exchange that the caller has found.
-        pub inline fn applyTo(w: *W, exchange: *Exchange, command: Command) CommandError!command_file.Outcome {
+        pub inline fn applyTo(
+            w: *W,
+            exchange: *Exchange,
+            command: Command,
+        ) CommandError!command_file.Outcome {
             switch (command) {
                 .start => |start| return w.start(exchange, start),
                 .body => |body| {
@@ -43,7 +48,11 @@ pub fn Apply(comptime W: type) type {
                 .abort => w.abort(exchange),
                 .accept => |accept| try w.acceptWebSocket(exchange, accept.subprotocol, accept.fields),
                 .close => |close| try w.closeWebSocket(exchange, close.code, close.reason),
-                .keepalive => |keepalive| try w.setKeepalive(exchange, keepalive.interval_ms, keepalive.timeout_ms),
+                .keepalive => |keepalive| try w.setKeepalive(
+                    exchange,
+                    keepalive.interval_ms,
+                    keepalive.timeout_ms,
+                ),
                 .flow => |flow| try w.setFlow(exchange, flow),
                 .idle_limit => |milliseconds| w.setIdleLimit(exchange, milliseconds),
                 .repeat => |repeat| try w.setRepeat(exchange, repeat.bytes, repeat.interval_ms),

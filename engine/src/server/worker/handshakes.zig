@@ -1,4 +1,5 @@
-//! The part of a worker that negotiates TLS when established connections have had their turn (../handshakes.zig says who is next).
+//! The part of a worker that negotiates TLS when established connections have had their turn
+//! (../handshakes.zig says who is next).
 const Tunnel = @import("../tunnel.zig").Tunnel;
 
 /// The methods of a worker that shake hands.

@@ -38,7 +38,9 @@ const Ranking = struct {
             ranking.len -= 1;
         }
         var at = ranking.len;
-        while (at > 0 and new.goesBefore(ranking.items[at - 1])) : (at -= 1) ranking.items[at] = ranking.items[at - 1];
+        while (at > 0 and new.goesBefore(ranking.items[at - 1])) : (at -= 1) {
+            ranking.items[at] = ranking.items[at - 1];
+        }
         ranking.items[at] = new;
         ranking.len += 1;
     }
@@ -163,7 +165,8 @@ pub fn Shedding(comptime W: type) type {
 
         fn endExchange(w: *W, peer: *Peer, exchange: *Exchange) void {
             const connection = &peer.connection;
-            if (connection.output == .blocked and connection.queuedBytes() > w.config.write_high_bytes) return w.sever(
+            if (connection.output == .blocked and
+                connection.queuedBytes() > w.config.write_high_bytes) return w.sever(
                 peer,
                 .server_error,
             );
@@ -217,14 +220,25 @@ pub fn Shedding(comptime W: type) type {
             const max = megabytes(finding.max);
             if (count > 0) {
                 const others = w.troubles.shed.addMany(count, w.now) orelse return;
-                w.say(.warn, &buffer, "Memory: {d} MB are in use, memory_max is {d} MB: requests that were refused or cut: {d}", .{
-                    used, max, others.count + 1,
-                });
+                w.say(
+                    .warn,
+                    &buffer,
+                    "Memory: {d} MB are in use, memory_max is {d} MB: requests that were refused or cut: {d}",
+                    .{
+                        used, max, others.count + 1,
+                    },
+                );
             } else {
                 _ = w.troubles.memory.add(w.now) orelse return;
-                w.say(.warn, &buffer, "Memory: {d} MB are in use, memory_max is {d} MB; connections hold {d} MB of it, and nothing that can be refused", .{
-                    used, max, megabytes(held),
-                });
+                w.say(
+                    .warn,
+                    &buffer,
+                    "Memory: {d} MB are in use, memory_max is {d} MB; connections hold {d} MB of it, " ++
+                        "and nothing that can be refused",
+                    .{
+                        used, max, megabytes(held),
+                    },
+                );
             }
         }
 

@@ -130,7 +130,9 @@ pub fn Secure(comptime W: type) type {
                 }
             }
             const connection = &peer.connection;
-            if (connection.output != .open or (tunnel.wire.isEmpty() and connection.outbox.isEmpty())) return w.arm(peer);
+            if (connection.output != .open or (tunnel.wire.isEmpty() and connection.outbox.isEmpty())) {
+                return w.arm(peer);
+            }
             // An answer will follow at once, and what the session has to say (tickets) goes with it.
             if (connection.current() != null) return w.cork(peer);
             if (w.flush(peer)) w.settle(peer);
@@ -145,7 +147,10 @@ pub fn Secure(comptime W: type) type {
         /// byte shows that, so that `plaintext` begins with its request.
         fn answerPlain(w: *W, peer: *Peer, tunnel: *Tunnel, plaintext: []const u8) void {
             var space: [early.response_bytes_max]u8 = undefined;
-            const refusal: Refusal = .{ .status = 400, .detail = "This port speaks TLS: use https, not http." };
+            const refusal: Refusal = .{
+                .status = 400,
+                .detail = "This port speaks TLS: use https, not http.",
+            };
             const len = early.refusalResponse(
                 refusal,
                 .{ .date = w.date.text(), .with_content = !early.asksForHead(plaintext) },
@@ -377,7 +382,9 @@ pub fn Secure(comptime W: type) type {
         /// A connection without a request is about to be closed by us: says close_notify. False: the kernel
         /// has no room for it now.
         pub fn sendCloseNotify(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
-            if (tunnel.silent or peer.connection.output != .open or !tunnel.session.isHandshakeDone()) return true;
+            if (tunnel.silent or peer.connection.output != .open or !tunnel.session.isHandshakeDone()) {
+                return true;
+            }
             tunnel.silent = true;
             var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
             tunnel.session.shutdown(sink.interface()) catch return true;
@@ -407,7 +414,11 @@ pub fn Secure(comptime W: type) type {
             const kernel: tls.Sink.Kernel = .{ .takeKeys = takeKeys, .record = record };
 
             fn interface(sink: *WireSink) tls.Sink {
-                return .{ .context = sink, .appendFn = append, .kernel = if (kernel_may_seal) &kernel else null };
+                return .{
+                    .context = sink,
+                    .appendFn = append,
+                    .kernel = if (kernel_may_seal) &kernel else null,
+                };
             }
 
             fn append(context: *anyopaque, bytes: []const u8) tls.Sink.Error!void {

@@ -1,5 +1,5 @@
-//! The part of a worker that gives every connection its turn: a round has room for so much (../budget.zig), what is left over comes first
-//! in the next one.
+//! The part of a worker that gives every connection its turn: a round has room for so much (../budget.zig),
+//! what is left over comes first in the next one.
 const std = @import("std");
 const Ticket = @import("../slab.zig").Ticket;
 
@@ -8,10 +8,14 @@ pub fn Turns(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
 
-        /// Makes room for one more connection in the lists below. Those that are gone since may still be in them.
+        /// Makes room for one more connection in the lists below. Those that are gone since
+        /// may still be in them.
         pub fn reserve(w: *W) error{OutOfMemory}!void {
-            const room = @max(w.corked.items.len, w.backlog.items.len, w.parked.items.len) + w.peers.count + 1;
-            inline for (.{ &w.corked, &w.backlog, &w.spare, &w.parked }) |list| try list.ensureTotalCapacity(w.gpa, room);
+            const room = @max(w.corked.items.len, w.backlog.items.len, w.parked.items.len) + w.peers.count +
+                1;
+            inline for (.{ &w.corked, &w.backlog, &w.spare, &w.parked }) |list| {
+                try list.ensureTotalCapacity(w.gpa, room);
+            }
         }
 
         /// Looks at a connection once more before the next wait.
@@ -66,7 +70,8 @@ pub fn Turns(comptime W: type) type {
             w.spare.clearRetainingCapacity();
         }
 
-        /// Looks at every corked connection once: goes on with its input, unless that waits for its turn, then sends its output.
+        /// Looks at every corked connection once: goes on with its input, unless that waits for its turn,
+        /// then sends its output.
         pub fn uncork(w: *W) void {
             if (w.corked.items.len == 0) return;
             std.mem.swap(std.ArrayList(Ticket), &w.corked, &w.spare);

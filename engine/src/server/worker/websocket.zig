@@ -16,8 +16,8 @@ pub fn Live(comptime W: type) type {
     return struct {
         const Peer = W.Peer;
 
-        /// A request that offers to upgrade: remembers a well-formed WebSocket handshake for the host to accept. An upgrade to something
-        /// else is served as a plain request.
+        /// A request that offers to upgrade: remembers a well-formed WebSocket handshake for the host to
+        /// accept. An upgrade to something else is served as a plain request.
         pub fn noteHandshake(w: *W, exchange: *Exchange) ?handshake.Refusal {
             const head = &w.head;
             const verdict = handshake.check(.{
@@ -59,7 +59,12 @@ pub fn Live(comptime W: type) type {
         pub const AcceptError = Exchange.SwitchError || error{NotWebSocket};
 
         /// Completes the handshake. `fields` are sent besides those that the protocol needs.
-        pub fn acceptWebSocket(w: *W, exchange: *Exchange, subprotocol: ?[]const u8, fields: []const Field) AcceptError!void {
+        pub fn acceptWebSocket(
+            w: *W,
+            exchange: *Exchange,
+            subprotocol: ?[]const u8,
+            fields: []const Field,
+        ) AcceptError!void {
             const websocket = exchange.websocket orelse return error.NotWebSocket;
             if (websocket.state != .handshake) return error.OutOfOrder;
             try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields);
@@ -72,12 +77,15 @@ pub fn Live(comptime W: type) type {
             w.cork(W.peerOfExchange(exchange));
         }
 
-        /// The worker stops: closes an open WebSocket, and refuses one that the host has not accepted, since it would be closed at once. The
-        /// host is told that it is over, as it is of those that are open.
+        /// The worker stops: closes an open WebSocket, and refuses one that the host has not accepted, since
+        /// it would be closed at once. The host is told that it is over, as it is of those that are open.
         pub fn goAway(w: *W, exchange: *Exchange) void {
             const websocket = exchange.openWebSocket() orelse return turnDown(w, exchange);
             if (!websocket.isOpen()) return;
-            const code: u16 = if (w.replaced) websocket_file.code_service_restart else websocket_file.code_going_away;
+            const code: u16 = if (w.replaced)
+                websocket_file.code_service_restart
+            else
+                websocket_file.code_going_away;
             if (closeWebSocket(w, exchange, code, "")) {
                 websocket.state.closing.why = .server_shutdown;
             } else |_| w.fail(W.peerOfExchange(exchange), .server_shutdown);
@@ -97,7 +105,12 @@ pub fn Live(comptime W: type) type {
         pub const SendError = websocket_file.SendError;
 
         /// Sends one message.
-        pub fn sendMessage(w: *W, exchange: *Exchange, kind: websocket_file.Kind, bytes: []const u8) SendError!W.Outcome {
+        pub fn sendMessage(
+            w: *W,
+            exchange: *Exchange,
+            kind: websocket_file.Kind,
+            bytes: []const u8,
+        ) SendError!W.Outcome {
             return sendLent(w, exchange, kind, bytes, null);
         }
 
@@ -119,12 +132,15 @@ pub fn Live(comptime W: type) type {
         /// Why the closing handshake does not begin.
         pub const CloseError = websocket_file.CloseError || error{NotWebSocket};
 
-        /// Starts the closing handshake; `closed` follows when the peer has answered, or its deadline has passed.
+        /// Starts the closing handshake; `closed` follows when the peer has answered, or its
+        /// deadline has passed.
         pub fn closeWebSocket(w: *W, exchange: *Exchange, code: u16, reason: []const u8) CloseError!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             try websocket.close(code, reason, w.now + w.config.close_ms, exchange.out(), &w.pool);
             // What still comes is not for the host, but for the peer's close frame.
-            if (websocket.incoming.held != .nothing) websocket.incoming.drop(&w.pool, w.compression.gpa, &w.inflations);
+            if (websocket.incoming.held != .nothing) {
+                websocket.incoming.drop(&w.pool, w.compression.gpa, &w.inflations);
+            }
             websocket.incoming.setFlow(.all);
             const peer = W.peerOfExchange(exchange);
             w.cork(peer);
@@ -132,7 +148,12 @@ pub fn Live(comptime W: type) type {
         }
 
         /// Sets when pings are sent and what a missing pong means.
-        pub fn setKeepalive(w: *W, exchange: *Exchange, interval_ms: u32, timeout_ms: u32) error{NotWebSocket}!void {
+        pub fn setKeepalive(
+            w: *W,
+            exchange: *Exchange,
+            interval_ms: u32,
+            timeout_ms: u32,
+        ) error{NotWebSocket}!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             websocket.setKeepalive(interval_ms, timeout_ms, w.now);
             if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
@@ -191,8 +212,8 @@ pub fn Live(comptime W: type) type {
                         return false;
                     }
                     if (!websocket.postponed and w.isHostAtWork(exchange)) {
-                        // Messages that came before it may not have been seen yet: the host gets to answer them, in this one round.
-                        // What is left unread brings us back here.
+                        // Messages that came before it may not have been seen yet: the host gets to answer
+                        // them, in this one round. What is left unread brings us back here.
                         websocket.postponed = true;
                         w.yield(peer);
                         return false;
@@ -213,9 +234,15 @@ pub fn Live(comptime W: type) type {
         }
 
         /// Delivers a message, or holds it back.
-        fn offer(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message) error{OutOfMemory}!void {
+        fn offer(
+            w: *W,
+            peer: *Peer,
+            websocket: *WebSocket,
+            message: WebSocket.Message,
+        ) error{OutOfMemory}!void {
             const is_behind = w.isHostBehind(peer.connection.phase.open.exchange);
-            const takes = websocket.incoming.takes(message.bytes.len) and w.budget.takesMessage(message.bytes.len);
+            const takes = websocket.incoming.takes(message.bytes.len) and
+                w.budget.takesMessage(message.bytes.len);
             if (takes and !is_behind) return deliver(w, peer, websocket, message, false);
             try websocket.incoming.hold(.{ .message = message.kind }, message.bytes, &w.pool);
             if (is_behind) w.park(peer);
@@ -223,7 +250,12 @@ pub fn Live(comptime W: type) type {
         }
 
         /// Inflates and delivers a message if that takes no time; otherwise it is held.
-        fn inflate(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message) error{OutOfMemory}!bool {
+        fn inflate(
+            w: *W,
+            peer: *Peer,
+            websocket: *WebSocket,
+            message: WebSocket.Message,
+        ) error{OutOfMemory}!bool {
             const incoming = &websocket.incoming;
             if (w.isHostBehind(peer.connection.phase.open.exchange)) {
                 try incoming.hold(.{ .compressed = message.kind }, message.bytes, &w.pool);
@@ -243,7 +275,14 @@ pub fn Live(comptime W: type) type {
             }
             if (incoming.inflates()) {
                 const ticket = peer.connection.ticket;
-                try incoming.lineUp(message.kind, message.bytes, ticket, &w.pool, w.compression.gpa, &w.inflations);
+                try incoming.lineUp(
+                    message.kind,
+                    message.bytes,
+                    ticket,
+                    &w.pool,
+                    w.compression.gpa,
+                    &w.inflations,
+                );
             } else try incoming.hold(.{ .compressed = message.kind }, message.bytes, &w.pool);
             websocket.excusePong();
             return true;
@@ -276,7 +315,13 @@ pub fn Live(comptime W: type) type {
             }
         }
 
-        fn deliver(w: *W, peer: *Peer, websocket: *WebSocket, message: WebSocket.Message, inflated: bool) void {
+        fn deliver(
+            w: *W,
+            peer: *Peer,
+            websocket: *WebSocket,
+            message: WebSocket.Message,
+            inflated: bool,
+        ) void {
             const exchange = peer.connection.phase.open.exchange;
             w.budget.chargeMessage(message.bytes.len);
             if (w.counters) |counters| counters.noteMessage(.in);
@@ -288,7 +333,8 @@ pub fn Live(comptime W: type) type {
             if (peer.connection.websocket() == websocket) websocket.incoming.forget(&w.pool);
         }
 
-        /// Once a round: goes on inflating large messages. One that is complete is delivered in the next round, before another is begun.
+        /// Once a round: goes on inflating large messages. One that is complete is delivered in the next
+        /// round, before another is begun.
         pub fn advance(w: *W) void {
             var cost: usize = 0;
             while (cost < Line.round_cost) {
@@ -311,7 +357,8 @@ pub fn Live(comptime W: type) type {
             }
         }
 
-        /// The peer has said its last word: it gets its answer, the host is told, what is queued is sent, the connection ends.
+        /// The peer has said its last word: it gets its answer, the host is told, what is queued is sent,
+        /// the connection ends.
         fn endWebSocket(w: *W, peer: *Peer, websocket: *WebSocket) void {
             const exchange = peer.connection.phase.open.exchange;
             websocket.end(exchange.out(), &w.pool) catch return w.fail(peer, .server_error);
@@ -324,7 +371,10 @@ pub fn Live(comptime W: type) type {
             switch (websocket.due(w.now)) {
                 .nothing => w.arm(peer),
                 .pong_missed => w.fail(peer, .keepalive_timeout),
-                .close_unanswered => w.fail(peer, if (!w.endsWebSockets()) .client_timeout else .server_shutdown),
+                .close_unanswered => w.fail(
+                    peer,
+                    if (!w.endsWebSockets()) .client_timeout else .server_shutdown,
+                ),
                 .ping => {
                     websocket.ping(exchange.out(), &w.pool, w.now) catch return w.fail(peer, .server_error);
                     if (peer.connection.output != .open or w.flush(peer)) w.settle(peer);
