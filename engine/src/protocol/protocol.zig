@@ -1,6 +1,6 @@
 //! Layer `protocol`: bytes become events, commands become bytes. Imports std only.
 //! Does not know: sockets, clocks, allocators, logs, threads and every other layer.
-const encode = @import("http1/encode.zig");
+const response_fields = @import("http1/response_fields.zig");
 const framing = @import("http1/framing.zig");
 pub const event = @import("event.zig");
 pub const http = struct {
@@ -14,7 +14,7 @@ pub const http = struct {
     pub const order = @import("http/order.zig");
     pub const date = @import("http/date.zig");
     pub const Version = framing.Version;
-    pub const Lines = encode.Lines;
+    pub const Lines = response_fields.Lines;
     pub const Field = header.Field;
     pub const FieldSpan = header.FieldSpan;
 };

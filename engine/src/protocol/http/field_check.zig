@@ -1,6 +1,6 @@
-//! What is wrong with the fields that an application wants to send, for callers that answer before they
-//! are written (http1/encode.zig checks as it writes). RFC 9110 sections 5.1, 5.5 and 8.6. Does not know:
-//! which of them go out.
+//! What is wrong with the fields that an application wants to send, for callers that answer before they are
+//! written (http1/response_fields.zig checks as it writes). RFC 9110 sections 5.1, 5.5 and 8.6. Does not
+//! know: which of them go out.
 const std = @import("std");
 const header = @import("header.zig");
 const syntax = @import("syntax.zig");
@@ -40,6 +40,7 @@ pub inline fn idOf(name: []const u8, value: []const u8) FieldError!header.Id {
 }
 
 const encode = @import("../http1/encode.zig");
+const response_fields = @import("../http1/response_fields.zig");
 
 test "what is wrong is what would be wrong when it is written" {
     const lists = [_][]const Field{
@@ -55,12 +56,12 @@ test "what is wrong is what would be wrong when it is written" {
         &.{.init("X:", "1")},
     };
     for (lists) |list| {
-        for ([_]encode.Policy{ .head, .switching, .trailers }) |policy| {
+        for ([_]response_fields.Policy{ .head, .switching, .trailers }) |policy| {
             var space: [256]u8 = undefined;
             var writer: encode.Writer = .{ .buffer = &space };
-            var found: encode.Found = .{};
+            var found: response_fields.Found = .{};
             var bad_field: usize = 0;
-            const written = encode.putFields(&writer, list, policy, &found);
+            const written = response_fields.putFields(&writer, list, policy, &found);
             const checked = if (policy == .head) head(list, &bad_field) else none(others(list, &bad_field));
             if (written) |_| {
                 const length = try checked;

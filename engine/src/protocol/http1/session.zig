@@ -11,6 +11,7 @@ const assert = std.debug.assert;
 const content = @import("body.zig");
 const date = @import("../http/date.zig");
 const encode = @import("encode.zig");
+const response_fields = @import("response_fields.zig");
 const event = @import("../event.zig");
 const framing = @import("framing.zig");
 const header = @import("../http/header.zig");
@@ -23,7 +24,7 @@ const Shape = order_file.Shape;
 const Field = header.Field;
 
 pub const BodyKind = framing.BodyKind;
-pub const Lines = encode.Lines;
+pub const Lines = response_fields.Lines;
 pub const Event = event.Event;
 pub const Head = head_file.Head;
 pub const Limits = framing.Limits;
@@ -66,7 +67,7 @@ pub const Piece = struct {
 };
 
 /// Why a response cannot begin like that.
-pub const StartError = error{InvalidStatus} || encode.FieldError || BodyError;
+pub const StartError = error{InvalidStatus} || response_fields.FieldError || BodyError;
 pub const BodyError = order_file.BodyError;
 /// Why a response cannot end like that.
 pub const EndError = error{ InvalidFieldName, InvalidFieldValue } || order_file.EndError;
@@ -108,12 +109,12 @@ pub const continue_text = "HTTP/1.1 100 Continue\r\n\r\n";
 /// for these fields, in bytes.
 pub fn startSize(fields: []const Field) usize {
     return encode.head_overhead_bytes_max + encode.chunk_prefix_bytes_max + body_suffix_bytes_max +
-        encode.fieldsSize(fields);
+        response_fields.fieldsSize(fields);
 }
 
 /// Upper bound of what `planEnd` writes for these trailers, the end of a held head included, in bytes.
 pub fn endSize(trailers: []const Field) usize {
-    return encode.head_end_bytes_max + last_chunk.len + encode.fieldsSize(trailers) + "\r\n".len;
+    return encode.head_end_bytes_max + last_chunk.len + response_fields.fieldsSize(trailers) + "\r\n".len;
 }
 
 /// Upper bound of what `planBody` writes: the end of a held head and the line before a chunk, in bytes.
@@ -304,13 +305,13 @@ pub const Session = struct {
         if (r.status < 200 or r.status > status.code_max) return error.InvalidStatus;
         const shape: Shape = .of(s.method, r.status);
         const upgrade = r.status == upgrade_required and s.version != .http_1_0;
-        const policy: encode.Policy = if (!shape.passesLength())
+        const policy: response_fields.Policy = if (!shape.passesLength())
             .head_without_length
         else if (upgrade)
             .upgrade_required
         else
             .head;
-        var found: encode.Found = if (r.lines) |lines| lines.found else .{};
+        var found: response_fields.Found = if (r.lines) |lines| lines.found else .{};
         var writer = try s.openHead(r.status, r.fields, policy, out, &found);
         if (r.lines) |lines| {
             writer.put(lines.text);
@@ -456,7 +457,7 @@ pub const Session = struct {
         if (!s.mayStart()) return error.OutOfOrder;
         if (code < 100 or code > 199 or code == 101) return error.InvalidStatus;
         if (s.version == .http_1_0) return 0;
-        var found: encode.Found = .{};
+        var found: response_fields.Found = .{};
         var writer = try s.openHead(code, fields, .head_without_length, out, &found);
         writer.put("\r\n");
         s.dropped_hop_field = s.dropped_hop_field or found.dropped;
@@ -470,7 +471,7 @@ pub const Session = struct {
     /// has changed but `bad_field`.
     pub fn switchProtocols(s: *Session, fields: []const Field, out: []u8) StartError!usize {
         if (!s.mayStart() or !s.upgrade_offered or !s.inputComplete()) return error.OutOfOrder;
-        var found: encode.Found = .{};
+        var found: response_fields.Found = .{};
         var writer = try s.openHead(101, fields, .switching, out, &found);
         writer.put(encode.connection_upgrade ++ "\r\n");
         s.dropped_hop_field = s.dropped_hop_field or found.dropped;
@@ -489,15 +490,15 @@ pub const Session = struct {
         s: *Session,
         code: u16,
         fields: []const Field,
-        policy: encode.Policy,
+        policy: response_fields.Policy,
         out: []u8,
-        found: *encode.Found,
-    ) encode.FieldError!encode.Writer {
+        found: *response_fields.Found,
+    ) response_fields.FieldError!encode.Writer {
         // Each put checks that it fits.
         var writer: encode.Writer = .{ .buffer = out };
         writer.putStatus(code);
         // A native response has its fields in wire form.
-        if (fields.len > 0) encode.putFields(&writer, fields, policy, found) catch |err| {
+        if (fields.len > 0) response_fields.putFields(&writer, fields, policy, found) catch |err| {
             s.noteBadField(found.bad_field);
             return err;
         };
@@ -523,9 +524,9 @@ pub const Session = struct {
         writer: *encode.Writer,
         trailers: []const Field,
     ) error{ InvalidFieldName, InvalidFieldValue }!bool {
-        var found: encode.Found = .{};
+        var found: response_fields.Found = .{};
         writer.put(last_chunk);
-        encode.putFields(writer, trailers, .trailers, &found) catch |err| {
+        response_fields.putFields(writer, trailers, .trailers, &found) catch |err| {
             s.noteBadField(found.bad_field);
             switch (err) {
                 error.InvalidFieldName => return error.InvalidFieldName,
