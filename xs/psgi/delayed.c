@@ -12,10 +12,12 @@ static SV *make_writer(pTHX_ psgi_exchange *exchange) {
 static XSPROTO(xs_respond) {
     dXSARGS;
     psgi_exchange *exchange = psgi_exchange_of_function(aTHX_ cv);
-    if (items != 1) croak("PSGI: the responder takes a response: [ status, headers ] or [ status, headers, body ]");
+    if (items != 1)
+        croak("PSGI: the responder takes a response: [ status, headers ] or [ status, headers, body ]");
     if (exchange->responds) croak("PSGI: the responder was called before");
     SV *response = sv_mortalcopy(ST(0));
-    const bool streams = SvROK(response) && SvTYPE(SvRV(response)) == SVt_PVAV && av_count((AV *)SvRV(response)) == 2;
+    const bool is_list = SvROK(response) && SvTYPE(SvRV(response)) == SVt_PVAV;
+    const bool streams = is_list && av_count((AV *)SvRV(response)) == 2;
     const bool live = px_exchange_pin(&exchange->base);
     exchange->responds = true;
     if (live && psgi_delivers(exchange)) psgi_respond(aTHX_ exchange, response, true);
@@ -70,7 +72,7 @@ void psgi_delayed_forgotten(pTHX_ psgi_exchange *exchange) {
 
 /* ---- The writer ------------------------------------------------------------------------------ */
 
-/* $writer->write($bytes). What a peer does not take at once waits in memory: poll_cb is for those who mind. */
+/* $writer->write($bytes). What a peer does not take at once waits in memory: poll_cb bounds it. */
 void psgi_writer_write(pTHX_ psgi_exchange *exchange, SV *bytes) {
     const char *wrong = NULL;
     SV *piece = sv_2mortal(newSVsv(bytes));

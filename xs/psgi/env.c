@@ -8,9 +8,9 @@ static bool is_named(const char *name, STRLEN len, const char *text, STRLEN text
     return len == text_len && foldEQ(name, text, (I32)len);
 }
 
-/* The key of a field: a mortal or shared scalar. NULL: applications are not shown it. A name with an underscore would be taken
- * for one with a dash, which a proxy may have checked; and a program that the application runs would take
- * HTTP_PROXY for its own proxy (CVE-2016-5387). */
+/* The key of a field: a mortal or shared scalar. NULL: applications are not shown it. A name with an
+ * underscore would be taken for one with a dash, which a proxy may have checked; and a program that the
+ * application runs would take HTTP_PROXY for its own proxy (CVE-2016-5387). */
 static SV *make_key(pTHX_ psgi_context *cx, const char *name, STRLEN len) {
     if (memchr(name, '_', len) || is_named(name, len, "proxy", 5)) return NULL;
     if (is_named(name, len, "content-type", 12)) return PSGI_KEY(cx, CONTENT_TYPE);

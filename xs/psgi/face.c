@@ -71,7 +71,8 @@ static void take_content(pTHX_ psgi_exchange *exchange, const peregrine_event *e
         return;
     }
     px_exchange_name(base);
-    if (base->worker->engine && peregrine_read(base->worker->engine, base->ticket) < 0) px_exchange_lost(base);
+    if (base->worker->engine && peregrine_read(base->worker->engine, base->ticket) < 0)
+        px_exchange_lost(base);
     else px_worker_wake(base->worker);
 }
 

@@ -47,7 +47,8 @@ bool psgi_input_take(pTHX_ psgi_exchange *exchange, const char *bytes, size_t le
 
 /* The handle of all requests without a body. An application may have closed it. */
 static SV *no_input(pTHX_ psgi_app *app) {
-    if (app->no_input && SvREFCNT(SvRV(app->no_input)) && file_of(app->no_input)) return newSVsv(app->no_input);
+    if (app->no_input && SvREFCNT(SvRV(app->no_input)) && file_of(app->no_input))
+        return newSVsv(app->no_input);
     SvREFCNT_dec(app->no_input);
     app->no_input = psgi_call_values(aTHX_ "input", NULL, NULL, NULL);
     return app->no_input ? newSVsv(app->no_input) : newSV(0);

@@ -91,7 +91,8 @@ typedef enum {
     PSGI_OVER,    /* sent, or nothing goes out any more */
 } psgi_state;
 
-/* Where content stands that the application has put into chunks; see chunked.c. All zeros: at its beginning. */
+/* Where content stands that the application has put into chunks; see chunked.c. All zeros: at its
+ * beginning. */
 typedef struct psgi_chunks {
     uint8_t state, digits;
     bool begun, extended;

@@ -315,8 +315,8 @@ XS_EXTERNAL(psgi_xs_inform) {
     psgi_head head;
     SV *wrong = read_head(aTHX_ AvARRAY(given)[0], (AV *)SvRV(AvARRAY(given)[1]), &head);
     if (wrong) croak("PSGI: psgix.informational: %" SVf, SVfARG(wrong));
-    const int code = peregrine_inform(exchange->base.worker->engine, exchange->base.ticket, (uint16_t)head.status,
-                                      head.list, head.count);
+    const int code = peregrine_inform(exchange->base.worker->engine, exchange->base.ticket,
+                                      (uint16_t)head.status, head.list, head.count);
     if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
     else if (code < 0) croak("PSGI: psgix.informational: %" SVf, SVfARG(complaint(aTHX_ exchange, &head, code)));
     XSRETURN_EMPTY;
