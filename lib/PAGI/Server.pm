@@ -97,7 +97,11 @@ sub _load_certificates {
     my $ssl = $options->{ssl};
     $ssl = undef if $options->{disable_tls};
     my $live = $self->{worker} && $self->{tls} && $ssl;
-    my $tls  = eval { $live ? $self->{tls}->reload($ssl) && $self->{tls} : $ssl && PAGI::Server::TLS->new($ssl); };
+    my $tls  = eval {
+              $live
+            ? $self->{tls}->reload($ssl) && $self->{tls}
+            : $ssl && PAGI::Server::TLS->new($ssl, PAGI::Server::Prefork::_old_ticket_keys(''));
+    };
     croak _without_newline($@) if $ssl && !$tls;
     $self->{tls} = $tls;
     return $live ? 'ssl' : ();
@@ -122,7 +126,9 @@ sub _choose_places {
 sub _load_own_certificates {
     my ($places) = @_;
     for my $place (grep { ref $_->{ssl} } @$places) {
-        $place->{tls} = eval { PAGI::Server::TLS->for_place($place) } or croak _without_newline($@);
+        $place->{tls} =
+            eval { PAGI::Server::TLS->for_place($place, PAGI::Server::Prefork::_old_ticket_keys($place->{name})) }
+            or croak _without_newline($@);
     }
     return;
 }
@@ -577,7 +583,7 @@ my %ON = (
     TTIN => sub { my ($self) = @_; return $self->{master} ? $self->change_workers(+1) : $self->_has_no_effect('TTIN') },
     TTOU => sub { my ($self) = @_; return $self->{master} ? $self->change_workers(-1) : $self->_has_no_effect('TTOU') },
     USR1 => \&reopen_logs,
-    USR2 => \&_has_no_effect,
+    USR2 => sub { my ($self) = @_; return $self->{master} ? $self->hand_over : $self->_has_no_effect('USR2') },
 );
 
 # Why a signal has no effect.
@@ -1387,7 +1393,10 @@ on; HUP is given up then, and the log says why.
 
 =item Signals
 
-The master takes TERM, INT and QUIT as any server, HUP, TTIN (one worker more) and TTOU (one fewer), and USR1 for all. A worker takes TERM and USR1; what a
+The master takes TERM, INT and QUIT as any server, HUP, TTIN (one worker more) and TTOU (one fewer), and USR1 for all. USR2 runs the command anew by which the program was started, in the
+same directory, with its listening sockets, its pid file and the keys of its tickets. When the new program serves, the old one leaves as workers do that are
+replaced; if it does not start, the old one goes on, says why, and may be told again. So Perl, modules and options can be changed without losing a
+connection. A worker takes TERM and USR1; what a
 terminal sends to all of them is left to the master.
 
 =item Limits
@@ -1656,7 +1665,7 @@ back. The server must have been added to a loop.
 
 From the moment it has bound the addresses, TERM, INT and QUIT shut the server down and then stop the loop; a second signal cuts the
 requests in flight, the next one does not wait for the application's shutdown either, and a further one kills workers. HUP loads the certificates again if there are any,
-USR1 opens the access log anew; TTIN and TTOU need workers, without
+USR1 opens the access log anew; USR2, TTIN and TTOU need workers, without
 which they only say so. Perl code that blocks delays them all until it is done.
 
 =head2 shutdown

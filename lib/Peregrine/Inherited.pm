@@ -7,15 +7,28 @@ our $VERSION = '0.003000';
 
 use Fcntl qw(F_SETFD FD_CLOEXEC);
 use Peregrine;
-use Socket qw(SOL_SOCKET SO_ACCEPTCONN);
+use Peregrine::Handover;
+use Socket qw(AF_INET AF_INET6 SOL_SOCKET SO_ACCEPTCONN pack_sockaddr_in pack_sockaddr_in6 sockaddr_family
+    unpack_sockaddr_in unpack_sockaddr_in6);
 
 use constant FIRST_DESCRIPTOR => 3;    # sd_listen_fds(3)
 
 # By descriptor. They stay open while the process lives, so that a server can be started again.
 my %HANDLES;
+my $HANDED_OVER;
 
 sub from_environment {
-    my ($class) = @_;
+    my ($class)  = @_;
+    my $handover = Peregrine::Handover->from_environment;
+    my @brought  = $handover ? $handover->descriptors : ();
+    if (@brought) {
+        # Several servers of this process find theirs among them.
+        return $HANDED_OVER //= bless {
+            handles  => { map { $_ => $class->handle($_) } @brought },
+            taken    => {},
+            handover => $handover
+        }, $class;
+    }
     my ($pid, $count) = delete @ENV{qw(LISTEN_PID LISTEN_FDS)};
     my $ports = delete $ENV{SERVER_STARTER_PORT};
     delete $ENV{LISTEN_FDNAMES};
@@ -41,6 +54,11 @@ sub handle {
     return $handle;
 }
 
+sub main_descriptors {
+    my ($self) = @_;
+    return $self->{handover} ? $self->{handover}->main_descriptors : $self->descriptors;
+}
+
 sub descriptors {
     my ($self) = @_;
     return sort { $a <=> $b } keys %{ $self->{handles} };
@@ -50,12 +68,38 @@ sub take {
     my ($self, $address) = @_;
     for my $descriptor ($self->descriptors) {
         my $handle = $self->{handles}{$descriptor};
-        next if getsockname($handle) ne $address;
+        next if $self->{taken}{$descriptor} || !$self->_is_at($descriptor, $address);
         $self->{taken}{$descriptor} = 1;
         return $handle;
     }
     return;
 }
+
+# Whether a socket is bound to that address. One of the old program's may have been asked for with port 0.
+sub _is_at {
+    my ($self, $descriptor, $address) = @_;
+    my $bound = getsockname $self->{handles}{$descriptor};
+    return 1 if $bound eq $address;
+    my $asked = $self->{handover} ? $self->{handover}->asked_port($descriptor) : undef;
+    return 0 if !defined $asked;
+    return 1 if $asked eq unpack 'H*', $address;
+    return $asked eq '0' && _without_port($bound) eq $address ? 1 : 0;
+}
+
+sub _without_port {
+    my ($address) = @_;
+    my $family = sockaddr_family($address);
+    return pack_sockaddr_in(0, (unpack_sockaddr_in($address))[1]) if $family == AF_INET;
+    return $address                                               if $family != AF_INET6;
+    my (undef, $ip, $scope, $flow) = unpack_sockaddr_in6($address);
+    return pack_sockaddr_in6(0, $ip, $scope, $flow);
+}
+
+# Whether a process of the same server has had them before, which makes their files this one's.
+sub is_handover { return $_[0]{handover} ? 1 : 0 }
+
+# Whether they are to be listened at if nobody says where.
+sub is_for_all { return !$_[0]{handover} || $_[0]{handover}->is_for_all ? 1 : 0 }
 
 sub keep {
     my ($self, $descriptor) = @_;
@@ -69,8 +113,10 @@ sub hide_from_forks {
     return;
 }
 
+# What an old program had is closed when the new one serves.
 sub close_rest {
-    my ($self) = @_;
+    my ($self, $serving) = @_;
+    return if $self->{handover} && !$serving;
     my @rest = grep { !$self->{taken}{$_} } $self->descriptors;
     Peregrine::hide_from_forks($_, 0) for @rest;
     delete @{ $self->{handles} }{@rest};
@@ -104,8 +150,8 @@ Sockets passed by systemd (C<LISTEN_FDS>, L<sd_listen_fds(3)>), by L<Server::Sta
 
     my $inherited = Peregrine::Inherited->from_environment;
 
-The sockets that the environment names, or nothing. The variables are removed, so that no process that is
-started from here takes the sockets for its own. Dies with a text when one is no listening socket.
+The sockets that the environment names, those of a L<Peregrine::Handover> first, or nothing. The variables are removed, so that no process that is started from
+here takes the sockets for its own. Dies with a text when one is no listening socket.
 
 =head2 handle
 
@@ -114,15 +160,23 @@ started from here takes the sockets for its own. Dies with a text when one is no
 The handle for a descriptor; dies with a text unless it is a listening socket. It stays open while
 the process lives.
 
-=head2 descriptors
+=head2 descriptors, main_descriptors
 
     my @numbers = $inherited->descriptors;
+
+All, and those that are meant for what the program serves.
 
 =head2 take
 
     my $handle = $inherited->take($address);
 
 The handle of the socket that is bound to this address (as C<getsockname> gives it), or nothing.
+
+=head2 is_handover, is_for_all
+
+    listen_at_all() if $inherited->is_for_all;
+
+Whether they come from a L<Peregrine::Handover>, and whether they are to be listened at when no place is named.
 
 =head2 keep
 

@@ -5,9 +5,10 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Errno qw(EAGAIN EINTR EWOULDBLOCK);
+use Errno      qw(EAGAIN EINTR EWOULDBLOCK);
+use Fcntl      qw(F_SETFD FD_CLOEXEC);
+use IO::Handle ();
 use Peregrine;
-use POSIX  ();
 use Socket qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 
 # Bytes of a text that is sent, and of a line that is read.
@@ -25,6 +26,16 @@ sub _of {
     Peregrine::hide_from_forks(fileno $handle, 1);
     return bless { handle => $handle, pid => $$, input => '' }, $class;
 }
+
+sub from_descriptor {
+    my ($class, $descriptor) = @_;
+    open my $handle, '+<&=', $descriptor or die "descriptor $descriptor: $!\n";
+    fcntl $handle, F_SETFD, FD_CLOEXEC or die "descriptor $descriptor: $!\n";
+    return $class->_of($handle);
+}
+
+sub handle     { return $_[0]{handle} }
+sub descriptor { return fileno $_[0]{handle} }
 
 sub keep_in_child {
     my ($self) = @_;
@@ -138,6 +149,16 @@ once by the other.
     my ($here, $there) = Peregrine::Link->pair;
 
 Two ends. Dies with a text if there is no descriptor left.
+
+=head2 from_descriptor
+
+    my $link = Peregrine::Link->from_descriptor(7);
+
+An end that this process has inherited. It is closed on C<exec> from now on.
+
+=head2 handle, descriptor
+
+    my $number = $link->descriptor;
 
 =head2 keep_in_child
 

@@ -152,7 +152,9 @@ sub _open_on {
         }
         my $listener = _described($socket);
         $chosen ||= $listener->{port};
-        $listener->{again} = [ $address, $chosen, $v6_only, $args ] if $args->{reuseport} && !$inherited;
+        $listener->{asked} = $about->{port};
+        $listener->{again} = [ $address, $chosen, $v6_only, $args ]
+            if $args->{reuseport} && (!$inherited || $args->{inherited}->is_handover);
         push @listeners, $listener;
     }
     die $reason || _failure($about, 'the host has no address') if !@listeners;
@@ -161,11 +163,17 @@ sub _open_on {
 
 # One more socket at the same address, for another process.
 sub open_for {
-    my ($self, $process) = @_;
+    my ($self, $process, $inherited_only) = @_;
     my $again = $self->{again};
     return if $process == 1 || !$again || $self->{others}{$process};
-    $self->{others}{$process} = _open_one(@$again)
-        or die Future::Exception->new('Cannot listen once more on ' . $self->url('tcp') . ": $!\n",
+    my ($address, $port, $v6_only, $args) = @$again;
+    my $inherited = $args->{inherited} && $args->{inherited}->take(_with_port($address, $port));
+    return if !$inherited && $inherited_only;
+    return
+        $self->{others}{$process} =
+           $inherited
+        || _open_one(@$again)
+        || die Future::Exception->new('Cannot listen once more on ' . $self->url('tcp') . ": $!\n",
         'listen', $! + 0, @{$self}{qw(host port)});
     return;
 }
@@ -209,7 +217,12 @@ sub _open_unix {
     my ($place, $args) = @_;
     my $path      = $place->{path};
     my $inherited = $args->{inherited} && $args->{inherited}->take(pack_sockaddr_un($path));
-    return { %{ _described($inherited) }, path => $path } if $inherited;
+    if ($inherited) {
+        # The file of an old program's socket is the old one's until the new one serves.
+        my %facts = $args->{inherited}->is_handover ? _file_facts($path) : ();
+        $facts{later} = delete $facts{file} if %facts;
+        return { %{ _described($inherited) }, path => $path, asked => _unix_name($path), %facts };
+    }
     my $descriptor = Peregrine::open_unix($path, $args->{backlog},
         map { $place->{$_} // $args->{owner}{$_} // -1 } qw(mode uid gid));
     if ($descriptor < 0) {
@@ -218,15 +231,31 @@ sub _open_unix {
         die _failure({ path => $path }, $reason, $errno);
     }
     open my $socket, '+<&=', $descriptor or die _failure({ path => $path }, "$!", $! + 0);
-    my ($device, $inode, $mode) = stat $path;
-    return {
-        socket      => $socket,
-        type        => 'unix',
-        path        => $path,
-        socket_mode => $mode & oct '7777',
-        file        => "$device:$inode",
-        pid         => $$,
-    };
+    return { socket => $socket, type => 'unix', path => $path, asked => _unix_name($path), _file_facts($path) };
+}
+
+# A socket may have been bound by another name than its file has now.
+sub _unix_name {
+    my ($path) = @_;
+    return unpack 'H*', pack_sockaddr_un($path);
+}
+
+# Of a file that is this process's to remove.
+sub _file_facts {
+    my ($path) = @_;
+    my ($device, $inode, $mode) = stat $path or return;
+    return (socket_mode => $mode & oct '7777', file => "$device:$inode", pid => $$);
+}
+
+sub sockets {
+    my ($self) = @_;
+    return map { [ $_, $self->{asked} ] } grep { defined } $self->{socket}, values %{ $self->{others} || {} };
+}
+
+sub own_file {
+    my ($self) = @_;
+    $self->{file} = delete $self->{later} if defined $self->{later};
+    return;
 }
 
 # By the process that made the file, while it is the same one.
@@ -315,6 +344,18 @@ that was asked for. Where it could not listen there is an object with C<place> a
     my $socket = $listener->take_socket(2);
 
 See L<Peregrine::Listeners/open_for>, L<Peregrine::Listeners/take_over_beyond> and L<Peregrine::Listeners/hand_over>.
+
+=head2 sockets
+
+    my @pairs = $listener->sockets;    # [ socket, the port that was asked for, or the Unix address in hexadecimal digits ]
+
+Those of all processes.
+
+=head2 own_file
+
+    $listener->own_file;
+
+The file of a socket that a L<Peregrine::Handover> has brought is this process's to remove from now on.
 
 =head2 remove_file
 

@@ -32,8 +32,10 @@ sub _wanted {
     my ($self) = @_;
     my $inherited = $self->{inherited} //= eval { Peregrine::Inherited->from_environment };
     die Future::Exception->new("Cannot use inherited sockets: $@", 'listen', 0) if $@;
-    return ($self->{places}, $inherited)                                        if !$inherited || !$self->{unnamed};
-    my @places = map { Peregrine::Place->new("fd:$_") } $inherited->descriptors;
+    return ($self->{places}, $inherited)
+        if !$inherited || !$self->{unnamed} || !$inherited->is_for_all;
+    $self->{takes_all} = 1;
+    my @places = map { Peregrine::Place->new("fd:$_") } $inherited->main_descriptors;
     return ([ map { $_->with_defaults($self->{defaults} || {}) } @places ], $inherited);
 }
 
@@ -86,6 +88,35 @@ sub _hand_over {
     my $reason = "$!";
     POSIX::close($descriptor) if defined $descriptor;
     die Future::Exception->new('Cannot listen on ' . $listener->url('tcp') . ": $reason\n", 'listen', $! + 0);
+}
+
+# Also those that an old program had for more processes than there are now.
+sub open_for_all {
+    my ($self, $processes) = @_;
+    for my $listener ($self->all) {
+        $listener->open_for($_) for 1 .. $processes;
+        for (my $more = $processes + 1; $listener->open_for($more, 1); $more++) { }
+    }
+    return;
+}
+
+# What a Peregrine::Handover needs.
+sub for_handover {
+    my ($self) = @_;
+    return (all => $self->{takes_all}, sockets => [ map { $_->sockets } $self->all ]);
+}
+
+# The process that has them now makes new files, or removes these.
+sub leave_files {
+    my ($self) = @_;
+    delete $_->{file} for $self->all;
+    return;
+}
+
+sub own_files {
+    my ($self) = @_;
+    $_->own_file for $self->all;
+    return;
 }
 
 sub remove_files {
@@ -195,6 +226,12 @@ With C<reuseport> each process that serves has sockets of its own at the same ad
 those of the process with this number, from 1 on, unless they are open; those of the first one come by L</open>. Whoever opened
 them keeps them: a socket that is closed drops those who wait there. Dies like L</open>.
 
+=head2 open_for_all
+
+    $listeners->open_for_all(4);
+
+The same for so many processes, and for those further sockets that a L<Peregrine::Handover> has brought.
+
 =head2 take_over_beyond
 
     $listeners->take_over_beyond(3);
@@ -208,6 +245,14 @@ In the first process that serves: so many are to serve, and those sockets that w
 
 Gives the sockets, those of that process, to a L<Peregrine/WORKER>, which accepts from now on, and closes this process's copies of all. Each
 listener has its C<number> there. Children of this process will not inherit the sockets.
+
+=head2 for_handover, leave_files, own_files
+
+    my $handover = Peregrine::Handover->start($listeners->for_handover, ...);
+    $listeners->leave_files;
+    $listeners->own_files;    # in the other process
+
+The sockets for another process; and what is to be done when that has taken them over: the files of Unix sockets are its own then.
 
 =head2 remove_files
 

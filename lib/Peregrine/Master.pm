@@ -107,8 +107,12 @@ sub _fork_worker {
     my ($self, $number, $replaces) = @_;
     $self->{most} = $number if $number > $self->{most};
     my ($here, $there) = eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
-    my $column = $self->{counters} ? $self->{counters}->claim            : undef;
-    my $pid    = $here             ? $self->_fork($there->keep_in_child) : undef;
+    my $column = $self->{counters} ? $self->{counters}->claim : undef;
+    my $pid;
+    if ($here) {
+        $there->keep_in_child;
+        $pid = fork_child();
+    }
     if (!defined $pid) {
         my $reason = $here ? "fork: $!" : $@ =~ s/\s+\z//r;
         $self->_log(error => "worker $number cannot be started: $reason");
@@ -139,9 +143,8 @@ sub _fork_worker {
 }
 
 # Signals wait until the child has handlers of its own, or none.
-sub _fork {
-    my ($self, $link)   = @_;
-    my ($all,  $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
+sub fork_child {
+    my ($all, $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
     $all->fillset;
     POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
     my $pid = fork;
@@ -186,7 +189,7 @@ sub _gone {
     my $state = $worker->{state};
     $self->_not_started($worker, $status) if $state eq 'starting';
     $self->_died($worker, $status)        if $state eq 'serving';
-    $self->_log(warn => _name($worker) . ', which was to leave, ' . _how($status))
+    $self->_log(warn => _name($worker) . ', which was to leave, ' . how_it_ended($status))
         if $state eq 'leaving' && $status;
     $self->_balance;
     return;
@@ -197,7 +200,7 @@ sub _name {
     return "worker $worker->{number} ($worker->{pid})";
 }
 
-sub _how {
+sub how_it_ended {
     my ($status) = @_;
     my $signal = $status & 127;
     return 'has exited with status ' . ($status >> 8) if !$signal;
@@ -216,7 +219,7 @@ sub _died {
     my $early   = _now() - $worker->{since} < CRASH_S;
     my $trouble = $self->{trouble}{ $worker->{number} } ||= { crashes => 0 };
     $trouble->{crashes} = $early ? $trouble->{crashes} + 1 : 0;
-    my $why = $worker->{killed} // _how($status);
+    my $why = $worker->{killed} // how_it_ended($status);
     $self->_count_restart($worker->{killed} ? 'heartbeat' : $status & 127 ? 'signal' : 'exit');
     $self->_log(warn => _name($worker) . " $why: another one takes its place");
     $self->_back_off($worker->{number});
@@ -231,7 +234,7 @@ sub _count_restart {
 
 sub _not_started {
     my ($self, $worker, $status) = @_;
-    my $reason = $worker->{killed} // $worker->{reason} // 'it ' . _how($status) . ' during its start';
+    my $reason = $worker->{killed} // $worker->{reason} // 'it ' . how_it_ended($status) . ' during its start';
     my $number = $worker->{number};
     $self->_count_restart('failed_start');
     if ($worker->{replaces} && $self->{workers}{ $worker->{replaces} }) {
@@ -412,7 +415,15 @@ sub _tell_to_leave {
 
 sub stop {
     my ($self) = @_;
-    return $self->{stopping} if $self->{stopping};
+    return $self->_end('stop');
+}
+
+sub _end {
+    my ($self, @message) = @_;
+    if ($self->{stopping}) {
+        $self->_tell_to_leave($_, 'stop') for grep { $message[0] eq 'stop' } $self->workers;
+        return $self->{stopping};
+    }
     my $before = $self->{phase};
     $self->{phase}    = 'stopping';
     $self->{stopping} = $self->{loop}->new_future;
@@ -421,12 +432,18 @@ sub stop {
     }
     $self->{waiting} = {};
     (delete $self->{restarting})->done if $self->{restarting};
-    # One that is retiring already is to leave as fast as the others.
-    $self->_tell_to_leave($_, 'stop') for $self->workers;
+    # One that is retiring already is to leave as the others.
+    $self->_tell_to_leave($_, @message) for $self->workers;
     $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')
         if $before eq 'starting';
     $self->_stopped;
     return $self->{stopping};
+}
+
+# Each serves what it has, for others accept at the same sockets.
+sub retire {
+    my ($self) = @_;
+    return $self->_end(retire => 'restart');
 }
 
 sub hurry {
@@ -575,6 +592,19 @@ L</stop> came first.
     $master->stop->get;
 
 Tells all workers to stop; the Future resolves when the last one has ended.
+
+=head2 retire
+
+    $master->retire->get;
+
+The same for workers that others take the place of: they answer once more on each connection.
+
+=head2 fork_child, how_it_ended
+
+    my $pid  = Peregrine::Master::fork_child();
+    my $text = Peregrine::Master::how_it_ended($?);    # was killed by SIGKILL
+
+Functions: C<fork>, with the signals of the child as those of a program that has just been started; and the end of a sentence.
 
 =head2 hurry
 

@@ -149,6 +149,14 @@ sub serving {
     return;
 }
 
+# What the service manager hears from now on comes from that process.
+sub hand_over {
+    my ($self, $pid) = @_;
+    my $service = delete $self->{service} or return;
+    $service->say(MAINPID => $pid);
+    return;
+}
+
 # How many servers of a loop a signal has told to stop, that have not stopped yet.
 fieldhash my %STOPPING;
 
@@ -279,6 +287,12 @@ is told of reloads and of the stop.
 
 The server serves: a L<service manager|Peregrine::Notify> is told, with this status, and from now on
 that the loop runs.
+
+=head2 hand_over
+
+    $process->hand_over($pid);
+
+The service's main process is another one: the service manager is told that, and no more.
 
 =head2 stop_once
 

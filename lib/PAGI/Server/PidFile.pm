@@ -6,9 +6,10 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Errno qw(EACCES);
-use Fcntl qw(:flock O_CREAT O_NOFOLLOW O_RDWR);
+use Fcntl qw(:flock F_SETFD FD_CLOEXEC O_CREAT O_NOFOLLOW O_RDWR);
 use File::Spec;
 use Peregrine;
+use Peregrine::Handover;
 
 # Whoever removes the file may do so between our opening and our locking it: then there is a new one.
 use constant ATTEMPTS => 10;
@@ -16,6 +17,8 @@ use constant ATTEMPTS => 10;
 sub create {
     my ($class, $path) = @_;
     my $absolute = File::Spec->rel2abs($path);
+    my $before   = $class->_taken_over($absolute);
+    return $before if $before;
     for (1 .. ATTEMPTS) {
         sysopen my $handle, $absolute, O_RDWR | O_CREAT | O_NOFOLLOW, oct 644
             or die "Error: Cannot write the pid file $path: $!\n";
@@ -32,6 +35,34 @@ sub create {
         return $self;
     }
     die "Error: Cannot lock the pid file $path\n";
+}
+
+# That of the old program, which has the lock until then; it is this one's as well.
+sub _taken_over {
+    my ($class, $path) = @_;
+    my $handover   = Peregrine::Handover->from_environment or return;
+    my $descriptor = $handover->take('pid_file') // return;
+    open my $handle, '+<&=', $descriptor or return;
+    fcntl $handle, F_SETFD, FD_CLOEXEC;
+    return if !_is_same($handle, $path);
+    Peregrine::hide_from_forks(fileno $handle, 1);
+    return bless { path => $path, handle => $handle, waits => 1, pid => $$ }, $class;
+}
+
+sub take_over {
+    my ($self) = @_;
+    $self->_write("$$\n") if delete $self->{waits};
+    return;
+}
+
+sub handle { return $_[0]{handle} }
+
+# Another process has it now.
+sub let_go {
+    my ($self) = @_;
+    my $handle = delete $self->{handle} or return;
+    Peregrine::hide_from_forks(fileno $handle, 0);
+    return;
 }
 
 sub _is_same {
@@ -54,8 +85,8 @@ sub _write {
 sub remove {
     my ($self) = @_;
     my $handle = $self->{handle} or return;
-    return if $self->{pid} != $$;
-   # A process that has given up its rights may not be allowed to look; by its lock the file is still its own.
+    return if $self->{pid} != $$ || $self->{waits};
+    # A process that has given up its rights may not be allowed to look; by its lock the file is still its own.
     my $hidden = !stat $self->{path} && $! == EACCES;
     if ($hidden || _is_same($handle, $self->{path})) { unlink $self->{path} or $self->_write('') }
     Peregrine::hide_from_forks(fileno $handle, 0);
@@ -96,6 +127,18 @@ fork of it. A file that a dead process left behind has no lock and is taken over
     my $file = PAGI::Server::PidFile->create($path);
 
 Dies with a readable message when the file cannot be written, or belongs to a process that runs.
+
+=head2 take_over
+
+    $file->take_over;
+
+Writes the process id into a file that L<Peregrine::Handover> has brought, which has that of the old program until then.
+
+=head2 handle, let_go
+
+    $file->let_go;
+
+The open file; and gives it up to the process that has taken it over, which goes on holding the lock.
 
 =head2 remove
 

@@ -10,6 +10,8 @@ use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
 use PAGI::Server::Log;
 use PAGI::Server::TLS;
+use Peregrine::Handover;
+use Peregrine::Inherited;
 use Peregrine::Listeners;
 use Peregrine::Master;
 use Peregrine::WorkerProcess;
@@ -42,7 +44,7 @@ sub load_app_in_workers {
 sub _open_for_workers {
     my ($self, $owner) = @_;
     PAGI::Server::AccessLog->prepare($self->{options}{access_log}, $owner);
-    $self->{listeners}->open_for($_) for 1 .. $self->{options}{workers};
+    $self->{listeners}->open_for_all($self->{options}{workers});
     $self->{pid} = $$;
     return $self;
 }
@@ -119,6 +121,7 @@ sub _serving {
     PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
     $self->{running} = 1;
     $self->_tell_service;
+    $self->_take_over;
     PAGI::Server::Banner->tell(
         $self->{log},
         loop            => $self->loop,
@@ -162,17 +165,126 @@ sub _tell {
     return;
 }
 
+# ---- A new program on the same sockets ----------------------------------------------------------
+
+sub keep_pid_file {
+    my ($self, $file) = @_;
+    $self->{pid_file} = $file;
+    return $self;
+}
+
+sub hand_over {
+    my ($self) = @_;
+    my $before = $self->{handover};
+    return $self->_tell(warn => 'SIGUSR2: process ' . $before->pid . ' is about to take over already') if $before;
+    return $self->_tell(warn => 'SIGUSR2: the server does not serve yet, or no more')
+        if !$self->{master}->is_running;
+    my $handover = eval { $self->_start_handover };
+    return $self->_tell(error => 'SIGUSR2: a new program cannot be started: ' . $@ =~ s/\s+\z//r) if !$handover;
+    $self->{handover} = $handover;
+    weaken(my $weak = $self);
+    my $pid = $handover->pid;
+    $self->_tell(info => "SIGUSR2: process $pid is to take over when it serves");
+    $handover->link->watch($self->loop, sub { $weak && $_[0] eq 'serving' && $weak->_handed_over }, sub { });
+    $self->loop->watch_process($pid => sub { $weak && $weak->_handover_ended($_[1]) });
+    return;
+}
+
+sub _start_handover {
+    my ($self) = @_;
+    my %own    = $self->{listeners}->for_handover;
+    my @status = $self->{status} ? $self->{status}{listeners}->for_handover : ();
+    my $file   = $self->{pid_file};
+    return Peregrine::Handover->start(
+        all     => $own{all},
+        sockets => $own{sockets},
+        aside   => { @status, sockets => [] }->{sockets},
+        keep    => { $file && $file->handle ? (pid_file => $file->handle) : () },
+        say     => { ticket_keys => $self->_ticket_keys },
+        fork    => sub { $self->{master}->fork_child },
+    );
+}
+
+# As text, by the name of the place that has certificates of its own; without a name those of all others.
+sub _ticket_keys {
+    my ($self) = @_;
+    my %tls    = map { $_->{tls} ? ($_->{name} => $_->{tls}) : () } $self->{listeners}->places;
+    return join "\n", map { unpack('H*', $_->[1]->ticket_keys) . " $_->[0]" } map { [ $_ => $tls{$_} ] } sort keys %tls
+        if !$self->{tls};
+    return join "\n", unpack('H*', $self->{tls}->ticket_keys) . ' ',
+        map { unpack('H*', $tls{$_}->ticket_keys) . " $_" } sort keys %tls;
+}
+
+# In the new program: those of the old one.
+sub _old_ticket_keys {
+    my ($name)   = @_;
+    my $handover = Peregrine::Handover->from_environment or return;
+    my $told     = $handover->told('ticket_keys') // return;
+    my %keys     = map { my ($hex, $place) = split / /, $_, 2; ($place => pack 'H*', $hex) } split /\n/, $told;
+    return $keys{$name};
+}
+
+# The new program serves.
+sub _take_over {
+    my ($self) = @_;
+    my $handover = Peregrine::Handover->from_environment or return;
+    $self->{pid_file}->take_over if $self->{pid_file};
+    $_->own_files for $self->{listeners}, map { $_->{listeners} } grep { defined } $self->{status};
+    $handover->serving;
+    my $inherited = Peregrine::Inherited->from_environment;
+    $inherited->close_rest(1) if $inherited;
+    return;
+}
+
+# In the old program: it leaves, and what has come to it is served.
+sub _handed_over {
+    my ($self) = @_;
+    return if $self->{handed_over}++;
+    $self->_tell(info => 'process ' . $self->{handover}->pid . ' serves: this one leaves');
+    $_->leave_files for $self->{listeners}, map { $_->{listeners} } grep { defined } $self->{status};
+    $self->{pid_file}->let_go if $self->{pid_file};
+    $self->_process->hand_over($self->{handover}->pid);
+    $self->_process->stop_once('_leave');
+    return;
+}
+
+sub _handover_ended {
+    my ($self, $status) = @_;
+    return if $self->{handed_over};
+    my $handover = delete $self->{handover};
+    $handover->link->close;
+    $self->_tell(error => 'SIGUSR2: process '
+            . $handover->pid . ' '
+            . Peregrine::Master::how_it_ended($status)
+            . ' and has not taken over: this one goes on');
+    return;
+}
+
+sub _leave {
+    my ($self) = @_;
+    return $self->_end_workers('retire');
+}
+
+# ---- Stop ---------------------------------------------------------------------------------------
+
 # Nobody is to find the sockets any more; who has come already is served by the workers, which have them as well.
 sub _stop_workers {
     my ($self) = @_;
-    return $self->{stopping} if $self->{stopping};
-    $self->{running}  = 0;
-    $self->{stopping} = $self->loop->new_future;
-    my $stopping = $self->{stopping};
+    kill TERM => $self->{handover}->pid if $self->{handover} && !$self->{handed_over};
+    return $self->_end_workers('stop');
+}
+
+sub _end_workers {
+    my ($self, $way) = @_;
+    if ($self->{stopping}) {
+        $self->{master}->$way if $self->{master};
+        return $self->{stopping};
+    }
+    $self->{running} = 0;
+    my $stopping = $self->{stopping} = $self->loop->new_future;
     $self->{listeners}->close;
-    $self->{master}->stop->on_ready(sub {
-        $self->_stop_status_process->on_ready(sub { $self->_all_stopped });
-    });
+    my $status = $self->_stop_status_process;
+    $self->{master}->$way->then(sub { $status })->on_ready(sub { $self->_all_stopped })->retain;
     return $stopping;
 }
 
@@ -281,6 +393,18 @@ on the same sockets, with the same options.
 =head2 has_workers
 
     say 'this is a master' if $server->has_workers;
+
+=head2 hand_over
+
+    $server->hand_over;
+
+What USR2 does, see L<PAGI::Server/WORKERS>.
+
+=head2 keep_pid_file
+
+    $server->keep_pid_file($pid_file);
+
+A L<PAGI::Server::PidFile> that a new program takes over as well.
 
 =head2 restart_workers
 

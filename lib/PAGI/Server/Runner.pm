@@ -24,6 +24,7 @@ use PAGI::Server::Options;
 use PAGI::Server::PidFile;
 use PAGI::Server::TLS;
 use Peregrine::Daemon;
+use Peregrine::Handover;
 use Peregrine::Nearest;
 use Peregrine::Place;
 use Peregrine::Process;
@@ -372,9 +373,10 @@ sub _serve {
     my $errors =
         defined $options->{error_log} ? PAGI::Server::ErrorLog->create($options->{error_log}) : undef;
     my $ready    = $self->_choose_front($errors);
-    my $pid_file = defined $options->{pid}      ? PAGI::Server::PidFile->create($options->{pid}) : undef;
-    my $run      = $server->isa('PAGI::Server') ? \&_run_here : \&_run_there;
-    my $process  = $$;
+    my $pid_file = defined $options->{pid} ? PAGI::Server::PidFile->create($options->{pid}) : undef;
+    $server->keep_pid_file($pid_file) if $pid_file && $server->isa('PAGI::Server');
+    my $run     = $server->isa('PAGI::Server') ? \&_run_here : \&_run_there;
+    my $process = $$;
     $errors->take_over if $errors;
     my $status = eval { $self->$run($server, $identity, $ready, $errors) };
     my $error  = $@;
@@ -392,9 +394,8 @@ sub _serve {
 sub _choose_front {
     my ($self, $errors) = @_;
     return sub { $errors->settle if $errors }
-        if !$self->{options}{daemonize};
-    $self->_log->warn('PAGI: --daemonize without --error-log: nobody will be told of what goes wrong')
-        if !$errors;
+        if !$self->{options}{daemonize} || Peregrine::Handover->from_environment;
+    $self->_log->warn('PAGI: --daemonize without --error-log: nobody will be told of what goes wrong') if !$errors;
     return Peregrine::Daemon->daemonize($errors);
 }
 

@@ -25,16 +25,16 @@ use constant SESSION_TIMEOUT_MAX => 7 * 24 * 60 * 60;    # RFC 8446, 4.6.1
 use constant TICKET_KEYS_LENGTH  => 80;
 
 sub new {
-    my ($class, $ssl) = @_;
-    my $self = bless { ticket_keys => _random_keys() }, $class;
+    my ($class, $ssl, $ticket_keys) = @_;
+    my $self = bless { ticket_keys => $ticket_keys // _random_keys() }, $class;
     $self->_load($ssl, sub { $self->{engine} = Peregrine::TLS->new($_[0]) });
     return $self;
 }
 
 # With certificates of its own. Not every message names the option.
 sub for_place {
-    my ($class, $place) = @_;
-    my $tls = eval { $class->new($place->{ssl}) };
+    my ($class, $place, $ticket_keys) = @_;
+    my $tls = eval { $class->new($place->{ssl}, $ticket_keys) };
     return $tls if $tls;
     my $about = "option 'listen': '$place->{name}'";
     my $error = $@;
@@ -85,7 +85,8 @@ sub _warn_once {
     return;
 }
 
-sub engine { return $_[0]{engine} }
+sub engine      { return $_[0]{engine} }
+sub ticket_keys { return $_[0]{ticket_keys} }
 
 sub _load {
     my ($self, $ssl, $load) = @_;
@@ -337,8 +338,9 @@ files. See L<PAGI::Server/TLS> for the keys.
 =head2 new
 
     my $tls = PAGI::Server::TLS->new(\%ssl);
+    my $tls = PAGI::Server::TLS->new(\%ssl, $ticket_keys);
 
-Loads the files. Dies with a message that names the file or value that is wrong.
+Loads the files. The keys seal tickets unless C<%ssl> has some; by default they are random. Dies with a message that names the file or value that is wrong.
 
 =head2 for_place
 
@@ -353,6 +355,12 @@ The same for the C<ssl> of a L<Peregrine::Place>, which messages name.
 
 Uses other files or another policy for the connections that come from now on; without an argument, reads the
 same files again. Dies as C<new> does, and then nothing has changed.
+
+=head2 ticket_keys
+
+    my $bytes = $tls->ticket_keys;
+
+What seals tickets unless the configuration says otherwise.
 
 =head2 engine
 

@@ -1,0 +1,160 @@
+# USR2: a new program on the sockets of the old one, which leaves when the new one serves and goes on if that does not start.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Certificates;
+use Cwd              qw(getcwd);
+use File::Temp       ();
+use IO::Socket::UNIX ();
+use Peregrine;
+use Test::More;
+use TestClient qw(get);
+use TestLoad;
+use TestServer;
+use TestTools qw(content patience wait_for);
+
+my $dir = File::Temp->newdir;
+
+sub write_file {
+    my ($name, $text) = @_;
+    open my $out, '>', "$dir/$name.new" or die "$name: $!";
+    print {$out} $text;
+    close $out or die "$name: $!";
+    rename "$dir/$name.new", "$dir/$name" or die "$name: $!";
+    return "$dir/$name";
+}
+
+my $app = write_file('app.pl', TestLoad::application(1));
+
+# The master, as its pid file has it.
+sub pid_in {
+    my ($file) = @_;
+    my ($pid)  = content("$dir/$file") =~ /\A(\d+)\n\z/;
+    return $pid // 0;
+}
+
+sub is_gone { my ($pid) = @_; return content("/proc/$pid/stat") =~ /\) [^Z]/ ? 0 : 1 }
+
+sub no_failure {
+    my ($name,  @clients)  = @_;
+    my ($asked, @failures) = (0);
+    for my $client (@clients) {
+        my ($count, $failed) = $client->finish;
+        $asked += $count;
+        push @failures, @$failed;
+    }
+    is(scalar @failures, 0, "$name: no request of $asked failed") or diag join "\n", map { "@$_" } @failures;
+    return;
+}
+
+# Ends what has taken over, which is no child of this test.
+sub stop_master {
+    my ($file) = @_;
+    my $pid = pid_in($file) or return 0;
+    kill TERM => $pid;
+    return wait_for(sub { is_gone($pid) && !-e "$dir/$file" });
+}
+
+for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '127.0.0.1:0' ]) {
+    subtest "taking over, @{[ @$more ? $more->[0] : 'a port' ]}" => sub {
+        write_file('app.pl', TestLoad::application(1));
+        my $server = TestServer->spawn(
+            $^X, (map { "-I$_" } @INC),
+            'bin/pagi-server', qw(-E production --workers 2 --pid),
+            "$dir/pid",        '--error-log',
+            "$dir/log", (@$more > 1 ? () : qw(--port 0)),
+            @$more, $app
+        );
+        my $port;
+        ok(wait_for(sub { ($port) = content("$dir/log") =~ m{listening on http://\S+:(\d+)/} }), 'the server runs');
+        my @clients = map { TestLoad->start($port, fresh => $_) } 0, 1;
+        for my $round (1 .. 2) {
+            my $old = pid_in('pid');
+            write_file('app.pl', "die 'broken';\n");
+            die "no pid\n" if !$old;
+            kill USR2 => $old;
+            ok(
+                wait_for(sub {
+                    content("$dir/log") =~ /has exited with status 1 and has not taken over: this one goes on\n\z/;
+                }),
+                'a new program that does not start'
+            );
+            is(pid_in('pid'), $old, '... leaves the old one alone');
+            write_file('app.pl', TestLoad::application($round + 1));
+            die "no pid\n" if !$old;
+            kill USR2 => $old;
+            ok(wait_for(sub { pid_in('pid') && pid_in('pid') != $old }), 'one that starts is in the pid file');
+            ok(wait_for(sub { is_gone($old) }),                          '... the old one has gone');
+            like(get($port, '/')->{body}, qr/ ${\($round + 1)}\z/, '... and the new code serves');
+            open my $log, '>', "$dir/log" or die $!;
+        }
+        no_failure('two handovers', @clients);
+        is($server->wait, 0, 'the first program has ended well');
+        if (@$more > 1) {
+            my $socket = IO::Socket::UNIX->new(Peer => "$dir/app.sock") or die "$dir/app.sock: $!";
+            print {$socket} "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+            like(do { local $/; readline $socket }, qr/ 3\z/, 'the Unix socket is served');
+        }
+        ok(stop_master('pid'),  'the last one stops on TERM');
+        ok(!-e "$dir/app.sock", '... and removes the file of its socket') if @$more > 1;
+    };
+}
+
+subtest 'in the background, with relative paths' => sub {
+    write_file('app.pl', TestLoad::application(1) =~ s{'t/lib'}{'${\getcwd()}/t/lib'}r);
+    my $here = getcwd();
+    chdir $dir or die $!;
+    local @INC = map { m{\A/} || ref ? $_ : "$here/$_" } @INC;
+    my ($status, undef, $error) = TestServer->finish_at(
+        "$here/bin/pagi-server",
+        qw(-E production --workers 1 --daemonize),
+        qw(--port 0 --pid daemon.pid --error-log daemon.log app.pl)
+    );
+    chdir $here                 or die $!;
+    is($status, 0, 'it starts') or diag $error;
+    my ($port) = content("$dir/daemon.log") =~ m{listening on http://\S+:(\d+)/};
+    my $old = pid_in('daemon.pid');
+    die "no pid\n" if !$old;
+    kill USR2 => $old;
+    ok(wait_for(sub { pid_in('daemon.pid') && pid_in('daemon.pid') != $old }), 'the new one takes over')
+        or diag content("$dir/daemon.log");
+    ok(wait_for(sub { is_gone($old) }), '... and the old one leaves');
+    is(get($port, '/')->{status}, 200, 'it serves');
+    ok(stop_master('daemon.pid'), '... and stops');
+};
+
+SKIP: {
+    skip 'built without TLS', 1 if !Peregrine::has_tls();
+    subtest 'tickets' => sub {
+        write_file('app.pl', TestLoad::application(1));
+        my $certificates = Certificates->new->authority('server');
+        my $server       = TestServer->command(
+            qw(-E production --workers 2 --pid),
+            "$dir/tls.pid", '--ssl-cert',                      $certificates->path('server.pem'),
+            '--ssl-key',    $certificates->path('server.key'), $app
+        );
+        my $port = $server->port;
+        like(s_client($port, '-sess_out', "$dir/session"), qr/^New, TLSv1/m, 'a handshake is whole');
+        my $log = $server->log;
+        $server->signal('HUP');
+        ok($server->wait_for_log(qr/certificate files are loaded again/), 'HUP');
+        like(s_client($port, '-sess_in', "$dir/session"), qr/^Reused, TLSv1/m, '... and the next one is shortened');
+        my @clients = map { TestLoad->start($port, fresh => $_, tls => 1) } 0, 1;
+        my $old     = pid_in('tls.pid');
+        $server->signal('USR2');
+        ok(wait_for(sub { pid_in('tls.pid') && pid_in('tls.pid') != $old }), 'a new program takes over');
+        is($server->wait, 0, '... the old one ends well');
+        like(s_client($port, '-sess_in', "$dir/session"), qr/^Reused, TLSv1/m, 'handshakes are still shortened');
+        no_failure('over TLS', @clients);
+        ok(stop_master('tls.pid'), 'it stops');
+    };
+}
+
+sub s_client {
+    my ($port, @arguments) = @_;
+    my $command = join ' ', 'openssl s_client -ign_eof -tls1_2 -connect', "127.0.0.1:$port", @arguments;
+    return `printf 'GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n' | $command 2>&1`;
+}
+
+done_testing;
