@@ -1,4 +1,5 @@
-# USR2: a new program on the sockets of the old one, which leaves when the new one serves and goes on if that does not start.
+# USR2: a new program on the sockets of the old one, which leaves when the new one serves and goes on if that
+# does not start.
 use strict;
 use warnings;
 
@@ -67,7 +68,8 @@ for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '1
             @$more, $app
         );
         my $port;
-        ok(wait_for(sub { ($port) = content("$dir/log") =~ m{listening on http://\S+:(\d+)/} }), 'the server runs');
+        ok(wait_for(sub { ($port) = content("$dir/log") =~ m{listening on http://\S+:(\d+)/} }),
+            'the server runs');
         my @clients = map { TestLoad->start($port, fresh => $_) } 0, 1;
         for my $round (1 .. 2) {
             my $old = pid_in('pid');
@@ -76,7 +78,8 @@ for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '1
             kill USR2 => $old;
             ok(
                 wait_for(sub {
-                    content("$dir/log") =~ /has exited with status 1 and has not taken over: this one goes on\n\z/;
+                    content("$dir/log") =~
+                        /has exited with status 1 and has not taken over: this one goes on\n\z/;
                 }),
                 'a new program that does not start'
             );
@@ -84,8 +87,9 @@ for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '1
             write_file('app.pl', TestLoad::application($round + 1));
             die "no pid\n" if !$old;
             kill USR2 => $old;
-            ok(wait_for(sub { pid_in('pid') && pid_in('pid') != $old }), 'one that starts is in the pid file');
-            ok(wait_for(sub { is_gone($old) }),                          '... the old one has gone');
+            ok(wait_for(sub { pid_in('pid') && pid_in('pid') != $old }),
+                'one that starts is in the pid file');
+            ok(wait_for(sub { is_gone($old) }), '... the old one has gone');
             like(get($port, '/')->{body}, qr/ ${\($round + 1)}\z/, '... and the new code serves');
             open my $log, '>', "$dir/log" or die $!;
         }
@@ -139,13 +143,21 @@ SKIP: {
         my $log = $server->log;
         $server->signal('HUP');
         ok($server->wait_for_log(qr/certificate files are loaded again/), 'HUP');
-        like(s_client($port, '-sess_in', "$dir/session"), qr/^Reused, TLSv1/m, '... and the next one is shortened');
+        like(
+            s_client($port, '-sess_in', "$dir/session"),
+            qr/^Reused, TLSv1/m,
+            '... and the next one is shortened'
+        );
         my @clients = map { TestLoad->start($port, fresh => $_, tls => 1) } 0, 1;
         my $old     = pid_in('tls.pid');
         $server->signal('USR2');
         ok(wait_for(sub { pid_in('tls.pid') && pid_in('tls.pid') != $old }), 'a new program takes over');
         is($server->wait, 0, '... the old one ends well');
-        like(s_client($port, '-sess_in', "$dir/session"), qr/^Reused, TLSv1/m, 'handshakes are still shortened');
+        like(
+            s_client($port, '-sess_in', "$dir/session"),
+            qr/^Reused, TLSv1/m,
+            'handshakes are still shortened'
+        );
         no_failure('over TLS', @clients);
         ok(stop_master('tls.pid'), 'it stops');
     };

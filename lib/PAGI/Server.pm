@@ -127,7 +127,7 @@ sub _load_own_certificates {
     my ($places) = @_;
     for my $place (grep { ref $_->{ssl} } @$places) {
         $place->{tls} =
-            eval { PAGI::Server::TLS->for_place($place, PAGI::Server::Prefork::_old_ticket_keys($place->{name})) }
+            eval { PAGI::Server::TLS->for_place($place, PAGI::Server::Prefork::_old_ticket_keys($place->{name})); }
             or croak _without_newline($@);
     }
     return;
@@ -141,7 +141,8 @@ sub _without_newline {
 
 sub _configure_worker {
     my ($self, $given) = @_;
-    my @later = grep { !PAGI::Server::Options::is_live($_) || !$self->_takes_over($_, $given) } sort keys %$given;
+    my @later =
+        grep { !PAGI::Server::Options::is_live($_) || !$self->_takes_over($_, $given) } sort keys %$given;
     $self->{log}->warn("PAGI: the running server keeps its @later until it is started again") if @later;
     $self->_start_access_log($self->{worker}) if grep { /\Aaccess_log/ } keys %$given;
     return;
@@ -187,8 +188,8 @@ sub listen {
     return $starting;
 }
 
-# Before the application's startup: what it does need not be undone when an address is taken. And before anything of the application
-# runs that might fork, which gets none of what the engine has.
+# Before the application's startup: what it does need not be undone when an address is taken. And before
+# anything of the application runs that might fork, which gets none of what the engine has.
 sub _bind {
     my ($self) = @_;
     $self->open_listeners;
@@ -240,7 +241,8 @@ sub _new_worker {
     return $worker;
 }
 
-# Lines that are on their way to a handle without a descriptor get there, also if the log goes elsewhere from now on.
+# Lines that are on their way to a handle without a descriptor get there, also if the log goes elsewhere from
+# now on.
 sub _start_access_log {
     my ($self, $worker, $owner) = @_;
     my $options = $self->{options};
@@ -533,7 +535,8 @@ sub effective_memory_max {
 # What an automatic limit is, before the start as well.
 sub _limit_in_force {
     my ($self, $name) = @_;
-    my $worker = $self->{worker} || Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
+    my $worker =
+        $self->{worker} || Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
     return $worker->stats->{$name};
 }
 
@@ -579,9 +582,15 @@ sub own_loop {
 
 # What they do besides those that stop the server.
 my %ON = (
-    HUP  => sub { my ($self) = @_; return $self->{master} ? $self->restart_workers    : $self->load_again },
-    TTIN => sub { my ($self) = @_; return $self->{master} ? $self->change_workers(+1) : $self->_has_no_effect('TTIN') },
-    TTOU => sub { my ($self) = @_; return $self->{master} ? $self->change_workers(-1) : $self->_has_no_effect('TTOU') },
+    HUP  => sub { my ($self) = @_; return $self->{master} ? $self->restart_workers : $self->load_again },
+    TTIN => sub {
+        my ($self) = @_;
+        return $self->{master} ? $self->change_workers(+1) : $self->_has_no_effect('TTIN');
+    },
+    TTOU => sub {
+        my ($self) = @_;
+        return $self->{master} ? $self->change_workers(-1) : $self->_has_no_effect('TTOU');
+    },
     USR1 => \&reopen_logs,
     USR2 => sub { my ($self) = @_; return $self->{master} ? $self->hand_over : $self->_has_no_effect('USR2') },
 );
@@ -597,8 +606,13 @@ my %NOTHING = (
 
 sub _process {
     my ($self) = @_;
-    return $self->{process} //=
-        Peregrine::Process->new(loop => $self->loop, log => $self->{log}, server => $self, name => 'PAGI', on => \%ON);
+    return $self->{process} //= Peregrine::Process->new(
+        loop   => $self->loop,
+        log    => $self->{log},
+        server => $self,
+        name   => 'PAGI',
+        on     => \%ON
+    );
 }
 
 sub ignore_signals {
@@ -694,7 +708,8 @@ From the command line, use L<pagi-server>.
         await $send->({ type => 'http.response.body', body => $body });
     };
 
-C<pagi-server app.pl> serves it. L<PAGI::Server::Tutorial> has more: JSON, a chat, an event stream, files with ranges.
+C<pagi-server app.pl> serves it. L<PAGI::Server::Tutorial> has more: JSON, a chat, an event stream, files
+with ranges.
 
 =head2 What this server adds to the specification
 
@@ -707,28 +722,31 @@ had any.
 
 =item Methods
 
-They are case-sensitive, and all that reach an application are upper case: a request whose method has a lower-case letter is
-answered with 501 (Not Implemented), and so is CONNECT.
+They are case-sensitive, and all that reach an application are upper case: a request whose method has a
+lower-case letter is answered with 501 (Not Implemented), and so is CONNECT.
 
 =item Hosts
 
-The C<host> header is that of the target where a client sends a whole URI (C<GET http://a.example/>), whatever its Host field says. A
-URI of C<https> has to come over TLS or from a trusted proxy; it is answered with 421 (Misdirected Request) otherwise, as
-are other schemes.
+The C<host> header is that of the target where a client sends a whole URI (C<GET http://a.example/>),
+whatever its Host field says. A URI of C<https> has to come over TLS or from a trusted proxy; it is answered
+with 421 (Misdirected Request) otherwise, as are other schemes.
 
 =item Applications that die
 
-Before a response has started, the client gets a 500 whose text is the same three words whatever happened; the log has the exception.
-If C<PAGI_ENV> is C<development> when the server starts, the 500 shows the exception, the request and the stack trace: as HTML to
-clients that name C<text/html> in C<Accept>, as plain text to others. Traces are noted by a C<$SIG{__DIE__}> handler, unless
-the program has one of its own. Once a response has started its connection is cut.
+Before a response has started, the client gets a 500 whose text is the same three words whatever happened;
+the log has the exception. If C<PAGI_ENV> is C<development> when the server starts, the 500 shows the
+exception, the request and the stack trace: as HTML to clients that name C<text/html> in C<Accept>, as plain
+text to others. Traces are noted by a C<$SIG{__DIE__}> handler, unless the program has one of its own. Once
+a response has started its connection is cut.
 
 =item When $send resolves
 
-Usually it has resolved when it returns. It waits while more output than C<write_high_watermark> waits for the client, until that has
-fallen below C<write_low_watermark>; and for its next turn once an exchange has sent 64 events in one turn of the event loop, so that an
-application which sends without end to a client that reads as fast keeps nobody else waiting. What it says was sent is with the server by
-then, whether anybody awaits the Future or not. How much waits for the client says C<buffered_amount> of C<pagi.transport>.
+Usually it has resolved when it returns. It waits while more output than C<write_high_watermark> waits for
+the client, until that has fallen below C<write_low_watermark>; and for its next turn once an exchange has
+sent 64 events in one turn of the event loop, so that an application which sends without end to a client
+that reads as fast keeps nobody else waiting. What it says was sent is with the server by then, whether
+anybody awaits the Future or not. How much waits for the client says C<buffered_amount> of
+C<pagi.transport>.
 
 =item Several $receive at once
 
@@ -737,78 +755,83 @@ next.
 
 =item Names of headers
 
-Capitals are lowered on the way out, also in trailers and in the answer to a handshake: C<Content-Type> goes out as
-C<content-type>. In development the log says so, once. The headers of a response, or its trailers, may have 256 KiB, which is as much
-as any browser reads: a longer list fails its C<$send>.
+Capitals are lowered on the way out, also in trailers and in the answer to a handshake: C<Content-Type> goes
+out as C<content-type>. In development the log says so, once. The headers of a response, or its trailers,
+may have 256 KiB, which is as much as any browser reads: a longer list fails its C<$send>.
 
 =item Files and file handles
 
-A C<http.response.body> event with C<fh> and without C<offset> sends from where the handle stands. What is sent are the bytes
-of the descriptor: layers of the handle (C<:encoding>, C<:crlf>) do not change them.
+A C<http.response.body> event with C<fh> and without C<offset> sends from where the handle stands. What is
+sent are the bytes of the descriptor: layers of the handle (C<:encoding>, C<:crlf>) do not change them.
 
-Files are sent by the kernel. Pipes, sockets, devices, files without a size such as those in F</proc>, in-memory and tied handles
-are read in pieces of 64 KiB at most, as fast as the client takes them. Pipes, sockets and character devices are waited for
-in the event loop, so that they may be quiet; tied handles block the process as long as their C<READ> does. These Futures resolve
-when the handle is at its end, C<length> is reached, or the client has gone. C<offset> needs a handle that can seek. Directories,
-handles for writing only, and objects that are no file handles fail with a message that says so. For HEAD, nothing
+Files are sent by the kernel. Pipes, sockets, devices, files without a size such as those in F</proc>,
+in-memory and tied handles are read in pieces of 64 KiB at most, as fast as the client takes them. Pipes,
+sockets and character devices are waited for in the event loop, so that they may be quiet; tied handles
+block the process as long as their C<READ> does. These Futures resolve when the handle is at its end,
+C<length> is reached, or the client has gone. C<offset> needs a handle that can seek. Directories, handles
+for writing only, and objects that are no file handles fail with a message that says so. For HEAD, nothing
 is opened or read.
 
 =item WebSockets
 
-An application that returns closes its WebSocket with 1000, one that dies with 1011; before C<websocket.accept>
-both are answered with 500. What is sent after the application's own C<websocket.close> fails, whether the peer has answered it or
-not; what is sent after the peer or the server has ended the WebSocket does nothing. After a handshake was refused with C<websocket.close>, C<$receive> gives C<websocket.disconnect> with 1006; after a denial
-response nothing follows, so a C<$receive> that waits is cancelled. Too large a frame or message closes with
-1009. At shutdown, peers are told 1001, those that were not accepted yet get a 503, and the application gets
-C<server_shutdown>. A C<subprotocol> that the client did not offer, and C<headers> that belong to the handshake
-(C<Upgrade>, C<Sec-WebSocket-*>), fail. Pings of C<websocket.keepalive> are sent by the engine, without any Perl; it may be sent before
-C<websocket.accept>.
+An application that returns closes its WebSocket with 1000, one that dies with 1011; before
+C<websocket.accept> both are answered with 500. What is sent after the application's own C<websocket.close>
+fails, whether the peer has answered it or not; what is sent after the peer or the server has ended the
+WebSocket does nothing. After a handshake was refused with C<websocket.close>, C<$receive> gives
+C<websocket.disconnect> with 1006; after a denial response nothing follows, so a C<$receive> that waits is
+cancelled. Too large a frame or message closes with 1009. At shutdown, peers are told 1001, those that were
+not accepted yet get a 503, and the application gets C<server_shutdown>. A C<subprotocol> that the client
+did not offer, and C<headers> that belong to the handshake (C<Upgrade>, C<Sec-WebSocket-*>), fail. Pings of
+C<websocket.keepalive> are sent by the engine, without any Perl; it may be sent before C<websocket.accept>.
 
 =item The end of an event stream
 
 A client that ends its side has left, see L</The end of a request>: C<$receive> gives C<sse.disconnect> with
-C<client_closed>. The stream goes on to a client that still reads until the application returns or closes it. A
-stream that the application has closed ends with the reason that it gave with C<sse.close>, or C<x-closed>. After a declined
-request nothing follows, so a C<$receive> that waits is cancelled, and nothing is logged when the application ends with
-it. Comments of C<sse.keepalive> are sent by
-the engine, without any Perl, and left out while the client has not taken what was sent before. It may be sent before
+C<client_closed>. The stream goes on to a client that still reads until the application returns or closes
+it. A stream that the application has closed ends with the reason that it gave with C<sse.close>, or
+C<x-closed>. After a declined request nothing follows, so a C<$receive> that waits is cancelled, and nothing
+is logged when the application ends with it. Comments of C<sse.keepalive> are sent by the engine, without
+any Perl, and left out while the client has not taken what was sent before. It may be sent before
 C<sse.start>.
 
 =item Files in other responses
 
-C<sse.http.response.body> takes C<file> and C<fh> like C<http.response.body>. C<websocket.http.response.body> takes
-C<body> only, and fails with the others.
+C<sse.http.response.body> takes C<file> and C<fh> like C<http.response.body>.
+C<websocket.http.response.body> takes C<body> only, and fails with the others.
 
 =item http.fullflush
 
-Its Future resolves when the kernel has taken everything that was sent before, or the client is gone. Works in C<sse>
-scopes as well, where the extension is advertised.
+Its Future resolves when the kernel has taken everything that was sent before, or the client is gone. Works
+in C<sse> scopes as well, where the extension is advertised.
 
 =item Processes that an application forks
 
-Programs are run as anywhere: C<system>, backticks, C<open '-|'>, C<< $loop->run_process >>, L<IO::Async::Function>. A child that goes on in Perl
-has no part in the server: its copies of listening sockets, connections and the rest are closed before C<fork> returns there, and
-C<$send>, C<$receive>, C<pagi.connection> and the server's methods die with a message that says so. It ends by C<exit>, C<exec> or
-C<POSIX::_exit>. One that comes back from the application by mistake dies; under L<run|PAGI::Server/run> and L<pagi-server> it ends with
-a message, and without END blocks, which are its parent's to run. A child that wants a loop makes one of its own, as C<< $loop->fork >>
-prepares it to; the application's, with its timers and watches, is its parent's.
+Programs are run as anywhere: C<system>, backticks, C<open '-|'>, C<< $loop->run_process >>,
+L<IO::Async::Function>. A child that goes on in Perl has no part in the server: its copies of listening
+sockets, connections and the rest are closed before C<fork> returns there, and C<$send>, C<$receive>,
+C<pagi.connection> and the server's methods die with a message that says so. It ends by C<exit>, C<exec> or
+C<POSIX::_exit>. One that comes back from the application by mistake dies; under L<run|PAGI::Server/run> and
+L<pagi-server> it ends with a message, and without END blocks, which are its parent's to run. A child that
+wants a loop makes one of its own, as C<< $loop->fork >> prepares it to; the application's, with its timers
+and watches, is its parent's.
 
 =item The end of a request
 
-After the response is complete, and when the client has gone, C<$receive> gives C<http.disconnect>. What is sent after the response is
-complete does nothing; with C<log_level> C<debug> the log has a line about it.
+After the response is complete, and when the client has gone, C<$receive> gives C<http.disconnect>. What is
+sent after the response is complete does nothing; with C<log_level> C<debug> the log has a line about it.
 
-A client that ends its side of the connection in the middle of a request (TCP FIN, over TLS also close_notify) has gone for the
-application, since nearly all that do so have closed the connection: C<is_connected> is false, the reason is
-C<client_closed>, and C<on_complete> does not fire any more. Some have only stopped sending (S<C<nc -N>>) and wait
-for their answer. So what the application sends after that still goes out, under the limits of every response, and never
-fails; then the connection closes. A client that has closed answers it with a reset, which ends that. Whoever answers
-before the first C<await> that waits is not told, even if the end came together with the request. What came of the request before
-the end is given by C<$receive> before C<http.disconnect>; a request body that the end has cut short is not followed by an event
-without C<more>.
+A client that ends its side of the connection in the middle of a request (TCP FIN, over TLS also
+close_notify) has gone for the application, since nearly all that do so have closed the connection:
+C<is_connected> is false, the reason is C<client_closed>, and C<on_complete> does not fire any more. Some
+have only stopped sending (S<C<nc -N>>) and wait for their answer. So what the application sends after that
+still goes out, under the limits of every response, and never fails; then the connection closes. A client
+that has closed answers it with a reset, which ends that. Whoever answers before the first C<await> that
+waits is not told, even if the end came together with the request. What came of the request before the end
+is given by C<$receive> before C<http.disconnect>; a request body that the end has cut short is not followed
+by an event without C<more>.
 
-An application that returns or dies without having completed its response after it was told leaves its client with a
-cut connection. That is no error; if it died, the exception is logged at the level C<debug>.
+An application that returns or dies without having completed its response after it was told leaves its
+client with a cut connection. That is no error; if it died, the exception is logged at the level C<debug>.
 
 =back
 
@@ -818,11 +841,12 @@ cut connection. That is no error; if it died, the exception is logged at the lev
 
     my $server = PAGI::Server->new(%options);
 
-An unknown option, or a value that is not allowed, dies with a message that names it, the value and what is allowed.
-Where there is a flag of L<pagi-server> with the same meaning, it is named.
+An unknown option, or a value that is not allowed, dies with a message that names it, the value and what is
+allowed. Where there is a flag of L<pagi-server> with the same meaning, it is named.
 
-Numbers may be strings with C<_> between digits. Bytes may end in C<K> (1024), C<M> or C<G>, times in C<ms>, C<s>, C<m> or C<h>:
-C<< max_body_size => '1G' >>, C<< timeout => '30s' >>. Without a unit times are in seconds.
+Numbers may be strings with C<_> between digits. Bytes may end in C<K> (1024), C<M> or C<G>, times in C<ms>,
+C<s>, C<m> or C<h>: C<< max_body_size => '1G' >>, C<< timeout => '30s' >>. Without a unit times are in
+seconds.
 
 =for comment The list is made by script/manual from PAGI::Server::Options::Table.
 
@@ -1271,62 +1295,69 @@ A place is a hash reference, or a word: an address, perhaps with settings behind
     ,owner=USER               socket_owner => 'USER'
     ,group=GROUP              socket_group => 'GROUP'
 
-Without a word about TLS, places with a port speak it if the server has the option C<ssl>, and Unix sockets do not.
+Without a word about TLS, places with a port speak it if the server has the option C<ssl>, and Unix sockets
+do not.
 
 C<[::]:PORT> takes IPv4 connections too, unless another place has an IPv4 address at the same port.
 
 =head2 Unix sockets
 
-A socket file at which nobody listens, left by a server that was killed, is replaced; while somebody listens there, and when it
-is another kind of file, the start fails. Whoever may write to the file may connect. The file is removed at
-shutdown, unless another server's file has taken its place. In scopes C<server> is C<[$path, undef]>, and
-there is no C<client>.
+A socket file at which nobody listens, left by a server that was killed, is replaced; while somebody listens
+there, and when it is another kind of file, the start fails. Whoever may write to the file may connect. The
+file is removed at shutdown, unless another server's file has taken its place. In scopes C<server> is
+C<[$path, undef]>, and there is no C<client>.
 
 =head2 PROXY protocol
 
-A proxy that passes TCP connections on (HAProxy, nginx's C<stream>, a load balancer) can say whose they are, by a header before
-everything else, TLS included. C<proxy_protocol>, of the server or of a place, names the networks from where it connects:
+A proxy that passes TCP connections on (HAProxy, nginx's C<stream>, a load balancer) can say whose they are,
+by a header before everything else, TLS included. C<proxy_protocol>, of the server or of a place, names the
+networks from where it connects:
 
     pagi-server --listen 0.0.0.0:8443,proxy=10.0.0.0/8 --listen 127.0.0.1:8080 app.pl
 
-Then every connection there has to begin with a header, version 1 or 2, and to come from one of these networks; whatever else
-comes is closed, with a line in the log. C<client> and C<server> in scopes, and the access log, have the addresses from the header;
-where it has none (C<UNKNOWN>, C<LOCAL> of health checks, Unix sockets) those of the connection. Its further fields are
-skipped. It has to be there within C<proxy_timeout>.
+Then every connection there has to begin with a header, version 1 or 2, and to come from one of these
+networks; whatever else comes is closed, with a line in the log. C<client> and C<server> in scopes, and the
+access log, have the addresses from the header; where it has none (C<UNKNOWN>, C<LOCAL> of health checks,
+Unix sockets) those of the connection. Its further fields are skipped. It has to be there within
+C<proxy_timeout>.
 
 =head2 Trusted proxies
 
-A proxy that passes requests on (nginx, Caddy, a load balancer) says in header fields whose they are. Anybody can send such fields, so
-nobody is believed until C<trusted_proxies> names the networks from where the proxies connect; C<unix> are peers on Unix sockets:
+A proxy that passes requests on (nginx, Caddy, a load balancer) says in header fields whose they are.
+Anybody can send such fields, so nobody is believed until C<trusted_proxies> names the networks from where
+the proxies connect; C<unix> are peers on Unix sockets:
 
     pagi-server --trusted-proxies 10.0.0.0/8 --trusted-proxies unix app.pl
 
-Then C<client> in scopes and C<%h> in the access log are the rightmost address in C<X-Forwarded-For> that is not in these networks: the
-last one that a trusted proxy has seen itself. What stands to the left of it is the client's word. If all are in these
-networks, it is the leftmost. An element that is no address (malformed, C<unknown>, C<_name>) hides what stands to the left of
-it: C<client> is the proxy that passed it on then. The port is 0, unless the proxy tells it (C<192.0.2.1:4711>, C<[2001:db8::1]:4711>).
-Several fields of a name are one list.
+Then C<client> in scopes and C<%h> in the access log are the rightmost address in C<X-Forwarded-For> that is
+not in these networks: the last one that a trusted proxy has seen itself. What stands to the left of it is
+the client's word. If all are in these networks, it is the leftmost. An element that is no address
+(malformed, C<unknown>, C<_name>) hides what stands to the left of it: C<client> is the proxy that passed it
+on then. The port is 0, unless the proxy tells it (C<192.0.2.1:4711>, C<[2001:db8::1]:4711>). Several fields
+of a name are one list.
 
-C<scheme> is what C<X-Forwarded-Proto> says, C<http> or C<https> (C<ws> or C<wss> for WebSockets); of several words the last one
-counts. The C<tls> extension still tells of the connection.
+C<scheme> is what C<X-Forwarded-Proto> says, C<http> or C<https> (C<ws> or C<wss> for WebSockets); of
+several words the last one counts. The C<tls> extension still tells of the connection.
 
-With C<< forwarded_header => 'forwarded' >> both are read from C<Forwarded> (RFC 7239): C<for> and C<proto> of the element that names
-the client. Only the fields that are chosen count, because a proxy that does not know the others passes them on as the client has written
-them. The proxy has to set or to remove both C<X-Forwarded-For> and C<X-Forwarded-Proto>, or C<Forwarded>:
+With C<< forwarded_header => 'forwarded' >> both are read from C<Forwarded> (RFC 7239): C<for> and C<proto>
+of the element that names the client. Only the fields that are chosen count, because a proxy that does not
+know the others passes them on as the client has written them. The proxy has to set or to remove both
+C<X-Forwarded-For> and C<X-Forwarded-Proto>, or C<Forwarded>:
 
     # nginx
     proxy_set_header X-Forwarded-For   $proxy_add_x_forwarded_for;
     proxy_set_header X-Forwarded-Proto $scheme;
 
-C<headers> are left as they came, C<host> included. Together with C<proxy_protocol> it is the address of the PROXY header that has to
-be trusted. Requests that are refused before their fields are read have the proxy's address in the access log; on Unix sockets, C<unix>.
+C<headers> are left as they came, C<host> included. Together with C<proxy_protocol> it is the address of the
+PROXY header that has to be trusted. Requests that are refused before their fields are read have the proxy's
+address in the access log; on Unix sockets, C<unix>.
 
 =head2 Sockets from systemd and Server::Starter
 
 When the process was given listening sockets (C<LISTEN_FDS> or C<SERVER_STARTER_PORT>), it listens on all of
 them, if no place is named. Otherwise a socket that is bound where a place asks for is used for it, and the
-others are closed, with a warning. Ports below 1024 need no rights that way, and connections wait in the socket while
-the server is started again:
+others are closed, with a warning. Ports below 1024 need no rights that way, and connections wait in the
+socket while the server is started again:
 
     # /etc/systemd/system/app.socket
     [Socket]
@@ -1353,67 +1384,77 @@ F<examples/systemd> has both files in full, with what confines the service.
 
 =head2 What systemd is told
 
-With C<NOTIFY_SOCKET> in the environment (C<Type=notify>) the process tells L<systemd|sd_notify(3)> C<READY> when it serves, with C<MAINPID> and, in words, where;
-C<RELOADING> on HUP and C<READY> when that is done; C<STOPPING> when it is told to stop. With C<WATCHDOG_USEC> (C<WatchdogSec=>) it says C<WATCHDOG> twice in that time as long
-as its event loop runs. With workers all of that is the master's, whose loop runs no application: it looks after its workers by itself
-(C<heartbeat_timeout>). Without workers an application that blocks for longer than that time is ended by systemd. The variables are removed from the
-environment, so that programs which the application runs do not speak in the server's name. A server whose signals are ignored
-(L</ignore_signals>) tells nothing: its program may use L<Peregrine::Notify>.
+With C<NOTIFY_SOCKET> in the environment (C<Type=notify>) the process tells L<systemd|sd_notify(3)> C<READY>
+when it serves, with C<MAINPID> and, in words, where; C<RELOADING> on HUP and C<READY> when that is done;
+C<STOPPING> when it is told to stop. With C<WATCHDOG_USEC> (C<WatchdogSec=>) it says C<WATCHDOG> twice in
+that time as long as its event loop runs. With workers all of that is the master's, whose loop runs no
+application: it looks after its workers by itself (C<heartbeat_timeout>). Without workers an application
+that blocks for longer than that time is ended by systemd. The variables are removed from the environment,
+so that programs which the application runs do not speak in the server's name. A server whose signals are
+ignored (L</ignore_signals>) tells nothing: its program may use L<Peregrine::Notify>.
 
 =head1 WORKERS
 
     PAGI::Server->new(app => $app, workers => 4)->run;    # or: pagi-server --workers 4 app.pl
 
-With C<workers> the process becomes a master: it binds the addresses, starts that many worker processes, and watches them. It never calls the
-application. Each worker has an event loop and a lifespan of its own (C<is_worker> is 1 there, and C<worker_num> its number from 1 on), and all
-options of the master. The class of its loop is C<loop_type>, or that of the master's loop. C<IO::Async::Loop-E<gt>new> gives it; a
-loop that the program has made before is the master's, and not for applications.
+With C<workers> the process becomes a master: it binds the addresses, starts that many worker processes, and
+watches them. It never calls the application. Each worker has an event loop and a lifespan of its own
+(C<is_worker> is 1 there, and C<worker_num> its number from 1 on), and all options of the master. The class
+of its loop is C<loop_type>, or that of the master's loop. C<IO::Async::Loop-E<gt>new> gives it; a loop that
+the program has made before is the master's, and not for applications.
 
 =over
 
 =item Starting
 
-L</listen> resolves when the first worker serves, and fails when none can start; L<pagi-server> ends with status 1 then. Under
-L<pagi-server> each worker loads the application by itself. In a program that makes the server the application is there before, and
-workers share its memory.
+L</listen> resolves when the first worker serves, and fails when none can start; L<pagi-server> ends with
+status 1 then. Under L<pagi-server> each worker loads the application by itself. In a program that makes the
+server the application is there before, and workers share its memory.
 
 =item Workers that end
 
-A worker that dies, or that the application ends with C<exit>, is replaced at once. One that dies within 5 seconds of its start, or cannot start, twice in a
-row or more often, is replaced after half a second, a second, two, and so on up to half a minute, and the log has an error each time. A worker that does
-not come back to its event loop for C<heartbeat_timeout> is killed and replaced. When the master dies the workers stop.
+A worker that dies, or that the application ends with C<exit>, is replaced at once. One that dies within 5
+seconds of its start, or cannot start, twice in a row or more often, is replaced after half a second, a
+second, two, and so on up to half a minute, and the log has an error each time. A worker that does not come
+back to its event loop for C<heartbeat_timeout> is killed and replaced. When the master dies the workers
+stop.
 
 =item Replacing workers
 
-With C<max_requests>, C<max_worker_age> or C<max_worker_rss> a worker is replaced when it has served, lived or grown enough. HUP replaces all of them: under
-L<pagi-server> the new ones load the new code, and certificates are loaded again. This happens to one worker at a time, and the new one serves
-before the old one stops accepting. The old one answers once more on each of its connections, with C<Connection: close>, and closes those on which no request
-comes for C<retire_idle>. WebSockets (closed with 1012) and event streams have C<recycle_timeout>, after HUP none. If a new worker cannot start the old one goes
-on; HUP is given up then, and the log says why.
+With C<max_requests>, C<max_worker_age> or C<max_worker_rss> a worker is replaced when it has served, lived
+or grown enough. HUP replaces all of them: under L<pagi-server> the new ones load the new code, and
+certificates are loaded again. This happens to one worker at a time, and the new one serves before the old
+one stops accepting. The old one answers once more on each of its connections, with C<Connection: close>,
+and closes those on which no request comes for C<retire_idle>. WebSockets (closed with 1012) and event
+streams have C<recycle_timeout>, after HUP none. If a new worker cannot start the old one goes on; HUP is
+given up then, and the log says why.
 
 =item Signals
 
-The master takes TERM, INT and QUIT as any server, HUP, TTIN (one worker more) and TTOU (one fewer), and USR1 for all. USR2 runs the command anew by which the program was started, in the
-same directory, with its listening sockets, its pid file and the keys of its tickets. When the new program serves, the old one leaves as workers do that are
-replaced; if it does not start, the old one goes on, says why, and may be told again. So Perl, modules and options can be changed without losing a
-connection. A worker takes TERM and USR1; what a
-terminal sends to all of them is left to the master.
+The master takes TERM, INT and QUIT as any server, HUP, TTIN (one worker more) and TTOU (one fewer), and
+USR1 for all. USR2 runs the command anew by which the program was started, in the same directory, with its
+listening sockets, its pid file and the keys of its tickets. When the new program serves, the old one leaves
+as workers do that are replaced; if it does not start, the old one goes on, says why, and may be told again.
+So Perl, modules and options can be changed without losing a connection. A worker takes TERM and USR1; what
+a terminal sends to all of them is left to the master.
 
 =item Limits
 
-C<max_connections> and what is about one connection or request hold for each worker. Of C<max_connections_per_address> and
-C<max_connection_rate_per_address> each worker has a part, rounded up, since chance decides which worker a client comes to. C<memory_max>, given or
-found out, is divided.
+C<max_connections> and what is about one connection or request hold for each worker. Of
+C<max_connections_per_address> and C<max_connection_rate_per_address> each worker has a part, rounded up,
+since chance decides which worker a client comes to. C<memory_max>, given or found out, is divided.
 
 =item Sockets
 
-All workers accept from the same sockets, and who is awake first gets the connection. With C<reuseport> each worker has a socket of its own per address,
-which the master keeps: the kernel spreads connections evenly then, and those that wait at a worker that dies are served by the next one with its number.
+All workers accept from the same sockets, and who is awake first gets the connection. With C<reuseport> each
+worker has a socket of its own per address, which the master keeps: the kernel spreads connections evenly
+then, and those that wait at a worker that dies are served by the next one with its number.
 
 =item Leaving
 
-A worker runs its C<END> blocks and writes what handles have buffered. Objects that are still alive are not destructed, which would take long with
-a large heap: what has to happen at the end belongs in the lifespan's shutdown. The program's own C<END> blocks run in workers as well.
+A worker runs its C<END> blocks and writes what handles have buffered. Objects that are still alive are not
+destructed, which would take long with a large heap: what has to happen at the end belongs in the lifespan's
+shutdown. The program's own C<END> blocks run in workers as well.
 
 =back
 
@@ -1422,43 +1463,47 @@ a large heap: what has to happen at the end belongs in the lifespan's shutdown. 
     pagi-server --status 127.0.0.1:9100 app.pl
     curl http://127.0.0.1:9100/metrics
 
-The option C<status> names an address at which the server shows what it is at: a page for people at C</>, which looks again every second; C</metrics> for
-Prometheus; C</status.json> for programs; C</healthz> and C</readyz> for load balancers and orchestrators. L<PAGI::Server::Status> is the
-application behind it. Beside workers a process of its own answers, also while all of them are busy; it is replaced when it dies. A server without
-workers answers from its event loop, so not while the application blocks: there C<health_path> is what the engine answers by itself.
+The option C<status> names an address at which the server shows what it is at: a page for people at C</>,
+which looks again every second; C</metrics> for Prometheus; C</status.json> for programs; C</healthz> and
+C</readyz> for load balancers and orchestrators. L<PAGI::Server::Status> is the application behind it.
+Beside workers a process of its own answers, also while all of them are busy; it is replaced when it dies. A
+server without workers answers from its event loop, so not while the application blocks: there
+C<health_path> is what the engine answers by itself.
 
-Numbers are sums over all processes, those that have ended included, so that they never fall. They are those of the engine:
+Numbers are sums over all processes, those that have ended included, so that they never fall. They are those
+of the engine:
 
 =over
 
 =item peregrine_requests_total
 
-Requests that are over, by C<status>: C<1xx> are WebSockets, C<none> were not answered because the client had gone. Each line of the access log
-is one of them.
+Requests that are over, by C<status>: C<1xx> are WebSockets, C<none> were not answered because the client
+had gone. Each line of the access log is one of them.
 
 =item peregrine_requests_refused_total, peregrine_requests_aborted_total, peregrine_requests_shed_total
 
-What the engine refused, by C<reason> (C<malformed>, C<timeout>, C<body_too_large>, C<head_too_large>, C<misdirected>, C<upgrade>, C<unsupported>,
-C<overload>); what ended before its answer did, by the reason that the application is told; what was refused or cut because memory was short.
+What the engine refused, by C<reason> (C<malformed>, C<timeout>, C<body_too_large>, C<head_too_large>,
+C<misdirected>, C<upgrade>, C<unsupported>, C<overload>); what ended before its answer did, by the reason
+that the application is told; what was refused or cut because memory was short.
 
 =item peregrine_request_duration_seconds, peregrine_queue_duration_seconds, peregrine_application_duration_seconds, peregrine_write_duration_seconds
 
-Histograms of the requests that the application has answered: the whole time from the moment that the head was read, and its three parts: until the
-application was called (under PSGI that is when the body is there, too), until the first bytes of its answer could be sent, and until the last ones
-were. A growing queue time says that
-there are too few workers, or that one request keeps others waiting. What waits in the kernel because nobody reads it is in none of them.
-WebSockets are not in them; an event stream is, when it ends.
+Histograms of the requests that the application has answered: the whole time from the moment that the head
+was read, and its three parts: until the application was called (under PSGI that is when the body is there,
+too), until the first bytes of its answer could be sent, and until the last ones were. A growing queue time
+says that there are too few workers, or that one request keeps others waiting. What waits in the kernel
+because nobody reads it is in none of them. WebSockets are not in them; an event stream is, when it ends.
 
 =item peregrine_connections, peregrine_requests_open
 
-What is open now, by C<state>: connections C<idle>, C<reading> a request, C<serving>, C<websocket>, in a TLS C<handshake>, C<closing>; requests
-C<waiting> for the application, C<working>, C<answering>. It is looked at once a second, by the engine: with C<< engine => 'inline' >> not while the
-application blocks.
+What is open now, by C<state>: connections C<idle>, C<reading> a request, C<serving>, C<websocket>, in a TLS
+C<handshake>, C<closing>; requests C<waiting> for the application, C<working>, C<answering>. It is looked at
+once a second, by the engine: with C<< engine => 'inline' >> not while the application blocks.
 
 =item peregrine_connections_accepted_total, peregrine_connections_rejected_total, peregrine_connections_max
 
-Connections that were let in, and those that were not, by C<reason> (C<capacity>, C<address_connections>, C<address_rate>, C<proxy_header>,
-C<tls_handshake>).
+Connections that were let in, and those that were not, by C<reason> (C<capacity>, C<address_connections>,
+C<address_rate>, C<proxy_header>, C<tls_handshake>).
 
 =item peregrine_network_bytes_total, peregrine_websockets_total, peregrine_websocket_messages_total
 
@@ -1466,8 +1511,8 @@ Bytes C<in> and C<out>, as they go over the network; WebSockets that were opened
 
 =item peregrine_processes, peregrine_processes_stuck, peregrine_loop_silence_seconds, peregrine_process_restarts_total
 
-Processes that serve; those whose event loop has not run for ten seconds; how long ago that was, where it is longest; and processes that were
-replaced, by C<reason>.
+Processes that serve; those whose event loop has not run for ten seconds; how long ago that was, where it is
+longest; and processes that were replaced, by C<reason>.
 
 =item peregrine_resident_memory_bytes, peregrine_memory_bytes, peregrine_build_info
 
@@ -1475,16 +1520,16 @@ Memory of all these processes, and what of it the engine holds for connections; 
 
 =back
 
-Counting costs a request less than one per cent of what a hello takes, and nothing without C<status>. A start warns if C<status> is at an address that
-other machines can reach.
+Counting costs a request less than one per cent of what a hello takes, and nothing without C<status>. A
+start warns if C<status> is at an address that other machines can reach.
 
 =head1 ACCESS LOG
 
-Every answered request has a line, those included that were refused before the application was told of them, with as
-much of them as can be read and the time since their first byte, and connections that were turned away with a 503 or 429; it is
-written when the response, the event stream or the WebSocket has ended. The engine writes it by a thread of its
-own: lines are in the file within a second, and a disk that is slow or full costs lines, never time. On USR1 a log with
-a path is opened anew, for rotation.
+Every answered request has a line, those included that were refused before the application was told of them,
+with as much of them as can be read and the time since their first byte, and connections that were turned
+away with a 503 or 429; it is written when the response, the event stream or the WebSocket has ended. The
+engine writes it by a thread of its own: lines are in the file within a second, and a disk that is slow or
+full costs lines, never time. On USR1 a log with a path is opened anew, for rotation.
 
 C<access_log_format> is one of
 
@@ -1519,19 +1564,21 @@ and, by the names of Apache's mod_ssl, of the connection's TLS, each C<-> withou
     %{SSL_CLIENT_VERIFY}x    NONE: no client certificate; SUCCESS; FAILED:reason
     %{SSL_CLIENT_S_DN}x      subject of a client certificate that verified
 
-Control bytes, quotes, backslashes and everything beyond ASCII are escaped (C<\x1b>). A format that starts with C<{> is
-JSON: there values are escaped as its strings need it, and what is missing is an empty string.
+Control bytes, quotes, backslashes and everything beyond ASCII are escaped (C<\x1b>). A format that starts
+with C<{> is JSON: there values are escaped as its strings need it, and what is missing is an empty string.
 
 =head1 MEMORY
 
-A process that is refused memory dies: Perl prints "Out of memory!", or the kernel kills it. C<memory_max> is where the server begins
-to give memory back instead. What counts is the process: its physical memory, and its address space where that has a limit (C<ulimit
--v>). The last quarter of what the system allows is left for what comes between two looks, and for the application. Each process
-counts for itself, so processes that share a container want a C<memory_max> each.
+A process that is refused memory dies: Perl prints "Out of memory!", or the kernel kills it. C<memory_max>
+is where the server begins to give memory back instead. What counts is the process: its physical memory, and
+its address space where that has a limit (C<ulimit -v>). The last quarter of what the system allows is left
+for what comes between two looks, and for the application. Each process counts for itself, so processes that
+share a container want a C<memory_max> each.
 
-At the limit the server ends what clients have not finished, until it is a sixteenth below it: the largest first, and the newest of
-those that are about as large. The size of a request is what the server holds of it, and what it has given the application of its
-body; an application that writes a body to a file as it comes holds less, which the server cannot know.
+At the limit the server ends what clients have not finished, until it is a sixteenth below it: the largest
+first, and the newest of those that are about as large. The size of a request is what the server holds of
+it, and what it has given the application of its body; an application that writes a body to a file as it
+comes holds less, which the server cannot know.
 
 =over
 
@@ -1547,22 +1594,25 @@ gets a C<websocket.disconnect> with 1006 and C<server_error>, and the messages a
 
 =back
 
-When all that is not enough either, new connections and requests get 503 until memory has come back; the L<health path|/Listening> is
-answered. Whoever holds nothing is served as ever: an eighth of the limit is left to connections even if the application holds all the
-rest, so that one which is simply large does not lock its users out.
+When all that is not enough either, new connections and requests get 503 until memory has come back; the
+L<health path|/Listening> is answered. Whoever holds nothing is served as ever: an eighth of the limit is
+left to connections even if the application holds all the rest, so that one which is simply large does not
+lock its users out.
 
 A line a second at most tells how many were refused or cut, and C<stats> of the engine counts them (C<shed>).
 
 =head1 MESSAGES
 
-What the server has to say goes through C<warn>, so that C<$SIG{__WARN__}> gets it, or to the standard error. There a line of text
-begins with the local time, C<2026-11-21T07:09:37+01:00>, unless systemd's journal takes it, which has a time of its own. Under
-L<pagi-server> so do warnings of the application. What is about a request names it: C<request 17-3 (192.0.2.1:4711) GET /x?y=1>, where
-C<17-3> is C<%L> of the access log; an id that the client sent (C<X-Request-ID>) and that of its trace (C<traceparent>, W3C Trace Context) stand
-behind its address, C<(192.0.2.1:4711, id 8f14e, trace 0af7651916cd43dd8448eb211c80319c)>. A C<log_format> of C<json> has them as C<request_id> and
-C<trace_id>, the access log as C<%{X-Request-ID}i> and C<%{traceparent}i>, in C<json> by themselves.
-C<log_format> makes objects of messages, C<log_level> and C<quiet> leave some out. Of messages that differ in numbers, or in the request
-that they are about, only ten are written in ten seconds; of the others their number is told.
+What the server has to say goes through C<warn>, so that C<$SIG{__WARN__}> gets it, or to the standard
+error. There a line of text begins with the local time, C<2026-11-21T07:09:37+01:00>, unless systemd's
+journal takes it, which has a time of its own. Under L<pagi-server> so do warnings of the application. What
+is about a request names it: C<request 17-3 (192.0.2.1:4711) GET /x?y=1>, where C<17-3> is C<%L> of the
+access log; an id that the client sent (C<X-Request-ID>) and that of its trace (C<traceparent>, W3C Trace
+Context) stand behind its address, C<(192.0.2.1:4711, id 8f14e, trace 0af7651916cd43dd8448eb211c80319c)>. A
+C<log_format> of C<json> has them as C<request_id> and C<trace_id>, the access log as C<%{X-Request-ID}i>
+and C<%{traceparent}i>, in C<json> by themselves. C<log_format> makes objects of messages, C<log_level> and
+C<quiet> leave some out. Of messages that differ in numbers, or in the request that they are about, only ten
+are written in ten seconds; of the others their number is told.
 
 =head1 TLS
 
@@ -1574,8 +1624,8 @@ that they are about, only ten are written in ten seconds; of the others their nu
 TLS 1.2 and 1.3, with forward secrecy and authenticated encryption only, unless C<cipher_list> says
 otherwise. ALPN agrees on C<http/1.1>. Sessions are resumed by tickets, also in processes that were forked
 from this one. A request without TLS is answered with a 400 that says so. Requests have the scheme C<https>
-or C<wss>, and C<< $scope->{extensions}{tls} >> as L<PAGI::Spec::Tls> describes it. To try it out, with a certificate
-of one's own:
+or C<wss>, and C<< $scope->{extensions}{tls} >> as L<PAGI::Spec::Tls> describes it. To try it out, with a
+certificate of one's own:
 
     openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout server.key -out server.pem \
         -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1
@@ -1641,8 +1691,9 @@ The files are loaded again when they change: the server looks when a connection 
 most. HUP makes it load them at once, and C<configure(ssl =E<gt> {...})> gives it others. Connections that are
 open keep what they have. If the new files cannot be used, an error is logged and the old certificates stay.
 
-A warning names certificates that have expired, are not valid yet, or expire soon (when a tenth of their life is left, at most two
-weeks), with the date: at the start, whenever they are loaded again, and in C<pagi-server --check>. They are used all the same.
+A warning names certificates that have expired, are not valid yet, or expire soon (when a tenth of their
+life is left, at most two weeks), with the date: at the start, whenever they are loaded again, and in
+C<pagi-server --check>. They are used all the same.
 
 =head1 METHODS
 
@@ -1650,23 +1701,25 @@ weeks), with the date: at the start, whenever they are loaded again, and in C<pa
 
     $server->configure(timeout => 10, quiet => 1);
 
-Changes options. Limits, times, the level and format of messages, the access log and, if it speaks TLS, the certificates apply to
-a running server at once; the others when it is started again, and it says so. Requests that are open have their lines in the new
-access log, in the format that they began under. C<max_header_count> of a running server cannot be raised above what it was
-started with.
+Changes options. Limits, times, the level and format of messages, the access log and, if it speaks TLS, the
+certificates apply to a running server at once; the others when it is started again, and it says so.
+Requests that are open have their lines in the new access log, in the format that they began under.
+C<max_header_count> of a running server cannot be raised above what it was started with.
 
 =head2 listen
 
     $server->listen->get;
 
-Binds the addresses, runs the application's lifespan startup, then accepts connections; those that come meanwhile wait. Returns a Future that
-resolves with the server when it accepts, and fails if it cannot. With C<workers> see L</WORKERS>. When the server is listening already, the same Future comes
-back. The server must have been added to a loop.
+Binds the addresses, runs the application's lifespan startup, then accepts connections; those that come
+meanwhile wait. Returns a Future that resolves with the server when it accepts, and fails if it cannot. With
+C<workers> see L</WORKERS>. When the server is listening already, the same Future comes back. The server
+must have been added to a loop.
 
-From the moment it has bound the addresses, TERM, INT and QUIT shut the server down and then stop the loop; a second signal cuts the
-requests in flight, the next one does not wait for the application's shutdown either, and a further one kills workers. HUP loads the certificates again if there are any,
-USR1 opens the access log anew; USR2, TTIN and TTOU need workers, without
-which they only say so. Perl code that blocks delays them all until it is done.
+From the moment it has bound the addresses, TERM, INT and QUIT shut the server down and then stop the loop;
+a second signal cuts the requests in flight, the next one does not wait for the application's shutdown
+either, and a further one kills workers. HUP loads the certificates again if there are any, USR1 opens the
+access log anew; USR2, TTIN and TTOU need workers, without which they only say so. Perl code that blocks
+delays them all until it is done.
 
 =head2 shutdown
 
@@ -1675,12 +1728,13 @@ which they only say so. Perl code that blocks delays them all until it is done.
 Stops accepting, closes idle connections, lets requests in flight finish for up to C<shutdown_timeout>, then
 runs the application's lifespan shutdown. Returns a Future that never fails.
 
-During the application's startup it cancels that: the application gets no further event, nothing is served, and the Future of L</listen>
-fails with the category C<stopped>.
+During the application's startup it cancels that: the application gets no further event, nothing is served,
+and the Future of L</listen> fails with the category C<stopped>.
 
-A request is in flight until the application has returned, which may be later than the end of its response. Event streams
-and WebSockets are closed at once; their applications have 5 seconds of that time to clean up and return. Nobody waits for applications whose client
-had left before. A lifespan application has C<shutdown_timeout> to answer and to return.
+A request is in flight until the application has returned, which may be later than the end of its response.
+Event streams and WebSockets are closed at once; their applications have 5 seconds of that time to clean up
+and return. Nobody waits for applications whose client had left before. A lifespan application has
+C<shutdown_timeout> to answer and to return.
 
 =head2 port
 
@@ -1699,9 +1753,9 @@ The path of the (first) Unix socket, or undef.
     print $_->{path} // "$_->{host}:$_->{port}", "\n" for @{ $server->listeners };
 
 All places that the server listens at, as hash references with C<type> (C<tcp>), C<host> and C<port>, or
-C<type> (C<unix>), C<path> and C<socket_mode> (permission bits; undef if the socket was inherited). While it does not listen, the places that
-were asked for: C<host> may be a name then, C<port> 0, C<socket_mode> undef, and an inherited socket has the type C<inherited> and
-a C<descriptor>.
+C<type> (C<unix>), C<path> and C<socket_mode> (permission bits; undef if the socket was inherited). While it
+does not listen, the places that were asked for: C<host> may be a name then, C<port> 0, C<socket_mode>
+undef, and an inherited socket has the type C<inherited> and a C<descriptor>.
 
 =head2 is_running
 
@@ -1721,15 +1775,17 @@ The limit in force, the automatic one included.
 
     say 'memory: ', $server->effective_memory_max || 'no limit';
 
-The bytes at which requests are refused for want of memory (L</MEMORY>), C<memory_max> or found out; 0: there is no limit.
+The bytes at which requests are refused for want of memory (L</MEMORY>), C<memory_max> or found out; 0:
+there is no limit.
 
 =head2 open_listeners
 
     $server->open_listeners(uid => $uid, gid => $gid);
 
-Binds the addresses and opens the access log, without accepting anything: for programs that give up rights before
-L</listen>, which does it otherwise. Dies when that fails. C<uid> and C<gid>, both optional, are who the process is
-going to be: Unix sockets without C<socket_owner> and C<socket_group> and the file of the log will belong to them.
+Binds the addresses and opens the access log, without accepting anything: for programs that give up rights
+before L</listen>, which does it otherwise. Dies when that fails. C<uid> and C<gid>, both optional, are who
+the process is going to be: Unix sockets without C<socket_owner> and C<socket_group> and the file of the log
+will belong to them.
 
 =head2 planned_listeners
 
@@ -1747,21 +1803,23 @@ Makes a loop of the type C<loop_type> and adds the server to it.
 
     $server->use_listeners($listeners);
 
-Makes the server serve on the sockets of a L<Peregrine::Listeners>, which another process may have opened, in place of what its options
-ask for. Before L</listen>. Certificates are the server's to load, here and now.
+Makes the server serve on the sockets of a L<Peregrine::Listeners>, which another process may have opened,
+in place of what its options ask for. Before L</listen>. Certificates are the server's to load, here and
+now.
 
 =head2 ignore_signals
 
     $server->ignore_signals;
 
-L</listen> will attach no signal: a L<Peregrine::Process>, or whoever else sees to signals, calls L</shutdown> and the next three.
+L</listen> will attach no signal: a L<Peregrine::Process>, or whoever else sees to signals, calls
+L</shutdown> and the next three.
 
 =head2 hurry
 
     $server->hurry('SIGTERM again');
 
-For a server that is told to stop: cuts the requests in flight; if there are none, does not wait for the application's shutdown. The text goes
-into the log.
+For a server that is told to stop: cuts the requests in flight; if there are none, does not wait for the
+application's shutdown. The text goes into the log.
 
 =head2 load_again
 
@@ -1803,8 +1861,8 @@ Whether this build can do that.
 
     $server->start or exit;
 
-Calls L</listen> and waits. True when the server accepts connections, false when L</shutdown>, or a signal, has ended the application's startup;
-dies when the server cannot listen.
+Calls L</listen> and waits. True when the server accepts connections, false when L</shutdown>, or a signal,
+has ended the application's startup; dies when the server cannot listen.
 
 =head2 run
 
@@ -1817,17 +1875,19 @@ when it cannot listen, and as L</run_loop> says.
 
     my $exception = $server->run_loop;
 
-Runs the loop of a server that listens. What a callback in the loop throws, a timer of the application for instance, goes
-through C<IO::Async::Loop>'s C<run> and would end the process as it is; here it is logged, the server shuts down
-as L</shutdown> does, lifespan included, and the exception is returned. L</run> dies with it, and L<pagi-server> exits with
-status 1. (What an application, its Futures, or the callbacks of C<pagi.connection> and C<pagi.transport> throw concerns one
-request and never gets that far.) A program that runs the loop itself gets the exception from C<< $loop->run >>.
+Runs the loop of a server that listens. What a callback in the loop throws, a timer of the application for
+instance, goes through C<IO::Async::Loop>'s C<run> and would end the process as it is; here it is logged,
+the server shuts down as L</shutdown> does, lifespan included, and the exception is returned. L</run> dies
+with it, and L<pagi-server> exits with status 1. (What an application, its Futures, or the callbacks of
+C<pagi.connection> and C<pagi.transport> throw concerns one request and never gets that far.) A program that
+runs the loop itself gets the exception from C<< $loop->run >>.
 
-One kind of exception does come from applications: an object that dies when it is asked whether it is true (C<use overload bool>), thrown
-behind an C<await>. L<Future::AsyncAwait> asks it, and lets what the question dies of go to whoever resolved the awaited Future: to the loop, if
-that was a timer. Here it ends its request, with 500 if nothing has been sent, and the loop goes on. A program that runs the
-loop itself says C<< $server->fail_stalled($@) >>, which is false if no request was waiting in vain, and runs it again. If the
-application's own code resolved the Future, the exception goes there.
+One kind of exception does come from applications: an object that dies when it is asked whether it is true
+(C<use overload bool>), thrown behind an C<await>. L<Future::AsyncAwait> asks it, and lets what the question
+dies of go to whoever resolved the awaited Future: to the loop, if that was a timer. Here it ends its
+request, with 500 if nothing has been sent, and the loop goes on. A program that runs the loop itself says
+C<< $server->fail_stalled($@) >>, which is false if no request was waiting in vain, and runs it again. If
+the application's own code resolved the Future, the exception goes there.
 
 =head2 fail_stalled
 
@@ -1837,7 +1897,8 @@ See L</run_loop>.
 
 =head1 SEE ALSO
 
-L<PAGI::Server::Tutorial>, L<pagi-server>, L<PAGI::Spec::Tls>, L<PAGI::Server::Connection>, L<PAGI::Server::Transport>, L<PAGI::Spec>
+L<PAGI::Server::Tutorial>, L<pagi-server>, L<PAGI::Spec::Tls>, L<PAGI::Server::Connection>,
+L<PAGI::Server::Transport>, L<PAGI::Spec>
 
 =head1 LICENSE
 

@@ -53,7 +53,8 @@ sub start {
     }
     if (!$pid) {
         eval {
-            _inherit($_) for $there->handle, @kept, map { $_->[0] } @{ $args{sockets} }, @{ $args{aside} || [] };
+            _inherit($_)
+                for $there->handle, @kept, map { $_->[0] } @{ $args{sockets} }, @{ $args{aside} || [] };
             %ENV = (%ENV, %service, VARIABLE, $value);
             chdir $STARTED{directory} or die "$STARTED{directory}: $!\n";
             no warnings 'exec';
@@ -174,8 +175,9 @@ Peregrine::Handover - a new program on the sockets of the old one
 
 =head1 DESCRIPTION
 
-Starts the command again by which the process was started, in the directory where it was, with its listening sockets and other descriptors. The
-old program goes on until the new one says that it serves. Linux tells how a process was started; elsewhere it is C<$0> and C<@ARGV>.
+Starts the command again by which the process was started, in the directory where it was, with its listening
+sockets and other descriptors. The old program goes on until the new one says that it serves. Linux tells
+how a process was started; elsewhere it is C<$0> and C<@ARGV>.
 
 =head1 METHODS
 

@@ -150,8 +150,9 @@ Sockets passed by systemd (C<LISTEN_FDS>, L<sd_listen_fds(3)>), by L<Server::Sta
 
     my $inherited = Peregrine::Inherited->from_environment;
 
-The sockets that the environment names, those of a L<Peregrine::Handover> first, or nothing. The variables are removed, so that no process that is started from
-here takes the sockets for its own. Dies with a text when one is no listening socket.
+The sockets that the environment names, those of a L<Peregrine::Handover> first, or nothing. The variables
+are removed, so that no process that is started from here takes the sockets for its own. Dies with a text
+when one is no listening socket.
 
 =head2 handle
 
@@ -176,7 +177,8 @@ The handle of the socket that is bound to this address (as C<getsockname> gives 
 
     listen_at_all() if $inherited->is_for_all;
 
-Whether they come from a L<Peregrine::Handover>, and whether they are to be listened at when no place is named.
+Whether they come from a L<Peregrine::Handover>, and whether they are to be listened at when no place is
+named.
 
 =head2 keep
 

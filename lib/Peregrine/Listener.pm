@@ -103,7 +103,8 @@ sub _ports_v4 {
 sub _resolve {
     my ($about) = @_;
     my $name = $about->{host} =~ /\A\[(.*)\]\z/s ? $1 : $about->{host};
-    my ($error, @found) = getaddrinfo($name, $about->{port}, { socktype => SOCK_STREAM, flags => AI_PASSIVE });
+    my ($error, @found) =
+        getaddrinfo($name, $about->{port}, { socktype => SOCK_STREAM, flags => AI_PASSIVE });
     die _failure($about, "$error") if $error;
     my %seen;
     return grep { !$seen{ $_->{addr} }++ } @found;
@@ -184,7 +185,8 @@ sub others_beyond {
     my $others = $self->{others} || {};
     my %rest   = %$self;
     delete @rest{qw(others socket file)};
-    return map { bless { %rest, socket => delete $others->{$_} }, ref $self } grep { $_ > $count } sort keys %$others;
+    return map { bless { %rest, socket => delete $others->{$_} }, ref $self }
+        grep { $_ > $count } sort keys %$others;
 }
 
 # The socket of a process. The others' copies that this process has are closed.
@@ -231,7 +233,13 @@ sub _open_unix {
         die _failure({ path => $path }, $reason, $errno);
     }
     open my $socket, '+<&=', $descriptor or die _failure({ path => $path }, "$!", $! + 0);
-    return { socket => $socket, type => 'unix', path => $path, asked => _unix_name($path), _file_facts($path) };
+    return {
+        socket => $socket,
+        type   => 'unix',
+        path   => $path,
+        asked  => _unix_name($path),
+        _file_facts($path)
+    };
 }
 
 # A socket may have been bound by another name than its file has now.
@@ -313,9 +321,9 @@ Peregrine::Listener - listening sockets for the places that were asked for
 
 =head1 DESCRIPTION
 
-A host is an IPv4 address, an IPv6 address (C<::1>, or C<[::1]>) or a name. A name is listened to on
-every address that it has: C<localhost> on C<127.0.0.1> and C<::1> where both exist. With port 0 all of
-them share one free port. C<::> takes IPv4 connections too, where the system allows that, unless another place has an
+A host is an IPv4 address, an IPv6 address (C<::1>, or C<[::1]>) or a name. A name is listened to on every
+address that it has: C<localhost> on C<127.0.0.1> and C<::1> where both exist. With port 0 all of them share
+one free port. C<::> takes IPv4 connections too, where the system allows that, unless another place has an
 IPv4 address at the same port.
 
 A Unix socket takes the place of a socket file at which nobody listens; any other file stays.
@@ -326,16 +334,18 @@ A Unix socket takes the place of a socket file at which nobody listens; any othe
 
     my @listeners = Peregrine::Listener->open_all(\@places, backlog => 128, reuseport => 0, inherited => $inherited);
 
-Returns one object per socket, with C<socket>, C<type>, C<place>, and C<host> (numeric) and C<port>, or C<path>. A
-socket among C<inherited> (a L<Peregrine::Inherited>) that is bound where a place asks for is used as it is. Dies with a
-hash reference that has C<message>, C<errno> (0: no fault of the system), and C<host> and C<port>, or C<path>.
+Returns one object per socket, with C<socket>, C<type>, C<place>, and C<host> (numeric) and C<port>, or
+C<path>. A socket among C<inherited> (a L<Peregrine::Inherited>) that is bound where a place asks for is
+used as it is. Dies with a hash reference that has C<message>, C<errno> (0: no fault of the system), and
+C<host> and C<port>, or C<path>.
 
 =head2 plan_all
 
     my @planned = Peregrine::Listener->plan_all(\@places, inherited => $inherited);
 
-What L</open_all> would listen on, as far as that can be known without binding anything: objects without a C<socket>, with the port
-that was asked for. Where it could not listen there is an object with C<place> and C<problem>, which is like what L</open_all> dies with.
+What L</open_all> would listen on, as far as that can be known without binding anything: objects without a
+C<socket>, with the port that was asked for. Where it could not listen there is an object with C<place> and
+C<problem>, which is like what L</open_all> dies with.
 
 =head2 open_for, others_beyond, take_socket
 
@@ -343,7 +353,8 @@ that was asked for. Where it could not listen there is an object with C<place> a
     my @more   = $listener->others_beyond(2);
     my $socket = $listener->take_socket(2);
 
-See L<Peregrine::Listeners/open_for>, L<Peregrine::Listeners/take_over_beyond> and L<Peregrine::Listeners/hand_over>.
+See L<Peregrine::Listeners/open_for>, L<Peregrine::Listeners/take_over_beyond> and
+L<Peregrine::Listeners/hand_over>.
 
 =head2 sockets
 

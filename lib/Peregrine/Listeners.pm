@@ -26,8 +26,8 @@ sub choose {
 
 sub places { return @{ $_[0]{places} } }
 
-# The places, and the sockets that whoever started the process has bound already: those are used where a place asks for
-# them; all of them, if nobody said where to listen.
+# The places, and the sockets that whoever started the process has bound already: those are used where a place
+# asks for them; all of them, if nobody said where to listen.
 sub _wanted {
     my ($self) = @_;
     my $inherited = $self->{inherited} //= eval { Peregrine::Inherited->from_environment };
@@ -167,12 +167,13 @@ Peregrine::Listeners - the listening sockets of a server
 
 =head1 DESCRIPTION
 
-Where a server is to listen, and the sockets that are bound there: opened, or taken over from whoever started the process
-(L<Peregrine::Inherited>). Who opens them need not be who serves on them: a process may open them and fork others, each of which
-hands its own copies over to an engine's worker. What a process hands over or closes is gone for it, not for the others.
+Where a server is to listen, and the sockets that are bound there: opened, or taken over from whoever
+started the process (L<Peregrine::Inherited>). Who opens them need not be who serves on them: a process may
+open them and fork others, each of which hands its own copies over to an engine's worker. What a process
+hands over or closes is gone for it, not for the others.
 
-Knows nothing of applications, nor of HTTP. What goes wrong is a L<Future::Exception> of the category C<listen>, whose details
-are the error's number (0: no fault of the system), the host and the port.
+Knows nothing of applications, nor of HTTP. What goes wrong is a L<Future::Exception> of the category
+C<listen>, whose details are the error's number (0: no fault of the system), the host and the port.
 
 =head1 METHODS
 
@@ -184,8 +185,9 @@ are the error's number (0: no fault of the system), the host and the port.
 
     $listeners->choose(\@places, unnamed => 1, defaults => { proxy_protocol => '10.0.0.0/8' });
 
-Where to listen: L<Peregrine::Place>s. C<unnamed>: nobody has asked for them, so that all inherited sockets, if there are any, take
-their place, with what the C<defaults> say (L<Peregrine::Place/with_defaults>). Sockets that are open stay as they are.
+Where to listen: L<Peregrine::Place>s. C<unnamed>: nobody has asked for them, so that all inherited sockets,
+if there are any, take their place, with what the C<defaults> say (L<Peregrine::Place/with_defaults>).
+Sockets that are open stay as they are.
 
 =head2 places
 
@@ -203,8 +205,9 @@ What L</open> would open, see L<Peregrine::Listener/plan_all>. Nothing is bound.
 
     my @unused = $listeners->open(backlog => 2048, reuseport => 0, owner => { uid => $uid, gid => $gid });
 
-Binds the places. C<owner>: whose the files of Unix sockets are that do not say it themselves. Returns the descriptors of inherited
-sockets that no place asks for; they are closed. Dies when one place cannot be had; then none is open.
+Binds the places. C<owner>: whose the files of Unix sockets are that do not say it themselves. Returns the
+descriptors of inherited sockets that no place asks for; they are closed. Dies when one place cannot be had;
+then none is open.
 
 =head2 is_open
 
@@ -222,9 +225,10 @@ The L<Peregrine::Listener>s that are open, none before L</open>.
 
     $listeners->open_for(2);
 
-With C<reuseport> each process that serves has sockets of its own at the same addresses, over which the kernel spreads connections. Opens
-those of the process with this number, from 1 on, unless they are open; those of the first one come by L</open>. Whoever opened
-them keeps them: a socket that is closed drops those who wait there. Dies like L</open>.
+With C<reuseport> each process that serves has sockets of its own at the same addresses, over which the
+kernel spreads connections. Opens those of the process with this number, from 1 on, unless they are open;
+those of the first one come by L</open>. Whoever opened them keeps them: a socket that is closed drops those
+who wait there. Dies like L</open>.
 
 =head2 open_for_all
 
@@ -236,15 +240,17 @@ The same for so many processes, and for those further sockets that a L<Peregrine
 
     $listeners->take_over_beyond(3);
 
-In the first process that serves: so many are to serve, and those sockets that were opened for others with higher numbers are its own, too.
+In the first process that serves: so many are to serve, and those sockets that were opened for others with
+higher numbers are its own, too.
 
 =head2 hand_over
 
     $listeners->hand_over($worker);
     $listeners->hand_over($worker, 2);
 
-Gives the sockets, those of that process, to a L<Peregrine/WORKER>, which accepts from now on, and closes this process's copies of all. Each
-listener has its C<number> there. Children of this process will not inherit the sockets.
+Gives the sockets, those of that process, to a L<Peregrine/WORKER>, which accepts from now on, and closes
+this process's copies of all. Each listener has its C<number> there. Children of this process will not
+inherit the sockets.
 
 =head2 for_handover, leave_files, own_files
 
@@ -252,13 +258,15 @@ listener has its C<number> there. Children of this process will not inherit the 
     $listeners->leave_files;
     $listeners->own_files;    # in the other process
 
-The sockets for another process; and what is to be done when that has taken them over: the files of Unix sockets are its own then.
+The sockets for another process; and what is to be done when that has taken them over: the files of Unix
+sockets are its own then.
 
 =head2 remove_files
 
     $listeners->remove_files;
 
-Removes the files of Unix sockets, in the process that has made them, as soon as nobody is to find them any more.
+Removes the files of Unix sockets, in the process that has made them, as soon as nobody is to find them any
+more.
 
 =head2 close
 

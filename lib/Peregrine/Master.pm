@@ -13,8 +13,8 @@ use POSIX        ();
 use Scalar::Util qw(weaken);
 use Time::HiRes  qw(CLOCK_MONOTONIC);
 
-# A worker that ends sooner than that many seconds after its start counts as one more crash in a row. The first is replaced at once, the
-# next ones wait, each twice as long as the one before.
+# A worker that ends sooner than that many seconds after its start counts as one more crash in a row. The
+# first is replaced at once, the next ones wait, each twice as long as the one before.
 use constant { CRASH_S => 5, BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
 # Seconds between two looks at the workers' deadlines.
 use constant { LOOK_S => 0.5, LATE_S => 3 };
@@ -84,8 +84,8 @@ sub _balance {
     return;
 }
 
-# Where workers have sockets of their own, the first one serves those of the ones that are not to be there any more. It has those that there
-# were when it was started.
+# Where workers have sockets of their own, the first one serves those of the ones that are not to be there any
+# more. It has those that there were when it was started.
 sub _may_be_fewer {
     my ($self) = @_;
     return 1 if !$self->{first_takes_over};
@@ -106,7 +106,8 @@ sub _at {
 sub _fork_worker {
     my ($self, $number, $replaces) = @_;
     $self->{most} = $number if $number > $self->{most};
-    my ($here, $there) = eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
+    my ($here, $there) =
+        eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
     my $column = $self->{counters} ? $self->{counters}->claim : undef;
     my $pid;
     if ($here) {
@@ -384,7 +385,8 @@ sub _replacement_failed {
         my $waiting = $self->{waiting};
         delete @{$waiting}{ grep { $waiting->{$_} eq 'restart' } keys %$waiting };
         my $new = grep { $_->{state} eq 'serving' && $_->{generation} == $self->{generation} } $self->workers;
-        $self->_log(error => "the restart is given up, a new worker $number cannot start: $reason; workers that go on"
+        $self->_log(
+                  error => "the restart is given up, a new worker $number cannot start: $reason; workers that go on"
                 . ' as they are: '
                 . ($self->{wanted} - $new));
         $self->_look_at_restart;
@@ -563,29 +565,34 @@ Peregrine::Master - starts, watches, replaces and stops worker processes
 
 =head1 DESCRIPTION
 
-Keeps so many workers alive, numbered from 1 on. Knows processes, descriptors and signals, and nothing of what workers do: how one serves is a function that
-is called there, whose L<Peregrine::Link> to the master is looked after by a L<Peregrine::WorkerProcess>.
+Keeps so many workers alive, numbered from 1 on. Knows processes, descriptors and signals, and nothing of
+what workers do: how one serves is a function that is called there, whose L<Peregrine::Link> to the master
+is looked after by a L<Peregrine::WorkerProcess>.
 
-A worker is a hash reference with C<number>, C<pid>, C<link>, C<state> (C<starting>, C<serving>, C<leaving>), C<connections> (as it has told last),
-C<generation>, and C<wanted>: how many there were to be when it was started.
+A worker is a hash reference with C<number>, C<pid>, C<link>, C<state> (C<starting>, C<serving>,
+C<leaving>), C<connections> (as it has told last), C<generation>, and C<wanted>: how many there were to be
+when it was started.
 
 =head1 METHODS
 
 =head2 new
 
-Besides what the synopsis has: C<counters>, a L<Peregrine::Counters> of which each worker gets a C<column>; C<on_serving>, called when the first worker serves; C<before_fork>, called with the number of a worker that is about to
-be started, and what it dies of keeps that from starting; C<start_timeout> and C<heartbeat_timeout>, seconds after which a worker that does not start, or is
-silent, is killed (0: never). C<limits>: C<rss>, bytes of memory, and C<age>, a function that gives the seconds for a worker, from which on it is
-replaced (0: never). C<first_takes_over>: when there are to be fewer workers, the first one is
-replaced before, by one that serves the sockets of those that go, too. C<stop_timeout> is a function that gives the seconds which a worker that was told to leave may take. C<log> is a
-L<PAGI::Server::Log>. C<run> returns the exit status of the worker; what it dies of is why the worker could not start.
+Besides what the synopsis has: C<counters>, a L<Peregrine::Counters> of which each worker gets a C<column>;
+C<on_serving>, called when the first worker serves; C<before_fork>, called with the number of a worker that
+is about to be started, and what it dies of keeps that from starting; C<start_timeout> and
+C<heartbeat_timeout>, seconds after which a worker that does not start, or is silent, is killed (0: never).
+C<limits>: C<rss>, bytes of memory, and C<age>, a function that gives the seconds for a worker, from which
+on it is replaced (0: never). C<first_takes_over>: when there are to be fewer workers, the first one is
+replaced before, by one that serves the sockets of those that go, too. C<stop_timeout> is a function that
+gives the seconds which a worker that was told to leave may take. C<log> is a L<PAGI::Server::Log>. C<run>
+returns the exit status of the worker; what it dies of is why the worker could not start.
 
 =head2 start
 
     $master->start->get;
 
-Forks the workers. The Future resolves when the first one serves, and fails with the category C<workers> when none can start, or C<stopped> when
-L</stop> came first.
+Forks the workers. The Future resolves when the first one serves, and fails with the category C<workers>
+when none can start, or C<stopped> when L</stop> came first.
 
 =head2 stop
 
@@ -604,7 +611,8 @@ The same for workers that others take the place of: they answer once more on eac
     my $pid  = Peregrine::Master::fork_child();
     my $text = Peregrine::Master::how_it_ended($?);    # was killed by SIGKILL
 
-Functions: C<fork>, with the signals of the child as those of a program that has just been started; and the end of a sentence.
+Functions: C<fork>, with the signals of the child as those of a program that has just been started; and the
+end of a sentence.
 
 =head2 hurry
 
@@ -616,8 +624,8 @@ Somebody does not want to wait: the workers are told so, and killed the third ti
 
     $master->restart;
 
-Replaces all workers, one after another. When a new one cannot start, the others stay. Returns a Future that is done when no more are to be
-replaced, whichever way that went.
+Replaces all workers, one after another. When a new one cannot start, the others stay. Returns a Future that
+is done when no more are to be replaced, whichever way that went.
 
 =head2 set_workers
 

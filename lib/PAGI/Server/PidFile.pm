@@ -86,7 +86,8 @@ sub remove {
     my ($self) = @_;
     my $handle = $self->{handle} or return;
     return if $self->{pid} != $$ || $self->{waits};
-    # A process that has given up its rights may not be allowed to look; by its lock the file is still its own.
+    # A process that has given up its rights may not be allowed to look; by its lock the file is still its
+    # own.
     my $hidden = !stat $self->{path} && $! == EACCES;
     if ($hidden || _is_same($handle, $self->{path})) { unlink $self->{path} or $self->_write('') }
     Peregrine::hide_from_forks(fileno $handle, 0);
@@ -132,7 +133,8 @@ Dies with a readable message when the file cannot be written, or belongs to a pr
 
     $file->take_over;
 
-Writes the process id into a file that L<Peregrine::Handover> has brought, which has that of the old program until then.
+Writes the process id into a file that L<Peregrine::Handover> has brought, which has that of the old program
+until then.
 
 =head2 handle, let_go
 

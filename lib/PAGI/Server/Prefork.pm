@@ -152,8 +152,9 @@ sub change_workers {
     my ($self, $by) = @_;
     my $master = $self->{master};
     my $count  = $master->wanted + $by;
-    return $self->_tell(warn => 'SIGTTOU: there is one worker only, which stays')      if $count < 1;
-    return $self->_tell(warn => "SIGTTIN: there are ${\WORKERS_MAX} workers, no more") if $count > WORKERS_MAX;
+    return $self->_tell(warn => 'SIGTTOU: there is one worker only, which stays') if $count < 1;
+    return $self->_tell(warn => "SIGTTIN: there are ${\WORKERS_MAX} workers, no more")
+        if $count > WORKERS_MAX;
     $self->_tell(info => ($by > 0 ? 'SIGTTIN' : 'SIGTTOU') . ": workers: $count");
     $master->set_workers($count);
     return;
@@ -176,11 +177,13 @@ sub keep_pid_file {
 sub hand_over {
     my ($self) = @_;
     my $before = $self->{handover};
-    return $self->_tell(warn => 'SIGUSR2: process ' . $before->pid . ' is about to take over already') if $before;
+    return $self->_tell(warn => 'SIGUSR2: process ' . $before->pid . ' is about to take over already')
+        if $before;
     return $self->_tell(warn => 'SIGUSR2: the server does not serve yet, or no more')
         if !$self->{master}->is_running;
     my $handover = eval { $self->_start_handover };
-    return $self->_tell(error => 'SIGUSR2: a new program cannot be started: ' . $@ =~ s/\s+\z//r) if !$handover;
+    return $self->_tell(error => 'SIGUSR2: a new program cannot be started: ' . $@ =~ s/\s+\z//r)
+        if !$handover;
     $self->{handover} = $handover;
     weaken(my $weak = $self);
     my $pid = $handover->pid;
@@ -267,7 +270,8 @@ sub _leave {
 
 # ---- Stop ---------------------------------------------------------------------------------------
 
-# Nobody is to find the sockets any more; who has come already is served by the workers, which have them as well.
+# Nobody is to find the sockets any more; who has come already is served by the workers, which have them as
+# well.
 sub _stop_workers {
     my ($self) = @_;
     kill TERM => $self->{handover}->pid if $self->{handover} && !$self->{handed_over};
@@ -384,9 +388,9 @@ PAGI::Server::Prefork - a PAGI::Server with worker processes
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server>: what it does when its option C<workers> is set. The process of the server is the master then
-(L<Peregrine::Master>), which runs no application. Each worker is a process that has been forked from it and runs a L<PAGI::Server> of its own
-on the same sockets, with the same options.
+A base class of L<PAGI::Server>: what it does when its option C<workers> is set. The process of the server
+is the master then (L<Peregrine::Master>), which runs no application. Each worker is a process that has been
+forked from it and runs a L<PAGI::Server> of its own on the same sockets, with the same options.
 
 =head1 METHODS
 
@@ -410,8 +414,8 @@ A L<PAGI::Server::PidFile> that a new program takes over as well.
 
     $server->restart_workers;
 
-What HUP does: loads certificates again, and replaces the workers one after another. If a new one cannot start the others stay. Returns a Future
-that is done when no more are to be replaced.
+What HUP does: loads certificates again, and replaces the workers one after another. If a new one cannot
+start the others stay. Returns a Future that is done when no more are to be replaced.
 
 =head2 change_workers
 
@@ -423,8 +427,8 @@ What TTIN does; with -1 what TTOU does.
 
     $server->load_app_in_workers(sub { my ($number) = @_; return load() });
 
-The application is what the function returns, which each worker calls for itself: so workers that are started later have newer code. What it
-dies of is why the worker cannot start.
+The application is what the function returns, which each worker calls for itself: so workers that are
+started later have newer code. What it dies of is why the worker cannot start.
 
 =head1 LICENSE
 

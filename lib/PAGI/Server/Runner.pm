@@ -395,7 +395,8 @@ sub _choose_front {
     my ($self, $errors) = @_;
     return sub { $errors->settle if $errors }
         if !$self->{options}{daemonize} || Peregrine::Handover->from_environment;
-    $self->_log->warn('PAGI: --daemonize without --error-log: nobody will be told of what goes wrong') if !$errors;
+    $self->_log->warn('PAGI: --daemonize without --error-log: nobody will be told of what goes wrong')
+        if !$errors;
     return Peregrine::Daemon->daemonize($errors);
 }
 

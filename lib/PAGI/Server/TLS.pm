@@ -340,7 +340,8 @@ files. See L<PAGI::Server/TLS> for the keys.
     my $tls = PAGI::Server::TLS->new(\%ssl);
     my $tls = PAGI::Server::TLS->new(\%ssl, $ticket_keys);
 
-Loads the files. The keys seal tickets unless C<%ssl> has some; by default they are random. Dies with a message that names the file or value that is wrong.
+Loads the files. The keys seal tickets unless C<%ssl> has some; by default they are random. Dies with a
+message that names the file or value that is wrong.
 
 =head2 for_place
 
