@@ -382,6 +382,49 @@ test "a WebSocket at either host" {
     }
 }
 
+test "a part of something that is still to come keeps no worker busy" {
+    const parts = [_][]const u8{
+        // The trailer section of a chunked body, a chunk's size, its end.
+        "5\r\nhello\r\n0\r\nX-Sum: 9\r\n\r",
+        "5\r\nhello\r\n1",
+        "5\r\nhello\r",
+    };
+    for ([_][]const u8{ "/", "/c/echo" }) |path| for (parts) |part| {
+        var bench: SimBench = undefined;
+        try bench.init(.{}, .{ .seed = 8 });
+        defer bench.deinit();
+        var peer = try bench.connect();
+        defer peer.deinit();
+        const format = "POST {s} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{s}";
+        const request = try std.fmt.allocPrint(gpa, format, .{ path, part });
+        defer gpa.free(request);
+        try peer.send(request);
+        try bench.settle();
+        try testing.expect(!bench.worker.isUrgent());
+        // The rest of it may come, or the end.
+        peer.end.shutdown();
+        try bench.settle();
+        try testing.expect(peer.end.ended() != null);
+    };
+    for ([_][]const u8{ "/", "/c" }) |path| for ([_][]const u8{ "\x82", "\x82\xfe\x01", "\x82\x85\x01\x02" }) |part| {
+        var bench: SimBench = undefined;
+        try bench.init(.{}, .{ .seed = 9 });
+        defer bench.deinit();
+        var peer = try bench.connect();
+        defer peer.deinit();
+        const request = try std.fmt.allocPrint(gpa, "GET {s} HTTP/1.1\r\nHost: h\r\n" ++ handshake, .{path});
+        defer gpa.free(request);
+        try peer.send(request);
+        try bench.settle();
+        try peer.send(part);
+        try bench.settle();
+        try testing.expect(!bench.worker.isUrgent());
+        peer.end.shutdown();
+        try bench.settle();
+        try testing.expect(peer.end.ended() != null);
+    };
+}
+
 test "a client that goes is told to the host that it waited for" {
     var bench: SimBench = undefined;
     try bench.init(.{}, .{ .seed = 5 });
