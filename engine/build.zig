@@ -37,7 +37,7 @@ pub fn build(b: *std.Build) void {
     inline for (.{
         "native",    "hooks",         "static", "websocket", "websocket_sim", "compression", "defects",
         "acceptors", "access_log",    "repeat", "backends",  "listeners",     "guards",      "cuts",
-        "http",      "amplification", "loan",   "memory",
+        "http",      "amplification", "loan",   "memory",    "intake",
     }) |name| {
         const module = b.createModule(.{
             .root_source_file = b.path("test/" ++ name ++ "_test.zig"),

@@ -406,7 +406,8 @@ test "a part of something that is still to come keeps no worker busy" {
         try bench.settle();
         try testing.expect(peer.end.ended() != null);
     };
-    for ([_][]const u8{ "/", "/c" }) |path| for ([_][]const u8{ "\x82", "\x82\xfe\x01", "\x82\x85\x01\x02" }) |part| {
+    const frames = [_][]const u8{ "\x82", "\x82\xfe\x01", "\x82\x85\x01\x02" };
+    for ([_][]const u8{ "/", "/c" }) |path| for (frames) |part| {
         var bench: SimBench = undefined;
         try bench.init(.{}, .{ .seed = 9 });
         defer bench.deinit();

@@ -30,6 +30,21 @@ pub fn read(fd: sys.Fd, buffer: []u8, offset: u64) error{Unreadable}!usize {
     };
 }
 
+/// Memory that is a file's.
+pub const Mapping = []align(std.heap.page_size_min) const u8;
+
+/// The first `len` bytes of a file as memory to read, which the kernel reads in when they are looked at. The
+/// file must not become shorter meanwhile.
+pub fn map(fd: sys.Fd, len: usize) error{OutOfMemory}!Mapping {
+    return std.posix.mmap(null, len, .{ .READ = true }, .{ .TYPE = .SHARED }, fd, 0) catch
+        error.OutOfMemory;
+}
+
+/// Gives that memory back.
+pub fn unmap(memory: Mapping) void {
+    std.posix.munmap(memory);
+}
+
 /// Gives a descriptor back.
 pub fn close(fd: sys.Fd) void {
     sys.close(fd);
@@ -48,6 +63,9 @@ test "size and duplicate of a regular file; neither of a pipe" {
     try std.testing.expectEqualStrings("bytes", bytes[0..5]);
     try std.testing.expectEqual(0, try read(fd, &bytes, 12));
     try std.testing.expectError(error.Unreadable, read(-1, &bytes, 0));
+    const memory = try map(fd, 6);
+    try std.testing.expectEqualStrings("twelve", memory);
+    unmap(memory);
     const copy = try duplicate(fd);
     try std.testing.expectEqual(12, try size(copy));
     close(copy);

@@ -50,6 +50,9 @@ pub const file = @import("file.zig");
 pub const LogFile = @import("log_file.zig").LogFile;
 pub const LogTarget = @import("log_file.zig").Target;
 pub const LogNews = @import("log_file.zig").News;
+/// Bytes to temporary files, written by a thread of its own.
+pub const Spool = @import("spool.zig").Spool;
+pub const SpoolJob = @import("spool.zig").Job;
 /// What an errno means, in words.
 pub const failureText = @import("failure.zig").text;
 /// Threads of the engine's own.
@@ -206,6 +209,8 @@ test {
     _ = zone;
     _ = @import("kernel_tls.zig");
     _ = @import("log_file.zig");
+    _ = @import("spool.zig");
+    _ = @import("sys/temporary.zig");
     _ = @import("failure.zig");
     _ = @import("queue.zig");
     _ = @import("readiness.zig");

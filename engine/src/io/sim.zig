@@ -88,6 +88,9 @@ pub const Sim = struct {
         start_wall_seconds: u64 = 1_700_000_000,
     };
 
+    /// Nothing happens on other threads.
+    pub const is_simulated = true;
+
     /// A network without connections. Copying the result before the first `Peer` exists is fine, later not.
     pub fn init(gpa: std.mem.Allocator, options: Options) error{OutOfMemory}!Sim {
         assert(options.receive_buffer_bytes > 0);

@@ -9,7 +9,7 @@ const Arena = @import("arena.zig").Arena;
 const Client = @import("server").Client;
 const Connection = @import("server").Connection;
 const Exchange = @import("server").Exchange;
-const Input = @import("server").Input;
+const Intake = @import("server").Intake;
 const Link = @import("response.zig").Link;
 const Pool = @import("server").Pool;
 const Queue = @import("server").MessageQueue;
@@ -29,7 +29,10 @@ pub const Call = struct {
     request: Request,
     response: Response,
     arena: Arena,
-    intake: Intake,
+    /// The request with its body, if that was gathered.
+    intake: ?*Intake,
+    /// More of the body comes, for `handleBody`.
+    awaits_body: bool,
     custody: Custody,
     /// The head's copy for requests that outlive the first call of their handler. Its spans lie in the arena.
     kept_head: Head,
@@ -38,15 +41,6 @@ pub const Call = struct {
     client_text: Connection.Text,
     /// Parts of a detached answer that wait for a slow client.
     parked: Queue,
-
-    /// What becomes of the request's body.
-    pub const Intake = union(enum) {
-        complete,
-        /// Put together here, for `request.body`.
-        collecting: Input,
-        /// Handed on piece by piece.
-        streaming,
-    };
 
     /// Who has it.
     pub const Custody = union(enum) {
@@ -74,7 +68,8 @@ pub const Call = struct {
         call.ticket = ticket;
         call.exchange = exchange;
         call.arena.begin(pool);
-        call.intake = .complete;
+        call.intake = null;
+        call.awaits_body = false;
         call.custody = .server;
         call.parked = .{};
         call.request.arena = call.arena.allocator();
@@ -91,22 +86,27 @@ pub const Call = struct {
         call.response.begin();
     }
 
-    /// Gives all memory back. Parked messages must be gone.
+    /// Gives its own memory back. Parked messages must be gone; the intake is the host's to give back,
+    /// afterwards.
     pub fn end(call: *Call) void {
         assert(call.parked.isEmpty());
-        switch (call.intake) {
-            .collecting => |*input| input.deinit(call.arena.pool),
-            .complete, .streaming => {},
-        }
         call.response.dropBody();
         call.arena.reset();
     }
 
     /// Copies the head, so that the request outlives the receive buffer. Once is enough.
     pub fn keepHead(call: *Call) error{OutOfMemory}!void {
-        if (call.request.head == &call.kept_head) return;
+        if (call.request.head == &call.kept_head or call.intake != null) return;
         call.kept_head = try call.copyOf(call.request.head);
         call.request.setHead(&call.kept_head);
+    }
+
+    /// The request is that of an intake, which becomes the call's, also on an error.
+    pub fn keepIntake(call: *Call, intake: *Intake) error{OutOfMemory}!void {
+        call.intake = intake;
+        assert(call.request.head == &intake.head);
+        call.request.trailers = if (intake.trailers) |*trailers| trailers else null;
+        call.request.body = try intake.bytes();
     }
 
     /// Copies the trailer section for `request.findTrailer`.

@@ -40,7 +40,10 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         const Self = @This();
         const Worker = Owner.HostWorker;
         const Sockets = NativeSockets(Worker, Handler);
-        pub const demand: engine.Demand = .push;
+        pub const demand: engine.Demand = .{
+            .pace = .push,
+            .body = if (streams_bodies) .streamed else .whole,
+        };
         const streams_bodies = @hasDecl(Handler, "handleBody");
         const refills = @hasDecl(Handler, "handleDrain");
 
@@ -94,44 +97,27 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             call.response.link = &link;
             call.response.body_bytes_max = host.response_bytes_max;
             exchange.user = call;
-            if (exchange.inputComplete()) return host.introduce(call);
-            host.receiveBody(call, head) catch host.refuse(call, .service_unavailable);
+            takeBody(call) catch return host.refuse(call, .service_unavailable);
+            host.introduce(call);
         }
 
-        /// A body is on its way: the handler gets it in pieces, or the request when it is complete.
-        fn receiveBody(host: *Self, call: *Call, head: *const Head) error{OutOfMemory}!void {
-            try call.keepHead();
-            if (streams_bodies) {
-                call.intake = .streaming;
-                host.introduce(call);
-            } else {
-                call.intake = .{ .collecting = .{} };
-                switch (head.body) {
-                    .counted => |length| {
-                        const first = @min(length, trusted_bytes_max);
-                        call.intake.collecting.buffer = try call.arena.pool.take(@intCast(first));
-                    },
-                    .chunked, .none => {},
-                }
-                // Says 100 Continue if the client waits for it.
-                try host.worker.read(call.exchange.?);
+        /// The handler gets the body in pieces, or with the request.
+        fn takeBody(call: *Call) error{OutOfMemory}!void {
+            const exchange = call.exchange.?;
+            if (!streams_bodies) {
+                const intake = exchange.takeIntake() orelse return;
+                return call.keepIntake(intake);
             }
+            if (exchange.inputComplete()) return;
+            call.awaits_body = true;
+            try call.keepHead();
         }
 
-        /// Memory that the mere announcement of a body gets, in bytes; the rest follows as it comes.
-        const trusted_bytes_max = 64 * 1024;
-
-        /// Collects, or hands on to `handleBody`.
+        /// Hands the next piece on to `handleBody`.
         pub fn body(host: *Self, _: *Worker, exchange: *Exchange, bytes: []const u8) void {
             // Null: answered already, nobody wants the rest.
             const call = Call.of(exchange) orelse return;
-            switch (call.intake) {
-                .complete => unreachable,
-                .streaming => host.piece(call, bytes, false),
-                .collecting => |*input| {
-                    input.append(call.arena.pool, bytes) catch host.refuse(call, .service_unavailable);
-                },
-            }
+            host.piece(call, bytes, false);
         }
 
         /// Keeps them for `findTrailer`.
@@ -140,20 +126,12 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             call.keepTrailers(head) catch host.refuse(call, .service_unavailable);
         }
 
-        /// The handler may have the whole request now.
+        /// Tells `handleBody` that it has the last piece.
         pub fn bodyEnd(host: *Self, _: *Worker, exchange: *Exchange) void {
             const call = Call.of(exchange) orelse return;
-            switch (call.intake) {
-                .complete => unreachable,
-                .streaming => {
-                    call.intake = .complete;
-                    host.piece(call, "", true);
-                },
-                .collecting => |*input| {
-                    call.request.body = input.unread();
-                    host.introduce(call);
-                },
-            }
+            assert(call.awaits_body);
+            call.awaits_body = false;
+            host.piece(call, "", true);
         }
 
         /// Goes on with what waited: `handleDrain`, or parts of a detached answer.
@@ -300,7 +278,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .handler => {},
             }
             if (call.response.upgrade) |upgrade| return host.openSocket(call, upgrade);
-            const more_input = call.intake == .streaming;
+            const more_input = call.awaits_body;
             switch (call.response.state) {
                 .lost => unreachable, // orphaned
                 .ended => host.release(call),
@@ -340,7 +318,8 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         fn prepareWait(host: *Self, call: *Call) error{OutOfMemory}!void {
             // The hooks to come may read the request.
             try call.keepHead();
-            if (call.intake != .complete) try host.worker.read(call.exchange.?);
+            // Says 100 Continue if the client waits for it.
+            if (call.awaits_body) try host.worker.read(call.exchange.?);
         }
 
         /// The client is gone: the last word.
@@ -353,6 +332,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             if (call.exchange) |exchange| exchange.user = null;
             while (call.parked.pop()) |parked| host.inbox.free(parked);
             call.end();
+            if (call.intake) |intake| host.worker.dropIntake(intake);
             host.calls.remove(call);
         }
 

@@ -216,6 +216,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         fn equip(self: *Self, unit: *Unit) !void {
             unit.worker.useAdmission(self.units[0].worker.admission);
             if (self.config.health_path) |path| try unit.worker.setHealthPath(path);
+            try unit.worker.setBodyFolder(self.config.body_folder);
             if (self.config.access_log) |wanted| try openAccessLog(&unit.worker, wanted);
         }
 

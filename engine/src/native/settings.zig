@@ -45,8 +45,11 @@ pub const ServerConfig = struct {
     response_body_buffer_size: usize = 10 * 1024 * 1024,
     /// The largest request body that is put together for `request.body`, in bytes (413 beyond it).
     /// With `handleBody`, bodies are not put together and `limits.body_bytes_max` holds. Memory is
-    /// taken as the body comes.
+    /// taken as the body comes; beyond `limits.body_memory_bytes_max` (1 MiB) it goes to a temporary
+    /// file, which `request.body` is then mapped to.
     request_buffer_size: usize = 1024 * 1024,
+    /// The folder of these files. They have no name, so nothing is left behind. It should be on a disk.
+    body_folder: []const u8 = "/tmp",
     /// The largest WebSocket message, in bytes (close code 1009 beyond it), in however few frames: 1 GiB at
     /// most. Memory is taken as the message comes. `limits.message_bytes_max` and `limits.frame_bytes_max`
     /// may lower that, not raise it; at their defaults they do neither.

@@ -26,6 +26,12 @@ pub const Config = struct {
     chunk_line_bytes_max: u32 = 256,
     /// A request body; 0: no limit.
     body_bytes_max: u64 = 10_000_000,
+    /// What a body that is gathered for its host holds of memory; a longer one is in a temporary file. What
+    /// forms and JSON need; uploads of pictures go to the disk.
+    body_memory_bytes_max: u32 = 1024 * 1024,
+    /// What all such files of a worker hold (507); 0: no limit but the disk's. A hundred of the largest
+    /// bodies.
+    body_file_bytes_max: u64 = 1_000_000_000,
     /// Body that nobody read, discarded after the response so that the connection can go on; beyond it the connection closes.
     drain_bytes_max: u32 = 256 * 1024,
     /// Pipelined requests answered in one pass before other connections get their turn.
@@ -133,6 +139,17 @@ pub const Config = struct {
         .trailer_bytes_max = Rule{ .max = 1 << 20, .unit = .bytes, .summary = "Largest trailer section of a chunked request (431)" },
         .chunk_line_bytes_max = Rule{ .min = 20, .max = 1 << 16, .unit = .bytes, .summary = "Longest chunk-size line with its extensions (400)" },
         .body_bytes_max = Rule{ .max = 1 << 50, .unit = .bytes, .summary = "Largest request body (413); 0: no limit" },
+        .body_memory_bytes_max = Rule{
+            .min = 1,
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Request body that is gathered in memory; a longer one is in a file",
+        },
+        .body_file_bytes_max = Rule{
+            .max = 1 << 50,
+            .unit = .bytes,
+            .summary = "Gathered request bodies in a worker's temporary files (507); 0: no limit",
+        },
         .drain_bytes_max = Rule{ .max = gib, .unit = .bytes, .summary = "Unread request body that is discarded to keep the connection" },
         .pipeline_pass_max = Rule{ .min = 1, .max = 10_000, .unit = .count, .summary = "Pipelined requests answered before other connections get their turn" },
         .receive_bytes = Rule{ .min = 4096, .max = 1 << 20, .unit = .bytes, .summary = "Bytes received from one connection before others get their turn" },

@@ -3,6 +3,7 @@
 /// What an exchange's host wants of it: decided when its request is dispatched.
 pub const Demand = struct {
     pace: Pace,
+    body: Body = .streamed,
 
     /// When the host gets a piece of a request's body, and when it answers.
     pub const Pace = enum {
@@ -11,6 +12,14 @@ pub const Demand = struct {
         pull,
         /// As it comes. It answers while its requests are read.
         push,
+    };
+
+    /// When the host hears of a request with a body.
+    pub const Body = enum {
+        /// With its head; the body comes in pieces.
+        streamed,
+        /// When the body is complete (`Exchange.takeIntake`). The engine reads it as it comes.
+        whole,
     };
 
     pub const pull: Demand = .{ .pace = .pull };

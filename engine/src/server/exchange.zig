@@ -13,6 +13,7 @@ const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
 const Demand = @import("demand.zig").Demand;
 const FileRange = @import("outbox.zig").FileRange;
+const Intake = @import("intake.zig").Intake;
 const Outbox = @import("outbox.zig").Outbox;
 const Loan = @import("loan.zig").Loan;
 const Pool = @import("pool.zig").Pool;
@@ -91,6 +92,8 @@ pub const Exchange = struct {
     refused: bool = false,
     /// The host was not told of it, and is not told of its end.
     unannounced: bool = false,
+    /// Its request while the body is gathered, until the host takes it.
+    intake: ?*Intake = null,
     /// What the access log keeps of the request.
     log: ?AccessEntry = null,
     /// The host has been given something since it last asked: with a host that pulls, the peer waits until it
@@ -159,12 +162,23 @@ pub const Exchange = struct {
 
     /// For hosts that pull: what was asked for has been given.
     pub fn pieceDelivered(exchange: *Exchange, now: u64) void {
+        if (exchange.delivered) exchange.pauseInput(now);
+    }
+
+    /// What is still on its way of the body waits until somebody asks.
+    pub fn pauseInput(exchange: *Exchange, now: u64) void {
         switch (exchange.input) {
-            .wanted => |stall| if (exchange.delivered) {
-                exchange.input = .{ .unwanted = stall.pause(now) };
-            },
+            .wanted => |stall| exchange.input = .{ .unwanted = stall.pause(now) },
             .unwanted, .complete => {},
         }
+    }
+
+    /// The request with its whole body, for a host that wants that (`Demand.Body.whole`): the host's from now
+    /// on, who gives it back with `Worker.dropIntake`. Null: it has no body.
+    pub fn takeIntake(exchange: *Exchange) ?*Intake {
+        const intake = exchange.intake orelse return null;
+        exchange.intake = null;
+        return intake;
     }
 
     /// Where its bytes go. A connection with one exchange at a time has one queue for all of its output, in
@@ -197,6 +211,10 @@ pub const Exchange = struct {
         assert(exchange.status == 0 or session.responseStarted(exchange.stream));
         if (exchange.ended) assert(exchange.status != 0 and !session.headIsOpen(exchange.stream));
         if (exchange.ends_with_file) assert(exchange.ended);
+        if (exchange.intake) |intake| {
+            assert(intake.ticket == exchange.ticket);
+            assert(if (exchange.unannounced) exchange.status == 0 else exchange.input == .complete);
+        }
         if (exchange.openWebSocket() != null) assert(exchange.input == .complete and exchange.status == 101);
         if (exchange.input == .complete) assert(exchange.websocket != null or session.inputComplete(exchange.stream));
     }

@@ -35,6 +35,8 @@ pub const encoded = @import("encoded.zig");
 pub const Reason = types.Reason;
 
 /// Several hosts of one worker, and which of them a request is for.
+/// A request with its whole body.
+pub const Intake = @import("intake.zig").Intake;
 pub const Demand = @import("demand.zig").Demand;
 pub const Hosts = @import("hosts.zig").Hosts;
 pub const Route = @import("route.zig").Route;

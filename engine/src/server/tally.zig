@@ -46,6 +46,8 @@ pub const Troubles = struct {
     shed: Tally = .{},
     /// Want of memory for which nobody was refused.
     memory: Tally = .{ .pause_ms = 60_000 },
+    /// Request bodies for which there was no room in temporary files.
+    files: Tally = .{},
     /// Responses with fields that are the server's to send: an application that does it does it with every response.
     fields: Tally = .{ .pause_ms = 60_000 },
 };

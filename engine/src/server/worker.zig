@@ -1,15 +1,16 @@
 //! One thread's loop: joins an io, many connections and a host, or several. The only file in which they meet.
-//! Its parts lie in `worker/`: accept, access, apply, counting, handshakes, health, input, memory, output,
-//! proxied, repeat, secure, turns, websocket.
+//! Its parts lie in `worker/`: accept, access, apply, counting, gathering, handshakes, health, input, memory,
+//! output, proxied, repeat, secure, turns, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost` for Zig handlers, the C API for everybody else. `Hosts`
 //! (hosts.zig) makes one of several: then a route chooses the host of each exchange. A host provides, for its
 //! exchanges,
 //!
 //!     pub const demand: Demand
-//!         whether it asks for bodies (`read`) or takes them as they come
+//!         whether it asks for bodies (`read`), takes them as they come, or wants them whole
 //!     fn request(host, worker, *Exchange, *const Head) void
-//!         a head; what of the body came along follows at once
+//!         a head; what of the body came along follows at once, unless the host wants it whole: then
+//!         `Exchange.takeIntake` has all of it, and its trailers
 //!     fn body(host, worker, *Exchange, []const u8) void
 //!         the next piece
 //!     fn trailers(host, worker, *Exchange, *const Head) void
@@ -83,6 +84,7 @@ const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
 const Handshakes = @import("handshakes.zig").Handshakes;
 const Health = @import("health.zig").Health;
+const Intake = @import("intake.zig").Intake;
 const Line = @import("inflation.zig").Line;
 const Listener = @import("listener.zig").Listener;
 const Memory = @import("memory.zig").Memory;
@@ -110,6 +112,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Whether a host answers while its requests are read.
         pub const has_pushing = for (demands) |demand| {
             if (demand.pace == .push) break true;
+        } else false;
+        /// Whether a host wants whole bodies.
+        pub const has_gathering = for (demands) |demand| {
+            if (demand.body == .whole) break true;
         } else false;
         const demands = if (@hasDecl(Host, "demands")) Host.demands else [_]Demand{Host.demand};
         pub const IoOptions = if (@hasDecl(Io, "Options")) Io.Options else io_layer.Options;
@@ -158,6 +164,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// When accepting goes on after descriptors ran out; 0: it is not paused.
         accept_at: u64 = 0,
         listeners: std.ArrayList(Listener),
+        /// What writes long bodies to files, once there was one.
+        spool: ?io_layer.Spool = null,
+        /// What they hold, or are about to.
+        spooled_bytes: u64 = 0,
+        /// Where these files are; null: the default.
+        body_folder: ?[:0]const u8 = null,
         scratch: secure.Scratch = .{},
         handshakes: Handshakes = .{},
         /// What is told now and then only.
@@ -237,6 +249,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn deinit(w: *Self) void {
             var it = w.peers.iterator();
             while (it.next()) |peer| w.release(peer);
+            gathering.closeSpool(w);
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             if (w.access) |*log| _ = log.close(&buffer);
             w.gpa.free(w.head.storage);
@@ -309,6 +322,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const accepting = @import("worker/accept.zig").Accept(Self);
         const applying = @import("worker/apply.zig").Apply(Self);
         const counting = counting_file.Counting(Self);
+        const gathering = @import("worker/gathering.zig").Gathering(Self);
         const input = @import("worker/input.zig").Input(Self);
         const output = @import("worker/output.zig").Output(Self);
         const proxied = @import("worker/proxied.zig").Proxied(Self);
@@ -326,6 +340,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const trustProxies = proxied.trustProxies;
         pub const adopt = accepting.adopt;
 
+        pub const setBodyFolder = gathering.setBodyFolder;
+        pub const dropIntake = gathering.drop;
         pub const setHealthPath = health_part.setHealthPath;
         pub const setAccessLog = access_part.setAccessLog;
         pub const reopenAccessLog = access_part.reopenAccessLog;
@@ -383,6 +399,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteServer = accepting.noteServer;
         pub const expectHeader = proxied.expectHeader;
         pub const receiveHeader = proxied.receiveHeader;
+        pub const gather = gathering.gather;
+        pub const gatherPiece = gathering.gatherPiece;
+        pub const gatherTrailers = gathering.gatherTrailers;
+        pub const gathered = gathering.gathered;
         pub const receive = input.receive;
         pub const pump = input.pump;
         pub const refuse = input.refuse;
@@ -450,6 +470,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 w.dispatch(event);
                 if (has_pushing and w.corked.items.len >= answers_together) turns.uncork(w);
             }
+            if (has_gathering) gathering.attend(w);
             live.advance(w);
             shaking.advance(w);
             w.expire();
@@ -494,6 +515,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// What the host of an exchange wants.
         pub inline fn demandOf(exchange: *const Exchange) Demand {
             return if (@hasDecl(Host, "demand")) Host.demand else exchange.demand;
+        }
+
+        /// The body of an exchange that is gathered, or waits to be taken.
+        pub inline fn intakeOf(exchange: *const Exchange) ?*Intake {
+            return if (has_gathering) exchange.intake else null;
         }
 
         /// Whether the host of an exchange has events to look at, and answers when it has.

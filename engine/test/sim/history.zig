@@ -8,9 +8,11 @@ const Client = @import("client.zig").Client;
 const HttpClient = @import("http_client.zig").HttpClient;
 const SocketClient = @import("socket_client.zig").SocketClient;
 const Flaky = @import("flaky.zig").Flaky;
-/// One host that pulls, and one that pulls beside one that pushes.
+/// One host that pulls, and one beside one that pushes and one that wants whole bodies.
 const Alone = host_file.Cast(&.{host_file.Host});
-const Pair = host_file.Cast(&.{ host_file.Host, host_file.HostOf(.push) });
+const Three = host_file.Cast(&.{
+    host_file.Host, host_file.HostOf(.push), host_file.HostOf(.{ .pace = .pull, .body = .whole }),
+});
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -51,6 +53,7 @@ const Scene = struct {
                 .frame_bytes_max = 1 << 20,
                 .write_high_bytes = 8_000,
                 .write_low_bytes = 2_000,
+                .body_memory_bytes_max = ([_]u32{ 1, 1_000, 20_000, 1 << 20 })[random.uintLessThan(usize, 4)],
                 .pipeline_pass_max = random.intRangeAtMost(u16, 1, 5),
                 .round_bytes = ([_]u32{ 4096, 20_000, 1 << 20 })[random.uintLessThan(usize, 3)],
             },
@@ -86,7 +89,7 @@ const Actor = union(enum) {
 
 /// Runs the history of a number, and fails if it is not as it should be.
 pub fn run(seed: u64) !void {
-    return if (seed % 2 == 0) play(Alone, seed) else play(Pair, seed);
+    return if (seed % 2 == 0) play(Alone, seed) else play(Three, seed);
 }
 
 fn play(comptime Cast: type, seed: u64) !void {
@@ -230,6 +233,7 @@ fn settle(worker: anytype, cast: anytype, jump_ms: u64) !void {
     try testing.expectEqual(0, worker.peers.count);
     try testing.expectEqual(0, worker.exchanges.count);
     try testing.expectEqual(0, worker.websockets.count);
+    try testing.expectEqual(0, worker.spooled_bytes);
     try testing.expectEqual(0, worker.pool.taken_bytes);
     inline for (&cast.each) |*host| try testing.expectEqual(0, host.jobs.items.len);
 }

@@ -54,11 +54,11 @@ const Job = struct {
     }
 };
 
-/// A host of one pace. One that pushes also answers while it is being told of a request.
-pub fn HostOf(comptime pace: per.Demand.Pace) type {
+/// A host that wants this. One that pushes also answers while it is being told of a request.
+pub fn HostOf(comptime wanted: per.Demand) type {
     return struct {
         const Self = @This();
-        pub const demand: per.Demand = .{ .pace = pace };
+        pub const demand = wanted;
 
         gpa: std.mem.Allocator,
         random: std.Random,
@@ -131,7 +131,7 @@ pub fn HostOf(comptime pace: per.Demand.Pace) type {
 
         /// A request, or more of it, has come.
         fn told(host: *Self, worker: anytype, ticket: per.Ticket) void {
-            if (pace == .push and host.random.boolean()) host.goOn(worker, ticket) catch unreachable;
+            if (demand.pace == .push and host.random.boolean()) host.goOn(worker, ticket) catch unreachable;
             host.meddle(worker);
         }
 
@@ -144,11 +144,21 @@ pub fn HostOf(comptime pace: per.Demand.Pace) type {
                 .size = std.fmt.parseInt(usize, parts.next().?, 10) catch unreachable,
                 .body_complete = exchange.inputComplete(),
             }) catch unreachable;
+            if (demand.body == .whole) host.takeWhole(worker, exchange);
             host.fresh = true;
             host.told(worker, exchange.ticket);
         }
 
+        fn takeWhole(host: *Self, worker: anytype, exchange: *per.Exchange) void {
+            assert(exchange.inputComplete() or exchange.websocket != null);
+            const intake = exchange.takeIntake() orelse return;
+            const job = &host.jobs.items[host.jobs.items.len - 1];
+            job.body.appendSlice(host.gpa, intake.bytes() catch unreachable) catch unreachable;
+            worker.dropIntake(intake);
+        }
+
         pub fn body(host: *Self, worker: anytype, exchange: *per.Exchange, bytes: []const u8) void {
+            assert(demand.body == .streamed);
             const job = host.find(exchange.ticket);
             job.body.appendSlice(host.gpa, bytes) catch unreachable;
             job.body_asked = false;
@@ -266,7 +276,7 @@ pub fn HostOf(comptime pace: per.Demand.Pace) type {
             const exchange = worker.find(job.ticket) orelse return; // all queued; `finished` will come
             if (job.mode == .socket) return host.advanceSocket(worker, exchange, job);
             if (job.mode == .echo and !job.body_complete) {
-                if (!job.body_asked and pace == .pull) try worker.read(exchange);
+                if (!job.body_asked and demand.pace == .pull) try worker.read(exchange);
                 job.body_asked = true;
                 return;
             }

@@ -6,6 +6,7 @@ const Stream = @import("protocol").Stream;
 const early = @import("protocol").early;
 const Budget = @import("../budget.zig").Budget;
 const Connection = @import("../connection.zig").Connection;
+const Exchange = @import("../exchange.zig").Exchange;
 const io_layer = @import("io");
 
 /// The methods of a worker that read.
@@ -50,7 +51,8 @@ pub fn Input(comptime W: type) type {
                 connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
             }
             if (connection.current()) |exchange| {
-                if (W.demandOf(exchange).pace == .pull) exchange.pieceDelivered(w.now);
+                const demand = W.demandOf(exchange);
+                if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.now);
                 if (w.isHostAtWork(exchange)) {
                     // The host sees the event at once; what it answers goes out together with what is queued.
                     if (!connection.outbox.isEmpty()) w.cork(peer);
@@ -99,7 +101,7 @@ pub fn Input(comptime W: type) type {
                     },
                     .request => begin(w, peer, step.stream),
                     .body => |piece| bodyPiece(w, peer, piece),
-                    .trailers => if (connection.current()) |exchange| w.host.trailers(w, exchange, &w.head),
+                    .trailers => if (connection.current()) |exchange| trailersCame(w, peer, exchange),
                     .end => bodyComplete(w, peer),
                     .refused => |refusal| refuseRequest(w, peer, refusal, unread[used..]),
                 }
@@ -135,6 +137,8 @@ pub fn Input(comptime W: type) type {
             if (exchange.websocket == null and (w.stopping != .no or isLastRequest(w, connection)))
                 connection.session.closeAfterResponse();
             w.budget.charge(Budget.event_bytes + w.head.text.len);
+            const whole = W.demandOf(exchange).body == .whole;
+            if (whole and exchange.input != .complete) return w.gather(peer, exchange);
             w.host.request(w, exchange, &w.head);
         }
 
@@ -158,6 +162,7 @@ pub fn Input(comptime W: type) type {
                     exchange.delivered = true;
                     exchange.given_bytes += piece.len;
                     w.budget.charge(Budget.piece_bytes + piece.len);
+                    if (W.intakeOf(exchange)) |intake| return w.gatherPiece(peer, exchange, intake, piece);
                     w.host.body(w, exchange, piece);
                 },
                 .draining => |*draining| {
@@ -168,11 +173,17 @@ pub fn Input(comptime W: type) type {
             }
         }
 
+        fn trailersCame(w: *W, peer: *Peer, exchange: *Exchange) void {
+            if (W.intakeOf(exchange)) |intake| return w.gatherTrailers(peer, exchange, intake);
+            w.host.trailers(w, exchange, &w.head);
+        }
+
         fn bodyComplete(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
             switch (connection.phase.open) {
                 .exchange => |exchange| {
                     exchange.input = .complete;
+                    if (W.intakeOf(exchange)) |intake| return w.gathered(peer, exchange, intake);
                     w.host.bodyEnd(w, exchange);
                 },
                 .draining => w.nextRequest(connection),
@@ -256,7 +267,7 @@ pub fn Input(comptime W: type) type {
             exchange.half_closed = true;
             // It may have closed only its sending side, and gets its answer then. Probes tell if it is gone altogether.
             w.io.probe(peer.socket);
-            w.host.halfClosed(w, exchange);
+            if (!exchange.unannounced) w.host.halfClosed(w, exchange);
         }
 
         /// The peer has ended its sending side behind bytes that nobody reads for now: the body of a request, further requests.

@@ -216,6 +216,7 @@ pub fn Output(comptime W: type) type {
                 w.websockets.remove(websocket);
             }
             if (exchange.repeat) |repeat| repeat.destroy(w.gpa);
+            if (W.intakeOf(exchange)) |intake| w.dropIntake(intake);
             w.exchanges.remove(exchange);
         }
 

@@ -1,0 +1,237 @@
+//! Bytes on their way into temporary files, written by a thread of its own: whoever hands them over never
+//! waits for a disk.
+//!
+//! One owner hands jobs over (`submit`) and gets each of them back (`collect`); one thread does them, in
+//! their order. It starts with the first job. Does not know: what is written.
+const std = @import("std");
+const assert = std.debug.assert;
+const Atomic = std.atomic.Value;
+const log_calls = @import("sys/log.zig");
+const sys = @import("sys.zig");
+const temporary = @import("sys/temporary.zig");
+const thread = @import("thread.zig");
+
+/// Bytes for the end of a temporary file. The owner's, who leaves it alone from `submit` until it comes back.
+pub const Job = struct {
+    next: ?*Job = null,
+    /// -1: the file is created with its first bytes.
+    fd: sys.Fd = -1,
+    /// What was written to the file.
+    written: u64 = 0,
+    bytes: []const u8 = "",
+    /// Why the bytes were not written, or not all of them; 0: they were.
+    errno: u16 = 0,
+
+    fn do(job: *Job, folder: [:0]const u8) void {
+        job.errno = 0;
+        if (job.fd < 0) switch (temporary.create(folder)) {
+            .done => |fd| job.fd = @intCast(fd),
+            .blocked => unreachable,
+            .failed => |code| {
+                job.errno = sys.number(code);
+                return;
+            },
+        };
+        var rest = job.bytes;
+        while (rest.len > 0) switch (temporary.writeAt(job.fd, rest, job.written)) {
+            .done => |count| {
+                // A regular file takes something, or tells why not.
+                if (count == 0) return job.fail(.NOSPC);
+                rest = rest[count..];
+                job.written += count;
+            },
+            .blocked => unreachable,
+            .failed => |code| return job.fail(code),
+        };
+    }
+
+    fn fail(job: *Job, code: sys.E) void {
+        job.errno = sys.number(code);
+    }
+};
+
+/// Jobs, in order.
+pub const Jobs = struct {
+    first: ?*Job = null,
+
+    /// The next one, which is the caller's again.
+    pub fn pop(jobs: *Jobs) ?*Job {
+        const job = jobs.first orelse return null;
+        jobs.first = job.next;
+        job.next = null;
+        return job;
+    }
+};
+
+/// A thread that writes, and its jobs. Does not move once it has begun.
+pub const Spool = struct {
+    /// Where the files are; the owner's.
+    folder: [:0]const u8,
+    waker: Waker,
+    /// Without a thread jobs are done when they are handed over: for simulations.
+    has_thread: bool,
+    thread: ?std.Thread = null,
+    /// The process that the thread belongs to: a fork has none.
+    pid: std.posix.pid_t = 0,
+    /// Newest first.
+    todo: Atomic(?*Job) = .init(null),
+    done: Atomic(?*Job) = .init(null),
+    /// Counts up when the thread is to look around.
+    wakeups: Atomic(u32) = .init(0),
+    closing: Atomic(bool) = .init(false),
+
+    /// How to tell the owner that a job is done. Called by the thread.
+    pub const Waker = struct {
+        context: *anyopaque,
+        wake: *const fn (*anyopaque) void,
+    };
+
+    /// Hands a job over. On an error it was not.
+    pub fn submit(spool: *Spool, job: *Job) error{CannotStartThread}!void {
+        assert(job.next == null and job.bytes.len > 0);
+        if (!spool.has_thread) return spool.do(job);
+        if (spool.thread == null) {
+            spool.pid = sys.processId();
+            spool.thread = try thread.spawn(run, .{spool});
+        }
+        _ = push(&spool.todo, job);
+        spool.rouse();
+    }
+
+    /// Those that are done, oldest first.
+    pub fn collect(spool: *Spool) Jobs {
+        return take(&spool.done);
+    }
+
+    /// Ends the thread when it has done what it is at. Then `collect` has all other jobs as well, not done
+    /// (ECANCELED).
+    pub fn close(spool: *Spool) void {
+        const handle = spool.thread orelse return;
+        if (sys.processId() != spool.pid) return;
+        spool.closing.store(true, .release);
+        spool.rouse();
+        handle.join();
+        spool.thread = null;
+    }
+
+    fn rouse(spool: *Spool) void {
+        _ = spool.wakeups.fetchAdd(1, .release);
+        log_calls.wakeAll(&spool.wakeups);
+    }
+
+    fn run(spool: *Spool) void {
+        while (true) {
+            const heard = spool.wakeups.load(.acquire);
+            var jobs = take(&spool.todo);
+            if (jobs.first == null and !spool.closing.load(.acquire)) {
+                log_calls.sleepOn(&spool.wakeups, heard, null);
+                continue;
+            }
+            while (jobs.pop()) |job| spool.do(job);
+            if (spool.closing.load(.acquire) and spool.todo.load(.monotonic) == null) return;
+        }
+    }
+
+    fn do(spool: *Spool, job: *Job) void {
+        if (spool.closing.load(.acquire)) job.fail(.CANCELED) else job.do(spool.folder);
+        if (push(&spool.done, job)) spool.waker.wake(spool.waker.context);
+    }
+
+    /// True if there was none before.
+    fn push(stack: *Atomic(?*Job), job: *Job) bool {
+        var head = stack.load(.monotonic);
+        while (true) {
+            job.next = head;
+            head = stack.cmpxchgWeak(head, job, .release, .monotonic) orelse return head == null;
+        }
+    }
+
+    fn take(stack: *Atomic(?*Job)) Jobs {
+        var job = if (stack.load(.monotonic) != null) stack.swap(null, .acquire) else null;
+        var jobs: Jobs = .{};
+        while (job) |one| {
+            job = one.next;
+            one.next = jobs.first;
+            jobs.first = one;
+        }
+        return jobs;
+    }
+};
+
+const testing = std.testing;
+
+/// Who waits for jobs.
+const Owner = struct {
+    wakes: Atomic(u32) = .init(0),
+
+    fn wake(context: *anyopaque) void {
+        const owner: *Owner = @ptrCast(@alignCast(context));
+        _ = owner.wakes.fetchAdd(1, .release);
+        log_calls.wakeAll(&owner.wakes);
+    }
+
+    fn spool(owner: *Owner, folder: [:0]const u8, has_thread: bool) Spool {
+        return .{ .folder = folder, .waker = .{ .context = owner, .wake = wake }, .has_thread = has_thread };
+    }
+};
+
+test "jobs come back in their order, and their bytes are in their files" {
+    for ([_]bool{ true, false }) |has_thread| {
+        var owner: Owner = .{};
+        var spool = owner.spool("/tmp", has_thread);
+        defer spool.close();
+        var jobs: [20]Job = @splat(.{});
+        defer for (&jobs) |*job| sys.close(job.fd);
+        for (0..3) |turn| {
+            for (&jobs, 0..) |*job, n| {
+                job.bytes = ([_][]const u8{ "one", "two", "three" })[(n + turn) % 3];
+                try spool.submit(job);
+            }
+            var back: usize = 0;
+            while (back < jobs.len) {
+                const heard = owner.wakes.load(.acquire);
+                var done = spool.collect();
+                if (done.first == null) log_calls.sleepOn(&owner.wakes, heard, 60_000);
+                while (done.pop()) |job| : (back += 1) {
+                    try testing.expectEqual(&jobs[back], job);
+                    try testing.expectEqual(0, job.errno);
+                }
+            }
+        }
+        for (&jobs, 0..) |*job, n| {
+            const all = ([_][]const u8{ "onetwothree", "twothreeone", "threeonetwo" })[n % 3];
+            var buffer: [20]u8 = undefined;
+            try testing.expectEqualStrings(all, buffer[0..sys.readFileAt(job.fd, &buffer, 0).done]);
+            try testing.expectEqual(all.len, job.written);
+        }
+    }
+}
+
+test "what is left when a spool closes comes back, done or not" {
+    var owner: Owner = .{};
+    var spool = owner.spool("/tmp", true);
+    var jobs: [50]Job = @splat(.{ .bytes = "bytes" });
+    for (&jobs) |*job| try spool.submit(job);
+    spool.close();
+    var done = spool.collect();
+    for (&jobs) |*job| {
+        try testing.expectEqual(job, done.pop().?);
+        try testing.expect(job.errno == 0 or job.errno == sys.number(.CANCELED));
+        if (job.fd >= 0) sys.close(job.fd);
+    }
+    try testing.expectEqual(null, done.pop());
+}
+
+test "a folder that is not there is told by its errno, and a spool without a job has no thread" {
+    var owner: Owner = .{};
+    var unused = owner.spool("/tmp", true);
+    unused.close();
+    try testing.expectEqual(null, unused.thread);
+    var spool = owner.spool("/nonexistent", false);
+    var job: Job = .{ .bytes = "x" };
+    try spool.submit(&job);
+    var done = spool.collect();
+    try testing.expectEqual(&job, done.pop().?);
+    try testing.expectEqual(sys.number(.NOENT), job.errno);
+    try testing.expectEqual(-1, job.fd);
+}

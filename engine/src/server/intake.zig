@@ -1,0 +1,154 @@
+//! A request that waits for its whole body before its host hears of it: its head, its trailer section, and
+//! the body in memory, or in a temporary file when it is too long for that. Does not know: connections,
+//! hosts, and when what is written (worker/gathering.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const io = @import("io");
+const Head = @import("protocol").Head;
+const FieldSpan = @import("protocol").http.FieldSpan;
+const Input = @import("input.zig").Input;
+const Pool = @import("pool.zig").Pool;
+const Ticket = @import("slab.zig").Ticket;
+
+/// One such request. Lies in a buffer of the worker's pool, its head behind it.
+pub const Intake = struct {
+    /// Its file, and what the writer has of the body.
+    job: io.SpoolJob = .{},
+    /// Its exchange.
+    ticket: Ticket,
+    head: Head,
+    /// Fields behind a chunked body; null: there are none.
+    trailers: ?Head = null,
+    /// What of the body is not with the writer.
+    memory: Input = .{},
+    /// What is.
+    writing: Input = .{},
+    /// Room in files that was set aside for it, in bytes.
+    file_bytes: u64 = 0,
+    mapping: io.file.Mapping = &.{},
+    buffer: Pool.Buffer,
+    trailer_buffer: ?Pool.Buffer = null,
+
+    /// Memory that the mere announcement of a body gets, in bytes; the rest follows as it comes.
+    const trusted_bytes_max = 64 * 1024;
+
+    /// For an exchange whose request begins with `head`, which is copied.
+    pub fn create(pool: *Pool, ticket: Ticket, head: *const Head) error{OutOfMemory}!*Intake {
+        const buffer = try pool.take(@sizeOf(Intake) + copySize(head));
+        errdefer pool.give(buffer);
+        const intake: *Intake = @ptrCast(@alignCast(buffer.ptr));
+        intake.* = .{ .ticket = ticket, .head = copy(head, buffer[@sizeOf(Intake)..]), .buffer = buffer };
+        switch (head.body) {
+            .counted => |length| {
+                _ = try intake.memory.reserve(pool, @intCast(@min(length, trusted_bytes_max)));
+            },
+            .chunked, .none => {},
+        }
+        return intake;
+    }
+
+    comptime {
+        assert(@sizeOf(Intake) % @alignOf(FieldSpan) == 0);
+        assert(@alignOf(Intake) <= Pool.alignment.toByteUnits());
+    }
+
+    /// Gives everything back, the file included. The writer must not be at it.
+    pub fn destroy(intake: *Intake, pool: *Pool) void {
+        assert(!intake.isWriting());
+        if (intake.mapping.len > 0) io.file.unmap(intake.mapping);
+        if (intake.job.fd >= 0) io.file.close(intake.job.fd);
+        intake.memory.deinit(pool);
+        if (intake.trailer_buffer) |buffer| pool.give(buffer);
+        pool.give(intake.buffer);
+    }
+
+    fn copySize(head: *const Head) usize {
+        return head.fields.len * @sizeOf(FieldSpan) + head.text.len;
+    }
+
+    fn copy(head: *const Head, space: []u8) Head {
+        const fields: []FieldSpan = @as([*]FieldSpan, @ptrCast(@alignCast(space.ptr)))[0..head.fields.len];
+        @memcpy(fields, head.fields);
+        const text = space[head.fields.len * @sizeOf(FieldSpan) ..][0..head.text.len];
+        @memcpy(text, head.text);
+        var same = head.*;
+        same.text = text;
+        same.fields = fields;
+        same.storage = fields;
+        return same;
+    }
+
+    /// Keeps the fields behind the body.
+    pub fn keepTrailers(intake: *Intake, pool: *Pool, trailers: *const Head) error{OutOfMemory}!void {
+        assert(intake.trailers == null);
+        const buffer = try pool.take(copySize(trailers));
+        intake.trailer_buffer = buffer;
+        intake.trailers = copy(trailers, buffer);
+    }
+
+    /// The next piece of the body.
+    pub fn append(intake: *Intake, pool: *Pool, piece: []const u8) error{OutOfMemory}!void {
+        try intake.memory.append(pool, piece);
+    }
+
+    /// Bytes of the body that are not with the writer yet.
+    pub fn pendingBytes(intake: *const Intake) usize {
+        return intake.memory.unread().len;
+    }
+
+    /// Memory that the body takes.
+    pub fn heldBytes(intake: *const Intake) usize {
+        return intake.memory.unread().len + intake.writing.unread().len;
+    }
+
+    /// Whether the body, or its beginning, is in a file or on its way there.
+    pub fn isLong(intake: *const Intake) bool {
+        return intake.job.fd >= 0 or intake.isWriting();
+    }
+
+    /// Whether the writer has a part of it.
+    pub fn isWriting(intake: *const Intake) bool {
+        return intake.writing.buffer != null;
+    }
+
+    /// All that is pending is the writer's from now on: the job is to be handed over.
+    pub fn beginWriting(intake: *Intake) void {
+        assert(!intake.isWriting() and !intake.memory.isEmpty());
+        intake.writing = intake.memory;
+        intake.memory = .{};
+        intake.job.bytes = intake.writing.unread();
+    }
+
+    /// The writer has given the job back.
+    pub fn endWriting(intake: *Intake, pool: *Pool) void {
+        assert(intake.isWriting());
+        intake.job.bytes = "";
+        intake.writing.deinit(pool);
+    }
+
+    /// The whole body.
+    pub const Body = union(enum) {
+        memory: []const u8,
+        file: struct { fd: i32, len: u64 },
+    };
+
+    /// The whole body, where it is. As long as the intake is there.
+    pub fn body(intake: *const Intake) Body {
+        assert(!intake.isWriting());
+        if (intake.job.fd < 0) return .{ .memory = intake.memory.unread() };
+        assert(intake.memory.isEmpty());
+        return .{ .file = .{ .fd = intake.job.fd, .len = intake.job.written } };
+    }
+
+    /// The whole body as memory, which a file is mapped to. As long as the intake is there.
+    pub fn bytes(intake: *Intake) error{OutOfMemory}![]const u8 {
+        switch (intake.body()) {
+            .memory => |memory| return memory,
+            .file => |file| {
+                const len = std.math.cast(usize, file.len) orelse return error.OutOfMemory;
+                if (intake.mapping.len == 0) intake.mapping = try io.file.map(file.fd, len);
+                return intake.mapping;
+            },
+        }
+    }
+};
