@@ -48,6 +48,9 @@ pub const Application = struct {
     /// Nothing more will come: it drains the worker and ends.
     closing: bool = false,
     drained: bool = false,
+    /// The drain takes too long: it cuts.
+    hurries: bool = false,
+    cut: bool = false,
     stopped: bool = false,
     lines: usize = 0,
     failure: ?anyerror = null,
@@ -86,6 +89,10 @@ pub const Application = struct {
             if (application.closing and !application.drained) {
                 application.drained = true;
                 abi.peregrine_drain(application.handle);
+            }
+            if (application.hurries and !application.cut) {
+                application.cut = true;
+                abi.peregrine_cut(application.handle);
             }
         }
     }
@@ -170,9 +177,8 @@ pub const Application = struct {
         };
         // In the batch of its request an event cannot know it yet.
         const fresh = job.poll == application.polls;
-        if (application.handle.channel != null and event.user != @as(?*anyopaque, if (fresh) null else job)) {
-            return error.WrongUser;
-        }
+        const user: ?*anyopaque = if (fresh) null else job;
+        if (application.handle.channel != null and event.user != user) return error.WrongUser;
         switch (event.kind) {
             .body => try application.hearBody(job, event),
             .drained => {
@@ -218,10 +224,10 @@ pub const Application = struct {
         const record = job.record;
         record.got += 1;
         const bytes = try record.gpa.dupe(u8, event.bytes[0..event.len]);
-        try job.inbox.append(record.gpa, .{
-            .text = event.flags & types.EventFlag.text != 0,
-            .bytes = bytes,
-        });
+        try job.inbox.append(
+            record.gpa,
+            .{ .text = event.flags & types.EventFlag.text != 0, .bytes = bytes },
+        );
     }
 
     fn end(application: *Application, job: *Job, how: Record.End) !void {
@@ -250,6 +256,10 @@ pub const Application = struct {
         }
     }
 
+    fn oneOf(application: *Application, comptime T: type, items: []const T) T {
+        return items[application.random.uintLessThan(usize, items.len)];
+    }
+
     /// Calls that change nothing, and commands for those that have gone.
     fn meddle(application: *Application) !void {
         const handle = application.handle;
@@ -261,24 +271,13 @@ pub const Application = struct {
             },
             1 => if (abi.peregrine_worker_set(handle, "idle_ms", 0) != Code.ok) return error.LimitRefused,
             2...8 => if (application.jobs.items.len > 0) {
-                const job = application.jobs.items[
-                    application.random.uintLessThan(
-                        usize,
-                        application.jobs.items.len,
-                    )
-                ];
+                const job = application.oneOf(*Job, application.jobs.items);
                 _ = abi.peregrine_buffered(handle, job.ticket);
                 const user = abi.peregrine_user(handle, job.ticket);
                 if (handle.channel != null and user != @as(?*anyopaque, job)) return error.WrongUser;
             },
             9...20 => if (application.buried.items.len > 0) {
-                const ticket = application.buried.items[
-                    application.random.uintLessThan(
-                        usize,
-                        application.buried.items.len,
-                    )
-                ];
-                try application.disturb(ticket);
+                try application.disturb(application.oneOf(types.Ticket, application.buried.items));
             },
             21 => try application.disturb(application.random.int(u64)),
             else => {},

@@ -13,16 +13,12 @@ pub fn check(channel: *Child) !void {
     const reader: u32 = engine.commands.shared.header.reader.raw;
     const sleeping = 1;
     if (engine.errand.raw != null) return error.ErrandForgotten;
-    if (engine.commands.shared.header.tail.raw != engine.commands.at and reader == sleeping) {
-        return error.EngineSleepsOverCommands;
-    }
+    const has_commands = engine.commands.shared.header.tail.raw != engine.commands.at;
+    if (has_commands and reader == sleeping) return error.EngineSleepsOverCommands;
     if (!application.asleep) return; // it computes, and will poll
-    if (application.events.shared.header.tail.raw != application.events.at and
-        !channel.bell.descriptor.readable)
-    {
-        return error.ApplicationSleepsOverEvents;
-    }
     if (channel.bell.descriptor.readable) return; // it computes
+    const has_events = application.events.shared.header.tail.raw != application.events.at;
+    if (has_events) return error.ApplicationSleepsOverEvents;
     if (engine.host.waiting()) return error.EventsNotHandedOver;
     if (engine.delivered < engine.host.taken().len) return error.EventsNotDelivered;
     if (application.events.released != application.events.at) return error.EventsNotGivenBack;
@@ -49,25 +45,30 @@ pub fn checkEmpty(channel: *Child) !void {
 pub fn describe(channel: *Child) void {
     const engine = &channel.engine;
     const application = &channel.application;
-    const print = std.debug.print;
-    print(
-        "commands: {d} written, {d} read, {d} given back; events: {d} written, {d} read, {d} given back\n",
-        .{
-            application.commands.at, engine.commands.at,    engine.commands.released,
-            engine.events.at,        application.events.at, application.events.released,
-        },
-    );
     const worker = engine.worker;
-    print("worker: {d} corked, {d} in the backlog, {d} handshakes, readable {}, urgent {}, {d} naps\n", .{
-        worker.corked.items.len, worker.backlog.items.len, 0, worker.io.readable(), worker.isUrgent(),
+    const print = std.debug.print;
+    inline for (.{
+        .{ "commands", &application.commands, &engine.commands },
+        .{ "events", &engine.events, &application.events },
+    }) |way| {
+        const name, const writer, const reader = way;
+        const written, const read = .{ writer.at, reader.at };
+        print("{s}: {d} written, {d} read, {d} given back\n", .{ name, written, read, reader.released });
+    }
+    print("worker: {d} corked, {d} in the backlog, {d} parked, readable {}, urgent {}, {d} naps\n", .{
+        worker.corked.items.len,
+        worker.backlog.items.len,
+        worker.parked.items.len,
+        worker.io.readable(),
+        worker.isUrgent(),
         engine.naps,
     });
-    print(
-        "clock {d}, next deadline {?d}, accept at {d}, relief at {d}\n",
-        .{ worker.io.now_ms, worker.wheel.nextExpiry(), worker.accept_at, worker.relief.due_at },
-    );
-    print("engine: {d} of {d} delivered, waiting {}, {d} parked; application: asleep {}, bell {}\n", .{
-        engine.delivered,               engine.host.taken().len, engine.host.waiting(),
-        engine.worker.parked.items.len, application.asleep,      channel.bell.descriptor.readable,
+    print("clock {d}, next deadline {?d}\n", .{ worker.io.now_ms, worker.wheel.nextExpiry() });
+    print("engine: {d} of {d} delivered, more {}; application: asleep {}, bell {}\n", .{
+        engine.delivered,
+        engine.host.taken().len,
+        engine.host.waiting(),
+        application.asleep,
+        channel.bell.descriptor.readable,
     });
 }

@@ -4,7 +4,11 @@
 //! A failure prints its seed. PEREGRINE_SEED replays one; PEREGRINE_SEEDS says how many are run,
 //! PEREGRINE_SEED_FIRST from which on.
 const std = @import("std");
+const abi = @import("abi");
 const history = @import("history.zig");
+const script_file = @import("script.zig");
+const Script = script_file.Script;
+const Code = abi.types.Code;
 const testing = std.testing;
 
 const seeds_default = 2_000;
@@ -20,7 +24,7 @@ test "every history ends as it should, and as it does without a thread" {
     const count = if (only != null) 1 else try number("PEREGRINE_SEEDS") orelse seeds_default;
     for (first..first + count) |seed| both(seed) catch |err| {
         std.debug.print(
-            "\nseed {d}: {t}; PEREGRINE_SEED={d} zig build sim-channel replays it\n",
+            "\nseed {d}: {t}; PEREGRINE_SEED={d} script/fuzz sim-channel 0 replays it\n",
             .{ seed, err, seed },
         );
         return err;
@@ -34,4 +38,46 @@ fn both(seed: u64) !void {
     defer inside.deinit();
     if (!behind.calm) return;
     for (behind.records, inside.records) |*one, *other| try one.expectSame(other);
+}
+
+// What histories have found, told by hand.
+
+const small = script_file.message(100);
+
+fn speakAndListen(script: *Script) !void {
+    const ticket = try script.accept();
+    const handle = script.handle;
+    const content: [30_000]u8 = @splat(0);
+    try testing.expectEqual(Code.ok, abi.peregrine_pause(handle, ticket, 1));
+    script.unsent = &small;
+    script.compute(5);
+    // All of it is with the kernel before the engine hears that the application waits for room.
+    const answer = abi.peregrine_send_message(handle, ticket, &content, content.len, 0);
+    try testing.expectEqual(Code.blocked, answer);
+    try testing.expectEqual(Code.ok, abi.peregrine_pause(handle, ticket, 0));
+    _ = try script.wait(.drained);
+}
+
+test "who waits for room hears of it, even if a message comes in the same round" {
+    const limits = .{ .{ "write_high_bytes", 8_000 }, .{ "frame_bytes_max", 1 << 20 } };
+    for (0..40) |seed| try Script.play(seed, &limits, speakAndListen);
+}
+
+const large = script_file.message(70_000);
+const flood: [20 * large.len]u8 = @bitCast(@as([20][large.len]u8, @splat(large)));
+
+fn stayAway(script: *Script) !void {
+    _ = try script.accept();
+    script.unsent = &flood;
+    script.compute(20);
+    // Its end is an event that waits behind those for which there is no room.
+    script.peer.reset();
+    script.compute(200);
+    for (0..3) |_| _ = try script.wait(.message);
+    _ = try script.wait(.closed);
+}
+
+test "an engine whose events find no room sleeps until there is some" {
+    const limits = .{ .{ "frame_bytes_max", 1 << 20 }, .{ "round_bytes", 1 << 20 } };
+    for (0..5) |seed| try Script.play(seed, &limits, stayAway);
 }

@@ -28,6 +28,8 @@ const restless_max = 2_000;
 /// So often nothing happens before a history counts as quiet: more than any delay of the network or the
 /// clients.
 const quiet_steps = 600;
+/// Longer than an application computes. What is further away is a deadline.
+const near_ms = 600;
 
 /// What is drawn first.
 pub const Scene = struct {
@@ -46,9 +48,9 @@ pub const Scene = struct {
         return .{
             .network = .{
                 .seed = seed,
-                .window_bytes = ([_]u32{
-                    1_000, 20_000, 64 * 1024, 1 << 20,
-                })[random.weightedIndex(u8, &.{ 2, 8, 8, 4 })],
+                .window_bytes = ([_]u32{ 1_000, 20_000, 64 * 1024, 1 << 20 })[
+                    random.weightedIndex(u8, &.{ 2, 8, 8, 4 })
+                ],
                 .short_read_permille = random.uintLessThan(u16, 900),
                 .late_permille = random.uintLessThan(u16, 700),
                 .block_permille = random.uintLessThan(u16, 500),
@@ -83,9 +85,9 @@ pub const Scene = struct {
 
     /// Whether every connection lasts as long as its client and the application want.
     fn calm(scene: *const Scene) bool {
-        return scene.network.reset_permille == 0 and scene.network.accept_failure_permille == 0 and
-            scene.jump_ms == 0 and
-            scene.manners.leaves_at == null;
+        const network = &scene.network;
+        if (network.reset_permille > 0 or network.accept_failure_permille > 0) return false;
+        return scene.jump_ms == 0 and scene.manners.leaves_at == null;
     }
 
     fn config(scene: *const Scene) !*peregrine.Config {
@@ -160,7 +162,12 @@ const World = struct {
             if (idle % 4 == 3) world.passTime(idle);
             if (idle > quiet_steps) {
                 if (application.closing) {
-                    if (idle > 40 * quiet_steps) return error.NeverStops;
+                    // A client that has closed its sending side only waits for an answer that never comes.
+                    if (!application.hurries and idle > 10 * quiet_steps) world.hurry();
+                    if (idle > 40 * quiet_steps) {
+                        world.describe();
+                        return error.NeverStops;
+                    }
                 } else try world.becomeQuiet();
             }
         }
@@ -187,10 +194,8 @@ const World = struct {
         }
         const at = next orelse return;
         const now = world.sim().now_ms;
-        const near = at <= now + 600;
-        if (near or world.application.closing or idle > quiet_steps / 2 and world.scene.jump_ms > 0) {
-            world.sim().now_ms = @max(at, now);
-        }
+        const is_due = world.application.closing or (idle > quiet_steps / 2 and world.scene.jump_ms > 0);
+        if (is_due or at <= now + near_ms) world.sim().now_ms = @max(at, now);
     }
 
     /// Nothing happens any more, so that everybody must have got what is due.
@@ -211,6 +216,11 @@ const World = struct {
             visitor.dismiss();
         }
         world.application.closing = true;
+        abi.peregrine_wake(world.handle);
+    }
+
+    fn hurry(world: *World) void {
+        world.application.hurries = true;
         abi.peregrine_wake(world.handle);
     }
 
@@ -273,9 +283,10 @@ const World = struct {
                 if (world.scene.manners.leaves_at == null and record.end == .none) return error.NoEnd;
             }
         }
-        if (world.scene.manners.leaves_at == null) {
-            try testing.expectEqual(0, world.application.speech.lent.items.len);
-        }
+        if (world.scene.manners.leaves_at == null) try testing.expectEqual(
+            0,
+            world.application.speech.lent.items.len,
+        );
     }
 
     fn checkEmpty(world: *World) !void {
@@ -345,22 +356,12 @@ pub fn run(seed: u64, placement: Placement) !Outcome {
     const log: types.AccessLog = .{ .size = @sizeOf(types.AccessLog) };
     try expectOk(abi.peregrine_access_log_open(handle, @ptrCast(&log)));
 
-    var came: usize = 0;
-    defer for (visitors[0..came]) |*visitor| visitor.deinit();
-    for (visitors, 0..) |*visitor, index| {
-        const kind: Visitor.Kind = @fromBackingInt(@intCast(random.weightedIndex(u8, &.{ 8, 4, 1 })));
-        const count = if (kind == .socket) 1 else random.intRangeAtMost(usize, 1, Visitor.requests_max);
-        visitor.* = .{
-            .client = .{ .gpa = gpa, .peer = try sim.connect(0), .manners = .draw(random) },
-            .kind = kind,
-            .records = records[index * Visitor.requests_max ..][0..count],
-        };
-        came += 1;
-        try visitor.plan(random);
-    }
+    try invite(visitors, records, sim, random);
+    defer for (visitors) |*visitor| visitor.deinit();
 
+    const descriptor = try lowestFree();
     const file = try openFile();
-    defer peregrine.io.file.close(file);
+    errdefer if (!freed) peregrine.io.file.close(file);
     world.application = .{
         .gpa = gpa,
         .random = random,
@@ -381,7 +382,30 @@ pub fn run(seed: u64, placement: Placement) !Outcome {
     freed = true;
     world.schedule.deinit();
     try world.checkEnds();
+    peregrine.io.file.close(file);
+    try testing.expectEqual(descriptor, try lowestFree());
     return outcome;
+}
+
+/// Makes up the clients, and connects them.
+fn invite(visitors: []Visitor, records: []Record, sim: *peregrine.io.Sim, random: std.Random) !void {
+    for (visitors, 0..) |*visitor, index| {
+        const kind: Visitor.Kind = @fromBackingInt(@intCast(random.weightedIndex(u8, &.{ 8, 4, 1 })));
+        const count = if (kind == .socket) 1 else random.intRangeAtMost(usize, 1, Visitor.requests_max);
+        visitor.* = .{
+            .client = .{ .gpa = gpa, .peer = try sim.connect(0), .manners = .draw(random) },
+            .kind = kind,
+            .records = records[index * Visitor.requests_max ..][0..count],
+        };
+        try visitor.plan(random);
+    }
+}
+
+/// The next descriptor that is opened gets this number: the same again if all others are closed.
+fn lowestFree() !i32 {
+    const copy = try peregrine.io.file.duplicate(0);
+    defer peregrine.io.file.close(copy);
+    return copy;
 }
 
 /// The application has ended. The engine may have a round or two to go.

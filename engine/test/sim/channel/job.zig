@@ -181,12 +181,9 @@ pub const Job = struct {
         defer fields.deinit(job.record.gpa);
         fields.appendAssumeCapacity(.init("X-Kind", "simulated"));
         const counted = random.boolean();
-        if (counted) {
-            fields.appendAssumeCapacity(.init(
-                "Content-Length",
-                std.fmt.bufPrint(&text, "{d}", .{size}) catch unreachable,
-            ));
-        }
+        if (counted) fields.appendAssumeCapacity(
+            .init("Content-Length", std.fmt.bufPrint(&text, "{d}", .{size}) catch unreachable),
+        );
         var flags: u16 = 0;
         if (ends) flags |= flag.end;
         if (random.uintLessThan(u8, 3) == 0) flags |= flag.hold;
@@ -287,11 +284,11 @@ pub const Job = struct {
         const random = job.prng.random();
         if (random.uintLessThan(u8, 10) == 0) {
             job.record.cuts = true;
-            const code = try speech.start(job.record, job.ticket, .{
-                .status = 403,
-                .body = "No.\n",
-                .flags = flag.end,
-            });
+            const code = try speech.start(
+                job.record,
+                job.ticket,
+                .{ .status = 403, .body = "No.\n", .flags = flag.end },
+            );
             return job.heard(code, true);
         }
         const code = try speech.accept(job.record, job.ticket, &.{.init("X-Kind", "simulated")});
@@ -349,17 +346,22 @@ pub const Job = struct {
         const random = job.prng.random();
         const started = job.stage == .content or job.stage == .talk;
         const code = switch (random.uintLessThan(u8, 16)) {
-            0 => try speech.start(record, ticket, .{
-                .status = ([_]u16{ 0, 99, 101, 199, 600, 1000 })[random.uintLessThan(usize, 6)],
-            }),
+            0 => try speech.start(
+                record,
+                ticket,
+                .{ .status = ([_]u16{ 0, 99, 101, 199, 600, 1000 })[random.uintLessThan(usize, 6)] },
+            ),
             1 => try speech.start(record, ticket, .{ .fields = &.{ .init("A", "1"), .init("B C", "2") } }),
-            2 => try speech.start(record, ticket, .{
-                .fields = &.{.init("A", "1\r\nB: 2")},
-                .flags = flag.hold,
-            }),
-            3 => try speech.start(record, ticket, .{
-                .fields = &.{ .init("Content-Length", "5"), .init("Content-Length", "6") },
-            }),
+            2 => try speech.start(
+                record,
+                ticket,
+                .{ .fields = &.{.init("A", "1\r\nB: 2")}, .flags = flag.hold },
+            ),
+            3 => try speech.start(
+                record,
+                ticket,
+                .{ .fields = &.{ .init("Content-Length", "5"), .init("Content-Length", "6") } },
+            ),
             4 => try speech.start(record, ticket, .{ .fields = &.{.init("Content-Length", "x")} }),
             5 => try speech.inform(
                 record,
@@ -368,10 +370,12 @@ pub const Job = struct {
                 &.{},
             ),
             6 => try speech.inform(record, ticket, 103, &.{.init("Bad Name", "1")}),
-            7 => if (started)
-                try speech.start(record, ticket, .{})
-            else
-                try speech.write(record, ticket, "early", random.uintLessThan(u8, 2)),
+            7 => if (started) try speech.start(record, ticket, .{}) else try speech.write(
+                record,
+                ticket,
+                "early",
+                random.uintLessThan(u8, 2),
+            ),
             8 => if (job.stage == .talk)
                 try speech.write(record, ticket, "x", random.uintLessThan(u8, 2))
             else if (started) try job.overrun(speech) else try speech.finish(record, ticket, &.{}),
@@ -391,10 +395,12 @@ pub const Job = struct {
             else
                 try speech.accept(record, ticket, &.{}),
             14 => if (started or job.stage == .handshake) 0 else try speech.say(record, ticket, .repeat, 10),
-            15 => if (job.stage == .talk)
-                try speech.close(record, ticket, 1000, "\xff")
-            else
-                try speech.say(record, ticket, .keepalive, 10),
+            15 => if (job.stage == .talk) try speech.close(record, ticket, 1000, "\xff") else try speech.say(
+                record,
+                ticket,
+                .keepalive,
+                10,
+            ),
             else => unreachable,
         };
         if (code == Code.gone) return job.heard(code, false);

@@ -60,9 +60,9 @@ pub const Record = struct {
 
     pub fn deinit(record: *Record) void {
         for (record.said.items) |message| record.gpa.free(message.bytes);
-        inline for (.{ &record.content, &record.heard, &record.said, &record.answers }) |list| {
-            list.deinit(record.gpa);
-        }
+        inline for (.{ &record.content, &record.heard, &record.said, &record.answers }) |list| list.deinit(
+            record.gpa,
+        );
     }
 
     /// A job that was played behind a channel, and again without one: it was answered the same, as far as
@@ -73,13 +73,11 @@ pub const Record = struct {
             if (std.meta.eql(one, two)) continue;
             // A client that leaves does so when it likes.
             if (one.what == two.what and (one.code == Code.gone or two.code == Code.gone)) return;
-            std.debug.print(
-                "\nid {d}, answer {d}: {t} {d} (field {d}) behind the channel, {t} {d} (field {d}) without\n",
-                .{
-                    record.id, index,    one.what,      one.code, one.bad_field,
-                    two.what,  two.code, two.bad_field,
-                },
-            );
+            const text = "\nid {d}, answer {d}: {t} {d} (field {d}) by a channel, {t} {d} (field {d}) else\n";
+            std.debug.print(text, .{
+                record.id, index,    one.what,      one.code, one.bad_field,
+                two.what,  two.code, two.bad_field,
+            });
             return error.AnsweredOtherwise;
         }
     }

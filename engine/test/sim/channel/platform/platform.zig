@@ -168,11 +168,9 @@ const Descriptor = struct {
     }
 
     pub fn wait(descriptor: *Descriptor, timeout_ms: i32) void {
-        Schedule.present.?.waitFor(.{
-            .context = descriptor,
-            .isOver = isRaised,
-            .until = deadline(timeout_ms),
-        });
+        Schedule.present.?.waitFor(
+            .{ .context = descriptor, .isOver = isRaised, .until = deadline(timeout_ms) },
+        );
     }
 
     fn isRaised(context: *anyopaque) bool {

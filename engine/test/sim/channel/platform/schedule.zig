@@ -239,9 +239,8 @@ pub const Schedule = struct {
             @panic("who drives the schedule waits");
         };
         thread.wait = wait;
-        if (wait.until != null and schedule.chance(schedule.character.spurious_permille)) {
-            thread.wait.?.until = schedule.clock.*;
-        }
+        const ends_early = wait.until != null and schedule.chance(schedule.character.spurious_permille);
+        if (ends_early) thread.wait.?.until = schedule.clock.*;
         thread.fiber.leave();
     }
 
@@ -250,9 +249,9 @@ pub const Schedule = struct {
         const thread = schedule.running orelse return null;
         thread.fuel -= 1;
         if (thread.fuel == 0) thread.fiber.leave();
-        if (thread.stored.items.len > 0 and schedule.random.uintLessThan(u8, 4) == 0) {
-            thread.showOne(schedule.random);
-        }
+        if (thread.stored.items.len > 0 and schedule.random.uintLessThan(u8, 4) == 0) thread.showOne(
+            schedule.random,
+        );
         return thread;
     }
 
