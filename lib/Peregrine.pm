@@ -121,6 +121,12 @@ The version that the engine was built with: that of this module, with dots.
 
 The TLS library that is loaded; empty in a build without TLS.
 
+=head2 stuck_signal
+
+    my $number = Peregrine::stuck_signal();
+
+See L</answer_when_stuck>.
+
 =head2 sv_count
 
     my $before = Peregrine::sv_count();
@@ -258,6 +264,14 @@ The server's C<_requests_reached> is called when so many further requests have c
 
 Another process takes this one's place, at the same sockets: stops accepting, answers once more on each connection. WebSockets and event streams go
 on. The server's C<_stopped> is called when the last connection is gone.
+
+=head2 answer_when_stuck
+
+    $worker->answer_when_stuck;
+    kill Peregrine::stuck_signal() => $pid;    # elsewhere
+
+From now on that signal makes the process write to its standard error which request it is at, and the stack
+of Perl functions, also while it waits inside a library. For a process that is killed afterwards.
 
 =head2 end_streams
 

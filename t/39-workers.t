@@ -288,6 +288,12 @@ subtest 'a worker that is stuck' => sub {
     $alive{1}->send("GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n");
     ok($server->wait_for_log(qr/worker 1 \($before{'1'}\) has not answered for 1 s and was killed/),
         'is killed');
+    my $at = qr/at \S*app\.pl line \d+/;
+    like(
+        $server->log,
+        qr/process $before{'1'} is stuck in request \d+-\d+ GET \/sleep $at\n    main::\S+ called $at/,
+        '... and has said where it was'
+    );
     my %after;
     ok(wait_for(sub { %after = workers($port, 2); $after{1} != $before{1} }), '... and replaced');
     is($after{2},     $before{2}, 'the other one is not');

@@ -174,6 +174,13 @@ leave(status)
 CODE:
     px_leave(aTHX_ status);
 
+int
+stuck_signal()
+CODE:
+    RETVAL = px_stuck_signal();
+OUTPUT:
+    RETVAL
+
 UV
 sv_count()
 CODE:
@@ -496,6 +503,12 @@ tell_after(self, requests)
     UV requests
 CODE:
     open_worker(aTHX_ self)->requests_left = requests;
+
+void
+answer_when_stuck(self)
+    SV *self
+CODE:
+    if (px_stuck_watch(aTHX_ open_worker(aTHX_ self)) != 0) croak("sigaction: %s", Strerror(errno));
 
 void
 end_streams(self)

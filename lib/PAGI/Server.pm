@@ -301,7 +301,7 @@ sub _start {
     $self->_start_counting;
     $self->_serve_status;
     $self->{running} = 1;
-    return if $self->{worker_num};
+    return $worker->answer_when_stuck if $self->{worker_num};
     $self->_tell_service;
     PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
     PAGI::Server::Banner->tell(
@@ -1416,7 +1416,8 @@ server the application is there before, and workers share its memory.
 A worker that dies, or that the application ends with C<exit>, is replaced at once. One that dies within 5
 seconds of its start, or cannot start, twice in a row or more often, is replaced after half a second, a
 second, two, and so on up to half a minute, and the log has an error each time. A worker that does not come
-back to its event loop for C<heartbeat_timeout> is killed and replaced. When the master dies the workers
+back to its event loop for C<heartbeat_timeout> is killed and replaced; before that, the log
+has which request it is at, and the stack of Perl functions. When the master dies the workers
 stop.
 
 =item Replacing workers

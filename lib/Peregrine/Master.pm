@@ -18,6 +18,8 @@ use Time::HiRes  qw(CLOCK_MONOTONIC);
 use constant { CRASH_S => 5, BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
 # Seconds between two looks at the workers' deadlines.
 use constant { LOOK_S => 0.5, LATE_S => 3 };
+# What a worker that is stuck has to say where, before it is killed.
+use constant SAY_S => 0.2;
 # Neither a clock that is set nor a machine that slept is a worker's fault.
 sub _now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
 
@@ -528,7 +530,13 @@ sub _kill {
     return if $worker->{killed};
     $worker->{killed} = "$why and was killed";
     $self->_log(warn => _name($worker) . " $why: SIGKILL") if $worker->{state} eq 'leaving';
-    kill KILL => $worker->{pid};
+    return kill KILL => $worker->{pid} if $worker->{state} ne 'serving';
+    # It has a moment to say what it is at.
+    kill Peregrine::stuck_signal() => $worker->{pid};
+    $self->{loop}->watch_time(
+        after => SAY_S,
+        code  => sub { kill KILL => $worker->{pid} if $self->{workers}{ $worker->{pid} } }
+    );
     return;
 }
 

@@ -137,6 +137,8 @@ struct px_worker {
     int lost;      /* live exchanges that are gone and were never named */
     px_loan *loans; /* strings that the engine has borrowed */
     SV *words;      /* what the engine counts in; NULL: it does not */
+    px_exchange *at;                  /* the exchange whose event is being handled, or NULL */
+    const peregrine_request *at_head; /* if that event is its request */
     px_exchange *live;
     px_exchange *pool;
     px_exchange *freed; /* those that events of the batch may still name */
@@ -264,6 +266,10 @@ void px_leave(pTHX_ int status) __attribute__noreturn__;
 px_words *px_words_new(pTHX_ size_t count);
 void px_words_free(pTHX_ px_words *words);
 uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count);
+
+/* stuck.c */
+int px_stuck_signal(void);
+int px_stuck_watch(pTHX_ px_worker *worker);
 
 /* exchange.c */
 px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket);

@@ -241,7 +241,10 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
      * by now. */
     if (!exchange || !exchange->ticket_live || exchange->ticket != event->ticket) return;
     px_exchange_hold(exchange);
+    px_exchange *outer = worker->at;
+    worker->at = exchange;
     worker->face->event(aTHX_ exchange, event);
+    worker->at = outer;
     px_exchange_unhold(aTHX_ exchange);
 }
 
@@ -265,7 +268,13 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange_hold(exchange);
     exchange->connection_number = event->request->connection;
     exchange->request_number = event->request->number;
+    px_exchange *outer = worker->at;
+    const peregrine_request *outer_head = worker->at_head;
+    worker->at = exchange;
+    worker->at_head = event->request;
     worker->face->request(aTHX_ exchange, event);
+    worker->at = outer;
+    worker->at_head = outer_head;
     px_exchange_unhold(aTHX_ exchange);
     if (worker->requests_left && --worker->requests_left == 0)
         px_worker_tell(aTHX_ worker, "_requests_reached", NULL, NULL);

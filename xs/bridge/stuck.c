@@ -1,0 +1,138 @@
+/* stuck.c - says where a worker process is that does not come back to its event loop.
+ *
+ * Perl's own signal handlers do not run while Perl waits inside a library, for a database for instance. So
+ * this one is a handler in C: it reads what the interpreter has, allocates nothing, calls nothing of Perl's
+ * and writes to the standard error. The process is killed afterwards. */
+#include "bridge/bridge.h"
+#include <signal.h>
+
+/* Bytes of the text, and Perl frames in it. */
+#define PX_STUCK_TEXT 4096
+#define PX_STUCK_FRAMES 40
+
+/* Those of the process. There is one worker, made before the signal comes. */
+static tTHX stuck_perl;
+static px_worker *stuck_worker;
+
+typedef struct stuck_text {
+    char bytes[PX_STUCK_TEXT];
+    size_t len;
+} stuck_text;
+
+static void add(stuck_text *text, const char *bytes, size_t len) {
+    for (size_t i = 0; i < len && text->len < PX_STUCK_TEXT - 1; i++) {
+        const unsigned char byte = (unsigned char)bytes[i];
+        text->bytes[text->len++] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
+    }
+}
+
+static void add_words(stuck_text *text, const char *words) {
+    add(text, words ? words : "?", words ? strlen(words) : 1);
+}
+
+static void add_number(stuck_text *text, unsigned long number) {
+    char digits[24];
+    size_t at = sizeof(digits);
+    do digits[--at] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    add(text, digits + at, sizeof(digits) - at);
+}
+
+static void end_line(stuck_text *text) {
+    if (text->len < PX_STUCK_TEXT) text->bytes[text->len++] = '\n';
+}
+
+static void add_place(stuck_text *text, const COP *cop) {
+    add_words(text, " at ");
+    add_words(text, cop ? CopFILE(cop) : NULL);
+    add_words(text, " line ");
+    add_number(text, cop ? (unsigned long)CopLINE(cop) : 0);
+}
+
+/* The name of a function, without making a glob for it. */
+static void add_function(stuck_text *text, const CV *cv) {
+    const HV *stash = NULL;
+    const HEK *name = NULL;
+    if (CvNAMED(cv)) {
+        name = CvNAME_HEK((CV *)cv);
+        stash = CvSTASH(cv);
+    } else {
+        const GV *gv = ((XPVCV *)MUTABLE_PTR(SvANY(cv)))->xcv_gv_u.xcv_gv;
+        if (gv && isGV_with_GP(gv)) {
+            name = GvNAME_HEK(gv);
+            stash = GvSTASH(gv);
+        }
+    }
+    const HEK *package = stash ? HvNAME_HEK((HV *)stash) : NULL;
+    if (package) {
+        add(text, HEK_KEY(package), (size_t)HEK_LEN(package));
+        add_words(text, "::");
+    }
+    if (name) add(text, HEK_KEY(name), (size_t)HEK_LEN(name));
+    else add_words(text, "a function");
+}
+
+static void add_stack(pTHX_ stuck_text *text) {
+    int frames = 0;
+    for (const PERL_SI *si = PL_curstackinfo; si; si = si->si_prev) {
+        for (I32 i = si->si_cxix; i >= 0 && frames < PX_STUCK_FRAMES; i--) {
+            const PERL_CONTEXT *cx = &si->si_cxstack[i];
+            if (CxTYPE(cx) != CXt_SUB) continue;
+            frames++;
+            add_words(text, "    ");
+            add_function(text, cx->blk_sub.cv);
+            add_words(text, " called");
+            add_place(text, cx->blk_oldcop);
+            end_line(text);
+        }
+    }
+}
+
+/* The request whose event is being handled; none if a timer, say, has called. */
+static void add_request(stuck_text *text, const px_worker *worker) {
+    if (!worker || !worker->at) return;
+    const px_exchange *exchange = worker->at;
+    add_words(text, " in request ");
+    add_number(text, exchange->connection_number);
+    add_words(text, "-");
+    add_number(text, exchange->request_number);
+    if (worker->at_head) {
+        const peregrine_request *head = worker->at_head;
+        add_words(text, " ");
+        add(text, head->text + head->method.at, head->method.len);
+        add_words(text, " ");
+        add(text, head->text + head->target.at, head->target.len);
+    }
+}
+
+static void on_signal(int number) {
+    dTHXa(stuck_perl);
+    stuck_text text = {.len = 0};
+    PERL_UNUSED_VAR(number);
+    if (!stuck_perl) return;
+    add_words(&text, "PAGI: process ");
+    add_number(&text, (unsigned long)PerlProc_getpid());
+    add_words(&text, " is stuck");
+    add_request(&text, stuck_worker);
+    add_place(&text, PL_curcop);
+    end_line(&text);
+    add_stack(aTHX_ & text);
+    const ssize_t written = write(STDERR_FILENO, text.bytes, text.len);
+    PERL_UNUSED_VAR(written);
+}
+
+/* The signal that asks; sent by whoever watches the process. */
+int px_stuck_signal(void) {
+    return SIGRTMIN + 5;
+}
+
+/* From now on the process answers that signal. */
+int px_stuck_watch(pTHX_ px_worker *worker) {
+    struct sigaction action;
+    Zero(&action, 1, struct sigaction);
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    stuck_perl = aTHX;
+    stuck_worker = worker;
+    return sigaction(px_stuck_signal(), &action, NULL);
+}
