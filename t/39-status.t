@@ -96,6 +96,12 @@ subtest 'metrics, JSON, health' => sub {
     is $facts->{processes}[0]{pid},                      $server->pid, 'by process';
     is $facts->{processes}[0]{counted}{requests}{'4xx'}, 3,            'with what each has counted';
 
+    my $beat = sub {
+        my $now = decode_json($http->get("$status/status.json")->{content});
+        return $now->{time} - $now->{processes}[0]{silent};
+    };
+    my $first = $beat->();
+    ok wait_for(sub { $beat->() > $first + 0.5 }), 'its loop runs on';
     is $http->get("$status/healthz")->{content}, "ok\n",    'it lives';
     is $http->get("$status/readyz")->{content},  "ready\n", 'and serves';
     is $http->get("$status/other")->{status},    404,       'there is nothing else';
