@@ -318,6 +318,7 @@ XS_EXTERNAL(psgi_xs_inform) {
     const int code = peregrine_inform(exchange->base.worker->engine, exchange->base.ticket,
                                       (uint16_t)head.status, head.list, head.count);
     if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
-    else if (code < 0) croak("PSGI: psgix.informational: %" SVf, SVfARG(complaint(aTHX_ exchange, &head, code)));
+    else if (code < 0)
+        croak("PSGI: psgix.informational: %" SVf, SVfARG(complaint(aTHX_ exchange, &head, code)));
     XSRETURN_EMPTY;
 }
