@@ -98,6 +98,16 @@ PAGI_THREAD = replace(
     title="Peregrine, PAGI application, engine on a thread",
     command=(*PAGI_COMMAND, "--engine", "thread", "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
 )
+PSGI = Server(
+    "psgi",
+    "Peregrine, PSGI application",
+    (
+        *("perl", "-I@ROOT@/blib/lib", "-I@ROOT@/blib/arch", "-S", "plackup", "-s", "Peregrine"),
+        *("-E", "production", "--quiet", "1", "--listen", "127.0.0.1:@PORT@"),
+        "@ROOT@/examples/psgi/hello/app.psgi",
+    ),
+    build=("script/build",),
+)
 PAGI_WEBSOCKET = replace(
     PAGI,
     command=(*PAGI_COMMAND, "--port", "@PORT@", "@WORK@/echo.pagi.pl"),
@@ -173,5 +183,5 @@ STARMAN = Server(
     files=("hello.psgi",),
     version=("perl", "-MStarman", "-e", "print Starman->VERSION"),
 )
-_OURS = (ZIG, ZIG_UNCHECKED, URING, PAGI, PAGI_LOG, PAGI_THREAD)
+_OURS = (ZIG, ZIG_UNCHECKED, URING, PAGI, PAGI_LOG, PAGI_THREAD, PSGI)
 HELLOS = (YARDSTICK, *_OURS, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)
