@@ -33,7 +33,7 @@ pub const ApplicationEnd = struct {
     /// The last one waits for company.
     held: bool = false,
     /// Commands since the engine was last woken.
-    unheard: u32 = 0,
+    unseen: u32 = 0,
     /// What was lent has come back at once: the ring has a copy.
     returned: ?*types.Loan = null,
     /// The engine rings when there is something to read.
@@ -93,7 +93,7 @@ pub const ApplicationEnd = struct {
             if (try end.events.sleeps()) break;
         }
         end.asleep = true;
-        if (end.commands.isNappedOver() catch unreachable) end.wakeEngine();
+        if (end.commands.hasUnreadInPause() catch unreachable) end.wakeEngine();
         if (timeout_ms == 0) return end.batch.items;
         end.bell.wait(timeout_ms);
         return end.poll(0);
@@ -252,15 +252,15 @@ pub const ApplicationEnd = struct {
     }
 
     fn publish(end: *ApplicationEnd) void {
-        end.unheard += 1;
-        if (end.commands.publish() or (end.unheard >= unheard_max and (end.commands.isNappedOver() catch unreachable))) end.wakeEngine();
+        end.unseen += 1;
+        if (end.commands.publish() or (end.unseen >= unseen_max and (end.commands.hasUnreadInPause() catch unreachable))) end.wakeEngine();
     }
 
     /// So many commands wait for the end of a batch, or for the engine to look around.
-    const unheard_max = 32;
+    const unseen_max = 32;
 
     fn wakeEngine(end: *ApplicationEnd) void {
-        end.unheard = 0;
+        end.unseen = 0;
         end.engine.worker.io.wake();
     }
 };

@@ -42,7 +42,7 @@ pub const EngineEnd = struct {
     /// What the application had given back of the ring when WebSockets were last allowed to go on.
     released: u64 = 0,
     /// How often the thread has waited for a moment since it last heard anything.
-    naps: u8 = 0,
+    pauses: u8 = 0,
     stopping: Atomic(bool) = .init(false),
     errand: Atomic(?*Errand) = .init(null),
     /// Kept when commands find room again.
@@ -115,16 +115,16 @@ pub const EngineEnd = struct {
     pub fn patience(end: *EngineEnd, wanted_ms: i32) i32 {
         if (!end.mayWait()) return 0;
         if (end.broken.load(.monotonic)) return wanted_ms;
-        const naps = end.naps < naps_max and end.events.isReaderAwake();
-        if (!naps) return if (end.commands.sleeps() catch true) wanted_ms else 0;
-        end.naps += 1;
-        if (!(end.commands.naps() catch true)) return 0;
-        return if (wanted_ms < 0) nap_ms else @min(wanted_ms, nap_ms);
+        const pauses = end.pauses < pauses_max and end.events.isReaderAwake();
+        if (!pauses) return if (end.commands.sleeps() catch true) wanted_ms else 0;
+        end.pauses += 1;
+        if (!(end.commands.pauses() catch true)) return 0;
+        return if (wanted_ms < 0) pause_ms else @min(wanted_ms, pause_ms);
     }
 
-    const nap_ms = 1;
+    const pause_ms = 1;
     /// So often in a row, while nothing is said: an application that computes for long wakes the engine when it has something to say.
-    const naps_max = 3;
+    const pauses_max = 3;
 
     fn mayWait(end: *EngineEnd) bool {
         // What was answered since the last wait has its lines before the next one.
@@ -240,7 +240,7 @@ pub const EngineEnd = struct {
             const message = end.joiner.add(record orelse break) catch return end.refuse();
             end.hear(message orelse continue, record.?.part == .whole) catch return end.refuse();
             end.joiner.clear();
-            end.naps = 0;
+            end.pauses = 0;
             left -= 1;
             if (left == 0) {
                 more = true;
@@ -370,7 +370,7 @@ pub const EngineEnd = struct {
     pub fn invariants(end: *EngineEnd) void {
         end.commands.invariants();
         end.events.invariants();
-        assert(end.held.len <= end.held.bytes.len and end.naps <= naps_max);
+        assert(end.held.len <= end.held.bytes.len and end.pauses <= pauses_max);
         assert(end.delivered <= end.host.taken().len);
         // What is half in the ring is the next event to be delivered.
         if (end.large) |large| {

@@ -19,8 +19,8 @@ pub const record_bytes_max = 65 * 1024;
 /// The least that a ring holds: a record of any length finds room wherever the last one ended.
 pub const bytes_min = 256 * 1024;
 
-/// `napping`: sleeps for a moment only, and need not be woken.
-const State = enum(u32) { awake, sleeping, napping };
+/// `pausing`: sleeps for a moment only, and need not be woken.
+const State = enum(u32) { awake, sleeping, pausing };
 
 /// How the shared memory begins. Its other bytes are the records.
 pub const Header = extern struct {
@@ -35,7 +35,7 @@ pub const Header = extern struct {
         return word.swap(@backingInt(state), .acq_rel) == @backingInt(State.sleeping);
     }
 
-    /// Wakes who sleeps, and lets nap who naps.
+    /// Wakes who sleeps; who pauses goes on without that.
     fn rouse(word: *Atomic(u32)) bool {
         return word.fetchAnd(~@as(u32, @backingInt(State.sleeping)), .acq_rel) &
             @backingInt(State.sleeping) != 0;
@@ -154,9 +154,9 @@ pub const Writer = struct {
         return writer.shared.header.reader.load(.monotonic) != @backingInt(State.sleeping);
     }
 
-    /// Whether the reader naps over something that it could read.
-    pub fn isNappedOver(writer: *Writer) Error!bool {
-        if (writer.shared.header.reader.load(.acquire) != @backingInt(State.napping)) return false;
+    /// Whether the reader pauses although there is something to read.
+    pub fn hasUnreadInPause(writer: *Writer) Error!bool {
+        if (writer.shared.header.reader.load(.acquire) != @backingInt(State.pausing)) return false;
         return try writer.released() != writer.at;
     }
 
@@ -268,8 +268,8 @@ pub const Reader = struct {
     }
 
     /// The same before it waits for a moment only.
-    pub fn naps(reader: *Reader) Error!bool {
-        _ = reader.shared.header.reader.swap(@backingInt(State.napping), .acq_rel);
+    pub fn pauses(reader: *Reader) Error!bool {
+        _ = reader.shared.header.reader.swap(@backingInt(State.pausing), .acq_rel);
         if (!try reader.hasMore()) return true;
         reader.wakes();
         return false;
@@ -417,16 +417,16 @@ test "what is not published is not seen, and sleepers are woken once" {
     try testing.expectEqualStrings("b", (try bench.reader.next()).?.bytes);
 }
 
-test "one who naps is not woken, but can be seen to nap over something" {
+test "one who pauses is not woken, but is seen to have something to read" {
     var bench: Bench = try .init();
     defer bench.deinit();
-    try testing.expect(try bench.reader.naps());
-    try testing.expect(!try bench.writer.isNappedOver());
+    try testing.expect(try bench.reader.pauses());
+    try testing.expect(!try bench.writer.hasUnreadInPause());
     try testing.expect(try bench.put(1, 'a'));
     try testing.expect(!bench.writer.publish());
-    try testing.expect(try bench.writer.isNappedOver());
+    try testing.expect(try bench.writer.hasUnreadInPause());
     bench.reader.wakes();
-    try testing.expect(!try bench.writer.isNappedOver() and !try bench.reader.naps());
+    try testing.expect(!try bench.writer.hasUnreadInPause() and !try bench.reader.pauses());
 }
 
 test "a writer without room is told when there is some" {

@@ -55,13 +55,13 @@ pub fn describe(channel: *Child) void {
         const written, const read = .{ writer.at, reader.at };
         print("{s}: {d} written, {d} read, {d} given back\n", .{ name, written, read, reader.released });
     }
-    print("worker: {d} corked, {d} in the backlog, {d} parked, readable {}, urgent {}, {d} naps\n", .{
+    print("worker: {d} corked, {d} in the backlog, {d} parked, readable {}, urgent {}, {d} pauses\n", .{
         worker.corked.items.len,
         worker.backlog.items.len,
         worker.parked.items.len,
         worker.io.readable(),
         worker.isUrgent(),
-        engine.naps,
+        engine.pauses,
     });
     print("clock {d}, next deadline {?d}\n", .{ worker.io.now_ms, worker.wheel.nextExpiry() });
     print("engine: {d} of {d} delivered, more {}; application: asleep {}, bell {}\n", .{

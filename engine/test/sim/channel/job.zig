@@ -14,7 +14,7 @@ const Speech = @import("speech.zig").Speech;
 const flag = types.RespondFlag;
 
 /// The message after which a WebSocket is closed.
-pub const farewell = "bye";
+pub const last_message = "bye";
 
 /// What a job does with one request.
 pub const Job = struct {
@@ -327,8 +327,8 @@ pub const Job = struct {
         }
         const message = job.inbox.items[job.answered];
         job.answered += 1;
-        if (std.mem.eql(u8, message.bytes, farewell)) {
-            const code = try speech.close(job.record, job.ticket, 1000, farewell);
+        if (std.mem.eql(u8, message.bytes, last_message)) {
+            const code = try speech.close(job.record, job.ticket, 1000, last_message);
             return job.heard(code, true);
         }
         return job.heard(

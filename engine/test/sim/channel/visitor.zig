@@ -5,7 +5,7 @@ const Client = @import("client").Client;
 const frame = @import("protocol").websocket.frame;
 const record_file = @import("record.zig");
 const Record = record_file.Record;
-const farewell = @import("job.zig").farewell;
+const last_message = @import("job.zig").last_message;
 const testing = std.testing;
 
 /// One connection.
@@ -92,7 +92,7 @@ pub const Visitor = struct {
             try visitor.put(if (random.boolean()) .text else .binary, bytes, random.int(u32));
             record.sends += 1;
         }
-        try visitor.put(.text, farewell, 0);
+        try visitor.put(.text, last_message, 0);
     }
 
     fn put(visitor: *Visitor, opcode: frame.Opcode, payload: []const u8, key: u32) !void {
