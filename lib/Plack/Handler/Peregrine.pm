@@ -117,7 +117,8 @@ nothing was sent before, otherwise the connection is cut.
 Options of L<PAGI::Server/CONSTRUCTOR>, but for those about its applications: C<--header-timeout 5>,
 C<--max-connections 10_000>, C<--engine thread>, C<--health-path /healthz>, C<--trusted-proxies
 10.0.0.0/8>. Other defaults: C<host> is C<0.0.0.0>, C<max_body_size> is C<1G>, there is no access log
-(plackup makes one of its own).
+(plackup makes one of its own), and C<heartbeat_timeout> is 0: applications of PSGI may block as long as they
+like.
 
 Words of other handlers mean what they mean there:
 

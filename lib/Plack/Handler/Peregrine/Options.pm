@@ -75,7 +75,7 @@ sub words {
 
 sub of_server {
     my (%given) = @_;
-    my %options = (host => '0.0.0.0', port => 5000, max_body_size => '1G');
+    my %options = (host => '0.0.0.0', port => 5000, max_body_size => '1G', heartbeat_timeout => 0);
     _place(\%options, \%given);
     for my $name (sort keys %given) {
         next if !defined $given{$name};
