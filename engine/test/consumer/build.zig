@@ -6,9 +6,9 @@ const std = @import("std");
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{});
     const optimize = b.standardOptimizeOption(.{});
-    const program = b.option([]const u8, "program", "The program (default: main.zig)");
+    const file = b.option([]const u8, "program", "The program (default: main.zig)");
     const module = b.createModule(.{
-        .root_source_file = b.path(program orelse "main.zig"),
+        .root_source_file = b.path(file orelse "main.zig"),
         .target = target,
         .optimize = optimize,
     });
