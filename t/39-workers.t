@@ -73,16 +73,26 @@ async sub {
 };
 APP
 
-sub command { return TestServer->command('-E', 'production', @_, $app) }
+# Of workers that share a socket one may accept nearly always where their engines are on threads: these have
+# nothing else to do.
+my @spread = ($ENV{PEREGRINE_ENGINE} // '') eq 'thread' ? '--reuseport' : ();
+
+sub command { return TestServer->command('-E', 'production', @spread, @_, $app) }
+
+# Connections of clients that come together, which wakes several workers: [ client, pid, number ].
+sub several {
+    my ($port) = @_;
+    my @clients = map { TestClient->new($port) } 1 .. 8;
+    $_->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") for @clients;
+    return map { [ $_, split ' ', ($_->response || {})->{body} // '' ] } @clients;
+}
 
 # Which workers answer: number => pid.
 sub workers {
     my ($port, $count) = @_;
     my (%found, $tries);
-    while (keys %found < $count && $tries++ < 2000) {
-        my $answer = get($port, '/') or next;
-        my ($pid, $number) = split ' ', $answer->{body};
-        $found{$number} = $pid;
+    while (keys %found < $count && $tries++ < 250) {
+        $found{ $_->[2] } = $_->[1] for several($port);
     }
     return %found;
 }
@@ -97,10 +107,8 @@ sub children {
 sub connections {
     my ($port, $count) = @_;
     my (%found, $tries);
-    while (keys %found < $count && $tries++ < 2000) {
-        my $client = TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-        my (undef, $number) = split ' ', $client->response->{body};
-        $found{$number} ||= $client;
+    while (keys %found < $count && $tries++ < 250) {
+        $found{ $_->[2] } ||= $_->[0] for several($port);
     }
     return %found;
 }

@@ -96,7 +96,8 @@ sub _ask_until {
         my $size  = $asked % 50 == 49 ? 100_000 + int rand 100_000 : int rand 2000;
         $asked++;
         my $ok = eval {
-            ($socket, $process) = (_connect($port, $options{tls}), 0) if !$socket;
+            $process = 0 if !$socket;    # nobody knows yet whose connection it will be
+            $socket ||= _connect($port, $options{tls});
             my ($served, $goes_on) = _ask($socket, $first, $size, $options{fresh});
             $process = $served;
             undef $socket if !$goes_on;

@@ -287,8 +287,10 @@ sub _end_workers {
     $self->{running} = 0;
     my $stopping = $self->{stopping} = $self->loop->new_future;
     $self->{listeners}->close;
-    my $status = $self->_stop_status_process;
-    $self->{master}->$way->then(sub { $status })->on_ready(sub { $self->_all_stopped })->retain;
+    # Who takes over shows the status from now on; otherwise it is shown to the end.
+    my $status  = $way eq 'retire' ? $self->_stop_status_process : undef;
+    my $stopped = $self->{master}->$way->then(sub { $status || $self->_stop_status_process });
+    $stopped->on_ready(sub { $self->_all_stopped })->retain;
     return $stopping;
 }
 
