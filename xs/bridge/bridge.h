@@ -217,6 +217,7 @@ px_worker *px_worker_new(pTHX_ const peregrine_config *config);
 void px_worker_release(pTHX_ px_worker *worker);
 void px_worker_stop(pTHX_ px_worker *worker);
 void px_worker_limits(px_worker *worker);
+SV *px_setting(pTHX_ HV *settings, const char *name);
 void px_worker_attach(px_worker *worker, const px_face *face, void *application);
 void px_worker_dispatch(pTHX_ px_worker *worker);
 void px_worker_drain(pTHX_ px_worker *worker);
@@ -297,6 +298,7 @@ SV *px_handle_object(pTHX_ px_exchange *exchange, HV *stash);
 px_exchange *px_handle_exchange(pTHX_ SV *handle);
 px_exchange *px_handle_exchange_here(pTHX_ SV *handle);
 extern const MGVTBL px_handle_vtbl;
+int px_handle_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params);
 
 /* Whether nobody else has a handle: so many references, no weak one, no magic of others, and still of its
  * class (NULL: a function). */
@@ -350,6 +352,15 @@ typedef struct px_plain_field {
     px_copy_function copy; /* one of the four below */
 } px_plain_field;
 HV *px_plain_hash(SV *value);
+const char *px_plain_bytes(pTHX_ SV *value, STRLEN *len);
+
+/* Whether a value can be read without running Perl code. All that applications send passes here: most values
+ * are found plain by one look at their flags. */
+static inline bool px_is_plain(const SV *value) {
+    if (!value || !(SvFLAGS(value) & (SVs_GMG | SVf_ROK))) return true;
+    return !SvGMAGICAL(value) && !SvAMAGIC(value);
+}
+
 SV *px_plain_copy(pTHX_ SV *value, const px_plain_field *fields, size_t count);
 SV *px_plain_string(pTHX_ SV *value);
 SV *px_plain_flag(pTHX_ SV *value);

@@ -10,14 +10,14 @@ static int handle_free(pTHX_ SV *sv, MAGIC *mg) {
 }
 
 /* A new thread's copy of a handle points nowhere: an exchange belongs to the thread of its worker. */
-static int handle_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params) {
+int px_handle_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params) {
     PERL_UNUSED_CONTEXT;
     PERL_UNUSED_ARG(params);
     mg->mg_ptr = NULL;
     return 0;
 }
 
-const MGVTBL px_handle_vtbl = {.svt_free = handle_free, .svt_dup = handle_dup};
+const MGVTBL px_handle_vtbl = {.svt_free = handle_free, .svt_dup = px_handle_dup};
 
 static void make_handle(pTHX_ SV *sv, px_exchange *exchange) {
     MAGIC *mg = sv_magicext(sv, NULL, PERL_MAGIC_ext, &px_handle_vtbl, (const char *)exchange, 0);

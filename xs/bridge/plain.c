@@ -9,12 +9,6 @@
 
 /* ---- Is it plain? ---------------------------------------------------------------------------- */
 
-/* Every event that is sent passes here: most values are found plain by one look at their flags. */
-static inline bool plain_value(const SV *value) {
-    if (!value || !(SvFLAGS(value) & (SVs_GMG | SVf_ROK))) return true;
-    return !SvGMAGICAL(value) && !SvAMAGIC(value);
-}
-
 static inline AV *list_of(const SV *value) {
     return value && SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVAV ? (AV *)SvRV(value) : NULL;
 }
@@ -23,7 +17,7 @@ static inline bool plain_pair(AV *pair) {
     SV **entries = AvARRAY(pair);
     if (SvMAGICAL(pair)) return false;
     for (SSize_t i = AvFILLp(pair); i >= 0; i--)
-        if (!plain_value(entries[i])) return false;
+        if (!px_is_plain(entries[i])) return false;
     return true;
 }
 
@@ -32,7 +26,7 @@ static bool plain_list(AV *list) {
     if (SvMAGICAL(list)) return false;
     for (SSize_t i = AvFILLp(list); i >= 0; i--) {
         AV *pair = list_of(entries[i]);
-        if (!plain_value(entries[i]) || (pair && !plain_pair(pair))) return false;
+        if (!px_is_plain(entries[i]) || (pair && !plain_pair(pair))) return false;
     }
     return true;
 }
@@ -40,7 +34,7 @@ static bool plain_list(AV *list) {
 /* Whether a value of an event can be read, and copied, without running Perl code. */
 static inline bool plain_field(const SV *value) {
     AV *list = list_of(value);
-    return plain_value(value) && (!list || plain_list(list));
+    return px_is_plain(value) && (!list || plain_list(list));
 }
 
 /* Values behind keys that no event has are looked at, too; that costs a copy at worst. */
@@ -56,6 +50,15 @@ static bool plain_hash(HV *event) {
 
 static HV *hash_of(const SV *event) {
     return SvROK(event) && SvTYPE(SvRV(event)) == SVt_PVHV ? (HV *)SvRV(event) : NULL;
+}
+
+/* Bytes of a scalar; NULL when it holds a wide character. The application's scalar is left as it is. */
+const char *px_plain_bytes(pTHX_ SV *value, STRLEN *len) {
+    const char *bytes = SvPV_const(value, *len);
+    if (!SvUTF8(value)) return bytes;
+    SV *copy = newSVpvn_flags(bytes, *len, SVs_TEMP | SVf_UTF8);
+    if (!sv_utf8_downgrade(copy, TRUE)) return NULL;
+    return SvPV_const(copy, *len);
 }
 
 /* ---- A plain copy ---------------------------------------------------------------------------- */

@@ -29,6 +29,12 @@ void px_worker_limits(px_worker *worker) {
     if (worker->face) worker->face->limits(worker);
 }
 
+/* What a hash of settings has under a name, borrowed; NULL: nothing. */
+SV *px_setting(pTHX_ HV *settings, const char *name) {
+    SV **value = hv_fetch(settings, name, (I32)strlen(name), 0);
+    return value && SvOK(*value) ? *value : NULL;
+}
+
 /* Gives a worker that has none its application, with the face that serves it. Requests may come from now
  * on. */
 void px_worker_attach(px_worker *worker, const px_face *face, void *application) {

@@ -5,15 +5,6 @@
  * allowed; nothing else changes. */
 #include "pagi/pagi.h"
 
-/* Bytes of a scalar; NULL when it holds a wide character. The application's scalar is left as it is. */
-static const char *bytes_of(pTHX_ SV *value, STRLEN *len) {
-    const char *bytes = SvPV_const(value, *len);
-    if (!SvUTF8(value)) return bytes;
-    SV *copy = newSVpvn_flags(bytes, *len, SVs_TEMP | SVf_UTF8);
-    if (!sv_utf8_downgrade(copy, TRUE)) return NULL;
-    return SvPV_const(copy, *len);
-}
-
 /* What keeps a value from being a string, as a phrase; NULL if nothing does. */
 static const char *no_string(const SV *value) {
     if (!value) return "is missing";
@@ -31,7 +22,7 @@ const char *pagi_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len) {
     const char *wrong = no_string(value);
     if (wrong) return wrong;
     STRLEN got;
-    *bytes = bytes_of(aTHX_ value, &got);
+    *bytes = px_plain_bytes(aTHX_ value, &got);
     *len = got;
     return *bytes ? NULL : "has a wide character; encode it to bytes first";
 }

@@ -4,14 +4,9 @@
 
 /* ---- The application ------------------------------------------------------------------------- */
 
-static SV *setting(pTHX_ HV *settings, const char *name) {
-    SV **value = hv_fetch(settings, name, (I32)strlen(name), 0);
-    return value && SvOK(*value) ? *value : NULL;
-}
-
 /* A hash that is optional, borrowed. */
 static HV *hash_setting(pTHX_ HV *settings, const char *name) {
-    SV *value = setting(aTHX_ settings, name);
+    SV *value = px_setting(aTHX_ settings, name);
     if (!value) return NULL;
     if (!SvROK(value) || SvTYPE(SvRV(value)) != SVt_PVHV)
         croak("Peregrine::Worker: %s must be a hash reference", name);
@@ -21,12 +16,12 @@ static HV *hash_setting(pTHX_ HV *settings, const char *name) {
 /* Settings: app, server, loop, state, extensions, check, error_page, reads_files. Nothing has changed if
  * one of them is wrong. */
 void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
-    SV *code = setting(aTHX_ settings, "app");
-    SV *server = setting(aTHX_ settings, "server");
-    SV *loop = setting(aTHX_ settings, "loop");
-    SV *check = setting(aTHX_ settings, "check");
-    SV *error_page = setting(aTHX_ settings, "error_page");
-    SV *reads_files = setting(aTHX_ settings, "reads_files");
+    SV *code = px_setting(aTHX_ settings, "app");
+    SV *server = px_setting(aTHX_ settings, "server");
+    SV *loop = px_setting(aTHX_ settings, "loop");
+    SV *check = px_setting(aTHX_ settings, "check");
+    SV *error_page = px_setting(aTHX_ settings, "error_page");
+    SV *reads_files = px_setting(aTHX_ settings, "reads_files");
     HV *state = hash_setting(aTHX_ settings, "state");
     HV *extensions = hash_setting(aTHX_ settings, "extensions");
     if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV)

@@ -36,14 +36,7 @@ static int responder_free(pTHX_ SV *sv, MAGIC *mg) {
     return 0;
 }
 
-static int responder_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params) {
-    PERL_UNUSED_CONTEXT;
-    PERL_UNUSED_ARG(params);
-    mg->mg_ptr = NULL;
-    return 0;
-}
-
-static const MGVTBL responder_vtbl = {.svt_free = responder_free, .svt_dup = responder_dup};
+static const MGVTBL responder_vtbl = {.svt_free = responder_free, .svt_dup = px_handle_dup};
 
 static SV *make_responder(pTHX_ psgi_exchange *exchange) {
     SV *function = (SV *)px_handle_function(aTHX_ & exchange->base, xs_respond);

@@ -10,7 +10,7 @@ psgi_exchange *psgi_exchange_of_function(pTHX_ CV *function) {
     return psgi_exchange_of(exchange);
 }
 
-/* The exchange behind a writer; NULL in another thread. */
+/* The exchange behind a writer. */
 psgi_exchange *psgi_exchange_of_object(pTHX_ SV *object) {
     px_exchange *exchange = SvROK(object) ? px_handle_exchange_here(aTHX_ SvRV(object)) : NULL;
     if (!exchange || exchange->worker->face != &psgi_face)

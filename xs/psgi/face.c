@@ -3,13 +3,8 @@
 
 /* ---- The application ------------------------------------------------------------------------- */
 
-static SV *setting(pTHX_ HV *settings, const char *name) {
-    SV **value = hv_fetch(settings, name, (I32)strlen(name), 0);
-    return value && SvOK(*value) ? *value : NULL;
-}
-
 static bool is_set(pTHX_ HV *settings, const char *name) {
-    SV *value = setting(aTHX_ settings, name);
+    SV *value = px_setting(aTHX_ settings, name);
     return value && SvTRUE(value);
 }
 
@@ -23,9 +18,9 @@ static AV *make_version(pTHX) {
 
 /* Settings: app, server, loop, multiprocess, harakiri. Nothing has changed if one of them is wrong. */
 void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
-    SV *code = setting(aTHX_ settings, "app");
-    SV *server = setting(aTHX_ settings, "server");
-    SV *loop = setting(aTHX_ settings, "loop");
+    SV *code = px_setting(aTHX_ settings, "app");
+    SV *server = px_setting(aTHX_ settings, "server");
+    SV *loop = px_setting(aTHX_ settings, "loop");
     if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV)
         croak("Peregrine::Worker: app must be a code reference");
     if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");

@@ -163,7 +163,6 @@ psgi_exchange *psgi_exchange_of_function(pTHX_ CV *function);
 psgi_exchange *psgi_exchange_of_object(pTHX_ SV *object);
 
 /* response.c */
-const char *psgi_bytes(pTHX_ SV *value, STRLEN *len);
 void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **wrong);
 void psgi_response_end(pTHX_ psgi_exchange *exchange);
 void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream);

@@ -21,11 +21,6 @@ typedef struct {
 
 /* ---- Is it plain? ---------------------------------------------------------------------------- */
 
-static bool plain_value(const SV *value) {
-    if (!value || !(SvFLAGS(value) & (SVs_GMG | SVf_ROK))) return true;
-    return !SvGMAGICAL(value) && !SvAMAGIC(value);
-}
-
 /* A list without magic; NULL if the value is none. */
 static AV *plain_list(const SV *value) {
     if (!value || !SvROK(value) || SvGMAGICAL(value)) return NULL;
@@ -36,7 +31,7 @@ static AV *plain_list(const SV *value) {
 static bool plain_entries(AV *list) {
     SV **entries = AvARRAY(list);
     for (SSize_t i = AvFILLp(list); i >= 0; i--)
-        if (!entries[i] || !plain_value(entries[i]) || SvROK(entries[i])) return false;
+        if (!entries[i] || !px_is_plain(entries[i]) || SvROK(entries[i])) return false;
     return true;
 }
 
@@ -53,20 +48,15 @@ static bool plain_response(const SV *response) {
     if (!list || AvFILLp(list) < 1 || AvFILLp(list) > 2) return false;
     SV **parts = AvARRAY(list);
     AV *headers = parts[1] ? plain_list(parts[1]) : NULL;
-    return parts[0] && plain_value(parts[0]) && !SvROK(parts[0]) && headers && plain_entries(headers) &&
+    return parts[0] && px_is_plain(parts[0]) && !SvROK(parts[0]) && headers && plain_entries(headers) &&
            (AvFILLp(list) == 1 || plain_body(parts[2]));
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Bytes of a scalar; NULL when it holds a wide character. The application's scalar is left as it is. */
-const char *psgi_bytes(pTHX_ SV *value, STRLEN *len) {
-    if (!SvOK(value)) return *len = 0, "";
-    const char *bytes = SvPV_const(value, *len);
-    if (!SvUTF8(value)) return bytes;
-    SV *copy = newSVpvn_flags(bytes, *len, SVs_TEMP | SVf_UTF8);
-    if (!sv_utf8_downgrade(copy, TRUE)) return NULL;
-    return SvPV_const(copy, *len);
+/* Bytes of a scalar, none of undef; NULL when it holds a wide character. */
+static const char *bytes_of(pTHX_ SV *value, STRLEN *len) {
+    return SvOK(value) ? px_plain_bytes(aTHX_ value, len) : (*len = 0, "");
 }
 
 static bool is_content_length(const peregrine_field *field) {
@@ -109,9 +99,9 @@ static SV *read_head(pTHX_ SV *status, AV *headers, psgi_head *head) {
         SV **pair = AvARRAY(headers) + i;
         peregrine_field *field = &head->list[head->count];
         if (!SvOK(pair[0])) return sv_2mortal(newSVpvs("the name of a header is undefined"));
-        field->name = psgi_bytes(aTHX_ pair[0], &field->name_len);
+        field->name = bytes_of(aTHX_ pair[0], &field->name_len);
         if (!field->name) return sv_2mortal(newSVpvs("the name of a header has a wide character"));
-        field->value = SvOK(pair[1]) ? psgi_bytes(aTHX_ pair[1], &field->value_len) : NULL;
+        field->value = SvOK(pair[1]) ? bytes_of(aTHX_ pair[1], &field->value_len) : NULL;
         if (!field->value)
             return sv_2mortal(newSVpvf("header %.64s %s", field->name,
                                        SvOK(pair[1]) ? "has a wide character" : "is undefined"));
@@ -191,7 +181,7 @@ static void send_list(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list) 
     SV *one = NULL;
     for (SSize_t i = 0; i < count; i++) {
         STRLEN len;
-        if (!psgi_bytes(aTHX_ AvARRAY(list)[i], &len)) {
+        if (!bytes_of(aTHX_ AvARRAY(list)[i], &len)) {
             SV *text = newSVpvs_flags("the body has a wide character; encode it to bytes first", SVs_TEMP);
             psgi_exchange_reject(aTHX_ exchange, text);
             return;
@@ -210,19 +200,19 @@ static void send_list(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list) 
         SvPVCLEAR(one);
         for (SSize_t i = 0; i < count; i++) {
             STRLEN len;
-            const char *bytes = psgi_bytes(aTHX_ AvARRAY(list)[i], &len);
+            const char *bytes = bytes_of(aTHX_ AvARRAY(list)[i], &len);
             sv_catpvn_nomg(one, bytes, len);
         }
     }
     STRLEN len = 0;
-    const char *bytes = one ? psgi_bytes(aTHX_ one, &len) : NULL;
+    const char *bytes = one ? bytes_of(aTHX_ one, &len) : NULL;
     (void)start(aTHX_ exchange, head, PEREGRINE_END, bytes, len);
 }
 
 /* Sends the next piece of the content. *wrong: what is wrong with it, if something is. */
 void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **wrong) {
     STRLEN len;
-    const char *bytes = psgi_bytes(aTHX_ piece, &len);
+    const char *bytes = bytes_of(aTHX_ piece, &len);
     *wrong = bytes ? NULL : "the body has a wide character; encode it to bytes first";
     if (!bytes || len == 0) return;
     exchange->wrote = true;

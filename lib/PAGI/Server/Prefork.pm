@@ -212,10 +212,9 @@ sub _start_handover {
 sub _ticket_keys {
     my ($self) = @_;
     my %tls    = map { $_->{tls} ? ($_->{name} => $_->{tls}) : () } $self->{listeners}->places;
-    return join "\n", map { unpack('H*', $_->[1]->ticket_keys) . " $_->[0]" } map { [ $_ => $tls{$_} ] } sort keys %tls
-        if !$self->{tls};
-    return join "\n", unpack('H*', $self->{tls}->ticket_keys) . ' ',
-        map { unpack('H*', $tls{$_}->ticket_keys) . " $_" } sort keys %tls;
+    my @keys   = map { unpack('H*', $tls{$_}->ticket_keys) . " $_" } sort keys %tls;
+    unshift @keys, unpack('H*', $self->{tls}->ticket_keys) . ' ' if $self->{tls};
+    return join "\n", @keys;
 }
 
 # In the new program: those of the old one.
