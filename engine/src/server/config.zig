@@ -1,17 +1,20 @@
-//! Every limit of the engine: its name, unit, default, range and the reason for the default. The only place where a default lives:
-//! the C API, the Perl options and the manual's table are generated from or checked against this file.
+//! Every limit of the engine: its name, unit, default, range and the reason for the default. The only place
+//! where a default lives: the C API, the Perl options and the manual's table are generated from or checked
+//! against this file.
 const std = @import("std");
 
 /// One worker's limits. Times are milliseconds, sizes are bytes.
 pub const Config = struct {
-    /// Connections open at once; 0: what the descriptor limit (RLIMIT_NOFILE) leaves beside `descriptors_reserved`.
+    /// Connections open at once; 0: what the descriptor limit (RLIMIT_NOFILE) leaves beside
+    /// `descriptors_reserved`.
     connections_max: u32 = 0,
     /// Descriptors kept free for files, logs and databases when `connections_max` is automatic.
     descriptors_reserved: u32 = 50,
-    /// Connections that one client address may have open (IPv6: its first 64 bits); 0: no limit, because a proxy or the NAT of a university
-    /// stands for many.
+    /// Connections that one client address may have open (IPv6: its first 64 bits); 0: no limit, because a
+    /// proxy or the NAT of a university stands for many.
     address_connections_max: u32 = 0,
-    /// New connections per second of one client address, on average; a second's worth may come at once. 0: no limit, for the same reason.
+    /// New connections per second of one client address, on average; a second's worth may come at once. 0: no
+    /// limit, for the same reason.
     address_rate_max: u32 = 0,
     /// The request line. 8 KiB is what browsers, proxies and RFC 9112 section 3 (8,000 octets) agree on.
     request_line_bytes_max: u32 = 8192,
@@ -21,8 +24,8 @@ pub const Config = struct {
     header_count_max: u16 = 100,
     /// Trailer section of a chunked request.
     trailer_bytes_max: u32 = 4096,
-    /// One chunk-size line with its extensions, which nobody uses and attackers stretch (CVE-2023-39326). All extensions of a body may have
-    /// 64 times as many bytes (16 KiB), and one for each byte of content.
+    /// One chunk-size line with its extensions, which nobody uses and attackers stretch (CVE-2023-39326). All
+    /// extensions of a body may have 64 times as many bytes (16 KiB), and one for each byte of content.
     chunk_line_bytes_max: u32 = 256,
     /// A request body; 0: no limit.
     body_bytes_max: u64 = 10_000_000,
@@ -32,24 +35,28 @@ pub const Config = struct {
     /// What all such files of a worker hold (507); 0: no limit but the disk's. A hundred of the largest
     /// bodies.
     body_file_bytes_max: u64 = 1_000_000_000,
-    /// Body that nobody read, discarded after the response so that the connection can go on; beyond it the connection closes.
+    /// Body that nobody read, discarded after the response so that the connection can go on; beyond it the
+    /// connection closes.
     drain_bytes_max: u32 = 256 * 1024,
     /// Pipelined requests answered in one pass before other connections get their turn.
     pipeline_pass_max: u16 = 64,
     /// Bytes received from one connection before other connections get their turn.
     receive_bytes: u32 = 64 * 1024,
-    /// What the host gets in one round: heads, bodies and messages, inflated ones as they come out, and 512 bytes for each. It bounds a batch of
-    /// events, and how long everybody waits for everybody else: a few milliseconds. A message above 64 KiB counts as that, and is the only one.
+    /// What the host gets in one round: heads, bodies and messages, inflated ones as they come out, and 512
+    /// bytes for each. It bounds a batch of events, and how long everybody waits for everybody else: a few
+    /// milliseconds. A message above 64 KiB counts as that, and is the only one.
     round_bytes: u32 = 1024 * 1024,
     /// Queued output at which a sender is told to wait.
     write_high_bytes: u32 = 64 * 1024,
     /// Queued output below which a waiting sender may go on.
     write_low_bytes: u32 = 16 * 1024,
-    /// The header of the PROXY protocol, from accepting on. Absolute; a proxy sends it at once, and a lost packet is sent again within 3 s.
+    /// The header of the PROXY protocol, from accepting on. Absolute; a proxy sends it at once, and a lost
+    /// packet is sent again within 3 s.
     proxy_ms: u32 = 5_000,
     /// A TLS handshake, from the first byte on. Absolute: it is two flights of the peer's.
     handshake_ms: u32 = 10_000,
-    /// Steps of TLS handshakes in one round, after all that established connections want: about as many milliseconds.
+    /// Steps of TLS handshakes in one round, after all that established connections want: about as
+    /// many milliseconds.
     handshakes_pass_max: u16 = 4,
     /// From the first byte of a request head to its end. Absolute: a byte now and then does not extend it.
     head_ms: u32 = 10_000,
@@ -65,15 +72,18 @@ pub const Config = struct {
     write_rate_min: u32 = 500,
     /// After a final answer: how long the peer may take to read it and close, before the socket goes.
     linger_ms: u32 = 2_000,
-    /// A worker whose place another one takes answers once more on each connection that is open; how long it waits for that request.
+    /// A worker whose place another one takes answers once more on each connection that is open; how long it
+    /// waits for that request.
     retire_idle_ms: u32 = 5_000,
     /// Accepting pauses so long when descriptors or memory have run out.
     accept_pause_ms: u32 = 100,
-    /// Physical memory that the process may hold before unfinished requests are refused, newest and largest first (503, or 413 for a body that
-    /// is on its way). -1: three quarters of what the control group allows, a container's limit; the rest is for what comes between two looks.
-    /// Address space is bounded in the same way where it has a limit (RLIMIT_AS). 0: neither is looked at.
+    /// Physical memory that the process may hold before unfinished requests are refused, newest and largest
+    /// first (503, or 413 for a body that is on its way). -1: three quarters of what the control group
+    /// allows, a container's limit; the rest is for what comes between two looks. Address space is bounded in
+    /// the same way where it has a limit (RLIMIT_AS). 0: neither is looked at.
     memory_bytes_max: i64 = -1,
-    /// Access log lines that wait for a slow disk or pipe; more are dropped. Ten thousand lines: a stall of a third of a second at full load.
+    /// Access log lines that wait for a slow disk or pipe; more are dropped. Ten thousand lines: a stall of a
+    /// third of a second at full load.
     access_log_bytes: u32 = 1024 * 1024,
     /// `Retry-After` of the 503 or 429 that a connection over a limit gets, in seconds.
     retry_after_s: u32 = 5,
@@ -83,40 +93,49 @@ pub const Config = struct {
     message_bytes_max: u32 = 16 * 1024 * 1024,
     /// How long the peer may take to answer a WebSocket close frame.
     close_ms: u32 = 5_000,
-    /// Requests that one connection may bring; the answer to the last one closes it. 0: no limit, since a connection costs little, and
-    /// a new one a handshake.
+    /// Requests that one connection may bring; the answer to the last one closes it. 0: no limit, since a
+    /// connection costs little, and a new one a handshake.
     connection_requests_max: u32 = 0,
-    /// A request on which no byte moves in either direction; 0: no limit, because an application may need its time.
+    /// A request on which no byte moves in either direction; 0: no limit, because an application
+    /// may need its time.
     request_idle_ms: u32 = 0,
-    /// A WebSocket on which no byte moves in either direction; 0: no limit, because pings are the better way to find dead peers.
+    /// A WebSocket on which no byte moves in either direction; 0: no limit, because pings are the better way
+    /// to find dead peers.
     websocket_idle_ms: u32 = 0,
-    /// Messages that wait for a host which takes them one by one; one more ends the WebSocket. Enough for a burst, too few for a host
-    /// that does not listen at all. The host keeps the queue and the count.
+    /// Messages that wait for a host which takes them one by one; one more ends the WebSocket. Enough for a
+    /// burst, too few for a host that does not listen at all. The host keeps the queue and the count.
     queue_messages_max: u32 = 1_000,
-    /// Bytes of such messages from which the peer is not read any more until the host has taken some: far more than a healthy
-    /// application has waiting, and 1,000 small messages reach the limit above first.
+    /// Bytes of such messages from which the peer is not read any more until the host has taken some: far
+    /// more than a healthy application has waiting, and 1,000 small messages reach the limit above first.
     queue_bytes_max: u32 = 1024 * 1024,
-    /// An event stream on which no byte moves; 0: no limit, because comments at an interval are the better way to find dead peers. The host,
-    /// which knows what is a stream, sets it (setIdleLimit).
+    /// An event stream on which no byte moves; 0: no limit, because comments at an interval are the better
+    /// way to find dead peers. The host, which knows what is a stream, sets it (setIdleLimit).
     stream_idle_ms: u32 = 0,
-    /// Compress WebSocket messages (permessage-deflate, RFC 7692) for clients that offer it, as browsers do. On, because with what follows
-    /// it costs an idle WebSocket nothing, and a message that is not worth it nothing either.
+    /// Compress WebSocket messages (permessage-deflate, RFC 7692) for clients that offer it, as browsers
+    /// do. On, because with what follows it costs an idle WebSocket nothing, and a message that is not
+    /// worth it nothing either.
     deflate: bool = true,
-    /// TLS records are made by the kernel (Linux), where it has that: files then go from the page cache to the network without a stop in
-    /// this process. On, because what the kernel refuses for a connection is sealed here, as ever.
+    /// TLS records are made by the kernel (Linux), where it has that: files then go from the page cache to
+    /// the network without a stop in this process. On, because what the kernel refuses for a connection is
+    /// sealed here, as ever.
     ktls: bool = true,
-    /// Messages of fewer bytes go out as they are. What fits one packet either way arrives no sooner for being smaller, and without
-    /// context takeover short messages hardly shrink. With it, 100 is a good value.
+    /// Messages of fewer bytes go out as they are. What fits one packet either way arrives no
+    /// sooner for being smaller, and without context takeover short messages hardly shrink. With
+    /// it, 100 is a good value.
     deflate_bytes_min: u32 = 1024,
-    /// Context takeover: what was sent before helps to compress what follows, and costs each WebSocket that was sent a compressed
-    /// message up to 160 KiB until it ends (server/compression.zig has the table). Off: 10,000 of them would hold 1.6 GB. It also keeps
-    /// a secret in one message from being guessed by the size of the next (CRIME).
+    /// Context takeover: what was sent before helps to compress what follows, and costs each WebSocket that
+    /// was sent a compressed message up to 160 KiB until it ends (server/compression.zig has the table). Off:
+    /// 10,000 of them would hold 1.6 GB. It also keeps a secret in one message from being guessed by the size
+    /// of the next (CRIME).
     deflate_server_takeover: bool = false,
-    /// The same for what clients send: up to 32 KiB for each WebSocket that sent a compressed message. Off: the client is told so.
+    /// The same for what clients send: up to 32 KiB for each WebSocket that sent a compressed message. Off:
+    /// the client is told so.
     deflate_client_takeover: bool = false,
-    /// log2 of the window for what is sent. Matters with context takeover only: 12 is 24 KiB instead of 160, and for short messages as good.
+    /// log2 of the window for what is sent. Matters with context takeover only: 12 is 24 KiB instead of 160,
+    /// and for short messages as good.
     deflate_server_window_bits: u8 = 15,
-    /// log2 of the window for what clients send. With less than 15, clients that do not offer to be bounded are not compressed with.
+    /// log2 of the window for what clients send. With less than 15, clients that do not offer to be bounded
+    /// are not compressed with.
     deflate_client_window_bits: u8 = 15,
 
     /// Range, unit and one line for a manual.
@@ -129,16 +148,60 @@ pub const Config = struct {
 
     /// Ranges, by field name; `option()` joins them with the defaults above.
     pub const rules = .{
-        .connections_max = Rule{ .max = 10_000_000, .unit = .count, .summary = "Connections open at once; 0: what the descriptor limit leaves" },
-        .descriptors_reserved = Rule{ .max = 1_000_000, .unit = .count, .summary = "Descriptors kept free when connections_max is automatic" },
-        .address_connections_max = Rule{ .max = 10_000_000, .unit = .count, .summary = "Connections open at once per client address (429); 0: no limit" },
-        .address_rate_max = Rule{ .max = 1_000_000, .unit = .count, .summary = "New connections per second per client address (429); 0: no limit" },
-        .request_line_bytes_max = Rule{ .min = 64, .max = 1 << 20, .unit = .bytes, .summary = "Longest request line (414)" },
-        .head_bytes_max = Rule{ .min = 64, .max = 1 << 20, .unit = .bytes, .summary = "Largest request head (431)" },
-        .header_count_max = Rule{ .min = 1, .max = 10_000, .unit = .count, .summary = "Most header fields in a request (431)" },
-        .trailer_bytes_max = Rule{ .max = 1 << 20, .unit = .bytes, .summary = "Largest trailer section of a chunked request (431)" },
-        .chunk_line_bytes_max = Rule{ .min = 20, .max = 1 << 16, .unit = .bytes, .summary = "Longest chunk-size line with its extensions (400)" },
-        .body_bytes_max = Rule{ .max = 1 << 50, .unit = .bytes, .summary = "Largest request body (413); 0: no limit" },
+        .connections_max = Rule{
+            .max = 10_000_000,
+            .unit = .count,
+            .summary = "Connections open at once; 0: what the descriptor limit leaves",
+        },
+        .descriptors_reserved = Rule{
+            .max = 1_000_000,
+            .unit = .count,
+            .summary = "Descriptors kept free when connections_max is automatic",
+        },
+        .address_connections_max = Rule{
+            .max = 10_000_000,
+            .unit = .count,
+            .summary = "Connections open at once per client address (429); 0: no limit",
+        },
+        .address_rate_max = Rule{
+            .max = 1_000_000,
+            .unit = .count,
+            .summary = "New connections per second per client address (429); 0: no limit",
+        },
+        .request_line_bytes_max = Rule{
+            .min = 64,
+            .max = 1 << 20,
+            .unit = .bytes,
+            .summary = "Longest request line (414)",
+        },
+        .head_bytes_max = Rule{
+            .min = 64,
+            .max = 1 << 20,
+            .unit = .bytes,
+            .summary = "Largest request head (431)",
+        },
+        .header_count_max = Rule{
+            .min = 1,
+            .max = 10_000,
+            .unit = .count,
+            .summary = "Most header fields in a request (431)",
+        },
+        .trailer_bytes_max = Rule{
+            .max = 1 << 20,
+            .unit = .bytes,
+            .summary = "Largest trailer section of a chunked request (431)",
+        },
+        .chunk_line_bytes_max = Rule{
+            .min = 20,
+            .max = 1 << 16,
+            .unit = .bytes,
+            .summary = "Longest chunk-size line with its extensions (400)",
+        },
+        .body_bytes_max = Rule{
+            .max = 1 << 50,
+            .unit = .bytes,
+            .summary = "Largest request body (413); 0: no limit",
+        },
         .body_memory_bytes_max = Rule{
             .min = 1,
             .max = gib,
@@ -150,43 +213,213 @@ pub const Config = struct {
             .unit = .bytes,
             .summary = "Gathered request bodies in a worker's temporary files (507); 0: no limit",
         },
-        .drain_bytes_max = Rule{ .max = gib, .unit = .bytes, .summary = "Unread request body that is discarded to keep the connection" },
-        .pipeline_pass_max = Rule{ .min = 1, .max = 10_000, .unit = .count, .summary = "Pipelined requests answered before other connections get their turn" },
-        .receive_bytes = Rule{ .min = 4096, .max = 1 << 20, .unit = .bytes, .summary = "Bytes received from one connection before others get their turn" },
-        .round_bytes = Rule{ .min = 4096, .max = gib, .unit = .bytes, .summary = "Bytes of events that the application gets in one round, decoded" },
-        .write_high_bytes = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Queued output at which a sender has to wait" },
-        .write_low_bytes = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Queued output below which a waiting sender goes on" },
-        .proxy_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From accepting a proxy's connection to the end of its PROXY header" },
-        .handshake_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From accepting a TLS connection to the end of its handshake" },
-        .handshakes_pass_max = Rule{ .min = 1, .max = 10_000, .unit = .count, .summary = "Steps of TLS handshakes before established connections get their turn" },
-        .head_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "From the first byte of a request head to its end (408)" },
-        .idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A connection without a request; 0: no limit" },
-        .body_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "How long a request body may stall (408); 0: no limit" },
-        .body_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Request body bytes that pay for a second of body_ms" },
-        .write_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "How long a peer may not take its response; 0: no limit" },
-        .write_rate_min = Rule{ .min = 1, .max = gib, .unit = .bytes_per_second, .summary = "Response bytes that pay for a second of write_ms" },
-        .linger_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to read a last answer before the socket goes" },
-        .retire_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "How long a worker that is replaced waits for a connection's last request" },
-        .accept_pause_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Pause of accepting after descriptors ran out" },
-        .memory_bytes_max = Rule{ .min = -1, .max = 1 << 50, .unit = .bytes, .summary = "Memory at which unfinished requests are refused (503, 413); -1: 3/4 of the system's limit; 0: no limit" },
-        .access_log_bytes = Rule{ .min = 4096, .max = gib, .unit = .bytes, .summary = "Access log lines that wait for a slow file; more are dropped" },
-        .retry_after_s = Rule{ .max = 86_400, .unit = .seconds, .summary = "Retry-After of the 503 or 429 over a limit of connections" },
-        .frame_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket frame (close code 1009)" },
-        .message_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Largest WebSocket message, inflated (close code 1009)" },
-        .close_ms = Rule{ .min = 1, .max = day_ms, .unit = .milliseconds, .summary = "Time for the peer to answer a WebSocket close" },
-        .connection_requests_max = Rule{ .max = 1_000_000_000, .unit = .count, .summary = "Requests of one connection; 0: no limit" },
-        .request_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A request on which nothing moves; 0: no limit" },
-        .websocket_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "A WebSocket on which nothing moves; 0: no limit" },
-        .queue_messages_max = Rule{ .min = 1, .max = 10_000_000, .unit = .count, .summary = "WebSocket messages that wait for the application (close code 1008)" },
-        .queue_bytes_max = Rule{ .min = 1, .max = gib, .unit = .bytes, .summary = "Bytes of waiting WebSocket messages at which the peer has to wait" },
-        .stream_idle_ms = Rule{ .max = day_ms, .unit = .milliseconds, .summary = "An event stream on which nothing moves; 0: no limit" },
-        .ktls = Rule{ .max = 1, .unit = .boolean, .summary = "Let the kernel seal what goes out over TLS, where it can" },
-        .deflate = Rule{ .max = 1, .unit = .boolean, .summary = "Compress WebSocket messages for clients that offer it (permessage-deflate)" },
-        .deflate_bytes_min = Rule{ .max = gib, .unit = .bytes, .summary = "Smallest WebSocket message that is compressed" },
-        .deflate_server_takeover = Rule{ .max = 1, .unit = .boolean, .summary = "Keep what was sent as history for compressing (memory per WebSocket)" },
-        .deflate_client_takeover = Rule{ .max = 1, .unit = .boolean, .summary = "Let clients keep what they sent as history (memory per WebSocket)" },
-        .deflate_server_window_bits = Rule{ .min = 8, .max = 15, .unit = .bits, .summary = "log2 of the window for WebSocket messages that are sent" },
-        .deflate_client_window_bits = Rule{ .min = 9, .max = 15, .unit = .bits, .summary = "log2 of the window for WebSocket messages of clients" },
+        .drain_bytes_max = Rule{
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Unread request body that is discarded to keep the connection",
+        },
+        .pipeline_pass_max = Rule{
+            .min = 1,
+            .max = 10_000,
+            .unit = .count,
+            .summary = "Pipelined requests answered before other connections get their turn",
+        },
+        .receive_bytes = Rule{
+            .min = 4096,
+            .max = 1 << 20,
+            .unit = .bytes,
+            .summary = "Bytes received from one connection before others get their turn",
+        },
+        .round_bytes = Rule{
+            .min = 4096,
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Bytes of events that the application gets in one round, decoded",
+        },
+        .write_high_bytes = Rule{
+            .min = 1,
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Queued output at which a sender has to wait",
+        },
+        .write_low_bytes = Rule{
+            .min = 1,
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Queued output below which a waiting sender goes on",
+        },
+        .proxy_ms = Rule{
+            .min = 1,
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "From accepting a proxy's connection to the end of its PROXY header",
+        },
+        .handshake_ms = Rule{
+            .min = 1,
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "From accepting a TLS connection to the end of its handshake",
+        },
+        .handshakes_pass_max = Rule{
+            .min = 1,
+            .max = 10_000,
+            .unit = .count,
+            .summary = "Steps of TLS handshakes before established connections get their turn",
+        },
+        .head_ms = Rule{
+            .min = 1,
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "From the first byte of a request head to its end (408)",
+        },
+        .idle_ms = Rule{
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "A connection without a request; 0: no limit",
+        },
+        .body_ms = Rule{
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "How long a request body may stall (408); 0: no limit",
+        },
+        .body_rate_min = Rule{
+            .min = 1,
+            .max = gib,
+            .unit = .bytes_per_second,
+            .summary = "Request body bytes that pay for a second of body_ms",
+        },
+        .write_ms = Rule{
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "How long a peer may not take its response; 0: no limit",
+        },
+        .write_rate_min = Rule{
+            .min = 1,
+            .max = gib,
+            .unit = .bytes_per_second,
+            .summary = "Response bytes that pay for a second of write_ms",
+        },
+        .linger_ms = Rule{
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "Time for the peer to read a last answer before the socket goes",
+        },
+        .retire_idle_ms = Rule{
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "How long a worker that is replaced waits for a connection's last request",
+        },
+        .accept_pause_ms = Rule{
+            .min = 1,
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "Pause of accepting after descriptors ran out",
+        },
+        .memory_bytes_max = Rule{
+            .min = -1,
+            .max = 1 << 50,
+            .unit = .bytes,
+            .summary = "Memory at which unfinished requests are refused (503, " ++
+                "413); -1: 3/4 of the system's limit; 0: no limit",
+        },
+        .access_log_bytes = Rule{
+            .min = 4096,
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Access log lines that wait for a slow file; more are dropped",
+        },
+        .retry_after_s = Rule{
+            .max = 86_400,
+            .unit = .seconds,
+            .summary = "Retry-After of the 503 or 429 over a limit of connections",
+        },
+        .frame_bytes_max = Rule{
+            .min = 1,
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Largest WebSocket frame (close code 1009)",
+        },
+        .message_bytes_max = Rule{
+            .min = 1,
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Largest WebSocket message, inflated (close code 1009)",
+        },
+        .close_ms = Rule{
+            .min = 1,
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "Time for the peer to answer a WebSocket close",
+        },
+        .connection_requests_max = Rule{
+            .max = 1_000_000_000,
+            .unit = .count,
+            .summary = "Requests of one connection; 0: no limit",
+        },
+        .request_idle_ms = Rule{
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "A request on which nothing moves; 0: no limit",
+        },
+        .websocket_idle_ms = Rule{
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "A WebSocket on which nothing moves; 0: no limit",
+        },
+        .queue_messages_max = Rule{
+            .min = 1,
+            .max = 10_000_000,
+            .unit = .count,
+            .summary = "WebSocket messages that wait for the application (close code 1008)",
+        },
+        .queue_bytes_max = Rule{
+            .min = 1,
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Bytes of waiting WebSocket messages at which the peer has to wait",
+        },
+        .stream_idle_ms = Rule{
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "An event stream on which nothing moves; 0: no limit",
+        },
+        .ktls = Rule{
+            .max = 1,
+            .unit = .boolean,
+            .summary = "Let the kernel seal what goes out over TLS, where it can",
+        },
+        .deflate = Rule{
+            .max = 1,
+            .unit = .boolean,
+            .summary = "Compress WebSocket messages for clients that offer it (permessage-deflate)",
+        },
+        .deflate_bytes_min = Rule{
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Smallest WebSocket message that is compressed",
+        },
+        .deflate_server_takeover = Rule{
+            .max = 1,
+            .unit = .boolean,
+            .summary = "Keep what was sent as history for compressing (memory per WebSocket)",
+        },
+        .deflate_client_takeover = Rule{
+            .max = 1,
+            .unit = .boolean,
+            .summary = "Let clients keep what they sent as history (memory per WebSocket)",
+        },
+        .deflate_server_window_bits = Rule{
+            .min = 8,
+            .max = 15,
+            .unit = .bits,
+            .summary = "log2 of the window for WebSocket messages that are sent",
+        },
+        .deflate_client_window_bits = Rule{
+            .min = 9,
+            .max = 15,
+            .unit = .bits,
+            .summary = "log2 of the window for WebSocket messages of clients",
+        },
     };
 
     /// What a manual or another language needs to know about one option.
@@ -201,7 +434,11 @@ pub const Config = struct {
         const defaults: Config = .{};
         var list: [names.len]Option = undefined;
         for (names, 0..) |name, i| {
-            list[i] = .{ .name = name, .rule = @field(rules, name), .default = number(@field(defaults, name)) };
+            list[i] = .{
+                .name = name,
+                .rule = @field(rules, name),
+                .default = number(@field(defaults, name)),
+            };
         }
         break :blk list;
     };
@@ -238,7 +475,9 @@ pub const Config = struct {
         inline for (names) |field| {
             const rule: Rule = @field(rules, field);
             const value = number(@field(config, field));
-            if (value < rule.min or value > rule.max) return .{ .name = field, .rule = rule, .default = value };
+            if (value < rule.min or value > rule.max) {
+                return .{ .name = field, .rule = rule, .default = value };
+            }
         }
         return null;
     }
@@ -251,7 +490,9 @@ pub const Config = struct {
 
 comptime {
     for (@typeInfo(Config).@"struct".field_names) |name| {
-        if (!@hasField(@TypeOf(Config.rules), name)) @compileError("Config." ++ name ++ " has no rule: add its range and unit");
+        if (!@hasField(@TypeOf(Config.rules), name)) {
+            @compileError("Config." ++ name ++ " has no rule: add its range and unit");
+        }
     }
 }
 

@@ -127,7 +127,10 @@ pub const Exchange = struct {
     /// The engine is about to refuse the rest of the request, and answers itself.
     pub fn noteRefusal(exchange: *Exchange, refusal: protocol.Refusal) void {
         exchange.status = refusal.status;
-        exchange.body_bytes = if (exchange.connection.session.asksForHead(exchange.stream)) 0 else early.refusalBodyBytes(refusal);
+        exchange.body_bytes = if (exchange.connection.session.asksForHead(exchange.stream))
+            0
+        else
+            early.refusalBodyBytes(refusal);
         exchange.ended = true;
         exchange.refused = true;
     }
@@ -216,7 +219,9 @@ pub const Exchange = struct {
             assert(if (exchange.unannounced) exchange.status == 0 else exchange.input == .complete);
         }
         if (exchange.openWebSocket() != null) assert(exchange.input == .complete and exchange.status == 101);
-        if (exchange.input == .complete) assert(exchange.websocket != null or session.inputComplete(exchange.stream));
+        if (exchange.input == .complete) {
+            assert(exchange.websocket != null or session.inputComplete(exchange.stream));
+        }
     }
 
     /// The next deadline of its peer or its host.
@@ -407,7 +412,9 @@ pub const Exchange = struct {
     pub fn end(exchange: *Exchange, pool: *Pool, trailers: []const Field) EndError!void {
         const session = &exchange.connection.session;
         const outbox = exchange.out();
-        if (session.responseStarted(exchange.stream) and !session.takesTrailers(exchange.stream)) return error.TrailersNotAllowed;
+        if (session.responseStarted(exchange.stream) and !session.takesTrailers(exchange.stream)) {
+            return error.TrailersNotAllowed;
+        }
         const space = try outbox.reserve(pool, try bounded(session_file.endSize(trailers)));
         errdefer outbox.cancel(pool);
         const plan = try session.planEnd(exchange.stream, trailers, space);

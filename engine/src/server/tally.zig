@@ -1,5 +1,5 @@
-//! Counts what may happen by the thousand, scanners' handshakes for instance, so that one line a second tells of it.
-//! Does not know: who is told, and in which words.
+//! Counts what may happen by the thousand, scanners' handshakes for instance, so that one line a second tells
+//! of it. Does not know: who is told, and in which words.
 const std = @import("std");
 
 /// How many have happened that no report has told of.
@@ -9,7 +9,8 @@ pub const Tally = struct {
     /// Between two reports.
     pause_ms: u32 = 1000,
 
-    /// One more. What its report has to say of the others, or null if it is one of those that the next report tells of.
+    /// One more. What its report has to say of the others, or null if it is one of those that the
+    /// next report tells of.
     pub fn add(tally: *Tally, now: u64) ?Others {
         if (tally.told_at) |at| if (now -| at < tally.pause_ms) {
             tally.untold += 1;
@@ -48,7 +49,8 @@ pub const Troubles = struct {
     memory: Tally = .{ .pause_ms = 60_000 },
     /// Request bodies for which there was no room in temporary files.
     files: Tally = .{},
-    /// Responses with fields that are the server's to send: an application that does it does it with every response.
+    /// Responses with fields that are the server's to send: an application that does it does it
+    /// with every response.
     fields: Tally = .{ .pause_ms = 60_000 },
 };
 

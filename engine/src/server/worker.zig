@@ -155,7 +155,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         spare: std.ArrayList(Ticket) = .empty,
         budget: Budget = .{},
         inflations: Line = .{},
-        /// The connection whose bytes are being parsed now: output it queues is sent at the end of that, not before.
+        /// The connection whose bytes are being parsed now: output it queues is sent at the end
+        /// of that, not before.
         pumping: ?*Peer = null,
         /// `retiring`: another worker takes this one's place; `leaving`: and WebSockets have been ended.
         stopping: enum { no, retiring, leaving, draining, stopped } = .no,
@@ -237,7 +238,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             };
         }
 
-        /// Counts the connections per client address together with other workers of the same server. Before the first connection.
+        /// Counts the connections per client address together with other workers of the same server. Before
+        /// the first connection.
         pub fn useAdmission(w: *Self, shared: *Admission) void {
             assert(w.peers.count == 0);
             const before = w.admission;
@@ -269,10 +271,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.* = undefined;
         }
 
-        /// Changes one limit. Holds for what begins from now on; a request head or body that is being read keeps to the new one as well.
+        /// Changes one limit. Holds for what begins from now on; a request head or body that is being read
+        /// keeps to the new one as well.
         pub fn set(w: *Self, name: []const u8, value: i64) Config.SetError!void {
             // The scratch for heads was allocated for the number of fields that the worker was created with.
-            if (std.mem.eql(u8, name, "header_count_max") and value > w.head.storage.len) return error.OutOfRange;
+            if (std.mem.eql(u8, name, "header_count_max") and value > w.head.storage.len) {
+                return error.OutOfRange;
+            }
             try w.config.set(name, value);
             w.limits = types.limitsOf(&w.config);
             w.connections_max = types.connectionsMax(&w.config);
@@ -309,7 +314,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return w.listeners.items[listener].address;
         }
 
-        /// What a connection's peer connected to: a numeric address, or the path of a Unix socket. Valid until the worker listens elsewhere.
+        /// What a connection's peer connected to: a numeric address, or the path of a Unix socket. Valid
+        /// until the worker listens elsewhere.
         pub fn localText(w: *const Self, connection: *const Connection) []const u8 {
             const text = connection.local_text.slice();
             return if (text.len > 0) text else w.listeners.items[connection.listener].path.path();
@@ -444,11 +450,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- The loop
 
-        /// A push host answers at once, and so many of its answers are sent together: receiving and sending in turn, kernel and host would
-        /// evict each other's code with every request (1 to 2 % of a hello). No more, since the first one waits for the last one's handler.
+        /// A push host answers at once, and so many of its answers are sent together: receiving and sending
+        /// in turn, kernel and host would evict each other's code with every request (1 to 2 % of a hello).
+        /// No more, since the first one waits for the last one's handler.
         const answers_together = 16;
 
-        /// One round: sends what is due, reads what came, runs deadlines. Waits up to `timeout_ms` (-1: without bound) if there is nothing to do.
+        /// One round: sends what is due, reads what came, runs deadlines. Waits up to `timeout_ms` (-1:
+        /// without bound) if there is nothing to do.
         pub fn poll(w: *Self, timeout_ms: i32) !void {
             w.share.begin();
             w.budget.begin(w.config.round_bytes);
@@ -457,7 +465,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             turns.uncork(w);
             w.budget.proceed(w.config.round_bytes);
             const patience_ms = w.patience(timeout_ms);
-            _ = try w.io.wait(if (@hasDecl(Host, "patience") and patience_ms != 0) w.host.patience(patience_ms) else patience_ms);
+            _ = try w.io.wait(if (@hasDecl(Host, "patience") and patience_ms != 0)
+                w.host.patience(patience_ms)
+            else
+                patience_ms);
             if (@hasDecl(Host, "waited")) w.host.waited();
             const micros = w.io.micros();
             w.round_us = @max(micros, w.round_us + 1);
@@ -486,7 +497,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (due and @hasDecl(Host, "relieve")) w.host.relieve();
         }
 
-        /// Makes `fd` readable when the next deadline comes: for hosts that wait elsewhere. Cheap when nothing has changed.
+        /// Makes `fd` readable when the next deadline comes: for hosts that wait elsewhere. Cheap when
+        /// nothing has changed.
         pub fn armAlarm(w: *Self) !void {
             try w.io.alarm(if (w.isUrgent()) w.now else w.nextDeadline());
         }
@@ -506,8 +518,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- The host of an exchange
 
-        /// Decides which host answers a request that begins, and what that wants. With one host that is known when
-        /// this is compiled.
+        /// Decides which host answers a request that begins, and what that wants. With one host that is known
+        /// when this is compiled.
         pub inline fn route(w: *Self, exchange: *Exchange) void {
             if (@hasDecl(Host, "route")) w.host.route(exchange, &w.head);
         }
@@ -528,7 +540,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return if (@hasDecl(Host, "waitingOf")) w.host.waitingOf(exchange) else w.host.waiting();
         }
 
-        /// Whether the host of an exchange has so many events to read that there should be no more messages for now.
+        /// Whether the host of an exchange has so many events to read that there should be no
+        /// more messages for now.
         pub inline fn isHostBehind(w: *const Self, exchange: *const Exchange) bool {
             return if (@hasDecl(Host, "isBehind")) w.host.isBehind(exchange) else false;
         }
@@ -544,7 +557,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         fn dispatch(w: *Self, event: io_layer.Event) void {
             if (event != .woken) counting.stir(w);
             switch (event) {
-                .accepted => |accepted| w.adopt(accepting.listenerNumber(w, accepted.listener), accepted.socket, accepted.peer),
+                .accepted => |accepted| w.adopt(
+                    accepting.listenerNumber(w, accepted.listener),
+                    accepted.socket,
+                    accepted.peer,
+                ),
                 .accept_failed => |failure| accepting.acceptFailed(w, failure.exhausted, failure.errno),
                 .received => |received| if (w.peerOf(received.token)) |peer| {
                     w.memory.received += received.bytes.len;
@@ -579,7 +596,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .not_yet => w.arm(peer),
                     .close => w.close(peer),
                     .turn_away => accepting.reject(w, peer, connection.input.unread()),
-                    .refuse => input.refuseUnread(w, peer, .{ .status = 408, .detail = "The request head took too long." }, connection.input.unread()),
+                    .refuse => input.refuseUnread(
+                        w,
+                        peer,
+                        .{ .status = 408, .detail = "The request head took too long." },
+                        connection.input.unread(),
+                    ),
                     .body_stalled => w.bodyStalled(peer, connection.phase.open.exchange),
                     .write_stalled => w.sever(peer, .write_timeout),
                     .websocket => live.websocketDue(w, peer, connection.phase.open.exchange),
@@ -590,7 +612,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         fn bodyStalled(w: *Self, peer: *Peer, exchange: *Exchange) void {
-            if (peer.connection.session.responseStarted(exchange.stream)) return w.fail(peer, .client_timeout);
+            if (peer.connection.session.responseStarted(exchange.stream)) {
+                return w.fail(peer, .client_timeout);
+            }
             const refusal: Refusal = .{ .status = 408, .detail = "The request body took too long." };
             const stream = exchange.stream;
             exchange.noteRefusal(refusal);
@@ -601,7 +625,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         fn exchangeIdle(w: *Self, peer: *Peer, exchange: *Exchange) void {
             if (exchange.idle_reason == .client_timeout) {
                 var buffer: [160]u8 = undefined;
-                w.sayOf(exchange, .warn, &buffer, "Request stall timeout ({d} ms) - closing connection", .{exchange.idle_ms});
+                w.sayOf(
+                    exchange,
+                    .warn,
+                    &buffer,
+                    "Request stall timeout ({d} ms) - closing connection",
+                    .{exchange.idle_ms},
+                );
             }
             w.fail(peer, exchange.idle_reason);
         }
@@ -618,12 +648,25 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         // ---- Ends
 
         /// Tells the host something for its log.
-        pub fn say(w: *Self, level: Level, buffer: []u8, comptime format: []const u8, arguments: anytype) void {
+        pub fn say(
+            w: *Self,
+            level: Level,
+            buffer: []u8,
+            comptime format: []const u8,
+            arguments: anytype,
+        ) void {
             w.host.notice(w, null, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
         }
 
         /// The same about an exchange, which the host names.
-        pub fn sayOf(w: *Self, exchange: *Exchange, level: Level, buffer: []u8, comptime format: []const u8, arguments: anytype) void {
+        pub fn sayOf(
+            w: *Self,
+            exchange: *Exchange,
+            level: Level,
+            buffer: []u8,
+            comptime format: []const u8,
+            arguments: anytype,
+        ) void {
             w.host.notice(w, exchange, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
         }
 
@@ -688,8 +731,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             outbox.deinit(&w.pool);
         }
 
-        /// Stops accepting, closes idle connections; the rest finish what they are at and close then. Whoever has come and not asked yet, in the
-        /// kernel's queue or here, has `Config.linger_ms` for it. `stopped` follows.
+        /// Stops accepting, closes idle connections; the rest finish what they are at and close then. Whoever
+        /// has come and not asked yet, in the kernel's queue or here, has `Config.linger_ms` for it.
+        /// `stopped` follows.
         pub fn drain(w: *Self) void {
             if (w.stopping == .draining or w.stopping == .stopped) return;
             if (w.stopping == .no) {
@@ -721,9 +765,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             };
         }
 
-        /// Another worker takes the place of this one, and accepts at the same sockets: this one does no more. Each connection is answered once
-        /// more, which ends it, and closes after `Config.retire_idle_ms` without a request; WebSockets go on. `stopped` follows when all are
-        /// gone, which `endWebSockets` and `drain` hasten.
+        /// Another worker takes the place of this one, and accepts at the same sockets: this one does no
+        /// more. Each connection is answered once more, which ends it, and closes after
+        /// `Config.retire_idle_ms` without a request; WebSockets go on. `stopped` follows when all are gone,
+        /// which `endWebSockets` and `drain` hasten.
         pub fn retire(w: *Self) void {
             if (w.stopping != .no) return;
             w.io.closeListeners();
@@ -780,7 +825,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             stats.exchanges = w.exchanges.count;
             stats.connections_max = w.connections_max;
             stats.memory_max = w.memory.limit();
-            stats.memory_bytes = w.peers.memoryBytes() + w.exchanges.memoryBytes() + w.websockets.memoryBytes() +
+            stats.memory_bytes = w.peers.memoryBytes() + w.exchanges.memoryBytes() +
+                w.websockets.memoryBytes() +
                 w.compression.memoryBytes() + w.pool.memoryBytes() + w.admission.memoryBytes();
             stats.allocations = w.pool.allocations + w.peers.chunks.items.len + w.exchanges.chunks.items.len;
             return stats;

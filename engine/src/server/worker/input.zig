@@ -1,4 +1,5 @@
-//! The part of a worker that reads: bytes to protocol events, events to the host, what is against the rules to a refusal.
+//! The part of a worker that reads: bytes to protocol events, events to the host, what is against the
+//! rules to a refusal.
 const std = @import("std");
 const assert = std.debug.assert;
 const Refusal = @import("protocol").Refusal;
@@ -25,8 +26,8 @@ pub fn Input(comptime W: type) type {
             }
         }
 
-        /// Parses what is unread and hands events to the host until more bytes, the host or fairness are needed.
-        /// `received`: bytes that are not yet part of the connection's input.
+        /// Parses what is unread and hands events to the host until more bytes, the host or fairness are
+        /// needed. `received`: bytes that are not yet part of the connection's input.
         pub fn pump(w: *W, peer: *Peer, received: ?[]u8) void {
             const connection = &peer.connection;
             assert(w.pumping == null);
@@ -95,7 +96,9 @@ pub fn Input(comptime W: type) type {
                 switch (step.event) {
                     .need_more => {
                         connection.needs_more = true;
-                        if (connection.isIdle()) connection.phase = .{ .open = .{ .head = .{ .since = w.now } } };
+                        if (connection.isIdle()) {
+                            connection.phase = .{ .open = .{ .head = .{ .since = w.now } } };
+                        }
                         cutShort(w, peer);
                         break;
                     },
@@ -118,13 +121,28 @@ pub fn Input(comptime W: type) type {
             if (w.intercept(peer, stream)) return;
             if (w.head.https and !mayBringHttps(w, peer)) {
                 w.stats.refused += 1;
-                return refuseUnread(w, peer, .{ .status = 421, .detail = "an https target needs TLS" }, w.head.text);
+                return refuseUnread(
+                    w,
+                    peer,
+                    .{ .status = 421, .detail = "an https target needs TLS" },
+                    w.head.text,
+                );
             }
             if (w.memory.full) return w.turnAwayForMemory(peer, w.head.text);
-            const slot = w.exchanges.add() catch return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, w.head.text);
+            const slot = w.exchanges.add() catch
+                return refuseUnread(w, peer, .{ .status = 503, .detail = "Out of memory." }, w.head.text);
             const exchange = slot.item;
-            exchange.* = .{ .ticket = slot.ticket, .connection = connection, .stream = stream, .active_at = w.now, .begun_us = w.round_us, .idle_ms = w.config.request_idle_ms };
-            if (!connection.session.inputComplete(exchange.stream)) exchange.input = .{ .wanted = .begin(w.now) };
+            exchange.* = .{
+                .ticket = slot.ticket,
+                .connection = connection,
+                .stream = stream,
+                .active_at = w.now,
+                .begun_us = w.round_us,
+                .idle_ms = w.config.request_idle_ms,
+            };
+            if (!connection.session.inputComplete(exchange.stream)) {
+                exchange.input = .{ .wanted = .begin(w.now) };
+            }
             connection.phase = .{ .open = .{ .exchange = exchange } };
             connection.request_count +%= 1;
             w.stats.requests += 1;
@@ -148,10 +166,12 @@ pub fn Input(comptime W: type) type {
             return most != 0 and connection.request_count >= most;
         }
 
-        /// An https target comes over TLS, or from a gateway that is trusted to have got it so (RFC 9110 section 7.4).
+        /// An https target comes over TLS, or from a gateway that is trusted to have got it so (RFC
+        /// 9110 section 7.4).
         fn mayBringHttps(w: *const W, peer: *const Peer) bool {
             const connection = &peer.connection;
-            return connection.tunnel != null or connection.trusted or w.listeners.items[connection.listener].proxies != null;
+            return connection.tunnel != null or connection.trusted or
+                w.listeners.items[connection.listener].proxies != null;
         }
 
         fn bodyPiece(w: *W, peer: *Peer, piece: []const u8) void {
@@ -239,7 +259,8 @@ pub fn Input(comptime W: type) type {
             if (w.flush(peer)) w.settle(peer);
         }
 
-        /// More bytes are needed than there are. If the peer's end was read, it has left a request unfinished, or nothing to throw away.
+        /// More bytes are needed than there are. If the peer's end was read, it has left a request
+        /// unfinished, or nothing to throw away.
         pub fn cutShort(w: *W, peer: *Peer) void {
             if (peer.connection.sending == .ended) breakOff(w, peer);
         }
@@ -249,14 +270,16 @@ pub fn Input(comptime W: type) type {
             if (peer.connection.current()) |exchange| {
                 // Nobody misses it, and the response is on its way.
                 if (exchange.ended) return;
-                if (peer.connection.session.responseStarted(exchange.stream)) return w.fail(peer, .client_closed);
+                if (peer.connection.session.responseStarted(exchange.stream)) {
+                    return w.fail(peer, .client_closed);
+                }
                 w.endExchange(exchange, .client_closed);
             }
             beginClosing(w, peer);
         }
 
-        /// The peer's end is known, and what came before it was parsed as far as it is welcome. Whoever answers is told; a request that came
-        /// together with the end comes first.
+        /// The peer's end is known, and what came before it was parsed as far as it is welcome. Whoever
+        /// answers is told; a request that came together with the end comes first.
         fn noteHalfClose(w: *W, peer: *Peer, is_last: bool) void {
             const connection = &peer.connection;
             const exchange = connection.current() orelse return;
@@ -265,12 +288,14 @@ pub fn Input(comptime W: type) type {
             if (connection.sending == .ended and is_last) connection.session.closeAfterResponse();
             if (exchange.half_closed) return;
             exchange.half_closed = true;
-            // It may have closed only its sending side, and gets its answer then. Probes tell if it is gone altogether.
+            // It may have closed only its sending side, and gets its answer then. Probes tell if it
+            // is gone altogether.
             w.io.probe(peer.socket);
             if (!exchange.unannounced) w.host.halfClosed(w, exchange);
         }
 
-        /// The peer has ended its sending side behind bytes that nobody reads for now: the body of a request, further requests.
+        /// The peer has ended its sending side behind bytes that nobody reads for now: the body of a
+        /// request, further requests.
         pub fn peerEnding(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
             if (connection.sending != .open) return;
@@ -281,7 +306,9 @@ pub fn Input(comptime W: type) type {
         /// The peer ended its sending side, or the connection died.
         pub fn peerEnded(w: *W, peer: *Peer, how: io_layer.Ended) void {
             const connection = &peer.connection;
-            if (how == .reset) return w.fail(peer, if (connection.sending == .open) .read_error else .client_closed);
+            if (how == .reset) {
+                return w.fail(peer, if (connection.sending == .open) .read_error else .client_closed);
+            }
             // Over TLS the end of the session comes first.
             if (connection.sending == .ended) return;
             connection.sending = .ended;

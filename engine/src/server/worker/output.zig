@@ -1,6 +1,7 @@
 //! The part of a worker that answers: what hosts call to respond, and the way of queued bytes to the kernel.
-//! A peer that turns out to be gone while its host sends ends its exchange there and then (`aborted`, `closed`), and with it the connection.
-//! So whoever calls the host, or sends, holds neither across the call, unless `pumping` keeps the connection: it looks them up again by ticket.
+//! A peer that turns out to be gone while its host sends ends its exchange there and then (`aborted`,
+//! `closed`), and with it the connection. So whoever calls the host, or sends, holds neither across the call,
+//! unless `pumping` keeps the connection: it looks them up again by ticket.
 const io_layer = @import("io");
 const Field = @import("protocol").http.Field;
 const Connection = @import("../connection.zig").Connection;
@@ -32,7 +33,11 @@ pub fn Output(comptime W: type) type {
         pub const Outcome = @import("../command.zig").Outcome;
 
         /// Starts the response. Everything about framing is decided here, from the fields.
-        pub fn start(w: *W, exchange: *Exchange, response: exchange_file.Start) exchange_file.StartError!Outcome {
+        pub fn start(
+            w: *W,
+            exchange: *Exchange,
+            response: exchange_file.Start,
+        ) exchange_file.StartError!Outcome {
             try exchange.start(&w.pool, response, w.date.text());
             w.noteAnswer(exchange);
             if (exchange.connection.session.droppedField(exchange.stream)) noteDropped(w, exchange);
@@ -42,18 +47,24 @@ pub fn Output(comptime W: type) type {
         fn noteDropped(w: *W, exchange: *Exchange) void {
             const others = w.troubles.fields.add(w.now) orelse return;
             var buffer: [256]u8 = undefined;
-            const text = "The response has fields that are the server's to send (Connection, Transfer-Encoding and the like): they are left out{f}";
+            const text = "The response has fields that are the server's to send (Connection, " ++
+                "Transfer-Encoding and the like): they are left out{f}";
             w.sayOf(exchange, .warn, &buffer, text, .{others});
         }
 
         /// Sends the next piece of the body.
-        pub fn write(w: *W, exchange: *Exchange, bytes: []const u8, place: Exchange.Place) exchange_file.BodyError!Outcome {
+        pub fn write(
+            w: *W,
+            exchange: *Exchange,
+            bytes: []const u8,
+            place: Exchange.Place,
+        ) exchange_file.BodyError!Outcome {
             try exchange.body(&w.pool, bytes, place);
             return w.queued(exchange);
         }
 
-        /// The same with bytes that are not copied: they stay as they are until their loan comes back (`Pool.loans`),
-        /// which may be at once.
+        /// The same with bytes that are not copied: they stay as they are until their loan comes back
+        /// (`Pool.loans`), which may be at once.
         pub fn writeLent(
             w: *W,
             exchange: *Exchange,
@@ -65,21 +76,33 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// The same with bytes that lie in blocks of this worker's pool already: they are taken over, not copied.
-        pub fn writeBlocks(w: *W, exchange: *Exchange, chain: *Outbox, place: Exchange.Place) exchange_file.BodyError!Outcome {
+        /// The same with bytes that lie in blocks of this worker's pool already: they are
+        /// taken over, not copied.
+        pub fn writeBlocks(
+            w: *W,
+            exchange: *Exchange,
+            chain: *Outbox,
+            place: Exchange.Place,
+        ) exchange_file.BodyError!Outcome {
             try exchange.blocks(&w.pool, chain, place);
             return w.queued(exchange);
         }
 
-        /// Sends a range of an open file (null: all that follows `offset`) as the last piece of the body. Duplicates the descriptor.
+        /// Sends a range of an open file (null: all that follows `offset`) as the last piece of the body.
+        /// Duplicates the descriptor.
         pub fn writeFile(w: *W, exchange: *Exchange, fd: i32, offset: u64, length: ?u64) FileError!Outcome {
             const available = try io_layer.file.size(fd) -| offset;
             const copy = try io_layer.file.duplicate(fd);
             errdefer io_layer.file.close(copy);
-            return writeRange(w, exchange, .{ .fd = copy, .offset = offset, .len = @min(length orelse available, available) });
+            return writeRange(w, exchange, .{
+                .fd = copy,
+                .offset = offset,
+                .len = @min(length orelse available, available),
+            });
         }
 
-        /// The same with a range that is known to be there, and whose descriptor is the worker's from then on; on an error it is the caller's.
+        /// The same with a range that is known to be there, and whose descriptor is the worker's from then
+        /// on; on an error it is the caller's.
         pub fn writeRange(w: *W, exchange: *Exchange, range: FileRange) exchange_file.BodyError!Outcome {
             if (try exchange.file(&w.pool, range) == .not_needed) io_layer.file.close(range.fd);
             return w.queued(exchange);
@@ -92,7 +115,12 @@ pub fn Output(comptime W: type) type {
         }
 
         /// Sends an interim response.
-        pub fn inform(w: *W, exchange: *Exchange, status: u16, fields: []const Field) exchange_file.StartError!void {
+        pub fn inform(
+            w: *W,
+            exchange: *Exchange,
+            status: u16,
+            fields: []const Field,
+        ) exchange_file.StartError!void {
             try exchange.inform(&w.pool, status, fields);
             w.flushNow(exchange);
         }
@@ -105,7 +133,8 @@ pub fn Output(comptime W: type) type {
             w.settle(peer);
         }
 
-        /// The same; true if the kernel took everything, or the exchange is over. Otherwise `flushed` or its end follows.
+        /// The same; true if the kernel took everything, or the exchange is over. Otherwise `flushed`
+        /// or its end follows.
         pub fn flushWhole(w: *W, exchange: *Exchange) bool {
             const ticket = exchange.ticket;
             w.flushNow(exchange);
@@ -114,15 +143,17 @@ pub fn Output(comptime W: type) type {
             return !left.flushing;
         }
 
-        /// Asks for the next piece of the request body, or the next message of a WebSocket (`Incoming.Flow.demand`). Says `100 Continue` when
-        /// the peer waits for it.
+        /// Asks for the next piece of the request body, or the next message of a WebSocket
+        /// (`Incoming.Flow.demand`). Says `100 Continue` when the peer waits for it.
         pub fn read(w: *W, exchange: *Exchange) error{OutOfMemory}!void {
             if (exchange.openWebSocket()) |websocket| return w.ask(exchange, websocket);
             const peer = peerOfExchange(exchange);
             const connection = &peer.connection;
             // Not `w.now`: the handler that asks may have taken its time since the round began.
             if (!exchange.want(w.io.now())) return;
-            if (connection.session.takeContinue(exchange.stream)) |interim| try exchange.out().append(&w.pool, interim);
+            if (connection.session.takeContinue(exchange.stream)) |interim| {
+                try exchange.out().append(&w.pool, interim);
+            }
             w.cork(peer);
         }
 
@@ -143,8 +174,8 @@ pub fn Output(comptime W: type) type {
             sever(w, peer, .server_error);
         }
 
-        /// Gives a connection up with a reset: what the kernel holds for it is thrown away, or a peer that does not read would keep
-        /// megabytes of it for as long as it likes.
+        /// Gives a connection up with a reset: what the kernel holds for it is thrown away, or a peer that
+        /// does not read would keep megabytes of it for as long as it likes.
         pub fn sever(w: *W, peer: *Peer, reason: Reason) void {
             if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
             w.io.reset(peer.socket);
@@ -152,8 +183,8 @@ pub fn Output(comptime W: type) type {
             w.fail(peer, reason);
         }
 
-        /// Closes the socket of a connection: with a reset if its peer might take a part of a response for the whole, as it would where the
-        /// end of the connection is the end of the response.
+        /// Closes the socket of a connection: with a reset if its peer might take a part of a response for
+        /// the whole, as it would where the end of the connection is the end of the response.
         pub fn closeSocket(w: *W, peer: *Peer) void {
             if (peer.socket == .none) return;
             if (peer.connection.owesOutput()) w.io.reset(peer.socket) else w.io.close(peer.socket);
@@ -165,8 +196,9 @@ pub fn Output(comptime W: type) type {
             return @fieldParentPtr("connection", exchange.connection);
         }
 
-        /// What happens after output was queued: much of it goes out now, the rest at the end of the round. One send right after each answer
-        /// would cost a Perl host 4 to 5 us a request: host and kernel evict each other's cache lines, and every send wakes a client.
+        /// What happens after output was queued: much of it goes out now, the rest at the end of the round.
+        /// One send right after each answer would cost a Perl host 4 to 5 us a request: host and kernel evict
+        /// each other's cache lines, and every send wakes a client.
         pub fn queued(w: *W, exchange: *Exchange) Outcome {
             const peer = peerOfExchange(exchange);
             const connection = &peer.connection;
@@ -178,12 +210,18 @@ pub fn Output(comptime W: type) type {
             if (exchange.isSettled()) {
                 complete(w, peer, exchange);
                 if (w.pumping != peer) {
-                    if (connection.input.isEmpty() and connection.isFlushed()) w.settle(peer) else w.cork(peer);
+                    if (connection.input.isEmpty() and connection.isFlushed()) {
+                        w.settle(peer);
+                    } else {
+                        w.cork(peer);
+                    }
                 }
                 return .done;
             }
             if (connection.output == .open) w.cork(peer);
-            if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) return .accepted;
+            if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) {
+                return .accepted;
+            }
             exchange.above_high = true;
             return .blocked;
         }
@@ -197,7 +235,10 @@ pub fn Output(comptime W: type) type {
             w.forget(exchange);
             switch (connection.session.disposition()) {
                 .keep_alive => w.nextRequest(connection),
-                .drain => connection.phase = .{ .open = .{ .draining = .{ .since = w.now, .bytes_left = w.config.drain_bytes_max } } },
+                .drain => connection.phase = .{ .open = .{ .draining = .{
+                    .since = w.now,
+                    .bytes_left = w.config.drain_bytes_max,
+                } } },
                 .close => connection.phase = .closing,
             }
         }
@@ -226,7 +267,8 @@ pub fn Output(comptime W: type) type {
             if (w.flush(peer)) w.settle(peer);
         }
 
-        /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the connection is lost, and `peer` with it.
+        /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the
+        /// connection is lost, and `peer` with it.
         pub fn flush(w: *W, peer: *Peer) bool {
             if (peer.connection.current()) |exchange| {
                 exchange.closeHead(&w.pool) catch {
@@ -351,7 +393,12 @@ pub fn Output(comptime W: type) type {
             if (connection.current()) |exchange| {
                 w.sayOf(exchange, .err, &buffer, text, .{range.len});
                 exchange.body_bytes -|= range.len;
-            } else w.say(.err, &buffer, "connection {d} ({s}): " ++ text, .{ connection.number, connection.peerName(), range.len });
+            } else w.say(
+                .err,
+                &buffer,
+                "connection {d} ({s}): " ++ text,
+                .{ connection.number, connection.peerName(), range.len },
+            );
             w.fail(peer, .server_error);
         }
 
@@ -365,16 +412,23 @@ pub fn Output(comptime W: type) type {
             noteProgress(w, peer);
         }
 
-        /// The kernel took less than it was given. The peer has its time from now on: a handler may have taken its own since the round began.
+        /// The kernel took less than it was given. The peer has its time from now on: a handler may have
+        /// taken its own since the round began.
         pub fn block(w: *W, peer: *Peer) void {
-            if (peer.connection.output == .open) peer.connection.output = .{ .blocked = .begin(w.io.held(peer.socket), w.io.now()) };
+            if (peer.connection.output == .open) {
+                peer.connection.output = .{ .blocked = .begin(w.io.held(peer.socket), w.io.now()) };
+            }
         }
 
         /// Notes what a slow peer took out of the kernel's hands.
         pub fn lookAtBlockage(w: *W, peer: *Peer) void {
             switch (peer.connection.output) {
                 .open => {},
-                .blocked => |*blockage| if (blockage.look(w.io.held(peer.socket), w.config.write_rate_min, w.now) > 0) noteProgress(w, peer),
+                .blocked => |*blockage| if (blockage.look(
+                    w.io.held(peer.socket),
+                    w.config.write_rate_min,
+                    w.now,
+                ) > 0) noteProgress(w, peer),
             }
         }
 
@@ -388,7 +442,8 @@ pub fn Output(comptime W: type) type {
             return false;
         }
 
-        /// After output moved or a phase changed: tells the host, takes the next step, sets timer and reading.
+        /// After output moved or a phase changed: tells the host, takes the next step, sets
+        /// timer and reading.
         pub fn settle(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
             switch (connection.phase) {
@@ -403,7 +458,8 @@ pub fn Output(comptime W: type) type {
             w.arm(peer);
         }
 
-        /// The same for a connection that serves requests; false: there is nothing to arm any more, or it was done.
+        /// The same for a connection that serves requests; false: there is nothing to arm any
+        /// more, or it was done.
         fn settleOpen(w: *W, peer: *Peer, serving: Connection.Serving) bool {
             const connection = &peer.connection;
             switch (serving) {
@@ -420,8 +476,13 @@ pub fn Output(comptime W: type) type {
                     } else if (!tellProgress(w, exchange)) return false;
                     if (connection.mayGoOn()) w.cork(peer);
                 },
-                .idle => if (((w.stopping != .no and connection.retiring == .no) or connection.sending == .ended) and connection.input.isEmpty() and connection.isFlushed()) {
-                    const all_said = if (connection.tunnel) |tunnel| w.sendCloseNotify(peer, tunnel) else true;
+                .idle => if (((w.stopping != .no and connection.retiring == .no) or
+                    connection.sending == .ended) and connection.input.isEmpty() and connection.isFlushed())
+                {
+                    const all_said = if (connection.tunnel) |tunnel|
+                        w.sendCloseNotify(peer, tunnel)
+                    else
+                        true;
                     if (all_said) {
                         w.close(peer);
                         return false;
@@ -438,8 +499,8 @@ pub fn Output(comptime W: type) type {
             return true;
         }
 
-        /// Tells the host that the queue is short again, or empty. The exchange may be over afterwards. False: the connection is, since the
-        /// host sent more and the peer was gone.
+        /// Tells the host that the queue is short again, or empty. The exchange may be over afterwards.
+        /// False: the connection is, since the host sent more and the peer was gone.
         fn tellProgress(w: *W, exchange: *Exchange) bool {
             const connection = exchange.connection;
             const name = connection.ticket;
@@ -469,7 +530,8 @@ pub fn Output(comptime W: type) type {
             const connection = &peer.connection;
             connection.input.deinit(&w.pool);
             if (connection.sending == .ended) return w.close(peer);
-            // Where the kernel makes TLS records, the end would overtake one that waits for room; close_notify has said it already.
+            // Where the kernel makes TLS records, the end would overtake one that waits for room;
+            // close_notify has said it already.
             const by_kernel = if (connection.tunnel) |tunnel| tunnel.session.isSealedByKernel() else false;
             if (!by_kernel) w.io.shutdownSend(peer.socket);
             connection.phase = .{ .lingering = .{ .since = w.io.now() } };

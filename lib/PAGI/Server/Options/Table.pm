@@ -7,9 +7,10 @@ our $VERSION = '0.003000';
 
 use PAGI::Server::Options::Listening;
 
-# The keys of PAGI::Server->new, in the order of the manual. The constructor, the flags of pagi-server, the names
-# in its configuration files, the shell completion and the manual's lists are all made from this table and from
-# PAGI::Server::Options::Command, which has the same columns. The section Listening has a file of its own.
+# The keys of PAGI::Server->new, in the order of the manual. The constructor, the flags of pagi-server,
+# the names in its configuration files, the shell completion and the manual's lists are all made from
+# this table and from PAGI::Server::Options::Command, which has the same columns. The section Listening
+# has a file of its own.
 #
 #   name    key of PAGI::Server->new; underscores are dashes in the flag and either in a file
 #   flag    the flag's name if it is another one; '' if there is none
@@ -23,7 +24,8 @@ use PAGI::Server::Options::Listening;
 #   many    may be given several times on the command line and in a file
 #   live    a running server takes a change over at once
 #   missing why it cannot be switched on, when what it needs does not exist yet
-#   shown   the default in the manual if it is no plain value; `shown_command` for the command if that has another one
+#   shown   the default in the manual if it is no plain value; `shown_command` for the command if that has
+#     another one
 #   arg     the value's name in the manual
 #   about   the manual's text, in POD; `about_command` for the command if that needs another one
 my @SECTIONS = (
@@ -38,9 +40,9 @@ my @SECTIONS = (
                 shown         => 'required',
                 about         => 'The application, a code reference.',
                 about_command =>
-                    'The application: a file that ends with a code reference, or a module with C<new> and C<to_app>. It can be'
-                    . ' named without the flag as well. C<key=value> words behind it are given to C<new>; behind a file'
-                    . ' they are an error.',
+                    'The application: a file that ends with a code reference, or a module with C<new> and'
+                    . ' C<to_app>. It can be named without the flag as well. C<key=value> words behind'
+                    . ' it are given to C<new>; behind a file they are an error.',
             },
             {
                 name  => 'loop_type',
@@ -50,11 +52,12 @@ my @SECTIONS = (
                 arg   => 'TYPE',
                 offer => [qw(Peregrine Epoll Poll Select)],
                 shown => 'Peregrine where there is epoll',
-                about => 'For L<run|PAGI::Server/run>: the event loop, C<Epoll> for C<IO::Async::Loop::Epoll>.'
+                about =>
+                    'For L<run|PAGI::Server/run>: the event loop, C<Epoll> for C<IO::Async::Loop::Epoll>.'
                     . ' The environment variable C<IO_ASYNC_LOOP> names another default.',
                 about_command =>
-                    'The event loop, C<Epoll> for C<IO::Async::Loop::Epoll>. The environment variable C<IO_ASYNC_LOOP> names'
-                    . ' another default.',
+                    'The event loop, C<Epoll> for C<IO::Async::Loop::Epoll>. The environment variable'
+                    . ' C<IO_ASYNC_LOOP> names another default.',
             },
             {
                 name    => 'engine',
@@ -62,11 +65,11 @@ my @SECTIONS = (
                 of      => [qw(inline thread)],
                 default => $ENV{PEREGRINE_ENGINE} || 'inline',
                 shown   => 'inline',
-                about   =>
-                    'Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a thread of its own, so that'
-                    . ' connections are accepted, TLS handshakes done, requests read and refused, pings and health checks answered,'
-                    . ' timeouts kept and output sent while the application computes or blocks. The environment variable C<PEREGRINE_ENGINE>'
-                    . ' names another default.',
+                about   => 'Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a'
+                    . ' thread of its own, so that connections are accepted, TLS handshakes done,'
+                    . ' requests read and refused, pings and health checks answered, timeouts kept and'
+                    . ' output sent while the application computes or blocks. The environment variable'
+                    . ' C<PEREGRINE_ENGINE> names another default.',
             },
             {
                 name    => 'lifespan_mode',
@@ -75,8 +78,8 @@ my @SECTIONS = (
                 of      => [qw(auto on off)],
                 default => 'auto',
                 about   =>
-                    'C<auto>: the application may decline the lifespan protocol. C<on>: if it declines, the start fails.'
-                    . ' C<off>: it is not asked.',
+                    'C<auto>: the application may decline the lifespan protocol. C<on>: if it declines, the'
+                    . ' start fails. C<off>: it is not asked.',
             },
             {
                 name    => 'lifespan_startup_timeout',
@@ -93,8 +96,8 @@ my @SECTIONS = (
                 default => {},
                 shown   => '{}',
                 about   =>
-                    'Advertised to the application in C<< $scope->{extensions} >>. C<< { fullflush => {} } >> makes'
-                    . ' C<http.fullflush> events work.',
+                    'Advertised to the application in C<< $scope->{extensions} >>. C<< { fullflush => {} }'
+                    . ' >> makes C<http.fullflush> events work.',
             },
             {
                 name  => 'validate_events',
@@ -111,7 +114,8 @@ my @SECTIONS = (
                 optional => 1,
                 live     => 1,
                 shown    => 'none',
-                about    => 'Called with an exception, the scope of the request (undef if it was not in one) and what'
+                about    =>
+                    'Called with an exception, the scope of the request (undef if it was not in one) and what'
                     . ' L<PAGI::Server::RequestName/of> tells of it when the application or a callback dies.',
             },
         )
@@ -125,22 +129,25 @@ my @SECTIONS = (
                 type  => 'tls',
                 shown => 'none',
                 about =>
-                    'Speak TLS on all addresses: a hash reference, see L<TLS|PAGI::Server/TLS>. The files are loaded by the'
-                    . ' constructor, which dies with a message that names the file or value when something is wrong with it.',
+                    'Speak TLS on all addresses: a hash reference, see L<TLS|PAGI::Server/TLS>. The files'
+                    . ' are loaded by the constructor, which dies with a message that names the file or'
+                    . ' value when something is wrong with it.',
             },
             {
                 name    => 'disable_tls',
                 type    => 'boolean',
                 default => 0,
                 about   =>
-                    'C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A warning says so.',
+                    'C<ssl> is ignored, its files are not looked at, and connections are not encrypted. A'
+                    . ' warning says so.',
             },
             {
                 name   => 'ktls',
                 type   => 'boolean',
                 engine => 'ktls',
                 about  =>
-                    'Linux encrypts what is sent, if its module C<tls> is there. Clients that ask for new keys are cut off.',
+                    'Linux encrypts what is sent, if its module C<tls> is there. Clients that ask for new'
+                    . ' keys are cut off.',
             },
         )
     ],
@@ -152,8 +159,8 @@ my @SECTIONS = (
                 engine => 'connections_max',
                 live   => 1,
                 about  =>
-                    'Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows, less 50. One more is'
-                    . ' answered with 503 and C<Retry-After>.',
+                    'Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows,'
+                    . ' less 50. One more is answered with 503 and C<Retry-After>.',
             },
             {
                 name   => 'max_connections_per_address',
@@ -161,9 +168,9 @@ my @SECTIONS = (
                 engine => 'address_connections_max',
                 live   => 1,
                 about  =>
-                    'Connections that one client address may have open; of an IPv6 address its first 64 bits count. One more is'
-                    . ' answered with 429 and C<Retry-After>, over TLS closed before the handshake. 0: no limit. A proxy in front of'
-                    . ' the server is one address.',
+                    'Connections that one client address may have open; of an IPv6 address its first 64 bits'
+                    . ' count. One more is answered with 429 and C<Retry-After>, over TLS closed before'
+                    . ' the handshake. 0: no limit. A proxy in front of the server is one address.',
             },
             {
                 name   => 'max_connection_rate_per_address',
@@ -171,22 +178,23 @@ my @SECTIONS = (
                 engine => 'address_rate_max',
                 live   => 1,
                 about  =>
-                    'New connections per second of one client address, on average; a second\'s worth may come at once. What is'
-                    . ' beyond it is answered in the same way. 0: no limit.',
+                    'New connections per second of one client address, on average; a second\'s worth may'
+                    . ' come at once. What is beyond it is answered in the same way. 0: no limit.',
             },
             {
                 name   => 'memory_max',
                 type   => 'bytes',
                 engine => 'memory_bytes_max',
                 live   => 1,
-                least  => 16 * 1024 * 1024,                  # less than the process holds when it has just started
+                least  => 16 * 1024 * 1024,     # less than the process holds when it has just started
                 shown  => '3/4 of what the system allows',
                 about  =>
-                    'Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>: beyond it unfinished'
-                    . ' requests are refused, the largest and newest first, with 503, or 413 for a body that is on its way. What the'
-                    . ' system allows is the limit of the control group, a container\'s; none if there is none. Where address space has'
-                    . ' a limit (C<ulimit -v>), three quarters of that hold as well. 0: neither is looked at;'
-                    . ' otherwise at least 16M.',
+                    'Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>: beyond'
+                    . ' it unfinished requests are refused, the largest and newest first, with 503, or'
+                    . ' 413 for a body that is on its way. What the system allows is the limit of the'
+                    . ' control group, a container\'s; none if there is none. Where address space has a'
+                    . ' limit (C<ulimit -v>), three quarters of that hold as well. 0: neither is looked'
+                    . ' at; otherwise at least 16M.',
             },
             {
                 name   => 'max_request_line_size',
@@ -236,17 +244,18 @@ my @SECTIONS = (
                 engine => 'queue_messages_max',
                 live   => 1,
                 about  =>
-                    'Messages of one WebSocket that wait for the application. One more closes it with 1008 and C<Message queue'
-                    . ' overflow>; the application gets those that it has, then a C<websocket.disconnect> with C<queue_overflow>.',
+                    'Messages of one WebSocket that wait for the application. One more closes it with 1008'
+                    . ' and C<Message queue overflow>; the application gets those that it has, then a'
+                    . ' C<websocket.disconnect> with C<queue_overflow>.',
             },
             {
                 name   => 'max_receive_queue_size',
                 type   => 'bytes',
                 engine => 'queue_bytes_max',
                 live   => 1,
-                about  =>
-                    'Bytes of such messages. From there on the peer is not read: it waits, until the application has taken half.'
-                    . ' Messages above 64 KiB never wait here: they are fetched, and inflated, when the application asks for one.',
+                about  => 'Bytes of such messages. From there on the peer is not read: it waits, until the'
+                    . ' application has taken half. Messages above 64 KiB never wait here: they are'
+                    . ' fetched, and inflated, when the application asks for one.',
             },
             {
                 name   => 'max_ws_frame_size',
@@ -268,23 +277,28 @@ my @SECTIONS = (
                 engine => 'deflate',
                 live   => 1,
                 about  =>
-                    'WebSocket messages are compressed with clients that offer it (permessage-deflate, RFC 7692). Every message is'
-                    . ' compressed by itself, without context takeover: so an idle WebSocket holds no memory for it, and the size of a'
-                    . ' message tells nothing about another. Turn it off where messages mix secrets with text that an attacker may choose.',
+                    'WebSocket messages are compressed with clients that offer it (permessage-deflate, RFC'
+                    . ' 7692). Every message is compressed by itself, without context takeover: so an'
+                    . ' idle WebSocket holds no memory for it, and the size of a message tells nothing'
+                    . ' about another. Turn it off where messages mix secrets with text that an attacker'
+                    . ' may choose.',
             },
             {
                 name   => 'ws_deflate_min_size',
                 type   => 'bytes',
                 engine => 'deflate_bytes_min',
                 live   => 1,
-                about  => 'Bytes from which on a message is compressed; one that does not shrink goes out as it is.',
+                about  =>
+                    'Bytes from which on a message is compressed; one that does not shrink goes out as it'
+                    . ' is.',
             },
             {
                 name   => 'write_high_watermark',
                 type   => 'bytes',
                 engine => 'write_high_bytes',
                 live   => 1,
-                about  => 'Bytes of output waiting for the peer from which on C<$send> returns a pending Future...',
+                about  =>
+                    'Bytes of output waiting for the peer from which on C<$send> returns a pending Future...',
             },
             {
                 name   => 'write_low_watermark',
@@ -298,8 +312,8 @@ my @SECTIONS = (
                 type    => 'boolean',
                 default => 0,
                 about   =>
-                    'Files are read and sent piece by piece, as what is no file: for file systems from which C<sendfile(2)> does'
-                    . ' not work.',
+                    'Files are read and sent piece by piece, as what is no file: for file systems from which'
+                    . ' C<sendfile(2)> does not work.',
             },
             {
                 name    => 'sync_file_threshold',
@@ -319,8 +333,8 @@ my @SECTIONS = (
                 engine => 'idle_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'How long a connection may wait without a request. It never ends a request that is running. 0: no limit.',
+                about  => 'How long a connection may wait without a request. It never ends a request that is'
+                    . ' running. 0: no limit.',
             },
             {
                 name   => 'header_timeout',
@@ -328,7 +342,8 @@ my @SECTIONS = (
                 engine => 'head_ms',
                 scale  => 1000,
                 live   => 1,
-                about  => 'From the first byte of a request head to its end (408). A trickle does not extend it.',
+                about  =>
+                    'From the first byte of a request head to its end (408). A trickle does not extend it.',
             },
             {
                 name   => 'tls_handshake_timeout',
@@ -336,7 +351,9 @@ my @SECTIONS = (
                 engine => 'handshake_ms',
                 scale  => 1000,
                 live   => 1,
-                about  => 'From accepting a TLS connection to the end of its handshake. A trickle does not extend it.',
+                about  =>
+                    'From accepting a TLS connection to the end of its handshake. A trickle does not extend'
+                    . ' it.',
             },
             {
                 name   => 'body_timeout',
@@ -344,7 +361,8 @@ my @SECTIONS = (
                 engine => 'body_ms',
                 scale  => 1000,
                 live   => 1,
-                about  => 'How long a request body that the application waits for may stall (408). 0: no limit.',
+                about  =>
+                    'How long a request body that the application waits for may stall (408). 0: no limit.',
             },
             {
                 name   => 'min_body_rate',
@@ -352,7 +370,8 @@ my @SECTIONS = (
                 engine => 'body_rate_min',
                 live   => 1,
                 about  =>
-                    'So many bytes of body pay for a second of C<body_timeout>: a trickle does not keep it from passing.',
+                    'So many bytes of body pay for a second of C<body_timeout>: a trickle does not keep it'
+                    . ' from passing.',
             },
             {
                 name   => 'write_timeout',
@@ -375,9 +394,8 @@ my @SECTIONS = (
                 engine => 'request_idle_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'How long a request may go without a byte in or out, an application that works in silence included.'
-                    . ' 0: no limit.',
+                about  => 'How long a request may go without a byte in or out, an application that works in'
+                    . ' silence included. 0: no limit.',
             },
             {
                 name   => 'ws_idle_timeout',
@@ -385,9 +403,9 @@ my @SECTIONS = (
                 engine => 'websocket_idle_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'How long a WebSocket may pass without a byte in either direction. C<websocket.keepalive> is the better way to find'
-                    . ' peers that are gone. 0: no limit.',
+                about  => 'How long a WebSocket may pass without a byte in either direction.'
+                    . ' C<websocket.keepalive> is the better way to find peers that are gone. 0: no'
+                    . ' limit.',
             },
             {
                 name   => 'sse_idle_timeout',
@@ -396,7 +414,8 @@ my @SECTIONS = (
                 scale  => 1000,
                 live   => 1,
                 about  =>
-                    'How long an event stream may pass without a byte sent, comments of C<sse.keepalive> included. 0: no limit.',
+                    'How long an event stream may pass without a byte sent, comments of C<sse.keepalive>'
+                    . ' included. 0: no limit.',
             },
             {
                 name    => 'shutdown_timeout',
@@ -405,7 +424,8 @@ my @SECTIONS = (
                 min     => 0,
                 max     => 86_400,
                 live    => 1,
-                about   => "How long requests in flight, and then the application's lifespan shutdown, may take.",
+                about   =>
+                    "How long requests in flight, and then the application's lifespan shutdown, may take.",
             },
         )
     ],
@@ -416,10 +436,10 @@ my @SECTIONS = (
                 type  => 'listen',
                 arg   => 'ADDRESS',
                 shown => 'none',
-                about =>
-                    'What the server is at, for Prometheus and for people, at an address of its own: C<127.0.0.1:9100>, or the path of a'
-                    . ' Unix socket, see L<PAGI::Server/OBSERVABILITY>. Whoever can connect sees it; a start warns when that is more'
-                    . ' than this machine.',
+                about => 'What the server is at, for Prometheus and for people, at an address of its own:'
+                    . ' C<127.0.0.1:9100>, or the path of a Unix socket, see'
+                    . ' L<PAGI::Server/OBSERVABILITY>. Whoever can connect sees it; a start warns when'
+                    . ' that is more than this machine.',
             },
             {
                 name    => 'access_log',
@@ -429,14 +449,16 @@ my @SECTIONS = (
                 arg     => 'FILE',
                 live    => 1,
                 about   =>
-                    'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output, a file handle, an'
-                    . ' object with C<print>, or undef for none. A terminal is slow: a start that finds the log there warns.'
-                    . ' L<pagi-server> has another default in production.',
+                    'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output,'
+                    . ' a file handle, an object with C<print>, or undef for none. A terminal is slow: a'
+                    . ' start that finds the log there warns. L<pagi-server> has another default in'
+                    . ' production.',
                 shown_command =>
-                    'standard error, or the file of C<--error-log>; in production and with C<--daemonize> none',
+                    'standard error, or the file of C<--error-log>; in production and with C<--daemonize>'
+                    . ' none',
                 about_command =>
-                    'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, or C<-> for standard output. A terminal is'
-                    . ' slow: a start that finds the log there warns.',
+                    'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, or C<-> for standard'
+                    . ' output. A terminal is slow: a start that finds the log there warns.',
             },
             {
                 name    => 'access_log_format',
@@ -444,14 +466,16 @@ my @SECTIONS = (
                 default => 'clf',
                 arg     => 'FORMAT',
                 live    => 1,
-                about   => 'C<clf>, C<combined>, C<common>, C<tiny>, C<json>, or L<atoms|PAGI::Server/ACCESS LOG>.',
+                about   =>
+                    'C<clf>, C<combined>, C<common>, C<tiny>, C<json>, or L<atoms|PAGI::Server/ACCESS LOG>.',
             },
             {
                 name   => 'access_log_buffer',
                 type   => 'bytes',
                 engine => 'access_log_bytes',
                 live   => 1,
-                about  => 'Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped and counted.',
+                about  => 'Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped and'
+                    . ' counted.',
             },
             {
                 name    => 'log_level',
@@ -467,7 +491,7 @@ my @SECTIONS = (
                 of      => [qw(text json)],
                 default => 'text',
                 live    => 1,
-                about   => 'C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>.',
+                about => 'C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>.',
             },
             {
                 name    => 'quiet',
@@ -490,8 +514,8 @@ my @SECTIONS = (
                 max     => 1024,
                 arg     => 'NUMBER|auto',
                 about   =>
-                    'Worker processes, see L<PAGI::Server/WORKERS>; C<auto>: as many as there are processors for this process. 0: the'
-                    . ' process serves by itself.',
+                    'Worker processes, see L<PAGI::Server/WORKERS>; C<auto>: as many as there are processors'
+                    . ' for this process. 0: the process serves by itself.',
             },
             {
                 name    => 'max_requests',
@@ -500,8 +524,9 @@ my @SECTIONS = (
                 min     => 0,
                 max     => 1_000_000_000,
                 about   =>
-                    'Requests after which a worker process is replaced, see L<PAGI::Server/WORKERS>; one to ten percent fewer for each, by'
-                    . ' chance, so that not all are replaced at once. 0: never. Without workers it has no effect, like the others here.',
+                    'Requests after which a worker process is replaced, see L<PAGI::Server/WORKERS>; one to'
+                    . ' ten percent fewer for each, by chance, so that not all are replaced at once. 0:'
+                    . ' never. Without workers it has no effect, like the others here.',
             },
             {
                 name    => 'max_worker_age',
@@ -509,7 +534,8 @@ my @SECTIONS = (
                 default => 0,
                 min     => 0,
                 max     => 31_536_000,
-                about   => 'Seconds after which a worker process is replaced, less one to ten percent. 0: never.',
+                about   =>
+                    'Seconds after which a worker process is replaced, less one to ten percent. 0: never.',
             },
             {
                 name    => 'max_worker_rss',
@@ -519,7 +545,8 @@ my @SECTIONS = (
                 max     => 1 << 50,
                 least   => 1 << 20,
                 about   =>
-                    'Bytes of physical memory (RSS) from which on a worker process is replaced. Linux only. 0: never.',
+                    'Bytes of physical memory (RSS) from which on a worker process is replaced. Linux only.'
+                    . ' 0: never.',
             },
             {
                 name    => 'recycle_timeout',
@@ -527,9 +554,8 @@ my @SECTIONS = (
                 default => 60,
                 min     => 0,
                 max     => 86_400,
-                about   =>
-                    'How long a worker process that is replaced for one of these reasons waits for its WebSockets and event'
-                    . ' streams before it closes them (1012).',
+                about   => 'How long a worker process that is replaced for one of these reasons waits for its'
+                    . ' WebSockets and event streams before it closes them (1012).',
             },
             {
                 name   => 'retire_idle',
@@ -537,9 +563,8 @@ my @SECTIONS = (
                 engine => 'retire_idle_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'How long a worker process that is replaced keeps a connection open for one last request, which is answered with'
-                    . ' C<Connection: close>.',
+                about  => 'How long a worker process that is replaced keeps a connection open for one last'
+                    . ' request, which is answered with C<Connection: close>.',
             },
             {
                 name    => 'heartbeat_timeout',
@@ -548,8 +573,8 @@ my @SECTIONS = (
                 min     => 0,
                 max     => 86_400,
                 about   =>
-                    'How long a worker process may go without coming back to its event loop before it is killed and another one takes its'
-                    . ' place. 0: for ever.',
+                    'How long a worker process may go without coming back to its event loop before it is'
+                    . ' killed and another one takes its place. 0: for ever.',
             },
         )
     ],
