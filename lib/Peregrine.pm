@@ -66,17 +66,17 @@ and C<max>. This list is the only place where those defaults are written down.
 
     my @words = Peregrine::counters();
 
-What a worker counts (L</count_in>): for each word a hash reference with C<name>, C<label> and C<value> (what tells it from others of its
-name: C<status>, C<2xx>; empty if there are none), C<summary>, and C<kind>: C<counter> grows, C<gauge> is what was a second ago, C<bucket> is the part of
-a histogram that took no longer than C<value> seconds and longer than the bucket before, C<sum> the microseconds that all in
-a histogram took.
+What a worker counts (L</count_in>): for each word a hash reference with C<name>, C<label> and C<value> (what
+tells it from others of its name: C<status>, C<2xx>; empty if there are none), C<summary>, and C<kind>:
+C<counter> grows, C<gauge> is what was a second ago, C<bucket> is the part of a histogram that took no longer
+than C<value> seconds and longer than the bucket before, C<sum> the microseconds that all in a histogram took.
 
 =head2 access_log_fault
 
     my ($atom, $at, $reason) = Peregrine::access_log_fault('%h %z');
 
-What is wrong with a format of the access log: the piece of it, its offset, and the end of a sentence about it. The empty
-list if nothing is.
+What is wrong with a format of the access log: the piece of it, its offset, and the end of a sentence about
+it. The empty list if nothing is.
 
 =head2 take_buffered
 
@@ -88,8 +88,8 @@ What perl has read from a handle already and given to nobody; it is taken out of
 
     Peregrine::forgo_privileges() or die "no_new_privs: $!\n";
 
-From now on neither this process nor what it starts can get more rights than it has. False, with C<$!>, where the system has no such
-thing.
+From now on neither this process nor what it starts can get more rights than it has. False, with C<$!>, where
+the system has no such thing.
 
 =head2 has_tls
 
@@ -154,13 +154,13 @@ one that does not exist or is out of range.
         loop       => $loop,          # for Futures that can be waited for
         state      => \%state,        # copied into every scope; optional
         extensions => \%extensions,   # advertised in every scope; optional
-        check      => \&problem,      # called with each event that is sent; returns what is wrong with it, or undef
-        error_page => \&page,         # called with an application's exception or undef, and what a message about the request
-                                      # needs; returns headers and body of a 500, or undef
+        check      => \&problem,      # called with each event that is sent; what is wrong with it, or undef
+        error_page => \&page,         # called with an application's exception or undef, and what a message
+                                      # about the request needs; headers and body of a 500, or undef
     });
 
-Says what requests are given to, once for a worker, as a PAGI application. L<PAGI::Server::Future> has to be loaded; its Futures are what C<$receive> and
-C<$send> return.
+Says what requests are given to, once for a worker, as a PAGI application. L<PAGI::Server::Future> has to be
+loaded; its Futures are what C<$receive> and C<$send> return.
 
 =head2 listen_fd
 
@@ -190,11 +190,12 @@ Where a listener is bound.
 =head2 open_access_log
 
     my $code = $worker->open_access_log('/var/log/app.log', -1, 'combined');    # a path
-    my $code = $worker->open_access_log(undef, fileno STDERR, 'clf');           # a descriptor, which is duplicated
+    my $code = $worker->open_access_log(undef, fileno STDERR, 'clf');    # a descriptor, which is duplicated
 
-Writes a line for each answered request, in place of the log before. With neither path nor descriptor, the server's
-C<_access_lines> gets the lines. Returns a negative code if that cannot be; C<$!> tells more, and the log before goes on. Requests
-that are open have their lines in the new log, in the format that they began under.
+Writes a line for each answered request, in place of the log before. With neither path nor descriptor, the
+server's C<_access_lines> gets the lines. Returns a negative code if that cannot be; C<$!> tells more, and the
+log before goes on. Requests that are open have their lines in the new log, in the format that they began
+under.
 
 =head2 close_access_log
 
@@ -212,15 +213,17 @@ Opens the path of the access log again: the file was moved away.
 
     my $code = $worker->use_thread;
 
-From the first dispatch on, the engine runs on a thread of its own: connections are accepted, read, written and timed whatever Perl does. To
-be called before C<fd>, in the process that dispatches. Returns a negative code if that cannot be.
+From the first dispatch on, the engine runs on a thread of its own: connections are accepted, read, written
+and timed whatever Perl does. To be called before C<fd>, in the process that dispatches. Returns a negative
+code if that cannot be.
 
 =head2 health_path
 
     $worker->health_path('/healthz');
 
-GET and HEAD requests for this path are answered by the engine with 200, also when the limit of connections is reached, and after
-L</use_thread> also while Perl is busy. An empty path: none are. Returns a negative code if it is no path.
+GET and HEAD requests for this path are answered by the engine with 200, also when the limit of connections is
+reached, and after L</use_thread> also while Perl is busy. An empty path: none are. Returns a negative code if
+it is no path.
 
 =head2 fd
 
@@ -262,8 +265,9 @@ The server's C<_requests_reached> is called when so many further requests have c
 
     $worker->retire;
 
-Another process takes this one's place, at the same sockets: stops accepting, answers once more on each connection. WebSockets and event streams go
-on. The server's C<_stopped> is called when the last connection is gone.
+Another process takes this one's place, at the same sockets: stops accepting, answers once more on each
+connection. WebSockets and event streams go on. The server's C<_stopped> is called when the last connection is
+gone.
 
 =head2 answer_when_stuck
 
@@ -283,7 +287,8 @@ Closes the WebSockets (1012) and ends the event streams of a worker that retires
 
     Peregrine::leave($status);
 
-Ends a process that was forked for good: C<END> blocks run, what handles have buffered is written, objects are not destructed. A function.
+Ends a process that was forked for good: C<END> blocks run, what handles have buffered is written, objects are
+not destructed. A function.
 
 =head2 drain
 
@@ -302,31 +307,32 @@ Closes every connection now.
 
     my $requests = $worker->fail_stalled($exception);
 
-Ends the applications that can never go on because of an exception that came out of the event loop: what they await is ready, and they have not been
-told. Returns how many there were. To be called when nothing of an application is on the stack.
+Ends the applications that can never go on because of an exception that came out of the event loop: what they
+await is ready, and they have not been told. Returns how many there were. To be called when nothing of an
+application is on the stack.
 
 =head2 trim
 
     my $requests = $worker->trim;
 
-Frees the values that are kept for the next requests, which saves making them anew. Returns how many requests are not over: their
-application runs, or their response is on its way.
+Frees the values that are kept for the next requests, which saves making them anew. Returns how many requests
+are not over: their application runs, or their response is on its way.
 
 =head2 stats
 
     my $open = $worker->stats->{connections};
 
-Counters: C<connections>, C<exchanges>, C<connections_max>, C<accepted>, C<rejected>, C<requests>,
-C<refused>, C<memory_bytes>, C<allocations>, C<shed> (requests that were refused or cut for want of memory),
-C<memory_max> (bytes from which on that happens; 0: never) and C<ledger> (exchanges that the application's side of an
-engine on a thread of its own keeps a record of; 0 without one).
+Counters: C<connections>, C<exchanges>, C<connections_max>, C<accepted>, C<rejected>, C<requests>, C<refused>,
+C<memory_bytes>, C<allocations>, C<shed> (requests that were refused or cut for want of memory), C<memory_max>
+(bytes from which on that happens; 0: never) and C<ledger> (exchanges that the application's side of an engine
+on a thread of its own keeps a record of; 0 without one).
 
 =head2 count_in
 
     $worker->count_in($words, $from);
 
-From now on the worker counts in L</WORDS>, from that one on, one for each of L</counters>. Nobody else may write these. A negative code says that
-there are too few.
+From now on the worker counts in L</WORDS>, from that one on, one for each of L</counters>. Nobody else may
+write these. A negative code says that there are too few.
 
 =head2 close
 
@@ -336,7 +342,8 @@ Closes everything at once and frees the engine's memory. Also happens when the o
 
 =head1 WORDS
 
-A C<Peregrine::Words> is memory for 64-bit numbers that a process shares with those that it forks. Each is read and written whole.
+A C<Peregrine::Words> is memory for 64-bit numbers that a process shares with those that it forks. Each is
+read and written whole.
 
 =head2 new
 
@@ -358,12 +365,15 @@ All of them are 0.
 
 =head1 TLS
 
-A C<Peregrine::TLS> holds certificates and policy. Workers may share one, and keep it for as long as they need it.
+A C<Peregrine::TLS> holds certificates and policy. Workers may share one, and keep it for as long as they need
+it.
 
 =head2 new
 
     my $tls = Peregrine::TLS->new({
-        certificates    => [ { cert_file => $path, key_file => $path, chain_file => undef, key_password => undef } ],
+        certificates    => [
+            { cert_file => $path, key_file => $path, chain_file => undef, key_password => undef },
+        ],
         ca_file         => $path,
         verify_client   => 0,         # 1: asked for, 2: required
         min_version     => 0x0303,
@@ -373,22 +383,23 @@ A C<Peregrine::TLS> holds certificates and policy. Workers may share one, and ke
         ticket_keys     => $bytes,    # 80 of them
     });
 
-Loads the files. Only the certificates are required. Dies with a message that names the file or value that is wrong.
+Loads the files. Only the certificates are required. Dies with a message that names the file or value that is
+wrong.
 
 =head2 reload
 
     $tls->reload($config);
     $tls->reload;
 
-Uses something else for the connections that come from now on; without an argument, reads the same files again.
-Dies as C<new> does, and then nothing has changed.
+Uses something else for the connections that come from now on; without an argument, reads the same files
+again. Dies as C<new> does, and then nothing has changed.
 
 =head2 concern
 
     my $sentence = $tls->concern(0, time);    # 'SSL certificate file /etc/ssl/site.pem has expired on ...'
 
-What is wrong at that time with the dates of the certificate with that number: it has expired, is not good yet, or expires soon. Empty
-if nothing is, undef if there is no such certificate.
+What is wrong at that time with the dates of the certificate with that number: it has expired, is not good
+yet, or expires soon. Empty if nothing is, undef if there is no such certificate.
 
 =head1 LICENSE
 

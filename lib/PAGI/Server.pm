@@ -5,324 +5,53 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use parent
-    qw(IO::Async::Notifier PAGI::Server::Monitoring PAGI::Server::Prefork PAGI::Server::Reports PAGI::Server::Stop);
+use parent qw(PAGI::Server::Base);
 
-use Carp qw(croak);
-use Future;
-
-use PAGI::Server::AccessLog;
-use PAGI::Server::Banner;
 use PAGI::Server::Connection;
 use PAGI::Server::EventCheck;
 use PAGI::Server::Future;
 use PAGI::Server::HandleBody;
 use PAGI::Server::Lifespan;
-use PAGI::Server::Log;
-use PAGI::Server::Options;
-use PAGI::Server::TLS;
 use PAGI::Server::Transport;
-use Peregrine;
-use Peregrine::Listeners;
-use Peregrine::Nearest;
-use Peregrine::Place;
-use Peregrine::Process;
 
-# ---- Construction -------------------------------------------------------------------------------
+# ---- The application's lifespan -----------------------------------------------------------------
 
-sub _init {
-    my ($self, $params) = @_;
-    $self->SUPER::_init($params);
-    $self->{options}   = { PAGI::Server::Options::defaults() };
-    $self->{listeners} = Peregrine::Listeners->new;
-    croak 'app is required' if !defined $params->{app};
-    return;
-}
-
-sub configure {
-    my ($self, %params) = @_;
-    my %given;
-    for my $name (grep { PAGI::Server::Options::is_known($_) } keys %params) {
-        my $value = delete $params{$name};
-        eval { $value = PAGI::Server::Options::check($name, $value); 1 } or croak _without_newline($@);
-        $given{$name} = $name eq 'access_log' ? PAGI::Server::AccessLog::located($value) : $value;
-    }
-    my %options = (%{ $self->{options} }, %given);
-    my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);
-    eval { PAGI::Server::Options::check_together(\%options, \%named); 1 } or croak _without_newline($@);
-    $self->_check_running(\%given) if $self->{worker};
-    my @places = eval { Peregrine::Place->all(\%options) };
-    croak 'PAGI::Server: ' . _without_newline($@) if !@places;
-    $self->SUPER::configure(%params);
-    $self->{log} ||= PAGI::Server::Log->new(name => $self->_name_in_log);
-    $self->{log}->set(level => $options{log_level}, format => $options{log_format}, quiet => $options{quiet});
-    my @reloaded = $self->_load_certificates(\%options, \%given);
-    @{$self}{qw(options named)} = (\%options, \%named);
-    delete @given{@reloaded};
-    $self->_choose_places(\@places, \%options)
-        if !$self->{listeners}->places
-        || grep { /\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/ } keys %given;
-    $self->_configure_worker(\%given) if $self->{worker};
-    return;
-}
-
-# What messages begin with.
-sub _name_in_log { return 'PAGI' }
-
-# IO::Async::Notifier calls it with what nobody knows.
-sub configure_unknown {
-    my ($self, %params) = @_;
-    my @unknown = map { $_ . Peregrine::Nearest::hint($_, PAGI::Server::Options::names()) } sort keys %params;
-    croak 'Unrecognised configuration keys for ' . ref($self) . " - @unknown";
-}
-
-# What a running server cannot take over. The engine's worker has room for so many fields as it was made with.
-sub _check_running {
-    my ($self, $given) = @_;
-    $self->_croak_if_foreign;
-    my $problem = PAGI::Server::AccessLog::problem($given->{access_log});
-    croak "PAGI::Server: option 'access_log': $problem" if defined $problem;
-    my $name = 'max_header_count';
-    my $made = $self->{header_count} // $self->{options}{$name};
-    croak "PAGI::Server: option '$name' cannot be raised above $made while the server runs, not to $given->{$name}"
-        if defined $given->{$name} && $given->{$name} > $made;
-    return;
-}
-
-# Loads them now, so that what is wrong with them is an error of the constructor. A running server that
-# speaks TLS already goes on with the new ones; then their option's name is returned.
-sub _load_certificates {
-    my ($self, $options, $given) = @_;
-    return if !exists $given->{ssl} && !exists $given->{disable_tls};
-    my $ssl = $options->{ssl};
-    $ssl = undef if $options->{disable_tls};
-    my $live = $self->{worker} && $self->{tls} && $ssl;
-    my $tls  = eval {
-              $live
-            ? $self->{tls}->reload($ssl) && $self->{tls}
-            : $ssl && PAGI::Server::TLS->new($ssl, PAGI::Server::Prefork::_old_ticket_keys(''));
-    };
-    croak _without_newline($@) if $ssl && !$tls;
-    $self->{tls} = $tls;
-    return $live ? 'ssl' : ();
-}
-
-sub certificates {
+sub _start_application {
     my ($self) = @_;
-    return grep { defined } $self->{tls}, map { $_->{tls} } $self->{listeners}->places;
-}
-
-sub _choose_places {
-    my ($self, $places, $options) = @_;
-    $self->{log}->warn('PAGI: TLS is disabled by disable_tls: connections will not be encrypted')
-        if $options->{disable_tls} && ($options->{ssl} || grep { $_->{ssl} } @$places);
-    _load_own_certificates($places) if !$options->{disable_tls};
-    my $unnamed = !grep { $self->{named}{$_} } qw(host port socket listen);
-    $self->{listeners}->choose($places, unnamed => $unnamed, defaults => $options);
-    return;
-}
-
-# A place may have certificates of its own.
-sub _load_own_certificates {
-    my ($places) = @_;
-    for my $place (grep { ref $_->{ssl} } @$places) {
-        $place->{tls} =
-            eval { PAGI::Server::TLS->for_place($place, PAGI::Server::Prefork::_old_ticket_keys($place->{name})); }
-            or croak _without_newline($@);
-    }
-    return;
-}
-
-sub _without_newline {
-    my ($text) = @_;
-    $text =~ s/\s+\z//;
-    return $text;
-}
-
-sub _configure_worker {
-    my ($self, $given) = @_;
-    my @later =
-        grep { !PAGI::Server::Options::is_live($_) || !$self->_takes_over($_, $given) } sort keys %$given;
-    $self->{log}->warn("PAGI: the running server keeps its @later until it is started again") if @later;
-    $self->_start_access_log($self->{worker}) if grep { /\Aaccess_log/ } keys %$given;
-    return;
-}
-
-# Tells the engine of a limit that has changed. False: it has memory for the old one only.
-sub _takes_over {
-    my ($self, $name, $given) = @_;
-    my $limits = PAGI::Server::Options::engine_limits({ $name => $given->{$name} });
-    return !grep { $self->{worker}->set($_ => $limits->{$_}) < 0 } keys %$limits;
-}
-
-# ---- Start --------------------------------------------------------------------------------------
-
-sub listen {
-    my ($self) = @_;
-    my $loop = $self->loop or croak 'Add the server to an IO::Async::Loop before calling listen';
-    $self->_croak_if_foreign           if $self->{starting};
-    return $self->{starting}           if $self->{starting};
-    return $self->_listen_with_workers if $self->has_workers;
     my $options = $self->{options};
-    if (!eval { $self->_bind; 1 }) {
-        my $error = $@;
-        $self->_close_worker($loop);
-        return Future->fail($error);
-    }
-    $self->_process->attach_signals if !$self->{ignores_signals};
     $self->{lifespan} = PAGI::Server::Lifespan->new(
         app        => $options->{app},
-        loop       => $loop,
+        loop       => $self->loop,
         log        => $self->{log},
         mode       => $options->{lifespan_mode},
         worker_num => $self->{worker_num},
     );
-    my $startup  = $self->{lifespan}->startup(@{$options}{qw(lifespan_startup_timeout shutdown_timeout)});
-    my $starting = $startup->then(sub {
-        return Future->done($self) if eval { $self->_start; 1 };
-        my $error = $@;
-        return $self->_give_up->then(sub { Future->fail($error) });
-    });
-    $self->{starting} = $starting;
-    $starting->on_fail(sub { delete $self->{starting}; $self->_close_worker($loop) });
-    return $starting;
+    return $self->{lifespan}->startup(@{$options}{qw(lifespan_startup_timeout shutdown_timeout)});
 }
 
-# Before the application's startup: what it does need not be undone when an address is taken. And before
-# anything of the application runs that might fork, which gets none of what the engine has.
-sub _bind {
+sub _stop_startup {
     my ($self) = @_;
-    $self->open_listeners;
-    $self->{worker} = $self->_new_worker if $self->_is_foreign;
-    $self->{pid}    = $$;
-    $self->{listeners}->hand_over($self->{worker}, $self->{worker_num} || 1);
+    $self->{lifespan}->stop_startup if $self->{lifespan};
     return;
 }
 
-# In a process that was forked from its own a server is a copy of which nothing may be used.
-sub _is_foreign {
+sub _end_application {
     my ($self) = @_;
-    return defined $self->{pid} && $self->{pid} != $$;
+    my $lifespan = $self->{lifespan} or return $self->SUPER::_end_application;
+    return $lifespan->shutdown($self->{options}{shutdown_timeout});
 }
 
-sub _croak_if_foreign {
+sub _abandon_application {
     my ($self) = @_;
-    croak "PAGI::Server: the server belongs to process $self->{pid}, from which this one ($$) was forked"
-        if $self->_is_foreign;
+    my $lifespan = delete $self->{lifespan} or return;
+    $lifespan->abandon;
     return;
 }
 
-# A start that failed after the application's startup: it gets its shutdown.
-sub _give_up {
-    my ($self) = @_;
-    $self->_close_worker($self->loop);
-    return $self->{lifespan}->shutdown($self->{options}{shutdown_timeout});
-}
+# ---- Requests -----------------------------------------------------------------------------------
 
-# Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
-sub open_listeners {
-    my ($self, %owner) = @_;
-    return $self                 if $self->{worker};
-    $self->_bind_places(\%owner) if !$self->{listeners}->is_open;
-    $self->_bind_status(\%owner);
-    return $self->_open_for_workers($owner{uid}) if $self->has_workers;
-    $self->{header_count} = $self->{options}{max_header_count};
-    $self->{worker}       = $self->_new_worker($owner{uid});
-    $self->{pid}          = $$;
-    return $self;
-}
-
-sub _new_worker {
-    my ($self, $owner) = @_;
-    my $worker = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
-    $worker->use_thread >= 0 || die "PAGI: cannot make a thread for the engine: $!\n"
-        if $self->{options}{engine} eq 'thread';
-    $self->_start_access_log($worker, $owner);
-    return $worker;
-}
-
-# Lines that are on their way to a handle without a descriptor get there, also if the log goes elsewhere from
-# now on.
-sub _start_access_log {
-    my ($self, $worker, $owner) = @_;
-    my $options = $self->{options};
-    my $handle  = PAGI::Server::AccessLog->start(
-        $worker,
-        target => $options->{access_log},
-        format => $options->{access_log_format},
-        owner  => $owner,
-    );
-    $self->{line_handle} = $handle if defined $handle;
-    return;
-}
-
-sub _bind_places {
-    my ($self, $owner) = @_;
-    my $options = $self->{options};
-    my @unused  = $self->{listeners}->open(
-        backlog   => $options->{listener_backlog},
-        reuseport => $options->{reuseport},
-        owner     => $owner,
-    );
-    $self->{log}->warn("PAGI: nothing is to listen on the inherited descriptor $_: it is closed") for @unused;
-    return;
-}
-
-sub planned_listeners {
-    my ($self) = @_;
-    my @planned = $self->{listeners}->plan;
-    $_->{tls} = $self->_tls_for($_) for grep { !$_->{problem} } @planned;
-    return @planned;
-}
-
-sub use_listeners {
-    my ($self, $listeners) = @_;
-    croak 'PAGI::Server: use_listeners: the server has sockets already' if $self->{worker};
-    _load_own_certificates([ $listeners->places ])                      if !$self->{options}{disable_tls};
-    $self->{listeners} = $listeners;
-    return $self;
-}
-
-sub _start {
-    my ($self) = @_;
-    my $worker = $self->{worker};
-    $self->_attach($worker);
-    $self->_trust_proxies;
-    for my $listener ($self->{listeners}->all) {
-        my $proxies = $listener->{place}{proxies};
-        $worker->proxies($listener->{number}, $proxies) if $proxies;
-        my $tls = $listener->{tls} = $self->_tls_for($listener) or next;
-        $worker->secure($listener->{number}, $tls->engine);
-    }
-    $worker->tell_after(PAGI::Server::Prefork::_by_chance($self->{options}{max_requests}))
-        if $self->{on_replace} && $self->{options}{max_requests};
-    $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
-    $self->_watch;
-    $self->_start_counting;
-    $self->_serve_status;
-    $self->{running} = 1;
-    return $worker->answer_when_stuck if $self->{worker_num};
-    $self->_tell_service;
-    PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
-    PAGI::Server::Banner->tell(
-        $self->{log},
-        loop            => $self->loop,
-        options         => $self->{options},
-        listeners       => [ $self->{listeners}->all ],
-        connections_max => $self->effective_max_connections,
-        memory_max      => $self->effective_memory_max,
-        shows_errors    => _is_development(),
-    );
-    return;
-}
-
-# Before the first connection comes: it is then that a peer is found trustworthy.
-sub _trust_proxies {
-    my ($self)   = @_;
-    my $options  = $self->{options};
-    my $networks = Peregrine::Place::networks($options->{trusted_proxies}) // return;
-    $self->{worker}->trusted_proxies($networks, $options->{forwarded_header} eq 'forwarded' ? 1 : 0);
-    return;
+sub _shows_errors {
+    return ($ENV{PAGI_ENV} || '') eq 'development';
 }
 
 sub _attach {
@@ -336,7 +65,7 @@ sub _attach {
         state       => $lifespan->is_supported ? $lifespan->state : undef,
         extensions  => _advertised($options->{extensions}),
         check       => $self->_validates_events ? _event_check($self->{log}) : undef,
-        error_page  => _is_development()        ? _error_page()              : undef,
+        error_page  => $self->_shows_errors     ? _error_page()              : undef,
         reads_files => $options->{disable_sendfile},
     });
     return;
@@ -345,11 +74,7 @@ sub _attach {
 sub _validates_events {
     my ($self) = @_;
     my $wanted = $self->{options}{validate_events};
-    return defined $wanted ? $wanted : _is_development();
-}
-
-sub _is_development {
-    return ($ENV{PAGI_ENV} || '') eq 'development';
+    return $wanted // $self->_shows_errors;
 }
 
 # What an application that ends without a response is answered with, for whoever writes it.
@@ -381,95 +106,6 @@ sub _advertised {
     return %advertised ? \%advertised : undef;
 }
 
-# What a listener speaks TLS with: its own certificates, or those of the server if it is no Unix socket.
-sub _tls_for {
-    my ($self, $listener) = @_;
-    my $place = $listener->{place};
-    return               if $self->{options}{disable_tls};
-    return $place->{tls} if $place->{tls};
-    return $place->{ssl} // $listener->{type} eq 'tcp' ? $self->{tls} : undef;
-}
-
-# What its listeners speak TLS with, or will after the application's startup; one object may serve several.
-sub _tls_in_use {
-    my ($self) = @_;
-    return map { ($self->_is_starting ? $self->_tls_for($_) : $_->{tls}) // () } $self->{listeners}->all;
-}
-
-sub _watch {
-    my ($self) = @_;
-    my $worker = $self->{worker};
-    open my $handle, '<&', $worker->fd or die "Cannot watch the engine: $!\n";
-    $self->{handle} = $handle;
-    Peregrine::hide_from_forks(fileno $handle, 1);
-    $self->loop->watch_io(handle => $handle, on_read_ready => $worker->dispatcher);
-    return;
-}
-
-# ---- Stop ---------------------------------------------------------------------------------------
-
-sub _close_worker {
-    my ($self, $loop, $at_once) = @_;
-    return                    if $self->_is_foreign;
-    return $self->_end_master if $self->{master};
-    $self->{log}->flush       if $self->{log};
-    $self->{listeners}->close;
-    $self->_close_status;
-    my $worker = delete $self->{worker} or return;
-    $self->{process}->detach_signals($at_once) if $self->{process};
-    $self->_unwatch($loop);
-    $worker->close;
-    $self->_stop_counting($loop);
-    return;
-}
-
-sub _unwatch {
-    my ($self, $loop) = @_;
-    my $handle = delete $self->{handle} or return;
-    $loop->unwatch_io(handle => $handle, on_read_ready => 1) if $loop;
-    Peregrine::hide_from_forks(fileno $handle, 0);
-    return;
-}
-
-# A server that is taken out of its loop stops at once.
-sub _remove_from_loop {
-    my ($self, $loop) = @_;
-    return if $self->_is_foreign;
-    $self->_close_worker($loop);
-    $self->{running} = 0;
-    my ($lifespan, $stopping, $stopped, $timer) = delete @{$self}{qw(lifespan stopping stopped leave_timer)};
-    $loop->unwatch_time($timer) if $timer;
-    $lifespan->abandon          if $lifespan;
-    $stopped->cancel            if $stopped;
-    delete @{$self}{qw(starting steps patience)};
-    $stopping->done if $stopping;
-    delete $self->{process};
-    return;
-}
-
-sub DESTROY {
-    my ($self) = @_;
-    return if ${^GLOBAL_PHASE} eq 'DESTRUCT';
-    $self->_close_worker($self->loop);
-    return;
-}
-
-# ---- What the engine's worker tells -------------------------------------------------------------
-
-# A worker process has served so many requests as it is to serve.
-sub _requests_reached {
-    my ($self) = @_;
-    $self->{on_replace}->('max_requests');
-    return;
-}
-
-# A forked child runs the loop for something of its own.
-sub _leave_loop {
-    my ($self) = @_;
-    $self->_unwatch($self->loop);
-    return;
-}
-
 # A body that the engine cannot send by itself.
 sub _send_by_reading {
     my ($self, $event, $means)      = @_;
@@ -482,176 +118,6 @@ sub _send_by_reading {
         connection => $connection,
         patience   => $self->{options}{write_timeout} || 60,
     );
-}
-
-# Lines of an access log whose handle has no descriptor.
-sub _access_lines {
-    my ($self, $lines) = @_;
-    PAGI::Server::AccessLog::take($self->{line_handle}, $lines);
-    return;
-}
-
-# ---- Questions ----------------------------------------------------------------------------------
-
-sub port {
-    my ($self) = @_;
-    return $self->{listeners}->first_with('port');
-}
-
-sub socket_path {
-    my ($self) = @_;
-    return $self->{listeners}->first_with('path');
-}
-
-sub listeners {
-    my ($self) = @_;
-    return [ $self->{listeners}->facts ];
-}
-
-sub has_tls   { return Peregrine::has_tls() ? 1 : 0 }
-sub has_http2 { return 0 }
-
-sub is_running {
-    my ($self) = @_;
-    return $self->{running} && !$self->_is_foreign ? 1 : 0;
-}
-
-sub connection_count {
-    my ($self) = @_;
-    return $self->_workers_connections if $self->{master} && !$self->_is_foreign;
-    return $self->{worker} ? $self->{worker}->stats->{connections} : 0;
-}
-
-sub effective_max_connections {
-    my ($self) = @_;
-    return $self->_limit_in_force('connections_max');
-}
-
-sub effective_memory_max {
-    my ($self) = @_;
-    return $self->_memory_share($self->_limit_in_force('memory_max'));
-}
-
-# What an automatic limit is, before the start as well.
-sub _limit_in_force {
-    my ($self, $name) = @_;
-    my $worker =
-        $self->{worker} || Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
-    return $worker->stats->{$name};
-}
-
-# ---- A loop of its own --------------------------------------------------------------------------
-
-sub run {
-    my ($self) = @_;
-    my $loop = $self->loop || $self->own_loop;
-    $self->start or return;
-    my $exception = $self->run_loop;
-    die $exception if defined $exception;
-    return;
-}
-
-sub start {
-    my ($self) = @_;
-    my $starting = $self->listen->await;
-    my (undef, $category) = $starting->failure;
-    return 0 if ($category // '') eq 'stopped';
-    return $starting->get;
-}
-
-sub run_loop {
-    my ($self) = @_;
-    return $self->_process->run;
-}
-
-sub fail_stalled {
-    my ($self, $exception) = @_;
-    return $self->{worker} ? $self->{worker}->fail_stalled($exception) : 0;
-}
-
-# The loop of a server that is in none yet.
-sub own_loop {
-    my ($self) = @_;
-    my $loop = eval { Peregrine::Process->make_loop($self->{options}{loop_type}) }
-        or croak _without_newline("PAGI::Server: option 'loop_type': $@");
-    $loop->add($self);
-    return $loop;
-}
-
-# ---- Signals ------------------------------------------------------------------------------------
-
-# What they do besides those that stop the server.
-my %ON = (
-    HUP  => sub { my ($self) = @_; return $self->{master} ? $self->restart_workers : $self->load_again },
-    TTIN => sub {
-        my ($self) = @_;
-        return $self->{master} ? $self->change_workers(+1) : $self->_has_no_effect('TTIN');
-    },
-    TTOU => sub {
-        my ($self) = @_;
-        return $self->{master} ? $self->change_workers(-1) : $self->_has_no_effect('TTOU');
-    },
-    USR1 => \&reopen_logs,
-    USR2 => sub { my ($self) = @_; return $self->{master} ? $self->hand_over : $self->_has_no_effect('USR2') },
-);
-
-# Why a signal has no effect.
-my %NOTHING = (
-    HUP =>
-        'nothing to do: it loads certificates again, and no listener speaks TLS; for new code, start the server again',
-    USR2 => 'nothing to do: it would hand over to a new server, and this one has no workers; start the server again',
-    TTIN => 'nothing to do: it would add a worker, and this server has none',
-    TTOU => 'nothing to do: it would remove a worker, and this server has none',
-);
-
-sub _process {
-    my ($self) = @_;
-    return $self->{process} //= Peregrine::Process->new(
-        loop   => $self->loop,
-        log    => $self->{log},
-        server => $self,
-        name   => 'PAGI',
-        on     => \%ON
-    );
-}
-
-sub ignore_signals {
-    my ($self) = @_;
-    $self->{ignores_signals} = 1;
-    return $self;
-}
-
-# Signals are pending because they are blocked.
-sub _signals_pending {
-    my ($self) = @_;
-    Peregrine::Process->let_signals_in($self->loop) if $self->loop;
-    return;
-}
-
-sub load_again {
-    my ($self) = @_;
-    my @tls = $self->_tls_in_use or return $self->_has_no_effect('HUP');
-    return PAGI::Server::TLS->reload_all($self->{log}, @tls);
-}
-
-sub reopen_logs {
-    my ($self) = @_;
-    $self->{worker}->reopen_access_log if $self->{worker};
-    $self->{master}->tell('reopen')    if $self->{master};
-    $_->() for @{ $self->{reopens} || [] };
-    return;
-}
-
-sub on_reopen_logs {
-    my ($self, $code) = @_;
-    push @{ $self->{reopens} }, $code;
-    return $self;
-}
-
-sub _has_no_effect {
-    my ($self, $signal) = @_;
-    $self->{log}->warn("PAGI: SIG$signal: $NOTHING{$signal}");
-    return;
 }
 
 1;
@@ -1487,7 +953,8 @@ What the engine refused, by C<reason> (C<malformed>, C<timeout>, C<body_too_larg
 C<misdirected>, C<upgrade>, C<unsupported>, C<overload>); what ended before its answer did, by the reason
 that the application is told; what was refused or cut because memory was short.
 
-=item peregrine_request_duration_seconds, peregrine_queue_duration_seconds, peregrine_application_duration_seconds, peregrine_write_duration_seconds
+=item peregrine_request_duration_seconds, peregrine_queue_duration_seconds,
+peregrine_application_duration_seconds, peregrine_write_duration_seconds
 
 Histograms of the requests that the application has answered: the whole time from the moment that the head
 was read, and its three parts: until the application was called (under PSGI that is when the body is there,
@@ -1510,7 +977,8 @@ C<address_rate>, C<proxy_header>, C<tls_handshake>).
 
 Bytes C<in> and C<out>, as they go over the network; WebSockets that were opened, and their messages.
 
-=item peregrine_processes, peregrine_processes_stuck, peregrine_loop_silence_seconds, peregrine_process_restarts_total
+=item peregrine_processes, peregrine_processes_stuck, peregrine_loop_silence_seconds,
+peregrine_process_restarts_total
 
 Processes that serve; those whose event loop has not run for ten seconds; how long ago that was, where it is
 longest; and processes that were replaced, by C<reason>.
@@ -1538,8 +1006,8 @@ C<access_log_format> is one of
     combined      %h %l %u %t "%r" %s %b "%{Referer}i" "%{User-Agent}i"
     tiny          %m %U%q %s %{ms}Tms
     json          an object with time, id, pid, client, request, method, path, query, protocol, status, bytes,
-                  duration_us, ttfb_us, referer, user_agent, request_id (X-Request-ID), traceparent, tls_protocol,
-                  tls_cipher and tls_client
+                  duration_us, ttfb_us, referer, user_agent, request_id (X-Request-ID), traceparent,
+                  tls_protocol, tls_cipher and tls_client
 
 or made of these atoms:
 
@@ -1583,13 +1051,16 @@ comes holds less, which the server cannot know.
 
 =over
 
-=item * A request whose head is not complete is answered with 503, one whose body is on its way with 413, both with C<Retry-After>. If
-the response has started, it is cut. C<$receive> gives C<http.disconnect>, and the reason is C<server_error>.
+=item * A request whose head is not complete is answered with 503, one whose body is on its way with 413, both
+with C<Retry-After>. If the response has started, it is cut. C<$receive> gives C<http.disconnect>, and the
+reason is C<server_error>.
 
-=item * A WebSocket with messages that the application has not asked for, or that are not complete, is closed with 1013; the application
-gets a C<websocket.disconnect> with 1006 and C<server_error>, and the messages are gone.
+=item * A WebSocket with messages that the application has not asked for, or that are not complete, is closed
+with 1013; the application gets a C<websocket.disconnect> with 1006 and C<server_error>, and the messages are
+gone.
 
-=item * What a client has sent behind a request that waits for its response is thrown away; the connection closes after that response.
+=item * What a client has sent behind a request that waits for its response is thrown away; the connection
+closes after that response.
 
 =item * When that is not enough, responses whose clients do not read them are cut.
 

@@ -83,7 +83,7 @@ sub memory {
 sub versions {
     my ($library) = Peregrine::tls_library() =~ /\A(\S+ \S+)/;
     return (
-        'PAGI::Server ' . PAGI::Server->VERSION,
+        "PAGI::Server $VERSION",
         'Peregrine ' . Peregrine::engine_version(),
         $library // 'no OpenSSL',
         sprintf('Perl %vd', $^V),
@@ -126,15 +126,16 @@ PAGI::Server::Banner - what a server says of itself when it starts
 
 =head1 DESCRIPTION
 
-Part of L<PAGI::Server>: a line for each listener with what is on and off, and a warning if the limit on open files is short of what the
-server is to hold, or if others than this machine can read what is shown to whoever writes the application.
+Part of L<PAGI::Server>: a line for each listener with what is on and off, and a warning if the limit on open
+files is short of what the server is to hold, or if others than this machine can read what is shown to whoever
+writes the application.
 
 =head1 METHODS
 
 =head2 tell
 
-    PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners, connections_max => $count,
-        memory_max => $bytes, shows_errors => $is_development);
+    PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners,
+        connections_max => $count, memory_max => $bytes, shows_errors => $is_development);
 
 C<$log> is a L<PAGI::Server::Log>, the listeners are L<Peregrine::Listener>s.
 
@@ -146,7 +147,8 @@ A limit of memory in words; 0 is C<none>.
 
 =head2 versions
 
-    my @versions = PAGI::Server::Banner::versions();    # 'PAGI::Server 0.003000', 'Peregrine 0.3.0', 'OpenSSL 3.0.19', 'Perl 5.36.0'
+    my @versions = PAGI::Server::Banner::versions();
+    # 'PAGI::Server 0.003000', 'Peregrine 0.3.0', 'OpenSSL 3.0.19', 'Perl 5.36.0'
 
 Of the server, its engine, the TLS library that is loaded, and Perl.
 

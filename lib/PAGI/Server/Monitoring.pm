@@ -82,6 +82,7 @@ sub _bind_status {
 
 sub _new_status {
     my ($self, $place) = @_;
+    require PAGI::Server;
     require PAGI::Server::Status;
     weaken(my $weak = $self);
     my $status = PAGI::Server::Status->new(
@@ -221,7 +222,7 @@ PAGI::Server::Monitoring - what a PAGI::Server counts, and where it shows it
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server>: the option C<status>, what a service manager is told, and counting in a
+A base class of L<PAGI::Server::Base>: the option C<status>, what a service manager is told, and counting in a
 L<Peregrine::Counters> that was given. A server without workers shows its status from its own event
 loop; beside workers a process of its own does, which answers while all of them are busy, and is started
 again like one of them.

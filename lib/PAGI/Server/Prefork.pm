@@ -7,7 +7,6 @@ our $VERSION = '0.003000';
 
 use Future;
 use PAGI::Server::AccessLog;
-use PAGI::Server::Banner;
 use PAGI::Server::Log;
 use PAGI::Server::TLS;
 use Peregrine::Handover;
@@ -115,23 +114,11 @@ sub _start_timeout {
 }
 
 sub _serving {
-    my ($self)  = @_;
-    my $options = $self->{options};
-    my @all     = $self->{listeners}->all;
-    PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
+    my ($self) = @_;
     $self->{running} = 1;
     $self->_tell_service;
     $self->_take_over;
-    PAGI::Server::Banner->tell(
-        $self->{log},
-        loop            => $self->loop,
-        options         => $options,
-        listeners       => \@all,
-        workers         => $options->{workers},
-        connections_max => $self->effective_max_connections,
-        memory_max      => $self->effective_memory_max,
-        shows_errors    => ($ENV{PAGI_ENV} || '') eq 'development',
-    );
+    $self->_tell_start;
     return;
 }
 
@@ -389,7 +376,7 @@ PAGI::Server::Prefork - a PAGI::Server with worker processes
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server>: what it does when its option C<workers> is set. The process of the server
+A base class of L<PAGI::Server::Base>: what it does when its option C<workers> is set. The process of the server
 is the master then (L<Peregrine::Master>), which runs no application. Each worker is a process that has been
 forked from it and runs a L<PAGI::Server> of its own on the same sockets, with the same options.
 

@@ -126,8 +126,8 @@ PAGI::Server::Reports - what goes wrong in requests, in the server's words
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server>: methods that L<Peregrine>'s bridge calls by their names, each with what it
-has to tell. They write to the server's log, and call C<on_error> for exceptions. What is about one request
+A base class of L<PAGI::Server::Base>: methods that L<Peregrine>'s bridge calls by their names, each with what
+it has to tell. They write to the server's log, and call C<on_error> for exceptions. What is about one request
 comes with what happened, its scope, the number of its connection and its number there.
 
 =head1 LICENSE

@@ -37,7 +37,7 @@ sub _stop_by {
     $begin->();
     # The end of an application may come in a signal's callback, see Peregrine::Process/detach_signals.
     my $steps = $stopped->on_ready(sub { $self->_stop_waiting(qw(retiring drain_timer)) })
-        ->then(sub { $self->{lifespan}->shutdown($self->{options}{shutdown_timeout}) })->then(sub { $loop->later });
+        ->then(sub { $self->_end_application })->then(sub { $loop->later });
     $self->{steps} = $steps->on_ready(sub { $self->_finish_stop($_[0]->failure) });
     return $stopping;
 }
@@ -53,18 +53,18 @@ sub _is_starting {
     return $self->{starting} && !$self->{starting}->is_ready;
 }
 
-# Not in a signal's callback, see Peregrine::Process/detach_signals. The application may complete its startup before that.
+# Not in a signal's callback, see Peregrine::Process/detach_signals. The application may complete its startup
+# before that.
 sub _stop_start {
     my ($self)   = @_;
     my $loop     = $self->loop;
     my $stopping = $self->{stopping} = $loop->new_future;
-    my $lifespan = $self->{lifespan};
     $self->{starting}->on_ready(sub {
         delete $self->{stopping} or return;
         return $stopping->done if !$self->{running};
         $self->shutdown->on_ready(sub { $stopping->done });
     });
-    $loop->later(sub { $lifespan->stop_startup });
+    $loop->later(sub { $self->_stop_startup });
     return $stopping;
 }
 
@@ -73,8 +73,8 @@ sub _finish_stop {
     my $stopping = delete $self->{stopping} or return;
     $self->{log}->error("PAGI: the stop went wrong: $failure") if defined $failure;
     $self->_close_worker($self->loop, 1);
-    $self->{lifespan}->abandon;
-    delete @{$self}{qw(starting steps lifespan)};
+    $self->_abandon_application;
+    delete @{$self}{qw(starting steps)};
     $self->{log}->info('PAGI: the server has stopped') if !$self->{worker_num};
     $stopping->done;
     return;
@@ -87,7 +87,8 @@ sub _drain {
     $self->{worker}->drain;
     $self->{listeners}->remove_files;
     my $count = $self->{worker}->stats->{exchanges};
-    $self->{log}->info("PAGI: requests in flight: $count, which have $self->{options}{shutdown_timeout} seconds")
+    $self->{log}
+        ->info("PAGI: requests in flight: $count, which have $self->{options}{shutdown_timeout} seconds")
         if $count;
     $self->_limit_drain;
     return;
@@ -102,7 +103,8 @@ sub _limit_drain {
     return;
 }
 
-# Another process serves at the same sockets. WebSockets and event streams may go on for a while, unless that one has newer code.
+# Another process serves at the same sockets. WebSockets and event streams may go on for a while, unless that
+# one has newer code.
 sub _retire {
     my ($self, $why) = @_;
     $self->{worker}->retire;
@@ -125,7 +127,7 @@ sub hurry {
     return                        if $self->_is_starting;
     return $self->_cut($why)      if $self->{stopped};
     $self->{log}->warn("PAGI: $why: not waiting for the application's shutdown");
-    $self->{lifespan}->abandon if $self->{lifespan};
+    $self->_abandon_application;
     return;
 }
 
@@ -155,15 +157,16 @@ sub _stopped {
         return;
     }
     my $timer = delete $self->{leave_timer};
-    $self->loop->unwatch_time($timer)                                                            if $timer;
-    $self->{log}->warn("PAGI: not waiting for applications that run on: ${\($busy + $leaving)}") if $busy + $leaving;
+    $self->loop->unwatch_time($timer) if $timer;
+    $self->{log}->warn("PAGI: not waiting for applications that run on: ${\($busy + $leaving)}")
+        if $busy + $leaving;
     delete @{$self}{qw(stopped patience)};
     $stopped->done;
     return;
 }
 
-# Those that were told of the stop, because their connection has no end of its own, have less time than requests in flight: many
-# run on regardless of what they are told.
+# Those that were told of the stop, because their connection has no end of its own, have less time than
+# requests in flight: many run on regardless of what they are told.
 sub _wait_for_applications {
     my ($self, $count) = @_;
     return if $self->{leave_timer};
@@ -190,7 +193,7 @@ PAGI::Server::Stop - how a server comes to its end
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server>: C<shutdown> and C<hurry>, which are described there.
+A base class of L<PAGI::Server::Base>: C<shutdown> and C<hurry>, which are described there.
 
 =head1 METHODS
 
@@ -198,10 +201,11 @@ A base class of L<PAGI::Server>: C<shutdown> and C<hurry>, which are described t
 
     $server->retire('restart');
 
-Stops because another process takes this one's place at the same sockets, which goes on accepting. Each connection is answered once more, with C<Connection:
-close>, and closed after C<retire_idle> without a request. WebSockets are closed with 1012, and event streams end: after C<recycle_timeout>, at once
-with the reason C<restart>. Then what L</shutdown> does.
-Returns the Future of L</shutdown>, which may be called to end it faster.
+Stops because another process takes this one's place at the same sockets, which goes on accepting. Each
+connection is answered once more, with C<Connection: close>, and closed after C<retire_idle> without a
+request. WebSockets are closed with 1012, and event streams end: after C<recycle_timeout>, at once with the
+reason C<restart>. Then what L</shutdown> does. Returns the Future of L</shutdown>, which may be called to end
+it faster.
 
 =head2 shutdown, hurry
 

@@ -5,19 +5,13 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use parent qw(PAGI::Server);
+use parent qw(PAGI::Server::Base);
 
 use PAGI::Server::Exception;
 use Plack::Handler::Peregrine::Values;
 use Plack::Handler::Peregrine::Writer;
 
 sub _name_in_log { return 'Peregrine' }
-
-# A PSGI application has no lifespan.
-sub configure {
-    my ($self, %params) = @_;
-    return $self->SUPER::configure(%params, lifespan_mode => 'off');
-}
 
 sub _attach {
     my ($self, $worker) = @_;
