@@ -65,6 +65,10 @@ my %handlers = (
         }
     },
     '/quick' => async sub { await answer($_[2], 'quick') },
+    '/noted' => async sub {
+        say_line("works on $_[0]{query_string}");
+        await answer($_[2], 'noted');
+    },
 );
 
 sub app { return $_[0]{type} eq 'lifespan' ? die "no\n" : $handlers{ $_[0]{path} }->(@_) }
@@ -205,10 +209,18 @@ subtest 'a client that leaves while Perl computes' => sub {
     my $busy  = TestClient->new($other->port)->send("GET /compute?fifth HTTP/1.1\r\nHost: h\r\n\r\n");
     $other->wait_for_log(qr/^fifth computes$/m);
     $busy->reset;
+    my ($stays, $leaves) =
+        map { TestClient->new($other->port)->send("GET /noted?$_ HTTP/1.1\r\nHost: h\r\n\r\n") } qw(stays leaves);
+    get($other->port, '/health');    # the engine has read both, and offered them
+    $leaves->reset;
+    get($other->port, '/health') for 1 .. 2;    # it has seen who has left
     my $next = TestClient->new($other->port)->send("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n");
     open my $signal, '>', "$signals/fifth" or die "$signals/fifth: $!";
-    is($next->response->{body}, 'quick', 'the next one is answered');
-    is($other->stop,            0,       'the server ends well');
+    is($next->response->{body},  'quick', 'the next one is answered');
+    is($stays->response->{body}, 'noted', 'who waits is answered');
+    like($other->log, qr/^works on stays$/m, '... as the application works on that');
+    unlike($other->log, qr/^works on leaves$/m, '... and not on what nobody waits for');
+    is($other->stop, 0, 'the server ends well');
 };
 
 done_testing;

@@ -235,10 +235,11 @@ const peregrine_counter *peregrine_counter_at(size_t index);
  * these are too few. NULL: it counts no longer; before that, and before peregrine_worker_free() has
  * returned, the memory must stay. Times are measured by peregrine_take(). */
 int peregrine_use_counters(peregrine_worker *worker, uint64_t *words, size_t count);
-/* The caller begins to work on a request: what it has waited for that is counted as `queue_time`, and what
- * follows until its answer as `application_time`. Who never calls it has all of that counted as the
- * latter. */
-void peregrine_take(peregrine_worker *worker, peregrine_ticket ticket);
+/* The caller begins to work on a request. PEREGRINE_E_GONE, after peregrine_use_thread(): its client has
+ * left meanwhile; nothing that is said would go out, and no event about it comes but one that this batch
+ * has. What the request has waited is counted as `queue_time`, and what follows until its answer as
+ * `application_time`. Who never calls this has all of that counted as the latter. */
+int peregrine_take(peregrine_worker *worker, peregrine_ticket ticket);
 
 /* ---- Access log ------------------------------------------------------------------------------ */
 

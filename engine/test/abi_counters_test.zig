@@ -152,14 +152,14 @@ fn countRequests(threaded: bool) !void {
     const slow = (try server.wait(.request)).ticket;
     pause(30);
     try server.expect("requests_open", "waiting", 1);
-    abi.peregrine_take(server.handle, slow);
+    try testing.expectEqual(Code.ok, abi.peregrine_take(server.handle, slow));
     pause(60);
     try server.expect("requests_open", "working", 1);
     try testing.expectEqual(Code.done, server.answer(slow, 200, "hello\n"));
     var heard = try hear(&server, client, "hello\n");
     try say(client, get);
     const wrong = (try server.wait(.request)).ticket;
-    abi.peregrine_take(server.handle, wrong);
+    try testing.expectEqual(Code.ok, abi.peregrine_take(server.handle, wrong));
     try testing.expectEqual(Code.done, server.answer(wrong, 404, "none\n"));
     heard += try hear(&server, client, "none\n");
 

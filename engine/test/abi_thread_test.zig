@@ -301,6 +301,61 @@ test "a client that leaves ends its exchange, and what was said for it is droppe
     try testing.expectEqual(null, abi.peregrine_user(server.handle, ticket));
 }
 
+test "a request whose client has left before it was taken is never worked on" {
+    var server: Server = try .start();
+    defer server.stop();
+    const early = try server.connect();
+    try say(early, get);
+    try expectExchanges(&server, 1);
+    try leave(&server, early, 0);
+    var clients: [2]c.fd_t = undefined;
+    for (&clients) |*client| {
+        client.* = try server.connect();
+        try say(client.*, get);
+    }
+    defer _ = c.close(clients[0]);
+    try expectExchanges(&server, 2);
+    // Of the first one nothing is heard.
+    const first = try server.wait(.request);
+    const second = try server.wait(.request);
+    try testing.expectEqual(1, first.request.?.number);
+    try testing.expectEqual(Code.ok, abi.peregrine_take(server.handle, first.ticket));
+    try leave(&server, clients[1], 1);
+    try testing.expectEqual(Code.gone, abi.peregrine_take(server.handle, second.ticket));
+    try testing.expectEqual(Code.gone, respond(&server, second.ticket, "", types.RespondFlag.end));
+    // Taken by the answer.
+    try testing.expectEqual(Code.ok, abi.peregrine_take(server.handle, first.ticket));
+    try testing.expectEqual(Code.done, respond(&server, first.ticket, "hello\n", types.RespondFlag.end));
+    try expectHeard(clients[0], "hello\n");
+    try testing.expectEqual(Code.gone, abi.peregrine_take(server.handle, first.ticket));
+    for (server.rest) |event| try testing.expect(event.kind != .aborted);
+    for (try server.poll(0)) |event| try testing.expect(event.kind != .request and event.kind != .aborted);
+    var stats: types.Stats = undefined;
+    stats.size = @sizeOf(types.Stats);
+    abi.peregrine_worker_stats(server.handle, @ptrCast(&stats));
+    try testing.expectEqual(0, stats.ledger);
+}
+
+/// Closes a connection, and waits until the engine has so many exchanges left.
+fn leave(server: *const Server, client: c.fd_t, left: u32) !void {
+    const reset: extern struct { on: c_int, seconds: c_int } = .{ .on = 1, .seconds = 0 };
+    try testing.expectEqual(0, c.setsockopt(client, c.SOL.SOCKET, c.SO.LINGER, &reset, @sizeOf(@TypeOf(reset))));
+    _ = c.close(client);
+    try expectExchanges(server, left);
+}
+
+fn expectExchanges(server: *const Server, count: u32) !void {
+    var stats: types.Stats = undefined;
+    stats.size = @sizeOf(types.Stats);
+    for (0..3000) |_| {
+        abi.peregrine_worker_stats(server.handle, @ptrCast(&stats));
+        if (stats.exchanges == count) return;
+        var nothing: [0]c.pollfd = .{};
+        _ = c.poll(&nothing, 0, 10);
+    }
+    return error.TestUnexpectedResult;
+}
+
 test "draining lets exchanges end, cutting does not" {
     var server: Server = try .start();
     defer server.stop();

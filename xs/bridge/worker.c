@@ -268,8 +268,9 @@ static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange_unhold(aTHX_ exchange);
 }
 
-/* Opens an exchange, for which the face calls the application. */
+/* Opens an exchange, for which the face calls the application; not if its client has left meanwhile. */
 static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
+    if (peregrine_take(worker->engine, event->ticket) != PEREGRINE_OK) return;
     px_exchange *exchange = px_exchange_open(aTHX_ worker, event->ticket);
     px_exchange_hold(exchange);
     exchange->connection_number = event->request->connection;

@@ -437,11 +437,16 @@ pub export fn peregrine_use_counters(handle: *Handle, words: ?[*]u64, count: usi
     return Code.ok;
 }
 
-pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c) void {
-    if (handle.isForeign() or handle.worker.counters == null) return;
-    if (handle.channel) |channel| return channel.slots.begun(ticket, handle.worker.io.micros());
-    const exchange = handle.exchangeOf(ticket) orelse return;
-    exchange.taken_us = handle.worker.io.micros();
+pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
+    if (handle.isForeign()) return Code.gone;
+    const counts = handle.worker.counters != null;
+    if (handle.channel) |channel| {
+        if (!channel.application.ledger.begin(ticket)) return Code.gone;
+        if (counts) channel.slots.begun(ticket, handle.worker.io.micros());
+    } else if (counts) {
+        if (handle.exchangeOf(ticket)) |exchange| exchange.taken_us = handle.worker.io.micros();
+    }
+    return Code.ok;
 }
 
 pub export fn peregrine_use_thread(handle: *Handle) callconv(.c) c_int {

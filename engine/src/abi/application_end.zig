@@ -134,6 +134,8 @@ pub const ApplicationEnd = struct {
         switch (event.kind) {
             .stopped, .notice, .lines => return event,
             .request => {
+                // Its client has left before anybody worked on it.
+                if (!end.ledger.slots.isOffered(event.ticket)) return null;
                 try end.ledger.open(&event);
                 return event;
             },

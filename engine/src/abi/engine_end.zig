@@ -322,7 +322,7 @@ pub const EngineEnd = struct {
             if (worker.find(ticket)) |same| worker.flushNow(same);
         }
         const left = worker.exchanges.get(ticket);
-        if (left) |same| end.slots.take(said.ticket, said.content, Host.outputOf(same)) else end.slots.end(said.ticket);
+        if (left) |same| end.slots.consume(said.ticket, said.content, Host.outputOf(same)) else end.slots.end(said.ticket);
         if (said.awaits) end.answerWait(said, outcome, left);
     }
 

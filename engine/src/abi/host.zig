@@ -283,7 +283,18 @@ pub const Host = struct {
     pub fn tellEnd(host: *Host, event: types.Event) void {
         host.filling().addReserved(event);
         host.ends -= 1;
-        if (host.link) |link| if (event.ticket != 0) link.slots.end(event.ticket);
+        const link = host.link orelse return;
+        if (event.ticket == 0) return;
+        if (isClientGone(event)) link.slots.end(event.ticket) else link.slots.refuse(event.ticket);
+    }
+
+    /// Whether an exchange ended because nobody waits for its answer any more.
+    fn isClientGone(event: types.Event) bool {
+        if (event.kind != .aborted) return false;
+        return switch (@as(peregrine.Reason, @fromBackingInt(event.code))) {
+            .client_closed, .read_error, .write_error => true,
+            else => false,
+        };
     }
 
     fn eventOf(kind: types.Kind, exchange: *const Exchange) types.Event {

@@ -117,6 +117,14 @@ pub const Ledger = struct {
         return null;
     }
 
+    /// C is about to work on a request. False: its client has left before anybody did, and C need not hear of it again.
+    pub fn begin(ledger: *Ledger, ticket: types.Ticket) bool {
+        const entry = ledger.get(ticket) orelse return false;
+        if (ledger.slots.take(ticket)) return true;
+        if (!entry.over) ledger.drop(entry);
+        return false;
+    }
+
     /// C reads of its end now. Its pointer stays until `sweep`.
     pub fn end(ledger: *Ledger, entry: *Entry) void {
         if (entry.over) return;
@@ -161,7 +169,7 @@ pub const Ledger = struct {
     pub fn buffered(ledger: *const Ledger, entry: *Entry) usize {
         if (entry.round != ledger.round) {
             const view = ledger.slots.look(entry.ticket) orelse return 0;
-            entry.outstanding = entry.spoken -| view.taken + view.queued;
+            entry.outstanding = entry.spoken -| view.consumed + view.queued;
             entry.round = ledger.round;
         }
         return @intCast(entry.outstanding);
@@ -172,8 +180,10 @@ pub const Ledger = struct {
         const entry = ledger.get(ticket) orelse return error.Gone;
         if (entry.over) return error.Gone;
         const view = ledger.slots.look(ticket) orelse return error.Gone;
+        // Who answers works on it, whether he has said so or not.
+        if (view.state == .offered and !ledger.slots.take(ticket)) return error.Gone;
         if (entry.order == .ended and command.* != .flush) return error.Gone;
-        const before = entry.spoken -| view.taken;
+        const before = entry.spoken -| view.consumed;
         var verdict = try ledger.judge(entry, command);
         // What sends no content but a head, say, counts as a byte: a flush behind it has something to wait for.
         if (verdict.content == 0 and sends(command)) verdict.content = 1;
@@ -219,7 +229,7 @@ pub const Ledger = struct {
         var verdict: Verdict = .{ .outcome = .accepted };
         switch (command.*) {
             .start => |*start| {
-                const order = try ledger.begin(entry, start);
+                const order = try ledger.orderOf(entry, start);
                 verdict.held = order == .held;
                 verdict.content = contentOf(order, start.body.len);
                 entry.order = if (start.body.len > 0 or start.end) try order.body(start.body.len, start.end) else order;
@@ -284,7 +294,7 @@ pub const Ledger = struct {
     }
 
     /// The order behind the head of a response.
-    fn begin(ledger: *Ledger, entry: *const Entry, start: *const peregrine.Start) errors.Any!rules.Order {
+    fn orderOf(ledger: *Ledger, entry: *const Entry, start: *const peregrine.Start) errors.Any!rules.Order {
         if (entry.order != .unstarted) return error.OutOfOrder;
         if (start.status < 200 or start.status > rules.status_max) return error.InvalidStatus;
         try bound(rules.startSize(start.fields));
@@ -344,6 +354,6 @@ test "a flush behind a head that is on its way has something to wait for" {
     const head = try ledger.take(ticket, &.{ .start = .{ .status = 200 } });
     const flush = try ledger.take(ticket, &.flush);
     try testing.expect(flush.outcome == .blocked and flush.awaits);
-    slots.take(ticket, head.content, .{ .bytes = 0, .stuck = false });
+    slots.consume(ticket, head.content, .{ .bytes = 0, .stuck = false });
     try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
 }

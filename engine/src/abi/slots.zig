@@ -1,15 +1,19 @@
-//! What an engine lets applications see of each exchange at any time, without asking: whether it is still there, and how much of its output
-//! waits. One slot for each number that a ticket can have; written by the engine, read by the application. It holds no pointer.
+//! What an engine lets applications see of each exchange at any time, without asking: whether it is still there, and how
+//! much of its output waits. One slot for each number that a ticket can have. It holds no pointer.
+//!
+//! An exchange is offered, then taken, then ended. The application takes it by compare-and-swap before it works on it; the
+//! engine ends it by an exchange of the same word, so that a request whose client has left before it was taken is never
+//! worked on, and both sides know which of them came first. All else is written by the engine and read by the application.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Atomic = @import("platform").Atomic;
 
 /// Of one exchange, in a cache line of its own: both sides look at it often.
 const Slot = extern struct {
-    /// 0: it has ended.
-    ticket: Atomic(u64) align(line_bytes),
+    /// Whose it is and how far that is, see `wordOf`; 0: it has ended.
+    word: Atomic(u64) align(line_bytes),
     /// Content that the engine has taken out of the ring, of all that was spoken for the exchange.
-    taken: Atomic(u64),
+    consumed: Atomic(u64),
     /// Twice the bytes that wait for the kernel; and 1 if it did not take them, because the peer does not.
     queued: Atomic(u64),
     /// The engine's own: where its last message lies in the ring of events; `not_yet`: it is on its way there.
@@ -18,8 +22,18 @@ const Slot = extern struct {
     begun_us: Atomic(u64),
 };
 
-/// What processors exchange with each other as one. (`std.atomic.cache_line` is two of them on x86: the table would be twice as large.)
+/// What processors exchange with each other as one. (`std.atomic.cache_line` is two of them on x86: the table would be
+/// twice as large.)
 const line_bytes = 64;
+
+/// How far an exchange is. `refused`: the engine has ended it before it was taken, for a reason that the application is to
+/// hear of.
+const State = enum(u2) { offered = 1, taken = 2, refused = 3 };
+
+/// A ticket with the state in place of its slot's number, which is the slot's own.
+fn wordOf(ticket: u64, state: State) u64 {
+    return ticket & ~@as(u64, peregrine.exchanges_max - 1) | @backingInt(state);
+}
 
 /// Later than everything in the ring.
 const not_yet = std.math.maxInt(u64);
@@ -54,23 +68,30 @@ pub const Slots = struct {
     /// An exchange begins, perhaps behind earlier answers of its connection.
     pub fn begin(slots: *const Slots, ticket: u64, output: Output) void {
         const slot = slots.slotOf(ticket);
-        slot.taken.store(0, .monotonic);
+        slot.consumed.store(0, .monotonic);
         slot.message_at = 0;
         slot.begun_us.store(0, .monotonic);
         note(slot, output);
-        slot.ticket.store(ticket, .release);
+        slot.word.store(wordOf(ticket, .offered), .release);
     }
 
     /// It has ended, and nothing that is sent will go out.
     pub fn end(slots: *const Slots, ticket: u64) void {
-        slots.slotOf(ticket).ticket.store(0, .release);
+        slots.slotOf(ticket).word.store(0, .release);
     }
 
-    /// A command with so much content was taken.
-    pub fn take(slots: *const Slots, ticket: u64, content: u64, output: Output) void {
+    /// The same, but the application hears of it, and why, even if it has not taken it.
+    pub fn refuse(slots: *const Slots, ticket: u64) void {
+        const word = &slots.slotOf(ticket).word;
+        const found = word.cmpxchgStrong(wordOf(ticket, .offered), wordOf(ticket, .refused), .acq_rel, .monotonic);
+        if (found == wordOf(ticket, .taken)) slots.end(ticket);
+    }
+
+    /// A command with so much content has come out of the ring.
+    pub fn consume(slots: *const Slots, ticket: u64, content: u64, output: Output) void {
         const slot = slots.slotOf(ticket);
         note(slot, output);
-        slot.taken.store(slot.taken.load(.monotonic) + content, .release);
+        slot.consumed.store(slot.consumed.load(.monotonic) + content, .release);
     }
 
     /// What waits has changed.
@@ -104,22 +125,40 @@ pub const Slots = struct {
 
     // ---- The application's side
 
-    /// The application begins to work on a request. It may be over already; then its slot may be another's, in whose times this is lost.
+    /// Whether an exchange waits to be taken, or was refused.
+    pub fn isOffered(slots: *const Slots, ticket: u64) bool {
+        const word = slots.slotOf(ticket).word.load(.acquire);
+        return word == wordOf(ticket, .offered) or word == wordOf(ticket, .refused);
+    }
+
+    /// Takes an exchange that was offered. False: it has ended, and there is nothing to hear of it.
+    pub fn take(slots: *const Slots, ticket: u64) bool {
+        const taken = wordOf(ticket, .taken);
+        const word = &slots.slotOf(ticket).word;
+        const found = word.cmpxchgStrong(wordOf(ticket, .offered), taken, .acq_rel, .acquire) orelse return true;
+        return found == taken or found == wordOf(ticket, .refused);
+    }
+
+    /// The application begins to work on what it has taken. If that is over already its slot may be another's, in whose
+    /// times this is lost.
     pub fn begun(slots: *const Slots, ticket: u64, at_us: u64) void {
         const slot = slots.slotOf(ticket);
-        if (slot.ticket.load(.monotonic) == ticket) slot.begun_us.store(at_us, .monotonic);
+        if (slot.word.load(.monotonic) == wordOf(ticket, .taken)) slot.begun_us.store(at_us, .monotonic);
     }
 
     /// What is known of an exchange that is still there.
-    pub const View = struct { taken: u64, queued: u64, stuck: bool };
+    pub const View = struct { state: State, consumed: u64, queued: u64, stuck: bool };
 
     /// Null: it has ended.
     pub fn look(slots: *const Slots, ticket: u64) ?View {
         const slot = slots.slotOf(ticket);
-        const taken = slot.taken.load(.acquire);
+        const consumed = slot.consumed.load(.acquire);
         const queued = slot.queued.load(.monotonic);
-        const view: View = .{ .taken = taken, .queued = queued / 2, .stuck = queued % 2 != 0 };
-        return if (slot.ticket.load(.acquire) == ticket) view else null;
+        const word = slot.word.load(.acquire);
+        const state: State = inline for (.{ .taken, .offered }) |state| {
+            if (word == wordOf(ticket, state)) break state;
+        } else return null;
+        return .{ .state = state, .consumed = consumed, .queued = queued / 2, .stuck = queued % 2 != 0 };
     }
 };
 
@@ -129,11 +168,11 @@ test "an exchange in its slot" {
     const ticket = 5 + (1 << 26);
     try std.testing.expectEqual(null, slots.look(ticket));
     slots.begin(ticket, .{ .bytes = 7, .stuck = false });
-    slots.take(ticket, 100, .{ .bytes = 50, .stuck = false });
-    slots.take(ticket, 10, .{ .bytes = 40, .stuck = true });
-    try std.testing.expectEqual(Slots.View{ .taken = 110, .queued = 40, .stuck = true }, slots.look(ticket));
+    slots.consume(ticket, 100, .{ .bytes = 50, .stuck = false });
+    slots.consume(ticket, 10, .{ .bytes = 40, .stuck = true });
+    try std.testing.expectEqual(Slots.View{ .state = .offered, .consumed = 110, .queued = 40, .stuck = true }, slots.look(ticket));
     slots.progress(ticket, .{ .bytes = 0, .stuck = false });
-    try std.testing.expectEqual(Slots.View{ .taken = 110, .queued = 0, .stuck = false }, slots.look(ticket));
+    try std.testing.expectEqual(Slots.View{ .state = .offered, .consumed = 110, .queued = 0, .stuck = false }, slots.look(ticket));
     try std.testing.expectEqual(null, slots.look(ticket + (2 << 26)));
     try std.testing.expect(slots.hasReadMessages(ticket, 0));
     slots.noteMessage(ticket);
@@ -141,9 +180,45 @@ test "an exchange in its slot" {
     slots.placeMessage(ticket, 80);
     try std.testing.expect(!slots.hasReadMessages(ticket, 72) and slots.hasReadMessages(ticket, 80));
     try std.testing.expectEqual(0, slots.begunAt(ticket));
+    try std.testing.expect(slots.take(ticket));
     slots.begun(ticket, 9);
     slots.begun(ticket + (2 << 26), 10);
     try std.testing.expectEqual(9, slots.begunAt(ticket));
     slots.end(ticket);
     try std.testing.expectEqual(null, slots.look(ticket));
+}
+
+test "an exchange is taken once it is offered and until it has ended" {
+    var slots: Slots = try .init();
+    defer slots.deinit();
+    const ticket = 5 + (1 << 26);
+    try std.testing.expect(!slots.take(ticket));
+    slots.begin(ticket, .{ .bytes = 0, .stuck = false });
+    try std.testing.expect(!slots.take(ticket + (2 << 26)));
+    slots.begun(ticket, 7);
+    try std.testing.expectEqual(0, slots.begunAt(ticket));
+    for (0..2) |_| try std.testing.expect(slots.take(ticket));
+    try std.testing.expectEqual(.taken, slots.look(ticket).?.state);
+    slots.begun(ticket, 7);
+    try std.testing.expectEqual(7, slots.begunAt(ticket));
+    slots.end(ticket);
+    try std.testing.expect(!slots.take(ticket) and !slots.isOffered(ticket));
+    slots.begin(ticket + (2 << 26), .{ .bytes = 0, .stuck = false });
+    try std.testing.expect(!slots.take(ticket));
+    try std.testing.expectEqual(0, slots.begunAt(ticket));
+}
+
+test "what is refused before it was taken is heard of, and nothing can be said to it" {
+    var slots: Slots = try .init();
+    defer slots.deinit();
+    const ticket = 5 + (1 << 26);
+    for ([_]bool{ false, true }) |taken| {
+        slots.begin(ticket, .{ .bytes = 0, .stuck = false });
+        try std.testing.expect(slots.isOffered(ticket));
+        if (taken) try std.testing.expect(slots.take(ticket));
+        slots.refuse(ticket);
+        try std.testing.expectEqual(null, slots.look(ticket));
+        try std.testing.expectEqual(!taken, slots.isOffered(ticket));
+        try std.testing.expectEqual(!taken, slots.take(ticket));
+    }
 }
