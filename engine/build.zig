@@ -11,7 +11,7 @@
 //!     zig build sim         the simulated histories and the fuzz corpus alone
 //!     zig build sim-channel  simulated histories of an engine and an application on threads of their own
 //!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
-//!     zig build elsewhere   compile the package with an example for macOS and FreeBSD
+//!     zig build elsewhere   compile the package with its examples, and the C API, for macOS and FreeBSD
 //!     zig build examples    the example servers; zig build run-counter (and so on) runs one
 //!     zig build docs        the manual of the package's declarations, in zig-out/docs/
 //!     zig build bench       the yardstick and micro-benchmarks
@@ -296,13 +296,17 @@ fn channelSimulation(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build
 /// The package on the systems with kqueue, without TLS: all examples are checked there, and one of
 /// them is linked, too.
 fn addElsewhere(b: *std.Build) void {
-    const step = b.step("elsewhere", "Compile the package and its examples for macOS and FreeBSD");
+    const step = b.step("elsewhere", "Compile the package, its examples and the C API for macOS and FreeBSD");
     for ([_]std.Target.Query{
         .{ .cpu_arch = .aarch64, .os_tag = .macos },
         .{ .cpu_arch = .x86_64, .os_tag = .freebsd },
     }) |query| {
         const how: Layers.How = .{ .target = b.resolveTargetQuery(query), .optimize = .debug };
         const layers: Layers = .create(b, how);
+        const abi = onPlatform(b, Layers.layer(b, "src/abi/abi.zig", how), layers, threads_platform);
+        const library_name = b.fmt("peregrine-{t}", .{query.os_tag.?});
+        const library = b.addLibrary(.{ .name = library_name, .root_module = abi });
+        step.dependOn(&library.step);
         for (examples) |name| {
             const module = Layers.layer(b, b.fmt("example/{s}.zig", .{name}), how);
             module.strip = true; // takes half as long

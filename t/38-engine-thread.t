@@ -209,8 +209,8 @@ subtest 'a client that leaves while Perl computes' => sub {
     my $busy  = TestClient->new($other->port)->send("GET /compute?fifth HTTP/1.1\r\nHost: h\r\n\r\n");
     $other->wait_for_log(qr/^fifth computes$/m);
     $busy->reset;
-    my ($stays, $leaves) =
-        map { TestClient->new($other->port)->send("GET /noted?$_ HTTP/1.1\r\nHost: h\r\n\r\n") } qw(stays leaves);
+    my @requests = map { "GET /noted?$_ HTTP/1.1\r\nHost: h\r\n\r\n" } qw(stays leaves);
+    my ($stays, $leaves) = map { TestClient->new($other->port)->send($_) } @requests;
     get($other->port, '/health');    # the engine has read both, and offered them
     $leaves->reset;
     get($other->port, '/health') for 1 .. 2;    # it has seen who has left

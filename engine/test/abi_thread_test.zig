@@ -339,7 +339,8 @@ test "a request whose client has left before it was taken is never worked on" {
 /// Closes a connection, and waits until the engine has so many exchanges left.
 fn leave(server: *const Server, client: c.fd_t, left: u32) !void {
     const reset: extern struct { on: c_int, seconds: c_int } = .{ .on = 1, .seconds = 0 };
-    try testing.expectEqual(0, c.setsockopt(client, c.SOL.SOCKET, c.SO.LINGER, &reset, @sizeOf(@TypeOf(reset))));
+    const rc = c.setsockopt(client, c.SOL.SOCKET, c.SO.LINGER, &reset, @sizeOf(@TypeOf(reset)));
+    try testing.expectEqual(0, rc);
     _ = c.close(client);
     try expectExchanges(server, left);
 }

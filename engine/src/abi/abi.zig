@@ -347,13 +347,13 @@ pub export fn peregrine_hide_from_forks(fd: c_int, hidden: c_int) callconv(.c) v
 
 pub export fn peregrine_fd(handle: *Handle) callconv(.c) c_int {
     if (handle.isForeign()) return Code.gone;
-    if (handle.channel) |channel| return channel.bell.fd();
+    if (handle.channel) |channel| return channel.wakeup.fd();
     return handle.worker.io.fd();
 }
 
 pub export fn peregrine_wake(handle: *Handle) callconv(.c) void {
     if (handle.isForeign()) return;
-    if (handle.channel) |channel| channel.bell.ring() else handle.worker.io.wake();
+    if (handle.channel) |channel| channel.wakeup.raise() else handle.worker.io.wake();
 }
 
 pub export fn peregrine_drain(handle: *Handle) callconv(.c) void {

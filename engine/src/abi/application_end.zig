@@ -19,7 +19,7 @@ const io = peregrine.io;
 pub const ApplicationEnd = struct {
     gpa: std.mem.Allocator,
     engine: *EngineEnd,
-    bell: *platform.Bell,
+    wakeup: *platform.Wakeup,
     commands: ring.Writer,
     events: ring.Reader,
     joiner: ring.Joiner,
@@ -46,7 +46,7 @@ pub const ApplicationEnd = struct {
     pub fn init(
         gpa: std.mem.Allocator,
         engine: *EngineEnd,
-        bell: *platform.Bell,
+        wakeup: *platform.Wakeup,
         commands: ring.Writer,
         events: ring.Reader,
         ledger: Ledger,
@@ -54,7 +54,7 @@ pub const ApplicationEnd = struct {
         var end: ApplicationEnd = .{
             .gpa = gpa,
             .engine = engine,
-            .bell = bell,
+            .wakeup = wakeup,
             .commands = commands,
             .events = events,
             .joiner = .{ .gpa = gpa, .bytes_max = std.math.maxInt(usize) },
@@ -82,7 +82,7 @@ pub const ApplicationEnd = struct {
         end.forgetBatch();
         end.ledger.sweep();
         if (end.events.release()) end.wakeEngine();
-        end.bell.clear();
+        end.wakeup.clear();
         if (end.asleep) end.events.wakes();
         end.asleep = false;
         while (true) {
@@ -95,7 +95,7 @@ pub const ApplicationEnd = struct {
         end.asleep = true;
         if (end.commands.hasUnreadInPause() catch unreachable) end.wakeEngine();
         if (timeout_ms == 0) return end.batch.items;
-        end.bell.wait(timeout_ms);
+        end.wakeup.wait(timeout_ms);
         return end.poll(0);
     }
 
@@ -238,7 +238,7 @@ pub const ApplicationEnd = struct {
             const space = end.commands.reserve(len) catch unreachable; // the engine is no stranger
             if (space) |free| return free;
             end.publish();
-            end.engine.made_room.renew();
+            end.engine.made_room.reset();
             if (end.commands.awaitRoom() catch unreachable) continue;
             if (end.engine.broken.load(.acquire)) return null;
             end.engine.made_room.wait();

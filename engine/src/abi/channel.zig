@@ -14,7 +14,7 @@ pub const Channel = struct {
     gpa: std.mem.Allocator,
     memory: [2][]align(std.atomic.cache_line) u8,
     slots: Slots,
-    bell: platform.Bell,
+    wakeup: platform.Wakeup,
     engine: EngineEnd align(std.atomic.cache_line),
     application: ApplicationEnd align(std.atomic.cache_line),
     thread: ?platform.Thread = null,
@@ -30,8 +30,8 @@ pub const Channel = struct {
         channel.thread = null;
         channel.slots = try .init();
         errdefer channel.slots.deinit();
-        channel.bell = try .init();
-        errdefer channel.bell.deinit();
+        channel.wakeup = try .init();
+        errdefer channel.wakeup.deinit();
         for (&channel.memory, 0..) |*memory, index| {
             errdefer for (channel.memory[0..index]) |other| gpa.free(other);
             memory.* = try gpa.alignedAlloc(u8, .fromByteUnits(std.atomic.cache_line), ring.memoryBytes(ring_bytes));
@@ -39,12 +39,12 @@ pub const Channel = struct {
         }
         errdefer for (channel.memory) |memory| gpa.free(memory);
         const commands, const events = channel.memory;
-        channel.engine = try .init(gpa, &handle.worker, &handle.host, &channel.bell, &channel.slots, .init(commands), .init(events));
+        channel.engine = try .init(gpa, &handle.worker, &handle.host, &channel.wakeup, &channel.slots, .init(commands), .init(events));
         errdefer channel.engine.deinit();
         const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &channel.slots, &handle.worker.config);
-        channel.application = try .init(gpa, &channel.engine, &channel.bell, .init(commands), .init(events), ledger);
+        channel.application = try .init(gpa, &channel.engine, &channel.wakeup, .init(commands), .init(events), ledger);
         // The first poll is what starts the thread.
-        channel.bell.ring();
+        channel.wakeup.raise();
         return channel;
     }
 
@@ -54,7 +54,7 @@ pub const Channel = struct {
         channel.application.deinit();
         channel.engine.deinit();
         for (channel.memory) |memory| channel.gpa.free(memory);
-        channel.bell.deinit();
+        channel.wakeup.deinit();
         channel.slots.deinit();
         channel.gpa.destroy(channel);
     }

@@ -17,7 +17,7 @@ const io = peregrine.io;
 /// Something that the application wants done between two rounds, for which it waits.
 pub const Errand = struct {
     run: *const fn (*Errand) void,
-    done: platform.Promise = .{},
+    done: platform.Latch = .{},
 };
 
 /// What the thread works with. The application touches `stopping`, `errand`, `made_room` and `broken` only, and wakes the worker's io.
@@ -25,7 +25,7 @@ pub const EngineEnd = struct {
     gpa: std.mem.Allocator,
     worker: *EngineWorker,
     host: *Host,
-    bell: *platform.Bell,
+    wakeup: *platform.Wakeup,
     slots: *const Slots,
     commands: ring.Reader,
     events: ring.Writer,
@@ -46,7 +46,7 @@ pub const EngineEnd = struct {
     stopping: Atomic(bool) = .init(false),
     errand: Atomic(?*Errand) = .init(null),
     /// Kept when commands find room again.
-    made_room: platform.Promise = .{},
+    made_room: platform.Latch = .{},
     /// The application does not keep to the rules: it is heard no more.
     broken: Atomic(bool) = .init(false),
 
@@ -59,7 +59,7 @@ pub const EngineEnd = struct {
         gpa: std.mem.Allocator,
         worker: *EngineWorker,
         host: *Host,
-        bell: *platform.Bell,
+        wakeup: *platform.Wakeup,
         slots: *const Slots,
         commands: ring.Reader,
         events: ring.Writer,
@@ -70,7 +70,7 @@ pub const EngineEnd = struct {
             .gpa = gpa,
             .worker = worker,
             .host = host,
-            .bell = bell,
+            .wakeup = wakeup,
             .slots = slots,
             .commands = commands,
             .events = events,
@@ -105,7 +105,7 @@ pub const EngineEnd = struct {
     fn runErrand(end: *EngineEnd) void {
         const errand = end.errand.swap(null, .acquire) orelse return;
         errand.run(errand);
-        errand.done.keep();
+        errand.done.set();
     }
 
     // ---- What the worker asks before and after it waits, see `Host.patience`
@@ -168,7 +168,7 @@ pub const EngineEnd = struct {
             any = true;
             end.delivered += 1;
         }
-        if (any and end.events.publish()) end.bell.ring();
+        if (any and end.events.publish()) end.wakeup.raise();
         end.letGoOn() catch end.breakOff();
     }
 
@@ -210,7 +210,7 @@ pub const EngineEnd = struct {
             const rest = if (large.sent < large.head.len) large.head[large.sent..] else event.bytes[large.sent - large.head.len .. event.len];
             const piece = rest[0..@min(rest.len, ring.record_bytes_max)];
             const space = try end.events.reserve(piece.len) orelse {
-                if (end.events.publish()) end.bell.ring();
+                if (end.events.publish()) end.wakeup.raise();
                 return false;
             };
             @memcpy(space, piece);
@@ -247,7 +247,7 @@ pub const EngineEnd = struct {
                 break;
             }
         }
-        if (end.commands.release()) end.made_room.keep();
+        if (end.commands.release()) end.made_room.set();
         return more;
     }
 
@@ -259,7 +259,7 @@ pub const EngineEnd = struct {
     /// What comes out of the ring is no command: nothing is read from it any more, and nobody is served.
     fn breakOff(end: *EngineEnd) void {
         end.broken.store(true, .release);
-        end.made_room.keep();
+        end.made_room.set();
         end.worker.cut();
     }
 

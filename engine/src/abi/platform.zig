@@ -8,8 +8,8 @@ const io = peregrine.io;
 /// The C library's heap: that of the whole process.
 pub const gpa = std.heap.c_allocator;
 pub const Io = io.Native;
-pub const Bell = io.Bell;
-pub const Promise = io.Promise;
+pub const Wakeup = io.Wakeup;
+pub const Latch = io.Latch;
 pub const Thread = std.Thread;
 pub const spawn = io.thread.spawn;
 /// A value that two threads use.

@@ -60,10 +60,10 @@ pub const thread = @import("thread.zig");
 /// How much memory the process may have, and has.
 pub const memory = @import("memory.zig");
 /// How threads wake each other.
-pub const Bell = @import("bell.zig").Bell;
-pub const BellOn = @import("bell.zig").BellOn;
-pub const Promise = @import("bell.zig").Promise;
-pub const PromiseOn = @import("bell.zig").PromiseOn;
+pub const Wakeup = @import("wakeup.zig").Wakeup;
+pub const WakeupOn = @import("wakeup.zig").WakeupOn;
+pub const Latch = @import("wakeup.zig").Latch;
+pub const LatchOn = @import("wakeup.zig").LatchOn;
 /// What a forked child must not have.
 pub const fork = @import("fork.zig");
 /// Lets a thread rest.
@@ -211,6 +211,7 @@ test {
     _ = @import("log_file.zig");
     _ = @import("spool.zig");
     _ = @import("sys/temporary.zig");
+    _ = @import("wakeup.zig");
     _ = @import("failure.zig");
     _ = @import("queue.zig");
     _ = @import("readiness.zig");

@@ -112,7 +112,7 @@ pub const Application = struct {
         if (application.manners.watches) {
             // After events it has to poll again first.
             if (application.handle.channel) |channel| if (application.polled_nothing and timeout_ms != 0) {
-                channel.bell.wait(timeout_ms);
+                channel.wakeup.wait(timeout_ms);
                 timeout_ms = 0;
             };
         }

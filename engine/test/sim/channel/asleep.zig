@@ -16,13 +16,13 @@ pub fn check(channel: *Child) !void {
     const has_commands = engine.commands.shared.header.tail.raw != engine.commands.at;
     if (has_commands and reader == sleeping) return error.EngineSleepsOverCommands;
     if (!application.asleep) return; // it computes, and will poll
-    if (channel.bell.descriptor.readable) return; // it computes
+    if (channel.wakeup.descriptor.readable) return; // it computes
     const has_events = application.events.shared.header.tail.raw != application.events.at;
     if (has_events) return error.ApplicationSleepsOverEvents;
     if (engine.host.waiting()) return error.EventsNotHandedOver;
     if (engine.delivered < engine.host.taken().len) return error.EventsNotDelivered;
     if (application.events.released != application.events.at) return error.EventsNotGivenBack;
-    if (channel.bell.rung.raw) return error.BellNotHeard;
+    if (channel.wakeup.raised.raw) return error.WakeupNotSeen;
     if (engine.worker.parked.items.len > 0) return error.MessagesNotLetGoOn;
 }
 
@@ -65,11 +65,11 @@ pub fn describe(channel: *Child) void {
         engine.pauses,
     });
     print("clock {d}, next deadline {?d}\n", .{ worker.io.now_ms, worker.wheel.nextExpiry() });
-    print("engine: {d} of {d} delivered, more {}; application: asleep {}, bell {}\n", .{
+    print("engine: {d} of {d} delivered, more {}; application: asleep {}, wakeup {}\n", .{
         engine.delivered,
         engine.host.taken().len,
         engine.host.waiting(),
         application.asleep,
-        channel.bell.descriptor.readable,
+        channel.wakeup.descriptor.readable,
     });
 }

@@ -139,10 +139,10 @@ pub fn Atomic(comptime T: type) type {
     };
 }
 
-pub const Bell = peregrine.io.BellOn(Atomic, Descriptor);
-pub const Promise = peregrine.io.PromiseOn(Atomic, Sleep);
+pub const Wakeup = peregrine.io.WakeupOn(Atomic, Descriptor);
+pub const Latch = peregrine.io.LatchOn(Atomic, Sleep);
 
-/// What a bell makes readable.
+/// What a wakeup makes readable.
 const Descriptor = struct {
     readable: bool = false,
 
