@@ -109,6 +109,7 @@ fn addWireTests(
 ) void {
     inline for (.{
         .{ "wire-http1", "test/wire/http1/http1_test.zig" },
+        .{ "wire-http2", "test/wire/http2/wire.zig" },
         .{ "wire-websocket", "test/wire/websocket/wire.zig" },
         .{ "wire-proxy", "test/wire/proxy/proxy_test.zig" },
     }) |wire| {

@@ -28,6 +28,7 @@ pub const Limits = session.Limits;
 pub const Stream = session.Stream;
 /// For tests and measurements of its own: what serves uses `Session`.
 pub const http1 = @import("http1/session.zig");
+pub const http2 = @import("http2/http2.zig");
 /// What proxies say: the header before a connection, and fields of requests.
 pub const proxy = @import("proxy/proxy.zig");
 pub const websocket = @import("websocket/session.zig");

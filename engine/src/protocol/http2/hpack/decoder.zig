@@ -1,0 +1,235 @@
+//! Header blocks to fields (RFC 7541 sections 3.2 and 6). Needs no memory beyond its table and the room that
+//! it is given. Does not know: frames, and which fields a message may have.
+const std = @import("std");
+const assert = std.debug.assert;
+const huffman = @import("huffman.zig");
+const integer = @import("integer.zig");
+const static_table = @import("static_table.zig");
+const table_file = @import("table.zig");
+const Meta = @import("name.zig").Meta;
+
+/// The table that we offer, in bytes: what every peer takes for granted (RFC 9113 section 6.5.2).
+pub const table_bytes_max = 4096;
+const Table = table_file.Table(table_bytes_max);
+
+/// The block cannot be understood, and so none behind it: COMPRESSION_ERROR.
+pub const Error = error{Compression};
+
+/// A field as it was decoded. Name and value lie in the room that was given, the value directly behind the
+/// name.
+pub const Field = struct {
+    name: []const u8 = "",
+    value: []const u8 = "",
+    meta: Meta = .{},
+    /// The room was too small: there is no text.
+    too_long: bool = false,
+};
+
+/// What one peer's blocks are decoded with.
+pub const Decoder = struct {
+    table: Table = .{},
+
+    /// Begins a whole block.
+    pub fn begin(decoder: *Decoder, bytes: []const u8) Block {
+        return .{ .decoder = decoder, .bytes = bytes };
+    }
+};
+
+/// One block on its way. Each has to be read to its end, or an error: the table depends on it.
+pub const Block = struct {
+    decoder: *Decoder,
+    bytes: []const u8,
+    at: usize = 0,
+    resizes: u8 = 0,
+    began: bool = false,
+
+    /// Sizes that a table may be given in a row: the smallest one, and the last (RFC 7541 section 4.2).
+    const resizes_max = 2;
+
+    /// The next field; null at the end. `room` is overwritten. To tell names and values that are too long for
+    /// the table from others it has at least `table_bytes_max` bytes; a field for which it is too small is
+    /// read, but has no text.
+    pub fn next(block: *Block, room: []u8) Error!?Field {
+        assert(room.len >= table_bytes_max);
+        while (block.at < block.bytes.len) {
+            const first = block.bytes[block.at];
+            if (first & 0x80 != 0) {
+                block.began = true;
+                return try block.indexed(room);
+            }
+            if (first & 0xe0 != 0x20) {
+                block.began = true;
+                return try block.literal(first, room);
+            }
+            try block.resize();
+        }
+        return null;
+    }
+
+    fn resize(block: *Block) Error!void {
+        const size = integer.read(block.bytes, &block.at, 5) orelse return error.Compression;
+        block.resizes += 1;
+        if (block.began or block.resizes > resizes_max or size > table_bytes_max) return error.Compression;
+        block.decoder.table.resize(size);
+    }
+
+    inline fn indexed(block: *Block, room: []u8) Error!Field {
+        const index = integer.read(block.bytes, &block.at, 7) orelse return error.Compression;
+        if (index -% 1 < static_table.last) {
+            const entry = static_table.at(index);
+            const len = entry.name.len;
+            @memcpy(room[0..len], entry.name);
+            @memcpy(room[len..][0..entry.value.len], entry.value);
+            return .{ .name = room[0..len], .value = room[len..][0..entry.value.len], .meta = entry.meta };
+        }
+        const number = index -% static_table.last -% 1;
+        const entry = block.decoder.table.at(number) orelse return error.Compression;
+        const len = @as(usize, entry.name_len) + entry.value_len;
+        block.decoder.table.copy(number, len, room);
+        return .{ .name = room[0..entry.name_len], .value = room[entry.name_len..len], .meta = entry.meta };
+    }
+
+    /// With incremental indexing, without, or never indexed.
+    fn literal(block: *Block, first: u8, room: []u8) Error!Field {
+        const keeps = first & 0x40 != 0;
+        const index = (if (keeps)
+            integer.read(block.bytes, &block.at, 6)
+        else
+            integer.read(block.bytes, &block.at, 4)) orelse return error.Compression;
+        var field: Field = .{};
+        if (index == 0) {
+            field.name = try block.string(room, &field.too_long);
+            if (!field.too_long) field.meta = .named(field.name);
+        } else if (index <= static_table.last) {
+            const entry = static_table.at(index);
+            @memcpy(room[0..entry.name.len], entry.name);
+            field.name = room[0..entry.name.len];
+            field.meta = entry.meta;
+        } else {
+            const number = index - static_table.last - 1;
+            const entry = block.decoder.table.at(number) orelse return error.Compression;
+            block.decoder.table.copy(number, entry.name_len, room);
+            field.name = room[0..entry.name_len];
+            field.meta = entry.meta;
+        }
+        field.value = try block.string(room[field.name.len..], &field.too_long);
+        if (field.too_long) {
+            // It is larger than the table.
+            if (keeps) block.decoder.table.empty();
+            return .{ .too_long = true };
+        }
+        field.meta = field.meta.with(field.value);
+        if (keeps) _ = block.decoder.table.add(field.name, field.value, field.meta, 0);
+        return field;
+    }
+
+    /// A string; empty with `too_long` if there is no room for it.
+    inline fn string(block: *Block, room: []u8, too_long: *bool) Error![]const u8 {
+        if (block.at >= block.bytes.len) return error.Compression;
+        const is_huffman = block.bytes[block.at] & 0x80 != 0;
+        const len = integer.read(block.bytes, &block.at, 7) orelse return error.Compression;
+        if (len > block.bytes.len - block.at) return error.Compression;
+        const text = block.bytes[block.at..][0..len];
+        block.at += len;
+        if (is_huffman) return huffman.decode(text, room) catch |err| switch (err) {
+            error.Malformed => error.Compression,
+            error.TooLong => {
+                too_long.* = true;
+                return "";
+            },
+        };
+        if (text.len > room.len) {
+            too_long.* = true;
+            return "";
+        }
+        @memcpy(room[0..len], text);
+        return room[0..len];
+    }
+};
+
+const testing = std.testing;
+
+/// Decodes a block, and joins its fields to lines.
+fn lines(decoder: *Decoder, block_bytes: []const u8, out: []u8) ![]const u8 {
+    var room: [table_bytes_max]u8 = undefined;
+    var writer: std.Io.Writer = .fixed(out);
+    var block = decoder.begin(block_bytes);
+    while (try block.next(&room)) |field| {
+        try testing.expectEqual(Meta.of(field.name, field.value), field.meta);
+        try writer.print("{s}: {s}\n", .{ field.name, field.value });
+    }
+    decoder.table.invariants();
+    return writer.buffered();
+}
+
+test "blocks that cannot be understood" {
+    for ([_][]const u8{
+        "\x80", // index 0
+        "\xbe", // an empty table's first entry
+        "\xff\x80\x80\x80\x80\x80\x01",
+        "\x40", // no name
+        "\x40\x01", // a name that is cut off
+        "\x40\x01a", // no value
+        "\x40\x01a\x02b", // a value that is cut off
+        "\x7f\x00\x01b", // index 62
+        "\x40\x81\xff\x01b", // a padding without a code
+        "\x82\x20", // a size behind a field
+        "\x20\x3f\x00\x3f\x01", // three of them
+        "\x3f\xe2\x1f", // 4097
+        "\x3f",
+    }) |bytes| {
+        var decoder: Decoder = .{};
+        var out: [64]u8 = undefined;
+        try testing.expectError(error.Compression, lines(&decoder, bytes, &out));
+    }
+}
+
+test "sizes of the table" {
+    var decoder: Decoder = .{};
+    var out: [128]u8 = undefined;
+    try testing.expectEqualStrings("a: b\n", try lines(&decoder, "\x40\x01a\x01b", &out));
+    try testing.expectEqualStrings("a: b\n", try lines(&decoder, "\xbe", &out));
+    // To 0, and back to 64: one entry of 34 bytes has room, the second takes its place.
+    try testing.expectEqualStrings("c: d\n", try lines(&decoder, "\x20\x3f\x21\x40\x01c\x01d", &out));
+    try testing.expectEqualStrings("e: f\n", try lines(&decoder, "\x40\x01e\x01f", &out));
+    try testing.expectEqualStrings("e: f\n", try lines(&decoder, "\xbe", &out));
+    try testing.expectError(error.Compression, lines(&decoder, "\xbf", &out));
+}
+
+test "what is longer than the room is read, and what is longer than the table empties it" {
+    var decoder: Decoder = .{};
+    var out: [128]u8 = undefined;
+    _ = try lines(&decoder, "\x40\x01a\x01b", &out);
+    for ([_]u8{ 0x00, 0x10, 0x40 }) |first| {
+        var block_bytes: [table_bytes_max + 16]u8 = undefined;
+        block_bytes[0] = first;
+        block_bytes[1..3].* = "\x01n".*;
+        var len = 3 + integer.write(block_bytes[3..], 0, 7, table_bytes_max);
+        @memset(block_bytes[len..][0..table_bytes_max], 'v');
+        len += table_bytes_max;
+        block_bytes[len] = 0x82;
+        var room: [table_bytes_max]u8 = undefined;
+        var block = decoder.begin(block_bytes[0 .. len + 1]);
+        try testing.expect((try block.next(&room)).?.too_long);
+        try testing.expectEqualStrings(":method", (try block.next(&room)).?.name);
+        try testing.expectEqual(null, try block.next(&room));
+        try testing.expectEqual(@as(u16, if (first == 0x40) 0 else 1), decoder.table.count);
+    }
+}
+
+test "a bomb: the work goes with what is decoded, one field at a time" {
+    var decoder: Decoder = .{};
+    var block_bytes: [4096]u8 = undefined;
+    var room: [table_bytes_max]u8 = undefined;
+    var len = 3 + integer.write(block_bytes[3..], 0, 7, 4000);
+    block_bytes[0..3].* = "\x40\x01n".*;
+    @memset(block_bytes[len..][0..4000], 'v');
+    len += 4000;
+    var first = decoder.begin(block_bytes[0..len]);
+    while (try first.next(&room)) |_| {}
+    @memset(&block_bytes, 0xbe);
+    var block = decoder.begin(&block_bytes);
+    var count: usize = 0;
+    while (try block.next(&room)) |field| : (count += 1) try testing.expectEqual(4000, field.value.len);
+    try testing.expectEqual(4096, count);
+}

@@ -1,0 +1,309 @@
+//! Fields to header blocks (RFC 7541 section 6). What every response repeats is said once and named by its
+//! index from then on. Does not know: frames, and which fields go out.
+//!
+//! A block that was begun has to be sent, in the order of its begin: the peer's table follows ours. What may
+//! be held back, or sent by another way, is written without the table (`stateless`).
+const std = @import("std");
+const assert = std.debug.assert;
+const date = @import("../../http/date.zig");
+const header = @import("../../http/header.zig");
+const huffman = @import("huffman.zig");
+const integer = @import("integer.zig");
+const static_table = @import("static_table.zig");
+const table_file = @import("table.zig");
+
+/// What we use of the peer's table, in bytes: a dozen fields.
+pub const table_bytes_max = 1024;
+const Table = table_file.Table(table_bytes_max);
+
+/// Values longer than this are not worth a place in such a table.
+const kept_value_bytes_max = 160;
+
+/// Bytes that a field takes beside its name and its value, at most.
+pub const field_overhead = 1 + 2 * integer.bytes_max;
+
+/// Bytes before the fields of a block, at most: sizes of the table, and a status.
+pub const block_overhead = resizes_bytes_max + status_bytes_max;
+
+/// Bytes of the sizes of the table, at most.
+pub const resizes_bytes_max = 2 * 3;
+
+const status_bytes_max = 5;
+
+/// The state of what one peer is sent.
+pub const Encoder = struct {
+    table: Table = .{},
+    /// Of each entry of the table, at its number modulo their count: so that a field is looked for in a few
+    /// steps.
+    hashes: [Table.entries_max]u16 = @splat(0),
+    /// The size that the peer's table has as far as it knows, in bytes.
+    told: u32 = default_table_bytes,
+    /// The peer has changed what it allows: the smallest size since the last block, which it has to be told.
+    least: ?u32 = null,
+    /// What it allows.
+    allowed: u32 = default_table_bytes,
+
+    /// Of the table before anybody says anything (RFC 9113 section 6.5.2).
+    const default_table_bytes = 4096;
+
+    /// The peer's SETTINGS_HEADER_TABLE_SIZE.
+    pub fn setTableSize(encoder: *Encoder, bytes: u32) void {
+        encoder.allowed = bytes;
+        if (bytes < encoder.least orelse encoder.told) encoder.least = bytes;
+    }
+
+    /// Begins a block: says what the peer has to be told about its table. The result is the number of bytes,
+    /// at most resizes_bytes_max.
+    pub fn begin(encoder: *Encoder, out: []u8) usize {
+        const least = encoder.least orelse return 0;
+        encoder.least = null;
+        const final = @min(encoder.allowed, table_bytes_max);
+        var len: usize = 0;
+        if (least < final) len += integer.write(out, 0x20, 5, least);
+        len += integer.write(out[len..], 0x20, 5, final);
+        encoder.table.resize(@min(least, table_bytes_max));
+        encoder.table.resize(final);
+        encoder.told = final;
+        return len;
+    }
+
+    /// Writes a status, the first field of a response; the result is the number of bytes.
+    pub fn putStatus(code: u16, out: []u8) usize {
+        if (static_table.ofStatus(code)) |index| {
+            out[0] = 0x80 | index;
+            return 1;
+        }
+        assert(code >= 100 and code <= 999);
+        out[0..2].* = .{ static_table.status, 3 };
+        out[2..5].* = .{
+            '0' + @as(u8, @intCast(code / 100)),
+            '0' + @as(u8, @intCast(code / 10 % 10)),
+            '0' + @as(u8, @intCast(code % 10)),
+        };
+        return status_bytes_max;
+    }
+
+    /// Writes a field; the result is the number of bytes, at most name.len + value.len + field_overhead. `id`
+    /// is the name's; the name goes out in lower case.
+    pub fn put(encoder: *Encoder, id: header.Id, name: []const u8, value: []const u8, out: []u8) usize {
+        const index = static_table.ofName(id, name);
+        if (!mayRepeat(index, value)) return putLiteral(0x00, 4, index, name, value, out);
+        var lower: [name_bytes_max]u8 = undefined;
+        if (name.len > lower.len) return putLiteral(0x00, 4, index, name, value, out);
+        const text = std.ascii.lowerString(&lower, name);
+        const hash: u16 = @truncate(std.hash.Wyhash.hash(text.len, value) ^ text[0] ^ text[text.len - 1]);
+        if (encoder.find(hash, text, value)) |number| {
+            return integer.write(out, 0x80, 7, static_table.last + 1 + number);
+        }
+        var name_index: u32 = index;
+        if (index == 0) {
+            if (encoder.findName(text)) |number| {
+                // It has another value each time: it would push out what does repeat.
+                return putLiteral(0x00, 4, static_table.last + 1 + number, name, value, out);
+            }
+            name_index = 0;
+        }
+        const len = putLiteral(0x40, 6, name_index, name, value, out);
+        if (encoder.table.add(text, value, .{}, 0)) {
+            encoder.hashes[(encoder.table.added -% 1) % Table.entries_max] = hash;
+        }
+        return len;
+    }
+
+    /// Names that are longer than this do not get into the table.
+    const name_bytes_max = 64;
+
+    fn find(encoder: *const Encoder, hash: u16, name: []const u8, value: []const u8) ?u32 {
+        const Hashes = @Vector(Table.entries_max, u16);
+        const hashes: Hashes = encoder.hashes;
+        var mask: @Int(.unsigned, Table.entries_max) = @bitCast(hashes == @as(Hashes, @splat(hash)));
+        while (mask != 0) : (mask &= mask - 1) {
+            const number = (encoder.table.added -% 1 -% @as(u32, @ctz(mask))) % Table.entries_max;
+            const entry = encoder.table.at(number) orelse continue;
+            if (entry.name_len != name.len or entry.value_len != value.len) continue;
+            if (encoder.table.equals(number, name, value)) return number;
+        }
+        return null;
+    }
+
+    fn findName(encoder: *const Encoder, name: []const u8) ?u32 {
+        for (0..encoder.table.count) |number| {
+            const entry = encoder.table.at(@intCast(number)).?;
+            if (entry.name_len == name.len and encoder.table.hasName(@intCast(number), name)) {
+                return @intCast(number);
+            }
+        }
+        return null;
+    }
+
+    /// Asserts what always holds between calls.
+    pub fn invariants(encoder: *const Encoder) void {
+        encoder.table.invariants();
+        if (encoder.least) |least| assert(least <= encoder.told);
+    }
+};
+
+/// Writes a field without any table but the static one; the result is the number of bytes. Such fields may
+/// stand in any block.
+pub fn stateless(id: header.Id, name: []const u8, value: []const u8, out: []u8) usize {
+    return putLiteral(0x00, 4, static_table.ofName(id, name), name, value, out);
+}
+
+/// Whether a later response may well have the same field. `index` is that of the name; names without one are
+/// the application's own.
+fn mayRepeat(index: u8, value: []const u8) bool {
+    return value.len <= kept_value_bytes_max and !seldom_repeats[index];
+}
+
+/// What belongs to one resource, or to one client.
+const seldom_repeats: [static_table.last + 1]bool = made: {
+    @setEvalBranchQuota(10_000);
+    var made: [static_table.last + 1]bool = @splat(false);
+    for ([_][]const u8{
+        "content-length",      "content-location", "content-range", "content-disposition", "etag",
+        "last-modified",       "expires",          "location",      "age",                 "set-cookie",
+        "authorization",       "cookie",           "range",         "proxy-authorization", "www-authenticate",
+        "if-unmodified-since",
+    }) |name| {
+        for (1..static_table.last + 1) |index| {
+            if (std.mem.eql(u8, static_table.at(index).name, name)) made[index] = true;
+        }
+    }
+    break :made made;
+};
+
+/// A literal field behind a pattern; `index` is that of its name, 0: none.
+fn putLiteral(
+    pattern: u8,
+    comptime bits: u4,
+    index: u32,
+    name: []const u8,
+    value: []const u8,
+    out: []u8,
+) usize {
+    var len = integer.write(out, pattern, bits, index);
+    if (index == 0) len += putName(name, out[len..]);
+    return len + putValue(value, out[len..]);
+}
+
+/// Names are short, and seldom said: as they are.
+fn putName(name: []const u8, out: []u8) usize {
+    const len = integer.write(out, 0x00, 7, name.len);
+    for (out[len..][0..name.len], name) |*to, from| to.* = std.ascii.toLower(from);
+    return len + name.len;
+}
+
+/// Values are compressed if that saves something; for a few bytes it is not worth a look.
+fn putValue(value: []const u8, out: []u8) usize {
+    if (value.len > plain_bytes_max) {
+        const size = huffman.encodedSize(value);
+        if (size < value.len) {
+            const len = integer.write(out, 0x80, 7, size);
+            return len + huffman.encode(value, out[len..]);
+        }
+    }
+    const len = integer.write(out, 0x00, 7, value.len);
+    @memcpy(out[len..][0..value.len], value);
+    return len + value.len;
+}
+
+const plain_bytes_max = 8;
+
+const testing = std.testing;
+const decoder_file = @import("decoder.zig");
+
+/// Both ends of a connection's responses.
+const Pair = struct {
+    encoder: Encoder = .{},
+    decoder: decoder_file.Decoder = .{},
+    block: [4096]u8 = undefined,
+    len: usize = 0,
+
+    fn start(pair: *Pair) void {
+        pair.len = pair.encoder.begin(&pair.block);
+    }
+
+    fn put(pair: *Pair, name: []const u8, value: []const u8) usize {
+        const room = pair.block[pair.len..][0 .. name.len + value.len + field_overhead];
+        const len = pair.encoder.put(.fromName(name), name, value, room);
+        pair.encoder.invariants();
+        pair.len += len;
+        return len;
+    }
+
+    fn expect(pair: *Pair, text: []const u8) !void {
+        var out: [4096]u8 = undefined;
+        var writer: std.Io.Writer = .fixed(&out);
+        var room: [decoder_file.table_bytes_max]u8 = undefined;
+        var block = pair.decoder.begin(pair.block[0..pair.len]);
+        while (try block.next(&room)) |field| try writer.print("{s}={s};", .{ field.name, field.value });
+        try testing.expectEqualStrings(text, writer.buffered());
+    }
+};
+
+test "what repeats takes a byte" {
+    var pair: Pair = .{};
+    const now = "Sun, 06 Nov 1994 08:49:37 GMT";
+    for (0..3) |round| {
+        pair.start();
+        for ([_][2][]const u8{
+            .{ "Content-Type", "text/html" }, .{ "date", now },     .{ "X-Frame-Options", "DENY" },
+            .{ "Set-Cookie", "a=b" },         .{ "ETag", "\"1\"" },
+        }, 0..) |field, index| {
+            const len = pair.put(field[0], field[1]);
+            try testing.expectEqual(round > 0 and index < 3, len == 1);
+        }
+        try pair.expect("content-type=text/html;date=" ++ now ++
+            ";x-frame-options=DENY;set-cookie=a=b;etag=\"1\";");
+    }
+}
+
+test "a value that changes each time does not push out what repeats" {
+    var pair: Pair = .{};
+    var text: [16]u8 = undefined;
+    for (0..200) |round| {
+        pair.start();
+        const id = try std.fmt.bufPrint(&text, "{d:0>16}", .{round});
+        _ = pair.put("X-Request-Id", id);
+        try testing.expectEqual(round > 0, pair.put("server", "peregrine") == 1);
+        var expected: [64]u8 = undefined;
+        try pair.expect(try std.fmt.bufPrint(&expected, "x-request-id={s};server=peregrine;", .{id}));
+    }
+}
+
+test "the peer's table shrinks, goes and comes back" {
+    var pair: Pair = .{};
+    var prng: std.Random.DefaultPrng = .init(3);
+    const random = prng.random();
+    for (0..2_000) |_| {
+        for (0..random.uintLessThan(usize, 3)) |_| {
+            const sizes = [_]u32{ 0, 1, 33, 64, 100, 1000, 1023, 1024, 1025, 4096, 65_536 };
+            pair.encoder.setTableSize(sizes[random.uintLessThan(usize, sizes.len)]);
+        }
+        pair.start();
+        try testing.expect(pair.len <= resizes_bytes_max);
+        var expected: [2048]u8 = undefined;
+        var writer: std.Io.Writer = .fixed(&expected);
+        for (0..random.uintLessThan(usize, 8)) |_| {
+            const names = [_][]const u8{ "date", "server", "x-a", "x-b", "vary", "etag", "content-type" };
+            const name = names[random.uintLessThan(usize, names.len)];
+            var text: [40]u8 = @splat('a');
+            text[39] += random.uintLessThan(u8, 4);
+            const value = text[random.uintLessThan(usize, 40)..];
+            _ = pair.put(name, value);
+            try writer.print("{s}={s};", .{ name, value });
+        }
+        try pair.expect(writer.buffered());
+        // A decoder refuses a block that goes beyond what it has allowed.
+        try testing.expect(pair.decoder.table.size_max <= @max(pair.encoder.allowed, pair.encoder.told));
+    }
+}
+
+test "status codes, and fields without a table" {
+    var out: [64]u8 = undefined;
+    try testing.expectEqualStrings("\x88", out[0..Encoder.putStatus(200, &out)]);
+    try testing.expectEqualStrings("\x08\x03103", out[0..Encoder.putStatus(103, &out)]);
+    try testing.expectEqualStrings("\x00\x01x\x01y", out[0..stateless(.other, "X", "y", &out)]);
+    const len = stateless(.content_length, "Content-Length", "5", &out);
+    try testing.expectEqualStrings("\x0f\x0d\x015", out[0..len]);
+}

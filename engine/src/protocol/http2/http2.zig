@@ -1,0 +1,18 @@
+//! HTTP/2 (RFC 9113), for tests and measurements of its own.
+
+/// Header blocks (RFC 7541).
+pub const hpack = struct {
+    const decoder = @import("hpack/decoder.zig");
+    const encoder = @import("hpack/encoder.zig");
+    pub const Decoder = decoder.Decoder;
+    pub const table_bytes_max = decoder.table_bytes_max;
+    pub const Encoder = encoder.Encoder;
+    pub const field_overhead = encoder.field_overhead;
+    pub const block_overhead = encoder.block_overhead;
+    pub const huffman = @import("hpack/huffman.zig");
+};
+
+test {
+    @import("std").testing.refAllDecls(@This());
+    @import("std").testing.refAllDecls(hpack);
+}
