@@ -31,10 +31,14 @@ pub fn build(b: *std.Build) void {
         .target = target,
         .optimize = .safe,
     });
-    const run = b.addRunArtifact(b.addTest(.{ .name = "load", .root_module = checked }));
+    const tests = b.addTest(.{ .name = "load", .root_module = checked });
+    const run = b.addRunArtifact(tests);
     run.has_side_effects = true;
+    const programs = b.step("test-programs", "Compile the load generator's tests and the programs");
+    for ([_]*std.Build.Step{ &tests.step, load_program, server_program }) |step| programs.dependOn(step);
     const test_step = b.step("test", "Run the load generator's tests, compile the programs");
-    for ([_]*std.Build.Step{ &run.step, load_program, server_program }) |step| test_step.dependOn(step);
+    test_step.dependOn(&run.step);
+    test_step.dependOn(programs);
 }
 
 fn install(

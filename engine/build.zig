@@ -251,14 +251,19 @@ const Layers = struct {
 /// thread of its own.
 fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
     const step = b.step("test-threads", "Run what threads share under ThreadSanitizer");
+    const programs = b.step("test-threads-programs", "Compile them only");
     const how: Layers.How = .{ .target = target, .optimize = .safe, .watched = true };
     const layers: Layers = .create(b, how);
     const ring = onPlatform(b, Layers.layer(b, "src/abi/ring.zig", how), layers, threads_platform);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "ring-watched", .root_module = ring })).step);
+    const ring_tests = b.addTest(.{ .name = "ring-watched", .root_module = ring });
     const abi = onPlatform(b, Layers.layer(b, "src/abi/abi.zig", how), layers, threads_platform);
     const program = Layers.layer(b, "test/abi_thread_test.zig", how);
     program.addImport("abi", abi);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-thread-watched", .root_module = program })).step);
+    const abi_tests = b.addTest(.{ .name = "abi-thread-watched", .root_module = program });
+    for ([_]*std.Build.Step.Compile{ ring_tests, abi_tests }) |tests| {
+        programs.dependOn(&tests.step);
+        step.dependOn(&runOf(b, tests).step);
+    }
 }
 
 /// The tests with thousands of cases, optimised with all checks; in one program, since that is what
