@@ -187,6 +187,13 @@ that there is no such listener.
 
 Where a listener is bound.
 
+=head2 body_folder
+
+    $worker->body_folder('/var/tmp');
+
+Where whole bodies of requests lie that are too long for memory, in files without names. Before the first
+dispatch; a negative code says that it is too late.
+
 =head2 open_access_log
 
     my $code = $worker->open_access_log('/var/log/app.log', -1, 'combined');    # a path

@@ -241,6 +241,9 @@ my %others = (
     '/close-input' =>
         sub { my ($env) = @_; close $env->{'psgi.input'}; return [ 200, [@plain], ['closed'] ] },
     '/change' => sub { my ($env) = @_; %$env = (); return [ 200, [@plain], ['changed'] ] },
+    '/peak'   =>
+        sub { return [ 200, [@plain], [ TestTools::content('/proc/self/status') =~ /^VmHWM:\s+(\d+)/m ] ] },
+    '/sum' => sub { return [ 200, [@plain], [ Digest::MD5->new->addfile($_[0]{'psgi.input'})->hexdigest ] ] },
     '/errors' =>
         sub { my ($env) = @_; $env->{'psgi.errors'}->print("to the log\n"); return [ 200, [@plain], ['ok'] ] }
     ,
@@ -404,6 +407,10 @@ subtest 'request bodies' => sub {
         '... until it is there';
     is exchange($port, "POST /input HTTP/1.1\r\nHost: h\r\nContent-Length: 200000000\r\n\r\n")->{status}, 413,
         'too large';
+    my $before = body('/peak');
+    my $large  = 'large body' x 4_000_000;
+    is post($port, '/sum', $large)->{body}, md5_hex($large), 'a large body';
+    cmp_ok body('/peak') - $before, '<', 20_000, '... which is not in memory';
 };
 
 subtest 'around the response' => sub {
@@ -417,6 +424,32 @@ subtest 'around the response' => sub {
     is $client->response->{status}, 103,     'an interim response';
     is $client->response->{body},   'final', '... and the final one';
 };
+
+my $spool  = File::Temp->newdir;
+my $little = TestServer->start(
+    psgi             => 1,
+    app              => \&app,
+    access_log       => undef,
+    body_buffer_size => 1000,
+    max_body_spool   => 100_000,
+    body_folder      => "$spool",
+);
+is post($little->port, '/input', 'x' x 50_000)->{body} =~ s/ .*//r, 50_000, 'a body in a file';
+is post($little->port, '/input', 'x' x 200_000)->{status},          507,    'no room for another in files';
+ok $little->wait_for_log(qr/request body is not kept in a temporary file/),        '... which the log says';
+ok wait_for(sub { post($little->port, '/input', 'x' x 90_000)->{status} == 200 }), 'room comes back';
+is_deeply [ glob "$spool/*" ], [], 'files have no names';
+is $little->stop, 0, 'that server stops';
+my $nowhere = TestServer->start(
+    psgi             => 1,
+    app              => \&app,
+    access_log       => undef,
+    body_buffer_size => 1000,
+    body_folder      => "$spool/nowhere"
+);
+is post($nowhere->port, '/input', 'x' x 50_000)->{status}, 507, 'no folder for files';
+is post($nowhere->port, '/input', 'x' x 1000)->{status},   200, '... and none needed';
+is $nowhere->stop, 0, 'that server stops';
 
 my $limited = TestServer->start(psgi => 1, app => \&app, access_log => undef, max_keepalive_requests => 2);
 my $client  = TestClient->new($limited->port)->send("GET /number HTTP/1.1\r\nHost: h\r\n\r\n" x 3);

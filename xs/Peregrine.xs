@@ -395,6 +395,15 @@ OUTPUT:
     RETVAL
 
 int
+body_folder(self, path)
+    SV *self
+    const char *path
+CODE:
+    RETVAL = peregrine_body_folder(open_worker(aTHX_ self)->engine, path);
+OUTPUT:
+    RETVAL
+
+int
 listen(self, address, port, backlog, flags = 0)
     SV *self
     const char *address

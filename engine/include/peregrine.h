@@ -158,6 +158,34 @@ const char *peregrine_networks_fault(const char *networks, size_t *at, size_t *l
 int peregrine_listener_address(peregrine_worker *worker, int listener, char *text, size_t capacity,
                                uint16_t *port);
 
+/* ---- Routes ---------------------------------------------------------------------------------- */
+
+/* Flags of a route */
+enum {
+    PEREGRINE_WHOLE_BODY = 1 /* a request comes when its body is complete, with all of it: see
+                              * peregrine_request.body_fd. What is refused or goes before that is no event */
+};
+
+/* Requests of one kind, and how they come. All that is said must hold. */
+typedef struct peregrine_route {
+    uint32_t size;
+    uint32_t flags;
+    const char *path; /* this path and what is below it: "/api" stands for /api and /api/x, not for /apis;
+                       * compared percent-decoded. NULL or "": every path */
+    const char *host; /* the name or address that the request is for, without a port, in any case of letters.
+                       * NULL or "": every one */
+} peregrine_route;
+
+/* Adds a route behind those that are there. The first one that matches a request says how it comes, and its
+ * number is peregrine_request.route; 0: none matches, and the body comes in pieces. Before the first
+ * peregrine_poll(). Returns the number, from 1 on; PEREGRINE_E_ADDRESS: the path does not begin with '/', or
+ * has a '?' in it; PEREGRINE_E_RANGE: an unknown flag, or there are 255; PEREGRINE_E_OUT_OF_ORDER: the worker
+ * was polled. */
+int peregrine_add_route(peregrine_worker *worker, const peregrine_route *route);
+/* Where whole bodies lie that are longer than body_memory_bytes_max, in files without names; "/tmp" unless
+ * this is called. Before the first peregrine_poll(). */
+int peregrine_body_folder(peregrine_worker *worker, const char *path);
+
 /* How many forks lie between this process and the one that made the first worker: a child has another
  * number than its parent. */
 uint32_t peregrine_forks(void);
@@ -456,9 +484,12 @@ typedef struct peregrine_request {
                           * trailers. NUL-terminated, like `local` */
     const char *local;   /* the address or Unix path ("@name": an abstract one) that was connected to;
                           * local_port is 0 then */
-    int64_t body_length; /* Content-Length; -1: chunked; 0: none */
+    int64_t body_length; /* Content-Length; -1: chunked; 0: none. With PEREGRINE_WHOLE_BODY what has come */
     uint32_t number;     /* of the request in its connection, from 1 on: with `connection` what %L of the
                           * access log says, "17-3" */
+    uint32_t route;      /* of the route that it came by; 0: none, see peregrine_add_route() */
+    int32_t body_fd;     /* a file that is the whole body, from its beginning on; the engine closes it with
+                          * the next peregrine_poll(). -1: the body is the bytes of the event */
     uint32_t reserved2;
 } peregrine_request;
 

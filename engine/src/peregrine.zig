@@ -47,6 +47,7 @@ pub const Worker = server.Worker;
 pub const Demand = server.Demand;
 pub const Hosts = server.Hosts;
 pub const Route = server.Route;
+pub const findRoute = server.findRoute;
 /// The host for a Zig handler, and the mailbox that it needs.
 pub const NativeHost = native.NativeHost;
 pub const Inbox = server.Inbox;

@@ -36,8 +36,8 @@ test "constants have the same names and values" {
     @setEvalBranchQuota(100_000);
     comptime var compared = 0;
     inline for (.{
-        .{ "", types.EventFlag },     .{ "", types.RespondFlag },     .{ "", types.ListenFlag },
-        .{ "VERIFY_", types.Verify }, .{ "", types.ForwardedHeader },
+        .{ "", types.EventFlag }, .{ "", types.RespondFlag },   .{ "", types.ListenFlag },
+        .{ "", types.RouteFlag }, .{ "VERIFY_", types.Verify }, .{ "", types.ForwardedHeader },
     }) |group| compared += try expectSameConstants(group[0], group[1]);
     inline for (@typeInfo(types.Code).@"struct".decl_names) |name| {
         const value = @field(types.Code, name);

@@ -523,6 +523,21 @@ B<--max-keepalive-requests>
 
 Bytes of a request body (413). 0: no limit. From 0 to 1125899906842624. B<--max-body-size>
 
+=item body_buffer_size => 1048576
+
+What of a request body is kept in memory, for applications that get bodies whole (those of PSGI): a
+longer one is in a temporary file. From 1 to 1073741824. B<--body-buffer-size>
+
+=item max_body_spool => 1000000000
+
+What the temporary files of all request bodies may hold, in each process (507). 0: no limit but the
+disk. From 0 to 1125899906842624. B<--max-body-spool>
+
+=item body_folder
+
+Where those files are. They have no name, so that nothing is left behind. Default: what C<TMPDIR>
+says, or F</tmp>. B<--body-folder>
+
 =item max_receive_queue => 1000
 
 Messages of one WebSocket that wait for the application. One more closes it with 1008 and C<Message

@@ -8,11 +8,16 @@ static bool is_named(const char *name, STRLEN len, const char *text, STRLEN text
     return len == text_len && foldEQ(name, text, (I32)len);
 }
 
-/* The key of a field: a mortal or shared scalar. NULL: applications are not shown it. A name with an
+static bool is_chunked(const char *name, STRLEN len) {
+    return is_named(name, len, "transfer-encoding", 17);
+}
+
+/* The key of a field: a mortal or shared scalar. NULL: applications are not shown it. Of a body that came in
+ * chunks they are told the length, for it is whole. A name with an
  * underscore would be taken for one with a dash, which a proxy may have checked; and a program that the
  * application runs would take HTTP_PROXY for its own proxy (CVE-2016-5387). */
 static SV *make_key(pTHX_ psgi_context *cx, const char *name, STRLEN len) {
-    if (memchr(name, '_', len) || is_named(name, len, "proxy", 5)) return NULL;
+    if (memchr(name, '_', len) || is_named(name, len, "proxy", 5) || is_chunked(name, len)) return NULL;
     if (is_named(name, len, "content-type", 12)) return PSGI_KEY(cx, CONTENT_TYPE);
     if (is_named(name, len, "content-length", 14)) return PSGI_KEY(cx, CONTENT_LENGTH);
     if (is_named(name, len, "cookie", 6)) return PSGI_KEY(cx, COOKIE);
@@ -57,7 +62,10 @@ static void add_fields(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_r
     for (uint32_t i = 0; i < request->field_count; i++) {
         const peregrine_field_span *field = &request->fields[i];
         SV *key = key_of(aTHX_ cx, request->text, field);
-        if (key) add_field(aTHX_ cx, env, key, request->text + field->value_at, field->value_len);
+        if (key)
+            add_field(aTHX_ cx, env, key, request->text + field->value_at, field->value_len);
+        else if (is_chunked(request->text + field->name_at, field->name_len))
+            px_store(aTHX_ env, PSGI_KEY(cx, CONTENT_LENGTH), newSVpvf("%" IVdf, (IV)request->body_length));
     }
 }
 

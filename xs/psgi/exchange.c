@@ -34,21 +34,17 @@ bool psgi_exchange_is_reusable(const px_exchange *base) {
 
 /* A request begins. */
 void psgi_exchange_open(psgi_exchange *exchange) {
-    exchange->state = PSGI_READING;
-    exchange->chunked = false;
+    exchange->state = PSGI_CALLED;
     exchange->responds = false;
     exchange->drains = false;
     exchange->cleans = false;
     exchange->calling = false;
     exchange->abandoned = false;
     exchange->has_chunks = false;
-    exchange->received = 0;
 }
 
 void psgi_exchange_clear(pTHX_ px_exchange *base) {
     psgi_exchange *exchange = psgi_exchange_of(base);
-    px_clear(aTHX_ & exchange->content);
-    px_clear(aTHX_ & exchange->spool);
     px_clear(aTHX_ & exchange->source);
     px_clear(aTHX_ & exchange->poll);
     px_clear(aTHX_ & exchange->writer);
@@ -75,7 +71,6 @@ static bool is_code(const SV *value) {
 
 static void call_app(pTHX_ psgi_exchange *exchange) {
     SV *error = NULL;
-    exchange->state = PSGI_CALLED;
     px_exchange_taken(&exchange->base);
     SV *env = sv_2mortal(newRV_inc((SV *)exchange->base.given));
     SV *response = px_call(aTHX_ exchange->app->code, NULL, env, NULL, &error);
@@ -138,7 +133,6 @@ void psgi_exchange_clean_up(pTHX_ psgi_exchange *exchange) {
 /* Nothing more will be sent: the application's handle is closed, the ticket goes. What comes after the
  * response waits for the next turn, as the kernel has the response then. */
 void psgi_exchange_over(pTHX_ psgi_exchange *exchange) {
-    const bool called = exchange->state >= PSGI_CALLED;
     if (exchange->state == PSGI_OVER) return;
     px_worker *worker = exchange->base.worker;
     px_exchange_hold(&exchange->base);
@@ -147,7 +141,7 @@ void psgi_exchange_over(pTHX_ psgi_exchange *exchange) {
     psgi_body_close(aTHX_ exchange);
     px_clear(aTHX_ & exchange->poll);
     px_clear(aTHX_ & exchange->writer);
-    exchange->cleans = called && (cleanup_of(aTHX_ exchange) || wants_harakiri(aTHX_ exchange));
+    exchange->cleans = cleanup_of(aTHX_ exchange) || wants_harakiri(aTHX_ exchange);
     if (exchange->cleans) px_turn_wait(aTHX_ & exchange->base);
     px_exchange_ticket_gone(aTHX_ & exchange->base);
     if (!exchange->cleans) px_worker_app_ended(aTHX_ worker);
@@ -189,9 +183,9 @@ static void answer_for(pTHX_ psgi_exchange *exchange, uint16_t status, const cha
     else psgi_exchange_sent(aTHX_ exchange, code);
 }
 
-/* There is no room for the request's body. */
+/* There is no handle for the request's body. */
 void psgi_exchange_refuse(pTHX_ psgi_exchange *exchange) {
-    if (psgi_delivers(exchange)) answer_for(aTHX_ exchange, 507, "Insufficient Storage");
+    if (psgi_delivers(exchange)) answer_for(aTHX_ exchange, 503, "Service Unavailable");
 }
 
 /* A 500 if nothing was sent, otherwise the connection is cut. */

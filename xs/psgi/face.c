@@ -25,6 +25,9 @@ void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
         croak("Peregrine::Worker: app must be a code reference");
     if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
     if (worker->application) croak("Peregrine::Worker: the worker has an application already");
+    const peregrine_route all = {.size = sizeof(all), .flags = PEREGRINE_WHOLE_BODY};
+    const int number = peregrine_add_route(worker->engine, &all);
+    if (number < 0) croak("Peregrine::Worker: %s", peregrine_error_text(number));
     psgi_app *app;
     Newxz(app, 1, psgi_app);
     app->worker = worker;
@@ -52,31 +55,13 @@ static void read_limits(px_worker *worker) {
 
 /* ---- Events of the engine -------------------------------------------------------------------- */
 
-/* Asks for more of the request's body, or calls the application if there is no more. */
-static void take_content(pTHX_ psgi_exchange *exchange, const peregrine_event *event) {
-    px_exchange *base = &exchange->base;
-    const bool last = event->flags & PEREGRINE_LAST;
-    if (!psgi_input_take(aTHX_ exchange, event->bytes, event->len) ||
-        (last && !psgi_input_give(aTHX_ exchange))) {
-        psgi_exchange_refuse(aTHX_ exchange);
-        return;
-    }
-    if (last) {
-        psgi_exchange_call_app(aTHX_ exchange);
-        return;
-    }
-    px_exchange_name(base);
-    if (base->worker->engine && peregrine_read(base->worker->engine, base->ticket) < 0)
-        px_exchange_lost(base);
-    else px_worker_wake(base->worker);
-}
-
+/* A request with its whole body. */
 static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) {
     psgi_exchange *exchange = psgi_exchange_of(base);
     psgi_exchange_open(exchange);
-    exchange->chunked = event->request->body_length < 0;
     base->given = psgi_env_build(aTHX_ exchange, event->request);
-    take_content(aTHX_ exchange, event);
+    if (psgi_input_give(aTHX_ exchange, event)) psgi_exchange_call_app(aTHX_ exchange);
+    else psgi_exchange_refuse(aTHX_ exchange);
 }
 
 /* The peer takes more content. */
@@ -96,9 +81,6 @@ static void take_turn(pTHX_ px_exchange *base) {
 static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
     psgi_exchange *exchange = psgi_exchange_of(base);
     switch (event->kind) {
-    case PEREGRINE_BODY:
-        if (exchange->state == PSGI_READING) take_content(aTHX_ exchange, event);
-        break;
     case PEREGRINE_DRAINED:
     case PEREGRINE_FLUSHED:
         exchange->drains = false;

@@ -24,7 +24,6 @@
     X(REMOTE_PORT, "REMOTE_PORT")                                                                            \
     X(CONTENT_LENGTH, "CONTENT_LENGTH")                                                                      \
     X(CONTENT_TYPE, "CONTENT_TYPE")                                                                          \
-    X(TRANSFER_ENCODING, "HTTP_TRANSFER_ENCODING")                                                           \
     X(COOKIE, "HTTP_COOKIE")                                                                                 \
     X(VERSION, "psgi.version")                                                                               \
     X(URL_SCHEME, "psgi.url_scheme")                                                                         \
@@ -84,8 +83,7 @@ typedef struct psgi_app {
 } psgi_app;
 
 typedef enum {
-    PSGI_READING, /* the request's body comes in */
-    PSGI_CALLED,  /* the application has it, and owes a response */
+    PSGI_CALLED,  /* the application has the request, and owes a response */
     PSGI_STARTED, /* the response's head is with the engine, and content follows */
     PSGI_SENT,    /* all is with the engine, which may still have to send it */
     PSGI_OVER,    /* sent, or nothing goes out any more */
@@ -104,7 +102,6 @@ typedef struct psgi_exchange {
     px_exchange base; /* first; base.given is the environment */
     psgi_app *app;
     psgi_state state;
-    bool chunked;   /* the request's body came without its length */
     bool responds;  /* a responder was called */
     bool drains;    /* what was sent waits for the peer, and no more content is asked for */
     bool cleans;    /* what comes after the response has yet to run */
@@ -113,9 +110,6 @@ typedef struct psgi_exchange {
     bool wrote;     /* since it was asked for content */
     bool has_chunks; /* the response's content comes in chunks */
     psgi_chunks chunks;
-    size_t received; /* bytes of the request's body */
-    SV *content;    /* what came of it, in memory; NULL: nothing, or it is in `spool` */
-    SV *spool;      /* the temporary file that it goes to, or NULL */
     CV *informational; /* ours until the exchange is let go */
     SV *source;     /* the handle whose lines are the response's content, or NULL */
     SV *poll;       /* who is called when the peer takes more content, or NULL */
@@ -141,8 +135,7 @@ void psgi_attach(pTHX_ px_worker *worker, HV *settings);
 HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *request);
 
 /* input.c */
-bool psgi_input_take(pTHX_ psgi_exchange *exchange, const char *bytes, size_t len);
-bool psgi_input_give(pTHX_ psgi_exchange *exchange);
+bool psgi_input_give(pTHX_ psgi_exchange *exchange, const peregrine_event *event);
 
 /* exchange.c */
 void psgi_exchange_open(psgi_exchange *exchange);

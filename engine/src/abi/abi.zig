@@ -8,6 +8,7 @@ const errors = @import("errors.zig");
 const listeners = @import("listeners.zig");
 const options = @import("options.zig");
 const platform = @import("platform");
+const routes = @import("routes.zig");
 const sized = @import("sized.zig");
 const tls = @import("tls.zig");
 pub const types = @import("types.zig");
@@ -99,7 +100,7 @@ pub const Handle = struct {
 };
 
 /// Where the functions of peregrine.h are.
-pub const files = .{ @This(), listeners, tls };
+pub const files = .{ @This(), listeners, routes, tls };
 
 comptime {
     for (files) |file| _ = file;

@@ -11,6 +11,7 @@ const ring = @import("ring.zig");
 const spoken = @import("spoken.zig");
 const types = @import("types.zig");
 const Code = types.Code;
+const Batch = @import("batch.zig").Batch;
 const Command = peregrine.Command;
 const Event = types.Event;
 const io = peregrine.io;
@@ -68,6 +69,7 @@ pub const ApplicationEnd = struct {
     }
 
     pub fn deinit(end: *ApplicationEnd) void {
+        end.dropRest();
         end.forgetBatch();
         inline for (.{ &end.batch, &end.requests, &end.joined, &end.scratch }) |list| list.deinit(end.gpa);
         end.joiner.deinit();
@@ -110,7 +112,18 @@ pub const ApplicationEnd = struct {
         assert(!end.asleep or end.batch.items.len == 0);
     }
 
+    /// Nobody reads the events that are left; files among them are closed.
+    fn dropRest(end: *ApplicationEnd) void {
+        while (true) {
+            end.forgetBatch();
+            end.gather() catch return;
+            _ = end.events.release();
+            if (end.batch.items.len == 0) return;
+        }
+    }
+
     fn forgetBatch(end: *ApplicationEnd) void {
+        for (end.requests.items) |*request| Batch.closeBody(request);
         for (end.joined.items) |bytes| end.gpa.free(bytes);
         inline for (.{ &end.batch, &end.requests, &end.joined }) |list| list.clearRetainingCapacity();
     }

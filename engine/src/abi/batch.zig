@@ -10,8 +10,10 @@ pub const Batch = struct {
     events: std.ArrayList(Event) = .empty,
     /// What the events point to; lives until the batch is filled again.
     arena: std.heap.ArenaAllocator,
-    /// Likewise: buffers of large messages, in place of a copy.
+    /// Likewise: buffers of large messages and whole bodies, in place of a copy.
     buffers: std.ArrayList(peregrine.Pool.Buffer) = .empty,
+    /// Requests whose bodies are in files, which are closed with the batch.
+    with_files: std.ArrayList(*types.Request) = .empty,
     gpa: std.mem.Allocator,
 
     /// Memory that a batch keeps between two fillings; a batch of large bodies gives the rest back.
@@ -25,13 +27,14 @@ pub const Batch = struct {
     pub fn deinit(batch: *Batch, pool: *peregrine.Pool) void {
         batch.giveBack(pool);
         batch.buffers.deinit(batch.gpa);
+        batch.with_files.deinit(batch.gpa);
         batch.events.deinit(batch.gpa);
         batch.arena.deinit();
     }
 
     /// Forgets everything; all pointers into the batch die.
     pub fn clear(batch: *Batch) void {
-        std.debug.assert(batch.buffers.items.len == 0);
+        std.debug.assert(batch.buffers.items.len == 0 and batch.with_files.items.len == 0);
         batch.events.clearRetainingCapacity();
         _ = batch.arena.reset(.{ .retain_with_limit = arena_kept_bytes });
     }
@@ -58,10 +61,18 @@ pub const Batch = struct {
         batch.events.appendAssumeCapacity(event);
     }
 
-    /// Gives the memory of large messages back; pointers to them die.
+    /// Gives the memory of large messages and bodies back, and closes files; pointers to them die.
     pub fn giveBack(batch: *Batch, pool: *peregrine.Pool) void {
         for (batch.buffers.items) |buffer| pool.give(buffer);
         batch.buffers.clearRetainingCapacity();
+        for (batch.with_files.items) |request| closeBody(request);
+        batch.with_files.clearRetainingCapacity();
+    }
+
+    /// Closes the file of a request's body, if it has one that is still its own.
+    pub fn closeBody(request: *types.Request) void {
+        if (request.body_fd >= 0) peregrine.io.file.close(request.body_fd);
+        request.body_fd = -1;
     }
 
     /// Takes back the event that was added last.
@@ -81,6 +92,32 @@ pub const Batch = struct {
             return (try batch.arena.allocator().dupe(u8, bytes)).ptr;
         batch.buffers.appendAssumeCapacity(buffer);
         return bytes.ptr;
+    }
+
+    /// The whole body of a request that has come with it: memory that lives as long as the batch, or a file,
+    /// whose descriptor the request gets. The exchange keeps what counts the room of the file.
+    pub fn keepBody(
+        batch: *Batch,
+        worker: anytype,
+        exchange: *peregrine.Exchange,
+        request: *types.Request,
+    ) error{OutOfMemory}![]const u8 {
+        const intake = exchange.intake orelse return "";
+        switch (intake.body()) {
+            .memory => |bytes| {
+                try batch.buffers.ensureUnusedCapacity(batch.gpa, 1);
+                if (intake.surrenderMemory()) |buffer| batch.buffers.appendAssumeCapacity(buffer);
+                worker.dropIntake(exchange.takeIntake().?);
+                request.body_length = @intCast(bytes.len);
+                return bytes;
+            },
+            .file => |file| {
+                try batch.with_files.append(batch.gpa, request);
+                request.body_fd = intake.surrenderFile();
+                request.body_length = @intCast(file.len);
+                return "";
+            },
+        }
     }
 
     /// The last event if it is about this ticket and can take more body bytes.

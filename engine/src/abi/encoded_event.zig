@@ -49,11 +49,14 @@ const RequestHead = extern struct {
     has_query: u8,
     tls: u8,
     reserved: [7]u8 = @splat(0),
+    route: u32,
+    /// Behind a channel between threads a descriptor stays what it is. Who decodes has it from then on.
+    body_fd: i32,
 
     const same_names = .{
         "body_length", "text_len", "field_count", "method",     "target",    "path",    "query",  "authority",
         "connection",  "number",   "peer_port",   "local_port", "method_id", "version", "secure", "has_query",
-        "tls",
+        "tls",         "route",    "body_fd",
     };
 };
 
@@ -212,6 +215,8 @@ const sample_request: Request = .{
     .local = "/run/socket",
     .body_length = -1,
     .number = 3,
+    .route = 4,
+    .body_fd = 5,
 };
 
 fn sampleOf(kind: types.Kind) Event {

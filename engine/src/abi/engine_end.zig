@@ -223,7 +223,10 @@ pub const EngineEnd = struct {
         return true;
     }
 
+    /// The event is in the ring.
     fn notePlace(end: *EngineEnd, event: *const types.Event) void {
+        // Who reads it has the file of its body from now on.
+        if (event.request) |request| @constCast(request).body_fd = -1;
         if (event.kind == .message) end.slots.placeMessage(event.ticket, end.events.at);
     }
 

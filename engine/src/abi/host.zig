@@ -5,14 +5,16 @@ const std = @import("std");
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const EngineEnd = @import("engine_end.zig").EngineEnd;
+const Routes = @import("routes.zig").Routes;
 const slots = @import("slots.zig");
 const types = @import("types.zig");
-const Client = peregrine.Client;
 const Exchange = peregrine.Exchange;
 
 /// The host of a worker that C polls. Its calls are described in server/worker.zig.
 pub const Host = struct {
+    /// Of requests that no route of C's matches; then all that there are.
     pub const demand: peregrine.Demand = .pull;
+    pub const demands = [_]peregrine.Demand{ demand, .{ .pace = .pull, .body = .whole } };
 
     /// One is filled while C reads the other.
     batches: [2]Batch,
@@ -20,11 +22,13 @@ pub const Host = struct {
     side: u1 = 0,
     /// The end of the channel behind which C is; null: C polls the worker itself.
     link: ?*EngineEnd = null,
+    /// How C wants its requests.
+    routes: Routes,
     /// Exchanges whose end C has yet to be told of, at most, and the worker's own end. Both batches have room for the events.
     ends: usize = 1,
 
     pub fn init(gpa: std.mem.Allocator) error{OutOfMemory}!Host {
-        var host: Host = .{ .batches = .{ .init(gpa), .init(gpa) } };
+        var host: Host = .{ .batches = .{ .init(gpa), .init(gpa) }, .routes = .init(gpa) };
         errdefer host.abandon();
         for (&host.batches) |*batch| try batch.reserve(host.ends);
         return host;
@@ -33,11 +37,13 @@ pub const Host = struct {
     /// Frees a host that no worker has filled.
     pub fn abandon(host: *Host) void {
         for (&host.batches) |*batch| batch.events.deinit(batch.gpa);
+        host.routes.deinit();
     }
 
     /// `pool`: of the worker, which must be there still.
     pub fn deinit(host: *Host, pool: *peregrine.Pool) void {
         for (&host.batches) |*batch| batch.deinit(pool);
+        host.routes.deinit();
     }
 
     inline fn filling(host: *Host) *Batch {
@@ -112,12 +118,17 @@ pub const Host = struct {
         return .{ .bytes = connection.queuedBytes(), .stuck = connection.output != .open };
     }
 
+    /// Told when a request begins.
+    pub inline fn route(host: *const Host, exchange: *Exchange, head: *const peregrine.Head) void {
+        host.routes.choose(exchange, head);
+    }
+
     /// Becomes PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
         const local = worker.localText(exchange.connection);
-        host.addRequest(exchange, head, &worker.client, local) catch turnAway(worker, exchange);
+        host.addRequest(worker, exchange, head, local) catch turnAway(worker, exchange);
     }
 
     /// C is told of the end of every exchange that it was told of, even if memory runs out.
@@ -147,10 +158,21 @@ pub const Host = struct {
         worker.abort(exchange);
     }
 
-    fn addRequest(host: *Host, exchange: *Exchange, head: *const peregrine.Head, client: *const Client, local: []const u8) error{OutOfMemory}!void {
-        const kept = try host.filling().keepHead(head, exchange, client, local);
+    fn addRequest(
+        host: *Host,
+        worker: anytype,
+        exchange: *Exchange,
+        head: *const peregrine.Head,
+        local: []const u8,
+    ) error{OutOfMemory}!void {
+        const kept = try host.filling().keepHead(head, exchange, &worker.client, local);
+        kept.route = exchange.host;
+        const body_bytes = try host.filling().keepBody(worker, exchange, kept);
         const event = try host.add(.request, exchange);
         event.request = kept;
+        event.bytes = body_bytes.ptr;
+        event.len = body_bytes.len;
+        exchange.given_bytes += body_bytes.len;
         if (exchange.inputComplete()) event.flags |= types.EventFlag.last;
         if (exchange.websocket != null) {
             event.flags |= types.EventFlag.handshake;

@@ -105,6 +105,11 @@ pub const Verify = struct {
     pub const require = 2;
 };
 
+/// In `Route.flags`.
+pub const RouteFlag = struct {
+    pub const whole_body = 1;
+};
+
 /// For `peregrine_trusted_proxies`.
 pub const ForwardedHeader = struct {
     pub const x_forwarded = 0;
@@ -138,6 +143,8 @@ pub const Request = extern struct {
     local: [*:0]const u8,
     body_length: i64,
     number: u32,
+    route: u32 = 0,
+    body_fd: i32 = -1,
     reserved2: u32 = 0,
 };
 
@@ -164,6 +171,14 @@ pub const Response = extern struct {
     field_count: usize = 0,
     body: ?[*]const u8 = null,
     body_len: usize = 0,
+};
+
+/// `peregrine_route`.
+pub const Route = extern struct {
+    size: u32,
+    flags: u32 = 0,
+    path: ?[*:0]const u8 = null,
+    host: ?[*:0]const u8 = null,
 };
 
 /// `peregrine_unix_socket`.

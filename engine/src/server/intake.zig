@@ -140,6 +140,22 @@ pub const Intake = struct {
         return .{ .file = .{ .fd = intake.job.fd, .len = intake.job.written } };
     }
 
+    /// The buffer that the body lies in is the caller's from now on; null: the body is empty.
+    pub fn surrenderMemory(intake: *Intake) ?Pool.Buffer {
+        assert(!intake.isLong());
+        const buffer = intake.memory.buffer;
+        intake.memory = .{};
+        return buffer;
+    }
+
+    /// The file is the caller's from now on, who closes it. That it counts for the worker's files ends with
+    /// the intake.
+    pub fn surrenderFile(intake: *Intake) i32 {
+        assert(intake.isLong() and !intake.isWriting() and intake.mapping.len == 0);
+        defer intake.job.fd = -1;
+        return intake.job.fd;
+    }
+
     /// The whole body as memory, which a file is mapped to. As long as the intake is there.
     pub fn bytes(intake: *Intake) error{OutOfMemory}![]const u8 {
         switch (intake.body()) {

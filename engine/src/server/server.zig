@@ -40,6 +40,7 @@ pub const Intake = @import("intake.zig").Intake;
 pub const Demand = @import("demand.zig").Demand;
 pub const Hosts = @import("hosts.zig").Hosts;
 pub const Route = @import("route.zig").Route;
+pub const findRoute = @import("route.zig").find;
 
 /// Memory of a worker: blocks, queues of them, and slots with tickets.
 pub const Pool = @import("pool.zig").Pool;

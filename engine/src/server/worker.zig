@@ -7,7 +7,10 @@
 //! exchanges,
 //!
 //!     pub const demand: Demand
-//!         whether it asks for bodies (`read`), takes them as they come, or wants them whole
+//!         whether it asks for bodies (`read`), takes them as they come, or wants them whole; a host that
+//!         wants more than one of these has them as `demands`, and
+//!     fn route(host, *Exchange, *const Head) void
+//!         writes one into the exchange
 //!     fn request(host, worker, *Exchange, *const Head) void
 //!         a head; what of the body came along follows at once, unless the host wants it whole: then
 //!         `Exchange.takeIntake` has all of it, and its trailers
@@ -526,7 +529,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// What the host of an exchange wants.
         pub inline fn demandOf(exchange: *const Exchange) Demand {
-            return if (@hasDecl(Host, "demand")) Host.demand else exchange.demand;
+            return if (@hasDecl(Host, "demands")) exchange.demand else Host.demand;
         }
 
         /// The body of an exchange that is gathered, or waits to be taken.

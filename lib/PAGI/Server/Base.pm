@@ -10,7 +10,8 @@ use parent qw(
     PAGI::Server::Monitoring PAGI::Server::Prefork PAGI::Server::Reports PAGI::Server::Stop
 );
 
-use Carp qw(croak);
+use Carp       qw(croak);
+use File::Spec ();
 use Future;
 
 use PAGI::Server::AccessLog;
@@ -245,6 +246,7 @@ sub open_listeners {
 sub _new_worker {
     my ($self, $owner) = @_;
     my $worker = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
+    $worker->body_folder($self->{options}{body_folder} // File::Spec->tmpdir);
     $worker->use_thread >= 0 || die "PAGI: cannot make a thread for the engine: $!\n"
         if $self->{options}{engine} eq 'thread';
     $self->_start_access_log($worker, $owner);

@@ -84,8 +84,8 @@ The environment of L<PSGI> 1.1, and of L<PSGI::Extensions>:
 
 =item psgi.input
 
-The whole body of the request, buffered: up to 1 MiB in memory, more in a temporary file without a name. It
-can seek (C<psgix.input.buffered>). A chunked body has a C<CONTENT_LENGTH> as well.
+The whole body of the request, buffered: up to C<body_buffer_size> (1 MiB) in memory, more in a temporary file
+without a name. It can seek (C<psgix.input.buffered>). A chunked body has a C<CONTENT_LENGTH> as well.
 
 =item psgi.streaming, psgi.nonblocking
 
@@ -115,10 +115,10 @@ nothing was sent before, otherwise the connection is cut.
 =head1 OPTIONS
 
 Options of L<PAGI::Server/CONSTRUCTOR>, but for those about its applications: C<--header-timeout 5>,
-C<--max-connections 10_000>, C<--engine thread>, C<--health-path /healthz>, C<--trusted-proxies
-10.0.0.0/8>. Other defaults: C<host> is C<0.0.0.0>, C<max_body_size> is C<1G>, there is no access log
-(plackup makes one of its own), and C<heartbeat_timeout> is 0: applications of PSGI may block as long as they
-like.
+C<--max-connections 10_000>, C<--engine thread>, C<--health-path /healthz>, C<--trusted-proxies 10.0.0.0/8>.
+Other defaults: C<host> is C<0.0.0.0>, C<max_body_size> is C<1G>, C<max_body_spool> is C<10G>, there is no
+access log (plackup makes one of its own), and C<heartbeat_timeout> is 0: applications of PSGI may block as
+long as they like.
 
 Words of other handlers mean what they mean there:
 

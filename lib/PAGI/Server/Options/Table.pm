@@ -239,6 +239,31 @@ my @SECTIONS = (
                 about  => 'Bytes of a request body (413). 0: no limit.',
             },
             {
+                name   => 'body_buffer_size',
+                type   => 'bytes',
+                engine => 'body_memory_bytes_max',
+                live   => 1,
+                about  =>
+                    'What of a request body is kept in memory, for applications that get bodies whole (those of'
+                    . ' PSGI): a longer one is in a temporary file.',
+            },
+            {
+                name   => 'max_body_spool',
+                type   => 'bytes',
+                engine => 'body_file_bytes_max',
+                live   => 1,
+                about  =>
+                    'What the temporary files of all request bodies may hold, in each process (507). 0: no'
+                    . ' limit but the disk.',
+            },
+            {
+                name  => 'body_folder',
+                type  => 'string',
+                about =>
+                    'Where those files are. They have no name, so that nothing is left behind. Default: what'
+                    . ' C<TMPDIR> says, or F</tmp>.',
+            },
+            {
                 name   => 'max_receive_queue',
                 type   => 'integer',
                 engine => 'queue_messages_max',

@@ -75,7 +75,8 @@ sub words {
 
 sub of_server {
     my (%given) = @_;
-    my %options = (host => '0.0.0.0', port => 5000, max_body_size => '1G', heartbeat_timeout => 0);
+    my %options = (host => '0.0.0.0', port => 5000, heartbeat_timeout => 0);
+    @options{qw(max_body_size max_body_spool)} = qw(1G 10G);
     _place(\%options, \%given);
     for my $name (sort keys %given) {
         next if !defined $given{$name};

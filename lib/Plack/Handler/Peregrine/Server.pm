@@ -32,10 +32,10 @@ sub _bad_response {
         'the response cannot be sent: ' . PAGI::Server::Exception::text($reason));
 }
 
-sub _no_room {
+sub _no_input {
     my ($self, $reason, $about) = @_;
     return $self->_report($reason, $about,
-        'the body of a request cannot be kept: ' . PAGI::Server::Exception::text($reason));
+        'the body of a request cannot be read: ' . PAGI::Server::Exception::text($reason));
 }
 
 1;

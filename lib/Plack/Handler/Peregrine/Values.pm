@@ -62,8 +62,9 @@ sub input {
     return $handle;
 }
 
-sub temporary {
-    open my $handle, '+>', undef or die "cannot make a temporary file: $!\n";
+sub file {
+    my ($descriptor) = @_;
+    open my $handle, '<&=', $descriptor or die "cannot open a descriptor: $!\n";
     binmode $handle;
     return $handle;
 }
@@ -112,9 +113,9 @@ Closes such a body, if it can be closed.
 
 A handle on a string, for C<psgi.input>.
 
-=head2 temporary
+=head2 file
 
-A handle on a new temporary file without a name.
+The same on a descriptor, which is the handle's from then on.
 
 =head2 clean_up
 

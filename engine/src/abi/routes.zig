@@ -1,0 +1,102 @@
+//! Which requests C wants in which way, and where bodies lie that it wants whole.
+//! Does not know: what C does with them.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const Handle = @import("abi.zig").Handle;
+const sized = @import("sized.zig");
+const types = @import("types.zig");
+const Code = types.Code;
+const Demand = peregrine.Demand;
+const Exchange = peregrine.Exchange;
+const Head = peregrine.Head;
+
+/// Routes in the order in which they were added, the first one with number 1.
+pub const Routes = struct {
+    list: std.ArrayList(peregrine.Route) = .empty,
+    /// What requests are given like that no route matches, then what each route says.
+    demands: std.ArrayList(Demand) = .empty,
+    texts: std.heap.ArenaAllocator,
+
+    /// An exchange has this much room for the number of its route.
+    pub const count_max = std.math.maxInt(u8);
+
+    /// Why a route is not added.
+    pub const Error = error{ OutOfMemory, TooMany, BadPath };
+
+    pub fn init(gpa: std.mem.Allocator) Routes {
+        return .{ .texts = .init(gpa) };
+    }
+
+    pub fn deinit(routes: *Routes) void {
+        const gpa = routes.texts.child_allocator;
+        routes.list.deinit(gpa);
+        routes.demands.deinit(gpa);
+        routes.texts.deinit();
+    }
+
+    /// Adds a route and returns its number. `path` begins with "/" and has no "?", or is empty; both texts
+    /// are copied.
+    pub fn add(routes: *Routes, path: []const u8, host: []const u8, body: Demand.Body) Error!u8 {
+        const is_path = path.len == 0 or (path[0] == '/' and std.mem.findScalar(u8, path, '?') == null);
+        if (!is_path) return error.BadPath;
+        const number = routes.list.items.len + 1;
+        if (number > count_max) return error.TooMany;
+        const gpa = routes.texts.child_allocator;
+        const arena = routes.texts.allocator();
+        try routes.list.ensureUnusedCapacity(gpa, 1);
+        try routes.demands.ensureTotalCapacity(gpa, number + 1);
+        const own_path = try arena.dupe(u8, path);
+        const own_host = try arena.dupe(u8, host);
+        if (routes.demands.items.len == 0) routes.demands.appendAssumeCapacity(.pull);
+        routes.list.appendAssumeCapacity(.{ .path = own_path, .host = own_host, .to = @intCast(number) });
+        routes.demands.appendAssumeCapacity(.{ .pace = .pull, .body = body });
+        return @intCast(number);
+    }
+
+    /// Notes the number of its route on an exchange, 0 for none, and what follows from it.
+    pub inline fn choose(routes: *const Routes, exchange: *Exchange, head: *const Head) void {
+        if (routes.list.items.len == 0) return;
+        exchange.host = peregrine.findRoute(routes.list.items, head, exchange.websocket != null);
+        exchange.demand = routes.demands.items[exchange.host];
+    }
+};
+
+pub export fn peregrine_add_route(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
+    if (handle.isForeign()) return Code.gone;
+    if (handle.polled) return Code.out_of_order;
+    const wanted = sized.read(types.Route, given);
+    if (wanted.flags & ~@as(u32, types.RouteFlag.whole_body) != 0) return Code.range;
+    const path = if (wanted.path) |text| std.mem.span(text) else "";
+    const host = if (wanted.host) |text| std.mem.span(text) else "";
+    const body: Demand.Body = if (wanted.flags & types.RouteFlag.whole_body != 0) .whole else .streamed;
+    const number = handle.host.routes.add(path, host, body) catch |err| return switch (err) {
+        error.OutOfMemory => Code.memory,
+        error.TooMany => Code.range,
+        error.BadPath => Code.address,
+    };
+    return number;
+}
+
+pub export fn peregrine_body_folder(handle: *Handle, path: [*:0]const u8) callconv(.c) c_int {
+    if (handle.isForeign()) return Code.gone;
+    if (handle.polled) return Code.out_of_order;
+    handle.worker.setBodyFolder(std.mem.span(path)) catch return Code.memory;
+    return Code.ok;
+}
+
+test "routes are numbered as they are added, and choose for an exchange" {
+    const testing = std.testing;
+    var routes: Routes = .init(testing.allocator);
+    defer routes.deinit();
+    try testing.expectError(error.BadPath, routes.add("api", "", .whole));
+    try testing.expectError(error.BadPath, routes.add("/api?x", "", .whole));
+    try testing.expectEqual(1, try routes.add("/api", "", .streamed));
+    try testing.expectEqual(2, try routes.add("", "", .whole));
+    const head: Head = .{ .storage = &.{}, .text = "/apple", .path = .{ .at = 0, .len = 6 } };
+    var exchange: Exchange = .{ .ticket = @fromBackingInt(0), .connection = undefined, .active_at = 0 };
+    routes.choose(&exchange, &head);
+    try testing.expectEqual(2, exchange.host);
+    try testing.expectEqual(.whole, exchange.demand.body);
+    for (3..Routes.count_max + 1) |number| try testing.expectEqual(number, try routes.add("/x", "", .whole));
+    try testing.expectError(error.TooMany, routes.add("/x", "", .whole));
+}
