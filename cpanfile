@@ -9,6 +9,8 @@ recommends 'Future::IO'             => '0.13';
 # IO::Async uses it when it is there; without it each timer of an application costs time in
 # proportion to their number.
 recommends 'Heap::Fibonacci' => '0.80';
+# pagi-server --reload sees changes at once with it, otherwise within a second.
+recommends 'Linux::Inotify2' => '2.3';
 recommends 'Plack'           => '1.0050';
 
 on configure => sub { requires 'ExtUtils::MakeMaker' => '7.64' };

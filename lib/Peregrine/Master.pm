@@ -31,7 +31,7 @@ sub new {
     my $self = bless {
         %args{
             qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout limits
-                first_takes_over)
+                first_takes_over hear stands_in)
         },
         wanted     => $args{workers},
         workers    => {},               # by pid
@@ -105,8 +105,9 @@ sub _at {
 
 # ---- Processes ----------------------------------------------------------------------------------
 
+# `$failure`: why the one did not start that this one stands in for.
 sub _fork_worker {
-    my ($self, $number, $replaces) = @_;
+    my ($self, $number, $replaces, $failure) = @_;
     $self->{most} = $number if $number > $self->{most};
     my ($here, $there) =
         eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
@@ -135,6 +136,7 @@ sub _fork_worker {
         link       => $pid      ? $here            : $there,
         replaces   => $replaces ? $replaces->{pid} : undef,
         column     => $column,
+        failure    => $failure,
     };
     $self->_become_worker($worker) if !$pid;
     $there->close;
@@ -192,8 +194,9 @@ sub _gone {
     my $state = $worker->{state};
     $self->_not_started($worker, $status) if $state eq 'starting';
     $self->_died($worker, $status)        if $state eq 'serving';
+    # TERM is what it is told to leave with while it starts.
     $self->_log(warn => _name($worker) . ', which was to leave, ' . how_it_ended($status))
-        if $state eq 'leaving' && $status;
+        if $state eq 'leaving' && $status && $status != POSIX::SIGTERM();
     $self->_balance;
     return;
 }
@@ -246,7 +249,9 @@ sub _not_started {
     }
     # All of the first workers say the same, as a rule.
     if (!$self->{told}{$reason}++) { $self->_log(error => "worker $number cannot start: $reason") }
-    $self->_failed_start($number, $reason);
+    # Unless it was to stand in itself.
+    if ($self->{stands_in} && !defined $worker->{failure}) { $self->_fork_worker($number, undef, $reason) }
+    else                                                   { $self->_failed_start($number, $reason) }
     return;
 }
 
@@ -294,6 +299,8 @@ my %HEAR = (
 sub _hear {
     my ($self, $worker, $word, $text) = @_;
     $worker->{heard} = _now();
+    my $further = ($self->{hear} || {})->{$word};
+    return $further->($worker, $text) if $further;
     my $do = $HEAR{$word} or return;
     $self->$do($worker, $text);
     return;
@@ -347,6 +354,33 @@ sub restart {
     $self->_replace_next;
     $self->_look_at_restart;
     return $restarting;
+}
+
+sub renew {
+    my ($self) = @_;
+    return if $self->{phase} !~ /\A(?:starting|running)\z/;
+    $self->{generation}++;
+    $self->_forget_failures;
+    $self->{waiting} = {};
+    for my $worker (grep { $_->{state} ne 'leaving' } $self->workers) {
+        # One that loads code does not listen yet to what it is told.
+        kill TERM => $worker->{pid} if $worker->{state} eq 'starting';
+        $self->_tell_to_leave($worker, 'stop');
+        $worker->{deadline} = _now() + $self->{stop_timeout}->('renew');
+    }
+    $self->_fork_worker($_) for 1 .. $self->{wanted};
+    $self->_look_at_restart;
+    return;
+}
+
+# From now on workers may start that could not.
+sub _forget_failures {
+    my ($self) = @_;
+    for my $trouble (values %{ $self->{trouble} }) {
+        $self->{loop}->unwatch_time(delete $trouble->{timer}) if $trouble->{timer};
+    }
+    @{$self}{qw(trouble told)} = ({}, {});
+    return;
 }
 
 # It is over when no worker waits for it any more, whether all were replaced or it was given up.
@@ -411,8 +445,10 @@ sub _let_go {
 
 sub _tell_to_leave {
     my ($self, $worker, @message) = @_;
+    my $deadline = _now() + $self->{stop_timeout}->($message[0]);
+    # What it was told before still holds.
+    $worker->{deadline} = $deadline if $worker->{state} ne 'leaving' || $deadline < $worker->{deadline};
     $worker->{state}    = 'leaving';
-    $worker->{deadline} = _now() + $self->{stop_timeout}->($message[0]);
     $worker->{link}->say(@message);
     return;
 }
@@ -431,9 +467,7 @@ sub _end {
     my $before = $self->{phase};
     $self->{phase}    = 'stopping';
     $self->{stopping} = $self->{loop}->new_future;
-    for my $trouble (values %{ $self->{trouble} }) {
-        $self->{loop}->unwatch_time(delete $trouble->{timer}) if $trouble->{timer};
-    }
+    $self->_forget_failures;
     $self->{waiting} = {};
     (delete $self->{restarting})->done if $self->{restarting};
     # One that is retiring already is to leave as the others.
@@ -503,8 +537,8 @@ sub _look {
               $state eq 'starting' ? ($worker->{since}, $self->{start_timeout},     'did not start within %s s')
             : $state eq 'serving'  ? ($worker->{heard}, $self->{heartbeat_timeout}, 'has not answered for %s s')
             :                        ($worker->{deadline}, 0.001, 'did not leave in time');
-        $self->_kill($worker, sprintf $what, $limit) if $limit && $now >= $since + $limit;
-        $self->_check_limits($worker, $now)          if $state eq 'serving';
+        $self->_kill($worker, $what =~ s/%s/$limit/r) if $limit && $now >= $since + $limit;
+        $self->_check_limits($worker, $now)           if $state eq 'serving';
     }
     return;
 }
@@ -578,8 +612,8 @@ what workers do: how one serves is a function that is called there, whose L<Pere
 is looked after by a L<Peregrine::WorkerProcess>.
 
 A worker is a hash reference with C<number>, C<pid>, C<link>, C<state> (C<starting>, C<serving>,
-C<leaving>), C<connections> (as it has told last), C<generation>, and C<wanted>: how many there were to be
-when it was started.
+C<leaving>), C<connections> (as it has told last), C<generation>, C<wanted>: how many there were to be
+when it was started, and C<failure>: see C<stands_in>.
 
 =head1 METHODS
 
@@ -593,7 +627,9 @@ C<limits>: C<rss>, bytes of memory, and C<age>, a function that gives the second
 on it is replaced (0: never). C<first_takes_over>: when there are to be fewer workers, the first one is
 replaced before, by one that serves the sockets of those that go, too. C<stop_timeout> is a function that
 gives the seconds which a worker that was told to leave may take. C<log> is a L<PAGI::Server::Log>. C<run>
-returns the exit status of the worker; what it dies of is why the worker could not start.
+returns the exit status of the worker; what it dies of is why the worker could not start. C<hear>: functions
+by the word that a worker may say, called with the worker and the text. C<stands_in>: in place of a worker that
+could not start another one is started, whose C<failure> is the reason, until L</renew> is called.
 
 =head2 start
 
@@ -634,6 +670,13 @@ Somebody does not want to wait: the workers are told so, and killed the third ti
 
 Replaces all workers, one after another. When a new one cannot start, the others stay. Returns a Future that
 is done when no more are to be replaced, whichever way that went.
+
+=head2 renew
+
+    $master->renew;
+
+Lets all workers stop, and starts others at once: the old ones accept nothing more, and what comes meanwhile waits
+for the new ones. What C<stop_timeout> has for C<renew> is how long the old ones have for what they are at.
 
 =head2 set_workers
 

@@ -44,7 +44,7 @@ sub _load {
         _refuse_arguments('the code of -e', @arguments);
         ($value, $origin) = (_from_code($args{code}, $args{modules} || []), 'the code of -e');
     }
-    elsif (_is_file($args{app})) {
+    elsif (is_file($args{app})) {
         _refuse_arguments("the file $args{app}", @arguments);
         ($value, $origin) = (_from_file($args{app}), $args{app});
     }
@@ -68,7 +68,7 @@ sub _refuse_arguments {
     return;
 }
 
-sub _is_file {
+sub is_file {
     my ($spec) = @_;
     return 0 if $spec =~ /::/;
     return 1 if $spec =~ m{/} || $spec =~ /\.(?:pl|psgi)\z/;
@@ -79,7 +79,7 @@ sub _is_file {
 sub doubt {
     my ($class, %args) = @_;
     my $is_file = !defined $args{code};
-    return if $is_file && !_is_file($args{app});
+    return if $is_file && !is_file($args{app});
     my $text = $is_file ? _text_of($args{app}) : $args{code};
     my $name = $is_file ? $args{app}           : 'the code of -e';
     my $kind = PAGI::Server::AppKind::of_text($text, $name);
@@ -223,6 +223,12 @@ says what could not be loaded and why.
 
 After L</load>, with its C<app> and C<code>: a sentence about an application that looks as if it was written
 for other servers; otherwise nothing.
+
+=head2 is_file
+
+    say 'a file' if PAGI::Server::AppLoader::is_file('app.pl');
+
+A function: whether L</load> would take this C<app> for a file.
 
 =head1 LICENSE
 

@@ -7,7 +7,8 @@ our $VERSION = '0.003000';
 
 use parent qw(
     IO::Async::Notifier
-    PAGI::Server::Monitoring PAGI::Server::Prefork PAGI::Server::Reports PAGI::Server::Stop
+    PAGI::Server::Monitoring PAGI::Server::Prefork PAGI::Server::Reload PAGI::Server::Reports
+    PAGI::Server::Stop
 );
 
 use Carp       qw(croak);

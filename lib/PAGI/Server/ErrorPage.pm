@@ -96,7 +96,8 @@ sub _utf8 {
 
 sub _text {
     my ($facts) = @_;
-    my @lines = ($facts->{title}, '', $facts->{error}, '', $facts->{request}, '');
+    my @lines = ($facts->{title}, '', $facts->{error}, '');
+    push @lines, $facts->{request}, '' if length $facts->{request};
     push @lines, (map { "    $_" } @{ $facts->{frames} }), '' if @{ $facts->{frames} };
     return join "\n", @lines, $NOTE, '';
 }
@@ -112,7 +113,8 @@ sub _html {
     my ($facts) = @_;
     my ($title, $error, $request) = map { _escaped($_) } @{$facts}{qw(title error request)};
     my $frames = join '', map { '<li><code>' . _escaped($_) . "</code></li>\n" } @{ $facts->{frames} };
-    my $trace  = length $frames ? "<h2>Stack trace</h2>\n<ol>\n$frames</ol>\n" : '';
+    my $about  = length $request ? "<p><code>$request</code></p>\n"             : '';
+    my $trace  = length $frames  ? "<h2>Stack trace</h2>\n<ol>\n$frames</ol>\n" : '';
     return <<"HTML";
 <!DOCTYPE html>
 <html lang="en">
@@ -124,8 +126,7 @@ sub _html {
 <body>
 <h1>$title</h1>
 <pre>$error</pre>
-<p><code>$request</code></p>
-$trace<p class="note">$NOTE</p>
+$about$trace<p class="note">$NOTE</p>
 </body>
 </html>
 HTML

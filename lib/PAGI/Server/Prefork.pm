@@ -89,6 +89,7 @@ sub _make_master {
         before_fork => sub { my ($number) = @_; $weak->{listeners}->open_for($number) },
         on_serving  => sub { $weak->_serving },
         run         => sub { my ($record) = @_; return $weak->_serve_in_worker($record) },
+        $self->_reloading,
     );
 }
 
@@ -102,6 +103,7 @@ sub _by_chance {
 sub _stop_timeout {
     my ($self, $way) = @_;
     my $options = $self->{options};
+    return $self->_reload_timeout if $way eq 'renew';
     my $seconds = 2 * $options->{shutdown_timeout} + GRACE_S;
     return $way eq 'retire' ? $seconds + $options->{recycle_timeout} + $options->{retire_idle} : $seconds;
 }
@@ -126,6 +128,7 @@ sub restart_workers {
     my ($self) = @_;
     my @tls = $self->_tls_in_use;
     PAGI::Server::TLS->reload_all($self->{log}, @tls) if @tls;
+    return $self->_reload('SIGHUP')                   if $self->{reload};
     $self->_tell(
         info => $self->{load_app}
         ? 'SIGHUP: the workers are replaced by others, which load the application anew'
@@ -296,6 +299,7 @@ sub _end_master {
     $self->{log}->flush;
     $self->{listeners}->close;
     $self->_close_status;
+    $self->_stop_reloading;
     delete @{$self}{qw(master starting)};
     $self->{process}->detach_signals if $self->{process};
     return;
@@ -327,7 +331,8 @@ sub _serve_in_worker {
         heartbeat_timeout => $server->{options}{heartbeat_timeout},
     );
     $server->{on_replace} = sub { my ($why) = @_; $worker->ask_for_replacement($why) };
-    $server->{options}{app} = $self->{load_app}->($record->{number}) if $self->{load_app};
+    if    ($self->{reload})   { $self->_load_again($server, $record) }
+    elsif ($self->{load_app}) { $server->{options}{app} = $self->{load_app}->($record->{number}) }
     $server->start or return 0;
     $worker->ready;
     return defined $worker->run ? 1 : 0;

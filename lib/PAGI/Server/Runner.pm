@@ -228,7 +228,7 @@ sub _choose_mode {
     my ($self)  = @_;
     my $options = $self->{options};
     my ($mode)  = grep { defined && length } $options->{env}, $ENV{PAGI_ENV},
-        -t STDIN ? 'development' : 'production';
+        $options->{reload} || -t STDIN ? 'development' : 'production';
     $ENV{PAGI_ENV} = $self->{mode} = $mode;
     my @known = @{ PAGI::Server::Options::find('env')->{offer} };
     my $hint  = (grep { $_ eq $mode } @known) ? '' : Peregrine::Nearest::hint($mode, @known);
@@ -315,6 +315,7 @@ sub _server {
     $for_server{ssl}        = $ssl                                            if $ssl;
     $for_server{extensions} = { map { $_ => {} } @{ $options->{extension} } } if $options->{extension};
     my $class = $options->{server};
+    $for_server{workers} ||= 1 if $self->_reloads;
 
     if (defined $class) {
         eval "require $class; 1" or die "Error: Cannot load the server class $class: $@";
@@ -344,6 +345,7 @@ sub _with_app {
         $server->configure(app => $self->_prepared_app);
         return $server;
     }
+    $self->_reload_on_change($server) if $self->_reloads;
     return $server->load_app_in_workers(sub {
         my ($number) = @_;
         $self->{worker_num} = $number;
@@ -352,6 +354,44 @@ sub _with_app {
         $0 = "$self->{title} (worker $number)" if defined $self->{title};
         return $app;
     });
+}
+
+# Whether the application is loaded again when files change.
+sub _reloads {
+    my ($self) = @_;
+    my $options = $self->{options};
+    die \'--reload-dir means nothing without --reload' if $options->{reload_dir} && !$options->{reload};
+    return 0                                           if !$options->{reload};
+    die \'--reload works with PAGI::Server, not with --server' if defined $options->{server};
+    my $app = $options->{app};
+    die \'--reload needs an application that can be loaded again: a file, a module, or -e' if ref $app;
+    return 1;
+}
+
+# What the server writes itself does not count.
+sub _reload_on_change {
+    my ($self, $server) = @_;
+    my $options = $self->{options};
+    my $app     = $options->{app};
+    my @written = grep { defined && !ref && length } @{$options}{qw(pid error_log access_log)};
+    my @folders = $options->{reload_dir} ? @{ $options->{reload_dir} } : ('lib', @{ $options->{lib} || [] });
+    if (defined $app && PAGI::Server::AppLoader::is_file($app)) {
+        die "App file not found: $app\n" if !-e $app;
+        my ($volume, $folder) = File::Spec->splitpath(File::Spec->rel2abs($app));
+        push @folders, File::Spec->catpath($volume, $folder, '') if !$options->{reload_dir};
+    }
+    return $server->reload_on_change(folders => _without_those_within(@folders), ignore => \@written);
+}
+
+# What is below one folder need not be looked at twice.
+sub _without_those_within {
+    my %folders = map { File::Spec->canonpath(File::Spec->rel2abs($_)) => 1 } @_;
+    return [
+        grep {
+            my $folder = $_;
+            !grep { $_ ne $folder && index($folder, "$_/") == 0 } keys %folders;
+        } sort keys %folders
+    ];
 }
 
 # What is wrong with a value from the configuration file says where it stands there.

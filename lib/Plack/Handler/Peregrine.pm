@@ -165,6 +165,12 @@ An option that nobody knows is an error.
 
 Those of L<pagi-server/SIGNALS>.
 
+=head1 RELOADING
+
+C<plackup -r> and C<-R> start the application anew when its files change. They are plackup's own: for a
+moment nobody listens then, and an error is shown in the terminal alone. With C<start_server --port 5000 --
+plackup -r ...> (L<Server::Starter>) connections wait.
+
 =head1 SEE ALSO
 
 L<Plack::Handler::EVHTP>, L<Plack::Handler::Peregrine::Server> for programs with a loop of their own.

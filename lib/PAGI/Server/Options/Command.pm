@@ -74,6 +74,21 @@ my @SECTIONS = (
                     . ' work.',
             },
             {
+                name  => 'reload',
+                short => 'r',
+                type  => 'flag',
+                about => 'For development: load the application again when files change, see L</RELOADING>.'
+                    . ' Makes C<development> the default of C<--env>.',
+            },
+            {
+                name  => 'reload_dir',
+                type  => 'string',
+                many  => 1,
+                arg   => 'DIRECTORY',
+                shown => q{the application's, lib, and those of -I},
+                about => 'With C<--reload>: watch what is below this directory.',
+            },
+            {
                 name  => 'future_xs',
                 type  => 'flag',
                 about => 'Insist on L<Future::XS>: fail if it is not installed.',
