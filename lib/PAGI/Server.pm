@@ -175,7 +175,7 @@ From the command line, use L<pagi-server>.
     };
 
 C<pagi-server app.pl> serves it. L<PAGI::Server::Tutorial> has more: JSON, a chat, an event stream, files
-with ranges.
+with ranges. L<PAGI::Server::Protocol> has every key of C<$scope>, every event and every field.
 
 =head2 What this server adds to the specification
 
@@ -1384,8 +1384,8 @@ See L</run_loop>.
 
 =head1 SEE ALSO
 
-L<PAGI::Server::Tutorial>, L<pagi-server>, L<PAGI::Spec::Tls>, L<PAGI::Server::Connection>,
-L<PAGI::Server::Transport>, L<PAGI::Spec>
+L<PAGI::Server::Tutorial>, L<PAGI::Server::Protocol>, L<pagi-server>, L<PAGI::Server::Connection>,
+L<PAGI::Server::Transport>, L<PAGI::Spec>, L<PAGI::Spec::Tls>
 
 =head1 LICENSE
 

@@ -128,6 +128,10 @@ my %EXCLUSIVE = (
     'websocket.send'         => [qw(text bytes)],
 );
 
+sub events {
+    return map { $_ => [ sort keys %{ $EVENTS{$_} } ] } keys %EVENTS;
+}
+
 sub problem {
     my ($event) = @_;
     my $type    = $event->{type};
@@ -193,6 +197,13 @@ wrong type, which would go unnoticed otherwise, fail while the application is wr
 Handling> demands. What the specification lets pass passes here.
 
 =head1 FUNCTIONS
+
+=head2 events
+
+    my %fields = PAGI::Server::EventCheck::events();
+
+The types of events that an application may send, each with an array reference of its fields' names.
+L<PAGI::Server::Protocol> explains them.
 
 =head2 problem
 
