@@ -91,6 +91,28 @@ What perl has read from a handle already and given to nobody; it is taken out of
 From now on neither this process nor what it starts can get more rights than it has. False, with C<$!>, where
 the system has no such thing.
 
+=head2 adopt_orphans
+
+    Peregrine::adopt_orphans() or die "cannot adopt processes: $!\n";
+
+From now on processes whose parents have ended, among all that descend from this one, are its children. False,
+with C<$!>, where the system has no such thing (Linux has).
+
+=head2 send_descriptors
+
+    my $sent = Peregrine::send_descriptors(fileno $socket, "three sockets\n", 7, 8, 9);
+
+Sends bytes and at most 250 descriptors over a connected Unix socket; all descriptors go with the first byte.
+Never waits. How many bytes were taken; undef with C<$!> if none were.
+
+=head2 receive_descriptors
+
+    my ($bytes, @descriptors) = Peregrine::receive_descriptors(fileno $socket, 65_536);
+
+Up to so many bytes, and the descriptors that came with them, which are closed on C<exec> and in processes
+that are forked. Never waits. The bytes are empty when the other end is closed; the list is empty, with C<$!>,
+when there is nothing to read.
+
 =head2 has_tls
 
     die 'built without TLS' if !Peregrine::has_tls();

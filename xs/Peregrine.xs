@@ -168,6 +168,60 @@ hide_from_forks(fd, hidden)
 CODE:
     peregrine_hide_from_forks(fd, hidden);
 
+bool
+adopt_orphans()
+CODE:
+#ifdef PR_SET_CHILD_SUBREAPER
+    RETVAL = prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0;
+#else
+    errno = ENOSYS;
+    RETVAL = false;
+#endif
+OUTPUT:
+    RETVAL
+
+SV *
+send_descriptors(socket, bytes, ...)
+    int socket
+    SV *bytes
+PREINIT:
+    int list[PX_DESCRIPTORS_MAX];
+    const char *text;
+    STRLEN len;
+    SSize_t sent;
+    I32 i;
+CODE:
+    if (items - 2 > PX_DESCRIPTORS_MAX)
+        croak("Peregrine::send_descriptors: at most %d descriptors in a message", PX_DESCRIPTORS_MAX);
+    text = SvPVbyte(bytes, len);
+    if (len == 0) croak("Peregrine::send_descriptors: a message has one byte at least");
+    for (i = 2; i < items; i++) list[i - 2] = (int)SvIV(ST(i));
+    sent = px_send_descriptors(socket, text, len, list, (size_t)(items - 2));
+    RETVAL = sent < 0 ? &PL_sv_undef : newSViv((IV)sent);
+OUTPUT:
+    RETVAL
+
+void
+receive_descriptors(socket, max)
+    int socket
+    int max
+PREINIT:
+    int list[PX_DESCRIPTORS_MAX];
+    size_t count, i;
+    SSize_t got;
+    SV *bytes;
+PPCODE:
+    if (max < 1) croak("Peregrine::receive_descriptors: at least one byte");
+    bytes = sv_2mortal(newSV((STRLEN)max + 1));
+    got = px_receive_descriptors(socket, SvPVX(bytes), (size_t)max, list, &count);
+    if (got < 0) XSRETURN_EMPTY;
+    SvPOK_only(bytes);
+    SvCUR_set(bytes, (STRLEN)got);
+    *SvEND(bytes) = '\0';
+    EXTEND(SP, (SSize_t)count + 1);
+    PUSHs(bytes);
+    for (i = 0; i < count; i++) mPUSHi(list[i]);
+
 void
 leave(status)
     int status

@@ -705,6 +705,12 @@ Log errors only. B<--quiet>
 Worker processes, see L<PAGI::Server/WORKERS>; C<auto>: as many as there are processors for this
 process. 0: the process serves by itself. From 0 to 1024. B<--workers>
 
+=item preload_app => 0
+
+The application is loaded once, by a process that forks the workers, see L<PAGI::Server/Preloading>.
+Linux only. In a program that makes the server itself it has no effect, for the application is there
+before; nor has it with C<--reload>. B<--preload-app>
+
 =item max_requests => 0
 
 Requests after which a worker process is replaced, see L<PAGI::Server/WORKERS>; one to ten percent
@@ -889,8 +895,28 @@ the program has made before is the master's, and not for applications.
 =item Starting
 
 L</listen> resolves when the first worker serves, and fails when none can start; L<pagi-server> ends with
-status 1 then. Under L<pagi-server> each worker loads the application by itself. In a program that makes the
-server the application is there before, and workers share its memory.
+status 1 then. Under L<pagi-server> each worker loads the application by itself, or a template does it for
+them, see L</Preloading>. In a program that makes the server the application is there before, and workers
+share its memory.
+
+=item Preloading
+
+With C<preload_app> a process of its own, the template, loads the application once, and forks the workers:
+they start in a millisecond or so instead of the time that loading takes, also when one is replaced, and share
+the memory of what was loaded as long as they do not change it. Without it, which is the default, each worker
+loads by itself: nothing that the application opens while it is loaded is shared by mistake.
+
+What is made while the application is loaded is in all workers, so a connection to a database, an open socket,
+a random number or a process number would be the same one in each. It belongs into C<lifespan.startup>, which
+runs in each worker, after it has been forked (C<worker_num> and C<is_worker> are in the scope). An
+application that makes an L<IO::Async::Loop>, or starts threads, while it is loaded is refused with a message
+that says so. Modules that are loaded are fine, and are what preloading is for. Files that are only read are
+shared with their position: open them anew.
+
+HUP starts a new template, which loads the new code while the old workers serve; when it has, they are
+replaced one by one as ever. If it does not load, or its first worker does not start, the log says why, the
+old template stays and so do the workers. A template runs C<END> blocks too, after its last worker has gone.
+If it dies another one is started, with the code that is there then; workers go on meanwhile. Linux only.
 
 =item Workers that end
 

@@ -113,6 +113,13 @@ sub hide_from_forks {
     return;
 }
 
+# In a process that does not serve.
+sub leave_sockets {
+    close $_ for values %HANDLES;
+    %HANDLES = ();
+    return;
+}
+
 # What an old program had is closed when the new one serves.
 sub close_rest {
     my ($self, $serving) = @_;
@@ -185,6 +192,12 @@ named.
     $inherited->keep(3);
 
 This one is taken as well, by its number.
+
+=head2 leave_sockets
+
+    Peregrine::Inherited->leave_sockets;
+
+Closes all of them, in a process that does not serve but will fork others that do.
 
 =head2 close_rest
 

@@ -13,6 +13,8 @@ use Socket qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 
 # Bytes of a text that is sent, and of a line that is read.
 use constant { TEXT_MAX => 16_384, LINE_MAX => 65_536, READ_MAX => 65_536 };
+# Descriptors in one message.
+use constant DESCRIPTORS_MAX => 250;
 
 sub pair {
     my ($class) = @_;
@@ -51,40 +53,77 @@ sub use_in_child {
 }
 
 sub say {
-    my ($self, $word, $text) = @_;
+    my ($self, $word, $text, @descriptors) = @_;
     return 0 if !$self->{handle} || $self->{pid} != $$;
-    my $line = $word;
+    my $line = @descriptors ? "$word\@" . @descriptors : $word;
     if (defined $text) {
         utf8::encode($text) if utf8::is_utf8($text);
         $line .= ' ' . substr($text, 0, TEXT_MAX) =~ s/([%\n])/sprintf '%%%02x', ord $1/ger;
     }
+    # What does not fit into one message goes ahead of the line, with a line that says nothing.
+    while (@descriptors > DESCRIPTORS_MAX) {
+        $self->_send("\n", splice @descriptors, 0, DESCRIPTORS_MAX) or return 0;
+    }
+    return $self->_send("$line\n", @descriptors);
+}
+
+sub _send {
+    my ($self, $bytes, @descriptors) = @_;
     local $SIG{PIPE} = 'IGNORE';
-    my $written = syswrite $self->{handle}, "$line\n";
-    return defined $written ? 1 : 0;
+    my $sent = Peregrine::send_descriptors(fileno $self->{handle}, $bytes, @descriptors);
+    return defined $sent ? 1 : 0;
 }
 
 sub read_lines {
     my ($self) = @_;
+    $self->_read;
+    my @lines;
+    while ($self->{input} =~ s/\A([^\n]*)\n//) {
+        my ($word, $text) = split / /, $1, 2;
+        next if !defined $word;
+        my $count       = $word =~ s/\@([0-9]+)\z// ? $1 : 0;
+        my @descriptors = $count ? splice @{ $self->{descriptors} }, 0, $count : ();
+        if (@descriptors < $count) {    # there was no room for them
+            $self->{ended} = 1;
+            last;
+        }
+        $text =~ s/%([0-9a-f]{2})/chr hex $1/ge if defined $text;
+        push @lines, [ $word, $text, @descriptors ];
+    }
+    return @lines;
+}
+
+sub _read {
+    my ($self) = @_;
     my $handle = $self->{handle} or return;
-    while (1) {
-        my $read = sysread $handle, $self->{input}, READ_MAX, length $self->{input};
-        if (!defined $read) {
+    while (length $self->{input} <= LINE_MAX) {
+        my ($bytes, @descriptors) = Peregrine::receive_descriptors(fileno $handle, READ_MAX);
+        if (!defined $bytes) {
             next               if $! == EINTR;
             $self->{ended} = 1 if $! != EAGAIN && $! != EWOULDBLOCK;
             last;
         }
-        if (!$read) {
+        push @{ $self->{descriptors} }, @descriptors;
+        if (!length $bytes) {
             $self->{ended} = 1;
             last;
         }
-        last if length $self->{input} > LINE_MAX;
+        $self->{input} .= $bytes;
     }
-    my @lines;
-    while ($self->{input} =~ s/\A([^\n]*)\n//) {
-        my ($word, $text) = split / /, $1, 2;
-        push @lines, [ $word, defined $text ? $text =~ s/%([0-9a-f]{2})/chr hex $1/ger : undef ];
+    return;
+}
+
+# Waits for a line that is this word and nothing else; those that come before it are read later.
+sub wait_for {
+    my ($self, $word) = @_;
+    until ($self->{input} =~ s/^\Q$word\E\n//m) {
+        return 0 if $self->{ended};
+        my $bits = '';
+        vec($bits, fileno $self->{handle}, 1) = 1;
+        select $bits, undef, undef, undef;
+        $self->_read;
     }
-    return @lines;
+    return 1;
 }
 
 sub has_ended { return $_[0]{ended} ? 1 : 0 }
@@ -92,15 +131,15 @@ sub has_ended { return $_[0]{ended} ? 1 : 0 }
 sub watch {
     my ($self, $loop, $on_line, $on_end) = @_;
     $self->{loop} = $loop;
-    $loop->watch_io(
-        handle        => $self->{handle},
-        on_read_ready => sub {
-            for my $line ($self->read_lines) { $on_line->(@$line) }
-            return if !$self->{ended} || !$self->{handle};
-            $self->close;
-            $on_end->();
-        }
-    );
+    my $read = sub {
+        for my $line ($self->read_lines) { $on_line->(@$line) }
+        return if !$self->{ended} || !$self->{handle};
+        $self->close;
+        $on_end->();
+    };
+    $loop->watch_io(handle => $self->{handle}, on_read_ready => $read);
+    # What has been read already makes nothing ready.
+    $loop->later(sub { $read->() if $self->{handle} }) if length $self->{input};
     return;
 }
 
@@ -138,9 +177,9 @@ Peregrine::Link - short messages between the master and one of its processes
 
 =head1 DESCRIPTION
 
-A pair of connected sockets that carry lines: a word, and a text if need be. Neither end is inherited by
-programs that are run, nor by further children that are forked: so the end of one process is seen at
-once by the other.
+A pair of connected sockets that carry lines: a word, and a text and descriptors if need be. Neither end is
+inherited by programs that are run, nor by further children that are forked: so the end of one process is seen
+at once by the other.
 
 =head1 METHODS
 
@@ -176,15 +215,24 @@ After C<fork>, in the child: the end is its own now.
 
     $link->say('ready');
     $link->say(failed => $text);
+    $link->say(sockets => $text, 7, 8);
 
-Sends a message; what is beyond 16 KiB of the text is left out. Never waits: false when the other end has
-gone, or takes nothing.
+Sends a message; what is beyond 16 KiB of the text is left out. The other end gets descriptors of its own for
+the same files. Never waits: false when the other end has gone, or takes nothing.
 
 =head2 read_lines
 
-    for my $line ($link->read_lines) { my ($word, $text) = @$line }
+    for my $line ($link->read_lines) { my ($word, $text, @descriptors) = @$line }
 
-What has come. Never waits.
+What has come. Never waits. Descriptors are hidden from programs that are run and from children that are
+forked.
+
+=head2 wait_for
+
+    $link->wait_for('go') or exit;
+
+Waits, without a deadline, until a line has come that is this word alone, and takes it; L</read_lines> gives
+the others. False when the other end is closed.
 
 =head2 has_ended
 

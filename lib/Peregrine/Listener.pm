@@ -9,7 +9,8 @@ use Errno  qw(EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT);
 use Socket qw(
     AF_INET AF_INET6 AF_UNIX AI_PASSIVE IPPROTO_IPV6 IPV6_V6ONLY NI_NUMERICHOST NI_NUMERICSERV SOCK_CLOEXEC
     SOCK_NONBLOCK SOCK_STREAM SOL_SOCKET SO_REUSEADDR SO_REUSEPORT getaddrinfo getnameinfo pack_sockaddr_in
-    pack_sockaddr_in6 pack_sockaddr_un sockaddr_family unpack_sockaddr_in unpack_sockaddr_in6 unpack_sockaddr_un
+    pack_sockaddr_in6 pack_sockaddr_un sockaddr_family unpack_sockaddr_in unpack_sockaddr_in6
+    unpack_sockaddr_un
 );
 
 use Future::Exception;
@@ -189,6 +190,29 @@ sub others_beyond {
         grep { $_ > $count } sort keys %$others;
 }
 
+# What that process serves; the first one those beyond a count as well.
+sub sockets_for {
+    my ($self, $process, $count) = @_;
+    my $others = $self->{others} || {};
+    my @beyond = $process == 1 ? grep { $_ > $count } sort { $a <=> $b } keys %$others : ();
+    return ($others->{$process} || $self->{socket}, @{$others}{@beyond});
+}
+
+# What this process has of them is closed; what is known of them is not forgotten.
+sub leave_sockets {
+    my ($self) = @_;
+    close $_ for grep { defined } delete $self->{socket}, values %{ delete $self->{others} || {} };
+    delete $self->{again};
+    return;
+}
+
+# The same listener, with a socket that has come from another process.
+sub with_socket {
+    my ($self, $descriptor) = @_;
+    open my $socket, '+<&=', $descriptor or die "descriptor $descriptor: $!\n";
+    return bless { %$self, socket => $socket }, ref $self;
+}
+
 # The socket of a process. The others' copies that this process has are closed.
 sub take_socket {
     my ($self, $process) = @_;
@@ -228,8 +252,9 @@ sub _open_unix {
     my $descriptor = Peregrine::open_unix($path, $args->{backlog},
         map { $place->{$_} // $args->{owner}{$_} // -1 } qw(mode uid gid));
     if ($descriptor < 0) {
-        my $errno  = $! + 0;
-        my $reason = $errno == EADDRINUSE ? 'another process listens there, or the file is not a socket' : "$!";
+        my $errno = $! + 0;
+        my $reason =
+            $errno == EADDRINUSE ? 'another process listens there, or the file is not a socket' : "$!";
         die _failure({ path => $path }, $reason, $errno);
     }
     open my $socket, '+<&=', $descriptor or die _failure({ path => $path }, "$!", $! + 0);
@@ -293,7 +318,8 @@ sub _open_inherited {
 
 sub facts {
     my ($self) = @_;
-    return { map { $_ => $self->{$_} } qw(type), $self->{type} eq 'unix' ? qw(path socket_mode) : qw(host port) };
+    return { map { $_ => $self->{$_} } qw(type),
+        $self->{type} eq 'unix' ? qw(path socket_mode) : qw(host port) };
 }
 
 sub url {
@@ -332,7 +358,8 @@ A Unix socket takes the place of a socket file at which nobody listens; any othe
 
 =head2 open_all
 
-    my @listeners = Peregrine::Listener->open_all(\@places, backlog => 128, reuseport => 0, inherited => $inherited);
+    my @listeners =
+        Peregrine::Listener->open_all(\@places, backlog => 128, reuseport => 0, inherited => $inherited);
 
 Returns one object per socket, with C<socket>, C<type>, C<place>, and C<host> (numeric) and C<port>, or
 C<path>. A socket among C<inherited> (a L<Peregrine::Inherited>) that is bound where a place asks for is
@@ -356,11 +383,19 @@ C<problem>, which is like what L</open_all> dies with.
 See L<Peregrine::Listeners/open_for>, L<Peregrine::Listeners/take_over_beyond> and
 L<Peregrine::Listeners/hand_over>.
 
+=head2 sockets_for, leave_sockets, with_socket
+
+    my @sockets = $listener->sockets_for(2, 4);
+    $listener->leave_sockets;
+    my $same = $listener->with_socket($descriptor);
+
+See L<Peregrine::Listeners/sockets_for, leave_sockets, adopt>.
+
 =head2 sockets
 
-    my @pairs = $listener->sockets;    # [ socket, the port that was asked for, or the Unix address in hexadecimal digits ]
+    my @pairs = $listener->sockets;    # [ $socket, $asked ]
 
-Those of all processes.
+Those of all processes, each with the port that was asked for, or the Unix address in hexadecimal digits.
 
 =head2 own_file
 

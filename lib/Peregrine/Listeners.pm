@@ -71,6 +71,30 @@ sub take_over_beyond {
     return;
 }
 
+# [ which listener, socket ] each: the process's own, and for the first one those of processes beyond `count`.
+sub sockets_for {
+    my ($self, $process, $count) = @_;
+    my @all = $self->all;
+    return map {
+        my $at = $_;
+        map { [ $at, $_ ] } $all[$at]->sockets_for($process, $count)
+    } 0 .. $#all;
+}
+
+sub leave_sockets {
+    my ($self) = @_;
+    $_->leave_sockets for $self->all;
+    Peregrine::Inherited->leave_sockets;
+    return;
+}
+
+sub adopt {
+    my ($self, $which, $descriptors) = @_;
+    my @all = $self->all;
+    $self->{opened} = [ map { $all[ $which->[$_] ]->with_socket($descriptors->[$_]) } 0 .. $#$which ];
+    return;
+}
+
 sub hand_over {
     my ($self, $worker, $process) = @_;
     $_->{number} = _hand_over($_, $worker, $process || 1) for $self->all;
@@ -242,6 +266,17 @@ The same for so many processes, and for those further sockets that a L<Peregrine
 
 In the first process that serves: so many are to serve, and those sockets that were opened for others with
 higher numbers are its own, too.
+
+=head2 sockets_for, leave_sockets, adopt
+
+    my @sockets = $listeners->sockets_for(2, 4);
+    $listeners->leave_sockets;
+    $listeners->adopt([0, 1], [ $descriptor, $other ]);
+
+For a process that does not inherit the sockets, but is sent them: in the one that has them, what the process
+with this number serves when there are to be so many, as C<[$which, $handle]> each; in one that it descends
+from, closing its copies; and in the process itself, taking those over that have come, with the C<$which> of
+each.
 
 =head2 hand_over
 

@@ -8,7 +8,9 @@ our $VERSION = '0.003000';
 use Future;
 use IO::Async::Loop;
 use Peregrine;
+use Peregrine::Fork;
 use Peregrine::Link;
+use Peregrine::Templates;
 use POSIX        ();
 use Scalar::Util qw(weaken);
 use Time::HiRes  qw(CLOCK_MONOTONIC);
@@ -23,18 +25,19 @@ use constant SAY_S => 0.2;
 # Neither a clock that is set nor a machine that slept is a worker's fault.
 sub _now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
 
-# Exit status of a worker that could not start.
-use constant NOT_STARTED => 3;
+# From the end of a worker's link to that of its process; then somebody else has taken note of that.
+use constant END_S => 1;
 
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
         %args{
-            qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout limits
-                first_takes_over hear stands_in)
+            qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
+                limits first_takes_over hear stands_in sends)
         },
         wanted     => $args{workers},
-        workers    => {},               # by pid
+        workers    => {},               # by id
+        started    => 0,                # so many; the last one's id
         trouble    => {},               # by number: { crashes, timer }
         waiting    => {},               # by number: why the worker there is to be replaced
         phase      => 'new',            # -> starting -> running -> stopping -> over
@@ -43,14 +46,33 @@ sub new {
         pid        => $$,
         looked     => _now(),
     }, $class;
+    $self->{templates} = $self->_templates(\%args) if $args{load};
     return $self;
+}
+
+# Whatever needs one waits for it.
+sub _templates {
+    my ($self, $args) = @_;
+    Peregrine::adopt_orphans() or die "workers cannot be forked from a template: $!\n";
+    weaken(my $weak = $self);
+    return Peregrine::Templates->new(
+        %{$args}{qw(loop log name load run on_word start_timeout)},
+        on_change => sub { $weak && $weak->_has_template },
+    );
+}
+
+sub _has_template {
+    my ($self) = @_;
+    return $self->_balance if $self->{phase} ne 'starting';
+    for my $number (1 .. $self->{wanted}) { $self->_start_worker($number) if !$self->_at($number) }
+    return;
 }
 
 sub is_running { return $_[0]{phase} eq 'running' && $_[0]{pid} == $$ ? 1 : 0 }
 sub wanted     { return $_[0]{wanted} }
 
 sub workers {
-    return sort { $a->{number} <=> $b->{number} || $a->{pid} <=> $b->{pid} } values %{ $_[0]{workers} };
+    return sort { $a->{number} <=> $b->{number} || $a->{id} <=> $b->{id} } values %{ $_[0]{workers} };
 }
 
 sub _log {
@@ -65,18 +87,33 @@ sub start {
     my ($self) = @_;
     $self->{phase}    = 'starting';
     $self->{starting} = $self->{loop}->new_future;
-    $self->_fork_worker($_) for 1 .. $self->{wanted};
     $self->_look_later;
+    if (!$self->{templates}) {
+        $self->_start_worker($_) for 1 .. $self->{wanted};
+        return $self->{starting};
+    }
+    weaken(my $weak = $self);
+    $self->{templates}->renew->on_fail(sub { $weak && $weak->_cannot_start($_[0]) })->else_done->retain;
     return $self->{starting};
+}
+
+# Nobody serves, and nobody will.
+sub _cannot_start {
+    my ($self, $reason) = @_;
+    return if $self->{phase} ne 'starting';
+    $self->{phase} = 'over';
+    $self->{templates}->stop if $self->{templates};
+    $self->{starting}->fail("$reason\n", 'workers');
+    return;
 }
 
 # Each number has its worker, or is waiting for it; nobody else is there.
 sub _balance {
     my ($self) = @_;
-    return if $self->{phase} ne 'running';
+    return if $self->{phase} ne 'running' || $self->_has_no_template;
     for my $number (1 .. $self->{wanted}) {
         next if $self->_at($number) || ($self->{trouble}{$number} || {})->{timer};
-        $self->_fork_worker($number);
+        $self->_start_worker($number);
     }
     my @surplus = grep { $_->{number} > $self->{wanted} && $_->{state} ne 'leaving' } $self->workers;
     if (!@surplus || $self->_may_be_fewer) { $self->_let_go($_, 'fewer') for @surplus }
@@ -84,6 +121,11 @@ sub _balance {
     $self->_replace_next;
     $self->_look_at_restart;
     return;
+}
+
+sub _has_no_template {
+    my ($self) = @_;
+    return $self->{templates} && !$self->{templates}->current ? 1 : 0;
 }
 
 # Where workers have sockets of their own, the first one serves those of the ones that are not to be there any
@@ -99,103 +141,132 @@ sub _may_be_fewer {
 sub _at {
     my ($self, $number, $state) = @_;
     my ($worker) =
-        grep { $_->{number} == $number && ($state ? $_->{state} eq $state : $_->{state} ne 'leaving') } $self->workers;
+        grep { $_->{number} == $number && ($state ? $_->{state} eq $state : $_->{state} ne 'leaving') }
+        $self->workers;
     return $worker;
 }
 
 # ---- Processes ----------------------------------------------------------------------------------
 
 # `$failure`: why the one did not start that this one stands in for.
-sub _fork_worker {
+sub _start_worker {
     my ($self, $number, $replaces, $failure) = @_;
     $self->{most} = $number if $number > $self->{most};
     my ($here, $there) =
         eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
+    my $reason = $@;
     my $column = $self->{counters} ? $self->{counters}->claim : undef;
-    my $pid;
-    if ($here) {
-        $there->keep_in_child;
-        $pid = fork_child();
-    }
-    if (!defined $pid) {
-        my $reason = $here ? "fork: $!" : $@ =~ s/\s+\z//r;
-        $self->_log(error => "worker $number cannot be started: $reason");
-        $self->{counters}->zero($column) if defined $column;
-        $self->_failed_start($number, $reason);
-        return;
-    }
     my $worker = {
+        id         => ++$self->{started},
         number     => $number,
-        pid        => $pid || $$,
-        state      => 'starting',            # -> serving -> leaving
+        state      => 'starting',                            # -> serving -> leaving
         since      => _now(),
         heard      => _now(),
         generation => $self->{generation},
         wanted     => $self->{wanted},
         most       => $self->{most},
-        link       => $pid      ? $here            : $there,
-        replaces   => $replaces ? $replaces->{pid} : undef,
+        link       => $here,
+        replaces   => $replaces ? $replaces->{id} : undef,
         column     => $column,
         failure    => $failure,
     };
-    $self->_become_worker($worker) if !$pid;
+    my $fork = $self->{templates} ? '_fork_from_template' : '_fork_here';
+    if (!$here || !eval { $self->$fork($worker, $there); 1 }) {
+        $reason = ($here ? $@ : $reason) =~ s/\s+\z//r;
+        $_->close for grep { defined } $here, $there;
+        $self->_log(error => "worker $number cannot be started: $reason");
+        $self->{counters}->zero($column) if defined $column;
+        $self->_failed_start($number, $reason);
+        return;
+    }
     $there->close;
-    $self->{workers}{$pid} = $worker;
+    $self->{workers}{ $worker->{id} } = $worker;
     weaken(my $weak = $self);
-    $here->watch($self->{loop}, sub { $weak && $weak->_hear($worker, @_) }, sub { });
-    $self->{loop}->watch_process($pid => sub { $weak && $weak->_gone($worker, $_[1]) });
+    $here->watch(
+        $self->{loop},
+        sub { $weak && $weak->_hear($worker, @_) },
+        sub { $weak && $weak->_link_ended($worker) }
+    );
     return $worker;
 }
 
-# Signals wait until the child has handlers of its own, or none.
-sub fork_child {
-    my ($all, $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
-    $all->fillset;
-    POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
-    my $pid = fork;
-    if (defined $pid && !$pid) {
-        for my $name (grep { ref $SIG{$_} eq 'CODE' && !/\A__/ } keys %SIG) {
-            $SIG{$name} = 'DEFAULT';
-        }
-        $before->emptyset;
-    }
-    my $reason = $!;
-    POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
-    $! = $reason;
-    return $pid;
+sub _fork_here {
+    my ($self, $worker, $there) = @_;
+    $there->keep_in_child;
+    my $pid = Peregrine::Fork::child() // die "fork: $!\n";
+    $self->_become_worker({ %$worker, link => $there, pid => $$ }) if !$pid;
+    $self->_watch_process($worker, $pid);
+    return;
 }
 
-# In the child: what the master has is not for it. Never returns.
+# What the master has is not for it. Never returns.
 sub _become_worker {
     my ($self, $worker) = @_;
-    my $status = eval {
-        undef $IO::Async::Loop::ONE_TRUE_LOOP;
-        $worker->{link}->use_in_child;
-        $_->{link}->close for $self->workers;
-        $self->{workers} = {};
-        srand;
-        $self->{run}->($worker);
-    };
-    if (!defined $status) {
-        my $reason = $@ =~ s/\s+\z//r;
-        $worker->{link}->say(failed => $reason);
-        $status = NOT_STARTED;
-    }
-    Peregrine::leave($status);
+    $worker->{link}->use_in_child;
+    $_->{link}->close for $self->workers;
+    $self->{workers} = {};
+    Peregrine::Fork::live($worker->{link}, sub { return $self->{run}->($worker) });
+    return;
+}
+
+# Its process says which one it is, and waits until somebody has taken note of it.
+sub _fork_from_template {
+    my ($self, $worker, $there) = @_;
+    my ($facts, @descriptors) = $self->{sends} ? $self->{sends}->($worker) : {};
+    $worker->{template} =
+        $self->{templates}
+        ->fork_worker({ %$facts, %{$worker}{qw(number wanted most column)} }, $there, @descriptors)
+        || die "the template does not answer\n";
+    return;
+}
+
+sub _introduced {
+    my ($self, $worker, $pid) = @_;
+    return if $worker->{pid} || $pid !~ /\A[1-9][0-9]*\z/;
+    $self->_watch_process($worker, $pid);
+    $worker->{link}->say('go');
+    return;
+}
+
+sub _watch_process {
+    my ($self, $worker, $pid) = @_;
+    $worker->{pid} = $pid;
+    weaken(my $weak = $self);
+    $self->{loop}->watch_process($pid => sub { $weak && $weak->_gone($worker, $_[1]) });
+    return;
+}
+
+# As a rule the process has ended. One of a template that has not, or whose end nobody has seen, does not
+# count any more.
+sub _link_ended {
+    my ($self, $worker) = @_;
+    return                       if !$worker->{template};
+    return $self->_gone($worker) if !$worker->{pid};
+    weaken(my $weak = $self);
+    $self->{loop}->watch_time(
+        after => END_S,
+        code  => sub {
+            return if !$weak || !$weak->{workers}{ $worker->{id} };
+            kill KILL => $worker->{pid} if $worker->{state} ne 'leaving';
+            $weak->_gone($worker) if !kill 0 => $worker->{pid};
+        }
+    );
+    return;
 }
 
 sub _gone {
     my ($self, $worker, $status) = @_;
+    delete $self->{workers}{ $worker->{id} } or return;
     $self->_hear($worker, @$_) for $worker->{link}->read_lines;
     $worker->{link}->close;
-    delete $self->{workers}{ $worker->{pid} };
-    $self->{counters}->zero($worker->{column}) if defined $worker->{column};
-    return $self->_stopped                     if $self->{phase} eq 'stopping';
+    $self->{counters}->zero($worker->{column})           if defined $worker->{column};
+    $self->{templates}->lost_worker($worker->{template}) if $worker->{template};
+    return $self->_stopped                               if $self->{phase} eq 'stopping';
     my $state = $worker->{state};
     $self->_not_started($worker, $status) if $state eq 'starting';
     $self->_died($worker, $status)        if $state eq 'serving';
     # TERM is what it is told to leave with while it starts.
-    $self->_log(warn => _name($worker) . ', which was to leave, ' . how_it_ended($status))
+    $self->_log(warn => _name($worker) . ', which was to leave, ' . _how_it_ended($status))
         if $state eq 'leaving' && $status && $status != POSIX::SIGTERM();
     $self->_balance;
     return;
@@ -203,19 +274,12 @@ sub _gone {
 
 sub _name {
     my ($worker) = @_;
-    return "worker $worker->{number} ($worker->{pid})";
+    return "worker $worker->{number} (" . ($worker->{pid} // 'not forked yet') . ')';
 }
 
-sub how_it_ended {
+sub _how_it_ended {
     my ($status) = @_;
-    my $signal = $status & 127;
-    return 'has exited with status ' . ($status >> 8) if !$signal;
-    my ($name) = grep {
-        (POSIX->can("SIG$_") || sub { -1 })->() == $signal
-        } qw(
-        KILL TERM SEGV ABRT BUS FPE ILL INT QUIT HUP PIPE ALRM USR1 USR2 TRAP SYS XCPU XFSZ
-        );
-    return 'was killed by ' . ($name ? "SIG$name" : "signal $signal");
+    return defined $status ? Peregrine::Fork::how_it_ended($status) : 'has ended';
 }
 
 # ---- A worker that ended unasked ----------------------------------------------------------------
@@ -225,8 +289,8 @@ sub _died {
     my $early   = _now() - $worker->{since} < CRASH_S;
     my $trouble = $self->{trouble}{ $worker->{number} } ||= { crashes => 0 };
     $trouble->{crashes} = $early ? $trouble->{crashes} + 1 : 0;
-    my $why = $worker->{killed} // how_it_ended($status);
-    $self->_count_restart($worker->{killed} ? 'heartbeat' : $status & 127 ? 'signal' : 'exit');
+    my $why = $worker->{killed} // _how_it_ended($status);
+    $self->_count_restart($worker->{killed} ? 'heartbeat' : ($status // 0) & 127 ? 'signal' : 'exit');
     $self->_log(warn => _name($worker) . " $why: another one takes its place");
     $self->_back_off($worker->{number});
     return;
@@ -240,7 +304,8 @@ sub _count_restart {
 
 sub _not_started {
     my ($self, $worker, $status) = @_;
-    my $reason = $worker->{killed} // $worker->{reason} // 'it ' . how_it_ended($status) . ' during its start';
+    my $reason = $worker->{killed} // $worker->{reason}
+        // 'it ' . _how_it_ended($status) . ' during its start';
     my $number = $worker->{number};
     $self->_count_restart('failed_start');
     if ($worker->{replaces} && $self->{workers}{ $worker->{replaces} }) {
@@ -250,7 +315,7 @@ sub _not_started {
     # All of the first workers say the same, as a rule.
     if (!$self->{told}{$reason}++) { $self->_log(error => "worker $number cannot start: $reason") }
     # Unless it was to stand in itself.
-    if ($self->{stands_in} && !defined $worker->{failure}) { $self->_fork_worker($number, undef, $reason) }
+    if ($self->{stands_in} && !defined $worker->{failure}) { $self->_start_worker($number, undef, $reason) }
     else                                                   { $self->_failed_start($number, $reason) }
     return;
 }
@@ -259,10 +324,8 @@ sub _failed_start {
     my ($self, $number, $reason) = @_;
     my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
     $trouble->{crashes}++;
-    return $self->_back_off($number) if $self->{phase} eq 'running';
-    return                           if $self->{phase} ne 'starting' || %{ $self->{workers} };
-    $self->{phase} = 'over';
-    $self->{starting}->fail("$reason\n", 'workers');
+    return $self->_back_off($number)     if $self->{phase} eq 'running';
+    return $self->_cannot_start($reason) if !%{ $self->{workers} };
     return;
 }
 
@@ -274,7 +337,8 @@ sub _back_off {
     return if $crashes < 2 || $trouble->{timer} || $self->{phase} ne 'running';
     my $wait = BACK_OFF_S * 2**($crashes > 10 ? 8 : $crashes - 2);
     $wait = BACK_OFF_MAX_S if $wait > BACK_OFF_MAX_S;
-    $self->_log(error => "worker $number has failed $crashes times in a row, soon after its start: the next one starts"
+    $self->_log(error =>
+              "worker $number has failed $crashes times in a row, soon after its start: the next one starts"
             . " in $wait s");
     weaken(my $weak = $self);
     $trouble->{timer} = $self->{loop}->watch_time(
@@ -290,6 +354,7 @@ sub _back_off {
 # ---- What workers say ---------------------------------------------------------------------------
 
 my %HEAR = (
+    pid     => \&_introduced,
     ready   => \&_ready,
     failed  => sub { my ($self, $worker, $text) = @_; $worker->{reason} = $text; return },
     beat    => sub { my ($self, $worker, $text) = @_; $worker->{connections} = $text; return },
@@ -347,13 +412,41 @@ sub replace {
 }
 
 sub restart {
+    my ($self)     = @_;
+    my $restarting = $self->{restarting} //= $self->{loop}->new_future;
+    if (!$self->{templates}) {
+        $self->_replace_all;
+        return $restarting;
+    }
+    return $restarting if $self->{phase} ne 'running';
+    my $renewal = $self->{templates}->renew;
+    # One that was asked for before, and has not come, loads anew.
+    return $restarting if $self->{renewal} && $self->{renewal} == $renewal;
+    $self->{renewal} = $renewal;
+    weaken(my $weak = $self);
+    $renewal->on_ready(sub { $weak && $weak->_renewed($_[0]->failure) })->else_done->retain;
+    return $restarting;
+}
+
+# Workers that wait for the restart before this one still do.
+sub _renewed {
+    my ($self, $failure) = @_;
+    delete $self->{renewal};
+    return $self->_replace_all if !defined $failure;
+    $self->_log(
+        error => "the restart is given up, a new template cannot start: $failure; workers that go on as"
+            . " they are: $self->{wanted}");
+    $self->_look_at_restart;
+    return;
+}
+
+sub _replace_all {
     my ($self) = @_;
     $self->{generation}++;
     $self->{waiting}{ $_->{number} } = 'restart' for grep { $_->{state} eq 'serving' } $self->workers;
-    my $restarting = $self->{restarting} //= $self->{loop}->new_future;
     $self->_replace_next;
     $self->_look_at_restart;
-    return $restarting;
+    return;
 }
 
 sub renew {
@@ -368,7 +461,7 @@ sub renew {
         $self->_tell_to_leave($worker, 'stop');
         $worker->{deadline} = _now() + $self->{stop_timeout}->('renew');
     }
-    $self->_fork_worker($_) for 1 .. $self->{wanted};
+    $self->_start_worker($_) for 1 .. $self->{wanted};
     $self->_look_at_restart;
     return;
 }
@@ -387,9 +480,11 @@ sub _forget_failures {
 sub _look_at_restart {
     my ($self) = @_;
     my $restarting = $self->{restarting} or return;
+    return if $self->{templates} && $self->{templates}->is_renewing;
     return if grep { $_ eq 'restart' } values %{ $self->{waiting} };
     return if grep { $_->{state} eq 'starting' && $_->{replaces} } $self->workers;
     delete $self->{restarting};
+    $self->{templates}->settle if $self->{templates};
     $restarting->done;
     return;
 }
@@ -397,7 +492,7 @@ sub _look_at_restart {
 # One at a time, and the new one serves before the old one leaves.
 sub _replace_next {
     my ($self) = @_;
-    return if grep { $_->{state} eq 'starting' && $_->{replaces} } $self->workers;
+    return if $self->_has_no_template || grep { $_->{state} eq 'starting' && $_->{replaces} } $self->workers;
     for my $number (sort { $a <=> $b } keys %{ $self->{waiting} }) {
         my $old = $self->_at($number, 'serving');
         if (!$old || $number > $self->{wanted}) {
@@ -405,7 +500,7 @@ sub _replace_next {
             next;
         }
         next if ($self->{trouble}{$number} || {})->{timer};
-        $self->_fork_worker($number, $old);
+        $self->_start_worker($number, $old);
         return;
     }
     return;
@@ -417,19 +512,22 @@ sub _replacement_failed {
     my $number  = $worker->{number};
     my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
     $trouble->{crashes}++;
-    if (($self->{waiting}{$number} // '') eq 'restart') {
-        my $waiting = $self->{waiting};
-        delete @{$waiting}{ grep { $waiting->{$_} eq 'restart' } keys %$waiting };
-        my $new = grep { $_->{state} eq 'serving' && $_->{generation} == $self->{generation} } $self->workers;
-        $self->_log(
-                  error => "the restart is given up, a new worker $number cannot start: $reason; workers that go on"
-                . ' as they are: '
-                . ($self->{wanted} - $new));
-        $self->_look_at_restart;
-        return;
-    }
+    return $self->_give_up_restart("a new worker $number cannot start: $reason")
+        if ($self->{waiting}{$number} // '') eq 'restart';
     $self->_log(error => "worker $number cannot be replaced, the old one goes on: $reason");
     $self->_back_off($number);
+    return;
+}
+
+sub _give_up_restart {
+    my ($self, $why) = @_;
+    my $waiting = $self->{waiting};
+    delete @{$waiting}{ grep { $waiting->{$_} eq 'restart' } keys %$waiting };
+    my $new = grep { $_->{state} eq 'serving' && $_->{generation} == $self->{generation} } $self->workers;
+    my $old = $self->{wanted} - $new;
+    $self->_log(error => "the restart is given up, $why; workers that go on as they are: $old");
+    $self->{templates}->go_back if $self->{templates} && !$new;
+    $self->_look_at_restart;
     return;
 }
 
@@ -487,6 +585,8 @@ sub retire {
 sub hurry {
     my ($self) = @_;
     $self->{hurried}++;
+    $self->{templates}->kill('was told to stop again and again')
+        if $self->{templates} && $self->{hurried} > 2;
     for my $worker ($self->workers) {
         $worker->{link}->say('hurry');
         # Whoever asks for the fourth time means it.
@@ -498,6 +598,10 @@ sub hurry {
 sub _stopped {
     my ($self) = @_;
     return if $self->{phase} ne 'stopping' || %{ $self->{workers} };
+    if ($self->{templates} && !$self->{templates_gone}) {
+        $self->{templates}->stop->on_ready(sub { $self->{templates_gone} = 1; $self->_stopped });
+        return;
+    }
     $self->{phase} = 'over';
     $self->{loop}->unwatch_time(delete $self->{look}) if $self->{look};
     $self->{stopping}->done;
@@ -507,6 +611,7 @@ sub _stopped {
 sub tell {
     my ($self, @message) = @_;
     $_->{link}->say(@message) for $self->workers;
+    $self->{templates}->tell(@message) if $self->{templates};
     return;
 }
 
@@ -534,9 +639,10 @@ sub _look {
     for my $worker ($self->workers) {
         my $state = $worker->{state};
         my ($since, $limit, $what) =
-              $state eq 'starting' ? ($worker->{since}, $self->{start_timeout},     'did not start within %s s')
-            : $state eq 'serving'  ? ($worker->{heard}, $self->{heartbeat_timeout}, 'has not answered for %s s')
-            :                        ($worker->{deadline}, 0.001, 'did not leave in time');
+              $state eq 'starting' ? ($worker->{since}, $self->{start_timeout}, 'did not start within %s s')
+            : $state eq 'serving'
+            ? ($worker->{heard}, $self->{heartbeat_timeout}, 'has not answered for %s s')
+            : ($worker->{deadline}, 0.001, 'did not leave in time');
         $self->_kill($worker, $what =~ s/%s/$limit/r) if $limit && $now >= $since + $limit;
         $self->_check_limits($worker, $now)           if $state eq 'serving';
     }
@@ -563,13 +669,14 @@ sub _kill {
     my ($self, $worker, $why) = @_;
     return if $worker->{killed};
     $worker->{killed} = "$why and was killed";
-    $self->_log(warn => _name($worker) . " $why: SIGKILL") if $worker->{state} eq 'leaving';
+    $self->_log(warn => _name($worker) . " $why: SIGKILL")      if $worker->{state} eq 'leaving';
+    return $worker->{template}->kill('has not forked a worker') if !$worker->{pid};
     return kill KILL => $worker->{pid} if $worker->{state} ne 'serving';
     # It has a moment to say what it is at.
     kill Peregrine::stuck_signal() => $worker->{pid};
     $self->{loop}->watch_time(
         after => SAY_S,
-        code  => sub { kill KILL => $worker->{pid} if $self->{workers}{ $worker->{pid} } }
+        code  => sub { kill KILL => $worker->{pid} if $self->{workers}{ $worker->{id} } }
     );
     return;
 }
@@ -599,7 +706,7 @@ Peregrine::Master - starts, watches, replaces and stops worker processes
         log     => $log,
         name    => 'PAGI',
         workers => 4,
-        run     => sub { my ($worker) = @_; return serve($worker->{number}, $worker->{link}) },    # in the worker
+        run     => sub { my ($worker) = @_; return serve($worker->{number}, $worker->{link}) },    # there
         stop_timeout => sub { 40 },
     );
     $master->start->get;
@@ -611,25 +718,33 @@ Keeps so many workers alive, numbered from 1 on. Knows processes, descriptors an
 what workers do: how one serves is a function that is called there, whose L<Peregrine::Link> to the master
 is looked after by a L<Peregrine::WorkerProcess>.
 
-A worker is a hash reference with C<number>, C<pid>, C<link>, C<state> (C<starting>, C<serving>,
-C<leaving>), C<connections> (as it has told last), C<generation>, C<wanted>: how many there were to be
-when it was started, and C<failure>: see C<stands_in>.
+A worker is a hash reference with C<number>, C<pid> (not yet there, perhaps), C<link>, C<state> (C<starting>,
+C<serving>, C<leaving>), C<connections> (as it has told last), C<generation>, C<wanted>: how many there were
+to be when it was started, and C<failure>: see C<stands_in>.
+
+Workers are forked from the master itself, or from a L<template|Peregrine::Templates> that has loaded what
+they run; then the master never does. A restart makes a new template, whose workers replace the others one by
+one; when it does not load, or the first of its workers does not start, the one before goes on.
 
 =head1 METHODS
 
 =head2 new
 
 Besides what the synopsis has: C<counters>, a L<Peregrine::Counters> of which each worker gets a C<column>;
-C<on_serving>, called when the first worker serves; C<before_fork>, called with the number of a worker that
-is about to be started, and what it dies of keeps that from starting; C<start_timeout> and
-C<heartbeat_timeout>, seconds after which a worker that does not start, or is silent, is killed (0: never).
-C<limits>: C<rss>, bytes of memory, and C<age>, a function that gives the seconds for a worker, from which
-on it is replaced (0: never). C<first_takes_over>: when there are to be fewer workers, the first one is
-replaced before, by one that serves the sockets of those that go, too. C<stop_timeout> is a function that
-gives the seconds which a worker that was told to leave may take. C<log> is a L<PAGI::Server::Log>. C<run>
-returns the exit status of the worker; what it dies of is why the worker could not start. C<hear>: functions
-by the word that a worker may say, called with the worker and the text. C<stands_in>: in place of a worker that
-could not start another one is started, whose C<failure> is the reason, until L</renew> is called.
+C<load>, which makes workers come from a template: a function that is called there, before any worker;
+C<sends>, which gives what such a worker has beside its number: L<facts, and
+descriptors|Peregrine::Template/fork_worker>, for the worker's record; C<on_word>, called in a template with
+other words that are told to all (L</tell>); C<on_serving>, called when the first worker serves;
+C<before_fork>, called with the number of a worker that is about to be started, and what it dies of keeps that
+from starting; C<start_timeout> and C<heartbeat_timeout>, seconds after which a worker that does not start, or
+is silent, is killed (0: never). C<limits>: C<rss>, bytes of memory, and C<age>, a function that gives the
+seconds for a worker, from which on it is replaced (0: never). C<first_takes_over>: when there are to be fewer
+workers, the first one is replaced before, by one that serves the sockets of those that go, too.
+C<stop_timeout> is a function that gives the seconds which a worker that was told to leave may take. C<log> is
+a L<PAGI::Server::Log>. C<run> returns the exit status of the worker; what it dies of is why the worker could
+not start. C<hear>: functions by the word that a worker may say, called with the worker and the text.
+C<stands_in>: in place of a worker that could not start another one is started, whose C<failure> is the
+reason, until L</renew> is called; not together with C<load>.
 
 =head2 start
 
@@ -650,14 +765,6 @@ Tells all workers to stop; the Future resolves when the last one has ended.
 
 The same for workers that others take the place of: they answer once more on each connection.
 
-=head2 fork_child, how_it_ended
-
-    my $pid  = Peregrine::Master::fork_child();
-    my $text = Peregrine::Master::how_it_ended($?);    # was killed by SIGKILL
-
-Functions: C<fork>, with the signals of the child as those of a program that has just been started; and the
-end of a sentence.
-
 =head2 hurry
 
     $master->hurry;
@@ -675,8 +782,9 @@ is done when no more are to be replaced, whichever way that went.
 
     $master->renew;
 
-Lets all workers stop, and starts others at once: the old ones accept nothing more, and what comes meanwhile waits
-for the new ones. What C<stop_timeout> has for C<renew> is how long the old ones have for what they are at.
+Lets all workers stop, and starts others at once: the old ones accept nothing more, and what comes meanwhile
+waits for the new ones. What C<stop_timeout> has for C<renew> is how long the old ones have for what they are
+at.
 
 =head2 set_workers
 

@@ -268,6 +268,12 @@ px_words *px_words_new(pTHX_ size_t count);
 void px_words_free(pTHX_ px_words *words);
 uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count);
 
+/* descriptors.c */
+/* Descriptors in one message; Linux allows 253. */
+#define PX_DESCRIPTORS_MAX 250
+SSize_t px_send_descriptors(int socket, const char *bytes, size_t len, const int *list, size_t count);
+SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, size_t *count);
+
 /* stuck.c */
 int px_stuck_signal(void);
 int px_stuck_watch(pTHX_ px_worker *worker);

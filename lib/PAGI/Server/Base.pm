@@ -591,6 +591,11 @@ sub reopen_logs {
     my ($self) = @_;
     $self->{worker}->reopen_access_log if $self->{worker};
     $self->{master}->tell('reopen')    if $self->{master};
+    return $self->_reopen_others;
+}
+
+sub _reopen_others {
+    my ($self) = @_;
     $_->() for @{ $self->{reopens} || [] };
     return;
 }

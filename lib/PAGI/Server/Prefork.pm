@@ -9,6 +9,7 @@ use Future;
 use PAGI::Server::AccessLog;
 use PAGI::Server::Log;
 use PAGI::Server::TLS;
+use Peregrine::Fork;
 use Peregrine::Handover;
 use Peregrine::Inherited;
 use Peregrine::Listeners;
@@ -89,8 +90,32 @@ sub _make_master {
         before_fork => sub { my ($number) = @_; $weak->{listeners}->open_for($number) },
         on_serving  => sub { $weak->_serving },
         run         => sub { my ($record) = @_; return $weak->_serve_in_worker($record) },
+        $self->_template,
         $self->_reloading,
     );
+}
+
+# What makes workers come from a process that has loaded the application. It serves nothing.
+sub _template {
+    my ($self) = @_;
+    return if !$self->{options}{preload_app} || !$self->{load_app} || $self->{reload};
+    weaken(my $weak = $self);
+    return (
+        load => sub {
+            $weak->{listeners}->leave_sockets;
+            $weak->_leave_status;
+            $weak->{load_app}->(0);
+        },
+        sends   => sub { my ($record) = @_; return $weak->_sent_to_worker($record) },
+        on_word => sub { my ($word)   = @_; $word eq 'reopen' && $weak->_reopen_others },
+    );
+}
+
+# The sockets, and which listener each one is.
+sub _sent_to_worker {
+    my ($self, $record) = @_;
+    my @sockets = $self->{listeners}->sockets_for(@{$record}{qw(number wanted)});
+    return ({ sockets => join ',', map { $_->[0] } @sockets }, map { fileno $_->[1] } @sockets);
 }
 
 # What is at most so much for each worker, and not the same for all.
@@ -129,13 +154,20 @@ sub restart_workers {
     my @tls = $self->_tls_in_use;
     PAGI::Server::TLS->reload_all($self->{log}, @tls) if @tls;
     return $self->_reload('SIGHUP')                   if $self->{reload};
-    $self->_tell(
-        info => $self->{load_app}
-        ? 'SIGHUP: the workers are replaced by others, which load the application anew'
-        : 'SIGHUP: the workers are replaced by others with the same code: for new code start the program again,'
-            . ' or use pagi-server with the file of an application'
-    );
+    $self->_tell(info => 'SIGHUP: ' . $self->_what_restarts);
     return $self->{master}->restart;
+}
+
+sub _what_restarts {
+    my ($self) = @_;
+    return
+        'the workers are replaced by others with the same code: for new code start the program again, or use'
+        . ' pagi-server with the file of an application'
+        if !$self->{load_app};
+    return
+        'a new template loads the application anew; the workers are replaced by others, which come from it'
+        if $self->{options}{preload_app};
+    return 'the workers are replaced by others, which load the application anew';
 }
 
 sub change_workers {
@@ -194,7 +226,7 @@ sub _start_handover {
         aside   => { @status, sockets => [] }->{sockets},
         keep    => { $file && $file->handle ? (pid_file => $file->handle) : () },
         say     => { ticket_keys => $self->_ticket_keys },
-        fork    => sub { $self->{master}->fork_child },
+        fork    => sub { Peregrine::Fork::child() },
     );
 }
 
@@ -212,7 +244,7 @@ sub _old_ticket_keys {
     my ($name)   = @_;
     my $handover = Peregrine::Handover->from_environment or return;
     my $told     = $handover->told('ticket_keys') // return;
-    my %keys     = map { my ($hex, $place) = split / /, $_, 2; ($place => pack 'H*', $hex) } split /\n/, $told;
+    my %keys = map { my ($hex, $place) = split / /, $_, 2; ($place => pack 'H*', $hex) } split /\n/, $told;
     return $keys{$name};
 }
 
@@ -247,7 +279,7 @@ sub _handover_ended {
     $handover->link->close;
     $self->_tell(error => 'SIGUSR2: process '
             . $handover->pid . ' '
-            . Peregrine::Master::how_it_ended($status)
+            . Peregrine::Fork::how_it_ended($status)
             . ' and has not taken over: this one goes on');
     return;
 }
@@ -318,7 +350,7 @@ sub _workers_connections {
 sub _serve_in_worker {
     my ($self, $record) = @_;
     my $server = $self->_for_worker($record->{number});
-    $server->{listeners}->take_over_beyond($record->{wanted}) if $record->{number} == 1;
+    $server->_take_sockets($record);
     $self->_leave_status;
     $server->use_counters($self->{counters}, $record->{column});
     my $loop   = $server->own_loop;
@@ -338,6 +370,15 @@ sub _serve_in_worker {
     return defined $worker->run ? 1 : 0;
 }
 
+# Those that it has inherited, or was sent.
+sub _take_sockets {
+    my ($self, $record) = @_;
+    my $listeners = $self->{listeners};
+    return $listeners->adopt([ split /,/, $record->{sockets} ], $record->{descriptors})
+        if $record->{descriptors};
+    return $record->{number} == 1 ? $listeners->take_over_beyond($record->{wanted}) : ();
+}
+
 # A server with all that this one was given and has loaded: options, certificates, sockets.
 sub _for_worker {
     my ($self, $number) = @_;
@@ -346,7 +387,8 @@ sub _for_worker {
     $server->{options}    = { %$options, _share($options, $self->effective_memory_max) };
     $server->{worker_num} = $number;
     @{$server}{qw(named listeners tls reopens)} = @{$self}{qw(named listeners tls reopens)};
-    $server->{log}->set(level => $options->{log_level}, format => $options->{log_format}, quiet => $options->{quiet});
+    $server->{log}
+        ->set(level => $options->{log_level}, format => $options->{log_format}, quiet => $options->{quiet});
     $server->ignore_signals;
     $server->{options}{loop_type} //= ref($self->loop) =~ s/\AIO::Async::Loop:://r;
     return $server;
@@ -381,9 +423,9 @@ PAGI::Server::Prefork - a PAGI::Server with worker processes
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server::Base>: what it does when its option C<workers> is set. The process of the server
-is the master then (L<Peregrine::Master>), which runs no application. Each worker is a process that has been
-forked from it and runs a L<PAGI::Server> of its own on the same sockets, with the same options.
+A base class of L<PAGI::Server::Base>: what it does when its option C<workers> is set. The process of the
+server is the master then (L<Peregrine::Master>), which runs no application. Each worker is a process that has
+been forked from it and runs a L<PAGI::Server> of its own on the same sockets, with the same options.
 
 =head1 METHODS
 
@@ -420,8 +462,9 @@ What TTIN does; with -1 what TTOU does.
 
     $server->load_app_in_workers(sub { my ($number) = @_; return load() });
 
-The application is what the function returns, which each worker calls for itself: so workers that are
-started later have newer code. What it dies of is why the worker cannot start.
+The application is what the function returns, which each worker calls for itself: so workers that are started
+later have newer code. What it dies of is why the worker cannot start. With C<preload_app> it is called in the
+template first, where the number is 0, and then in each worker, where it should return what it has.
 
 =head1 LICENSE
 

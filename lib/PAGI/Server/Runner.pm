@@ -350,8 +350,9 @@ sub _with_app {
         my ($number) = @_;
         $self->{worker_num} = $number;
         my $app = eval { $self->_prepared_app };
-        die _line($@) . "\n"                   if !$app;
-        $0 = "$self->{title} (worker $number)" if defined $self->{title};
+        die _line($@) . "\n" if !$app;
+        my $what = $number ? "worker $number" : 'template';
+        $0 = "$self->{title} ($what)" if defined $self->{title};
         return $app;
     });
 }

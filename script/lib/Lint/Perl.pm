@@ -36,9 +36,6 @@ sub _tidy (@sources) {
     return @findings;
 }
 
-# Work goes on in these; they get the new width afterwards.
-my $STILL_WIDE = qr{\A(?:lib/PAGI/Server/Prefork\.pm|lib/Peregrine/(?:Listener|Master)\.pm)\z};
-
 sub _untidy ($source) {
     my ($wanted, $errors) = ('', '');
     local @ARGV;
@@ -48,7 +45,6 @@ sub _untidy ($source) {
         stderr      => \$errors,
         errorfile   => \$errors,
         perltidyrc  => $STYLE,
-        $source->path =~ $STILL_WIDE ? (argv => '-l=120') : (),
     );
     return $source->at(1, "perltidy: $errors" =~ s/\n.*//sr) if length $errors;
     my @wanted = split /\n/, $wanted;

@@ -543,6 +543,14 @@ my @SECTIONS = (
                     . ' for this process. 0: the process serves by itself.',
             },
             {
+                name    => 'preload_app',
+                type    => 'boolean',
+                default => 0,
+                about   => 'The application is loaded once, by a process that forks the workers, see'
+                    . ' L<PAGI::Server/Preloading>. Linux only. In a program that makes the server itself it has no'
+                    . ' effect, for the application is there before; nor has it with C<--reload>.',
+            },
+            {
                 name    => 'max_requests',
                 type    => 'integer',
                 default => 0,

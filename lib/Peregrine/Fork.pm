@@ -1,0 +1,105 @@
+package Peregrine::Fork;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use IO::Async::Loop;
+use Peregrine;
+use POSIX ();
+
+# Exit status of a process that could not start.
+use constant NOT_STARTED => 3;
+
+# Signals wait until the child has handlers of its own, or none.
+sub child {
+    my ($all, $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
+    $all->fillset;
+    POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
+    my $pid = fork;
+    if (defined $pid && !$pid) {
+        for my $name (grep { ref $SIG{$_} eq 'CODE' && !/\A__/ } keys %SIG) {
+            $SIG{$name} = 'DEFAULT';
+        }
+        $before->emptyset;
+    }
+    my $reason = $!;
+    POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
+    $! = $reason;
+    return $pid;
+}
+
+sub live {
+    my ($link, $code) = @_;
+    my $status = eval {
+        undef $IO::Async::Loop::ONE_TRUE_LOOP;
+        srand;
+        $code->();
+    };
+    if (!defined $status) {
+        my $reason = $@ =~ s/\s+\z//r;
+        $link->say(failed => $reason);
+        $status = NOT_STARTED;
+    }
+    Peregrine::leave($status);
+}
+
+sub how_it_ended {
+    my ($status) = @_;
+    my $signal = $status & 127;
+    return 'has exited with status ' . ($status >> 8) if !$signal;
+    my ($name) = grep {
+        (POSIX->can("SIG$_") || sub { -1 })->() == $signal
+        } qw(
+        KILL TERM SEGV ABRT BUS FPE ILL INT QUIT HUP PIPE ALRM USR1 USR2 TRAP SYS XCPU XFSZ
+        );
+    return 'was killed by ' . ($name ? "SIG$name" : "signal $signal");
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Fork - the first and the last thing that a process of a Peregrine::Master does
+
+=head1 SYNOPSIS
+
+    my $pid = Peregrine::Fork::child() // die "fork: $!\n";
+    Peregrine::Fork::live($link, sub { return serve() }) if !$pid;
+    ...
+    print 'the child ', Peregrine::Fork::how_it_ended($?), "\n";
+
+=head1 FUNCTIONS
+
+=head2 child
+
+    my $pid = Peregrine::Fork::child();
+
+Like C<fork>, but the child's signals are those of a program that has just been started, except that what was
+ignored is ignored.
+
+=head2 live
+
+    Peregrine::Fork::live($link, sub { return $exit_status });
+
+In a child: runs the code, and then leaves after its END blocks, without tearing down the heap. There is no
+loop yet of which L<IO::Async::Loop> would say that it is the only one. What the code dies of is told as
+C<failed> over the L<Peregrine::Link>. Never returns.
+
+=head2 how_it_ended
+
+    my $text = Peregrine::Fork::how_it_ended($?);    # was killed by SIGKILL
+
+The end of a sentence.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,274 @@
+package Peregrine::Template;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use IO::Async::Loop;
+use Peregrine;
+use Peregrine::Fork;
+use Peregrine::Link;
+use POSIX        ();
+use Scalar::Util qw(weaken);
+
+# ---- In the master ------------------------------------------------------------------------------
+
+sub start {
+    my ($class, %args) = @_;
+    my $self = bless { %args{qw(loop load run on_word on_ready on_end)} }, $class;
+    my ($here, $there) = Peregrine::Link->pair;
+    $there->keep_in_child;
+    my $pid = Peregrine::Fork::child();
+    if (!defined $pid) {
+        my $reason = "fork: $!\n";
+        $_->close for $here, $there;
+        die $reason;
+    }
+    if (!$pid) {
+        $here->close;
+        $self->_live($there->use_in_child);
+    }
+    $there->close;
+    @{$self}{qw(pid link state)} = ($pid, $here, 'loading');    # -> ready -> gone
+    weaken(my $weak = $self);
+    $here->watch($args{loop}, sub { $weak && $weak->_hear(@_) }, sub { });
+    $args{loop}->watch_process($pid => sub { $weak && $weak->_gone($_[1]) });
+    return $self;
+}
+
+sub pid      { return $_[0]{pid} }
+sub is_ready { return $_[0]{state} eq 'ready' ? 1 : 0 }
+
+sub _hear {
+    my ($self, $word, $text) = @_;
+    $self->{reason} = $text if $word eq 'failed';
+    return if $word ne 'ready' || $self->{state} ne 'loading';
+    $self->{state} = 'ready';
+    $self->{on_ready}->($self);
+    return;
+}
+
+sub _gone {
+    my ($self, $status) = @_;
+    $self->_hear(@$_) for $self->{link}->read_lines;
+    $self->{link}->close;
+    $self->{state} = 'gone';
+    my $why = $self->{killed} // $self->{reason} // 'it ' . Peregrine::Fork::how_it_ended($status);
+    delete($self->{on_end})->($self, $why, $status);
+    return;
+}
+
+# `facts`: words and numbers by name. The new process is at the other end of `link`, and has `descriptors`.
+sub fork_worker {
+    my ($self, $facts, $link, @descriptors) = @_;
+    my $text = join ' ', map { "$_=$facts->{$_}" } grep { defined $facts->{$_} } sort keys %$facts;
+    return $self->{link}->say(fork => $text, $link->descriptor, @descriptors);
+}
+
+# Any other word is for `on_word`.
+sub tell {
+    my ($self, @message) = @_;
+    $self->{link}->say(@message);
+    return;
+}
+
+sub leave {
+    my ($self) = @_;
+    return $self->tell('leave');
+}
+
+sub kill {
+    my ($self, $why) = @_;
+    $self->{killed} //= "it $why and was killed";
+    return kill KILL => $self->{pid};
+}
+
+# ---- In the template ----------------------------------------------------------------------------
+
+# A terminal's signals, and those that are meant for the server, are the master's. What is run has them as
+# usual.
+use constant MASTERS => qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU);
+
+sub _live {
+    my ($self, $link) = @_;
+    $self->{link} = $link;
+    $SIG{$_} = sub { }
+        for MASTERS;
+    Peregrine::Fork::live(
+        $link,
+        sub {
+            $self->{load}->();
+            _check_alone();
+            $link->say('ready');
+            return $self->_serve;
+        }
+    );
+    return;
+}
+
+# What a child would have a copy of that does not work there.
+sub _check_alone {
+    die
+        "what was loaded has made an IO::Async::Loop, which processes cannot share: it has to be made in each of"
+        . " them, when it starts\n"
+        if $IO::Async::Loop::ONE_TRUE_LOOP;
+    my $threads = () = glob '/proc/self/task/*';
+    die
+        "what was loaded has started threads ($threads run), of which processes that are forked have none: they"
+        . " have to be started in each of them\n"
+        if $threads > 1;
+    return;
+}
+
+sub _serve {
+    my ($self) = @_;
+    my $link = $self->{link};
+    while (1) {
+        for my $line ($link->read_lines) {
+            my ($word, $text, @descriptors) = @$line;
+            return 0 if $word eq 'leave';
+            if ($word eq 'fork') { $self->_fork($text, @descriptors) }
+            else                 { $self->{on_word}->($word, $text) if $self->{on_word} }
+        }
+        return 0 if $link->has_ended;
+        my $bits = '';
+        vec($bits, $link->descriptor, 1) = 1;
+        select $bits, undef, undef, undef;
+    }
+    return;
+}
+
+# A process between the two ends at once: so the new one is a child of the master, which adopts it.
+sub _fork {
+    my ($self, $text, @descriptors) = @_;
+    Peregrine::hide_from_forks($_, 0) for @descriptors;
+    local $SIG{CHLD} = 'DEFAULT';
+    my $pid = Peregrine::Fork::child();
+    if (defined $pid && !$pid) {
+        my $worker = Peregrine::Fork::child();
+        $self->_become_worker($text, @descriptors) if defined $worker && !$worker;
+        _failed($descriptors[0])                   if !defined $worker;
+        POSIX::_exit(0);
+    }
+    if (defined $pid) { waitpid $pid, 0 }
+    else              { _failed(shift @descriptors) }
+    POSIX::close($_) for @descriptors;
+    return;
+}
+
+sub _failed {
+    my ($descriptor) = @_;
+    my $reason       = "fork: $!";
+    my $link         = Peregrine::Link->from_descriptor($descriptor);
+    $link->say(failed => $reason);
+    $link->close;
+    return;
+}
+
+# Not before the master knows its process, so that it hears how that ends.
+sub _become_worker {
+    my ($self, $text, @descriptors) = @_;
+    $self->{link}->close;
+    my $link = Peregrine::Link->from_descriptor(shift @descriptors);
+    $link->say(pid => $$);
+    $link->wait_for('go') or POSIX::_exit(0);
+    my %facts  = map { split /=/, $_, 2 } split / /, $text;
+    my $worker = { %facts, pid => $$, link => $link, descriptors => \@descriptors };
+    Peregrine::Fork::live($link, sub { return $self->{run}->($worker) });
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Template - a process that has loaded what workers run, and forks them
+
+=head1 SYNOPSIS
+
+    my $template = Peregrine::Template->start(
+        loop     => $loop,
+        load     => sub { $app = load() },                                      # in the template
+        run      => sub { my ($worker) = @_; return serve($app, $worker) },     # in a worker
+        on_ready => sub { my ($template) = @_; ... },
+        on_end   => sub { my ($template, $why, $status) = @_; ... },
+    );
+    ...    # once it is ready
+    my ($here, $there) = Peregrine::Link->pair;
+    $template->fork_worker({ number => 1 }, $there, fileno $socket);
+    $there->close;
+    $here->watch(
+        $loop,
+        sub {
+            my ($word, $text) = @_;
+            if ($word eq 'pid') { $loop->watch_process($text => sub { ... }); $here->say('go') }
+        },
+        sub { ... }
+    );
+
+=head1 DESCRIPTION
+
+Loading an application takes long, and much memory. A template does it once; its workers share with it what
+they do not change (copy on write), and start in a millisecond or so. The process has no loop and no threads:
+an L<IO::Async::Loop>, or threads, that were made by what it has loaded are why it cannot start.
+
+It gets nothing from the application's side after that: no requests, no sockets, and signals of a terminal
+have no effect on it. It ends when it is told to, and when its master has gone; END blocks run. The workers
+that it has forked go on.
+
+A worker is a child of the master, which has to call L<Peregrine/adopt_orphans> before; the template forks
+twice for that. What it is to have is sent along, as descriptors (L<Peregrine::Link/say>); what the master had
+open when it forked the template is there as well, unless L</new>'s C<load> closes it.
+
+A worker tells its process as C<pid> over its link, and goes on when it hears C<go>. A link that ends without
+that: there is no worker, because the template has ended, or could not fork (C<failed>).
+
+=head1 METHODS
+
+=head2 start
+
+    my $template = Peregrine::Template->start(%args);
+
+Forks the process. In it C<load> is called, once, and dies of the reason why it cannot start; C<on_word> is
+called with other words that it is told. In each worker C<run> is called with a hash reference: the facts of
+L</fork_worker>, C<pid>, C<link>, and C<descriptors>, numbers of its own for what was sent along, in the same
+order; it returns the exit status. In the master C<on_ready> is called once, and C<on_end> with the reason, a
+text, and the wait status. Dies with a text when there is no process to be had.
+
+=head2 pid, is_ready
+
+    say 'loads' if !$template->is_ready;
+
+=head2 fork_worker
+
+    $template->fork_worker(\%facts, $link, @descriptors);
+
+Asks for a worker: C<facts> are words without spaces, or numbers, by name. The link and what the descriptors
+stand for are the worker's as well; the caller closes its own copies if it does not need them. False when the
+template takes nothing any more.
+
+=head2 tell
+
+    $template->tell('reopen');
+
+=head2 leave
+
+    $template->leave;
+
+It ends, after those workers are forked that it was asked for.
+
+=head2 kill
+
+    $template->kill('has not answered');
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,316 @@
+package Peregrine::Templates;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use Peregrine::Template;
+use Scalar::Util qw(weaken);
+
+# Between two starts of a template that ends unasked, in seconds; each time twice as long.
+use constant { BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
+# What one that was told to leave may take for its END blocks.
+use constant LEAVE_S => 10;
+
+sub new {
+    my ($class, %args) = @_;
+    return bless {
+        %args{qw(loop log name load run on_word on_change start_timeout)},
+        all    => {},       # by pid: { template, workers, timer, dismissed }
+        starts => undef,    # how many failed in a row; undef before the first one that did not
+    }, $class;
+}
+
+# The one that workers are forked from; undef while there is none.
+sub current { return $_[0]{current} }
+
+sub is_renewing { return $_[0]{renewing} ? 1 : 0 }
+
+# ---- Start --------------------------------------------------------------------------------------
+
+# One that is still loading may have read what is old by now.
+sub renew {
+    my ($self)   = @_;
+    my $renewing = $self->{renewing} //= $self->{loop}->new_future;
+    $self->{loop}->unwatch_time(delete $self->{again}) if $self->{again};
+    $self->_dismiss($self->{next})                     if $self->{next};
+    $self->{next} = eval { $self->_start };
+    $self->_not_renewed($@) if !$self->{next};
+    return $renewing;
+}
+
+sub _start {
+    my ($self) = @_;
+    weaken(my $weak = $self);
+    my $template = Peregrine::Template->start(
+        %{$self}{qw(loop load run on_word)},
+        on_ready => sub { $weak && $weak->_ready($_[0]) },
+        on_end   => sub { $weak && $weak->_gone(@_) },
+    );
+    my $entry = $self->{all}{ $template->pid } = { template => $template, workers => 0 };
+    $self->_limit($entry, $self->{start_timeout}, 'has not loaded within %s s') if $self->{start_timeout};
+    return $template;
+}
+
+# Kills it after so many seconds.
+sub _limit {
+    my ($self, $entry, $seconds, $what) = @_;
+    $self->_unlimit($entry);
+    my $template = $entry->{template};
+    $entry->{timer} = $self->{loop}->watch_time(
+        after => $seconds,
+        code  => sub {
+            delete $entry->{timer};
+            $template->kill(sprintf $what, $seconds);
+        }
+    );
+    return;
+}
+
+sub _unlimit {
+    my ($self, $entry) = @_;
+    $self->{loop}->unwatch_time(delete $entry->{timer}) if $entry->{timer};
+    return;
+}
+
+sub _ready {
+    my ($self, $template) = @_;
+    $self->_unlimit($self->{all}{ $template->pid });
+    return if !$self->{next} || $template != $self->{next};
+    delete $self->{next};
+    $self->{starts}   = 0;
+    $self->{previous} = $self->{current};
+    $self->{current}  = $template;
+    (delete $self->{renewing})->done($template) if $self->{renewing};
+    $self->{on_change}->();
+    return;
+}
+
+# The new one is no good: workers come from the one before again, if that is still there.
+sub go_back {
+    my ($self) = @_;
+    my $before = delete $self->{previous} or return;
+    my $now    = $self->{current};
+    $self->{current} = $before;
+    $self->_leave_if_idle($now);
+    return;
+}
+
+# All workers are from the current one.
+sub settle {
+    my ($self) = @_;
+    my $before = delete $self->{previous} or return;
+    $self->_leave_if_idle($before);
+    return;
+}
+
+# ---- Workers ------------------------------------------------------------------------------------
+
+# False if none can be forked now.
+sub fork_worker {
+    my ($self, $facts, $link, @descriptors) = @_;
+    my $template = $self->{current} or return;
+    if (!$template->fork_worker($facts, $link, @descriptors)) {
+        $template->kill('does not listen');
+        return;
+    }
+    $self->{all}{ $template->pid }{workers}++;
+    return $template;
+}
+
+# A worker of that template has ended.
+sub lost_worker {
+    my ($self, $template) = @_;
+    my $entry = $self->{all}{ $template->pid } or return;
+    $entry->{workers}--;
+    $self->_leave_if_idle($template);
+    return;
+}
+
+# ---- End ----------------------------------------------------------------------------------------
+
+# What it has made for its workers, a temporary directory perhaps, stays until they have gone.
+sub _leave_if_idle {
+    my ($self, $template) = @_;
+    return if grep { $_ && $_ == $template } @{$self}{qw(current previous next)};
+    my $entry = $self->{all}{ $template->pid } or return;
+    $self->_dismiss($template) if $entry->{workers} <= 0;
+    return;
+}
+
+sub _dismiss {
+    my ($self, $template) = @_;
+    my $entry = $self->{all}{ $template->pid } or return;
+    return if $entry->{dismissed}++;
+    # One that loads does not listen.
+    return $template->kill('was not needed any more') if !$template->is_ready;
+    $template->leave;
+    $self->_limit($entry, LEAVE_S, 'did not leave within %s s');
+    return;
+}
+
+sub _gone {
+    my ($self, $template, $why) = @_;
+    my $entry = delete $self->{all}{ $template->pid };
+    $self->_unlimit($entry);
+    delete $self->{previous} if $self->{previous} && $self->{previous} == $template;
+    if ($self->{stopping}) {
+        $self->{stopping}->done if !%{ $self->{all} };
+        return;
+    }
+    return if $entry->{dismissed};
+    if ($self->{next} && $self->{next} == $template) {
+        delete $self->{next};
+        return $self->_not_renewed($why);
+    }
+    return if !$self->{current} || $self->{current} != $template;
+    delete $self->{current};
+    $self->{log}->warn("$self->{name}: the template (${\$template->pid}) has ended: $why");
+    $self->renew->else_done->retain if !$self->{next};
+    return;
+}
+
+# Without a template there are no new workers, so that there has to be another attempt. Not if there never was
+# one: then nothing serves yet.
+sub _not_renewed {
+    my ($self, $why) = @_;
+    $why =~ s/\s+\z//;
+    my $lost = $self->{current} ? undef : $self->{starts};
+    (delete $self->{renewing})->fail($why, 'template') if $self->{renewing};
+    return if !defined $lost || $self->{stopping} || $self->{next};
+    my $wait = BACK_OFF_S * 2**($lost > 10 ? 10 : $lost);
+    $wait = BACK_OFF_MAX_S if $wait > BACK_OFF_MAX_S;
+    $self->{starts}++;
+    $self->{log}
+        ->error("$self->{name}: no template, and no new workers: $why; the next one starts in $wait s");
+    weaken(my $weak = $self);
+    $self->{again} = $self->{loop}->watch_time(
+        after => $wait,
+        code  => sub {
+            return if !$weak;
+            delete $weak->{again};
+            $weak->renew->else_done->retain;
+        }
+    );
+    return;
+}
+
+sub stop {
+    my ($self) = @_;
+    return $self->{stopping} if $self->{stopping};
+    my $stopping = $self->{stopping} = $self->{loop}->new_future;
+    $self->{loop}->unwatch_time(delete $self->{again}) if $self->{again};
+    $self->_dismiss($_->{template}) for values %{ $self->{all} };
+    $stopping->done if !%{ $self->{all} };
+    return $stopping;
+}
+
+sub tell {
+    my ($self, @message) = @_;
+    $_->{template}->tell(@message) for values %{ $self->{all} };
+    return;
+}
+
+sub kill {
+    my ($self, $why) = @_;
+    $_->{template}->kill($why) for values %{ $self->{all} };
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Templates - the templates of a Peregrine::Master, old and new
+
+=head1 SYNOPSIS
+
+    my $templates = Peregrine::Templates->new(
+        loop      => $loop,
+        log       => $log,
+        name      => 'PAGI',
+        load      => sub { ... },
+        run       => sub { my ($worker) = @_; ... },
+        on_change => sub { ... },                       # there is a new one
+    );
+    $templates->renew->get;
+    my $template = $templates->fork_worker({ number => 1 }, $there);
+    ...
+    $templates->lost_worker($template);                 # it has ended
+    $templates->stop->get;
+
+=head1 DESCRIPTION
+
+At any time workers are forked from one L<Peregrine::Template>, the current one. A new one, which has loaded
+what it runs anew, becomes the current one when it has done so; if it cannot, the current one stays. An old
+one goes when its last worker has gone: what it has made for them, a temporary directory for instance, is
+there as long.
+
+A current one that ends unasked is replaced, with growing pauses while that fails. Workers live without it.
+
+=head1 METHODS
+
+=head2 new
+
+C<load>, C<run> and C<on_word>: see L<Peregrine::Template/start>. C<on_change> is called when another template
+has become the current one. C<start_timeout>: seconds after which one that is still loading is killed; 0:
+never. C<log> is a L<PAGI::Server::Log>, C<name> begins its lines.
+
+=head2 renew
+
+    my $future = $templates->renew;
+
+Starts a template, in place of one that is still loading. The Future is done when a new one is the current
+one, and fails with the reason when it could not be loaded.
+
+=head2 is_renewing
+
+    say 'loads' if $templates->is_renewing;
+
+=head2 current
+
+    say 'no workers now' if !$templates->current;
+
+=head2 fork_worker
+
+    my $template = $templates->fork_worker(\%facts, $link, @descriptors);
+
+See L<Peregrine::Template/fork_worker>. Which one has forked it; undef if there is none now.
+
+=head2 lost_worker
+
+    $templates->lost_worker($template);
+
+A worker of it has ended.
+
+=head2 go_back, settle
+
+    $templates->go_back;
+    $templates->settle;
+
+After a renewal there are two: the one before is the current one again, because the new one's workers do not
+start; or it is not needed any more.
+
+=head2 tell
+
+    $templates->tell('reopen');
+
+Says something to all of them.
+
+=head2 stop, kill
+
+    $templates->stop->get;
+    $templates->kill('was told to stop again and again');
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

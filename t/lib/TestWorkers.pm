@@ -1,0 +1,87 @@
+package TestWorkers;
+
+# What tests of worker processes share: files of an application that changes, processes and who they are, and
+# clients that ask all the time.
+
+use strict;
+use warnings;
+
+use Exporter   qw(import);
+use File::Temp ();
+use Test::More;
+use TestLoad;
+use TestTools qw(content wait_for);
+
+our @EXPORT_OK = qw(
+    are_gone children descriptors directory is_gone load no_failure pid_in stop_master write_file
+);
+
+my $DIRECTORY;
+
+# Where the test's files are; removed at its end.
+sub directory { return $DIRECTORY //= File::Temp->newdir }
+
+# Writes a file there, whole for whoever reads it meanwhile. Its path.
+sub write_file {
+    my ($name, $text) = @_;
+    my $path = directory() . "/$name";
+    open my $out, '>', "$path.new" or die "$path: $!";
+    print {$out} $text;
+    close $out or die "$path: $!";
+    rename "$path.new", $path or die "$path: $!";
+    return $path;
+}
+
+# The processes that a process has forked, or adopted.
+sub children {
+    my ($pid) = @_;
+    return split ' ', content("/proc/$pid/task/$pid/children");
+}
+
+# What a process has open, by its number there.
+sub descriptors {
+    my ($pid) = @_;
+    return map { m{(\d+)\z} ? ($1 => readlink) : () } glob "/proc/$pid/fd/*";
+}
+
+sub is_gone { my ($pid) = @_; return content("/proc/$pid/stat") =~ /\) [^Z]/ ? 0 : 1 }
+
+sub are_gone {
+    return !grep { !is_gone($_) } @_;
+}
+
+# The process in a pid file there; 0 if there is none.
+sub pid_in {
+    my ($name) = @_;
+    return content(directory() . "/$name") =~ /\A(\d+)\n\z/ ? $1 : 0;
+}
+
+# Ends the server of a pid file, which need not be a child of the test.
+sub stop_master {
+    my ($name) = @_;
+    my $pid = pid_in($name) or return 0;
+    kill TERM => $pid;
+    return wait_for(sub { is_gone($pid) && !-e directory() . "/$name" });
+}
+
+# Two clients, one of which makes a connection for each request.
+sub load {
+    my ($port, %options) = @_;
+    return map { TestLoad->start($port, %options, fresh => $_) } 0, 1;
+}
+
+# Ends them; none of their requests has failed.
+sub no_failure {
+    my ($name,  @clients)  = @_;
+    my ($asked, @failures) = (0);
+    for my $client (@clients) {
+        my ($count, $failed) = $client->finish;
+        $asked += $count;
+        push @failures, @$failed;
+    }
+    is(scalar @failures, 0, "$name: no request failed") or diag join "\n", map { "@$_" } @failures;
+    cmp_ok($asked, '>', 100, "... of $asked");
+    return;
+}
+
+1;
