@@ -6,56 +6,17 @@ use warnings;
 use lib 't/lib';
 use Certificates;
 use Cwd              qw(getcwd);
-use File::Temp       ();
 use IO::Socket::UNIX ();
 use Peregrine;
 use Test::More;
 use TestClient qw(get);
 use TestLoad;
 use TestServer;
-use TestTools qw(content patience wait_for);
+use TestTools   qw(content wait_for);
+use TestWorkers qw(directory is_gone load no_failure pid_in stop_master write_file);
 
-my $dir = File::Temp->newdir;
-
-sub write_file {
-    my ($name, $text) = @_;
-    open my $out, '>', "$dir/$name.new" or die "$name: $!";
-    print {$out} $text;
-    close $out or die "$name: $!";
-    rename "$dir/$name.new", "$dir/$name" or die "$name: $!";
-    return "$dir/$name";
-}
-
+my $dir = directory();
 my $app = write_file('app.pl', TestLoad::application(1));
-
-# The master, as its pid file has it.
-sub pid_in {
-    my ($file) = @_;
-    my ($pid)  = content("$dir/$file") =~ /\A(\d+)\n\z/;
-    return $pid // 0;
-}
-
-sub is_gone { my ($pid) = @_; return content("/proc/$pid/stat") =~ /\) [^Z]/ ? 0 : 1 }
-
-sub no_failure {
-    my ($name,  @clients)  = @_;
-    my ($asked, @failures) = (0);
-    for my $client (@clients) {
-        my ($count, $failed) = $client->finish;
-        $asked += $count;
-        push @failures, @$failed;
-    }
-    is(scalar @failures, 0, "$name: no request of $asked failed") or diag join "\n", map { "@$_" } @failures;
-    return;
-}
-
-# Ends what has taken over, which is no child of this test.
-sub stop_master {
-    my ($file) = @_;
-    my $pid = pid_in($file) or return 0;
-    kill TERM => $pid;
-    return wait_for(sub { is_gone($pid) && !-e "$dir/$file" });
-}
 
 for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '127.0.0.1:0' ]) {
     subtest "taking over, @{[ @$more ? $more->[0] : 'a port' ]}" => sub {
@@ -70,7 +31,7 @@ for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '1
         my $port;
         ok(wait_for(sub { ($port) = content("$dir/log") =~ m{listening on http://\S+:(\d+)/} }),
             'the server runs');
-        my @clients = map { TestLoad->start($port, fresh => $_) } 0, 1;
+        my @clients = load($port);
         for my $round (1 .. 2) {
             my $old = pid_in('pid');
             write_file('app.pl', "die 'broken';\n");
@@ -148,7 +109,7 @@ SKIP: {
             qr/^Reused, TLSv1/m,
             '... and the next one is shortened'
         );
-        my @clients = map { TestLoad->start($port, fresh => $_, tls => 1) } 0, 1;
+        my @clients = load($port, tls => 1);
         my $old     = pid_in('tls.pid');
         $server->signal('USR2');
         ok(wait_for(sub { pid_in('tls.pid') && pid_in('tls.pid') != $old }), 'a new program takes over');

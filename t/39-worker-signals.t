@@ -4,7 +4,6 @@ use warnings;
 
 use lib 't/lib';
 use Certificates;
-use File::Temp ();
 use Peregrine;
 use Test::More;
 use TestClient qw(get);
@@ -12,51 +11,17 @@ use TestLoad;
 use TestServer;
 use TestTools qw(content patience wait_for);
 use TestWebSocket;
+use TestWorkers qw(are_gone children directory load no_failure write_file);
 
-my $dir = File::Temp->newdir;
-
-sub write_file {
-    my ($name, $text) = @_;
-    open my $out, '>', "$dir/$name.new" or die "$name: $!";
-    print {$out} $text;
-    close $out or die "$name: $!";
-    rename "$dir/$name.new", "$dir/$name" or die "$name: $!";
-    return "$dir/$name";
-}
-
+my $dir = directory();
 my $app = write_file('app.pl', TestLoad::application(1));
-
-sub children {
-    my ($server) = @_;
-    my $pid      = $server->pid;
-    my @pids     = split ' ', content("/proc/$pid/task/$pid/children");
-    return @pids;
-}
 
 # Whether there are so many workers, and none of them is one of those before.
 sub are_new {
     my ($server, $count, @before) = @_;
     my %before = map { $_ => 1 } @before;
-    my @now    = children($server);
+    my @now    = children($server->pid);
     return @now == $count && !grep { $before{$_} } @now;
-}
-
-sub load {
-    my ($port, %options) = @_;
-    return map { TestLoad->start($port, %options, fresh => $_) } 0, 1;
-}
-
-sub no_failure {
-    my ($name,  @clients)  = @_;
-    my ($asked, @failures) = (0);
-    for my $client (@clients) {
-        my ($count, $failed) = $client->finish;
-        $asked += $count;
-        push @failures, @$failed;
-    }
-    is(scalar @failures, 0, "$name: no request failed") or diag join "\n", map { "@$_" } @failures;
-    cmp_ok($asked, '>', 100, "... of $asked");
-    return;
 }
 
 subtest 'HUP loads new code' => sub {
@@ -67,7 +32,7 @@ subtest 'HUP loads new code' => sub {
     like($socket->next, qr/\Atext \d+ 1\z/, 'a WebSocket is open');
     my $silent = TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     like($silent->response->{body}, qr/ 1\z/, 'version 1 answers');
-    my @before = children($server);
+    my @before = children($server->pid);
     write_file('app.pl', TestLoad::application(2));
     $server->signal('HUP');
     is($socket->next, 'close 1012', 'the WebSocket is closed with 1012');
@@ -93,7 +58,7 @@ subtest 'HUP with code that does not start' => sub {
     my $server  = TestServer->command('-E', 'production', '--workers', 2, $app);
     my $port    = $server->port;
     my @clients = load($port);
-    my @before  = sort(children($server));
+    my @before  = sort(children($server->pid));
     write_file('app.pl', "die 'broken';\n");
     $server->signal('HUP');
     ok(
@@ -101,7 +66,7 @@ subtest 'HUP with code that does not start' => sub {
             qr/the restart is given up, a new worker 1 cannot start: Error loading \S+: broken.*: 2$/m),
         'the log says that the restart is given up'
     );
-    is_deeply([ sort(children($server)) ], \@before, 'the workers are the old ones');
+    is_deeply([ sort(children($server->pid)) ], \@before, 'the workers are the old ones');
     like(get($port, '/')->{body}, qr/ 2\z/, '... and serve');
     write_file('app.pl', TestLoad::application(3));
     $server->signal('HUP');
@@ -122,7 +87,7 @@ SKIP: {
             $app
         );
         my @clients = load($server->port, tls => 1);
-        my @before  = children($server);
+        my @before  = children($server->pid);
         $server->signal('HUP');
         ok(wait_for(sub { are_new($server, 2, @before) }), 'all workers are new');
         no_failure('HUP', @clients);
@@ -138,7 +103,7 @@ subtest 'HUP, HUP' => sub {
         $server->signal('HUP');
         select undef, undef, undef, 0.1;
     }
-    my @before = children($server);
+    my @before = children($server->pid);
     select undef, undef, undef, 0.3;
     $server->signal('HUP');
     ok(wait_for(sub { are_new($server, 3, @before) }), 'a restart during another one ends with new workers');
@@ -153,11 +118,11 @@ for my $reuseport (0, 1) {
         my @clients = load($server->port);
         for my $count (2, 3) {
             $server->signal('TTIN');
-            ok(wait_for(sub { children($server) == $count }), "TTIN: $count");
+            ok(wait_for(sub { children($server->pid) == $count }), "TTIN: $count");
         }
         for my $count (2, 1) {
             $server->signal('TTOU');
-            ok(wait_for(sub { children($server) == $count }), "TTOU: $count");
+            ok(wait_for(sub { children($server->pid) == $count }), "TTOU: $count");
         }
         $server->signal('TTOU');
         ok($server->wait_for_log(qr/there is one worker only, which stays/), 'the last one stays');
@@ -171,19 +136,14 @@ subtest 'max_requests' => sub {
         "$dir/count", $app);
     my $port    = $server->port;
     my @clients = load($port);
-    my @before  = children($server);
+    my @before  = children($server->pid);
     ok(
         wait_for(sub {
             are_new($server, 2, @before) || grep { !-e "/proc/$_" } @before;
         }),
         'workers are replaced'
     );
-    ok(
-        wait_for(sub {
-            !grep { -e "/proc/$_" } @before;
-        }),
-        '... all of the first ones'
-    );
+    ok(wait_for(sub { are_gone(@before) }), '... all of the first ones');
     no_failure('max_requests', @clients);
     is($server->stop, 0, 'the server ends well');
 };
@@ -191,23 +151,13 @@ subtest 'max_requests' => sub {
 subtest 'age and memory' => sub {
     my $server  = TestServer->command('-E', 'production', qw(--workers 2 --max-worker-age 1), $app);
     my @clients = load($server->port);
-    my @before  = children($server);
-    ok(
-        wait_for(sub {
-            !grep { -e "/proc/$_" } @before;
-        }),
-        'workers that are old are replaced'
-    );
+    my @before  = children($server->pid);
+    ok(wait_for(sub { are_gone(@before) }), 'workers that are old are replaced');
     no_failure('max_worker_age', @clients);
     is($server->stop, 0, 'the server ends well');
     $server = TestServer->command('-E', 'production', qw(--workers 1 --max-worker-rss 1M), $app);
-    @before = children($server);
-    ok(
-        wait_for(sub {
-            !grep { -e "/proc/$_" } @before;
-        }),
-        'workers that are large are replaced'
-    );
+    @before = children($server->pid);
+    ok(wait_for(sub { are_gone(@before) }), 'workers that are large are replaced');
     is($server->stop, 0, 'the server ends well');
 };
 

@@ -4,7 +4,6 @@ use warnings;
 
 use lib 't/lib';
 use Certificates;
-use File::Temp ();
 use Future::AsyncAwait;
 use IO::Async::Loop;
 use IO::Socket::UNIX ();
@@ -14,17 +13,10 @@ use POSIX ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(content ended patience wait_for);
+use TestTools   qw(content wait_for);
+use TestWorkers qw(children directory write_file);
 
-my $dir = File::Temp->newdir;
-
-sub write_file {
-    my ($name, $text) = @_;
-    open my $out, '>', "$dir/$name" or die "$name: $!";
-    print {$out} $text;
-    close $out or die "$name: $!";
-    return "$dir/$name";
-}
+my $dir = directory();
 
 # Answers with its process and the number of its worker; what the path asks for comes before that.
 my $app = write_file('app.pl', <<'APP');
@@ -95,12 +87,6 @@ sub workers {
         $found{ $_->[2] } = $_->[1] for several($port);
     }
     return %found;
-}
-
-sub children {
-    my ($pid) = @_;
-    my @pids  = split ' ', content("/proc/$pid/task/$pid/children");
-    return @pids;
 }
 
 # Keep-alive connections, one to each worker.

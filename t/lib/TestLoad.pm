@@ -54,14 +54,16 @@ APP
 # `tls`: 1 for HTTPS. `fresh`: a connection for each request. `pause`: seconds between two requests.
 sub start {
     my ($class, $port, %options) = @_;
-    pipe my $here, my $tell or die "pipe: $!";
+    pipe my $here, my $tell  or die "pipe: $!";
+    pipe my $stop, my $hurry or die "pipe: $!";
     my $pid = fork // die "fork: $!";
     if (!$pid) {
         alarm patience($options{alarm} || 230);
-        my $over = 0;
-        local $SIG{USR1} = sub { $over = 1 };
         close $here;
-        my %told = eval { _ask_until(\$over, $tell, $port, %options) };
+        # A signal would interrupt a request, whose answer would be taken for the next one's.
+        my %told = eval {
+            _ask_until(sub { _has_come($stop) }, $tell, $port, %options);
+        };
         print {$tell} $@ ? "died $@" : join "\n", "asked $told{asked}",
             map { "failed $_" } @{ $told{failures} };
         close $tell;
@@ -69,13 +71,21 @@ sub start {
     }
     close $tell;
     my $begun = readline $here;    # it runs
-    return bless { pid => $pid, here => $here }, $class;
+    return bless { pid => $pid, here => $here, hurry => $hurry }, $class;
+}
+
+sub _has_come {
+    my ($handle) = @_;
+    my $bits = '';
+    vec($bits, fileno $handle, 1) = 1;
+    return select $bits, undef, undef, 0;
 }
 
 # Ends the client: how many requests it has made, and [ time, process, text ] of each that failed.
 sub finish {
     my ($self) = @_;
-    kill USR1 => $self->{pid};
+    local $SIG{PIPE} = 'IGNORE';
+    syswrite $self->{hurry}, '.';
     my ($asked, @failures) = (0);
     while (defined(my $line = readline $self->{here})) {
         chomp $line;
@@ -91,7 +101,7 @@ sub _ask_until {
     my ($over,   $tell, $port, %options) = @_;
     my ($asked,  @failures) = (0);
     my ($socket, $process);
-    until ($$over && $asked >= REQUESTS_MIN) {
+    until ($asked >= REQUESTS_MIN && $over->()) {
         my $first = int rand 60;
         my $size  = $asked % 50 == 49 ? 100_000 + int rand 100_000 : int rand 2000;
         $asked++;
@@ -104,8 +114,7 @@ sub _ask_until {
             1;
         };
         syswrite $tell, "begun\n" if $asked == 1;
-        # The signal that ends it may come in the middle of a request.
-        if (!$ok && !($$over && $@ =~ /Interrupted/)) {
+        if (!$ok) {
             push @failures, time . ' ' . ($process || 0) . ' ' . $@ =~ s/\s+/ /gr;
             undef $socket;
             last if @failures >= FAILURES_MAX;
@@ -113,6 +122,21 @@ sub _ask_until {
         select undef, undef, undef, $options{pause} if $options{pause};
     }
     return (asked => $asked, failures => \@failures);
+}
+
+sub _compare {
+    my ($got, $wanted) = @_;
+    return if $got eq $wanted;
+    my ($same) = ($got ^ $wanted) =~ /\A(\0*)/;
+    my $at = length $same;
+    die 'the body is wrong: '
+        . length($got)
+        . ' bytes of '
+        . length($wanted)
+        . ", from $at on '"
+        . substr($got, $at, 20)
+        . "' and not '"
+        . substr($wanted, $at, 20) . "'\n";
 }
 
 sub _connect {
@@ -154,7 +178,7 @@ sub _ask {
         die "receive the body: $!\n"                        if !defined $read;
         die "the body ended after ${\length $text} bytes\n" if !$read;
     }
-    die "the body is wrong\n" if substr($text, $head_length) ne body_of($first, $size);
+    _compare(substr($text, $head_length), body_of($first, $size));
     return ($process, $last || $head =~ /^connection: close\r$/mi ? 0 : 1);
 }
 

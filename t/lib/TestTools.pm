@@ -94,8 +94,12 @@ sub ended {
 sub wait_for {
     my ($what) = @_;
     my $end = time + patience(10);
-    sleep 0.02 while !$what->() && time < $end;
-    return $what->();
+    while (1) {
+        my $answer = $what->();
+        return $answer if $answer || time >= $end;
+        sleep 0.02;
+    }
+    return;
 }
 
 1;
