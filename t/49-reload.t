@@ -39,7 +39,10 @@ sub replace_file {
 }
 
 my $app     = "$dir/app.pl";
-my @ignored = ('.app.pl.swp', 'app.pl~', '#app.pl#', 'debug.log', 'data.sqlite-journal');
+my @ignored = (
+    '.app.pl.swp',         'app.pl~', '#app.pl#',   'debug.log',
+    'data.sqlite-journal', 'output',  'upload.jpg', 'data.json'
+);
 
 # What it answers: its version, what two modules say, and its process.
 sub code {
@@ -173,7 +176,7 @@ for my $told (eval { require Linux::Inotify2; 1 } ? (1) : (), 0) {
         like(
             $server->log,
             qr{changed: \Q$app\E, \Q$dir\E/lib/My/Name\.pm, \Q$dir\E/templates/1\.html and 4 more: },
-            '... which is named; what editors and logs leave does not count'
+            '... which is named; what editors, logs and applications leave does not count'
         );
         unlink "$dir/templates/3.html";
         ok(wait_for(sub { reloads($server) == 5 }), 'a file that is removed is a change');

@@ -29,11 +29,16 @@ my $IGNORED = qr{
     | - (?: journal | shm | wal ) \z
 }x;
 
+# What people write of an application: Perl, templates, configuration.
+my $SOURCE = qr{\. (?: p[lm] | pod | psgi | t | ep | epl | html? | mt | tmpl | tt2? | tx | xslate
+    | cfg | conf | ini | toml | ya?ml ) \z}x;
+
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
         loop      => $args{loop},
         folders   => [ map { File::Spec->rel2abs($_) } @{ $args{folders} || [] } ],
+        sources   => [ map { File::Spec->rel2abs($_) } @{ $args{sources} || [] } ],
         ignored   => { map { File::Spec->rel2abs($_) => 1 } @{ $args{ignore} || [] } },
         on_change => $args{on_change},
         on_excess => $args{on_excess} || sub { },
@@ -74,20 +79,28 @@ sub _look {
     my $begun = _cpu_s();
     my %prints =
         map { my $print = _print_of($_); defined $print ? ($_ => $print) : () } keys %{ $self->{files} };
-    my @folders = @{ $self->{folders} };
-    my $left    = FILES_MAX;
-    while (defined(my $folder = shift @folders)) {
+    # Every file of a folder once, even if it is in two of them.
+    my @folders =
+        ((map { [ $_, undef ] } @{ $self->{folders} }), map { [ $_, $SOURCE ] } @{ $self->{sources} });
+    my %entered;
+    my $left = FILES_MAX;
+    while (my $next = shift @folders) {
+        my ($folder, $names) = @$next;
+        next if $entered{$folder}++;
         $self->_ask_of_folder($folder);
         opendir my $dir, $folder or next;
         for my $name (readdir $dir) {
             next if $name =~ $IGNORED;
             my $path = "$folder/$name";
             # A folder is entered by its own name only, so that there is no circle.
-            if    (-d $path) { push @folders, $path if !-l $path }
-            elsif ($left-- > 0 && !$self->{ignored}{$path}) {
-                my $print = _print_of($path) // next;
-                $prints{$path} = $print;
+            if (-d $path) {
+                push @folders, [ $path, $names ] if !-l $path;
+                next;
             }
+            next if $names && $name !~ $names || $self->{ignored}{$path};
+            next if $left-- <= 0;
+            my $print = _print_of($path) // next;
+            $prints{$path} = $print;
         }
     }
     $self->{on_excess}->(FILES_MAX) if $left < 0 && !$self->{exceeded}++;
@@ -235,7 +248,9 @@ symbolic links are not entered.
 
     my $watch = Peregrine::FileWatch->new(%args);
 
-C<loop>: an L<IO::Async::Loop>. C<folders> need not exist yet. C<ignore>: paths of files that do not count.
+C<loop>: an L<IO::Async::Loop>. C<folders> need not exist yet. C<sources>: folders in which an application may
+write files of its own, so that only Perl code, templates and configuration count there. C<ignore>: paths of
+files that do not count.
 C<on_change> is called with absolute paths; C<on_excess> once with a number, if there are more files than
 that below the folders, the rest of which is not looked at. C<by_looking>: does not use inotify.
 

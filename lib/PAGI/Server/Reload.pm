@@ -35,6 +35,7 @@ sub _reloading {
     $reload->{watch} = Peregrine::FileWatch->new(
         loop      => $self->loop,
         folders   => $reload->{folders},
+        sources   => $reload->{sources},
         ignore    => $reload->{ignore},
         on_change => sub { $weak && $weak->_files_changed(@_) },
         on_excess => sub {
@@ -43,7 +44,7 @@ sub _reloading {
         },
     );
     $self->_tell(info => 'the application is loaded again when files change in: '
-            . join(', ', map { _shown($_) } @{ $reload->{folders} }));
+            . join(', ', map { _shown($_) } @{ $reload->{folders} }, @{ $reload->{sources} || [] }));
     return (
         stands_in => 1,
         hear      => { loaded => sub { $weak && $weak->{reload}{watch}->add(split /\n/, $_[1]) } },
@@ -166,10 +167,10 @@ why (L<PAGI::Server::StandIn>), until files change again.
 =head2 reload_on_change
 
     $server->load_app_in_workers(sub { ... });
-    $server->reload_on_change(folders => ['lib'], ignore => ['lib/trace']);
+    $server->reload_on_change(folders => ['lib'], sources => ['.'], ignore => ['lib/trace']);
 
-Before the start of a server that has workers and loads the application there. C<ignore>: files that do not
-count.
+Before the start of a server that has workers and loads the application there. C<sources> and C<ignore> as in
+L<Peregrine::FileWatch/new>.
 
 =head1 LICENSE
 

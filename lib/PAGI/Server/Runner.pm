@@ -376,12 +376,20 @@ sub _reload_on_change {
     my $app     = $options->{app};
     my @written = grep { defined && !ref && length } @{$options}{qw(pid error_log access_log)};
     my @folders = $options->{reload_dir} ? @{ $options->{reload_dir} } : ('lib', @{ $options->{lib} || [] });
+    my @sources;
     if (defined $app && PAGI::Server::AppLoader::is_file($app)) {
         die "App file not found: $app\n" if !-e $app;
         my ($volume, $folder) = File::Spec->splitpath(File::Spec->rel2abs($app));
-        push @folders, File::Spec->catpath($volume, $folder, '') if !$options->{reload_dir};
+        if (!$options->{reload_dir}) {
+            @sources = File::Spec->catpath($volume, $folder, '');
+            push @folders, File::Spec->catdir(@sources, 'lib');
+        }
     }
-    return $server->reload_on_change(folders => _without_those_within(@folders), ignore => \@written);
+    return $server->reload_on_change(
+        folders => _without_those_within(@folders),
+        sources => \@sources,
+        ignore  => \@written
+    );
 }
 
 # What is below one folder need not be looked at twice.
