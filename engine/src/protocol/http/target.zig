@@ -163,7 +163,8 @@ fn isPortSuffix(text: []const u8) bool {
     return port <= std.math.maxInt(u16);
 }
 
-fn isScheme(text: []const u8) bool {
+/// Whether `text` is a scheme (RFC 3986 section 3.1).
+pub fn isScheme(text: []const u8) bool {
     if (text.len == 0 or !std.ascii.isAlphabetic(text[0])) return false;
     for (text) |byte| {
         if (!std.ascii.isAlphanumeric(byte) and byte != '+' and byte != '-' and byte != '.') return false;

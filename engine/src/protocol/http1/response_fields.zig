@@ -58,8 +58,8 @@ pub fn putFields(writer: *Writer, fields: []const Field, policy: Policy, found: 
     }
 }
 
-/// Checks a field; whether it is written.
-inline fn goesOut(name: []const u8, value: []const u8, policy: Policy, found: *Found) FieldError!bool {
+/// Checks a field; whether it is written. After an error only `found.bad_field` is to be set.
+pub inline fn goesOut(name: []const u8, value: []const u8, policy: Policy, found: *Found) FieldError!bool {
     const id = try field_check.idOf(name, value);
     return id == .other or try passes(id, value, policy, found);
 }

@@ -12,6 +12,14 @@ pub const hpack = struct {
     pub const huffman = @import("hpack/huffman.zig");
 };
 
+pub const frame = @import("frame.zig");
+pub const Priority = @import("priority.zig").Priority;
+pub const Patience = @import("patience.zig").Patience;
+pub const fields = @import("fields.zig");
+pub const streams = @import("streams.zig");
+pub const session = @import("session.zig");
+pub const Session = session.Session;
+
 test {
     @import("std").testing.refAllDecls(@This());
     @import("std").testing.refAllDecls(hpack);

@@ -1,4 +1,6 @@
-//! Wire fixtures for HTTP/2: header blocks.
+//! Wire fixtures for HTTP/2: header blocks, what a client sends, what it is answered.
 test {
     _ = @import("hpack.zig");
+    _ = @import("fixtures.zig");
+    _ = @import("commands.zig");
 }

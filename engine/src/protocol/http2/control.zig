@@ -1,0 +1,90 @@
+//! Frames that a session owes its peer by itself, until they are taken: settings, acknowledgements, credit,
+//! resets. Small and of fixed size: who reads on takes them first. Does not know: why they are owed.
+const std = @import("std");
+const assert = std.debug.assert;
+const frame = @import("frame.zig");
+const Header = frame.Header;
+const SettingValue = frame.SettingValue;
+
+/// Bytes that may be owed.
+pub const bytes_max = 320;
+
+/// What one frame of the peer can cause, in bytes: a reset, credit twice, and the end of the connection.
+pub const reserve_bytes = 128;
+
+/// What the owner can cause in two calls: the announcement of the end, and the end.
+const drain_bytes = 3 * frame.header_bytes + 2 * frame.goaway_bytes + frame.ping_bytes;
+
+/// Text in a GOAWAY beyond this is cut off, in bytes.
+const detail_bytes_max = 48;
+
+/// The frames.
+pub const Control = struct {
+    bytes: [bytes_max]u8 = undefined,
+    len: u16 = 0,
+
+    /// Whether nothing may be read before it is taken.
+    pub fn isFull(control: *const Control) bool {
+        return control.len > bytes_max - drain_bytes - reserve_bytes;
+    }
+
+    /// Whether one more frame with a payload of so many bytes has room.
+    pub fn takes(control: *const Control, payload_bytes: usize) bool {
+        return control.len + frame.header_bytes + payload_bytes <= bytes_max;
+    }
+
+    /// Moves all of it into `out`, which holds at least bytes_max; the result is the number of bytes.
+    pub fn take(control: *Control, out: []u8) usize {
+        const len = control.len;
+        @memcpy(out[0..len], control.bytes[0..len]);
+        control.len = 0;
+        return len;
+    }
+
+    fn put(control: *Control, header: Header) []u8 {
+        assert(control.takes(header.len));
+        header.write(control.bytes[control.len..][0..frame.header_bytes]);
+        const payload = control.bytes[control.len + frame.header_bytes ..][0..header.len];
+        control.len += @intCast(frame.header_bytes + header.len);
+        return payload;
+    }
+
+    /// Our own settings.
+    pub fn settings(control: *Control, pairs: []const SettingValue) void {
+        const payload = control.put(.{ .len = @intCast(pairs.len * frame.setting_bytes), .kind = .settings });
+        for (pairs, 0..) |pair, index| {
+            pair.write(payload[index * frame.setting_bytes ..][0..frame.setting_bytes]);
+        }
+    }
+
+    pub fn settingsAck(control: *Control) void {
+        _ = control.put(.{ .len = 0, .kind = .settings, .flags = frame.flag.ack });
+    }
+
+    pub fn ping(control: *Control, flags: u8, payload: *const [frame.ping_bytes]u8) void {
+        @memcpy(control.put(.{ .len = frame.ping_bytes, .kind = .ping, .flags = flags }), payload);
+    }
+
+    pub fn reset(control: *Control, stream: u32, code: frame.Code) void {
+        const payload = control.put(.{ .len = 4, .kind = .rst_stream, .stream = stream });
+        std.mem.writeInt(u32, payload[0..4], @backingInt(code), .big);
+    }
+
+    pub fn credit(control: *Control, stream: u32, bytes: u31) void {
+        const payload = control.put(.{ .len = 4, .kind = .window_update, .stream = stream });
+        std.mem.writeInt(u32, payload[0..4], bytes, .big);
+    }
+
+    /// The last stream that was looked at, and why no further one is; `detail` is for developers.
+    pub fn goaway(control: *Control, last: u32, code: frame.Code, detail: []const u8) void {
+        const text = detail[0..@min(detail.len, detail_bytes_max)];
+        const payload = control.put(.{ .len = @intCast(frame.goaway_bytes + text.len), .kind = .goaway });
+        std.mem.writeInt(u32, payload[0..4], last, .big);
+        std.mem.writeInt(u32, payload[4..8], @backingInt(code), .big);
+        @memcpy(payload[8..], text);
+    }
+};
+
+comptime {
+    assert(reserve_bytes >= frame.header_bytes * 4 + 4 * 3 + frame.goaway_bytes + detail_bytes_max);
+}

@@ -1,0 +1,66 @@
+//! What a peer may ask of us that brings neither side on: an allowance that is used up by such frames, and
+//! filled again by time and by what is useful. Who has used it up is told to calm down (RFC 9113 section
+//! 10.5). Does not know: frames; the session says what costs what.
+const std = @import("std");
+const assert = std.debug.assert;
+
+/// How much there is at most, and how fast it comes back.
+pub const Allowance = struct {
+    burst: u32,
+    per_second: u32,
+};
+
+/// What is left of an allowance.
+pub const Patience = struct {
+    /// In thousandths.
+    left: u64,
+    burst: u64,
+    per_ms: u64,
+    since: u64 = 0,
+
+    /// All of it. Time begins with the first `wait`.
+    pub fn init(allowance: Allowance) Patience {
+        const burst = @as(u64, allowance.burst) * unit;
+        return .{ .left = burst, .burst = burst, .per_ms = allowance.per_second };
+    }
+
+    const unit = 1000;
+
+    /// It is so late now, in milliseconds.
+    pub fn wait(patience: *Patience, now: u64) void {
+        const passed = now -| patience.since;
+        patience.since = now;
+        patience.left = @min(patience.burst, patience.left +| passed *| patience.per_ms);
+    }
+
+    /// Takes something away; false: there is not so much left.
+    pub fn spend(patience: *Patience, amount: u32) bool {
+        const cost = @as(u64, amount) * unit;
+        if (cost > patience.left) return false;
+        patience.left -= cost;
+        return true;
+    }
+
+    /// Gives something back, in thousandths.
+    pub fn earn(patience: *Patience, thousandths: u64) void {
+        patience.left = @min(patience.burst, patience.left +| thousandths);
+    }
+};
+
+test "patience ends, and comes back with time and with what is useful" {
+    var patience: Patience = .init(.{ .burst = 10, .per_second = 5 });
+    patience.wait(1_000_000);
+    for (0..10) |_| try std.testing.expect(patience.spend(1));
+    try std.testing.expect(!patience.spend(1));
+    patience.wait(1_000_199);
+    try std.testing.expect(!patience.spend(1));
+    patience.wait(1_000_200);
+    try std.testing.expect(patience.spend(1));
+    try std.testing.expect(!patience.spend(1));
+    patience.earn(2999);
+    try std.testing.expect(!patience.spend(3));
+    try std.testing.expect(patience.spend(2));
+    patience.wait(std.math.maxInt(u64));
+    try std.testing.expect(patience.spend(10));
+    try std.testing.expect(!patience.spend(1));
+}

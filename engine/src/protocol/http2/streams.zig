@@ -1,0 +1,423 @@
+//! The open streams of a connection, in memory that the owner gives; which closed ones are remembered; and
+//! which of the open ones is sent from next (RFC 9113 section 5.1, RFC 9218 section 10).
+//! Does not know: frames, and what is sent.
+const std = @import("std");
+const assert = std.debug.assert;
+const Code = @import("frame.zig").Code;
+const Method = @import("../http/method.zig").Method;
+const Order = @import("../http/order.zig").Order;
+const Priority = @import("priority.zig").Priority;
+
+/// A place that is none.
+const nowhere = std.math.maxInt(u16);
+
+/// The most streams that a table can have.
+pub const streams_max = nowhere - 1;
+
+/// What is known of an open stream. Its owner gives memory for a number of them.
+pub const Stream = struct {
+    /// 0: the place is free.
+    id: u32 = 0,
+    order: Order = .unstarted,
+    input: Input = .open,
+    method: Method = .GET,
+    /// Whether the client waits for 100 (Continue).
+    continuation: enum(u8) { not_expected, expected, sent } = .not_expected,
+    /// What may be sent, in bytes: less than nothing after the peer has made its windows smaller.
+    send_window: i64 = 0,
+    /// What the peer may send yet, in bytes.
+    receive_window: i64 = 0,
+    /// Content that was handed over and not released, in bytes.
+    unreleased: u32 = 0,
+    /// What was released, and the peer was not told of, in bytes.
+    unannounced: u32 = 0,
+    /// What has come of the content, in bytes.
+    received: u64 = 0,
+    /// What its head promises; null: nothing.
+    promised: ?u64 = null,
+    /// Content that waits to be framed, in bytes.
+    queued: u64 = 0,
+    /// Bytes of a block of trailers that waits behind it.
+    trailers: u32 = 0,
+    priority: Priority = .{},
+    /// The application sent a field that is not its business, and that was dropped.
+    dropped_field: bool = false,
+    /// Neighbours in the list of those that are to be sent from, or of the free ones.
+    next: u16 = nowhere,
+    previous: u16 = nowhere,
+    /// The list, by urgency; null: in none.
+    list: ?u3 = null,
+    /// The next one with the same hash, and where those with this place as their hash begin.
+    chain: u16 = nowhere,
+    bucket: u16 = nowhere,
+    /// It is closed, and the peer has yet to be told.
+    doomed: Doom = .{},
+
+    pub const Doom = struct { id: u32 = 0, code: Code = .no_error };
+
+    /// What comes from the peer.
+    pub const Input = enum {
+        /// Content.
+        open,
+        /// It has ended.
+        ended,
+        /// Content that nobody reads.
+        refused,
+    };
+
+    /// The response is complete, as far as the application is concerned.
+    pub fn isAnswered(stream: *const Stream) bool {
+        return stream.order == .ended;
+    }
+
+    /// Whether there is something to be framed, windows aside.
+    pub fn waits(stream: *const Stream) bool {
+        return stream.queued > 0 or stream.isAnswered();
+    }
+
+    /// Whether what comes next is content, for which there have to be windows.
+    pub fn needsWindow(stream: *const Stream) bool {
+        return stream.queued > 0;
+    }
+};
+
+/// The streams of a connection.
+pub const Streams = struct {
+    places: []Stream,
+    free: u16,
+    count: u16 = 0,
+    lists: [8]List = @splat(.{}),
+    doomed: List = .{},
+    closed: Closed = .{},
+
+    const List = struct { first: u16 = nowhere, last: u16 = nowhere };
+
+    /// An empty table in memory that is the caller's and outlives it.
+    pub fn init(places: []Stream) Streams {
+        assert(places.len > 0 and places.len <= streams_max);
+        for (places, 1..) |*place, following| {
+            place.* = .{ .next = if (following == places.len) nowhere else @intCast(following) };
+        }
+        return .{ .places = places, .free = 0 };
+    }
+
+    fn bucketOf(streams: *const Streams, id: u32) *u16 {
+        return &streams.places[(id >> 1) % streams.places.len].bucket;
+    }
+
+    /// The open stream with this number.
+    pub fn find(streams: *const Streams, id: u32) ?*Stream {
+        var at = streams.bucketOf(id).*;
+        while (at != nowhere) {
+            const stream = &streams.places[at];
+            if (stream.id == id) return stream;
+            at = stream.chain;
+        }
+        return null;
+    }
+
+    /// Opens one; null: there is no place.
+    pub fn open(streams: *Streams, id: u32) ?*Stream {
+        assert(id != 0 and streams.find(id) == null);
+        const at = streams.free;
+        if (at == nowhere) return null;
+        const stream = &streams.places[at];
+        streams.free = stream.next;
+        const bucket = streams.bucketOf(id);
+        stream.* = .{ .id = id, .bucket = stream.bucket };
+        stream.chain = bucket.*;
+        bucket.* = at;
+        streams.count += 1;
+        return stream;
+    }
+
+    /// Whether there is a place for one more.
+    pub fn hasPlace(streams: *const Streams) bool {
+        return streams.free != nowhere;
+    }
+
+    /// Closes one, and remembers how.
+    pub fn close(streams: *Streams, stream: *Stream, how: Closed.How) void {
+        const at = streams.remove(stream, how);
+        streams.giveBack(at);
+    }
+
+    /// Closes one whose peer has yet to be told, by `nextDoomed`: its place is used until then.
+    pub fn doom(streams: *Streams, stream: *Stream, code: Code) void {
+        const id = stream.id;
+        const at = streams.remove(stream, .by_us);
+        stream.doomed = .{ .id = id, .code = code };
+        const list = &streams.doomed;
+        if (list.last == nowhere) list.first = at else streams.places[list.last].next = at;
+        list.last = at;
+    }
+
+    /// The next stream that the peer is to be told is closed; null: it knows of all.
+    pub fn nextDoomed(streams: *Streams) ?Stream.Doom {
+        const at = streams.doomed.first;
+        if (at == nowhere) return null;
+        const place = &streams.places[at];
+        streams.doomed.first = place.next;
+        if (place.next == nowhere) streams.doomed.last = nowhere;
+        const doom_of = place.doomed;
+        streams.giveBack(at);
+        return doom_of;
+    }
+
+    /// Whether the peer has yet to be told of some stream that it is closed.
+    pub fn hasDoomed(streams: *const Streams) bool {
+        return streams.doomed.first != nowhere;
+    }
+
+    fn remove(streams: *Streams, stream: *Stream, how: Closed.How) u16 {
+        streams.unlist(stream);
+        streams.closed.note(stream.id, how);
+        const at = streams.placeOf(stream);
+        var link = streams.bucketOf(stream.id);
+        while (link.* != at) link = &streams.places[link.*].chain;
+        link.* = stream.chain;
+        stream.* = .{ .bucket = stream.bucket };
+        streams.count -= 1;
+        return at;
+    }
+
+    fn giveBack(streams: *Streams, at: u16) void {
+        streams.places[at] = .{ .next = streams.free, .bucket = streams.places[at].bucket };
+        streams.free = at;
+    }
+
+    fn placeOf(streams: *const Streams, stream: *const Stream) u16 {
+        return @intCast(stream - streams.places.ptr);
+    }
+
+    /// Over all open streams.
+    pub fn iterator(streams: *const Streams) Iterator {
+        return .{ .places = streams.places };
+    }
+
+    pub const Iterator = struct {
+        places: []Stream,
+
+        /// The next one; it may be closed before the one behind it is asked for.
+        pub fn next(it: *Iterator) ?*Stream {
+            while (it.places.len > 0) {
+                const stream = &it.places[0];
+                it.places = it.places[1..];
+                if (stream.id != 0) return stream;
+            }
+            return null;
+        }
+    };
+
+    /// Puts a stream among those that are to be sent from, behind others of its urgency, or takes it away:
+    /// whichever is right.
+    pub fn settle(streams: *Streams, stream: *Stream) void {
+        const ready = stream.waits() and (!stream.needsWindow() or stream.send_window > 0);
+        if (!ready) return streams.unlist(stream);
+        if (stream.list) |list| {
+            if (list == stream.priority.urgency) return;
+            streams.unlist(stream);
+        }
+        streams.append(stream);
+    }
+
+    fn append(streams: *Streams, stream: *Stream) void {
+        const at = streams.placeOf(stream);
+        const list = &streams.lists[stream.priority.urgency];
+        stream.list = stream.priority.urgency;
+        stream.previous = list.last;
+        stream.next = nowhere;
+        if (list.last == nowhere) list.first = at else streams.places[list.last].next = at;
+        list.last = at;
+    }
+
+    fn unlist(streams: *Streams, stream: *Stream) void {
+        const list = &streams.lists[stream.list orelse return];
+        if (stream.previous == nowhere) {
+            list.first = stream.next;
+        } else streams.places[stream.previous].next = stream.next;
+        if (stream.next == nowhere) {
+            list.last = stream.previous;
+        } else streams.places[stream.next].previous = stream.previous;
+        stream.list = null;
+    }
+
+    /// The turn of a stream is over: others of its urgency come first.
+    pub fn rotate(streams: *Streams, stream: *Stream) void {
+        if (stream.list == null or stream.next == nowhere) return;
+        streams.unlist(stream);
+        streams.append(stream);
+    }
+
+    /// Whether no stream is to be sent from.
+    pub fn isQuiet(streams: *const Streams) bool {
+        for (streams.lists) |list| if (list.first != nowhere) return false;
+        return true;
+    }
+
+    /// Which stream is sent from next; `content`: whether content may be sent.
+    pub fn first(streams: *const Streams, content: bool) ?*Stream {
+        for (streams.lists) |list| {
+            var at = list.first;
+            while (at != nowhere) {
+                const stream = &streams.places[at];
+                if (content or !stream.needsWindow()) return stream;
+                at = stream.next;
+            }
+        }
+        return null;
+    }
+
+    /// Asserts what always holds between calls.
+    pub fn invariants(streams: *const Streams) void {
+        var open_count: usize = 0;
+        for (streams.places) |*stream| {
+            if (stream.id == 0) continue;
+            open_count += 1;
+            assert(streams.find(stream.id) == stream);
+            const ready = stream.waits() and (!stream.needsWindow() or stream.send_window > 0);
+            assert(ready == (stream.list != null));
+            if (stream.list) |list| assert(list == stream.priority.urgency);
+        }
+        assert(open_count == streams.count);
+    }
+};
+
+/// How the last streams were closed: frames that were on their way then are no fault, others are.
+pub const Closed = struct {
+    ring: [size]u32 = @splat(0),
+    next: u8 = 0,
+    /// The highest number that was forgotten.
+    forgotten: u32 = 0,
+
+    const size = 32;
+
+    /// How a stream was closed.
+    pub const How = enum(u2) {
+        /// Both sides have ended.
+        ended,
+        /// The peer has reset it.
+        by_peer,
+        /// We have, and the peer may not have known.
+        by_us,
+    };
+
+    /// What is known of a number that is no open stream's, and was lower than one that was.
+    pub const Memory = union(enum) {
+        closed: How,
+        /// It was, long ago.
+        forgotten,
+        /// It was left out.
+        never_opened,
+    };
+
+    /// A stream was closed, or never was one.
+    pub fn note(closed: *Closed, id: u32, how: How) void {
+        const entry = &closed.ring[closed.next];
+        if (entry.* != 0) closed.forgotten = @max(closed.forgotten, idOf(entry.*));
+        entry.* = id >> 1 << 2 | (@as(u32, @backingInt(how)) + 1);
+        closed.next = (closed.next + 1) % size;
+    }
+
+    /// Clients' streams have odd numbers.
+    fn idOf(entry: u32) u32 {
+        return entry >> 2 << 1 | 1;
+    }
+
+    /// What is known of this number.
+    pub fn recall(closed: *const Closed, id: u32) Memory {
+        for (closed.ring) |entry| {
+            if (entry != 0 and idOf(entry) == id) {
+                return .{ .closed = @fromBackingInt(@as(u2, @intCast((entry & 3) - 1))) };
+            }
+        }
+        return if (id <= closed.forgotten) .forgotten else .never_opened;
+    }
+};
+
+const testing = std.testing;
+
+test "streams open and close, in any order" {
+    var places: [7]Stream = undefined;
+    var streams: Streams = .init(&places);
+    var prng: std.Random.DefaultPrng = .init(2);
+    const random = prng.random();
+    var open: [7]u32 = @splat(0);
+    var id: u32 = 1;
+    for (0..10_000) |_| {
+        const slot = &open[random.uintLessThan(usize, open.len)];
+        if (slot.* == 0) {
+            try testing.expectEqual(null, streams.find(id));
+            slot.* = id;
+            try testing.expectEqual(id, streams.open(id).?.id);
+            id += 2 * random.intRangeAtMost(u32, 1, 3);
+        } else {
+            const stream = streams.find(slot.*).?;
+            stream.queued = random.uintLessThan(u64, 2);
+            stream.send_window = random.uintLessThan(u8, 2);
+            stream.priority.urgency = random.int(u3);
+            streams.settle(stream);
+            if (random.boolean()) {
+                streams.close(stream, .by_us);
+                try testing.expectEqual(Closed.Memory{ .closed = .by_us }, streams.closed.recall(slot.*));
+                slot.* = 0;
+            }
+        }
+        streams.invariants();
+        var least: ?u3 = null;
+        var it = streams.iterator();
+        while (it.next()) |stream| if (stream.list) |list| {
+            least = @min(least orelse list, list);
+        };
+        const first = streams.first(true);
+        try testing.expectEqual(least, if (first) |stream| stream.priority.urgency else null);
+    }
+    for (&open) |*slot| if (slot.* == 0) {
+        slot.* = id;
+        _ = streams.open(id).?;
+        id += 2;
+    };
+    try testing.expectEqual(null, streams.open(id));
+}
+
+test "turns, and what needs no window" {
+    var places: [3]Stream = undefined;
+    var streams: Streams = .init(&places);
+    for ([_]u32{ 1, 3, 5 }) |id| {
+        const stream = streams.open(id).?;
+        stream.queued = 10;
+        stream.send_window = 10;
+        streams.settle(stream);
+    }
+    for ([_]u32{ 1, 3, 5, 1 }) |id| {
+        const stream = streams.first(true).?;
+        try testing.expectEqual(id, stream.id);
+        streams.rotate(stream);
+    }
+    try testing.expectEqual(null, streams.first(false));
+    const last = streams.find(5).?;
+    last.queued = 0;
+    last.order = .ended;
+    streams.settle(last);
+    try testing.expectEqual(last, streams.first(false).?);
+    last.priority.urgency = 0;
+    streams.settle(last);
+    try testing.expectEqual(last, streams.first(true).?);
+    streams.close(last, .ended);
+    try testing.expect(!streams.isQuiet());
+}
+
+test "what is remembered of closed streams" {
+    var closed: Closed = .{};
+    try testing.expectEqual(Closed.Memory.never_opened, closed.recall(1));
+    closed.note(1, .ended);
+    closed.note(5, .by_peer);
+    try testing.expectEqual(Closed.Memory{ .closed = .ended }, closed.recall(1));
+    try testing.expectEqual(Closed.Memory.never_opened, closed.recall(3));
+    try testing.expectEqual(Closed.Memory{ .closed = .by_peer }, closed.recall(5));
+    for (0..Closed.size) |n| closed.note(@intCast(7 + 2 * n), .by_us);
+    for ([_]u32{ 1, 3, 5 }) |id| try testing.expectEqual(Closed.Memory.forgotten, closed.recall(id));
+    try testing.expectEqual(Closed.Memory{ .closed = .by_us }, closed.recall(7));
+    closed.note(std.math.maxInt(u31), .ended);
+    try testing.expectEqual(Closed.Memory{ .closed = .ended }, closed.recall(std.math.maxInt(u31)));
+}
