@@ -90,6 +90,7 @@ pub fn trailers(block: *Block, bounds: Bounds, head: *Head) decoder_file.Error!O
 
 /// Reads a block for what it does to the table.
 pub fn skip(block: *Block, head: *Head) decoder_file.Error!void {
+    block.discards = true;
     while (try block.next(head.room)) |_| {}
 }
 
@@ -125,8 +126,11 @@ const Reader = struct {
         while (try block.next(reader.head.room[reader.at..])) |field| {
             reader.size += field.name.len + field.value.len + field_overhead;
             if (field.too_long or reader.size > reader.bounds.list_bytes_max) reader.too_large = true;
-            if (reader.fault != null or reader.too_large) continue;
-            reader.fault = if (field.meta.pseudo == .none) reader.take(field) else reader.takePseudo(field);
+            if (!block.discards and !reader.too_large) {
+                const is_plain = field.meta.pseudo == .none;
+                reader.fault = if (is_plain) reader.take(field) else reader.takePseudo(field);
+            }
+            block.discards = reader.fault != null or reader.too_large;
         }
     }
 

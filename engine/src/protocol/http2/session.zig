@@ -89,6 +89,11 @@ const cost = struct {
     /// A request that was accepted, in thousandths.
     const request_earns = 4000;
 
+    /// A header block that means so many bytes more than its length explains.
+    fn bomb(bytes: u64) u32 {
+        return @intCast(@min(1 + bytes / 512, std.math.maxInt(u32)));
+    }
+
     /// Content in either direction, in thousandths: one for about 4 KiB.
     fn contentEarns(len: u64) u64 {
         return len / 4;
@@ -645,16 +650,24 @@ pub const Session = struct {
             frame.dependencyFault(h.stream, dependency[0..frame.priority_bytes])
         else
             null;
+        const copied = s.decoder.copied;
         const move = if (s.streams.find(h.stream)) |stream|
             s.takeTrailers(stream, h, fault, &block, consumed, head)
         else if (s.isIdle(h.stream))
             s.takeRequest(h, fault, &block, consumed, head)
         else
             s.takeStray(h.stream, &block, consumed, head);
-        return move catch s.fail(.compression_error, "header block cannot be decoded");
+        const taken = move catch return s.fail(.compression_error, "header block cannot be decoded");
+        // Who says each field once cannot mean more than the tables hold.
+        const bomb = s.decoder.copied - copied -| tables_bytes;
+        if (bomb > 0 and !s.noise.spend(cost.bomb(bomb))) return s.tired();
+        return taken;
     }
 
     const Undecodable = decoder_file.Error;
+
+    /// The text in both tables of a decoder, in bytes; the static one has less than half as much.
+    const tables_bytes = 2 * decoder_file.table_bytes_max;
 
     fn bounds(s: *const Session) fields_file.Bounds {
         return .{

@@ -3,4 +3,5 @@ test {
     _ = @import("hpack.zig");
     _ = @import("fixtures.zig");
     _ = @import("commands.zig");
+    _ = @import("attacks.zig");
 }
