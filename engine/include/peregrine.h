@@ -491,6 +491,7 @@ typedef struct peregrine_request {
     int32_t body_fd;     /* a file that is the whole body, from its beginning on; the engine closes it with
                           * the next peregrine_poll(). -1: the body is the bytes of the event */
     uint32_t reserved2;
+    uint64_t complete_us; /* when it was given to the host: microseconds of CLOCK_MONOTONIC */
 } peregrine_request;
 
 /* Replaces each "%xx" of a path by the byte that it stands for, in place; how many bytes are left. All
@@ -612,6 +613,10 @@ int peregrine_flush(peregrine_worker *worker, peregrine_ticket ticket);
 int peregrine_abort(peregrine_worker *worker, peregrine_ticket ticket);
 /* Bytes queued for this exchange and not yet with the kernel; 0 for a stale ticket. */
 size_t peregrine_buffered(peregrine_worker *worker, peregrine_ticket ticket);
+/* 1: nobody waits for the response any more, as far as can be known now: the client has closed its
+ * connection, or its sending side at least, or the exchange is over. 0: somebody does. For hosts that are at
+ * work for long, and do not poll meanwhile. */
+int peregrine_has_left(peregrine_worker *worker, peregrine_ticket ticket);
 /* Index of the field that the last negative PEREGRINE_E_FIELD_* or _CONTENT_LENGTH answer is about. */
 size_t peregrine_bad_field(const peregrine_worker *worker);
 /* What a negative code means, as a phrase for a message: "header value holds a control byte". */

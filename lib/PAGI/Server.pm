@@ -523,6 +523,12 @@ B<--max-keepalive-requests>
 
 Bytes of a request body (413). 0: no limit. From 0 to 1125899906842624. B<--max-body-size>
 
+=item underscores_in_headers => 0
+
+Applications of PSGI get header fields whose names have an underscore, which look to them as if they
+had a dash: only where nobody relies on a proxy to remove or set the latter.
+B<--underscores-in-headers>
+
 =item body_buffer_size => 1048576
 
 What of a request body is kept in memory, for applications that get bodies whole (those of PSGI): a

@@ -2,6 +2,8 @@
  * Environment). */
 #include "psgi/psgi.h"
 
+#include <time.h>
+
 /* ---- Header fields --------------------------------------------------------------------------- */
 
 static bool is_named(const char *name, STRLEN len, const char *text, STRLEN text_len) {
@@ -16,8 +18,10 @@ static bool is_chunked(const char *name, STRLEN len) {
  * chunks they are told the length, for it is whole. A name with an
  * underscore would be taken for one with a dash, which a proxy may have checked; and a program that the
  * application runs would take HTTP_PROXY for its own proxy (CVE-2016-5387). */
-static SV *make_key(pTHX_ psgi_context *cx, const char *name, STRLEN len) {
-    if (memchr(name, '_', len) || is_named(name, len, "proxy", 5) || is_chunked(name, len)) return NULL;
+static SV *make_key(pTHX_ const psgi_app *app, const char *name, STRLEN len) {
+    psgi_context *cx = app->cx;
+    if (!app->underscores && memchr(name, '_', len)) return NULL;
+    if (is_named(name, len, "proxy", 5) || is_chunked(name, len)) return NULL;
     if (is_named(name, len, "content-type", 12)) return PSGI_KEY(cx, CONTENT_TYPE);
     if (is_named(name, len, "content-length", 14)) return PSGI_KEY(cx, CONTENT_LENGTH);
     if (is_named(name, len, "cookie", 6)) return PSGI_KEY(cx, COOKIE);
@@ -30,12 +34,12 @@ static SV *make_key(pTHX_ psgi_context *cx, const char *name, STRLEN len) {
 }
 
 /* The same for names that the engine numbers, made once. */
-static SV *key_of(pTHX_ psgi_context *cx, const char *text, const peregrine_field_span *field) {
+static SV *key_of(pTHX_ const psgi_app *app, const char *text, const peregrine_field_span *field) {
     const char *name = text + field->name_at;
-    if (field->id == 0 || field->id >= PSGI_HEADER_IDS) return make_key(aTHX_ cx, name, field->name_len);
-    SV **known = &cx->header_keys[field->id];
+    if (field->id == 0 || field->id >= PSGI_HEADER_IDS) return make_key(aTHX_ app, name, field->name_len);
+    SV **known = &app->cx->header_keys[field->id];
     if (!*known) {
-        SV *key = make_key(aTHX_ cx, name, field->name_len);
+        SV *key = make_key(aTHX_ app, name, field->name_len);
         if (!key) return NULL;
         *known = newSVpvn_share(SvPVX_const(key), (I32)SvCUR(key), 0);
     }
@@ -61,7 +65,7 @@ static void add_fields(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_r
     psgi_context *cx = exchange->app->cx;
     for (uint32_t i = 0; i < request->field_count; i++) {
         const peregrine_field_span *field = &request->fields[i];
-        SV *key = key_of(aTHX_ cx, request->text, field);
+        SV *key = key_of(aTHX_ exchange->app, request->text, field);
         if (key)
             add_field(aTHX_ cx, env, key, request->text + field->value_at, field->value_len);
         else if (is_chunked(request->text + field->name_at, field->name_len))
@@ -158,6 +162,15 @@ static void add_server(pTHX_ psgi_exchange *exchange, HV *env) {
     add_flag(aTHX_ env, PSGI_KEY(cx, HARAKIRI), app->harakiri);
     px_store(aTHX_ env, PSGI_KEY(cx, CLEANUP_HANDLERS), newRV_noinc((SV *)newAV()));
     px_store(aTHX_ env, PSGI_KEY(cx, INFORMATIONAL), newRV_inc((SV *)exchange->informational));
+    px_store(aTHX_ env, PSGI_KEY(cx, DISCONNECTED), newRV_inc((SV *)exchange->disconnected));
+}
+
+/* Microseconds for which the request has waited since it was complete. */
+static IV queue_us(const peregrine_request *request) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    const uint64_t now_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    return now_us > request->complete_us ? (IV)(now_us - request->complete_us) : 0;
 }
 
 /* A new environment, but for psgi.input. */
@@ -168,5 +181,6 @@ HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *reque
     add_line(aTHX_ exchange, env, request);
     add_addresses(aTHX_ exchange, env, request);
     add_server(aTHX_ exchange, env);
+    px_store(aTHX_ env, PSGI_KEY(exchange->app->cx, QUEUE_US), newSViv(queue_us(request)));
     return env;
 }

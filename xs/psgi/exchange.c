@@ -24,12 +24,14 @@ void psgi_exchange_make(pTHX_ px_exchange *base) {
     psgi_exchange *exchange = psgi_exchange_of(base);
     exchange->app = (psgi_app *)base->worker->application;
     exchange->informational = px_handle_function(aTHX_ base, psgi_xs_inform);
+    exchange->disconnected = px_handle_function(aTHX_ base, psgi_xs_disconnected);
 }
 
-/* The function is the only handle that serves again. */
+/* Two functions are the only handles that serve again. */
 bool psgi_exchange_is_reusable(const px_exchange *base) {
     const psgi_exchange *exchange = (const psgi_exchange *)base;
-    return base->handles == 1 && px_handle_is_only_ours((const SV *)exchange->informational, NULL, 1);
+    return base->handles == 2 && px_handle_is_only_ours((const SV *)exchange->informational, NULL, 1) &&
+           px_handle_is_only_ours((const SV *)exchange->disconnected, NULL, 1);
 }
 
 /* A request begins. */
@@ -53,6 +55,7 @@ void psgi_exchange_clear(pTHX_ px_exchange *base) {
 void psgi_exchange_let_go(pTHX_ px_exchange *base) {
     psgi_exchange *exchange = psgi_exchange_of(base);
     px_clear(aTHX_ (SV **)&exchange->informational);
+    px_clear(aTHX_ (SV **)&exchange->disconnected);
 }
 
 /* Calls a function of Plack::Handler::Peregrine::Values, guarded. */
@@ -92,6 +95,18 @@ static void call_app(pTHX_ psgi_exchange *exchange) {
 void psgi_exchange_call_app(pTHX_ psgi_exchange *exchange) {
     call_app(aTHX_ exchange);
     if (exchange->state != PSGI_OVER) px_exchange_name(&exchange->base);
+}
+
+/* psgix.peregrine.disconnected->(): whether nobody waits for the response any more. */
+XS_EXTERNAL(psgi_xs_disconnected) {
+    dXSARGS;
+    PERL_UNUSED_VAR(items);
+    psgi_exchange *exchange = psgi_exchange_of_function(aTHX_ cv);
+    const px_exchange *base = &exchange->base;
+    const bool left = !base->ticket_live || base->gone || !base->worker->engine ||
+                      peregrine_has_left(base->worker->engine, base->ticket);
+    ST(0) = boolSV(left);
+    XSRETURN(1);
 }
 
 /* ---- The end --------------------------------------------------------------------------------- */

@@ -16,7 +16,8 @@ static AV *make_version(pTHX) {
     return version;
 }
 
-/* Settings: app, server, loop, multiprocess, harakiri. Nothing has changed if one of them is wrong. */
+/* Settings: app, server, loop, multiprocess, harakiri, underscores. Nothing has changed if one of them is
+ * wrong. */
 void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
     SV *server = px_setting(aTHX_ settings, "server");
@@ -36,6 +37,7 @@ void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     app->version = make_version(aTHX);
     app->multiprocess = is_set(aTHX_ settings, "multiprocess");
     app->harakiri = is_set(aTHX_ settings, "harakiri");
+    app->underscores = is_set(aTHX_ settings, "underscores");
     worker->server = SvRV(server);
     worker->loop = loop ? newSVsv(loop) : newSV(0);
     px_worker_attach(worker, &psgi_face, app);

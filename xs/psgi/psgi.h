@@ -40,6 +40,8 @@
     X(INFORMATIONAL, "psgix.informational")                                                                  \
     X(HARAKIRI, "psgix.harakiri")                                                                            \
     X(HARAKIRI_COMMIT, "psgix.harakiri.commit")                                                              \
+    X(DISCONNECTED, "psgix.peregrine.disconnected")                                                          \
+    X(QUEUE_US, "psgix.peregrine.queue_us")                                                                  \
     X(HTTP, "http")                                                                                          \
     X(HTTPS, "https")                                                                                        \
     X(HTTP_1_0, "HTTP/1.0")                                                                                  \
@@ -80,6 +82,7 @@ typedef struct psgi_app {
     AV *version;   /* [1, 1], read-only */
     bool multiprocess;
     bool harakiri; /* the process is replaced when it asks for it */
+    bool underscores; /* header names may have them */
 } psgi_app;
 
 typedef enum {
@@ -110,7 +113,7 @@ typedef struct psgi_exchange {
     bool wrote;     /* since it was asked for content */
     bool has_chunks; /* the response's content comes in chunks */
     psgi_chunks chunks;
-    CV *informational; /* ours until the exchange is let go */
+    CV *informational, *disconnected; /* ours until the exchange is let go */
     SV *source;     /* the handle whose lines are the response's content, or NULL */
     SV *poll;       /* who is called when the peer takes more content, or NULL */
     SV *writer;     /* with this */
@@ -139,6 +142,7 @@ bool psgi_input_give(pTHX_ psgi_exchange *exchange, const peregrine_event *event
 
 /* exchange.c */
 void psgi_exchange_open(psgi_exchange *exchange);
+XS_EXTERNAL(psgi_xs_disconnected);
 void psgi_exchange_make(pTHX_ px_exchange *base);
 void psgi_exchange_clear(pTHX_ px_exchange *base);
 bool psgi_exchange_is_reusable(const px_exchange *base);

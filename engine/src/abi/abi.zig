@@ -450,6 +450,16 @@ pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c)
     return Code.ok;
 }
 
+pub export fn peregrine_has_left(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
+    if (handle.isForeign()) return 1;
+    return handle.call(hasLeft, .{ handle, ticket });
+}
+
+fn hasLeft(handle: *Handle, ticket: types.Ticket) c_int {
+    const exchange = handle.worker.find(@fromBackingInt(ticket)) orelse return 1;
+    return @intFromBool(handle.worker.hasPeerLeft(exchange));
+}
+
 pub export fn peregrine_use_thread(handle: *Handle) callconv(.c) c_int {
     if (handle.isForeign()) return Code.gone;
     if (handle.channel != null) return Code.ok;

@@ -52,11 +52,13 @@ const RequestHead = extern struct {
     route: u32,
     /// Behind a channel between threads a descriptor stays what it is. Who decodes has it from then on.
     body_fd: i32,
+    complete_us: u64,
 
     const same_names = .{
-        "body_length", "text_len", "field_count", "method",     "target",    "path",    "query",  "authority",
-        "connection",  "number",   "peer_port",   "local_port", "method_id", "version", "secure", "has_query",
-        "tls",         "route",    "body_fd",
+        "body_length", "text_len",    "field_count", "method",    "target",  "path",
+        "query",       "authority",   "connection",  "number",    "version", "secure",
+        "peer_port",   "local_port",  "method_id",   "has_query", "tls",     "route",
+        "body_fd",     "complete_us",
     };
 };
 
@@ -217,6 +219,7 @@ const sample_request: Request = .{
     .number = 3,
     .route = 4,
     .body_fd = 5,
+    .complete_us = 6,
 };
 
 fn sampleOf(kind: types.Kind) Event {

@@ -167,6 +167,7 @@ pub const Host = struct {
     ) error{OutOfMemory}!void {
         const kept = try host.filling().keepHead(head, exchange, &worker.client, local);
         kept.route = exchange.host;
+        kept.complete_us = worker.round_us;
         const body_bytes = try host.filling().keepBody(worker, exchange, kept);
         const event = try host.add(.request, exchange);
         event.request = kept;

@@ -146,6 +146,7 @@ pub const Request = extern struct {
     route: u32 = 0,
     body_fd: i32 = -1,
     reserved2: u32 = 0,
+    complete_us: u64 = 0,
 };
 
 /// `peregrine_event`.

@@ -362,6 +362,11 @@ pub fn Readiness(comptime Poller: type) type {
             sys.probePeer(@backingInt(socket));
         }
 
+        /// Whether a peer has ended its sending side, or its connection is dead, although no event told so.
+        pub fn hasPeerShut(_: *Self, socket: Socket) bool {
+            return sys.hasPeerShut(@backingInt(socket));
+        }
+
         /// Bytes of sends that the kernel holds, since the peer has not taken them yet.
         pub fn held(_: *Self, socket: Socket) u64 {
             return sys.heldBytes(@backingInt(socket));

@@ -275,6 +275,11 @@ pub const Sim = struct {
     /// A simulated peer never vanishes without a word: nothing to find out.
     pub fn probe(_: *Sim, _: Socket) void {}
 
+    /// The end of a simulated peer is seen with the next event only.
+    pub fn hasPeerShut(_: *Sim, _: Socket) bool {
+        return false;
+    }
+
     /// Bytes of sends that the peer has not read yet.
     pub fn held(self: *Sim, socket: Socket) u64 {
         return self.links.items[self.addedSlot(socket).link].to_peer.unread().len;

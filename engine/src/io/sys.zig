@@ -202,6 +202,13 @@ pub fn isReadable(fd: Fd) bool {
     return errno(rc) == .SUCCESS and rc > 0;
 }
 
+/// Whether a peer has ended its sending side, or its connection is dead, as the kernel knows it now.
+pub fn hasPeerShut(fd: Fd) bool {
+    var wanted: [1]system.pollfd = .{.{ .fd = fd, .events = here.poll_peer_shut, .revents = 0 }};
+    const rc = system.poll(&wanted, 1, 0);
+    return errno(rc) == .SUCCESS and rc > 0;
+}
+
 /// Waits until reading would find something, at most `timeout_ms` (-1: without bound). A signal
 /// ends the wait early.
 pub fn waitReadable(fd: Fd, timeout_ms: i32) void {

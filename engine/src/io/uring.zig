@@ -318,6 +318,11 @@ pub const Uring = struct {
         sys.probePeer(@backingInt(socket));
     }
 
+    /// Whether a peer has ended its sending side, or its connection is dead, although no event told so.
+    pub fn hasPeerShut(_: *Uring, socket: Socket) bool {
+        return sys.hasPeerShut(@backingInt(socket));
+    }
+
     /// Bytes of sends that the kernel holds, since the peer has not taken them yet.
     pub fn held(_: *Uring, socket: Socket) u64 {
         return sys.heldBytes(@backingInt(socket));

@@ -428,6 +428,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteOutput = counting.noteOutput;
         pub const countEnd = counting.countEnd;
         pub const peerEnded = input.peerEnded;
+        pub const hasPeerLeft = input.hasPeerLeft;
         pub const cutShort = input.cutShort;
         pub const queueRejection = accepting.queueRejection;
         pub const peerOfExchange = output.peerOfExchange;

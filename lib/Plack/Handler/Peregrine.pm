@@ -101,10 +101,26 @@ The functions are called when the response has been sent, each one whatever happ
 C<< $env->{'psgix.informational'}->(103, [ Link => '</style.css>; rel=preload' ]) >> sends an interim
 response.
 
+=item psgix.harakiri
+
+With workers: one whose application sets C<psgix.harakiri.commit> is replaced when the response is sent. The
+new one is ready before the old one leaves.
+
+=item psgix.peregrine.disconnected
+
+C<< $env->{'psgix.peregrine.disconnected'}->() >> is true when nobody waits for the response any more: the
+client has closed its connection, or its sending side at least. To be asked in the middle of long work; it
+costs a system call.
+
+=item psgix.peregrine.queue_us
+
+Microseconds for which the request has waited, complete, until the application was called.
+
 =item Header fields
 
 Those that came several times are joined. Fields whose names have an underscore are left out, since they would
-be taken for others with a dash; so is C<Proxy> (CVE-2016-5387).
+be taken for others with a dash (unless C<underscores_in_headers> says otherwise); so is C<Proxy>
+(CVE-2016-5387).
 
 =back
 
@@ -120,42 +136,55 @@ Other defaults: C<host> is C<0.0.0.0>, C<max_body_size> is C<1G>, C<max_body_spo
 access log (plackup makes one of its own), and C<heartbeat_timeout> is 0: applications of PSGI may block as
 long as they like.
 
-Words of other handlers mean what they mean there:
+Words of other handlers mean what they mean there, so that a change of server is a change of one word:
 
 =over
 
-=item --max-workers NUMBER (Starlet, Gazelle, EVHTP), --pre-fork NUMBER (Feersum)
+=item --max-workers (Starlet, Gazelle, EVHTP), --pre-fork (Feersum)
 
 Worker processes: C<workers>.
 
-=item --max-reqs-per-child NUMBER (Starlet, Gazelle, EVHTP)
+=item --max-reqs-per-child (Starlet, Gazelle, EVHTP), --max-requests-per-worker (Feersum)
 
-Requests after which a worker is replaced: C<max_requests>.
+Requests after which a worker is replaced: C<max_requests>. Workers differ by up to a tenth in any case, so
+that C<--min-reqs-per-child> (Starlet, Gazelle) does nothing.
 
-=item --keepalive-timeout SECONDS (Starman, Starlet, Gazelle)
+=item --keepalive-timeout (Starman, Starlet)
 
 How long a connection may wait for its next request: C<timeout> of PAGI::Server.
 
-=item --timeout SECONDS (Starlet, Gazelle)
+=item --timeout (Starlet, Gazelle)
 
-How long a client may take to send its request's head, to send more of its body, and to take
-more of a response.
+How long input and output may take: a client to send its request's head, to send more of its body, and to take
+more of a response (C<header_timeout>, C<body_timeout>, C<write_timeout>). It is no limit for the application.
 
-=item --read-timeout SECONDS (Starman)
+=item --read-timeout (Starman, Feersum)
 
-How long a client may take to send its request's head.
+How long a client may take to send its request's head: C<header_timeout>.
 
-=item --max-keepalive-reqs NUMBER (Starlet, Gazelle, EVHTP), --disable-keepalive (Starman)
+=item --max-keepalive-reqs (Starlet, EVHTP), --max-connection-reqs (Feersum)
 
-Requests of one connection; the last one is answered with C<Connection: close>.
+Requests of one connection, C<max_keepalive_requests>; the last one is answered with C<Connection: close>.
 
-=item --backlog NUMBER (Starman)
+=item --disable-keepalive (Starman), --no-keepalive (Feersum)
 
-Connections that the kernel keeps waiting.
+One request for each connection. C<--keepalive> (Feersum) is so in any case.
 
-=item --ssl --ssl-cert FILE --ssl-key FILE (Starman), --ssl-cert-file, --ssl-key-file (HTTP::Server::PSGI)
+=item --backlog (Starman)
 
-TLS, with C<--ssl-chain FILE> for intermediate certificates.
+Connections that the kernel keeps waiting: C<listener_backlog>.
+
+=item --ssl, --enable-ssl, --ssl-cert, --ssl-key (Starman), --ssl-cert-file, --ssl-key-file
+(HTTP::Server::PSGI)
+
+TLS, with C<--ssl-chain FILE> for intermediate certificates and C<--ssl-ca FILE> for those of clients. With
+C<--listen HOST:PORT:ssl> (Starman) listeners without C<:ssl> stay in plain text.
+
+=item --spawn-interval (Starlet, Gazelle), --preload-app (Starman, Feersum), --disable-proctitle (Starman),
+--max-accept-per-loop, --epoll-exclusive, --accept-priority, --read-priority, --write-priority (Feersum)
+
+Do nothing: workers are replaced one after another, plackup loads the application before they are forked
+(but for C<-L Delayed>), and the rest is the engine's business.
 
 =back
 

@@ -91,6 +91,9 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
     return .{ .done = @intCast(sent) };
 }
 
+/// man 2 poll: what is told unasked, which the end of a sending side alone is not.
+pub const poll_peer_shut = 0;
+
 /// FIONWRITE of FreeBSD (sys/filio.h), SO_NWRITE of macOS (sys/socket.h).
 pub fn heldBytes(fd: Fd) u64 {
     var bytes: c_int = 0;

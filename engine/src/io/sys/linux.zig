@@ -53,6 +53,9 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
     return sys.moved(linux.sendfile(fd, file, &position, length));
 }
 
+/// POLLRDHUP of man 2 poll, which std.os.linux.POLL does not have.
+pub const poll_peer_shut = 0x2000;
+
 /// SIOCOUTQ of man 7 tcp; of a unix socket, the memory that they take.
 pub fn heldBytes(fd: Fd) u64 {
     var bytes: c_int = 0;

@@ -294,6 +294,13 @@ pub fn Input(comptime W: type) type {
             if (!exchange.unannounced) w.host.halfClosed(w, exchange);
         }
 
+        /// Whether the peer of an exchange has closed its connection, or its sending side, as far as the
+        /// kernel knows now: no event may have told of it yet.
+        pub fn hasPeerLeft(w: *W, exchange: *const Exchange) bool {
+            if (exchange.connection.sending != .open) return true;
+            return w.io.hasPeerShut(W.peerOfExchange(@constCast(exchange)).socket);
+        }
+
         /// The peer has ended its sending side behind bytes that nobody reads for now: the body of a
         /// request, further requests.
         pub fn peerEnding(w: *W, peer: *Peer) void {

@@ -239,6 +239,14 @@ my @SECTIONS = (
                 about  => 'Bytes of a request body (413). 0: no limit.',
             },
             {
+                name    => 'underscores_in_headers',
+                type    => 'boolean',
+                default => 0,
+                about   =>
+                    'Applications of PSGI get header fields whose names have an underscore, which look to them as'
+                    . ' if they had a dash: only where nobody relies on a proxy to remove or set the latter.',
+            },
+            {
                 name   => 'body_buffer_size',
                 type   => 'bytes',
                 engine => 'body_memory_bytes_max',

@@ -15,29 +15,42 @@ my %NOT_OURS = map { $_ => 1 } qw(
     sse_idle_timeout validate_events ws_idle_timeout
 );
 
-# The words of other handlers: whose they are, and what they set here. A function gets the value, and
-# gives options of ours.
+# The words of other handlers: whose they are, and what they set here. A function gets the value, and gives
+# options of ours; those of \&_nothing ask for what is so in any case, or has no meaning here.
 my @WORDS = (
-    [ max_workers        => 'Starlet, Gazelle, EVHTP',   'workers' ],
-    [ pre_fork           => 'Feersum',                   'workers' ],
-    [ max_reqs_per_child => 'Starlet, Gazelle, EVHTP',   'max_requests' ],
-    [ backlog            => 'Starman',                   'listener_backlog' ],
-    [ keepalive_timeout  => 'Starman, Starlet, Gazelle', 'timeout' ],
-    [ read_timeout       => 'Starman',                   'header_timeout' ],
-    [ timeout            => 'Starlet, Gazelle',          qw(header_timeout body_timeout write_timeout) ],
-    [ keepalive          => 'plackup, Feersum',          \&_keepalive ],
-    [ disable_keepalive  => 'Starman',                   \&_no_keepalive ],
-    [ max_keepalive_reqs => 'Starlet, Gazelle, EVHTP',   'max_keepalive_requests' ],
-    [ ssl                => 'Starman',                   \&_ssl ],
-    [ ssl_cert           => 'Starman',                   \&_ssl ],
-    [ ssl_cert_file      => 'HTTP::Server::PSGI',        \&_ssl ],
-    [ ssl_key            => 'Starman',                   \&_ssl ],
-    [ ssl_key_file       => 'HTTP::Server::PSGI',        \&_ssl ],
-    [ ssl_chain          => 'Peregrine',                 \&_ssl ],
-    [ ssl_ca             => 'Peregrine',                 \&_ssl ],
-    [ argv               => 'plackup',                   \&_nothing ],
-    [ socket             => 'plackup',                   \&_nothing ],
-    [ server_software    => 'plackup',                   \&_nothing ],
+    [ max_workers             => 'Starlet, Gazelle, EVHTP', 'workers' ],
+    [ pre_fork                => 'Feersum',                 'workers' ],
+    [ max_reqs_per_child      => 'Starlet, Gazelle, EVHTP', 'max_requests' ],
+    [ max_requests_per_worker => 'Feersum',                 'max_requests' ],
+    [ min_reqs_per_child      => 'Starlet, Gazelle',        \&_nothing ],
+    [ spawn_interval          => 'Starlet, Gazelle',        \&_nothing ],
+    [ preload_app             => 'Starman, Feersum',        \&_nothing ],
+    [ disable_proctitle       => 'Starman',                 \&_nothing ],
+    [ backlog                 => 'Starman',                 'listener_backlog' ],
+    [ keepalive_timeout       => 'Starman, Starlet',        'timeout' ],
+    [ read_timeout            => 'Starman, Feersum',        'header_timeout' ],
+    [ timeout                 => 'Starlet, Gazelle',        qw(header_timeout body_timeout write_timeout) ],
+    [ keepalive               => 'Feersum',                 \&_keepalive ],
+    [ no_keepalive            => 'Feersum',                 \&_no_keepalive ],
+    [ disable_keepalive       => 'Starman',                 \&_no_keepalive ],
+    [ max_keepalive_reqs      => 'Starlet, EVHTP',          'max_keepalive_requests' ],
+    [ max_connection_reqs     => 'Feersum',                 'max_keepalive_requests' ],
+    [ max_accept_per_loop     => 'Feersum',                 \&_nothing ],
+    [ epoll_exclusive         => 'Feersum',                 \&_nothing ],
+    [ accept_priority         => 'Feersum',                 \&_nothing ],
+    [ read_priority           => 'Feersum',                 \&_nothing ],
+    [ write_priority          => 'Feersum',                 \&_nothing ],
+    [ enable_ssl              => 'Starman',                 \&_ssl ],
+    [ ssl                     => 'Starman',                 \&_ssl ],
+    [ ssl_cert                => 'Starman',                 \&_ssl ],
+    [ ssl_cert_file           => 'HTTP::Server::PSGI',      \&_ssl ],
+    [ ssl_key                 => 'Starman',                 \&_ssl ],
+    [ ssl_key_file            => 'HTTP::Server::PSGI',      \&_ssl ],
+    [ ssl_chain               => 'Peregrine',               \&_ssl ],
+    [ ssl_ca                  => 'Peregrine',               \&_ssl ],
+    [ argv                    => 'plackup',                 \&_nothing ],
+    [ socket                  => 'plackup',                 \&_nothing ],
+    [ server_software         => 'plackup',                 \&_nothing ],
 );
 my %WORDS = map { $_->[0] => $_ } @WORDS;
 
@@ -93,7 +106,12 @@ sub _place {
     my ($host, $port) = delete @{$given}{qw(host port)};
     if (defined $listen && (ref $listen ? @$listen : 1)) {
         delete @{$options}{qw(host port)};
-        $options->{listen} = [ map { s/\A(?=:[0-9]+\z)/0.0.0.0/r } ref $listen ? @$listen : $listen ];
+        my @places = map { s/\A(?=:[0-9]+(?::ssl)?\z)/0.0.0.0/r } ref $listen ? @$listen : $listen;
+        # Starman's HOST:PORT:ssl; those without it speak no TLS then.
+        if (grep { /:[0-9]+:ssl\z/ } @places) {
+            s/:ssl\z/,tls/ || s/\z/,plain/ for @places;
+        }
+        $options->{listen} = \@places;
         return;
     }
     $options->{host} = $host if defined $host;

@@ -20,6 +20,8 @@ sub _attach {
         server       => $self,
         loop         => $self->loop,
         multiprocess => $self->{options}{workers},
+        harakiri     => $self->{on_replace},
+        underscores  => $self->{options}{underscores_in_headers},
     });
     return;
 }
@@ -30,6 +32,13 @@ sub _bad_response {
     my ($self, $reason, $about) = @_;
     return $self->_report($reason, $about,
         'the response cannot be sent: ' . PAGI::Server::Exception::text($reason));
+}
+
+# An application has asked for a new process in place of this one.
+sub _harakiri {
+    my ($self) = @_;
+    $self->{on_replace}->('psgix.harakiri.commit');
+    return;
 }
 
 sub _no_input {
