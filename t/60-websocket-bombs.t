@@ -69,10 +69,10 @@ my $bomb_kib = $SIZE / 1024;
 
 subtest 'many bombs at once' => sub {
     my $server     = TestServer->start(app => \&app);
-    my @bombers    = map { opened($server, '/') } 1 .. 10;
+    my @bombers    = map { opened($server, '/') } 1 .. 20;
     my $bystander  = opened($server, '/');
     my $before     = kib($server, 'VmRSS');
-    my $bombs_each = 3;
+    my $bombs_each = 2;
     $_->{client}->send($bomb x $bombs_each) for @bombers;
     is $bystander->text('hello')->next, 'text 5 ' . sha1_hex('hello'), 'another client is served';
     my $answers = 0;
@@ -81,8 +81,10 @@ subtest 'many bombs at once' => sub {
         for (1 .. $bombs_each) { $answers++ if $bomber->next eq $answer }
     }
     is $answers, @bombers * $bombs_each, 'and each of them is a message after all';
+    # Of one message there are up to five copies between the engine and the application when they work at
+    # the same time, and the C library keeps a few of that size for later.
     my $most = kib($server, 'VmHWM') - $before;
-    cmp_ok $most, '<', 6 * $bomb_kib, 'a few of them in memory at a time: ' . int($most / 1024);
+    cmp_ok $most, '<', @bombers / 2 * $bomb_kib, "not all of them in memory at a time: $most KiB";
     is $server->stop, 0, 'the server ends well';
 };
 

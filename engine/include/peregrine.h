@@ -543,7 +543,8 @@ enum {
     PEREGRINE_CLOSE = 8,         /* respond, or write with END: the connection closes after this response */
     PEREGRINE_HOLD = 16          /* respond: the head waits for the first of the body, a flush, or the
                                   * next poll: a body of one piece is sent with its Content-Length instead
-                                  * of chunked */
+                                  * of chunked. After peregrine_use_thread() a call about another request
+                                  * may also end the wait */
 };
 
 typedef struct peregrine_response {

@@ -82,11 +82,11 @@ fn say(client: c.fd_t, text: []const u8) !void {
     try testing.expectEqual(@as(isize, @intCast(text.len)), c.write(client, text.ptr, text.len));
 }
 
-/// Reads until the text ends so, or the connection.
+/// Reads until the text ends so, or the connection; "": until the connection ends.
 fn hear(client: c.fd_t, gpa: std.mem.Allocator, end: []const u8) ![]u8 {
     var text: std.ArrayList(u8) = .empty;
     errdefer text.deinit(gpa);
-    while (!std.mem.endsWith(u8, text.items, end) or text.items.len == 0) {
+    while (end.len == 0 or !std.mem.endsWith(u8, text.items, end)) {
         var buffer: [64 * 1024]u8 = undefined;
         const len = c.read(client, &buffer, buffer.len);
         if (len <= 0) break;
@@ -223,11 +223,24 @@ test "a response of 64 KiB is complete when it is said, and nobody waits for it"
     }
 }
 
+/// The content of the connection's last response, in one piece: with its length, or as a chunk.
+fn expectLast(client: c.fd_t, content: []const u8) !void {
+    const text = try hear(client, testing.allocator, "");
+    defer testing.allocator.free(text);
+    const end = std.mem.indexOf(u8, text, "\r\n\r\n").? + 4;
+    if (std.mem.indexOf(u8, text[0..end], "ontent-Length: ") != null) {
+        return testing.expectEqualStrings(content, text[end..]);
+    }
+    var buffer: [64]u8 = undefined;
+    const chunk = try std.fmt.bufPrint(&buffer, "{x}\r\n{s}\r\n0\r\n\r\n", .{ content.len, content });
+    try testing.expectEqualStrings(chunk, text[end..]);
+}
+
 test "a head that waits goes with the body behind it, and with that of its own response only" {
     var server: Server = try .start();
     defer server.stop();
-    var clients: [3]c.fd_t = undefined;
-    var tickets: [3]types.Ticket = undefined;
+    var clients: [4]c.fd_t = undefined;
+    var tickets: [4]types.Ticket = undefined;
     for (&clients, &tickets) |*client, *ticket| {
         client.* = try server.connect();
         ticket.* = try server.ask(client.*, get);
@@ -236,29 +249,23 @@ test "a head that waits goes with the body behind it, and with that of its own r
         _ = c.close(client);
     };
     const hold = types.RespondFlag.hold;
-    const last = types.RespondFlag.end;
-    // The second one's body is not the first one's; the third one's first piece is not its last.
-    for (tickets) |ticket| try testing.expectEqual(Code.ok, respond(&server, ticket, "", hold));
+    const last = types.RespondFlag.end | types.RespondFlag.close;
+    // The second one's body is not the first one's; the third one's first piece is not its last. The engine
+    // may see any number of these calls in one round, and a head whose round has ended has no length.
+    for (tickets[0..3]) |ticket| try testing.expectEqual(Code.ok, respond(&server, ticket, "", hold));
     try testing.expectEqual(Code.ok, abi.peregrine_write(server.handle, tickets[2], "one ", 4, 0));
     try testing.expectEqual(Code.done, abi.peregrine_write(server.handle, tickets[0], "first", 5, last));
-    try testing.expectEqual(
-        Code.done,
-        abi.peregrine_write(server.handle, tickets[1], "second", 6, last | types.RespondFlag.close),
-    );
+    try testing.expectEqual(Code.done, abi.peregrine_write(server.handle, tickets[1], "second", 6, last));
     try testing.expectEqual(Code.done, abi.peregrine_write(server.handle, tickets[2], "two", 3, last));
-    try expectHeard(clients[0], "first");
-    try expectHeard(clients[1], "second");
-    try expectHeard(clients[2], "3\r\ntwo\r\n0\r\n\r\n");
-    const ticket = try server.ask(clients[0], get);
-    try testing.expectEqual(Code.ok, respond(&server, ticket, "", hold));
-    try testing.expectEqual(
-        Code.done,
-        abi.peregrine_write(server.handle, ticket, "whole", 5, last | types.RespondFlag.close),
-    );
-    const text = try hear(clients[0], testing.allocator, "");
+    try expectLast(clients[0], "first");
+    try expectLast(clients[1], "second");
+    try expectHeard(clients[2], "4\r\none \r\n3\r\ntwo\r\n0\r\n\r\n");
+    // Where nothing comes between, both go together.
+    try testing.expectEqual(Code.ok, respond(&server, tickets[3], "", hold));
+    try testing.expectEqual(Code.done, abi.peregrine_write(server.handle, tickets[3], "whole", 5, last));
+    const text = try hear(clients[3], testing.allocator, "");
     defer testing.allocator.free(text);
-    try testing.expect(std.mem.indexOf(u8, text, "Content-Length: 5\r\n") != null or
-        std.mem.indexOf(u8, text, "content-length: 5\r\n") != null);
+    try testing.expect(std.mem.indexOf(u8, text, "ontent-Length: 5\r\n") != null);
     try testing.expect(std.mem.indexOf(u8, text, "onnection: close\r\n") != null);
     try testing.expect(std.mem.endsWith(u8, text, "\r\n\r\nwhole"));
 }

@@ -185,11 +185,13 @@ pub const Ledger = struct {
         if (entry.order == .ended and command.* != .flush) return error.Gone;
         const before = entry.spoken -| view.consumed;
         var verdict = try ledger.judge(entry, command);
-        // What sends no content but a head, say, counts as a byte: a flush behind it has something to wait for.
-        if (verdict.content == 0 and sends(command)) verdict.content = 1;
-        entry.spoken += verdict.content;
-        entry.outstanding = before + view.queued + verdict.content;
-        entry.round = ledger.round;
+        if (sends(command)) {
+            // A head without content counts as a byte: a flush behind it has something to wait for.
+            if (verdict.content == 0) verdict.content = 1;
+            entry.spoken += verdict.content;
+            entry.outstanding = before + view.queued + verdict.content;
+            entry.round = ledger.round;
+        }
         entry.invariants();
         switch (command.*) {
             .abort => {
@@ -356,4 +358,28 @@ test "a flush behind a head that is on its way has something to wait for" {
     try testing.expect(flush.outcome == .blocked and flush.awaits);
     slots.consume(ticket, head.content, .{ .bytes = 0, .stuck = false });
     try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
+}
+
+test "what was too much when it was said is so until the next round, whatever the engine does meanwhile" {
+    var slots: Slots = try .init();
+    defer slots.deinit();
+    const config: peregrine.Config = .{};
+    var ledger: Ledger = .init(testing.allocator, &slots, &config);
+    defer ledger.deinit();
+    const request: types.Request = std.mem.zeroes(types.Request);
+    const ticket: types.Ticket = 1 + (1 << 26);
+    slots.begin(ticket, .{ .bytes = 0, .stuck = false });
+    try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request });
+    const head = try ledger.take(ticket, &.{ .start = .{ .status = 200 } });
+    const bytes = try testing.allocator.alloc(u8, config.write_high_bytes);
+    defer testing.allocator.free(bytes);
+    const body = try ledger.take(ticket, &.{ .body = .{ .bytes = bytes, .last = false } });
+    try testing.expectEqual(.blocked, body.outcome);
+    slots.consume(ticket, head.content + body.content, .{ .bytes = 0, .stuck = false });
+    const entry = ledger.get(ticket).?;
+    // It has nothing to wait for, and says nothing of what the application was told.
+    try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
+    try testing.expect(ledger.buffered(entry) >= config.write_high_bytes);
+    ledger.sweep();
+    try testing.expectEqual(0, ledger.buffered(entry));
 }
