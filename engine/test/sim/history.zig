@@ -32,6 +32,7 @@ const Scene = struct {
     starved_permille: u16,
     /// See Host.lags.
     lags: bool,
+    retirement: ?Retirement,
 
     fn draw(seed: u64, random: std.Random) Scene {
         const rough = random.boolean();
@@ -66,6 +67,7 @@ const Scene = struct {
             else
                 0,
             .lags = random.uintLessThan(u8, 6) == 0,
+            .retirement = if (random.uintLessThan(u8, 4) == 0) .draw(random) else null,
         };
     }
 
@@ -73,6 +75,33 @@ const Scene = struct {
     fn calm(scene: *const Scene) bool {
         return scene.network.reset_permille == 0 and scene.jump_ms == 0 and scene.meddling_permille == 0 and
             scene.starved_permille == 0;
+    }
+};
+
+/// The rounds in which the worker retires and, perhaps, ends its WebSockets.
+const Retirement = struct {
+    round: usize,
+    ends_sockets_in: ?usize,
+    /// How many requests there may be in all: each connection has one more.
+    requests_max: ?u64 = null,
+
+    fn draw(random: std.Random) Retirement {
+        const round = random.uintLessThan(usize, ([_]usize{ 3, 30, 300 })[random.uintLessThan(usize, 3)]);
+        return .{
+            .round = round,
+            .ends_sockets_in = if (random.boolean()) round + random.uintLessThan(usize, 200) else null,
+        };
+    }
+
+    fn step(retirement: *Retirement, worker: anytype, round: usize) void {
+        if (round == retirement.round) retirement.begin(worker);
+        if (round == retirement.ends_sockets_in) worker.endWebSockets();
+    }
+
+    fn begin(retirement: *Retirement, worker: anytype) void {
+        if (retirement.requests_max != null) return;
+        retirement.requests_max = worker.stats.requests + worker.peers.count;
+        worker.retire();
     }
 };
 
@@ -95,7 +124,7 @@ pub fn run(seed: u64) !void {
 fn play(comptime Cast: type, seed: u64) !void {
     var prng: std.Random.DefaultPrng = .init(seed);
     const random = prng.random();
-    const scene: Scene = .draw(seed, random);
+    var scene: Scene = .draw(seed, random);
     var cast: Cast = undefined;
     cast.init(gpa, random);
     defer cast.deinit();
@@ -135,6 +164,7 @@ fn play(comptime Cast: type, seed: u64) !void {
     var rounds: usize = 0;
     while (try goOn(actors, random)) : (rounds += 1) {
         if (rounds > rounds_max) return error.NeverEnds;
+        if (scene.retirement) |*retirement| retirement.step(worker, rounds);
         try worker.poll(0);
         worker.invariants();
         inline for (&cast.each) |*host| try host.step(worker);
@@ -143,19 +173,13 @@ fn play(comptime Cast: type, seed: u64) !void {
         // An accept that failed goes on when some time has passed.
         if (worker.accept_at != 0) worker.io.advance(1);
     }
-    var faithful = scene.calm();
     var has_stopped = false;
     inline for (&cast.each) |*host| has_stopped = has_stopped or host.has_stopped;
-    for (actors) |*actor| {
-        const left = actor.client().manners.leaves_after != null;
-        faithful = faithful and !left;
-        switch (actor.*) {
-            .socket => |*one| try one.check(left or !scene.calm()),
-            // A worker that stops adds to its answers that the connection closes.
-            .http => |*one| if (!has_stopped) try one.check(left or !scene.calm()),
-        }
+    const faithful = try judge(actors, &scene, actors.len - worker.stats.accepted, has_stopped);
+    try settle(worker, &cast, &scene);
+    if (scene.retirement) |retirement| {
+        try testing.expect(has_stopped or worker.stats.requests <= retirement.requests_max.?);
     }
-    try settle(worker, &cast, scene.jump_ms);
     // Each request has a line if there was memory for it, and at most one more for a client whose
     // last head was refused.
     const unread = cast.count("line_count") -% worker.stats.requests;
@@ -163,6 +187,37 @@ fn play(comptime Cast: type, seed: u64) !void {
     try checkCounters(&counters, if (scene.starved_permille == 0) cast.count("line_count") else null);
     const ended = cast.count("finished_count") + cast.count("closed_count");
     if (faithful) try testing.expectEqual(exchanges, ended) else try testing.expect(ended <= exchanges);
+}
+
+/// Whether each client got what it must get, and all of it. `unaccepted`: how many never came in.
+fn judge(actors: []Actor, scene: *const Scene, unaccepted: usize, has_stopped: bool) !bool {
+    var faithful = scene.calm() and scene.retirement == null;
+    // Who had not come in when the worker retired is another worker's.
+    const missed = if (scene.retirement == null) 0 else unaccepted;
+    var unanswered: usize = 0;
+    for (actors) |*actor| {
+        const left = actor.client().manners.leaves_after != null;
+        const broken = left or !scene.calm();
+        faithful = faithful and !left;
+        if (missed > 0 and actor.client().got.items.len == 0) {
+            unanswered += @intFromBool(!broken);
+            continue;
+        }
+        const retirement = scene.retirement;
+        switch (actor.*) {
+            .socket => |*one| if (retirement != null and retirement.?.ends_sockets_in != null)
+                try one.checkDismissed()
+            else
+                try one.check(broken),
+            // A worker that stops adds to its answers that the connection closes.
+            .http => |*one| if (has_stopped) {} else if (retirement == null)
+                try one.check(broken)
+            else
+                try one.checkRetired(broken),
+        }
+    }
+    try testing.expect(unanswered <= missed);
+    return faithful;
 }
 
 /// All connections have ended. `lines`: of the access log, each of which is a request that was counted.
@@ -217,18 +272,22 @@ fn goOn(actors: []Actor, random: std.Random) !bool {
 }
 
 /// Everything is over: the worker stops and holds nothing any more.
-fn settle(worker: anytype, cast: anytype, jump_ms: u64) !void {
+fn settle(worker: anytype, cast: anytype, scene: *Scene) !void {
     inline for (&cast.each) |*host| {
         host.lags = false;
         host.setBehind(worker, false);
     }
-    worker.drain();
+    // One that has retired stops by itself.
+    if (scene.retirement) |*retirement| {
+        retirement.begin(worker);
+        worker.endWebSockets();
+    } else worker.drain();
     var rounds: usize = 0;
     while (!cast.all("stopped_seen")) : (rounds += 1) {
         if (rounds > 10_000) return error.NeverStops;
         try worker.poll(0);
         inline for (&cast.each) |*host| try host.step(worker);
-        worker.io.advance(@max(jump_ms, 50));
+        worker.io.advance(@max(scene.jump_ms, 50));
     }
     try testing.expectEqual(0, worker.peers.count);
     try testing.expectEqual(0, worker.exchanges.count);

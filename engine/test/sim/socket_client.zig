@@ -17,7 +17,7 @@ pub const SocketClient = struct {
     /// Bytes of what was got that are dealt with; the answer to the handshake is the first of them.
     read: usize = 0,
     closing: bool = false,
-    /// The server has closed because it stops.
+    /// The server has closed because it stops, or is replaced.
     dismissed: bool = false,
 
     const Message = struct { opcode: frame.Opcode, bytes: []u8 };
@@ -127,7 +127,7 @@ pub const SocketClient = struct {
                 self.pongs += 1;
             },
             .close => {
-                self.dismissed = std.mem.eql(u8, payload, "\x03\xe9");
+                self.dismissed = std.mem.eql(u8, payload, "\x03\xe9") or std.mem.eql(u8, payload, "\x03\xf4");
                 if (!self.dismissed) try testing.expectEqualStrings("\x03\xe8" ++ host.last_message, payload);
                 self.closing = true;
                 try self.put(.close, true, payload, 1);
@@ -135,6 +135,11 @@ pub const SocketClient = struct {
             else => return error.UnexpectedFrame,
         }
         return true;
+    }
+
+    /// The worker may have closed it at any time, or refused it: what came before that was whole.
+    pub fn checkDismissed(self: *const SocketClient) !void {
+        if (self.closing) try testing.expectEqual(self.client.got.items.len, self.read);
     }
 
     pub fn check(self: *const SocketClient, broken: bool) !void {
