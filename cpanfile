@@ -15,6 +15,7 @@ recommends 'Plack'           => '1.0050';
 
 on configure => sub { requires 'ExtUtils::MakeMaker' => '7.64' };
 on test      => sub {
+    requires 'DBD::SQLite'     => '1.66';
     requires 'Plack'           => '1.0050';
     requires 'Test::More'      => '1.302';
     requires 'IO::Socket::SSL' => '2.060';

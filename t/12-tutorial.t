@@ -1,18 +1,20 @@
 # The programs of the manuals, word for word: the applications of PAGI::Server::Tutorial in development and in
 # production, each of which does what the manual says while the server has nothing to complain of; those of
-# README.md and PAGI::Server.
+# README.md and PAGI::Server; and PAGI::Tutorial from its beginning to its end.
 use strict;
 use warnings;
 
 use lib 't/lib';
 use Cwd        qw(getcwd);
 use File::Spec ();
+use JSON::PP   qw(decode_json);
 use Test::More;
 use TestClient qw(get post);
 use TestServer;
 use TestStream;
 use TestWebSocket;
 use Tutorial;
+use Walkthrough;
 
 my $home     = getcwd();
 my $tutorial = Tutorial->new('lib/PAGI/Server/Tutorial.pod');
@@ -150,6 +152,46 @@ subtest 'PAGI::Server' => sub {
     my $server = TestServer->command($manual->path('app.pl'));
     is(get($server->port, '/')->{body}, 'Hello, World!', 'its application is served');
     is($server->stop,                   0,               '... and the server ends well');
+};
+
+subtest 'PAGI::Tutorial' => sub {
+    my $heard = sub { decode_json($_[0]->next =~ s/\Atext //r) };
+    my $talk  = sub {
+        my ($walk) = @_;
+        my $port = $walk->port(5000);
+        like(get($port, '/')->{body}, qr/new WebSocket/, '... and has the page');
+        my $ada = TestWebSocket->open($port, '/?name=Ada');
+        is_deeply($heard->($ada), { here => ['Ada'] }, 'one is in the room');
+        my $zoe = TestWebSocket->open($port, '/?name=Zo%C3%AB');
+        is_deeply($heard->($_), { here => [ 'Ada', "Zo\xeb" ] }, '... two are') for $ada, $zoe;
+        $zoe->text('hello');
+        is_deeply($heard->($_), { name => "Zo\xeb", text => 'hello' }, '... both hear') for $ada, $zoe;
+        $zoe->reset;
+        is_deeply($heard->($ada), { here => ['Ada'] }, '... one has left');
+    };
+    my $chatted;
+    my $chat = sub {
+        my ($walk) = @_;
+        my $port   = $walk->port(5000);
+        my $ada    = TestWebSocket->open($port, '/?name=Ada');
+        $ada->text("\xe2\x98\xba");
+        is_deeply($heard->($ada), $_) for { here => ['Ada'] }
+        , { name => 'Ada', text => "\x{263a}" };
+        is_deeply(
+            decode_json(get($port, '/')->{body}),
+            [ { name => 'Ada', text => "\x{263a}" } ],
+            'the database has what was said'
+        );
+        is(TestWebSocket->start($port, '/')->answer->{status}, 400, 'who has no name is refused');
+        $chatted = 1;
+        unlike($walk->log, qr/died|error/i, 'the server has nothing to complain of');
+    };
+    my $walk = Walkthrough->new('lib/PAGI/Tutorial.pod');
+    $walk->run(
+        qr/talk\.pl/     => $talk,
+        qr{\Acurl .*/\z} => sub { $chat->($walk) if $walk->serving =~ /chat\.pl/ },
+    );
+    ok($chatted, 'the chat was tried');
 };
 
 done_testing;

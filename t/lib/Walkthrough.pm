@@ -1,0 +1,218 @@
+package Walkthrough;
+
+# Does what a manual says, in the order in which it says it, in a folder of its own. Of the blocks of code in
+# a POD file:
+#
+#   - one whose first line is the name of a file in a comment (`# chat.pl`, `<!-- page.html -->`) becomes that
+#     file;
+#   - one that begins with `$ ` is what somebody types, with what comes back: each command is run by a shell,
+#     and has to end well and to print the lines below it. `...` stands for any part of a line, or alone for
+#     any lines;
+#   - all others are left alone: a manual that has any must be told so (`shows`), by how many.
+#
+# A command that serves is started in the background, as somebody would start it in another terminal. It runs
+# until the next one is started, or the end. Each port that a manual names is another one here, that is free.
+
+use strict;
+use warnings;
+
+use Carp             qw(croak);
+use Cwd              qw(getcwd);
+use File::Spec       ();
+use File::Temp       ();
+use IO::Socket::INET ();
+use Test::More;
+use TestServer;
+use TestTools qw(content wait_for);
+
+my $PORTS = qr/\b(?:3000|5000|5001|8080|8443|9100|9443)\b/;
+my $SERVES =
+    qr/\A(?:exec )?(?:pagi-server|peregrine|plackup|start_server|nginx|haproxy)\b(?!.*--?(?:check|version|help))/;
+
+# Reads a manual. Options: `shows`, the number of blocks that are neither files nor commands; `only`, the
+# heading (=head1) of the one part to take.
+sub new {
+    my ($class, $manual, %options) = @_;
+    my $text = content($manual);
+    ($text) = $text =~ /^=head1 \Q$options{only}\E\n(.*?)(?=^=head1 |\z)/ms if $options{only};
+    croak "$manual has no part $options{only}" if !defined $text;
+    my $folder = File::Temp->newdir;
+    my $self   = bless { manual => $manual, folder => $folder, port => {}, steps => [], shown => 0 }, $class;
+    while ($text =~ /((?:^    .*\n|^\n(?=(?:\n)*    ))+)/mg) {
+        $self->_add($_) for split /\n\n(?=\$ )/, $1 =~ s/\A\n+//r =~ s/^    //mgr;
+    }
+    is($self->{shown}, $options{shows} // 0, "$manual: blocks that are neither files nor commands");
+    $self->_prepare;
+    return $self;
+}
+
+sub _add {
+    my ($self, $block) = @_;
+    if ($block =~ m{\A(?:#|<!--|//) ([\w.-]+\.\w+|Containerfile)(?: -->)?\n}) {
+        push @{ $self->{steps} }, { file => $1, text => "$block\n" };
+    }
+    elsif ($block =~ /\A\$ /) { push @{ $self->{steps} }, _commands($block) }
+    else                      { $self->{shown}++ }
+    return;
+}
+
+sub _commands {
+    my ($block) = @_;
+    my @commands;
+    for my $line (split /\n/, $block) {
+        if    ($line =~ /\A\$ (.*)\z/) { push @commands, { command => $1 } }
+        elsif (@commands && $commands[-1]{command} =~ s/\\\z//) {
+            $commands[-1]{command} .= $line =~ s/\A\s+//r;
+        }
+        else { push @{ $commands[-1]{prints} }, $line }
+    }
+    return @commands;
+}
+
+# Commands of this clone are found by their names, as if they were installed.
+sub _prepare {
+    my ($self) = @_;
+    my $home = getcwd();
+    mkdir "$self->{folder}/.bin" or die "mkdir: $!";
+    my @include = map { '-I' . File::Spec->rel2abs($_) } @INC;
+    $self->{bin} = "$self->{folder}/.bin";
+    $self->tool('pagi-server', "exec $^X @include $home/bin/pagi-server \"\$@\"");
+    $self->{env} = { PATH => "$self->{bin}:$ENV{PATH}", PERL5LIB => join(':', map { s/\A-I//r } @include) };
+    return;
+}
+
+# Adds a command that is a line of shell.
+sub tool {
+    my ($self, $name, $line) = @_;
+    my $file = "$self->{bin}/$name";
+    open my $out, '>', $file or die "$file: $!";
+    print {$out} "#!/bin/sh\n$line\n";
+    close $out or die "$file: $!";
+    chmod 0755, $file;
+    return $self;
+}
+
+sub folder { return "$_[0]{folder}" }
+
+# The port that stands for one of the manual. Below those that the kernel gives to clients, so that no other
+# test takes it meanwhile.
+sub port {
+    my ($self, $named) = @_;
+    return $self->{port}{$named} //= _free_port();
+}
+
+sub _free_port {
+    for (1 .. 100) {
+        my $port  = 10_000 + int rand 20_000;
+        my $probe = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 1);
+        return $port if $probe;
+    }
+    die "no port is free\n";
+}
+
+sub _ported {
+    my ($self, $text) = @_;
+    return $text =~ s/($PORTS)/$self->port($1)/ger;
+}
+
+# Takes all steps. `after`: pairs of a pattern and a function, which is called with this object after each
+# command that the pattern matches; each has to match one.
+sub run {
+    my ($self, @after) = @_;
+    local @ENV{ keys %{ $self->{env} } } = values %{ $self->{env} };
+    delete local @ENV{qw(PAGI_ENV PLACK_ENV)};
+    my $home = getcwd();
+    chdir $self->{folder} or die "chdir: $!";
+    my $ok = eval {
+        for my $step (@{ $self->{steps} }) {
+            $self->_write($step)   if $step->{file};
+            $self->_command($step) if $step->{command};
+            for my $i (grep { !($_ % 2) } 0 .. $#after) {
+                next if !$step->{command} || $step->{command} !~ $after[$i];
+                $after[ $i + 1 ]->($self);
+                $self->{done}{$i}++;
+            }
+        }
+        $self->_stop;
+        1;
+    };
+    my $problem = $@;
+    chdir $home or die "chdir: $!";
+    die $problem if !$ok;
+    ok($self->{done}{$_}, "$self->{manual} has a command like $after[$_]")
+        for grep { !($_ % 2) } 0 .. $#after;
+    return $self;
+}
+
+sub _write {
+    my ($self, $step) = @_;
+    open my $out, '>', $step->{file} or die "$step->{file}: $!";
+    print {$out} $self->_ported($step->{text});
+    close $out or die "$step->{file}: $!";
+    return;
+}
+
+sub _stop {
+    my ($self) = @_;
+    my $server = delete $self->{server} or return;
+    is($server->stop, 0, '... and ends well');
+    $self->{said} = $server->log;
+    return;
+}
+
+# What the server that was stopped last has said, or what the present one says.
+sub log {
+    my ($self) = @_;
+    return $self->{server} ? $self->{server}->log : $self->{said};
+}
+
+# The command of the server that runs.
+sub serving { return $_[0]{server} ? $_[0]{command} : '' }
+
+sub _command {
+    my ($self, $step) = @_;
+    my $command = $self->_ported($step->{command});
+    return $self->_serve($command) if $command =~ $SERVES;
+    my $out = File::Temp->new;
+    my $pid = fork // die "fork: $!";
+    if (!$pid) {
+        open STDOUT, '>&', $out or die "stdout: $!";
+        open STDERR, '>&', $out or die "stderr: $!";
+        alarm 120;
+        exec '/bin/sh', '-c', $command;
+        die "sh: $!";
+    }
+    my $status  = TestTools::ended($pid, TestTools::patience(60)) // 'it did not end';
+    my $printed = content($out->filename) =~ s/(?<=[^\n])\z/\n/r;
+    is($status, 0, $step->{command}) or diag $printed;
+    my $prints = $self->_ported(join '', map { "$_\n" } @{ $step->{prints} || [] });
+    my $wanted = join '', map { $_ eq '...' ? '(?:.*\n)*' : "\Q$_\E\n" =~ s/\\\.\\\.\\\./.*/gr }
+        split /\n/, $prints;
+    like($printed, qr/\A$wanted\z/, '... prints what the manual says') if $step->{prints};
+    return;
+}
+
+# Starts a server, and waits until it answers at the port that it names, or at that of pagi-server.
+sub _serve {
+    my ($self, $command) = @_;
+    $self->_stop;
+    my ($port) = $command =~ /(?:--port[ =]|-p ?|:)(\d+)\b/;
+    if (!$port && $command !~ /--(?:socket|listen)\b/) {
+        $port = $self->port(5000);
+        $command =~ s/\A(\S+)/$1 --port $port/;
+    }
+    $self->{command} = $command;
+    $self->{server}  = TestServer->spawn('/bin/sh', '-c', "exec $command");
+    my $answers = wait_for(sub {
+        !$self->{server}->is_running
+            || (
+            $port
+            ? IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port")
+            : $self->{server}->log =~ /listening on/
+            );
+    });
+    ok($answers && $self->{server}->is_running, "$command serves") or diag $self->{server}->log;
+    return;
+}
+
+1;
