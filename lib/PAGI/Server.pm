@@ -1416,7 +1416,8 @@ See L</run_loop>.
 
 =head1 SEE ALSO
 
-L<PAGI::Server::Tutorial>, L<PAGI::Server::Protocol>, L<pagi-server>, L<PAGI::Server::Connection>,
+L<PAGI::Tutorial>, L<PAGI::Server::Tutorial>, L<PAGI::Server::Protocol>, L<pagi-server>,
+L<PAGI::Middleware::Builder>, L<PAGI::Middleware::SecurityHeaders>, L<PAGI::Server::Connection>,
 L<PAGI::Server::Transport>, L<PAGI::Spec>, L<PAGI::Spec::Tls>
 
 =head1 LICENSE

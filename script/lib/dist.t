@@ -68,6 +68,22 @@ is $status, 0, 'make' or diag $said;
 ($status, $said) = run('make', 'test', 'TEST_FILES=t/00-load.t t/10-hello.t t/41-manual.t');
 is $status, 0, 'make test' or diag $said;
 like $said, qr/^Result: PASS/m, '... ran tests';
+
+# Middleware that another distribution has installed is not installed over.
+make_path("$folder/other/PAGI");
+copy("$folder/$name/lib/PAGI/Middleware.pm", "$folder/other/PAGI/Middleware.pm") or die $!;
+for my $whose ('ours', 'another') {
+    local $ENV{PERL5LIB} = "$folder/other";
+    ($status, $said) = run($^X, 'Makefile.PL');
+    is $status, 0, "perl Makefile.PL where $whose PAGI::Middleware is installed" or diag $said;
+    my $named = $said =~ m{PAGI::Middleware stays as it is installed: \Q$folder\E/other} ? 1 : 0;
+    is $named, $whose eq 'ours' ? 0 : 1, '... says whether it stays';
+    my $has = qx(grep -c 'lib/PAGI/Middleware' Makefile) > 0 ? 1 : 0;
+    is $has, $whose eq 'ours' ? 1 : 0, '... and installs none over it';
+    open my $out, '>', "$folder/other/PAGI/Middleware.pm" or die $!;
+    print {$out} "package PAGI::Middleware;\n1;\n";
+    close $out or die $!;
+}
 chdir $root or die $!;
 done_testing;
 

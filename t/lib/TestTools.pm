@@ -13,7 +13,7 @@ use IO::Socket::IP ();
 use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
-our @EXPORT_OK = qw(content ended has_ipv6 patience refused wait_for);
+our @EXPORT_OK = qw(content ended free_port has_ipv6 patience refused wait_for);
 
 # How long a test waits for what should come at once, in seconds. Where programs run much slower than here, as
 # under script/vm, PEREGRINE_PATIENCE says how many times as long.
@@ -60,6 +60,17 @@ sub content {
     local $/;
     my $text = <$in>;
     return defined $text ? $text : '';
+}
+
+# A port for a server that has to be told one, at 127.0.0.1. It lies below those that the kernel gives to
+# clients and for port 0, so that no other test takes it meanwhile.
+sub free_port {
+    for (1 .. 100) {
+        my $port  = 10_000 + int rand 20_000;
+        my $probe = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, Listen => 1);
+        return $port if $probe;
+    }
+    die "no port is free\n";
 }
 
 # Whether this machine has an IPv6 address to listen at.

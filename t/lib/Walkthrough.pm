@@ -23,7 +23,7 @@ use File::Temp       ();
 use IO::Socket::INET ();
 use Test::More;
 use TestServer;
-use TestTools qw(content wait_for);
+use TestTools qw(content ended free_port patience wait_for);
 
 my $PORTS = qr/\b(?:3000|5000|5001|8080|8443|9100|9443)\b/;
 my $SERVES =
@@ -94,20 +94,10 @@ sub tool {
 
 sub folder { return "$_[0]{folder}" }
 
-# The port that stands for one of the manual. Below those that the kernel gives to clients, so that no other
-# test takes it meanwhile.
+# The port that stands for one of the manual.
 sub port {
     my ($self, $named) = @_;
-    return $self->{port}{$named} //= _free_port();
-}
-
-sub _free_port {
-    for (1 .. 100) {
-        my $port  = 10_000 + int rand 20_000;
-        my $probe = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 1);
-        return $port if $probe;
-    }
-    die "no port is free\n";
+    return $self->{port}{$named} //= free_port();
 }
 
 sub _ported {
@@ -182,7 +172,7 @@ sub _command {
         exec '/bin/sh', '-c', $command;
         die "sh: $!";
     }
-    my $status  = TestTools::ended($pid, TestTools::patience(60)) // 'it did not end';
+    my $status  = ended($pid, patience(60)) // 'it did not end';
     my $printed = content($out->filename) =~ s/(?<=[^\n])\z/\n/r;
     is($status, 0, $step->{command}) or diag $printed;
     my $prints = $self->_ported(join '', map { "$_\n" } @{ $step->{prints} || [] });
