@@ -6,7 +6,7 @@ use Peregrine;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Options;
 use Test::More;
-use TestTools;
+use TestTools qw(content);
 
 for my $file (Manual::files()) {
     open my $in, '<', $file or die "$file: $!";
@@ -45,5 +45,18 @@ my @contract = qw(
     validate_events on_error http2
 );
 ok(PAGI::Server::Options::is_known($_), "$_ is an option") for @contract;
+
+# What the documents say of files. (A tarball lacks those that only a clone needs.)
+if (-e '.git') {
+    for my $document (qw(README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md)) {
+        my %named = map { $_ => 1 }
+            content($document) =~ m{`((?:bin|docs|engine|examples|lib|script|t|xs)/[\w./*-]+)}g;
+        ok(scalar keys %named, "$document names files");
+        for my $file (sort keys %named) {
+            my @there = glob $file;
+            ok(@there && -e $there[0], "$document: there is $file");
+        }
+    }
+}
 
 done_testing;

@@ -1,5 +1,6 @@
 # The manual's lists of options, made from PAGI::Server::Options::Table: in the POD of PAGI::Server (keys of
-# the constructor) and of bin/pagi-server (flags). Each list lies between two =for lines of its file.
+# the constructor) and of bin/pagi-server (flags), and in SECURITY.md (limits that are on by default). Each
+# list lies between two comments of its file.
 package Manual;
 use v5.36;
 use PAGI::Server::CommandLine;
@@ -9,9 +10,11 @@ use PAGI::Server::Options::Type;
 my %LISTS = (
     'lib/PAGI/Server.pm' => \&_keys,
     'bin/pagi-server'    => \&_flags,
+    'SECURITY.md'        => \&_limits,
 );
-my $BEGIN = "=for comment The list is made by script/manual from PAGI::Server::Options::Table.\n\n";
-my $END   = "=for comment End of the list.\n";
+my $BEGIN =
+    qr/^(?:=for comment|<!--) The list is made by script\/manual from PAGI::Server::Options::Table\..*\n\n/m;
+my $END = qr/^(?:=for comment|<!--) End of the list\./m;
 
 sub files () { sort keys %LISTS }
 
@@ -20,7 +23,7 @@ sub renewed ($file) {
     open my $in, '<', $file or die "$file: $!\n";
     my $text = do { local $/; <$in> };
     my $list = $LISTS{$file}->();
-    $text =~ s/\Q$BEGIN\E.*?(?=\Q$END\E)/$BEGIN$list/s or die "$file has no place for the list\n";
+    $text =~ s/($BEGIN).*?(?=$END)/$1$list/s or die "$file has no place for the list\n";
     return $text;
 }
 
@@ -55,6 +58,31 @@ sub _flags () {
         $text .= "=back\n\n";
     }
     return $text;
+}
+
+# Limits and times that hold without a word, as a table; those that do not, by name.
+sub _limits () {
+    my (@on, @off);
+    for my $section (PAGI::Server::Options::sections()) {
+        my ($title, @options) = @$section;
+        next if $title !~ /\A(?:Limits|Times|Listening|Processes)/;
+        for my $option (grep { $_->{name} =~ /\A(?:max_|min_|memory_max)|timeout\z/ } @options) {
+            my $default = $option->{shown} // $option->{default};
+            $default = 'as many as `ulimit -n` allows, less 50' if $option->{name} eq 'max_connections';
+            if (!defined $default || !$default) { push @off, "`$option->{name}`" }
+            else { push @on, "| `$option->{name}` | $default | " . _first($option) . " |\n" }
+        }
+    }
+    my $off = _filled('Off by default, and worth a look: ' . join(', ', @off) . '.');
+    return join '', "| Option | Default | What it limits |\n|---|---|---|\n", @on, "\n$off";
+}
+
+# The first sentence about an option, in Markdown.
+sub _first ($option) {
+    my ($sentence) = $option->{about} =~ /\A(.*?[.:])(?: |\z)/s;
+    $sentence        =~ s/L<(?:[^>|]*\|)?([^>]*)>/$1/g;
+    $sentence        =~ s/[BC]<([^>]*)>/`$1`/g;
+    return $sentence =~ s/:\z/./r;
 }
 
 sub _typed ($option) {
