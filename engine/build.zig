@@ -260,7 +260,11 @@ fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
     const program = Layers.layer(b, "test/abi_thread_test.zig", how);
     program.addImport("abi", abi);
     const abi_tests = b.addTest(.{ .name = "abi-thread-watched", .root_module = program });
-    for ([_]*std.Build.Step.Compile{ ring_tests, abi_tests }) |tests| {
+    const several = Layers.layer(b, "test/abi_interpreters_test.zig", how);
+    several.addImport("abi", abi);
+    several.addImport("peregrine", layers.peregrine);
+    const interpreter_tests = b.addTest(.{ .name = "abi-interpreters-watched", .root_module = several });
+    for ([_]*std.Build.Step.Compile{ ring_tests, abi_tests, interpreter_tests }) |tests| {
         programs.dependOn(&tests.step);
         step.dependOn(&runOf(b, tests).step);
     }
@@ -484,6 +488,17 @@ fn addAbiTests(
     });
     threads.addImport("abi", abi);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-thread", .root_module = threads })).step);
+    const several = b.createModule(.{
+        .root_source_file = b.path("test/abi_interpreters_test.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
+    several.addImport("abi", abi);
+    several.addImport("peregrine", layers.peregrine);
+    const interpreters = b.addTest(.{ .name = "abi-interpreters", .root_module = several });
+    step.dependOn(&runOf(b, interpreters).step);
+    b.step("abi-interpreters", "Build the tests of several interpreters")
+        .dependOn(&b.addInstallArtifact(interpreters, .{}).step);
     const counters = b.createModule(.{
         .root_source_file = b.path("test/abi_counters_test.zig"),
         .target = target,

@@ -234,6 +234,8 @@ typedef struct peregrine_stats {
     uint64_t memory_max;         /* bytes from which on that happens; 0: never */
     uint64_t ledger;             /* exchanges that the caller's side of a thread keeps a record of; 0
                                   * without one */
+    uint32_t interpreters;       /* that have joined, see peregrine_use_interpreters() */
+    uint32_t waiting;            /* requests that wait for one of them now */
 } peregrine_stats;
 void peregrine_worker_stats(const peregrine_worker *worker, peregrine_stats *stats);
 
@@ -268,6 +270,44 @@ int peregrine_use_counters(peregrine_worker *worker, uint64_t *words, size_t cou
  * has. What the request has waited is counted as `queue_time`, and what follows until its answer as
  * `application_time`. Who never calls this has all of that counted as the latter. */
 int peregrine_take(peregrine_worker *worker, peregrine_ticket ticket);
+
+/* ---- Interpreters ---------------------------------------------------------------------------- */
+
+/* How several interpreters share the requests of one engine */
+typedef struct peregrine_interpreters {
+    uint32_t size;
+    int32_t door;          /* one of a pair of Unix sockets that keep messages apart (SOCK_SEQPACKET); the
+                            * engine has a copy of its own. The other one is for peregrine_join(), any
+                            * number of times, in any process that has inherited it */
+    uint32_t exchanges;    /* what each works on at once; default: 1. A few more are offered to it ahead */
+} peregrine_interpreters;
+
+/* From the first peregrine_poll() on, the engine runs on a thread of its own (peregrine_use_thread()), and
+ * requests are for interpreters: threads or processes that have joined. peregrine_poll() of this worker
+ * gives notices, access log lines and PEREGRINE_STOPPED only. Routes (peregrine_add_route()) are this
+ * worker's. Whole bodies of more than 64 KiB come as files.
+ *
+ * Each exchange is one interpreter's until its end. Requests wait in one queue, first come, first served:
+ * `queue_max` of them, `queue_ms` long, then they are refused (503). The least busy interpreter gets the
+ * next one. One that has been offered a request and has not called peregrine_take(), or answered, loses it
+ * to another one after 2 ms in which it did nothing else.
+ *
+ * When an interpreter ends, by peregrine_worker_free() or by its death, requests that it had not taken go to
+ * others. Those that it had are answered with 502 before the head of a response, and cut after it;
+ * WebSockets are closed (1011). Connections stay open. PEREGRINE_E_OUT_OF_ORDER: the worker was polled
+ * already, or has them. */
+int peregrine_use_interpreters(peregrine_worker *worker, const peregrine_interpreters *wanted);
+
+/* Becomes an interpreter of the engine behind `door`, which stays the caller's. Waits for the engine, at most
+ * timeout_ms (-1: without bound). NULL with errno: ECONNREFUSED (there is none), ETIMEDOUT, EPROTO (it is
+ * another version of this library), EOPNOTSUPP (Linux only).
+ *
+ * The worker that it returns is polled, answered and freed like any other. What concerns listeners, limits,
+ * TLS and logs is the engine's: those functions answer PEREGRINE_E_GONE. peregrine_worker_get() gives the
+ * limits as they were at this time. peregrine_drain() and peregrine_retire() say that no further requests
+ * are wanted; PEREGRINE_STOPPED follows when those that it has are over, or when the engine has gone, with an
+ * ABORTED (server_shutdown) before it for each. */
+peregrine_worker *peregrine_join(int door, int timeout_ms);
 
 /* ---- Access log ------------------------------------------------------------------------------ */
 

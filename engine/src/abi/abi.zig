@@ -2,15 +2,20 @@
 //! converts, never decides.
 const std = @import("std");
 const peregrine = @import("peregrine");
+const ApplicationEnd = @import("application_end.zig").ApplicationEnd;
 const Channel = @import("channel.zig").Channel;
 pub const Host = @import("host.zig").Host;
 const errors = @import("errors.zig");
+const Interpreter = @import("interpreter.zig").Interpreter;
+pub const interpreters = @import("interpreters.zig");
 const listeners = @import("listeners.zig");
 const options = @import("options.zig");
 const platform = @import("platform");
-const routes = @import("routes.zig");
+pub const routes = @import("routes.zig");
 const sized = @import("sized.zig");
 const tls = @import("tls.zig");
+const Wish = @import("shared.zig").Wish;
+pub const spoken = @import("spoken.zig");
 pub const types = @import("types.zig");
 const fork = peregrine.io.fork;
 const Code = types.Code;
@@ -25,6 +30,10 @@ pub const Handle = struct {
     host: Host,
     /// The way to the worker if that runs on a thread of its own; null: it is called.
     channel: ?*Channel = null,
+    /// The application's end of a channel: of that one, or of an interpreter's.
+    end: ?*ApplicationEnd = null,
+    /// The engine may be in another process; then `worker` and `host` are not there.
+    interpreter: ?*Interpreter = null,
     bad_field: usize = 0,
     /// C is handling events and will poll again before it waits: no need to make the descriptor readable for
     /// what it does meanwhile.
@@ -45,6 +54,16 @@ pub const Handle = struct {
         return handle.forks != fork.count();
     }
 
+    /// Whether the engine is somewhere else: in another process, or behind an interpreter's channel.
+    pub fn isElsewhere(handle: *const Handle) bool {
+        return handle.isForeign() or handle.interpreter != null;
+    }
+
+    /// The limits in force.
+    fn configOf(handle: *const Handle) *const peregrine.Config {
+        return if (handle.interpreter) |interpreter| &interpreter.config else &handle.worker.config;
+    }
+
     fn exchangeOf(handle: *Handle, ticket: types.Ticket) ?*peregrine.Exchange {
         if (handle.isForeign()) return null;
         return handle.worker.exchanges.get(@fromBackingInt(ticket));
@@ -58,11 +77,11 @@ pub const Handle = struct {
     /// The same, and flushes if the flags ask for it.
     inline fn answer(handle: *Handle, ticket: types.Ticket, command: peregrine.Command, flags: u32) c_int {
         if (handle.isForeign()) return Code.gone;
-        if (handle.channel) |channel| {
+        if (handle.end) |end| {
             @branchHint(.unlikely);
             // A copy of its own: otherwise every command would have to be put together in memory.
             const copy = command;
-            return channel.application.answer(ticket, &copy, flags);
+            return end.answer(ticket, &copy, flags);
         }
         // Deadlines begin with what C does. While it handles events the round has just been; otherwise that
         // may be long ago.
@@ -100,7 +119,7 @@ pub const Handle = struct {
 };
 
 /// Where the functions of peregrine.h are.
-pub const files = .{ @This(), listeners, routes, tls };
+pub const files = .{ @This(), interpreters, listeners, routes, tls };
 
 comptime {
     for (files) |file| _ = file;
@@ -161,6 +180,7 @@ pub export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c)
     };
 }
 
+/// The handle of an engine that is here.
 fn newHandle(config: *const peregrine.Config) !*Handle {
     const handle = try gpa.create(Handle);
     errdefer gpa.destroy(handle);
@@ -174,8 +194,16 @@ fn newHandle(config: *const peregrine.Config) !*Handle {
 pub export fn peregrine_worker_free(handle: ?*Handle) callconv(.c) void {
     const d = handle orelse return;
     if (d.isForeign()) return;
+    if (d.interpreter) |interpreter| {
+        interpreter.destroy();
+        return gpa.destroy(d);
+    }
     if (d.channel) |channel| channel.destroy();
     d.channel = null;
+    d.end = null;
+    d.host.link = null;
+    if (d.host.pool) |pool| pool.destroy();
+    d.host.pool = null;
     d.host.deinit(&d.worker.pool);
     d.worker.deinit();
     for (d.certificates.items) |certificates| certificates.release();
@@ -186,7 +214,7 @@ pub export fn peregrine_worker_free(handle: ?*Handle) callconv(.c) void {
 }
 
 pub export fn peregrine_worker_set(handle: *Handle, name: [*:0]const u8, value: i64) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     return handle.call(setLimit, .{ handle, std.mem.span(name), value });
 }
 
@@ -200,12 +228,12 @@ pub export fn peregrine_worker_get(
     name: [*:0]const u8,
     value: *i64,
 ) callconv(.c) c_int {
-    value.* = handle.worker.config.get(std.mem.span(name)) catch |err| return errors.code(err);
+    value.* = handle.configOf().get(std.mem.span(name)) catch |err| return errors.code(err);
     return Code.ok;
 }
 
 pub export fn peregrine_health_path(handle: *Handle, path: [*:0]const u8) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     return handle.call(setHealthPath, .{ handle, std.mem.span(path) });
 }
 
@@ -215,7 +243,7 @@ fn setHealthPath(handle: *Handle, path: []const u8) c_int {
 }
 
 pub export fn peregrine_access_log_open(handle: *Handle, wanted: ?*const sized.Header) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     return handle.call(openAccessLog, .{ handle, wanted });
 }
 
@@ -249,7 +277,7 @@ fn openAccessLog(handle: *Handle, wanted: ?*const sized.Header) c_int {
 }
 
 pub export fn peregrine_access_log_reopen(handle: *Handle) callconv(.c) void {
-    if (handle.isForeign()) return;
+    if (handle.isElsewhere()) return;
     handle.call(EngineWorker.reopenAccessLog, .{&handle.worker});
 }
 
@@ -276,7 +304,7 @@ pub export fn peregrine_listen(
     backlog: c_int,
     flags: u32,
 ) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     const text = std.mem.span(address);
     const parsed = if (text.len > 0 and text[0] == '/')
         peregrine.io.Address.unixPath(text)
@@ -299,7 +327,7 @@ fn listenAt(handle: *Handle, where: peregrine.io.Address, how: peregrine.io.List
 }
 
 pub export fn peregrine_listen_fd(handle: *Handle, fd: c_int) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     return handle.call(adoptListener, .{ handle, fd });
 }
 
@@ -318,7 +346,7 @@ pub export fn peregrine_listener_address(
     capacity: usize,
     port: *u16,
 ) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
     const address = handle.call(addressOf, .{ handle, number }) orelse return Code.range;
     port.* = address.port() orelse 0;
@@ -348,22 +376,26 @@ pub export fn peregrine_hide_from_forks(fd: c_int, hidden: c_int) callconv(.c) v
 
 pub export fn peregrine_fd(handle: *Handle) callconv(.c) c_int {
     if (handle.isForeign()) return Code.gone;
+    if (handle.interpreter) |interpreter| return interpreter.wakeup.both;
     if (handle.channel) |channel| return channel.wakeup.fd();
     return handle.worker.io.fd();
 }
 
 pub export fn peregrine_wake(handle: *Handle) callconv(.c) void {
     if (handle.isForeign()) return;
+    if (handle.interpreter) |interpreter| return interpreter.raise();
     if (handle.channel) |channel| channel.wakeup.raise() else handle.worker.io.wake();
 }
 
 pub export fn peregrine_drain(handle: *Handle) callconv(.c) void {
     if (handle.isForeign()) return;
+    if (handle.interpreter) |interpreter| return interpreter.wish(Wish.leave | Wish.end_websockets);
     handle.call(drain, .{&handle.worker});
 }
 
 pub export fn peregrine_retire(handle: *Handle) callconv(.c) void {
     if (handle.isForeign()) return;
+    if (handle.interpreter) |interpreter| return interpreter.wish(Wish.leave);
     handle.call(retire, .{&handle.worker});
 }
 
@@ -374,6 +406,7 @@ fn retire(worker: *EngineWorker) void {
 
 pub export fn peregrine_end_websockets(handle: *Handle) callconv(.c) void {
     if (handle.isForeign()) return;
+    if (handle.interpreter) |interpreter| return interpreter.wish(Wish.end_websockets);
     handle.call(endWebSockets, .{&handle.worker});
 }
 
@@ -390,6 +423,7 @@ fn drain(worker: *EngineWorker) void {
 
 pub export fn peregrine_cut(handle: *Handle) callconv(.c) void {
     if (handle.isForeign()) return;
+    if (handle.interpreter) |interpreter| return interpreter.cut();
     handle.call(cut, .{&handle.worker});
 }
 
@@ -399,10 +433,12 @@ fn cut(worker: *EngineWorker) void {
 }
 
 pub export fn peregrine_worker_stats(handle: *Handle, out: *sized.Header) callconv(.c) void {
-    const stats = if (handle.isForeign()) handle.worker.statistics() else handle.call(
-        statisticsOf,
-        .{handle},
-    );
+    if (handle.interpreter) |interpreter| {
+        const known: u32 = if (handle.isForeign()) 0 else @intCast(interpreter.end.ledger.count);
+        return sized.write(types.Stats, out, .{ .size = out.size, .exchanges = known, .ledger = known });
+    }
+    const now = if (handle.isForeign()) statisticsOf(handle) else handle.call(statisticsOf, .{handle});
+    const stats, const interpreters_now, const waiting_now = now;
     sized.write(types.Stats, out, .{
         .size = out.size,
         .connections = stats.connections,
@@ -417,11 +453,15 @@ pub export fn peregrine_worker_stats(handle: *Handle, out: *sized.Header) callco
         .shed = stats.shed,
         .memory_max = stats.memory_max,
         .ledger = if (handle.channel) |channel| channel.application.ledger.count else 0,
+        .interpreters = interpreters_now,
+        .waiting = waiting_now,
     });
 }
 
-fn statisticsOf(handle: *Handle) peregrine.Stats {
-    return handle.worker.statistics();
+/// Those of the worker, how many interpreters there are, and how many requests wait for one.
+fn statisticsOf(handle: *Handle) struct { peregrine.Stats, u32, u32 } {
+    const pool = handle.host.pool orelse return .{ handle.worker.statistics(), 0, 0 };
+    return .{ handle.worker.statistics(), pool.count, pool.waiting };
 }
 
 pub export fn peregrine_counter_at(index: usize) callconv(.c) ?*const types.Counter {
@@ -429,7 +469,7 @@ pub export fn peregrine_counter_at(index: usize) callconv(.c) ?*const types.Coun
 }
 
 pub export fn peregrine_use_counters(handle: *Handle, words: ?[*]u64, count: usize) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     const counters: ?*peregrine.Counters = if (words) |memory| @ptrCast(memory) else null;
     if (counters != null and count < peregrine.Counters.words) return Code.range;
     handle.call(EngineWorker.useCounters, .{ &handle.worker, counters });
@@ -440,6 +480,12 @@ pub export fn peregrine_use_counters(handle: *Handle, words: ?[*]u64, count: usi
 
 pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
     if (handle.isForeign()) return Code.gone;
+    if (handle.interpreter) |interpreter| {
+        const ledger = &interpreter.end.ledger;
+        if (!ledger.begin(ticket)) return Code.gone;
+        if (interpreter.shared.words.counts != 0) ledger.slots.begun(ticket, peregrine.io.micros());
+        return Code.ok;
+    }
     const counts = handle.worker.counters != null;
     if (handle.channel) |channel| {
         if (!channel.application.ledger.begin(ticket)) return Code.gone;
@@ -452,6 +498,7 @@ pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c)
 
 pub export fn peregrine_has_left(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
     if (handle.isForeign()) return 1;
+    if (handle.interpreter) |interpreter| return @intFromBool(interpreter.shared.slots.hasLeft(ticket));
     return handle.call(hasLeft, .{ handle, ticket });
 }
 
@@ -461,7 +508,7 @@ fn hasLeft(handle: *Handle, ticket: types.Ticket) c_int {
 }
 
 pub export fn peregrine_use_thread(handle: *Handle) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     if (handle.channel != null) return Code.ok;
     if (handle.polled) return Code.out_of_order;
     handle.channel = Channel.create(gpa, handle) catch |err| {
@@ -469,6 +516,7 @@ pub export fn peregrine_use_thread(handle: *Handle) callconv(.c) c_int {
         return Code.system;
     };
     handle.host.link = &handle.channel.?.engine;
+    handle.end = &handle.channel.?.application;
     return Code.ok;
 }
 
@@ -488,6 +536,14 @@ fn pollChannel(channel: *Channel, timeout_ms: c_int, events: *[*]const Event) c_
 
 pub export fn peregrine_poll(handle: *Handle, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
     if (handle.isForeign()) return Code.gone;
+    if (handle.interpreter) |interpreter| {
+        const batch = interpreter.poll(timeout_ms) catch |err| {
+            errors.setErrnoOf(err);
+            return Code.system;
+        };
+        events.* = batch.ptr;
+        return @intCast(batch.len);
+    }
     handle.polled = true;
     if (handle.channel) |channel| return pollChannel(channel, timeout_ms, events);
     handle.host.release(&handle.worker.pool);
@@ -507,9 +563,9 @@ pub export fn peregrine_set_user(
     ticket: types.Ticket,
     user: ?*anyopaque,
 ) callconv(.c) c_int {
-    if (handle.channel) |channel| {
+    if (handle.end) |end| {
         if (handle.isForeign()) return Code.gone;
-        const entry = channel.application.ledger.get(ticket) orelse return Code.gone;
+        const entry = end.ledger.get(ticket) orelse return Code.gone;
         entry.user = user;
         return Code.ok;
     }
@@ -519,9 +575,9 @@ pub export fn peregrine_set_user(
 }
 
 pub export fn peregrine_user(handle: *Handle, ticket: types.Ticket) callconv(.c) ?*anyopaque {
-    if (handle.channel) |channel| {
+    if (handle.end) |end| {
         if (handle.isForeign()) return null;
-        return if (channel.application.ledger.get(ticket)) |entry| entry.user else null;
+        return if (end.ledger.get(ticket)) |entry| entry.user else null;
     }
     const exchange = handle.exchangeOf(ticket) orelse return null;
     return exchange.user;
@@ -567,7 +623,7 @@ pub export fn peregrine_lend(
 
 pub export fn peregrine_returned(handle: *Handle) callconv(.c) ?*types.Loan {
     if (handle.isForeign()) return null;
-    if (handle.channel) |channel| return channel.application.takeReturned();
+    if (handle.end) |end| return end.takeReturned();
     return handle.worker.pool.loans.take();
 }
 
@@ -627,9 +683,9 @@ pub export fn peregrine_abort(handle: *Handle, ticket: types.Ticket) callconv(.c
 }
 
 pub export fn peregrine_buffered(handle: *Handle, ticket: types.Ticket) callconv(.c) usize {
-    if (handle.channel) |channel| {
+    if (handle.end) |end| {
         if (handle.isForeign()) return 0;
-        const ledger = &channel.application.ledger;
+        const ledger = &end.ledger;
         return if (ledger.get(ticket)) |entry| ledger.buffered(entry) else 0;
     }
     const exchange = handle.exchangeOf(ticket) orelse return 0;
@@ -727,7 +783,7 @@ fn fieldsOf(fields: ?[*]const peregrine.Field, count: usize) []const peregrine.F
 }
 
 pub export fn peregrine_bad_field(handle: *const Handle) callconv(.c) usize {
-    return if (handle.channel) |channel| channel.application.ledger.bad_field else handle.bad_field;
+    return if (handle.end) |end| end.ledger.bad_field else handle.bad_field;
 }
 
 pub export fn peregrine_error_text(code: c_int) callconv(.c) [*:0]const u8 {

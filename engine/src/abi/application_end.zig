@@ -3,8 +3,9 @@ const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const encoded_event = @import("encoded_event.zig");
-const EngineEnd = @import("engine_end.zig").EngineEnd;
+const Channel = @import("channel.zig").Channel;
 const errors = @import("errors.zig");
+const Interpreter = @import("interpreter.zig").Interpreter;
 const Ledger = @import("ledger.zig").Ledger;
 const platform = @import("platform");
 const ring = @import("ring.zig");
@@ -16,11 +17,62 @@ const Command = peregrine.Command;
 const Event = types.Event;
 const io = peregrine.io;
 
+/// Where the engine is, and how it is reached.
+pub const Engine = union(enum) {
+    /// On another thread of this process.
+    thread: *Channel,
+    /// Perhaps in another process, behind shared memory.
+    remote: *Interpreter,
+
+    /// Whether it hears nothing from here any more.
+    fn isDeaf(engine: Engine) bool {
+        return switch (engine) {
+            .thread => |channel| channel.engine.broken.load(.acquire),
+            .remote => |interpreter| interpreter.isCutOff(),
+        };
+    }
+
+    fn wake(engine: Engine) void {
+        switch (engine) {
+            .thread => |channel| channel.engine.worker.io.wake(),
+            .remote => |interpreter| interpreter.wakeEngine(),
+        }
+    }
+
+    /// Events may be there from now on without a sign. `asleep`: there may have been a sign.
+    fn clear(engine: Engine, asleep: bool) void {
+        switch (engine) {
+            .thread => |channel| channel.wakeup.clear(),
+            .remote => |interpreter| interpreter.clear(asleep),
+        }
+    }
+
+    fn wait(engine: Engine, timeout_ms: c_int) void {
+        switch (engine) {
+            .thread => |channel| channel.wakeup.wait(timeout_ms),
+            .remote => |interpreter| interpreter.wakeup.wait(timeout_ms),
+        }
+    }
+
+    /// Waits until `commands` has room. False: it will have none.
+    fn waitForRoom(engine: Engine, commands: *ring.Writer) bool {
+        switch (engine) {
+            .thread => |channel| {
+                channel.engine.made_room.reset();
+                if (commands.awaitRoom() catch unreachable) return true;
+                if (channel.engine.broken.load(.acquire)) return false;
+                channel.engine.made_room.wait();
+                return true;
+            },
+            .remote => |interpreter| return interpreter.waitForRoom(commands),
+        }
+    }
+};
+
 /// What only the application's thread touches.
 pub const ApplicationEnd = struct {
     gpa: std.mem.Allocator,
-    engine: *EngineEnd,
-    wakeup: *platform.Wakeup,
+    engine: Engine,
     commands: ring.Writer,
     events: ring.Reader,
     joiner: ring.Joiner,
@@ -46,8 +98,7 @@ pub const ApplicationEnd = struct {
     /// Everything that `poll` needs is there from the beginning.
     pub fn init(
         gpa: std.mem.Allocator,
-        engine: *EngineEnd,
-        wakeup: *platform.Wakeup,
+        engine: Engine,
         commands: ring.Writer,
         events: ring.Reader,
         ledger: Ledger,
@@ -55,7 +106,6 @@ pub const ApplicationEnd = struct {
         var end: ApplicationEnd = .{
             .gpa = gpa,
             .engine = engine,
-            .wakeup = wakeup,
             .commands = commands,
             .events = events,
             .joiner = .{ .gpa = gpa, .bytes_max = std.math.maxInt(usize) },
@@ -84,7 +134,7 @@ pub const ApplicationEnd = struct {
         end.forgetBatch();
         end.ledger.sweep();
         if (end.events.release()) end.wakeEngine();
-        end.wakeup.clear();
+        end.engine.clear(end.asleep);
         if (end.asleep) end.events.wakes();
         end.asleep = false;
         while (true) {
@@ -97,7 +147,7 @@ pub const ApplicationEnd = struct {
         end.asleep = true;
         if (end.commands.hasUnreadInPause() catch unreachable) end.wakeEngine();
         if (timeout_ms == 0) return end.batch.items;
-        end.wakeup.wait(timeout_ms);
+        end.engine.wait(timeout_ms);
         return end.poll(0);
     }
 
@@ -106,7 +156,7 @@ pub const ApplicationEnd = struct {
         end.commands.invariants();
         end.events.invariants();
         end.ledger.invariants();
-        assert(end.batch.items.len <= batch_max and end.requests.items.len <= batch_max);
+        assert(end.requests.items.len <= batch_max);
         // What waits for company is in the ring already.
         assert(!end.held or end.commands.at != 0);
         assert(!end.asleep or end.batch.items.len == 0);
@@ -137,7 +187,11 @@ pub const ApplicationEnd = struct {
             const bytes = if (record.part == .whole) message else end.joined.getLast();
             const request = end.requests.addOneAssumeCapacity();
             const event = try encoded_event.decode(bytes, request);
-            if (event.request == null) _ = end.requests.pop();
+            if (event.request == null) {
+                _ = end.requests.pop();
+            } else if (request.body_fd >= 0 and end.engine == .remote) {
+                request.body_fd = try end.engine.remote.receiveFile();
+            }
             if (try end.introduce(event)) |known| end.batch.appendAssumeCapacity(known);
         }
     }
@@ -147,8 +201,10 @@ pub const ApplicationEnd = struct {
         switch (event.kind) {
             .stopped, .notice, .lines => return event,
             .request => {
-                // Its client has left before anybody worked on it.
+                // Its client has left before anybody worked on it, or another one does.
                 if (!end.ledger.slots.isOffered(event.ticket)) return null;
+                // It was taken back and is offered again, before the first offer was looked at.
+                if (end.ledger.get(event.ticket)) |entry| if (!entry.over) return null;
                 try end.ledger.open(&event);
                 return event;
             },
@@ -162,11 +218,40 @@ pub const ApplicationEnd = struct {
         return known;
     }
 
+    /// The engine has gone: the end of every exchange that C knows, and that of the engine.
+    pub fn endAll(end: *ApplicationEnd) error{OutOfMemory}![]const Event {
+        end.forgetBatch();
+        end.ledger.sweep();
+        try end.batch.ensureTotalCapacity(end.gpa, end.ledger.count + 1);
+        for (end.ledger.entries.items) |first| {
+            var next = first;
+            while (next) |entry| : (next = entry.older) if (!entry.over) {
+                end.ledger.end(entry);
+                end.batch.appendAssumeCapacity(switch (entry.websocket) {
+                    .none, .handshake => .{ .kind = .aborted, .code = @backingInt(peregrine.Reason.server_shutdown) },
+                    .open, .closing => .{
+                        .kind = .closed,
+                        .code = close_abnormal,
+                        .reason = @backingInt(peregrine.Reason.server_shutdown),
+                    },
+                });
+                const event = &end.batch.items[end.batch.items.len - 1];
+                event.ticket = entry.ticket;
+                event.user = entry.user;
+            };
+        }
+        end.batch.appendAssumeCapacity(.{ .kind = .stopped });
+        return end.batch.items;
+    }
+
+    /// RFC 6455 section 7.4.1: the connection was lost.
+    const close_abnormal = 1006;
+
     // ---- Commands
 
     /// Says a command to the engine, if it is right; the code for its outcome. `flags`: of peregrine_write().
     pub fn answer(end: *ApplicationEnd, ticket: types.Ticket, command: *const Command, flags: u32) c_int {
-        if (end.engine.broken.load(.acquire)) return Code.gone;
+        if (end.engine.isDeaf()) return Code.gone;
         var said: spoken.Spoken = .{ .ticket = ticket, .command = command.* };
         const loan = takeLoan(&said.command);
         if (command.* == .file) said.command.file = ownFile(command.file) catch |err| return errors.code(err);
@@ -179,8 +264,15 @@ pub const ApplicationEnd = struct {
         if (said.command == .start) said.command.start.hold = end.held;
         said.awaits = verdict.awaits;
         said.content = verdict.content;
+        if (command.* == .file and end.engine == .remote) {
+            // It goes over the socket, and is there before the command.
+            const fd = said.command.file.fd;
+            defer io.file.close(fd);
+            if (!end.engine.remote.sendFile(fd)) return Code.gone;
+            said.command.file.fd = -1;
+        }
         end.put(&said) catch {
-            if (command.* == .file) io.file.close(said.command.file.fd);
+            if (command.* == .file and end.engine == .thread) io.file.close(said.command.file.fd);
             return Code.memory;
         };
         if (loan) |mark| end.giveBack(mark);
@@ -251,10 +343,7 @@ pub const ApplicationEnd = struct {
             const space = end.commands.reserve(len) catch unreachable; // the engine is no stranger
             if (space) |free| return free;
             end.publish();
-            end.engine.made_room.reset();
-            if (end.commands.awaitRoom() catch unreachable) continue;
-            if (end.engine.broken.load(.acquire)) return null;
-            end.engine.made_room.wait();
+            if (!end.engine.waitForRoom(&end.commands)) return null;
         }
     }
 
@@ -276,6 +365,6 @@ pub const ApplicationEnd = struct {
 
     fn wakeEngine(end: *ApplicationEnd) void {
         end.unseen = 0;
-        end.engine.worker.io.wake();
+        end.engine.wake();
     }
 };

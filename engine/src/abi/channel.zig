@@ -39,10 +39,10 @@ pub const Channel = struct {
         }
         errdefer for (channel.memory) |memory| gpa.free(memory);
         const commands, const events = channel.memory;
-        channel.engine = try .init(gpa, &handle.worker, &handle.host, &channel.wakeup, &channel.slots, .init(commands), .init(events));
+        channel.engine = try .init(gpa, &handle.worker, &handle.host, .{ .thread = &channel.wakeup }, &channel.slots, .init(commands), .init(events));
         errdefer channel.engine.deinit();
         const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &channel.slots, &handle.worker.config);
-        channel.application = try .init(gpa, &channel.engine, &channel.wakeup, .init(commands), .init(events), ledger);
+        channel.application = try .init(gpa, .{ .thread = channel }, .init(commands), .init(events), ledger);
         // The first poll is what starts the thread.
         channel.wakeup.raise();
         return channel;

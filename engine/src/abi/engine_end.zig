@@ -9,6 +9,7 @@ const Host = @import("host.zig").Host;
 const platform = @import("platform");
 const ring = @import("ring.zig");
 const spoken = @import("spoken.zig");
+const Seat = @import("seat.zig").Seat;
 const Slots = @import("slots.zig").Slots;
 const types = @import("types.zig");
 const Atomic = platform.Atomic;
@@ -20,12 +21,20 @@ pub const Errand = struct {
     done: platform.Latch = .{},
 };
 
+/// Where the application at the other end is.
+pub const Other = union(enum) {
+    /// On another thread of this process: what it waits for events with.
+    thread: *platform.Wakeup,
+    /// Perhaps in another process, one of several.
+    seat: *Seat,
+};
+
 /// What the thread works with. The application touches `stopping`, `errand`, `made_room` and `broken` only, and wakes the worker's io.
 pub const EngineEnd = struct {
     gpa: std.mem.Allocator,
     worker: *EngineWorker,
     host: *Host,
-    wakeup: *platform.Wakeup,
+    other: Other,
     slots: *const Slots,
     commands: ring.Reader,
     events: ring.Writer,
@@ -59,7 +68,7 @@ pub const EngineEnd = struct {
         gpa: std.mem.Allocator,
         worker: *EngineWorker,
         host: *Host,
-        wakeup: *platform.Wakeup,
+        other: Other,
         slots: *const Slots,
         commands: ring.Reader,
         events: ring.Writer,
@@ -70,7 +79,7 @@ pub const EngineEnd = struct {
             .gpa = gpa,
             .worker = worker,
             .host = host,
-            .wakeup = wakeup,
+            .other = other,
             .slots = slots,
             .commands = commands,
             .events = events,
@@ -82,7 +91,8 @@ pub const EngineEnd = struct {
 
     /// When the thread has ended. Commands that nobody took are dropped.
     pub fn deinit(end: *EngineEnd) void {
-        end.dropRest();
+        // A number that another process has said is no descriptor.
+        if (end.other == .thread) end.dropRest();
         if (end.large) |large| end.gpa.free(large.head);
         end.joiner.deinit();
         end.fields.deinit(end.gpa);
@@ -93,13 +103,21 @@ pub const EngineEnd = struct {
     /// The thread.
     pub fn run(end: *EngineEnd) void {
         while (!end.stopping.load(.acquire)) {
-            const more = end.drain();
+            var more = end.drain();
+            if (end.host.pool) |pool| more = pool.turn() or more;
             if (!more) end.runErrand();
             // Waiting never fails where there are threads of this kind.
             end.worker.poll(if (more) 0 else -1) catch unreachable;
             end.deliver();
         }
         end.runErrand();
+    }
+
+    fn raise(end: *EngineEnd) void {
+        switch (end.other) {
+            .thread => |wakeup| wakeup.raise(),
+            .seat => |seat| seat.raise(),
+        }
     }
 
     fn runErrand(end: *EngineEnd) void {
@@ -129,7 +147,7 @@ pub const EngineEnd = struct {
     fn mayWait(end: *EngineEnd) bool {
         // What was answered since the last wait has its lines before the next one.
         end.worker.settleAccessLog();
-        if (end.host.waiting()) return false;
+        if (end.host.hasGathered()) return false;
         if (end.hasUndelivered()) {
             if (end.events.awaitRoom() catch false) return false;
         } else if (end.worker.parked.items.len > 0) {
@@ -150,17 +168,19 @@ pub const EngineEnd = struct {
         return end.hasUndelivered();
     }
 
-    fn hasUndelivered(end: *const EngineEnd) bool {
+    /// Whether something that was gathered is not in the ring.
+    pub fn hasUndelivered(end: *const EngineEnd) bool {
         return end.delivered < end.host.taken().len;
     }
 
     /// Puts what was gathered into the ring, as far as there is room.
-    fn deliver(end: *EngineEnd) void {
+    pub fn deliver(end: *EngineEnd) void {
+        if (end.broken.load(.monotonic) and end.other == .seat) return;
         var any = false;
         while (true) {
             if (!end.hasUndelivered()) {
                 end.host.release(&end.worker.pool);
-                if (!end.host.waiting()) break;
+                if (!end.host.hasGathered()) break;
                 _ = end.host.take();
                 end.delivered = 0;
             }
@@ -168,8 +188,13 @@ pub const EngineEnd = struct {
             any = true;
             end.delivered += 1;
         }
-        if (any and end.events.publish()) end.wakeup.raise();
+        if (any) end.publish();
         end.letGoOn() catch end.breakOff();
+    }
+
+    /// Shows the application what is in the ring.
+    pub fn publish(end: *EngineEnd) void {
+        if (end.events.publish()) end.raise();
     }
 
     /// WebSockets wait while the application is behind, or has to answer their last messages: when it has read on they look again.
@@ -188,7 +213,7 @@ pub const EngineEnd = struct {
     }
 
     /// False: there is no room for all of it.
-    fn put(end: *EngineEnd, event: *const types.Event) ring.Error!bool {
+    pub fn put(end: *EngineEnd, event: *const types.Event) ring.Error!bool {
         const len = encoded_event.size(event);
         if (len > ring.record_bytes_max) return end.putLarge(event, len);
         const space = try end.events.reserve(len) orelse return false;
@@ -210,7 +235,7 @@ pub const EngineEnd = struct {
             const rest = if (large.sent < large.head.len) large.head[large.sent..] else event.bytes[large.sent - large.head.len .. event.len];
             const piece = rest[0..@min(rest.len, ring.record_bytes_max)];
             const space = try end.events.reserve(piece.len) orelse {
-                if (end.events.publish()) end.wakeup.raise();
+                if (end.events.publish()) end.raise();
                 return false;
             };
             @memcpy(space, piece);
@@ -225,15 +250,17 @@ pub const EngineEnd = struct {
 
     /// The event is in the ring.
     fn notePlace(end: *EngineEnd, event: *const types.Event) void {
-        // Who reads it has the file of its body from now on.
-        if (event.request) |request| @constCast(request).body_fd = -1;
+        // Who reads it has the file of its body from now on; behind a socket a copy.
+        if (end.other == .thread) if (event.request) |request| {
+            @constCast(request).body_fd = -1;
+        };
         if (event.kind == .message) end.slots.placeMessage(event.ticket, end.events.at);
     }
 
     // ---- Commands
 
     /// Does what the application has said. True: there is more.
-    fn drain(end: *EngineEnd) bool {
+    pub fn drain(end: *EngineEnd) bool {
         if (end.broken.load(.monotonic)) return false;
         var left: usize = round_commands;
         var more = false;
@@ -250,7 +277,10 @@ pub const EngineEnd = struct {
                 break;
             }
         }
-        if (end.commands.release()) end.made_room.set();
+        if (end.commands.release()) switch (end.other) {
+            .thread => end.made_room.set(),
+            .seat => |seat| seat.raise(),
+        };
         return more;
     }
 
@@ -260,10 +290,16 @@ pub const EngineEnd = struct {
     }
 
     /// What comes out of the ring is no command: nothing is read from it any more, and nobody is served.
-    fn breakOff(end: *EngineEnd) void {
+    pub fn breakOff(end: *EngineEnd) void {
         end.broken.store(true, .release);
-        end.made_room.set();
-        end.worker.cut();
+        switch (end.other) {
+            .thread => {
+                end.made_room.set();
+                end.worker.cut();
+            },
+            // What it had is ended between two rounds.
+            .seat => {},
+        }
     }
 
     /// One message. `shared`: the application could still change it.
@@ -271,11 +307,13 @@ pub const EngineEnd = struct {
         if (end.held.len > 0) {
             const head = end.held.bytes[0..end.held.len];
             end.held.len = 0;
-            if (spoken.isContent(message)) return end.obeyBoth(head, message);
+            if (spoken.isContent(message)) return end.obeyBoth(head, end.own(message, shared));
             try end.obey(head);
         }
         if (message.len == spoken.release.len) return;
-        if (!shared or spoken.isContent(message)) return end.obey(message);
+        // Of content only the head is looked at twice, which another thread does not change.
+        const is_ours = end.other == .thread and spoken.isContent(message);
+        if (!shared or is_ours) return end.obey(message);
         const bytes = end.private[0..message.len];
         @memcpy(bytes, message);
         if (!spoken.isHeld(bytes)) return end.obey(bytes);
@@ -283,9 +321,38 @@ pub const EngineEnd = struct {
         end.held.len = bytes.len;
     }
 
+    /// A copy that nobody else changes, if another process could.
+    fn own(end: *EngineEnd, message: []align(ring.alignment) const u8, shared: bool) []align(ring.alignment) const u8 {
+        if (!shared or end.other == .thread) return message;
+        @memcpy(end.private[0..message.len], message);
+        return end.private[0..message.len];
+    }
+
     fn obey(end: *EngineEnd, bytes: []align(ring.alignment) const u8) error{ Malformed, OutOfMemory }!void {
-        const said = try spoken.decode(end.gpa, bytes, &end.fields);
-        end.apply(&said);
+        var said = try spoken.decode(end.gpa, bytes, &end.fields);
+        return end.take(&said);
+    }
+
+    /// Does what was said, if it may be said here. What comes from another process is believed nothing.
+    fn take(end: *EngineEnd, said: *spoken.Spoken) error{Malformed}!void {
+        const seat = switch (end.other) {
+            .thread => return end.apply(said),
+            .seat => |seat| seat,
+        };
+        if (said.command == .file) said.command.file.fd = try seat.takeFile(&said.command.file);
+        const ticket: peregrine.Ticket = @fromBackingInt(said.ticket);
+        const exchange = end.worker.exchanges.get(ticket) orelse return dropDescriptor(&said.command);
+        if (!seat.hears(exchange)) {
+            dropDescriptor(&said.command);
+            return error.Malformed;
+        }
+        const before = seat.load;
+        const was_at_work = exchange.at_work;
+        end.apply(said);
+        const left = end.worker.exchanges.get(ticket);
+        if (left) |same| {
+            if (same.ended) seat.noteOver(same);
+        } else if (was_at_work and seat.load == before) seat.load -= 1;
     }
 
     /// The head of a response that was held, and the piece of a body behind it: one command if they are a whole response.
@@ -296,11 +363,12 @@ pub const EngineEnd = struct {
     ) error{ Malformed, OutOfMemory }!void {
         var said = try spoken.decode(end.gpa, head, &end.fields);
         var none: std.ArrayList(peregrine.Field) = .empty;
-        const piece = try spoken.decode(end.gpa, content, &none);
+        var piece = try spoken.decode(end.gpa, content, &none);
+        if (piece.command != .body) return error.Malformed;
         const body = &piece.command.body;
         if (piece.ticket != said.ticket or !body.last) {
-            end.apply(&said);
-            return end.apply(&piece);
+            try end.take(&said);
+            return end.take(&piece);
         }
         const start = &said.command.start;
         start.body = body.bytes;
@@ -310,7 +378,7 @@ pub const EngineEnd = struct {
         said.content += piece.content;
         said.flushes = piece.flushes;
         said.awaits = piece.awaits;
-        end.apply(&said);
+        return end.take(&said);
     }
 
     fn apply(end: *EngineEnd, said: *const spoken.Spoken) void {

@@ -112,6 +112,10 @@ pub fn setErrnoOf(err: anyerror) void {
         error.PathUnusable => .NOENT,
         error.FamilyUnsupported => .AFNOSUPPORT,
         error.NotListening => .NOTSOCK,
+        error.VersionDiffers => .PROTO,
+        error.Refused => .CONNREFUSED,
+        error.TimedOut => .TIMEDOUT,
+        error.Unsupported => .OPNOTSUPP,
         else => .IO,
     });
 }

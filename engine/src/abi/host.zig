@@ -5,6 +5,7 @@ const std = @import("std");
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const EngineEnd = @import("engine_end.zig").EngineEnd;
+const Pool = @import("pool.zig").Pool;
 const Routes = @import("routes.zig").Routes;
 const slots = @import("slots.zig");
 const types = @import("types.zig");
@@ -24,6 +25,8 @@ pub const Host = struct {
     link: ?*EngineEnd = null,
     /// How C wants its requests.
     routes: Routes,
+    /// The interpreters that requests are for; null: C answers them itself.
+    pool: ?*Pool = null,
     /// Exchanges whose end C has yet to be told of, at most, and the worker's own end. Both batches have room for the events.
     ends: usize = 1,
 
@@ -56,7 +59,7 @@ pub const Host = struct {
 
     /// Hands over what was gathered; it stays readable until `release`.
     pub fn take(host: *Host) []const types.Event {
-        if (!host.waiting()) return &.{};
+        if (!host.hasGathered()) return &.{};
         host.side = ~host.side;
         host.filling().clear();
         return host.reading().events.items;
@@ -74,42 +77,73 @@ pub const Host = struct {
 
     /// True while C has events to fetch. Those behind a channel without room can wait as long as the ones before them.
     pub fn waiting(host: *const Host) bool {
+        if (host.pool) |pool| if (pool.isWaiting()) return true;
+        return host.hasGathered();
+    }
+
+    /// The same of its own events only.
+    pub fn hasGathered(host: *const Host) bool {
         if (host.batches[host.side].events.items.len == 0) return false;
         return if (host.link) |link| !link.isBehind() else true;
+    }
+
+    /// Whether who answers an exchange has events to fetch, or is about to get some.
+    pub fn waitingOf(host: *Host, exchange: *const Exchange) bool {
+        const pool = host.pool orelse return host.waiting();
+        const own = pool.hostOf(exchange) orelse return exchange.user != null;
+        return own.hasGathered();
     }
 
     /// Asked before each wait of the worker: for how many milliseconds it may wait (-1: without bound), if it would for so many.
     pub fn patience(host: *Host, wanted_ms: i32) i32 {
         const link = host.link orelse return wanted_ms;
-        return link.patience(wanted_ms);
+        const ms = link.patience(wanted_ms);
+        return if (host.pool) |pool| pool.patience(ms) else ms;
     }
 
     /// Told after each wait.
     pub fn waited(host: *Host) void {
         if (host.link) |link| link.waited();
+        if (host.pool) |pool| pool.waited();
+    }
+
+    /// Whose exchange it is: with a pool that of an interpreter; null: nobody's.
+    inline fn of(host: *Host, exchange: *const Exchange) ?*Host {
+        const pool = host.pool orelse return host;
+        return pool.hostOf(exchange);
+    }
+
+    /// Where what precedes an exchange's first interpreter is gathered; null: it has one, or needs none.
+    inline fn early(host: *Host, exchange: *const Exchange) ?*Batch {
+        const pool = host.pool orelse return null;
+        return pool.batchOf(exchange);
     }
 
     /// Whether C is behind a channel in which there is no room.
-    pub fn isBehind(host: *const Host, _: *const Exchange) bool {
-        const link = host.link orelse return false;
+    pub fn isBehind(host: *Host, exchange: *const Exchange) bool {
+        const own = host.of(exchange) orelse return false;
+        const link = own.link orelse return false;
         return link.isBehind();
     }
 
     /// Whether C, behind a channel, has yet to read a message of a WebSocket.
-    pub fn owesMessages(host: *const Host, exchange: *const Exchange) bool {
-        const link = host.link orelse return false;
+    pub fn owesMessages(host: *Host, exchange: *const Exchange) bool {
+        const own = host.of(exchange) orelse return false;
+        const link = own.link orelse return false;
         return link.owesMessages(@backingInt(exchange.ticket));
     }
 
     /// When C began to work on a request; 0: it has not, or does not tell.
-    pub fn takenAt(host: *const Host, exchange: *const Exchange) u64 {
-        const link = host.link orelse return exchange.taken_us;
+    pub fn takenAt(host: *Host, exchange: *const Exchange) u64 {
+        const own = host.of(exchange) orelse return 0;
+        const link = own.link orelse return exchange.taken_us;
         return link.slots.begunAt(@backingInt(exchange.ticket));
     }
 
     /// Told when output has moved.
     pub fn progress(host: *Host, exchange: *const Exchange) void {
-        if (host.link) |link| link.slots.progress(@backingInt(exchange.ticket), outputOf(exchange));
+        const own = host.of(exchange) orelse return;
+        if (own.link) |link| link.slots.progress(@backingInt(exchange.ticket), outputOf(exchange));
     }
 
     /// What waits on the connection of an exchange.
@@ -125,14 +159,16 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
+        if (host.pool) |pool| return pool.request(exchange, head);
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
         const local = worker.localText(exchange.connection);
-        host.addRequest(worker, exchange, head, local) catch turnAway(worker, exchange);
+        _ = addRequest(host.filling(), worker, exchange, head, local, host.ends) catch
+            turnAway(worker, exchange);
     }
 
     /// C is told of the end of every exchange that it was told of, even if memory runs out.
-    fn keepRoom(host: *Host, worker: anytype) error{OutOfMemory}!void {
+    pub fn keepRoom(host: *Host, worker: anytype) error{OutOfMemory}!void {
         const ends = worker.exchanges.count + 1;
         try host.filling().reserve(ends);
         // It is filled when it is empty.
@@ -158,18 +194,20 @@ pub const Host = struct {
         worker.abort(exchange);
     }
 
-    fn addRequest(
-        host: *Host,
+    /// Adds the event of a request, and leaves room for so many others; the pointer dies with the next one.
+    pub fn addRequest(
+        batch: *Batch,
         worker: anytype,
         exchange: *Exchange,
         head: *const peregrine.Head,
         local: []const u8,
-    ) error{OutOfMemory}!void {
-        const kept = try host.filling().keepHead(head, exchange, &worker.client, local);
+        reserved: usize,
+    ) error{OutOfMemory}!*types.Event {
+        const kept = try batch.keepHead(head, exchange, &worker.client, local);
         kept.route = exchange.host;
         kept.complete_us = worker.round_us;
-        const body_bytes = try host.filling().keepBody(worker, exchange, kept);
-        const event = try host.add(.request, exchange);
+        const body_bytes = try batch.keepBody(worker, exchange, kept);
+        const event = try batch.add(eventOf(.request, exchange), reserved);
         event.request = kept;
         event.bytes = body_bytes.ptr;
         event.len = body_bytes.len;
@@ -177,64 +215,97 @@ pub const Host = struct {
         if (exchange.inputComplete()) event.flags |= types.EventFlag.last;
         if (exchange.websocket != null) {
             event.flags |= types.EventFlag.handshake;
-        } else if (head.method != .HEAD and peregrine.accept.wantsEventStream(head.fields, head.text)) event.flags |= types.EventFlag.event_stream;
+        } else if (head.method != .HEAD and peregrine.accept.wantsEventStream(head.fields, head.text)) {
+            event.flags |= types.EventFlag.event_stream;
+        }
+        return event;
     }
 
     /// Becomes PEREGRINE_BODY, together with the pieces before it.
     pub fn body(host: *Host, worker: anytype, exchange: *Exchange, bytes: []const u8) void {
-        const event = host.bodyEvent(exchange) catch return host.giveUp(worker, exchange);
-        host.filling().extend(event, bytes) catch host.giveUp(worker, exchange);
+        host.addBody(exchange, bytes) catch host.giveUp(worker, exchange);
+    }
+
+    fn addBody(host: *Host, exchange: *Exchange, bytes: []const u8) error{OutOfMemory}!void {
+        const place = host.placeOf(exchange) orelse return;
+        try place.batch.extend(try bodyEvent(place, exchange), bytes);
     }
 
     /// Trailers get an event of their own: a request event keeps its own head.
     pub fn trailers(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        host.addTrailers(exchange, head, worker.localText(exchange.connection)) catch host.giveUp(worker, exchange);
+        host.addTrailers(exchange, head, worker.localText(exchange.connection)) catch
+            host.giveUp(worker, exchange);
     }
 
-    fn addTrailers(host: *Host, exchange: *Exchange, head: *const peregrine.Head, local: []const u8) error{OutOfMemory}!void {
+    fn addTrailers(
+        host: *Host,
+        exchange: *Exchange,
+        head: *const peregrine.Head,
+        local: []const u8,
+    ) error{OutOfMemory}!void {
+        const place = host.placeOf(exchange) orelse return;
         // Who asks was told with the request.
-        const kept = try host.filling().keepHead(head, exchange, &.nobody, local);
-        const event = try host.add(.body, exchange);
+        const kept = try place.batch.keepHead(head, exchange, &.nobody, local);
+        const event = try place.batch.add(eventOf(.body, exchange), place.reserved);
         event.request = kept;
         event.flags |= types.EventFlag.trailers;
     }
 
     /// Marks the last PEREGRINE_BODY.
     pub fn bodyEnd(host: *Host, worker: anytype, exchange: *Exchange) void {
-        const event = host.bodyEvent(exchange) catch return host.giveUp(worker, exchange);
+        host.addBodyEnd(exchange) catch host.giveUp(worker, exchange);
+    }
+
+    fn addBodyEnd(host: *Host, exchange: *Exchange) error{OutOfMemory}!void {
+        const place = host.placeOf(exchange) orelse return;
+        const event = try bodyEvent(place, exchange);
         event.flags |= types.EventFlag.last;
     }
 
-    fn bodyEvent(host: *Host, exchange: *Exchange) error{OutOfMemory}!*types.Event {
-        if (host.filling().openBody(@backingInt(exchange.ticket))) |event| return event;
-        return host.add(.body, exchange);
+    /// Where events about a request's body are gathered, and how many others have to find room there.
+    const Place = struct { batch: *Batch, reserved: usize };
+
+    /// Null: nobody is told.
+    fn placeOf(host: *Host, exchange: *const Exchange) ?Place {
+        if (host.early(exchange)) |batch| return .{ .batch = batch, .reserved = 0 };
+        const own = host.of(exchange) orelse return null;
+        return .{ .batch = own.filling(), .reserved = own.ends };
+    }
+
+    fn bodyEvent(place: Place, exchange: *Exchange) error{OutOfMemory}!*types.Event {
+        if (place.batch.openBody(@backingInt(exchange.ticket))) |event| return event;
+        return place.batch.add(eventOf(.body, exchange), place.reserved);
     }
 
     /// Becomes PEREGRINE_DRAINED.
     pub fn drained(host: *Host, worker: anytype, exchange: *Exchange) void {
-        _ = host.add(.drained, exchange) catch host.giveUp(worker, exchange);
+        _ = host.tell(.drained, exchange) catch host.giveUp(worker, exchange);
     }
 
     /// Becomes PEREGRINE_FLUSHED.
     pub fn flushed(host: *Host, worker: anytype, exchange: *Exchange) void {
-        _ = host.add(.flushed, exchange) catch host.giveUp(worker, exchange);
+        _ = host.tell(.flushed, exchange) catch host.giveUp(worker, exchange);
     }
 
     /// Becomes PEREGRINE_FINISHED.
     pub fn finished(host: *Host, _: anytype, exchange: *Exchange) void {
-        host.tellEnd(eventOf(.finished, exchange));
+        const own = host.of(exchange) orelse return;
+        own.tellEnd(eventOf(.finished, exchange));
     }
 
     /// Becomes PEREGRINE_ABORTED.
     pub fn aborted(host: *Host, _: anytype, exchange: *Exchange, reason: peregrine.Reason) void {
         var event = eventOf(.aborted, exchange);
         event.code = @backingInt(reason);
-        host.tellEnd(event);
+        const own = host.of(exchange);
+        if (own) |mine| mine.tellEnd(event);
+        if (host.pool) |pool| pool.ended(exchange);
     }
 
     /// Becomes PEREGRINE_MESSAGE.
     pub fn message(host: *Host, worker: anytype, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) void {
-        host.addMessage(exchange, kind, bytes) catch host.giveUp(worker, exchange);
+        const own = host.of(exchange) orelse return;
+        own.addMessage(exchange, kind, bytes) catch host.giveUp(worker, exchange);
     }
 
     fn addMessage(host: *Host, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) error{OutOfMemory}!void {
@@ -251,16 +322,18 @@ pub const Host = struct {
         var event = eventOf(.closed, exchange);
         event.code = close.code;
         event.reason = if (reason) |r| @backingInt(r) else 0;
-        if (host.filling().arena.allocator().dupe(u8, close.reason)) |copy| {
+        const own = host.of(exchange) orelse return;
+        if (own.filling().arena.allocator().dupe(u8, close.reason)) |copy| {
             event.bytes = copy.ptr;
             event.len = copy.len;
         } else |_| {} // the peer's words are lost, not the event
-        host.tellEnd(event);
+        own.tellEnd(event);
     }
 
     /// Becomes PEREGRINE_HALF_CLOSED.
     pub fn halfClosed(host: *Host, worker: anytype, exchange: *Exchange) void {
-        _ = host.add(.half_closed, exchange) catch host.giveUp(worker, exchange);
+        if (host.of(exchange)) |own| if (own.link) |link| link.slots.leave(@backingInt(exchange.ticket));
+        _ = host.tell(.half_closed, exchange) catch host.giveUp(worker, exchange);
     }
 
     /// The C library's heap, which is that of the whole process, gives back what is free.
@@ -298,6 +371,11 @@ pub const Host = struct {
         _ = host.filling().add(event, host.ends) catch {};
     }
 
+    fn tell(host: *Host, kind: types.Kind, exchange: *const Exchange) error{OutOfMemory}!void {
+        const own = host.of(exchange) orelse return;
+        _ = try own.add(kind, exchange);
+    }
+
     fn add(host: *Host, kind: types.Kind, exchange: *const Exchange) error{OutOfMemory}!*types.Event {
         return host.filling().add(eventOf(kind, exchange), host.ends);
     }
@@ -308,6 +386,7 @@ pub const Host = struct {
         host.ends -= 1;
         const link = host.link orelse return;
         if (event.ticket == 0) return;
+        if (link.other == .seat) link.other.seat.noteEnd(event.ticket);
         if (isClientGone(event)) link.slots.end(event.ticket) else link.slots.refuse(event.ticket);
     }
 

@@ -38,7 +38,7 @@ pub export fn peregrine_listener_proxies(
     listener: c_int,
     proxies: ?[*:0]const u8,
 ) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
     return handle.call(setProxies, .{ handle, number, proxies });
 }
@@ -55,7 +55,7 @@ pub export fn peregrine_trusted_proxies(
     proxies: ?[*:0]const u8,
     header: c_int,
 ) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     const known: peregrine.ForwardedHeader = switch (header) {
         types.ForwardedHeader.x_forwarded => .x_forwarded,
         types.ForwardedHeader.forwarded => .forwarded,

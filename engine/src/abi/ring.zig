@@ -194,6 +194,15 @@ pub const Writer = struct {
         assert(writer.at - writer.head_seen + reserved <= writer.shared.bytes.len);
     }
 
+    /// Whether so many bytes would find room, in as many records as they take.
+    pub fn hasRoomFor(writer: *Writer, len: usize) Error!bool {
+        const records = len / record_bytes_max + 1;
+        return writer.hasRoom(len + records * 2 * @sizeOf(Mark) + recordBytes(record_bytes_max));
+    }
+
+    /// The most that can find room at once (`hasRoomFor`), in a ring of `bytes_min`.
+    pub const room_max = bytes_min - recordBytes(record_bytes_max) - 1024;
+
     const room_wanted = 2 * recordBytes(record_bytes_max);
 
     fn hasRoom(writer: *Writer, len: u64) Error!bool {

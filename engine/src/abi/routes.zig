@@ -62,7 +62,7 @@ pub const Routes = struct {
 };
 
 pub export fn peregrine_add_route(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     if (handle.polled) return Code.out_of_order;
     const wanted = sized.read(types.Route, given);
     if (wanted.flags & ~@as(u32, types.RouteFlag.whole_body) != 0) return Code.range;
@@ -78,7 +78,7 @@ pub export fn peregrine_add_route(handle: *Handle, given: *const sized.Header) c
 }
 
 pub export fn peregrine_body_folder(handle: *Handle, path: [*:0]const u8) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     if (handle.polled) return Code.out_of_order;
     handle.worker.setBodyFolder(std.mem.span(path)) catch return Code.memory;
     return Code.ok;

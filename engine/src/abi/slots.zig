@@ -20,6 +20,8 @@ const Slot = extern struct {
     message_at: u64,
     /// Written by the application: when it began to work on the request, in microseconds; 0: not yet.
     begun_us: Atomic(u64),
+    /// The client has ended its sending side: 1.
+    left: Atomic(u32),
 };
 
 /// What processors exchange with each other as one. (`std.atomic.cache_line` is two of them on x86: the table would be
@@ -54,6 +56,14 @@ pub const Slots = struct {
         return .{ .list = list[0..count] };
     }
 
+    /// Of a whole table.
+    pub const bytes = peregrine.exchanges_max * @sizeOf(Slot);
+
+    /// The table in memory of `bytes` that somebody else has, filled with zeros.
+    pub fn of(memory: []align(page) u8) Slots {
+        return .{ .list = @alignCast(std.mem.bytesAsSlice(Slot, memory)) };
+    }
+
     pub fn deinit(slots: *Slots) void {
         const memory: []align(page) u8 = @alignCast(std.mem.sliceAsBytes(slots.list));
         std.heap.page_allocator.rawFree(memory, .fromByteUnits(page), @returnAddress());
@@ -71,6 +81,7 @@ pub const Slots = struct {
         slot.consumed.store(0, .monotonic);
         slot.message_at = 0;
         slot.begun_us.store(0, .monotonic);
+        slot.left.store(0, .monotonic);
         note(slot, output);
         slot.word.store(wordOf(ticket, .offered), .release);
     }
@@ -87,6 +98,12 @@ pub const Slots = struct {
         if (found == wordOf(ticket, .taken)) slots.end(ticket);
     }
 
+    /// Takes back what was offered. False: the application has taken it, or it is not offered.
+    pub fn recall(slots: *const Slots, ticket: u64) bool {
+        const word = &slots.slotOf(ticket).word;
+        return word.cmpxchgStrong(wordOf(ticket, .offered), 0, .acq_rel, .monotonic) == null;
+    }
+
     /// A command with so much content has come out of the ring.
     pub fn consume(slots: *const Slots, ticket: u64, content: u64, output: Output) void {
         const slot = slots.slotOf(ticket);
@@ -97,6 +114,11 @@ pub const Slots = struct {
     /// What waits has changed.
     pub fn progress(slots: *const Slots, ticket: u64, output: Output) void {
         note(slots.slotOf(ticket), output);
+    }
+
+    /// The client has ended its sending side.
+    pub fn leave(slots: *const Slots, ticket: u64) void {
+        slots.slotOf(ticket).left.store(1, .monotonic);
     }
 
     /// A message is on its way to the application.
@@ -146,6 +168,11 @@ pub const Slots = struct {
         if (slot.word.load(.monotonic) == wordOf(ticket, .taken)) slot.begun_us.store(at_us, .monotonic);
     }
 
+    /// Whether nobody waits for the response, as far as the engine knows.
+    pub fn hasLeft(slots: *const Slots, ticket: u64) bool {
+        return slots.look(ticket) == null or slots.slotOf(ticket).left.load(.monotonic) != 0;
+    }
+
     /// What is known of an exchange that is still there.
     pub const View = struct { state: State, consumed: u64, queued: u64, stuck: bool };
 
@@ -184,6 +211,9 @@ test "an exchange in its slot" {
     slots.begun(ticket, 9);
     slots.begun(ticket + (2 << 26), 10);
     try std.testing.expectEqual(9, slots.begunAt(ticket));
+    try std.testing.expect(!slots.hasLeft(ticket));
+    slots.leave(ticket);
+    try std.testing.expect(slots.hasLeft(ticket));
     slots.end(ticket);
     try std.testing.expectEqual(null, slots.look(ticket));
 }

@@ -112,7 +112,7 @@ pub export fn peregrine_listener_tls(
     listener: c_int,
     certificates: *Certificates,
 ) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
     return handle.call(secure, .{ handle, number, certificates });
 }
@@ -133,7 +133,7 @@ pub export fn peregrine_tls_info_of(
     ticket: types.Ticket,
     out: *sized.Header,
 ) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.isElsewhere()) return Code.gone;
     return handle.call(tellOf, .{ handle, ticket, out });
 }
 

@@ -253,16 +253,25 @@ pub const TlsInfo = extern struct {
 /// `peregrine_stats`.
 pub const Stats = extern struct {
     size: u32,
-    connections: u32,
-    exchanges: u32,
-    connections_max: u32,
-    accepted: u64,
-    rejected: u64,
-    requests: u64,
-    refused: u64,
-    memory_bytes: u64,
-    allocations: u64,
-    shed: u64,
-    memory_max: u64,
+    connections: u32 = 0,
+    exchanges: u32 = 0,
+    connections_max: u32 = 0,
+    accepted: u64 = 0,
+    rejected: u64 = 0,
+    requests: u64 = 0,
+    refused: u64 = 0,
+    memory_bytes: u64 = 0,
+    allocations: u64 = 0,
+    shed: u64 = 0,
+    memory_max: u64 = 0,
     ledger: u64,
+    interpreters: u32 = 0,
+    waiting: u32 = 0,
+};
+
+/// `peregrine_pool`.
+pub const Interpreters = extern struct {
+    size: u32,
+    door: i32 = -1,
+    exchanges: u32 = 1,
 };

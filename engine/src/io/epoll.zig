@@ -62,6 +62,21 @@ const Poller = struct {
         watch.epollDelete(poller.epoll, listener) catch unreachable;
     }
 
+    /// What makes the waker report when others write to it.
+    pub fn wakerDescriptor(poller: *const Poller) sys.Fd {
+        return poller.waker;
+    }
+
+    /// Tells of bytes and of the end, once for each edge, as the waker with number 1.
+    pub fn watchForeign(poller: *Poller, foreign: sys.Fd) sys.ResourceError!void {
+        const label: Label = .{ .kind = .waker, .index = 1, .generation = 0 };
+        try watch.epollAdd(poller.epoll, foreign, watched, @bitCast(label));
+    }
+
+    pub fn unwatchForeign(poller: *Poller, foreign: sys.Fd) void {
+        watch.epollDelete(poller.epoll, foreign) catch {};
+    }
+
     /// What every socket is watched for from the start.
     const watched = watch.Ready.in | watch.Ready.peer_shut | watch.Ready.edge;
 

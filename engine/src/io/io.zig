@@ -64,8 +64,12 @@ pub const Wakeup = @import("wakeup.zig").Wakeup;
 pub const WakeupOn = @import("wakeup.zig").WakeupOn;
 pub const Latch = @import("wakeup.zig").Latch;
 pub const LatchOn = @import("wakeup.zig").LatchOn;
+/// What processes share.
+pub const sharing = @import("sharing.zig");
 /// What a forked child must not have.
 pub const fork = @import("fork.zig");
+/// The monotonic clock in microseconds: the same one as an io's, for all processes.
+pub const micros = sys.monotonicUs;
 /// Lets a thread rest.
 pub const sleep = sys.sleep;
 /// The process that this is.
@@ -212,6 +216,7 @@ test {
     _ = @import("spool.zig");
     _ = @import("sys/temporary.zig");
     _ = @import("wakeup.zig");
+    _ = sharing;
     _ = @import("failure.zig");
     _ = @import("queue.zig");
     _ = @import("readiness.zig");

@@ -64,6 +64,8 @@ pub fn Readiness(comptime Poller: type) type {
         /// doorbell can wait.
         in_round: bool = false,
         woken_due: bool = false,
+        /// Something has happened to a descriptor of others.
+        foreign_due: bool = false,
         /// A host loop watches `fd()`.
         host_watches: bool = false,
         /// The waker was raised to keep `fd()` readable, and the kernel has not reported that yet.
@@ -411,6 +413,29 @@ pub fn Readiness(comptime Poller: type) type {
 
         // ---- Waking
 
+        /// A descriptor by which other processes end a `wait`, as `wake` does; the io's own.
+        pub fn wakerDescriptor(self: *const Self) error{Unsupported}!sys.Fd {
+            if (!@hasDecl(Poller, "wakerDescriptor")) return error.Unsupported;
+            return self.poller.wakerDescriptor();
+        }
+
+        /// A descriptor of others ends a `wait` whenever something new happens to it: bytes, its end.
+        pub fn watchForeign(self: *Self, foreign: sys.Fd) (sys.ResourceError || error{Unsupported})!void {
+            if (!@hasDecl(Poller, "watchForeign")) return error.Unsupported;
+            return self.poller.watchForeign(foreign);
+        }
+
+        /// Whether something new has happened to one of them since the last call.
+        pub fn takeForeign(self: *Self) bool {
+            defer self.foreign_due = false;
+            return self.foreign_due;
+        }
+
+        /// To be called before it is closed.
+        pub fn unwatchForeign(self: *Self, foreign: sys.Fd) void {
+            if (@hasDecl(Poller, "watchForeign")) self.poller.unwatchForeign(foreign);
+        }
+
         /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is
         /// on its way already.
         pub fn wake(self: *Self) void {
@@ -463,7 +488,9 @@ pub fn Readiness(comptime Poller: type) type {
                         self.listeners.items[notice.label.index].accepts_left = self.options.accepts_per_wait;
                         listeners_ready += 1;
                     },
-                    .waker => {
+                    .waker => if (notice.label.index != 0) {
+                        self.foreign_due = true;
+                    } else {
                         self.doorbell_rung = false;
                         if (self.wake_requested.swap(false, .acq_rel)) self.woken_due = true;
                     },

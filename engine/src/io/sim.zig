@@ -379,6 +379,21 @@ pub const Sim = struct {
         self.wake_requested.store(true, .release);
     }
 
+    /// There are no descriptors.
+    pub fn wakerDescriptor(_: *const Sim) error{Unsupported}!i32 {
+        return error.Unsupported;
+    }
+
+    pub fn watchForeign(_: *Sim, _: i32) error{Unsupported}!void {
+        return error.Unsupported;
+    }
+
+    pub fn unwatchForeign(_: *Sim, _: i32) void {}
+
+    pub fn takeForeign(_: *Sim) bool {
+        return false;
+    }
+
     /// There is no descriptor to watch; see `readable`.
     pub fn fd(_: *Sim) i32 {
         return -1;

@@ -87,6 +87,11 @@ pub const Config = struct {
     access_log_bytes: u32 = 1024 * 1024,
     /// `Retry-After` of the 503 or 429 that a connection over a limit gets, in seconds.
     retry_after_s: u32 = 5,
+    /// Requests that wait for an interpreter while all are busy; one more is refused (503). At 20 ms each
+    /// and with four interpreters the last of them waits for five seconds.
+    queue_max: u32 = 1_000,
+    /// How long a request may wait so (503). A browser's user has given up by then.
+    queue_ms: u32 = 30_000,
     /// One WebSocket frame's payload.
     frame_bytes_max: u32 = 65_536,
     /// One WebSocket message, after inflation.
@@ -332,6 +337,17 @@ pub const Config = struct {
             .max = 86_400,
             .unit = .seconds,
             .summary = "Retry-After of the 503 or 429 over a limit of connections",
+        },
+        .queue_max = Rule{
+            .max = 1_000_000,
+            .unit = .count,
+            .summary = "Requests that wait for an interpreter (503)",
+        },
+        .queue_ms = Rule{
+            .min = 1,
+            .max = day_ms,
+            .unit = .milliseconds,
+            .summary = "How long a request may wait for an interpreter (503)",
         },
         .frame_bytes_max = Rule{
             .min = 1,

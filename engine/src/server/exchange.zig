@@ -70,6 +70,10 @@ pub const Exchange = struct {
     demand: Demand = .pull,
     /// The host's own pointer.
     user: ?*anyopaque = null,
+    /// Which of several interpreters has it, from 1 on: where there are several (abi/pool.zig); and whether
+    /// that works on it, or will when it is done with others.
+    seat: u8 = 0,
+    at_work: bool = false,
     input: Body = .complete,
     /// The output reached the high-water mark and has not come back below the low one.
     above_high: bool = false,

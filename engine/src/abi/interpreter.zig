@@ -1,0 +1,178 @@
+//! An application's end of a channel whose engine may be in another process: how it joins, what it is woken
+//! by, and what becomes of its exchanges when the engine has gone.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const application_end = @import("application_end.zig");
+const ApplicationEnd = application_end.ApplicationEnd;
+const introduction = @import("introduction.zig");
+const ring = @import("ring.zig");
+const shared_file = @import("shared.zig");
+const Shared = shared_file.Shared;
+const Wish = shared_file.Wish;
+const types = @import("types.zig");
+const io = peregrine.io;
+const sharing = io.sharing;
+
+/// Never moves: its end points to it.
+pub const Interpreter = struct {
+    gpa: std.mem.Allocator,
+    shared: Shared,
+    config: peregrine.Config,
+    /// Tells of the engine's end, and carries descriptors to it.
+    socket: i32,
+    /// What makes the engine look around.
+    engine_waker: i32,
+    wakeup: sharing.Wakeup,
+    end: ApplicationEnd,
+    /// Somebody here has made the wakeup readable.
+    raised: std.atomic.Value(bool) = .init(false),
+    /// The engine has gone, or nothing more is wanted of it.
+    state: std.atomic.Value(State) = .init(.open),
+
+    const State = enum(u8) {
+        open,
+        /// What it had is over, which C has yet to be told.
+        cut,
+        /// C has been told of all ends, the last one included.
+        over,
+    };
+
+    /// Why there is none.
+    pub const JoinError = sharing.Error || error{
+        OutOfMemory,
+        /// The engine is another version of this library.
+        VersionDiffers,
+        /// There is no engine, or it does not take us.
+        Refused,
+        TimedOut,
+    };
+
+    /// Becomes an interpreter of the engine at the other end of `door`. Waits for it, at most `timeout_ms`
+    /// (-1: without bound).
+    pub fn join(gpa: std.mem.Allocator, door: i32, timeout_ms: i32) JoinError!*Interpreter {
+        const met = try introduction.meet(door, timeout_ms);
+        errdefer io.file.close(met.socket);
+        errdefer io.file.close(met.engine_waker);
+        errdefer io.file.close(met.event);
+        errdefer met.memory.close();
+        const self = try gpa.create(Interpreter);
+        errdefer gpa.destroy(self);
+        const shared: Shared = .of(met.memory);
+        self.* = .{
+            .gpa = gpa,
+            .shared = shared,
+            .config = shared.limits() catch return error.VersionDiffers,
+            .socket = met.socket,
+            .engine_waker = met.engine_waker,
+            .wakeup = try .init(met.event, met.socket),
+            .end = undefined,
+        };
+        errdefer self.wakeup.deinit();
+        const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &self.shared.slots, &self.config);
+        self.end = try .init(gpa, .{ .remote = self }, .init(shared.commands), .init(shared.events), ledger);
+        return self;
+    }
+
+    /// Leaves the engine, which ends what is not answered.
+    pub fn destroy(self: *Interpreter) void {
+        self.end.flush();
+        self.end.deinit();
+        self.wakeup.deinit();
+        io.file.close(self.wakeup.event);
+        io.file.close(self.engine_waker);
+        io.file.close(self.socket);
+        self.shared.memory.close();
+        self.gpa.destroy(self);
+    }
+
+    /// The next events. Waits up to `timeout_ms` (-1: without bound) if there are none.
+    pub fn poll(self: *Interpreter, timeout_ms: c_int) error{ Malformed, OutOfMemory }![]const types.Event {
+        if (self.state.load(.acquire) == .over) return &.{};
+        const events = try self.end.poll(timeout_ms);
+        if (events.len > 0 or self.state.load(.acquire) == .open) return events;
+        const last = try self.end.endAll();
+        self.state.store(.over, .release);
+        return last;
+    }
+
+    /// No further requests are wanted, or no further WebSockets: see `Wish`.
+    pub fn wish(self: *Interpreter, wanted: u32) void {
+        _ = self.shared.words.wishes.fetchOr(wanted, .acq_rel);
+        self.wakeEngine();
+    }
+
+    /// Whatever is open ends now.
+    pub fn cut(self: *Interpreter) void {
+        self.end.flush();
+        _ = self.state.cmpxchgStrong(.open, .cut, .acq_rel, .monotonic);
+        self.wish(Wish.cut);
+        self.raise();
+    }
+
+    /// Makes the wakeup readable. From any thread.
+    pub fn raise(self: *Interpreter) void {
+        if (!self.raised.swap(true, .acq_rel)) self.wakeup.raise();
+    }
+
+    // ---- What its end asks
+
+    /// Whether the engine hears nothing from here any more.
+    pub fn isCutOff(self: *const Interpreter) bool {
+        return self.state.load(.acquire) != .open or self.shared.words.broken.load(.acquire) != 0;
+    }
+
+    pub fn wakeEngine(self: *Interpreter) void {
+        sharing.raise(self.engine_waker);
+    }
+
+    /// Makes the wakeup unreadable. `asleep`: the engine may have made it readable.
+    pub fn clear(self: *Interpreter, asleep: bool) void {
+        if (!asleep and !self.raised.load(.monotonic)) return;
+        self.raised.store(false, .monotonic);
+        if (self.wakeup.clear()) return;
+        // It is readable for the end of the engine, if it is.
+        if (sharing.hasEnded(self.socket)) {
+            _ = self.state.cmpxchgStrong(.open, .cut, .acq_rel, .monotonic);
+        }
+    }
+
+    /// The engine takes commands whatever happens, so that there will be room soon, or it has gone.
+    pub fn waitForRoom(self: *Interpreter, commands: *ring.Writer) bool {
+        // Whatever else it is raised for meanwhile is looked at by the next poll.
+        defer self.raise();
+        while (!(commands.awaitRoom() catch return false)) {
+            if (self.isCutOff() or sharing.hasEnded(self.socket)) return false;
+            self.wakeEngine();
+            self.wakeup.wait(room_wait_ms);
+            _ = self.wakeup.clear();
+            self.raised.store(false, .monotonic);
+        }
+        return true;
+    }
+
+    const room_wait_ms = 10;
+
+    /// The file that an event names, which has come before it.
+    pub fn receiveFile(self: *Interpreter) error{Malformed}!i32 {
+        var bytes: [introduction.file_message.len]u8 = undefined;
+        var fds: [1]i32 = undefined;
+        return switch (sharing.receive(self.socket, &bytes, &fds)) {
+            .message => |message| if (message.fd_count == 1) fds[0] else error.Malformed,
+            .nothing, .ended => error.Malformed,
+        };
+    }
+
+    /// Sends a copy of a descriptor, for the command that follows. False: the engine has gone.
+    pub fn sendFile(self: *Interpreter, fd: i32) bool {
+        while (true) switch (sharing.send(self.socket, introduction.file_message, &.{fd})) {
+            .sent => return true,
+            .ended => return false,
+            // The engine takes them with the commands that they belong to.
+            .blocked => {
+                if (self.isCutOff()) return false;
+                self.wakeEngine();
+                sharing.waitWritable(self.socket, room_wait_ms);
+            },
+        };
+    }
+};

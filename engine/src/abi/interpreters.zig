@@ -1,0 +1,57 @@
+//! The C API of several interpreters behind one engine: the functions of peregrine.h about them.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const abi = @import("abi.zig");
+const errors = @import("errors.zig");
+const Interpreter = @import("interpreter.zig").Interpreter;
+const platform = @import("platform");
+const Pool = @import("pool.zig").Pool;
+const sized = @import("sized.zig");
+const types = @import("types.zig");
+const Code = types.Code;
+const Handle = abi.Handle;
+const fork = peregrine.io.fork;
+const gpa = platform.gpa;
+
+pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
+    if (handle.isElsewhere()) return Code.gone;
+    if (handle.host.pool != null) return Code.out_of_order;
+    const wanted = sized.read(types.Interpreters, given);
+    if (wanted.exchanges == 0) return Code.range;
+    const door = peregrine.io.file.duplicate(wanted.door) catch |err| return errors.code(err);
+    const threaded = abi.peregrine_use_thread(handle);
+    const pool = if (threaded != Code.ok) null else Pool.create(gpa, &handle.worker, &handle.host, .{
+        .door = door,
+        .exchanges = wanted.exchanges,
+    }) catch |err| blk: {
+        errors.setErrnoOf(err);
+        break :blk null;
+    };
+    handle.host.pool = pool orelse {
+        peregrine.io.file.close(door);
+        return if (threaded != Code.ok) threaded else Code.system;
+    };
+    return Code.ok;
+}
+
+pub export fn peregrine_join(door: c_int, timeout_ms: c_int) callconv(.c) ?*Handle {
+    return join(door, timeout_ms) catch |err| {
+        errors.setErrnoOf(err);
+        return null;
+    };
+}
+
+fn join(door: c_int, timeout_ms: c_int) !*Handle {
+    const handle = try gpa.create(Handle);
+    errdefer gpa.destroy(handle);
+    fork.watch();
+    const interpreter: *Interpreter = try .join(gpa, door, timeout_ms);
+    handle.* = .{
+        .worker = undefined,
+        .host = undefined,
+        .interpreter = interpreter,
+        .end = &interpreter.end,
+        .forks = fork.count(),
+    };
+    return handle;
+}

@@ -1,0 +1,86 @@
+//! How an interpreter and its engine meet. The interpreter makes a pair of sockets and sends one of them
+//! through the engine's door, a socket that it has inherited; the engine answers on it with the memory of a
+//! new channel, the counter that wakes the interpreter, and the one that wakes the engine.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const Shared = @import("shared.zig").Shared;
+const io = peregrine.io;
+const sharing = io.sharing;
+
+const Greeting = extern struct { layout: u64 };
+
+/// What comes with a descriptor that belongs to a command.
+pub const file_message = "f";
+
+/// What an interpreter has of its engine.
+pub const Met = struct {
+    socket: i32,
+    memory: sharing.Memory,
+    event: i32,
+    engine_waker: i32,
+};
+
+/// Why they do not meet.
+pub const Error = sharing.Error || error{ VersionDiffers, Refused, TimedOut };
+
+/// The interpreter's part. Waits for the engine, at most `timeout_ms` (-1: without bound).
+pub fn meet(door: i32, timeout_ms: i32) Error!Met {
+    const ours, const theirs = try sharing.pair();
+    errdefer io.file.close(ours);
+    {
+        defer io.file.close(theirs);
+        const greeting: Greeting = .{ .layout = Shared.layout };
+        while (true) switch (sharing.send(door, std.mem.asBytes(&greeting), &.{theirs})) {
+            .sent => break,
+            .blocked => sharing.waitWritable(door, 100),
+            .ended => return error.Refused,
+        };
+    }
+    sharing.waitReadable(ours, timeout_ms);
+    var answer: Greeting = undefined;
+    var fds: [3]i32 = undefined;
+    const message = switch (sharing.receive(ours, std.mem.asBytes(&answer), &fds)) {
+        .nothing => return error.TimedOut,
+        .ended => return error.Refused,
+        .message => |message| message,
+    };
+    const given = fds[0..message.fd_count];
+    errdefer for (given[@min(1, given.len)..]) |fd| io.file.close(fd);
+    defer if (given.len > 0) io.file.close(given[0]);
+    if (message.len != @sizeOf(Greeting) or answer.layout != Shared.layout) return error.VersionDiffers;
+    if (given.len != fds.len) return error.Refused;
+    const memory = sharing.Memory.open(fds[0], Shared.bytes) catch |err| switch (err) {
+        error.Malformed => return error.VersionDiffers,
+        else => |other| return other,
+    };
+    return .{ .socket = ours, .memory = memory, .event = fds[1], .engine_waker = fds[2] };
+}
+
+/// Somebody who wants to be an interpreter, as the engine sees it.
+pub const Guest = struct {
+    socket: i32,
+    /// It is another version of this library.
+    is_strange: bool,
+};
+
+/// The engine's part: who waits at the door. Null: nobody.
+pub fn next(door: i32) ?Guest {
+    while (true) {
+        var greeting: Greeting = undefined;
+        var fds: [1]i32 = undefined;
+        switch (sharing.receive(door, std.mem.asBytes(&greeting), &fds)) {
+            .nothing, .ended => return null,
+            .message => |message| {
+                if (message.fd_count == 0) continue;
+                const known = message.len == @sizeOf(Greeting) and greeting.layout == Shared.layout;
+                return .{ .socket = fds[0], .is_strange = !known };
+            },
+        }
+    }
+}
+
+/// The engine's answer. False: the guest has gone.
+pub fn welcome(socket: i32, memory: i32, event: i32, engine_waker: i32) bool {
+    const greeting: Greeting = .{ .layout = Shared.layout };
+    return sharing.send(socket, std.mem.asBytes(&greeting), &.{ memory, event, engine_waker }) == .sent;
+}

@@ -1,0 +1,520 @@
+//! Several interpreters behind one engine: which of them gets a request, how long it waits for one, and what
+//! becomes of it when its interpreter goes. Lives on the engine's thread. Does not know: how a channel works.
+//!
+//! Requests wait in one queue, first come, first served. The interpreter that has the least to do is offered
+//! the next one; a few are offered ahead, so that one that is fast need not wait for the engine. Who takes an
+//! offer does it by compare-and-swap in its slot (slots.zig), and so does the engine when it takes it back:
+//! after `recall_ms` in which the interpreter has not moved. So nobody waits long behind one that is busy
+//! while another one is idle.
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const abi = @import("abi.zig");
+const Batch = @import("batch.zig").Batch;
+const EngineWorker = abi.EngineWorker;
+const Host = @import("host.zig").Host;
+const introduction = @import("introduction.zig");
+const Offer = @import("offer.zig").Offer;
+const ring = @import("ring.zig");
+const Seat = @import("seat.zig").Seat;
+const Wish = @import("shared.zig").Wish;
+const types = @import("types.zig");
+const Exchange = peregrine.Exchange;
+const Head = peregrine.Head;
+const io = peregrine.io;
+
+/// How interpreters get their requests.
+pub const Manner = struct {
+    /// A socket at whose other end interpreters introduce themselves. The pool's own.
+    door: i32,
+    /// What one of them works on at once.
+    exchanges: u32,
+};
+
+/// Never moves. Its memory is that of the engine's handle.
+pub const Pool = struct {
+    gpa: std.mem.Allocator,
+    worker: *EngineWorker,
+    /// That of the engine's owner.
+    owner: *Host,
+    manner: Manner,
+    seats: [seats_max]?*Seat = @splat(null),
+    /// The number of the last one that was ever taken.
+    top: u32 = 0,
+    count: u32 = 0,
+    /// Requests that wait.
+    queue: std.DoublyLinkedList = .{},
+    waiting: u32 = 0,
+    arrivals: u64 = 0,
+    /// Offers that are free, at most `spare_max`.
+    spare: std.DoublyLinkedList = .{},
+    spare_count: u32 = 0,
+    /// Exchanges of an interpreter that goes.
+    leftover: std.ArrayList(peregrine.Ticket) = .empty,
+
+    /// More processes than any machine has use for.
+    pub const seats_max = 64;
+    /// Offered to an interpreter beside what it works on. The way to it and back costs 2 µs at one, 0.6 µs at
+    /// four.
+    const ahead_max = 4;
+    /// An offer that an interpreter has not come to in this time, in which it did nothing else, goes to
+    /// another one.
+    const recall_ms = 2;
+    const spare_max = 256;
+    /// A longer body goes to the interpreter as a file.
+    const body_bytes_max = 64 * 1024;
+
+    /// `manner.door` is the pool's from now on.
+    pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, owner: *Host, manner: Manner) !*Pool {
+        const pool = try gpa.create(Pool);
+        errdefer gpa.destroy(pool);
+        try worker.io.watchForeign(manner.door);
+        pool.* = .{ .gpa = gpa, .worker = worker, .owner = owner, .manner = manner };
+        return pool;
+    }
+
+    /// When the engine's thread has ended. Exchanges that are left are nobody's.
+    pub fn destroy(pool: *Pool) void {
+        pool.worker.io.unwatchForeign(pool.manner.door);
+        var it = pool.worker.exchanges.iterator();
+        while (it.next()) |exchange| pool.dismiss(exchange);
+        for (pool.places()) |place| if (place) |seat| seat.destroy();
+        while (pool.spare.popFirst()) |node| pool.free(.at(node));
+        pool.leftover.deinit(pool.gpa);
+        io.file.close(pool.manner.door);
+        pool.gpa.destroy(pool);
+    }
+
+    fn free(pool: *Pool, offer: *Offer) void {
+        offer.batch.deinit(&pool.worker.pool);
+        pool.gpa.destroy(offer);
+    }
+
+    // ---- What the engine's thread does between two rounds
+
+    /// Does what interpreters have said, sees who comes and goes, and tells what is to be told. True: there
+    /// is more.
+    pub fn turn(pool: *Pool) bool {
+        var more = false;
+        for (pool.places()) |place| if (place) |seat| {
+            more = seat.end.drain() or more;
+        };
+        if (pool.worker.io.takeForeign()) {
+            pool.admit();
+            pool.look();
+        }
+        for (pool.places()) |place| if (place) |seat| pool.grant(seat);
+        for (pool.places()) |place| if (place) |seat| pool.review(seat);
+        pool.dispatch();
+        pool.refuseLate();
+        for (pool.places()) |place| if (place) |seat| seat.end.deliver();
+        return more;
+    }
+
+    /// Whether an interpreter is to be told something, and has room for it.
+    pub fn isWaiting(pool: *const Pool) bool {
+        for (pool.places()) |place| if (place) |seat| if (seat.host.hasGathered()) return true;
+        return false;
+    }
+
+    /// Those behind it are empty.
+    fn places(pool: *const Pool) []const ?*Seat {
+        return pool.seats[0..pool.top];
+    }
+
+    /// How long the engine may wait.
+    pub fn patience(pool: *Pool, wanted_ms: i32) i32 {
+        var ms = wanted_ms;
+        var offered = false;
+        for (pool.places()) |place| if (place) |seat| {
+            if (ms == 0) return 0;
+            ms = seat.end.patience(ms);
+            offered = offered or seat.offered.first != null;
+            // One that did not come to an offer says nothing when it has time again, but it reads on.
+            if (seat.state == .busy and pool.waiting > 0 and ms != 0) {
+                if (seat.end.events.awaitRelease(seat.released) catch false) return 0;
+            }
+        };
+        if (offered and pool.count > 1) ms = shorter(ms, recall_ms);
+        const first = pool.queue.first orelse return ms;
+        const left = Offer.at(first).arrived_at + pool.worker.config.queue_ms -| pool.worker.now;
+        return shorter(ms, @intCast(@min(left, std.math.maxInt(i32))));
+    }
+
+    fn shorter(ms: i32, other_ms: i32) i32 {
+        return if (ms < 0) other_ms else @min(ms, other_ms);
+    }
+
+    /// The wait is over.
+    pub fn waited(pool: *Pool) void {
+        for (pool.places()) |place| if (place) |seat| seat.end.waited();
+    }
+
+    // ---- Interpreters
+
+    fn admit(pool: *Pool) void {
+        while (introduction.next(pool.manner.door)) |guest| {
+            pool.seatGuest(&guest) catch |err| {
+                io.file.close(guest.socket);
+                var buffer: [160]u8 = undefined;
+                const text = "An interpreter cannot join the engine: {t}";
+                pool.worker.say(.err, &buffer, text, .{err});
+            };
+        }
+    }
+
+    fn seatGuest(pool: *Pool, guest: *const introduction.Guest) !void {
+        if (guest.is_strange) return error.VersionDiffers;
+        const place = for (&pool.seats, 1..) |*place, number| {
+            if (place.* == null) break .{ place, number };
+        } else return error.TooManyInterpreters;
+        place[0].* = try .create(pool, @intCast(place[1]), guest.socket);
+        pool.top = @max(pool.top, @as(u32, @intCast(place[1])));
+        pool.count += 1;
+    }
+
+    /// Finds those that have gone. What they said before counts.
+    fn look(pool: *Pool) void {
+        for (pool.places()) |place| if (place) |seat| if (seat.isLost()) {
+            while (seat.end.drain()) {}
+            pool.bury(seat, "has gone");
+        };
+    }
+
+    /// Does what it wants beside commands.
+    fn grant(pool: *Pool, seat: *Seat) void {
+        if (seat.end.broken.load(.monotonic)) return pool.bury(seat, "does not keep to the rules");
+        const wishes = seat.shared.words.wishes.load(.acquire);
+        if (wishes == 0) return;
+        if (wishes & Wish.cut != 0) {
+            while (seat.end.drain()) {}
+            return pool.bury(seat, "has cut what it had");
+        }
+        if (wishes & Wish.end_websockets != 0) pool.endWebSockets(seat);
+        if (wishes & Wish.leave != 0) pool.letLeave(seat);
+    }
+
+    fn letLeave(pool: *Pool, seat: *Seat) void {
+        if (seat.state == .left) return;
+        if (seat.state != .leaving) {
+            pool.recall(seat);
+            seat.state = .leaving;
+        }
+        if (seat.load > 0 or seat.end.hasUndelivered()) return;
+        seat.state = .left;
+        seat.host.stopped(pool.worker);
+    }
+
+    fn endWebSockets(pool: *Pool, seat: *Seat) void {
+        pool.collect(seat) catch return; // it is tried again
+        for (pool.leftover.items) |ticket| {
+            const exchange = pool.worker.find(ticket) orelse continue;
+            const websocket = exchange.openWebSocket() orelse continue;
+            if (!websocket.isOpen()) continue;
+            pool.worker.closeWebSocket(exchange, close_restart, "") catch continue;
+        }
+    }
+
+    /// RFC 6455 section 7.4.1 and its registry.
+    const close_restart = 1012;
+    const close_error = 1011;
+
+    fn collect(pool: *Pool, seat: *const Seat) error{OutOfMemory}!void {
+        pool.leftover.clearRetainingCapacity();
+        var it = pool.worker.exchanges.iterator();
+        while (it.next()) |exchange| if (exchange.seat == seat.number) {
+            try pool.leftover.append(pool.gpa, exchange.ticket);
+        };
+    }
+
+    /// An interpreter has gone. What it was only offered goes to others, what it had taken has failed.
+    fn bury(pool: *Pool, seat: *Seat, why: []const u8) void {
+        const worker = pool.worker;
+        pool.recall(seat);
+        // Without memory the worst comes at once: nobody is left who would answer.
+        pool.collect(seat) catch {};
+        var failed: u32 = 0;
+        for (pool.leftover.items) |ticket| {
+            const exchange = worker.exchanges.get(ticket) orelse continue;
+            failed += @intFromBool(exchange.at_work);
+            pool.dismiss(exchange);
+            if (!exchange.ended) pool.failExchange(exchange);
+        }
+        pool.seats[seat.number - 1] = null;
+        pool.count -= 1;
+        const orderly = seat.state == .left;
+        seat.destroy();
+        if (orderly) return;
+        var buffer: [160]u8 = undefined;
+        const text = "An interpreter {s}: {d} requests that it worked on have failed";
+        worker.say(.warn, &buffer, text, .{ why, failed });
+    }
+
+    /// Nobody works on an exchange any more.
+    fn dismiss(pool: *Pool, exchange: *Exchange) void {
+        if (Offer.of(exchange)) |offer| pool.drop(offer);
+        exchange.at_work = false;
+        exchange.seat = 0;
+    }
+
+    /// Its interpreter has gone in the middle of it.
+    fn failExchange(pool: *Pool, exchange: *Exchange) void {
+        const worker = pool.worker;
+        if (exchange.openWebSocket()) |websocket| {
+            if (!websocket.isOpen()) return;
+            if (worker.closeWebSocket(exchange, close_error, "")) return else |_| {}
+        } else if (!exchange.connection.session.responseStarted(exchange.stream)) {
+            return pool.answer(exchange, 502, "The application has failed.\n");
+        }
+        worker.fail(EngineWorker.peerOfExchange(exchange), .server_error);
+    }
+
+    fn answer(pool: *Pool, exchange: *Exchange, status: u16, text: []const u8) void {
+        var seconds: [12]u8 = undefined;
+        const retry_after_s = pool.worker.config.retry_after_s;
+        const later = std.fmt.bufPrint(&seconds, "{d}", .{retry_after_s}) catch unreachable;
+        const fields = [_]peregrine.Field{ .init("Content-Type", "text/plain"), .init("Retry-After", later) };
+        exchange.unannounced = true;
+        _ = pool.worker.start(exchange, .{
+            .status = status,
+            .fields = if (status == 503) &fields else fields[0..1],
+            .body = text,
+            .end = true,
+        }) catch pool.worker.abort(exchange);
+    }
+
+    // ---- Requests
+
+    /// Looks at what an interpreter has taken and read; takes offers back if it has been at something else
+    /// for too long.
+    fn review(pool: *Pool, seat: *Seat) void {
+        const released = seat.end.events.released() catch return;
+        if (released != seat.released) {
+            seat.released = released;
+            seat.moved();
+        }
+        while (seat.offered.first) |node| {
+            const offer: *Offer = .at(node);
+            const view = seat.shared.slots.look(@backingInt(offer.ticket));
+            if (view != null and view.?.state == .offered) break;
+            pool.taken(offer);
+        }
+        if (seat.offered.first == null or pool.count == 1) return;
+        if (!pool.isStill(seat)) return;
+        pool.recall(seat);
+        if (seat.state == .open) seat.state = .busy;
+    }
+
+    /// Whether it has not moved for long.
+    fn isStill(pool: *const Pool, seat: *const Seat) bool {
+        return pool.worker.now -| seat.moved_at >= recall_ms;
+    }
+
+    /// Takes back what an interpreter has not taken.
+    fn recall(pool: *Pool, seat: *Seat) void {
+        while (seat.offered.last) |node| {
+            const offer: *Offer = .at(node);
+            if (!seat.shared.slots.recall(@backingInt(offer.ticket))) {
+                pool.taken(offer);
+                continue;
+            }
+            seat.offered.remove(node);
+            offer.seat = null;
+            if (pool.worker.exchanges.get(offer.ticket)) |exchange| {
+                seat.noteOver(exchange);
+                exchange.seat = 0;
+            }
+            pool.enqueue(offer);
+        }
+    }
+
+    /// In the order of arrival. What comes back is older than most.
+    fn enqueue(pool: *Pool, offer: *Offer) void {
+        pool.waiting += 1;
+        var next = pool.queue.first;
+        while (next) |node| : (next = node.next) if (Offer.at(node).arrival > offer.arrival) {
+            return pool.queue.insertBefore(node, &offer.node);
+        };
+        pool.queue.append(&offer.node);
+    }
+
+    /// An interpreter works on it: it is nobody else's any more.
+    pub fn taken(pool: *Pool, offer: *Offer) void {
+        if (pool.worker.exchanges.get(offer.ticket)) |exchange| exchange.user = null;
+        pool.putAside(offer);
+    }
+
+    /// The exchange of an offer ends.
+    fn drop(pool: *Pool, offer: *Offer) void {
+        const exchange = pool.worker.exchanges.get(offer.ticket).?;
+        exchange.user = null;
+        pool.putAside(offer);
+    }
+
+    fn putAside(pool: *Pool, offer: *Offer) void {
+        if (offer.seat) |seat| {
+            seat.offered.remove(&offer.node);
+        } else {
+            pool.queue.remove(&offer.node);
+            pool.waiting -= 1;
+        }
+        offer.seat = null;
+        offer.batch.giveBack(&pool.worker.pool);
+        if (pool.spare_count == spare_max) return pool.free(offer);
+        pool.spare.prepend(&offer.node);
+        pool.spare_count += 1;
+    }
+
+    fn take(pool: *Pool) error{OutOfMemory}!*Offer {
+        if (pool.spare.popFirst()) |node| {
+            pool.spare_count -= 1;
+            const offer: *Offer = .at(node);
+            offer.batch.clear();
+            return offer;
+        }
+        const offer = try pool.gpa.create(Offer);
+        offer.* = .{ .batch = .init(pool.gpa) };
+        return offer;
+    }
+
+    /// Offers what waits to whoever has the least to do.
+    fn dispatch(pool: *Pool) void {
+        var full: u64 = 0;
+        var given: u64 = 0;
+        while (pool.queue.first) |node| {
+            const seat = pool.leastBusy(full) orelse break;
+            const offer: *Offer = .at(node);
+            if (pool.give(offer, seat)) given |= bit(seat) else full |= bit(seat);
+        }
+        for (pool.places()) |place| if (place) |seat| if (given & bit(seat) != 0) seat.end.publish();
+    }
+
+    fn bit(seat: *const Seat) u64 {
+        return @as(u64, 1) << @intCast(seat.number - 1);
+    }
+
+    fn leastBusy(pool: *Pool, full: u64) ?*Seat {
+        var best: ?*Seat = null;
+        for (pool.places()) |place| if (place) |seat| {
+            if (seat.state != .open or full & bit(seat) != 0) continue;
+            if (seat.load >= pool.manner.exchanges +| ahead_max) continue;
+            // Something takes it so long that nothing is to wait behind that.
+            if (seat.load >= pool.manner.exchanges and pool.isStill(seat)) continue;
+            if (best) |other| if (seat.load >= other.load) continue;
+            best = seat;
+        };
+        return best;
+    }
+
+    /// Offers a request. False: there is no room for it.
+    fn give(pool: *Pool, offer: *Offer, seat: *Seat) bool {
+        const worker = pool.worker;
+        const exchange = worker.exchanges.get(offer.ticket).?;
+        const size = offer.size();
+        if (size > ring.Writer.room_max) {
+            pool.drop(offer);
+            pool.answer(exchange, 431, "The request head is too large.\n");
+            return true;
+        }
+        // What is half delivered comes first.
+        if (seat.end.hasUndelivered() or !(seat.end.events.hasRoomFor(size) catch false)) return false;
+        seat.host.keepRoom(worker) catch return false;
+        if (!seat.sendBody(offer)) return false;
+        const ticket = @backingInt(exchange.ticket);
+        seat.shared.slots.begin(ticket, Host.outputOf(exchange));
+        for (offer.batch.events.items) |*event| {
+            if (!(seat.end.put(event) catch false)) {
+                seat.end.breakOff();
+                break;
+            }
+        }
+        if (seat.load == 0) seat.moved_at = worker.now;
+        pool.queue.remove(&offer.node);
+        pool.waiting -= 1;
+        offer.seat = seat;
+        seat.offered.append(&offer.node);
+        exchange.seat = seat.number;
+        exchange.at_work = true;
+        seat.load += 1;
+        if (exchange.half_closed) seat.host.halfClosed(worker, exchange);
+        return true;
+    }
+
+    /// Those for whom there is no room, and who have waited long enough.
+    fn refuseLate(pool: *Pool) void {
+        const config = &pool.worker.config;
+        while (pool.waiting > config.queue_max) pool.refuse(.at(pool.queue.last.?));
+        while (pool.queue.first) |node| {
+            const offer: *Offer = .at(node);
+            if (pool.worker.now -| offer.arrived_at < config.queue_ms) return;
+            pool.refuse(offer);
+        }
+    }
+
+    fn refuse(pool: *Pool, offer: *Offer) void {
+        const exchange = pool.worker.exchanges.get(offer.ticket).?;
+        pool.drop(offer);
+        pool.answer(exchange, 503, "All of the application's interpreters are busy.\n");
+    }
+
+    // ---- What the worker tells its host
+
+    /// A request has come: it waits until the end of the round at least.
+    pub fn request(pool: *Pool, exchange: *Exchange, head: *const Head) void {
+        pool.note(exchange, head) catch {
+            exchange.user = null;
+            pool.answer(exchange, 503, "Out of memory.\n");
+        };
+    }
+
+    fn note(pool: *Pool, exchange: *Exchange, head: *const Head) error{OutOfMemory}!void {
+        const worker = pool.worker;
+        const offer = try pool.take();
+        errdefer pool.free(offer);
+        offer.ticket = exchange.ticket;
+        const local = worker.localText(exchange.connection);
+        const event = try Host.addRequest(&offer.batch, worker, exchange, head, local, 0);
+        if (event.len > body_bytes_max) try offer.keepAsFile(event);
+        pool.arrivals += 1;
+        offer.arrival = pool.arrivals;
+        offer.arrived_at = worker.now;
+        exchange.user = offer;
+        pool.waiting += 1;
+        pool.queue.append(&offer.node);
+    }
+
+    /// Who is to be told of an exchange; null: nobody.
+    pub fn hostOf(pool: *Pool, exchange: *const Exchange) ?*Host {
+        if (exchange.seat == 0) return null;
+        return &pool.seats[exchange.seat - 1].?.host;
+    }
+
+    /// What is to be told of an exchange that waits goes with its request; null: it does not wait.
+    pub fn batchOf(_: *Pool, exchange: *const Exchange) ?*Batch {
+        const offer = Offer.of(exchange) orelse return null;
+        return if (offer.seat == null) &offer.batch else null;
+    }
+
+    /// An exchange ends that nobody has taken.
+    pub fn ended(pool: *Pool, exchange: *Exchange) void {
+        if (Offer.of(exchange)) |offer| pool.drop(offer);
+    }
+
+    /// Asserts what always holds between two rounds.
+    pub fn invariants(pool: *Pool) void {
+        var loads: [seats_max + 1]u32 = @splat(0);
+        var offers: u32 = 0;
+        var it = pool.worker.exchanges.iterator();
+        while (it.next()) |exchange| {
+            loads[exchange.seat] += @intFromBool(exchange.at_work);
+            offers += @intFromBool(exchange.user != null);
+        }
+        assert(loads[0] == 0);
+        for (pool.seats, 1..) |place, number| if (place) |seat| {
+            assert(seat.load == loads[number]);
+            offers -= @intCast(seat.offered.len());
+            seat.end.invariants();
+        };
+        assert(offers == pool.waiting and pool.queue.len() == pool.waiting);
+    }
+};

@@ -1,0 +1,165 @@
+//! The engine's side of one of several interpreters: its end of the channel, the requests that were offered
+//! to it, and how much it is at. Does not know: which requests it gets (pool.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const EngineEnd = @import("engine_end.zig").EngineEnd;
+const Host = @import("host.zig").Host;
+const introduction = @import("introduction.zig");
+const Offer = @import("offer.zig").Offer;
+const Pool = @import("pool.zig").Pool;
+const Shared = @import("shared.zig").Shared;
+const Exchange = peregrine.Exchange;
+const io = peregrine.io;
+const sharing = io.sharing;
+
+/// Never moves: its end and its host point to it.
+pub const Seat = struct {
+    pool: *Pool,
+    /// In `Exchange.seat` of what it works on: from 1 on.
+    number: u8,
+    /// Where descriptors come from, and its end is seen.
+    socket: i32,
+    /// What wakes the interpreter.
+    event: i32,
+    shared: Shared,
+    /// Gathers events of its exchanges.
+    host: Host,
+    end: EngineEnd,
+    /// What it has not taken yet, as far as is known; the oldest first.
+    offered: std.DoublyLinkedList = .{},
+    /// Exchanges that it works on, those that it was offered included.
+    load: u32 = 0,
+    /// When it last took, said or read something, or was offered something while it had nothing.
+    moved_at: u64,
+    /// What it had given back of the ring of events by then.
+    released: u64 = 0,
+    state: State = .open,
+
+    const State = enum {
+        open,
+        /// It was offered something and did not take it: it gets nothing until it moves.
+        busy,
+        /// It wants no more.
+        leaving,
+        /// It was told that nothing is left.
+        left,
+    };
+
+    /// Answers a guest at the door, who has his place then. `socket` stays the caller's after an error.
+    pub fn create(pool: *Pool, number: u8, socket: i32) !*Seat {
+        const gpa = pool.gpa;
+        const memory, const fd = try sharing.Memory.create(Shared.bytes);
+        defer io.file.close(fd);
+        errdefer memory.close();
+        const event = try sharing.eventCounter();
+        errdefer io.file.close(event);
+        const seat = try gpa.create(Seat);
+        errdefer gpa.destroy(seat);
+        const worker = pool.worker;
+        seat.* = .{
+            .pool = pool,
+            .number = number,
+            .socket = socket,
+            .event = event,
+            .shared = .of(memory),
+            .host = try .init(gpa),
+            .end = undefined,
+            .moved_at = worker.now,
+        };
+        errdefer seat.host.abandon();
+        const shared = &seat.shared;
+        shared.putLimits(&worker.config, worker.counters != null);
+        seat.end = try .init(
+            gpa,
+            worker,
+            &seat.host,
+            .{ .seat = seat },
+            &shared.slots,
+            .init(shared.commands),
+            .init(shared.events),
+        );
+        errdefer seat.end.deinit();
+        seat.host.link = &seat.end;
+        try worker.io.watchForeign(socket);
+        errdefer worker.io.unwatchForeign(socket);
+        if (!introduction.welcome(socket, fd, event, try worker.io.wakerDescriptor())) return error.Gone;
+        return seat;
+    }
+
+    /// When none of its exchanges is left.
+    pub fn destroy(seat: *Seat) void {
+        assert(seat.offered.first == null);
+        const worker = seat.pool.worker;
+        seat.shared.words.broken.store(1, .release);
+        worker.io.unwatchForeign(seat.socket);
+        seat.end.deinit();
+        seat.host.deinit(&worker.pool);
+        io.file.close(seat.socket);
+        io.file.close(seat.event);
+        seat.shared.memory.close();
+        seat.pool.gpa.destroy(seat);
+    }
+
+    /// Makes it look around.
+    pub fn raise(seat: *Seat) void {
+        sharing.raise(seat.event);
+    }
+
+    /// Whether it has gone, or does not keep to the rules.
+    pub fn isLost(seat: *const Seat) bool {
+        return seat.end.broken.load(.monotonic) or sharing.hasEnded(seat.socket);
+    }
+
+    /// It has said or read something: it is not stuck.
+    pub fn moved(seat: *Seat) void {
+        seat.moved_at = seat.pool.worker.now;
+        if (seat.state == .busy) seat.state = .open;
+    }
+
+    // ---- What its end asks
+
+    /// Whether it may say something to an exchange. If so it works on that.
+    pub fn hears(seat: *Seat, exchange: *Exchange) bool {
+        if (exchange.seat != seat.number) return false;
+        seat.moved();
+        if (Offer.of(exchange)) |offer| seat.pool.taken(offer);
+        return true;
+    }
+
+    /// It is done with an exchange, whatever is still to be sent.
+    pub fn noteOver(seat: *Seat, exchange: *Exchange) void {
+        if (!exchange.at_work) return;
+        exchange.at_work = false;
+        seat.load -= 1;
+    }
+
+    /// The same about one that ends.
+    pub fn noteEnd(seat: *Seat, ticket: u64) void {
+        if (seat.pool.worker.exchanges.get(@fromBackingInt(ticket))) |exchange| seat.noteOver(exchange);
+    }
+
+    /// The file of a command, whose descriptor came before it.
+    pub fn takeFile(seat: *Seat, file: *const peregrine.Command.File) error{Malformed}!i32 {
+        if (file.length == null) return error.Malformed;
+        var bytes: [introduction.file_message.len]u8 = undefined;
+        var fds: [1]i32 = undefined;
+        switch (sharing.receive(seat.socket, &bytes, &fds)) {
+            .message => |message| if (message.fd_count != 1) return error.Malformed,
+            .nothing, .ended => return error.Malformed,
+        }
+        // Anything else could make the engine wait.
+        _ = io.file.size(fds[0]) catch {
+            io.file.close(fds[0]);
+            return error.Malformed;
+        };
+        return fds[0];
+    }
+
+    /// Sends the file that is the body of a request, before that. False: there is no room for now.
+    pub fn sendBody(seat: *Seat, offer: *const Offer) bool {
+        const request = offer.batch.events.items[0].request.?;
+        if (request.body_fd < 0) return true;
+        return sharing.send(seat.socket, introduction.file_message, &.{request.body_fd}) == .sent;
+    }
+};

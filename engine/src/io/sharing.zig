@@ -1,0 +1,290 @@
+//! Job: what two processes share: memory without a name, and sockets over which descriptors go from one to
+//! the other. Linux only; elsewhere nothing can be made (`Unsupported`).
+//! Does not know: what lies in the memory, and what the descriptors are for.
+const std = @import("std");
+const builtin = @import("builtin");
+const sys = @import("sys.zig");
+const watch = @import("sys/epoll.zig");
+const is_linux = builtin.os.tag == .linux;
+const linux = std.os.linux;
+const assert = std.debug.assert;
+
+/// Whether this system has what is needed.
+pub const is_supported = is_linux;
+
+/// Why there is nothing to share.
+pub const Error = sys.ResourceError || error{Unsupported};
+
+/// Memory that other processes map as well. It starts as zeros, and nobody can make it shorter: who writes to
+/// it never meets a hole.
+pub const Memory = struct {
+    bytes: []align(std.heap.page_size_min) u8,
+
+    const seals = linux.F.SEAL_SHRINK | linux.F.SEAL_GROW | linux.F.SEAL_SEAL;
+
+    /// New memory, and the descriptor that others map it by, which is the caller's to close.
+    pub fn create(len: usize) Error!struct { Memory, sys.Fd } {
+        if (!is_linux) return error.Unsupported;
+        const flags = linux.MFD.CLOEXEC | linux.MFD.ALLOW_SEALING;
+        const fd = try descriptor(linux.memfd_create("peregrine", flags));
+        errdefer sys.close(fd);
+        try done(linux.ftruncate(fd, @intCast(len)));
+        try done(linux.fcntl(fd, linux.F.ADD_SEALS, seals));
+        return .{ try map(fd, len), fd };
+    }
+
+    /// Memory that somebody else has created with this length. The descriptor stays the caller's.
+    pub fn open(fd: sys.Fd, len: usize) (Error || error{Malformed})!Memory {
+        if (!is_linux) return error.Unsupported;
+        const found = sys.look(fd) orelse return error.Malformed;
+        if (found.kind != .regular or found.size != len) return error.Malformed;
+        const rc = linux.fcntl(fd, linux.F.GET_SEALS, 0);
+        if (linux.errno(rc) != .SUCCESS or rc & seals != seals) return error.Malformed;
+        return map(fd, len);
+    }
+
+    /// A child of this process does not have it.
+    fn map(fd: sys.Fd, len: usize) Error!Memory {
+        const rc = linux.mmap(null, len, .{ .READ = true, .WRITE = true }, .{ .TYPE = .SHARED }, fd, 0);
+        try done(rc);
+        const bytes: [*]align(std.heap.page_size_min) u8 = @ptrFromInt(rc);
+        _ = linux.madvise(bytes, len, linux.MADV.DONTFORK);
+        return .{ .bytes = bytes[0..len] };
+    }
+
+    pub fn close(memory: Memory) void {
+        std.posix.munmap(memory.bytes);
+    }
+};
+
+/// A file in memory with these bytes, for others to read. The descriptor is the caller's.
+pub fn fileOf(bytes: []const u8) Error!sys.Fd {
+    if (!is_linux) return error.Unsupported;
+    const fd = try descriptor(linux.memfd_create("peregrine", linux.MFD.CLOEXEC));
+    errdefer sys.close(fd);
+    var written: usize = 0;
+    while (written < bytes.len) {
+        const rest = bytes[written..];
+        const rc = linux.pwrite(fd, rest.ptr, rest.len, @intCast(written));
+        if (linux.errno(rc) == .INTR) continue;
+        try done(rc);
+        written += rc;
+    }
+    return fd;
+}
+
+/// A pair of connected sockets that keep messages apart, do not wait, and are closed on exec and in forks.
+pub fn pair() Error![2]sys.Fd {
+    if (!is_linux) return error.Unsupported;
+    var both: [2]sys.Fd = undefined;
+    const kind = linux.SOCK.SEQPACKET | linux.SOCK.CLOEXEC | linux.SOCK.NONBLOCK;
+    try done(linux.socketpair(linux.AF.UNIX, kind, 0, &both));
+    for (both) |fd| _ = sys.owned(.{ .done = @intCast(fd) });
+    return both;
+}
+
+/// The most descriptors of one message.
+pub const descriptors_max = 4;
+
+const Control = extern struct {
+    head: linux.cmsghdr,
+    fds: [descriptors_max]sys.Fd,
+
+    fn lengthOf(count: usize) usize {
+        return @sizeOf(linux.cmsghdr) + count * @sizeOf(sys.Fd);
+    }
+};
+
+/// Sends a message with copies of descriptors. `blocked`: there is no room for now.
+pub fn send(socket: sys.Fd, bytes: []const u8, fds: []const sys.Fd) enum { sent, blocked, ended } {
+    assert(bytes.len > 0 and fds.len <= descriptors_max);
+    if (!is_linux) return .ended;
+    var control: Control = undefined;
+    control.head = .{
+        .len = Control.lengthOf(fds.len),
+        .level = linux.SOL.SOCKET,
+        .type = linux.SCM.RIGHTS,
+    };
+    @memcpy(control.fds[0..fds.len], fds);
+    const piece: std.posix.iovec_const = .{ .base = bytes.ptr, .len = bytes.len };
+    const message: linux.msghdr_const = .{
+        .name = null,
+        .namelen = 0,
+        .iov = @ptrCast(&piece),
+        .iovlen = 1,
+        .control = if (fds.len > 0) &control else null,
+        .controllen = if (fds.len > 0) control.head.len else 0,
+        .flags = 0,
+    };
+    const flags = linux.MSG.NOSIGNAL | linux.MSG.DONTWAIT;
+    while (true) switch (linux.errno(linux.sendmsg(socket, &message, flags))) {
+        .SUCCESS => return .sent,
+        .INTR => {},
+        // ETOOMANYREFS: as many descriptors are on their way as a process may have.
+        .AGAIN, .NOBUFS, .NOMEM, .TOOMANYREFS => return .blocked,
+        else => return .ended,
+    };
+}
+
+/// A message that has come.
+pub const Received = union(enum) {
+    message: struct { len: usize, fd_count: usize },
+    nothing,
+    /// The other end is closed, or does not keep to the rules.
+    ended,
+};
+
+/// Takes the next message. Its descriptors are the caller's, closed on exec and in forks. One that is longer
+/// than `bytes`, or brings more descriptors than `fds` has room for, ends everything.
+pub fn receive(socket: sys.Fd, bytes: []u8, fds: []sys.Fd) Received {
+    if (!is_linux) return .ended;
+    var control: Control = undefined;
+    var piece: std.posix.iovec = .{ .base = bytes.ptr, .len = bytes.len };
+    var message: linux.msghdr = .{
+        .name = null,
+        .namelen = 0,
+        .iov = @ptrCast(&piece),
+        .iovlen = 1,
+        .control = &control,
+        .controllen = @sizeOf(Control),
+        .flags = 0,
+    };
+    const len = while (true) {
+        const rc = linux.recvmsg(socket, &message, linux.MSG.CMSG_CLOEXEC | linux.MSG.DONTWAIT);
+        switch (linux.errno(rc)) {
+            .SUCCESS => break rc,
+            .INTR => {},
+            .AGAIN => return .nothing,
+            else => return .ended,
+        }
+    };
+    const count = countOf(&message, &control);
+    for (control.fds[0..count]) |fd| _ = sys.owned(.{ .done = @intCast(fd) });
+    const cut = message.flags & (linux.MSG.TRUNC | linux.MSG.CTRUNC) != 0;
+    if (len == 0 or cut or count > fds.len) {
+        for (control.fds[0..count]) |fd| sys.close(fd);
+        return .ended;
+    }
+    @memcpy(fds[0..count], control.fds[0..count]);
+    return .{ .message = .{ .len = len, .fd_count = count } };
+}
+
+fn countOf(message: *const linux.msghdr, control: *const Control) usize {
+    if (message.controllen < @sizeOf(linux.cmsghdr)) return 0;
+    if (control.head.level != linux.SOL.SOCKET or control.head.type != linux.SCM.RIGHTS) return 0;
+    return @min(descriptors_max, (control.head.len - @sizeOf(linux.cmsghdr)) / @sizeOf(sys.Fd));
+}
+
+/// By what a process hears of another one: an event counter that the other one raises, and the socket between
+/// them, which tells of its end. One descriptor for both.
+pub const Wakeup = struct {
+    both: sys.Fd,
+    event: sys.Fd,
+
+    /// `event`: the counter, the caller's as `socket` is.
+    pub fn init(event: sys.Fd, socket: sys.Fd) Error!Wakeup {
+        if (!is_linux) return error.Unsupported;
+        const both = try watch.epollCreate();
+        errdefer sys.close(both);
+        try watch.epollAdd(both, event, watch.Ready.in, 0);
+        try watch.epollAdd(both, socket, watch.Ready.in | watch.Ready.peer_shut, 0);
+        return .{ .both = both, .event = event };
+    }
+
+    pub fn deinit(wakeup: *Wakeup) void {
+        sys.close(wakeup.both);
+    }
+
+    /// Makes it readable, from any thread.
+    pub fn raise(wakeup: *const Wakeup) void {
+        if (is_linux) watch.eventRaise(wakeup.event);
+    }
+
+    /// Makes it unreadable; false: it was not raised, but may be readable because the other end is closed.
+    pub fn clear(wakeup: *const Wakeup) bool {
+        return is_linux and watch.eventTake(wakeup.event);
+    }
+
+    /// Waits until it is readable, at most `timeout_ms` (-1: without bound). A signal ends the wait early.
+    pub fn wait(wakeup: *const Wakeup, timeout_ms: i32) void {
+        sys.waitReadable(wakeup.both, timeout_ms);
+    }
+};
+
+/// A counter by which processes wake each other, closed on exec and in forks.
+pub fn eventCounter() Error!sys.Fd {
+    return if (is_linux) watch.eventFd() else error.Unsupported;
+}
+
+/// Makes a counter readable.
+pub fn raise(event: sys.Fd) void {
+    if (is_linux) watch.eventRaise(event);
+}
+
+/// Whether the other end of a socket is closed, whatever has come before that.
+pub fn hasEnded(socket: sys.Fd) bool {
+    if (!is_linux) return true;
+    var wanted: [1]linux.pollfd = .{.{ .fd = socket, .events = peer_shut, .revents = 0 }};
+    return linux.errno(linux.poll(&wanted, 1, 0)) == .SUCCESS and wanted[0].revents != 0;
+}
+
+/// POLLRDHUP.
+const peer_shut = 0x2000;
+
+/// Waits until a message has come or the other end is closed, at most `timeout_ms` (-1: without bound).
+pub const waitReadable = sys.waitReadable;
+
+/// Waits until there is room for a message, at most `timeout_ms`.
+pub fn waitWritable(socket: sys.Fd, timeout_ms: i32) void {
+    @import("sys/log.zig").waitWritable(socket, timeout_ms);
+}
+
+fn descriptor(rc: usize) sys.ResourceError!sys.Fd {
+    return switch (sys.owned(sys.made(rc))) {
+        .done => |fd| @intCast(fd),
+        .blocked => unreachable,
+        .failed => |code| sys.resourceError(code),
+    };
+}
+
+fn done(rc: usize) sys.ResourceError!void {
+    const code = linux.errno(rc);
+    if (code != .SUCCESS) return sys.resourceError(code);
+}
+
+const testing = std.testing;
+
+test "what one side writes into shared memory the other one reads, and nobody makes it shorter" {
+    if (!is_linux) return error.SkipZigTest;
+    const here, const fd = try Memory.create(3 * std.heap.page_size_min);
+    defer here.close();
+    defer sys.close(fd);
+    const there: Memory = try .open(fd, here.bytes.len);
+    defer there.close();
+    here.bytes[5000] = 7;
+    try testing.expectEqual(7, there.bytes[5000]);
+    try testing.expect(linux.errno(linux.ftruncate(fd, 1)) == .PERM);
+    try testing.expectError(error.Malformed, Memory.open(fd, here.bytes.len - 1));
+}
+
+test "descriptors go from one end to the other, and an end that is closed is noticed" {
+    if (!is_linux) return error.SkipZigTest;
+    const one, const other = try pair();
+    defer sys.close(other);
+    var bytes: [8]u8 = undefined;
+    var fds: [2]sys.Fd = undefined;
+    try testing.expectEqual(.nothing, receive(other, &bytes, &fds));
+    try testing.expectEqual(.sent, send(one, "two", &.{ one, other }));
+    try testing.expectEqual(.sent, send(one, "none", &.{}));
+    const first = receive(other, &bytes, &fds).message;
+    try testing.expectEqualStrings("two", bytes[0..first.len]);
+    try testing.expectEqual(2, first.fd_count);
+    for (fds) |fd| sys.close(fd);
+    try testing.expectEqual(0, receive(other, &bytes, &fds).message.fd_count);
+    // More than was asked for.
+    try testing.expectEqual(.sent, send(one, "three", &.{ one, one, one }));
+    try testing.expectEqual(.ended, receive(other, &bytes, &fds));
+    sys.close(one);
+    try testing.expectEqual(.ended, receive(other, &bytes, &fds));
+    try testing.expectEqual(.ended, send(other, "x", &.{}));
+}

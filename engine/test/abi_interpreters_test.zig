@@ -1,0 +1,674 @@
+//! What is promised of several interpreters behind one engine (peregrine.h, peregrine_use_interpreters): by
+//! processes that are forked and killed, and by threads, on real sockets.
+const std = @import("std");
+const abi = @import("abi");
+const c = std.c;
+const types = abi.types;
+const Code = types.Code;
+const Event = types.Event;
+const testing = std.testing;
+
+const Engine = struct {
+    handle: *abi.Handle,
+    port: u16,
+    /// The interpreters' end.
+    door: c.fd_t,
+
+    const How = struct {
+        exchanges: u32 = 1,
+        whole: bool = true,
+        limits: []const struct { [*:0]const u8, i64 } = &.{},
+    };
+
+    fn start(how: How) !Engine {
+        const config = abi.peregrine_config_new().?;
+        defer abi.peregrine_config_free(config);
+        for (how.limits) |limit| {
+            try testing.expectEqual(Code.ok, abi.peregrine_config_set(config, limit[0], limit[1]));
+        }
+        const handle = abi.peregrine_worker_new(config).?;
+        errdefer abi.peregrine_worker_free(handle);
+        var doors: [2]c.fd_t = undefined;
+        try testing.expectEqual(0, c.socketpair(c.AF.UNIX, c.SOCK.SEQPACKET, 0, &doors));
+        const wanted: types.Interpreters = .{
+            .size = @sizeOf(types.Interpreters),
+            .door = doors[0],
+            .exchanges = how.exchanges,
+        };
+        const route: types.Route = .{ .size = @sizeOf(types.Route), .flags = types.RouteFlag.whole_body };
+        if (how.whole) try testing.expectEqual(1, abi.routes.peregrine_add_route(handle, @ptrCast(&route)));
+        const used = abi.interpreters.peregrine_use_interpreters(handle, @ptrCast(&wanted));
+        try testing.expectEqual(Code.ok, used);
+        _ = c.close(doors[0]);
+        const listener = abi.peregrine_listen(handle, "127.0.0.1", 0, 64, 0);
+        try testing.expect(listener >= 0);
+        var text: [64]u8 = undefined;
+        var port: u16 = 0;
+        try testing.expect(abi.peregrine_listener_address(handle, listener, &text, text.len, &port) > 0);
+        var events: [*]const Event = undefined;
+        try testing.expectEqual(0, abi.peregrine_poll(handle, 0, &events));
+        return .{ .handle = handle, .port = port, .door = doors[1] };
+    }
+
+    fn stop(engine: *const Engine) void {
+        abi.peregrine_worker_free(engine.handle);
+        _ = c.close(engine.door);
+    }
+
+    fn stats(engine: *const Engine) types.Stats {
+        var found: types.Stats = .{ .size = @sizeOf(types.Stats), .ledger = 0 };
+        abi.peregrine_worker_stats(engine.handle, @ptrCast(&found));
+        return found;
+    }
+
+    /// Waits until so many interpreters have joined and not gone.
+    fn expectInterpreters(engine: *const Engine, count: u32) !void {
+        for (0..3000) |_| {
+            if (engine.stats().interpreters == count) return;
+            sleep(10);
+        }
+        return error.NotSoManyInterpreters;
+    }
+
+    /// For who looks for the reason of a failure.
+    fn printNotices(engine: *const Engine) void {
+        var events: [*]const Event = undefined;
+        const count = abi.peregrine_poll(engine.handle, 0, &events);
+        if (count <= 0) return;
+        for (events[0..@intCast(count)]) |event| {
+            if (event.kind == .notice) std.debug.print("notice: {s}\n", .{event.bytes[0..event.len]});
+        }
+    }
+
+    fn expectWaiting(engine: *const Engine, count: u32) !void {
+        for (0..3000) |_| {
+            if (engine.stats().waiting == count) return;
+            sleep(10);
+        }
+        return error.NotSoManyWait;
+    }
+
+    fn connect(engine: *const Engine) !Client {
+        const fd = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
+        try testing.expect(fd >= 0);
+        const limit: c.timeval = .{ .sec = 30, .usec = 0 };
+        try testing.expectEqual(
+            0,
+            c.setsockopt(fd, c.SOL.SOCKET, c.SO.RCVTIMEO, &limit, @sizeOf(c.timeval)),
+        );
+        const address: c.sockaddr.in = .{
+            .port = std.mem.nativeToBig(u16, engine.port),
+            .addr = std.mem.nativeToBig(u32, 0x7f000001),
+        };
+        try testing.expectEqual(0, c.connect(fd, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
+        return .{ .fd = fd };
+    }
+};
+
+fn sleep(ms: u32) void {
+    var watched: [1]c.pollfd = .{.{ .fd = -1, .events = 0, .revents = 0 }};
+    _ = c.poll(&watched, 1, @intCast(ms));
+}
+
+const Client = struct {
+    fd: c.fd_t,
+    bytes: [32 * 1024]u8 = undefined,
+    len: usize = 0,
+
+    fn close(client: *const Client) void {
+        _ = c.close(client.fd);
+    }
+
+    fn say(client: *const Client, text: []const u8) !void {
+        var rest = text;
+        while (rest.len > 0) {
+            const sent = c.send(client.fd, rest.ptr, rest.len, c.MSG.NOSIGNAL);
+            if (sent <= 0) return error.Closed;
+            rest = rest[@intCast(sent)..];
+        }
+    }
+
+    fn get(client: *Client, comptime path: []const u8) !void {
+        try client.say("GET " ++ path ++ " HTTP/1.1\r\nHost: h\r\n\r\n");
+    }
+
+    /// The next response with a Content-Length, whole; valid until the next one. What there is, if the
+    /// connection ends.
+    fn hear(client: *Client) ![]const u8 {
+        client.len = 0;
+        while (true) {
+            const text = client.bytes[0..client.len];
+            if (std.mem.find(u8, text, "\r\n\r\n")) |end| {
+                const mark = "Content-Length: ";
+                const at = std.ascii.findIgnoreCase(text[0..end], mark) orelse return text;
+                const digits = std.mem.sliceTo(text[at + mark.len ..], '\r');
+                if (text.len >= end + 4 + try std.fmt.parseInt(usize, digits, 10)) return text;
+            }
+            const len = c.read(client.fd, client.bytes[client.len..].ptr, client.bytes.len - client.len);
+            if (len < 0) return error.NothingCame;
+            if (len == 0) return text;
+            client.len += @intCast(len);
+        }
+    }
+
+    fn expect(client: *Client, status: []const u8, end: []const u8) !void {
+        const text = try client.hear();
+        errdefer std.debug.print("heard: {s}\n", .{text});
+        try testing.expect(std.mem.startsWith(u8, text, "HTTP/1.1 "));
+        try testing.expectEqualStrings(status, text["HTTP/1.1 ".len..][0..3]);
+        try testing.expect(std.mem.endsWith(u8, text, end));
+    }
+
+    fn expectEnd(client: *Client) !void {
+        var byte: [1]u8 = undefined;
+        try testing.expect(c.read(client.fd, &byte, 1) <= 0);
+    }
+};
+
+/// An application that does what paths say, in whatever process or thread it runs.
+const Application = struct {
+    handle: *abi.Handle,
+    /// To which `/wait` writes a byte, and reads one before it answers.
+    gate: c.fd_t = -1,
+    file: c.fd_t = -1,
+    /// Of the request whose body is being read.
+    read: usize = 0,
+    sum: u64 = 0,
+    stopped: bool = false,
+    aborted: u32 = 0,
+
+    fn run(door: c.fd_t, gate: c.fd_t, file: c.fd_t) u8 {
+        const handle = abi.interpreters.peregrine_join(door, 20_000) orelse return 1;
+        var application: Application = .{ .handle = handle, .gate = gate, .file = file };
+        while (!application.stopped) {
+            var events: [*]const Event = undefined;
+            const count = abi.peregrine_poll(handle, 20_000, &events);
+            if (count < 0) return 2;
+            for (events[0..@intCast(count)]) |*event| application.take(event);
+        }
+        abi.peregrine_worker_free(handle);
+        return 0;
+    }
+
+    fn take(application: *Application, event: *const Event) void {
+        switch (event.kind) {
+            .request => application.request(event),
+            .body => application.body(event),
+            .message => {
+                const handle = application.handle;
+                _ = abi.peregrine_send_message(handle, event.ticket, event.bytes, event.len, 0);
+            },
+            .stopped => application.stopped = true,
+            .aborted => application.aborted += 1,
+            else => {},
+        }
+    }
+
+    fn request(application: *Application, event: *const Event) void {
+        const handle = application.handle;
+        if (abi.peregrine_take(handle, event.ticket) != Code.ok) return;
+        const head = event.request.?;
+        const path = head.text[head.path.at..][0..head.path.len];
+        if (std.mem.eql(u8, path, "/wait")) {
+            var byte: [1]u8 = .{'x'};
+            _ = c.write(application.gate, &byte, 1);
+            _ = c.read(application.gate, &byte, 1);
+        } else if (std.mem.eql(u8, path, "/die")) {
+            die();
+        } else if (std.mem.eql(u8, path, "/leaver")) {
+            while (abi.peregrine_has_left(handle, event.ticket) == 0) sleep(1);
+        } else if (std.mem.eql(u8, path, "/begin")) {
+            _ = application.respond(event.ticket, "begun", 0);
+            _ = abi.peregrine_flush(handle, event.ticket);
+            return;
+        } else if (std.mem.eql(u8, path, "/file")) {
+            const fields = [_]@import("peregrine").Field{.init("Content-Length", "9")};
+            const response: types.Response = .{
+                .size = @sizeOf(types.Response),
+                .status = 200,
+                .fields = &fields,
+                .field_count = 1,
+            };
+            _ = abi.peregrine_respond(handle, event.ticket, @ptrCast(&response));
+            _ = abi.peregrine_write_file(handle, event.ticket, application.file, 0, 9);
+            return;
+        } else if (std.mem.eql(u8, path, "/leave")) {
+            abi.peregrine_drain(handle);
+        } else if (std.mem.eql(u8, path, "/garbage")) {
+            const interpreter = handle.interpreter.?;
+            @memset(interpreter.shared.commands[0..8], 0xAA);
+            interpreter.wakeEngine();
+            return;
+        } else if (std.mem.eql(u8, path, "/steal")) {
+            application.forge(event.ticket);
+            return;
+        } else if (std.mem.eql(u8, path, "/socket")) {
+            _ = abi.peregrine_accept_websocket(handle, event.ticket, null, 0, null, 0);
+            return;
+        } else if (std.mem.eql(u8, path, "/body")) {
+            application.read = 0;
+            application.sum = 0;
+            return application.body(event);
+        }
+        var text: [32]u8 = undefined;
+        const pid = std.fmt.bufPrint(&text, "pid {d}", .{c.getpid()}) catch unreachable;
+        _ = application.respond(event.ticket, pid, types.RespondFlag.end);
+    }
+
+    /// Commands that no ledger has seen, for whatever others may work on.
+    fn forge(application: *Application, own: types.Ticket) void {
+        const end = application.handle.end.?;
+        for (0..16) |slot| for (0..16) |turn| {
+            const ticket = slot + ((2 * turn + 1) << 26);
+            if (ticket == own) continue;
+            const said: abi.spoken.Spoken = .{ .ticket = ticket, .command = .abort };
+            const space = (end.commands.reserve(abi.spoken.size(&said)) catch unreachable).?;
+            abi.spoken.encode(&said, space);
+            end.commands.commit(.whole);
+        };
+        _ = end.commands.publish();
+        application.handle.interpreter.?.wakeEngine();
+    }
+
+    fn body(application: *Application, event: *const Event) void {
+        if (event.request) |head| if (head.body_fd >= 0) {
+            var bytes: [4096]u8 = undefined;
+            while (true) {
+                const len = c.pread(head.body_fd, &bytes, bytes.len, @intCast(application.read));
+                if (len <= 0) break;
+                application.read += @intCast(len);
+                for (bytes[0..@intCast(len)]) |byte| application.sum += byte;
+            }
+        };
+        application.read += event.len;
+        for (event.bytes[0..event.len]) |byte| application.sum += byte;
+        if (event.flags & types.EventFlag.last == 0) {
+            _ = abi.peregrine_read(application.handle, event.ticket);
+            return;
+        }
+        var text: [96]u8 = undefined;
+        const answer = std.fmt.bufPrint(&text, "{d} {d}", .{ application.read, application.sum });
+        _ = application.respond(event.ticket, answer catch unreachable, types.RespondFlag.end);
+    }
+
+    fn respond(application: *Application, ticket: types.Ticket, text: []const u8, flags: u16) c_int {
+        const response: types.Response = .{
+            .size = @sizeOf(types.Response),
+            .status = 200,
+            .flags = flags,
+            .body = text.ptr,
+            .body_len = text.len,
+        };
+        return abi.peregrine_respond(application.handle, ticket, @ptrCast(&response));
+    }
+
+    fn die() noreturn {
+        _ = c.kill(c.getpid(), .KILL);
+        unreachable;
+    }
+};
+
+/// A process that runs the application.
+const Process = struct {
+    pid: c.pid_t,
+    /// Opens its gate.
+    gate: c.fd_t,
+
+    fn start(engine: *const Engine, file: c.fd_t) !Process {
+        var gates: [2]c.fd_t = undefined;
+        try testing.expectEqual(0, c.socketpair(c.AF.UNIX, c.SOCK.STREAM, 0, &gates));
+        const pid = c.fork();
+        try testing.expect(pid >= 0);
+        if (pid == 0) {
+            // A test that fails leaves nobody behind.
+            _ = alarm(60);
+            _ = c.close(gates[1]);
+            c._exit(Application.run(engine.door, gates[0], file));
+        }
+        _ = c.close(gates[0]);
+        return .{ .pid = pid, .gate = gates[1] };
+    }
+
+    extern "c" fn alarm(seconds: c_uint) c_uint;
+
+    /// Waits until it waits at its gate.
+    fn expectAtGate(process: *const Process) !void {
+        var byte: [1]u8 = undefined;
+        try testing.expectEqual(1, c.read(process.gate, &byte, 1));
+    }
+
+    fn open(process: *const Process) !void {
+        try testing.expectEqual(1, c.write(process.gate, "x", 1));
+    }
+
+    fn kill(process: *const Process) !void {
+        try testing.expectEqual(0, c.kill(process.pid, .KILL));
+        _ = try process.wait();
+    }
+
+    /// Its wait status.
+    fn wait(process: *const Process) !c_int {
+        var status: c_int = 0;
+        try testing.expectEqual(process.pid, c.waitpid(process.pid, &status, 0));
+        _ = c.close(process.gate);
+        return status;
+    }
+};
+
+test "requests go to whoever is idle, and never stay behind one that is busy" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const busy: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    var slow = try engine.connect();
+    defer slow.close();
+    try slow.get("/wait");
+    try busy.expectAtGate();
+    // These are offered to the busy one, which is the only one.
+    var early: [3]Client = undefined;
+    for (&early) |*client| {
+        client.* = try engine.connect();
+        try client.get("/");
+    }
+    defer for (&early) |*client| client.close();
+    const idle: Process = try .start(&engine, -1);
+    for (&early) |*client| try client.expect("200", "");
+    var client = try engine.connect();
+    defer client.close();
+    var text: [32]u8 = undefined;
+    const expected = try std.fmt.bufPrint(&text, "pid {d}", .{idle.pid});
+    for (0..50) |_| {
+        try client.get("/");
+        try client.expect("200", expected);
+    }
+    try busy.open();
+    try slow.expect("200", try std.fmt.bufPrint(&text, "pid {d}", .{busy.pid}));
+    try busy.kill();
+    try idle.kill();
+    try engine.expectInterpreters(0);
+}
+
+test "of one that is killed only what it had taken fails, and its connections serve on" {
+    const engine: Engine = try .start(.{ .exchanges = 4 });
+    defer engine.stop();
+    const first: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    var begun = try engine.connect();
+    defer begun.close();
+    try begun.get("/begin");
+    while (std.mem.find(u8, begun.bytes[0..begun.len], "begun") == null) {
+        const len = c.read(begun.fd, begun.bytes[begun.len..].ptr, 100);
+        try testing.expect(len > 0);
+        begun.len += @intCast(len);
+    }
+    var socket = try engine.connect();
+    defer socket.close();
+    try socket.say("GET /socket HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" ++
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+    try socket.expect("101", "");
+    var slow = try engine.connect();
+    defer slow.close();
+    try slow.get("/wait");
+    try first.expectAtGate();
+    // Behind it, and not taken.
+    var offered = try engine.connect();
+    defer offered.close();
+    try offered.get("/");
+    const second: Process = try .start(&engine, -1);
+    try offered.expect("200", "");
+    try first.kill();
+    try slow.expect("502", "failed.\n");
+    try begun.expectEnd();
+    try testing.expect(std.mem.find(u8, try hearFrame(&socket), "\x88\x02\x03\xf3") != null);
+    try engine.expectInterpreters(1);
+    var text: [32]u8 = undefined;
+    const expected = try std.fmt.bufPrint(&text, "pid {d}", .{second.pid});
+    for ([_]*Client{ &slow, &offered }) |client| {
+        try client.get("/");
+        try client.expect("200", expected);
+    }
+    try second.kill();
+}
+
+fn hearFrame(client: *Client) ![]const u8 {
+    const len = c.read(client.fd, &client.bytes, client.bytes.len);
+    try testing.expect(len > 0);
+    return client.bytes[0..@intCast(len)];
+}
+
+test "requests wait for an interpreter in order, and are refused when they are too many or too old" {
+    const engine: Engine = try .start(.{ .limits = &.{ .{ "queue_max", 2 }, .{ "queue_ms", 400 } } });
+    defer engine.stop();
+    var clients: [3]Client = undefined;
+    for (&clients, 0..) |*client, number| {
+        client.* = try engine.connect();
+        try client.get("/");
+        if (number < 2) try engine.expectWaiting(@intCast(number + 1));
+    }
+    defer for (&clients) |*client| client.close();
+    try clients[2].expect("503", "busy.\n");
+    const refused = clients[2].bytes[0..clients[2].len];
+    try testing.expect(std.ascii.findIgnoreCase(refused, "\r\nRetry-After: 5\r\n") != null);
+    for (clients[0..2]) |*client| try client.expect("503", "busy.\n");
+    try engine.expectWaiting(0);
+    // A client that leaves waits no longer.
+    var gone = try engine.connect();
+    try gone.get("/");
+    try engine.expectWaiting(1);
+    gone.close();
+    try engine.expectWaiting(0);
+    try clients[0].get("/");
+    const process: Process = try .start(&engine, -1);
+    try clients[0].expect("200", "");
+    try process.kill();
+}
+
+test "one that does not keep to the rules is shut out alone" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    for ([_][]const u8{ "/garbage", "/steal" }) |path| {
+        const honest: Process = try .start(&engine, -1);
+        try engine.expectInterpreters(1);
+        var other = try engine.connect();
+        defer other.close();
+        try other.get("/wait");
+        try honest.expectAtGate();
+        const rogue: Process = try .start(&engine, -1);
+        try engine.expectInterpreters(2);
+        var client = try engine.connect();
+        defer client.close();
+        var text: [100]u8 = undefined;
+        try client.say(try std.fmt.bufPrint(&text, "GET {s} HTTP/1.1\r\nHost: h\r\n\r\n", .{path}));
+        try client.expect("502", "failed.\n");
+        try engine.expectInterpreters(1);
+        // It hears that all is over, and leaves in order.
+        try testing.expectEqual(0, try rogue.wait());
+        try honest.open();
+        try other.expect("200", "");
+        try client.get("/");
+        try client.expect("200", "");
+        try honest.kill();
+        try engine.expectInterpreters(0);
+    }
+}
+
+test "whole bodies, in memory and in files, and files as answers" {
+    const engine: Engine = try .start(.{ .limits = &.{.{ "body_memory_bytes_max", 150_000 }} });
+    defer engine.stop();
+    const file = c.memfd_create("answer", 0);
+    defer _ = c.close(file);
+    try testing.expectEqual(9, c.write(file, "from file", 9));
+    const process: Process = try .start(&engine, file);
+    var client = try engine.connect();
+    defer client.close();
+    const bytes = try testing.allocator.alloc(u8, 1_000_000);
+    defer testing.allocator.free(bytes);
+    @memset(bytes, 3);
+    var text: [200]u8 = undefined;
+    for ([_]usize{ 0, 1, 64 * 1024, 64 * 1024 + 1, 150_000, 150_001, 1_000_000 }) |len| {
+        const head = "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n";
+        try client.say(try std.fmt.bufPrint(&text, head, .{len}));
+        try client.say(bytes[0..len]);
+        try client.expect("200", try std.fmt.bufPrint(&text, "\r\n\r\n{d} {d}", .{ len, 3 * len }));
+        try client.say("POST /body HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+        if (len > 0) {
+            try client.say(try std.fmt.bufPrint(&text, "{x}\r\n", .{len}));
+            try client.say(bytes[0..len]);
+            try client.say("\r\n");
+        }
+        try client.say("0\r\n\r\n");
+        try client.expect("200", try std.fmt.bufPrint(&text, "\r\n\r\n{d} {d}", .{ len, 3 * len }));
+    }
+    for (0..300) |_| {
+        try client.get("/file");
+        try client.expect("200", "from file");
+    }
+    try process.kill();
+}
+
+test "one that is at work can ask whether its client has left" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const process: Process = try .start(&engine, -1);
+    var half = try engine.connect();
+    defer half.close();
+    try half.get("/leaver");
+    try testing.expectEqual(0, c.shutdown(half.fd, c.SHUT.WR));
+    try half.expect("200", "");
+    var gone = try engine.connect();
+    try gone.get("/leaver");
+    gone.close();
+    var client = try engine.connect();
+    defer client.close();
+    try client.get("/");
+    try client.expect("200", "");
+    try process.kill();
+}
+
+test "bodies as they come, for interpreters that want them so" {
+    const engine: Engine = try .start(.{ .whole = false, .exchanges = 10 });
+    defer engine.stop();
+    const process: Process = try .start(&engine, -1);
+    var client = try engine.connect();
+    defer client.close();
+    const bytes: [200_000]u8 = @splat(1);
+    for (0..3) |_| {
+        try client.say("POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n");
+        try client.say(&bytes);
+        try client.expect("200", "\r\n\r\n200000 200000");
+    }
+    try process.kill();
+}
+
+test "one that leaves gets nothing more, ends what it has, and is told" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const leaving: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    var client = try engine.connect();
+    defer client.close();
+    try client.get("/leave");
+    try client.expect("200", "");
+    try testing.expectEqual(0, try leaving.wait());
+    try engine.expectInterpreters(0);
+    try client.get("/");
+    const next: Process = try .start(&engine, -1);
+    try client.expect("200", "");
+    try next.kill();
+}
+
+test "when the engine goes its interpreters are told" {
+    const engine: Engine = try .start(.{});
+    const process: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    var client = try engine.connect();
+    defer client.close();
+    try client.get("/wait");
+    try process.expectAtGate();
+    engine.stop();
+    try process.open();
+    try testing.expectEqual(0, try process.wait());
+    // Nobody is behind the door.
+    try testing.expectEqual(null, abi.interpreters.peregrine_join(engine.door, 1000));
+}
+
+test "threads are interpreters like processes, and come and go without a trace" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    var client = try engine.connect();
+    defer client.close();
+    errdefer engine.printNotices();
+    var before: usize = 0;
+    for (0..20) |round| {
+        const one = try std.Thread.spawn(.{}, Application.run, .{ engine.door, -1, -1 });
+        const other = try std.Thread.spawn(.{}, Application.run, .{ engine.door, -1, -1 });
+        for (0..2) |_| {
+            try client.get("/");
+            try client.expect("200", "");
+            try client.get("/leave");
+            try client.expect("200", "");
+        }
+        one.join();
+        other.join();
+        try engine.expectInterpreters(0);
+        if (round == 0) before = openDescriptors();
+    }
+    try testing.expectEqual(before, openDescriptors());
+}
+
+fn openDescriptors() usize {
+    var count: usize = 0;
+    for (0..1000) |fd| count += @intFromBool(c.fcntl(@intCast(fd), c.F.GETFD) >= 0);
+    return count;
+}
+
+test "many clients and interpreters that are killed all the time: nothing is lost but what they had" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    var processes: [3]Process = undefined;
+    for (&processes) |*process| process.* = try .start(&engine, -1);
+    try engine.expectInterpreters(3);
+    var threads: [4]std.Thread = undefined;
+    var tallies: [4]Tally = @splat(.{});
+    for (&threads, &tallies) |*thread, *tally| thread.* = try .spawn(.{}, Tally.run, .{ tally, &engine });
+    for (0..20) |round| {
+        sleep(20);
+        const process = &processes[round % processes.len];
+        try process.kill();
+        process.* = try .start(&engine, -1);
+    }
+    for (&tallies) |*tally| tally.done.store(true, .release);
+    for (&threads) |*thread| thread.join();
+    for (&tallies) |*tally| {
+        try testing.expectEqual(0, tally.closed);
+        try testing.expect(tally.answered > 100 and tally.failed <= 20);
+    }
+    for (&processes) |*process| try process.kill();
+    try engine.expectInterpreters(0);
+}
+
+/// What one client got on one connection.
+const Tally = struct {
+    answered: u32 = 0,
+    failed: u32 = 0,
+    closed: u32 = 0,
+    done: std.atomic.Value(bool) = .init(false),
+
+    fn run(tally: *Tally, engine: *const Engine) void {
+        var client = engine.connect() catch return;
+        defer client.close();
+        while (!tally.done.load(.acquire)) {
+            client.get("/") catch return tally.lose();
+            const text = client.hear() catch return tally.lose();
+            if (std.mem.startsWith(u8, text, "HTTP/1.1 200")) {
+                tally.answered += 1;
+            } else if (std.mem.startsWith(u8, text, "HTTP/1.1 502")) {
+                tally.failed += 1;
+            } else return tally.lose();
+        }
+    }
+
+    fn lose(tally: *Tally) void {
+        tally.closed += 1;
+    }
+};
