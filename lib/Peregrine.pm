@@ -300,11 +300,19 @@ gone.
 
 =head2 answer_when_stuck
 
-    $worker->answer_when_stuck;
+    $worker->answer_when_stuck('PAGI');
     kill Peregrine::stuck_signal() => $pid;    # elsewhere
 
 From now on that signal makes the process write to its standard error which request it is at, and the stack
-of Perl functions, also while it waits inside a library. For a process that is killed afterwards.
+of Perl functions, also while it waits inside a library, and kill itself (SIGKILL). The name begins the
+message.
+
+=head2 show_busy_in
+
+    $worker->show_busy_in($words, $at);
+
+From now on that word says since when the worker is at one event: milliseconds of the monotonic clock, 0 while
+it is at none.
 
 =head2 end_streams
 

@@ -568,10 +568,22 @@ CODE:
     open_worker(aTHX_ self)->requests_left = requests;
 
 void
-answer_when_stuck(self)
+answer_when_stuck(self, name)
     SV *self
+    const char *name
 CODE:
-    if (px_stuck_watch(aTHX_ open_worker(aTHX_ self)) != 0) croak("sigaction: %s", Strerror(errno));
+    if (px_stuck_watch(aTHX_ open_worker(aTHX_ self), name) != 0) croak("sigaction: %s", Strerror(errno));
+
+void
+show_busy_in(self, words, at)
+    SV *self
+    SV *words
+    UV at
+PREINIT:
+    px_worker *worker;
+CODE:
+    worker = open_worker(aTHX_ self);
+    px_busy_watch(aTHX_ worker, SvRV(words), px_words_at(aTHX_ words_of(aTHX_ words), at, 1));
 
 void
 end_streams(self)

@@ -743,6 +743,13 @@ event streams before it closes them (1012). From 0 to 86400. B<--recycle-timeout
 How long a worker process that is replaced keeps a connection open for one last request, which is
 answered with C<Connection: close>. From 0 to 86400. B<--retire-idle>
 
+=item request_kill_timeout => 0
+
+How long one request may keep its worker process, in Perl or blocked in a library, before that
+worker is killed and another one takes its place; the log has the request and the stack of Perl
+functions. What an application awaits meanwhile does not count. It is looked at twice a second. 0:
+for ever. See L<PAGI::Server/Workers that are stuck>. From 0 to 86400. B<--request-kill-timeout>
+
 =item heartbeat_timeout => 50
 
 How long a worker process may go without coming back to its event loop before it is killed and
@@ -928,10 +935,26 @@ If it dies another one is started, with the code that is there then; workers go 
 
 A worker that dies, or that the application ends with C<exit>, is replaced at once. One that dies within 5
 seconds of its start, or cannot start, twice in a row or more often, is replaced after half a second, a
-second, two, and so on up to half a minute, and the log has an error each time. A worker that does not come
-back to its event loop for C<heartbeat_timeout> is killed and replaced; before that, the log
-has which request it is at, and the stack of Perl functions. When the master dies the workers
-stop.
+second, two, and so on up to half a minute, and the log has an error each time. When the master dies the
+workers stop.
+
+=item Workers that are stuck
+
+A worker that does not come back to its event loop for C<heartbeat_timeout> is killed and replaced: whatever
+it is at, also if that is no request. C<request_kill_timeout>, which is off by default, is about one request:
+when it keeps its worker for that long without giving control back, by computing, sleeping or waiting in a
+library, for a database or a lock, that worker is killed, no other one, and replaced at once. A request that
+awaits something keeps nobody, however long it does (C<request_timeout> is for those); ten requests that keep
+it a second each are ten times a second. Before it is killed the worker writes to the standard error which
+request it is at, with method, path and age, and where each Perl function on the stack was called:
+
+    PAGI: process 4711 is stuck in request 12-3 GET /report, which came 30.4 s ago, at app.pl line 17
+        My::Report::rows called at app.pl line 17
+        ...
+
+The connections of that worker are lost, as with any worker that dies: its clients get no answer, and those
+that were in the middle of one are cut off. Without workers nobody is there to replace the process, so that
+neither has an effect.
 
 =item Replacing workers
 

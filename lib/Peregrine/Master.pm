@@ -20,8 +20,10 @@ use Time::HiRes  qw(CLOCK_MONOTONIC);
 use constant { CRASH_S => 5, BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
 # Seconds between two looks at the workers' deadlines.
 use constant { LOOK_S => 0.5, LATE_S => 3 };
-# What a worker that is stuck has to say where, before it is killed.
-use constant SAY_S => 0.2;
+# What a worker that is stuck has to say where, and to end, before it is killed.
+use constant SAY_S => 3;
+# Workers that there may be at once, old and new ones.
+use constant BUSY_MAX => 4096;
 # Neither a clock that is set nor a machine that slept is a worker's fault.
 sub _now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
 
@@ -33,7 +35,7 @@ sub new {
     my $self = bless {
         %args{
             qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
-                limits first_takes_over hear stands_in sends)
+                limits first_takes_over hear stands_in sends busy_timeout)
         },
         wanted     => $args{workers},
         workers    => {},               # by id
@@ -46,6 +48,10 @@ sub new {
         pid        => $$,
         looked     => _now(),
     }, $class;
+    if ($self->{busy_timeout}) {
+        $self->{busy_words} = Peregrine::Words->new(BUSY_MAX);
+        $self->{busy_free}  = [ 0 .. BUSY_MAX - 1 ];
+    }
     $self->{templates} = $self->_templates(\%args) if $args{load};
     return $self;
 }
@@ -67,6 +73,8 @@ sub _has_template {
     for my $number (1 .. $self->{wanted}) { $self->_start_worker($number) if !$self->_at($number) }
     return;
 }
+
+sub busy_words { return $_[0]{busy_words} }
 
 sub is_running { return $_[0]{phase} eq 'running' && $_[0]{pid} == $$ ? 1 : 0 }
 sub wanted     { return $_[0]{wanted} }
@@ -159,7 +167,7 @@ sub _start_worker {
     my $worker = {
         id         => ++$self->{started},
         number     => $number,
-        state      => 'starting',                            # -> serving -> leaving
+        state      => 'starting',                                                   # -> serving -> leaving
         since      => _now(),
         heard      => _now(),
         generation => $self->{generation},
@@ -169,13 +177,14 @@ sub _start_worker {
         replaces   => $replaces ? $replaces->{id} : undef,
         column     => $column,
         failure    => $failure,
+        busy       => $self->{busy_free} ? shift @{ $self->{busy_free} } : undef,
     };
     my $fork = $self->{templates} ? '_fork_from_template' : '_fork_here';
     if (!$here || !eval { $self->$fork($worker, $there); 1 }) {
         $reason = ($here ? $@ : $reason) =~ s/\s+\z//r;
         $_->close for grep { defined } $here, $there;
         $self->_log(error => "worker $number cannot be started: $reason");
-        $self->{counters}->zero($column) if defined $column;
+        $self->_give_back($worker);
         $self->_failed_start($number, $reason);
         return;
     }
@@ -188,6 +197,17 @@ sub _start_worker {
         sub { $weak && $weak->_link_ended($worker) }
     );
     return $worker;
+}
+
+# What it had of memory that all processes share.
+sub _give_back {
+    my ($self,   $worker) = @_;
+    my ($column, $busy)   = @{$worker}{qw(column busy)};
+    $self->{counters}->zero($column) if defined $column;
+    return                           if !defined $busy;
+    $self->{busy_words}->set($busy, 0);
+    push @{ $self->{busy_free} }, $busy;
+    return;
 }
 
 sub _fork_here {
@@ -215,7 +235,7 @@ sub _fork_from_template {
     my ($facts, @descriptors) = $self->{sends} ? $self->{sends}->($worker) : {};
     $worker->{template} =
         $self->{templates}
-        ->fork_worker({ %$facts, %{$worker}{qw(number wanted most column)} }, $there, @descriptors)
+        ->fork_worker({ %$facts, %{$worker}{qw(number wanted most column busy)} }, $there, @descriptors)
         || die "the template does not answer\n";
     return;
 }
@@ -259,7 +279,7 @@ sub _gone {
     delete $self->{workers}{ $worker->{id} } or return;
     $self->_hear($worker, @$_) for $worker->{link}->read_lines;
     $worker->{link}->close;
-    $self->{counters}->zero($worker->{column})           if defined $worker->{column};
+    $self->_give_back($worker);
     $self->{templates}->lost_worker($worker->{template}) if $worker->{template};
     return $self->_stopped                               if $self->{phase} eq 'stopping';
     my $state = $worker->{state};
@@ -290,7 +310,7 @@ sub _died {
     my $trouble = $self->{trouble}{ $worker->{number} } ||= { crashes => 0 };
     $trouble->{crashes} = $early ? $trouble->{crashes} + 1 : 0;
     my $why = $worker->{killed} // _how_it_ended($status);
-    $self->_count_restart($worker->{killed} ? 'heartbeat' : ($status // 0) & 127 ? 'signal' : 'exit');
+    $self->_count_restart($worker->{counts_as} // (($status // 0) & 127 ? 'signal' : 'exit'));
     $self->_log(warn => _name($worker) . " $why: another one takes its place");
     $self->_back_off($worker->{number});
     return;
@@ -644,8 +664,18 @@ sub _look {
             ? ($worker->{heard}, $self->{heartbeat_timeout}, 'has not answered for %s s')
             : ($worker->{deadline}, 0.001, 'did not leave in time');
         $self->_kill($worker, $what =~ s/%s/$limit/r) if $limit && $now >= $since + $limit;
-        $self->_check_limits($worker, $now)           if $state eq 'serving';
+        $self->_check_busy($worker, $now);
+        $self->_check_limits($worker, $now) if $state eq 'serving';
     }
+    return;
+}
+
+sub _check_busy {
+    my ($self, $worker, $now) = @_;
+    my $limit = defined $worker->{busy} ? $self->{busy_timeout} : 0 or return;
+    my $since = $self->{busy_words}->get($worker->{busy})           or return;
+    return if $now - $since / 1000 < $limit;
+    $self->_kill($worker, "has been at one request for $limit s", 'request');
     return;
 }
 
@@ -666,13 +696,14 @@ sub _rss {
 }
 
 sub _kill {
-    my ($self, $worker, $why) = @_;
+    my ($self, $worker, $why, $counts_as) = @_;
     return if $worker->{killed};
-    $worker->{killed} = "$why and was killed";
+    $worker->{killed}    = "$why and was killed";
+    $worker->{counts_as} = $counts_as // 'heartbeat';
     $self->_log(warn => _name($worker) . " $why: SIGKILL")      if $worker->{state} eq 'leaving';
     return $worker->{template}->kill('has not forked a worker') if !$worker->{pid};
-    return kill KILL => $worker->{pid} if $worker->{state} ne 'serving';
-    # It has a moment to say what it is at.
+    return kill KILL => $worker->{pid} if $worker->{state} eq 'starting' || $self->{hurried};
+    # It says what it is at, and ends.
     kill Peregrine::stuck_signal() => $worker->{pid};
     $self->{loop}->watch_time(
         after => SAY_S,
@@ -738,12 +769,13 @@ other words that are told to all (L</tell>); C<on_serving>, called when the firs
 C<before_fork>, called with the number of a worker that is about to be started, and what it dies of keeps that
 from starting; C<start_timeout> and C<heartbeat_timeout>, seconds after which a worker that does not start, or
 is silent, is killed (0: never). C<limits>: C<rss>, bytes of memory, and C<age>, a function that gives the
-seconds for a worker, from which on it is replaced (0: never). C<first_takes_over>: when there are to be fewer
-workers, the first one is replaced before, by one that serves the sockets of those that go, too.
-C<stop_timeout> is a function that gives the seconds which a worker that was told to leave may take. C<log> is
-a L<PAGI::Server::Log>. C<run> returns the exit status of the worker; what it dies of is why the worker could
-not start. C<hear>: functions by the word that a worker may say, called with the worker and the text.
-C<stands_in>: in place of a worker that could not start another one is started, whose C<failure> is the
+seconds for a worker, from which on it is replaced (0: never). C<busy_timeout>: seconds after which a worker
+is killed that is still at one event, as the word C<busy> of L</busy_words> says. C<first_takes_over>: when
+there are to be fewer workers, the first one is replaced before, by one that serves the sockets of those that
+go, too. C<stop_timeout> is a function that gives the seconds which a worker that was told to leave may take.
+C<log> is a L<PAGI::Server::Log>. C<run> returns the exit status of the worker; what it dies of is why the
+worker could not start. C<hear>: functions by the word that a worker may say, called with the worker and the
+text. C<stands_in>: in place of a worker that could not start another one is started, whose C<failure> is the
 reason, until L</renew> is called; not together with C<load>.
 
 =head2 start
@@ -809,6 +841,12 @@ Says something to all workers.
     say "$_->{number}: $_->{pid}" for $master->workers;
 
 By number; while one is replaced there are two of its number.
+
+=head2 busy_words
+
+    $engine_worker->show_busy_in($master->busy_words, $worker->{busy});
+
+In a worker, with C<busy_timeout>: where it says since when it is at one event (L<Peregrine/show_busy_in>).
 
 =head2 wanted
 

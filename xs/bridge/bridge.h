@@ -137,6 +137,8 @@ struct px_worker {
     int lost;      /* live exchanges that are gone and were never named */
     px_loan *loans; /* strings that the engine has borrowed */
     SV *words;      /* what the engine counts in; NULL: it does not */
+    SV *busy_words; /* what `busy` points into */
+    uint64_t *busy; /* since when an event is being handled, 0: none is; NULL: nobody asks. See busy.c */
     px_exchange *at;                  /* the exchange whose event is being handled, or NULL */
     const peregrine_request *at_head; /* if that event is its request */
     px_exchange *live;
@@ -161,6 +163,7 @@ struct px_exchange {
     bool named;       /* the engine's events about the ticket bring our pointer along */
     bool gone;        /* the engine has said that the ticket is; the event that tells why will still come */
     uint32_t connection_number, request_number; /* for messages */
+    uint64_t since;   /* when its request came, if somebody asks (busy.c) */
     HV *given;        /* what the application was called with, until it is done */
     uint32_t turn, spent; /* the last turn in which it sent, and how many events: see PX_TURN_EVENTS */
     bool waits_for_turn;
@@ -274,9 +277,25 @@ uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count);
 SSize_t px_send_descriptors(int socket, const char *bytes, size_t len, const int *list, size_t count);
 SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, size_t *count);
 
+/* busy.c */
+uint64_t px_busy_now(void);
+void px_busy_watch(pTHX_ px_worker *worker, SV *words, uint64_t *word);
+void px_busy_forget(pTHX_ px_worker *worker);
+
+/* Something is about to be done that others wait for. */
+static inline void px_busy_begin(const px_worker *worker) {
+    if (worker->busy) __atomic_store_n(worker->busy, px_busy_now(), __ATOMIC_RELAXED);
+}
+
+/* Nothing is, but what a nested event loop was called from. */
+static inline void px_busy_end(const px_worker *worker) {
+    if (worker->busy)
+        __atomic_store_n(worker->busy, worker->depth > 1 ? px_busy_now() : 0, __ATOMIC_RELAXED);
+}
+
 /* stuck.c */
 int px_stuck_signal(void);
-int px_stuck_watch(pTHX_ px_worker *worker);
+int px_stuck_watch(pTHX_ px_worker *worker, const char *name);
 
 /* exchange.c */
 px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket);

@@ -1,8 +1,8 @@
 /* stuck.c - says where a worker process is that does not come back to its event loop.
  *
  * Perl's own signal handlers do not run while Perl waits inside a library, for a database for instance. So
- * this one is a handler in C: it reads what the interpreter has, allocates nothing, calls nothing of Perl's
- * and writes to the standard error. The process is killed afterwards. */
+ * this one is a handler in C: it reads what the interpreter has, allocates nothing, calls nothing of Perl's,
+ * writes to the standard error, and kills the process. */
 #include "bridge/bridge.h"
 #include <signal.h>
 
@@ -13,6 +13,7 @@
 /* Those of the process. There is one worker, made before the signal comes. */
 static tTHX stuck_perl;
 static px_worker *stuck_worker;
+static char stuck_name[32];
 
 typedef struct stuck_text {
     char bytes[PX_STUCK_TEXT];
@@ -88,6 +89,36 @@ static void add_stack(pTHX_ stuck_text *text) {
     }
 }
 
+/* The string under a key of what an application was called with; NULL if there is none. Walks the hash by
+ * itself: Perl's functions may allocate. */
+static const SV *string_of(const HV *given, const char *key) {
+    const size_t len = strlen(key);
+    if (!HvARRAY(given)) return NULL;
+    for (STRLEN i = 0; i <= HvMAX(given); i++) {
+        for (const HE *entry = HvARRAY(given)[i]; entry; entry = HeNEXT(entry)) {
+            if (HeKLEN(entry) != (I32)len || memcmp(HeKEY(entry), key, len) != 0) continue;
+            return SvPOK(HeVAL(entry)) ? HeVAL(entry) : NULL;
+        }
+    }
+    return NULL;
+}
+
+static void add_string(stuck_text *text, const HV *given, const char *key, const char *other) {
+    const SV *value = string_of(given, key);
+    if (!value) value = string_of(given, other);
+    add_words(text, " ");
+    if (value) add(text, SvPVX_const(value), SvCUR(value));
+    else add_words(text, "?");
+}
+
+/* Seconds, with one digit behind the point. */
+static void add_seconds(stuck_text *text, uint64_t ms) {
+    add_number(text, (unsigned long)(ms / 1000));
+    add_words(text, ".");
+    add_number(text, (unsigned long)(ms / 100 % 10));
+    add_words(text, " s");
+}
+
 /* The request whose event is being handled; none if a timer, say, has called. */
 static void add_request(stuck_text *text, const px_worker *worker) {
     if (!worker || !worker->at) return;
@@ -102,6 +133,14 @@ static void add_request(stuck_text *text, const px_worker *worker) {
         add(text, head->text + head->method.at, head->method.len);
         add_words(text, " ");
         add(text, head->text + head->target.at, head->target.len);
+    } else if (exchange->given) {
+        add_string(text, exchange->given, "method", "REQUEST_METHOD");
+        add_string(text, exchange->given, "path", "PATH_INFO");
+    }
+    if (exchange->since) {
+        add_words(text, ", which came ");
+        add_seconds(text, px_busy_now() - exchange->since);
+        add_words(text, " ago,");
     }
 }
 
@@ -110,7 +149,8 @@ static void on_signal(int number) {
     stuck_text text = {.len = 0};
     PERL_UNUSED_VAR(number);
     if (!stuck_perl) return;
-    add_words(&text, "PAGI: process ");
+    add_words(&text, stuck_name);
+    add_words(&text, ": process ");
     add_number(&text, (unsigned long)PerlProc_getpid());
     add_words(&text, " is stuck");
     add_request(&text, stuck_worker);
@@ -119,6 +159,8 @@ static void on_signal(int number) {
     add_stack(aTHX_ & text);
     const ssize_t written = write(STDERR_FILENO, text.bytes, text.len);
     PERL_UNUSED_VAR(written);
+    /* What was interrupted, a sleep for instance, would go on, and answer a request that is given up. */
+    (void)kill(getpid(), SIGKILL);
 }
 
 /* The signal that asks; sent by whoever watches the process. */
@@ -126,12 +168,13 @@ int px_stuck_signal(void) {
     return SIGRTMIN + 5;
 }
 
-/* From now on the process answers that signal. */
-int px_stuck_watch(pTHX_ px_worker *worker) {
+/* From now on the process answers that signal, and ends; `name` begins the message. */
+int px_stuck_watch(pTHX_ px_worker *worker, const char *name) {
     struct sigaction action;
     Zero(&action, 1, struct sigaction);
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
+    my_strlcpy(stuck_name, name, sizeof(stuck_name));
     stuck_perl = aTHX;
     stuck_worker = worker;
     return sigaction(px_stuck_signal(), &action, NULL);

@@ -72,11 +72,13 @@ void px_worker_stop(pTHX_ px_worker *worker) {
         /* Its requests go on, in their own process. */
         worker->server = NULL;
         px_clear(aTHX_ & worker->words);
+        px_busy_forget(aTHX_ worker);
         px_worker_release(aTHX_ worker);
         return;
     }
     peregrine_worker_free(engine);
     px_clear(aTHX_ & worker->words);
+    px_busy_forget(aTHX_ worker);
     px_loan_end_all(aTHX_ worker);
     while (!PL_dirty && worker->live) {
         px_exchange *exchange = worker->live;
@@ -275,6 +277,7 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange_hold(exchange);
     exchange->connection_number = event->request->connection;
     exchange->request_number = event->request->number;
+    exchange->since = worker->busy ? px_busy_now() : 0;
     px_exchange *outer = worker->at;
     const peregrine_request *outer_head = worker->at_head;
     worker->at = exchange;
@@ -309,6 +312,7 @@ static void run_batch(pTHX_ px_worker *worker) {
         const peregrine_event *event = worker->batch;
         worker->batch = peregrine_next_event(event);
         worker->batch_left--;
+        px_busy_begin(worker);
         ENTER;
         SAVETMPS;
         worker_event(aTHX_ worker, event);
@@ -333,6 +337,7 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
     worker->depth++;
     ENTER;
     save_scalar(PL_errgv);
+    px_busy_begin(worker);
     px_turn_begin(aTHX_ worker);
     for (;;) {
         run_batch(aTHX_ worker);
@@ -355,6 +360,7 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
     }
     px_turn_end(worker);
     LEAVE;
+    px_busy_end(worker);
     worker->depth--;
     if (worker->depth == 0 && worker->pool_count > PX_POOL_KEEP) trim_pool(aTHX_ worker, PX_POOL_KEEP);
     px_worker_release(aTHX_ worker);

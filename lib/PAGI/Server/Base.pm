@@ -314,9 +314,18 @@ sub _start {
     $self->_start_counting;
     $self->_serve_status;
     $self->{running} = 1;
-    return $worker->answer_when_stuck if $self->{worker_num};
+    return $self->_answer_when_stuck if $self->{worker_num};
     $self->_tell_service;
     $self->_tell_start;
+    return;
+}
+
+# For the master that watches this process.
+sub _answer_when_stuck {
+    my ($self) = @_;
+    my $worker = $self->{worker};
+    $worker->answer_when_stuck($self->_name_in_log);
+    $worker->show_busy_in(@{ $self->{busy} }) if $self->{busy};
     return;
 }
 

@@ -79,6 +79,7 @@ sub _make_master {
         workers           => $options->{workers},
         counters          => $self->{counters},
         heartbeat_timeout => $options->{heartbeat_timeout},
+        busy_timeout      => $options->{request_kill_timeout},
         start_timeout     => _start_timeout($options),
         first_takes_over  => $options->{reuseport},
         stop_timeout      => sub { $weak->_stop_timeout(@_) },
@@ -362,6 +363,7 @@ sub _serve_in_worker {
         name              => $self->_name_in_log . ": worker $record->{number}",
         heartbeat_timeout => $server->{options}{heartbeat_timeout},
     );
+    $server->{busy}       = [ $self->{master}->busy_words, $record->{busy} ] if defined $record->{busy};
     $server->{on_replace} = sub { my ($why) = @_; $worker->ask_for_replacement($why) };
     if    ($self->{reload})   { $self->_load_again($server, $record) }
     elsif ($self->{load_app}) { $server->{options}{app} = $self->{load_app}->($record->{number}) }

@@ -608,6 +608,18 @@ my @SECTIONS = (
                     . ' request, which is answered with C<Connection: close>.',
             },
             {
+                name    => 'request_kill_timeout',
+                type    => 'seconds',
+                default => 0,
+                min     => 0,
+                max     => 86_400,
+                about   =>
+                    'How long one request may keep its worker process, in Perl or blocked in a library, before that'
+                    . ' worker is killed and another one takes its place; the log has the request and the stack of'
+                    . ' Perl functions. What an application awaits meanwhile does not count. It is looked at twice a'
+                    . ' second. 0: for ever. See L<PAGI::Server/Workers that are stuck>.',
+            },
+            {
                 name    => 'heartbeat_timeout',
                 type    => 'seconds',
                 default => 50,

@@ -1,0 +1,165 @@
+# Workers that do not come back: found, named and replaced, by the request (request_kill_timeout) and by the
+# event loop (heartbeat_timeout), with the engine in the loop and on a thread of its own.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Fcntl qw(LOCK_EX);
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use TestTools   qw(wait_for);
+use TestWorkers qw(directory write_file);
+use Time::HiRes qw(sleep);
+
+# Who waits for it is blocked inside a library, where no Perl function is called for a signal.
+my $lock = write_file('lock', '');
+open my $locked, '<', $lock or die $!;
+flock $locked, LOCK_EX or die $!;
+
+my $COMMON = <<'CODE';
+use Fcntl qw(LOCK_EX);
+use Time::HiRes qw(sleep);
+sub wait_for_lock {
+    open my $in, '<', 'THE FILE' or die $!;
+    flock $in, LOCK_EX;
+    return 'locked';
+}
+my %DO = (
+    '/lock' => \&wait_for_lock,
+    '/spin' => sub { 1 while 1 },
+    '/sleep' => sub { sleep 100; 'slept' },
+    '/nap'  => sub { sleep 0.3; $$ },
+    '/'     => sub { $$ },
+);
+CODE
+$COMMON =~ s/THE FILE/$lock/;
+
+my $PAGI = $COMMON . <<'CODE';
+use Future::AsyncAwait;
+use IO::Async::Loop;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no lifespan\n" if $scope->{type} eq 'lifespan';
+    if ($scope->{method} eq 'POST') { 1 while (await $receive->())->{more} }
+    await IO::Async::Loop->new->delay_future(after => 2.5) if $scope->{path} eq '/wait';
+    my $text = ($DO{ $scope->{path} } || $DO{'/'})->();
+    my @length = ([ 'content-length', length $text ]);
+    await $send->({ type => 'http.response.start', status => 200, headers => \@length });
+    await $send->({ type => 'http.response.body', body => $text });
+};
+CODE
+my $app = write_file('app.pl', $PAGI);
+
+# Takes the code of a PSGI application, whose stack has a line of its own.
+my $psgi = eval $COMMON . 'sub { [ 200, [], [ $DO{ $_[0]{PATH_INFO} }->() ] ] }' or die $@;
+
+my %START = (
+    'inline'      => sub { TestServer->command(qw(-E production --reuseport --engine inline), @_, $app) },
+    'thread'      => sub { TestServer->command(qw(-E production --reuseport --engine thread), @_, $app) },
+    'preload_app' => sub { TestServer->command(qw(-E production --reuseport --preload-app),   @_, $app) },
+    'PSGI'        => sub {
+        my %options = map { s/\A--//r =~ tr/-/_/r } @_;
+        return TestServer->start(%options, reuseport => 1, psgi => 1, heartbeat_timeout => 0, app => $psgi);
+    },
+);
+
+# Keep-alive connections to two workers.
+sub two_connections {
+    my ($port) = @_;
+    my %found;
+    wait_for(sub {
+        my $client = TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        my $answer = $client->response or return;
+        $found{ $answer->{body} } ||= $client;
+        return keys %found == 2;
+    });
+    return map { [ $_, $found{$_} ] } sort keys %found;
+}
+
+sub is_alive {
+    my ($client) = @_;
+    my $answer = $client->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response or return 0;
+    return $answer->{body};
+}
+
+# The first of the two workers is at this request from now on.
+sub begin {
+    my ($server, $request) = @_;
+    my ($stuck,  $other)   = two_connections($server->port);
+    $stuck->[1]->send($request);
+    return [ $server, $stuck, $other ];
+}
+
+# It is replaced, the other one is not.
+sub finds {
+    my ($begun, $name, $killed, $where) = @_;
+    my ($server, $stuck, $other) = @$begun;
+    ok($server->wait_for_log(qr/worker \d \($stuck->[0]\) $killed and was killed/), "$name: it is killed");
+    like($server->log, qr/process $stuck->[0] is stuck $where/, '... and has said where it was');
+    is(is_alive($other->[1]), $other->[0], '... the other worker and its connection are there');
+    ok(!defined $stuck->[1]->response, '... its client is cut off');
+    ok(
+        wait_for(sub { my ($one, $two) = two_connections($server->port); $two && $one->[0] ne $stuck->[0] }),
+        '... another worker takes its place'
+    );
+    return;
+}
+
+# All of them wait for their deadlines at the same time.
+my $LOCK  = "GET /lock?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";
+my $SLEEP = "GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n";
+my @BLOCKED =
+    map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LOCK) ] } sort keys %START;
+my @STANDING =
+    map { [ $_, begin($START{$_}->('--workers', 2, '--heartbeat-timeout', 2), $SLEEP) ] } qw(inline thread);
+my $AGE  = qr/which came [1-9]\d*\.\d s ago/;
+my $LONG = qr/has been at one request for 1 s/;
+
+for (@BLOCKED) {
+    my ($mode, $begun) = @$_;
+    my $server = $begun->[0];
+    subtest "request_kill_timeout, $mode" => sub {
+        finds($begun, 'a request that is blocked in a library',
+            $LONG,
+            qr{in request \d+-\d+ GET /lock\?x=1, $AGE, at .+ line \d+\n    main::wait_for_lock called at});
+        further_requests($server) if $mode eq 'inline';
+        is($server->stop, 0, 'it ends well');
+    };
+}
+
+sub further_requests {
+    my ($server) = @_;
+    finds(
+        begin($server, "POST /spin HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"),
+        'one that computes, after its body has come',
+        $LONG, qr{in request \d+-\d+ POST /spin, $AGE, at .+ line \d+\n}
+    );
+    my $slow   = TestClient->new($server->port)->send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $client = TestClient->new($server->port);
+    for (1 .. 6) { $client->send("GET /nap HTTP/1.1\r\nHost: h\r\n\r\n")->response }
+    is(($slow->response || {})->{status}, 200, 'who awaits, or keeps the worker for short times only,');
+    is(() = $server->log =~ /another one takes its place/g, 2, '... is left alone');
+    return;
+}
+
+for (@STANDING) {
+    my ($mode, $begun) = @$_;
+    subtest "heartbeat_timeout, $mode" => sub {
+        finds(
+            $begun,
+            'a worker whose loop stands',
+            qr/has not answered for 2 s/,
+            qr{in request \d+-\d+ GET /sleep at \S+ line \d+\n    main::\S+ called at}
+        );
+        is($begun->[0]->stop, 0, 'it ends well');
+    };
+}
+
+subtest 'without workers' => sub {
+    my $server = TestServer->command(qw(-E production --request-kill-timeout 0.2), $app);
+    like(get($server->port, '/nap')->{body}, qr/\A\d+\z/, 'it has no effect');
+    is($server->stop, 0, 'the server ends well');
+};
+
+done_testing;

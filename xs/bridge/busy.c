@@ -1,0 +1,29 @@
+/* busy.c - since when an interpreter is at one event, for whoever watches its process: a word in memory that
+ * both have. Nobody is asked, so it can be seen of one that does not come back. */
+#include "bridge/bridge.h"
+
+#include <time.h>
+
+#ifndef CLOCK_MONOTONIC_COARSE
+#define CLOCK_MONOTONIC_COARSE CLOCK_MONOTONIC
+#endif
+
+/* Milliseconds of the monotonic clock, some of them late; never 0. May be called in a signal handler. */
+uint64_t px_busy_now(void) {
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 + 1;
+}
+
+/* From now on the word says it; `words` is what it lies in. */
+void px_busy_watch(pTHX_ px_worker *worker, SV *words, uint64_t *word) {
+    px_busy_forget(aTHX_ worker);
+    worker->busy_words = SvREFCNT_inc_NN(words);
+    worker->busy = word;
+    *word = 0;
+}
+
+void px_busy_forget(pTHX_ px_worker *worker) {
+    worker->busy = NULL;
+    px_clear(aTHX_ & worker->busy_words);
+}
