@@ -619,7 +619,8 @@ void
 dispatch(self)
     SV *self
 CODE:
-    if (!open_worker(aTHX_ self)->face) croak("Peregrine::Worker: there is no application: attach one first");
+    if (!open_worker(aTHX_ self)->mount_count)
+        croak("Peregrine::Worker: there is no application: attach one first");
     px_worker_dispatch(aTHX_ open_worker(aTHX_ self));
 
 SV *

@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use parent qw(PAGI::Server::Base);
 
+use Future;
 use PAGI::Server::Connection;
 use PAGI::Server::EventCheck;
 use PAGI::Server::Future;
@@ -16,35 +17,65 @@ use PAGI::Server::Transport;
 
 # ---- The application's lifespan -----------------------------------------------------------------
 
+# What has one: here it is the application.
+sub _pagi_apps {
+    my ($self) = @_;
+    return $self->{options}{app};
+}
+
+# One after another. When one fails, those before it end.
 sub _start_application {
     my ($self) = @_;
     my $options = $self->{options};
-    $self->{lifespan} = PAGI::Server::Lifespan->new(
-        app        => $options->{app},
+    $self->{lifespans} = [ map { $self->_new_lifespan($_) } $self->_pagi_apps ];
+    my ($first, @others) =
+        map {
+        my $lifespan = $_;
+        sub { $lifespan->startup(@{$options}{qw(lifespan_startup_timeout shutdown_timeout)}) }
+        } @{ $self->{lifespans} };
+    return $self->SUPER::_start_application if !$first;
+    my $starting = $first->();
+    return $starting if !@others;
+    $starting = $starting->then($_) for @others;
+    return $starting->else(sub {
+        my @failure = @_;
+        return $self->_end_application->then(sub { Future->fail(@failure) });
+    });
+}
+
+sub _new_lifespan {
+    my ($self, $app) = @_;
+    return PAGI::Server::Lifespan->new(
+        app        => $app,
         loop       => $self->loop,
         log        => $self->{log},
-        mode       => $options->{lifespan_mode},
+        mode       => $self->{options}{lifespan_mode},
         worker_num => $self->{worker_num},
     );
-    return $self->{lifespan}->startup(@{$options}{qw(lifespan_startup_timeout shutdown_timeout)});
 }
 
 sub _stop_startup {
     my ($self) = @_;
-    $self->{lifespan}->stop_startup if $self->{lifespan};
+    $_->stop_startup for @{ $self->{lifespans} || [] };
     return;
 }
 
 sub _end_application {
     my ($self) = @_;
-    my $lifespan = $self->{lifespan} or return $self->SUPER::_end_application;
-    return $lifespan->shutdown($self->{options}{shutdown_timeout});
+    my $timeout = $self->{options}{shutdown_timeout};
+    my ($first, @others) = reverse @{ $self->{lifespans} || [] };
+    return $self->SUPER::_end_application if !$first;
+    my $ending = $first->shutdown($timeout);
+    for my $lifespan (@others) {
+        $ending = $ending->then(sub { $lifespan->shutdown($timeout) });
+    }
+    return $ending;
 }
 
 sub _abandon_application {
     my ($self) = @_;
-    my $lifespan = delete $self->{lifespan} or return;
-    $lifespan->abandon;
+    my $lifespans = delete $self->{lifespans} or return;
+    $_->abandon for @$lifespans;
     return;
 }
 
@@ -56,10 +87,17 @@ sub _shows_errors {
 
 sub _attach {
     my ($self, $worker) = @_;
-    my $options  = $self->{options};
-    my $lifespan = $self->{lifespan};
-    $worker->attach({
-        app         => $options->{app},
+    $worker->attach({ $self->_pagi_settings($self->{options}{app}) });
+    return;
+}
+
+# How the engine's worker is to serve an application.
+sub _pagi_settings {
+    my ($self, $app) = @_;
+    my $options = $self->{options};
+    my ($lifespan) = grep { $_->is_of($app) } @{ $self->{lifespans} };
+    return (
+        app         => $app,
         server      => $self,
         loop        => $self->loop,
         state       => $lifespan->is_supported ? $lifespan->state : undef,
@@ -67,8 +105,7 @@ sub _attach {
         check       => $self->_validates_events ? _event_check($self->{log}) : undef,
         error_page  => $self->_shows_errors     ? _error_page()              : undef,
         reads_files => $options->{disable_sendfile},
-    });
-    return;
+    );
 }
 
 sub _validates_events {

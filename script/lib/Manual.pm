@@ -10,6 +10,7 @@ use PAGI::Server::Options::Type;
 my %LISTS = (
     'lib/PAGI/Server.pm' => \&_keys,
     'bin/pagi-server'    => \&_flags,
+    'bin/peregrine'      => \&_flags,
     'SECURITY.md'        => \&_limits,
 );
 my $BEGIN =

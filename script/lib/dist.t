@@ -46,9 +46,9 @@ my ($name) = $tarball =~ /(.*)\.tar\.gz/;
 is_deeply [ grep { !m{\A\Q$name\E/} } @inside ], [], '... into one folder';
 my %inside = map { s{\A\Q$name\E/}{}r => 1 } @inside;
 my @needed = qw(
-    Changes LICENSE MANIFEST META.json README.md Makefile.PL cpanfile bin/pagi-server lib/PAGI/Server.pm
-    xs/Peregrine.xs engine/build.zig engine/build.zig.zon engine/src/peregrine.zig engine/include/peregrine.h
-    script/zig.lock t/00-load.t
+    Changes LICENSE MANIFEST META.json README.md Makefile.PL cpanfile bin/pagi-server bin/peregrine
+    lib/PAGI/Server.pm xs/Peregrine.xs engine/build.zig engine/build.zig.zon engine/src/peregrine.zig
+    engine/include/peregrine.h script/zig.lock t/00-load.t
 );
 ok $inside{$_}, "it has $_" for @needed;
 is_deeply [

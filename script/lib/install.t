@@ -19,10 +19,13 @@ is system("make -s install DESTDIR=$target >$target/log 2>&1 </dev/null"), 0, 'm
 
 my %found;
 File::Find::find(
-    { no_chdir => 1, wanted => sub { $found{$1} = $_ if m{/(PAGI/Server\.pm|pagi-server|Peregrine\.so)\z} } },
+    {
+        no_chdir => 1,
+        wanted   => sub { $found{$1} = $_ if m{/(PAGI/Server\.pm|pagi-server|bin/peregrine|Peregrine\.so)\z} }
+    },
     $target
 );
-ok $found{$_}, "$_ is installed" for 'PAGI/Server.pm', 'pagi-server', 'Peregrine.so';
+ok $found{$_}, "$_ is installed" for 'PAGI/Server.pm', 'pagi-server', 'bin/peregrine', 'Peregrine.so';
 my @inc = map { "-I$_" }
     map { s{/auto/Peregrine/Peregrine\.so\z|/PAGI/Server\.pm\z}{}r }
     @found{ 'PAGI/Server.pm', 'Peregrine.so' };
@@ -51,6 +54,12 @@ subtest 'pagi-server' => sub {
     my $port = free_port();
     answers($port, qr/hello/i, $^X, @inc, $found{'pagi-server'}, '--quiet', '--port', $port,
         "$root/examples/pagi/hello/app.pl");
+};
+
+subtest 'peregrine' => sub {
+    my $port = free_port();
+    spew('hello.psgi', 'sub { [ 200, [], ["hello"] ] }');
+    answers($port, qr/hello/, $^X, @inc, $found{'bin/peregrine'}, '--quiet', '--port', $port, 'hello.psgi');
 };
 
 done_testing;

@@ -101,6 +101,7 @@ static inline AV *px_pair(pTHX_ SV *first, SV *second) {
 /* ---- Worker, exchange, face ------------------------------------------------------------------ */
 
 typedef struct px_face px_face;
+typedef struct px_mount px_mount;
 typedef struct px_worker px_worker;
 typedef struct px_exchange px_exchange;
 typedef struct px_loan px_loan;
@@ -111,10 +112,23 @@ typedef struct px_words {
     size_t count;
 } px_words;
 
+/* Exchanges may have so many numbers of routes, 0 for none included. */
+#define PX_MOUNTS_MAX 256
+
+/* An application, and which requests are its: those of one route of the engine's. */
+struct px_mount {
+    const px_face *face;
+    void *application; /* the face's: what it serves requests with */
+    SV *prefix;        /* where it is mounted, bytes without a slash at the end; NULL: at the root */
+    px_exchange *pool; /* kept for the next requests */
+    int pool_count;
+};
+
 struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
-    const px_face *face;      /* NULL until there is an application */
-    void *application;        /* the face's: what it serves requests with */
+    px_mount *mounts[PX_MOUNTS_MAX]; /* by the number of the route; 0: of requests that no route matches */
+    int mount_count;                 /* of those that are there */
+    bool is_complete;                /* one of them gets what is left: there is no room behind it */
     px_context *cx;
     Pid_t pid;      /* whose it is */
     uint32_t forks; /* peregrine_forks() there */
@@ -142,9 +156,7 @@ struct px_worker {
     px_exchange *at;                  /* the exchange whose event is being handled, or NULL */
     const peregrine_request *at_head; /* if that event is its request */
     px_exchange *live;
-    px_exchange *pool;
     px_exchange *freed; /* those that events of the batch may still name */
-    int pool_count;
     uint32_t turn; /* counts dispatches */
     px_exchange *first_in_turn, *last_in_turn; /* those that wait for their next turn */
 };
@@ -154,6 +166,7 @@ struct px_worker {
  * it (`holds`), and by each Perl value that points to it (`handles`). */
 struct px_exchange {
     px_worker *worker;
+    px_mount *mount;
     peregrine_ticket ticket;
     px_exchange *next, *previous;
     int holds;
@@ -179,13 +192,13 @@ typedef enum {
 } px_app_state;
 
 /* A face: what applications of one kind see of requests and answer. A table of functions, the same one for
- * all exchanges of a worker. */
+ * all exchanges of a mount. */
 struct px_face {
     size_t exchange_size; /* of its exchanges, which begin with a px_exchange */
 
-    /* The worker's `application`: it is about to be freed; the engine's limits have changed. */
-    void (*drop_application)(pTHX_ px_worker *worker);
-    void (*limits)(px_worker *worker);
+    /* A mount's `application`: it is to be freed; the engine's limits have changed. */
+    void (*drop_application)(pTHX_ void *application);
+    void (*limits)(const px_worker *worker, void *application);
 
     /* A request, for which there is an exchange (held): calls the application. */
     void (*request)(pTHX_ px_exchange *exchange, const peregrine_event *event);
@@ -204,7 +217,7 @@ struct px_face {
      * there is none. */
     bool (*fail_stalled)(pTHX_ px_exchange *exchange, SV *awaited, SV *exception);
 
-    /* Memory, all zeros but for the px_exchange, becomes an exchange: makes the handles that serve one
+    /* Memory, all zeros but for worker and mount, becomes an exchange: makes the handles that serve one
      * request after the other. */
     void (*make)(pTHX_ px_exchange *exchange);
     /* The request is over: drops what belongs to it. */
@@ -221,7 +234,9 @@ void px_worker_release(pTHX_ px_worker *worker);
 void px_worker_stop(pTHX_ px_worker *worker);
 void px_worker_limits(px_worker *worker);
 SV *px_setting(pTHX_ HV *settings, const char *name);
-void px_worker_attach(px_worker *worker, const px_face *face, void *application);
+int px_worker_route(pTHX_ px_worker *worker, HV *settings, uint32_t flags);
+void px_worker_attach(pTHX_ px_worker *worker, int route, const px_face *face, void *application,
+                      HV *settings);
 void px_worker_dispatch(pTHX_ px_worker *worker);
 void px_worker_drain(pTHX_ px_worker *worker);
 void px_worker_retire(pTHX_ px_worker *worker);
@@ -298,7 +313,7 @@ int px_stuck_signal(void);
 int px_stuck_watch(pTHX_ px_worker *worker, const char *name);
 
 /* exchange.c */
-px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket);
+px_exchange *px_exchange_open(pTHX_ px_worker *worker, px_mount *mount, peregrine_ticket ticket);
 void px_exchange_hold(px_exchange *exchange);
 void px_exchange_unhold(pTHX_ px_exchange *exchange);
 bool px_exchange_pin(px_exchange *exchange);
@@ -316,6 +331,13 @@ void px_loan_collect(pTHX_ px_worker *worker);
 void px_loan_end_all(pTHX_ px_worker *worker);
 int px_loan_write(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags);
 int px_loan_message(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags);
+
+/* Where the application of an exchange is mounted, as bytes. */
+static inline const char *px_prefix(const px_exchange *exchange, STRLEN *len) {
+    const SV *prefix = exchange->mount->prefix;
+    *len = prefix ? SvCUR(prefix) : 0;
+    return prefix ? SvPVX_const(prefix) : "";
+}
 
 /* handle.c */
 CV *px_handle_function(pTHX_ px_exchange *exchange, XSUBADDR_t function);

@@ -11,25 +11,26 @@
 
 /* ---- Opening, holding, letting go ------------------------------------------------------------ */
 
-static px_exchange *take(pTHX_ px_worker *worker) {
-    px_exchange *exchange = worker->pool;
+static px_exchange *take(pTHX_ px_worker *worker, px_mount *mount) {
+    px_exchange *exchange = mount->pool;
     if (exchange) {
-        worker->pool = exchange->next;
-        worker->pool_count--;
+        mount->pool = exchange->next;
+        mount->pool_count--;
         return exchange;
     }
     char *memory;
-    Newxz(memory, worker->face->exchange_size, char);
+    Newxz(memory, mount->face->exchange_size, char);
     exchange = (px_exchange *)(void *)memory;
     exchange->worker = worker;
+    exchange->mount = mount;
     exchange->kept = true;
-    worker->face->make(aTHX_ exchange);
+    mount->face->make(aTHX_ exchange);
     return exchange;
 }
 
 /* A fresh exchange for a ticket, held once for it. */
-px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket) {
-    px_exchange *exchange = take(aTHX_ worker);
+px_exchange *px_exchange_open(pTHX_ px_worker *worker, px_mount *mount, peregrine_ticket ticket) {
+    px_exchange *exchange = take(aTHX_ worker, mount);
     exchange->ticket = ticket;
     exchange->holds = 1;
     exchange->ticket_live = true;
@@ -45,7 +46,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, peregrine_ticket ticket) 
 }
 
 static void clear_request(pTHX_ px_exchange *exchange) {
-    exchange->worker->face->clear(aTHX_ exchange);
+    exchange->mount->face->clear(aTHX_ exchange);
     px_clear(aTHX_ (SV **)&exchange->given);
     px_clear(aTHX_ (SV **)&exchange->deferred);
 }
@@ -54,7 +55,7 @@ static void clear_request(pTHX_ px_exchange *exchange) {
 static void detach(pTHX_ px_exchange *exchange) {
     exchange->holds++; /* until all are dropped, so that the last of them does not free what we look at */
     exchange->kept = false;
-    exchange->worker->face->let_go(aTHX_ exchange);
+    exchange->mount->face->let_go(aTHX_ exchange);
     exchange->holds--;
     if (exchange->handles == 0 && exchange->holds == 0) px_exchange_free(aTHX_ exchange);
 }
@@ -68,10 +69,11 @@ static void retire(pTHX_ px_exchange *exchange) {
     if (exchange->next) exchange->next->previous = exchange->previous;
     exchange->next = exchange->previous = NULL;
     exchange->holds = 0;
-    if (worker->engine && worker->pool_count < PX_POOL_MAX && worker->face->is_reusable(exchange)) {
-        exchange->next = worker->pool;
-        worker->pool = exchange;
-        worker->pool_count++;
+    px_mount *mount = exchange->mount;
+    if (worker->engine && mount->pool_count < PX_POOL_MAX && mount->face->is_reusable(exchange)) {
+        exchange->next = mount->pool;
+        mount->pool = exchange;
+        mount->pool_count++;
         px_worker_release(aTHX_ worker);
         return;
     }

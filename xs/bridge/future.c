@@ -203,7 +203,7 @@ void px_future_resolve(pTHX_ px_exchange *exchange, SV *future, SV *value) {
         SvREFCNT_dec(value);
         SvREFCNT_dec(px_call(aTHX_ future, "done", value, NULL, &error));
     }
-    if (error && !exchange->worker->face->fail_stalled(aTHX_ exchange, future, error))
+    if (error && !exchange->mount->face->fail_stalled(aTHX_ exchange, future, error))
         px_exchange_tell(aTHX_ exchange, "_callback_died", error, "in a callback");
 }
 

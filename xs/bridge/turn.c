@@ -46,7 +46,7 @@ static void resume_first(pTHX_ px_worker *worker) {
     ENTER;
     SAVETMPS;
     px_future_resolve_all(aTHX_ exchange, &exchange->deferred);
-    if (worker->face->turn) worker->face->turn(aTHX_ exchange);
+    if (exchange->mount->face->turn) exchange->mount->face->turn(aTHX_ exchange);
     px_exchange_unhold(aTHX_ exchange);
     FREETMPS;
     LEAVE;

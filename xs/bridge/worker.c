@@ -26,7 +26,10 @@ px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
 
 /* The engine's limits have changed: for those who keep some on this side. */
 void px_worker_limits(px_worker *worker) {
-    if (worker->face) worker->face->limits(worker);
+    for (int i = 0; i < PX_MOUNTS_MAX; i++) {
+        const px_mount *mount = worker->mounts[i];
+        if (mount) mount->face->limits(worker, mount->application);
+    }
 }
 
 /* What a hash of settings has under a name, borrowed; NULL: nothing. */
@@ -35,20 +38,79 @@ SV *px_setting(pTHX_ HV *settings, const char *name) {
     return value && SvOK(*value) ? *value : NULL;
 }
 
-/* Gives a worker that has none its application, with the face that serves it. Requests may come from now
- * on. */
-void px_worker_attach(px_worker *worker, const px_face *face, void *application) {
-    worker->face = face;
-    worker->application = application;
-    face->limits(worker);
+/* A setting that is a string, mortal; NULL: there is none, or it is empty. Dies of one that cannot be. */
+static SV *text_setting(pTHX_ HV *settings, const char *name) {
+    SV *given = px_setting(aTHX_ settings, name);
+    if (!given) return NULL;
+    SV *text = sv_2mortal(newSVsv(given));
+    STRLEN len;
+    const char *bytes = SvPV(text, len);
+    if (memchr(bytes, '\0', len)) croak("Peregrine::Worker: %s must not have a zero byte", name);
+    return len ? text : NULL;
+}
+
+/* The setting `path` without slashes at its end; NULL: the root. */
+static SV *path_setting(pTHX_ HV *settings) {
+    SV *path = text_setting(aTHX_ settings, "path");
+    if (!path) return NULL;
+    STRLEN len = SvCUR(path);
+    while (len > 0 && SvPVX_const(path)[len - 1] == '/') len--;
+    return len ? newSVpvn_flags(SvPVX_const(path), len, SVs_TEMP) : NULL;
+}
+
+/* The number of a route for an application whose settings have `path` and `host`, or neither: then it gets
+ * what others leave. `flags`: of the route. Dies if that cannot be. */
+int px_worker_route(pTHX_ px_worker *worker, HV *settings, uint32_t flags) {
+    SV *path = path_setting(aTHX_ settings);
+    SV *host = text_setting(aTHX_ settings, "host");
+    if (worker->is_complete) croak("Peregrine::Worker: the worker has an application already");
+    const bool is_last = !path && !host;
+    int number = 0;
+    if (!is_last || flags) {
+        const peregrine_route route = {
+            .size = sizeof(route),
+            .flags = flags,
+            .path = path ? SvPVX_const(path) : NULL,
+            .host = host ? SvPVX_const(host) : NULL,
+        };
+        number = peregrine_add_route(worker->engine, &route);
+        if (number < 0) croak("Peregrine::Worker: path and host: %s", peregrine_error_text(number));
+    }
+    worker->is_complete = is_last;
+    return number;
+}
+
+/* Gives a route, by the number from px_worker_route(), its application, with the face that serves it. */
+void px_worker_attach(pTHX_ px_worker *worker, int route, const px_face *face, void *application,
+                      HV *settings) {
+    px_mount *mount;
+    Newxz(mount, 1, px_mount);
+    mount->face = face;
+    mount->application = application;
+    mount->prefix = SvREFCNT_inc(path_setting(aTHX_ settings));
+    SV *loop = px_setting(aTHX_ settings, "loop");
+    worker->server = SvRV(px_setting(aTHX_ settings, "server"));
+    if (!worker->loop) worker->loop = loop ? newSVsv(loop) : newSV(0);
+    worker->mounts[route] = mount;
+    worker->mount_count++;
+    face->limits(worker, application);
+}
+
+static void trim_mount(pTHX_ px_mount *mount, int keep) {
+    while (mount->pool_count > keep) {
+        px_exchange *exchange = mount->pool;
+        mount->pool = exchange->next;
+        mount->pool_count--;
+        px_exchange_discard(aTHX_ exchange);
+    }
 }
 
 static void trim_pool(pTHX_ px_worker *worker, int keep) {
-    while (worker->pool_count > keep) {
-        px_exchange *exchange = worker->pool;
-        worker->pool = exchange->next;
-        worker->pool_count--;
-        px_exchange_discard(aTHX_ exchange);
+    int left = worker->mount_count;
+    for (int i = 0; left > 0; i++) {
+        if (!worker->mounts[i]) continue;
+        trim_mount(aTHX_ worker->mounts[i], keep);
+        left--;
     }
 }
 
@@ -85,7 +147,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
         while (exchange && !exchange->ticket_live) exchange = exchange->next;
         if (!exchange) break;
         px_exchange_hold(exchange);
-        worker->face->cut(aTHX_ exchange);
+        exchange->mount->face->cut(aTHX_ exchange);
         px_exchange_ticket_gone(aTHX_ exchange);
         px_exchange_unhold(aTHX_ exchange);
     }
@@ -117,7 +179,7 @@ static void end_streams(pTHX_ px_worker *worker, void (*end)(peregrine_worker *)
     size_t count;
     px_exchange **held = hold_live(aTHX_ worker, &count);
     for (size_t i = 0; i < count; i++) {
-        if (held[i]->ticket_live) worker->face->shut_down(aTHX_ held[i]);
+        if (held[i]->ticket_live) held[i]->mount->face->shut_down(aTHX_ held[i]);
         px_exchange_unhold(aTHX_ held[i]);
     }
     px_worker_wake(worker);
@@ -145,7 +207,7 @@ void px_worker_end_streams(pTHX_ px_worker *worker) {
 void px_worker_applications(const px_worker *worker, int *busy, int *leaving) {
     *busy = *leaving = 0;
     for (const px_exchange *exchange = worker->live; exchange; exchange = exchange->next) {
-        const px_app_state state = worker->face->app_state(exchange);
+        const px_app_state state = exchange->mount->face->app_state(exchange);
         *busy += state == PX_APP_BUSY;
         *leaving += state == PX_APP_LEAVING;
     }
@@ -163,7 +225,7 @@ int px_worker_fail_stalled(pTHX_ px_worker *worker, SV *exception) {
     int failed = 0;
     px_exchange **held = hold_live(aTHX_ worker, &count);
     for (size_t i = 0; i < count; i++) {
-        failed += worker->face->fail_stalled(aTHX_ held[i], NULL, exception);
+        failed += held[i]->mount->face->fail_stalled(aTHX_ held[i], NULL, exception);
         px_exchange_unhold(aTHX_ held[i]);
     }
     return failed;
@@ -182,7 +244,13 @@ static void free_exchanges(px_worker *worker) {
 void px_worker_release(pTHX_ px_worker *worker) {
     if (--worker->refs > 0) return;
     assert(!worker->engine);
-    if (worker->application) worker->face->drop_application(aTHX_ worker);
+    for (int i = 0; i < PX_MOUNTS_MAX; i++) {
+        px_mount *mount = worker->mounts[i];
+        if (!mount) continue;
+        mount->face->drop_application(aTHX_ mount->application);
+        SvREFCNT_dec(mount->prefix);
+        Safefree(mount);
+    }
     SvREFCNT_dec(worker->loop);
     free_exchanges(worker);
     Safefree(worker);
@@ -251,7 +319,7 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     px_exchange_hold(exchange);
     px_exchange *outer = worker->at;
     worker->at = exchange;
-    worker->face->event(aTHX_ exchange, event);
+    exchange->mount->face->event(aTHX_ exchange, event);
     worker->at = outer;
     px_exchange_unhold(aTHX_ exchange);
 }
@@ -270,10 +338,30 @@ static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange_unhold(aTHX_ exchange);
 }
 
+/* Nobody is there for a request. */
+static void turn_away(px_worker *worker, peregrine_ticket ticket) {
+    const peregrine_field type = {"Content-Type", 12, "text/plain", 10};
+    const peregrine_response response = {
+        .size = sizeof(response),
+        .status = 404,
+        .flags = PEREGRINE_END,
+        .fields = &type,
+        .field_count = 1,
+        .body = "Not Found",
+        .body_len = 9,
+    };
+    (void)peregrine_respond(worker->engine, ticket, &response);
+}
+
 /* Opens an exchange, for which the face calls the application; not if its client has left meanwhile. */
 static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     if (peregrine_take(worker->engine, event->ticket) != PEREGRINE_OK) return;
-    px_exchange *exchange = px_exchange_open(aTHX_ worker, event->ticket);
+    px_mount *mount = worker->mounts[event->request->route];
+    if (!mount) {
+        turn_away(worker, event->ticket);
+        return;
+    }
+    px_exchange *exchange = px_exchange_open(aTHX_ worker, mount, event->ticket);
     px_exchange_hold(exchange);
     exchange->connection_number = event->request->connection;
     exchange->request_number = event->request->number;
@@ -282,7 +370,7 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     const peregrine_request *outer_head = worker->at_head;
     worker->at = exchange;
     worker->at_head = event->request;
-    worker->face->request(aTHX_ exchange, event);
+    mount->face->request(aTHX_ exchange, event);
     worker->at = outer;
     worker->at_head = outer_head;
     px_exchange_unhold(aTHX_ exchange);
@@ -362,6 +450,6 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
     LEAVE;
     px_busy_end(worker);
     worker->depth--;
-    if (worker->depth == 0 && worker->pool_count > PX_POOL_KEEP) trim_pool(aTHX_ worker, PX_POOL_KEEP);
+    if (worker->depth == 0) trim_pool(aTHX_ worker, PX_POOL_KEEP);
     px_worker_release(aTHX_ worker);
 }

@@ -14,7 +14,7 @@ pagi_exchange *pagi_exchange_of_function(pTHX_ CV *function) {
 /* The exchange behind a pagi.connection or pagi.transport object. */
 pagi_exchange *pagi_exchange_of_object(pTHX_ SV *object) {
     px_exchange *exchange = SvROK(object) ? px_handle_exchange_here(aTHX_ SvRV(object)) : NULL;
-    if (!exchange || exchange->worker->face != &pagi_face)
+    if (!exchange || exchange->mount->face != &pagi_face)
         croak("PAGI: not an object of this server and thread");
     return pagi_exchange_of(exchange);
 }
@@ -23,7 +23,7 @@ pagi_exchange *pagi_exchange_of_object(pTHX_ SV *object) {
 
 void pagi_exchange_make(pTHX_ px_exchange *base) {
     pagi_exchange *exchange = pagi_exchange_of(base);
-    exchange->app = (pagi_app *)base->worker->application;
+    exchange->app = (pagi_app *)base->mount->application;
     exchange->receive = px_handle_function(aTHX_ base, pagi_xs_receive);
     exchange->send = px_handle_function(aTHX_ base, pagi_xs_send);
     exchange->transport = px_handle_object(aTHX_ base, exchange->app->cx->transport_stash);

@@ -13,12 +13,11 @@ static HV *hash_setting(pTHX_ HV *settings, const char *name) {
     return (HV *)SvRV(value);
 }
 
-/* Settings: app, server, loop, state, extensions, check, error_page, reads_files. Nothing has changed if
- * one of them is wrong. */
+/* Settings: app, path, host, server, loop, state, extensions, check, error_page, reads_files. Nothing has
+ * changed if one of them is wrong. */
 void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
     SV *server = px_setting(aTHX_ settings, "server");
-    SV *loop = px_setting(aTHX_ settings, "loop");
     SV *check = px_setting(aTHX_ settings, "check");
     SV *error_page = px_setting(aTHX_ settings, "error_page");
     SV *reads_files = px_setting(aTHX_ settings, "reads_files");
@@ -27,7 +26,7 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV)
         croak("Peregrine::Worker: app must be a code reference");
     if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
-    if (worker->application) croak("Peregrine::Worker: the worker has an application already");
+    const int route = px_worker_route(aTHX_ worker, settings, 0);
     pagi_app *app;
     Newxz(app, 1, pagi_app);
     app->worker = worker;
@@ -38,14 +37,11 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     app->check = check ? newSVsv(check) : NULL;
     app->error_page = error_page ? newSVsv(error_page) : NULL;
     app->reads_files = reads_files && SvTRUE(reads_files);
-    worker->server = SvRV(server);
-    worker->loop = loop ? newSVsv(loop) : newSV(0);
-    px_worker_attach(worker, &pagi_face, app);
+    px_worker_attach(aTHX_ worker, route, &pagi_face, app, settings);
 }
 
-static void drop_application(pTHX_ px_worker *worker) {
-    pagi_app *app = (pagi_app *)worker->application;
-    worker->application = NULL;
+static void drop_application(pTHX_ void *application) {
+    pagi_app *app = (pagi_app *)application;
     SV *owned[] = {app->code, (SV *)app->state, (SV *)app->extensions, app->check, app->error_page};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     pagi_tls_forget(aTHX_ app);
@@ -58,8 +54,8 @@ static size_t limit(const px_worker *worker, const char *name) {
     return (size_t)value;
 }
 
-static void read_limits(px_worker *worker) {
-    pagi_app *app = (pagi_app *)worker->application;
+static void read_limits(const px_worker *worker, void *application) {
+    pagi_app *app = (pagi_app *)application;
     app->queue_messages_max = limit(worker, "queue_messages_max");
     app->queue_bytes_max = limit(worker, "queue_bytes_max");
     app->high_water = limit(worker, "write_high_bytes");

@@ -353,7 +353,6 @@ SV *pagi_scope_known_name(pTHX_ pagi_context *cx, const char *text, const peregr
 void pagi_scope_refer_to(pTHX_ SV *reference, SV *container);
 void pagi_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len);
 void pagi_scope_set_constant(pTHX_ SV *sv, SV *shared);
-void pagi_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len);
 
 /* reuse.c */
 bool pagi_tls_untouched(pTHX_ const pagi_exchange *exchange);

@@ -104,15 +104,35 @@ void pagi_scope_set_constant(pTHX_ SV *sv, SV *shared) {
     sv_setsv(sv, shared);
 }
 
-/* Sets the path percent-decoded, then decoded as UTF-8 if it is UTF-8, otherwise left as bytes. */
-void pagi_scope_set_path(pTHX_ SV *path, const char *raw, STRLEN len) {
+/* Makes characters of bytes that are UTF-8. */
+static void decode_utf8(SV *sv) {
+    const U8 *bytes = (const U8 *)SvPVX_const(sv);
+    if (is_utf8_invariant_string(bytes, SvCUR(sv))) return;
+    if (is_c9strict_utf8_string(bytes, SvCUR(sv))) SvUTF8_on(sv);
+}
+
+/* Sets the path percent-decoded, without the first `own` bytes, then decoded as UTF-8 if it is UTF-8,
+ * otherwise left as bytes. */
+static void set_path(pTHX_ SV *path, const char *raw, STRLEN len, STRLEN own) {
     pagi_scope_set_bytes(aTHX_ path, raw, len);
     char *text = SvPVX(path);
-    const STRLEN decoded = peregrine_percent_decode(text, len);
+    const STRLEN decoded = peregrine_percent_decode(text, len) - own;
+    if (own) Move(text + own, text, decoded, char);
     text[decoded] = '\0';
     SvCUR_set(path, decoded);
-    if (is_utf8_invariant_string((const U8 *)text, decoded)) return;
-    if (is_c9strict_utf8_string((const U8 *)text, decoded)) SvUTF8_on(path);
+    decode_utf8(path);
+}
+
+/* Sets where the application is mounted. */
+static void set_root_path(pTHX_ const pagi_exchange *exchange, SV *root_path) {
+    STRLEN len;
+    const char *prefix = px_prefix(&exchange->base, &len);
+    if (len == 0) {
+        pagi_scope_set_constant(aTHX_ root_path, PAGI_KEY(exchange->app->cx, EMPTY));
+        return;
+    }
+    pagi_scope_set_bytes(aTHX_ root_path, prefix, len);
+    decode_utf8(root_path);
 }
 
 /* A method that the engine does not know is copied, the known ones are learned. PAGI's are upper case, and
@@ -149,13 +169,15 @@ void pagi_scope_fill(pTHX_ pagi_exchange *exchange, const peregrine_request *req
     if (kind->has_method) set_method(aTHX_ cx, slots[PAGI_SLOT_METHOD], request);
     pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_SCHEME],
                             cx->keys[request->secure ? kind->secure_scheme : kind->scheme]);
-    pagi_scope_set_path(aTHX_ slots[PAGI_SLOT_PATH], path, request->path.len);
+    STRLEN own;
+    (void)px_prefix(&exchange->base, &own);
+    set_path(aTHX_ slots[PAGI_SLOT_PATH], path, request->path.len, own);
     pagi_scope_set_bytes(aTHX_ slots[PAGI_SLOT_RAW_PATH], path, request->path.len);
     if (request->query.len)
         pagi_scope_set_bytes(aTHX_ slots[PAGI_SLOT_QUERY_STRING], text + request->query.at,
                              request->query.len);
     else pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_QUERY_STRING], PAGI_KEY(cx, EMPTY));
-    pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_ROOT_PATH], PAGI_KEY(cx, EMPTY));
+    set_root_path(aTHX_ exchange, slots[PAGI_SLOT_ROOT_PATH]);
 }
 
 /* Gives a slot of a new scope its value; the slot has a reference of its own besides the hash's. */

@@ -90,16 +90,28 @@ static SV *protocol(pTHX_ psgi_context *cx, uint8_t version) {
     return px_copy(aTHX_ version == 10 ? PSGI_KEY(cx, HTTP_1_0) : PSGI_KEY(cx, HTTP_1_1));
 }
 
-/* Percent-decoded bytes; empty for the target "*", which is no path. */
-static SV *path_info(pTHX_ const peregrine_request *request) {
+/* What is behind the application's own part of the path, which the engine has compared: percent-decoded
+ * bytes. Empty for the target "*", which is no path. */
+static SV *path_info(pTHX_ const psgi_exchange *exchange, const peregrine_request *request) {
     const char *raw = request->text + request->path.at;
+    STRLEN own;
+    (void)px_prefix(&exchange->base, &own);
     if (request->path.len == 0 || raw[0] != '/') return newSVpvs("");
     SV *path = newSVpvn(raw, request->path.len);
-    if (!memchr(raw, '%', request->path.len)) return path;
-    const STRLEN decoded = peregrine_percent_decode(SvPVX(path), SvCUR(path));
-    SvPVX(path)[decoded] = '\0';
-    SvCUR_set(path, decoded);
+    if (memchr(raw, '%', request->path.len)) {
+        const STRLEN decoded = peregrine_percent_decode(SvPVX(path), SvCUR(path));
+        SvPVX(path)[decoded] = '\0';
+        SvCUR_set(path, decoded);
+    }
+    if (own) sv_chop(path, SvPVX(path) + own);
     return path;
+}
+
+/* Where the application is mounted. */
+static SV *script_name(pTHX_ const psgi_exchange *exchange) {
+    STRLEN len;
+    const char *prefix = px_prefix(&exchange->base, &len);
+    return len ? newSVpvn(prefix, len) : px_copy(aTHX_ PSGI_KEY(exchange->app->cx, EMPTY));
 }
 
 /* Path and query as they came, without a scheme and a host. */
@@ -126,8 +138,8 @@ static void add_flag(pTHX_ HV *env, SV *key, bool value) {
 static void add_line(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     psgi_context *cx = exchange->app->cx;
     px_store(aTHX_ env, PSGI_KEY(cx, REQUEST_METHOD), method(aTHX_ cx, request));
-    px_store(aTHX_ env, PSGI_KEY(cx, SCRIPT_NAME), px_copy(aTHX_ PSGI_KEY(cx, EMPTY)));
-    px_store(aTHX_ env, PSGI_KEY(cx, PATH_INFO), path_info(aTHX_ request));
+    px_store(aTHX_ env, PSGI_KEY(cx, SCRIPT_NAME), script_name(aTHX_ exchange));
+    px_store(aTHX_ env, PSGI_KEY(cx, PATH_INFO), path_info(aTHX_ exchange, request));
     px_store(aTHX_ env, PSGI_KEY(cx, REQUEST_URI), request_uri(aTHX_ request));
     px_store(aTHX_ env, PSGI_KEY(cx, QUERY_STRING),
              newSVpvn(request->text + request->query.at, request->query.len));

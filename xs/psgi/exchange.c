@@ -13,7 +13,7 @@ psgi_exchange *psgi_exchange_of_function(pTHX_ CV *function) {
 /* The exchange behind a writer. */
 psgi_exchange *psgi_exchange_of_object(pTHX_ SV *object) {
     px_exchange *exchange = SvROK(object) ? px_handle_exchange_here(aTHX_ SvRV(object)) : NULL;
-    if (!exchange || exchange->worker->face != &psgi_face)
+    if (!exchange || exchange->mount->face != &psgi_face)
         croak("PSGI: not an object of this server and thread");
     return psgi_exchange_of(exchange);
 }
@@ -22,7 +22,7 @@ psgi_exchange *psgi_exchange_of_object(pTHX_ SV *object) {
 
 void psgi_exchange_make(pTHX_ px_exchange *base) {
     psgi_exchange *exchange = psgi_exchange_of(base);
-    exchange->app = (psgi_app *)base->worker->application;
+    exchange->app = (psgi_app *)base->mount->application;
     exchange->informational = px_handle_function(aTHX_ base, psgi_xs_inform);
     exchange->disconnected = px_handle_function(aTHX_ base, psgi_xs_disconnected);
 }

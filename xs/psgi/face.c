@@ -16,19 +16,15 @@ static AV *make_version(pTHX) {
     return version;
 }
 
-/* Settings: app, server, loop, multiprocess, harakiri, underscores. Nothing has changed if one of them is
- * wrong. */
+/* Settings: app, path, host, server, loop, multiprocess, harakiri, underscores. Nothing has changed if one of
+ * them is wrong. */
 void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
     SV *server = px_setting(aTHX_ settings, "server");
-    SV *loop = px_setting(aTHX_ settings, "loop");
     if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV)
         croak("Peregrine::Worker: app must be a code reference");
     if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
-    if (worker->application) croak("Peregrine::Worker: the worker has an application already");
-    const peregrine_route all = {.size = sizeof(all), .flags = PEREGRINE_WHOLE_BODY};
-    const int number = peregrine_add_route(worker->engine, &all);
-    if (number < 0) croak("Peregrine::Worker: %s", peregrine_error_text(number));
+    const int route = px_worker_route(aTHX_ worker, settings, PEREGRINE_WHOLE_BODY);
     psgi_app *app;
     Newxz(app, 1, psgi_app);
     app->worker = worker;
@@ -38,21 +34,19 @@ void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     app->multiprocess = is_set(aTHX_ settings, "multiprocess");
     app->harakiri = is_set(aTHX_ settings, "harakiri");
     app->underscores = is_set(aTHX_ settings, "underscores");
-    worker->server = SvRV(server);
-    worker->loop = loop ? newSVsv(loop) : newSV(0);
-    px_worker_attach(worker, &psgi_face, app);
+    px_worker_attach(aTHX_ worker, route, &psgi_face, app, settings);
 }
 
-static void drop_application(pTHX_ px_worker *worker) {
-    psgi_app *app = (psgi_app *)worker->application;
-    worker->application = NULL;
+static void drop_application(pTHX_ void *application) {
+    psgi_app *app = (psgi_app *)application;
     SV *owned[] = {app->code, app->no_input, (SV *)app->version};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     Safefree(app);
 }
 
-static void read_limits(px_worker *worker) {
+static void read_limits(const px_worker *worker, void *application) {
     PERL_UNUSED_ARG(worker);
+    PERL_UNUSED_ARG(application);
 }
 
 /* ---- Events of the engine -------------------------------------------------------------------- */

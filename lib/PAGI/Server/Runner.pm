@@ -20,6 +20,7 @@ use PAGI::Server::Completion;
 use PAGI::Server::ConfigFile;
 use PAGI::Server::ErrorLog;
 use PAGI::Server::Log;
+use PAGI::Server::Mounts;
 use PAGI::Server::Options;
 use PAGI::Server::PidFile;
 use PAGI::Server::TLS;
@@ -34,8 +35,10 @@ use constant {
     OK      => 0,
     FAILED  => 1,
     MISUSED => 2,
-    PROGRAM => 'pagi-server',
 };
+
+# What the command is called.
+sub program { return 'pagi-server' }
 
 sub new {
     my ($class, %options) = @_;
@@ -85,10 +88,11 @@ sub _failed {
 
 sub _misused {
     my ($self, $problem) = @_;
+    my $program = $self->program;
     $problem =~ s/\s+\z//;
     print STDERR $self->_writes_json
-        ? PAGI::Server::Log->line(json => error => "${\PROGRAM}: $problem")
-        : PAGI::Server::Log::bytes_of("${\PROGRAM}: $problem\nTry '${\PROGRAM} --help'.\n");
+        ? PAGI::Server::Log->line(json => error => "$program: $problem")
+        : PAGI::Server::Log::bytes_of("$program: $problem\nTry '$program --help'.\n");
     return MISUSED;
 }
 
@@ -141,10 +145,10 @@ sub _parse {
     $self->{noted} =
         [ grep { my $name = $_->{option}{name}; exists $file->{$name} && !exists $typed->{$name} } @noted ];
     $self->{options} = { %$before, %$file, %$typed };
-    $self->{title}   = join ' ', PROGRAM, @arguments if @arguments;
+    $self->{title}   = join ' ', $self->program, @arguments if @arguments;
     $self->_locate_files;
     $self->_choose_app($typed, @words);
-    delete @{$self}{qw(app prepared mode)};
+    delete @{$self}{qw(app prepared mode mounts)};
     return $self;
 }
 
@@ -178,6 +182,8 @@ sub _choose_app {
     delete $options->{app}             if defined $typed->{code}  && !defined $typed->{app};
     delete $options->{code}            if defined $typed->{app}   && !defined $typed->{code};
     die \'both -e and --app are given' if defined $options->{app} && defined $options->{code};
+    die \'--mount is given, and an application besides'
+        if $options->{mount} && (defined $options->{app} || defined $options->{code});
     for my $word (@words) {
         die \"unexpected argument '$word'" if $word !~ /\A(\w+)=(.*)\z/s;
         push @{ $self->{arguments} }, $1 => $2;
@@ -188,7 +194,7 @@ sub _choose_app {
 sub _need_app {
     my ($self) = @_;
     my $options = $self->{options};
-    return if defined $options->{app} || defined $options->{code};
+    return if defined $options->{app} || defined $options->{code} || $options->{mount};
     die \'no application: name a file or a module, or give code with -e';
 }
 
@@ -229,6 +235,7 @@ sub _choose_mode {
     my $options = $self->{options};
     my ($mode)  = grep { defined && length } $options->{env}, $ENV{PAGI_ENV},
         $options->{reload} || -t STDIN ? 'development' : 'production';
+    $mode = 'production' if $mode eq 'deployment';             # as plackup calls it
     $ENV{PAGI_ENV} = $self->{mode} = $mode;
     my @known = @{ PAGI::Server::Options::find('env')->{offer} };
     my $hint  = (grep { $_ eq $mode } @known) ? '' : Peregrine::Nearest::hint($mode, @known);
@@ -249,7 +256,7 @@ sub load_app {
         $self->{options}{app} = $app;
         $self->{arguments} = \@arguments;
     }
-    delete @{$self}{qw(app prepared)};
+    delete @{$self}{qw(app prepared mounts)};
     return $self->_told(sub { $self->_app });
 }
 
@@ -273,6 +280,7 @@ sub _loaded_app {
     my %known = map { $_ => 1 } @INC;
     unshift @INC, grep { !$known{$_} } @{ $options->{lib} || [] };
     Peregrine::Process->prefer_own_loop if !defined $options->{loop_type};
+    return $self->_load_mounts          if $self->_mounts;
     my %which = map { defined $options->{$_} ? ($_ => $options->{$_}) : () } qw(app code);
     my $app   = PAGI::Server::AppLoader->load(
         %which,
@@ -287,17 +295,70 @@ sub _loaded_app {
 # What the server gets.
 sub _prepared_app {
     my ($self) = @_;
-    return $self->{prepared} //= $self->_wrapped($self->_app);
+    return $self->{prepared} //= $self->_mounts ? $self->_app : $self->_wrapped($self->_app);
+}
+
+# Applications with a place of their own, see PAGI::Server::Mounts; nothing if there is one of PAGI.
+sub _mounts {
+    my ($self) = @_;
+    return @{ $self->{mounts} } if $self->{mounts};
+    my $texts  = $self->{options}{mount} or return;
+    my @mounts = eval { PAGI::Server::Mounts->parse(@$texts) };
+    die \('option --mount: ' . _line($@)) if !@mounts;
+    $_->{kind} //= _kind_of(app => $_->{name}) for @mounts;
+    $self->{mounts} = \@mounts;
+    return @mounts;
+}
+
+# By its name, or what its source looks like.
+sub _kind_of {
+    my (%which) = @_;
+    my $name = $which{app} // '';
+    return 'psgi' if $name =~ /\.psgi\z/;
+    return 'pagi' if $name =~ /\.pagi(?:\.pl)?\z/;
+    return defined PAGI::Server::AppLoader->doubt(%which) ? 'psgi' : 'pagi';
+}
+
+# What names an application for the loader.
+sub _which_of {
+    my ($mount) = @_;
+    return exists $mount->{code} ? (code => $mount->{code}) : (app => $mount->{name});
+}
+
+sub _load_mounts {
+    my ($self) = @_;
+    my @modules = @{ $self->{options}{module} || [] };
+    my @loaded;
+    for my $mount ($self->_mounts) {
+        my $app = PAGI::Server::AppLoader->load(
+            _which_of($mount),
+            modules   => \@modules,
+            arguments => $self->{arguments}
+        );
+        push @loaded, { %$mount, app => $self->_wrapped($app, $mount->{kind}) };
+    }
+    return PAGI::Server::Mounts->new(@loaded);
 }
 
 # In development the application is watched for mistakes, where that middleware is installed.
 sub _wrapped {
-    my ($self, $app) = @_;
+    my ($self, $app, $kind) = @_;
     my $options = $self->{options};
-    return $app if $self->mode ne 'development';
-    return $app if defined $options->{default_middleware} && !$options->{default_middleware};
-    return $app if !eval { require PAGI::Middleware::Lint; 1 };
+    return $app                if $self->mode ne 'development';
+    return $app                if defined $options->{default_middleware} && !$options->{default_middleware};
+    return _wrapped_psgi($app) if ($kind // 'pagi') eq 'psgi';
+    return $app                if !eval { require PAGI::Middleware::Lint; 1 };
     return PAGI::Middleware::Lint->new(strict => 1)->wrap($app);
+}
+
+# As plackup does.
+sub _wrapped_psgi {
+    my ($app) = @_;
+    for my $name (qw(Lint StackTrace)) {
+        my $class = "Plack::Middleware::$name";
+        $app = $class->wrap($app) if eval "require $class; 1";
+    }
+    return $app;
 }
 
 sub load_server {
@@ -327,8 +388,9 @@ sub _server {
         );
     }
 # Its files are found where the command was started, and its mistakes before any code of the application runs.
-    my $server = eval {
-        PAGI::Server->new(%for_server, app => sub { });
+    my $class_here = $self->_prepare_class(\%for_server);
+    my $server     = eval {
+        $class_here->new(%for_server, app => sub { });
     };
     return $self->_with_app($server) if $server;
     my $problem = $@;
@@ -336,6 +398,18 @@ sub _server {
     $problem =~ s/ at \S+ line \d+\.?\s*\z//;
     $problem = PAGI::Server::TLS::in_flags($problem, $options) if $ssl && $problem !~ /\Aoption 'listen'/;
     die \$problem;
+}
+
+# The class of the server, and the defaults that its applications want.
+sub _prepare_class {
+    my ($self, $for_server) = @_;
+    my @mounts = $self->_mounts or return 'PAGI::Server';
+    require Plack::Handler::Peregrine::Mounted;
+    require Plack::Handler::Peregrine::Options;
+    return 'Plack::Handler::Peregrine::Mounted' if !grep { $_->{kind} eq 'psgi' } @mounts;
+    $ENV{PLACK_ENV} //= $self->mode eq 'production' ? 'deployment' : $self->mode;
+    %$for_server = (Plack::Handler::Peregrine::Options::defaults(), %$for_server);
+    return 'Plack::Handler::Peregrine::Mounted';
 }
 
 # The master of workers has nothing of the application, so that those it starts later get newer code.
@@ -377,12 +451,15 @@ sub _reload_on_change {
     my @written = grep { defined && !ref && length } @{$options}{qw(pid error_log access_log)};
     my @folders = $options->{reload_dir} ? @{ $options->{reload_dir} } : ('lib', @{ $options->{lib} || [] });
     my @sources;
-    if (defined $app && PAGI::Server::AppLoader::is_file($app)) {
-        die "App file not found: $app\n" if !-e $app;
-        my ($volume, $folder) = File::Spec->splitpath(File::Spec->rel2abs($app));
+    my @mounts = $self->_mounts;
+    my @apps   = @mounts ? map { $_->{name} // () } @mounts : $app // ();
+
+    for my $file (grep { PAGI::Server::AppLoader::is_file($_) } @apps) {
+        die "App file not found: $file\n" if !-e $file;
+        my ($volume, $folder) = File::Spec->splitpath(File::Spec->rel2abs($file));
         if (!$options->{reload_dir}) {
-            @sources = File::Spec->catpath($volume, $folder, '');
-            push @folders, File::Spec->catdir(@sources, 'lib');
+            push @sources, File::Spec->catpath($volume, $folder, '');
+            push @folders, File::Spec->catdir($sources[-1], 'lib');
         }
     }
     return $server->reload_on_change(
@@ -536,7 +613,7 @@ sub _check {
     push @lines, map { "# $_" } $check->facts;
     $self->_print(join("\n", @lines) . "\n");
     my @problems = $check->problems;
-    $self->_failed(PROGRAM . ": $_") for @problems;
+    $self->_failed($self->program . ": $_") for @problems;
     return @problems ? FAILED : OK;
 }
 
@@ -549,7 +626,8 @@ sub _shown {
 
 sub _version {
     my ($self) = @_;
-    return $self->_print(PROGRAM . ' (' . join(', ', 'PAGI 0.3', PAGI::Server::Banner::versions()) . ")\n");
+    return $self->_print(
+        $self->program . ' (' . join(', ', 'PAGI 0.3', PAGI::Server::Banner::versions()) . ")\n");
 }
 
 sub _help {

@@ -18,6 +18,18 @@ my @SECTIONS = (
                 about => 'Code that gives the application.',
             },
             {
+                name  => 'mount',
+                type  => 'string',
+                many  => 1,
+                arg   => 'PATH=FILE|MODULE[,host=NAME][,pagi|,psgi]',
+                about =>
+                    'Several applications in place of one: each gets the requests for its path and what is'
+                    . ' below, C</api=api.pl> for instance, and for its host if one is named. Those of a'
+                    . " host come first, then long paths; what is nobody's is answered with 404. A file whose"
+                    . ' name ends in C<.psgi>, or that looks like it, is an application of PSGI; C<,pagi> or'
+                    . ' C<,psgi> says what it is.',
+            },
+            {
                 name  => 'module',
                 flag  => 'M',
                 type  => 'string',

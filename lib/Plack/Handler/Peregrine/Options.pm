@@ -86,10 +86,14 @@ sub words {
     return map { [@$_] } @WORDS;
 }
 
+# What applications of PSGI want that those of PAGI do not: bodies are whole, and they may block.
+sub defaults {
+    return (max_body_size => '1G', max_body_spool => '10G', heartbeat_timeout => 0);
+}
+
 sub of_server {
     my (%given) = @_;
-    my %options = (host => '0.0.0.0', port => 5000, heartbeat_timeout => 0);
-    @options{qw(max_body_size max_body_spool)} = qw(1G 10G);
+    my %options = (host => '0.0.0.0', port => 5000, defaults());
     _place(\%options, \%given);
     for my $name (sort keys %given) {
         next if !defined $given{$name};
@@ -150,6 +154,10 @@ Plack::Handler::Peregrine::Options - the words of plackup and of other handlers,
     );
 
 Options of L<Plack::Handler::Peregrine::Server>. Dies of an option that nobody knows.
+
+=head2 defaults
+
+Options whose default is another one for applications of PSGI.
 
 =head2 words
 

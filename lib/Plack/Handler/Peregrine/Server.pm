@@ -15,15 +15,21 @@ sub _name_in_log { return 'Peregrine' }
 
 sub _attach {
     my ($self, $worker) = @_;
-    $worker->attach_psgi({
-        app          => $self->{options}{app},
+    $worker->attach_psgi({ $self->_psgi_settings($self->{options}{app}) });
+    return;
+}
+
+# How the engine's worker is to serve an application.
+sub _psgi_settings {
+    my ($self, $app) = @_;
+    return (
+        app          => $app,
         server       => $self,
         loop         => $self->loop,
         multiprocess => $self->{options}{workers},
         harakiri     => $self->{on_replace},
         underscores  => $self->{options}{underscores_in_headers},
-    });
-    return;
+    );
 }
 
 # ---- What xs/psgi tells -------------------------------------------------------------------------

@@ -1,0 +1,131 @@
+package PAGI::Server::Mounts;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Scalar::Util qw(blessed);
+
+# Settings behind an application: key, and whether the word has a value.
+my %SETTINGS = (host => 1, pagi => 0, psgi => 0);
+
+# A code reference, since that is what an application is for everybody who only passes it on.
+sub new {
+    my ($class, @mounts) = @_;
+    return bless sub { return @mounts }, $class;
+}
+
+sub of {
+    my ($class, $app) = @_;
+    return $app->() if blessed $app && $app->isa($class);
+    return { path => '', kind => 'pagi', app => $app };
+}
+
+sub parse {
+    my ($class, @texts) = @_;
+    my (@mounts, %seen);
+    for my $text (@texts) {
+        my $mount = _parse($text);
+        my $place = lc($mount->{host} // '') . ($mount->{path} || '/');
+        die "'$text': there is an application at $place already\n" if $seen{$place}++;
+        push @mounts, $mount;
+    }
+    return sort { _rank($a, $b) } @mounts;
+}
+
+# The most telling one first: those of one host, then long paths.
+sub _rank {
+    my ($first, $second) = @_;
+    return
+           defined $second->{host} <=> defined $first->{host}
+        || length $second->{path}  <=> length $first->{path}
+        || ($first->{host} // '') cmp($second->{host} // '')
+        || $first->{path} cmp $second->{path};
+}
+
+sub _parse {
+    my ($text) = @_;
+    my ($path, $rest) = $text =~ m{\A(/[^=]*)=(.+)\z}s
+        or die "'$text' is not PATH=APPLICATION, such as /api=app.pl\n";
+    die "'$text': a path has no '?' and no '#'\n" if $path =~ /[?#]/;
+    my ($name, @settings) = split /,/, $rest;
+    my %mount = (path => $path =~ s{/+\z}{}r, name => $name);
+    for my $setting (@settings) {
+        my ($key, $value) = split /=/, $setting, 2;
+        die "'$text': there is no setting '$key'; these are: host=NAME, pagi, psgi\n"
+            if !exists $SETTINGS{$key};
+        die "'$text': setting '$key' takes " . ($SETTINGS{$key} ? 'a' : 'no') . " value\n"
+            if $SETTINGS{$key} != length($value // '') > 0;
+        my ($name_of_it, $content) = $SETTINGS{$key} ? ($key, $value) : (kind => $key);
+        die "'$text': setting '$key' comes after another one of its kind\n" if exists $mount{$name_of_it};
+        $mount{$name_of_it} = $content;
+    }
+    return \%mount;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Mounts - several applications as one, each for its part of a server
+
+=head1 SYNOPSIS
+
+    my @mounts = PAGI::Server::Mounts->parse('/api=app.pl', '/=app.psgi,host=example.org');
+    $_->{app} = load($_->{name}) for @mounts;
+    my $app = PAGI::Server::Mounts->new(@mounts);
+
+=head1 DESCRIPTION
+
+What L<Plack::Handler::Peregrine::Mounted> serves. A mount is a hash reference with
+
+=over
+
+=item path
+
+Where it is: the application gets the requests for this path and for all below it. No slash at its end, so
+that the empty string is the root.
+
+=item host
+
+The name that requests must be for; optional.
+
+=item kind
+
+C<pagi> or C<psgi>.
+
+=item app
+
+The application, a code reference.
+
+=back
+
+=head1 METHODS
+
+=head2 new
+
+Makes one of all of them, which can be passed on in place of an application.
+
+=head2 of
+
+    my @mounts = PAGI::Server::Mounts->of($app);
+
+The mounts of such a one. Any other application is one of PAGI at the root.
+
+=head2 parse
+
+Mounts of texts, as C<--mount> gets them: C<PATH=NAME>, perhaps with C<,host=NAME>, C<,pagi> or C<,psgi>. The
+name of the application is in C<name>. Those of a host come first, then long paths: the first one that matches
+a request gets it. Dies of what is none, and of two at the same place.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
