@@ -52,13 +52,12 @@ def exactly(what, value, goal):
     return Finding(what, f"{value:,}", f"{goal:,}", value == goal)
 
 
-def serving(settings, app, path="/", arguments=("--port", "@PORT@"), **options):
+def serving(settings, app, path="/", arguments=("--port", "@PORT@"), cores=None, **options):
     """bin/pagi-server with an application, by its path in bench, and these arguments, as a running
-    Process."""
+    Process on one core or on a set of them."""
     command = (*servers.PAGI_COMMAND, *arguments, os.path.join(BENCH, app))
-    return start.started(
-        replace(servers.PAGI, command=command, path=path, proof=None), settings.cores.server, **options
-    )
+    server = replace(servers.PAGI, command=command, path=path, proof=None)
+    return start.started(server, cores or settings.cores.server, **options)
 
 
 def main(program, about, checks, seed=None):

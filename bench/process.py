@@ -44,6 +44,24 @@ def _stat(pid):
     return int(fields[1]), int(fields[3])
 
 
+def state(pid):
+    """`Z` for a zombie and so on; empty when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except OSError:
+        return ""
+
+
+def rss_of(pid):
+    """Resident memory of one process, shared pages included; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * PAGE
+    except OSError:
+        return 0
+
+
 def family(leader):
     """The process, its session and all their descendants."""
     known = {int(name): _stat(name) for name in os.listdir("/proc") if name.isdigit()}
@@ -69,8 +87,8 @@ def any_certificate():
 
 
 class Process:
-    """One server. `log` takes what the server prints; `descriptors` is its limit, by default as many as are
-    allowed; `tls` is what its port speaks."""
+    """One server, on one core or a set of them. `log` takes what it prints; `descriptors` is its limit, by
+    default as many as are allowed; `tls` is what its port speaks."""
 
     def __init__(self, command, core, cwd, port, log, descriptors=None, tls=False):
         if not shutil.which(command[0]):
@@ -78,7 +96,7 @@ class Process:
         limit = descriptors or descriptors_max()
 
         def prepare():
-            os.sched_setaffinity(0, {core})
+            os.sched_setaffinity(0, core if isinstance(core, set) else {core})
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
         self.port = port
@@ -205,7 +223,6 @@ def _pss_bytes(pid):
                     return int(line.split()[1]) * 1024
         return 0
     except PermissionError:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * PAGE
+        return rss_of(pid)
     except OSError:
         return 0

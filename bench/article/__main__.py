@@ -8,13 +8,14 @@ import check
 from .live import subscribers_1000, websockets_10000
 from .overload import overload
 from .slow import slow_1, slow_200
-from .streams import streams_500, streams_2500
+from .streams import streams_16_workers, streams_500, streams_2500
 
 CHECKS = {
     function.__name__.replace("_", "-"): function
     for function in (
         streams_500,
         streams_2500,
+        streams_16_workers,
         slow_1,
         slow_200,
         overload,

@@ -118,8 +118,7 @@ sub install (@) { return counted(Tap::run({}, 'script/lib/install.t', 'script/li
 # That the tools of measuring and of testing more work; nothing is measured in earnest.
 sub bench (@) {
     my %zig  = counted(zig_tests('bench', 'test'));
-    my %perl = counted(
-        Tap::run({}, 'script/lib/bench.t', 'script/lib/abuse.t', 'script/lib/mutate.t', 'script/lib/lint.t'));
+    my %perl = counted(Tap::run({}, map { "script/lib/$_.t" } qw(bench abuse workers mutate lint)));
     return map { $_ => ($zig{$_} // 0) + ($perl{$_} // 0) } qw(passed failed skipped);
 }
 

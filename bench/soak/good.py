@@ -1,0 +1,141 @@
+"""Clients that ask for what they can reckon, and compare each byte of it."""
+
+import asyncio
+import random
+import time
+
+from .wire import Connection, Ended, Wrong, frame, message, websocket
+
+LETTERS = (
+    b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" * 20_000
+)  # as the applications have them
+PAUSE_S = 0.2  # of a client between two requests
+LARGE_PART = 20  # one of so many requests is large
+CLOSING = (1001, 1012)  # of a WebSocket whose worker leaves
+
+
+class Tally:
+    """What all of them have found."""
+
+    def __init__(self):
+        self.counts = {}
+        self.failures = []
+        self.latencies = []  # (when, seconds) of small answers
+        self.late = []  # the same of these clients' own timers
+
+    def count(self, what):
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
+def size_of(numbers):
+    return numbers.randrange(400_000) if numbers.randrange(LARGE_PART) == 0 else numbers.randrange(2000)
+
+
+async def forever(tally, name, client, *arguments):
+    """Runs a client again and again; what is wrong is noted, and it goes on."""
+    while True:
+        try:
+            await client(tally, *arguments)
+        except (Wrong, OSError, ValueError, IndexError) as error:
+            tally.failures.append(f"{time.strftime('%H:%M:%S')} {name}: {error}")
+            await asyncio.sleep(1)
+
+
+async def requests(tally, place, keeps, pause_s=PAUSE_S):
+    """Requests on a connection that stays until the server says that it closes, or each on one of its own."""
+    numbers = random.Random()
+    connection = None
+    try:
+        while True:
+            due = time.monotonic() + numbers.uniform(0, 2 * pause_s)
+            await asyncio.sleep(due - time.monotonic())
+            tally.late.append((due, time.monotonic() - due))
+            if not connection:
+                connection = await Connection.open(place)
+            begun = time.monotonic()
+            size = size_of(numbers)
+            goes_on = await _ask(connection, numbers, size, keeps)
+            if size < 2000:
+                tally.latencies.append((begun, time.monotonic() - begun))
+            tally.count("requests")
+            if not goes_on:
+                connection.close()
+                connection = None
+    finally:
+        if connection:
+            connection.close()
+
+
+async def _ask(connection, numbers, size, keeps):
+    first = numbers.randrange(62)
+    body = LETTERS[first : first + size]
+    close = b"" if keeps else b"Connection: close\r\n"
+    if numbers.randrange(4) == 0:
+        length = f"Content-Length: {size}\r\n\r\n".encode()
+        await connection.send(b"POST / HTTP/1.1\r\nHost: localhost\r\n" + close + length + body)
+    else:
+        target = f"GET /bytes/{first}/{size} HTTP/1.1\r\nHost: localhost\r\n".encode()
+        await connection.send(target + close + b"\r\n")
+    status, fields = await connection.head("answer")
+    if status != 200:
+        raise Wrong(f"answered {status}")
+    if await connection.exactly("body", int(fields["content-length"])) != body:
+        raise Wrong("the body is wrong")
+    return keeps and fields.get("connection", "").lower() != "close"
+
+
+async def sockets(tally, place):
+    """Messages of every size that must come back, on a WebSocket that lasts a minute or until its worker
+    leaves."""
+    numbers = random.Random()
+    connection = await websocket(place)
+    try:
+        for _ in range(numbers.randrange(100, 300)):
+            await asyncio.sleep(numbers.uniform(0, 2 * PAUSE_S))
+            size, kind = min(size_of(numbers), 60_000), numbers.choice((1, 2))
+            await connection.send(frame(kind, LETTERS[:size]))
+            opcode, payload = await message(connection)
+            if opcode == 8 and int.from_bytes(payload[:2], "big") in CLOSING:
+                await connection.send(frame(8, payload))
+                return tally.count("WebSockets closed for a new worker")
+            if (opcode, payload) != (kind, LETTERS[:size]):
+                raise Wrong(f"a message of {size} bytes came back as {opcode} with {len(payload)}")
+            tally.count("messages")
+        await connection.send(frame(8, b"\x03\xe8"))
+        if await message(connection) != (8, b"\x03\xe8"):
+            raise Wrong("the close frame was not answered")
+        return tally.count("WebSockets")
+    finally:
+        connection.close()
+
+
+async def events(tally, place):
+    """An event stream, each number of which comes once and in order, until its worker leaves or half a minute
+    has passed."""
+    numbers = random.Random()
+    due = numbers.randrange(1_000_000)
+    connection = await Connection.open(place)
+    try:
+        await connection.send(
+            f"GET /events/{due} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
+        )
+        status, _ = await connection.head("event stream")
+        if status != 200:
+            raise Wrong(f"event stream: answered {status}")
+        text = b""
+        end = time.monotonic() + numbers.uniform(5, 30)
+        while time.monotonic() < end:
+            chunk = await connection.chunk("event stream")
+            if not chunk:
+                return tally.count("event streams ended for a new worker")
+            *whole, text = (text + chunk).split(b"\n\n")
+            for event in whole:
+                if event != f"data: {due}".encode():
+                    raise Wrong(f"event {due} is {event!r}")
+                due += 1
+                tally.count("events")
+        return tally.count("event streams")
+    except Ended as error:
+        raise Wrong(f"event stream: {error}") from None
+    finally:
+        connection.close()

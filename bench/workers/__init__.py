@@ -1,0 +1,1 @@
+"""script/bench-workers."""
