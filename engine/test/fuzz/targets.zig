@@ -11,6 +11,10 @@ pub const Target = enum {
     framing,
     /// A chunked body and its trailers, against a second decoder.
     chunked,
+    /// Header blocks of HTTP/2, against a second decoder; and what we encode ourselves.
+    hpack,
+    /// Everything that one HTTP/2 connection says, cut in any way.
+    http2,
     /// WebSocket frames, against a second decoder.
     websocket,
     /// UTF-8 in pieces, against the standard library's.
@@ -40,6 +44,8 @@ const rooms = struct {
     const head = @import("head.zig");
     const framing = @import("framing.zig");
     const chunked = @import("chunked.zig");
+    const hpack = @import("hpack.zig");
+    const http2 = @import("http2.zig");
     const websocket = @import("websocket.zig");
     const utf8 = @import("utf8.zig");
     const inflate = @import("inflate.zig");

@@ -10,6 +10,7 @@ pub const hpack = struct {
     pub const field_overhead = encoder.field_overhead;
     pub const block_overhead = encoder.block_overhead;
     pub const huffman = @import("hpack/huffman.zig");
+    pub const static_table = @import("hpack/static_table.zig");
 };
 
 pub const frame = @import("frame.zig");

@@ -331,7 +331,9 @@ pub const Session = struct {
         assert(s.continuing == 0 and head.room.len >= roomBytes(s.config));
         var at: usize = 0;
         while (true) {
-            if (s.control.isFull()) return .{ .consumed = at, .event = .control };
+            // Our settings go before everything that may be answered.
+            const first = s.reading == .preface and s.control.len > 0;
+            if (first or s.control.isFull()) return .{ .consumed = at, .event = .control };
             const move = switch (s.reading) {
                 .preface => s.readPreface(bytes[at..]),
                 .first_frame, .frame => s.readFrame(bytes[at..], head),

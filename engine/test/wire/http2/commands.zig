@@ -84,6 +84,21 @@ fn expectFields(h: *Harness, decoder: *hpack.Decoder, expected: []const u8) !voi
     try testing.expectEqualStrings(expected, writer.buffered());
 }
 
+test "settings go first" {
+    var h: Harness = undefined;
+    h.init(&harness.config);
+    defer h.deinit();
+    h.session = .init(&harness.limits, &harness.config, h.places[0..harness.config.streams_max]);
+    var head: session_file.Head = .{ .storage = &h.storage, .room = &h.room };
+    const wire = comptime b.hello ++ b.get(1);
+    try testing.expectEqual(session_file.Event.control, h.session.feed(wire, &head).event);
+    var out: [session_file.emission_bytes_max]u8 = undefined;
+    const emission = h.session.emit(&out, 1).?;
+    try testing.expectEqual(frame.Kind.settings, frame.Header.parse(out[0..9]).kind);
+    try testing.expectEqual(9 + 5 * 6 + 13, emission.head);
+    try testing.expectEqual(session_file.Event.request, h.session.feed(wire, &head).event);
+}
+
 test "responses" {
     const fields = [_]Field{ .init("X-A", "1"), .init("Connection", "close"), .init("Upgrade", "x") };
     const length = [_]Field{.init("Content-Length", "2")};

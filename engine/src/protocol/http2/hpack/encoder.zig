@@ -84,8 +84,9 @@ pub const Encoder = struct {
     }
 
     /// Writes a field; the result is the number of bytes, at most name.len + value.len + field_overhead. `id`
-    /// is the name's; the name goes out in lower case.
+    /// is the name's, which is not empty and goes out in lower case.
     pub fn put(encoder: *Encoder, id: header.Id, name: []const u8, value: []const u8, out: []u8) usize {
+        assert(name.len > 0);
         const index = static_table.ofName(id, name);
         if (!mayRepeat(index, value)) return putLiteral(0x00, 4, index, name, value, out);
         var lower: [name_bytes_max]u8 = undefined;

@@ -167,6 +167,11 @@ pub fn decode(in: []const u8, out: []u8) Error![]u8 {
     return if (at == in.len and window.isPadding()) out[0..len] else error.Malformed;
 }
 
+/// The length of the code of a byte, in bits.
+pub fn bitsOf(byte: u8) u8 {
+    return lengths[byte];
+}
+
 /// The length of `text` when it is encoded, in bytes.
 pub fn encodedSize(text: []const u8) usize {
     var bits: usize = 0;
