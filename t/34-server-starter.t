@@ -30,10 +30,6 @@ async sub {
 APP
 close $out or die $!;
 
-sub free_port {
-    return IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1)->sockport;
-}
-
 # What the application says to a new connection; what went wrong, in parentheses.
 sub ask {
     my ($port) = @_;
@@ -66,16 +62,16 @@ sub ask_on {
 
 for my $workers (0, 2) {
     subtest "$workers workers" => sub {
-        my $port   = free_port();
         my $server = TestServer->spawn(
-            $starter,                                "--port=127.0.0.1:$port",
+            $starter,                                '--port=127.0.0.1:0',
             "--status-file=$dir/status$workers",     '--interval=1',
             '--',                                    $^X,
             (map { "-I$_" } @INC),                   'bin/pagi-server',
             '-E',                                    'production',
             $workers ? ('--workers', $workers) : (), $app
         );
-        ok $server->wait_for_log(qr/listening on/), 'it listens at the socket that it was given' or return;
+        my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:([0-9]+)/});
+        ok $port, 'it listens at the socket that it was given' or return;
         like ask($port), qr/ 1\n\z/, 'the first generation answers';
         my $asking = ask_on($port, "$dir/asked$workers");
         $server->signal('HUP');

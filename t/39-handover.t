@@ -6,14 +6,17 @@ use warnings;
 use lib 't/lib';
 use Certificates;
 use Cwd              qw(getcwd);
+use Fcntl            qw(F_SETFD);
+use IO::Socket::INET ();
 use IO::Socket::UNIX ();
 use Peregrine;
+use Socket qw(MSG_DONTWAIT SOCK_DGRAM);
 use Test::More;
 use TestClient qw(get);
 use TestLoad;
 use TestServer;
 use TestTools   qw(content wait_for);
-use TestWorkers qw(directory is_gone load no_failure pid_in stop_master write_file);
+use TestWorkers qw(are_gone children directory is_gone load no_failure pid_in stop_master write_file);
 
 my $dir = directory();
 my $app = write_file('app.pl', TestLoad::application(1));
@@ -87,6 +90,82 @@ subtest 'in the background, with relative paths' => sub {
     ok(wait_for(sub { is_gone($old) }), '... and the old one leaves');
     is(get($port, '/')->{status}, 200, 'it serves');
     ok(stop_master('daemon.pid'), '... and stops');
+};
+
+subtest 'a new program that hangs' => sub {
+    write_file('app.pl', TestLoad::application(1));
+    my $server = TestServer->command(
+        qw(-E production --workers 1 --lifespan-startup-timeout 1 --heartbeat-timeout 6 --pid),
+        "$dir/hang.pid", $app);
+    my $port = $server->port;
+    write_file('app.pl', "sleep 1000;\n");
+    $server->signal('USR2');
+    my $new = $server->wait_for_log(qr/SIGUSR2: process (\d+) is to take over/);
+    $server->signal('USR2');
+    ok($server->wait_for_log(qr/process $new is about to take over already/), 'one at a time');
+    my @all = ($new, children($new));
+    ok($server->wait_for_log(qr/process $new does not serve after 7 s: SIGKILL/), 'it is given up');
+    ok($server->wait_for_log(qr/$new was killed by SIGKILL and has not taken over: this one goes on/),
+        '... and the old one goes on');
+    ok(wait_for(sub { are_gone(@all) }), '... nothing of it is left');
+    write_file('app.pl', TestLoad::application(2));
+    $server->signal('USR2');
+    ok(wait_for(sub { pid_in('hang.pid') != $server->pid }), 'the next one takes over');
+    is($server->wait, 0, '... and the first program ends');
+    like(get($port, '/')->{body}, qr/ 2\z/, '... the new code serves');
+    ok(stop_master('hang.pid'), 'it stops');
+};
+
+# Sockets that were passed to the program, from descriptor 3 on.
+sub inheriting {
+    my ($socket, $environment, @arguments) = @_;
+    my $number  = fileno $socket;
+    my $set     = join ' ', map { "$_=$environment->{$_}" } sort keys %$environment;
+    my @command = ($^X, (map { "-I$_" } @INC), 'bin/pagi-server', qw(-E production --workers 1), @arguments);
+    my $exec    = "exec 3<&$number; export $set LISTEN_PID=\$\$; exec \"\$\@\"";
+    fcntl $socket, F_SETFD, 0 or die $!;
+    return TestServer->spawn('/bin/sh', '-c', $exec, 'sh', @command, $app);
+}
+
+subtest 'sockets that were passed to the old program' => sub {
+    write_file('app.pl', TestLoad::application(1));
+    my @given = ([ 'by number', {}, '--listen', 'fd:3' ], [ 'by systemd', { LISTEN_FDS => 1 } ]);
+    for my $case (@given) {
+        my ($how, $environment, @arguments) = @$case;
+        my $socket  = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 100) or die $!;
+        my $manager = "$dir/notify";
+        unlink $manager;
+        my $told = IO::Socket::UNIX->new(Local => $manager, Type => SOCK_DGRAM) or die $!;
+        $environment->{NOTIFY_SOCKET} = $manager if %$environment;
+        my $server = inheriting($socket, $environment, '--pid', "$dir/given.pid", @arguments);
+        ok($server->wait_for_log(qr/listening on/), "$how: the server runs");
+        my @clients = load($socket->sockport);
+        my $old     = pid_in('given.pid');
+        $server->signal('USR2');
+        ok(wait_for(sub { pid_in('given.pid') != $old }), '... a new program takes over');
+        is($server->wait, 0, '... the old one ends');
+        no_failure($how, @clients);
+        my $new = pid_in('given.pid');
+
+        if (%$environment) {
+            my $last = '';
+            while (defined $told->recv(my $text, 65_536, MSG_DONTWAIT)) {
+                $last = $1 if $text =~ /^MAINPID=(\d+)/m;
+            }
+            is($last, $new, '... systemd knows it');
+        }
+        kill USR2 => $new;
+        ok(wait_for(sub { pid_in('given.pid') != $new && is_gone($new) }), '... another one from that');
+        is(get($socket->sockport, '/')->{status}, 200, '... serves');
+        ok(stop_master('given.pid'), '... and stops');
+    }
+    my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 100) or die $!;
+    my $server = inheriting($socket, { LISTEN_FDS => 1 });
+    ok($server->wait_for_log(qr/listening on/), 'by a systemd that is not told: the server runs');
+    $server->signal('USR2');
+    ok($server->wait_for_log(qr/SIGUSR2: nothing to do: systemd would not know .* Type=notify/),
+        '... and has no successor');
+    is($server->stop, 0, '... it goes on, and ends well');
 };
 
 SKIP: {

@@ -343,6 +343,30 @@ subtest 'limits are shared' => sub {
     IO::Async::Loop->new->remove($server);
 };
 
+subtest 'a running master has its options' => sub {
+    my $program = <<'PROGRAM';
+use IO::Async::Loop;
+use PAGI::Server;
+my $server = PAGI::Server->new(port => 0, workers => 1, quiet => 1, app => sub { die "no lifespan\n" });
+IO::Async::Loop->new->add($server);
+$server->configure(timeout => 2);
+$server->listen->get;
+$server->configure(notifier_name => 'master');
+print STDERR eval { $server->configure(timeout => 3); 1 } ? "taken\n" : $@;
+$server->shutdown->get;
+$server->configure(timeout => 4);
+print STDERR "over\n";
+PROGRAM
+    my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), '-e', $program);
+    is($server->wait, 0, 'a program that configures its server');
+    like(
+        $server->log,
+        qr/workers run with the options .* stop the server before .*: timeout at/,
+        '... is told so'
+    );
+    like($server->log, qr/over\n\z/, '... and may do so after the stop');
+};
+
 subtest 'a socket for each' => sub {
     my $server = command(qw(--workers 4 --reuseport));
     my $port   = $server->port;

@@ -40,7 +40,8 @@ sub start {
     my $value   = join ';', 'link=' . $there->descriptor,
         'sockets=' . join(',', map { fileno($_->[0]) . ':' . ($_->[1] // '') } @{ $args{sockets} }),
         'aside=' . join(',', map { fileno($_->[0]) . ':' . ($_->[1] // '') } @{ $args{aside} || [] }),
-        ($args{all} ? 'all=1' : ()), map { "$_=$numbers{$_}" } sort keys %numbers;
+        ($args{all} ? 'all=1' : ()), ($args{source} ? "source=$args{source}" : ()),
+        map { "$_=$numbers{$_}" } sort keys %numbers;
     my %service = Peregrine::Notify->environment;
     Peregrine::hide_from_forks($_, 0) for values %numbers;
     my $pid    = $args{fork}->($there->keep_in_child);
@@ -89,6 +90,7 @@ sub from_environment {
     my %sockets = map { _descriptors_in($given{$_}) } qw(sockets aside);
     my $self    = bless {
         all     => $given{all},
+        source  => $given{source} // '',
         sockets => \%sockets,
         main    => { _descriptors_in($given{sockets}) },
         pid     => $$,
@@ -113,6 +115,7 @@ sub descriptors {
     return sort { $a <=> $b } keys %{ $_[0]{sockets} };
 }
 sub is_for_all { return $_[0]{all} ? 1 : 0 }
+sub source     { return $_[0]{source} }
 
 # The port that was asked for at a socket, 0 perhaps; undef if it is none of the old program's.
 sub asked_port {
@@ -186,8 +189,9 @@ how a process was started; elsewhere it is C<$0> and C<@ARGV>.
     my $handover = Peregrine::Handover->start(%args);
 
 Forks and runs the command. C<sockets>: each with the port that was asked for; C<aside>: others, which are not
-meant by C<all>. C<all>: nobody said where to listen, so the sockets are those to listen at.
-C<keep>: further handles by name. C<say>: texts by name. C<fork> forks. Dies with a text when that fails.
+meant by C<all>. C<all>: nobody said where to listen, so the sockets are those to listen at. C<source>: who
+has passed sockets to the old program (L<Peregrine::Inherited/source>). C<keep>: further handles by name.
+C<say>: texts by name. C<fork> forks. Dies with a text when that fails.
 
 =head2 pid, link
 
@@ -201,13 +205,13 @@ The new program's process, and the L<Peregrine::Link> to it.
 
 In the new program, the same each time; nothing if there is no old one.
 
-=head2 descriptors, main_descriptors, asked_port, is_for_all
+=head2 descriptors, main_descriptors, asked_port, is_for_all, source
 
     my @numbers = $handover->descriptors;         # all
     my @main    = $handover->main_descriptors;    # without those that were aside
     my $port    = $handover->asked_port(3);
 
-What C<sockets> and C<all> were.
+What C<sockets>, C<all> and C<source> were.
 
 =head2 take
 

@@ -16,12 +16,16 @@ use constant FIRST_DESCRIPTOR => 3;    # sd_listen_fds(3)
 # By descriptor. They stay open while the process lives, so that a server can be started again.
 my %HANDLES;
 my $HANDED_OVER;
+# Who has passed sockets to this process, or to the one that it has taken over from: systemd, starter, or
+# nobody.
+my $SOURCE = '';
 
 sub from_environment {
     my ($class)  = @_;
     my $handover = Peregrine::Handover->from_environment;
     my @brought  = $handover ? $handover->descriptors : ();
     if (@brought) {
+        $SOURCE = $handover->source;
         # Several servers of this process find theirs among them.
         return $HANDED_OVER //= bless {
             handles  => { map { $_ => $class->handle($_) } @brought },
@@ -40,8 +44,11 @@ sub from_environment {
         @descriptors = map { /=([0-9]+)\z/ ? $1 : () } split /;/, $ports;
     }
     return if !@descriptors;
+    $SOURCE = defined $ports ? 'starter' : 'systemd';
     return bless { handles => { map { $_ => $class->handle($_) } @descriptors }, taken => {} }, $class;
 }
+
+sub source { return $SOURCE }
 
 sub handle {
     my ($class, $descriptor) = @_;
@@ -160,6 +167,13 @@ Sockets passed by systemd (C<LISTEN_FDS>, L<sd_listen_fds(3)>), by L<Server::Sta
 The sockets that the environment names, those of a L<Peregrine::Handover> first, or nothing. The variables
 are removed, so that no process that is started from here takes the sockets for its own. Dies with a text
 when one is no listening socket.
+
+=head2 source
+
+    say 'systemd' if Peregrine::Inherited->source eq 'systemd';
+
+Who has passed them, once they were asked for: C<systemd>, C<starter> (L<Server::Starter>), or an empty text.
+After a handover: to the first program.
 
 =head2 handle
 

@@ -140,6 +140,9 @@ sub _handle {
     return;
 }
 
+# Whether a service manager wants to be told.
+sub has_service { return $_[0]{service} ? 1 : 0 }
+
 sub serving {
     my ($self, $status) = @_;
     $self->{status} = $status;
@@ -287,6 +290,10 @@ is told of reloads and of the stop.
 
 The server serves: a L<service manager|Peregrine::Notify> is told, with this status, and from now on
 that the loop runs.
+
+=head2 has_service
+
+    say 'systemd listens' if $process->has_service;
 
 =head2 hand_over
 

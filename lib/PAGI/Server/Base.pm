@@ -71,7 +71,7 @@ sub configure {
     my %options = (%{ $self->{options} }, %given);
     my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);
     eval { PAGI::Server::Options::check_together(\%options, \%named); 1 } or croak _without_newline($@);
-    $self->_check_running(\%given) if $self->{worker};
+    $self->_check_running(\%given) if $self->{worker} || $self->{master};
     my @places = eval { Peregrine::Place->all(\%options) };
     croak 'PAGI::Server: ' . _without_newline($@) if !@places;
     $self->SUPER::configure(%params);
@@ -99,6 +99,10 @@ sub configure_unknown {
 sub _check_running {
     my ($self, $given) = @_;
     $self->_croak_if_foreign;
+    croak 'PAGI::Server: workers run with the options that they were started with; stop the server before its'
+        . ' options change: '
+        . join ', ', sort keys %$given
+        if $self->{master} && %$given;
     my $problem = PAGI::Server::AccessLog::problem($given->{access_log});
     croak "PAGI::Server: option 'access_log': $problem" if defined $problem;
     my $name = 'max_header_count';

@@ -204,6 +204,8 @@ sub hand_over {
         if $before;
     return $self->_tell(warn => 'SIGUSR2: the server does not serve yet, or no more')
         if !$self->{master}->is_running;
+    my $instead = $self->_instead_of_handover;
+    return $self->_tell(warn => "SIGUSR2: nothing to do: $instead") if defined $instead;
     my $handover = eval { $self->_start_handover };
     return $self->_tell(error => 'SIGUSR2: a new program cannot be started: ' . $@ =~ s/\s+\z//r)
         if !$handover;
@@ -213,6 +215,39 @@ sub hand_over {
     $self->_tell(info => "SIGUSR2: process $pid is to take over when it serves");
     $handover->link->watch($self->loop, sub { $weak && $_[0] eq 'serving' && $weak->_handed_over }, sub { });
     $self->loop->watch_process($pid => sub { $weak && $weak->_handover_ended($_[1]) });
+    $self->_limit_handover($handover);
+    return;
+}
+
+# Who has started this process, and looks after it, would take its end for that of the server.
+sub _instead_of_handover {
+    my ($self) = @_;
+    my $source = Peregrine::Inherited->source;
+    return 'Server::Starter starts new servers itself: send HUP to start_server' if $source eq 'starter';
+    return if $source ne 'systemd' || $self->_process->has_service;
+    return 'systemd would not know the new process: set Type=notify in the unit of this service';
+}
+
+# One that hangs while it starts is given up, so that there can be another attempt.
+sub _limit_handover {
+    my ($self, $handover) = @_;
+    my $seconds = _start_timeout($self->{options}) or return;
+    weaken(my $weak = $self);
+    $self->{handover_timer} = $self->loop->watch_time(
+        after => $seconds,
+        code  => sub {
+            $weak->_tell(
+                error => 'SIGUSR2: process ' . $handover->pid . " does not serve after $seconds s: SIGKILL");
+            kill KILL => $handover->pid;
+        }
+    );
+    return;
+}
+
+sub _unlimit_handover {
+    my ($self) = @_;
+    my $timer = delete $self->{handover_timer} or return;
+    $self->loop->unwatch_time($timer);
     return;
 }
 
@@ -223,6 +258,7 @@ sub _start_handover {
     my $file   = $self->{pid_file};
     return Peregrine::Handover->start(
         all     => $own{all},
+        source  => Peregrine::Inherited->source,
         sockets => $own{sockets},
         aside   => { @status, sockets => [] }->{sockets},
         keep    => { $file && $file->handle ? (pid_file => $file->handle) : () },
@@ -265,6 +301,7 @@ sub _take_over {
 sub _handed_over {
     my ($self) = @_;
     return if $self->{handed_over}++;
+    $self->_unlimit_handover;
     $self->_tell(info => 'process ' . $self->{handover}->pid . ' serves: this one leaves');
     $_->leave_files for $self->{listeners}, map { $_->{listeners} } grep { defined } $self->{status};
     $self->{pid_file}->let_go if $self->{pid_file};
@@ -275,6 +312,7 @@ sub _handed_over {
 
 sub _handover_ended {
     my ($self, $status) = @_;
+    $self->_unlimit_handover;
     return if $self->{handed_over};
     my $handover = delete $self->{handover};
     $handover->link->close;
@@ -333,6 +371,7 @@ sub _end_master {
     $self->{listeners}->close;
     $self->_close_status;
     $self->_stop_reloading;
+    $self->_unlimit_handover;
     delete @{$self}{qw(master starting)};
     $self->{process}->detach_signals if $self->{process};
     return;
@@ -439,7 +478,8 @@ been forked from it and runs a L<PAGI::Server> of its own on the same sockets, w
 
     $server->hand_over;
 
-What USR2 does, see L<PAGI::Server/WORKERS>.
+What USR2 does, see L<PAGI::Server/WORKERS>. Under Server::Starter, and under systemd if that is not told of
+the new process, it says what to do instead.
 
 =head2 keep_pid_file
 
