@@ -49,6 +49,7 @@ pub fn run(input: []const u8) !void {
 const Client = struct {
     session: session_file.Session,
     places: [8]session_file.Stream,
+    more_places: [8]session_file.Stream,
     storage: [8]protocol.http.FieldSpan,
     room: [8 * 1024]u8,
     choice: u8,
@@ -71,7 +72,8 @@ const Client = struct {
         client.done = 0;
         client.given = @splat(.{});
         const config = if (choice & 1 == 0) &wide else &narrow;
-        client.session = .init(&limits, config, client.places[0..config.streams_max]);
+        const places = if (choice & 8 == 0) config.streams_max else 1;
+        client.session = .init(&limits, config, client.places[0..places]);
         try client.send();
         // Most inputs are worth nothing without them.
         if (choice & 2 == 0) try client.hello();
@@ -139,6 +141,11 @@ const Client = struct {
             },
             .reset => |reset| heard.update(std.mem.asBytes(&reset.code)),
             .failed => |failure| heard.update(failure.detail),
+            .places => if (client.choice & 16 == 0) {
+                const config = client.session.config;
+                const places = client.session.rehouse(client.more_places[0..config.streams_max]);
+                try testing.expectEqual(1, places.len);
+            },
             .body, .need_more, .control => {},
         }
     }

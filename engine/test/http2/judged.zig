@@ -83,7 +83,7 @@ const Server = struct {
                     try server.start(c, step.stream, .{ .status = refusal.status, .end = true });
                 },
                 .control => try server.send(c),
-                .trailers, .reset, .failed => {},
+                .trailers, .reset, .failed, .places => {},
                 .need_more => {
                     std.mem.copyForwards(u8, c.input.items[0..rest.len], rest);
                     c.input.shrinkRetainingCapacity(rest.len);

@@ -12,28 +12,27 @@
 //! from which stream's queue how many bytes go next.
 const std = @import("std");
 const assert = std.debug.assert;
-const date = @import("../http/date.zig");
 const decoder_file = @import("hpack/decoder.zig");
 const encoder_file = @import("hpack/encoder.zig");
-const event = @import("../event.zig");
+const base_event = @import("../event.zig");
+const config_file = @import("config.zig");
+const event_file = @import("event.zig");
 const fields_file = @import("fields.zig");
 const frame = @import("frame.zig");
-const framing = @import("../http1/framing.zig");
-const header = @import("../http/header.zig");
 const http1 = @import("../http1/session.zig");
 const order_file = @import("../http/order.zig");
-const patience_file = @import("patience.zig");
 const response_fields = @import("../http1/response_fields.zig");
+const response_head = @import("response_head.zig");
 const status = @import("../http/status.zig");
 const streams_file = @import("streams.zig");
 const control_file = @import("control.zig");
-const Allowance = patience_file.Allowance;
 const Code = frame.Code;
 const Control = control_file.Control;
 const Fault = frame.Fault;
-const Field = header.Field;
+const Field = @import("../http/header.zig").Field;
 const Order = order_file.Order;
-const Patience = patience_file.Patience;
+const blockBytesMax = config_file.blockBytesMax;
+const Patience = @import("patience.zig").Patience;
 const Priority = @import("priority.zig").Priority;
 const Shape = order_file.Shape;
 const Streams = streams_file.Streams;
@@ -45,38 +44,22 @@ pub const Piece = http1.Piece;
 pub const StartError = http1.StartError;
 pub const BodyError = http1.BodyError;
 pub const EndError = http1.EndError;
-pub const Refusal = event.Refusal;
-pub const StreamId = event.Stream;
-/// What an open stream takes: its owner gives memory for `Config.streams_max` of them.
+pub const Config = config_file.Config;
+pub const roomBytes = config_file.roomBytes;
+pub const Event = event_file.Event;
+pub const Step = event_file.Step;
+pub const Emission = event_file.Emission;
+pub const Started = event_file.Started;
+pub const Plan = event_file.Plan;
+pub const Debt = event_file.Debt;
+pub const Refusal = base_event.Refusal;
+pub const StreamId = base_event.Stream;
+pub const startSize = response_head.startSize;
+pub const startSizeOf = response_head.startSizeOf;
+pub const endSize = response_head.endSize;
+/// What an open stream takes. The owner gives memory for one or more, and for `Config.streams_max` of them
+/// when they are asked for.
 pub const Stream = streams_file.Stream;
-
-/// What we allow a peer. Its owner keeps it as long as there are sessions.
-pub const Config = struct {
-    /// Streams that are open at a time, 1..streams_file.streams_max.
-    streams_max: u16 = 100,
-    /// Content of a stream that may be on its way or wait for its reader, in bytes.
-    stream_window_bytes: u31 = 65_535,
-    /// The same for all streams together, in bytes; at least 65,535.
-    connection_window_bytes: u31 = 1 << 20,
-    /// The fields of a message as RFC 9113 section 6.5.2 counts them, in bytes; more: 431.
-    list_bytes_max: u32 = 65_536,
-    /// CONNECT with a protocol (RFC 8441) is served.
-    extended_connect: bool = true,
-    /// Streams that may end before their responses: reset by the peer, or because it broke the rules.
-    resets: Allowance = .{ .burst = 1000, .per_second = 33 },
-    /// Frames that ask for work and bring nothing: see `cost`.
-    noise: Allowance = .{ .burst = 2000, .per_second = 100 },
-};
-
-/// Bytes that `Head.room` needs.
-pub fn roomBytes(config: *const Config) usize {
-    return fields_file.roomBytes(config.list_bytes_max) + blockBytesMax(config);
-}
-
-/// The longest header block, in bytes: encoded fields are shorter than what they count.
-fn blockBytesMax(config: *const Config) usize {
-    return config.list_bytes_max;
-}
 
 /// What the peer's frames cost of its `noise`, and what it earns.
 const cost = struct {
@@ -103,103 +86,8 @@ const cost = struct {
 /// Frames that a header block may have.
 const block_frames_max = 64;
 
-/// One thing that the session observed; `Step.stream` says where.
-pub const Event = union(enum) {
-    /// Nothing can be said without more bytes.
-    need_more,
-    /// Frames are owed: nothing is read before `emit` was called.
-    control,
-    /// A request's head was written into the caller's `Head`.
-    request,
-    /// A piece of content; valid as long as the bytes that were fed.
-    body: []const u8,
-    /// A trailer section: `Head.text` and `Head.fields` hold it.
-    trailers,
-    /// The request's content has been read to its end.
-    end,
-    /// A request that is answered with this status, and that nobody else hears of unless `.request` has said
-    /// so. What comes of its content is thrown away.
-    refused: Refusal,
-    /// The stream is gone, and what is queued for it.
-    reset: Reset,
-    /// The connection is to be closed when the frames that are owed are sent, and all streams are gone.
-    failed: Failure,
-
-    /// Who has ended a stream, and why.
-    pub const Reset = struct { by: enum { peer, us }, code: Code };
-    /// What the peer did wrong.
-    pub const Failure = struct { code: Code, detail: []const u8 };
-};
-
-/// The answer to one call of `feed`.
-pub const Step = struct {
-    /// Leading bytes that the session is done with.
-    consumed: usize,
-    /// What the event is about; 0: the connection.
-    stream: StreamId = 0,
-    event: Event,
-};
-
-/// What is to be sent next.
-pub const Emission = struct {
-    /// Bytes that were written: they go first.
-    head: usize,
-    /// Bytes of the stream's queue that go behind them.
-    content: u32 = 0,
-    stream: StreamId = 0,
-    /// The response is complete with it, and the stream's queue empty.
-    ends: bool = false,
-};
-
 /// Bytes that `emit` needs.
 pub const emission_bytes_max = control_file.bytes_max;
-
-/// What `start` has written.
-pub const Started = struct {
-    /// Bytes, the content included if it is among them.
-    len: usize,
-    /// The content has to be queued.
-    queued: bool,
-    /// Whether content is sent: not to HEAD, nor with 204 and 304.
-    payload: bool,
-};
-
-/// Something that `apply` does to a stream, which cannot fail.
-pub const Plan = struct {
-    /// Bytes that were written, to be queued.
-    len: usize = 0,
-    /// Whether the content is to be queued, before those.
-    payload: bool = false,
-    change: struct { order: Order, queued: u64 = 0, trailers: u32 = 0, dropped_field: bool = false },
-};
-
-/// Upper bound of what `start` (without lines and content), `informational` and `switchProtocols` write for
-/// these fields, in bytes.
-pub fn startSize(fields: []const Field) usize {
-    return startSizeOf(fieldsSize(fields));
-}
-
-/// The same for fields and lines of so many bytes as HTTP/1 writes them.
-pub fn startSizeOf(fields_bytes: usize) usize {
-    const block = fields_bytes + encoder_file.block_overhead + date_bytes_max + length_bytes_max;
-    const frames = block / frame.payload_bytes_max + 1;
-    // A frame of content may follow at once.
-    return block + (frames + 1) * frame.header_bytes;
-}
-
-const date_bytes_max = "date".len + date.bytes_len + encoder_file.field_overhead;
-const length_bytes_max = "content-length".len + 20 + encoder_file.field_overhead;
-
-/// Upper bound of what `planEnd` writes for these trailers, in bytes.
-pub fn endSize(trailers: []const Field) usize {
-    return fieldsSize(trailers);
-}
-
-fn fieldsSize(fields: []const Field) usize {
-    var size: usize = 0;
-    for (fields) |field| size += field.name_len + field.value_len + encoder_file.field_overhead;
-    return size;
-}
 
 /// Bytes that `takeContinue` needs.
 pub const continue_bytes_max = frame.header_bytes + encoder_file.block_overhead;
@@ -271,6 +159,8 @@ pub const Session = struct {
     control: Control = .{},
     /// The highest number of a stream that the peer has used.
     last_stream: StreamId = 0,
+    /// The highest one that was looked at: what GOAWAY says, which may not grow any more.
+    last_taken: StreamId = 0,
     /// What may be sent on all streams, and what a new one may be sent, in bytes.
     send_window: i64 = default_window,
     peer_window: i64 = default_window,
@@ -286,6 +176,8 @@ pub const Session = struct {
     peer_prioritises: bool = false,
     early: [early_max]Early = @splat(.{}),
     early_next: u8 = 0,
+    /// The owner was asked for more places, and has given none.
+    places_wanted: bool = false,
     /// A block of trailers is on its way: its stream.
     continuing: StreamId = 0,
     resets: Patience,
@@ -295,10 +187,9 @@ pub const Session = struct {
 
     const Early = struct { stream: StreamId = 0, priority: Priority = .{} };
 
-    /// For a fresh connection. `limits`, `config` and `places`, of which there are `streams_max`, must
-    /// outlive it.
+    /// For a fresh connection. `limits`, `config` and `places` must outlive it.
     pub fn init(limits: *const Limits, config: *const Config, places: []Stream) Session {
-        assert(places.len >= config.streams_max and config.connection_window_bytes >= default_window);
+        assert(config.connection_window_bytes >= default_window);
         var s: Session = .{
             .limits = limits,
             .config = config,
@@ -317,6 +208,13 @@ pub const Session = struct {
         });
         s.credit(config.connection_window_bytes - default_window);
         return s;
+    }
+
+    /// Moves all streams into other memory, for at least as many as are open or have yet to be
+    /// reset; the result is the memory until now.
+    pub fn rehouse(s: *Session, places: []Stream) []Stream {
+        s.places_wanted = false;
+        return s.streams.rehouse(places);
     }
 
     /// It is so late now, in milliseconds. Called before a round of `feed`.
@@ -435,7 +333,7 @@ pub const Session = struct {
     fn fail(s: *Session, code: Code, detail: []const u8) Move {
         s.reading = .broken;
         s.ending = .broken;
-        s.control.goaway(s.last_stream, code, detail);
+        s.control.goaway(s.last_taken, code, detail);
         return .tell(0, 0, .{ .failed = .{ .code = code, .detail = detail } });
     }
 
@@ -567,7 +465,12 @@ pub const Session = struct {
                 .never_opened => return s.fail(.protocol_error, "stream number lower than one before"),
             }
         }
+        // Beside the block there are a dependency and a padding.
         if (h.len > blockBytesMax(s.config) + 1 + frame.priority_bytes + 255) return s.longBlock();
+        if (s.isIdle(h.stream) and s.lacksPlace()) {
+            s.places_wanted = true;
+            return .tell(0, 0, .places);
+        }
         if (!h.has(frame.flag.end_headers)) {
             s.reading = .{ .block = .{ .scanned = frame.header_bytes + h.len, .size = h.len, .frames = 1 } };
             return .{ .on = 0 };
@@ -580,6 +483,11 @@ pub const Session = struct {
                 return s.takeBlock(h, rest[0..h.len], block, frame.header_bytes + h.len, head);
             },
         }
+    }
+
+    /// Whether to ask for more places before a stream is opened: once.
+    fn lacksPlace(s: *const Session) bool {
+        return !s.streams.hasPlace() and s.streams.places.len < s.config.streams_max and !s.places_wanted;
     }
 
     fn longBlock(s: *Session) Move {
@@ -694,6 +602,7 @@ pub const Session = struct {
             s.streams.closed.note(h.stream, .by_us);
             return if (s.noise.spend(cost.small)) .{ .on = consumed } else s.tired();
         }
+        s.last_taken = h.stream;
         if (s.streams.count >= s.config.streams_max or !s.streams.hasPlace()) {
             try fields_file.skip(block, head);
             return s.refuseStream(h.stream, .refused_stream, consumed);
@@ -702,6 +611,7 @@ pub const Session = struct {
         if (fault) |one| return s.refuseStream(h.stream, one.code, consumed);
         if (outcome == .malformed) return s.refuseStream(h.stream, .protocol_error, consumed);
         const stream = s.streams.open(h.stream).?;
+        s.places_wanted = false;
         stream.method = head.method;
         stream.send_window = s.peer_window;
         stream.receive_window = s.stream_window;
@@ -974,7 +884,7 @@ pub const Session = struct {
                 s.ending = .announced;
             },
             .announced => {
-                s.control.goaway(s.last_stream, .no_error, "");
+                s.control.goaway(s.last_taken, .no_error, "");
                 s.ending = .last_streams;
             },
             .last_streams, .broken => {},
@@ -1020,7 +930,7 @@ pub const Session = struct {
         // Nothing fails from here on.
         const payload = len > 0 and before != .discarded;
         const ends = order == .ended and !payload;
-        var writer: HeadWriter = .begin(s, out, r.status);
+        var writer: response_head.Writer = .begin(&s.encoder, out, r.status);
         writer.putFields(r.fields, policy);
         if (r.lines) |lines| writer.putLines(lines, shape);
         if (r.date) |text| {
@@ -1106,7 +1016,7 @@ pub const Session = struct {
         if (code < 100 or code > 199 or code == 101) return error.InvalidStatus;
         var found: response_fields.Found = .{};
         try s.check(fields, .head_without_length, &found);
-        var writer: HeadWriter = .begin(s, out, code);
+        var writer: response_head.Writer = .begin(&s.encoder, out, code);
         writer.putFields(fields, .head_without_length);
         stream.dropped_field = stream.dropped_field or found.dropped;
         if (code == 100 and stream.continuation == .expected) stream.continuation = .sent;
@@ -1175,7 +1085,7 @@ pub const Session = struct {
         if (stream.method != .CONNECT or stream.input != .open) return error.OutOfOrder;
         var found: response_fields.Found = .{};
         try s.check(fields, .head_without_length, &found);
-        var writer: HeadWriter = .begin(s, out, 200);
+        var writer: response_head.Writer = .begin(&s.encoder, out, 200);
         writer.putFields(fields, .head_without_length);
         stream.order = .tunnel;
         stream.priority.incremental = true;
@@ -1276,6 +1186,23 @@ pub const Session = struct {
         return s.streams.hasDoomed() or s.streams.first(s.send_window > 0) != null;
     }
 
+    /// What the peer has to send next, and soon: whoever has a clock sets the deadline. `unread`: bytes of it
+    /// that were fed and not consumed.
+    pub fn owes(s: *const Session, unread: usize) Debt {
+        return switch (s.reading) {
+            .preface, .first_frame => .opening,
+            .frame => if (unread > 0)
+                .frame
+            else if (!s.settings_acknowledged)
+                .acknowledgement
+            else
+                .nothing,
+            .block, .skip => .frame,
+            .content => |content| if (content.left + content.padding > 0) .content else .nothing,
+            .broken => .nothing,
+        };
+    }
+
     /// The request asks for no content: HEAD.
     pub fn asksForHead(s: *const Session, id: StreamId) bool {
         const stream = s.streams.find(id) orelse return false;
@@ -1325,79 +1252,7 @@ pub const Session = struct {
         s.encoder.invariants();
         s.decoder.table.invariants();
         assert(s.control.len <= control_file.bytes_max);
-        assert(s.streams.count <= s.config.streams_max);
+        assert(s.streams.count <= @min(s.config.streams_max, s.streams.places.len));
         if (s.reading == .content) assert(s.streams.find(s.reading.content.stream) != null);
-    }
-};
-
-/// Writes a header block and the frames around it.
-const HeadWriter = struct {
-    session: *Session,
-    out: []u8,
-    len: usize,
-
-    fn begin(s: *Session, out: []u8, code: u16) HeadWriter {
-        var len: usize = frame.header_bytes;
-        len += s.encoder.begin(out[len..]);
-        len += encoder_file.Encoder.putStatus(code, out[len..]);
-        return .{ .session = s, .out = out, .len = len };
-    }
-
-    inline fn put(writer: *HeadWriter, id: header.Id, name: []const u8, value: []const u8) void {
-        writer.len += writer.session.encoder.put(id, name, value, writer.out[writer.len..]);
-    }
-
-    /// Fields that were checked.
-    fn putFields(writer: *HeadWriter, fields: []const Field, policy: response_fields.Policy) void {
-        var found: response_fields.Found = .{};
-        for (fields) |field| {
-            const name, const value = .{ field.name(), field.value() };
-            const goes = response_fields.goesOut(name, value, policy, &found) catch unreachable;
-            if (goes) writer.put(.fromName(name), name, value);
-        }
-    }
-
-    fn putLines(writer: *HeadWriter, lines: *const response_fields.Lines, shape: Shape) void {
-        var it = lines.iterator();
-        while (it.next()) |field| writer.put(.fromName(field.name()), field.name(), field.value());
-        if (lines.found.content_length) |length| if (shape.passesLength()) writer.putLength(length);
-    }
-
-    fn putLength(writer: *HeadWriter, length: u64) void {
-        var digits: [20]u8 = undefined;
-        var at: usize = digits.len;
-        var rest = length;
-        while (true) {
-            at -= 1;
-            digits[at] = '0' + @as(u8, @intCast(rest % 10));
-            rest /= 10;
-            if (rest == 0) break;
-        }
-        writer.put(.content_length, "content-length", digits[at..]);
-    }
-
-    /// Puts the frames around the block; the number of bytes. A block that is too long for one frame is rare.
-    fn finish(writer: *HeadWriter, id: StreamId, ends: bool) usize {
-        const block = writer.len - frame.header_bytes;
-        const out = writer.out;
-        const frames = @max(1, (block + frame.payload_bytes_max - 1) / frame.payload_bytes_max);
-        var index = frames;
-        while (index > 0) {
-            index -= 1;
-            const from = frame.header_bytes + index * frame.payload_bytes_max;
-            const to = from + index * frame.header_bytes;
-            const len = @min(frame.payload_bytes_max, writer.len - from);
-            if (index > 0) @memmove(out[to..][0..len], out[from..][0..len]);
-            var flags: u8 = if (index + 1 == frames) frame.flag.end_headers else 0;
-            if (index == 0 and ends) flags |= frame.flag.end_stream;
-            const header_of: frame.Header = .{
-                .len = @intCast(len),
-                .kind = if (index == 0) .headers else .continuation,
-                .flags = flags,
-                .stream = id,
-            };
-            header_of.write(out[to - frame.header_bytes ..][0..frame.header_bytes]);
-        }
-        return writer.len + (frames - 1) * frame.header_bytes;
     }
 };

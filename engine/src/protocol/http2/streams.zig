@@ -101,6 +101,37 @@ pub const Streams = struct {
         return .{ .places = places, .free = 0 };
     }
 
+    /// Moves into other memory, which has places for all there are; the result is the memory until now.
+    pub fn rehouse(streams: *Streams, places: []Stream) []Stream {
+        var old = streams.*;
+        streams.* = .init(places);
+        streams.closed = old.closed;
+        for (old.lists) |list| {
+            var at = list.first;
+            while (at != nowhere) {
+                const stream = &old.places[at];
+                at = stream.next;
+                streams.append(streams.moveIn(stream));
+            }
+        }
+        var it = old.iterator();
+        while (it.next()) |stream| if (stream.list == null) {
+            _ = streams.moveIn(stream);
+        };
+        while (old.nextDoomed()) |doomed| streams.pushDoomed(streams.takePlace(), doomed);
+        return old.places;
+    }
+
+    fn moveIn(streams: *Streams, from: *const Stream) *Stream {
+        const to = streams.open(from.id).?;
+        const chain, const bucket = .{ to.chain, to.bucket };
+        to.* = from.*;
+        to.chain = chain;
+        to.bucket = bucket;
+        to.list = null;
+        return to;
+    }
+
     fn bucketOf(streams: *const Streams, id: u32) *u16 {
         return &streams.places[(id >> 1) % streams.places.len].bucket;
     }
@@ -119,16 +150,21 @@ pub const Streams = struct {
     /// Opens one; null: there is no place.
     pub fn open(streams: *Streams, id: u32) ?*Stream {
         assert(id != 0 and streams.find(id) == null);
-        const at = streams.free;
-        if (at == nowhere) return null;
+        if (!streams.hasPlace()) return null;
+        const at = streams.takePlace();
         const stream = &streams.places[at];
-        streams.free = stream.next;
         const bucket = streams.bucketOf(id);
         stream.* = .{ .id = id, .bucket = stream.bucket };
         stream.chain = bucket.*;
         bucket.* = at;
         streams.count += 1;
         return stream;
+    }
+
+    fn takePlace(streams: *Streams) u16 {
+        const at = streams.free;
+        streams.free = streams.places[at].next;
+        return at;
     }
 
     /// Whether there is a place for one more.
@@ -145,8 +181,12 @@ pub const Streams = struct {
     /// Closes one whose peer has yet to be told, by `nextDoomed`: its place is used until then.
     pub fn doom(streams: *Streams, stream: *Stream, code: Code) void {
         const id = stream.id;
-        const at = streams.remove(stream, .by_us);
-        stream.doomed = .{ .id = id, .code = code };
+        streams.pushDoomed(streams.remove(stream, .by_us), .{ .id = id, .code = code });
+    }
+
+    fn pushDoomed(streams: *Streams, at: u16, doomed: Stream.Doom) void {
+        const place = &streams.places[at];
+        place.* = .{ .bucket = place.bucket, .doomed = doomed };
         const list = &streams.doomed;
         if (list.last == nowhere) list.first = at else streams.places[list.last].next = at;
         list.last = at;
@@ -405,6 +445,38 @@ test "turns, and what needs no window" {
     try testing.expectEqual(last, streams.first(true).?);
     streams.close(last, .ended);
     try testing.expect(!streams.isQuiet());
+}
+
+test "moving house" {
+    var small: [3]Stream = undefined;
+    var large: [8]Stream = undefined;
+    var streams: Streams = .init(&small);
+    for ([_]u32{ 1, 3, 5 }) |id| {
+        const stream = streams.open(id).?;
+        stream.queued = 10;
+        stream.send_window = 10;
+        streams.settle(stream);
+    }
+    streams.rotate(streams.find(1).?);
+    streams.doom(streams.find(3).?, .cancel);
+    try testing.expectEqual(small[0..].ptr, streams.rehouse(&large).ptr);
+    streams.invariants();
+    try testing.expectEqual(2, streams.count);
+    for ([_]u32{ 5, 1 }) |id| {
+        const stream = streams.first(true).?;
+        try testing.expectEqual(id, stream.id);
+        try testing.expectEqual(10, stream.queued);
+        streams.rotate(stream);
+    }
+    for ([_]u32{ 7, 9, 11, 13, 15 }) |id| _ = streams.open(id).?;
+    try testing.expect(!streams.hasPlace());
+    try testing.expectEqual(Stream.Doom{ .id = 3, .code = .cancel }, streams.nextDoomed().?);
+    try testing.expect(streams.hasPlace() and !streams.hasDoomed());
+    for ([_]u32{ 5, 7, 9, 11, 13, 15 }) |id| streams.close(streams.find(id).?, .ended);
+    _ = streams.rehouse(small[0..1]);
+    streams.invariants();
+    try testing.expectEqual(1, streams.first(true).?.id);
+    try testing.expectEqual(Closed.Memory{ .closed = .ended }, streams.closed.recall(15));
 }
 
 test "what is remembered of closed streams" {

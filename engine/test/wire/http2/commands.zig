@@ -99,6 +99,59 @@ test "settings go first" {
     try testing.expectEqual(session_file.Event.request, h.session.feed(wire, &head).event);
 }
 
+test "places come when they are asked for, and without them streams are refused" {
+    var more: [4]session_file.Stream = undefined;
+    for ([_]bool{ true, false }) |gives| {
+        var h: Harness = undefined;
+        h.init(&harness.config);
+        defer h.deinit();
+        h.session = .init(&harness.limits, &harness.config, h.places[0..1]);
+        h.more_places = if (gives) &more else &.{};
+        try h.feed(b.hello);
+        h.sent.clearRetainingCapacity();
+        const all = comptime b.post(1) ++ b.post(3) ++ b.of(.headers, 0, 5, "\x83\x86") ++
+            b.of(.continuation, flag.end_headers, 5, "\x84\x01\x01a") ++ b.last(1, "abc");
+        const used = try h.feedPart(all[0..40]);
+        _ = try h.feedPart(all[used..]);
+        const one = "1 POST / chunked host=a\n";
+        const rest = "1 body abc\n1 end\n";
+        if (gives) {
+            try h.expectHeard(one ++ "3 POST / chunked host=a\n5 POST / chunked host=a\n" ++ rest);
+            try h.expectSent("");
+        } else {
+            try h.expectHeard(one ++ rest);
+            try h.expectSent("3 rst_stream refused_stream\n5 rst_stream refused_stream\n");
+        }
+    }
+}
+
+test "what a peer owes" {
+    var h: Harness = undefined;
+    h.init(&harness.config);
+    defer h.deinit();
+    const owes = struct {
+        fn expect(of: *Harness, bytes: []const u8, debt: session_file.Debt) !void {
+            const used = try of.feedPart(bytes);
+            try testing.expectEqual(debt, of.session.owes(bytes.len - used));
+        }
+    };
+    try testing.expectEqual(session_file.Debt.opening, h.session.owes(0));
+    try owes.expect(&h, b.preface[0..20], .opening);
+    try owes.expect(&h, b.preface, .opening);
+    try owes.expect(&h, b.of(.settings, 0, 0, ""), .acknowledgement);
+    try owes.expect(&h, b.of(.settings, flag.ack, 0, ""), .nothing);
+    const post = b.post(1);
+    try owes.expect(&h, post[0 .. post.len - 1], .frame);
+    try owes.expect(&h, post, .nothing);
+    const piece = b.data(1, "abc");
+    try owes.expect(&h, piece[0..10], .content);
+    try owes.expect(&h, piece[10..], .nothing);
+    try owes.expect(&h, b.of(.headers, 0, 3, b.get_block), .frame);
+    _ = try h.feedPart(comptime b.of(.headers, 0, 3, b.get_block) ++ b.of(.ping, 0, 0, "12345678"));
+    try testing.expect(h.failed);
+    try testing.expectEqual(session_file.Debt.nothing, h.session.owes(0));
+}
+
 test "responses" {
     const fields = [_]Field{ .init("X-A", "1"), .init("Connection", "close"), .init("Upgrade", "x") };
     const length = [_]Field{.init("Content-Length", "2")};
@@ -533,6 +586,20 @@ test "the end of a connection, in two steps" {
     try h.expectSent("0 goaway 3 no_error\n");
     try h.feed(b.of(.headers, 5, 5, b.get_block ++ "\x40\x01x\x01y") ++ b.get(7));
     try h.expectHeard("");
+    // What was said does not grow.
+    try h.feed(b.window(0, 0));
+    try h.expectSent("0 goaway 3 protocol_error\n");
+    try h.expectHeard("failed protocol_error: WINDOW_UPDATE by 0\n");
+}
+
+test "the last streams of a connection" {
+    var h: Harness = undefined;
+    try open(&h, &harness.config, b.get(1) ++ b.get(3));
+    defer h.deinit();
+    h.session.drain();
+    h.session.drain();
+    try h.emitAll(1);
+    h.sent.clearRetainingCapacity();
     try testing.expect(!h.session.isDone());
     for ([_]u32{ 1, 3 }) |stream| try start(&h, stream, .{ .status = 200, .end = true });
     try testing.expect(h.session.isDone());

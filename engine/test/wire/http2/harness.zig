@@ -38,6 +38,8 @@ pub const Harness = struct {
     failed: bool,
     events: usize,
     requests: usize,
+    /// Given when there are too few.
+    more_places: []session_file.Stream,
     /// In place of `room`, for limits that need more.
     large_room: []u8,
 
@@ -60,6 +62,7 @@ pub const Harness = struct {
             .events = 0,
             .requests = 0,
             .large_room = &.{},
+            .more_places = &.{},
         };
         h.session = .init(&limits, with, h.places[0..with.streams_max]);
         var out: [session_file.emission_bytes_max]u8 = undefined;
@@ -137,6 +140,9 @@ pub const Harness = struct {
                 h.held[step.stream % 64] = 0;
             },
             .failed => h.failed = true,
+            .places => if (h.more_places.len > 0) {
+                _ = h.session.rehouse(h.more_places);
+            },
             else => {},
         }
         if (h.quiet) return;
@@ -146,7 +152,7 @@ pub const Harness = struct {
             h.in_body = 0;
         }
         switch (step.event) {
-            .need_more, .control => {},
+            .need_more, .control, .places => {},
             .request => {
                 try out.print("{d} {s} {s} {t}", .{
                     step.stream, head.method_text.of(head.text), head.target.of(head.text), head.body,

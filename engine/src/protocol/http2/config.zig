@@ -1,0 +1,31 @@
+//! What we allow a peer of HTTP/2. Does not know: who enforces it (session.zig).
+const fields = @import("fields.zig");
+const Allowance = @import("patience.zig").Allowance;
+
+/// What we allow a peer. Its owner keeps it as long as there are sessions.
+pub const Config = struct {
+    /// Streams that are open at a time, 1..65,534.
+    streams_max: u16 = 100,
+    /// Content of a stream that may be on its way or wait for its reader, in bytes.
+    stream_window_bytes: u31 = 65_535,
+    /// The same for all streams together, in bytes; at least 65,535.
+    connection_window_bytes: u31 = 1 << 20,
+    /// The fields of a message as RFC 9113 section 6.5.2 counts them, in bytes; more: 431.
+    list_bytes_max: u32 = 65_536,
+    /// CONNECT with a protocol (RFC 8441) is served.
+    extended_connect: bool = true,
+    /// Streams that may end before their responses: reset by the peer, or because it broke the rules.
+    resets: Allowance = .{ .burst = 1000, .per_second = 33 },
+    /// Frames that ask for work and bring nothing: see session.zig.
+    noise: Allowance = .{ .burst = 2000, .per_second = 100 },
+};
+
+/// Bytes that `Head.room` needs.
+pub fn roomBytes(config: *const Config) usize {
+    return fields.roomBytes(config.list_bytes_max) + blockBytesMax(config);
+}
+
+/// The longest header block, in bytes: encoded fields are shorter than what they count.
+pub fn blockBytesMax(config: *const Config) usize {
+    return config.list_bytes_max;
+}

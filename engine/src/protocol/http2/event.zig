@@ -1,0 +1,89 @@
+//! What an HTTP/2 session answers: to bytes, to who has something to say, and what is to be sent next.
+//! Values: nothing here calls back. Does not know: how any of it is found out (session.zig).
+const Code = @import("frame.zig").Code;
+const Order = @import("../http/order.zig").Order;
+const Refusal = @import("../event.zig").Refusal;
+const StreamId = @import("../event.zig").Stream;
+
+/// One thing that the session observed; `Step.stream` says where.
+pub const Event = union(enum) {
+    /// Nothing can be said without more bytes.
+    need_more,
+    /// Frames are owed: nothing is read before `emit` was called.
+    control,
+    /// A stream is about to be opened for which there is no place, and there may be more than there are:
+    /// `rehouse` gives more, or it is refused.
+    places,
+    /// A request's head was written into the caller's `Head`.
+    request,
+    /// A piece of content; valid as long as the bytes that were fed.
+    body: []const u8,
+    /// A trailer section: `Head.text` and `Head.fields` hold it.
+    trailers,
+    /// The request's content has been read to its end.
+    end,
+    /// A request that is answered with this status, and that nobody else hears of unless `.request` has said
+    /// so. What comes of its content is thrown away.
+    refused: Refusal,
+    /// The stream is gone, and what is queued for it.
+    reset: Reset,
+    /// The connection is to be closed when the frames that are owed are sent, and all streams are gone.
+    failed: Failure,
+
+    /// Who has ended a stream, and why.
+    pub const Reset = struct { by: enum { peer, us }, code: Code };
+    /// What the peer did wrong.
+    pub const Failure = struct { code: Code, detail: []const u8 };
+};
+
+/// The answer to one call of `feed`.
+pub const Step = struct {
+    /// Leading bytes that the session is done with.
+    consumed: usize,
+    /// What the event is about; 0: the connection.
+    stream: StreamId = 0,
+    event: Event,
+};
+
+/// What is to be sent next.
+pub const Emission = struct {
+    /// Bytes that were written: they go first.
+    head: usize,
+    /// Bytes of the stream's queue that go behind them.
+    content: u32 = 0,
+    stream: StreamId = 0,
+    /// The response is complete with it, and the stream's queue empty.
+    ends: bool = false,
+};
+
+/// What `start` has written.
+pub const Started = struct {
+    /// Bytes, the content included if it is among them.
+    len: usize,
+    /// The content has to be queued.
+    queued: bool,
+    /// Whether content is sent: not to HEAD, nor with 204 and 304.
+    payload: bool,
+};
+
+/// Something that `apply` does to a stream, which cannot fail.
+pub const Plan = struct {
+    /// Bytes that were written, to be queued.
+    len: usize = 0,
+    /// Whether the content is to be queued, before those.
+    payload: bool = false,
+    change: struct { order: Order, queued: u64 = 0, trailers: u32 = 0, dropped_field: bool = false },
+};
+
+/// What a peer has begun, or has to do by itself.
+pub const Debt = enum {
+    nothing,
+    /// The preface and its first settings.
+    opening,
+    /// The rest of a frame or of a header block.
+    frame,
+    /// The rest of a frame with content: its stream's reader waits for it.
+    content,
+    /// An answer to our settings (RFC 9113 section 6.5.3).
+    acknowledgement,
+};
