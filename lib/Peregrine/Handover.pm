@@ -26,7 +26,9 @@ sub _words {
     local $/;
     my @words = split /\0/, readline($in) // '', -1;
     pop @words;
-    return @words ? @words : ($^X, $0, @ARGV);
+    # What is assigned to $0 is written over the first of these words and empties the others: plackup does so
+    # for the file that it loads. Its @ARGV is as it was.
+    return @words && $words[0] ne $0 ? @words : ($^X, $0, @ARGV);
 }
 
 # ---- The old program ----------------------------------------------------------------------------

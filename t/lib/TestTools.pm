@@ -101,10 +101,10 @@ sub ended {
     return $?;
 }
 
-# What a code reference answers, as soon as that is true, after some seconds in any case.
+# What a code reference answers, as soon as that is true, after so many seconds (10) in any case.
 sub wait_for {
-    my ($what) = @_;
-    my $end = time + patience(10);
+    my ($what, $seconds) = @_;
+    my $end = time + patience($seconds || 10);
     while (1) {
         my $answer = $what->();
         return $answer if $answer || time >= $end;

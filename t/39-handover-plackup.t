@@ -1,0 +1,46 @@
+# USR2 to a server that plackup has started: plackup has written the application's name over its command line
+# by then, and the new program is the whole command all the same.
+use v5.36;
+
+use lib 't/lib';
+use File::Temp ();
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use TestTools qw(free_port wait_for);
+
+my $home = File::Temp->newdir;
+
+sub write_app ($word) {
+    open my $out, '>', "$home/app.psgi" or die "app.psgi: $!";
+    print {$out} qq{sub { [ 200, [], ["$word ", getppid] ] }\n};
+    close $out or die "app.psgi: $!";
+    return;
+}
+
+write_app('old');
+local $ENV{PERL5LIB} = join ':', @INC, $ENV{PERL5LIB} // ();
+my $port   = free_port();
+my @listen = ('--host', '127.0.0.1', '--port', $port);
+my $server = TestServer->spawn(qw(plackup -s Peregrine -E production --workers 1), @listen, "$home/app.psgi");
+my $said   = sub {
+    (eval { get($port, '/') } || { body => '' })->{body};
+};
+wait_for(sub { $said->() =~ /old/ }, 60);
+is($said->(), 'old ' . $server->pid, 'plackup serves, with a worker');
+
+write_app('new');
+$server->signal('USR2');
+wait_for(sub { $said->() =~ /new/ }, 60);
+my ($master) = $said->() =~ /\Anew (\d+)\z/;
+ok($master, 'after USR2 the new code serves at the same port') or diag $server->log;
+is($server->wait(60), 0, '... and the old program has left');
+if ($master) {
+    kill TERM => $master;
+    my $is_gone = sub {
+        return !eval { TestClient->new($port) }
+    };
+    ok(wait_for($is_gone, 60), 'the new one ends when it is told');
+}
+
+done_testing;
