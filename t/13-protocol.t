@@ -8,7 +8,8 @@ use Certificates;
 use File::Temp ();
 use Future::AsyncAwait;
 use IO::Socket::UNIX;
-use JSON::PP ();
+use JSON::PP     ();
+use ManualTables qw(tables);
 use PAGI::Server;
 use PAGI::Server::EventCheck;
 use Scalar::Util qw(blessed);
@@ -20,36 +21,6 @@ use TestTools qw(content wait_for);
 use TestWebSocket;
 
 # ---- The manual's tables ------------------------------------------------------------------------
-
-# By heading: the names of columns, and rows as hashes. A column begins where its name does.
-sub tables ($file) {
-    my (%tables, $heading, @at, @names);
-    for my $line (split /\n/, content($file)) {
-        if ($line =~ /\A=head\d (.+)/) {
-            $heading = $1;
-            die "$file has two parts $heading\n" if $tables{$heading};
-            $tables{$heading} = [];
-            @at = ();
-        }
-        elsif ($line !~ /\A    \S/) { @at = () }
-        elsif (!@at) {
-            @names = $line =~ /(\S+(?: \S+)*)/g;
-            @at    = map { index $line, $_ } @names;
-        }
-        else {
-            my %row;
-            for my $i (0 .. $#at) {
-                my $length = $i == $#at ? length $line : $at[ $i + 1 ] - $at[$i];
-                my $cell   = length $line > $at[$i] ? substr $line, $at[$i], $length : '';
-                die "$file: '$line' does not stand under its columns\n"
-                    if $i < $#at && $cell !~ /  \z/ || $cell =~ /\S  +\S/;
-                $row{ $names[$i] } = $cell =~ s/\s+\z//r;
-            }
-            push @{ $tables{$heading} }, \%row;
-        }
-    }
-    return %tables;
-}
 
 my %table = tables('lib/PAGI/Server/Protocol.pod');
 my %sent  = map { /\ASent: (.+)/     ? ($1 => $table{$_}) : () } keys %table;
@@ -240,7 +211,8 @@ $socket->close_frame(1000);
 my $stream = TestStream->open($port, '/', body => 'abc');
 is($stream->head->{status},  200, 'sse.start without fields is 200');
 is($stream->message->{data}, 'x', '... and a stream');
-wait_for(sub { $server->log =~ /^EVENT sse .*sse\.disconnect/m && $server->log =~ /websocket\.disconnect/ });
+wait_for(sub { $server->log =~ /^EVENT sse .*sse\.disconnect/m && $server->log =~ /websocket\.disconnect/ },
+    60);
 is($server->stop, 0, 'the server ends well');
 
 # TLS, and a worker process.

@@ -57,9 +57,12 @@ sub serving ($folder, $line, %env) {
 
 sub answers ($port, $body, $name) {
     my $answer;
-    wait_for(sub {
-        $answer = eval { get($port, '/') }
-    });
+    wait_for(
+        sub {
+            return $answer = eval { get($port, '/') }
+        },
+        60
+    );
     is($answer->{body}, $body, $name);
     return $answer;
 }
@@ -73,7 +76,7 @@ subtest 'PAGI::Server Performance and Hardening' => sub {
         PERL5LIB    => "$home/loops:$ENV{PERL5LIB}"
     );
     answers($port, "Hello from PAGI!\n", $line);
-    wait_for(sub { workers_of($server->pid) == 16 });
+    wait_for(sub { workers_of($server->pid) == 16 }, 60);
     is(workers_of($server->pid), 16, '... by 16 workers');
     is($server->stop,            0,  '... and ends well');
     is($server->log,             '', '... and is quiet');
@@ -105,7 +108,7 @@ for my $case (
         my $port = free_port();
         my ($server) = serving("$home", $line =~ s/ --port 5001//r . " --port $port");
         answers($port, $body, 'it serves');
-        wait_for(sub { workers_of($server->pid) == $workers });
+        wait_for(sub { workers_of($server->pid) == $workers }, 60);
         is(workers_of($server->pid), $workers, "... by $workers workers");
         is($server->stop,            0,        '... and ends well');
     };
@@ -143,7 +146,7 @@ subtest 'Testing your TLS configuration' => sub {
         is(shell($line), 0, 'a certificate is made');
         my ($server, $port) =
             serving("$home", 'bin/pagi-server --app myapp.pl --ssl-cert server.crt --ssl-key server.key');
-        wait_for(sub { $server->log =~ /listening on/ });
+        wait_for(sub { $server->log =~ /listening on/ }, 60);
         my ($status, $body) = shell("curl -sk https://localhost:$port/");
         is($status,       0,                    'curl -k');
         is($body,         "Hello from PAGI!\n", '... has the answer');

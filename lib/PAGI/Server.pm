@@ -1479,7 +1479,8 @@ See L</run_loop>.
 
 =head1 SEE ALSO
 
-L<PAGI::Tutorial>, L<PAGI::Server::Tutorial>, L<PAGI::Server::Protocol>, L<pagi-server>,
+L<PAGI::Tutorial>, L<PAGI::Server::Tutorial>, L<PAGI::Server::Protocol>, L<PAGI::Server::Deployment>,
+L<PAGI::Server::ComingFrom>, L<pagi-server>,
 L<PAGI::Middleware::Builder>, L<PAGI::Middleware::SecurityHeaders>, L<PAGI::Server::Connection>,
 L<PAGI::Server::Transport>, L<PAGI::Spec>, L<PAGI::Spec::Tls>
 

@@ -11,7 +11,8 @@ package Walkthrough;
 #   - all others are left alone: a manual that has any must be told so (`shows`), by how many.
 #
 # A command that serves is started in the background, as somebody would start it in another terminal. It runs
-# until the next one is started, or the end. Each port that a manual names is another one here, that is free.
+# until the next one of the same program is started, or the end. Each port that a manual names is another one
+# here, that is free.
 
 use strict;
 use warnings;
@@ -21,13 +22,13 @@ use Cwd              qw(getcwd);
 use File::Spec       ();
 use File::Temp       ();
 use IO::Socket::INET ();
+use POSIX            ();
 use Test::More;
 use TestServer;
 use TestTools qw(content ended free_port patience wait_for);
 
-my $PORTS = qr/\b(?:3000|5000|5001|8080|8443|9100|9443)\b/;
-my $SERVES =
-    qr/\A(?:exec )?(?:pagi-server|peregrine|plackup|start_server|nginx|haproxy)\b(?!.*--?(?:check|version|help))/;
+my $PORTS  = qr/\b(?:500[0-2]|808[01]|8443|9100)\b/;
+my $SERVES = qr/\A(?:pagi-server|start_server|nginx|haproxy)\b(?!.*--(?:check|version|help)\b)/;
 
 # Reads a manual. Options: `shows`, the number of blocks that are neither files nor commands; `only`, the
 # heading (=head1) of the one part to take.
@@ -142,21 +143,25 @@ sub _write {
     return;
 }
 
+# Ends a server, by the name of its program; without one all of them, those first that were started last.
 sub _stop {
-    my ($self) = @_;
-    my $server = delete $self->{server} or return;
-    is($server->stop, 0, '... and ends well');
-    $self->{said} = $server->log;
+    my ($self, @programs) = @_;
+    @programs = reverse @{ $self->{order} || [] } if !@programs;
+    for my $program (@programs) {
+        my $server = delete $self->{servers}{$program} or next;
+        my $status = $server->signal('TERM')->wait(patience(60)) // 'not';
+        $status = 0 if $program eq 'haproxy' && $status eq POSIX::SIGTERM();    # as it does without a master
+        is($status, 0, "... $program ends well");
+        $self->{order} = [ grep { $_ ne $program } @{ $self->{order} } ];
+        delete $self->{server} if $server == ($self->{server} // 0);
+    }
     return;
 }
 
-# What the server that was stopped last has said, or what the present one says.
-sub log {
-    my ($self) = @_;
-    return $self->{server} ? $self->{server}->log : $self->{said};
-}
+# What the server that was started last has said.
+sub log { return $_[0]{server}->log }
 
-# The command of the server that runs.
+# ... and its command.
 sub serving { return $_[0]{server} ? $_[0]{command} : '' }
 
 sub _command {
@@ -168,11 +173,11 @@ sub _command {
     if (!$pid) {
         open STDOUT, '>&', $out or die "stdout: $!";
         open STDERR, '>&', $out or die "stderr: $!";
-        alarm 120;
+        alarm 240;
         exec '/bin/sh', '-c', $command;
         die "sh: $!";
     }
-    my $status  = ended($pid, patience(60)) // 'it did not end';
+    my $status  = ended($pid, patience(180)) // 'it did not end';
     my $printed = content($out->filename) =~ s/(?<=[^\n])\z/\n/r;
     is($status, 0, $step->{command}) or diag $printed;
     my $prints = $self->_ported(join '', map { "$_\n" } @{ $step->{prints} || [] });
@@ -182,26 +187,23 @@ sub _command {
     return;
 }
 
-# Starts a server, and waits until it answers at the port that it names, or at that of pagi-server.
+# Starts a server, and waits until it says that it listens, or until others answer at their port.
 sub _serve {
     my ($self, $command) = @_;
-    $self->_stop;
-    my ($port) = $command =~ /(?:--port[ =]|-p ?|:)(\d+)\b/;
-    if (!$port && $command !~ /--(?:socket|listen)\b/) {
-        $port = $self->port(5000);
-        $command =~ s/\A(\S+)/$1 --port $port/;
-    }
+    my ($program) = $command =~ /\A([\w-]+)/;
+    $self->_stop($program);
+    my ($config) = $command                                       =~ / -[cf] (\S+)/;
+    my ($port)   = ($command . ($config ? content($config) : '')) =~ /(?:--port|listen|bind) [\d.]+:(\d+)/;
+    $command =~ s/\A(\S+)/"$1 --port " . $self->port(5000)/e
+        if $program eq 'pagi-server' && $command !~ / (?:--port|--listen|--socket|-c) /;
     $self->{command} = $command;
-    $self->{server}  = TestServer->spawn('/bin/sh', '-c', "exec $command");
-    my $answers = wait_for(sub {
-        !$self->{server}->is_running
-            || (
-            $port
-            ? IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port")
-            : $self->{server}->log =~ /listening on/
-            );
-    });
-    ok($answers && $self->{server}->is_running, "$command serves") or diag $self->{server}->log;
+    $self->{server}  = $self->{servers}{$program} = TestServer->spawn('/bin/sh', '-c', "exec $command");
+    push @{ $self->{order} }, $program;
+    my $serves =
+          $program eq 'pagi-server'
+        ? $self->{server}->wait_for_log(qr/listening on/, patience(60))
+        : wait_for(sub { IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") }, 60);
+    ok($serves, "$command serves") or diag $self->{server}->log;
     return;
 }
 
