@@ -337,3 +337,21 @@ test "a client that does much, and nothing wrong, is served" {
     for (0..90) |_| try testing.expect(try t.sendFrame(.data, 0, upload, "a few bytes of a message"));
     try testing.expect(try t.sendFrame(.data, flag.end_stream, upload, ""));
 }
+
+test "a client with small windows gets its download" {
+    var t: Target = undefined;
+    try t.open(&harness.config);
+    defer t.close();
+    try testing.expect(try t.sendFrame(.settings, 0, 0, b.setting(4, 4095)));
+    const stream = try t.request(flag.end_stream, b.get_block);
+    var out: [256]u8 = undefined;
+    _ = try t.h.session.start(stream, .{ .status = 200 }, &out);
+    t.h.session.apply(stream, try t.h.session.planBody(stream, .{ .len = 16 << 20, .last = true }));
+    while (t.h.session.streams.find(stream) != null) {
+        // As h2load does: it tells of half a window, on the stream and on the connection.
+        for ([_]u32{ stream, 0 }) |on| {
+            try testing.expect(try t.sendFrame(.window_update, 0, on, "\x00\x00\x08\x00"));
+        }
+    }
+    try testing.expect(t.answered > 16 << 20);
+}
