@@ -1,0 +1,175 @@
+package PAGI::App::WrapPSGI;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Carp qw(croak);
+use Future::AsyncAwait;
+use PAGI::App::WrapPSGI::Environment;
+use PAGI::App::WrapPSGI::Pool;
+use PAGI::App::WrapPSGI::Response;
+use Scalar::Util qw(reftype);
+
+# Arguments, and what is allowed.
+my %ARGUMENTS = (
+    psgi_app    => sub { ref $_[0] && reftype($_[0]) eq 'CODE' ? undef : 'must be a code reference' },
+    workers     => sub { _is_count($_[0])    ? undef : 'must be a whole number from 1 to 1024' },
+    max_waiting => sub { $_[0] =~ /\A\d+\z/a ? undef : 'must be a whole number' },
+    in_process  => sub { undef },
+);
+
+sub _is_count {
+    my ($number) = @_;
+    return $number =~ /\A\d{1,4}\z/a && $number >= 1 && $number <= 1024;
+}
+
+sub new {
+    my ($class, %given) = @_;
+    my $self = bless { workers => 4, max_waiting => 1000, in_process => 0, %given }, $class;
+    for my $name (sort keys %$self) {
+        my $check = $ARGUMENTS{$name}
+            or croak
+            "PAGI::App::WrapPSGI: there is no argument '$name'; these are: @{[ sort keys %ARGUMENTS ]}";
+        my $problem = $check->($self->{$name} // '');
+        croak "PAGI::App::WrapPSGI: $name $problem" if defined $problem;
+    }
+    croak 'PAGI::App::WrapPSGI: psgi_app is required' if !$self->{psgi_app};
+    return $self;
+}
+
+sub to_app {
+    my ($self) = @_;
+    return async sub {
+        my ($scope, $receive, $send) = @_;
+        my $type = $scope->{type};
+        return await $self->_live($receive, $send)           if $type eq 'lifespan';
+        return await $self->_answer($scope, $receive, $send) if $type eq 'http' || $type eq 'sse';
+        die "Unsupported scope type: $type\n";
+    };
+}
+
+# Processes are forked before the first connection comes, where the server has a lifespan.
+async sub _live {
+    my ($self, $receive, $send) = @_;
+    while (1) {
+        my $event = await $receive->();
+        if ($event->{type} eq 'lifespan.startup') {
+            $self->_pool->start if !$self->{in_process};
+            await $send->({ type => 'lifespan.startup.complete' });
+            next;
+        }
+        $self->_pool->stop if !$self->{in_process};
+        return await $send->({ type => 'lifespan.shutdown.complete' });
+    }
+    return;
+}
+
+# A process has its own, also one that was forked from another.
+sub _pool {
+    my ($self) = @_;
+    delete $self->{pool} if $self->{pool} && !$self->{pool}->is_ours;
+    return $self->{pool} //= PAGI::App::WrapPSGI::Pool->new(
+        app         => $self->{psgi_app},
+        workers     => $self->{workers},
+        max_waiting => $self->{max_waiting},
+    );
+}
+
+async sub _answer {
+    my ($self, $scope, $receive, $send) = @_;
+    my $body = await PAGI::App::WrapPSGI::Environment::gather($receive) or return;
+    my $env  = PAGI::App::WrapPSGI::Environment::of($scope, $body->{length});
+    my $sink = PAGI::App::WrapPSGI::Response::sink($send, $scope->{type});
+    return await PAGI::App::WrapPSGI::Response::here($self->{psgi_app}, $env, $body, $sink)
+        if $self->{in_process};
+    my $pool = $self->_pool;
+    return await _refuse($sink) if $pool->is_full;
+    return await $pool->run($env, $body, $sink);
+}
+
+async sub _refuse {
+    my ($sink) = @_;
+    my @headers = ('Content-Type' => 'text/plain', 'Retry-After' => 1);
+    return await $sink->(whole => 503, \@headers, "Service Unavailable\n");
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::App::WrapPSGI - serves a PSGI application inside a PAGI one
+
+=head1 SYNOPSIS
+
+    use PAGI::App::WrapPSGI;
+
+    my $psgi_app = sub {
+        my ($env) = @_;
+        return [ 200, [ 'Content-Type' => 'text/plain' ], ['Hello'] ];
+    };
+
+    my $wrapper  = PAGI::App::WrapPSGI->new(psgi_app => $psgi_app, workers => 4);
+    my $pagi_app = $wrapper->to_app;
+
+=head1 DESCRIPTION
+
+For PAGI applications that have a part of PSGI, on whatever PAGI server. (Where the server is Peregrine and
+the part has a path of its own, C<peregrine --mount> costs less, see L<peregrine>.)
+
+PSGI applications block, so each request is worked on in one of a few processes, which are forked from the
+server's when it starts, or with the first request where the server has no lifespan. Meanwhile the event loop
+goes on. A request whose processes are all at work waits for its turn. Content that the application makes is
+sent as it comes; a client that reads slowly slows its application down, and nobody else.
+
+The application gets the whole body: up to 64 KiB in memory, more in a temporary file. It can be delayed and
+stream, and has C<psgix.cleanup> and C<psgix.harakiri>. One that dies is answered with 500, as is one that
+calls C<exit> or whose process is killed; another process takes its place.
+
+Scopes of the types C<http> and C<sse> are served, the latter since a PSGI application may stream events; for
+others it dies as PAGI applications do.
+
+=head1 METHODS
+
+=head2 new
+
+    my $wrapper = PAGI::App::WrapPSGI->new(psgi_app => $app);
+
+=over
+
+=item psgi_app
+
+The application, a code reference. Required.
+
+=item workers
+
+How many processes there are at most: so many requests are worked on at a time. Default: 4, from 1 to 1024.
+
+=item max_waiting
+
+So many requests wait for a process; one more is answered with 503. Default: 1000.
+
+=item in_process
+
+True: there are no processes, and the application runs in the event loop itself. For those that do not block,
+but wait in the loop and respond later: C<psgi.nonblocking> is true then. Default: false.
+
+=back
+
+Dies of anything else.
+
+=head2 to_app
+
+The PAGI application.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

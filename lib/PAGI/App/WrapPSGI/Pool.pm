@@ -1,0 +1,247 @@
+package PAGI::App::WrapPSGI::Pool;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use Future::AsyncAwait;
+use IO::Async::Channel;
+use IO::Async::Loop;
+use IO::Async::Routine;
+use PAGI::App::WrapPSGI::Environment;
+use PAGI::App::WrapPSGI::Response;
+use POSIX        ();
+use Scalar::Util qw(weaken);
+
+# Pieces of a body that are on their way to the client before the application waits.
+use constant PIECES_MAX => 16;
+
+sub new {
+    my ($class, %args) = @_;
+    return bless { %args, pid => $$, idle => [], all => {}, waiting => [] }, $class;
+}
+
+sub is_ours {
+    my ($self) = @_;
+    return $self->{pid} == $$;
+}
+
+# ---- Processes ----------------------------------------------------------------------------------
+
+sub start {
+    my ($self) = @_;
+    push @{ $self->{idle} }, $self->_new_worker while keys %{ $self->{all} } < $self->{workers};
+    return;
+}
+
+sub stop {
+    my ($self) = @_;
+    $self->_dismiss($_) for values %{ $self->{all} };
+    @{ $self->{idle} } = ();
+    return;
+}
+
+# A process, which ends when nobody can ask it any more.
+sub _new_worker {
+    my ($self) = @_;
+    my ($in, $out, $app) = (IO::Async::Channel->new, IO::Async::Channel->new, $self->{app});
+    my $loop    = IO::Async::Loop->new;
+    my $routine = IO::Async::Routine->new(
+        model        => 'fork',
+        channels_in  => [$in],
+        channels_out => [$out],
+        code         => sub { return _work($app, $in, $out) },
+        on_finish    => sub {
+            my ($ended) = @_;
+            $loop->later(sub { $loop->remove($ended) });
+        },
+    );
+    my $worker = { in => $in, routine => $routine, loop => $loop, said => [] };
+    $loop->add($routine);
+    # What it says waits in a queue; with its end, nothing more will come.
+    weaken(my $weak = $worker);
+    $out->configure(
+        on_recv => sub { _hear($weak, $_[1]) },
+        on_eof  => sub { _hear($weak, ['gone']) },
+    );
+    $self->{all}{$routine} = $worker;
+    return $worker;
+}
+
+sub _hear {
+    my ($worker, $said) = @_;
+    return if !$worker;
+    push @{ $worker->{said} }, $said;
+    my $listener = delete $worker->{listener} or return;
+    $listener->done;
+    return;
+}
+
+# What it says next.
+async sub _next_word {
+    my ($worker) = @_;
+    if (!@{ $worker->{said} }) {
+        $worker->{listener} = $worker->{loop}->new_future;
+        await $worker->{listener};
+    }
+    return shift @{ $worker->{said} };
+}
+
+sub _dismiss {
+    my ($self, $worker) = @_;
+    delete $self->{all}{ $worker->{routine} };
+    $worker->{in}->close;
+    return;
+}
+
+# In the process: one request after another. True: it has worked enough.
+sub _work {
+    my ($app, $in, $out) = @_;
+    local $SIG{INT} = 'IGNORE';    # of a terminal: the server says when it is time
+    my $ahead;
+    my $say = sub {
+        $out->send([@_]);
+        return if $_[0] ne 'body' || ++$ahead < PIECES_MAX;
+        $in->recv or POSIX::_exit(0);    # nobody is there any more
+        $ahead--;
+        return;
+    };
+    while (my $request = eval { $in->recv }) {
+        my ($env, $body) = @$request;
+        next if !ref $env;               # the client has taken a piece that nobody waited for
+        $ahead = 0;
+        my $whole;
+        my $ok = eval {
+            $whole = PAGI::App::WrapPSGI::Environment::complete(
+                $env, $body,
+                'psgi.multiprocess' => !!1,
+                'psgix.harakiri'    => !!1
+            );
+            PAGI::App::WrapPSGI::Response::blocking($app, $whole, $say);
+            1;
+        };
+        $say->(died => "$@")                               if !$ok;
+        PAGI::App::WrapPSGI::Environment::clean_up($whole) if $whole;
+        return 0                                           if $whole && $whole->{'psgix.harakiri.commit'};
+        $say->('idle');
+    }
+    return 0;
+}
+
+# ---- Requests -----------------------------------------------------------------------------------
+
+sub is_full {
+    my ($self) = @_;
+    return @{ $self->{waiting} } >= $self->{max_waiting};
+}
+
+# A worker, at once or when one has done what it is at.
+sub _take {
+    my ($self) = @_;
+    my $worker = pop @{ $self->{idle} };
+    $worker //= $self->_new_worker if keys %{ $self->{all} } < $self->{workers};
+    return Future->done($worker)   if $worker;
+    push @{ $self->{waiting} }, my $turn = IO::Async::Loop->new->new_future;
+    return $turn;
+}
+
+sub _give {
+    my ($self, $worker) = @_;
+    while (my $turn = shift @{ $self->{waiting} }) {
+        return $turn->done($worker) if !$turn->is_ready;    # a client that waited may have gone
+    }
+    push @{ $self->{idle} }, $worker;
+    return;
+}
+
+# Has one of them work on a request, and tells the sink. What the worker says is taken to its end, whatever
+# becomes of the request.
+async sub run {
+    my ($self, $env, $body, $sink) = @_;
+    my $worker   = await $self->_take;
+    my $response = IO::Async::Loop->new->new_future;
+    $worker->{listening} = $self->_listen($worker, $env, $body, $sink, $response)->retain;
+    return await $response->without_cancel;
+}
+
+async sub _listen {
+    my ($self, $worker, $env, $body, $sink, $response) = @_;
+    my %sent = $body->{file} ? (path => $body->{file}->filename) : (bytes => $body->{bytes});
+    my ($alive, $complete) = (1, 0);
+    $worker->{in}->send([ $env, \%sent ]);
+    while (1) {
+        my ($word, @values) = @{ await _next_word($worker) };
+        last if $word eq 'idle';
+        if ($word eq 'gone') { $alive = 0; last }
+        if ($word eq 'died') {
+            $response->fail($values[0]) if !$response->is_ready;
+            next;
+        }
+        my $sent = await $sink->($word, @values)->followed_by(sub { Future->done($_[0]) });
+        $worker->{in}->send(['taken'])  if $word eq 'body';
+        $complete = 1                   if $word eq 'whole' || $word eq 'end';
+        $response->fail($sent->failure) if $sent->is_failed && !$response->is_ready;
+        $response->done                 if $complete        && !$response->is_ready;
+    }
+    if   ($alive) { $self->_give($worker) }
+    else          { $self->_lost($worker) }
+    $response->fail("the process of the application has ended before its response\n") if !$response->is_ready;
+    return;
+}
+
+# Who waits gets another one.
+sub _lost {
+    my ($self, $worker) = @_;
+    $self->_dismiss($worker);
+    $self->_give($self->_new_worker) if grep { !$_->is_ready } @{ $self->{waiting} };
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::App::WrapPSGI::Pool - processes that a PSGI application runs in
+
+=head1 DESCRIPTION
+
+Part of L<PAGI::App::WrapPSGI>.
+
+=head1 METHODS
+
+=head2 new
+
+    my $pool = PAGI::App::WrapPSGI::Pool->new(app => $app, workers => 4, max_waiting => 1000);
+
+No process is there yet.
+
+=head2 start, stop
+
+Forks them; lets them end when they have done what they are at.
+
+=head2 is_ours
+
+Whether the pool was made in this process.
+
+=head2 is_full
+
+Whether so many requests wait that there should be no more.
+
+=head2 run
+
+    await $pool->run($env, $body, $sink);
+
+Has a process work on a request. Fails with what the application has died of.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,280 @@
+package PAGI::App::WrapPSGI::Response;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use Future::AsyncAwait;
+use PAGI::App::WrapPSGI::Environment;
+use Scalar::Util qw(blessed reftype);
+
+# Of one piece of a body that comes from a handle, and of a list that goes out as one.
+use constant PIECE_BYTES => 65_536;
+
+# ---- Out to the client --------------------------------------------------------------------------
+
+# Takes [ whole => status, headers, body ], [ start => status, headers ], [ body => bytes ], [ 'end' ]: what
+# an application gives, in words that can come from another process. Futures.
+sub sink {
+    my ($send, $type) = @_;
+    my $event = $type eq 'sse' ? 'sse.http.response' : 'http.response';
+    return async sub {
+        my ($kind, @values) = @_;
+        if ($kind eq 'whole' || $kind eq 'start') {
+            my ($status, $headers, $bytes) = @values;
+            await $send->({ type => "$event.start", status => $status, headers => _pairs($headers) });
+            await $send->({ type => "$event.body", body => $bytes }) if $kind eq 'whole';
+            return;
+        }
+        return await $send->({ type => "$event.body", body => $values[0], more => 1 })
+            if $kind eq 'body';
+        return await $send->({ type => "$event.body", body => '' });
+    };
+}
+
+# Content-Length of a response is checked by the server, chunks are its business.
+sub _pairs {
+    my ($headers) = @_;
+    my @pairs;
+    for (my $i = 0; $i < @$headers; $i += 2) {
+        push @pairs, [ lc $headers->[$i], $headers->[ $i + 1 ] ];
+    }
+    return [ grep { $_->[0] ne 'transfer-encoding' } @pairs ];
+}
+
+# ---- From the application -----------------------------------------------------------------------
+
+# A response as plain data and its body, or dies of what is none.
+sub _parts {
+    my ($response, $may_stream) = @_;
+    die "the application returned no response\n" if !_is_list($response);
+    my ($status, $headers, @rest) = @$response;
+    die "the response has no body\n" if !@rest && !$may_stream;
+    die "the status must be a number from 200 to 599\n"
+        if !defined $status || "$status" !~ /\A[2-5][0-9][0-9]\z/;
+    die "the headers are no list of pairs\n" if !_is_list($headers) || @$headers % 2;
+    return (0 + $status, [ map { bytes_of($_, 'a header') } @$headers ], @rest);
+}
+
+sub _is_list {
+    my ($value) = @_;
+    return ref $value && (reftype($value) // '') eq 'ARRAY';
+}
+
+sub bytes_of {
+    my ($text, $what) = @_;
+    $text = defined $text ? "$text" : '';
+    utf8::downgrade($text, 1) or die "$what has a wide character; encode it to bytes first\n";
+    return $text;
+}
+
+# Says a response with a body, piece by piece. `say` waits until there is room.
+sub _say {
+    my ($say, $status, $headers, $body) = @_;
+    if (ref $body eq 'ARRAY') {
+        my $bytes = join '', map { bytes_of($_, 'the body') } @$body;
+        return $say->(whole => $status, $headers, $bytes) if length $bytes <= PIECE_BYTES;
+        $say->(start => $status, $headers);
+        $say->(body => $_) for unpack '(a' . PIECE_BYTES . ')*', $bytes;
+        return $say->('end');
+    }
+    $say->(start => $status, $headers);
+    while (defined(my $line = _next_line($body))) {
+        $say->(body => bytes_of($line, 'the body')) if length $line;
+    }
+    $body->close if !blessed $body || $body->can('close');
+    return $say->('end');
+}
+
+sub _next_line {
+    my ($body) = @_;
+    local $/ = \PIECE_BYTES;
+    return scalar $body->getline;
+}
+
+# Calls an application that may block, and says what it responds with. For a process of its own.
+sub blocking {
+    my ($app, $env, $say) = @_;
+    my $response = $app->($env);
+    return _say($say, _parts($response)) if !ref $response || reftype($response) ne 'CODE';
+    my ($responds, %state);
+    $response->(sub {
+        die "the responder was called before\n" if $responds++;
+        my ($status, $headers, $body) = _parts($_[0], 1);
+        return $state{closed} = 1, _say($say, $status, $headers, $body) if @{ $_[0] } > 2;
+        $say->(start => $status, $headers);
+        return PAGI::App::WrapPSGI::Response::Writer->new($say, \%state);
+    });
+    die "the application responds later, for which it has to run in the event loop (in_process)\n"
+        if !$responds;
+    $say->('end') if !$state{closed};
+    return;
+}
+
+# ---- In the event loop --------------------------------------------------------------------------
+
+# Calls an application that does not block, and sends what it responds with, now or later.
+async sub here {
+    my ($app, $env, $body, $sink) = @_;
+    my $whole = PAGI::App::WrapPSGI::Environment::complete($env, $body, 'psgi.nonblocking' => !!1);
+    my $last  = Future->done;
+    # What is said in between waits for what was said before.
+    my $say = sub {
+        my @words = @_;
+        $last = $last->then(sub { $sink->(@words) });
+        return $last;
+    };
+    my $response = $app->($whole);
+    if (ref $response && reftype($response) eq 'CODE') { await _later($response, $say) }
+    else                                               { await _now($say, _parts($response)) }
+    await $last;
+    PAGI::App::WrapPSGI::Environment::clean_up($whole);
+    return;
+}
+
+# A handle is asked for more as fast as the client takes it.
+async sub _now {
+    my ($say, $status, $headers, $body) = @_;
+    return _say($say, $status, $headers, $body) if ref $body eq 'ARRAY';
+    $say->(start => $status, $headers);
+    while (defined(my $line = _next_line($body))) {
+        await $say->(body => bytes_of($line, 'the body'));
+    }
+    $body->close if !blessed $body || $body->can('close');
+    return $say->('end');
+}
+
+async sub _later {
+    my ($response, $say) = @_;
+    my $done  = Future->new;
+    my %state = (calling => 1);
+    my $ok    = eval { $response->(_responder($say, $done, \%state)); 1 };
+    my $error = $@;
+    $state{calling} = 0;
+    die $error if !$ok;
+    # A writer that went meanwhile did so because nobody kept it.
+    $state{abandoned}->() if $state{abandoned};
+    return await $done;
+}
+
+# Nobody but the application holds it, so that its end is noticed.
+sub _responder {
+    my ($say, $done, $state) = @_;
+    my $end = sub {
+        my ($problem) = @_;
+        return if $done->is_ready;
+        return defined $problem ? $done->fail($problem) : $done->done;
+    };
+    my $guard = PAGI::App::WrapPSGI::Response::Guard->new(
+        sub { $end->("the application has dropped its responder without a response\n") });
+    my $responds;
+    return sub {
+        my ($given) = @_;
+        die "the responder was called before\n" if $responds++;
+        $guard->dismiss;
+        my ($status, $headers, @body) = eval { _parts($given, 1) };
+        if (!defined $status) {
+            $end->($@);
+            die $@;
+        }
+        return _now($say, $status, $headers, @body)->on_ready(sub { $end->($_[0]->failure) })->retain && ()
+            if @body;
+        $say->(start => $status, $headers);
+        return PAGI::App::WrapPSGI::Response::Writer->new($say, $state, $end);
+    };
+}
+
+package PAGI::App::WrapPSGI::Response::Writer;
+
+sub new {
+    my ($class, $say, $state, $at_end) = @_;
+    return bless { say => $say, state => $state, at_end => $at_end }, $class;
+}
+
+sub write {
+    my ($self, $bytes) = @_;
+    return if $self->{state}{closed};
+    $bytes = PAGI::App::WrapPSGI::Response::bytes_of($bytes, 'the body');
+    $self->{say}->(body => $bytes) if length $bytes;
+    return;
+}
+
+sub close {
+    my ($self) = @_;
+    return if $self->{state}{closed}++;
+    $self->{say}->('end');
+    $self->{at_end}->() if $self->{at_end};
+    return;
+}
+
+# While the function that got it runs, that may be because it dies.
+sub DESTROY {
+    my ($self) = @_;
+    my ($say, $state, $at_end) = @{$self}{qw(say state at_end)};
+    return if !$at_end || $state->{closed};
+    return $state->{abandoned} = sub { __PACKAGE__->new($say, $state, $at_end)->close }
+        if $state->{calling};
+    $self->close;
+    return;
+}
+
+package PAGI::App::WrapPSGI::Response::Guard;
+
+sub new { my ($class, $code) = @_; return bless [$code], $class }
+
+sub dismiss {
+    my ($self) = @_;
+    $self->[0] = sub { };
+    return;
+}
+sub DESTROY { my ($self) = @_; $self->[0]->(); return }
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::App::WrapPSGI::Response - what a PSGI application responds with, as PAGI's events
+
+=head1 DESCRIPTION
+
+Part of L<PAGI::App::WrapPSGI>. What an application gives is said in words that can come from another process:
+C<whole> with status, headers and body; or C<start> with status and headers, C<body> with bytes, and C<end>.
+
+=head1 FUNCTIONS
+
+=head2 sink
+
+    await $sink->(start => 200, [ 'Content-Type' => 'text/plain' ]);
+
+Sends what it is told.
+
+=head2 blocking
+
+    blocking($app, $env, sub { my ($word, @values) = @_; ... });
+
+Calls an application, and says what it responds with before it returns. Dies of what is no response.
+
+=head2 here
+
+    await here($app, $env, $body, $send);
+
+Calls an application in the event loop, and waits for its response, which may come later.
+
+=head2 bytes_of
+
+    my $bytes = bytes_of($text, 'the body');
+
+A string as bytes; undef is the empty one. Dies of wide characters.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
