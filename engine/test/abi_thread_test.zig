@@ -22,7 +22,7 @@ const Server = struct {
         errdefer abi.peregrine_worker_free(handle);
         try testing.expectEqual(Code.ok, abi.peregrine_use_thread(handle));
         try testing.expectEqual(Code.ok, abi.peregrine_health_path(handle, "/health"));
-        const listener = abi.peregrine_listen(handle, "127.0.0.1", 0, 16, 0);
+        const listener = abi.peregrine_listen(handle, "127.0.0.1", 0, 128, 0);
         try testing.expect(listener >= 0);
         var text: [64]u8 = undefined;
         var port: u16 = 0;
@@ -343,13 +343,39 @@ test "a request whose client has left before it was taken is never worked on" {
     try testing.expectEqual(0, stats.ledger);
 }
 
+test "more clients that leave than a poll has events are passed over, and the next one is heard" {
+    var server: Server = try .start();
+    defer server.stop();
+    for (0..6) |_| {
+        var clients: [100]c.fd_t = undefined;
+        for (&clients) |*client| {
+            client.* = try server.connect();
+            try say(client.*, get);
+        }
+        try expectExchanges(&server, clients.len);
+        for (clients) |client| try reset(client);
+        try expectExchanges(&server, 0);
+    }
+    const client = try server.connect();
+    defer _ = c.close(client);
+    try say(client, get);
+    try expectExchanges(&server, 1);
+    const ticket = (try server.wait(.request)).ticket;
+    try testing.expectEqual(Code.done, respond(&server, ticket, "hello\n", types.RespondFlag.end));
+    try expectHeard(client, "hello\n");
+}
+
 /// Closes a connection, and waits until the engine has so many exchanges left.
 fn leave(server: *const Server, client: c.fd_t, left: u32) !void {
-    const reset: extern struct { on: c_int, seconds: c_int } = .{ .on = 1, .seconds = 0 };
-    const rc = c.setsockopt(client, c.SOL.SOCKET, c.SO.LINGER, &reset, @sizeOf(@TypeOf(reset)));
+    try reset(client);
+    try expectExchanges(server, left);
+}
+
+fn reset(client: c.fd_t) !void {
+    const linger: extern struct { on: c_int, seconds: c_int } = .{ .on = 1, .seconds = 0 };
+    const rc = c.setsockopt(client, c.SOL.SOCKET, c.SO.LINGER, &linger, @sizeOf(@TypeOf(linger)));
     try testing.expectEqual(0, rc);
     _ = c.close(client);
-    try expectExchanges(server, left);
 }
 
 fn expectExchanges(server: *const Server, count: u32) !void {

@@ -156,7 +156,7 @@ pub const ApplicationEnd = struct {
         end.commands.invariants();
         end.events.invariants();
         end.ledger.invariants();
-        assert(end.requests.items.len <= batch_max);
+        assert(end.requests.items.len <= batch_max and end.joined.items.len <= batch_max);
         // What waits for company is in the ring already.
         assert(!end.held or end.commands.at != 0);
         assert(!end.asleep or end.batch.items.len == 0);
@@ -181,7 +181,9 @@ pub const ApplicationEnd = struct {
     fn gather(end: *ApplicationEnd) error{ Malformed, OutOfMemory }!void {
         while (end.batch.items.len < batch_max) {
             const record = try end.events.next() orelse return;
-            if (record.part == .more and end.joiner.isEmpty()) try end.joiner.expect(try encoded_event.sizeOf(record.bytes));
+            if (record.part == .more and end.joiner.isEmpty()) {
+                try end.joiner.expect(try encoded_event.sizeOf(record.bytes));
+            }
             const message = try end.joiner.add(record) orelse continue;
             if (record.part != .whole) end.joined.appendAssumeCapacity(try end.joiner.take());
             const bytes = if (record.part == .whole) message else end.joined.getLast();
@@ -190,10 +192,25 @@ pub const ApplicationEnd = struct {
             if (event.request == null) {
                 _ = end.requests.pop();
             } else if (request.body_fd >= 0 and end.engine == .remote) {
+                // The number is the engine's process's.
+                request.body_fd = -1;
                 request.body_fd = try end.engine.remote.receiveFile();
             }
-            if (try end.introduce(event)) |known| end.batch.appendAssumeCapacity(known);
+            errdefer end.passOver(event.request != null, record.part != .whole);
+            if (try end.introduce(event)) |known| {
+                end.batch.appendAssumeCapacity(known);
+            } else end.passOver(event.request != null, record.part != .whole);
         }
+    }
+
+    /// The last event is not for C: the places of its request and its bytes are for others. Peers make as many
+    /// of these as they like.
+    fn passOver(end: *ApplicationEnd, has_request: bool, was_joined: bool) void {
+        if (has_request) {
+            var request = end.requests.pop().?;
+            Batch.closeBody(&request);
+        }
+        if (was_joined) end.gpa.free(end.joined.pop().?);
     }
 
     /// The event as C gets it; null if it is about an exchange that is over for C.
