@@ -25,7 +25,7 @@ use strict;
 use warnings;
 use Future::AsyncAwait;
 use PAGI::Server;
-my ($server, $listen) = (undef, \&PAGI::Server::listen);
+my ($server, $listen) = (undef, PAGI::Server->can('listen'));
 { no warnings 'redefine'; *PAGI::Server::listen = sub { $server = $_[0]; goto &$listen } }
 async sub {
     my ($scope, $receive, $send) = @_;

@@ -82,6 +82,7 @@ my %handlers = (
     '/receive' => async sub {
         my ($scope, $receive, $send) = @_;
         my $told = $seen{ $scope->{query_string} } = [];
+        say_line("$scope->{query_string} began");
         my $event;
         do {
             $event = await $receive->();
@@ -250,6 +251,14 @@ sub body_of { my ($client) = @_; return ($client->response || {})->{body} }
 
 sub seen { return [ split /\n/, body_of(request("GET /seen?$_[0]")) // '' ] }
 
+# The same when the application has been told of the end.
+sub last_seen {
+    my ($name) = @_;
+    my $seen;
+    wait_for(sub { $seen = seen($name); return @$seen && $seen->[-1] eq 'http.disconnect' });
+    return $seen;
+}
+
 my @left = ('future client_closed gone', 'disconnected client_closed client_closed');
 
 sub answers {
@@ -303,14 +312,15 @@ subtest 'the request has a body' => sub {
         '... and then comes the disconnect'
     );
     for my $framing ("Content-Length: 301\r\n", "Transfer-Encoding: chunked\r\n") {
+        my $name   = $framing =~ /chunked/ ? 'half-chunked'     : 'half';
         my $sent   = $framing =~ /chunked/ ? "12c\r\n$body\r\n" : $body;
-        my $client = request('POST /receive?half', extra => $framing, body => $sent)->half_close;
-        $client->rest;
-        my $seen =
-            wait_for(
-            sub { my $seen = seen('half'); return @$seen && $seen->[-1] eq 'http.disconnect' && $seen });
-        is($seen && $seen->[-1], 'http.disconnect', 'one that ends too early ends with a disconnect');
-        unlike("@{ $seen || [] }", qr/more=0/, '... and never looks complete');
+        my $client = request("POST /receive?$name", extra => $framing, body => $sent);
+        # What is cut short before the application has begun with it is not given to it.
+        $server->wait_for_log(qr/^$name began$/m);
+        $client->half_close->rest;
+        my $seen = last_seen($name);
+        is($seen->[-1], 'http.disconnect', 'one that ends too early ends with a disconnect');
+        unlike("@$seen", qr/more=0/, '... and never looks complete');
     }
 };
 
@@ -507,12 +517,11 @@ SKIP: {
     my $client =
         TestClient->new($port, %tls)
         ->send("POST /receive?short HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
+    $server->wait_for_log(qr/^short began$/m);
     $client->half_close->rest;
-    my $seen =
-        wait_for(sub { my $seen = seen('short'); return @$seen && $seen->[-1] eq 'http.disconnect' && $seen }
-        );
-    unlike("@{ $seen || ['more=0'] }",
-        qr/more=0/, 'a body that close_notify cuts short does not look complete');
+    my $seen = last_seen('short');
+    is($seen->[-1], 'http.disconnect', 'a body that close_notify cuts short ends with a disconnect');
+    unlike("@$seen", qr/more=0/, '... and does not look complete');
     ends_well();
 }
 
