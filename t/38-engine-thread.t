@@ -99,7 +99,7 @@ sub while_computing {
 }
 
 subtest 'bad values' => sub {
-    for my $bad ('process', 'threads', '', [], undef) {
+    for my $bad ('elsewhere', 'threads', '', [], undef) {
         my $shown = $bad // 'undef';
         ok(!eval { PAGI::Server->new(app => \&app, engine => $bad); 1 }, "refused: $shown");
         like($@, qr/option 'engine' must be (?:one of )?inline/, '... with what is allowed');

@@ -50,7 +50,10 @@ my %GOOD = (
 );
 
 # What another option has to be for this one.
-my %WITH = map { $_ => { socket => '/tmp/x' } } qw(socket_mode socket_owner socket_group);
+my %WITH = (
+    engine => { workers => 1 },
+    map { $_ => { socket => '/tmp/x' } } qw(socket_mode socket_owner socket_group),
+);
 
 sub is_switch { return $_[0]{type} =~ /\A(?:boolean|flag)\z/ }
 

@@ -64,10 +64,12 @@ sub start {
 }
 
 my %ways = (
-    'development'            => [ '-s', 'Peregrine', '-E', 'development' ],
-    'production'             => [ '-s', 'Peregrine', '-E', 'production' ],
-    'production on a thread' => [ '-s', 'Peregrine', '-E', 'production', '--engine',      'thread' ],
-    'EVHTP, one worker'      => [ '-s', 'EVHTP',     '-E', 'production', '--max-workers', 1 ],
+    'development'                         => [ '-s', 'Peregrine', '-E', 'development' ],
+    'production'                          => [ '-s', 'Peregrine', '-E', 'production' ],
+    'production on a thread'              => [ '-s', 'Peregrine', '-E', 'production', '--engine', 'thread' ],
+    'production, the engine in a process' =>
+        [ '-s', 'Peregrine', '-E', 'production', '--engine', 'process', '--workers', 2 ],
+    'EVHTP, one worker' => [ '-s', 'EVHTP', '-E', 'production', '--max-workers', 1 ],
 );
 
 my %needs = (

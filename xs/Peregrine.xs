@@ -125,6 +125,13 @@ static HV *hash_argument(pTHX_ SV *argument, const char *name) {
     return (HV *)SvRV(argument);
 }
 
+static SV *worker_object(pTHX_ const char *class, px_worker *worker) {
+    SV *object = newSV_type(SVt_PVMG);
+    MAGIC *mg = sv_magicext(object, NULL, PERL_MAGIC_ext, &worker_vtbl, (const char *)worker, 0);
+    mg->mg_flags |= MGf_DUP;
+    return sv_bless(newRV_noinc(object), gv_stashpv(class, GV_ADD));
+}
+
 MODULE = Peregrine  PACKAGE = Peregrine
 
 PROTOTYPES: DISABLE
@@ -370,8 +377,6 @@ new(class, limits)
 PREINIT:
     peregrine_config *config;
     px_worker *worker;
-    SV *object;
-    MAGIC *mg;
 CODE:
     config = peregrine_config_new();
     if (!config) croak("Peregrine::Worker: out of memory");
@@ -381,12 +386,57 @@ CODE:
     worker = px_worker_new(aTHX_ config);
     LEAVE;
     if (!worker) croak("Peregrine::Worker: the engine cannot start: %s", Strerror(errno));
-    object = newSV_type(SVt_PVMG);
-    mg = sv_magicext(object, NULL, PERL_MAGIC_ext, &worker_vtbl, (const char *)worker, 0);
-    mg->mg_flags |= MGf_DUP;
-    RETVAL = sv_bless(newRV_noinc(object), gv_stashpv(class, GV_ADD));
+    RETVAL = worker_object(aTHX_ class, worker);
 OUTPUT:
     RETVAL
+
+SV *
+join(class, door, timeout_ms)
+    const char *class
+    int door
+    int timeout_ms
+PREINIT:
+    px_worker *worker;
+CODE:
+    worker = px_worker_join(aTHX_ door, timeout_ms);
+    if (!worker) croak("Peregrine::Worker: the engine cannot be joined: %s", Strerror(errno));
+    RETVAL = worker_object(aTHX_ class, worker);
+OUTPUT:
+    RETVAL
+
+int
+use_interpreters(self, door, exchanges)
+    SV *self
+    int door
+    U32 exchanges
+PREINIT:
+    peregrine_interpreters wanted;
+CODE:
+    wanted.size = sizeof(wanted);
+    wanted.door = door;
+    wanted.exchanges = exchanges;
+    RETVAL = peregrine_use_interpreters(open_worker(aTHX_ self)->engine, &wanted);
+OUTPUT:
+    RETVAL
+
+int
+route(self, settings, whole_bodies)
+    SV *self
+    SV *settings
+    bool whole_bodies
+CODE:
+    RETVAL = px_worker_route(aTHX_ open_worker(aTHX_ self), hash_argument(aTHX_ settings, "settings"),
+                             whole_bodies ? PEREGRINE_WHOLE_BODY : 0);
+OUTPUT:
+    RETVAL
+
+void
+serve_for(self, server)
+    SV *self
+    SV *server
+CODE:
+    if (!SvROK(server)) croak("Peregrine::Worker: server must be an object");
+    open_worker(aTHX_ self)->server = SvRV(server);
 
 int
 set(self, name, value)

@@ -285,7 +285,8 @@ typedef struct peregrine_interpreters {
 /* From the first peregrine_poll() on, the engine runs on a thread of its own (peregrine_use_thread()), and
  * requests are for interpreters: threads or processes that have joined. peregrine_poll() of this worker
  * gives notices, access log lines and PEREGRINE_STOPPED only. Routes (peregrine_add_route()) are this
- * worker's. Whole bodies of more than 64 KiB come as files.
+ * worker's; an interpreter that adds the same ones in the same order gets the same numbers. Whole bodies of
+ * more than 64 KiB come as files.
  *
  * Each exchange is one interpreter's until its end. Requests wait in one queue, first come, first served:
  * `queue_max` of them, `queue_ms` long, then they are refused (503). The least busy interpreter gets the

@@ -81,6 +81,9 @@ sub _abandon_application {
 
 # ---- Requests -----------------------------------------------------------------------------------
 
+# Applications wait for each other's clients; more than that would be a worker that does not come to them.
+sub _exchanges_at_once { return 1000 }
+
 sub _shows_errors {
     return ($ENV{PAGI_ENV} || '') eq 'development';
 }
@@ -370,9 +373,10 @@ variable C<IO_ASYNC_LOOP> names another default. B<--loop>
 
 Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a thread of its own,
 so that connections are accepted, TLS handshakes done, requests read and refused, pings and health
-checks answered, timeouts kept and output sent while the application computes or blocks. The
-environment variable C<PEREGRINE_ENGINE> names another default. One of C<inline>, C<thread>.
-B<--engine>
+checks answered, timeouts kept and output sent while the application computes or blocks. C<process>:
+in a process of its own, which gives each request to the worker that has the least to do (Linux,
+C<workers>); workers that die or are replaced close no connection. The environment variable
+C<PEREGRINE_ENGINE> names another default. One of C<inline>, C<thread>, C<process>. B<--engine>
 
 =item lifespan_mode => auto
 

@@ -128,6 +128,12 @@ sub wait_for {
 
 sub has_ended { return $_[0]{ended} ? 1 : 0 }
 
+sub has_news {
+    my ($self) = @_;
+    $self->_read;
+    return length $self->{input} || $self->{ended} ? 1 : 0;
+}
+
 sub watch {
     my ($self, $loop, $on_line, $on_end) = @_;
     $self->{loop} = $loop;
@@ -239,6 +245,12 @@ the others. False when the other end is closed.
     exit if $link->has_ended;
 
 Whether the other end was found closed.
+
+=head2 has_news
+
+    last if $link->has_news;
+
+Whether there is something to read, or nothing will come any more. Never waits.
 
 =head2 watch
 

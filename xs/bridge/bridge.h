@@ -230,6 +230,7 @@ struct px_face {
 
 /* worker.c */
 px_worker *px_worker_new(pTHX_ const peregrine_config *config);
+px_worker *px_worker_join(pTHX_ int door, int timeout_ms);
 void px_worker_release(pTHX_ px_worker *worker);
 void px_worker_stop(pTHX_ px_worker *worker);
 void px_worker_limits(px_worker *worker);

@@ -11,8 +11,7 @@
 /* Exchanges kept for the next requests when a dispatch ends. */
 #define PX_POOL_KEEP 256
 
-px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
-    peregrine_worker *engine = peregrine_worker_new(config);
+static px_worker *worker_of(pTHX_ peregrine_worker *engine) {
     if (!engine) return NULL;
     px_worker *worker;
     Newxz(worker, 1, px_worker);
@@ -22,6 +21,16 @@ px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
     worker->forks = peregrine_forks();
     worker->refs = 1;
     return worker;
+}
+
+/* NULL with errno */
+px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
+    return worker_of(aTHX_ peregrine_worker_new(config));
+}
+
+/* The worker of one of several interpreters, which joins its engine; NULL with errno. */
+px_worker *px_worker_join(pTHX_ int door, int timeout_ms) {
+    return worker_of(aTHX_ peregrine_join(door, timeout_ms));
 }
 
 /* The engine's limits have changed: for those who keep some on this side. */

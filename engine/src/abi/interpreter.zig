@@ -24,6 +24,8 @@ pub const Interpreter = struct {
     engine_waker: i32,
     wakeup: sharing.Wakeup,
     end: ApplicationEnd,
+    /// Routes that C has added here, as its engine's owner has there.
+    routes: u8 = 0,
     /// Somebody here has made the wakeup readable.
     raised: std.atomic.Value(bool) = .init(false),
     /// The engine has gone, or nothing more is wanted of it.
@@ -70,6 +72,8 @@ pub const Interpreter = struct {
         errdefer self.wakeup.deinit();
         const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &self.shared.slots, &self.config);
         self.end = try .init(gpa, .{ .remote = self }, .init(shared.commands), .init(shared.events), ledger);
+        // Who waits for the wakeup polls once, and says then that it waits.
+        self.raise();
         return self;
     }
 
@@ -99,6 +103,8 @@ pub const Interpreter = struct {
     pub fn wish(self: *Interpreter, wanted: u32) void {
         _ = self.shared.words.wishes.fetchOr(wanted, .acq_rel);
         self.wakeEngine();
+        // Who asks once more is told once more.
+        if (self.state.cmpxchgStrong(.over, .cut, .acq_rel, .monotonic) == null) self.raise();
     }
 
     /// Whatever is open ends now.
@@ -112,6 +118,13 @@ pub const Interpreter = struct {
     /// Makes the wakeup readable. From any thread.
     pub fn raise(self: *Interpreter) void {
         if (!self.raised.swap(true, .acq_rel)) self.wakeup.raise();
+    }
+
+    /// The number of the next route; null: there are too many.
+    pub fn countRoute(self: *Interpreter) ?u8 {
+        if (self.routes == std.math.maxInt(u8)) return null;
+        self.routes += 1;
+        return self.routes;
     }
 
     // ---- What its end asks
@@ -132,6 +145,7 @@ pub const Interpreter = struct {
         if (self.wakeup.clear()) return;
         // It is readable for the end of the engine, if it is.
         if (sharing.hasEnded(self.socket)) {
+            self.wakeup.forget(self.socket);
             _ = self.state.cmpxchgStrong(.open, .cut, .acq_rel, .monotonic);
         }
     }

@@ -156,6 +156,7 @@ pub const Pool = struct {
         while (introduction.next(pool.manner.door)) |guest| {
             pool.seatGuest(&guest) catch |err| {
                 io.file.close(guest.socket);
+                if (err == error.Gone) continue; // it has not waited
                 var buffer: [160]u8 = undefined;
                 const text = "An interpreter cannot join the engine: {t}";
                 pool.worker.say(.err, &buffer, text, .{err});

@@ -62,7 +62,8 @@ pub const Routes = struct {
 };
 
 pub export fn peregrine_add_route(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
+    if (handle.isForeign()) return Code.gone;
+    if (handle.interpreter) |interpreter| return interpreter.countRoute() orelse Code.range;
     if (handle.polled) return Code.out_of_order;
     const wanted = sized.read(types.Route, given);
     if (wanted.flags & ~@as(u32, types.RouteFlag.whole_body) != 0) return Code.range;

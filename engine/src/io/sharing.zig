@@ -195,6 +195,11 @@ pub const Wakeup = struct {
         sys.close(wakeup.both);
     }
 
+    /// The other end of the socket is closed, which makes it readable no longer.
+    pub fn forget(wakeup: *const Wakeup, socket: sys.Fd) void {
+        if (is_linux) watch.epollDelete(wakeup.both, socket) catch {};
+    }
+
     /// Makes it readable, from any thread.
     pub fn raise(wakeup: *const Wakeup) void {
         if (is_linux) watch.eventRaise(wakeup.event);

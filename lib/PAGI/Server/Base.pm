@@ -7,8 +7,8 @@ our $VERSION = '0.003000';
 
 use parent qw(
     IO::Async::Notifier
-    PAGI::Server::Monitoring PAGI::Server::Prefork PAGI::Server::Reload PAGI::Server::Reports
-    PAGI::Server::Stop
+    PAGI::Server::EngineProcess PAGI::Server::Monitoring PAGI::Server::Prefork PAGI::Server::Reload
+    PAGI::Server::Reports PAGI::Server::Stop
 );
 
 use Carp       qw(croak);
@@ -17,6 +17,7 @@ use Future;
 
 use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
+use PAGI::Server::EngineProcess;
 use PAGI::Server::Log;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
@@ -194,7 +195,8 @@ sub listen {
         return Future->fail($error);
     }
     $self->_process->attach_signals if !$self->{ignores_signals};
-    my $starting = $self->_start_application->then(sub {
+    my $application = $self->{is_engine} ? Future->done : $self->_start_application;
+    my $starting    = $application->then(sub {
         return Future->done($self) if eval { $self->_start; 1 };
         my $error = $@;
         return $self->_give_up->then(sub { Future->fail($error) });
@@ -211,7 +213,7 @@ sub _bind {
     $self->open_listeners;
     $self->{worker} = $self->_new_worker if $self->_is_foreign;
     $self->{pid}    = $$;
-    $self->{listeners}->hand_over($self->{worker}, $self->{worker_num} || 1);
+    $self->{listeners}->hand_over($self->{worker}, $self->{worker_num} || 1) if !$self->{door};
     return;
 }
 
@@ -238,13 +240,23 @@ sub _give_up {
 # Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
 sub open_listeners {
     my ($self, %owner) = @_;
-    return $self                 if $self->{worker};
-    $self->_bind_places(\%owner) if !$self->{listeners}->is_open;
+    return $self                       if $self->{worker};
+    return $self->_open_as_interpreter if $self->{door};
+    $self->_bind_places(\%owner)       if !$self->{listeners}->is_open;
     $self->_bind_status(\%owner);
     return $self->_open_for_workers($owner{uid}) if $self->has_workers;
     $self->{header_count} = $self->{options}{max_header_count};
     $self->{worker}       = $self->_new_worker($owner{uid});
     $self->{pid}          = $$;
+    return $self;
+}
+
+# The sockets are the engine's.
+sub _open_as_interpreter {
+    my ($self) = @_;
+    $self->{listeners}->leave_sockets;
+    $self->{worker} = $self->_join_engine;
+    $self->{pid}    = $$;
     return $self;
 }
 
@@ -303,7 +315,25 @@ sub use_listeners {
 sub _start {
     my ($self) = @_;
     my $worker = $self->{worker};
-    $self->_attach($worker);
+    if   ($self->{is_engine}) { $self->_use_interpreters($worker) }
+    else                      { $self->_attach($worker) }
+    $self->_prepare_listeners($worker) if !$self->{door};
+    $worker->tell_after(PAGI::Server::Prefork::_by_chance($self->{options}{max_requests}))
+        if $self->{on_replace} && $self->{options}{max_requests};
+    $self->_watch;
+    $self->_start_counting if !$self->{door};
+    $self->_serve_status;
+    $self->{running} = 1;
+    return                           if $self->{is_engine};
+    return $self->_answer_when_stuck if $self->{worker_num};
+    $self->_tell_service;
+    $self->_tell_start;
+    return;
+}
+
+# Before the first connection comes.
+sub _prepare_listeners {
+    my ($self, $worker) = @_;
     $self->_trust_proxies;
     for my $listener ($self->{listeners}->all) {
         my $proxies = $listener->{place}{proxies};
@@ -311,16 +341,7 @@ sub _start {
         my $tls = $listener->{tls} = $self->_tls_for($listener) or next;
         $worker->secure($listener->{number}, $tls->engine);
     }
-    $worker->tell_after(PAGI::Server::Prefork::_by_chance($self->{options}{max_requests}))
-        if $self->{on_replace} && $self->{options}{max_requests};
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
-    $self->_watch;
-    $self->_start_counting;
-    $self->_serve_status;
-    $self->{running} = 1;
-    return $self->_answer_when_stuck if $self->{worker_num};
-    $self->_tell_service;
-    $self->_tell_start;
     return;
 }
 
@@ -603,7 +624,7 @@ sub load_again {
 sub reopen_logs {
     my ($self) = @_;
     $self->{worker}->reopen_access_log if $self->{worker};
-    $self->{master}->tell('reopen')    if $self->{master};
+    $_->tell('reopen') for grep { defined } @{$self}{qw(master engine_master)};
     return $self->_reopen_others;
 }
 

@@ -97,6 +97,8 @@ sub check_together {
         die "PAGI::Server: Cannot specify both '$pair->[0]' and '$pair->[1]' options\n"
             if 2 == grep { $named->{$_} } @$pair;
     }
+    die "PAGI::Server: option 'engine': process needs workers, which join it: set 'workers' as well\n"
+        if $options->{engine} eq 'process' && !$options->{workers};
     my ($low, $high) = @{$options}{qw(write_low_watermark write_high_watermark)};
     return if $low <= $high;
     die "PAGI::Server: option 'write_low_watermark' ($low) must not be above"

@@ -44,7 +44,7 @@ sub load_app_in_workers {
 sub _open_for_workers {
     my ($self, $owner) = @_;
     PAGI::Server::AccessLog->prepare($self->{options}{access_log}, $owner);
-    $self->{listeners}->open_for_all($self->{options}{workers});
+    $self->{listeners}->open_for_all($self->has_engine_process ? 1 : $self->{options}{workers});
     $self->{pid} = $$;
     return $self;
 }
@@ -59,8 +59,10 @@ sub _listen_with_workers {
     $self->_process->attach_signals if !$self->{ignores_signals};
     $_->{tls} = $self->_tls_for($_) for $self->{listeners}->all;
     $self->_start_status_process;
+    my $engine = $self->has_engine_process ? $self->_start_engine : Future->done;
     $self->{master} = $self->_make_master;
-    my $starting = $self->{starting} = $self->{master}->start->then(sub { Future->done($self) });
+    my $starting = $self->{starting} =
+        $engine->then(sub { $self->{master}->start })->then(sub { Future->done($self) });
     $starting->on_fail(sub {
         delete $self->{starting};
         $self->_end_master if !$self->{stopping};
@@ -81,16 +83,20 @@ sub _make_master {
         heartbeat_timeout => $options->{heartbeat_timeout},
         busy_timeout      => $options->{request_kill_timeout},
         start_timeout     => _start_timeout($options),
-        first_takes_over  => $options->{reuseport},
-        stop_timeout      => sub { $weak->_stop_timeout(@_) },
-        limits            => {
+        first_takes_over  => $options->{reuseport}
+            && !$self->{door},
+        stop_timeout => sub { $weak->_stop_timeout(@_) },
+        limits       => {
             rss => $options->{max_worker_rss},
             age => $options->{max_worker_age}
                 && sub { $_[0]{age_max} //= _by_chance($weak->{options}{max_worker_age}) },
         },
-        before_fork => sub { my ($number) = @_; $weak->{listeners}->open_for($number) },
-        on_serving  => sub { $weak->_serving },
-        run         => sub { my ($record) = @_; return $weak->_serve_in_worker($record) },
+        before_fork => sub {
+            my ($number) = @_;
+            $weak->{listeners}->open_for($number) if !$weak->{door};
+        },
+        on_serving => sub { $weak->_serving },
+        run        => sub { my ($record) = @_; return $weak->_serve_in_worker($record) },
         $self->_template,
         $self->_reloading,
     );
@@ -115,6 +121,7 @@ sub _template {
 # The sockets, and which listener each one is.
 sub _sent_to_worker {
     my ($self, $record) = @_;
+    return ({}, fileno $self->{door}) if $self->{door};
     my @sockets = $self->{listeners}->sockets_for(@{$record}{qw(number wanted)});
     return ({ sockets => join ',', map { $_->[0] } @sockets }, map { fileno $_->[1] } @sockets);
 }
@@ -341,15 +348,17 @@ sub _stop_workers {
 sub _end_workers {
     my ($self, $way) = @_;
     if ($self->{stopping}) {
-        $self->{master}->$way if $self->{master};
+        $_->$way for grep { defined } @{$self}{qw(engine_master master)};
         return $self->{stopping};
     }
     $self->{running} = 0;
     my $stopping = $self->{stopping} = $self->loop->new_future;
     $self->{listeners}->close;
     # Who takes over shows the status from now on; otherwise it is shown to the end.
-    my $status  = $way eq 'retire' ? $self->_stop_status_process : undef;
-    my $stopped = $self->{master}->$way->then(sub { $status || $self->_stop_status_process });
+    my $status = $way eq 'retire' ? $self->_stop_status_process : undef;
+    my $engine = $self->_end_engine($way) || Future->done;
+    my $stopped =
+        $engine->then(sub { $self->{master}->$way })->then(sub { $status || $self->_stop_status_process });
     $stopped->on_ready(sub { $self->_all_stopped })->retain;
     return $stopping;
 }
@@ -372,7 +381,7 @@ sub _end_master {
     $self->_close_status;
     $self->_stop_reloading;
     $self->_unlimit_handover;
-    delete @{$self}{qw(master starting)};
+    delete @{$self}{qw(master engine_master door engine_door starting)};
     $self->{process}->detach_signals if $self->{process};
     return;
 }
@@ -390,7 +399,9 @@ sub _workers_connections {
 sub _serve_in_worker {
     my ($self, $record) = @_;
     my $server = $self->_for_worker($record->{number});
-    $server->_take_sockets($record);
+    $server->{link} = $record->{link};
+    if ($self->{door}) { $server->_take_door($self->{door}, $record) }
+    else               { $server->_take_sockets($record) }
     $self->_leave_status;
     $server->use_counters($self->{counters}, $record->{column});
     my $loop   = $server->own_loop;
@@ -418,6 +429,16 @@ sub _take_sockets {
     return $listeners->adopt([ split /,/, $record->{sockets} ], $record->{descriptors})
         if $record->{descriptors};
     return $record->{number} == 1 ? $listeners->take_over_beyond($record->{wanted}) : ();
+}
+
+# The way to the engine: inherited, or sent.
+sub _take_door {
+    my ($self, $door, $record) = @_;
+    if ($record->{descriptors}) {
+        open $door, '+<&=', $record->{descriptors}[0] or die "the engine's door: $!\n";
+    }
+    $self->{door} = $door;
+    return;
 }
 
 # A server with all that this one was given and has loaded: options, certificates, sockets.

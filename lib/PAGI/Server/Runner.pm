@@ -419,7 +419,8 @@ sub _with_app {
         $server->configure(app => $self->_prepared_app);
         return $server;
     }
-    $self->_reload_on_change($server) if $self->_reloads;
+    $self->_reload_on_change($server)    if $self->_reloads;
+    $server->plan_mounts($self->_mounts) if $self->_mounts;
     return $server->load_app_in_workers(sub {
         my ($number) = @_;
         $self->{worker_num} = $number;

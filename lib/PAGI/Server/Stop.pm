@@ -123,9 +123,12 @@ sub _retire {
 # Whoever asks again does not want to wait: first for requests, then for the application's shutdown.
 sub hurry {
     my ($self, $why) = @_;
-    return $self->{master}->hurry if $self->{master};
-    return                        if $self->_is_starting;
-    return $self->_cut($why)      if $self->{stopped};
+    if ($self->{master}) {
+        $_->hurry for grep { defined } @{$self}{qw(engine_master master)};
+        return;
+    }
+    return                   if $self->_is_starting;
+    return $self->_cut($why) if $self->{stopped};
     $self->{log}->warn("PAGI: $why: not waiting for the application's shutdown");
     $self->_abandon_application;
     return;
@@ -149,7 +152,7 @@ sub _cut {
 # All connections are gone; and, after that, an application has ended. The last of them ends the stop.
 sub _stopped {
     my ($self) = @_;
-    my $stopped = $self->{stopped} or return;
+    my $stopped = $self->{stopped} or return $self->{door} ? $self->_lost_engine : ();
     my ($busy, $leaving) = $self->{worker}->applications;
     my $patience = $self->{patience} || 'all';
     if ($patience ne 'none' && ($busy || $leaving && $patience eq 'all')) {

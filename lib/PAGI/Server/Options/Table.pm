@@ -62,14 +62,16 @@ my @SECTIONS = (
             {
                 name    => 'engine',
                 type    => 'choice',
-                of      => [qw(inline thread)],
+                of      => [qw(inline thread process)],
                 default => $ENV{PEREGRINE_ENGINE} || 'inline',
                 shown   => 'inline',
                 about   => 'Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a'
                     . ' thread of its own, so that connections are accepted, TLS handshakes done,'
                     . ' requests read and refused, pings and health checks answered, timeouts kept and'
-                    . ' output sent while the application computes or blocks. The environment variable'
-                    . ' C<PEREGRINE_ENGINE> names another default.',
+                    . ' output sent while the application computes or blocks. C<process>: in a process of'
+                    . ' its own, which gives each request to the worker that has the least to do (Linux,'
+                    . ' C<workers>); workers that die or are replaced close no connection. The environment'
+                    . ' variable C<PEREGRINE_ENGINE> names another default.',
             },
             {
                 name    => 'lifespan_mode',

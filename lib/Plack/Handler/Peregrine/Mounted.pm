@@ -22,6 +22,27 @@ sub _pagi_apps {
     return map { $_->{app} } grep { $_->{kind} eq 'pagi' } $self->_mounts;
 }
 
+# Where all block, each has one request at a time.
+sub _exchanges_at_once {
+    my ($self) = @_;
+    my $waits = grep { $_->{kind} ne 'psgi' } $self->_planned_mounts;
+    return $waits ? $self->SUPER::_exchanges_at_once : 1;
+}
+
+sub _planned_mounts {
+    my ($self) = @_;
+    return $self->{planned_mounts} ? @{ $self->{planned_mounts} } : $self->_mounts;
+}
+
+# The engine divides requests, for applications that its process has not loaded.
+sub _prepare_engine {
+    my ($self, $worker) = @_;
+    for my $mount ($self->_planned_mounts) {
+        $worker->route({ map { $_ => $mount->{$_} } qw(path host) }, $mount->{kind} eq 'psgi');
+    }
+    return;
+}
+
 sub _attach {
     my ($self, $worker) = @_;
     for my $mount ($self->_mounts) {

@@ -32,6 +32,13 @@ sub _psgi_settings {
     );
 }
 
+# Requests come with their whole bodies.
+sub _prepare_engine {
+    my ($self, $worker) = @_;
+    $worker->route({}, 1);
+    return;
+}
+
 # ---- What xs/psgi tells -------------------------------------------------------------------------
 
 sub _bad_response {
