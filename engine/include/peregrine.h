@@ -411,7 +411,8 @@ typedef struct peregrine_tls_info {
     uint16_t cipher_suite;              /* IANA's number */
     peregrine_text server_cert;         /* PEM */
     const peregrine_text *client_chain; /* PEM, the client's own certificate first; only that one after a
-                                         * resumed handshake */
+                                         * resumed handshake, and after peregrine_use_thread() if all take
+                                         * more than 32 KiB */
     size_t client_chain_len;            /* 0: the client showed none */
     peregrine_text client_name;         /* its subject by RFC 4514 */
     peregrine_text client_error;        /* why it does not verify */
@@ -420,7 +421,9 @@ typedef struct peregrine_tls_info {
     uint32_t resumed;                   /* a ticket shortened the handshake */
 } peregrine_tls_info;
 
-/* Fills `info`; PEREGRINE_E_TLS if the connection does not speak TLS. */
+/* Fills `info`; PEREGRINE_E_TLS if the connection does not speak TLS. After peregrine_use_thread(), and where
+ * the engine is elsewhere, it is known until the poll after the one that told of the request; then
+ * PEREGRINE_E_GONE. */
 int peregrine_tls_info_of(peregrine_worker *worker, peregrine_ticket ticket, peregrine_tls_info *info);
 
 /* ---- Events ---------------------------------------------------------------------------------- */

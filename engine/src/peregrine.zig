@@ -52,6 +52,7 @@ pub const findRoute = server.findRoute;
 pub const NativeHost = native.NativeHost;
 pub const Inbox = server.Inbox;
 pub const Exchange = server.Exchange;
+pub const Tunnel = server.Tunnel;
 pub const Start = server.Start;
 /// What is to be done to an exchange, as a value for `Worker.apply`, and its form without pointers.
 pub const Command = server.Command;

@@ -161,9 +161,8 @@ enum pagi_tls_field {
 
 /* What requests without a client certificate have in common, made once. */
 typedef struct pagi_tls_common {
-    UV serial;          /* 0: not made yet */
-    SV *server_cert;    /* a shared string, or NULL */
-    const char *source; /* where the engine had it */
+    UV serial;       /* 0: not made yet */
+    SV *server_cert; /* a shared string, or NULL */
     uint16_t version, cipher_suite;
 } pagi_tls_common;
 

@@ -9,17 +9,11 @@ static SV *number_of(pTHX_ uint16_t value, bool known) {
     return known ? newSViv(value) : newSV(0);
 }
 
-/* Where the signature's last bytes are, seen from the end of the text: in front of the line that ends it. */
-#define PAGI_SIGNATURE_AT 48
-#define PAGI_SIGNATURE_BYTES 16
-
-/* Whether it is the certificate that was kept: the engine's text of the same place, length and signature.
- * (After a reload another certificate may lie where the old one was.) */
+/* Whether it is the certificate that was kept. */
 static bool same_certificate(const pagi_tls_common *common, peregrine_text cert) {
-    if (common->source != cert.bytes || !cert.bytes) return common->source == cert.bytes;
-    if (SvCUR(common->server_cert) != cert.len || cert.len < PAGI_SIGNATURE_AT) return false;
-    return memcmp(SvEND(common->server_cert) - PAGI_SIGNATURE_AT, cert.bytes + cert.len - PAGI_SIGNATURE_AT,
-                  PAGI_SIGNATURE_BYTES) == 0;
+    if (!common->server_cert || !cert.bytes) return !common->server_cert && !cert.bytes;
+    return SvCUR(common->server_cert) == cert.len &&
+           memcmp(SvPVX_const(common->server_cert), cert.bytes, cert.len) == 0;
 }
 
 /* What this connection has in common with others; takes the place of the oldest if it is the first of its
@@ -37,7 +31,6 @@ static const pagi_tls_common *common_of(pTHX_ pagi_app *app, const peregrine_tls
     oldest->serial = ++app->tls_serial;
     oldest->version = info->version;
     oldest->cipher_suite = info->cipher_suite;
-    oldest->source = info->server_cert.bytes;
     oldest->server_cert = info->server_cert.bytes
         ? newSVpvn_share(info->server_cert.bytes, (I32)info->server_cert.len, 0)
         : NULL;

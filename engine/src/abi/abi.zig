@@ -44,7 +44,6 @@ pub const Handle = struct {
     certificates: std.ArrayList(*tls.Certificates) = .empty,
     /// What the last peregrine_tls_info_of points to.
     client_chain: std.ArrayList(types.Text) = .empty,
-    tls_texts: std.heap.ArenaAllocator = .init(gpa),
     /// `fork.count` of the process that the worker belongs to.
     forks: u32,
 
@@ -209,7 +208,6 @@ pub export fn peregrine_worker_free(handle: ?*Handle) callconv(.c) void {
     for (d.certificates.items) |certificates| certificates.release();
     d.certificates.deinit(gpa);
     d.client_chain.deinit(gpa);
-    d.tls_texts.deinit();
     gpa.destroy(d);
 }
 

@@ -188,7 +188,8 @@ pub const ApplicationEnd = struct {
             if (record.part != .whole) end.joined.appendAssumeCapacity(try end.joiner.take());
             const bytes = if (record.part == .whole) message else end.joined.getLast();
             const request = end.requests.addOneAssumeCapacity();
-            const event = try encoded_event.decode(bytes, request);
+            const decoded = try encoded_event.decode(bytes, request);
+            const event = decoded.event;
             if (event.request == null) {
                 _ = end.requests.pop();
             } else if (request.body_fd >= 0 and end.engine == .remote) {
@@ -197,7 +198,7 @@ pub const ApplicationEnd = struct {
                 request.body_fd = try end.engine.remote.receiveFile();
             }
             errdefer end.passOver(event.request != null, record.part != .whole);
-            if (try end.introduce(event)) |known| {
+            if (try end.introduce(event, decoded.tls)) |known| {
                 end.batch.appendAssumeCapacity(known);
             } else end.passOver(event.request != null, record.part != .whole);
         }
@@ -214,7 +215,7 @@ pub const ApplicationEnd = struct {
     }
 
     /// The event as C gets it; null if it is about an exchange that is over for C.
-    fn introduce(end: *ApplicationEnd, event: Event) error{OutOfMemory}!?Event {
+    fn introduce(end: *ApplicationEnd, event: Event, tls: []const u8) error{OutOfMemory}!?Event {
         switch (event.kind) {
             .stopped, .notice, .lines => return event,
             .request => {
@@ -222,7 +223,7 @@ pub const ApplicationEnd = struct {
                 if (!end.ledger.slots.isOffered(event.ticket)) return null;
                 // It was taken back and is offered again, before the first offer was looked at.
                 if (end.ledger.get(event.ticket)) |entry| if (!entry.over) return null;
-                try end.ledger.open(&event);
+                try end.ledger.open(&event, tls);
                 return event;
             },
             .body, .drained, .half_closed, .message, .flushed, .finished, .aborted, .closed => {},

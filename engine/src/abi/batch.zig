@@ -172,6 +172,28 @@ pub const Batch = struct {
         }
     };
 
+    /// A request's head, and what travels with it to who is behind a channel.
+    const Kept = struct {
+        request: types.Request,
+        /// See tls_facts.zig.
+        tls: []const u8 = "",
+    };
+
+    /// Keeps what is known of a request's TLS connection together with its head, which `keepHead` made.
+    /// `facts` live as long as the batch.
+    pub fn keepFacts(request: *types.Request, facts: []const u8) void {
+        const kept: *Kept = @alignCast(@fieldParentPtr("request", request));
+        kept.tls = facts;
+    }
+
+    /// What was kept of the TLS connection of an event's request; "": nothing.
+    pub fn factsOf(event: *const Event) []const u8 {
+        const request = event.request orelse return "";
+        if (request.tls == 0) return "";
+        const kept: *const Kept = @alignCast(@fieldParentPtr("request", request));
+        return kept.tls;
+    }
+
     /// A head that outlives the buffer it was parsed from: one piece of memory for the struct, the field
     /// spans and all texts. `local`: what was connected to.
     pub fn keepHead(
@@ -187,12 +209,14 @@ pub const Batch = struct {
         // C finds every name in the text: one that the peer did not send stands behind it.
         const added = head.added();
         const text_len = head.text.len + added.len;
-        const size = @sizeOf(types.Request) + spans_bytes.len + text_len + peer.len + local.len + 2;
-        comptime std.debug.assert(@alignOf(peregrine.FieldSpan) <= @alignOf(types.Request));
-        comptime std.debug.assert(@sizeOf(types.Request) % @alignOf(peregrine.FieldSpan) == 0);
-        const memory = try batch.arena.allocator().alignedAlloc(u8, .of(types.Request), size);
-        const request: *types.Request = @ptrCast(memory.ptr);
-        var rest: []u8 = memory[@sizeOf(types.Request)..];
+        const size = @sizeOf(Kept) + spans_bytes.len + text_len + peer.len + local.len + 2;
+        comptime std.debug.assert(@alignOf(peregrine.FieldSpan) <= @alignOf(Kept));
+        comptime std.debug.assert(@sizeOf(Kept) % @alignOf(peregrine.FieldSpan) == 0);
+        const memory = try batch.arena.allocator().alignedAlloc(u8, .of(Kept), size);
+        const kept: *Kept = @ptrCast(memory.ptr);
+        kept.tls = "";
+        const request = &kept.request;
+        var rest: []u8 = memory[@sizeOf(Kept)..];
         const fields: [*]peregrine.FieldSpan = @ptrCast(@alignCast(place(&rest, spans_bytes)));
         const text = place(&rest, head.text);
         if (added.len > 0) {

@@ -1,9 +1,9 @@
 //! Events as bytes without pointers, for channels between threads and processes. What decodes points into
 //! the given bytes only.
 //!
-//! A head of fixed size; with a request its own head, the spans of its fields, its text, the two addresses;
-//! then one run of bytes (a piece of a body, a message, a reason, a line). Numbers are in the machine's byte
-//! order: both sides run on it.
+//! A head of fixed size; with a request its own head, the spans of its fields, its text, the two addresses,
+//! what is known of its TLS connection (tls_facts.zig); then one run of bytes (a piece of a body, a message,
+//! a reason, a line). Numbers are in the machine's byte order: both sides run on it.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -48,7 +48,8 @@ const RequestHead = extern struct {
     secure: u8,
     has_query: u8,
     tls: u8,
-    reserved: [7]u8 = @splat(0),
+    reserved: [3]u8 = @splat(0),
+    tls_len: u32,
     route: u32,
     /// Behind a channel between threads a descriptor stays what it is. Who decodes has it from then on.
     body_fd: i32,
@@ -67,26 +68,26 @@ comptime {
     assert(@alignOf(FieldSpan) <= ring.alignment);
 }
 
-/// How many bytes `encode` writes.
-pub fn size(event: *const Event) usize {
-    return @sizeOf(Head) + requestSize(event) + event.len;
+/// How many bytes `encode` writes. `tls`: what is known of a request's TLS connection, or nothing.
+pub fn size(event: *const Event, tls: []const u8) usize {
+    return @sizeOf(Head) + requestSize(event, tls) + event.len;
 }
 
-fn requestSize(event: *const Event) usize {
+fn requestSize(event: *const Event, tls: []const u8) usize {
     const request = event.request orelse return 0;
     const spans_bytes = request.field_count * @sizeOf(FieldSpan);
     return @sizeOf(RequestHead) + spans_bytes + request.text_len + std.mem.len(request.peer) +
-        std.mem.len(request.local) + 2;
+        std.mem.len(request.local) + 2 + tls.len;
 }
 
 /// Writes an event into `out`, which has exactly `size` bytes. Its `user` stays behind: that is the reader's.
-pub fn encode(event: *const Event, out: []u8) void {
-    encodeHead(event, out[0 .. out.len - event.len]);
+pub fn encode(event: *const Event, tls: []const u8, out: []u8) void {
+    encodeHead(event, tls, out[0 .. out.len - event.len]);
     @memcpy(out[out.len - event.len ..], event.bytes[0..event.len]);
 }
 
 /// The same without the run of bytes at the end.
-pub fn encodeHead(event: *const Event, out: []u8) void {
+pub fn encodeHead(event: *const Event, tls: []const u8, out: []u8) void {
     var rest = out;
     put(&rest, std.mem.asBytes(&Head{
         .kind = @backingInt(event.kind),
@@ -94,26 +95,28 @@ pub fn encodeHead(event: *const Event, out: []u8) void {
         .code = event.code,
         .ticket = event.ticket,
         .reason = event.reason,
-        .request_bytes = @intCast(requestSize(event)),
+        .request_bytes = @intCast(requestSize(event, tls)),
         .len = event.len,
     }));
-    if (event.request) |request| putRequest(&rest, request);
+    if (event.request) |request| putRequest(&rest, request, tls);
     assert(rest.len == 0);
 }
 
-fn putRequest(rest: *[]u8, request: *const Request) void {
+fn putRequest(rest: *[]u8, request: *const Request, tls: []const u8) void {
     const peer = std.mem.span(request.peer);
     const local = std.mem.span(request.local);
     var head: RequestHead = undefined;
     inline for (RequestHead.same_names) |name| @field(head, name) = @field(request, name);
     head.peer_len = @intCast(peer.len);
     head.local_len = @intCast(local.len);
+    head.tls_len = @intCast(tls.len);
     head.reserved = @splat(0);
     put(rest, std.mem.asBytes(&head));
     put(rest, std.mem.sliceAsBytes(request.fields[0..request.field_count]));
     put(rest, request.text[0..request.text_len]);
     put(rest, peer[0 .. peer.len + 1]);
     put(rest, local[0 .. local.len + 1]);
+    put(rest, tls);
 }
 
 /// How long the message is whose first part this is.
@@ -132,19 +135,23 @@ fn put(rest: *[]u8, bytes: []const u8) void {
 /// They were not written by `encode`.
 pub const DecodeError = error{Malformed};
 
+/// An event, and what is known of the TLS connection of its request.
+pub const Decoded = struct { event: Event, tls: []const u8 };
+
 /// The event that `bytes` hold. Its slices, and those of `request`, which it refers to if it has one,
 /// point into `bytes`.
-pub fn decode(bytes: []align(ring.alignment) const u8, request: *Request) DecodeError!Event {
+pub fn decode(bytes: []align(ring.alignment) const u8, request: *Request) DecodeError!Decoded {
     var reader: Reader = .{ .rest = bytes };
     const head = try reader.value(Head);
     const has_request = head.request_bytes > 0;
+    var tls: []const u8 = "";
     if (has_request) {
         var part: Reader = .{ .rest = try reader.run(head.request_bytes) };
-        request.* = try requestOf(&part);
+        request.* = try requestOf(&part, &tls);
     }
     const content = try reader.run(head.len);
     if (reader.rest.len > 0) return error.Malformed;
-    return .{
+    return .{ .tls = tls, .event = .{
         .kind = std.enums.fromInt(types.Kind, head.kind) orelse return error.Malformed,
         .flags = head.flags,
         .code = head.code,
@@ -153,15 +160,16 @@ pub fn decode(bytes: []align(ring.alignment) const u8, request: *Request) Decode
         .len = content.len,
         .request = if (has_request) request else null,
         .reason = head.reason,
-    };
+    } };
 }
 
-fn requestOf(reader: *Reader) DecodeError!Request {
+fn requestOf(reader: *Reader, tls: *[]const u8) DecodeError!Request {
     const head = try reader.value(RequestHead);
     const spans = try reader.run(@as(u64, head.field_count) * @sizeOf(FieldSpan));
     const text = try reader.run(head.text_len);
     const peer = try runZ(reader, head.peer_len);
     const local = try runZ(reader, head.local_len);
+    tls.* = try reader.run(head.tls_len);
     if (reader.rest.len > 0) return error.Malformed;
     inline for (.{ "method", "target", "path", "query", "authority" }) |name| {
         const span: types.Span = @field(head, name);
@@ -237,8 +245,9 @@ fn sampleOf(kind: types.Kind) Event {
 }
 
 fn encodedSample(event: *const Event) ![]align(ring.alignment) u8 {
-    const bytes = try testing.allocator.alignedAlloc(u8, .fromByteUnits(ring.alignment), size(event));
-    encode(event, bytes);
+    const tls = if (event.request == null) "" else "facts";
+    const bytes = try testing.allocator.alignedAlloc(u8, .fromByteUnits(ring.alignment), size(event, tls));
+    encode(event, tls, bytes);
     return bytes;
 }
 
@@ -248,12 +257,14 @@ test "every event comes back as it was" {
         const bytes = try encodedSample(&event);
         defer testing.allocator.free(bytes);
         var request: Request = undefined;
-        const found = try decode(bytes, &request);
+        const decoded = try decode(bytes, &request);
+        const found = decoded.event;
         inline for (.{ "kind", "flags", "code", "ticket", "reason", "len" }) |name| {
             try testing.expectEqual(@field(event, name), @field(found, name));
         }
         try testing.expectEqualStrings("content", found.bytes[0..found.len]);
         try testing.expectEqual(kind == .request, found.request != null);
+        try testing.expectEqualStrings(if (kind == .request) "facts" else "", decoded.tls);
         if (kind != .request) continue;
         inline for (RequestHead.same_names) |name| {
             try testing.expectEqual(@field(sample_request, name), @field(request, name));
@@ -276,7 +287,8 @@ test "nothing shorter is an event, and no wrong number leads out of the bytes" {
         defer bytes[at] = before;
         bytes[at] = 0xFF;
         const found = decode(bytes, &request) catch continue;
-        const seen = found.request orelse continue;
+        std.mem.doNotOptimizeAway(std.hash.Crc32.hash(found.tls));
+        const seen = found.event.request orelse continue;
         for (seen.fields[0..seen.field_count]) |field| {
             std.mem.doNotOptimizeAway(std.hash.Crc32.hash(seen.text[field.name_at..][0..field.name_len]));
             std.mem.doNotOptimizeAway(std.hash.Crc32.hash(seen.text[field.value_at..][0..field.value_len]));

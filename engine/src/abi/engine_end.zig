@@ -3,6 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
+const Batch = @import("batch.zig").Batch;
 const encoded_event = @import("encoded_event.zig");
 const EngineWorker = @import("abi.zig").EngineWorker;
 const Host = @import("host.zig").Host;
@@ -214,20 +215,26 @@ pub const EngineEnd = struct {
 
     /// False: there is no room for all of it.
     pub fn put(end: *EngineEnd, event: *const types.Event) ring.Error!bool {
-        const len = encoded_event.size(event);
-        if (len > ring.record_bytes_max) return end.putLarge(event, len);
+        const tls = Batch.factsOf(event);
+        const len = encoded_event.size(event, tls);
+        if (len > ring.record_bytes_max) return end.putLarge(event, tls, len);
         const space = try end.events.reserve(len) orelse return false;
-        encoded_event.encode(event, space);
+        encoded_event.encode(event, tls, space);
         end.events.commit(.whole);
         end.notePlace(event);
         return true;
     }
 
-    fn putLarge(end: *EngineEnd, event: *const types.Event, len: usize) ring.Error!bool {
+    fn putLarge(
+        end: *EngineEnd,
+        event: *const types.Event,
+        tls: []const u8,
+        len: usize,
+    ) ring.Error!bool {
         if (end.large == null) {
             // Without memory it is tried again in the next round.
             const head = end.gpa.alloc(u8, len - event.len) catch return false;
-            encoded_event.encodeHead(event, head);
+            encoded_event.encodeHead(event, tls, head);
             end.large = .{ .head = head, .sent = 0 };
         }
         const large = &end.large.?;
@@ -445,7 +452,8 @@ pub const EngineEnd = struct {
         assert(end.delivered <= end.host.taken().len);
         // What is half in the ring is the next event to be delivered.
         if (end.large) |large| {
-            assert(large.sent < encoded_event.size(&end.host.taken()[end.delivered]));
+            const event = &end.host.taken()[end.delivered];
+            assert(large.sent < encoded_event.size(event, Batch.factsOf(event)));
         }
         var it = end.worker.exchanges.iterator();
         while (it.next()) |exchange| {

@@ -8,6 +8,8 @@ const EngineEnd = @import("engine_end.zig").EngineEnd;
 const Pool = @import("pool.zig").Pool;
 const Routes = @import("routes.zig").Routes;
 const slots = @import("slots.zig");
+const tls = @import("tls.zig");
+const tls_facts = @import("tls_facts.zig");
 const types = @import("types.zig");
 const Exchange = peregrine.Exchange;
 
@@ -163,8 +165,29 @@ pub const Host = struct {
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
         const local = worker.localText(exchange.connection);
-        _ = addRequest(host.filling(), worker, exchange, head, local, host.ends) catch
-            turnAway(worker, exchange);
+        host.addWithFacts(worker, exchange, head, local) catch turnAway(worker, exchange);
+    }
+
+    fn addWithFacts(
+        host: *Host,
+        worker: anytype,
+        exchange: *Exchange,
+        head: *const peregrine.Head,
+        local: []const u8,
+    ) error{OutOfMemory}!void {
+        const event = try addRequest(host.filling(), worker, exchange, head, local, host.ends);
+        if (host.link == null) return;
+        errdefer host.filling().cancel();
+        try addFacts(host.filling(), exchange, event);
+    }
+
+    /// Lets what is known of the exchange's TLS connection go with its request, to who cannot ask for it.
+    pub fn addFacts(batch: *Batch, exchange: *Exchange, event: *const types.Event) error{OutOfMemory}!void {
+        const tunnel = exchange.connection.tunnel orelse return;
+        var chain: std.ArrayList(types.Text) = .empty;
+        const arena = batch.arena.allocator();
+        const info = try tls.infoOf(tunnel, arena, &chain);
+        Batch.keepFacts(@constCast(event.request.?), try tls_facts.encode(arena, &info));
     }
 
     /// C is told of the end of every exchange that it was told of, even if memory runs out.

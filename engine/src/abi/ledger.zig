@@ -29,6 +29,9 @@ pub const Entry = struct {
     /// Bytes on their way to the kernel when that was last looked at, in this round of C's.
     outstanding: u64 = 0,
     round: u64 = 0,
+    /// What is known of its TLS connection (tls_facts.zig), in the round in which its request came.
+    tls: []const u8 = "",
+    came: u64,
 
     /// Asserts what always holds of it.
     pub fn invariants(entry: *const Entry) void {
@@ -77,8 +80,9 @@ pub const Ledger = struct {
         ledger.pool.deinit(ledger.gpa);
     }
 
-    /// A request has come. Room for the note of its end is made as well.
-    pub fn open(ledger: *Ledger, event: *const types.Event) error{OutOfMemory}!void {
+    /// A request has come. Room for the note of its end is made as well. `tls`: what is known of its TLS
+    /// connection; the bytes stay until `sweep`.
+    pub fn open(ledger: *Ledger, event: *const types.Event, tls: []const u8) error{OutOfMemory}!void {
         const place = try ledger.placeOf(event.ticket);
         try ledger.ended.ensureTotalCapacity(ledger.gpa, ledger.count + 1);
         const entry = try ledger.pool.create(ledger.gpa);
@@ -86,6 +90,8 @@ pub const Ledger = struct {
         entry.* = .{
             .ticket = event.ticket,
             .older = place.*,
+            .tls = tls,
+            .came = ledger.round,
             .websocket = if (event.flags & types.EventFlag.handshake != 0) .handshake else .none,
             .asks_for_head = request.method_id == @backingInt(peregrine.Method.HEAD),
             .streamed = if (request.version == @backingInt(peregrine.Version.http_1_0)) .until_close else .delimited,
@@ -115,6 +121,13 @@ pub const Ledger = struct {
         var next = ledger.entries.items[slot];
         while (next) |entry| : (next = entry.older) if (entry.ticket == ticket) return entry;
         return null;
+    }
+
+    /// What is known of the TLS connection of a request that C reads of now; "": it has none. Null: C has read
+    /// on, or it is none of ours.
+    pub fn tlsOf(ledger: *const Ledger, ticket: types.Ticket) ?[]const u8 {
+        const entry = ledger.get(ticket) orelse return null;
+        return if (entry.came == ledger.round) entry.tls else null;
     }
 
     /// C is about to work on a request. False: its client has left before anybody did, and C need not hear of it again.
@@ -332,7 +345,7 @@ test "the next exchange of a slot stands beside the one of whose end C reads now
     const tickets = [_]types.Ticket{ 7 + (1 << 26), 7 + (3 << 26), 7 + (5 << 26) };
     for (tickets, 0..) |ticket, number| {
         try testing.expectEqual(null, ledger.get(ticket));
-        try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request });
+        try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request }, "");
         if (number < 2) ledger.end(ledger.get(ticket).?);
     }
     for (tickets) |ticket| try testing.expectEqual(ticket, ledger.get(ticket).?.ticket);
@@ -340,6 +353,24 @@ test "the next exchange of a slot stands beside the one of whose end C reads now
     ledger.sweep();
     for (tickets, 0..) |ticket, number| try testing.expectEqual(number == 2, ledger.get(ticket) != null);
     try testing.expectEqual(1, ledger.count);
+}
+
+test "what is known of a TLS connection is told in the round of its request" {
+    var slots: Slots = try .init();
+    defer slots.deinit();
+    const config: peregrine.Config = .{};
+    var ledger: Ledger = .init(testing.allocator, &slots, &config);
+    defer ledger.deinit();
+    const request: types.Request = std.mem.zeroes(types.Request);
+    const tickets = [_]types.Ticket{ 1 + (1 << 26), 2 + (1 << 26) };
+    for (tickets, [_][]const u8{ "facts", "" }) |ticket, facts| {
+        try testing.expectEqual(null, ledger.tlsOf(ticket));
+        try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request }, facts);
+    }
+    try testing.expectEqualStrings("facts", ledger.tlsOf(tickets[0]).?);
+    try testing.expectEqualStrings("", ledger.tlsOf(tickets[1]).?);
+    ledger.sweep();
+    for (tickets) |ticket| try testing.expectEqual(null, ledger.tlsOf(ticket));
 }
 
 test "a flush behind a head that is on its way has something to wait for" {
@@ -351,7 +382,7 @@ test "a flush behind a head that is on its way has something to wait for" {
     const request: types.Request = std.mem.zeroes(types.Request);
     const ticket: types.Ticket = 1 + (1 << 26);
     slots.begin(ticket, .{ .bytes = 0, .stuck = false });
-    try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request });
+    try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request }, "");
     try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
     const head = try ledger.take(ticket, &.{ .start = .{ .status = 200 } });
     const flush = try ledger.take(ticket, &.flush);
@@ -369,7 +400,7 @@ test "what was too much when it was said is so until the next round, whatever th
     const request: types.Request = std.mem.zeroes(types.Request);
     const ticket: types.Ticket = 1 + (1 << 26);
     slots.begin(ticket, .{ .bytes = 0, .stuck = false });
-    try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request });
+    try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request }, "");
     const head = try ledger.take(ticket, &.{ .start = .{ .status = 200 } });
     const bytes = try testing.allocator.alloc(u8, config.write_high_bytes);
     defer testing.allocator.free(bytes);

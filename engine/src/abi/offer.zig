@@ -44,7 +44,9 @@ pub const Offer = struct {
     /// Bytes that it takes in a ring.
     pub fn size(offer: *const Offer) usize {
         var sum: usize = 0;
-        for (offer.batch.events.items) |*event| sum += encoded_event.size(event);
+        for (offer.batch.events.items) |*event| {
+            sum += encoded_event.size(event, Batch.factsOf(event));
+        }
         return sum;
     }
 };

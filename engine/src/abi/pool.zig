@@ -475,6 +475,7 @@ pub const Pool = struct {
         offer.ticket = exchange.ticket;
         const local = worker.localText(exchange.connection);
         const event = try Host.addRequest(&offer.batch, worker, exchange, head, local, 0);
+        try Host.addFacts(&offer.batch, exchange, event);
         if (event.len > body_bytes_max) try offer.keepAsFile(event);
         pool.arrivals += 1;
         offer.arrival = pool.arrivals;

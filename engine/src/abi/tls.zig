@@ -5,6 +5,7 @@ const peregrine = @import("peregrine");
 const Handle = @import("abi.zig").Handle;
 const errors = @import("errors.zig");
 const sized = @import("sized.zig");
+const tls_facts = @import("tls_facts.zig");
 const types = @import("types.zig");
 const Code = types.Code;
 const tls = peregrine.tls;
@@ -133,24 +134,40 @@ pub export fn peregrine_tls_info_of(
     ticket: types.Ticket,
     out: *sized.Header,
 ) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
-    return handle.call(tellOf, .{ handle, ticket, out });
+    if (handle.isForeign()) return Code.gone;
+    const info = if (handle.end) |end| told: {
+        const facts = end.ledger.tlsOf(ticket) orelse return Code.gone;
+        if (facts.len == 0) return Code.tls;
+        break :told tls_facts.decode(facts, gpa, &handle.client_chain) catch |err| return switch (err) {
+            error.Malformed => Code.gone,
+            error.OutOfMemory => Code.memory,
+        };
+    } else asked: {
+        const exchange = handle.worker.find(@fromBackingInt(ticket)) orelse return Code.gone;
+        const tunnel = exchange.connection.tunnel orelse return Code.tls;
+        break :asked infoOf(tunnel, gpa, &handle.client_chain) catch return Code.memory;
+    };
+    sized.write(types.TlsInfo, out, info);
+    return Code.ok;
 }
 
-fn tellOf(handle: *Handle, ticket: types.Ticket, out: *sized.Header) c_int {
-    const exchange = handle.worker.find(@fromBackingInt(ticket)) orelse return Code.gone;
-    const tunnel = exchange.connection.tunnel orelse return Code.tls;
-    const peer = tunnel.clientCertificate() catch return Code.memory;
-    handle.client_chain.clearRetainingCapacity();
-    handle.client_chain.ensureTotalCapacity(gpa, peer.chain.len) catch return Code.memory;
-    for (peer.chain) |pem| handle.client_chain.appendAssumeCapacity(.of(pem));
+/// What is known of a connection, as long as it is there, and `chain`, which is filled anew, stays.
+pub fn infoOf(
+    tunnel: *peregrine.Tunnel,
+    allocator: std.mem.Allocator,
+    chain: *std.ArrayList(types.Text),
+) error{OutOfMemory}!types.TlsInfo {
+    const peer = try tunnel.clientCertificate();
+    chain.clearRetainingCapacity();
+    try chain.ensureTotalCapacity(allocator, peer.chain.len);
+    for (peer.chain) |pem| chain.appendAssumeCapacity(.of(pem));
     const agreement = tunnel.session.agreement();
-    var info: types.TlsInfo = .{
-        .size = out.size,
+    return .{
+        .size = @sizeOf(types.TlsInfo),
         .version = agreement.version,
         .cipher_suite = agreement.cipher_suite,
         .server_cert = .of(agreement.server_certificate_pem),
-        .client_chain = handle.client_chain.items.ptr,
+        .client_chain = chain.items.ptr,
         .client_chain_len = peer.chain.len,
         .client_name = .of(peer.subject),
         .client_error = .of(peer.verify_error),
@@ -158,25 +175,6 @@ fn tellOf(handle: *Handle, ticket: types.Ticket, out: *sized.Header) c_int {
         .alpn = .of(agreement.alpn),
         .resumed = @intFromBool(agreement.resumed),
     };
-    // Behind a channel the connection may end at any time.
-    if (handle.channel != null) keep(handle, &info) catch return Code.memory;
-    sized.write(types.TlsInfo, out, info);
-    return Code.ok;
-}
-
-/// Replaces what `info` points to by copies that stay until the next call.
-fn keep(handle: *Handle, info: *types.TlsInfo) error{OutOfMemory}!void {
-    _ = handle.tls_texts.reset(.retain_capacity);
-    const arena = handle.tls_texts.allocator();
-    inline for (
-        .{ "server_cert", "client_name", "client_error", "server_name", "alpn" },
-    ) |name| try keepText(arena, &@field(info, name));
-    for (handle.client_chain.items) |*pem| try keepText(arena, pem);
-}
-
-fn keepText(arena: std.mem.Allocator, text_of: *types.Text) error{OutOfMemory}!void {
-    const bytes = text_of.bytes orelse return;
-    text_of.bytes = (try arena.dupe(u8, bytes[0..text_of.len])).ptr;
 }
 
 /// The configuration in the engine's terms; borrows from C and `arena`.
