@@ -17,11 +17,13 @@ my $manual = 'lib/PAGI/Server/ComingFrom.pod';
 my %table  = tables($manual);
 my $home   = File::Temp->newdir;
 my $files  = Certificates->new;
+local $ENV{PERL5LIB} = join ':', @INC, $ENV{PERL5LIB} // ();
 $files->authority('ca')->issue('localhost');
 
 # Our options of a part, with files and places that are there.
 sub ours ($part, $column) {
-    my @words = map { split ' ' } grep { /\A-\w|\A--/ } map { $_->{$column} } @{ $table{$part} };
+    my @words = map { split ' ' }
+        grep { /\A-\w|\A--/ } map { $_->{$column} } @{ $table{$part} };
     for my $i (1 .. $#words) {
         $words[$i] = $files->path($words[ $i - 1 ] =~ /cert/ ? 'localhost.pem' : 'localhost.key')
             if $words[$i] eq 'FILE';
@@ -31,48 +33,80 @@ sub ours ($part, $column) {
     return @words;
 }
 
-for my $part (qw(STARMAN STARLET UWSGI HYPNOTOAD)) {
+# The words of another handler, as they are.
+subtest 'STARLET' => sub {
+    my @options = ours('STARLET', 'plackup -s Peregrine');
+    cmp_ok(scalar @options, '>', 8, 'has options') or return;
+    my $port   = free_port();
+    my @app    = ('-e',       'sub { [ 200, [], ["served"] ] }');
+    my @listen = ('--listen', "127.0.0.1:$port");
+    my $server = TestServer->spawn(qw(plackup -s Peregrine -E production), @listen, @options, @app);
+    is(answer_of($port)->{body}, 'served', "plackup -s Peregrine @options")
+        or diag $server->log;
+    is($server->stop, 0, '... and ends well');
+};
+
+sub answer_of ($port) {
+    my $answer;
+    wait_for(
+        sub {
+            return $answer = eval { get($port, '/') }
+        },
+        60
+    );
+    return $answer // {};
+}
+
+# Options that exclude each other are looked at one after the other.
+my %other = ('--listen' => 1, '--port' => 1, '--socket' => 1, '--mount' => 1);
+for my $case (
+    [ STARMAN   => 'peregrine',   'examples/psgi/hello/app.psgi' ],
+    [ UWSGI     => 'peregrine',   'examples/psgi/hello/app.psgi' ],
+    [ HYPNOTOAD => 'peregrine',   'examples/psgi/hello/app.psgi' ],
+    [ UVICORN   => 'pagi-server', 'examples/01-hello-http/app.pl' ],
+    )
+{
+    my ($part, $command, $app) = @$case;
     subtest $part => sub {
-        my @options = ours($part, 'plackup -s Peregrine');
-        cmp_ok(scalar @options, '>', 8, 'has options') or return;
-        my $port = free_port();
-        my %at   = map { $options[$_] => $_ } 0 .. $#options;
-        for my $named (qw(--listen --port)) {
-            splice @options, (delete $at{$named}), 2 if defined $at{$named};
+        my @words = ours($part, $command);
+        cmp_ok(scalar @words, '>', 15, 'has options');
+        my (@together, @alone);
+        while (@words) {
+            my @option = shift @words;
+            push @option, shift @words while @words && $words[0] !~ /\A--/;
+            if ($option[0] eq '--mount') {
+                push @alone, [ '--mount', "$option[1]=$app" =~ s/=.*=/=/r ];
+            }
+            elsif ($other{ $option[0] }) { push @alone, [ @option, $app ] }
+            else                         { push @together, @option }
         }
-        my @tls    = $part eq 'STARMAN' ? (tls => {}) : ();
-        my @app    = ('-e',       'sub { [ 200, [], ["served"] ] }');
-        my @listen = ('--listen', "127.0.0.1:$port");
-        my $server = TestServer->spawn(qw(plackup -s Peregrine -E production), @listen, @options, @app);
-        my $answer;
-        wait_for(
-            sub {
-                my $client = eval { TestClient->new($port, @tls) } or return;
-                $client->send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-                $answer = $client->response;
-            },
-            60
-        );
-        is($answer->{body}, 'served', "plackup -s Peregrine @options") or diag $server->log;
-        is($server->stop,   0,        '... and ends well');
+        for my $options ([ @together, $app ], @alone) {
+            my ($status, undef, $err) = TestServer->finish_at("bin/$command", '--check', @$options);
+            is($status, 0, "$command @$options") or diag $err;
+        }
     };
 }
 
-subtest 'UVICORN' => sub {
-    my @options = ours('UVICORN', 'pagi-server');
-    cmp_ok(scalar @options, '>', 30, 'has options');
-    my %at     = map { $options[$_] => $_ } 0 .. $#options;
-    my @socket = splice @options, $at{'--socket'}, 2;
-    for my $command ([@options], \@socket) {
-        my ($status, $out, $err) = TestServer->finish('--check', @$command, 'examples/01-hello-http/app.pl');
-        is($status, 0, "pagi-server @$command") or diag $err;
-    }
+subtest 'a script of Mojolicious' => sub {
+    plan skip_all => 'Mojolicious is not installed'
+        if !eval { require Mojolicious::Lite };
+    open my $out, '>', "$home/app" or die $!;
+    print {$out} "use Mojolicious::Lite;\nget '/' => sub { \$_[0]->render(text => 'mojo') };\napp->start;\n";
+    close $out or die $!;
+    my $port = free_port();
+    my @run =
+        ($^X, (map { "-I$_" } @INC), 'bin/peregrine', qw(--workers 1));
+    my $server = TestServer->spawn(@run, '--listen', "127.0.0.1:$port", '--mount', "/=$home/app,psgi");
+    is(answer_of($port)->{body}, 'mojo', 'is served by --mount with ,psgi')
+        or diag $server->log;
+    is($server->stop, 0, '... and ends well');
 };
 
 # The two lines that each part begins with.
-my @ours = content($manual) =~ /^    ((?:pagi-server|plackup -s|start_server .*-s Peregrine).*)$/mg;
+my @ours = content($manual) =~ /^    ((?:pagi-server --|peregrine --|start_server .*-s Peregrine).*)$/mg;
 is(scalar @ours, 5, 'five command lines');
-my %option = map { $_ => 1 } map { split ' ' } map { values %$_ } map { @$_ } values %table;
+my %option = map { $_ => 1 }
+    map { split ' ' } map { values %$_ } map { @$_ } values %table;
 for my $line (@ours) {
     my @unknown = grep { /\A--\w/ && !$option{$_} } split ' ', $line;
     is("@unknown", '', "$line has options of the tables");
