@@ -73,7 +73,7 @@ const Client = struct {
         client.given = @splat(.{});
         const config = if (choice & 1 == 0) &wide else &narrow;
         const places = if (choice & 8 == 0) config.streams_max else 1;
-        client.session = .init(&limits, config, client.places[0..places]);
+        client.session = .init(&limits, config, client.places[0..places], &client.room);
         try client.send();
         // Most inputs are worth nothing without them.
         if (choice & 2 == 0) try client.hello();
@@ -96,7 +96,7 @@ const Client = struct {
     }
 
     fn take(client: *Client, bytes: []const u8) !void {
-        var head: session_file.Head = .{ .storage = &client.storage, .room = &client.room };
+        var head: session_file.Head = .{ .storage = &client.storage };
         while (true) {
             client.session.wait(1000);
             const step = client.session.feed(bytes[client.done..], &head);

@@ -34,12 +34,12 @@ const Connection = struct {
 
     const Body = struct { stream: u32 = 0, len: u64 = 0, reply: u64 = 0 };
 
-    fn open(c: *Connection, fd: i32) void {
+    fn open(c: *Connection, fd: i32, room: []u8) void {
         c.fd = fd;
         c.bodies = @splat(.{});
         c.input = .empty;
         c.wire = .empty;
-        c.session = .init(&limits, &config, &c.places);
+        c.session = .init(&limits, &config, &c.places, room);
     }
 
     fn close(c: *Connection, gpa: std.mem.Allocator) void {
@@ -63,6 +63,8 @@ const Server = struct {
     gpa: std.mem.Allocator,
     connections: []Connection,
     head: session_file.Head,
+    /// Of all sessions.
+    room: []u8,
     now_ms: u64 = 0,
 
     fn take(server: *Server, c: *Connection) !void {
@@ -198,7 +200,7 @@ const Server = struct {
         if (linux.errno(fd) != .SUCCESS) return;
         const on: i32 = 1;
         _ = linux.setsockopt(@intCast(fd), linux.IPPROTO.TCP, linux.TCP.NODELAY, std.mem.asBytes(&on), 4);
-        for (server.connections) |*c| if (c.fd < 0) return c.open(@intCast(fd));
+        for (server.connections) |*c| if (c.fd < 0) return c.open(@intCast(fd), server.room);
         _ = linux.close(@intCast(fd));
     }
 };
@@ -212,10 +214,8 @@ pub fn main(init: std.process.Init) !void {
     var server: Server = .{
         .gpa = init.gpa,
         .connections = connections,
-        .head = .{
-            .storage = try arena.alloc(protocol.http.FieldSpan, limits.header_count_max),
-            .room = try arena.alloc(u8, session_file.roomBytes(&config)),
-        },
+        .head = .{ .storage = try arena.alloc(protocol.http.FieldSpan, limits.header_count_max) },
+        .room = try arena.alloc(u8, session_file.roomBytes(&config)),
     };
     const listener: i32 = @intCast(linux.socket(linux.AF.INET, linux.SOCK.STREAM | linux.SOCK.CLOEXEC, 0));
     const on: i32 = 1;

@@ -24,8 +24,6 @@ const Span = target.Span;
 pub const Head = struct {
     /// Capacity for fields; its length bounds the count together with Limits.header_count_max.
     storage: []FieldSpan,
-    /// Room for text that does not lie in what was received; see http2/fields.zig.
-    room: []u8 = &.{},
     /// All bytes of the head, first byte of the request line to the end of the blank line. All
     /// spans refer to it.
     text: []const u8 = "",
@@ -58,9 +56,9 @@ pub const Head = struct {
     /// `Connection: upgrade` and an Upgrade field are both there (HTTP/1.1 only).
     upgrade: bool = false,
 
-    /// Forgets everything but the storage and the room.
+    /// Forgets everything but the storage.
     pub fn reset(head: *Head) void {
-        head.* = .{ .storage = head.storage, .room = head.room };
+        head.* = .{ .storage = head.storage };
     }
 
     /// The name of the last field if the peer did not send it, so that it is not in `text`; else empty.

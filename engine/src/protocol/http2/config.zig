@@ -20,7 +20,7 @@ pub const Config = struct {
     noise: Allowance = .{ .burst = 2000, .per_second = 100 },
 };
 
-/// Bytes that `Head.room` needs.
+/// Bytes of room that a session needs.
 pub fn roomBytes(config: *const Config) usize {
     return fields.roomBytes(config.list_bytes_max) + blockBytesMax(config);
 }

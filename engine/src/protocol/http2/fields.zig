@@ -49,7 +49,7 @@ pub const Bounds = struct {
 /// What a field counts besides its text, in bytes.
 const field_overhead = 32;
 
-/// Bytes of `Head.room` that a block needs whose fields count `list_bytes_max`.
+/// Bytes of room that a block needs whose fields count `list_bytes_max`.
 pub fn roomBytes(list_bytes_max: u32) usize {
     // All text; the parts of cookies once more, joined; a field that is decoded before it is counted.
     return 2 * @as(usize, list_bytes_max) + host.len + decoder_file.table_bytes_max;
@@ -58,24 +58,36 @@ pub fn roomBytes(list_bytes_max: u32) usize {
 const host = "host";
 
 /// Reads a request whose content ends with it, or does not. `head` is filled if it is accepted, and as far as
-/// it makes sense if it is refused; spans refer to `head.text`, which lies in `head.room`.
-pub fn request(block: *Block, bounds: Bounds, ends: bool, head: *Head) decoder_file.Error!Outcome {
+/// it makes sense if it is refused; spans refer to `head.text`, which lies in `room`.
+pub fn request(
+    block: *Block,
+    bounds: Bounds,
+    ends: bool,
+    room: []u8,
+    head: *Head,
+) decoder_file.Error!Outcome {
     head.reset();
-    var reader: Reader = .{ .head = head, .bounds = bounds, .storage = head.capacity(bounds.limits) };
+    var reader: Reader = .{
+        .head = head,
+        .room = room,
+        .bounds = bounds,
+        .storage = head.capacity(bounds.limits),
+    };
     try reader.run(block);
     if (reader.fault) |detail| return .{ .malformed = detail };
     reader.joinCookies();
     const outcome = reader.judge(ends);
-    head.text = head.room[0..reader.at];
+    head.text = room[0..reader.at];
     head.fields = reader.storage[0..reader.count];
     return outcome;
 }
 
 /// Reads a trailer section; those fields that are forbidden there are dropped.
-pub fn trailers(block: *Block, bounds: Bounds, head: *Head) decoder_file.Error!Outcome {
+pub fn trailers(block: *Block, bounds: Bounds, room: []u8, head: *Head) decoder_file.Error!Outcome {
     head.reset();
     var reader: Reader = .{
         .head = head,
+        .room = room,
         .bounds = bounds,
         .storage = head.capacity(bounds.limits),
         .in_trailers = true,
@@ -83,15 +95,15 @@ pub fn trailers(block: *Block, bounds: Bounds, head: *Head) decoder_file.Error!O
     try reader.run(block);
     if (reader.fault) |detail| return .{ .malformed = detail };
     if (reader.too_large) return .{ .refused = too_large };
-    head.text = head.room[0..reader.at];
+    head.text = room[0..reader.at];
     head.fields = reader.storage[0..reader.count];
     return .{ .accepted = .{} };
 }
 
 /// Reads a block for what it does to the table.
-pub fn skip(block: *Block, head: *Head) decoder_file.Error!void {
+pub fn skip(block: *Block, room: []u8) decoder_file.Error!void {
     block.discards = true;
-    while (try block.next(head.room)) |_| {}
+    while (try block.next(room)) |_| {}
 }
 
 const too_large: Refusal = .{ .status = 431, .detail = "header section too large" };
@@ -99,6 +111,7 @@ const too_large: Refusal = .{ .status = 431, .detail = "header section too large
 /// What a block's fields are gathered in.
 const Reader = struct {
     head: *Head,
+    room: []u8,
     bounds: Bounds,
     storage: []header.FieldSpan,
     in_trailers: bool = false,
@@ -123,7 +136,7 @@ const Reader = struct {
     facts: Facts = .{},
 
     fn run(reader: *Reader, block: *Block) decoder_file.Error!void {
-        while (try block.next(reader.head.room[reader.at..])) |field| {
+        while (try block.next(reader.room[reader.at..])) |field| {
             reader.size += field.name.len + field.value.len + field_overhead;
             if (field.too_long or reader.size > reader.bounds.list_bytes_max) reader.too_large = true;
             if (!block.discards and !reader.too_large) {
@@ -223,7 +236,7 @@ const Reader = struct {
             return false;
         }
         assert(span.value_at + span.value_len == reader.at);
-        const room = reader.head.room[reader.at..];
+        const room = reader.room[reader.at..];
         // The name, which stands there, is longer than what takes its place.
         @memmove(room[cookie_joint.len..][0..field.value.len], field.value);
         room[0..cookie_joint.len].* = cookie_joint.*;
@@ -243,7 +256,7 @@ const Reader = struct {
         for (reader.storage[0..reader.count], 0..) |field, index| {
             if (field.id == .cookie) {
                 if (index != reader.cookie_at.?) reader.append(cookie_joint);
-                reader.append(field.value(reader.head.room));
+                reader.append(field.value(reader.room));
                 if (index != reader.cookie_at.?) continue;
             }
             if (reader.host_at) |at| if (at == index) {
@@ -259,12 +272,12 @@ const Reader = struct {
     }
 
     fn append(reader: *Reader, text: []const u8) void {
-        @memcpy(reader.head.room[reader.at..][0..text.len], text);
+        @memcpy(reader.room[reader.at..][0..text.len], text);
         reader.at += text.len;
     }
 
     fn of(reader: *const Reader, span: Span) []const u8 {
-        return span.of(reader.head.room);
+        return span.of(reader.room);
     }
 
     fn judge(reader: *Reader, ends: bool) Outcome {
@@ -420,13 +433,13 @@ fn outcomeOf(lines: []const u8, ends: bool, in_trailers: bool, with: Bounds, out
     }
     var storage: [16]header.FieldSpan = undefined;
     var room: [roomBytes(narrow_bounds.list_bytes_max)]u8 = undefined;
-    var head: Head = .{ .storage = &storage, .room = &room };
+    var head: Head = .{ .storage = &storage };
     var decoder: decoder_file.Decoder = .{};
     var block = decoder.begin(block_bytes[0..len]);
     const outcome = try if (in_trailers)
-        trailers(&block, with, &head)
+        trailers(&block, with, &room, &head)
     else
-        request(&block, with, ends, &head);
+        request(&block, with, ends, &room, &head);
     try testing.expectEqual(len, block.at);
     var writer: std.Io.Writer = .fixed(out);
     switch (outcome) {

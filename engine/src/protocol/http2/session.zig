@@ -142,6 +142,7 @@ const early_max = 8;
 pub const Session = struct {
     limits: *const Limits,
     config: *const Config,
+    room: []u8,
     reading: Reading = .preface,
     /// How far the end of the connection is.
     ending: enum {
@@ -187,12 +188,15 @@ pub const Session = struct {
 
     const Early = struct { stream: StreamId = 0, priority: Priority = .{} };
 
-    /// For a fresh connection. `limits`, `config` and `places` must outlive it.
-    pub fn init(limits: *const Limits, config: *const Config, places: []Stream) Session {
+    /// For a fresh connection. All arguments must outlive it. `room` has roomBytes(config), and may be that
+    /// of other sessions, too: it holds what the last `feed` of any of them has read.
+    pub fn init(limits: *const Limits, config: *const Config, places: []Stream, room: []u8) Session {
+        assert(room.len >= roomBytes(config));
         assert(config.connection_window_bytes >= default_window);
         var s: Session = .{
             .limits = limits,
             .config = config,
+            .room = room,
             .streams = .init(places),
             // Until it has seen our settings, a peer takes the default for granted.
             .stream_window = @max(default_window, config.stream_window_bytes),
@@ -224,9 +228,9 @@ pub const Session = struct {
     }
 
     /// Reads on. `bytes` are all the bytes that were received and not consumed yet. `head` is filled at
-    /// `.request` and `.trailers`; its room has roomBytes(config). Ask again until `.need_more`.
+    /// `.request` and `.trailers`, until the next call. Ask again until `.need_more`.
     pub fn feed(s: *Session, bytes: []const u8, head: *Head) Step {
-        assert(s.continuing == 0 and head.room.len >= roomBytes(s.config));
+        assert(s.continuing == 0);
         var at: usize = 0;
         while (true) {
             // Our settings go before everything that may be answered.
@@ -521,7 +525,7 @@ pub const Session = struct {
     /// The block's frames are complete: `bytes` are all of them.
     fn joinBlock(s: *Session, first: frame.Header, bytes: []const u8, head: *Head) Move {
         const payload = bytes[frame.header_bytes..][0..first.len];
-        const room = head.room[fields_file.roomBytes(s.config.list_bytes_max)..];
+        const room = s.room[fields_file.roomBytes(s.config.list_bytes_max)..];
         var len: usize = 0;
         switch (frame.fragment(first, payload)) {
             .fault => |fault| return s.fail(fault.code, fault.detail),
@@ -550,10 +554,6 @@ pub const Session = struct {
         consumed: usize,
         head: *Head,
     ) Move {
-        // What was joined lies behind the room for text.
-        const room = head.room;
-        head.room = room[0..fields_file.roomBytes(s.config.list_bytes_max)];
-        defer head.room = room;
         var block = s.decoder.begin(bytes);
         const dependency = payload[@intFromBool(h.has(frame.flag.padded))..];
         const fault: ?Fault = if (h.has(frame.flag.priority))
@@ -566,7 +566,7 @@ pub const Session = struct {
         else if (s.isIdle(h.stream))
             s.takeRequest(h, fault, &block, consumed, head)
         else
-            s.takeStray(h.stream, &block, consumed, head);
+            s.takeStray(h.stream, &block, consumed);
         const taken = move catch return s.fail(.compression_error, "header block cannot be decoded");
         // Who says each field once cannot mean more than the tables hold.
         const bomb = s.decoder.copied - copied -| tables_bytes;
@@ -587,6 +587,11 @@ pub const Session = struct {
         };
     }
 
+    /// Where the text of fields goes; what was joined lies behind it.
+    fn textRoom(s: *const Session) []u8 {
+        return s.room[0..fields_file.roomBytes(s.config.list_bytes_max)];
+    }
+
     fn takeRequest(
         s: *Session,
         h: frame.Header,
@@ -598,16 +603,16 @@ pub const Session = struct {
         s.last_stream = h.stream;
         const ends = h.has(frame.flag.end_stream);
         if (s.ending == .last_streams) {
-            try fields_file.skip(block, head);
+            try fields_file.skip(block, s.textRoom());
             s.streams.closed.note(h.stream, .by_us);
             return if (s.noise.spend(cost.small)) .{ .on = consumed } else s.tired();
         }
         s.last_taken = h.stream;
         if (s.streams.count >= s.config.streams_max or !s.streams.hasPlace()) {
-            try fields_file.skip(block, head);
+            try fields_file.skip(block, s.textRoom());
             return s.refuseStream(h.stream, .refused_stream, consumed);
         }
-        const outcome = try fields_file.request(block, s.bounds(), ends, head);
+        const outcome = try fields_file.request(block, s.bounds(), ends, s.textRoom(), head);
         if (fault) |one| return s.refuseStream(h.stream, one.code, consumed);
         if (outcome == .malformed) return s.refuseStream(h.stream, .protocol_error, consumed);
         const stream = s.streams.open(h.stream).?;
@@ -648,7 +653,7 @@ pub const Session = struct {
         head: *Head,
     ) Undecodable!Move {
         const ends = h.has(frame.flag.end_stream);
-        const outcome = try fields_file.trailers(block, s.bounds(), head);
+        const outcome = try fields_file.trailers(block, s.bounds(), s.textRoom(), head);
         const code: ?Code = if (stream.input == .ended)
             .stream_closed
         else if (fault) |one|
@@ -678,9 +683,8 @@ pub const Session = struct {
         id: StreamId,
         block: *decoder_file.Block,
         consumed: usize,
-        head: *Head,
     ) Undecodable!Move {
-        try fields_file.skip(block, head);
+        try fields_file.skip(block, s.textRoom());
         const memory = s.streams.closed.recall(id);
         if (memory == .closed and memory.closed == .by_peer) return s.resetByFault(
             id,

@@ -33,13 +33,13 @@ const Target = struct {
 
     fn open(t: *Target, with: *const session_file.Config) !void {
         t.* = .{ .h = undefined };
-        t.h.init(with);
+        const room_bytes = session_file.roomBytes(with);
+        const is_large = room_bytes > t.h.room.len;
+        const large: []u8 = if (is_large) try testing.allocator.alloc(u8, room_bytes) else &.{};
+        t.h.init(with, large);
         errdefer t.close();
         t.h.quiet = true;
         t.h.releases = .at_once;
-        if (session_file.roomBytes(with) > t.h.room.len) {
-            t.h.large_room = try testing.allocator.alloc(u8, session_file.roomBytes(with));
-        }
         try t.h.feed(b.hello ++ b.window(0, 1 << 30));
         t.h.sent.clearRetainingCapacity();
         t.h.events = 0;

@@ -16,7 +16,7 @@ const chunk = 16_384;
 
 /// A harness behind the first settings, which has got `wire`.
 fn open(h: *Harness, with: *const session_file.Config, wire: []const u8) !void {
-    h.init(with);
+    h.init(with, &.{});
     errdefer h.deinit();
     try h.feed(b.hello);
     try h.feed(wire);
@@ -86,10 +86,10 @@ fn expectFields(h: *Harness, decoder: *hpack.Decoder, expected: []const u8) !voi
 
 test "settings go first" {
     var h: Harness = undefined;
-    h.init(&harness.config);
+    h.init(&harness.config, &.{});
     defer h.deinit();
-    h.session = .init(&harness.limits, &harness.config, h.places[0..harness.config.streams_max]);
-    var head: session_file.Head = .{ .storage = &h.storage, .room = &h.room };
+    h.restart(&harness.config, harness.config.streams_max);
+    var head: session_file.Head = .{ .storage = &h.storage };
     const wire = comptime b.hello ++ b.get(1);
     try testing.expectEqual(session_file.Event.control, h.session.feed(wire, &head).event);
     var out: [session_file.emission_bytes_max]u8 = undefined;
@@ -103,9 +103,9 @@ test "places come when they are asked for, and without them streams are refused"
     var more: [4]session_file.Stream = undefined;
     for ([_]bool{ true, false }) |gives| {
         var h: Harness = undefined;
-        h.init(&harness.config);
+        h.init(&harness.config, &.{});
         defer h.deinit();
-        h.session = .init(&harness.limits, &harness.config, h.places[0..1]);
+        h.restart(&harness.config, 1);
         h.more_places = if (gives) &more else &.{};
         try h.feed(b.hello);
         h.sent.clearRetainingCapacity();
@@ -127,7 +127,7 @@ test "places come when they are asked for, and without them streams are refused"
 
 test "what a peer owes" {
     var h: Harness = undefined;
-    h.init(&harness.config);
+    h.init(&harness.config, &.{});
     defer h.deinit();
     const owes = struct {
         fn expect(of: *Harness, bytes: []const u8, debt: session_file.Debt) !void {
@@ -617,7 +617,7 @@ test "CONNECT with a protocol: bytes both ways" {
     const connect = comptime b.of(.headers, flag.end_headers, 1, b.field(":method", "CONNECT") ++
         b.field(":protocol", "websocket") ++ b.post_block[1..]);
     var h: Harness = undefined;
-    h.init(&harness.config);
+    h.init(&harness.config, &.{});
     defer h.deinit();
     try h.feed(b.hello ++ connect);
     try h.expectHeard("1 CONNECT / chunked host=a\n");
@@ -645,7 +645,7 @@ test "many streams end at once, and more come: nobody is forgotten" {
     try open(&h, &harness.config, b.post(1) ++ b.post(3) ++ b.post(5) ++ b.post(7));
     defer h.deinit();
     for ([_]u32{ 1, 3, 5, 7 }) |stream| h.session.reset(stream, .internal_error);
-    var head: session_file.Head = .{ .storage = &h.storage, .room = &h.room };
+    var head: session_file.Head = .{ .storage = &h.storage };
     // Their places are taken until the peer knows.
     const step = h.session.feed(b.get(9), &head);
     try testing.expectEqual(session_file.Event.need_more, step.event);

@@ -364,7 +364,7 @@ const Cut = union(enum) { whole, bytes, at: usize };
 fn run(fixture: Fixture, cut: Cut) !void {
     errdefer std.debug.print("{s}, {any}\n", .{ fixture.name, cut });
     var h: Harness = undefined;
-    h.init(&config);
+    h.init(&config, &.{});
     defer h.deinit();
     if (!fixture.raw) {
         try h.feed(b.hello);

@@ -46,7 +46,7 @@ pub const Harness = struct {
     const Queue = struct { bytes: [64]u8 = undefined, len: usize = 0 };
 
     /// The first settings are taken already.
-    pub fn init(h: *Harness, with: *const session_file.Config) void {
+    pub fn init(h: *Harness, with: *const session_file.Config, large_room: []u8) void {
         h.* = .{
             .session = undefined,
             .places = undefined,
@@ -61,12 +61,18 @@ pub const Harness = struct {
             .failed = false,
             .events = 0,
             .requests = 0,
-            .large_room = &.{},
+            .large_room = large_room,
             .more_places = &.{},
         };
-        h.session = .init(&limits, with, h.places[0..with.streams_max]);
+        h.restart(with, with.streams_max);
         var out: [session_file.emission_bytes_max]u8 = undefined;
         _ = h.session.emit(&out, 1).?;
+    }
+
+    /// A fresh session, which nobody has taken anything from.
+    pub fn restart(h: *Harness, with: *const session_file.Config, places: usize) void {
+        const room = if (h.large_room.len > 0) h.large_room else &h.room;
+        h.session = .init(&limits, with, h.places[0..places], room);
     }
 
     pub fn deinit(h: *Harness) void {
@@ -82,8 +88,7 @@ pub const Harness = struct {
     /// Feeds bytes until more are needed; how many were consumed.
     pub fn feedPart(h: *Harness, bytes: []const u8) !usize {
         var at: usize = 0;
-        const room = if (h.large_room.len > 0) h.large_room else &h.room;
-        var head: Head = .{ .storage = &h.storage, .room = room };
+        var head: Head = .{ .storage = &h.storage };
         while (true) {
             const step = h.session.feed(bytes[at..], &head);
             at += step.consumed;
