@@ -21,6 +21,14 @@ use TestLoad;
 print STDERR "loaded in $$\n";
 my $loaded = $$;
 my $number = 0;
+sub forked {
+    my $pid = open(my $child, '-|') // die;
+    return join '', <$child> if $pid;
+    print scalar grep { readlink =~ /^socket:/ } glob "/proc/$$/fd/*";
+    close STDOUT;
+    require POSIX;
+    POSIX::_exit(0);
+}
 END { print STDERR "END in $$\n" }
 BEFORE
 async sub {
@@ -33,7 +41,9 @@ async sub {
         return await $receive->();
     }
     my (undef, $first, $size) = split m{/}, $scope->{path};
-    my $body = defined $size ? TestLoad::body_of($first, $size) : "$$ $number $loaded VERSION";
+    my $open = ($first // '') eq 'sockets' ? `ls -l /proc/self/fd | grep -c socket:` . forked() : '';
+    my $body = $open ? $open
+        : defined $size ? TestLoad::body_of($first, $size) : "$$ $number $loaded VERSION";
     my @headers = ([ 'x-process', $$ ], [ 'content-length', length $body ]);
     await $send->({ type => 'http.response.start', status => 200, headers => \@headers });
     await $send->({ type => 'http.response.body', body => $body });
@@ -111,6 +121,7 @@ subtest 'loaded once' => sub {
         'workers have equally many sockets'
     );
 
+    is(get($port, '/sockets')->{body}, "0\n0", 'what it runs or forks inherits no socket');
     kill KILL => $found{2};
     ok($server->wait_for_log(qr/worker 2 \($found{"2"}\) was killed by SIGKILL: another one/),
         'the master sees how a worker ends');

@@ -1,5 +1,5 @@
 # Every signal that a server takes, in each way of running one: by itself, with workers, in the background,
-# and under Server::Starter.
+# under Server::Starter; and with workers that come from a template.
 use strict;
 use warnings;
 
@@ -43,6 +43,7 @@ sub start {
         '--error-log'  => "$dir/$name.log",
         '--access-log' => "$dir/$name.access",
         ($mode eq 'single' ? () : qw(--workers 2)), $mode eq 'daemonised' ? '--daemonize' : (),
+        $mode eq 'preloaded' ? '--preload-app' : (),
         $mode eq 'starter' ? () : qw(--port 0), $app
     );
     unshift @command, $starter, '--port=127.0.0.1:0', '--' if $mode eq 'starter';
@@ -76,7 +77,7 @@ sub signal {
 # What serves: the workers, or the process itself.
 sub serving {
     my ($run) = @_;
-    my @workers = children($run->{pid});
+    my @workers = grep { content("/proc/$_/cmdline") !~ /\(template\)/ } children($run->{pid});
     return @workers ? @workers : $run->{pid};
 }
 
@@ -165,7 +166,7 @@ sub applies {
 }
 
 my @STOP  = qw(TERM INT QUIT);
-my @MODES = (qw(single prefork daemonised), $starter ? 'starter' : ());
+my @MODES = (qw(single prefork daemonised preloaded), $starter ? 'starter' : ());
 
 # All of them start at the same time.
 my %RUN = map { $_ => start($_) } @MODES;

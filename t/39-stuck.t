@@ -91,14 +91,23 @@ sub begin {
     return [ $server, $stuck, $other ];
 }
 
+# Where the engine has a thread, that answers for the application.
+sub has_thread {
+    my ($mode) = @_;
+    return 1 if $mode eq 'thread';
+    return $mode ne 'inline' && ($ENV{PEREGRINE_ENGINE} // '') eq 'thread' ? 1 : 0;
+}
+
 # It is replaced, the other one is not.
 sub finds {
-    my ($begun, $name, $killed, $where) = @_;
+    my ($begun, $name, $killed, $where, $mode) = @_;
     my ($server, $stuck, $other) = @$begun;
     ok($server->wait_for_log(qr/worker \d \($stuck->[0]\) $killed and was killed/), "$name: it is killed");
     like($server->log, qr/process $stuck->[0] is stuck $where/, '... and has said where it was');
     is(is_alive($other->[1]), $other->[0], '... the other worker and its connection are there');
-    ok(!defined $stuck->[1]->response, '... its client is cut off');
+    my $answer = $stuck->[1]->response;
+    if (has_thread($mode)) { is(($answer || {})->{status}, 504, '... the engine answers its client') }
+    else                   { ok(!defined $answer, '... its client is cut off') }
     ok(
         wait_for(sub { my ($one, $two) = two_connections($server->port); $two && $one->[0] ne $stuck->[0] }),
         '... another worker takes its place'
@@ -122,7 +131,8 @@ for (@BLOCKED) {
     subtest "request_kill_timeout, $mode" => sub {
         finds($begun, 'a request that is blocked in a library',
             $LONG,
-            qr{in request \d+-\d+ GET /lock\?x=1, $AGE, at .+ line \d+\n    main::wait_for_lock called at});
+            qr{in request \d+-\d+ GET /lock\?x=1, $AGE, at .+ line \d+\n    main::wait_for_lock called at},
+            $mode);
         further_requests($server) if $mode eq 'inline';
         is($server->stop, 0, 'it ends well');
     };
@@ -133,7 +143,9 @@ sub further_requests {
     finds(
         begin($server, "POST /spin HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"),
         'one that computes, after its body has come',
-        $LONG, qr{in request \d+-\d+ POST /spin, $AGE, at .+ line \d+\n}
+        $LONG,
+        qr{in request \d+-\d+ POST /spin, $AGE, at .+ line \d+\n},
+        'inline'
     );
     my $slow   = TestClient->new($server->port)->send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
     my $client = TestClient->new($server->port);
@@ -150,7 +162,7 @@ for (@STANDING) {
             $begun,
             'a worker whose loop stands',
             qr/has not answered for 2 s/,
-            qr{in request \d+-\d+ GET /sleep at \S+ line \d+\n    main::\S+ called at}
+            qr{in request \d+-\d+ GET /sleep at \S+ line \d+\n    main::\S+ called at}, $mode
         );
         is($begun->[0]->stop, 0, 'it ends well');
     };

@@ -308,6 +308,37 @@ test "a client that leaves ends its exchange, and what was said for it is droppe
     try testing.expectEqual(null, abi.peregrine_user(server.handle, ticket));
 }
 
+test "a request that the application gives up is answered by the engine" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    try say(client, get);
+    const ticket = (try server.wait(.request)).ticket;
+    try testing.expectEqual(Code.ok, abi.peregrine_take(server.handle, ticket));
+    try testing.expectEqual(Code.ok, abi.peregrine_give_up(server.handle, ticket));
+    try expectHeard(client, "The application takes too long.\n");
+    // What is said after all goes nowhere.
+    _ = respond(&server, ticket, "late\n", types.RespondFlag.end);
+    try say(client, get);
+    const next = (try server.wait(.request)).ticket;
+    try testing.expectEqual(Code.done, respond(&server, next, "next\n", types.RespondFlag.end));
+    const heard = try hear(client, testing.allocator, "next\n");
+    defer testing.allocator.free(heard);
+    try testing.expectEqual(null, std.mem.find(u8, heard, "late"));
+    // A response that has begun is cut.
+    const other = try server.connect();
+    defer _ = c.close(other);
+    try say(other, get);
+    const begun = (try server.wait(.request)).ticket;
+    try testing.expectEqual(Code.ok, respond(&server, begun, "hel", types.RespondFlag.flush));
+    try expectHeard(other, "hel\r\n");
+    try testing.expectEqual(Code.ok, abi.peregrine_give_up(server.handle, begun));
+    const rest = try hear(other, testing.allocator, "");
+    defer testing.allocator.free(rest);
+    try testing.expectEqual(null, std.mem.find(u8, rest, "0\r\n\r\n"));
+}
+
 test "a request whose client has left before it was taken is never worked on" {
     var server: Server = try .start();
     defer server.stop();

@@ -994,8 +994,9 @@ request it is at, with method, path and age, and where each Perl function on the
         ...
 
 The connections of that worker are lost, as with any worker that dies: its clients get no answer, and those
-that were in the middle of one are cut off. Without workers nobody is there to replace the process, so that
-neither has an effect.
+that were in the middle of one are cut off. With C<< engine => 'thread' >> the engine answers that request
+first, with 504 (Gateway Timeout), unless a response has begun. Without workers nobody is there to replace the
+process, so that neither has an effect.
 
 =item Replacing workers
 

@@ -4,11 +4,14 @@
  * this one is a handler in C: it reads what the interpreter has, allocates nothing, calls nothing of Perl's,
  * writes to the standard error, and kills the process. */
 #include "bridge/bridge.h"
+#include <poll.h>
 #include <signal.h>
 
 /* Bytes of the text, and Perl frames in it. */
 #define PX_STUCK_TEXT 4096
 #define PX_STUCK_FRAMES 40
+/* For an answer to go out before the process ends. */
+#define PX_STUCK_ANSWER_MS 300
 
 /* Those of the process. There is one worker, made before the signal comes. */
 static tTHX stuck_perl;
@@ -144,6 +147,13 @@ static void add_request(stuck_text *text, const px_worker *worker) {
     }
 }
 
+/* The client is answered by the engine if that has a thread of its own, which is given a moment. */
+static void give_up(const px_worker *worker) {
+    if (!worker || !worker->engine || !worker->at || !worker->at->ticket_live) return;
+    if (peregrine_give_up(worker->engine, worker->at->ticket) == PEREGRINE_OK)
+        (void)poll(NULL, 0, PX_STUCK_ANSWER_MS);
+}
+
 static void on_signal(int number) {
     dTHXa(stuck_perl);
     stuck_text text = {.len = 0};
@@ -159,6 +169,7 @@ static void on_signal(int number) {
     add_stack(aTHX_ & text);
     const ssize_t written = write(STDERR_FILENO, text.bytes, text.len);
     PERL_UNUSED_VAR(written);
+    give_up(stuck_worker);
     /* What was interrupted, a sleep for instance, would go on, and answer a request that is given up. */
     (void)kill(getpid(), SIGKILL);
 }

@@ -494,6 +494,14 @@ pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c)
     return Code.ok;
 }
 
+pub export fn peregrine_give_up(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
+    if (handle.isForeign()) return Code.gone;
+    const channel = handle.channel orelse return Code.out_of_order;
+    if (channel.thread == null) return Code.out_of_order;
+    channel.giveUp(ticket);
+    return Code.ok;
+}
+
 pub export fn peregrine_has_left(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
     if (handle.isForeign()) return 1;
     if (handle.interpreter) |interpreter| return @intFromBool(interpreter.shared.slots.hasLeft(ticket));

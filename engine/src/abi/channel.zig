@@ -8,6 +8,7 @@ const EngineEnd = engine_end.EngineEnd;
 const platform = @import("platform");
 const ring = @import("ring.zig");
 const Slots = @import("slots.zig").Slots;
+const types = @import("types.zig");
 
 /// Never moves: both ends point into it.
 pub const Channel = struct {
@@ -71,6 +72,13 @@ pub const Channel = struct {
         channel.engine.worker.io.wake();
         thread.join();
         channel.thread = null;
+    }
+
+    /// The thread answers a request that nobody will answer. Waits for nothing, and touches nothing that the
+    /// application may be in the middle of: may be called in a signal handler.
+    pub fn giveUp(channel: *Channel, ticket: types.Ticket) void {
+        channel.engine.given_up.store(ticket, .release);
+        channel.engine.worker.io.wake();
     }
 
     /// Calls a function on the engine's thread between two rounds, behind all commands that were said before, and waits for its result.

@@ -13,6 +13,7 @@ const spoken = @import("spoken.zig");
 const Seat = @import("seat.zig").Seat;
 const Slots = @import("slots.zig").Slots;
 const types = @import("types.zig");
+const unanswered = @import("unanswered.zig");
 const Atomic = platform.Atomic;
 const io = peregrine.io;
 
@@ -30,7 +31,8 @@ pub const Other = union(enum) {
     seat: *Seat,
 };
 
-/// What the thread works with. The application touches `stopping`, `errand`, `made_room` and `broken` only, and wakes the worker's io.
+/// What the thread works with. The application touches `stopping`, `errand`, `given_up`, `made_room` and
+/// `broken` only, and wakes the worker's io.
 pub const EngineEnd = struct {
     gpa: std.mem.Allocator,
     worker: *EngineWorker,
@@ -55,6 +57,8 @@ pub const EngineEnd = struct {
     pauses: u8 = 0,
     stopping: Atomic(bool) = .init(false),
     errand: Atomic(?*Errand) = .init(null),
+    /// The ticket of a request that the application will never answer; 0: none.
+    given_up: Atomic(types.Ticket) = .init(0),
     /// Kept when commands find room again.
     made_room: platform.Latch = .{},
     /// The application does not keep to the rules: it is heard no more.
@@ -107,6 +111,7 @@ pub const EngineEnd = struct {
             var more = end.drain();
             if (end.host.pool) |pool| more = pool.turn() or more;
             if (!more) end.runErrand();
+            end.giveUp();
             // Waiting never fails where there are threads of this kind.
             end.worker.poll(if (more) 0 else -1) catch unreachable;
             end.deliver();
@@ -119,6 +124,14 @@ pub const EngineEnd = struct {
             .thread => |wakeup| wakeup.raise(),
             .seat => |seat| seat.raise(),
         }
+    }
+
+    /// The application's thread does not run any more, so nothing of the request is on its way.
+    fn giveUp(end: *EngineEnd) void {
+        if (end.given_up.load(.monotonic) == 0) return;
+        const ticket = end.given_up.swap(0, .acquire);
+        const exchange = end.worker.find(@fromBackingInt(ticket)) orelse return;
+        unanswered.fail(end.worker, exchange, 504, "The application takes too long.\n");
     }
 
     fn runErrand(end: *EngineEnd) void {

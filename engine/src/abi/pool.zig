@@ -19,6 +19,7 @@ const ring = @import("ring.zig");
 const Seat = @import("seat.zig").Seat;
 const Wish = @import("shared.zig").Wish;
 const types = @import("types.zig");
+const unanswered = @import("unanswered.zig");
 const Exchange = peregrine.Exchange;
 const Head = peregrine.Head;
 const io = peregrine.io;
@@ -218,7 +219,6 @@ pub const Pool = struct {
 
     /// RFC 6455 section 7.4.1 and its registry.
     const close_restart = 1012;
-    const close_error = 1011;
 
     fn collect(pool: *Pool, seat: *const Seat) error{OutOfMemory}!void {
         pool.leftover.clearRetainingCapacity();
@@ -239,7 +239,7 @@ pub const Pool = struct {
             const exchange = worker.exchanges.get(ticket) orelse continue;
             failed += @intFromBool(exchange.at_work);
             pool.dismiss(exchange);
-            if (!exchange.ended) pool.failExchange(exchange);
+            if (!exchange.ended) unanswered.fail(worker, exchange, 502, "The application has failed.\n");
         }
         pool.seats[seat.number - 1] = null;
         pool.count -= 1;
@@ -256,32 +256,6 @@ pub const Pool = struct {
         if (Offer.of(exchange)) |offer| pool.drop(offer);
         exchange.at_work = false;
         exchange.seat = 0;
-    }
-
-    /// Its interpreter has gone in the middle of it.
-    fn failExchange(pool: *Pool, exchange: *Exchange) void {
-        const worker = pool.worker;
-        if (exchange.openWebSocket()) |websocket| {
-            if (!websocket.isOpen()) return;
-            if (worker.closeWebSocket(exchange, close_error, "")) return else |_| {}
-        } else if (!exchange.connection.session.responseStarted(exchange.stream)) {
-            return pool.answer(exchange, 502, "The application has failed.\n");
-        }
-        worker.fail(EngineWorker.peerOfExchange(exchange), .server_error);
-    }
-
-    fn answer(pool: *Pool, exchange: *Exchange, status: u16, text: []const u8) void {
-        var seconds: [12]u8 = undefined;
-        const retry_after_s = pool.worker.config.retry_after_s;
-        const later = std.fmt.bufPrint(&seconds, "{d}", .{retry_after_s}) catch unreachable;
-        const fields = [_]peregrine.Field{ .init("Content-Type", "text/plain"), .init("Retry-After", later) };
-        exchange.unannounced = true;
-        _ = pool.worker.start(exchange, .{
-            .status = status,
-            .fields = if (status == 503) &fields else fields[0..1],
-            .body = text,
-            .end = true,
-        }) catch pool.worker.abort(exchange);
     }
 
     // ---- Requests
@@ -414,7 +388,7 @@ pub const Pool = struct {
         const size = offer.size();
         if (size > ring.Writer.room_max) {
             pool.drop(offer);
-            pool.answer(exchange, 431, "The request head is too large.\n");
+            unanswered.answer(pool.worker, exchange, 431, "The request head is too large.\n");
             return true;
         }
         // What is half delivered comes first.
@@ -455,7 +429,7 @@ pub const Pool = struct {
     fn refuse(pool: *Pool, offer: *Offer) void {
         const exchange = pool.worker.exchanges.get(offer.ticket).?;
         pool.drop(offer);
-        pool.answer(exchange, 503, "All of the application's interpreters are busy.\n");
+        unanswered.answer(pool.worker, exchange, 503, "All of the application's interpreters are busy.\n");
     }
 
     // ---- What the worker tells its host
@@ -464,7 +438,7 @@ pub const Pool = struct {
     pub fn request(pool: *Pool, exchange: *Exchange, head: *const Head) void {
         pool.note(exchange, head) catch {
             exchange.user = null;
-            pool.answer(exchange, 503, "Out of memory.\n");
+            unanswered.answer(pool.worker, exchange, 503, "Out of memory.\n");
         };
     }
 
