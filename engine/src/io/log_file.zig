@@ -30,6 +30,10 @@ pub const News = struct {
     dropped: u64 = 0,
 };
 
+/// So many bytes at once arrive at a pipe's or a socket's other end without those of other processes between
+/// them: what POSIX.1 calls PIPE_BUF.
+const together_bytes = 4096;
+
 /// Why a log cannot be opened.
 pub const OpenError = error{ OutOfMemory, CannotOpen, CannotStartThread };
 
@@ -47,6 +51,8 @@ pub const LogFile = struct {
     /// Its length is a power of two.
     ring: []u8,
     fd: sys.Fd,
+    /// No regular file: what is appended to one at once stays together.
+    shared_by_pieces: bool,
     /// Empty if there is only a descriptor.
     path: [:0]const u8,
     thread: std.Thread,
@@ -113,6 +119,7 @@ pub const LogFile = struct {
             .gpa = gpa,
             .ring = ring,
             .fd = fd,
+            .shared_by_pieces = isSharedByPieces(fd),
             .path = path,
             .thread = undefined,
             .pid = sys.processId(),
@@ -291,7 +298,8 @@ pub const LogFile = struct {
         while (log.pending() > 0) {
             const tail = log.tail.load(.monotonic);
             const index: usize = @intCast(tail & (log.ring.len - 1));
-            const len: usize = @intCast(log.pending());
+            const pending_bytes: usize = @intCast(log.pending());
+            const len = if (log.shared_by_pieces) log.pieceAt(tail, pending_bytes) else pending_bytes;
             const first = @min(len, log.ring.len - index);
             const slices = [2]sys.Slice{
                 .{ .base = log.ring.ptr + index, .len = first },
@@ -315,6 +323,27 @@ pub const LogFile = struct {
             }
         }
         return true;
+    }
+
+    fn isSharedByPieces(fd: sys.Fd) bool {
+        const found = sys.look(fd) orelse return false;
+        return found.kind != .regular;
+    }
+
+    /// Whole lines of at most `together_bytes`, so that those of several workers do not mix; a line that is
+    /// longer by itself.
+    fn pieceAt(log: *const LogFile, from: u64, len: usize) usize {
+        if (len <= together_bytes) return len;
+        var at: usize = together_bytes;
+        while (at > 0) : (at -= 1) if (log.endsAt(from, at)) return at;
+        at = together_bytes + 1;
+        while (at < len and !log.endsAt(from, at)) at += 1;
+        return at;
+    }
+
+    /// Whether the first `len` bytes from there end with a line.
+    fn endsAt(log: *const LogFile, from: u64, len: usize) bool {
+        return log.ring[@intCast((from + len - 1) & (log.ring.len - 1))] == '\n';
     }
 
     fn openAgain(log: *LogFile) void {
@@ -398,6 +427,64 @@ test "a reader that does not read costs lines, never time" {
     try testing.expect(news.dropped > 0);
     try testing.expectEqual(null, log.news());
     _ = log.close();
+}
+
+test "lines of several writers do not mix in a pipe" {
+    var ends: [2]sys.Fd = undefined;
+    try testing.expectEqual(.SUCCESS, linux.errno(linux.pipe2(&ends, .{})));
+    defer sys.close(ends[0]);
+    // One page: each write of more is done in several steps.
+    _ = linux.fcntl(ends[0], linux.F.SETPIPE_SZ, 4096);
+    var errno: u16 = 0;
+    var logs: [3]*LogFile = undefined;
+    for (&logs) |*log| log.* = try .open(testing.allocator, .{ .fd = ends[1] }, 64 * 1024, &errno);
+    sys.close(ends[1]);
+    const count = 300;
+    for (logs, 'a'..) |log, letter| {
+        const text: [120]u8 = @splat(@intCast(letter));
+        for (0..count) |i| {
+            var whole: [128]u8 = undefined;
+            line(log, try std.fmt.bufPrint(&whole, "{s}\n", .{text[0 .. 80 + i % 40]}));
+        }
+    }
+    for (logs) |log| log.ringBell();
+    var got: std.ArrayList(u8) = .empty;
+    defer got.deinit(testing.allocator);
+    while (std.mem.countScalar(u8, got.items, '\n') < logs.len * count) {
+        var buffer: [1000]u8 = undefined;
+        const read: isize = @bitCast(linux.read(ends[0], &buffer, buffer.len));
+        try testing.expect(read > 0);
+        try got.appendSlice(testing.allocator, buffer[0..@intCast(read)]);
+    }
+    for (logs) |log| try testing.expectEqual(0, log.close().dropped);
+    var lines = std.mem.splitScalar(u8, got.items[0 .. got.items.len - 1], '\n');
+    while (lines.next()) |text| {
+        try testing.expect(text.len >= 80);
+        for (text) |letter| try testing.expectEqual(text[0], letter);
+    }
+}
+
+test "a line that is longer than what stays together arrives as well" {
+    var ends: [2]sys.Fd = undefined;
+    try testing.expectEqual(.SUCCESS, linux.errno(linux.pipe2(&ends, .{})));
+    defer sys.close(ends[0]);
+    var errno: u16 = 0;
+    const log: *LogFile = try .open(testing.allocator, .{ .fd = ends[1] }, 64 * 1024, &errno);
+    sys.close(ends[1]);
+    const long: [5000]u8 = @splat('x');
+    const expected = "short\n" ++ long ++ "\nshort\n";
+    line(log, "short\n");
+    line(log, long ++ "\n");
+    line(log, "short\n");
+    _ = log.close();
+    var buffer: [6000]u8 = undefined;
+    var len: usize = 0;
+    while (len < expected.len) {
+        const read: isize = @bitCast(linux.read(ends[0], buffer[len..].ptr, buffer.len - len));
+        try testing.expect(read > 0);
+        len += @intCast(read);
+    }
+    try testing.expectEqualStrings(expected, buffer[0..len]);
 }
 
 test "lines that are left at the end are counted" {
