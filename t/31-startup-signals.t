@@ -133,4 +133,22 @@ subtest 'shutdown in a program that runs the loop itself' => sub {
     $loop->remove($server);
 };
 
+# Each worker says who it is, and loads for longer than anybody would wait.
+subtest 'TERM while workers load' => sub {
+    my $slow = "$dir/slow.pl";
+    open my $code, '>', $slow or die "$slow: $!";
+    print {$code} q{print STDERR "loading in $$\n"; sleep 100; sub { die "no\n" }};
+    close $code or die "$slow: $!";
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(bin/pagi-server -E production --port 0 --workers 2), $slow
+    );
+    ok($server->wait_for_log(qr/^loading in \d+\n.*^loading in \d+\n/ms), 'two workers are loading');
+    my @pids = $server->log =~ /^loading in (\d+)$/mg;
+    is($server->stop,                       0, 'the master stops at once');
+    is(scalar(grep { kill 0 => $_ } @pids), 0, '... and no worker is left');
+    unlike($server->log, qr/the master has gone/, '... or noticed that too late');
+};
+
 done_testing;

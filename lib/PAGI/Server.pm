@@ -1049,8 +1049,9 @@ The option C<status> names an address at which the server shows what it is at: a
 which looks again every second; C</metrics> for Prometheus; C</status.json> for programs; C</healthz> and
 C</readyz> for load balancers and orchestrators. L<PAGI::Server::Status> is the application behind it.
 Beside workers a process of its own answers, also while all of them are busy; it is replaced when it dies. A
-server without workers answers from its event loop, so not while the application blocks: there
-C<health_path> is what the engine answers by itself.
+server without workers answers from its event loop, so not while the application blocks: C<workers =E<gt> 1>
+is for a single process whose status is always there, and C<health_path> with C<engine =E<gt> thread> is
+answered by the engine itself.
 
 Numbers are sums over all processes, those that have ended included, so that they never fall. They are those
 of the engine:
@@ -1113,7 +1114,8 @@ Every answered request has a line, those included that were refused before the a
 with as much of them as can be read and the time since their first byte, and connections that were turned
 away with a 503 or 429; it is written when the response, the event stream or the WebSocket has ended. The
 engine writes it by a thread of its own: lines are in the file within a second, and a disk that is slow or
-full costs lines, never time. On USR1 a log with a path is opened anew, for rotation.
+full costs lines, never time. On USR1 a log with a path is opened anew, for rotation. Workers may share a
+file, a pipe or a socket: lines stay whole, in a pipe or a socket those of up to 4 KiB.
 
 C<access_log_format> is one of
 

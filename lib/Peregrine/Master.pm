@@ -476,13 +476,19 @@ sub renew {
     $self->_forget_failures;
     $self->{waiting} = {};
     for my $worker (grep { $_->{state} ne 'leaving' } $self->workers) {
-        # One that loads code does not listen yet to what it is told.
-        kill TERM => $worker->{pid} if $worker->{state} eq 'starting';
+        _interrupt_start($worker);
         $self->_tell_to_leave($worker, 'stop');
         $worker->{deadline} = _now() + $self->{stop_timeout}->('renew');
     }
     $self->_start_worker($_) for 1 .. $self->{wanted};
     $self->_look_at_restart;
+    return;
+}
+
+# One that loads code does not listen yet to what it is told.
+sub _interrupt_start {
+    my ($worker) = @_;
+    kill TERM => $worker->{pid} if $worker->{state} eq 'starting';
     return;
 }
 
@@ -588,6 +594,7 @@ sub _end {
     $self->_forget_failures;
     $self->{waiting} = {};
     (delete $self->{restarting})->done if $self->{restarting};
+    _interrupt_start($_) for $self->workers;
     # One that is retiring already is to leave as the others.
     $self->_tell_to_leave($_, @message) for $self->workers;
     $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')

@@ -540,8 +540,11 @@ sub start {
     my ($self) = @_;
     my $starting = $self->listen->await;
     my (undef, $category) = $starting->failure;
-    return 0 if ($category // '') eq 'stopped';
-    return $starting->get;
+    return $starting->get if ($category // '') ne 'stopped';
+    # Workers that were about to start are to be gone as well.
+    my $stopping = $self->{stopping};
+    $stopping->await if $stopping;
+    return 0;
 }
 
 sub run_loop {

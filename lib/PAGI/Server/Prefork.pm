@@ -416,10 +416,23 @@ sub _serve_in_worker {
     $server->{busy}       = [ $self->{master}->busy_words, $record->{busy} ] if defined $record->{busy};
     $server->{on_replace} = sub { my ($why) = @_; $worker->ask_for_replacement($why) };
     if    ($self->{reload})   { $self->_load_again($server, $record) }
-    elsif ($self->{load_app}) { $server->{options}{app} = $self->{load_app}->($record->{number}) }
+    elsif ($self->{load_app}) { $server->{options}{app} = $self->_load_in_worker($record->{number}) }
     $server->start or return 0;
     $worker->ready;
     return defined $worker->run ? 1 : 0;
+}
+
+# Loops keep TERM for their next turn, which comes after the load: until then it just ends the worker.
+sub _load_in_worker {
+    my ($self, $number)  = @_;
+    my ($term, $blocked) = (POSIX::SigSet->new(POSIX::SIGTERM()), POSIX::SigSet->new);
+    local $SIG{TERM} = 'DEFAULT';
+    POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $term, $blocked);
+    my $app   = eval { $self->{load_app}->($number) };
+    my $error = $@;
+    POSIX::sigprocmask(POSIX::SIG_SETMASK(), $blocked);
+    die $error if !$app;
+    return $app;
 }
 
 # Those that it has inherited, or was sent.

@@ -96,7 +96,7 @@ sub _load_again {
         $options->{app}           = PAGI::Server::StandIn->app($record->{failure});
         return;
     }
-    my $app   = eval { $self->{load_app}->($record->{number}) };
+    my $app   = eval { $self->_load_in_worker($record->{number}) };
     my $error = $@;
     $self->_report_loaded($link);
     die $error if !$app;
