@@ -103,7 +103,8 @@ pub const Intake = struct {
 
     /// Whether the body, or its beginning, is in a file or on its way there.
     pub fn isLong(intake: *const Intake) bool {
-        return intake.job.fd >= 0 or intake.isWriting();
+        // While the writer has the job its descriptor is the writer's.
+        return intake.isWriting() or intake.job.fd >= 0;
     }
 
     /// Whether the writer has a part of it.
