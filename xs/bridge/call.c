@@ -8,8 +8,9 @@ bool px_thrown(pTHX_ SV *exception) {
 }
 
 /* Calls `callee` (a code reference), or its method of that name when `method` is given (then `callee` is
- * the invocant). Returns a new reference to its value in scalar context; NULL when it died, and then
- * *error, if asked for, is a mortal copy of the exception. */
+ * the invocant). It has a stack of its own, so that a `last` or `next` without a loop finds none of those
+ * that have called us, and dies. Returns a new reference to its value in scalar context; NULL when it
+ * died, and then *error, if asked for, is a mortal copy of the exception. */
 SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error) {
     dSP;
     SV *value = NULL;
@@ -18,6 +19,7 @@ SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **er
     ENTER;
     SAVETMPS;
     save_scalar(PL_errgv);
+    PUSHSTACKi(PERLSI_UNKNOWN);
     PUSHMARK(SP);
     EXTEND(SP, 3);
     if (method) PUSHs(callee);
@@ -34,6 +36,7 @@ SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **er
         value = value ? newSVsv(value) : newSV(0);
     }
     PUTBACK;
+    POPSTACK;
     FREETMPS;
     LEAVE;
     if (forks != peregrine_forks()) px_came_back(aTHX_ exception);

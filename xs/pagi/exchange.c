@@ -213,6 +213,7 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     exchange->base.given = (HV *)SvREFCNT_inc_simple_NN((SV *)scope);
     ENTER;
     SAVETMPS;
+    PUSHSTACKi(PERLSI_UNKNOWN); /* see px_call() */
     PUSHMARK(SP);
     EXTEND(SP, 3);
     PUSHs(sv_2mortal(newRV_inc((SV *)scope)));
@@ -226,6 +227,7 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     SV *returned = count > 0 ? TOPs : NULL;
     SP -= count;
     PUTBACK;
+    POPSTACK;
     const bool died = px_thrown(aTHX_ ERRSV);
     if (px_is_foreign(worker)) {
         SV *failure = died ? sv_mortalcopy(ERRSV) : NULL;

@@ -250,6 +250,12 @@ void psgi_response_end(pTHX_ psgi_exchange *exchange) {
     }
 }
 
+/* Whether a body that is no list may be a handle, or an object with getline. */
+static bool may_be_handle(const SV *body) {
+    const SV *target = SvROK(body) ? SvRV(body) : body;
+    return isGV_with_GP(target) || SvTYPE(target) == SVt_PVIO || (SvROK(body) && SvOBJECT(target));
+}
+
 /* The content of a handle, which may be the rest of a file: as much as was promised. */
 static void send_handle(pTHX_ psgi_exchange *exchange, const psgi_head *head, SV *source) {
     UV promised = UV_MAX;
@@ -283,6 +289,8 @@ void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream) 
     psgi_head head;
     SV *wrong = read_head(aTHX_ parts[0], (AV *)SvRV(parts[1]), &head);
     if (!wrong && !body && !may_stream) wrong = newSVpvs_flags("the response has no body", SVs_TEMP);
+    if (!wrong && body && !pieces && !may_be_handle(body))
+        wrong = newSVpvs_flags("the body is no list and no handle", SVs_TEMP);
     if (wrong) psgi_exchange_reject(aTHX_ exchange, wrong);
     else if (!body) (void)start(aTHX_ exchange, &head, PEREGRINE_HOLD, NULL, 0);
     else if (pieces) send_list(aTHX_ exchange, &head, pieces);

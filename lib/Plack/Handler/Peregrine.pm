@@ -116,6 +116,11 @@ costs a system call.
 
 Microseconds for which the request has waited, complete, until the application was called.
 
+=item psgix.io
+
+Is not there: the engine has the socket, which may speak TLS, and may have read what the client has sent
+already. For WebSockets use an application of PAGI beside that of PSGI, see L<peregrine>.
+
 =item Header fields
 
 Those that came several times are joined. Fields whose names have an underscore are left out, since they would

@@ -43,8 +43,6 @@ sub _string {
 
 sub line {
     my ($body) = @_;
-    die 'the body is no list and no handle: ' . _named($body) . "\n"
-        if !ref $body && reftype(\$body) ne 'GLOB';
     local $/ = \PIECE_BYTES;
     return scalar $body->getline;
 }
