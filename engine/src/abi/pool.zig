@@ -2,10 +2,11 @@
 //! becomes of it when its interpreter goes. Lives on the engine's thread. Does not know: how a channel works.
 //!
 //! Requests wait in one queue, first come, first served. The interpreter that has the least to do is offered
-//! the next one; a few are offered ahead, so that one that is fast need not wait for the engine. Who takes an
+//! the next one; some are offered ahead, so that one that is fast need not wait for the engine. Who takes an
 //! offer does it by compare-and-swap in its slot (slots.zig), and so does the engine when it takes it back:
 //! after `recall_ms` in which the interpreter has not moved. So nobody waits long behind one that is busy
 //! while another one is idle.
+const builtin = @import("builtin");
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -55,9 +56,9 @@ pub const Pool = struct {
 
     /// More processes than any machine has use for.
     pub const seats_max = 64;
-    /// Offered to an interpreter beside what it works on. The way to it and back costs 2 µs at one, 0.6 µs at
-    /// four.
-    const ahead_max = 4;
+    /// Offered to an interpreter beside what it works on, at most: as many as it has been seen to come to in
+    /// time (`Seat.ahead`). At one, a hello costs twice as much as at 64, for two switches between processes.
+    const ahead_max = 64;
     /// An offer that an interpreter has not come to in this time, in which it did nothing else, goes to
     /// another one.
     const recall_ms = 2;
@@ -109,6 +110,7 @@ pub const Pool = struct {
         pool.dispatch();
         pool.refuseLate();
         for (pool.places()) |place| if (place) |seat| seat.end.deliver();
+        if (builtin.is_test) pool.invariants();
         return more;
     }
 
@@ -277,6 +279,7 @@ pub const Pool = struct {
         if (seat.offered.first == null or pool.count == 1) return;
         if (!pool.isStill(seat)) return;
         pool.recall(seat);
+        seat.ahead = 1;
         if (seat.state == .open) seat.state = .busy;
     }
 
@@ -316,7 +319,9 @@ pub const Pool = struct {
     /// An interpreter works on it: it is nobody else's any more.
     pub fn taken(pool: *Pool, offer: *Offer) void {
         if (pool.worker.exchanges.get(offer.ticket)) |exchange| exchange.user = null;
+        const seat = offer.seat.?;
         pool.putAside(offer);
+        if (seat.offered.first == null) seat.ahead = @min(seat.ahead * 2, ahead_max);
     }
 
     /// The exchange of an offer ends.
@@ -372,7 +377,7 @@ pub const Pool = struct {
         var best: ?*Seat = null;
         for (pool.places()) |place| if (place) |seat| {
             if (seat.state != .open or full & bit(seat) != 0) continue;
-            if (seat.load >= pool.manner.exchanges +| ahead_max) continue;
+            if (seat.load >= pool.manner.exchanges +| seat.ahead) continue;
             // Something takes it so long that nothing is to wait behind that.
             if (seat.load >= pool.manner.exchanges and pool.isStill(seat)) continue;
             if (best) |other| if (seat.load >= other.load) continue;
@@ -489,7 +494,8 @@ pub const Pool = struct {
         for (pool.seats, 1..) |place, number| if (place) |seat| {
             assert(seat.load == loads[number]);
             offers -= @intCast(seat.offered.len());
-            seat.end.invariants();
+            seat.end.commands.invariants();
+            seat.end.events.invariants();
         };
         assert(offers == pool.waiting and pool.queue.len() == pool.waiting);
     }

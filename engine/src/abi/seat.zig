@@ -30,6 +30,8 @@ pub const Seat = struct {
     offered: std.DoublyLinkedList = .{},
     /// Exchanges that it works on, those that it was offered included.
     load: u32 = 0,
+    /// So many are offered to it beside what it works on.
+    ahead: u32 = 1,
     /// When it last took, said or read something, or was offered something while it had nothing.
     moved_at: u64,
     /// What it had given back of the ring of events by then.

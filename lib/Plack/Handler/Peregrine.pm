@@ -76,6 +76,18 @@ on to accept, read and send.
 It may also wait without blocking (C<psgi.nonblocking> is true): a delayed response can come from anything
 that runs in the process's L<IO::Async::Loop>, while other requests are served.
 
+=head2 The engine in a process of its own
+
+C<--engine process --workers 8> (Linux) is for applications that block, as most do: one process accepts, reads
+and sends, and gives each request to the worker that has the least to do, as soon as its body is complete.
+Requests that find all workers busy wait in one queue, a thousand for half a minute; more are refused (503). A
+worker is free for the next request when it has handed over its response, however slow the client. One that
+dies costs the request that it had (502), and C<HUP>, C<max_requests> and the limits of workers replace
+workers without closing a connection.
+
+Not there yet: what PAGI applications are told of TLS beside C<https>, and certificates that are loaded
+again while the engine runs (C<HUP>): for those, start the server again.
+
 =head2 What applications see
 
 The environment of L<PSGI> 1.1, and of L<PSGI::Extensions>:
