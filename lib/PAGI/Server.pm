@@ -1014,11 +1014,13 @@ The master takes TERM, INT and QUIT as any server, HUP, TTIN (one worker more) a
 for all. USR2 runs the command anew by which the program was started, in the same directory, with its
 listening sockets, its pid file and the keys of its tickets. When the new program serves, the old one leaves
 as workers do that are replaced; if it does not start, the old one goes on, says why, and may be told again.
-It has C<lifespan_startup_timeout> and C<heartbeat_timeout> together for its start and is killed then. Sockets
-that were passed by systemd, or by number (C<fd:3>), are the new program's, too. systemd has to be told of the
-new process, which takes C<Type=notify> in the unit; without it, and under L<Server::Starter>, which starts
-new servers itself on HUP, USR2 does nothing but say so. So Perl, modules and options can be changed without
-losing a connection. A worker takes TERM and USR1; what a terminal sends to all of them is left to the master.
+It has C<lifespan_startup_timeout> and C<heartbeat_timeout> together for its start (a minute in place of the
+latter where that is 0), and is killed then. So Perl, modules and options can be changed without losing a
+connection. A worker takes TERM and USR1; what a terminal sends to all of them is left to the master.
+
+Sockets that were passed by systemd, or by number (C<fd:3>), are the new program's, too. systemd has to be
+told of the new process, which takes C<Type=notify> in the unit. Without that, and under L<Server::Starter>,
+which starts new servers itself on HUP, USR2 does nothing but say so.
 
 =item Limits
 

@@ -21,6 +21,9 @@ use Scalar::Util qw(weaken);
 # Seconds that a worker has beyond its own deadlines before it is killed.
 use constant GRACE_S => 10;
 
+# Seconds that a new program has for loading its code, where heartbeat_timeout does not say it.
+use constant LOAD_S => 60;
+
 # What a worker process may have of a limit that is meant for all of them.
 use constant SHARED => qw(max_connections_per_address max_connection_rate_per_address);
 
@@ -237,8 +240,9 @@ sub _instead_of_handover {
 
 # One that hangs while it starts is given up, so that there can be another attempt.
 sub _limit_handover {
-    my ($self, $handover) = @_;
-    my $seconds = _start_timeout($self->{options}) or return;
+    my ($self,    $handover)  = @_;
+    my ($startup, $heartbeat) = @{ $self->{options} }{qw(lifespan_startup_timeout heartbeat_timeout)};
+    my $seconds = $startup ? $startup + ($heartbeat || LOAD_S) : return;
     weaken(my $weak = $self);
     $self->{handover_timer} = $self->loop->watch_time(
         after => $seconds,
