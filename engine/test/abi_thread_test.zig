@@ -270,6 +270,64 @@ test "a head that waits goes with the body behind it, and with that of its own r
     try testing.expect(std.mem.endsWith(u8, text, "\r\n\r\nwhole"));
 }
 
+test "a head that waits goes before a command that is no content" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const ticket = try server.ask(client, get);
+    try testing.expectEqual(Code.ok, respond(&server, ticket, "", types.RespondFlag.hold));
+    try testing.expectEqual(Code.done, abi.peregrine_finish(server.handle, ticket, null, 0));
+    const text = try hear(client, testing.allocator, "\r\n\r\n");
+    defer testing.allocator.free(text);
+    try testing.expect(std.mem.startsWith(u8, text, "HTTP/1.1 200 "));
+}
+
+test "what the client has got is no longer on its way" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const ticket = try server.ask(client, get);
+    try testing.expectEqual(Code.ok, respond(&server, ticket, "", 0));
+    const piece: [1000]u8 = @splat('x');
+    try testing.expectEqual(Code.ok, abi.peregrine_write(server.handle, ticket, &piece, piece.len, 0));
+    try testing.expect(abi.peregrine_buffered(server.handle, ticket) >= 1000);
+    try expectHeard(client, "x\r\n");
+    for (0..3000) |_| {
+        try testing.expectEqual(0, (try server.poll(10)).len);
+        if (abi.peregrine_buffered(server.handle, ticket) == 0) return;
+    }
+    return error.TestUnexpectedResult;
+}
+
+test "a file for a client that has left is closed" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    const ticket = try server.ask(client, get);
+    try leave(&server, client, 0);
+    const file = c.open("/proc/self/exe", .{});
+    try testing.expect(file >= 0);
+    defer _ = c.close(file);
+    const free = freeDescriptor();
+    // As the program sees it that speaks just before the engine hears of the client's end.
+    const slots = &server.handle.channel.?.slots;
+    slots.begin(ticket, .{ .bytes = 0, .stuck = false });
+    defer slots.end(ticket);
+    try testing.expectEqual(Code.ok, respond(&server, ticket, "", 0));
+    try testing.expectEqual(Code.blocked, abi.peregrine_write_file(server.handle, ticket, file, 0, 10));
+    try expectExchanges(&server, 0);
+    try testing.expectEqual(free, freeDescriptor());
+}
+
+/// The number that the next descriptor gets.
+fn freeDescriptor() c.fd_t {
+    const next = c.dup(0);
+    _ = c.close(next);
+    return next;
+}
+
 test "mistakes are told at once, and nothing is sent" {
     var server: Server = try .start();
     defer server.stop();
