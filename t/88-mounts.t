@@ -168,6 +168,8 @@ subtest 'mistakes' => sub {
     is $status, 2, 'an application besides';
     ($status, my $version) = TestServer->finish_at('bin/peregrine', '--version');
     like $version, qr/\Aperegrine \(/, '--version';
+    ($status, my $completion) = TestServer->finish_at('bin/peregrine', '--completion', 'bash');
+    like $completion, qr/^complete .* _peregrine peregrine$/m, '--completion';
 };
 
 done_testing;

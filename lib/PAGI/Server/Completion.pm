@@ -10,8 +10,9 @@ use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
 
 sub script {
-    my ($class, $shell) = @_;
-    return $shell eq 'zsh' ? _zsh() : _bash();
+    my ($class, $shell, $program) = @_;
+    my $function = '_' . ($program //= 'pagi-server') =~ tr/-/_/r;
+    return $shell eq 'zsh' ? _zsh($program, $function) : _bash($program, $function);
 }
 
 # Each option as the flags that are typed for it, and the row itself.
@@ -39,6 +40,7 @@ sub _words_behind {
 }
 
 sub _bash {
+    my ($program, $function) = @_;
     my (@all, @cases);
     for my $entry (_flags()) {
         my ($option, @typed) = @$entry;
@@ -57,8 +59,8 @@ sub _bash {
     }
     my $flags = join ' ', @all;
     return <<"SCRIPT";
-# bash completion for pagi-server
-_pagi_server() {
+# bash completion for $program
+$function() {
     local word="\${COMP_WORDS[COMP_CWORD]}" before="\${COMP_WORDS[COMP_CWORD-1]}"
     # --flag=value comes as three words.
     if [[ "\$word" == = ]]; then
@@ -74,11 +76,12 @@ _pagi_server() {
         COMPREPLY=(\$(compgen -f -- "\$word"))
     fi
 }
-complete -o filenames -F _pagi_server pagi-server
+complete -o filenames -F $function $program
 SCRIPT
 }
 
 sub _zsh {
+    my ($program, $function) = @_;
     my @lines;
     for my $entry (_flags()) {
         my ($option, @typed) = @$entry;
@@ -100,14 +103,14 @@ sub _zsh {
     }
     my $lines = join " \\\n", @lines;
     return <<"SCRIPT";
-#compdef pagi-server
-# zsh completion for pagi-server
-_pagi_server() {
+#compdef $program
+# zsh completion for $program
+$function() {
     _arguments -s \\
 $lines \\
     '*:file:_files'
 }
-if [ "\$funcstack[1]" = _pagi_server ]; then _pagi_server "\$@"; else compdef _pagi_server pagi-server; fi
+if [ "\$funcstack[1]" = $function ]; then $function "\$@"; else compdef $function $program; fi
 SCRIPT
 }
 
@@ -138,9 +141,10 @@ PAGI::Server::Completion - shell completion for pagi-server
 
 =head2 script
 
-    my $script = PAGI::Server::Completion->script('zsh');
+    my $script = PAGI::Server::Completion->script('zsh', 'peregrine');
 
-A script for C<bash> or C<zsh>, made from L<PAGI::Server::Options::Table>.
+A script for C<bash> or C<zsh>, made from L<PAGI::Server::Options::Table>, for a command of that name;
+C<pagi-server> if there is none.
 
 =head1 LICENSE
 

@@ -108,7 +108,7 @@ sub _run {
     my $options = $self->{options};
     return $self->_help    if $options->{help};
     return $self->_version if $options->{version};
-    return $self->_print(PAGI::Server::Completion->script($options->{completion}))
+    return $self->_print(PAGI::Server::Completion->script($options->{completion}, $self->program))
         if defined $options->{completion};
     PAGI::Server::Log->adopt_warnings($options->{log_format});
     $self->_need_app;
