@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Certificates;
 use Peregrine;
 use Test::More;
 use TestClient qw(get);
@@ -161,6 +162,33 @@ sub listens {
     open my $in, '<', '/proc/net/tcp' or die $!;
     return grep { my @field = split; $field[3] eq '0A' && $sockets{ $field[9] } } <$in>;
 }
+
+subtest 'certificates' => sub {
+    plan skip_all => 'built without TLS' if !Peregrine::has_tls();
+    my $files   = Certificates->new->authority('ca');
+    my $install = sub {
+        my ($name) = @_;
+        $files->replace("live.$_", "$name.$_") for qw(key pem);
+    };
+    $files->issue($_, subject => "/CN=$_") for qw(first second);
+    $install->('first');
+    my $server = TestServer->command(
+        qw(-E production --engine process --workers 1 --no-access-log --lifespan off),
+        '--ssl-cert' => $files->path('live.pem'),
+        '--ssl-key'  => $files->path('live.key'),
+        $pagi
+    );
+    my $port = $server->port;
+    my $seen = sub {
+        return `printf 'GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n' |
+            openssl s_client -ign_eof -connect 127.0.0.1:$port 2>&1`;
+    };
+    like($seen->(), qr{CN ?= ?first.*^HTTP/1.1 200}ms, 'the engine speaks TLS');
+    $install->('second');
+    $server->signal('HUP');
+    ok(wait_for(sub { $seen->() =~ /CN ?= ?second/ }), '... and loads certificates again on HUP');
+    is($server->stop, 0, 'the server ends well');
+};
 
 subtest 'what cannot be' => sub {
     my ($status, undef, $error) = TestServer->finish('--engine', 'process', $pagi);

@@ -32,6 +32,7 @@ my %HEAR = (
     retire => sub { my ($self, $why) = @_; return $self->{process}->stop_once(retire => $why) },
     hurry  => sub { my ($self) = @_; return $self->{server}->hurry('the master does not want to wait') },
     reopen => sub { my ($self) = @_; return $self->{server}->reopen_logs },
+    load   => sub { my ($self) = @_; return $self->{server}->load_again },
 );
 
 sub _hear {

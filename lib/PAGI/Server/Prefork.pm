@@ -164,6 +164,7 @@ sub restart_workers {
     my ($self) = @_;
     my @tls = $self->_tls_in_use;
     PAGI::Server::TLS->reload_all($self->{log}, @tls) if @tls;
+    $self->{engine_master}->tell('load')              if @tls && $self->{engine_master};
     return $self->_reload('SIGHUP')                   if $self->{reload};
     $self->_tell(info => 'SIGHUP: ' . $self->_what_restarts);
     return $self->{master}->restart;

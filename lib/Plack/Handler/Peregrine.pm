@@ -85,8 +85,7 @@ worker is free for the next request when it has handed over its response, howeve
 dies costs the request that it had (502), and C<HUP>, C<max_requests> and the limits of workers replace
 workers without closing a connection.
 
-Not there yet: what PAGI applications are told of TLS beside C<https>, and certificates that are loaded
-again while the engine runs (C<HUP>): for those, start the server again.
+What is not there yet: what PAGI applications are told of TLS beside C<https>.
 
 =head2 What applications see
 
