@@ -1,4 +1,5 @@
-//! The application's end of a channel: gives out events, answers each call from the ledger and puts commands into the ring.
+//! The application's end of a channel: gives out events, answers each call from the ledger and puts
+//! commands into the ring.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -89,7 +90,7 @@ pub const ApplicationEnd = struct {
     unseen: u32 = 0,
     /// What was lent has come back at once: the ring has a copy.
     returned: ?*types.Loan = null,
-    /// The engine rings when there is something to read.
+    /// The engine raises the wakeup when there is something to read.
     asleep: bool = true,
 
     /// Events of one poll.
@@ -151,7 +152,8 @@ pub const ApplicationEnd = struct {
         return end.poll(0);
     }
 
-    /// Asserts what always holds between two calls. Looks at every entry of the ledger: for simulations and tests.
+    /// Asserts what always holds between two calls. Looks at every entry of the ledger: for
+    /// simulations and tests.
     pub fn invariants(end: *const ApplicationEnd) void {
         end.commands.invariants();
         end.events.invariants();
@@ -204,8 +206,8 @@ pub const ApplicationEnd = struct {
         }
     }
 
-    /// The last event is not for C: the places of its request and its bytes are for others. Peers make as many
-    /// of these as they like.
+    /// The last event is not for C: the places of its request and its bytes are for others. Peers make as
+    /// many of these as they like.
     fn passOver(end: *ApplicationEnd, has_request: bool, was_joined: bool) void {
         if (has_request) {
             var request = end.requests.pop().?;
@@ -246,7 +248,10 @@ pub const ApplicationEnd = struct {
             while (next) |entry| : (next = entry.older) if (!entry.over) {
                 end.ledger.end(entry);
                 end.batch.appendAssumeCapacity(switch (entry.websocket) {
-                    .none, .handshake => .{ .kind = .aborted, .code = @backingInt(peregrine.Reason.server_shutdown) },
+                    .none, .handshake => .{
+                        .kind = .aborted,
+                        .code = @backingInt(peregrine.Reason.server_shutdown),
+                    },
                     .open, .closing => .{
                         .kind = .closed,
                         .code = close_abnormal,
@@ -324,7 +329,8 @@ pub const ApplicationEnd = struct {
         return end.returned;
     }
 
-    /// The same range as it is now, behind a descriptor for the engine: who gave the other one may close it at once.
+    /// The same range as it is now, behind a descriptor for the engine: who gave the other one
+    /// may close it at once.
     fn ownFile(file: Command.File) io.file.Error!Command.File {
         const available = try io.file.size(file.fd) -| file.offset;
         return .{
@@ -355,7 +361,8 @@ pub const ApplicationEnd = struct {
 
     const scratch_kept_bytes = 1024 * 1024;
 
-    /// Room in the ring. The engine never waits for the application, so that there will be some soon. Null: it hears nothing any more.
+    /// Room in the ring. The engine never waits for the application, so that there will be some soon. Null:
+    /// it hears nothing any more.
     fn room(end: *ApplicationEnd, len: usize) ?[]align(ring.alignment) u8 {
         while (true) {
             const space = end.commands.reserve(len) catch unreachable; // the engine is no stranger
@@ -375,7 +382,11 @@ pub const ApplicationEnd = struct {
 
     fn publish(end: *ApplicationEnd) void {
         end.unseen += 1;
-        if (end.commands.publish() or (end.unseen >= unseen_max and (end.commands.hasUnreadInPause() catch unreachable))) end.wakeEngine();
+        if (end.commands.publish() or
+            (end.unseen >= unseen_max and (end.commands.hasUnreadInPause() catch unreachable)))
+        {
+            end.wakeEngine();
+        }
     }
 
     /// So many commands wait for the end of a batch, or for the engine to look around.

@@ -1,5 +1,6 @@
-//! A worker whose engine runs on a thread of its own, seen from the application: two rings, what is known of each exchange at any time, and
-//! the life of the thread. The application's calls are `answer` and `poll`; all else is done between two rounds (`call`).
+//! A worker whose engine runs on a thread of its own, seen from the application: two rings, what is known of
+//! each exchange at any time, and the life of the thread. The application's calls are `answer` and `poll`;
+//! all else is done between two rounds (`call`).
 const std = @import("std");
 const ApplicationEnd = @import("application_end.zig").ApplicationEnd;
 const Handle = @import("abi.zig").Handle;
@@ -35,14 +36,30 @@ pub const Channel = struct {
         errdefer channel.wakeup.deinit();
         for (&channel.memory, 0..) |*memory, index| {
             errdefer for (channel.memory[0..index]) |other| gpa.free(other);
-            memory.* = try gpa.alignedAlloc(u8, .fromByteUnits(std.atomic.cache_line), ring.memoryBytes(ring_bytes));
+            memory.* = try gpa.alignedAlloc(
+                u8,
+                .fromByteUnits(std.atomic.cache_line),
+                ring.memoryBytes(ring_bytes),
+            );
             @memset(memory.*, 0);
         }
         errdefer for (channel.memory) |memory| gpa.free(memory);
         const commands, const events = channel.memory;
-        channel.engine = try .init(gpa, &handle.worker, &handle.host, .{ .thread = &channel.wakeup }, &channel.slots, .init(commands), .init(events));
+        channel.engine = try .init(
+            gpa,
+            &handle.worker,
+            &handle.host,
+            .{ .thread = &channel.wakeup },
+            &channel.slots,
+            .init(commands),
+            .init(events),
+        );
         errdefer channel.engine.deinit();
-        const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &channel.slots, &handle.worker.config);
+        const ledger: @FieldType(ApplicationEnd, "ledger") = .init(
+            gpa,
+            &channel.slots,
+            &handle.worker.config,
+        );
         channel.application = try .init(gpa, .{ .thread = channel }, .init(commands), .init(events), ledger);
         // The first poll is what starts the thread.
         channel.wakeup.raise();
@@ -81,26 +98,31 @@ pub const Channel = struct {
         channel.engine.worker.io.wake();
     }
 
-    /// Calls a function on the engine's thread between two rounds, behind all commands that were said before, and waits for its result.
-    pub fn call(channel: *Channel, comptime function: anytype, arguments: std.meta.ArgsTuple(@TypeOf(function))) Result(function) {
+    /// Calls a function on the engine's thread between two rounds, behind all commands that were said before,
+    /// and waits for its result.
+    pub fn call(
+        channel: *Channel,
+        comptime function: anytype,
+        arguments: std.meta.ArgsTuple(@TypeOf(function)),
+    ) Result(function) {
         if (channel.thread == null) return @call(.auto, function, arguments);
         const Call = struct {
-            errand: engine_end.Errand = .{ .run = run },
+            task: engine_end.Task = .{ .run = run },
             arguments: std.meta.ArgsTuple(@TypeOf(function)),
             result: Result(function) = undefined,
             errno: c_int = 0,
 
-            fn run(errand: *engine_end.Errand) void {
-                const self: *@This() = @fieldParentPtr("errand", errand);
+            fn run(task: *engine_end.Task) void {
+                const self: *@This() = @fieldParentPtr("task", task);
                 self.result = @call(.auto, function, self.arguments);
                 self.errno = std.c._errno().*;
             }
         };
         var wanted: Call = .{ .arguments = arguments };
         channel.application.flush();
-        channel.engine.errand.store(&wanted.errand, .release);
+        channel.engine.task.store(&wanted.task, .release);
         channel.engine.worker.io.wake();
-        wanted.errand.done.wait();
+        wanted.task.done.wait();
         std.c._errno().* = wanted.errno;
         return wanted.result;
     }

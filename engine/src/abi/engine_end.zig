@@ -1,5 +1,6 @@
-//! The engine's end of a channel, on a thread of its own: takes commands out of one ring and puts events into the other, between the rounds
-//! of the worker that it runs. It never waits for the application: events that find no room stay in the host's batch.
+//! The engine's end of a channel, on a thread of its own: takes commands out of one ring and puts events into
+//! the other, between the rounds of the worker that it runs. It never waits for the application: events that
+//! find no room stay in the host's batch.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -18,8 +19,8 @@ const Atomic = platform.Atomic;
 const io = peregrine.io;
 
 /// Something that the application wants done between two rounds, for which it waits.
-pub const Errand = struct {
-    run: *const fn (*Errand) void,
+pub const Task = struct {
+    run: *const fn (*Task) void,
     done: platform.Latch = .{},
 };
 
@@ -31,7 +32,7 @@ pub const Other = union(enum) {
     seat: *Seat,
 };
 
-/// What the thread works with. The application touches `stopping`, `errand`, `given_up`, `made_room` and
+/// What the thread works with. The application touches `stopping`, `task`, `given_up`, `made_room` and
 /// `broken` only, and wakes the worker's io.
 pub const EngineEnd = struct {
     gpa: std.mem.Allocator,
@@ -44,19 +45,21 @@ pub const EngineEnd = struct {
     joiner: ring.Joiner,
     /// Where a command is copied to before it is looked at.
     private: []align(ring.alignment) u8,
-    /// The head of a response that waits for the next command, so that a body of one piece has a Content-Length.
+    /// The head of a response that waits for the next command, so that a body of one piece has a
+    /// Content-Length.
     held: struct { bytes: []align(ring.alignment) u8, len: usize = 0 },
     fields: std.ArrayList(peregrine.Field) = .empty,
     /// How many events of the batch that the host has handed over are in the ring.
     delivered: usize = 0,
-    /// Of an event of more than one record: what precedes its run of bytes, and how much of both is in the ring.
+    /// Of an event of more than one record: what precedes its run of bytes, and how much of
+    /// both is in the ring.
     large: ?struct { head: []u8, sent: usize } = null,
     /// What the application had given back of the ring when WebSockets were last allowed to go on.
     released: u64 = 0,
     /// How often the thread has waited for a moment since it last heard anything.
     pauses: u8 = 0,
     stopping: Atomic(bool) = .init(false),
-    errand: Atomic(?*Errand) = .init(null),
+    task: Atomic(?*Task) = .init(null),
     /// The ticket of a request that the application will never answer; 0: none.
     given_up: Atomic(types.Ticket) = .init(0),
     /// Kept when commands find room again.
@@ -90,7 +93,11 @@ pub const EngineEnd = struct {
             .events = events,
             .joiner = .{ .gpa = gpa, .bytes_max = command_bytes_max },
             .private = private,
-            .held = .{ .bytes = try gpa.alignedAlloc(u8, .fromByteUnits(ring.alignment), ring.record_bytes_max) },
+            .held = .{ .bytes = try gpa.alignedAlloc(
+                u8,
+                .fromByteUnits(ring.alignment),
+                ring.record_bytes_max,
+            ) },
         };
     }
 
@@ -110,13 +117,13 @@ pub const EngineEnd = struct {
         while (!end.stopping.load(.acquire)) {
             var more = end.drain();
             if (end.host.pool) |pool| more = pool.turn() or more;
-            if (!more) end.runErrand();
+            if (!more) end.runTask();
             end.giveUp();
             // Waiting never fails where there are threads of this kind.
             end.worker.poll(if (more) 0 else -1) catch unreachable;
             end.deliver();
         }
-        end.runErrand();
+        end.runTask();
     }
 
     fn raise(end: *EngineEnd) void {
@@ -134,16 +141,17 @@ pub const EngineEnd = struct {
         unanswered.fail(end.worker, exchange, 504, "The application takes too long.\n");
     }
 
-    fn runErrand(end: *EngineEnd) void {
-        const errand = end.errand.swap(null, .acquire) orelse return;
-        errand.run(errand);
-        errand.done.set();
+    fn runTask(end: *EngineEnd) void {
+        const task = end.task.swap(null, .acquire) orelse return;
+        task.run(task);
+        task.done.set();
     }
 
     // ---- What the worker asks before and after it waits, see `Host.patience`
 
-    /// How long the worker may wait: not at all if there is something to do for which nobody would wake it, and only for a moment while the
-    /// application is at work. What that says then is done together, without a system call on its side.
+    /// How long the worker may wait: not at all if there is something to do for which nobody would wake it,
+    /// and only for a moment while the application is at work. What that says then is done together, without
+    /// a system call on its side.
     pub fn patience(end: *EngineEnd, wanted_ms: i32) i32 {
         if (!end.mayWait()) return 0;
         if (end.broken.load(.monotonic)) return wanted_ms;
@@ -155,7 +163,8 @@ pub const EngineEnd = struct {
     }
 
     const pause_ms = 1;
-    /// So often in a row, while nothing is said: an application that computes for long wakes the engine when it has something to say.
+    /// So often in a row, while nothing is said: an application that computes for long wakes the engine when
+    /// it has something to say.
     const pauses_max = 3;
 
     fn mayWait(end: *EngineEnd) bool {
@@ -211,7 +220,8 @@ pub const EngineEnd = struct {
         if (end.events.publish()) end.raise();
     }
 
-    /// WebSockets wait while the application is behind, or has to answer their last messages: when it has read on they look again.
+    /// WebSockets wait while the application is behind, or has to answer their last messages: when it has
+    /// read on they look again.
     fn letGoOn(end: *EngineEnd) ring.Error!void {
         if (end.worker.parked.items.len == 0 or end.isBehind()) return;
         const released = try end.events.released();
@@ -252,7 +262,10 @@ pub const EngineEnd = struct {
         }
         const large = &end.large.?;
         while (large.sent < len) {
-            const rest = if (large.sent < large.head.len) large.head[large.sent..] else event.bytes[large.sent - large.head.len .. event.len];
+            const rest = if (large.sent < large.head.len)
+                large.head[large.sent..]
+            else
+                event.bytes[large.sent - large.head.len .. event.len];
             const piece = rest[0..@min(rest.len, ring.record_bytes_max)];
             const space = try end.events.reserve(piece.len) orelse {
                 if (end.events.publish()) end.raise();
@@ -323,7 +336,11 @@ pub const EngineEnd = struct {
     }
 
     /// One message. `shared`: the application could still change it.
-    fn hear(end: *EngineEnd, message: []align(ring.alignment) const u8, shared: bool) error{ Malformed, OutOfMemory }!void {
+    fn hear(
+        end: *EngineEnd,
+        message: []align(ring.alignment) const u8,
+        shared: bool,
+    ) error{ Malformed, OutOfMemory }!void {
         if (end.held.len > 0) {
             const head = end.held.bytes[0..end.held.len];
             end.held.len = 0;
@@ -342,7 +359,11 @@ pub const EngineEnd = struct {
     }
 
     /// A copy that nobody else changes, if another process could.
-    fn own(end: *EngineEnd, message: []align(ring.alignment) const u8, shared: bool) []align(ring.alignment) const u8 {
+    fn own(
+        end: *EngineEnd,
+        message: []align(ring.alignment) const u8,
+        shared: bool,
+    ) []align(ring.alignment) const u8 {
         if (!shared or end.other == .thread) return message;
         @memcpy(end.private[0..message.len], message);
         return end.private[0..message.len];
@@ -375,7 +396,8 @@ pub const EngineEnd = struct {
         } else if (was_at_work and seat.load == before) seat.load -= 1;
     }
 
-    /// The head of a response that was held, and the piece of a body behind it: one command if they are a whole response.
+    /// The head of a response that was held, and the piece of a body behind it: one command if they
+    /// are a whole response.
     fn obeyBoth(
         end: *EngineEnd,
         head: []align(ring.alignment) const u8,
@@ -413,14 +435,26 @@ pub const EngineEnd = struct {
             if (worker.find(ticket)) |same| worker.flushNow(same);
         }
         const left = worker.exchanges.get(ticket);
-        if (left) |same| end.slots.consume(said.ticket, said.content, Host.outputOf(same)) else end.slots.end(said.ticket);
+        if (left) |same| {
+            end.slots.consume(said.ticket, said.content, Host.outputOf(same));
+        } else {
+            end.slots.end(said.ticket);
+        }
         if (said.awaits) end.answerWait(said, outcome, left);
     }
 
-    fn outcomeOf(end: *EngineEnd, exchange: *peregrine.Exchange, command: *const peregrine.Command) EngineWorker.CommandError!peregrine.Outcome {
+    fn outcomeOf(
+        end: *EngineEnd,
+        exchange: *peregrine.Exchange,
+        command: *const peregrine.Command,
+    ) EngineWorker.CommandError!peregrine.Outcome {
         return switch (command.*) {
             // The application's end has opened it for us, and has seen how long it is.
-            .file => |file| end.worker.writeRange(exchange, .{ .fd = file.fd, .offset = file.offset, .len = file.length.? }),
+            .file => |file| end.worker.writeRange(exchange, .{
+                .fd = file.fd,
+                .offset = file.offset,
+                .len = file.length.?,
+            }),
             else => end.worker.applyTo(exchange, command.*),
         };
     }
@@ -430,7 +464,12 @@ pub const EngineEnd = struct {
     }
 
     /// The application waits for an event that the worker does not make, because it has nothing to wait for.
-    fn answerWait(end: *EngineEnd, said: *const spoken.Spoken, outcome: peregrine.Outcome, left: ?*peregrine.Exchange) void {
+    fn answerWait(
+        end: *EngineEnd,
+        said: *const spoken.Spoken,
+        outcome: peregrine.Outcome,
+        left: ?*peregrine.Exchange,
+    ) void {
         switch (outcome) {
             .blocked => {},
             .done => end.host.tellEnd(.{ .kind = .finished, .ticket = said.ticket }),
@@ -453,7 +492,13 @@ pub const EngineEnd = struct {
         }
         const exchange = end.worker.find(ticket) orelse return;
         var buffer: [160]u8 = undefined;
-        end.worker.sayOf(exchange, .err, &buffer, "the response cannot be sent: {t} - closing connection", .{err});
+        end.worker.sayOf(
+            exchange,
+            .err,
+            &buffer,
+            "the response cannot be sent: {t} - closing connection",
+            .{err},
+        );
         end.worker.fail(EngineWorker.peerOfExchange(exchange), .server_error);
     }
 

@@ -29,7 +29,8 @@ pub const Host = struct {
     routes: Routes,
     /// The interpreters that requests are for; null: C answers them itself.
     pool: ?*Pool = null,
-    /// Exchanges whose end C has yet to be told of, at most, and the worker's own end. Both batches have room for the events.
+    /// Exchanges whose end C has yet to be told of, at most, and the worker's own end. Both batches have
+    /// room for the events.
     ends: usize = 1,
 
     pub fn init(gpa: std.mem.Allocator) error{OutOfMemory}!Host {
@@ -77,7 +78,8 @@ pub const Host = struct {
         host.reading().giveBack(pool);
     }
 
-    /// True while C has events to fetch. Those behind a channel without room can wait as long as the ones before them.
+    /// True while C has events to fetch. Those behind a channel without room can wait as long as
+    /// the ones before them.
     pub fn waiting(host: *const Host) bool {
         if (host.pool) |pool| if (pool.isWaiting()) return true;
         return host.hasGathered();
@@ -96,7 +98,8 @@ pub const Host = struct {
         return own.hasGathered();
     }
 
-    /// Asked before each wait of the worker: for how many milliseconds it may wait (-1: without bound), if it would for so many.
+    /// Asked before each wait of the worker: for how many milliseconds it may wait (-1: without bound), if it
+    /// would for so many.
     pub fn patience(host: *Host, wanted_ms: i32) i32 {
         const link = host.link orelse return wanted_ms;
         const ms = link.patience(wanted_ms);
@@ -326,12 +329,23 @@ pub const Host = struct {
     }
 
     /// Becomes PEREGRINE_MESSAGE.
-    pub fn message(host: *Host, worker: anytype, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) void {
+    pub fn message(
+        host: *Host,
+        worker: anytype,
+        exchange: *Exchange,
+        kind: peregrine.WebSocketKind,
+        bytes: []const u8,
+    ) void {
         const own = host.of(exchange) orelse return;
         own.addMessage(exchange, kind, bytes) catch host.giveUp(worker, exchange);
     }
 
-    fn addMessage(host: *Host, exchange: *Exchange, kind: peregrine.WebSocketKind, bytes: []const u8) error{OutOfMemory}!void {
+    fn addMessage(
+        host: *Host,
+        exchange: *Exchange,
+        kind: peregrine.WebSocketKind,
+        bytes: []const u8,
+    ) error{OutOfMemory}!void {
         const event = try host.add(.message, exchange);
         if (host.link) |link| link.slots.noteMessage(event.ticket);
         errdefer host.filling().cancel();
@@ -341,7 +355,13 @@ pub const Host = struct {
     }
 
     /// Becomes PEREGRINE_CLOSED.
-    pub fn closed(host: *Host, _: anytype, exchange: *Exchange, close: peregrine.WebSocketClose, reason: ?peregrine.Reason) void {
+    pub fn closed(
+        host: *Host,
+        _: anytype,
+        exchange: *Exchange,
+        close: peregrine.WebSocketClose,
+        reason: ?peregrine.Reason,
+    ) void {
         var event = eventOf(.closed, exchange);
         event.code = close.code;
         event.reason = if (reason) |r| @backingInt(r) else 0;
@@ -377,10 +397,20 @@ pub const Host = struct {
         const ticket = if (about) |exchange| @backingInt(exchange.ticket) else 0;
         const arena = host.filling().arena.allocator();
         const line = (if (about) |exchange|
-            std.fmt.allocPrint(arena, "{f}{f}: {s}", .{ exchange.connection.requestName(), host.reading().lineOf(ticket), text })
+            std.fmt.allocPrint(
+                arena,
+                "{f}{f}: {s}",
+                .{ exchange.connection.requestName(), host.reading().lineOf(ticket), text },
+            )
         else
             arena.dupe(u8, text)) catch return; // a log line, not an answer
-        host.addText(.{ .kind = .notice, .code = @backingInt(level), .ticket = ticket, .bytes = line.ptr, .len = line.len });
+        host.addText(.{
+            .kind = .notice,
+            .code = @backingInt(level),
+            .ticket = ticket,
+            .bytes = line.ptr,
+            .len = line.len,
+        });
     }
 
     /// Lines of the access log.

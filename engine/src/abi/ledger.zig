@@ -1,6 +1,7 @@
-//! What the application's side of a channel knows of its exchanges, so that each call is answered at once and without a look into the
-//! engine: how far the response is, what was promised, how much is on its way. All error codes come from here; the engine checks again.
-//! Does not know: rings, threads and how a command travels.
+//! What the application's side of a channel knows of its exchanges, so that each call is answered at
+//! once and without a look into the engine: how far the response is, what was promised, how much is on
+//! its way. All error codes come from here; the engine checks again. Does not know: rings, threads and
+//! how a command travels.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -67,7 +68,8 @@ pub const Ledger = struct {
     slots: *const Slots,
     config: *const peregrine.Config,
     bad_field: usize = 0,
-    /// Counts the polls: what is seen of an exchange's output stays the same between two of them, but for what C itself sends.
+    /// Counts the polls: what is seen of an exchange's output stays the same between two of them, but for
+    /// what C itself sends.
     round: u64 = 1,
 
     pub fn init(gpa: std.mem.Allocator, slots: *const Slots, config: *const peregrine.Config) Ledger {
@@ -94,7 +96,10 @@ pub const Ledger = struct {
             .came = ledger.round,
             .websocket = if (event.flags & types.EventFlag.handshake != 0) .handshake else .none,
             .asks_for_head = request.method_id == @backingInt(peregrine.Method.HEAD),
-            .streamed = if (request.version == @backingInt(peregrine.Version.http_1_0)) .until_close else .delimited,
+            .streamed = if (request.version == @backingInt(peregrine.Version.http_1_0))
+                .until_close
+            else
+                .delimited,
         };
         place.* = entry;
         ledger.count += 1;
@@ -123,14 +128,15 @@ pub const Ledger = struct {
         return null;
     }
 
-    /// What is known of the TLS connection of a request that C reads of now; "": it has none. Null: C has read
-    /// on, or it is none of ours.
+    /// What is known of the TLS connection of a request that C reads of now; "": it has none. Null: C has
+    /// read on, or it is none of ours.
     pub fn tlsOf(ledger: *const Ledger, ticket: types.Ticket) ?[]const u8 {
         const entry = ledger.get(ticket) orelse return null;
         return if (entry.came == ledger.round) entry.tls else null;
     }
 
-    /// C is about to work on a request. False: its client has left before anybody did, and C need not hear of it again.
+    /// C is about to work on a request. False: its client has left before anybody did, and C need
+    /// not hear of it again.
     pub fn begin(ledger: *Ledger, ticket: types.Ticket) bool {
         const entry = ledger.get(ticket) orelse return false;
         if (ledger.slots.take(ticket)) return true;
@@ -188,7 +194,8 @@ pub const Ledger = struct {
         return @intCast(entry.outstanding);
     }
 
-    /// What would be wrong with a command, or what becomes of it, which is noted. `Gone`: the exchange has ended.
+    /// What would be wrong with a command, or what becomes of it, which is noted. `Gone`: the
+    /// exchange has ended.
     pub fn take(ledger: *Ledger, ticket: types.Ticket, command: *const Command) errors.Any!Verdict {
         const entry = ledger.get(ticket) orelse return error.Gone;
         if (entry.over) return error.Gone;
@@ -234,8 +241,8 @@ pub const Ledger = struct {
         return verdict;
     }
 
-    /// A response whose end leaves so little to be sent, to a peer that takes it, is complete: nothing is waited for. A piece of a body
-    /// that alone makes a sender wait, like one of 64 KiB, can be the last.
+    /// A response whose end leaves so little to be sent, to a peer that takes it, is complete: nothing is
+    /// waited for. A piece of a body that alone makes a sender wait, like one of 64 KiB, can be the last.
     fn settledBytesMax(ledger: *const Ledger) u64 {
         return 2 * @as(u64, ledger.config.write_high_bytes);
     }
@@ -247,7 +254,10 @@ pub const Ledger = struct {
                 const order = try ledger.orderOf(entry, start);
                 verdict.held = order == .held;
                 verdict.content = contentOf(order, start.body.len);
-                entry.order = if (start.body.len > 0 or start.end) try order.body(start.body.len, start.end) else order;
+                entry.order = if (start.body.len > 0 or start.end)
+                    try order.body(start.body.len, start.end)
+                else
+                    order;
             },
             .body => |*body| {
                 verdict.content = contentOf(entry.order, body.bytes.len);
@@ -255,7 +265,9 @@ pub const Ledger = struct {
             },
             .file => |file| entry.order = try entry.order.body(file.length.?, true),
             .end => |said| {
-                if (entry.order != .unstarted and !entry.order.takesTrailers()) return error.TrailersNotAllowed;
+                if (entry.order != .unstarted and !entry.order.takesTrailers()) {
+                    return error.TrailersNotAllowed;
+                }
                 try bound(rules.endSize(said.trailers));
                 const after = try entry.order.end(said.trailers.len > 0);
                 if (entry.order != .discarded) try rules.fields.others(said.trailers, &ledger.bad_field);
@@ -263,7 +275,9 @@ pub const Ledger = struct {
             },
             .inform => |*inform| {
                 if (entry.order != .unstarted) return error.OutOfOrder;
-                if (inform.status < 100 or inform.status > 199 or inform.status == 101) return error.InvalidStatus;
+                if (inform.status < 100 or inform.status > 199 or inform.status == 101) {
+                    return error.InvalidStatus;
+                }
                 try bound(rules.startSize(inform.fields));
                 // Clients of HTTP/1.0 get none.
                 if (entry.streamed == .delimited) _ = try rules.fields.head(inform.fields, &ledger.bad_field);

@@ -1,9 +1,11 @@
-//! What an engine lets applications see of each exchange at any time, without asking: whether it is still there, and how
-//! much of its output waits. One slot for each number that a ticket can have. It holds no pointer.
+//! What an engine lets applications see of each exchange at any time, without asking: whether it is
+//! still there, and how much of its output waits. One slot for each number that a ticket can have.
+//! It holds no pointer.
 //!
-//! An exchange is offered, then taken, then ended. The application takes it by compare-and-swap before it works on it; the
-//! engine ends it by an exchange of the same word, so that a request whose client has left before it was taken is never
-//! worked on, and both sides know which of them came first. All else is written by the engine and read by the application.
+//! An exchange is offered, then taken, then ended. The application takes it by compare-and-swap before it
+//! works on it; the engine ends it by an exchange of the same word, so that a request whose client has left
+//! before it was taken is never worked on, and both sides know which of them came first. All else is written
+//! by the engine and read by the application.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Atomic = @import("platform").Atomic;
@@ -16,7 +18,8 @@ const Slot = extern struct {
     consumed: Atomic(u64),
     /// Twice the bytes that wait for the kernel; and 1 if it did not take them, because the peer does not.
     queued: Atomic(u64),
-    /// The engine's own: where its last message lies in the ring of events; `not_yet`: it is on its way there.
+    /// The engine's own: where its last message lies in the ring of events; `not_yet`: it is on its way
+    /// there.
     message_at: u64,
     /// Written by the application: when it began to work on the request, in microseconds; 0: not yet.
     begun_us: Atomic(u64),
@@ -24,12 +27,12 @@ const Slot = extern struct {
     left: Atomic(u32),
 };
 
-/// What processors exchange with each other as one. (`std.atomic.cache_line` is two of them on x86: the table would be
-/// twice as large.)
+/// What processors exchange with each other as one. (`std.atomic.cache_line` is two of them on x86: the table
+/// would be twice as large.)
 const line_bytes = 64;
 
-/// How far an exchange is. `refused`: the engine has ended it before it was taken, for a reason that the application is to
-/// hear of.
+/// How far an exchange is. `refused`: the engine has ended it before it was taken, for a reason that the
+/// application is to hear of.
 const State = enum(u2) { offered = 1, taken = 2, refused = 3 };
 
 /// A ticket with the state in place of its slot's number, which is the slot's own.
@@ -51,7 +54,11 @@ pub const Slots = struct {
 
     pub fn init() error{OutOfMemory}!Slots {
         const count = peregrine.exchanges_max;
-        const memory = std.heap.page_allocator.rawAlloc(count * @sizeOf(Slot), .fromByteUnits(page), @returnAddress());
+        const memory = std.heap.page_allocator.rawAlloc(
+            count * @sizeOf(Slot),
+            .fromByteUnits(page),
+            @returnAddress(),
+        );
         const list: [*]Slot = @ptrCast(@alignCast(memory orelse return error.OutOfMemory));
         return .{ .list = list[0..count] };
     }
@@ -94,7 +101,12 @@ pub const Slots = struct {
     /// The same, but the application hears of it, and why, even if it has not taken it.
     pub fn refuse(slots: *const Slots, ticket: u64) void {
         const word = &slots.slotOf(ticket).word;
-        const found = word.cmpxchgStrong(wordOf(ticket, .offered), wordOf(ticket, .refused), .acq_rel, .monotonic);
+        const found = word.cmpxchgStrong(
+            wordOf(ticket, .offered),
+            wordOf(ticket, .refused),
+            .acq_rel,
+            .monotonic,
+        );
         if (found == wordOf(ticket, .taken)) slots.end(ticket);
     }
 
@@ -126,7 +138,8 @@ pub const Slots = struct {
         slots.slotOf(ticket).message_at = not_yet;
     }
 
-    /// A message is in the ring, and has been read when the application has given back all before this position.
+    /// A message is in the ring, and has been read when the application has given back all
+    /// before this position.
     pub fn placeMessage(slots: *const Slots, ticket: u64, position: u64) void {
         slots.slotOf(ticket).message_at = position;
     }
@@ -157,12 +170,13 @@ pub const Slots = struct {
     pub fn take(slots: *const Slots, ticket: u64) bool {
         const taken = wordOf(ticket, .taken);
         const word = &slots.slotOf(ticket).word;
-        const found = word.cmpxchgStrong(wordOf(ticket, .offered), taken, .acq_rel, .acquire) orelse return true;
+        const found = word.cmpxchgStrong(wordOf(ticket, .offered), taken, .acq_rel, .acquire) orelse
+            return true;
         return found == taken or found == wordOf(ticket, .refused);
     }
 
-    /// The application begins to work on what it has taken. If that is over already its slot may be another's, in whose
-    /// times this is lost.
+    /// The application begins to work on what it has taken. If that is over already its slot may be
+    /// another's, in whose times this is lost.
     pub fn begun(slots: *const Slots, ticket: u64, at_us: u64) void {
         const slot = slots.slotOf(ticket);
         if (slot.word.load(.monotonic) == wordOf(ticket, .taken)) slot.begun_us.store(at_us, .monotonic);
@@ -197,9 +211,15 @@ test "an exchange in its slot" {
     slots.begin(ticket, .{ .bytes = 7, .stuck = false });
     slots.consume(ticket, 100, .{ .bytes = 50, .stuck = false });
     slots.consume(ticket, 10, .{ .bytes = 40, .stuck = true });
-    try std.testing.expectEqual(Slots.View{ .state = .offered, .consumed = 110, .queued = 40, .stuck = true }, slots.look(ticket));
+    try std.testing.expectEqual(
+        Slots.View{ .state = .offered, .consumed = 110, .queued = 40, .stuck = true },
+        slots.look(ticket),
+    );
     slots.progress(ticket, .{ .bytes = 0, .stuck = false });
-    try std.testing.expectEqual(Slots.View{ .state = .offered, .consumed = 110, .queued = 0, .stuck = false }, slots.look(ticket));
+    try std.testing.expectEqual(
+        Slots.View{ .state = .offered, .consumed = 110, .queued = 0, .stuck = false },
+        slots.look(ticket),
+    );
     try std.testing.expectEqual(null, slots.look(ticket + (2 << 26)));
     try std.testing.expect(slots.hasReadMessages(ticket, 0));
     slots.noteMessage(ticket);

@@ -43,7 +43,7 @@ const gather_ms = 500;
 /// How long the thread leaves a file alone that could not be written.
 const retry_ms = 1000;
 /// How long `close` waits for a file that does not take what is left.
-const farewell_ms = 2000;
+const close_wait_ms = 2000;
 
 /// A file and its thread. `open` makes one, `close` ends both.
 pub const LogFile = struct {
@@ -175,8 +175,8 @@ pub const LogFile = struct {
         // these lines, or it is seen here.
         switch (@as(Mood, @fromBackingInt(log.mood.fetchOr(0, .acq_rel)))) {
             .busy, .stuck => {},
-            .idle => log.ringBell(),
-            .gathering => if (log.at - log.tail.load(.monotonic) >= log.ring.len / 4) log.ringBell(),
+            .idle => log.wakeThread(),
+            .gathering => if (log.at - log.tail.load(.monotonic) >= log.ring.len / 4) log.wakeThread(),
         }
     }
 
@@ -185,7 +185,7 @@ pub const LogFile = struct {
     pub fn reopen(log: *LogFile) void {
         if (log.path.len == 0) return;
         log.wish.store(.reopen, .release);
-        log.ringBell();
+        log.wakeThread();
     }
 
     /// What has happened since the last call, or null.
@@ -211,8 +211,8 @@ pub const LogFile = struct {
             return .{};
         }
         log.wish.store(.close, .release);
-        log.ringBell();
-        log_calls.sleepOn(&log.ended, 0, farewell_ms);
+        log.wakeThread();
+        log_calls.sleepOn(&log.ended, 0, close_wait_ms);
         if (log.ended.load(.acquire) != 0) log.thread.join() else log.thread.detach();
         const lost = log.linesPending();
         var told = log.news() orelse News{};
@@ -244,7 +244,7 @@ pub const LogFile = struct {
         log.gpa.destroy(log);
     }
 
-    fn ringBell(log: *LogFile) void {
+    fn wakeThread(log: *LogFile) void {
         _ = log.wakeups.fetchAdd(1, .release);
         log_calls.wakeAll(&log.wakeups);
     }
@@ -447,7 +447,7 @@ test "lines of several writers do not mix in a pipe" {
             line(log, try std.fmt.bufPrint(&whole, "{s}\n", .{text[0 .. 80 + i % 40]}));
         }
     }
-    for (logs) |log| log.ringBell();
+    for (logs) |log| log.wakeThread();
     var got: std.ArrayList(u8) = .empty;
     defer got.deinit(testing.allocator);
     while (std.mem.countScalar(u8, got.items, '\n') < logs.len * count) {

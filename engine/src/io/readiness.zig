@@ -60,8 +60,8 @@ pub fn Readiness(comptime Poller: type) type {
         current: ?u32 = null,
         /// The listener that `next` is at, in this round.
         accept_cursor: u32 = 0,
-        /// Between `wait` and the end of its events: then nobody sleeps on `fd()` yet, so that the
-        /// doorbell can wait.
+        /// Between `wait` and the end of its events: then nobody sleeps on `fd()` yet, and the waker need not
+        /// keep it readable.
         in_round: bool = false,
         woken_due: bool = false,
         /// Something has happened to a descriptor of others.
@@ -69,7 +69,7 @@ pub fn Readiness(comptime Poller: type) type {
         /// A host loop watches `fd()`.
         host_watches: bool = false,
         /// The waker was raised to keep `fd()` readable, and the kernel has not reported that yet.
-        doorbell_rung: bool = false,
+        is_raised: bool = false,
         /// A fork shares the kernel's side of this, which is not the fork's to change when it frees its copy.
         pid: std.posix.pid_t,
         /// Set by `wake`, from any thread; taken when the waker's report arrives.
@@ -458,8 +458,8 @@ pub fn Readiness(comptime Poller: type) type {
         /// The kernel forgets a report once it is taken. If a host sleeps on `fd()` while we still have
         /// something, wake it by our own descriptor.
         fn keepReadable(self: *Self) void {
-            if (!self.host_watches or self.doorbell_rung or !self.hasLeftovers()) return;
-            self.doorbell_rung = true;
+            if (!self.host_watches or self.is_raised or !self.hasLeftovers()) return;
+            self.is_raised = true;
             self.poller.wake();
         }
 
@@ -491,7 +491,7 @@ pub fn Readiness(comptime Poller: type) type {
                     .waker => if (notice.label.index != 0) {
                         self.foreign_due = true;
                     } else {
-                        self.doorbell_rung = false;
+                        self.is_raised = false;
                         if (self.wake_requested.swap(false, .acq_rel)) self.woken_due = true;
                     },
                     .timer => self.timer_at_ms = null,

@@ -16,7 +16,7 @@ const Socket = io.Socket;
 const Uring = @import("../uring.zig").Uring;
 
 /// What is left to send when a socket is closed may take so long.
-const farewell_ms = 10_000;
+const closing_send_ms = 10_000;
 
 /// Sends slices in order. What is short goes out with the next `wait` or `alarm`, and counts as sent.
 pub fn send(uring: *Uring, socket: Socket, slices: []const Slice, more: bool) SendResult {
@@ -125,7 +125,7 @@ pub fn close(uring: *Uring, socket: Socket) void {
             uring.outgoing.sends[number].fate = .orphaned;
             uring.follows = true;
         },
-        .block => |block| uring.outgoing.orphan(block, uring.now() + farewell_ms),
+        .block => |block| uring.outgoing.orphan(block, uring.now() + closing_send_ms),
     }
     uring.expedite();
 }
@@ -189,7 +189,7 @@ pub fn noteCutShort(uring: *Uring, number: u16, completion: Completion) void {
     const errno = if (code != .SUCCESS and code != .AGAIN) sys.number(code) else errno: {
         const block = uring.outgoing.keep(sent.index, bytes) catch break :errno sys.number(.NOMEM);
         if (fate == .orphaned) {
-            uring.outgoing.orphan(block, uring.now() + farewell_ms);
+            uring.outgoing.orphan(block, uring.now() + closing_send_ms);
         } else {
             uring.entries.items[sent.index].block = block;
         }

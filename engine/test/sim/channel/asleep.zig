@@ -12,7 +12,7 @@ pub fn check(channel: *Child) !void {
     if (channel.thread == null) return;
     const reader: u32 = engine.commands.shared.header.reader.raw;
     const sleeping = 1;
-    if (engine.errand.raw != null) return error.ErrandForgotten;
+    if (engine.task.raw != null) return error.TaskForgotten;
     const has_commands = engine.commands.shared.header.tail.raw != engine.commands.at;
     if (has_commands and reader == sleeping) return error.EngineSleepsOverCommands;
     if (!application.asleep) return; // it computes, and will poll
