@@ -64,6 +64,16 @@ sub stop_master {
     return wait_for(sub { is_gone($pid) && !-e directory() . "/$name" });
 }
 
+# Of a test that failed there may be servers that are no children of it.
+my $OWNER = $$;
+
+END {
+    if ($$ == $OWNER && $DIRECTORY) {
+        local $?;
+        kill KILL => grep { $_ } map { m{([^/]+)\z} && pid_in($1) } glob "$DIRECTORY/*.pid";
+    }
+}
+
 # Two clients, one of which makes a connection for each request.
 sub load {
     my ($port, %options) = @_;
