@@ -96,8 +96,9 @@ subtest 'a new program that hangs' => sub {
     write_file('app.pl', TestLoad::application(1));
     my $server = TestServer->command(
         qw(-E production --workers 1 --lifespan-startup-timeout 1 --heartbeat-timeout 6 --pid),
-        "$dir/hang.pid", $app);
-    my $port = $server->port;
+        "$dir/hang.pid", '--status', '127.0.0.1:0', $app);
+    my $port   = $server->port;
+    my $status = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});
     write_file('app.pl', "sleep 1000;\n");
     $server->signal('USR2');
     my $new = $server->wait_for_log(qr/SIGUSR2: process (\d+) is to take over/);
@@ -113,6 +114,15 @@ subtest 'a new program that hangs' => sub {
     ok(wait_for(sub { pid_in('hang.pid') != $server->pid }), 'the next one takes over');
     is($server->wait, 0, '... and the first program ends');
     like(get($port, '/')->{body}, qr/ 2\z/, '... the new code serves');
+    ok(
+        wait_for(
+            sub {
+                my $answer = eval { get($status, '/healthz') };
+                $answer && $answer->{status} == 200;
+            }
+        ),
+        '... and the status is where it was'
+    );
     ok(stop_master('hang.pid'), 'it stops');
 };
 

@@ -272,7 +272,7 @@ sub _start_handover {
         all     => $own{all},
         source  => Peregrine::Inherited->source,
         sockets => $own{sockets},
-        aside   => { @status, sockets => [] }->{sockets},
+        aside   => { sockets => [], @status }->{sockets},
         keep    => { $file && $file->handle ? (pid_file => $file->handle) : () },
         say     => { ticket_keys => $self->_ticket_keys },
         fork    => sub { Peregrine::Fork::child() },
