@@ -126,9 +126,10 @@ TestClient::get($idle->port, '/stats');
 my ($base) = TestTools::content('/proc/' . $idle->pid . '/status') =~ /^VmSize:\s+(\d+) kB/m;
 undef $idle;
 
-# Less room than the bodies need that the application collects, or the engine holds.
-for my $case ([ '/collect' => 96_000 ], [ '/wait' => 36_000 ]) {
-    my ($path, $room) = @$case;
+# Less room below the limit than the bodies need that the application collects, or the engine holds, in KiB.
+for my $case ([ '/collect' => 50_000 ], [ '/wait' => 12_000 ]) {
+    my ($path, $below) = @$case;
+    my $room = int(($base + $below) / 0.75) - $base;
     subtest "partial heads and bodies, for $path" => sub {
         my $server = start($base + $room);
         my $limit  = 768 * ($base + $room);

@@ -115,12 +115,10 @@ subtest 'a new program that hangs' => sub {
     is($server->wait, 0, '... and the first program ends');
     like(get($port, '/')->{body}, qr/ 2\z/, '... the new code serves');
     ok(
-        wait_for(
-            sub {
-                my $answer = eval { get($status, '/healthz') };
-                $answer && $answer->{status} == 200;
-            }
-        ),
+        wait_for(sub {
+            my $answer = eval { get($status, '/healthz') };
+            $answer && $answer->{status} == 200;
+        }),
         '... and the status is where it was'
     );
     ok(stop_master('hang.pid'), 'it stops');
