@@ -94,6 +94,28 @@ subtest 'PSGI' => sub {
     like($server->log, qr/the server has stopped\n\z/, '... the master goes last');
 };
 
+subtest 'a request that waits for too long' => sub {
+    unlink "$dir/go";
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(-S plackup -s Peregrine -E deployment --engine process --workers 1 --queue-timeout 0.2),
+        qw(--listen 127.0.0.1:0), $psgi
+    );
+    my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
+    my $busy = TestClient->new($port);
+    is(asked($busy, '/')->{status}, 200, 'the worker serves');
+    $busy->send(sprintf $ask, '/wait');
+    my $kept   = TestClient->new($port);
+    my $answer = asked($kept, '/');
+    is($answer->{status},                503, 'while it is busy, another one waits');
+    is($answer->{header}{'retry-after'}, 5,   '... and is asked to come again');
+    write_file('go', '');
+    is(($busy->response || {})->{status}, 200, 'the one at work is answered');
+    is(asked($kept, '/')->{status},       200, '... and the next one on the other connection');
+    is($server->stop,                     0,   'it stops');
+};
+
 my $pagi = write_file('app.pl', <<'APP');
 use Future::AsyncAwait;
 async sub {

@@ -564,6 +564,11 @@ B<--max-keepalive-requests>
 
 Bytes of a request body (413). 0: no limit. From 0 to 1125899906842624. B<--max-body-size>
 
+=item queue_max => 1000
+
+With C<--engine process>: requests that wait because all workers are busy. One more is answered with
+503 and C<Retry-After>. From 0 to 1000000. B<--queue-max>
+
 =item underscores_in_headers => 0
 
 Applications of PSGI get header fields whose names have an underscore, which look to them as if they
@@ -649,6 +654,11 @@ B<--sync-file-threshold>
 
 How long a connection may wait without a request. It never ends a request that is running. 0: no
 limit. From 0 to 86400. B<--timeout>
+
+=item queue_timeout => 30
+
+With C<--engine process>: how long a request may wait for a worker that is idle; then it is answered
+with 503 and C<Retry-After>. From 0.001 to 86400. B<--queue-timeout>
 
 =item header_timeout => 10
 

@@ -128,20 +128,24 @@ pub const Pool = struct {
     /// How long the engine may wait.
     pub fn patience(pool: *Pool, wanted_ms: i32) i32 {
         var ms = wanted_ms;
-        var offered = false;
         for (pool.places()) |place| if (place) |seat| {
             if (ms == 0) return 0;
             ms = seat.end.patience(ms);
-            offered = offered or seat.offered.first != null;
+            if (seat.offered.first) |node| {
+                ms = shorter(ms, if (pool.count > 1) recall_ms else pool.patienceFor(.at(node)));
+            }
             // One that did not come to an offer says nothing when it has time again, but it reads on.
             if (seat.state == .busy and pool.waiting > 0 and ms != 0) {
                 if (seat.end.events.awaitRelease(seat.released) catch false) return 0;
             }
         };
-        if (offered and pool.count > 1) ms = shorter(ms, recall_ms);
-        const first = pool.queue.first orelse return ms;
-        const left = Offer.at(first).arrived_at + pool.worker.config.queue_ms -| pool.worker.now;
-        return shorter(ms, @intCast(@min(left, std.math.maxInt(i32))));
+        return if (pool.queue.first) |node| shorter(ms, pool.patienceFor(.at(node))) else ms;
+    }
+
+    /// How long a request may still wait for an interpreter.
+    fn patienceFor(pool: *const Pool, offer: *const Offer) i32 {
+        const left = offer.arrived_at + pool.worker.config.queue_ms -| pool.worker.now;
+        return @intCast(@min(left, std.math.maxInt(i32)));
     }
 
     fn shorter(ms: i32, other_ms: i32) i32 {
@@ -249,7 +253,7 @@ pub const Pool = struct {
         seat.destroy();
         if (orderly) return;
         var buffer: [160]u8 = undefined;
-        const text = "An interpreter {s}: {d} requests that it worked on have failed";
+        const text = "An interpreter {s}; requests that have failed with it: {d}";
         worker.say(.warn, &buffer, text, .{ why, failed });
     }
 
@@ -263,7 +267,7 @@ pub const Pool = struct {
     // ---- Requests
 
     /// Looks at what an interpreter has taken and read; takes offers back if it has been at something else
-    /// for too long.
+    /// for too long, a lone one until a request has waited as long as it may.
     fn review(pool: *Pool, seat: *Seat) void {
         const released = seat.end.events.released() catch return;
         if (released != seat.released) {
@@ -276,8 +280,9 @@ pub const Pool = struct {
             if (view != null and view.?.state == .offered) break;
             pool.taken(offer);
         }
-        if (seat.offered.first == null or pool.count == 1) return;
-        if (!pool.isStill(seat)) return;
+        const first = seat.offered.first orelse return;
+        const is_late = pool.patienceFor(.at(first)) == 0;
+        if (!is_late and (pool.count == 1 or !pool.isStill(seat))) return;
         pool.recall(seat);
         seat.ahead = 1;
         if (seat.state == .open) seat.state = .busy;
@@ -426,7 +431,7 @@ pub const Pool = struct {
         while (pool.waiting > config.queue_max) pool.refuse(.at(pool.queue.last.?));
         while (pool.queue.first) |node| {
             const offer: *Offer = .at(node);
-            if (pool.worker.now -| offer.arrived_at < config.queue_ms) return;
+            if (pool.patienceFor(offer) > 0) return;
             pool.refuse(offer);
         }
     }

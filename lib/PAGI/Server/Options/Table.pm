@@ -241,6 +241,15 @@ my @SECTIONS = (
                 about  => 'Bytes of a request body (413). 0: no limit.',
             },
             {
+                name   => 'queue_max',
+                type   => 'integer',
+                engine => 'queue_max',
+                live   => 1,
+                about  =>
+                    'With C<--engine process>: requests that wait because all workers are busy. One more is'
+                    . ' answered with 503 and C<Retry-After>.',
+            },
+            {
                 name    => 'underscores_in_headers',
                 type    => 'boolean',
                 default => 0,
@@ -370,6 +379,16 @@ my @SECTIONS = (
                 live   => 1,
                 about  => 'How long a connection may wait without a request. It never ends a request that is'
                     . ' running. 0: no limit.',
+            },
+            {
+                name   => 'queue_timeout',
+                type   => 'seconds',
+                engine => 'queue_ms',
+                scale  => 1000,
+                live   => 1,
+                about  =>
+                    'With C<--engine process>: how long a request may wait for a worker that is idle; then it'
+                    . ' is answered with 503 and C<Retry-After>.',
             },
             {
                 name   => 'header_timeout',
