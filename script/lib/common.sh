@@ -38,13 +38,20 @@ missing_packages() {
 
 # Installs Debian packages; as root, or not at all.
 install_packages() {
-    local log="$STATE/apt.log"
+    local log="$STATE/apt.log" policy=/usr/sbin/policy-rc.d failed=""
     [ "$(id -u)" = 0 ] || die "missing packages; as root: apt-get install $*"
     say "installing Debian packages: $*"
     export DEBIAN_FRONTEND=noninteractive
-    if ! { apt-get update -q && apt-get install -q -y --no-install-recommends "$@"; } \
-        >"$log" 2>&1 </dev/null; then
-        tail -n 20 "$log" >&2
-        die "apt-get failed; its output is in $log"
+    # Tests start what they need themselves: nginx and its kind are not to serve this machine.
+    if [ -e "$policy" ]; then
+        policy=""
+    else
+        printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
     fi
+    { apt-get update -q && apt-get install -q -y --no-install-recommends "$@"; } \
+        >"$log" 2>&1 </dev/null || failed=1
+    [ -z "$policy" ] || rm -f "$policy"
+    [ -z "$failed" ] && return
+    tail -n 20 "$log" >&2
+    die "apt-get failed; its output is in $log"
 }
