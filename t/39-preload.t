@@ -191,6 +191,15 @@ subtest 'HUP' => sub {
     $server->signal('HUP');
     ok(wait_for(sub { (who($port))[3] == 6 && is_gone($template) && 3 == children($server->pid) }),
         'HUP, HUP: the newest code serves');
+    # The workers of the oldest template leave while the newest one loads.
+    $template = template($port);
+    application(7);
+    $server->signal('HUP');
+    ok(wait_for(sub { (who($port))[3] == 7 }), 'HUP');
+    application(8, before => 'select undef, undef, undef, 1.5;');
+    $server->signal('HUP');
+    ok(wait_for(sub { (who($port))[3] == 8 && is_gone($template) && 3 == children($server->pid) }),
+        '... and another one before that is over: both old templates go');
     my $failed = kill_are_excused($server, @clients);
     is($failed, 0, 'no request failed but those of the workers that were killed');
     ok(
