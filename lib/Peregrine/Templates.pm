@@ -80,11 +80,11 @@ sub _ready {
     $self->_unlimit($self->{all}{ $template->pid });
     return if !$self->{next} || $template != $self->{next};
     delete $self->{next};
-    $self->{starts}   = 0;
+    $self->{starts} = 0;
     my $oldest = $self->{previous};    # a restart that is not over begins anew
     $self->{previous} = $self->{current};
     $self->{current}  = $template;
-    $self->_leave_if_idle($oldest) if $oldest;
+    $self->_leave_if_idle($oldest)              if $oldest;
     (delete $self->{renewing})->done($template) if $self->{renewing};
     $self->{on_change}->();
     return;
