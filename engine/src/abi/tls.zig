@@ -200,7 +200,6 @@ fn configOf(
     var config: tls.ServerConfig = .{
         .certificates = list,
         .ca_file = text(given.ca_file),
-        .alpn = peregrine.ServerConfig.protocols,
         .ticket_keys = given.ticket_keys,
     };
     if (given.cipher_list) |names| config.cipher_list = std.mem.span(names);

@@ -156,9 +156,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// What is wrong with which file goes to the log.
         fn loadCertificates(gpa: std.mem.Allocator, config: tls.ServerConfig) tls.ContextError!*tls.Context {
             var diagnostic: tls.Diagnostic = .{};
-            var spoken = config;
-            spoken.alpn = ServerConfig.protocols;
-            return tls.Context.init(gpa, spoken, &diagnostic) catch |err| {
+            return tls.Context.init(gpa, config, &diagnostic) catch |err| {
                 if (err != error.OutOfMemory) complain("{s}", .{diagnostic.text()});
                 return err;
             };

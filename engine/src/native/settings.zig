@@ -103,9 +103,6 @@ pub const ServerConfig = struct {
         inherited: struct { descriptor: i32, plain: bool = false, proxies: ?[]const u8 = null },
     };
 
-    /// What ALPN agrees to: what the workers speak.
-    pub const protocols: []const []const u8 = &.{ "http/1.1", "http/1.0" };
-
     /// Whether the place with this number (that of `ip` and the port first, then `listeners`) speaks TLS.
     pub fn isSecure(config: *const ServerConfig, number: usize) bool {
         if (config.tls == null) return false;

@@ -22,11 +22,15 @@ pub const Tunnel = struct {
     /// The client's certificate, once somebody has asked for it.
     peer: ?tls.Peer = null,
 
-    /// A tunnel for a new connection.
-    pub fn create(gpa: std.mem.Allocator, context: *tls.Context) error{OutOfMemory}!*Tunnel {
+    /// A tunnel for a new connection, which may speak one of `protocols` (see tls.Session.init).
+    pub fn create(
+        gpa: std.mem.Allocator,
+        context: *tls.Context,
+        protocols: []const tls.Protocol,
+    ) error{OutOfMemory}!*Tunnel {
         const tunnel = try gpa.create(Tunnel);
         errdefer gpa.destroy(tunnel);
-        tunnel.* = .{ .gpa = gpa, .session = try .init(context) };
+        tunnel.* = .{ .gpa = gpa, .session = try .init(context, protocols) };
         return tunnel;
     }
 

@@ -24,9 +24,6 @@ pub const Generation = struct {
     names: std.StringHashMapUnmanaged(*c.SSL_CTX) = .empty,
     /// Every server certificate as text, made once, because every request's scope shows it.
     leaves: std.ArrayList(Leaf) = .empty,
-    /// ALPN protocols as they stand on the wire, each after its length.
-    protocols: []const u8,
-
     const Role = enum { server, client };
     const Entry = struct { context: *c.SSL_CTX, names: []const []const u8 };
     const Leaf = struct { certificate: *c.X509, pem: []const u8 };
@@ -45,7 +42,7 @@ pub const Generation = struct {
             diagnostic.set("SSL verify_client needs ca_file: without it every client would be refused", .{});
             return error.InvalidValue;
         }
-        const generation = try createEmpty(gpa, .server, config.alpn, diagnostic);
+        const generation = try createEmpty(gpa, .server);
         errdefer generation.release();
         var authorities = try Authorities.load(config, diagnostic);
         defer authorities.deinit();
@@ -64,7 +61,7 @@ pub const Generation = struct {
         config: tls.ClientConfig,
         diagnostic: *tls.Diagnostic,
     ) tls.ContextError!*Generation {
-        const generation = try createEmpty(gpa, .client, config.alpn, diagnostic);
+        const generation = try createEmpty(gpa, .client);
         errdefer generation.release();
         const context = try generation.addEntry(&.{});
         generation.first = context;
@@ -87,15 +84,12 @@ pub const Generation = struct {
             defer pair.deinit();
             try usePair(context, &pair, files, diagnostic);
         }
-        if (generation.protocols.len > 0) {
-            // This one answers 0 for success.
-            if (c.SSL_CTX_set_alpn_protos(
-                context,
-                generation.protocols.ptr,
-                @intCast(generation.protocols.len),
-            ) != 0) {
-                return error.OutOfMemory;
-            }
+        const protocols = try encodeProtocols(generation.arena.allocator(), config.alpn, diagnostic);
+        // This one answers 0 for success.
+        if (protocols.len > 0 and
+            c.SSL_CTX_set_alpn_protos(context, protocols.ptr, @intCast(protocols.len)) != 0)
+        {
+            return error.OutOfMemory;
         }
         return generation;
     }
@@ -129,25 +123,16 @@ pub const Generation = struct {
         return null;
     }
 
-    fn createEmpty(
-        gpa: std.mem.Allocator,
-        role: Role,
-        protocols: []const []const u8,
-        diagnostic: *tls.Diagnostic,
-    ) tls.ContextError!*Generation {
-        var arena: std.heap.ArenaAllocator = .init(gpa);
-        errdefer arena.deinit();
-        const wire = try encodeProtocols(arena.allocator(), protocols, diagnostic);
+    fn createEmpty(gpa: std.mem.Allocator, role: Role) error{OutOfMemory}!*Generation {
         const method = try transport.createMethod();
         errdefer c.BIO_meth_free(method);
         const generation = try gpa.create(Generation);
         generation.* = .{
             .gpa = gpa,
-            .arena = arena,
+            .arena = .init(gpa),
             .role = role,
             .method = method,
             .first = undefined,
-            .protocols = wire,
         };
         return generation;
     }
@@ -203,7 +188,7 @@ pub const Generation = struct {
         authorities: Authorities,
     ) error{OutOfMemory}!void {
         c.SSL_CTX_set_tlsext_servername_callback(context, &selectCertificate, generation);
-        if (generation.protocols.len > 0) c.SSL_CTX_set_alpn_select_cb(context, selectProtocol, generation);
+        c.SSL_CTX_set_alpn_select_cb(context, selectProtocol, null);
         // A cipher_list of the user's may name DHE, which needs parameters.
         c.SSL_CTX_set_dh_auto(context, true);
         // Tickets carry the state; a server-side cache would only hold memory.
@@ -417,6 +402,7 @@ fn selectCertificate(ssl: *c.SSL, alert: *c_int, argument: ?*anyopaque) callconv
     return c.SSL_TLSEXT_ERR_OK;
 }
 
+/// OpenSSL asks when it has chosen the cipher.
 fn selectProtocol(
     ssl: *c.SSL,
     chosen: *[*]const u8,
@@ -425,18 +411,42 @@ fn selectProtocol(
     offered_len: c_uint,
     argument: ?*anyopaque,
 ) callconv(.c) c_int {
-    _ = ssl;
-    const generation: *const Generation = @ptrCast(@alignCast(argument.?));
-    const ours = generation.protocols;
-    const result = c.SSL_select_next_proto(
-        chosen,
-        chosen_len,
-        ours.ptr,
-        @intCast(ours.len),
-        offered,
-        offered_len,
-    );
-    return if (result == c.OPENSSL_NPN_NEGOTIATED) c.SSL_TLSEXT_ERR_OK else c.SSL_TLSEXT_ERR_ALERT_FATAL;
+    _ = argument;
+    const ours = transport.lentTo(ssl).protocols;
+    if (ours.len == 0) return c.SSL_TLSEXT_ERR_NOACK;
+    const is_strong = isStrong(c.SSL_get_pending_cipher(ssl));
+    for (ours) |protocol| {
+        if (protocol.needs_strong_cipher and !is_strong) continue;
+        if (!isOffered(protocol.name, offered[0..offered_len])) continue;
+        chosen.* = protocol.name.ptr;
+        chosen_len.* = @intCast(protocol.name.len);
+        return c.SSL_TLSEXT_ERR_OK;
+    }
+    return c.SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+/// Whether a client's list, names after their lengths, has a name. OpenSSL has checked its form.
+fn isOffered(name: []const u8, offered: []const u8) bool {
+    var rest = offered;
+    while (rest.len > 0) {
+        const len = rest[0];
+        if (std.mem.eql(u8, name, rest[1..][0..len])) return true;
+        rest = rest[1 + len ..];
+    }
+    return false;
+}
+
+/// Whether what a cipher protects can be neither forged nor read later by who gets hold of the server's key:
+/// an AEAD and an ephemeral key exchange with somebody known. RFC 9113 appendix A names all others.
+fn isStrong(cipher: ?*const c.SSL_CIPHER) bool {
+    const chosen = cipher orelse return false;
+    if (c.SSL_CIPHER_is_aead(chosen) != 1) return false;
+    if (c.SSL_CIPHER_get_auth_nid(chosen) == c.NID_auth_null) return false;
+    return switch (c.SSL_CIPHER_get_kx_nid(chosen)) {
+        // The last one: TLS 1.3, where no other exchange is left.
+        c.NID_kx_ecdhe, c.NID_kx_dhe, c.NID_kx_any => true,
+        else => false,
+    };
 }
 
 /// A name of `len` times "x".
@@ -493,8 +503,7 @@ test "unknown ciphers are named, also beside known ones" {
 }
 
 test "a name is looked up exactly, then by its neighbours' wildcard, then the default answers" {
-    var diagnostic: tls.Diagnostic = .{};
-    const generation = try Generation.createEmpty(std.testing.allocator, .server, &.{}, &diagnostic);
+    const generation = try Generation.createEmpty(std.testing.allocator, .server);
     defer generation.release();
     generation.first = try generation.addEntry(&.{"default.example"});
     const exact = try generation.addEntry(&.{ "a.example", "default.example" });
@@ -507,4 +516,43 @@ test "a name is looked up exactly, then by its neighbours' wildcard, then the de
         .{ &repeat(256), generation.first },      .{ repeat(245) ++ ".a.example", wildcard },
     };
     for (cases) |case| try std.testing.expectEqual(case[1], contextFor(generation, case[0]));
+}
+
+test "ciphers of RFC 9113 appendix A are weak, all others strong" {
+    const context = c.SSL_CTX_new(c.TLS_server_method()) orelse return error.OutOfMemory;
+    defer c.SSL_CTX_free(context);
+    c.SSL_CTX_set_security_level(context, 0);
+    const cases = [_]struct { [:0]const u8, bool }{
+        .{ "ECDHE-ECDSA-AES128-GCM-SHA256", true }, .{ "ECDHE-RSA-AES256-GCM-SHA384", true },
+        .{ "ECDHE-RSA-CHACHA20-POLY1305", true },   .{ "DHE-RSA-AES128-GCM-SHA256", true },
+        .{ "DHE-RSA-AES128-CCM", true },            .{ "ECDHE-ECDSA-AES256-CCM8", true },
+        .{ "AES128-GCM-SHA256", false },            .{ "AES256-CCM", false },
+        .{ "ECDHE-RSA-AES128-SHA256", false },      .{ "ECDHE-ECDSA-AES256-SHA", false },
+        .{ "DHE-RSA-AES256-SHA256", false },        .{ "AES256-SHA", false },
+        .{ "ADH-AES128-GCM-SHA256", false },        .{ "RSA-PSK-AES128-GCM-SHA256", false },
+    };
+    for (cases) |case| {
+        errdefer std.debug.print("{s}\n", .{case[0]});
+        try std.testing.expectEqual(1, c.SSL_CTX_set_cipher_list(context, case[0]));
+        const ciphers = c.SSL_CTX_get_ciphers(context).?;
+        var found: usize = 0;
+        for (0..@intCast(c.OPENSSL_sk_num(ciphers))) |i| {
+            const cipher: *const c.SSL_CIPHER = @ptrCast(c.OPENSSL_sk_value(ciphers, @intCast(i)).?);
+            if (c.SSL_CIPHER_get_kx_nid(cipher) == c.NID_kx_any) {
+                try std.testing.expect(isStrong(cipher));
+                continue;
+            }
+            try std.testing.expectEqual(case[1], isStrong(cipher));
+            found += 1;
+        }
+        try std.testing.expectEqual(1, found);
+    }
+    try std.testing.expect(!isStrong(null));
+}
+
+test "a name is looked for among whole names" {
+    const offered = "\x02h2\x08http/1.1\x01h";
+    for ([_][]const u8{ "h2", "http/1.1", "h" }) |name| try std.testing.expect(isOffered(name, offered));
+    for ([_][]const u8{ "http", "2", "H2", "1.1" }) |name| try std.testing.expect(!isOffered(name, offered));
+    try std.testing.expect(!isOffered("h2", ""));
 }

@@ -201,7 +201,10 @@ pub const SSL_TLSEXT_ERR_ALERT_FATAL = 2;
 pub const SSL_TLSEXT_ERR_NOACK = 3;
 pub const SSL_AD_INTERNAL_ERROR = 80;
 pub const TLSEXT_NAMETYPE_host_name = 0;
-pub const OPENSSL_NPN_NEGOTIATED = 1;
+pub const NID_kx_ecdhe = 1038;
+pub const NID_kx_dhe = 1039;
+pub const NID_kx_any = 1063;
+pub const NID_auth_null = 1053;
 
 pub const VerifyCallback = fn (verified: c_int, store: ?*X509_STORE_CTX) callconv(.c) c_int;
 pub const ServerNameCallback = fn (ssl: *SSL, alert: *c_int, argument: ?*anyopaque) callconv(.c) c_int;
@@ -223,6 +226,7 @@ pub extern fn SSL_CTX_clear_options(context: *SSL_CTX, options: u64) u64;
 pub extern fn SSL_CTX_set_security_level(context: *SSL_CTX, level: c_int) void;
 pub extern fn SSL_CTX_set_cipher_list(context: *SSL_CTX, list: [*:0]const u8) c_int;
 pub extern fn SSL_CTX_set_ciphersuites(context: *SSL_CTX, list: [*:0]const u8) c_int;
+pub extern fn SSL_CTX_get_ciphers(context: *const SSL_CTX) ?*const OPENSSL_STACK;
 pub extern fn SSL_CTX_set_timeout(context: *SSL_CTX, seconds: c_long) c_long;
 pub extern fn SSL_CTX_set_session_id_context(context: *SSL_CTX, id: [*]const u8, len: c_uint) c_int;
 pub extern fn SSL_CTX_set_verify(context: *SSL_CTX, mode: c_int, callback: ?*const VerifyCallback) void;
@@ -241,14 +245,6 @@ pub extern fn SSL_CTX_set_alpn_select_cb(
     callback: *const AlpnCallback,
     argument: ?*anyopaque,
 ) void;
-pub extern fn SSL_select_next_proto(
-    chosen: *[*]const u8,
-    chosen_len: *u8,
-    ours: [*]const u8,
-    ours_len: c_uint,
-    theirs: [*]const u8,
-    theirs_len: c_uint,
-) c_int;
 
 extern fn SSL_CTX_ctrl(context: *SSL_CTX, command: c_int, number: c_long, pointer: ?*anyopaque) c_long;
 extern fn SSL_CTX_callback_ctrl(
@@ -324,6 +320,10 @@ pub extern fn SSL_get_error(ssl: *const SSL, result: c_int) c_int;
 pub extern fn SSL_version(ssl: *const SSL) c_int;
 pub extern fn SSL_get_current_cipher(ssl: *const SSL) *const SSL_CIPHER;
 pub extern fn SSL_CIPHER_get_name(cipher: *const SSL_CIPHER) [*:0]const u8;
+pub extern fn SSL_get_pending_cipher(ssl: *const SSL) ?*const SSL_CIPHER;
+pub extern fn SSL_CIPHER_is_aead(cipher: *const SSL_CIPHER) c_int;
+pub extern fn SSL_CIPHER_get_kx_nid(cipher: *const SSL_CIPHER) c_int;
+pub extern fn SSL_CIPHER_get_auth_nid(cipher: *const SSL_CIPHER) c_int;
 pub extern fn SSL_CIPHER_get_protocol_id(cipher: *const SSL_CIPHER) u16;
 pub extern fn SSL_get0_alpn_selected(ssl: *const SSL, protocol: *?[*]const u8, len: *c_uint) void;
 pub extern fn SSL_get_servername(ssl: *const SSL, kind: c_int) ?[*:0]const u8;

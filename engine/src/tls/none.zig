@@ -81,8 +81,9 @@ pub const Context = struct {
 /// Never made in this build.
 pub const Session = struct {
     /// Unreachable: there is no context to begin with.
-    pub fn init(context: *Context) error{OutOfMemory}!Session {
+    pub fn init(context: *Context, protocols: []const tls.Protocol) error{OutOfMemory}!Session {
         _ = context;
+        _ = protocols;
         unreachable;
     }
 
@@ -148,6 +149,12 @@ pub const Session = struct {
 
     /// Unreachable: there is no session.
     pub fn ending(session: *const Session) tls.Ending {
+        _ = session;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
+    pub fn protocol(session: *const Session) ?[]const u8 {
         _ = session;
         unreachable;
     }

@@ -17,6 +17,7 @@ pub const Session = struct {
     generation: *Generation,
     state: State,
     kernel: transport.Kernel = .{},
+    protocols: []const tls.Protocol,
 
     const State = union(enum) {
         /// A server's: nothing has come yet, so it may not even be TLS.
@@ -29,9 +30,10 @@ pub const Session = struct {
         failed: []const u8,
     };
 
-    /// A server's session.
-    pub fn init(context: *Context) error{OutOfMemory}!Session {
-        const session = try create(context, .greeting);
+    /// A server's session. ALPN agrees on the first of `protocols` that the client offers, too; a client that
+    /// offers only others is refused (RFC 7301 §3.2). Empty: the extension is ignored. They must outlive it.
+    pub fn init(context: *Context, protocols: []const tls.Protocol) error{OutOfMemory}!Session {
+        const session = try create(context, .greeting, protocols);
         assert(session.generation.role == .server);
         c.SSL_set_accept_state(session.ssl);
         return session;
@@ -45,7 +47,7 @@ pub const Session = struct {
         server_name: ?[:0]const u8,
         resumption: ?Resumption,
     ) error{OutOfMemory}!Session {
-        var session = try create(context, .handshaking);
+        var session = try create(context, .handshaking, &.{});
         errdefer session.deinit();
         assert(session.generation.role == .client);
         c.SSL_set_connect_state(session.ssl);
@@ -62,14 +64,18 @@ pub const Session = struct {
         return session;
     }
 
-    fn create(context: *Context, state: State) error{OutOfMemory}!Session {
+    fn create(
+        context: *Context,
+        state: State,
+        protocols: []const tls.Protocol,
+    ) error{OutOfMemory}!Session {
         const generation = acquire(context);
         errdefer generation.release();
         c.ERR_clear_error();
         const ssl = c.SSL_new(generation.first) orelse return error.OutOfMemory;
         errdefer c.SSL_free(ssl);
         try transport.attach(ssl, generation.method);
-        return .{ .ssl = ssl, .generation = generation, .state = state };
+        return .{ .ssl = ssl, .generation = generation, .state = state, .protocols = protocols };
     }
 
     /// Frees the session. Says nothing to the peer: see `shutdown`.
@@ -118,12 +124,16 @@ pub const Session = struct {
             .closed => return .{ .consumed = ciphertext.len, .event = .closed },
             .failed => |reason| return .{ .consumed = ciphertext.len, .event = .{ .failed = reason } },
         }
-        var transfer: transport.Transfer = .{ .input = ciphertext, .sink = sink, .kernel = &session.kernel };
+        var transfer = session.transferOf(ciphertext, sink);
         transport.lend(session.ssl, &transfer);
         defer transport.lend(session.ssl, null);
         const event = session.handshake(&transfer) orelse session.decrypt(&transfer, plaintext);
         if (event == .want_more) assert(transfer.input.len == 0);
         return .{ .consumed = ciphertext.len - transfer.input.len, .event = event };
+    }
+
+    fn transferOf(session: *Session, input: []const u8, sink: tls.Sink) transport.Transfer {
+        return .{ .input = input, .sink = sink, .kernel = &session.kernel, .protocols = session.protocols };
     }
 
     /// Null once the handshake is done.
@@ -197,7 +207,7 @@ pub const Session = struct {
             .open, .closed => assert(c.SSL_get_shutdown(session.ssl) & c.SSL_SENT_SHUTDOWN == 0),
             .failed => return error.TlsFailed,
         }
-        var transfer: transport.Transfer = .{ .input = "", .sink = sink, .kernel = &session.kernel };
+        var transfer = session.transferOf("", sink);
         transport.lend(session.ssl, &transfer);
         defer transport.lend(session.ssl, null);
         var rest = plaintext;
@@ -225,7 +235,7 @@ pub const Session = struct {
             .greeting, .handshaking, .failed => return,
             .open, .closed => if (c.SSL_get_shutdown(session.ssl) & c.SSL_SENT_SHUTDOWN != 0) return,
         }
-        var transfer: transport.Transfer = .{ .input = "", .sink = sink, .kernel = &session.kernel };
+        var transfer = session.transferOf("", sink);
         transport.lend(session.ssl, &transfer);
         defer transport.lend(session.ssl, null);
         c.ERR_clear_error();
@@ -249,12 +259,19 @@ pub const Session = struct {
         };
     }
 
+    /// What ALPN has agreed on; null: the client has not asked. Borrowed until the session ends; only when
+    /// the handshake is done.
+    pub fn protocol(session: *const Session) ?[]const u8 {
+        assert(session.isHandshakeDone());
+        var name: ?[*]const u8 = null;
+        var name_len: c_uint = 0;
+        c.SSL_get0_alpn_selected(session.ssl, &name, &name_len);
+        return if (name_len > 0) name.?[0..name_len] else null;
+    }
+
     /// What both sides agreed on; only when the handshake is done.
     pub fn agreement(session: *const Session) tls.Agreement {
         assert(session.isHandshakeDone());
-        var protocol: ?[*]const u8 = null;
-        var protocol_len: c_uint = 0;
-        c.SSL_get0_alpn_selected(session.ssl, &protocol, &protocol_len);
         const server_name = c.SSL_get_servername(session.ssl, c.TLSEXT_NAMETYPE_host_name);
         const cipher = c.SSL_get_current_cipher(session.ssl);
         return .{
@@ -262,7 +279,7 @@ pub const Session = struct {
             .cipher_suite = c.SSL_CIPHER_get_protocol_id(cipher),
             .cipher = std.mem.span(c.SSL_CIPHER_get_name(cipher)),
             .server_name = if (server_name) |name| std.mem.span(name) else null,
-            .alpn = if (protocol_len > 0) protocol.?[0..protocol_len] else null,
+            .alpn = session.protocol(),
             .resumed = c.SSL_session_reused(session.ssl) == 1,
             .server_certificate_pem = session.generation.pemOf(session.ssl),
         };

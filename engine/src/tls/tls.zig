@@ -84,15 +84,21 @@ pub const ServerConfig = struct {
     cipher_list: [:0]const u8 = default_cipher_list,
     /// Cipher suites of TLS 1.3, separated by colons, in order of preference.
     cipher_suites: [:0]const u8 = default_cipher_suites,
-    /// Protocols for ALPN in order of preference, 1 to 255 bytes each. Empty: the extension is ignored.
-    /// A client that offers only others is refused (RFC 7301 §3.2). The server room puts in what it speaks.
-    alpn: []const []const u8 = &.{},
     /// Seals session tickets. Give all processes the same bytes, so that each opens the others'
     /// tickets; null: random ones of this context. `reload` with new bytes rotates them: older tickets
     /// then cost a full handshake.
     ticket_keys: ?*const [ticket_keys_bytes]u8 = null,
     /// How long a ticket shortens handshakes, in seconds (RFC 8446 §4.6.1 allows a week at most).
     session_timeout_s: u32 = 7200,
+};
+
+/// A protocol that a server's session may agree on with a client (ALPN, RFC 7301).
+pub const Protocol = struct {
+    /// 1 to 255 bytes.
+    name: []const u8,
+    /// Passed over where the cipher lets contents be forged or read later: all of those that RFC 9113's
+    /// appendix A names.
+    needs_strong_cipher: bool = false,
 };
 
 /// A client's policy. There for tests and load generators.

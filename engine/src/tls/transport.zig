@@ -16,6 +16,8 @@ pub const Transfer = struct {
     sink_failed: bool = false,
     /// The session's.
     kernel: *Kernel,
+    /// What ALPN may agree on. Borrowed for the call.
+    protocols: []const tls.Protocol,
 };
 
 /// What a session knows of the kernel that may seal for it.
@@ -57,6 +59,11 @@ pub fn lend(ssl: *c.SSL, transfer: ?*Transfer) void {
 /// Whether a call is in progress on `ssl`.
 pub fn isLent(ssl: *const c.SSL) bool {
     return c.BIO_get_data(c.SSL_get_rbio(ssl)) != null;
+}
+
+/// What a session's running call has lent to its `ssl`.
+pub fn lentTo(ssl: *const c.SSL) *const Transfer {
+    return transferOf(c.SSL_get_rbio(ssl));
 }
 
 fn transferOf(bio: *c.BIO) *Transfer {
@@ -150,6 +157,7 @@ test "the BIO reads the lent slice, asks for more, and stops writing at a hole" 
     var kernel: Kernel = .{};
     var transfer: Transfer = .{
         .kernel = &kernel,
+        .protocols = &.{},
         .input = "abcde",
         .sink = .{ .context = &out, .appendFn = TestSink.append },
     };

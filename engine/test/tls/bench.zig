@@ -41,7 +41,7 @@ pub fn main(init: std.process.Init) !void {
         errdefer std.debug.print("{s}\n", .{diagnostic.text()});
         const server = try tls.Context.init(
             gpa,
-            .{ .certificates = &.{files}, .alpn = &.{"http/1.1"} },
+            .{ .certificates = &.{files} },
             &diagnostic,
         );
         defer server.deinit();
@@ -74,7 +74,7 @@ fn timedHandshake(
 ) !struct { Link, i96 } {
     var window: [tls.record_plaintext_bytes_max]u8 = undefined;
     var start = nowNs();
-    var server_session: tls.Session = try .init(server);
+    var server_session: tls.Session = try .init(server, &.{});
     var server_ns = nowNs() - start;
     errdefer server_session.deinit();
     var link: Link = .{

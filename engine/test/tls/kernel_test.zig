@@ -124,7 +124,7 @@ const Talk = struct {
         );
         talk.* = .{
             .contexts = .{ server, client },
-            .server = try .init(server),
+            .server = try .init(server, &.{}),
             .client = try .initClient(client, "localhost", null),
         };
         talk.server.offerKeys();

@@ -80,7 +80,19 @@ pub const Link = struct {
         name: ?[:0]const u8,
         resumption: ?tls.Resumption,
     ) !Link {
-        var server_session: tls.Session = try .init(server);
+        return initAgreeing(gpa, server, &.{}, client, name, resumption);
+    }
+
+    /// The same, with protocols of the server's for ALPN.
+    pub fn initAgreeing(
+        gpa: std.mem.Allocator,
+        server: *tls.Context,
+        protocols: []const tls.Protocol,
+        client: *tls.Context,
+        name: ?[:0]const u8,
+        resumption: ?tls.Resumption,
+    ) !Link {
+        var server_session: tls.Session = try .init(server, protocols);
         errdefer server_session.deinit();
         return .{
             .client = .{ .gpa = gpa, .session = try .initClient(client, name, resumption) },

@@ -33,10 +33,7 @@ const Simple = struct {
     client: *tls.Context,
 
     fn init(version: tls.Version) !Simple {
-        const server = try serverContext(.{
-            .certificates = &.{files("server")},
-            .alpn = &.{ "h2", "http/1.1" },
-        });
+        const server = try serverContext(.{ .certificates = &.{files("server")} });
         errdefer server.deinit();
         return .{
             .server = server,
@@ -114,10 +111,7 @@ test "a conversation, split at every byte" {
 test "the agreement names version, cipher, server name, protocol and certificate" {
     const expected = [_]u16{ 0xc02b, 0x1301 };
     for (versions, expected) |version, suite| {
-        const server = try serverContext(.{
-            .certificates = &.{files("server")},
-            .alpn = &.{ "h2", "http/1.1" },
-        });
+        const server = try serverContext(.{ .certificates = &.{files("server")} });
         defer server.deinit();
         const client = try clientContext(.{
             .ca_file = path("ca.pem"),
@@ -125,7 +119,7 @@ test "the agreement names version, cipher, server name, protocol and certificate
             .alpn = &.{ "http/1.1", "h2" },
         });
         defer client.deinit();
-        var link: Link = try .init(gpa, server, client, "localhost", null);
+        var link: Link = try .initAgreeing(gpa, server, offers, client, "localhost", null);
         defer link.deinit();
         try testing.expect(!link.server.session.isHandshakeDone());
         try link.settle(.{});
@@ -155,30 +149,87 @@ fn readFile(name: []const u8) ![]const u8 {
     return std.Io.Dir.cwd().readFile(testing.io, path(name), &static.buffer);
 }
 
+/// As a server of HTTP offers them.
+const offers: []const tls.Protocol = &.{
+    .{ .name = "h2", .needs_strong_cipher = true },
+    .{ .name = "http/1.1" },
+};
+
 test "ALPN: none offered, none in common, none configured" {
-    const cases = [_]struct { []const []const u8, []const []const u8, ?[]const u8, bool }{
-        .{ &.{ "h2", "http/1.1" }, &.{}, null, true },
+    const cases = [_]struct { []const tls.Protocol, []const []const u8, ?[]const u8, bool }{
+        .{ offers, &.{}, null, true },
         .{ &.{}, &.{"h2"}, null, true },
-        .{ &.{"http/1.1"}, &.{ "h2", "http/1.1" }, "http/1.1", true },
-        .{ &.{"http/1.1"}, &.{"spdy/3"}, null, false },
+        .{ offers[1..], &.{ "h2", "http/1.1" }, "http/1.1", true },
+        .{ offers[1..], &.{"h2"}, null, false },
+        .{ offers, &.{"spdy/3"}, null, false },
+        .{ offers, &.{ "H2", "h" }, null, false },
     };
-    for (cases) |case| {
-        const server = try serverContext(.{ .certificates = &.{files("server")}, .alpn = case[0] });
+    for (versions) |version| for (cases) |case| {
+        const server = try serverContext(.{ .certificates = &.{files("server")} });
         defer server.deinit();
-        const client = try clientContext(.{ .alpn = case[1] });
+        const client = try clientContext(.{ .alpn = case[1], .max_version = version });
         defer client.deinit();
-        var link: Link = try .init(gpa, server, client, null, null);
+        var link: Link = try .initAgreeing(gpa, server, case[0], client, null, null);
         defer link.deinit();
         try link.settle(.{});
         try testing.expectEqual(case[3], link.server.session.isHandshakeDone());
         if (!case[3]) {
             try expectFailed(link.server.event, "no application protocol");
             try expectFailed(link.client.event, "no application protocol");
-        } else if (case[2]) |protocol| {
-            try testing.expectEqualStrings(protocol, link.server.session.agreement().alpn.?);
-        } else {
-            try testing.expectEqual(null, link.server.session.agreement().alpn);
-        }
+        } else try expectProtocol(&link, case[2]);
+    };
+}
+
+fn expectProtocol(link: *const Link, name: ?[]const u8) !void {
+    for ([_]?[]const u8{
+        link.server.session.protocol(),
+        link.server.session.agreement().alpn,
+        link.client.session.protocol(),
+    }) |agreed| {
+        if (name) |expected| {
+            try testing.expectEqualStrings(expected, agreed orelse "none");
+        } else try testing.expectEqual(null, agreed);
+    }
+}
+
+test "ALPN passes over what needs a strong cipher where there is none, whatever the client likes best" {
+    const cases = [_]struct { [:0]const u8, []const []const u8, ?[]const u8 }{
+        .{ "ECDHE-RSA-AES128-GCM-SHA256", &.{ "h2", "http/1.1" }, "h2" },
+        .{ "DHE-RSA-AES128-GCM-SHA256", &.{ "http/1.1", "h2" }, "h2" },
+        .{ "AES128-GCM-SHA256", &.{ "h2", "http/1.1" }, "http/1.1" },
+        .{ "ECDHE-RSA-AES128-SHA256", &.{ "h2", "http/1.1" }, "http/1.1" },
+        .{ "ECDHE-RSA-AES128-SHA256", &.{"h2"}, null },
+    };
+    for (cases) |case| {
+        errdefer std.debug.print("{s}\n", .{case[0]});
+        const server = try serverContext(.{
+            .certificates = &.{files("rsa")},
+            .cipher_list = case[0],
+            .ticket_keys = &ticket_keys,
+        });
+        defer server.deinit();
+        const client = try clientContext(.{
+            .max_version = .tls1_2,
+            .cipher_list = case[0],
+            .alpn = case[1],
+        });
+        defer client.deinit();
+        var link: Link = try .initAgreeing(gpa, server, offers, client, null, null);
+        defer link.deinit();
+        try link.settle(.{});
+        const name = case[2] orelse {
+            try expectFailed(link.server.event, "no application protocol");
+            continue;
+        };
+        try expectProtocol(&link, name);
+        // A ticket remembers the cipher.
+        const ticket = link.client.session.takeResumption().?;
+        defer ticket.deinit();
+        var again: Link = try .initAgreeing(gpa, server, offers, client, null, ticket);
+        defer again.deinit();
+        try again.settle(.{});
+        try testing.expect(again.server.session.agreement().resumed);
+        try expectProtocol(&again, name);
     }
 }
 
@@ -630,7 +681,6 @@ test "a configuration that cannot work is refused with the file or value in word
             error.InvalidValue,
             &.{ "cipher_suites", "unknown cipher TLS_X" },
         },
-        .{ .{ .certificates = &.{good}, .alpn = &.{""} }, error.InvalidValue, &.{"alpn"} },
     };
     for (cases) |case| {
         var diagnostic: tls.Diagnostic = .{};
@@ -842,7 +892,6 @@ test "running out of memory while a configuration loads leaks nothing" {
         .certificates = &.{ files("server"), files("wild") },
         .ca_file = path("ca.pem"),
         .verify_client = .require,
-        .alpn = &.{"h2"},
     };
     try testing.checkAllAllocationFailures(gpa, loadOnce, .{config});
 }

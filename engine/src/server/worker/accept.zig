@@ -3,6 +3,7 @@
 const io_layer = @import("io");
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
+const alpn = @import("../alpn.zig");
 const Connection = @import("../connection.zig").Connection;
 const Ticket = @import("../slab.zig").Ticket;
 const Tunnel = @import("../tunnel.zig").Tunnel;
@@ -43,7 +44,7 @@ pub fn Accept(comptime W: type) type {
             const over = w.peers.count > w.connections_max or w.memory.full;
             if (context) |tls| {
                 w.refreshCertificates(tls);
-                const tunnel = Tunnel.create(w.gpa, tls) catch return w.close(peer);
+                const tunnel = Tunnel.create(w.gpa, tls, &alpn.protocols) catch return w.close(peer);
                 if (w.scratch.kernel_seals) tunnel.session.offerKeys();
                 peer.connection.tunnel = tunnel;
                 peer.connection.phase = .{ .handshake = .{ .since = w.now } };
