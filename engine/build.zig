@@ -545,7 +545,7 @@ fn addAbi(
 ) void {
     const module = abiModule(b, target, optimize, layers);
     const library = b.addLibrary(.{ .name = "peregrine", .linkage = .static, .root_module = module });
-    library.bundle_compiler_rt = true;
+    library.bundle_compiler_rt = false; // see src/abi/stack_probe.zig
     const step = b.step("abi", "Build the static library and install peregrine.h");
     step.dependOn(&b.addInstallArtifact(library, .{}).step);
     step.dependOn(&b.addInstallHeaderFile(b.path("include/peregrine.h"), "peregrine.h").step);

@@ -14,6 +14,8 @@ const Digest = struct {
     aborts: usize = 0,
     /// Answers with the body itself, as fast as its client takes it.
     echoes: bool = false,
+    /// Answers with a part of the body, left to the server or sent before the handler returns.
+    returns: ?struct { from: usize, to: usize, early: bool = false } = null,
 
     pub fn init(allocator: std.mem.Allocator) !*Digest {
         const self = try allocator.create(Digest);
@@ -33,6 +35,15 @@ const Digest = struct {
             try response.addNewHeader("Content-Length", text);
             request.context = @ptrFromInt(1); // what is sent, and one
             return pour(request, response);
+        }
+        if (self.returns) |part| {
+            const hash = std.hash.Wyhash.hash(0, request.body);
+            _ = try response.setBody(request.body); // replaced
+            _ = try response.setBody(request.body[part.from..part.to]);
+            if (part.early) try response.send();
+            // All of it can be read for as long as the handler has not returned.
+            try testing.expectEqual(hash, std.hash.Wyhash.hash(0, request.body));
+            return;
         }
         const text = try answerTo(request.body, request.findTrailer("x-sum") orelse "none");
         defer gpa.free(text);
@@ -117,6 +128,53 @@ fn expectNothingLeft(bench: *Bench) !void {
     try testing.expectEqual(0, bench.worker().spooled_bytes);
     try testing.expectEqual(0, bench.worker().pool.taken_bytes);
     try testing.expectEqual(0, filesOpen());
+}
+
+test "what is sent of the body itself is not copied, and whole" {
+    const body = try bytesOf(200_000);
+    defer gpa.free(body);
+    for ([_]?usize{ null, 7_000 }) |chunk_bytes| for ([_]u32{ 1_000_000, 5_000 }) |limit| {
+        for ([_][2]usize{ .{ 0, 200_000 }, .{ 1, 199_999 }, .{ 150_000, 200_000 }, .{ 7, 9 } }) |part| {
+            for ([_]bool{ false, true }) |early| {
+                const request = try requestWith(body, chunk_bytes);
+                defer gpa.free(request);
+                const config: per.ServerConfig = .{ .limits = .{ .body_memory_bytes_max = limit } };
+                var bench: Bench = try .init(gpa, config, .{ .seed = part[0] });
+                defer bench.deinit();
+                bench.handler().returns = .{ .from = part[0], .to = part[1], .early = early };
+                const client = try bench.connect();
+                for (0..2) |_| {
+                    client.clear();
+                    try client.send(request);
+                    try bench.settle();
+                    try testing.expect(std.mem.endsWith(u8, client.text(), body[part[0]..part[1]]));
+                }
+                try expectNothingLeft(&bench);
+            }
+        }
+    };
+}
+
+test "a client that goes while it is sent its own body leaves nothing behind" {
+    const body = try bytesOf(200_000);
+    defer gpa.free(body);
+    const request = try requestWith(body, null);
+    defer gpa.free(request);
+    var bench: Bench = try .init(gpa, .{}, .{ .window_bytes = 10_000 });
+    defer bench.deinit();
+    bench.handler().returns = .{ .from = 0, .to = body.len };
+    const client = try bench.connect();
+    client.paused = true;
+    try client.send(request);
+    try bench.settle();
+    // Where the body was gathered is where it waits to be sent: in one piece, which no block is.
+    var peers = bench.worker().peers.iterator();
+    var slices: [1][]const u8 = undefined;
+    _ = peers.next().?.connection.outbox.front(&slices);
+    try testing.expect(slices[0].len > 100_000);
+    client.peer.reset();
+    try bench.settle();
+    try expectNothingLeft(&bench);
 }
 
 test "a body of any size is there as a whole, counted or chunked, in memory or in a file" {

@@ -122,6 +122,7 @@ pub const files = .{ @This(), interpreters, listeners, routes, tls };
 
 comptime {
     for (files) |file| _ = file;
+    _ = @import("stack_probe.zig");
 }
 
 fn outcomeCode(outcome: EngineWorker.Outcome) c_int {

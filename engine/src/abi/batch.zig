@@ -39,6 +39,26 @@ pub const Batch = struct {
         _ = batch.arena.reset(.{ .retain_with_limit = arena_kept_bytes });
     }
 
+    /// Memory that lives as long as the batch, for bytes that are written at once. Not `alloc`, which fills
+    /// what it gives where checks are on: that would cost as much as a copy.
+    fn space(
+        batch: *Batch,
+        comptime alignment: std.mem.Alignment,
+        len: usize,
+    ) error{OutOfMemory}![]align(alignment.toByteUnits()) u8 {
+        if (len == 0) return &.{};
+        const memory = batch.arena.allocator().rawAlloc(len, alignment, @returnAddress()) orelse
+            return error.OutOfMemory;
+        return @alignCast(memory[0..len]);
+    }
+
+    /// A copy of `bytes` that lives as long as the batch.
+    pub fn keep(batch: *Batch, bytes: []const u8) error{OutOfMemory}![]u8 {
+        const copy = try batch.space(.@"1", bytes.len);
+        @memcpy(copy, bytes);
+        return copy;
+    }
+
     /// Makes room for so many more events.
     pub inline fn reserve(batch: *Batch, count: usize) error{OutOfMemory}!void {
         // Nearly always there is.
@@ -89,7 +109,7 @@ pub const Batch = struct {
     ) error{OutOfMemory}![*]const u8 {
         try batch.buffers.ensureUnusedCapacity(batch.gpa, 1);
         const buffer = incoming.surrender(bytes) orelse
-            return (try batch.arena.allocator().dupe(u8, bytes)).ptr;
+            return (try batch.keep(bytes)).ptr;
         batch.buffers.appendAssumeCapacity(buffer);
         return bytes.ptr;
     }
@@ -133,16 +153,17 @@ pub const Batch = struct {
 
     /// Adds bytes to an event; in place as long as nothing else was put into the arena in between.
     pub fn extend(batch: *Batch, event: *Event, bytes: []const u8) error{OutOfMemory}!void {
-        const arena = batch.arena.allocator();
-        if (event.len == 0) {
-            event.bytes = (try arena.dupe(u8, bytes)).ptr;
-            event.len = bytes.len;
-            return;
+        const before = @constCast(event.bytes[0..event.len]);
+        const len = before.len + bytes.len;
+        if (before.len > 0 and batch.arena.allocator().resize(before, len)) {
+            @memcpy(before.ptr[before.len..len], bytes);
+        } else {
+            const joined = try batch.space(.@"1", len);
+            @memcpy(joined[0..before.len], before);
+            @memcpy(joined[before.len..], bytes);
+            event.bytes = joined.ptr;
         }
-        const joined = try arena.realloc(@constCast(event.bytes[0..event.len]), event.len + bytes.len);
-        @memcpy(joined[event.len..], bytes);
-        event.bytes = joined.ptr;
-        event.len = joined.len;
+        event.len = len;
     }
 
     /// Method and target of a request whose event is here, with a blank before each; nothing of any other.
@@ -212,7 +233,7 @@ pub const Batch = struct {
         const size = @sizeOf(Kept) + spans_bytes.len + text_len + peer.len + local.len + 2;
         comptime std.debug.assert(@alignOf(peregrine.FieldSpan) <= @alignOf(Kept));
         comptime std.debug.assert(@sizeOf(Kept) % @alignOf(peregrine.FieldSpan) == 0);
-        const memory = try batch.arena.allocator().alignedAlloc(u8, .of(Kept), size);
+        const memory = try batch.space(.of(Kept), size);
         const kept: *Kept = @ptrCast(memory.ptr);
         kept.tls = "";
         const request = &kept.request;

@@ -415,7 +415,7 @@ pub const Host = struct {
 
     /// Lines of the access log.
     pub fn lines(host: *Host, _: anytype, text: []const u8) void {
-        const copy = host.filling().arena.allocator().dupe(u8, text) catch return; // log lines, not answers
+        const copy = host.filling().keep(text) catch return; // log lines, not answers
         host.addText(.{ .kind = .lines, .bytes = copy.ptr, .len = copy.len });
     }
 

@@ -107,6 +107,7 @@ pub const Call = struct {
         assert(call.request.head == &intake.head);
         call.request.trailers = if (intake.trailers) |*trailers| trailers else null;
         call.request.body = try intake.bytes();
+        if (!intake.isLong()) call.response.request_body = call.request.body;
     }
 
     /// Copies the trailer section for `request.findTrailer`.

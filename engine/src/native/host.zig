@@ -20,6 +20,7 @@ const Level = @import("server").Level;
 const NativeSockets = @import("sockets.zig").NativeSockets;
 const SocketOptions = @import("sockets.zig").Options;
 const Message = @import("server").Message;
+const Outbox = @import("server").Outbox;
 const Reason = @import("server").Reason;
 const Response = response_file.Response;
 const SendError = response_file.SendError;
@@ -363,9 +364,12 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .body = switch (response.body) {
                     .bytes => |bytes| bytes,
                     .shared => |shared| shared.bytes,
-                    .none, .blocks, .file => "",
+                    .none, .blocks, .request, .file => "",
                 },
-                .end = response.body != .blocks and response.body != .file,
+                .end = switch (response.body) {
+                    .none, .bytes, .shared => true,
+                    .blocks, .request, .file => false,
+                },
             };
             if (start.end) {
                 try host.finish(call, .{ .start = &start });
@@ -394,12 +398,30 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .bytes => |bytes| try worker.write(exchange, bytes, .{ .last = true }),
                 .body => switch (call.response.body) {
                     .blocks => |*blocks| try worker.writeBlocks(exchange, blocks, .{ .last = true }),
+                    .request => |bytes| try host.sendBack(call, exchange, bytes),
                     .file => |file| worker.writeFile(exchange, file.fd, file.offset, file.len) catch
                         return error.TooShort,
                     .none, .bytes, .shared => unreachable,
                 },
             };
             call.response.state = .ended;
+        }
+
+        /// Sends a part of the request's body from where it is. Nobody reads the request any more.
+        fn sendBack(
+            host: *Self,
+            call: *Call,
+            exchange: *Exchange,
+            bytes: []const u8,
+        ) SendError!Worker.Outcome {
+            const pool = &host.worker.pool;
+            const intake = call.intake.?;
+            var chain: Outbox = .{};
+            errdefer chain.deinit(pool);
+            try chain.appendBuffer(pool, intake.memory.buffer.?, bytes);
+            _ = intake.surrenderMemory();
+            call.request.body = "";
+            return host.worker.writeBlocks(exchange, &chain, .{ .last = true });
         }
 
         /// Answers with a status and nothing else, whatever was prepared.
@@ -468,6 +490,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 return error.Closed;
             }
             if (response.state == .collecting and last and bytes.len == 0) {
+                try response.detachBody();
                 try host.sendWhole(call);
                 response.state = if (call.custody == .orphaned) .lost else .ended;
                 return .ready;
@@ -495,7 +518,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .status = response.status.code(),
                 .lines = &response.lines,
                 .body = switch (response.body) {
-                    .bytes => |bytes| bytes,
+                    .bytes, .request => |bytes| bytes,
                     .shared => |shared| shared.bytes,
                     .none, .blocks => "",
                     .file => return error.OutOfOrder,
@@ -510,7 +533,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .blocks => |*blocks| if (call.exchange) |same| {
                     _ = host.noteFlow(call, try host.worker.writeBlocks(same, blocks, .{}));
                 },
-                .none, .bytes, .shared, .file => {},
+                .none, .bytes, .request, .shared, .file => {},
             }
             response.dropBody();
         }

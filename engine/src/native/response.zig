@@ -122,6 +122,8 @@ pub const Response = struct {
     arena: *Arena,
     /// Bound on the body and on what waits for a slow client, in bytes.
     body_bytes_max: usize,
+    /// The request's body, if it lies in memory that can be sent.
+    request_body: []const u8,
     link: *const Link,
 
     /// The most headers of a response.
@@ -155,6 +157,8 @@ pub const Response = struct {
         bytes: []const u8,
         /// In blocks of the worker's pool.
         blocks: Outbox,
+        /// Part of the request's body, which goes out where it is once the handler has returned.
+        request: []const u8,
         shared: SharedBody,
         file: FileBody,
 
@@ -162,7 +166,7 @@ pub const Response = struct {
         pub fn len(body: *const Body) u64 {
             return switch (body.*) {
                 .none => 0,
-                .bytes => |bytes| bytes.len,
+                .bytes, .request => |bytes| bytes.len,
                 .blocks => |blocks| blocks.bytes,
                 .shared => |shared| shared.bytes.len,
                 .file => |file| file.len,
@@ -171,7 +175,7 @@ pub const Response = struct {
     };
 
     /// Replaces the body by a copy of `bytes`; the number of bytes. Content-Length is added by itself
-    /// unless the handler does.
+    /// unless the handler does. What is part of the request's body need not be copied.
     pub fn setBody(response: *Response, bytes: []const u8) BodyError!usize {
         if (response.state != .collecting) return error.AlreadyStarted;
         if (bytes.len > response.body_bytes_max) return error.ResponseBodyBufferTooSmall;
@@ -179,13 +183,35 @@ pub const Response = struct {
             const copy = try response.arena.keep(bytes);
             response.dropBody();
             response.body = .{ .bytes = copy };
-        } else {
-            var blocks: Outbox = .{};
-            try blocks.append(response.arena.pool, bytes);
+        } else if (response.isOfRequest(bytes)) {
             response.dropBody();
-            response.body = .{ .blocks = blocks };
+            response.body = .{ .request = bytes };
+        } else {
+            try response.copyBody(bytes);
         }
         return bytes.len;
+    }
+
+    fn isOfRequest(response: *const Response, bytes: []const u8) bool {
+        const whole = response.request_body;
+        const at = @intFromPtr(bytes.ptr) -% @intFromPtr(whole.ptr);
+        return at <= whole.len and bytes.len <= whole.len - at;
+    }
+
+    fn copyBody(response: *Response, bytes: []const u8) error{OutOfMemory}!void {
+        var blocks: Outbox = .{};
+        try blocks.append(response.arena.pool, bytes);
+        response.dropBody();
+        response.body = .{ .blocks = blocks };
+    }
+
+    /// For the server: the response is sent while the handler may still read the request, so that a part of
+    /// that which is the body is copied now.
+    pub fn detachBody(response: *Response) error{OutOfMemory}!void {
+        switch (response.body) {
+            .request => |bytes| try response.copyBody(bytes),
+            .none, .bytes, .blocks, .shared, .file => {},
+        }
     }
 
     /// Replaces the body by bytes that the caller keeps unchanged until the response is complete, for example
@@ -315,20 +341,21 @@ pub const Response = struct {
         response.upgrade = null;
         response.lines = .{};
         response.count = 0;
+        response.request_body = "";
     }
 
     /// For the server: gives back what the body holds.
     pub inline fn dropBody(response: *Response) void {
         switch (response.body) {
             .none => {},
-            .bytes => response.body = .none,
+            .bytes, .request => response.body = .none,
             .blocks, .shared, .file => response.releaseBody(),
         }
     }
 
     noinline fn releaseBody(response: *Response) void {
         switch (response.body) {
-            .none, .bytes => unreachable,
+            .none, .bytes, .request => unreachable,
             .blocks => |*blocks| blocks.deinit(response.arena.pool),
             .shared => |shared| shared.release(shared.holder),
             .file => |file| if (file.ownership == .owned) @import("io").file.close(file.fd),

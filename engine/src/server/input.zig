@@ -24,6 +24,12 @@ pub const Input = struct {
         return buffer[input.start..input.end];
     }
 
+    /// Bytes that can be added without more memory.
+    pub fn room(input: *const Input) usize {
+        const buffer = input.buffer orelse return 0;
+        return buffer.len - (input.end - input.start);
+    }
+
     /// Adds received bytes behind the unread ones.
     pub fn append(input: *Input, pool: *Pool, bytes: []const u8) error{OutOfMemory}!void {
         const space = try input.reserve(pool, bytes.len);

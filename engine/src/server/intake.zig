@@ -88,7 +88,20 @@ pub const Intake = struct {
 
     /// The next piece of the body.
     pub fn append(intake: *Intake, pool: *Pool, piece: []const u8) error{OutOfMemory}!void {
+        if (intake.memory.room() < piece.len) _ = try intake.memory.reserve(pool, intake.wanted(piece.len));
         try intake.memory.append(pool, piece);
+    }
+
+    /// How much room is made for so many bytes and what may follow: that of a body whose length is announced
+    /// is there soon, without a copy each time that it doubles. No more than four times what has come.
+    fn wanted(intake: *const Intake, len: usize) usize {
+        const announced = switch (intake.head.body) {
+            .counted => |length| length,
+            .chunked, .none => return len,
+        };
+        const pending = intake.pendingBytes();
+        const left = announced -| (intake.file_bytes + pending);
+        return @max(len, @as(usize, @intCast(@min(left, 3 * pending, Pool.size_max -| pending))));
     }
 
     /// Bytes of the body that are not with the writer yet.

@@ -1,5 +1,5 @@
-//! A connection's ordered output: bytes in blocks from the worker's pool, bytes that their owner lends, and
-//! file ranges. Does not know: sockets, and what the bytes mean. An empty outbox holds no memory.
+//! A connection's ordered output: bytes in blocks and buffers of the worker's pool, bytes that their owner
+//! lends, and file ranges. Does not know: sockets, and what the bytes mean. An empty outbox holds no memory.
 const std = @import("std");
 const assert = std.debug.assert;
 const Loan = @import("loan.zig").Loan;
@@ -15,6 +15,8 @@ const Node = struct {
     content: union(enum) {
         /// Unsent bytes are buffer[start..end].
         bytes: struct { start: u32, end: u32 },
+        /// Unsent bytes are whole[start..end], which is a buffer of the pool, too.
+        owned: struct { whole: Pool.Buffer, start: usize, end: usize },
         /// All bytes, and how many were sent.
         lent: struct { bytes: []const u8, sent: usize, loan: *Loan },
         file: FileRange,
@@ -24,6 +26,7 @@ const Node = struct {
     fn unsent(node: *const Node) ?[]const u8 {
         return switch (node.content) {
             .bytes => |span| node.buffer[span.start..span.end],
+            .owned => |owned| owned.whole[owned.start..owned.end],
             .lent => |lent| lent.bytes[lent.sent..],
             .file => null,
         };
@@ -135,6 +138,21 @@ pub const Outbox = struct {
         other.* = .{};
     }
 
+    /// Queues bytes where they are, in a buffer of the pool, which is the outbox's from then on: it goes back
+    /// when they were sent, or will not be.
+    pub fn appendBuffer(
+        outbox: *Outbox,
+        pool: *Pool,
+        buffer: Pool.Buffer,
+        bytes: []const u8,
+    ) error{OutOfMemory}!void {
+        const start = @intFromPtr(bytes.ptr) - @intFromPtr(buffer.ptr);
+        assert(bytes.len > 0 and start + bytes.len <= buffer.len);
+        const node = try outbox.push(pool, node_bytes);
+        node.content = .{ .owned = .{ .whole = buffer, .start = start, .end = start + bytes.len } };
+        outbox.bytes += bytes.len;
+    }
+
     /// Queues bytes that stay where they are: their owner gets the loan back when they were
     /// sent, or will not be.
     pub fn lend(outbox: *Outbox, pool: *Pool, bytes: []const u8, loan: *Loan) error{OutOfMemory}!void {
@@ -201,6 +219,7 @@ pub const Outbox = struct {
             const part = @min(rest, bytes.len);
             switch (node.content) {
                 .bytes => |*span| span.start += @intCast(part),
+                .owned => |*owned| owned.start += part,
                 .lent => |*lent| lent.sent += part,
                 .file => unreachable,
             }
@@ -244,7 +263,7 @@ pub const Outbox = struct {
         const node = outbox.last orelse return 0;
         return switch (node.content) {
             .bytes => |span| node.buffer.len - span.end,
-            .lent, .file => 0,
+            .owned, .lent, .file => 0,
         };
     }
 
@@ -267,6 +286,7 @@ pub const Outbox = struct {
         outbox.first = node.next;
         if (outbox.first == null) outbox.last = null;
         switch (node.content) {
+            .owned => |owned| pool.give(owned.whole),
             .lent => |lent| pool.loans.end(lent.loan, lent.bytes.len),
             .bytes, .file => {},
         }
@@ -348,6 +368,33 @@ test "blocks change their owner without a copy" {
     try testing.expectEqual(first, outbox.first.?.next);
     try outbox.append(&pool, "tail");
     try testing.expectEqual(4 + large.len + 4, outbox.bytes);
+}
+
+test "a buffer goes out where it is, and back to the pool" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    for ([_]usize{ 1, 7, 100_000 }) |step| {
+        var outbox: Outbox = .{};
+        const buffer = try pool.take(100);
+        @memcpy(buffer[10..19], "somewhere");
+        try outbox.append(&pool, "head ");
+        try outbox.appendBuffer(&pool, buffer, buffer[10..19]);
+        try outbox.append(&pool, " tail");
+        outbox.invariants();
+        var slices: [4][]const u8 = undefined;
+        try testing.expectEqual(3, outbox.front(&slices).bytes);
+        try testing.expectEqual(&buffer[10], &slices[1][0]);
+        var out: std.ArrayList(u8) = .empty;
+        defer out.deinit(testing.allocator);
+        try drainTo(&outbox, &pool, &out, step);
+        try testing.expectEqualStrings("head somewhere tail", out.items);
+        try testing.expectEqual(0, pool.taken_bytes);
+    }
+    var outbox: Outbox = .{};
+    const buffer = try pool.take(1);
+    try outbox.appendBuffer(&pool, buffer, buffer[0..1]);
+    outbox.deinit(&pool);
+    try testing.expectEqual(0, pool.taken_bytes);
 }
 
 test "lent bytes go out in their place, and come back when they are gone" {

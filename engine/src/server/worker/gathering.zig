@@ -17,8 +17,7 @@ pub fn Gathering(comptime W: type) type {
         const Peer = W.Peer;
         const Job = io_layer.SpoolJob;
 
-        /// What is collected for a file while the writer has the part before it, in bytes: the largest buffer
-        /// that the pool keeps.
+        /// What is collected for a file while the writer has the part before it, in bytes.
         const turn_bytes = 256 * 1024;
 
         const out_of_memory: Refusal = .{ .status = 503, .detail = "Out of memory." };

@@ -1,0 +1,36 @@
+//! What the compiler calls before it uses a stack frame of more than a page: every page of it is touched in
+//! order, so that a stack which is too short ends at its guard page and not in somebody else's memory.
+//!
+//! Zig's own is in its compiler_rt, together with memcpy, memcmp and others of libc's names. A library that
+//! brings those along binds whoever links it to them, and not to libc's, which are several times faster. So
+//! the library is built without compiler_rt: the rest of what it needs is in libgcc, or what clang has for
+//! it.
+const builtin = @import("builtin");
+
+comptime {
+    if (builtin.output_mode == .Lib and builtin.cpu.arch == .x86_64) {
+        @export(&probe, .{ .name = "__zig_probe_stack", .linkage = .weak, .visibility = .hidden });
+    }
+}
+
+/// Touches the rax bytes below the stack pointer; changes no register but the flags.
+fn probe() callconv(.naked) noreturn {
+    // The stack pointer goes along: kernels before 5.1 grow no stack for what is far below it.
+    asm volatile (
+        \\ push %%rcx
+        \\ mov %%rax, %%rcx
+        \\ 1:
+        \\ cmp $0x1000, %%rcx
+        \\ jbe 2f
+        \\ sub $0x1000, %%rsp
+        \\ orq $0, (%%rsp)
+        \\ sub $0x1000, %%rcx
+        \\ jmp 1b
+        \\ 2:
+        \\ sub %%rcx, %%rsp
+        \\ orq $0, (%%rsp)
+        \\ add %%rax, %%rsp
+        \\ pop %%rcx
+        \\ ret
+    );
+}
