@@ -42,7 +42,8 @@ my @contract = qw(
     max_ws_frame_size max_requests sync_file_threshold write_high_watermark write_low_watermark timeout
     request_timeout ws_idle_timeout sse_idle_timeout shutdown_timeout heartbeat_timeout
     lifespan_startup_timeout access_log access_log_format log_level quiet loop_type lifespan_mode
-    validate_events on_error http2
+    validate_events on_error http2 h2_max_concurrent_streams h2_initial_window_size h2_max_frame_size
+    h2_enable_push h2_enable_connect_protocol h2_max_header_list_size h2_rst_rate_limit
 );
 ok(PAGI::Server::Options::is_known($_), "$_ is an option") for @contract;
 

@@ -30,6 +30,7 @@ my %SAMPLES = (
     networks => [ '10.0.0.0/8', '10.0.0.0/33' ],
     target   => [ '/alive',     'alive' ],
     tls      => [ undef,        'word' ],
+    rate     => [ '20/10',      '20/x' ],
     log      => [ '-',          [] ],
     format   => [ 'tiny',       '%z' ],
     integer  => [],
@@ -45,6 +46,7 @@ my %GOOD = (
     socket_group         => 0 + $(,
     disable_tls          => 0,
     http2                => 0,
+    h2_enable_push       => 0,
     max_header_count     => 50,
     write_high_watermark => 20_000,
 );
@@ -155,8 +157,9 @@ for my $option (@all) {
         }
         return if !defined PAGI::Server::CommandLine::flag($option);
         my ($value, $problem) = from_command_line($option, $good // '');
+        my $means = $option->{type} eq 'rate' ? { burst => 20, rate => 10 } : $good;
         if (!$option->{missing} && $option->{type} ne 'code') {
-            is($value, is_switch($option) ? 1 : $good, 'the command line takes it') or diag $problem;
+            is_deeply($value, is_switch($option) ? 1 : $means, 'the command line takes it') or diag $problem;
         }
         if (!is_switch($option) && $option->{type} ne 'code' && !ref $bad && length $bad) {
             says_why((from_command_line($option, $bad))[1], $option, $bad, 'from the command line');
@@ -170,7 +173,7 @@ for my $option (@all) {
             );
             return;
         }
-        is((value_of($name, sub { read_as_file("$name = $good") }))[0], $good, 'a file has it')
+        is_deeply((value_of($name, sub { read_as_file("$name = $good") }))[0], $means, 'a file has it')
             if $option->{type} ne 'code';
         if ($option->{type} ne 'code' && !ref $bad && length $bad) {
             $problem = (value_of($name, sub { read_as_file("\n$name = $bad") }))[1];
@@ -201,6 +204,25 @@ subtest 'numbers as people write them' => sub {
     }
     my $limits = PAGI::Server::Options::engine_limits({ timeout => 0.0001, max_body_size => 0 });
     is_deeply($limits, { idle_ms => 1, body_bytes_max => 0 }, 'what is not 0 does not become 0: no limit');
+};
+
+subtest 'an option that sets several limits' => sub {
+    my $name = 'h2_rst_rate_limit';
+    my $limits =
+        sub { PAGI::Server::Options::engine_limits({ $name => PAGI::Server::Options::check($name, $_[0]) }) };
+    is_deeply(
+        $limits->({ burst => 7, rate => 3 }),
+        { h2_resets_max => 7, h2_resets_rate => 3 },
+        'all of them'
+    );
+    is_deeply($limits->({ rate => 1 }), { h2_resets_rate => 1 }, 'one of them');
+    for my $bad ({ burst => 0 }, { burst => 1, speed => 1 }, { rate => 'x' }, { rate => -1 }, [], 5) {
+        like(
+            refused(app => $app, $name => $bad),
+            qr/\QPAGI::Server: option '$name' must be a hash reference with burst (an integer from 1 to 1000000) and\E/,
+            'a bad value is refused'
+        );
+    }
 };
 
 subtest 'a running server' => sub {

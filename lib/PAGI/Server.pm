@@ -481,10 +481,6 @@ application comes back to the event loop. The connection closes after the answer
 the access log. 503 while the server stops, on connections that were open before; new ones are
 refused then. B<--health-path>
 
-=item http2 => 0
-
-HTTP/2. Not there yet: only 0 is taken. B<--http2>
-
 =back
 
 =head3 Encryption
@@ -506,6 +502,58 @@ so. B<--disable-tls>
 
 Linux encrypts what is sent, if its module C<tls> is there. Clients that ask for new keys are cut
 off. B<--ktls>
+
+=back
+
+=head3 HTTP/2
+
+=over
+
+=item http2 => 0
+
+HTTP/2. Not there yet: only 0 is taken. 1: over TLS with clients that offer it (ALPN), and in the
+clear with clients that begin with its preface (prior knowledge), on the same ports. 0: not at all.
+B<--http2>
+
+=item h2_max_concurrent_streams => 100
+
+Requests of one connection that may be open at a time. One more is refused, and the client may send
+it again (REFUSED_STREAM). From 1 to 10000. B<--h2-max-concurrent-streams>
+
+=item h2_initial_window_size => 65535
+
+Bytes of a request body that may be on their way, or wait for the application. The client sends more
+when the application has taken some. From 1 to 1073741824. B<--h2-initial-window-size>
+
+=item h2_connection_window_size => 1048576
+
+The same for all requests of a connection together. From 65535 to 1073741824.
+B<--h2-connection-window-size>
+
+=item h2_max_frame_size => 16384
+
+Bytes of one frame of a request body. From 16384 to 16777215. B<--h2-max-frame-size>
+
+=item h2_max_header_list_size => 65536
+
+Bytes of the header fields of a request, each counted with 32 more (431). What C<max_header_size>
+and C<max_header_count> say holds as well. From 1024 to 1048576. B<--h2-max-header-list-size>
+
+=item h2_enable_connect_protocol => 1
+
+WebSockets over HTTP/2 (RFC 8441), as browsers open them. B<--h2-enable-connect-protocol>
+
+=item h2_enable_push => 0
+
+Taken for compatibility: only 0 is allowed, for pushes are what a client may ask for, and none of
+the present ones does. B<--h2-enable-push>
+
+=item h2_rst_rate_limit => { burst => 1000, rate => 33 }
+
+How many requests of one connection may be given up by the client, or by its mistakes, before they
+are answered: at once, and in each second after that. One more ends the connection
+(ENHANCE_YOUR_CALM). A hash reference with C<burst> and C<rate>; what it lacks is as by default.
+B<--h2-rst-rate-limit>
 
 =back
 

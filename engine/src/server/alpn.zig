@@ -1,5 +1,32 @@
 //! What connections may speak, by the names that TLS agrees on (ALPN, RFC 7301).
+const std = @import("std");
 const tls = @import("tls");
+const Config = @import("config.zig").Config;
 
-/// In order of preference.
-pub const protocols = [_]tls.Protocol{ .{ .name = "http/1.1" }, .{ .name = "http/1.0" } };
+const all = [_]tls.Protocol{
+    .{ .name = "h2", .needs_strong_cipher = true },
+    .{ .name = "http/1.1" },
+    .{ .name = "http/1.0" },
+};
+
+/// What is offered, in order of preference. Static.
+pub fn offered(config: *const Config) []const tls.Protocol {
+    return all[@intFromBool(!config.http2)..];
+}
+
+/// Whether a name that was agreed on stands for many requests at a time.
+pub fn isMultiplexed(name: ?[]const u8) bool {
+    return std.mem.eql(u8, name orelse return false, all[0].name);
+}
+
+test "what is offered depends on an option, and is told apart afterwards" {
+    var config: Config = .{};
+    for ([_]bool{ false, true }, [_][]const u8{ "http/1.1", "h2" }) |on, first| {
+        config.http2 = on;
+        try std.testing.expectEqualStrings(first, offered(&config)[0].name);
+    }
+    for (all, [_]bool{ true, false, false }) |protocol, expected| {
+        try std.testing.expectEqual(expected, isMultiplexed(protocol.name));
+    }
+    try std.testing.expect(!isMultiplexed(null));
+}

@@ -143,6 +143,32 @@ pub const Config = struct {
     /// are not compressed with.
     deflate_client_window_bits: u8 = 15,
 
+    /// HTTP/2: over TLS with clients that offer it, in the clear with clients that begin with its preface.
+    /// Off without TLS: proxies that do not know it pass requests along that they have not seen.
+    http2: bool = false,
+    /// Streams of an HTTP/2 connection that may be open at a time. RFC 9113 section 6.5.2 recommends no fewer
+    /// than 100, and browsers open no more.
+    h2_streams_max: u16 = 100,
+    /// Content of a stream's request that may be on its way or wait for the application: what everybody
+    /// begins with.
+    h2_window_bytes: u32 = 65_535,
+    /// The same for all streams of a connection together: enough for an upload that is as fast as 100 ms and
+    /// 80 Mbit/s let it be.
+    h2_connection_window_bytes: u32 = 1 << 20,
+    /// The payload of a frame of such content. The least that RFC 9113 allows; more saves some work with
+    /// large uploads.
+    h2_frame_bytes_max: u32 = 16_384,
+    /// The header fields of a request on such a stream, as RFC 9113 section 6.5.2 counts them: 32 bytes more
+    /// for each.
+    h2_list_bytes_max: u32 = 65_536,
+    /// WebSockets on streams (CONNECT with a protocol, RFC 8441).
+    h2_connect: bool = true,
+    /// Streams that may end before their responses, reset by the peer or because it broke the rules, in a
+    /// burst...
+    h2_resets_max: u32 = 1000,
+    /// ...and per second. One more ends the connection (CVE-2023-44487).
+    h2_resets_rate: u32 = 33,
+
     /// Range, unit and one line for a manual.
     pub const Rule = struct { min: i64 = 0, max: i64, unit: Unit, summary: []const u8 };
     /// What an option counts.
@@ -435,6 +461,58 @@ pub const Config = struct {
             .max = 15,
             .unit = .bits,
             .summary = "log2 of the window for WebSocket messages of clients",
+        },
+        .http2 = Rule{
+            .max = 1,
+            .unit = .boolean,
+            .summary = "HTTP/2, over TLS (ALPN) and in the clear (prior knowledge)",
+        },
+        .h2_streams_max = Rule{
+            .min = 1,
+            .max = 10_000,
+            .unit = .count,
+            .summary = "Streams of an HTTP/2 connection that are open at a time",
+        },
+        .h2_window_bytes = Rule{
+            .min = 1,
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Request content of an HTTP/2 stream that nobody has taken",
+        },
+        .h2_connection_window_bytes = Rule{
+            .min = 65_535,
+            .max = gib,
+            .unit = .bytes,
+            .summary = "The same for all streams of a connection together",
+        },
+        .h2_frame_bytes_max = Rule{
+            .min = 16_384,
+            .max = (1 << 24) - 1,
+            .unit = .bytes,
+            .summary = "Largest frame of content of an HTTP/2 client",
+        },
+        .h2_list_bytes_max = Rule{
+            .min = 1024,
+            .max = 1 << 20,
+            .unit = .bytes,
+            .summary = "Header fields of an HTTP/2 request, 32 bytes more for each (431)",
+        },
+        .h2_connect = Rule{
+            .max = 1,
+            .unit = .boolean,
+            .summary = "Accept WebSockets on HTTP/2 streams (RFC 8441)",
+        },
+        .h2_resets_max = Rule{
+            .min = 1,
+            .max = 1_000_000,
+            .unit = .count,
+            .summary = "HTTP/2 streams that may be reset in a burst",
+        },
+        .h2_resets_rate = Rule{
+            .min = 1,
+            .max = 1_000_000,
+            .unit = .count,
+            .summary = "HTTP/2 streams that may be reset per second",
         },
     };
 

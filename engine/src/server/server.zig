@@ -84,6 +84,7 @@ pub const CounterKind = counters.Kind;
 test {
     _ = @import("access_log.zig");
     _ = @import("admission.zig");
+    _ = @import("alpn.zig");
     _ = @import("blockage.zig");
     _ = @import("budget.zig");
     _ = @import("client.zig");

@@ -191,7 +191,7 @@ const Client = struct {
             if (emission.stream == 0) continue;
             const header: frame.Header = .parse(out[0..frame.header_bytes]);
             try testing.expectEqual(emission.head + emission.content, frame.header_bytes + header.len);
-            try testing.expect(header.fault() == null);
+            try testing.expect(header.fault(frame.payload_bytes_max) == null);
             if (header.kind == .data) try testing.expect(emission.content <= @max(window, 0));
         }
         try testing.expect(s.control.len == 0 and !s.streams.hasDoomed());

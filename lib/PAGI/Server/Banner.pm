@@ -63,7 +63,7 @@ sub _details {
         "loop: $loop",
         "max_conn: $facts{connections_max}",
         'memory_max: ' . memory($facts{memory_max}),
-        'http2: off',
+        'http2: ' . ($options->{http2} ? 'on' : 'off'),
         'tls: ' . _tls_state($options, $facts{listeners}),
         'ktls: ' . _ktls_state($options, $facts{listeners}),
         'future_xs: ' . (Future->isa('Future::XS') || $INC{'Future/XS.pm'} ? 'on'       : 'off'),

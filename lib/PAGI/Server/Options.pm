@@ -28,6 +28,15 @@ for my $option (grep { $_->{engine} } @ALL) {
     delete $option->{default} if $option->{default} < 0;
 }
 
+# Nor has one that sets several.
+for my $option (grep { $_->{engines} } @ALL) {
+    my %limits = map { $_ => $ENGINE{ $option->{engines}{$_} } } keys %{ $option->{engines} };
+    $option->{ranges}  = { map { $_ => { min => $limits{$_}{min}, max => $limits{$_}{max} } } keys %limits };
+    $option->{default} = { map { $_ => $limits{$_}{default} } keys %limits };
+    $option->{shown}   = '{ ' . join(', ', map { "$_ => $limits{$_}{default}" } sort keys %limits) . ' }';
+    $option->{shown_command} = join '/', map { $limits{$_}{default} } sort keys %limits;
+}
+
 # Both tables, section by section: first what the constructor has, then what only the command has.
 sub _sections {
     my @joined = map { [@$_] } PAGI::Server::Options::Table::sections();
@@ -81,6 +90,10 @@ sub engine_limits {
         my $value = $options->{ $option->{name} };
         $limits{ $option->{engine} } =
             $option->{type} eq 'boolean' ? ($value ? 1 : 0) : _in_units($value * $option->{scale});
+    }
+    for my $option (grep { $_->{engines} && $options->{ $_->{name} } } @ALL) {
+        my $values = $options->{ $option->{name} };
+        $limits{ $option->{engines}{$_} } = int $values->{$_} for keys %$values;
     }
     return \%limits;
 }

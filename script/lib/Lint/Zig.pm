@@ -28,7 +28,13 @@ my %MUST_NOT = (
         'allocators, clocks, descriptors, logs'
     ],
     io => [ qr/http/i, 'HTTP' ],
-    map { $_ => [ qr/\bhttp[123]\b/, 'version of a protocol (protocol/session.zig)' ] } qw(server native abi),
+    # An option may have its name.
+    map {
+        $_ => [
+            qr/(?<!config\.)\bhttp[123]\b(?!: bool\b| = Rule\b)/,
+            'version of a protocol (protocol/session.zig)'
+        ]
+    } qw(server native abi),
 );
 
 sub findings (@sources) {

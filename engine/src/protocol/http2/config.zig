@@ -1,5 +1,6 @@
 //! What we allow a peer of HTTP/2. Does not know: who enforces it (session.zig).
 const fields = @import("fields.zig");
+const frame = @import("frame.zig");
 const Allowance = @import("patience.zig").Allowance;
 
 /// What we allow a peer. Its owner keeps it as long as there are sessions.
@@ -10,6 +11,9 @@ pub const Config = struct {
     stream_window_bytes: u31 = 65_535,
     /// The same for all streams together, in bytes; at least 65,535.
     connection_window_bytes: u31 = 1 << 20,
+    /// The payload of DATA, which is read in pieces, 16,384..16,777,215 bytes. Other frames have at most
+    /// 16,384.
+    frame_bytes_max: u24 = frame.payload_bytes_max,
     /// The fields of a message as RFC 9113 section 6.5.2 counts them, in bytes; more: 431.
     list_bytes_max: u32 = 65_536,
     /// CONNECT with a protocol (RFC 8441) is served.

@@ -6,7 +6,8 @@ const assert = std.debug.assert;
 /// Bytes before a frame's payload.
 pub const header_bytes = 9;
 
-/// The longest payload that everybody may send, in bytes, and the longest that we send and take.
+/// The longest payload that everybody may send, in bytes, and the longest that we send; we take longer ones
+/// of DATA where the settings say so.
 pub const payload_bytes_max = 16_384;
 
 /// The first bytes of a client (RFC 9113 section 3.4).
@@ -108,10 +109,12 @@ pub const Header = struct {
         return header.flags & one != 0;
     }
 
-    /// What is wrong with it, whatever has come before. Payloads are looked at by their own functions.
-    pub fn fault(header: Header) ?Fault {
+    /// What is wrong with it, whatever has come before. Payloads are looked at by their own functions. That
+    /// of DATA may have `data_bytes_max` bytes.
+    pub fn fault(header: Header, data_bytes_max: u32) ?Fault {
+        const most = if (header.kind == .data) data_bytes_max else payload_bytes_max;
         // Always of the connection: header blocks and settings concern it, and nobody else gets there.
-        if (header.len > payload_bytes_max) return .connection(.frame_size_error, "frame too long");
+        if (header.len > most) return .connection(.frame_size_error, "frame too long");
         switch (header.kind) {
             .data, .headers, .continuation => {
                 if (header.stream == 0) return .connection(.protocol_error, "frame on stream 0");
@@ -179,7 +182,7 @@ pub fn dependencyFault(stream: u32, bytes: *const [priority_bytes]u8) ?Fault {
 
 /// Cuts dependency and padding off the payload of HEADERS.
 pub fn fragment(header: Header, payload: []const u8) union(enum) { bytes: []const u8, fault: Fault } {
-    assert(header.kind == .headers and payload.len == header.len and header.fault() == null);
+    assert(header.kind == .headers and payload.len == header.len and header.fault(0) == null);
     var start: usize = 0;
     var padding: usize = 0;
     if (header.has(flag.padded)) {
@@ -304,13 +307,20 @@ test "what is wrong with a header" {
     }) |case| {
         const expected, const header = case;
         errdefer std.debug.print("{any}\n", .{header});
-        const fault = header.fault();
+        const fault = header.fault(payload_bytes_max);
         try testing.expectEqual(expected, if (fault) |one| one.code else null);
         // Only a dependency concerns nobody else.
         if (fault) |one| try testing.expectEqual(
             header.kind == .priority and header.stream != 0,
             one.scope == .stream,
         );
+    }
+}
+
+test "only DATA may be longer than everybody's frames" {
+    for ([_]Kind{ .data, .headers, .continuation, @fromBackingInt(0x77) }) |kind| {
+        const header: Header = .{ .len = payload_bytes_max + 1, .kind = kind, .stream = 1 };
+        try testing.expectEqual(kind == .data, header.fault(payload_bytes_max + 1) == null);
     }
 }
 

@@ -203,13 +203,16 @@ pub const Session = struct {
             .resets = .init(config.resets),
             .noise = .init(config.noise),
         };
-        s.control.settings(&.{
+        const settings = [_]frame.SettingValue{
             .{ .setting = .max_concurrent_streams, .value = config.streams_max },
             .{ .setting = .initial_window_size, .value = config.stream_window_bytes },
             .{ .setting = .max_header_list_size, .value = config.list_bytes_max },
             .{ .setting = .enable_connect_protocol, .value = @intFromBool(config.extended_connect) },
             .{ .setting = .no_rfc7540_priorities, .value = 1 },
-        });
+            .{ .setting = .max_frame_size, .value = config.frame_bytes_max },
+        };
+        const is_default = config.frame_bytes_max == frame.payload_bytes_max;
+        s.control.settings(settings[0 .. settings.len - @intFromBool(is_default)]);
         s.credit(config.connection_window_bytes - default_window);
         return s;
     }
@@ -280,7 +283,7 @@ pub const Session = struct {
         if (s.reading == .first_frame and (h.kind != .settings or h.has(frame.flag.ack))) {
             return s.fail(.protocol_error, "first frame is not SETTINGS");
         }
-        if (h.fault()) |fault| return s.blame(fault, h.stream, h.len);
+        if (h.fault(s.config.frame_bytes_max)) |fault| return s.blame(fault, h.stream, h.len);
         const rest = bytes[frame.header_bytes..];
         switch (h.kind) {
             .data => return s.readData(h, rest),
@@ -507,7 +510,7 @@ pub const Session = struct {
             if (h.kind != .continuation or h.stream != first.stream) {
                 return s.fail(.protocol_error, "header block interrupted");
             }
-            if (h.fault()) |fault| return s.fail(fault.code, fault.detail);
+            if (h.fault(0)) |fault| return s.fail(fault.code, fault.detail);
             const end = block.scanned + frame.header_bytes + h.len;
             const is_last = h.has(frame.flag.end_headers);
             if (block.size + h.len > blockBytesMax(s.config) or block.frames == block_frames_max) {

@@ -44,7 +44,7 @@ pub fn Accept(comptime W: type) type {
             const over = w.peers.count > w.connections_max or w.memory.full;
             if (context) |tls| {
                 w.refreshCertificates(tls);
-                const tunnel = Tunnel.create(w.gpa, tls, &alpn.protocols) catch return w.close(peer);
+                const tunnel = Tunnel.create(w.gpa, tls, alpn.offered(&w.config)) catch return w.close(peer);
                 if (w.scratch.kernel_seals) tunnel.session.offerKeys();
                 peer.connection.tunnel = tunnel;
                 peer.connection.phase = .{ .handshake = .{ .since = w.now } };

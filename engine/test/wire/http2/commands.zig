@@ -519,6 +519,33 @@ test "a window that is smaller than the default counts when the peer knows of it
     try testing.expectEqual(100 - 1000, h.session.streams.find(1).?.receive_window);
 }
 
+test "frames of content may be longer than others where that is announced" {
+    const len = 20_000;
+    var with = harness.config;
+    with.frame_bytes_max = len;
+    var h: Harness = undefined;
+    h.init(&with, &.{});
+    defer h.deinit();
+    h.restart(&with, with.streams_max);
+    var head: session_file.Head = .{ .storage = &h.storage };
+    try testing.expectEqual(session_file.Event.control, h.session.feed(b.hello, &head).event);
+    var settings: [session_file.emission_bytes_max]u8 = undefined;
+    const emission = h.session.emit(&settings, 1).?;
+    // SETTINGS_MAX_FRAME_SIZE
+    try testing.expect(std.mem.find(u8, settings[0..emission.head], b.setting(5, len)) != null);
+    try h.feed(b.hello ++ b.post(1));
+    h.sent.clearRetainingCapacity();
+    const payload: [len + 1]u8 = @splat('x');
+    var out: [len + 10]u8 = undefined;
+    h.quiet = true;
+    try h.feed(b.write(.data, 0, 1, payload[0..len], &out));
+    h.quiet = false;
+    try h.expectSent("");
+    try testing.expectEqual(len, h.session.streams.find(1).?.received);
+    try h.feed(b.write(.data, 0, 1, &payload, &out));
+    try h.expectSent("0 goaway 1 frame_size_error\n");
+}
+
 test "content that is longer than there may be is refused, and read over" {
     var h: Harness = undefined;
     try open(&h, &harness.config, b.post(1));

@@ -141,13 +141,6 @@ my $SECTION = [
                 . ' connection closes after the answer. They are not in the access log. 503 while the'
                 . ' server stops, on connections that were open before; new ones are refused then.',
         },
-        {
-            name    => 'http2',
-            type    => 'boolean',
-            default => 0,
-            missing => 'HTTP/2 is not there yet',
-            about   => 'HTTP/2. Not there yet: only 0 is taken.',
-        },
     )
 ];
 

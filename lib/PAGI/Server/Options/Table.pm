@@ -5,19 +5,20 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use PAGI::Server::Options::HTTP2;
 use PAGI::Server::Options::Listening;
 
 # The keys of PAGI::Server->new, in the order of the manual. The constructor, the flags of pagi-server,
 # the names in its configuration files, the shell completion and the manual's lists are all made from
-# this table and from PAGI::Server::Options::Command, which has the same columns. The section Listening
-# has a file of its own.
+# this table and from PAGI::Server::Options::Command, which has the same columns. The sections Listening and
+# HTTP/2 have files of their own.
 #
 #   name    key of PAGI::Server->new; underscores are dashes in the flag and either in a file
 #   flag    the flag's name if it is another one; '' if there is none
 #   short   a one-letter flag
 #   type    see PAGI::Server::Options::Type
 #   default, min, max   unless `engine` names the engine's limit that has them; `scale`: how many of the
-#           engine's units one unit of the option has
+#           engine's units one unit of the option has. `engines`: one for each key of a hash
 #   of      the choices
 #   optional  undef is allowed as well
 #   offer   values that a shell's completion suggests, where others are allowed as well
@@ -153,6 +154,7 @@ my @SECTIONS = (
             },
         )
     ],
+    PAGI::Server::Options::HTTP2::section(),
     [
         'Limits' => (
             {

@@ -62,6 +62,12 @@ sub _seconds {
     return $text =~ /\A($INTEGER|[0-9]*\.[0-9]+)(ms|s|m|h)\z/ ? _integer($1) * $SECONDS{$2} : _integer($text);
 }
 
+# 1000/33
+sub _rate {
+    my ($text) = @_;
+    return $text =~ m{\A($INTEGER)/($INTEGER)\z} ? { burst => _integer($1), rate => _integer($2) } : $text;
+}
+
 # Per type: what is allowed, in words; whether a value is; how a word of a command line becomes one, and what
 # number a value of any origin stands for (as it is, if there is nothing here). Or a function that says what
 # is wrong with a value.
@@ -131,6 +137,22 @@ my %TYPES = (
             my $kind = blessed $_[1] ? PAGI::Server::AppKind::loaded() : undef;
             $kind && "it looks like $kind";
         },
+    },
+    rate => {
+        words => sub {
+            my ($of) = $_[0]{ranges};
+            return 'a hash reference with '
+                . join(' and ',
+                map { "$_ (an integer from $of->{$_}{min} to $of->{$_}{max})" } sort keys %$of)
+                . ', or these as BURST/RATE';
+        },
+        allows => sub {
+            my ($option, $value) = @_;
+            return _is_reference($value, 'HASH')
+                && !grep { !$option->{ranges}{$_} || !_is_count($option->{ranges}{$_}, $value->{$_}) }
+                keys %$value;
+        },
+        number => \&_rate,
     },
     hash => { words => sub { 'a hash reference' }, allows => sub { _is_reference($_[1], 'HASH') } },
     tls  => {
