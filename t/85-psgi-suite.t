@@ -7,9 +7,10 @@ use Plack::Test::Suite;
 use Test::More;
 use TestTools;
 
-for my $engine (qw(inline thread)) {
+for my $engine (qw(inline thread process)) {
+    my @workers = $engine eq 'process' ? (workers => 2) : ();
     subtest $engine =>
-        sub { Plack::Test::Suite->run_server_tests('Peregrine', undef, undef, engine => $engine) };
+        sub { Plack::Test::Suite->run_server_tests('Peregrine', undef, undef, engine => $engine, @workers) };
 }
 subtest 'EVHTP' => sub { Plack::Test::Suite->run_server_tests('EVHTP') };
 
