@@ -640,6 +640,20 @@ peregrine_loan *peregrine_returned(peregrine_worker *worker);
  * the end of the file. */
 int peregrine_write_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset,
                          int64_t length);
+/* Gives the caller the connection of a WebSocket handshake (PEREGRINE_HANDSHAKE) to speak on it as it likes:
+ * one end of a stream, which is the caller's to close and which waits, unless that is changed. From the first
+ * byte on that is written to it, the client gets what is written and what the client sends can be read:
+ * PEREGRINE_FINISHED comes, and all else that is sent to the exchange is dropped. Until then it can be
+ * answered as any other, which ends the stream. The end of the client's sending side can be read as such;
+ * the end of the caller's closes the connection when all is sent. The deadlines are those of a WebSocket
+ * (write_ms, websocket_idle_ms), and it counts as a connection more. The descriptor, or a negative answer:
+ * PEREGRINE_E_NOT_WEBSOCKET, PEREGRINE_E_OUT_OF_ORDER after a response, or if there was one before,
+ * PEREGRINE_E_MEMORY if there are too many connections, PEREGRINE_E_SYSTEM. Behind a channel the caller may
+ * get one that is closed in place of the last two. */
+int peregrine_relay(peregrine_worker *worker, peregrine_ticket ticket);
+/* The exchange will be answered by its stream alone: if that is closed and nothing was written the client
+ * gets a 500, and PEREGRINE_ABORTED comes. */
+int peregrine_relay_only(peregrine_worker *worker, peregrine_ticket ticket);
 /* Ends the body with a trailer section, which may be empty. PEREGRINE_E_TRAILERS when the response has no
  * room for one: it has a Content-Length, or the client speaks HTTP/1.0. */
 int peregrine_finish(peregrine_worker *worker, peregrine_ticket ticket, const peregrine_field *trailers,

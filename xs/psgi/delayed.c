@@ -59,6 +59,10 @@ void psgi_delayed_call(pTHX_ psgi_exchange *exchange, SV *code) {
 
 /* The responder is gone, and has not been called. */
 void psgi_delayed_forgotten(pTHX_ psgi_exchange *exchange) {
+    if (exchange->has_io) {
+        psgi_io_only(aTHX_ exchange);
+        return;
+    }
     SV *text = newSVpvs_flags("the application has dropped its responder without a response", SVs_TEMP);
     psgi_exchange_reject(aTHX_ exchange, text);
 }

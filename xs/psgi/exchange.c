@@ -42,6 +42,7 @@ void psgi_exchange_open(psgi_exchange *exchange) {
     exchange->cleans = false;
     exchange->calling = false;
     exchange->abandoned = false;
+    exchange->has_io = false;
     exchange->has_chunks = false;
 }
 
@@ -72,6 +73,13 @@ static bool is_code(const SV *value) {
     return SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVCV;
 }
 
+/* Whether it is what an application returns that has spoken on psgix.io: nothing, or an empty list. */
+static bool is_nothing(pTHX_ SV *value) {
+    if (!SvOK(value)) return true;
+    return SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVAV && !SvOBJECT(SvRV(value)) &&
+           av_count((AV *)SvRV(value)) == 0;
+}
+
 static void call_app(pTHX_ psgi_exchange *exchange) {
     SV *error = NULL;
     px_exchange_taken(&exchange->base);
@@ -87,6 +95,10 @@ static void call_app(pTHX_ psgi_exchange *exchange) {
         return;
     }
     if (exchange->responds) return;
+    if (exchange->has_io && psgi_delivers(exchange) && is_nothing(aTHX_ response)) {
+        px_turn_wait(aTHX_ & exchange->base);
+        return;
+    }
     exchange->responds = true;
     if (psgi_delivers(exchange)) psgi_respond(aTHX_ exchange, response, false);
 }

@@ -54,10 +54,15 @@ static void read_limits(const px_worker *worker, void *application) {
 /* A request with its whole body. */
 static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) {
     psgi_exchange *exchange = psgi_exchange_of(base);
+    const bool upgrades = (event->flags & PEREGRINE_HANDSHAKE) && event->request->version == 11;
     psgi_exchange_open(exchange);
     base->given = psgi_env_build(aTHX_ exchange, event->request);
-    if (psgi_input_give(aTHX_ exchange, event)) psgi_exchange_call_app(aTHX_ exchange);
-    else psgi_exchange_refuse(aTHX_ exchange);
+    if (psgi_input_give(aTHX_ exchange, event)) {
+        if (upgrades) psgi_io_give(aTHX_ exchange);
+        psgi_exchange_call_app(aTHX_ exchange);
+    } else {
+        psgi_exchange_refuse(aTHX_ exchange);
+    }
 }
 
 /* The peer takes more content. */

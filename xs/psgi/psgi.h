@@ -34,6 +34,7 @@
     X(RUN_ONCE, "psgi.run_once")                                                                             \
     X(NONBLOCKING, "psgi.nonblocking")                                                                       \
     X(STREAMING, "psgi.streaming")                                                                           \
+    X(IO, "psgix.io")                                                                                        \
     X(INPUT_BUFFERED, "psgix.input.buffered")                                                                \
     X(CLEANUP, "psgix.cleanup")                                                                              \
     X(CLEANUP_HANDLERS, "psgix.cleanup.handlers")                                                            \
@@ -111,6 +112,7 @@ typedef struct psgi_exchange {
     bool calling;   /* the function that was given in place of a response runs */
     bool abandoned; /* its writer went meanwhile */
     bool wrote;     /* since it was asked for content */
+    bool has_io;     /* the application was given psgix.io */
     bool has_chunks; /* the response's content comes in chunks */
     psgi_chunks chunks;
     CV *informational, *disconnected; /* ours until the exchange is let go */
@@ -139,6 +141,10 @@ HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *reque
 
 /* input.c */
 bool psgi_input_give(pTHX_ psgi_exchange *exchange, const peregrine_event *event);
+
+/* io.c */
+void psgi_io_give(pTHX_ psgi_exchange *exchange);
+void psgi_io_only(pTHX_ psgi_exchange *exchange);
 
 /* exchange.c */
 void psgi_exchange_open(psgi_exchange *exchange);

@@ -11,6 +11,7 @@ pub const interpreters = @import("interpreters.zig");
 const listeners = @import("listeners.zig");
 const options = @import("options.zig");
 const platform = @import("platform");
+const relay = @import("relay.zig");
 pub const routes = @import("routes.zig");
 const sized = @import("sized.zig");
 const tls = @import("tls.zig");
@@ -69,7 +70,7 @@ pub const Handle = struct {
     }
 
     /// Does what a command says; the code for its outcome.
-    inline fn apply(handle: *Handle, ticket: types.Ticket, command: peregrine.Command) c_int {
+    pub inline fn apply(handle: *Handle, ticket: types.Ticket, command: peregrine.Command) c_int {
         return handle.answer(ticket, command, 0);
     }
 
@@ -118,7 +119,7 @@ pub const Handle = struct {
 };
 
 /// Where the functions of peregrine.h are.
-pub const files = .{ @This(), interpreters, listeners, routes, tls };
+pub const files = .{ @This(), interpreters, listeners, relay, routes, tls };
 
 comptime {
     for (files) |file| _ = file;

@@ -294,6 +294,11 @@ pub const ApplicationEnd = struct {
             if (!end.engine.remote.sendFile(fd)) return Code.gone;
             said.command.file.fd = -1;
         }
+        if (command.* == .relay and command.relay == .offer and end.engine == .remote) {
+            if (!end.engine.remote.sendFile(command.relay.offer)) return Code.gone;
+            io.file.close(command.relay.offer);
+            said.command.relay.offer = -1;
+        }
         end.put(&said) catch {
             if (command.* == .file and end.engine == .thread) io.file.close(said.command.file.fd);
             return Code.memory;

@@ -380,7 +380,13 @@ pub const EngineEnd = struct {
             .thread => return end.apply(said),
             .seat => |seat| seat,
         };
-        if (said.command == .file) said.command.file.fd = try seat.takeFile(&said.command.file);
+        switch (said.command) {
+            .file => |*file| file.fd = try seat.takeFile(file),
+            .relay => |*relay| if (relay.* == .offer) {
+                relay.offer = try seat.takeDescriptor();
+            },
+            else => {},
+        }
         const ticket: peregrine.Ticket = @fromBackingInt(said.ticket);
         const exchange = end.worker.exchanges.get(ticket) orelse return dropDescriptor(&said.command);
         if (!seat.hears(exchange)) {
@@ -455,12 +461,21 @@ pub const EngineEnd = struct {
                 .offset = file.offset,
                 .len = file.length.?,
             }),
+            .relay => {
+                // Without one its application reads the end of it, and answers or does not.
+                _ = end.worker.applyTo(exchange, command.*) catch dropDescriptor(command);
+                return .accepted;
+            },
             else => end.worker.applyTo(exchange, command.*),
         };
     }
 
     fn dropDescriptor(command: *const peregrine.Command) void {
-        if (command.* == .file) io.file.close(command.file.fd);
+        switch (command.*) {
+            .file => |file| io.file.close(file.fd),
+            .relay => |relay| if (relay == .offer) io.file.close(relay.offer),
+            else => {},
+        }
     }
 
     /// The application waits for an event that the worker does not make, because it has nothing to wait for.

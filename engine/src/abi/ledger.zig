@@ -309,6 +309,10 @@ pub const Ledger = struct {
             },
             .keepalive, .flow => if (entry.order != .tunnel) return error.NotWebSocket,
             .repeat => if (entry.order == .unstarted) return error.OutOfOrder,
+            .relay => {
+                if (entry.websocket != .handshake) return error.NotWebSocket;
+                if (entry.order != .unstarted) return error.OutOfOrder;
+            },
             .read, .flush, .abort, .idle_limit => {},
         }
         return verdict;
@@ -318,7 +322,7 @@ pub const Ledger = struct {
     fn sends(command: *const Command) bool {
         return switch (command.*) {
             .start, .body, .file, .end, .message, .inform, .accept, .close => true,
-            .read, .flush, .abort, .keepalive, .flow, .idle_limit, .repeat => false,
+            .read, .flush, .abort, .keepalive, .flow, .idle_limit, .repeat, .relay => false,
         };
     }
 

@@ -144,18 +144,23 @@ pub const Seat = struct {
     /// The file of a command, whose descriptor came before it.
     pub fn takeFile(seat: *Seat, file: *const peregrine.Command.File) error{Malformed}!i32 {
         if (file.length == null) return error.Malformed;
-        var bytes: [introduction.file_message.len]u8 = undefined;
-        var fds: [1]i32 = undefined;
-        switch (sharing.receive(seat.socket, &bytes, &fds)) {
-            .message => |message| if (message.fd_count != 1) return error.Malformed,
-            .nothing, .ended => return error.Malformed,
-        }
+        const fd = try seat.takeDescriptor();
         // Anything else could make the engine wait.
-        _ = io.file.size(fds[0]) catch {
-            io.file.close(fds[0]);
+        _ = io.file.size(fd) catch {
+            io.file.close(fd);
             return error.Malformed;
         };
-        return fds[0];
+        return fd;
+    }
+
+    /// The descriptor that came before a command.
+    pub fn takeDescriptor(seat: *Seat) error{Malformed}!i32 {
+        var bytes: [introduction.file_message.len]u8 = undefined;
+        var fds: [1]i32 = undefined;
+        return switch (sharing.receive(seat.socket, &bytes, &fds)) {
+            .message => |message| if (message.fd_count == 1) fds[0] else error.Malformed,
+            .nothing, .ended => error.Malformed,
+        };
     }
 
     /// Sends the file that is the body of a request, before that. False: there is no room for now.

@@ -64,6 +64,8 @@ pub const Wakeup = @import("wakeup.zig").Wakeup;
 pub const WakeupOn = @import("wakeup.zig").WakeupOn;
 pub const Latch = @import("wakeup.zig").Latch;
 pub const LatchOn = @import("wakeup.zig").LatchOn;
+/// Raw bytes to and from an application.
+pub const streams = @import("streams.zig");
 /// What processes share.
 pub const sharing = @import("sharing.zig");
 /// What a forked child must not have.
@@ -214,6 +216,7 @@ test {
     _ = @import("kernel_tls.zig");
     _ = @import("log_file.zig");
     _ = @import("spool.zig");
+    _ = @import("streams.zig");
     _ = @import("sys/temporary.zig");
     _ = @import("wakeup.zig");
     _ = sharing;

@@ -221,6 +221,11 @@ pub fn setNonblockCloexec(fd: Fd) UnexpectedError!void {
     const status = control(fd, system.F.GETFL, 0) orelse return error.Unexpected;
     const nonblock: u32 = @bitCast(system.O{ .NONBLOCK = true });
     _ = control(fd, system.F.SETFL, status | nonblock) orelse return error.Unexpected;
+    try setCloexec(fd);
+}
+
+/// Makes a descriptor be closed on exec.
+pub fn setCloexec(fd: Fd) UnexpectedError!void {
     _ = control(fd, system.F.SETFD, system.FD_CLOEXEC) orelse return error.Unexpected;
 }
 
@@ -408,6 +413,8 @@ pub const Option = enum {
     no_delay,
     /// Whether it listens; to be read only.
     accept_conn,
+    /// Stream or datagram (SO_TYPE); to be read only.
+    kind,
     send_buffer_bytes,
     receive_buffer_bytes,
 
@@ -416,6 +423,7 @@ pub const Option = enum {
             .reuse_address,
             .reuse_port,
             .accept_conn,
+            .kind,
             .send_buffer_bytes,
             .receive_buffer_bytes,
             => system.SOL.SOCKET,
@@ -431,6 +439,7 @@ pub const Option = enum {
             .v6_only => here.v6_only,
             .no_delay => system.TCP.NODELAY,
             .accept_conn => here.accept_conn,
+            .kind => system.SO.TYPE,
             .send_buffer_bytes => system.SO.SNDBUF,
             .receive_buffer_bytes => system.SO.RCVBUF,
         };
@@ -480,7 +489,7 @@ fn getInteger(fd: Fd, level: i32, name: u32) OptionError!c_int {
 pub fn receive(fd: Fd, buffer: []u8) Moved {
     assert(buffer.len > 0); // a receive of nothing would look like the end of the stream
     while (true) {
-        const rc = system.recvfrom(fd, buffer.ptr, buffer.len, 0, null, null);
+        const rc = system.recvfrom(fd, buffer.ptr, buffer.len, here.no_wait, null, null);
         return switch (errno(rc)) {
             .SUCCESS => .{ .done = @intCast(rc) },
             .AGAIN => .blocked,
@@ -494,7 +503,7 @@ pub fn receive(fd: Fd, buffer: []u8) Moved {
 /// (MSG_MORE), so that TCP waits for a full segment; the BSDs have no such promise. Never raises SIGPIPE.
 pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
     assert(slices.len > 0 and slices.len <= slices_max);
-    const flags: u32 = here.no_signal | @as(u32, if (more) here.more else 0);
+    const flags: u32 = here.no_signal | here.no_wait | @as(u32, if (more) here.more else 0);
     const message: system.msghdr_const = .{
         .name = null,
         .namelen = 0,

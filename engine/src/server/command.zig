@@ -40,6 +40,8 @@ pub const Command = union(enum) {
     idle_limit: u32,
     /// Sends the same bytes again and again as a piece of the body.
     repeat: Repeat,
+    /// Lets the application have the connection of a WebSocket handshake, to speak on it as it likes.
+    relay: Relay,
 
     pub const Body = struct {
         bytes: []const u8 = "",
@@ -69,6 +71,15 @@ pub const Command = union(enum) {
 
     /// Milliseconds between pings (0: none), and how long a pong may take (0: for ever).
     pub const Keepalive = struct { interval_ms: u32, timeout_ms: u32 };
+
+    /// See worker/relay.zig.
+    pub const Relay = union(enum) {
+        /// One end of a stream, the engine's from then on: from the first byte on that comes from there, it
+        /// and the connection are one. Until then the exchange can be answered as any other.
+        offer: i32,
+        /// The application answers by that alone.
+        only,
+    };
 
     /// Every so many milliseconds; 0: no longer.
     pub const Repeat = struct { interval_ms: u32, bytes: []const u8 = "" };

@@ -53,6 +53,8 @@ pub const Connection = struct {
     /// Requests that have come, those that were refused included.
     request_count: u32 = 0,
     listener: u32,
+    /// It is no client, but the application's end of a relay.
+    local: bool = false,
     /// The peer is a trusted proxy: what its requests say about their clients is believed.
     trusted: bool = false,
     peer_port: u16 = 0,
@@ -91,12 +93,26 @@ pub const Connection = struct {
         handshake: struct { since: u64 },
         /// Requests come and are answered.
         open: Serving,
+        /// What comes goes on to another connection as it is.
+        relaying: Relaying,
         /// The last answer is queued; when it is out, our sending side ends.
         closing,
         /// Everything is sent; the peer gets time to read it before the socket goes.
         lingering: struct { since: u64 },
         /// The socket is closed, the slot is about to be given back.
         closed,
+    };
+
+    /// One of the two connections of a relay.
+    pub const Relaying = struct {
+        /// The other one.
+        other: Ticket,
+        /// When a byte moved last, in either direction.
+        active_at: u64,
+        /// The other one has to send what there is first.
+        full: bool = false,
+        /// The other one's peer has ended its sending side: ours ends when all is sent.
+        ending: enum { no, due, done } = .no,
     };
 
     /// Where a connection with one exchange at a time stands between two requests or within one.
@@ -191,7 +207,7 @@ pub const Connection = struct {
                 .idle => |*idle| idle.since = now,
                 .head, .exchange, .draining => {},
             },
-            .closing, .lingering, .closed => {},
+            .relaying, .closing, .lingering, .closed => {},
         }
     }
 
@@ -250,7 +266,7 @@ pub const Connection = struct {
                 // A peer that asks for pongs and does not read them waits, or it could fill our memory.
                 .exchange => |exchange| exchange.wantsInput() and connection.queuedBytes() < flood_bytes,
             },
-            .proxy_header, .handshake, .closing, .lingering, .closed => false,
+            .proxy_header, .handshake, .relaying, .closing, .lingering, .closed => false,
         };
     }
 
@@ -290,6 +306,7 @@ pub const Connection = struct {
                 .exchange => |exchange| connection.wantsInput() or
                     (connection.input.isEmpty() and exchange.inputComplete()),
             },
+            .relaying => |relaying| !relaying.full and connection.sending != .ended,
             .closed => false,
         };
     }
@@ -314,8 +331,11 @@ pub const Connection = struct {
                 .draining => |draining| after(draining.since, config.body_ms),
             },
             .lingering => |lingering| lingering.since + config.linger_ms,
+            .relaying => |relaying| after(relaying.active_at, config.websocket_idle_ms),
             .closing, .closed => Timer.never,
         };
+        // An application takes its time: what its client sends waits.
+        if (connection.local) return Timer.never;
         return switch (connection.output) {
             .open => reading,
             .blocked => |blockage| @min(reading, blockage.stall.deadline(config.write_ms)),
@@ -325,6 +345,7 @@ pub const Connection = struct {
     /// When to look at it again, at the latest: at its deadline, or earlier at what a slow peer has taken.
     pub fn attentionAt(connection: *const Connection, config: *const Config) u64 {
         const at = connection.deadline(config);
+        if (connection.local) return at;
         return switch (connection.output) {
             .open => at,
             .blocked => |*blockage| @min(at, blockage.lookAt(config.write_ms)),
@@ -366,7 +387,7 @@ pub const Connection = struct {
                 .exchange => |exchange| overdueIn(exchange, now, config),
                 .draining => .close,
             },
-            .proxy_header, .handshake, .closing, .lingering, .closed => .close,
+            .proxy_header, .handshake, .relaying, .closing, .lingering, .closed => .close,
         };
     }
 

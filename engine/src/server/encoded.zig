@@ -166,6 +166,10 @@ fn headOf(command: *const Command) Head {
         .flow => |flow| .{ .kind = kind, .a = @backingInt(flow) },
         .idle_limit => |milliseconds| .{ .kind = kind, .a = milliseconds },
         .repeat => |repeat| .{ .kind = kind, .a = repeat.interval_ms, .length = repeat.bytes.len },
+        .relay => |relay| switch (relay) {
+            .offer => |fd| .{ .kind = kind, .flags = flag.some, .a = @bitCast(fd) },
+            .only => .{ .kind = kind },
+        },
         .read, .flush, .abort => .{ .kind = kind },
     };
 }
@@ -214,6 +218,7 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
         .flow => .{ .flow = std.enums.fromInt(Flow, head.a) orelse return error.Malformed },
         .idle_limit => .{ .idle_limit = head.a },
         .repeat => .{ .repeat = .{ .interval_ms = head.a, .bytes = try reader.run(head.length) } },
+        .relay => .{ .relay = if (head.flags & flag.some != 0) .{ .offer = @bitCast(head.a) } else .only },
         .read => .read,
         .flush => .flush,
         .abort => .abort,
@@ -227,7 +232,7 @@ fn fieldsOf(command: *const Command) []const Field {
         .inform => |inform| inform.fields,
         .accept => |accept| accept.fields,
         .body, .file, .read, .flush, .abort => &.{},
-        .message, .close, .keepalive, .flow, .idle_limit, .repeat => &.{},
+        .message, .close, .keepalive, .flow, .idle_limit, .repeat, .relay => &.{},
     };
 }
 
@@ -239,6 +244,7 @@ fn bytesOf(command: *const Command) []const u8 {
         .close => |close| close.reason,
         .repeat => |repeat| repeat.bytes,
         .file, .end, .inform, .read, .flush, .abort, .accept, .keepalive, .flow, .idle_limit => "",
+        .relay => "",
     };
 }
 
@@ -322,6 +328,9 @@ const samples = [_]Command{
     .{ .flow = .on_demand },
     .{ .idle_limit = 3 },
     .{ .repeat = .{ .interval_ms = 4, .bytes = ":\n\n" } },
+    .{ .relay = .{ .offer = 8 } },
+    .{ .relay = .{ .offer = -1 } },
+    .{ .relay = .only },
 };
 
 test "every command comes back as it was" {

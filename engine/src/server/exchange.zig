@@ -118,6 +118,11 @@ pub const Exchange = struct {
     sent_us: u64 = 0,
     /// What is sent again and again.
     repeat: ?*Repeat = null,
+    /// The connection that stands for its application's end of a stream; none: it was given none, or has
+    /// closed it. See worker/relay.zig.
+    relay: Ticket = .none,
+    /// The application answers by that alone.
+    relay_only: bool = false,
 
     /// The request's body.
     pub const Body = union(enum) {

@@ -1,6 +1,6 @@
 //! One thread's loop: joins an io, many connections and a host, or several. The only file in which they meet.
 //! Its parts lie in `worker/`: accept, access, apply, counting, gathering, handshakes, health, input, memory,
-//! output, proxied, repeat, secure, turns, websocket.
+//! output, proxied, relay, repeat, secure, turns, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost` for Zig handlers, the C API for everybody else. `Hosts`
 //! (hosts.zig) makes one of several: then a route chooses the host of each exchange. A host provides, for its
@@ -182,6 +182,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         admission: *Admission,
         memory: Memory = .{},
         numbers: u32 = 0,
+        /// How many of the peers are applications.
+        relays: u32 = 0,
         health: Health = .{},
         access: ?AccessLog = null,
         /// When the host was last told of trouble with the access log.
@@ -338,6 +340,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const secure = @import("worker/secure.zig").Secure(Self);
         const shaking = @import("worker/handshakes.zig").Shaking(Self);
         const live = @import("worker/websocket.zig").Live(Self);
+        const relaying = @import("worker/relay.zig").Relaying(Self);
         const repeating = @import("worker/repeat.zig").Repeating(Self);
         const shedding = @import("worker/memory.zig").Shedding(Self);
         const turns = @import("worker/turns.zig").Turns(Self);
@@ -382,6 +385,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const sever = output.sever;
         pub const setRepeat = repeating.setRepeat;
 
+        pub const RelayError = relaying.RelayError;
+        pub const offerRelay = relaying.offer;
+        pub const answerByRelay = relaying.only;
+
         pub const AcceptError = live.AcceptError;
         pub const SendError = live.SendError;
         pub const CloseError = live.CloseError;
@@ -401,6 +408,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const park = turns.park;
         pub const unpark = turns.unpark;
         pub const reserveTurns = turns.reserve;
+        pub const openPeer = accepting.open;
         pub const admit = accepting.admit;
         pub const begin = accepting.begin;
         pub const noteAccepted = accepting.noteAccepted;
@@ -451,6 +459,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteHandshake = live.noteHandshake;
         pub const refuseHandshake = live.refuseHandshake;
         pub const feedWebSocket = live.feedWebSocket;
+        pub const relay = relaying.relay;
+        pub const relaySpeaks = relaying.hasSpoken;
+        pub const relayEnded = relaying.ended;
+        pub const settleRelay = relaying.settle;
+        pub const dropRelay = relaying.drop;
+        pub const leaveRelay = relaying.leave;
 
         // ---- The loop
 
@@ -702,8 +716,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (connection.tunnel) |tunnel| if (connection.isIdle()) {
                 _ = secure.sendCloseNotify(w, peer, tunnel);
             };
+            const phase = connection.phase;
             connection.phase = .closed;
             w.closeSocket(peer);
+            if (phase == .relaying) relaying.leave(w, peer, phase.relaying.other);
             // Its bytes are being parsed further up the stack: pump releases it.
             if (w.pumping != peer) w.release(peer);
         }
@@ -721,6 +737,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 tunnel.destroy(&w.pool);
             }
             w.admission.leave(peer.entry);
+            w.relays -= @intFromBool(connection.local);
             w.peers.remove(peer);
         }
 
@@ -765,6 +782,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     },
                     .head, .draining => {},
                 },
+                .relaying => relaying.goAway(w, peer),
                 .closing, .lingering, .closed => {},
             };
         }
@@ -792,6 +810,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.stopping = .leaving;
             var it = w.peers.iterator();
             while (it.next()) |peer| {
+                if (peer.connection.phase == .relaying) relaying.goAway(w, peer);
                 const exchange = peer.connection.current() orelse continue;
                 if (exchange.websocket != null) live.goAway(w, exchange);
             }
@@ -825,7 +844,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Counters and sizes of now.
         pub fn statistics(w: *const Self) Stats {
             var stats = w.stats;
-            stats.connections = w.peers.count;
+            stats.connections = w.peers.count - w.relays;
             stats.exchanges = w.exchanges.count;
             stats.connections_max = w.connections_max;
             stats.memory_max = w.memory.limit();

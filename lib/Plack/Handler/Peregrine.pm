@@ -129,8 +129,18 @@ Microseconds for which the request has waited, complete, until the application w
 
 =item psgix.io
 
-Is not there: the engine has the socket, which may speak TLS, and may have read what the client has sent
-already. For WebSockets use an application of PAGI beside that of PSGI, see L<peregrine>.
+With the request of a WebSocket handshake (HTTP/1.1): a stream socket for applications that answer it
+themselves, with L<Protocol::WebSocket> for instance. With the first byte that is written to it, it is the
+connection to the client, also over TLS; until then the application may respond as usual. Who has spoken on it
+responds no more: it returns a delayed response that never calls its responder, or nothing. Closing the socket
+closes the connection when all is sent.
+
+The engine relays between it and the client's own socket, in its own process or thread if there is one: then
+the application may block in reading and writing. With C<--engine inline> it must not, but wait in its event
+loop. C<write_timeout> and C<ws_idle_timeout> hold, and such a connection counts for two in
+C<max_connections>. A worker that is replaced takes it along.
+
+An application of PAGI beside that of PSGI is the better way to WebSockets, see L<peregrine>.
 
 =item Header fields
 

@@ -24,6 +24,8 @@ pub fn randomSeed() ?u64 {
 pub const accept_conn = 0x0002;
 /// A send raises no SIGPIPE. On macOS that is an option of the socket.
 pub const no_signal = if (is_mac) 0 else c.MSG.NOSIGNAL;
+/// Sends and receives do not wait, whatever another process has set the socket to.
+pub const no_wait = c.MSG.DONTWAIT;
 /// There is no way to say that further bytes follow at once.
 pub const more = 0;
 /// Seconds of silence until the first probe.

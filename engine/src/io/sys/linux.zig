@@ -19,6 +19,8 @@ pub fn randomSeed() ?u64 {
 pub const accept_conn = linux.SO.ACCEPTCONN;
 /// A send raises no SIGPIPE.
 pub const no_signal = linux.MSG.NOSIGNAL;
+/// Sends and receives do not wait, whatever another process has set the socket to.
+pub const no_wait = linux.MSG.DONTWAIT;
 /// Further bytes follow at once.
 pub const more = linux.MSG.MORE;
 /// Seconds of silence until the first probe.

@@ -9,7 +9,7 @@ pub fn Apply(comptime W: type) type {
     return struct {
         /// Why a command was not taken. Nothing has changed, neither on the wire nor in the exchange.
         pub const CommandError = W.ResponseError || W.FileError || W.AcceptError || W.SendError ||
-            W.CloseError || error{
+            W.CloseError || W.RelayError || error{
             /// The exchange has ended.
             Gone,
         };
@@ -32,7 +32,10 @@ pub fn Apply(comptime W: type) type {
             command: Command,
         ) CommandError!command_file.Outcome {
             switch (command) {
-                .start => |start| return w.start(exchange, start),
+                .start => |start| {
+                    if (exchange.relay != .none and w.relaySpeaks(exchange)) return error.Gone;
+                    return w.start(exchange, start);
+                },
                 .body => |body| {
                     const place: Exchange.Place = .{ .last = body.last, .close = body.last and body.close };
                     if (body.blocks) |chain| return w.writeBlocks(exchange, chain, place);
@@ -56,6 +59,10 @@ pub fn Apply(comptime W: type) type {
                 .flow => |flow| try w.setFlow(exchange, flow),
                 .idle_limit => |milliseconds| w.setIdleLimit(exchange, milliseconds),
                 .repeat => |repeat| try w.setRepeat(exchange, repeat.bytes, repeat.interval_ms),
+                .relay => |relay| switch (relay) {
+                    .offer => |fd| try w.offerRelay(exchange, fd),
+                    .only => w.answerByRelay(exchange),
+                },
             }
             return .accepted;
         }

@@ -48,6 +48,7 @@ pub fn Counting(comptime W: type) type {
             var now: Counters.Now = .{};
             var it = w.peers.iterator();
             while (it.next()) |peer| {
+                if (peer.connection.local) continue;
                 now.add(stateOf(&peer.connection));
                 const exchange = peer.connection.current() orelse continue;
                 if (exchange.openWebSocket() == null) now.addRequest(progressOf(w, exchange));
@@ -67,6 +68,7 @@ pub fn Counting(comptime W: type) type {
                     .exchange => |exchange| if (exchange.openWebSocket() != null) .websocket else .serving,
                     .draining => .closing,
                 },
+                .relaying => .websocket,
                 .closing, .lingering, .closed => .closing,
             };
         }

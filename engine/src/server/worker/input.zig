@@ -21,6 +21,7 @@ pub fn Input(comptime W: type) type {
             switch (peer.connection.phase) {
                 .closing, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
                 .open => w.pump(peer, bytes),
+                .relaying => w.relay(peer, bytes),
                 .proxy_header => w.receiveHeader(peer, bytes),
                 .handshake, .closed => unreachable,
             }
@@ -112,7 +113,7 @@ pub fn Input(comptime W: type) type {
             return switch (connection.phase) {
                 .closing, .lingering, .closed => unread.len, // nobody will look at the rest
                 .open => used,
-                .proxy_header, .handshake => unreachable,
+                .proxy_header, .handshake, .relaying => unreachable,
             };
         }
 
@@ -323,6 +324,7 @@ pub fn Input(comptime W: type) type {
             switch (connection.phase) {
                 .proxy_header, .handshake, .lingering => w.close(peer),
                 .closing => w.settle(peer),
+                .relaying => w.relayEnded(peer),
                 .open => |serving| inputEnded(w, peer, serving),
                 .closed => unreachable,
             }

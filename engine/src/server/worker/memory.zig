@@ -139,7 +139,7 @@ pub fn Shedding(comptime W: type) type {
                     .exchange => |exchange| exchange,
                     .draining => return 0,
                 },
-                .closing, .lingering, .closed => return 0,
+                .relaying, .closing, .lingering, .closed => return 0,
             };
             if (exchange.openWebSocket()) |websocket| {
                 if (!websocket.isOpen()) return 0;
@@ -159,6 +159,7 @@ pub fn Shedding(comptime W: type) type {
                     .exchange => |exchange| endExchange(w, peer, exchange),
                     .draining => unreachable, // it holds nothing
                 },
+                .relaying => w.fail(peer, .server_error),
                 .closing, .lingering, .closed => unreachable, // likewise
             }
         }

@@ -257,6 +257,7 @@ pub fn Output(comptime W: type) type {
                 w.websockets.remove(websocket);
             }
             if (exchange.repeat) |repeat| repeat.destroy(w.gpa);
+            if (exchange.relay != .none) w.dropRelay(exchange);
             if (W.intakeOf(exchange)) |intake| w.dropIntake(intake);
             w.exchanges.remove(exchange);
         }
@@ -453,6 +454,7 @@ pub fn Output(comptime W: type) type {
                     const tunnel = connection.tunnel orelse return linger(w, peer);
                     if (w.sendCloseNotify(peer, tunnel)) return linger(w, peer);
                 },
+                .relaying => w.settleRelay(peer),
                 .proxy_header, .handshake, .lingering => {},
             }
             w.arm(peer);

@@ -101,7 +101,7 @@ pub fn Secure(comptime W: type) type {
         pub fn unseal(w: *W, peer: *Peer, tunnel: *Tunnel, ciphertext: []const u8) void {
             switch (peer.connection.phase) {
                 .closing, .lingering => return, // see Input.receive
-                .handshake, .open => {},
+                .handshake, .open, .relaying => {},
                 .proxy_header, .closed => unreachable,
             }
             const ticket = peer.connection.ticket;
@@ -117,6 +117,7 @@ pub fn Secure(comptime W: type) type {
                     .plaintext => |len| {
                         switch (peer.connection.phase) {
                             .open => w.pump(peer, w.scratch.opened[0..len]),
+                            .relaying => w.relay(peer, w.scratch.opened[0..len]),
                             .closing, .lingering => {},
                             .proxy_header, .handshake, .closed => unreachable,
                         }
@@ -168,6 +169,7 @@ pub fn Secure(comptime W: type) type {
             switch (connection.phase) {
                 .handshake => noteFailure(w, peer, reason),
                 .open => if (connection.current()) |exchange| w.endExchange(exchange, .protocol_error),
+                .relaying => |relaying| w.leaveRelay(peer, relaying.other),
                 else => {},
             }
             beginClosing(w, peer, tunnel);

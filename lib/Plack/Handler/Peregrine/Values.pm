@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use IO::Socket::UNIX;
 use Scalar::Util qw(blessed reftype);
 
 # Of one piece of a body that comes from a handle.
@@ -67,6 +68,13 @@ sub file {
     return $handle;
 }
 
+sub socket {
+    my ($descriptor) = @_;
+    my $handle = IO::Socket::UNIX->new_from_fd($descriptor, '+<') or die "cannot open a socket: $!\n";
+    $handle->autoflush(1);
+    return $handle;
+}
+
 sub clean_up {
     my ($handlers, $env) = @_;
     my @failed;
@@ -114,6 +122,10 @@ A handle on a string, for C<psgi.input>.
 =head2 file
 
 The same on a descriptor, which is the handle's from then on.
+
+=head2 socket
+
+One on a descriptor, which is the handle's from then on, for C<psgix.io>.
 
 =head2 clean_up
 

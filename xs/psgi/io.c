@@ -1,0 +1,29 @@
+/* io.c - psgix.io: the connection of a WebSocket handshake, for an application that speaks on it itself. The
+ * engine has the socket, and relays (peregrine_relay). */
+#include "psgi/psgi.h"
+
+/* Puts a socket into the environment, if there is one to be had. */
+void psgi_io_give(pTHX_ psgi_exchange *exchange) {
+    const int fd = peregrine_relay(exchange->base.worker->engine, exchange->base.ticket);
+    if (fd < 0) return;
+    SV *error = NULL;
+    SV *handle = psgi_call_values(aTHX_ "socket", sv_2mortal(newSViv(fd)), NULL, &error);
+    if (!handle) {
+        PerlLIO_close(fd);
+        px_exchange_tell(aTHX_ & exchange->base, "_no_input", error ? error : &PL_sv_undef, "");
+        return;
+    }
+    px_store(aTHX_ exchange->base.given, PSGI_KEY(exchange->app->cx, IO), handle);
+    exchange->has_io = true;
+}
+
+/* The application gives no response: it has spoken on the socket, or will if anybody has that but us. Behind
+ * the turn in which it was called. */
+void psgi_io_only(pTHX_ psgi_exchange *exchange) {
+    if (SvREFCNT(exchange->base.given) == 1) (void)hv_deletes(exchange->base.given, "psgix.io", G_DISCARD);
+    exchange->responds = true;
+    exchange->state = PSGI_SENT;
+    const int code = peregrine_relay_only(exchange->base.worker->engine, exchange->base.ticket);
+    if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
+    px_worker_queued(aTHX_ exchange->base.worker);
+}
