@@ -303,6 +303,18 @@ subtest 'completion' => sub {
         my $typed = PAGI::Server::CommandLine::typed($option);
         like($zsh, qr/^    '\*?\Q$typed\E=?\[[^\[\]']+\](?::[^']*)?'/m, "zsh knows $typed");
     }
+SKIP: {
+        skip 'no zsh here', 1 if !grep { -x "$_/zsh" } split /:/, $ENV{PATH};
+        write_file('_pagi-server', $zsh);
+        my $ask = "fpath=($directory \$fpath); autoload -U compinit; compinit -u -D;"
+            . ' whence -v $_comps[pagi-server]';
+        my $said = `zsh -fc '$ask' 2>&1`;
+        is(
+            $said,
+            "_pagi-server is an autoload shell function from $directory/_pagi-server\n",
+            'zsh finds it by its file'
+        );
+    }
     is((run_command('--completion', 'fish'))[0], 2, 'another shell is a mistake');
 };
 

@@ -131,6 +131,22 @@ subtest 'one application' => sub {
     is $server->stop, 0, 'it stops';
 };
 
+# What a proxy takes off the path of a request comes before what --mount does.
+subtest 'root_path' => sub {
+    my @behind = ('--root-path', '/front/', '-E', 'production');
+    my ($server, $port) = peregrine(@mounts[ 0 .. 3 ], @behind);
+    is get($port, '/x')->{body}, "psgi [/front] [/x] [/x] $empty", 'PSGI at the root';
+    like get($port, '/api/x')->{body}, qr{\Apagi \[/front/api\] \[/x\] \[/api/x\]}, 'PAGI at a path';
+    like get($port, '/api/x')->{body}, qr{\Apagi \[/front/api\] \[/x\] \[/api/x\]}, '... again';
+    is $server->stop, 0, 'it stops';
+    ($server, $port) = peregrine($pagi, @behind);
+    like get($port, '/front/x')->{body}, qr{\Apagi \[/front\] \[/front/x\]}, 'PAGI alone; the path stays';
+    is $server->stop, 0, 'it stops';
+    ($server, $port) = peregrine($psgi, @behind, '--workers', 1, '--engine', 'process');
+    is get($port, '/x')->{body}, "psgi [/front] [/x] [/x] $empty", 'PSGI behind a process of the engine';
+    is $server->stop,            0,                                'it stops';
+};
+
 subtest 'development' => sub {
     my ($server, $port) = peregrine($psgi, '-E', 'development');
     my $failed = get($port, '/die');

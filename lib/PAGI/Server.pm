@@ -101,6 +101,7 @@ sub _pagi_settings {
     my ($lifespan) = grep { $_->is_of($app) } @{ $self->{lifespans} };
     return (
         app         => $app,
+        root_path   => $options->{root_path},
         server      => $self,
         loop        => $self->loop,
         state       => $lifespan->is_supported ? $lifespan->state : undef,
@@ -462,6 +463,12 @@ proxies>: networks as above. B<--trusted-proxies>
 The fields in which they say it: C<x-forwarded> for C<X-Forwarded-For> and C<X-Forwarded-Proto>,
 C<forwarded> for C<Forwarded> (RFC 7239). One of C<x-forwarded>, C<forwarded>. B<--forwarded-header>
 
+=item root_path => none
+
+Where clients see the application if a proxy takes that off their paths, C</app> for instance:
+C<root_path> begins with it, and C<SCRIPT_NAME> of applications of PSGI. The path stays as it came.
+Where the proxy leaves paths as they are, C<--mount /app=FILE> is what is wanted. B<--root-path>
+
 =item listener_backlog => 2048
 
 Connections that the kernel keeps waiting while the process is busy. From 1 to 65535.
@@ -792,7 +799,7 @@ C<warn>, C<info>, C<debug>. B<--log-level>
 
 =item log_format => text
 
-C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>. One of C<text>,
+C<json>: each message is a line with an object, see L<PAGI::Server/MESSAGES>. One of C<text>,
 C<json>. B<--log-format>
 
 =item quiet => 0
@@ -1259,9 +1266,17 @@ is about a request names it: C<request 17-3 (192.0.2.1:4711) GET /x?y=1>, where 
 access log; an id that the client sent (C<X-Request-ID>) and that of its trace (C<traceparent>, W3C Trace
 Context) stand behind its address, C<(192.0.2.1:4711, id 8f14e, trace 0af7651916cd43dd8448eb211c80319c)>. A
 C<log_format> of C<json> has them as C<request_id> and C<trace_id>, the access log as C<%{X-Request-ID}i>
-and C<%{traceparent}i>, in C<json> by themselves. C<log_format> makes objects of messages, C<log_level> and
+and C<%{traceparent}i>, in C<json> by themselves. C<log_level> and
 C<quiet> leave some out. Of messages that differ in numbers, or in the request that they are about, only ten
 are written in ten seconds; of the others their number is told.
+
+With C<log_format> C<json> each message is one line with an object, in ASCII, that has C<time> (as above),
+C<level> (C<error>, C<warn>, C<info> or C<debug>), C<pid> and C<message>; one that is about a request also has
+C<id>, C<client>, C<method> and C<target>, and C<request_id> and C<trace_id> if the client sent them. Under
+L<pagi-server> warnings of the application are such lines, with C<level> C<warn>, and so is what ends a start.
+The access log has objects of its own: C<access_log_format> C<json>.
+
+    {"level":"warn","message":"the disk is nearly full","pid":4711,"time":"2026-11-21T07:09:37+01:00"}
 
 =head1 TLS
 

@@ -26,6 +26,12 @@ File::Find::find(
     $target
 );
 ok $found{$_}, "$_ is installed" for 'PAGI/Server.pm', 'pagi-server', 'bin/peregrine', 'Peregrine.so';
+for my $command (qw(pagi-server peregrine)) {
+    my ($bash) = glob "$target/*/{,*/}share/bash-completion/completions/$command";
+    my ($zsh)  = glob "$target/*/{,*/}share/zsh/site-functions/_$command";
+    like slurp($bash // '/dev/null'), qr/^complete .* \Q$command\E$/m, "bash completes $command";
+    like slurp($zsh  // '/dev/null'), qr/\A#compdef \Q$command\E\n/,   "zsh completes $command";
+}
 my @inc = map { "-I$_" }
     map { s{/auto/Peregrine/Peregrine\.so\z|/PAGI/Server\.pm\z}{}r }
     @found{ 'PAGI/Server.pm', 'Peregrine.so' };

@@ -120,6 +120,7 @@ struct px_mount {
     const px_face *face;
     void *application; /* the face's: what it serves requests with */
     SV *prefix;        /* where it is mounted, bytes without a slash at the end; NULL: at the root */
+    SV *root;          /* where clients see that: what a proxy has taken off their paths, and the prefix */
     px_exchange *pool; /* kept for the next requests */
     int pool_count;
 };
@@ -333,11 +334,17 @@ void px_loan_end_all(pTHX_ px_worker *worker);
 int px_loan_write(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags);
 int px_loan_message(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags);
 
-/* Where the application of an exchange is mounted, as bytes. */
-static inline const char *px_prefix(const px_exchange *exchange, STRLEN *len) {
+/* How many bytes of a decoded path say where the application of an exchange is mounted. */
+static inline STRLEN px_prefix_len(const px_exchange *exchange) {
     const SV *prefix = exchange->mount->prefix;
-    *len = prefix ? SvCUR(prefix) : 0;
-    return prefix ? SvPVX_const(prefix) : "";
+    return prefix ? SvCUR(prefix) : 0;
+}
+
+/* Where clients see the application of an exchange, as bytes. */
+static inline const char *px_root(const px_exchange *exchange, STRLEN *len) {
+    const SV *root = exchange->mount->root;
+    *len = SvCUR(root);
+    return SvPVX_const(root);
 }
 
 /* handle.c */

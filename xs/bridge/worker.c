@@ -58,19 +58,30 @@ static SV *text_setting(pTHX_ HV *settings, const char *name) {
     return len ? text : NULL;
 }
 
-/* The setting `path` without slashes at its end; NULL: the root. */
-static SV *path_setting(pTHX_ HV *settings) {
-    SV *path = text_setting(aTHX_ settings, "path");
+/* A setting that is a path, mortal, without slashes at its end; NULL: the root. */
+static SV *path_setting(pTHX_ HV *settings, const char *name) {
+    SV *path = text_setting(aTHX_ settings, name);
     if (!path) return NULL;
     STRLEN len = SvCUR(path);
     while (len > 0 && SvPVX_const(path)[len - 1] == '/') len--;
     return len ? newSVpvn_flags(SvPVX_const(path), len, SVs_TEMP) : NULL;
 }
 
+/* The settings `root_path` and `path`, one behind the other. */
+static SV *new_root(pTHX_ HV *settings) {
+    SV *root = newSVpvs("");
+    for (int i = 0; i < 2; i++) {
+        SV *part = path_setting(aTHX_ settings, i == 0 ? "root_path" : "path");
+        if (part) sv_catpvn(root, SvPVX_const(part), SvCUR(part));
+    }
+    return root;
+}
+
 /* The number of a route for an application whose settings have `path` and `host`, or neither: then it gets
  * what others leave. `flags`: of the route. Dies if that cannot be. */
 int px_worker_route(pTHX_ px_worker *worker, HV *settings, uint32_t flags) {
-    SV *path = path_setting(aTHX_ settings);
+    SV *path = path_setting(aTHX_ settings, "path");
+    (void)path_setting(aTHX_ settings, "root_path"); /* dies here if it is wrong */
     SV *host = text_setting(aTHX_ settings, "host");
     if (worker->is_complete) croak("Peregrine::Worker: the worker has an application already");
     const bool is_last = !path && !host;
@@ -96,7 +107,8 @@ void px_worker_attach(pTHX_ px_worker *worker, int route, const px_face *face, v
     Newxz(mount, 1, px_mount);
     mount->face = face;
     mount->application = application;
-    mount->prefix = SvREFCNT_inc(path_setting(aTHX_ settings));
+    mount->prefix = SvREFCNT_inc(path_setting(aTHX_ settings, "path"));
+    mount->root = new_root(aTHX_ settings);
     SV *loop = px_setting(aTHX_ settings, "loop");
     worker->server = SvRV(px_setting(aTHX_ settings, "server"));
     if (!worker->loop) worker->loop = loop ? newSVsv(loop) : newSV(0);
@@ -258,6 +270,7 @@ void px_worker_release(pTHX_ px_worker *worker) {
         if (!mount) continue;
         mount->face->drop_application(aTHX_ mount->application);
         SvREFCNT_dec(mount->prefix);
+        SvREFCNT_dec(mount->root);
         Safefree(mount);
     }
     SvREFCNT_dec(worker->loop);

@@ -13,8 +13,8 @@ static HV *hash_setting(pTHX_ HV *settings, const char *name) {
     return (HV *)SvRV(value);
 }
 
-/* Settings: app, path, host, server, loop, state, extensions, check, error_page, reads_files. Nothing has
- * changed if one of them is wrong. */
+/* Settings: app, path, root_path, host, server, loop, state, extensions, check, error_page, reads_files.
+ * Nothing has changed if one of them is wrong. */
 void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
     SV *server = px_setting(aTHX_ settings, "server");

@@ -123,15 +123,15 @@ static void set_path(pTHX_ SV *path, const char *raw, STRLEN len, STRLEN own) {
     decode_utf8(path);
 }
 
-/* Sets where the application is mounted. */
+/* Sets where clients see the application. */
 static void set_root_path(pTHX_ const pagi_exchange *exchange, SV *root_path) {
     STRLEN len;
-    const char *prefix = px_prefix(&exchange->base, &len);
+    const char *root = px_root(&exchange->base, &len);
     if (len == 0) {
         pagi_scope_set_constant(aTHX_ root_path, PAGI_KEY(exchange->app->cx, EMPTY));
         return;
     }
-    pagi_scope_set_bytes(aTHX_ root_path, prefix, len);
+    pagi_scope_set_bytes(aTHX_ root_path, root, len);
     decode_utf8(root_path);
 }
 
@@ -169,9 +169,7 @@ void pagi_scope_fill(pTHX_ pagi_exchange *exchange, const peregrine_request *req
     if (kind->has_method) set_method(aTHX_ cx, slots[PAGI_SLOT_METHOD], request);
     pagi_scope_set_constant(aTHX_ slots[PAGI_SLOT_SCHEME],
                             cx->keys[request->secure ? kind->secure_scheme : kind->scheme]);
-    STRLEN own;
-    (void)px_prefix(&exchange->base, &own);
-    set_path(aTHX_ slots[PAGI_SLOT_PATH], path, request->path.len, own);
+    set_path(aTHX_ slots[PAGI_SLOT_PATH], path, request->path.len, px_prefix_len(&exchange->base));
     pagi_scope_set_bytes(aTHX_ slots[PAGI_SLOT_RAW_PATH], path, request->path.len);
     if (request->query.len)
         pagi_scope_set_bytes(aTHX_ slots[PAGI_SLOT_QUERY_STRING], text + request->query.at,

@@ -94,8 +94,7 @@ static SV *protocol(pTHX_ psgi_context *cx, uint8_t version) {
  * bytes. Empty for the target "*", which is no path. */
 static SV *path_info(pTHX_ const psgi_exchange *exchange, const peregrine_request *request) {
     const char *raw = request->text + request->path.at;
-    STRLEN own;
-    (void)px_prefix(&exchange->base, &own);
+    const STRLEN own = px_prefix_len(&exchange->base);
     if (request->path.len == 0 || raw[0] != '/') return newSVpvs("");
     SV *path = newSVpvn(raw, request->path.len);
     if (memchr(raw, '%', request->path.len)) {
@@ -107,11 +106,11 @@ static SV *path_info(pTHX_ const psgi_exchange *exchange, const peregrine_reques
     return path;
 }
 
-/* Where the application is mounted. */
+/* Where clients see the application. */
 static SV *script_name(pTHX_ const psgi_exchange *exchange) {
     STRLEN len;
-    const char *prefix = px_prefix(&exchange->base, &len);
-    return len ? newSVpvn(prefix, len) : px_copy(aTHX_ PSGI_KEY(exchange->app->cx, EMPTY));
+    const char *root = px_root(&exchange->base, &len);
+    return len ? newSVpvn(root, len) : px_copy(aTHX_ PSGI_KEY(exchange->app->cx, EMPTY));
 }
 
 /* Path and query as they came, without a scheme and a host. */

@@ -16,8 +16,8 @@ static AV *make_version(pTHX) {
     return version;
 }
 
-/* Settings: app, path, host, server, loop, multiprocess, harakiri, underscores. Nothing has changed if one of
- * them is wrong. */
+/* Settings: app, path, root_path, host, server, loop, multiprocess, harakiri, underscores. Nothing has
+ * changed if one of them is wrong. */
 void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
     SV *server = px_setting(aTHX_ settings, "server");

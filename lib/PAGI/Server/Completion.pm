@@ -11,8 +11,10 @@ use PAGI::Server::Options::Type;
 
 sub script {
     my ($class, $shell, $program) = @_;
-    my $function = '_' . ($program //= 'pagi-server') =~ tr/-/_/r;
-    return $shell eq 'zsh' ? _zsh($program, $function) : _bash($program, $function);
+    $program //= 'pagi-server';
+    # zsh finds a function by the name of its file.
+    return _zsh($program, "_$program") if $shell eq 'zsh';
+    return _bash($program, '_' . $program =~ tr/-/_/r);
 }
 
 # Each option as the flags that are typed for it, and the row itself.
@@ -144,7 +146,8 @@ PAGI::Server::Completion - shell completion for pagi-server
     my $script = PAGI::Server::Completion->script('zsh', 'peregrine');
 
 A script for C<bash> or C<zsh>, made from L<PAGI::Server::Options::Table>, for a command of that name;
-C<pagi-server> if there is none.
+C<pagi-server> if there is none. C<make install> puts the scripts of C<pagi-server> and C<peregrine> where
+shells look for them: F<share/bash-completion/completions> and F<share/zsh/site-functions>.
 
 =head1 LICENSE
 

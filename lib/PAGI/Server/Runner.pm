@@ -18,6 +18,7 @@ use PAGI::Server::Check;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Completion;
 use PAGI::Server::ConfigFile;
+use PAGI::Server::EnvFile;
 use PAGI::Server::ErrorLog;
 use PAGI::Server::Log;
 use PAGI::Server::Mounts;
@@ -220,6 +221,8 @@ sub _locate_files {
     $self->_enter_directory;
     $options->{$_} = File::Spec->rel2abs($options->{$_})
         for grep { defined $options->{$_} } qw(pid error_log);
+    $options->{env_file} = [ map { File::Spec->rel2abs($_) } @{ $options->{env_file} } ]
+        if $options->{env_file};
     return;
 }
 
@@ -231,9 +234,10 @@ sub mode {
 
 # The mode decides what else is on by default.
 sub _choose_mode {
-    my ($self)  = @_;
+    my ($self) = @_;
     my $options = $self->{options};
-    my ($mode)  = grep { defined && length } $options->{env}, $ENV{PAGI_ENV},
+    $self->_read_env_files;
+    my ($mode) = grep { defined && length } $options->{env}, $ENV{PAGI_ENV},
         $options->{reload} || -t STDIN ? 'development' : 'production';
     $mode = 'production' if $mode eq 'deployment';             # as plackup calls it
     $ENV{PAGI_ENV} = $self->{mode} = $mode;
@@ -246,6 +250,13 @@ sub _choose_mode {
     # Its name is what the engine needs to open it anew.
     $options->{access_log} = $silent ? undef : $options->{error_log}
         if $silent || defined $options->{error_log};
+    return;
+}
+
+sub _read_env_files {
+    my ($self) = @_;
+    my $files = $self->{options}{env_file} or return;
+    PAGI::Server::EnvFile->apply(@$files);
     return;
 }
 
@@ -424,8 +435,9 @@ sub _with_app {
     return $server->load_app_in_workers(sub {
         my ($number) = @_;
         $self->{worker_num} = $number;
-        my $app = eval { $self->_prepared_app };
-        die _line($@) . "\n" if !$app;
+        # What has changed in the files is for the code that is new.
+        my $app = eval { $self->_read_env_files; $self->_prepared_app };
+        die _line(ref $@ eq 'SCALAR' ? ${$@} : $@) . "\n" if !$app;
         my $what = $number ? "worker $number" : 'template';
         $0 = "$self->{title} ($what)" if defined $self->{title};
         return $app;

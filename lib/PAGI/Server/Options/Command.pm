@@ -60,6 +60,17 @@ my @SECTIONS = (
                     . ' goes to standard error.',
             },
             {
+                name  => 'env_file',
+                type  => 'string',
+                many  => 1,
+                arg   => 'FILE',
+                about => 'Set the environment variables that the file names, one C<NAME=value> a line (see'
+                    . ' L<PAGI::Server::EnvFile>), before the application is loaded; new workers read it'
+                    . ' again. What the environment has already stays. C<PAGI_ENV> may come from there, but'
+                    . ' what is looked at when Perl or the server is loaded may not (C<PERL5LIB>,'
+                    . ' C<PEREGRINE_ENGINE>).',
+            },
+            {
                 name    => 'default_middleware',
                 type    => 'boolean',
                 default => 1,

@@ -113,6 +113,16 @@ my $SECTION = [
                 . ' C<X-Forwarded-Proto>, C<forwarded> for C<Forwarded> (RFC 7239).',
         },
         {
+            name  => 'root_path',
+            type  => 'target',
+            arg   => 'PATH',
+            shown => 'none',
+            about => 'Where clients see the application if a proxy takes that off their paths, C</app> for'
+                . ' instance: C<root_path> begins with it, and C<SCRIPT_NAME> of applications of PSGI. The'
+                . ' path stays as it came. Where the proxy leaves paths as they are, C<--mount'
+                . ' /app=FILE> is what is wanted.',
+        },
+        {
             name    => 'listener_backlog',
             short   => 'b',
             type    => 'integer',

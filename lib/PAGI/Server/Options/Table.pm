@@ -547,7 +547,7 @@ my @SECTIONS = (
                 of      => [qw(text json)],
                 default => 'text',
                 live    => 1,
-                about => 'C<json>: each message is an object with C<time>, C<level>, C<pid> and C<message>.',
+                about   => 'C<json>: each message is a line with an object, see L<PAGI::Server/MESSAGES>.',
             },
             {
                 name    => 'quiet',

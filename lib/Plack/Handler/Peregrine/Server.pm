@@ -24,6 +24,7 @@ sub _psgi_settings {
     my ($self, $app) = @_;
     return (
         app          => $app,
+        root_path    => $self->{options}{root_path},
         server       => $self,
         loop         => $self->loop,
         multiprocess => $self->{options}{workers},
