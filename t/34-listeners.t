@@ -63,7 +63,7 @@ subtest 'options' => sub {
         [ { listen => ['fd:x'] },      qr/fd must be the number of a descriptor, not 'x'/ ],
         [
             { listen => ['h:1,loud'] },
-            qr/there is no setting 'loud'; there are ca cert chain direct group key mode/
+            qr/there is no setting 'loud'; there are ca cert certs chain direct group key mode/
         ],
         [ { listen => ['h:1,mode'] },      qr/setting 'mode' needs a value/ ],
         [ { listen => ['h:1,plain=1'] },   qr/setting 'plain' takes no value/ ],

@@ -342,7 +342,8 @@ const char *peregrine_access_log_fault(const char *format, size_t *at, size_t *l
  * thread. */
 typedef struct peregrine_tls peregrine_tls;
 
-/* One certificate and its key; all files are PEM. */
+/* One certificate and its key; all files are PEM. An OCSP response (DER) beside cert_file, called like it but
+ * for the ending ".ocsp", is shown to clients that ask for one. */
 typedef struct peregrine_certificate {
     uint32_t size;
     const char *cert_file;    /* the certificate, perhaps followed by its intermediates */
@@ -362,8 +363,8 @@ enum {
 
 typedef struct peregrine_tls_config {
     uint32_t size;
-    uint32_t certificate_count;                /* at least 1: the first is the default, the others are
-                                                * chosen by SNI from their names */
+    uint32_t certificate_count;                /* at least 1, or a cert_dir: the first is the default, the
+                                                * others are chosen by SNI from their names */
     const peregrine_certificate *certificates;
     const char *ca_file;                       /* authorities that client certificates are verified
                                                 * against, or NULL */
@@ -375,6 +376,11 @@ typedef struct peregrine_tls_config {
     uint32_t verify_client;                    /* PEREGRINE_VERIFY_* */
     uint32_t min_version;                      /* 0x0303 (TLS 1.2; also 0) or 0x0304 */
     uint32_t session_timeout_s;                /* how long a ticket shortens handshakes; 0: two hours */
+    const char *cert_dir;                      /* a directory with further certificates, or NULL: NAME.pem
+                                                * and NAME.key, or NAME/fullchain.pem and NAME/privkey.pem.
+                                                * They may come, change and go. One that cannot be used is an
+                                                * error of peregrine_tls_new(); later the one before it stays,
+                                                * and peregrine_tls_concern() tells */
 } peregrine_tls_config;
 
 /* Whether this library was built with OpenSSL. Without it peregrine_tls_new() fails and says so. */
@@ -392,9 +398,10 @@ peregrine_tls *peregrine_tls_new(const peregrine_tls_config *config, char *error
  * connection comes, at most a second later, and a PEREGRINE_NOTICE tells. */
 int peregrine_tls_reload(peregrine_tls *tls, const peregrine_tls_config *config, char *error,
                          size_t capacity);
-/* 1: at that time, in seconds since 1970, the certificate with this number (0: the first) has expired, is
- * not good yet or expires soon, and `message` (of `capacity` bytes) says so, NUL-terminated; 0: it is
- * good; PEREGRINE_E_RANGE: there is none. For the start and for peregrine_tls_reload(): of files that are
+/* What there is to say of the certificates in use, by numbers from 0 on. 1: at that time, in seconds since
+ * 1970, a certificate has expired, is not good yet or expires soon, or a file could not be used, and
+ * `message` (of `capacity` bytes) says so, NUL-terminated; 0: all is well with what has this number;
+ * PEREGRINE_E_RANGE: there are no more. For the start and for peregrine_tls_reload(): of files that are
  * loaded because they have changed a PEREGRINE_NOTICE tells. */
 int peregrine_tls_concern(peregrine_tls *tls, uint32_t number, int64_t now_s, char *message, size_t capacity);
 /* Gives it back. Workers whose listeners use it keep it for as long as they live. */

@@ -892,6 +892,7 @@ A place is a hash reference, or a word: an address, perhaps with settings behind
     ,tls                      ssl => 1: TLS with the certificates of the option ssl
     ,cert=FILE,key=FILE       ssl => { cert_file => 'FILE', key_file => 'FILE' }: certificates of its own
     ,chain=FILE               ... with chain_file => 'FILE'
+    ,certs=DIRECTORY          ssl => { cert_dir => 'DIRECTORY' }
     ,ca=FILE                  ... with ca_file => 'FILE'
     ,verify=require           ... with verify_client => 'require', or request
     ,tickets=FILE             ... with ticket_keys_file => 'FILE'
@@ -1302,7 +1303,7 @@ Keys of C<ssl>:
 
 =item cert_file, key_file
 
-PEM files: the certificate, and its private key. Required.
+PEM files: the certificate, and its private key. Required, unless there is a C<cert_dir>.
 
 =item chain_file
 
@@ -1317,6 +1318,10 @@ Opens an encrypted key: a string, or a function that returns it.
 Further certificates, an array reference of hash references with the four keys above. Clients that name a
 host (SNI) get the certificate with that name, also by a wildcard, and the first one if there is none. Two
 certificates for the same names, with an RSA and an elliptic key, serve the clients that know either.
+
+=item cert_dir
+
+A directory with certificates, see L</Certificates of a directory>.
 
 =item verify_client
 
@@ -1358,6 +1363,37 @@ open keep what they have. If the new files cannot be used, an error is logged an
 A warning names certificates that have expired, are not valid yet, or expire soon (when a tenth of their
 life is left, at most two weeks), with the date: at the start, whenever they are loaded again, and in
 C<pagi-server --check>. They are used all the same.
+
+=head2 Certificates of a directory
+
+C<cert_dir> (B<--ssl-cert-dir>) has any number of certificates: F<NAME.pem> or F<NAME.crt> with its key in
+F<NAME.key>, or behind the certificate in the same file; or F<NAME/fullchain.pem> and F<NAME/privkey.pem>, as
+certbot keeps them in F</etc/letsencrypt/live>. Other files, and what begins with a dot, are not looked at.
+
+A client gets the certificate whose files are called like the host that it names, or one that is for that name
+or has a wildcard for it. If there is none, or it names none: that of C<cert_file>; without one, that of
+F<default.pem>; without that, the first one.
+
+The directory is watched as files are: certificates that are added, replaced or removed are so for the next
+connections, all at once, when nothing has changed for a second. One that cannot be used ends the start. While
+the server runs, the one that was there before stays in its place, and the log names the file and the reason.
+
+=head2 OCSP stapling
+
+An OCSP response (DER) beside a certificate, F<example.org.ocsp> for F<example.org.pem>, is shown to clients
+that ask for one; it is loaded again when it changes. One that is about another certificate, too old, or says
+that the certificate is not good, is not shown, and the log says why. So something has to fetch it from time
+to time, once a day for instance:
+
+    openssl ocsp -no_nonce -issuer chain.pem -cert example.org.pem -url "$(openssl x509 -noout -ocsp_uri \
+        -in example.org.pem)" -respout example.org.ocsp.new && mv example.org.ocsp.new example.org.ocsp
+
+=head2 Certbot
+
+Certbot's own directory is root's alone. F<examples/certbot/deploy-hook> copies what was renewed to a
+C<cert_dir> that the server's user may read; no connection is closed, and nobody needs to tell the server:
+
+    certbot renew --deploy-hook /usr/local/sbin/deploy-hook
 
 =head1 METHODS
 

@@ -37,6 +37,7 @@ my %SSL_SETTINGS = (
     cert    => 'cert_file',
     key     => 'key_file',
     chain   => 'chain_file',
+    certs   => 'cert_dir',
     ca      => 'ca_file',
     verify  => 'verify_client',
     tickets => 'ticket_keys_file',

@@ -51,6 +51,7 @@ static void read_config(pTHX_ HV *hash, peregrine_tls_config *config) {
     config->size = sizeof(*config);
     config->certificates = certificates;
     config->certificate_count = (uint32_t)count;
+    config->cert_dir = text(aTHX_ hash, "cert_dir");
     config->ca_file = text(aTHX_ hash, "ca_file");
     config->cipher_list = text(aTHX_ hash, "cipher_list");
     config->cipher_suites = text(aTHX_ hash, "cipher_suites");

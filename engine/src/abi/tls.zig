@@ -199,6 +199,7 @@ fn configOf(
     }
     var config: tls.ServerConfig = .{
         .certificates = list,
+        .cert_dir = text(given.cert_dir),
         .ca_file = text(given.ca_file),
         .ticket_keys = given.ticket_keys,
     };

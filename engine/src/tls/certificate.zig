@@ -40,6 +40,14 @@ pub const Pair = struct {
         return .{ .leaf = leaf, .chain = chain, .key = key };
     }
 
+    /// The same once more, for somebody else.
+    pub fn retain(pair: Pair) error{OutOfMemory}!Pair {
+        const stack = c.X509_chain_up_ref(pair.chain.stack) orelse return error.OutOfMemory;
+        _ = c.X509_up_ref(pair.leaf);
+        _ = c.EVP_PKEY_up_ref(pair.key);
+        return .{ .leaf = pair.leaf, .chain = .{ .stack = stack }, .key = pair.key };
+    }
+
     /// Drops these references; a context that uses the pair has its own.
     pub fn deinit(pair: *Pair) void {
         c.X509_free(pair.leaf);
@@ -158,12 +166,17 @@ fn appendName(
 
 /// When `certificate` is good (RFC 5280 §4.1.2.5); null if its dates cannot be read.
 pub fn validity(certificate: *c.X509) ?tls.Validity {
+    return .{
+        .not_before_s = secondsSince1970(c.X509_get0_notBefore(certificate)) orelse return null,
+        .not_after_s = secondsSince1970(c.X509_get0_notAfter(certificate)) orelse return null,
+    };
+}
+
+/// A time in OpenSSL's form as a number; null if it cannot be read.
+pub fn secondsSince1970(time: *const c.ASN1_STRING) ?i64 {
     const epoch = c.ASN1_TIME_set(null, 0) orelse return null;
     defer c.ASN1_STRING_free(epoch);
-    return .{
-        .not_before_s = secondsBetween(epoch, c.X509_get0_notBefore(certificate)) orelse return null,
-        .not_after_s = secondsBetween(epoch, c.X509_get0_notAfter(certificate)) orelse return null,
-    };
+    return secondsBetween(epoch, time);
 }
 
 fn secondsBetween(from: *const c.ASN1_STRING, to: *const c.ASN1_STRING) ?i64 {

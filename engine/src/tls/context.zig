@@ -53,7 +53,7 @@ pub const Context = struct {
         const known = retained.look().number();
         const lock = c.CRYPTO_THREAD_lock_new() orelse return error.OutOfMemory;
         errdefer c.CRYPTO_THREAD_lock_free(lock);
-        const context = try create(gpa, try Generation.createServer(gpa, retained.config, diagnostic));
+        const context = try create(gpa, try Generation.createServer(gpa, retained.config, null, diagnostic));
         context.watch = .{ .lock = lock, .retained = retained, .known = known, .last = known };
         return context;
     }
@@ -104,7 +104,9 @@ pub const Context = struct {
         var retained: Retained = try .init(context.gpa, config, watch.retained.ticket_keys);
         errdefer retained.deinit();
         const known = retained.look().number();
-        const fresh = try Generation.createServer(context.gpa, retained.config, diagnostic);
+        const before = acquire(context);
+        defer before.release();
+        const fresh = try Generation.createServer(context.gpa, retained.config, before, diagnostic);
         watch.retained.deinit();
         watch.retained = retained;
         watch.known = known;
@@ -151,33 +153,32 @@ pub const Context = struct {
         return true;
     }
 
-    /// Whether the certificate with this number in the configuration has expired, is not good yet, or
-    /// expires soon: then `diagnostic` says so. Null: there is none. Any thread may call it; `now_s` is
-    /// seconds since 1970.
+    /// What there is to say of the certificates that are in use: that one has expired, is not good yet or
+    /// expires soon, or that a file could not be used. Then `diagnostic` says so and the answer is true; with
+    /// false all is well with what has this number, and null ends the numbers, which begin with 0. Any thread
+    /// may call it; `now_s` is seconds since 1970.
     pub fn concern(context: *Context, index: usize, now_s: i64, diagnostic: *tls.Diagnostic) ?bool {
-        const watch = &context.watch.?;
-        // So that names and certificates are of the same configuration.
-        assert(c.CRYPTO_THREAD_write_lock(watch.lock) == 1);
-        defer assert(c.CRYPTO_THREAD_unlock(watch.lock) == 1);
         const generation = acquire(context);
         defer generation.release();
         const leaves = generation.leaves.items;
-        if (index >= leaves.len) return null;
-        // OpenSSL cannot read its dates
-        const validity = certificate.validity(leaves[index].certificate) orelse return false;
-        return dates.concern(
-            validity,
-            watch.retained.config.certificates[index].cert_file,
-            now_s,
-            diagnostic,
-        );
+        if (index < leaves.len) {
+            // OpenSSL cannot read its dates
+            const validity = certificate.validity(leaves[index].certificate) orelse return false;
+            return dates.concern(validity, leaves[index].file, now_s, diagnostic);
+        }
+        const complaints = generation.complaints.items;
+        if (index - leaves.len >= complaints.len) return null;
+        diagnostic.set("{s}", .{complaints[index - leaves.len]});
+        return true;
     }
 
     fn load(context: *Context, number: u64, diagnostic: *tls.Diagnostic) tls.ContextError!void {
         const watch = &context.watch.?;
         watch.known = number;
         watch.last = number;
-        context.replace(try Generation.createServer(context.gpa, watch.retained.config, diagnostic));
+        const before = acquire(context);
+        defer before.release();
+        context.replace(try Generation.createServer(context.gpa, watch.retained.config, before, diagnostic));
     }
 
     fn replace(context: *Context, fresh: *Generation) void {

@@ -7,6 +7,8 @@ const assert = std.debug.assert;
 const c = @import("libssl.zig");
 const tls = @import("tls.zig");
 const certificate = @import("certificate.zig");
+const directory = @import("directory.zig");
+const staples = @import("staple.zig");
 const transport = @import("transport.zig");
 
 /// A loaded configuration of a server or a client.
@@ -24,17 +26,30 @@ pub const Generation = struct {
     names: std.StringHashMapUnmanaged(*c.SSL_CTX) = .empty,
     /// Every server certificate as text, made once, because every request's scope shows it.
     leaves: std.ArrayList(Leaf) = .empty,
+    /// What came from a directory, by the certificate's file: stays when that cannot be used any more.
+    kept: std.StringHashMapUnmanaged(certificate.Pair) = .empty,
+    /// What is not as it should be, though it is no error. Sentences.
+    complaints: std.ArrayList([]const u8) = .empty,
+
     const Role = enum { server, client };
     const Entry = struct { context: *c.SSL_CTX, names: []const []const u8 };
-    const Leaf = struct { certificate: *c.X509, pem: []const u8 };
+    const Leaf = struct {
+        certificate: *c.X509,
+        pem: []const u8,
+        /// Where it is from, for messages.
+        file: []const u8,
+        staple: ?staples.Staple,
+    };
 
-    /// Loads a server's configuration; the caller owns one reference.
+    /// Loads a server's configuration; the caller owns one reference. What of a directory cannot be used is
+    /// taken from `before`, if that is not null, and `complaints` has a sentence about it.
     pub fn createServer(
         gpa: std.mem.Allocator,
         config: tls.ServerConfig,
+        before: ?*const Generation,
         diagnostic: *tls.Diagnostic,
     ) tls.ContextError!*Generation {
-        if (config.certificates.len == 0) {
+        if (config.certificates.len == 0 and config.cert_dir == null) {
             diagnostic.set("SSL needs a certificate: none is configured", .{});
             return error.InvalidValue;
         }
@@ -49,8 +64,9 @@ pub const Generation = struct {
         for (config.certificates) |files| {
             var pair = try certificate.Pair.load(files, diagnostic);
             defer pair.deinit();
-            try generation.addPair(&pair, files, config, authorities, diagnostic);
+            _ = try generation.addPair(&pair, files, config, authorities, diagnostic);
         }
+        if (config.cert_dir) |path| try generation.addFolder(path, config, before, authorities, diagnostic);
         generation.first = generation.entries.items[0].context;
         return generation;
     }
@@ -108,6 +124,8 @@ pub const Generation = struct {
         assert(before > 0);
         if (before > 1) return;
         for (generation.entries.items) |entry| c.SSL_CTX_free(entry.context);
+        var kept = generation.kept.valueIterator();
+        while (kept.next()) |pair| pair.deinit();
         c.BIO_meth_free(generation.method);
         generation.arena.deinit();
         generation.gpa.destroy(generation);
@@ -158,10 +176,15 @@ pub const Generation = struct {
         config: tls.ServerConfig,
         authorities: Authorities,
         diagnostic: *tls.Diagnostic,
-    ) tls.ContextError!void {
+    ) tls.ContextError!*c.SSL_CTX {
         const arena = generation.arena.allocator();
         const names = try certificate.dnsNames(arena, pair.leaf);
-        const leaf: Leaf = .{ .certificate = pair.leaf, .pem = try certificate.toPem(arena, pair.leaf) };
+        const leaf: Leaf = .{
+            .certificate = pair.leaf,
+            .pem = try certificate.toPem(arena, pair.leaf),
+            .file = try arena.dupe(u8, files.cert_file),
+            .staple = try generation.stapleFor(pair.leaf, files),
+        };
         // The pointer stays valid: the context that uses the certificate shares it.
         try generation.leaves.append(arena, leaf);
         for (generation.entries.items) |entry| {
@@ -173,12 +196,72 @@ pub const Generation = struct {
                     pair.key,
                     pair.chain.stack,
                     0,
-                ) == 1) return;
+                ) == 1) return entry.context;
         }
         const context = try generation.addEntry(names);
         try setPolicy(context, config.min_version, config.cipher_list, config.cipher_suites, diagnostic);
         try generation.setServerPolicy(context, config, authorities);
         try usePair(context, pair, files, diagnostic);
+        return context;
+    }
+
+    /// The certificates of a directory, each found by the name of its files, too.
+    fn addFolder(
+        generation: *Generation,
+        path: [:0]const u8,
+        config: tls.ServerConfig,
+        before: ?*const Generation,
+        authorities: Authorities,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!void {
+        const arena = generation.arena.allocator();
+        for (try directory.list(arena, path, diagnostic)) |found| {
+            const file = found.files.cert_file;
+            try generation.kept.ensureUnusedCapacity(arena, 1);
+            var pair = certificate.Pair.load(found.files, diagnostic) catch |err| old: {
+                if (err == error.OutOfMemory) return err;
+                const last = before orelse return err;
+                const old = last.kept.get(file) orelse {
+                    try generation.complain("{s}; it is left out", diagnostic);
+                    continue;
+                };
+                try generation.complain("{s}; the old one stays", diagnostic);
+                break :old try old.retain();
+            };
+            generation.kept.putAssumeCapacity(file, pair);
+            const context = try generation.addPair(&pair, found.files, config, authorities, diagnostic);
+            try generation.names.put(arena, found.name, context);
+        }
+        if (generation.entries.items.len == 0) {
+            diagnostic.set("SSL cert_dir has no certificate that can be used: {s}", .{path});
+            return error.InvalidFile;
+        }
+    }
+
+    fn stapleFor(
+        generation: *Generation,
+        leaf: *c.X509,
+        files: tls.CertificateFiles,
+    ) error{OutOfMemory}!?staples.Staple {
+        const arena = generation.arena.allocator();
+        var diagnostic: tls.Diagnostic = .{};
+        const path = try staples.pathFor(arena, files.cert_file);
+        return staples.load(arena, path, leaf, &diagnostic) catch |err| switch (err) {
+            error.OutOfMemory => error.OutOfMemory,
+            error.InvalidFile => {
+                try generation.complain("{s}", &diagnostic);
+                return null;
+            },
+        };
+    }
+
+    fn complain(
+        generation: *Generation,
+        comptime words: []const u8,
+        diagnostic: *const tls.Diagnostic,
+    ) error{OutOfMemory}!void {
+        const arena = generation.arena.allocator();
+        try generation.complaints.append(arena, try std.fmt.allocPrint(arena, words, .{diagnostic.text()}));
     }
 
     fn setServerPolicy(
@@ -188,6 +271,7 @@ pub const Generation = struct {
         authorities: Authorities,
     ) error{OutOfMemory}!void {
         c.SSL_CTX_set_tlsext_servername_callback(context, &selectCertificate, generation);
+        c.SSL_CTX_set_tlsext_status_cb(context, &showStaple, generation);
         c.SSL_CTX_set_alpn_select_cb(context, selectProtocol, null);
         // A cipher_list of the user's may name DHE, which needs parameters.
         c.SSL_CTX_set_dh_auto(context, true);
@@ -400,6 +484,19 @@ fn selectCertificate(ssl: *c.SSL, alert: *c_int, argument: ?*anyopaque) callconv
         return c.SSL_TLSEXT_ERR_ALERT_FATAL;
     }
     return c.SSL_TLSEXT_ERR_OK;
+}
+
+/// What was good when it was loaded may be too old by now.
+fn showStaple(ssl: *c.SSL, argument: ?*anyopaque) callconv(.c) c_int {
+    const generation: *const Generation = @ptrCast(@alignCast(argument.?));
+    const shown = c.SSL_get_certificate(ssl);
+    for (generation.leaves.items) |leaf| {
+        if (leaf.certificate != shown) continue;
+        const staple = leaf.staple orelse break;
+        if (staple.next_update_s <= c.wallSeconds() or !c.setOcspResponse(ssl, staple.der)) break;
+        return c.SSL_TLSEXT_ERR_OK;
+    }
+    return c.SSL_TLSEXT_ERR_NOACK;
 }
 
 /// OpenSSL asks when it has chosen the cipher.

@@ -9,6 +9,10 @@ pub const EVP_MD = opaque {};
 pub const EVP_PKEY = opaque {};
 pub const GENERAL_NAME = opaque {};
 pub const GENERAL_NAMES = opaque {};
+pub const OCSP_BASICRESP = opaque {};
+pub const OCSP_CERTID = opaque {};
+pub const OCSP_RESPONSE = opaque {};
+pub const OCSP_SINGLERESP = opaque {};
 pub const OPENSSL_STACK = opaque {};
 pub const SSL = opaque {};
 pub const SSL_CIPHER = opaque {};
@@ -113,6 +117,7 @@ pub extern fn OPENSSL_sk_shift(stack: *OPENSSL_STACK) ?*anyopaque;
 pub const EVP_MAX_MD_SIZE = 64;
 
 pub extern fn EVP_PKEY_free(key: ?*EVP_PKEY) void;
+pub extern fn EVP_PKEY_up_ref(key: *EVP_PKEY) c_int;
 pub extern fn EVP_sha256() *const EVP_MD;
 pub extern fn RAND_bytes(buffer: [*]u8, len: c_int) c_int;
 
@@ -147,6 +152,9 @@ pub extern fn PEM_read_bio_PrivateKey(
 pub extern fn PEM_write_bio_X509(bio: *BIO, certificate: *const X509) c_int;
 
 pub extern fn X509_free(certificate: ?*X509) void;
+pub extern fn X509_up_ref(certificate: *X509) c_int;
+pub extern fn X509_chain_up_ref(chain: *X509_STACK) ?*X509_STACK;
+pub extern fn X509_get0_serialNumber(certificate: *const X509) *const ASN1_STRING;
 pub extern fn X509_get0_notAfter(certificate: *const X509) *const ASN1_STRING;
 pub extern fn X509_get0_notBefore(certificate: *const X509) *const ASN1_STRING;
 pub extern fn X509_check_private_key(certificate: *const X509, key: *const EVP_PKEY) c_int;
@@ -180,6 +188,40 @@ pub extern fn ASN1_TIME_diff(
 pub extern fn ASN1_STRING_get0_data(string: *const ASN1_STRING) [*]const u8;
 pub extern fn ASN1_STRING_length(string: *const ASN1_STRING) c_int;
 
+// ---- OCSP
+
+pub extern fn d2i_OCSP_RESPONSE(into: ?*?*OCSP_RESPONSE, from: *[*]const u8, len: c_long) ?*OCSP_RESPONSE;
+pub extern fn OCSP_RESPONSE_free(response: ?*OCSP_RESPONSE) void;
+pub extern fn OCSP_BASICRESP_free(basic: ?*OCSP_BASICRESP) void;
+pub extern fn OCSP_response_status(response: *OCSP_RESPONSE) c_int;
+pub extern fn OCSP_response_get1_basic(response: *OCSP_RESPONSE) ?*OCSP_BASICRESP;
+pub extern fn OCSP_resp_count(basic: *OCSP_BASICRESP) c_int;
+pub extern fn OCSP_resp_get0(basic: *OCSP_BASICRESP, index: c_int) ?*OCSP_SINGLERESP;
+pub extern fn OCSP_SINGLERESP_get0_id(single: *const OCSP_SINGLERESP) ?*const OCSP_CERTID;
+pub extern fn OCSP_id_get0_info(
+    name_hash: ?*?*ASN1_STRING,
+    digest: ?*?*anyopaque,
+    key_hash: ?*?*ASN1_STRING,
+    serial: ?*?*ASN1_STRING,
+    id: *const OCSP_CERTID,
+) c_int;
+/// 0: good.
+pub extern fn OCSP_single_get0_status(
+    single: *OCSP_SINGLERESP,
+    reason: ?*c_int,
+    revoked_at: ?*?*ASN1_STRING,
+    this_update: ?*?*ASN1_STRING,
+    next_update: ?*?*ASN1_STRING,
+) c_int;
+pub extern fn ASN1_INTEGER_cmp(a: *const ASN1_STRING, b: *const ASN1_STRING) c_int;
+
+extern fn time(into: ?*c_long) c_long;
+
+/// Seconds since 1970, by the clock that OpenSSL itself looks at.
+pub fn wallSeconds() i64 {
+    return time(null);
+}
+
 // ---- Contexts
 
 pub const SSL_OP_ENABLE_KTLS: u64 = 1 << 3;
@@ -208,6 +250,8 @@ pub const NID_auth_null = 1053;
 
 pub const VerifyCallback = fn (verified: c_int, store: ?*X509_STORE_CTX) callconv(.c) c_int;
 pub const ServerNameCallback = fn (ssl: *SSL, alert: *c_int, argument: ?*anyopaque) callconv(.c) c_int;
+/// A client wants to know more of the certificate: SSL_TLSEXT_ERR_OK if it is told.
+pub const StatusCallback = fn (ssl: *SSL, argument: ?*anyopaque) callconv(.c) c_int;
 pub const AlpnCallback = fn (
     ssl: *SSL,
     chosen: *[*]const u8,
@@ -270,6 +314,15 @@ pub fn SSL_CTX_set_tlsext_servername_callback(
 ) void {
     _ = SSL_CTX_callback_ctrl(context, 53, @ptrCast(callback));
     _ = SSL_CTX_ctrl(context, 54, 0, argument);
+}
+
+pub fn SSL_CTX_set_tlsext_status_cb(
+    context: *SSL_CTX,
+    callback: *const StatusCallback,
+    argument: *anyopaque,
+) void {
+    _ = SSL_CTX_callback_ctrl(context, 63, @ptrCast(callback));
+    _ = SSL_CTX_ctrl(context, 64, 0, argument);
 }
 
 pub fn SSL_CTX_set_tlsext_ticket_keys(context: *SSL_CTX, keys: []const u8) c_long {
@@ -346,4 +399,14 @@ extern fn SSL_ctrl(ssl: *SSL, command: c_int, number: c_long, pointer: ?*anyopaq
 /// A macro in the C headers.
 pub fn SSL_set_tlsext_host_name(ssl: *SSL, name: [*:0]const u8) c_long {
     return SSL_ctrl(ssl, 55, TLSEXT_NAMETYPE_host_name, @constCast(name));
+}
+
+extern fn CRYPTO_malloc(len: usize, file: [*:0]const u8, line: c_int) ?*anyopaque;
+
+/// Copies `der`, which OpenSSL frees with the session. False: there is no memory.
+pub fn setOcspResponse(ssl: *SSL, der: []const u8) bool {
+    const copy: [*]u8 = @ptrCast(CRYPTO_malloc(der.len, "", 0) orelse return false);
+    @memcpy(copy[0..der.len], der);
+    _ = SSL_ctrl(ssl, 71, @intCast(der.len), copy);
+    return true;
 }

@@ -29,8 +29,10 @@ test "the library names itself" {
 test {
     _ = @import("certificate.zig");
     _ = @import("context.zig");
+    _ = @import("directory.zig");
     _ = @import("generation.zig");
     _ = @import("retained.zig");
     _ = @import("session.zig");
+    _ = @import("staple.zig");
     _ = @import("transport.zig");
 }

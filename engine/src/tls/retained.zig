@@ -2,6 +2,8 @@
 //! how the files looked. Does not know: what is in the files, clocks.
 const std = @import("std");
 const builtin = @import("builtin");
+const folders = @import("directory.zig");
+const staple = @import("staple.zig");
 const tls = @import("tls.zig");
 
 /// A copy of a configuration that owns all it points to.
@@ -29,6 +31,7 @@ pub const Retained = struct {
             .key_password = if (from.key_password) |text| try allocator.dupe(u8, text) else null,
         };
         copy.certificates = certificates;
+        copy.cert_dir = try dupe(allocator, config.cert_dir);
         copy.ca_file = try dupe(allocator, config.ca_file);
         copy.cipher_list = try allocator.dupeSentinel(u8, config.cipher_list, 0);
         copy.cipher_suites = try allocator.dupeSentinel(u8, config.cipher_suites, 0);
@@ -55,11 +58,10 @@ pub const Retained = struct {
     /// How the files look: changes when one of them is replaced, written, removed or made readable.
     pub fn look(retained: *const Retained) Look {
         var state: Look = .{ .hash = std.hash.Wyhash.init(0) };
-        for (retained.config.certificates) |files| {
-            state.add(files.cert_file);
-            state.add(files.key_file);
-            if (files.chain_file) |path| state.add(path);
-        }
+        var arena: std.heap.ArenaAllocator = .init(retained.arena.child_allocator);
+        defer arena.deinit();
+        for (retained.config.certificates) |files| state.addFiles(arena.allocator(), files);
+        if (retained.config.cert_dir) |path| state.addFolder(arena.allocator(), path);
         if (retained.config.ca_file) |path| state.add(path);
         return state;
     }
@@ -75,6 +77,24 @@ pub const Look = struct {
     pub fn number(look: Look) u64 {
         var hash = look.hash;
         return hash.final();
+    }
+
+    /// Without memory the response beside the certificate is overlooked; the next look is another one.
+    fn addFiles(look: *Look, arena: std.mem.Allocator, files: tls.CertificateFiles) void {
+        look.add(files.cert_file);
+        look.add(files.key_file);
+        if (files.chain_file) |path| look.add(path);
+        look.add(staple.pathFor(arena, files.cert_file) catch return);
+    }
+
+    /// A certificate that comes or goes changes the sum as one that is replaced does.
+    fn addFolder(look: *Look, arena: std.mem.Allocator, path: [:0]const u8) void {
+        var diagnostic: tls.Diagnostic = .{};
+        const found = folders.list(arena, path, &diagnostic) catch return;
+        for (found) |one| {
+            look.hash.update(one.files.cert_file);
+            look.addFiles(arena, one.files);
+        }
     }
 
     fn add(look: *Look, path: [:0]const u8) void {

@@ -37,7 +37,8 @@ pub const Version = enum(u16) {
     tls1_3 = 0x0304,
 };
 
-/// One certificate and its key. All paths name PEM files.
+/// One certificate and its key. All paths name PEM files. An OCSP response (DER) beside `cert_file`, called
+/// like it but for the ending ".ocsp", is shown to clients that ask for one.
 pub const CertificateFiles = struct {
     /// The certificate, perhaps followed by the intermediates that the peer needs.
     cert_file: [:0]const u8,
@@ -68,10 +69,15 @@ pub const ClientVerification = enum {
 
 /// A server's certificates and policy. Everything is copied by `Context.init`; nothing is kept borrowed.
 pub const ServerConfig = struct {
-    /// At least one. The first is the default; the others are chosen by SNI, from the DNS names of the
-    /// certificate (its common name if it has none). Two certificates with the same names and different key
-    /// types (RSA and ECDSA) serve the same clients side by side.
+    /// The first is the default; the others are chosen by SNI, from the DNS names of the certificate (its
+    /// common name if it has none). Two certificates with the same names and different key types (RSA and
+    /// ECDSA) serve the same clients side by side. At least one, unless `cert_dir` is given.
     certificates: []const CertificateFiles,
+    /// A directory with further certificates, which may come, change and go: NAME.pem with NAME.key, or
+    /// NAME/fullchain.pem with NAME/privkey.pem. Besides its own names a certificate has that of its files,
+    /// also where another one has it as well. One that cannot be used is an error at first; later the one
+    /// that was in its place stays, and `Context.concern` tells.
+    cert_dir: ?[:0]const u8 = null,
     /// PEM file with the authorities that client certificates are verified against. Required unless
     /// `verify_client` is `.none`.
     ca_file: ?[:0]const u8 = null,

@@ -14,7 +14,8 @@ use Peregrine::Nearest;
 # The keys of one certificate, and those of the policy that all of them share.
 my @CERTIFICATE = qw(cert_file key_file chain_file key_password);
 my @POLICY      = qw(
-    ca_file verify_client min_version cipher_list cipher_suites session_timeout ticket_keys ticket_keys_file
+    cert_dir ca_file verify_client min_version cipher_list cipher_suites session_timeout
+    ticket_keys ticket_keys_file
 );
 my %KNOWN = map { $_ => 1 } @CERTIFICATE, @POLICY, 'certificates';
 
@@ -105,7 +106,8 @@ sub _files {
         my $certificate = $_;
         map { [ $certificate->{$_} => "SSL $kinds{$_} file" ] } keys %kinds
     } @{ $config->{certificates} };
-    return { map { @$_ } grep { defined $_->[0] } @found, [ $config->{ca_file} => 'SSL CA file' ] };
+    push @found, [ $config->{ca_file} => 'SSL CA file' ], [ $config->{cert_dir} => 'SSL cert_dir' ];
+    return { map { @$_ } grep { defined $_->[0] } @found };
 }
 
 sub _unreadable {
@@ -152,10 +154,12 @@ sub _config {
         if ref $more ne 'ARRAY' || grep { ref ne 'HASH' } @$more;
     my %first  = map { $_ => $ssl{$_} } grep { exists $ssl{$_} } @CERTIFICATE;
     my $number = 0;
-    my @list   = map { _certificate($_, $number++, $given) } (%first || !@$more ? \%first : ()), @$more;
+    my $needed = %first || !@$more && !defined $ssl{cert_dir};
+    my @list   = map { _certificate($_, $number++, $given) } ($needed ? \%first : ()), @$more;
     return {
         certificates    => \@list,
-        ca_file         => _path($ssl{ca_file}, $given),
+        cert_dir        => _path($ssl{cert_dir}, $given),
+        ca_file         => _path($ssl{ca_file},  $given),
         verify_client   => _choice('verify_client', \%VERIFY,      $ssl{verify_client} // 0),
         min_version     => _choice('min_version',   \%MIN_VERSION, $ssl{min_version}   // 'TLSv1_2'),
         cipher_list     => _string($ssl{cipher_list}),
@@ -260,6 +264,7 @@ my %KEY = (
     ssl_cert            => 'cert_file',
     ssl_key             => 'key_file',
     ssl_chain           => 'chain_file',
+    ssl_cert_dir        => 'cert_dir',
     ssl_ca              => 'ca_file',
     ssl_min_version     => 'min_version',
     ssl_ciphers         => 'cipher_list',
@@ -271,12 +276,12 @@ my %KEY = (
 sub from_options {
     my ($options) = @_;
     return if !grep { /\Assl_/ && $options->{$_} } keys %$options;
-    my %ssl    = map  { $KEY{$_} => $options->{$_} } grep { defined $options->{$_} } keys %KEY;
-    my ($lone) = grep { /\Assl_/ && $options->{$_} && !/\Assl_(?:cert|key)\z/ } sort keys %$options;
-    die '--' . $lone =~ tr/_/-/r . " needs --ssl-cert and --ssl-key\n"
-        if $lone && !defined $ssl{cert_file} && !defined $ssl{key_file};
-    die "options --ssl-cert and --ssl-key must be given together\n"
-        if !defined $ssl{cert_file} || !defined $ssl{key_file};
+    my %ssl    = map { $KEY{$_} => $options->{$_} } grep { defined $options->{$_} } keys %KEY;
+    my ($lone) = grep { /\Assl_/ && $options->{$_} && !/\Assl_(?:cert|key|cert_dir)\z/ } sort keys %$options;
+    my $named  = grep { defined $ssl{$_} } qw(cert_file key_file);
+    die '--' . $lone =~ tr/_/-/r . " needs --ssl-cert and --ssl-key, or --ssl-cert-dir\n"
+        if $lone && !$named && !defined $ssl{cert_dir};
+    die "options --ssl-cert and --ssl-key must be given together\n" if $named == 1;
     $ssl{verify_client} = 'request' if $options->{ssl_request_client};
     $ssl{verify_client} = 'require' if $options->{ssl_verify_client};
     $ssl{key_password}  = _first_line($options->{ssl_key_password_file})

@@ -135,6 +135,15 @@ my @SECTIONS = (
                 about => 'Its key.',
             },
             {
+                name  => 'ssl_cert_dir',
+                type  => 'string',
+                arg   => 'DIRECTORY',
+                about =>
+                    'Speak TLS with the certificates of this directory, by the name that a client asks for,'
+                    . ' see L<PAGI::Server/Certificates of a directory>. They may come, change and go while'
+                    . ' the server runs.',
+            },
+            {
                 name  => 'ssl_chain',
                 type  => 'string',
                 arg   => 'FILE',
