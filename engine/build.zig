@@ -38,7 +38,7 @@ pub fn build(b: *std.Build) void {
     inline for (.{
         "native",    "hooks",         "static", "websocket", "websocket_sim", "compression", "defects",
         "acceptors", "access_log",    "repeat", "backends",  "listeners",     "guards",      "cuts",
-        "http",      "amplification", "loan",   "memory",    "intake",
+        "http",      "amplification", "loan",   "memory",    "intake",        "handlers",    "threads",
     }) |name| {
         const module = b.createModule(.{
             .root_source_file = b.path("test/" ++ name ++ "_test.zig"),
@@ -259,8 +259,8 @@ const Layers = struct {
     }
 };
 
-/// What threads share, under ThreadSanitizer: the ring, and a C program whose engine runs on a
-/// thread of its own.
+/// What threads share, under ThreadSanitizer: the ring, a C program whose engine runs on a thread of its own,
+/// and threads that answer for Zig handlers.
 fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
     const step = b.step("test-threads", "Run what threads share under ThreadSanitizer");
     const programs = b.step("test-threads-programs", "Compile them only");
@@ -276,7 +276,10 @@ fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
     several.addImport("abi", abi);
     several.addImport("peregrine", layers.peregrine);
     const interpreter_tests = b.addTest(.{ .name = "abi-interpreters-watched", .root_module = several });
-    for ([_]*std.Build.Step.Compile{ ring_tests, abi_tests, interpreter_tests }) |tests| {
+    const native = Layers.layer(b, "test/threads_test.zig", how);
+    native.addImport("peregrine", layers.peregrine);
+    const native_tests = b.addTest(.{ .name = "threads-watched", .root_module = native });
+    for ([_]*std.Build.Step.Compile{ ring_tests, abi_tests, interpreter_tests, native_tests }) |tests| {
         programs.dependOn(&tests.step);
         step.dependOn(&runOf(b, tests).step);
     }

@@ -16,6 +16,9 @@ pub const ServerConfig = native.ServerConfig;
 /// The same over another io, and a whole test bench on the simulated one.
 pub const ServerOn = native.ServerOn;
 pub const Simulation = native.Simulation;
+/// What a test asks over it, and what it gets.
+pub const Question = native.Question;
+pub const Answer = native.Answer;
 pub const Request = native.Request;
 pub const Response = native.Response;
 /// What a response passes around: headers, statuses, files, and how a slow client shows.
@@ -26,6 +29,11 @@ pub const SharedBody = native.SharedBody;
 pub const Flow = native.Flow;
 /// An answer that comes later, from any thread.
 pub const Detached = native.Detached;
+/// Events for a client over a response that stays open.
+pub const EventStream = native.EventStream;
+pub const Event = native.Event;
+/// Threads for handlers that block.
+pub const Threads = native.Threads;
 pub const Method = protocol.http.Method;
 pub const Version = protocol.http.Version;
 

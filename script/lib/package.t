@@ -39,6 +39,14 @@ ok run($ZIG, 'build', 'check', '-Dprogram=readme.zig'), 'so does the program of 
 ok run($ZIG, 'build', 'test', '-Dprogram=readme.zig'),  'its test passes, and its other pieces compile';
 ok run($ZIG, 'build', 'check', 'test', '-Dprogram=first.zig'),
     q(the first Peregrine's programs compile and answer);
+is_deeply [ grep { index(squeezed(slurp('first.zig')), squeezed($_)) < 0 } first_pieces() ], [],
+    '... and they are what its README has, but for what the table in ours names';
+spew("$folder/consumer/wrong.zig", slurp("$home/engine/test/consumer/wrong.zig"));
+my ($status, $said) = output($ZIG, 'build', 'check', '-Dprogram=wrong.zig', '--color', 'off');
+isnt $status, 0, 'a handler of the wrong shape does not compile';
+like $said, qr/wrong\.App\.handleRequest has to be `pub fn handleRequest\(self: \*wrong\.App, request: /,
+    '... the compiler says what to write';
+like $said, qr/\bwrong\.zig:\d+:\d+: note: called at comptime here/, '... and who has asked for it';
 subtest 'what a project may say to the package' => sub {
     ok run($ZIG, 'build', '-Dtls=false', '-Dtarget=x86_64-linux-musl'), 'no TLS, for another target';
 SKIP: {
@@ -74,15 +82,61 @@ sub readme_tests (@blocks) {
     my ($test)    = grep { /^test "/ } @blocks;
     my ($places)  = grep { /^\.listeners = / } @blocks;
     my ($sockets) = grep { /handleUpgrade/ } @blocks;
-    is scalar(grep { !defined } $test, $places, $sockets), 0,
-        'the README has its test, its listeners and its WebSockets';
+    my ($app)     = grep { /^const App = / } @blocks;
+    my ($feed)    = grep { /EventStream/ } @blocks;
+    my ($reports) = grep { /makeReport/ } @blocks;
+    is scalar(grep { !defined } $test, $places, $sockets, $app, $feed, $reports), 0,
+        'the README has its test, its listeners, its WebSockets, a value, events and threads';
+    my %known = map { $_ => 1 } grep { defined } $test, $places, $sockets, $app, $feed, $reports;
+    is_deeply [ grep { !$known{$_} && !/^const peregrine = b\.dependency/m } @blocks ], [],
+        'and every other piece is one of build.zig';
     $sockets =~ s/\bHandler\b/Sockets/g;
     return <<~"ZIG";
         $test
+        $app
+        test "a value" {
+            var simulation: per.Simulation(App) = try .initWith(
+                std.testing.allocator, .{}, .{ .seed = 1 }, .{ .greeting = "hi" });
+            defer simulation.deinit();
+            try std.testing.expectEqualStrings("hi", (try simulation.request(.{})).body);
+            const missing = try simulation.request(.{ .target = "/x" });
+            try std.testing.expectEqual(404, missing.status);
+            try std.testing.expectEqualStrings("Something is wrong.\\n", missing.body);
+            _ = &serve;
+        }
+        const Feed = struct {
+            stream: ?per.EventStream = null,
+            $feed
+        };
+        test "events" {
+            var simulation: per.Simulation(Feed) = try .initWith(
+                std.testing.allocator, .{}, .{ .seed = 1 }, .{});
+            defer simulation.deinit();
+            const client = try simulation.connect();
+            try client.send("GET / HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n");
+            try simulation.settle();
+            try std.testing.expect(std.mem.find(u8, client.text(), "data: welcome") != null);
+            client.peer.reset();
+            try simulation.settle();
+            try std.testing.expectEqual(null, simulation.handler().stream);
+        }
+        const Reports = struct {
+            $reports
+        };
+        test "threads" {
+            const threads: *per.Threads = try .init(std.testing.allocator, .{ .threads = 0 });
+            defer threads.deinit();
+            var simulation: per.Simulation(Reports) = try .initWith(
+                std.testing.allocator, .{}, .{ .seed = 1 }, .{ .threads = threads });
+            defer simulation.deinit();
+            const answer = try simulation.request(.{ .target = "/?of=all" });
+            try std.testing.expectEqualStrings("all", answer.body);
+        }
         test "the other pieces" {
             const config: per.ServerConfig = .{ $places };
             try std.testing.expectEqual(4, config.listeners.len);
-            std.testing.refAllDecls(per.Server(Sockets));
+            _ = &per.Server(Sockets).init;
+            _ = &per.Server(Sockets).start;
         }
         const Sockets = struct {
             allocator: std.mem.Allocator,
@@ -96,13 +150,36 @@ sub readme_tests (@blocks) {
         ZIG
 }
 
+# What the first Peregrine's README shows, with the changes that ours names.
+sub first_pieces () {
+    my @pieces = slurp("$home/engine/test/consumer/first.md") =~ /^```zig\n(.*?)^```/msg;
+    is scalar(@pieces), 3, 'the first README has three pieces';
+    for (@pieces) {
+        s/\Qstd.heap.GeneralPurposeAllocator(.{}){}\E/.init/;
+        s/\bvar gpa = /var gpa: std.heap.DebugAllocator(.{}) = /;
+        s/^\s*const (?:std|per) = .*//mg;
+    }
+    return @pieces;
+}
+
+# Without blanks, and without the lines that use what a piece leaves unused.
+sub squeezed ($text) {
+    my $use = qr/_ = (?:frame|value|try resp\.setBody\(value\));|std\.debug\.assert\(query.*/;
+    return $text =~ s/^\s*(?:$use)$//mgr =~ s/\s+//gr;
+}
+
 sub run (@command) {
+    my ($status, $output) = output(@command);
+    diag "@command:\n$output" if $status;
+    return !$status;
+}
+
+sub output (@command) {
     open my $out, '-|', 'timeout', $SECONDS, 'sh', '-c', 'exec "$@" 2>&1', 'sh', @command
         or die "$command[0]: $!";
     my $output = do { local $/; <$out> };
-    return 1 if close $out;
-    diag "@command:\n$output";
-    return 0;
+    close $out;
+    return ($?, $output);
 }
 
 sub slurp ($path) {

@@ -7,11 +7,20 @@ const stack_bytes = 1024 * 1024;
 
 /// Starts a thread that gets no signal: a host language's handlers must not run in it.
 pub fn spawn(comptime function: anytype, arguments: anytype) error{CannotStartThread}!std.Thread {
+    return spawnSized(stack_bytes, function, arguments);
+}
+
+/// The same with a stack of that size, in bytes.
+pub fn spawnSized(
+    bytes: usize,
+    comptime function: anytype,
+    arguments: anytype,
+) error{CannotStartThread}!std.Thread {
     const posix = std.posix;
     const all = posix.sigfillset();
     var before: posix.sigset_t = undefined;
     posix.sigprocmask(posix.SIG.SETMASK, &all, &before);
     defer posix.sigprocmask(posix.SIG.SETMASK, &before, null);
-    return std.Thread.spawn(.{ .stack_size = stack_bytes }, function, arguments) catch
+    return std.Thread.spawn(.{ .stack_size = bytes }, function, arguments) catch
         error.CannotStartThread;
 }

@@ -4,13 +4,18 @@
 const std = @import("std");
 const io = @import("io");
 const ServerConfig = @import("settings.zig").ServerConfig;
+const Stats = @import("server").Stats;
 const ServerOn = @import("server.zig").ServerOn;
+
+const contract = @import("handler.zig");
+const complaints = @import("complain.zig");
 
 const log = std.log.scoped(.peregrine);
 
 /// A server for `Handler` on the io that its configuration names; see handler.zig for what a
 /// handler has to have.
 pub fn Server(comptime Handler: type) type {
+    contract.check(Handler); // here, so that the compiler shows who has asked for it
     return struct {
         const Self = @This();
         const Native = ServerOn(io.Native, Handler);
@@ -19,23 +24,52 @@ pub fn Server(comptime Handler: type) type {
         gpa: std.mem.Allocator,
         running: Running,
 
+        const Given = Native.Given;
+
         /// The one that was created.
         pub const Running = union(io.Backend) { native: *Native, uring: Rings };
 
         /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the
         /// workers. `start` makes them run. `gpa` has to be safe for threads if there are several. On an
-        /// error everything is undone.
+        /// error everything is undone, and a line in the log says what went wrong.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
+            if (comptime contract.initFault(Handler)) |text| @compileError(text);
+            const before = complaints.count;
+            return create(gpa, port_number, config, {}) catch |err| complaints.cannotStart(before, err);
+        }
+
+        /// The same with a handler that the program has made: a struct that holds pools, connections to
+        /// databases, configuration. The server keeps the value where it stays, see `handler`, and calls its
+        /// `deinit`, if it has one, when it is freed; on an error it does not.
+        pub fn initWith(
+            gpa: std.mem.Allocator,
+            port_number: u16,
+            config: ServerConfig,
+            value: Handler,
+        ) !*Self {
+            if (comptime contract.valueFault(Handler)) |text| @compileError(text);
+            const before = complaints.count;
+            return create(gpa, port_number, config, value) catch |err| complaints.cannotStart(before, err);
+        }
+
+        fn create(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig, given: Given) !*Self {
             const self = try gpa.create(Self);
             errdefer gpa.destroy(self);
             self.* = .{ .gpa = gpa, .running = switch (try choose(gpa, config.io)) {
-                .native => .{ .native = try .init(gpa, port_number, config) },
+                .native => .{ .native = try .initOn(gpa, port_number, config, .{}, given) },
                 .uring => if (io.has_rings)
-                    .{ .uring = try ServerOn(io.Uring, Handler).init(gpa, port_number, config) }
+                    .{ .uring = try ServerOn(io.Uring, Handler).initOn(gpa, port_number, config, .{}, given) }
                 else
                     unreachable,
             } };
             return self;
+        }
+
+        /// The handler that answers, shared by all worker threads. Until the server is freed.
+        pub fn handler(self: *Self) *Handler {
+            return switch (self.running) {
+                inline else => |server| server.handler,
+            };
         }
 
         /// What was asked for, unless the kernel refuses.
@@ -68,7 +102,7 @@ pub fn Server(comptime Handler: type) type {
         }
 
         /// Serves until `shutdown` or a signal, in this thread and in those that it starts. Then frees
-        /// everything, the server included.
+        /// everything, the server included. On an error a line in the log says what went wrong.
         pub fn start(self: *Self) !void {
             defer self.gpa.destroy(self);
             switch (self.running) {
@@ -90,6 +124,13 @@ pub fn Server(comptime Handler: type) type {
         pub fn poll(self: *Self, timeout_ms: i32) !bool {
             return switch (self.running) {
                 inline else => |server| server.poll(timeout_ms),
+            };
+        }
+
+        /// Counters and sizes of all workers together, each as of its last round. From any thread.
+        pub fn statistics(self: *const Self) Stats {
+            return switch (self.running) {
+                inline else => |server| server.statistics(),
             };
         }
 

@@ -9,6 +9,7 @@ const Arena = @import("arena.zig").Arena;
 const Client = @import("server").Client;
 const Connection = @import("server").Connection;
 const Exchange = @import("server").Exchange;
+const Input = @import("server").Input;
 const Intake = @import("server").Intake;
 const Link = @import("response.zig").Link;
 const Pool = @import("server").Pool;
@@ -33,6 +34,8 @@ pub const Call = struct {
     intake: ?*Intake,
     /// More of the body comes, for `handleBody`.
     awaits_body: bool,
+    /// What has come of a body that the handler wants whole.
+    gathered: Input,
     custody: Custody,
     /// The head's copy for requests that outlive the first call of their handler. Its spans lie in the arena.
     kept_head: Head,
@@ -70,6 +73,7 @@ pub const Call = struct {
         call.arena.begin(pool);
         call.intake = null;
         call.awaits_body = false;
+        call.gathered = .{};
         call.custody = .server;
         call.parked = .{};
         call.request.arena = call.arena.allocator();

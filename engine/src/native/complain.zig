@@ -3,6 +3,19 @@
 const builtin = @import("builtin");
 const log = @import("std").log.scoped(.peregrine);
 
+/// What this thread has complained of so far: whoever passes an error on can tell whether the log has it.
+pub threadlocal var count: usize = 0;
+
 /// Logs an error. The test runner takes one in the log for a failed test, and tests may well
 /// expect one of these.
-pub const complain = if (builtin.is_test) log.warn else log.err;
+pub fn complain(comptime format: []const u8, arguments: anytype) void {
+    count +%= 1;
+    if (builtin.is_test) log.warn(format, arguments) else log.err(format, arguments);
+}
+
+/// An error that ends a server before it serves, on its way to whoever wants one: the log has it afterwards,
+/// once. `before`: the count when it began.
+pub fn cannotStart(before: usize, err: anytype) @TypeOf(err) {
+    if (count == before) complain("cannot start: {t}", .{err});
+    return err;
+}

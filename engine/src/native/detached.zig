@@ -6,6 +6,7 @@ const Field = @import("protocol").http.Field;
 const Header = @import("response.zig").Header;
 const Inbox = @import("server").Inbox;
 const PostError = @import("server").PostError;
+const Response = @import("response.zig").Response;
 const Status = @import("status.zig").Status;
 const Ticket = @import("server").Ticket;
 
@@ -35,7 +36,7 @@ pub const Detached = struct {
     pub const Error = PostError || error{HeadersFull};
 
     /// The most headers that a detached answer may have.
-    pub const headers_max = 32;
+    pub const headers_max = Response.headers_max;
 
     /// Sends a whole answer and finishes. On an error it is not finished: try again, or `drop`.
     pub fn answer(detached: Detached, whole: Answer) Error!void {

@@ -3,11 +3,17 @@
 //!
 //! A handler is one object for all worker threads. It has
 //!
-//!     pub fn init(allocator: std.mem.Allocator) !*Handler
-//!     pub fn deinit(self: *Handler) void
 //!     pub fn handleRequest(self: *Handler, request: *Request, response: *Response) void
 //!
-//! and, if it wants to, any of these (all run in the worker thread that owns the connection):
+//! and either makes itself, for `Server.init`,
+//!
+//!     pub fn init(allocator: std.mem.Allocator) !*Handler
+//!     pub fn deinit(self: *Handler) void
+//!
+//! or is a value that the program gives to `Server.initWith`; its `deinit`, if it has one, is called when the
+//! server is freed, and leaves the memory of the value itself alone.
+//!
+//! If it wants to, it has any of these (all run in the worker thread that owns the connection):
 //!
 //!     pub fn handleBody(self, request: *Request, response: *Response, piece: []const u8, last: bool) void
 //!         Request bodies come in pieces instead of whole: `handleRequest` is called with the head, this with
@@ -18,8 +24,13 @@
 //!     pub fn handleAbort(self, request: *Request, reason: Reason) void
 //!         The client went before the response was complete. The last call for this request.
 //!
-//! The first three may return `!void` as well. An error is logged, and the client gets a 500; once the
-//! response has started it is cut, so that the client can tell that it is not complete.
+//!     pub fn handleError(self, request: *Request, response: *Response, err: anyerror) void
+//!         One of the hooks has returned an error. `response` is empty but for its status, that of
+//!         `Status.ofError`; what this hook makes of it is sent. Without it the error is logged unless it
+//!         is the client's mistake, and the client gets that status and its text. Once the response has
+//!         started it is cut, so that the client can tell that it is not complete.
+//!
+//! `handleRequest`, `handleBody` and `handleDrain` may return `!void`.
 //!
 //! The hooks of WebSockets are in ws.zig.
 //!
@@ -69,6 +80,11 @@ const hooks = [_]Hook{
         .text = "request: *per.Request, reason: per.Reason",
     },
     .{
+        .name = "handleError",
+        .parameters = &.{ *Request, *Response, anyerror },
+        .text = "request: *per.Request, response: *per.Response, err: anyerror",
+    },
+    .{
         .name = "handleWSConn",
         .parameters = &.{*ws.WebSocket},
         .text = "socket: *per.ws.WebSocket",
@@ -106,12 +122,12 @@ pub fn check(comptime Handler: type) void {
 pub fn fault(comptime Handler: type) ?[]const u8 {
     const name = @typeName(Handler);
     if (@typeInfo(Handler) != .@"struct") return name ++ " has to be a struct";
-    const init_text = "`pub fn init(allocator: std.mem.Allocator) !*" ++ name ++ "`";
-    if (!@hasDecl(Handler, "init")) return name ++ " needs " ++ init_text;
-    if (!isInit(Handler)) {
-        return name ++ ".init has to be " ++ init_text ++ ", not " ++ @typeName(@TypeOf(Handler.init));
-    }
-    const deinit: Hook = .{ .name = "deinit", .parameters = &.{}, .text = "", .required = true };
+    const deinit: Hook = .{
+        .name = "deinit",
+        .parameters = &.{},
+        .text = "",
+        .required = makesItself(Handler),
+    };
     if (hookFault(Handler, deinit)) |text| return text;
     for (hooks) |hook| if (hookFault(Handler, hook)) |text| return text;
     if (!@hasDecl(Handler, "handleWSFrame")) for (hooks) |hook| {
@@ -129,6 +145,29 @@ pub fn fault(comptime Handler: type) ?[]const u8 {
         }
     }
     return null;
+}
+
+/// Whether a handler has the `init` that `Server.init` calls; it frees itself in `deinit` then.
+pub fn makesItself(comptime Handler: type) bool {
+    return @hasDecl(Handler, "init") and isInit(Handler);
+}
+
+/// Why `Server.init` cannot make a handler, as a sentence; null if it can.
+pub fn initFault(comptime Handler: type) ?[]const u8 {
+    if (makesItself(Handler)) return null;
+    const name = @typeName(Handler);
+    const wanted = "`pub fn init(allocator: std.mem.Allocator) !*" ++ name ++ "`";
+    const otherwise = "; one that the program makes is given to Server.initWith";
+    if (!@hasDecl(Handler, "init")) return name ++ " needs " ++ wanted ++ otherwise;
+    const found = @typeName(@TypeOf(Handler.init));
+    return name ++ ".init has to be " ++ wanted ++ ", not " ++ found ++ otherwise;
+}
+
+/// Why a handler cannot be given to `Server.initWith`, as a sentence; null if it can.
+pub fn valueFault(comptime Handler: type) ?[]const u8 {
+    if (!makesItself(Handler)) return null;
+    return @typeName(Handler) ++ ".init makes the handler, and its deinit frees it: use Server.init, " ++
+        "or leave init out and give a value to Server.initWith";
 }
 
 fn hookFault(comptime Handler: type, comptime hook: Hook) ?[]const u8 {
@@ -233,7 +272,11 @@ fn Plain(comptime Self: type) type {
 }
 
 fn expectFault(comptime Handler: type, comptime part: []const u8) !void {
-    const text = comptime fault(Handler) orelse return error.TestExpectedFault;
+    try expectText(comptime fault(Handler), part);
+}
+
+fn expectText(comptime said: ?[]const u8, comptime part: []const u8) !void {
+    const text = said orelse return error.TestExpectedFault;
     if (std.mem.find(u8, text, part) == null) {
         std.debug.print("{s}\n", .{text});
         return error.TestUnexpectedResult;
@@ -249,6 +292,7 @@ test "a complete handler has no fault, may take self as const and return errors"
         pub fn handleBody(_: *Self, _: *Request, _: *Response, _: []const u8, _: bool) error{Full}!void {}
         pub fn handleDrain(_: *Self, _: *Request, _: *Response) anyerror!void {}
         pub fn handleAbort(_: *Self, _: *Request, _: Reason) void {}
+        pub fn handleError(_: *Self, _: *const Request, _: *Response, _: anyerror) void {}
         pub fn handleWSConn(_: *Self, _: std.posix.socket_t) void {}
         pub fn handleWSFrame(_: *Self, _: *ws.WebSocket, _: *ws.Frame) !void {}
         pub fn handleWSDrain(_: *Self, _: std.posix.socket_t) void {}
@@ -262,12 +306,16 @@ test "a complete handler has no fault, may take self as const and return errors"
 
 test "what is missing or misspelled is named, with what to write" {
     const Empty = struct {};
-    try expectFault(Empty, "needs `pub fn init(allocator: std.mem.Allocator) !*");
+    try expectText(initFault(Empty), "needs `pub fn init(allocator: std.mem.Allocator) !*");
+    try testing.expectEqual(null, comptime valueFault(Empty));
+    try expectFault(Empty, "needs `pub fn handleRequest(self: *");
     const NoRequest = struct {
         const Self = @This();
         pub const init = Plain(Self).init;
         pub const deinit = Plain(Self).deinit;
     };
+    try testing.expectEqual(null, comptime initFault(NoRequest));
+    try expectText(valueFault(NoRequest), "give a value to Server.initWith");
     try expectFault(NoRequest, ", request: *per.Request, response: *per.Response) void`");
     const Typo = struct {
         const Self = @This();
@@ -316,8 +364,9 @@ test "what is missing or misspelled is named, with what to write" {
         pub fn init(_: std.mem.Allocator) Self {
             return .{};
         }
-        pub const deinit = Plain(Self).deinit;
         pub const handleRequest = Plain(Self).handleRequest;
     };
-    try expectFault(Value, ".init has to be");
+    try testing.expectEqual(null, comptime fault(Value));
+    try expectText(initFault(Value), ".init has to be");
+    try expectText(initFault(Value), "not fn (");
 }

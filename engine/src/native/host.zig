@@ -54,6 +54,8 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         inbox: *Inbox,
         /// The largest response body, and the most that may wait for a slow client, in bytes.
         response_bytes_max: usize,
+        /// The largest body that is put together for a handler which takes others in pieces, in bytes.
+        request_bytes_max: usize = 1024 * 1024,
         calls: Slab(Call),
         sockets: Sockets,
         /// The worker has stopped: nothing is left.
@@ -118,7 +120,18 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         pub fn body(host: *Self, _: *Worker, exchange: *Exchange, bytes: []const u8) void {
             // Null: answered already, nobody wants the rest.
             const call = Call.of(exchange) orelse return;
+            if (call.request.gathers) return host.gather(call, bytes);
             host.piece(call, bytes, false);
+        }
+
+        /// The handler wants this body whole.
+        fn gather(host: *Self, call: *Call, bytes: []const u8) void {
+            if (call.custody == .detached) return; // it has no use for it
+            const room = host.request_bytes_max - call.gathered.unread().len;
+            if (bytes.len > room) return host.refuse(call, .content_too_large);
+            call.gathered.append(&host.worker.pool, bytes) catch
+                return host.refuse(call, .service_unavailable);
+            host.worker.read(call.exchange.?) catch host.refuse(call, .service_unavailable);
         }
 
         /// Keeps them for `findTrailer`.
@@ -132,7 +145,8 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             const call = Call.of(exchange) orelse return;
             assert(call.awaits_body);
             call.awaits_body = false;
-            host.piece(call, "", true);
+            call.request.body = call.gathered.unread();
+            host.piece(call, call.request.body, true);
         }
 
         /// Goes on with what waited: `handleDrain`, or parts of a detached answer.
@@ -247,7 +261,42 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         /// it is not complete.
         noinline fn failed(host: *Self, call: *Call, hook: []const u8, err: anyerror) void {
             const response = &call.response;
-            const stage = switch (response.state) {
+            response.upgrade = null;
+            // Nobody may answer it any more, detached or not.
+            if (call.custody == .detached) call.custody = .handler;
+            const status: Status = .ofError(err);
+            const has_started = response.state != .collecting;
+            const explains = @hasDecl(Handler, "handleError");
+            if (explains) {
+                response.reset() catch {}; // it has started
+                response.status = status;
+                host.handler.handleError(&call.request, response, err);
+                if (call.custody == .detached) return; // an answer that comes later
+            } else if (has_started or status == .internal_server_error) logFailure(call, hook, err);
+            switch (response.state) {
+                .collecting => if (explains) host.answerFailure(call, status) else host.replace(call, status),
+                .streaming, .blocked => if (has_started)
+                    host.cut(call)
+                else
+                    host.finish(call, .{ .bytes = "" }) catch host.cut(call),
+                .ended, .lost => return,
+            }
+            response.state = .ended;
+        }
+
+        /// What `handleError` has made of it, or the status and its text.
+        fn answerFailure(host: *Self, call: *Call, status: Status) void {
+            const response = &call.response;
+            const is_made = response.body != .none or response.count > 0 or response.status != status;
+            if (!is_made) return host.replace(call, status);
+            host.sendWhole(call) catch |err| {
+                log.warn("response not sent: {t}", .{err});
+                host.replace(call, .internal_server_error);
+            };
+        }
+
+        fn logFailure(call: *Call, hook: []const u8, err: anyerror) void {
+            const stage = switch (call.response.state) {
                 .collecting => "before the response started",
                 .streaming, .blocked => "in the middle of the response",
                 .ended => "after the response",
@@ -259,15 +308,6 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 head.method_text.of(head.text), path[0..@min(path.len, logged_path_bytes_max)], hook, err,
                 stage,
             });
-            switch (response.state) {
-                .collecting => host.replace(call, .internal_server_error),
-                .streaming, .blocked => host.cut(call),
-                .ended, .lost => return,
-            }
-            // Nobody may answer it any more, detached or not.
-            if (call.custody == .detached) call.custody = .handler;
-            response.upgrade = null;
-            response.state = .ended;
         }
 
         /// A hook has returned: sends what it left to be sent, or leaves the call waiting.
@@ -280,6 +320,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             }
             if (call.response.upgrade) |upgrade| return host.openSocket(call, upgrade);
             const more_input = call.awaits_body;
+            if (more_input and host.isTooLong(call)) return host.refuse(call, .content_too_large);
             switch (call.response.state) {
                 .lost => unreachable, // orphaned
                 .ended => host.release(call),
@@ -292,6 +333,15 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .streaming => if (more_input) host.wait(call) else host.close(call),
                 .blocked => if (more_input or refills) host.wait(call) else host.close(call),
             }
+        }
+
+        /// Whether the client has announced a body that is not going to be put together.
+        fn isTooLong(host: *const Self, call: *const Call) bool {
+            if (!call.request.gathers or call.response.state != .collecting) return false;
+            return switch (call.request.head.body) {
+                .counted => |length| length > host.request_bytes_max,
+                .chunked, .none => false,
+            };
         }
 
         /// The request becomes a WebSocket, and the call is over.
@@ -333,6 +383,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             if (call.exchange) |exchange| exchange.user = null;
             while (call.parked.pop()) |parked| host.inbox.free(parked);
             call.end();
+            call.gathered.deinit(&host.worker.pool);
             if (call.intake) |intake| host.worker.dropIntake(intake);
             host.calls.remove(call);
         }
@@ -472,6 +523,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             .inform = inform,
             .abort = abort,
             .detach = detach,
+            .repeat = repeat,
             .offersWebSocket = offersWebSocket,
         };
 
@@ -576,6 +628,12 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             return .{ .inbox = inbox, .ticket = exchange.ticket };
         }
 
+        fn repeat(response: *Response, bytes: []const u8, interval_ms: u32) SendError!void {
+            const call = callOf(response);
+            const exchange = call.exchange orelse return error.Closed;
+            try hostOf(call).worker.setRepeat(exchange, bytes, interval_ms);
+        }
+
         fn offersWebSocket(response: *const Response) bool {
             const call: *const Call = @fieldParentPtr("response", response);
             const exchange = call.exchange orelse return false;
@@ -660,8 +718,10 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 else {
                     _ = host.noteFlow(call, try host.worker.write(exchange, part.bytes, .{}));
                 },
+                .inform => |said| try host.worker.inform(exchange, said.status, said.fields),
+                .repeat => |said| try host.worker.setRepeat(exchange, said.bytes, said.interval_ms),
                 .abort => return error.OutOfOrder,
-                else => unreachable, // `Detached` says nothing else
+                else => unreachable, // nobody says anything else
             }
         }
     };

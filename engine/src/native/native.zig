@@ -12,12 +12,17 @@ pub const NativeHost = @import("host.zig").NativeHost;
 pub const ServerConfig = @import("settings.zig").ServerConfig;
 /// A server and its clients in one test.
 pub const Simulation = @import("simulation.zig").Simulation;
+pub const Answer = @import("answer.zig").Answer;
+pub const Question = @import("answer.zig").Question;
 
 pub const Request = @import("request.zig").Request;
 pub const Response = response.Response;
 pub const Header = response.Header;
 pub const Status = @import("status.zig").Status;
 pub const Detached = @import("detached.zig").Detached;
+pub const Event = @import("event_stream.zig").Event;
+pub const EventStream = @import("event_stream.zig").EventStream;
+pub const Threads = @import("threads.zig").Threads;
 pub const FileBody = response.FileBody;
 pub const Flow = response.Flow;
 pub const HeaderError = response.HeaderError;
@@ -29,9 +34,11 @@ pub const static = @import("static.zig");
 
 test {
     _ = @import("acceptor.zig");
+    _ = @import("answer.zig");
     _ = @import("arena.zig");
     _ = @import("call.zig");
     _ = @import("detached.zig");
+    _ = @import("event_stream.zig");
     _ = @import("handler.zig");
     _ = @import("host.zig");
     _ = @import("query.zig");
@@ -44,5 +51,6 @@ test {
     _ = @import("sockets.zig");
     _ = @import("static.zig");
     _ = @import("status.zig");
+    _ = @import("threads.zig");
     _ = @import("ws.zig");
 }

@@ -42,6 +42,8 @@ pub const Request = struct {
     arena: std.mem.Allocator,
     /// The handler's own: kept between the hooks that are called for one request.
     context: ?*anyopaque,
+    /// See `gatherBody`.
+    gathers: bool,
     /// See `security`.
     tunnel: ?*Tunnel,
     /// The parsed head, for whoever wants more than the functions below.
@@ -63,6 +65,14 @@ pub const Request = struct {
     /// for these requests only, and for each of them a last time.
     pub fn hasBody(request: *const Request) bool {
         return request.head.body != .none;
+    }
+
+    /// For handlers with `handleBody`, in `handleRequest`: the body of this request is put together, as those
+    /// of all requests are for other handlers. `handleBody` is called once, with the whole of it, which is in
+    /// `body` as well. It lies in memory; one that is larger than the server's `request_buffer_size`
+    /// is refused (413).
+    pub fn gatherBody(request: *Request) void {
+        request.gathers = true;
     }
 
     /// What TLS has agreed on: version, cipher suite, server name and more; null without TLS.
@@ -201,6 +211,7 @@ pub const Request = struct {
         request.keep_alive = head.keep_alive;
         request.body = "";
         request.context = null;
+        request.gathers = false;
         request.trailers = null;
         request.query = .init(request.arena);
         request.setHead(head);

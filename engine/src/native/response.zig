@@ -101,7 +101,11 @@ pub const Link = struct {
     inform: *const fn (*Response, status: u16, fields: []const Field) SendError!void,
     abort: *const fn (*Response) void,
     detach: *const fn (*Response) error{ OutOfMemory, Closed }!Detached,
+    /// Sends these bytes as a piece of the body every `interval_ms`, as long as the response lasts.
+    repeat: *const fn (*Response, bytes: []const u8, interval_ms: u32) SendError!void,
     offersWebSocket: *const fn (*const Response) bool,
+    /// Large bodies may lie in blocks of the worker's pool.
+    takes_blocks: bool = true,
 };
 
 /// What a Zig handler says. Whatever it passes in is copied at once, unless a method says otherwise.
@@ -174,12 +178,12 @@ pub const Response = struct {
         }
     };
 
-    /// Replaces the body by a copy of `bytes`; the number of bytes. Content-Length is added by itself
-    /// unless the handler does. What is part of the request's body need not be copied.
-    pub fn setBody(response: *Response, bytes: []const u8) BodyError!usize {
+    /// Replaces the body by a copy of `bytes`. Content-Length is added by itself unless the handler does.
+    /// What is part of the request's body need not be copied.
+    pub fn setBody(response: *Response, bytes: []const u8) BodyError!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         if (bytes.len > response.body_bytes_max) return error.ResponseBodyBufferTooSmall;
-        if (bytes.len <= small_bytes) {
+        if (bytes.len <= small_bytes or !response.link.takes_blocks) {
             const copy = try response.arena.keep(bytes);
             response.dropBody();
             response.body = .{ .bytes = copy };
@@ -189,7 +193,6 @@ pub const Response = struct {
         } else {
             try response.copyBody(bytes);
         }
-        return bytes.len;
     }
 
     fn isOfRequest(response: *const Response, bytes: []const u8) bool {
@@ -217,10 +220,7 @@ pub const Response = struct {
     /// Replaces the body by bytes that the caller keeps unchanged until the response is complete, for example
     /// constants, or memory of `request.arena`. Small ones are not copied here, large ones are, once.
     pub fn setBodyBorrowed(response: *Response, bytes: []const u8) BodyError!void {
-        if (bytes.len > small_bytes) {
-            _ = try response.setBody(bytes);
-            return;
-        }
+        if (bytes.len > small_bytes) return response.setBody(bytes);
         if (response.state != .collecting) return error.AlreadyStarted;
         response.dropBody();
         response.body = .{ .bytes = bytes };
@@ -240,6 +240,21 @@ pub const Response = struct {
         if (response.state != .collecting) return error.AlreadyStarted;
         response.dropBody();
         response.body = .{ .file = file };
+    }
+
+    /// Drops what was prepared: the status is `.ok` again, and there are no headers and no body.
+    pub fn reset(response: *Response) error{AlreadyStarted}!void {
+        if (response.state != .collecting) return error.AlreadyStarted;
+        response.dropBody();
+        response.begin();
+    }
+
+    /// Replaces what was prepared by a status that says enough: its text is the body ("404 Not Found").
+    pub fn answerStatus(response: *Response, status: Status) HeaderError!void {
+        try response.reset();
+        response.status = status;
+        try response.addNewHeader("Content-Type", "text/plain");
+        response.body = .{ .bytes = status.toString() };
     }
 
     /// Adds a header; a name may be added several times. Connection, Keep-Alive and Transfer-Encoding are the
@@ -391,6 +406,9 @@ test "headers and body are copied, and refused where they could harm" {
     var response: Response = undefined;
     response.arena = &arena;
     response.body_bytes_max = 50_000;
+    var link: Link = undefined;
+    link.takes_blocks = true;
+    response.link = &link;
     response.begin();
     defer response.dropBody();
     var value = "value".*;
@@ -407,9 +425,9 @@ test "headers and body are copied, and refused where they could harm" {
 
     const large: [50_001]u8 = @splat('x');
     try testing.expectError(error.ResponseBodyBufferTooSmall, response.setBody(&large));
-    try testing.expectEqual(50_000, try response.setBody(large[0..50_000]));
+    try response.setBody(large[0..50_000]);
     try testing.expectEqual(50_000, response.body.len());
-    try testing.expectEqual(5, try response.setBody("small"));
+    try response.setBody("small");
     response.status = .not_modified;
     response.addLength(false);
     try testing.expect(!response.hasHeader("content-length"));
@@ -417,6 +435,10 @@ test "headers and body are copied, and refused where they could harm" {
     response.addLength(false);
     try testing.expect(response.hasHeader("content-length"));
     try testing.expectEqual(5, response.lines.found.content_length);
+    try response.answerStatus(.not_found);
+    try testing.expectEqualStrings("404 Not Found", response.body.bytes);
+    try testing.expectEqualStrings("Content-Type: text/plain\r\n", response.lines.text);
     response.state = .streaming;
     try testing.expectError(error.AlreadyStarted, response.setBody("x"));
+    try testing.expectError(error.AlreadyStarted, response.answerStatus(.not_found));
 }

@@ -6,6 +6,7 @@ const tls = @import("tls");
 const signals = @import("signals.zig");
 const Acceptor = @import("acceptor.zig").Acceptor;
 const Fault = @import("server").Fault;
+const contract = @import("handler.zig");
 const NativeHost = @import("host.zig").NativeHost;
 const engine = @import("server");
 const Inbox = engine.Inbox;
@@ -18,16 +19,21 @@ const ServerConfig = @import("settings.zig").ServerConfig;
 const Worker = engine.Worker;
 
 const log = std.log.scoped(.peregrine);
-const complain = @import("complain.zig").complain;
+const complaints = @import("complain.zig");
+const complain = complaints.complain;
 
 /// A server over one io: `ServerOn(io.Sim, Handler)` is for tests without sockets, see simulation.zig.
 pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
+    contract.check(Handler); // here, so that the compiler shows who has asked for it
     return struct {
         const Self = @This();
         const Host = NativeHost(Self, Handler);
         pub const HostWorker = Worker(Io, Host);
         /// Sockets are the kernel's.
         const is_real = Io != io.Sim;
+        const makes_itself = contract.makesItself(Handler);
+        /// What a server is given besides its configuration: a handler that does not make itself.
+        pub const Given = if (makes_itself) void else Handler;
 
         gpa: std.mem.Allocator,
         config: ServerConfig,
@@ -65,10 +71,22 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             gone: std.atomic.Value(u64) = .init(0),
             /// Those that have arrived; the worker's own.
             taken: u64 = 0,
+            /// The worker's statistics as of its last round, for other threads.
+            published: Published = @splat(.init(0)),
             /// What this worker has made of `stopping`.
             stop_seen: Stop = .no,
             /// When a stopping server cuts the connections that are left.
             cut_at: u64 = 0,
+
+            const stats_fields = @typeInfo(engine.Stats).@"struct".field_names;
+            const Published = [stats_fields.len]std.atomic.Value(u64);
+
+            fn publish(unit: *Unit) void {
+                const stats = unit.worker.statistics();
+                inline for (stats_fields, &unit.published) |name, *word| {
+                    word.store(@field(stats, name), .monotonic);
+                }
+            }
 
             fn wake(context: *anyopaque) void {
                 const unit: *Unit = @ptrCast(@alignCast(context));
@@ -94,17 +112,35 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the
         /// workers. `start` makes them run. `gpa` has to be safe for threads if there are several. On an
-        /// error everything is undone.
+        /// error everything is undone, and a line in the log says what went wrong.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
-            return initOn(gpa, port_number, config, .{});
+            if (comptime contract.initFault(Handler)) |text| @compileError(text);
+            const before = complaints.count;
+            return initOn(gpa, port_number, config, .{}, {}) catch |err|
+                complaints.cannotStart(before, err);
         }
 
-        /// The same, with options of the io.
+        /// The same with a handler that the program has made. The server keeps the value where it stays, see
+        /// `handler`, and calls its `deinit`, if it has one, when it is freed; on an error it does not.
+        pub fn initWith(
+            gpa: std.mem.Allocator,
+            port_number: u16,
+            config: ServerConfig,
+            value: Handler,
+        ) !*Self {
+            if (comptime contract.valueFault(Handler)) |text| @compileError(text);
+            const before = complaints.count;
+            return initOn(gpa, port_number, config, .{}, value) catch |err|
+                complaints.cannotStart(before, err);
+        }
+
+        /// Either of both, with options of the io.
         pub fn initOn(
             gpa: std.mem.Allocator,
             port_number: u16,
             config: ServerConfig,
             io_options: HostWorker.IoOptions,
+            given: Given,
         ) !*Self {
             const self = try gpa.create(Self);
             errdefer gpa.destroy(self);
@@ -116,8 +152,9 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 try std.Thread.getCpuCount();
             const units = try gpa.alloc(Unit, count);
             errdefer gpa.free(units);
-            const handler = try Handler.init(gpa);
-            errdefer handler.deinit();
+            const handler = if (makes_itself) try Handler.init(gpa) else try gpa.create(Handler);
+            errdefer if (makes_itself) handler.deinit() else gpa.destroy(handler);
+            if (!makes_itself) handler.* = given;
             self.* = .{
                 .gpa = gpa,
                 .config = config,
@@ -207,6 +244,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 .worker = try .init(self.gpa, limits, &unit.host, io_options),
                 .inbox = inbox,
             };
+            unit.host.request_bytes_max = self.config.request_buffer_size;
             self.ready += 1;
         }
 
@@ -235,6 +273,17 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 }
                 return err;
             };
+        }
+
+        /// Counters and sizes of all workers together, each as of its last round. From any thread.
+        pub fn statistics(self: *const Self) engine.Stats {
+            var all: engine.Stats = .{};
+            for (self.units) |*unit| {
+                inline for (Unit.stats_fields, &unit.published) |name, *word| {
+                    @field(all, name) += @intCast(word.load(.monotonic));
+                }
+            }
+            return all;
         }
 
         /// The file of the access log was moved away: lines go to a new one of that name. From any thread.
@@ -376,10 +425,16 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         }
 
         /// Serves until `shutdown` or a signal, in this thread and in those that it starts. Then frees
-        /// everything, the server included.
+        /// everything, the server included. On an error a line in the log says what went wrong.
         pub fn start(self: *Self) !void {
+            const before = complaints.count;
+            self.run() catch |err| return complaints.cannotStart(before, err);
+        }
+
+        fn run(self: *Self) !void {
             defer self.deinit();
             errdefer self.join();
+            self.sayWhere();
             const options: std.Thread.SpawnConfig = .{ .stack_size = self.config.worker_stack_size };
             // This thread accepts, or is the first worker.
             const own = @intFromBool(self.acceptors.len == 0);
@@ -391,6 +446,13 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 self.acceptors[0].run();
             } else self.serve(&self.units[0]);
             self.join();
+        }
+
+        /// Who has not chosen an address should know that the whole network is served.
+        fn sayWhere(self: *const Self) void {
+            if (!is_real or !std.mem.eql(u8, self.config.ip, ServerConfig.ip_default)) return;
+            log.info("listening at {f}, which is every IPv4 address of this machine; .ip = \"127.0.0.1\" " ++
+                "is for this machine alone", .{self.addresses[0]});
         }
 
         fn join(self: *Self) void {
@@ -463,6 +525,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 .command => unit.host.receive(message),
             };
             unit.gone.store(unit.taken -| worker.peers.count, .release);
+            unit.publish();
             unit.host.sockets.tellEnded();
             self.obeyStop(unit);
         }
@@ -520,7 +583,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             for (self.units[0..self.ready]) |*unit| self.deinitUnit(unit);
             if (self.tls) |context| context.deinit();
             self.removeFiles();
-            self.handler.deinit();
+            if (@hasDecl(Handler, "deinit")) self.handler.deinit();
+            if (!makes_itself) self.gpa.destroy(self.handler);
             self.gpa.free(self.addresses);
             self.gpa.free(self.units);
             self.gpa.destroy(self);

@@ -10,9 +10,11 @@ const ForwardedHeader = @import("server").ForwardedHeader;
 /// All fields have defaults that suit a server on the open internet. What `init` needs later of slices it
 /// copies: they may go when it returns.
 pub const ServerConfig = struct {
-    /// Numeric IPv4 or IPv6 address to listen at, together with the server's port; "::" serves both families,
-    /// unless another place has an IPv4 address at the same port. Empty: only `listeners`.
-    ip: []const u8 = "0.0.0.0",
+    /// Numeric IPv4 or IPv6 address to listen at, together with the server's port. The default is every IPv4
+    /// address of the machine, so that whoever reaches it reaches the server; "127.0.0.1" is this machine
+    /// alone. "::" serves both families, unless another place has an IPv4 address at the same port. Empty:
+    /// only `listeners`.
+    ip: []const u8 = ip_default,
     /// Further places to listen at.
     listeners: []const Place = &.{},
     /// Certificates: every place with an address speaks TLS, except those that say otherwise. Files that
@@ -78,6 +80,9 @@ pub const ServerConfig = struct {
     /// Limits and deadlines of each worker. `init` refuses values outside of their ranges (`Config.rules`)
     /// with `error.OutOfRange`.
     limits: Config = .{},
+
+    /// What `ip` is unless a program says otherwise.
+    pub const ip_default = "0.0.0.0";
 
     /// Where the access log goes, and what it says.
     pub const AccessLog = struct {

@@ -3,23 +3,30 @@
 //!
 //!     var simulation: per.Simulation(Handler) = try .init(std.testing.allocator, .{}, .{ .seed = 1 });
 //!     defer simulation.deinit();
-//!     const answer = try simulation.exchange("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-//!     try std.testing.expect(std.mem.startsWith(u8, answer, "HTTP/1.1 200 OK\r\n"));
+//!     const answer = try simulation.request(.{ .target = "/?name=Ada" });
+//!     try std.testing.expectEqual(200, answer.status);
+//!     try std.testing.expectEqualStrings("Ada", answer.body);
 //!
-//! Does not know: what the bytes mean.
+//! Does not know: what the bytes mean (answer.zig).
 const std = @import("std");
 const io = @import("io");
+const Answer = @import("answer.zig").Answer;
+const Question = @import("answer.zig").Question;
+const contract = @import("handler.zig");
 const server_file = @import("server.zig");
 const ServerConfig = @import("settings.zig").ServerConfig;
 
 /// A server for `Handler` on a simulated network, with one worker.
 pub fn Simulation(comptime Handler: type) type {
+    contract.check(Handler); // here, so that the compiler shows who has asked for it
     return struct {
         const Self = @This();
 
         gpa: std.mem.Allocator,
         server: *Server,
         clients: std.ArrayList(*Client) = .empty,
+        /// What answers are made of.
+        arena: std.heap.ArenaAllocator,
         running: bool = true,
 
         /// The server that is tested.
@@ -33,9 +40,34 @@ pub fn Simulation(comptime Handler: type) type {
 
         /// `options`: the seed and the character of the network, see io.Sim.Options.
         pub fn init(gpa: std.mem.Allocator, config: ServerConfig, options: io.Sim.Options) !Self {
+            if (comptime contract.initFault(Handler)) |text| @compileError(text);
+            return create(gpa, config, options, {});
+        }
+
+        /// The same with a handler that the test has made, as `Server.initWith`.
+        pub fn initWith(
+            gpa: std.mem.Allocator,
+            config: ServerConfig,
+            options: io.Sim.Options,
+            value: Handler,
+        ) !Self {
+            if (comptime contract.valueFault(Handler)) |text| @compileError(text);
+            return create(gpa, config, options, value);
+        }
+
+        fn create(
+            gpa: std.mem.Allocator,
+            config: ServerConfig,
+            options: io.Sim.Options,
+            given: Server.Given,
+        ) !Self {
             var quiet = config;
             quiet.worker_thread_count = 1;
-            return .{ .gpa = gpa, .server = try .initOn(gpa, 0, quiet, options) };
+            return .{
+                .gpa = gpa,
+                .server = try .initOn(gpa, 0, quiet, options, given),
+                .arena = .init(gpa),
+            };
         }
 
         /// Cuts what is left, and frees clients and server.
@@ -46,6 +78,7 @@ pub fn Simulation(comptime Handler: type) type {
                 self.gpa.destroy(client);
             }
             self.clients.deinit(self.gpa);
+            self.arena.deinit();
             self.* = undefined;
         }
 
@@ -76,11 +109,18 @@ pub fn Simulation(comptime Handler: type) type {
 
         /// Sends a request over a connection of its own; everything that came back when the network has
         /// fallen quiet. Valid until the simulation ends.
-        pub fn exchange(self: *Self, request: []const u8) ![]const u8 {
+        pub fn exchange(self: *Self, bytes: []const u8) ![]const u8 {
             const client = try self.connect();
-            try client.send(request);
+            try client.send(bytes);
             try self.settle();
             return client.text();
+        }
+
+        /// Sends a request over a connection of its own, and parses what comes back when the network has
+        /// fallen quiet; `error.NoResponse` if that is no whole response. Valid until the simulation ends.
+        pub fn request(self: *Self, question: Question) !Answer {
+            const client = try self.connect();
+            return client.request(question);
         }
 
         /// One round of the server, and of all clients reading. Whether anything came in or went out, or will
@@ -118,6 +158,8 @@ pub fn Simulation(comptime Handler: type) type {
             simulation: *Self,
             peer: io.SimPeer,
             received: std.ArrayList(u8) = .empty,
+            /// How much of that `nextAnswer` has taken.
+            taken: usize = 0,
             /// Does not read: a slow client.
             paused: bool = false,
 
@@ -142,9 +184,33 @@ pub fn Simulation(comptime Handler: type) type {
                 return client.received.items;
             }
 
+            /// Sends a request over this connection, and parses its response, as `Simulation.request` does.
+            pub fn request(client: *Client, question: Question) !Answer {
+                var bytes: std.Io.Writer.Allocating = .init(client.simulation.gpa);
+                defer bytes.deinit();
+                try question.write(&bytes.writer);
+                try client.send(bytes.written());
+                try client.simulation.settle();
+                const has_body = !std.mem.eql(u8, question.method, "HEAD");
+                return try client.nextAnswer(has_body) orelse error.NoResponse;
+            }
+
+            /// The next response of those that came; null if it is not complete. `has_body`: it does not
+            /// answer a HEAD.
+            pub fn nextAnswer(client: *Client, has_body: bool) Answer.Error!?Answer {
+                const arena = client.simulation.arena.allocator();
+                // A copy, because `received` moves when it grows.
+                const bytes = try arena.dupe(u8, client.received.items[client.taken..]);
+                const found = try Answer.read(arena, bytes, has_body, client.ended() != null) orelse
+                    return null;
+                client.taken += found.len;
+                return found.answer;
+            }
+
             /// Forgets the bytes that came so far.
             pub fn clear(client: *Client) void {
                 client.received.clearRetainingCapacity();
+                client.taken = 0;
             }
 
             /// How the server ended the connection; null if it has not, or if there is more to read.
@@ -201,6 +267,15 @@ test "a handler is tested without sockets, on many networks" {
         try testing.expect(std.mem.startsWith(u8, answer, "HTTP/1.1 200 OK\r\n"));
         try testing.expect(std.mem.endsWith(u8, answer, "\r\n\r\nJürgen"));
         try testing.expectEqual(1, simulation.handler().served);
+        const parsed = try simulation.request(.{ .target = "/?name=Ada" });
+        try testing.expectEqual(200, parsed.status);
+        try testing.expectEqualStrings("Ada", parsed.body);
+        try testing.expectEqualStrings("3", parsed.header("content-length").?);
+        const client = try simulation.connect();
+        for (0..3) |_| {
+            try testing.expectEqual(200, (try client.request(.{ .method = "HEAD" })).status);
+            try testing.expectEqualStrings("nobody", (try client.request(.{})).body);
+        }
         simulation.server.shutdown();
         // The client has not closed its end yet; the server gives it time, and then goes.
         try simulation.advance(simulation.server.config.limits.linger_ms + 1000);

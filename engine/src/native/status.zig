@@ -72,6 +72,28 @@ pub const Status = enum(u16) {
     network_authentication_required = 511,
     _,
 
+    /// The status that answers a request whose handler returned `err`: errors that are named like one of the
+    /// client's mistakes say so, `error.NotFound` for example; everything else is a 500.
+    pub fn ofError(err: anyerror) Status {
+        return switch (err) {
+            error.BadRequest => .bad_request,
+            error.Unauthorized => .unauthorized,
+            error.Forbidden => .forbidden,
+            error.NotFound => .not_found,
+            error.NotAcceptable => .not_acceptable,
+            error.Conflict => .conflict,
+            error.Gone => .gone,
+            error.PreconditionFailed => .precondition_failed,
+            error.ContentTooLarge => .content_too_large,
+            error.UnsupportedMediaType => .unsupported_media_type,
+            error.UnprocessableContent => .unprocessable_content,
+            error.TooManyRequests => .too_many_requests,
+            error.NotImplemented => .not_implemented,
+            error.ServiceUnavailable, error.QueueFull => .service_unavailable,
+            else => .internal_server_error,
+        };
+    }
+
     /// The status with this number. Numbers outside 100..599 cannot be sent: the response becomes a 500.
     pub fn fromCode(number: u16) Status {
         return @fromBackingInt(number);
@@ -106,6 +128,23 @@ test "every named status is registered under its number" {
     try std.testing.expectEqualStrings("200 OK", Status.ok.toString());
     try std.testing.expectEqualStrings("299 Unknown", Status.fromCode(299).toString());
     try std.testing.expectEqualStrings("000 Unknown", Status.fromCode(7).toString());
+}
+
+test "errors that are named like a status are answered with it" {
+    for ([_]anyerror{
+        error.BadRequest,           error.Unauthorized,         error.Forbidden,
+        error.NotFound,             error.NotAcceptable,        error.Conflict,
+        error.Gone,                 error.PreconditionFailed,   error.ContentTooLarge,
+        error.UnsupportedMediaType, error.UnprocessableContent, error.TooManyRequests,
+        error.NotImplemented,       error.ServiceUnavailable,
+    }) |err| {
+        var name: [40]u8 = undefined;
+        const len = std.mem.replacementSize(u8, @tagName(Status.ofError(err)), "_", "");
+        _ = std.mem.replace(u8, @tagName(Status.ofError(err)), "_", "", &name);
+        try std.testing.expect(std.ascii.eqlIgnoreCase(@errorName(err), name[0..len]));
+    }
+    try std.testing.expectEqual(.internal_server_error, Status.ofError(error.FileNotFound));
+    try std.testing.expectEqual(.service_unavailable, Status.ofError(error.QueueFull));
 }
 
 test "every registered code has a name" {

@@ -1,0 +1,138 @@
+//! Server-sent events (WHATWG HTML, section 9.2): a response that stays open, and events for it from any
+//! thread. The engine keeps a quiet stream alive with comments.
+//! Does not know: who is told of which event, and what clients have missed.
+const std = @import("std");
+const Detached = @import("detached.zig").Detached;
+const Request = @import("request.zig").Request;
+const response_file = @import("response.zig");
+const Response = response_file.Response;
+const testing = std.testing;
+
+/// One event.
+pub const Event = struct {
+    /// Any lines; a client gets them joined by line feeds.
+    data: []const u8,
+    /// What the client listens for; null: "message".
+    name: ?[]const u8 = null,
+    /// What a client that comes back sends as Last-Event-ID.
+    id: ?[]const u8 = null,
+    /// From now on clients wait so long, in milliseconds, before they come back.
+    retry_ms: ?u32 = null,
+
+    /// How many bytes `write` writes; `error.InvalidEvent` if a name or an id has a line break, or an id a
+    /// NUL byte, with which clients ignore it.
+    pub fn size(event: *const Event) error{InvalidEvent}!usize {
+        if (event.name) |name| if (std.mem.findAny(u8, name, "\r\n") != null) return error.InvalidEvent;
+        if (event.id) |id| if (std.mem.findAny(u8, id, "\r\n\x00") != null) return error.InvalidEvent;
+        var counter: std.Io.Writer.Discarding = .init(&.{});
+        event.write(&counter.writer) catch unreachable; // it takes everything
+        return @intCast(counter.fullCount());
+    }
+
+    /// The event as it goes over the wire.
+    pub fn write(event: *const Event, writer: *std.Io.Writer) std.Io.Writer.Error!void {
+        if (event.retry_ms) |ms| try writer.print("retry: {d}\n", .{ms});
+        if (event.id) |id| try writer.print("id: {s}\n", .{id});
+        if (event.name) |name| try writer.print("event: {s}\n", .{name});
+        var rest = event.data;
+        while (true) {
+            const end = std.mem.findAny(u8, rest, "\r\n") orelse break;
+            try writer.print("data: {s}\n", .{rest[0..end]});
+            const is_pair = std.mem.startsWith(u8, rest[end..], "\r\n");
+            rest = rest[end + @as(usize, if (is_pair) 2 else 1) ..];
+        }
+        try writer.print("data: {s}\n\n", .{rest});
+    }
+};
+
+/// How a stream begins.
+pub const Options = struct {
+    /// How long clients wait before they come back, in milliseconds; null: what they like, a few seconds.
+    retry_ms: ?u32 = null,
+    /// A comment goes out this often, in milliseconds, so that nobody between takes the connection for dead;
+    /// 0: never.
+    heartbeat_ms: u32 = 15_000,
+};
+
+/// An open stream. A value: any thread may use it, and one of them ends it, once, by `end`, also when
+/// `handleAbort` has told that the client is gone. Until then nothing is wrong with sending.
+pub const EventStream = struct {
+    detached: Detached,
+
+    /// Why a stream does not begin.
+    pub const OpenError = response_file.SendError || response_file.HeaderError;
+    /// Why an event was not taken. `error.Full`: the client is slow, and `detached_bytes_max` bytes wait.
+    pub const SendError = Detached.Error || error{InvalidEvent};
+
+    /// Answers the request with a stream. Headers that the response has already go along. When the
+    /// handler returns the stream stays open.
+    pub fn open(response: *Response, options: Options) OpenError!EventStream {
+        if (!response.hasHeader("content-type")) {
+            try response.addNewHeader("Content-Type", "text/event-stream");
+        }
+        if (!response.hasHeader("cache-control")) try response.addNewHeader("Cache-Control", "no-store");
+        // nginx passes events on at once only if it is told to.
+        try response.addNewHeader("X-Accel-Buffering", "no");
+        var buffer: [32]u8 = undefined;
+        const first = if (options.retry_ms) |ms|
+            std.fmt.bufPrint(&buffer, "retry: {d}\n\n", .{ms}) catch unreachable // it has room
+        else
+            ":\n\n";
+        _ = try response.write(first);
+        if (options.heartbeat_ms > 0) try response.link.repeat(response, ":\n\n", options.heartbeat_ms);
+        return .{ .detached = try response.detach() };
+    }
+
+    /// The id of the last event that the client has seen, if it comes back and knows one: it wants those that
+    /// came behind it. Borrowed from the request.
+    pub fn lastEventId(request: *const Request) ?[]const u8 {
+        const id = request.findHeader("last-event-id") orelse return null;
+        return if (id.len > 0) id else null;
+    }
+
+    /// Sends an event, all of it or nothing, which is copied. Those of one thread arrive in their order.
+    pub fn send(stream: EventStream, event: Event) SendError!void {
+        const len = try event.size();
+        var small: [1024]u8 = undefined;
+        if (len <= small.len) return stream.sendIn(event, small[0..len]);
+        const gpa = stream.detached.inbox.gpa;
+        const large = try gpa.alloc(u8, len);
+        defer gpa.free(large);
+        return stream.sendIn(event, large);
+    }
+
+    fn sendIn(stream: EventStream, event: Event, space: []u8) SendError!void {
+        var writer: std.Io.Writer = .fixed(space);
+        event.write(&writer) catch unreachable; // `size` has counted
+        return stream.detached.write(space);
+    }
+
+    /// Ends the stream; its client comes back after a while, unless it was told not to. Frees what the stream
+    /// holds, whether its client and the server are there or not.
+    pub fn end(stream: EventStream) void {
+        stream.detached.end() catch stream.detached.drop();
+    }
+};
+
+fn expectWritten(expected: []const u8, event: Event) !void {
+    var buffer: [200]u8 = undefined;
+    var writer: std.Io.Writer = .fixed(&buffer);
+    try event.write(&writer);
+    try testing.expectEqualStrings(expected, writer.buffered());
+    try testing.expectEqual(expected.len, try event.size());
+}
+
+test "events on the wire: every kind of line break is one, and nothing gets out of its line" {
+    try expectWritten("data: \n\n", .{ .data = "" });
+    try expectWritten("data: a\n\n", .{ .data = "a" });
+    try expectWritten("data: a\ndata: b\ndata: c\ndata: \ndata: d\n\n", .{ .data = "a\nb\r\nc\r\rd" });
+    try expectWritten("data: a\ndata: \n\n", .{ .data = "a\n" });
+    try expectWritten(
+        "retry: 10\nid: 7\nevent: tick\ndata: x\n\n",
+        .{ .data = "x", .name = "tick", .id = "7", .retry_ms = 10 },
+    );
+    for ([_]Event{
+        .{ .data = "", .name = "a\nb" }, .{ .data = "", .name = "a\rb" },
+        .{ .data = "", .id = "a\nb" },   .{ .data = "", .id = "a\x00b" },
+    }) |event| try testing.expectError(error.InvalidEvent, event.size());
+}

@@ -1,0 +1,309 @@
+//! What a Zig program may say besides the plain handler: a value in place of `init`, errors and what becomes
+//! of them, bodies whole or in pieces by request, event streams. Over the simulated network.
+const std = @import("std");
+const per = @import("peregrine");
+const testing = std.testing;
+const gpa = testing.allocator;
+
+/// What a program has made before its server: a pool, a database.
+const Shared = struct { greeting: []const u8, freed: usize = 0 };
+
+const Value = struct {
+    shared: *Shared,
+    seen: usize = 0,
+
+    pub fn deinit(self: *Value) void {
+        self.shared.freed += 1;
+    }
+
+    pub fn handleRequest(self: *Value, request: *per.Request, response: *per.Response) !void {
+        self.seen += 1;
+        if (!std.mem.eql(u8, request.getPath(), "/")) return error.NotFound;
+        try response.setBody(self.shared.greeting);
+    }
+};
+
+test "a server takes a handler's value, keeps it where it stays, and ends it once" {
+    var shared: Shared = .{ .greeting = "hello" };
+    {
+        var simulation: per.Simulation(Value) = try .initWith(
+            gpa,
+            .{},
+            .{ .seed = 1 },
+            .{ .shared = &shared },
+        );
+        defer simulation.deinit();
+        try testing.expectEqualStrings("hello", (try simulation.request(.{})).body);
+        try testing.expectEqual(404, (try simulation.request(.{ .target = "/x" })).status);
+        try testing.expectEqual(2, simulation.handler().seen);
+        try testing.expectEqual(0, shared.freed);
+    }
+    try testing.expectEqual(1, shared.freed);
+    // On the kernel's io; and what fails to start leaves the value to the program.
+    const server = try per.Server(Value).initWith(gpa, 0, config, .{ .shared = &shared });
+    try testing.expectEqual(&shared, server.handler().shared);
+    try testing.expectError(
+        error.AddressInUse,
+        per.Server(Value).initWith(gpa, server.port(), config, .{ .shared = &shared }),
+    );
+    try testing.expectEqual(1, shared.freed);
+    server.deinit();
+    try testing.expectEqual(2, shared.freed);
+}
+
+const config: per.ServerConfig = .{ .ip = "127.0.0.1", .worker_thread_count = 1, .handle_signals = false };
+
+/// Fails as its path says, where its path says.
+fn fail(detached: *?per.Detached, request: *per.Request, response: *per.Response) !void {
+    try response.addNewHeader("X-Prepared", "yes");
+    try response.setBody("prepared");
+    const path = request.getPath();
+    if (std.mem.eql(u8, path, "/missing")) return error.NotFound;
+    if (std.mem.eql(u8, path, "/middle")) _ = try response.write("some");
+    if (std.mem.eql(u8, path, "/detached")) detached.* = try response.detach();
+    return error.Unforeseen;
+}
+
+const Failing = struct {
+    detached: ?per.Detached = null,
+
+    pub fn handleRequest(self: *Failing, request: *per.Request, response: *per.Response) !void {
+        return fail(&self.detached, request, response);
+    }
+};
+
+const Explaining = struct {
+    detached: ?per.Detached = null,
+    told: usize = 0,
+    last: ?anyerror = null,
+
+    pub fn handleRequest(self: *Explaining, request: *per.Request, response: *per.Response) !void {
+        return fail(&self.detached, request, response);
+    }
+
+    pub fn handleError(
+        self: *Explaining,
+        request: *per.Request,
+        response: *per.Response,
+        err: anyerror,
+    ) void {
+        self.told += 1;
+        self.last = err;
+        if (request.findHeader("x-leave") != null) return;
+        if (request.findHeader("x-stream") != null) {
+            _ = response.write("one ") catch return;
+            _ = response.write("two") catch return;
+            return;
+        }
+        if (err == error.Unforeseen) response.status = .bad_gateway;
+        response.setBody(@errorName(err)) catch {};
+    }
+};
+
+test "an error of a handler is answered with its status, or the connection ends" {
+    var simulation: per.Simulation(Failing) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const missing = try simulation.request(.{ .target = "/missing" });
+    try testing.expectEqual(404, missing.status);
+    try testing.expectEqualStrings("404 Not Found", missing.body);
+    try testing.expectEqual(null, missing.header("x-prepared"));
+    try testing.expectEqual(500, (try simulation.request(.{ .target = "/wrong" })).status);
+    try testing.expectEqual(500, (try simulation.request(.{ .target = "/detached" })).status);
+    simulation.handler().detached.?.drop();
+    try testing.expectError(error.NoResponse, simulation.request(.{ .target = "/middle" }));
+    try testing.expectEqual(0, simulation.worker().exchanges.count);
+}
+
+test "the error hook makes the answer, unless there is one" {
+    var simulation: per.Simulation(Explaining) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const missing = try simulation.request(.{ .target = "/missing" });
+    try testing.expectEqual(404, missing.status);
+    try testing.expectEqualStrings("NotFound", missing.body);
+    try testing.expectEqual(null, missing.header("x-prepared"));
+    const wrong = try simulation.request(.{ .target = "/wrong" });
+    try testing.expectEqual(502, wrong.status);
+    try testing.expectEqualStrings("Unforeseen", wrong.body);
+    const left = try simulation.request(.{ .target = "/missing", .headers = &.{try .init("X-Leave", "1")} });
+    try testing.expectEqualStrings("404 Not Found", left.body);
+    const streamed = try simulation.request(.{
+        .target = "/missing",
+        .headers = &.{try .init("X-Stream", "1")},
+    });
+    try testing.expectEqual(404, streamed.status);
+    try testing.expectEqualStrings("one two", streamed.body);
+    try testing.expectEqual(502, (try simulation.request(.{ .target = "/detached" })).status);
+    simulation.handler().detached.?.drop();
+    try testing.expectError(error.NoResponse, simulation.request(.{ .target = "/middle" }));
+    try testing.expectEqual(6, simulation.handler().told);
+    try testing.expectEqual(error.Unforeseen, simulation.handler().last.?);
+    try testing.expectEqual(0, simulation.worker().exchanges.count);
+    try testing.expectEqual(0, simulation.worker().pool.taken_bytes);
+}
+
+/// Takes bodies of /whole in one, all others in pieces.
+const Bodies = struct {
+    calls: usize = 0,
+    bytes: usize = 0,
+    aborts: usize = 0,
+
+    pub fn handleRequest(_: *Bodies, request: *per.Request, response: *per.Response) !void {
+        if (std.mem.eql(u8, request.getPath(), "/whole")) request.gatherBody();
+        if (!request.hasBody()) try response.setBody("none");
+    }
+
+    pub fn handleBody(
+        self: *Bodies,
+        request: *per.Request,
+        response: *per.Response,
+        piece: []const u8,
+        last: bool,
+    ) !void {
+        self.calls += 1;
+        self.bytes += piece.len;
+        if (!last) return;
+        try response.setBody(request.body);
+        try testing.expectEqualStrings(request.body, piece);
+    }
+
+    pub fn handleAbort(self: *Bodies, _: *per.Request, _: per.Reason) void {
+        self.aborts += 1;
+    }
+};
+
+test "a body comes whole or in pieces, as the handler says for each request" {
+    const chunked = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n5\r\ndefgh\r\n0\r\n\r\n";
+    for (0..10) |seed| {
+        var simulation: per.Simulation(Bodies) = try .initWith(gpa, .{
+            .request_buffer_size = 20_000,
+        }, .{ .seed = seed, .window_bytes = 3000 }, .{});
+        defer simulation.deinit();
+        const handler = simulation.handler();
+        const client = try simulation.connect();
+        const long: [20_000]u8 = @splat('x');
+        const whole = try client.request(.{ .method = "POST", .target = "/whole", .body = &long });
+        try testing.expectEqualStrings(&long, whole.body);
+        try testing.expectEqual(1, handler.calls);
+        try client.send("POST /whole HTTP/1.1\r\nHost: h\r\n" ++ chunked);
+        try simulation.settle();
+        try testing.expectEqualStrings("abcdefgh", (try client.nextAnswer(true)).?.body);
+        try testing.expectEqual(2, handler.calls);
+        try testing.expectEqualStrings("none", (try client.request(.{ .target = "/whole" })).body);
+        handler.* = .{};
+        const pieces = try client.request(.{ .method = "POST", .target = "/pieces", .body = &long });
+        try testing.expectEqualStrings("", pieces.body);
+        try testing.expectEqual(20_000, handler.bytes);
+        try testing.expect(handler.calls > 1);
+        // Too long: announced, and found out.
+        const longer: [20_001]u8 = @splat('x');
+        handler.* = .{};
+        try testing.expectEqual(
+            413,
+            (try simulation.request(.{ .method = "POST", .target = "/whole", .body = &longer })).status,
+        );
+        const other = try simulation.connect();
+        try other.send("POST /whole HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4e21\r\n");
+        try other.send(&longer);
+        try simulation.settle();
+        try testing.expectEqual(413, (try other.nextAnswer(true)).?.status);
+        try testing.expectEqual(0, handler.calls);
+        // The client leaves in the middle.
+        const leaving = try simulation.connect();
+        try leaving.send("POST /whole HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
+        try simulation.settle();
+        leaving.peer.reset();
+        try simulation.settle();
+        try testing.expectEqual(1, handler.aborts);
+        try testing.expectEqual(0, simulation.worker().exchanges.count);
+        try testing.expectEqual(0, simulation.worker().pool.taken_bytes);
+    }
+}
+
+test "a client that waits for 100 Continue gets it, or 413" {
+    var simulation: per.Simulation(Bodies) = try .initWith(gpa, .{
+        .request_buffer_size = 10,
+    }, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const head = "POST /whole HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: ";
+    try testing.expect(std.mem.startsWith(
+        u8,
+        try simulation.exchange(head ++ "10\r\n\r\n"),
+        "HTTP/1.1 100 Continue\r\n\r\n",
+    ));
+    const refused = try simulation.exchange(head ++ "11\r\n\r\n");
+    try testing.expect(std.mem.startsWith(u8, refused, "HTTP/1.1 413 "));
+}
+
+const Ticker = struct {
+    stream: ?per.EventStream = null,
+    gone: usize = 0,
+    seen: [20]u8 = undefined,
+    seen_len: usize = 0,
+
+    pub fn handleRequest(self: *Ticker, request: *per.Request, response: *per.Response) !void {
+        if (per.EventStream.lastEventId(request)) |id| {
+            @memcpy(self.seen[0..id.len], id);
+            self.seen_len = id.len;
+        }
+        try response.addNewHeader("Access-Control-Allow-Origin", "*");
+        self.stream = try .open(response, .{ .retry_ms = 2000, .heartbeat_ms = 10_000 });
+    }
+
+    pub fn handleAbort(self: *Ticker, _: *per.Request, _: per.Reason) void {
+        self.gone += 1;
+        self.stream.?.end();
+    }
+};
+
+test "an event stream: events, heartbeats, the id of a client that comes back, and its end" {
+    var simulation: per.Simulation(Ticker) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const handler = simulation.handler();
+    const client = try simulation.connect();
+    try client.send("GET / HTTP/1.1\r\nHost: h\r\nLast-Event-ID: 41\r\n\r\n");
+    try simulation.settle();
+    try testing.expectEqualStrings("41", handler.seen[0..handler.seen_len]);
+    try testing.expect(std.mem.find(u8, client.text(), "Content-Type: text/event-stream\r\n") != null);
+    try testing.expect(std.mem.find(u8, client.text(), "Access-Control-Allow-Origin: *\r\n") != null);
+    try testing.expect(std.mem.find(u8, client.text(), "retry: 2000\n\n") != null);
+    try testing.expectEqual(0, std.mem.count(u8, client.text(), "\n:\n\n"));
+    try simulation.advance(11_000);
+    try simulation.advance(11_000);
+    try testing.expectEqual(2, std.mem.count(u8, client.text(), "\n:\n\n"));
+    try handler.stream.?.send(.{ .data = "one\ntwo", .id = "42" });
+    const long: [3000]u8 = @splat('x');
+    try handler.stream.?.send(.{ .data = &long });
+    try testing.expectError(error.InvalidEvent, handler.stream.?.send(.{ .data = "", .name = "a\nb" }));
+    handler.stream.?.end();
+    try simulation.settle();
+    const answer = (try client.nextAnswer(true)).?;
+    try testing.expect(std.mem.startsWith(u8, answer.body, "retry: 2000\n\n:\n\n:\n\n"));
+    try testing.expect(std.mem.endsWith(
+        u8,
+        answer.body,
+        "id: 42\ndata: one\ndata: two\n\ndata: " ++ long ++ "\n\n",
+    ));
+    // A client that leaves: the handler hears of it, and events for it are no mistake.
+    const other = try simulation.connect();
+    try other.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    try simulation.settle();
+    other.peer.reset();
+    try handler.stream.?.send(.{ .data = "late" });
+    try simulation.settle();
+    try testing.expectEqual(1, handler.gone);
+    try testing.expectEqual(0, simulation.worker().exchanges.count);
+    try testing.expectEqual(0, simulation.worker().pool.taken_bytes);
+}
+
+test "statistics of a running server" {
+    var shared: Shared = .{ .greeting = "hello" };
+    var simulation: per.Simulation(Value) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{ .shared = &shared });
+    defer simulation.deinit();
+    for (0..3) |_| _ = try simulation.request(.{});
+    const statistics = simulation.server.statistics();
+    try testing.expectEqual(3, statistics.requests);
+    try testing.expectEqual(3, statistics.accepted);
+    try testing.expectEqual(3, statistics.connections);
+    try testing.expectEqual(0, statistics.exchanges);
+    try testing.expect(statistics.memory_bytes > 0);
+}
