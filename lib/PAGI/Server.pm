@@ -885,6 +885,7 @@ A server listens at one host and port, at a Unix socket (C<socket>), or at any n
 A place is a hash reference, or a word: an address, perhaps with settings behind it.
 
     HOST:PORT, [IPV6]:PORT    { host => 'HOST', port => PORT }
+    :PORT                     { host => '0.0.0.0', port => PORT }, all IPv4 addresses
     /path, ./path, unix:path  { socket => 'path' }
     fd:NUMBER                 { fd => NUMBER }, a socket that listens already
 

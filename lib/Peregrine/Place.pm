@@ -13,7 +13,8 @@ use Peregrine::Nearest;
 use constant {
     PATH_LENGTH_MAX => 107,      # of the kernel's 108 bytes one is for a NUL
     PORT_MAX        => 65_535,
-    ALLOWED => 'HOST:PORT, /path, ./path, unix:path or fd:NUMBER, perhaps with settings, or a hash reference',
+    ALLOWED         => 'HOST:PORT, :PORT, /path, ./path, unix:path or fd:NUMBER, perhaps with settings,'
+        . ' or a hash reference',
 };
 
 # The keys of a place, by kind.
@@ -155,11 +156,12 @@ sub _unknown {
 
 sub _address {
     my ($text) = @_;
-    return { socket => $1 }           if $text =~ /\Aunix:(.+)\z/s;
-    return { socket => $text }        if $text =~ m{\A\.{0,2}/};
-    return { fd     => $1 }           if $text =~ /\Afd:(.*)\z/s;
-    return { host => $1, port => $2 } if $text =~ /\A\[([^\]]+)\]:(.*)\z/s || $text =~ /\A([^:]*):([^:]*)\z/;
-    die "an IPv6 address needs brackets: [::1]:5000\n" if $text =~ /:/;
+    return { socket => $1 }    if $text =~ /\Aunix:(.+)\z/s;
+    return { socket => $text } if $text =~ m{\A\.{0,2}/};
+    return { fd     => $1 }    if $text =~ /\Afd:(.*)\z/s;
+    return { host => $1, port => $2 } if $text =~ /\A\[([^\]]+)\]:(.*)\z/s || $text =~ /\A([^:]+):([^:]*)\z/;
+    return { host => '0.0.0.0', port => $1 } if $text =~ /\A:([0-9]+)\z/;
+    die "an IPv6 address needs brackets: [::1]:5000\n" if $text =~ /.:/;
     die 'it must be ' . ALLOWED . "\n";
 }
 

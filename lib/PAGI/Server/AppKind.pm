@@ -21,6 +21,9 @@ my @FRAMEWORKS = (
     [ 'Plack/Request.pm'   => PSGI ],
 );
 
+# The same in the text of one that was not loaded yet.
+my $FRAMEWORK_USE = qr/^\s*(?:use|require)\s+(Mojolicious|Dancer2?|Catalyst|Plack)\b/m;
+
 # What only the text of a PAGI application has, and what that of a PSGI application has.
 my $PAGI_WORDS = qr/\bPAGI\b|\bhttp\.response\b|\$send\b|\basync\s+sub\b/;
 my $PSGI_WORDS = qr/\bpsgi\b|\bPATH_INFO\b|\$env\b|\[\s*['"]?[1-5][0-9][0-9]['"]?\s*(?:,|=>)\s*\[/;
@@ -52,7 +55,13 @@ sub of_text {
     my ($text, $name) = @_;
     # A bridge to PSGI loads such things, too.
     return if $text =~ $PAGI_WORDS || grep { m{\APAGI/(?!Server[/.])} } keys %INC;
-    return loaded() // ($name =~ /\.psgi\z/ || $text =~ $PSGI_WORDS ? PSGI : undef);
+    return loaded() // _used($text) // ($name =~ /\.psgi\z/ || $text =~ $PSGI_WORDS ? PSGI : undef);
+}
+
+sub _used {
+    my ($text)      = @_;
+    my ($framework) = $text =~ $FRAMEWORK_USE or return;
+    return $framework eq 'Plack' ? PSGI : "a $framework application";
 }
 
 sub sentence {

@@ -68,7 +68,7 @@ my $SECTION = [
                 . ' L<PAGI::Server/LISTENERS>: an array reference, in place of C<host>, C<port> and'
                 . ' C<socket>.',
             about_command => 'Listen there, in place of C<--host>, C<--port> and C<--socket>: C<HOST:PORT>,'
-                . ' C<[::1]:PORT>, C</path>, or C<fd:NUMBER> for an inherited socket. Settings: see'
+                . ' C<[::1]:PORT>, C<:PORT> (all IPv4 addresses), C</path>, or C<fd:NUMBER> for an inherited socket. Settings: see'
                 . ' L<PAGI::Server/LISTENERS>.',
         },
         {
