@@ -2,6 +2,8 @@
 //! its description says, whether the engine runs on a thread of its own or not.
 const std = @import("std");
 const abi = @import("abi");
+const listen = @import("abi_listener.zig").listen;
+const loopback = @import("loopback.zig");
 const c = std.c;
 const types = abi.types;
 const Code = types.Code;
@@ -25,11 +27,7 @@ const Server = struct {
         const count = wordCount();
         try testing.expectEqual(Code.range, abi.peregrine_use_counters(handle, words, count - 1));
         try testing.expectEqual(Code.ok, abi.peregrine_use_counters(handle, words, words_max));
-        const listener = abi.peregrine_listen(handle, "127.0.0.1", 0, 16, 0);
-        try testing.expect(listener >= 0);
-        var text: [64]u8 = undefined;
-        var port: u16 = 0;
-        try testing.expect(abi.peregrine_listener_address(handle, listener, &text, text.len, &port) > 0);
+        const port = try listen(handle);
         return .{ .handle = handle, .port = port, .words = words };
     }
 
@@ -38,14 +36,7 @@ const Server = struct {
     }
 
     fn connect(server: *const Server) !c.fd_t {
-        const client = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
-        try testing.expect(client >= 0);
-        const address: c.sockaddr.in = .{
-            .port = std.mem.nativeToBig(u16, server.port),
-            .addr = std.mem.nativeToBig(u32, 0x7f000001),
-        };
-        try testing.expectEqual(0, c.connect(client, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
-        return client;
+        return loopback.connect(server.port);
     }
 
     /// The next event of a kind; others are passed over.

@@ -2,6 +2,8 @@
 //! every call answers GONE there, while the parent goes on as if nothing had happened.
 const std = @import("std");
 const abi = @import("abi");
+const listen = @import("abi_listener.zig").listen;
+const loopback = @import("loopback.zig");
 const c = std.c;
 const Code = abi.types.Code;
 const testing = std.testing;
@@ -16,24 +18,8 @@ const Server = struct {
         const config = abi.peregrine_config_new().?;
         defer abi.peregrine_config_free(config);
         const handle = abi.peregrine_worker_new(config).?;
-        const listener = abi.peregrine_listen(handle, "127.0.0.1", 0, 16, 0);
-        try testing.expect(listener >= 0);
-        var text: [64]u8 = undefined;
-        var port: u16 = 0;
-        try testing.expect(abi.peregrine_listener_address(handle, listener, &text, text.len, &port) > 0);
-        const client = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
-        try testing.expect(client >= 0);
-        const limit: c.timeval = .{ .sec = 10, .usec = 0 };
-        try testing.expectEqual(
-            0,
-            c.setsockopt(client, c.SOL.SOCKET, c.SO.RCVTIMEO, &limit, @sizeOf(c.timeval)),
-        );
-        const address: c.sockaddr.in = .{
-            .port = std.mem.nativeToBig(u16, port),
-            .addr = std.mem.nativeToBig(u32, 0x7f000001),
-        };
-        try testing.expectEqual(0, c.connect(client, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
-        return .{ .handle = handle, .client = client };
+        const port = try listen(handle);
+        return .{ .handle = handle, .client = try loopback.connect(port) };
     }
 
     fn stop(server: *const Server) void {

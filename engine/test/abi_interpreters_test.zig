@@ -2,6 +2,8 @@
 //! processes that are forked and killed, and by threads, on real sockets.
 const std = @import("std");
 const abi = @import("abi");
+const listen = @import("abi_listener.zig").listen;
+const loopback = @import("loopback.zig");
 const c = std.c;
 const types = abi.types;
 const Code = types.Code;
@@ -40,11 +42,7 @@ const Engine = struct {
         const used = abi.interpreters.peregrine_use_interpreters(handle, @ptrCast(&wanted));
         try testing.expectEqual(Code.ok, used);
         _ = c.close(doors[0]);
-        const listener = abi.peregrine_listen(handle, "127.0.0.1", 0, 64, 0);
-        try testing.expect(listener >= 0);
-        var text: [64]u8 = undefined;
-        var port: u16 = 0;
-        try testing.expect(abi.peregrine_listener_address(handle, listener, &text, text.len, &port) > 0);
+        const port = try listen(handle);
         var events: [*]const Event = undefined;
         try testing.expectEqual(0, abi.peregrine_poll(handle, 0, &events));
         return .{ .handle = handle, .port = port, .door = doors[1] };
@@ -89,19 +87,7 @@ const Engine = struct {
     }
 
     fn connect(engine: *const Engine) !Client {
-        const fd = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
-        try testing.expect(fd >= 0);
-        const limit: c.timeval = .{ .sec = 30, .usec = 0 };
-        try testing.expectEqual(
-            0,
-            c.setsockopt(fd, c.SOL.SOCKET, c.SO.RCVTIMEO, &limit, @sizeOf(c.timeval)),
-        );
-        const address: c.sockaddr.in = .{
-            .port = std.mem.nativeToBig(u16, engine.port),
-            .addr = std.mem.nativeToBig(u32, 0x7f000001),
-        };
-        try testing.expectEqual(0, c.connect(fd, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
-        return .{ .fd = fd };
+        return .{ .fd = try loopback.connect(engine.port) };
     }
 };
 

@@ -3,6 +3,8 @@
 //! goes on while that does something else.
 const std = @import("std");
 const abi = @import("abi");
+const listen = @import("abi_listener.zig").listen;
+const loopback = @import("loopback.zig");
 const c = std.c;
 const types = abi.types;
 const Code = types.Code;
@@ -22,11 +24,7 @@ const Server = struct {
         errdefer abi.peregrine_worker_free(handle);
         try testing.expectEqual(Code.ok, abi.peregrine_use_thread(handle));
         try testing.expectEqual(Code.ok, abi.peregrine_health_path(handle, "/health"));
-        const listener = abi.peregrine_listen(handle, "127.0.0.1", 0, 128, 0);
-        try testing.expect(listener >= 0);
-        var text: [64]u8 = undefined;
-        var port: u16 = 0;
-        try testing.expect(abi.peregrine_listener_address(handle, listener, &text, text.len, &port) > 0);
+        const port = try listen(handle);
         var server: Server = .{ .handle = handle, .port = port };
         try testing.expectEqual(0, (try server.poll(0)).len);
         return server;
@@ -37,19 +35,7 @@ const Server = struct {
     }
 
     fn connect(server: *const Server) !c.fd_t {
-        const client = c.socket(c.AF.INET, c.SOCK.STREAM, 0);
-        try testing.expect(client >= 0);
-        const limit: c.timeval = .{ .sec = 30, .usec = 0 };
-        try testing.expectEqual(
-            0,
-            c.setsockopt(client, c.SOL.SOCKET, c.SO.RCVTIMEO, &limit, @sizeOf(c.timeval)),
-        );
-        const address: c.sockaddr.in = .{
-            .port = std.mem.nativeToBig(u16, server.port),
-            .addr = std.mem.nativeToBig(u32, 0x7f000001),
-        };
-        try testing.expectEqual(0, c.connect(client, @ptrCast(&address), @sizeOf(c.sockaddr.in)));
-        return client;
+        return loopback.connect(server.port);
     }
 
     fn poll(server: *Server, timeout_ms: c_int) ![]const Event {

@@ -15,9 +15,9 @@ static bool is_chunked(const char *name, STRLEN len) {
 }
 
 /* The key of a field: a mortal or shared scalar. NULL: applications are not shown it. Of a body that came in
- * chunks they are told the length, for it is whole. A name with an
- * underscore would be taken for one with a dash, which a proxy may have checked; and a program that the
- * application runs would take HTTP_PROXY for its own proxy (CVE-2016-5387). */
+ * chunks they are told the length, for it is whole. A name with an underscore would be taken for one with a
+ * dash, which a proxy may have checked; and a program that the application runs would take HTTP_PROXY for its
+ * own proxy (CVE-2016-5387). */
 static SV *make_key(pTHX_ const psgi_app *app, const char *name, STRLEN len) {
     psgi_context *cx = app->cx;
     if (!app->underscores && memchr(name, '_', len)) return NULL;

@@ -353,17 +353,18 @@ pub const Ledger = struct {
 
 const testing = std.testing;
 
+const test_config: peregrine.Config = .{};
+const test_request: types.Request = std.mem.zeroes(types.Request);
+
 test "the next exchange of a slot stands beside the one of whose end C reads now" {
     var slots: Slots = try .init();
     defer slots.deinit();
-    const config: peregrine.Config = .{};
-    var ledger: Ledger = .init(testing.allocator, &slots, &config);
+    var ledger: Ledger = .init(testing.allocator, &slots, &test_config);
     defer ledger.deinit();
-    const request: types.Request = std.mem.zeroes(types.Request);
     const tickets = [_]types.Ticket{ 7 + (1 << 26), 7 + (3 << 26), 7 + (5 << 26) };
     for (tickets, 0..) |ticket, number| {
         try testing.expectEqual(null, ledger.get(ticket));
-        try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request }, "");
+        try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &test_request }, "");
         if (number < 2) ledger.end(ledger.get(ticket).?);
     }
     for (tickets) |ticket| try testing.expectEqual(ticket, ledger.get(ticket).?.ticket);
@@ -376,14 +377,12 @@ test "the next exchange of a slot stands beside the one of whose end C reads now
 test "what is known of a TLS connection is told in the round of its request" {
     var slots: Slots = try .init();
     defer slots.deinit();
-    const config: peregrine.Config = .{};
-    var ledger: Ledger = .init(testing.allocator, &slots, &config);
+    var ledger: Ledger = .init(testing.allocator, &slots, &test_config);
     defer ledger.deinit();
-    const request: types.Request = std.mem.zeroes(types.Request);
     const tickets = [_]types.Ticket{ 1 + (1 << 26), 2 + (1 << 26) };
     for (tickets, [_][]const u8{ "facts", "" }) |ticket, facts| {
         try testing.expectEqual(null, ledger.tlsOf(ticket));
-        try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request }, facts);
+        try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &test_request }, facts);
     }
     try testing.expectEqualStrings("facts", ledger.tlsOf(tickets[0]).?);
     try testing.expectEqualStrings("", ledger.tlsOf(tickets[1]).?);
@@ -394,13 +393,11 @@ test "what is known of a TLS connection is told in the round of its request" {
 test "a flush behind a head that is on its way has something to wait for" {
     var slots: Slots = try .init();
     defer slots.deinit();
-    const config: peregrine.Config = .{};
-    var ledger: Ledger = .init(testing.allocator, &slots, &config);
+    var ledger: Ledger = .init(testing.allocator, &slots, &test_config);
     defer ledger.deinit();
-    const request: types.Request = std.mem.zeroes(types.Request);
     const ticket: types.Ticket = 1 + (1 << 26);
     slots.begin(ticket, .{ .bytes = 0, .stuck = false });
-    try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request }, "");
+    try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &test_request }, "");
     try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
     const head = try ledger.take(ticket, &.{ .start = .{ .status = 200 } });
     const flush = try ledger.take(ticket, &.flush);
@@ -412,15 +409,13 @@ test "a flush behind a head that is on its way has something to wait for" {
 test "what was too much when it was said is so until the next round, whatever the engine does meanwhile" {
     var slots: Slots = try .init();
     defer slots.deinit();
-    const config: peregrine.Config = .{};
-    var ledger: Ledger = .init(testing.allocator, &slots, &config);
+    var ledger: Ledger = .init(testing.allocator, &slots, &test_config);
     defer ledger.deinit();
-    const request: types.Request = std.mem.zeroes(types.Request);
     const ticket: types.Ticket = 1 + (1 << 26);
     slots.begin(ticket, .{ .bytes = 0, .stuck = false });
-    try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &request }, "");
+    try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &test_request }, "");
     const head = try ledger.take(ticket, &.{ .start = .{ .status = 200 } });
-    const bytes = try testing.allocator.alloc(u8, config.write_high_bytes);
+    const bytes = try testing.allocator.alloc(u8, test_config.write_high_bytes);
     defer testing.allocator.free(bytes);
     const body = try ledger.take(ticket, &.{ .body = .{ .bytes = bytes, .last = false } });
     try testing.expectEqual(.blocked, body.outcome);
@@ -428,7 +423,7 @@ test "what was too much when it was said is so until the next round, whatever th
     const entry = ledger.get(ticket).?;
     // It has nothing to wait for, and says nothing of what the application was told.
     try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
-    try testing.expect(ledger.buffered(entry) >= config.write_high_bytes);
+    try testing.expect(ledger.buffered(entry) >= test_config.write_high_bytes);
     ledger.sweep();
     try testing.expectEqual(0, ledger.buffered(entry));
 }
