@@ -17,6 +17,8 @@ on configure => sub { requires 'ExtUtils::MakeMaker' => '7.64' };
 on test      => sub {
     requires 'DBD::SQLite'     => '1.66';
     requires 'Plack'           => '1.0050';
+    requires 'Test::Fatal'     => '0.016';
     requires 'Test::More'      => '1.302';
+    requires 'Test::Refcount'  => '0.10';
     requires 'IO::Socket::SSL' => '2.060';
 };

@@ -489,46 +489,27 @@ fn addAbiTests(
     comparison.addImport("c", header.createModule());
     comparison.addImport("peregrine", layers.peregrine);
     step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-header", .root_module = comparison })).step);
-    const forks = b.createModule(.{
-        .root_source_file = b.path("test/abi_fork_test.zig"),
-        .target = target,
-        .optimize = optimize,
-    });
-    forks.addImport("abi", abi);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-fork", .root_module = forks })).step);
-    const threads = b.createModule(.{
-        .root_source_file = b.path("test/abi_thread_test.zig"),
-        .target = target,
-        .optimize = optimize,
-    });
-    threads.addImport("abi", abi);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-thread", .root_module = threads })).step);
-    const several = b.createModule(.{
-        .root_source_file = b.path("test/abi_interpreters_test.zig"),
-        .target = target,
-        .optimize = optimize,
-    });
-    several.addImport("abi", abi);
-    several.addImport("peregrine", layers.peregrine);
-    const interpreters = b.addTest(.{ .name = "abi-interpreters", .root_module = several });
-    step.dependOn(&runOf(b, interpreters).step);
-    b.step("abi-interpreters", "Build the tests of several interpreters")
-        .dependOn(&b.addInstallArtifact(interpreters, .{}).step);
-    const counters = b.createModule(.{
-        .root_source_file = b.path("test/abi_counters_test.zig"),
-        .target = target,
-        .optimize = optimize,
-    });
-    counters.addImport("abi", abi);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-counters", .root_module = counters })).step);
-    const memory = b.createModule(.{
-        .root_source_file = b.path("test/abi_memory_test.zig"),
-        .target = target,
-        .optimize = optimize,
-    });
-    memory.addImport("abi", abi);
-    memory.addImport("peregrine", layers.peregrine);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-memory", .root_module = memory })).step);
+    const others = [_]struct { []const u8, []const u8 }{
+        .{ "abi-counters", "test/abi_counters_test.zig" },
+        .{ "abi-fork", "test/abi_fork_test.zig" },
+        .{ "abi-interpreters", "test/abi_interpreters_test.zig" },
+        .{ "abi-loop", "test/abi_loop_test.zig" },
+        .{ "abi-memory", "test/abi_memory_test.zig" },
+        .{ "abi-thread", "test/abi_thread_test.zig" },
+    };
+    for (others) |other| {
+        const name, const path = other;
+        const module = b.createModule(.{
+            .root_source_file = b.path(path),
+            .target = target,
+            .optimize = optimize,
+        });
+        module.addImport("abi", abi);
+        module.addImport("peregrine", layers.peregrine);
+        const tests = b.addTest(.{ .name = name, .root_module = module });
+        step.dependOn(&runOf(b, tests).step);
+        b.step(name, b.fmt("Build {s}", .{path})).dependOn(&b.addInstallArtifact(tests, .{}).step);
+    }
     const hosts = b.createModule(.{
         .root_source_file = b.path("test/hosts_test.zig"),
         .target = target,

@@ -266,6 +266,21 @@ Readable whenever the worker has something to do. Any event loop can watch it.
 
 A function without arguments that handles what the worker has to do.
 
+=head2 wait_for_loop
+
+    $worker->wait_for_loop(fileno $epoll) or ...;
+    $worker->wait_for_loop(-1);
+
+From now on a loop waits in C<wait> instead of on C<fd>, and watches this descriptor itself. False: the engine
+is on a thread or in another process. -1: no more.
+
+=head2 wait
+
+    my $is_due = $worker->wait($milliseconds);
+
+Handles what the worker has to do, after waiting for it so long at most (-1: for ever). True: the descriptor
+is readable, or there was a signal. C<undef>: the worker is closed, or another process's.
+
 =head2 dispatch
 
     $worker->dispatch;

@@ -5,7 +5,10 @@ use warnings;
 
 use lib 't/lib';
 use File::Temp ();
+use Future::AsyncAwait;
 use IO::Async::Loop;
+use PAGI::Server;
+use POSIX ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -15,6 +18,16 @@ BEGIN {
 }
 
 my $loop = IO::Async::Loop::Peregrine->new;
+
+my $app_loop;
+
+async sub loop_app {
+    my ($scope, $receive, $send) = @_;
+    die "no\n" if $scope->{type} ne 'http';
+    await $app_loop->delay_future(after => 0.01);
+    await $send->({ type => 'http.response.start', status => 200 });
+    await $send->({ type => 'http.response.body',  body   => 'slept' });
+}
 
 subtest 'timers' => sub {
     my @fired;
@@ -70,6 +83,67 @@ subtest 'a signal whose callback takes the others back' => sub {
     local $SIG{USR1} = sub { push @called, 'perl' };
     kill USR1 => $$;
     is $called[-1], 'perl', '... whose signals are Perl\'s again';
+};
+
+subtest 'a signal while the loop is never idle' => sub {
+    my ($caught, $turns) = (0, 0);
+    my $again;
+    $again = sub { $loop->later($again) if !$caught && ++$turns < 10_000 };
+    my $id = $loop->attach_signal(USR1 => sub { $caught++ });
+    $again->();
+    kill USR1 => $$;
+    $loop->loop_once(0) while !$caught && $turns < 10_000;
+    $loop->detach_signal(USR1 => $id);
+    ok $caught, 'is seen' or diag "after $turns turns";
+};
+
+subtest 'the loop waits in the engine of a server' => sub {
+    my $own = $app_loop = IO::Async::Loop::Peregrine->new;
+    my ($first, $second) =
+        map { PAGI::Server->new(app => $_, host => '127.0.0.1', port => 0, quiet => 1, access_log => undef) }
+        (\&loop_app) x 2;
+    $own->add($_)   for $first, $second;
+    $_->listen->get for $first, $second;
+    my $client = fork // die "Cannot fork: $!\n";
+    if (!$client) {
+        my @bodies = map { get($_->port, '/')->{body} } $first, $second, $first;
+        POSIX::_exit("@bodies" eq 'slept slept slept' ? 0 : 1);
+    }
+    my ($status, @fired, $caught);
+    pipe my $reads, my $writes or die $!;
+    $own->watch_io(handle => $reads, on_read_ready => sub { sysread $reads, my $got, 1; push @fired, $got });
+    $own->watch_time(after => 0.01, code => sub { syswrite $writes, 'r'; kill USR2 => $$ });
+    my $id = $own->attach_signal(USR2 => sub { $caught = 1 });
+    $own->watch_process($client => sub { $status = $_[1] });
+    $own->watch_time(after => 60, code => sub { $status //= 'timed out' });
+    $own->loop_once while !defined $status || !$caught || !@fired;
+    is $status,  0,   'requests of two servers, whose application waits for a timer';
+    is "@fired", 'r', 'a descriptor';
+    ok $caught, 'a signal';
+    $own->detach_signal(USR2 => $id);
+
+    $own->remove($first);
+    is $own->{peregrine_engine}, undef, 'a server that is taken out is forgotten';
+    my $left = fork // die "Cannot fork: $!\n";
+    if (!$left) {
+        my $answer = get($second->port, '/')->{body};
+        POSIX::_exit($answer eq 'slept' ? 0 : 1);
+    }
+    undef $status;
+    $own->watch_process($left => sub { $status = $_[1] });
+    $own->loop_once while !defined $status;
+    is $status, 0, 'the other one goes on';
+
+    my $child = fork // die "Cannot fork: $!\n";
+    if (!$child) {
+        my $woken;
+        $own->watch_time(after => 0.01, code => sub { $woken = 1 });
+        $own->loop_once while !$woken;
+        POSIX::_exit(0);
+    }
+    waitpid $child, 0;
+    is $?, 0, 'a child may run the loop for itself';
+    $own->remove($second);
 };
 
 subtest 'timers of timers, and what a timer holds' => sub {

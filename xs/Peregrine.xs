@@ -673,6 +673,28 @@ CODE:
         croak("Peregrine::Worker: there is no application: attach one first");
     px_worker_dispatch(aTHX_ open_worker(aTHX_ self));
 
+int
+wait_for_loop(self, fd)
+    SV *self
+    int fd
+CODE:
+    RETVAL = px_worker_host_loop(open_worker(aTHX_ self), fd) == PEREGRINE_OK;
+OUTPUT:
+    RETVAL
+
+SV *
+wait(self, timeout_ms)
+    SV *self
+    int timeout_ms
+PREINIT:
+    px_worker *worker;
+CODE:
+    worker = any_worker(aTHX_ self);
+    if (px_is_foreign(worker) || !worker->engine) XSRETURN_UNDEF;
+    RETVAL = boolSV(px_worker_wait(aTHX_ worker, timeout_ms));
+OUTPUT:
+    RETVAL
+
 SV *
 dispatcher(self)
     SV *self

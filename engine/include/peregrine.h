@@ -195,6 +195,17 @@ void peregrine_hide_from_forks(int fd, int hidden);
 
 /* Readable whenever peregrine_poll() has something to do, deadlines included: watch it in any event loop. */
 int peregrine_fd(peregrine_worker *worker);
+/* Instead, for a host whose own loop waits in peregrine_poll(): one wait for everything. While that waits,
+ * `fd` being readable ends the wait (an epoll descriptor of the host's, say), and so does a signal; the
+ * signals that are blocked meanwhile are those of `*blocked`, bit n - 1 for signal n (NULL: as they are).
+ * To be called with -1 before `fd` is closed, or to go back to peregrine_fd(). PEREGRINE_E_SYSTEM with
+ * EOPNOTSUPP: the engine is on a thread or in another process, or this system has no epoll. */
+int peregrine_host_loop(peregrine_worker *worker, int fd, const uint64_t *blocked);
+/* 1: since the last call a wait was ended by that descriptor or by a signal; 0: not so. */
+int peregrine_host_loop_due(peregrine_worker *worker);
+/* Sends what was answered since the last peregrine_poll(), for a host that does something else before the
+ * next one. */
+void peregrine_send_all(peregrine_worker *worker);
 /* Makes peregrine_fd() readable; from any thread. */
 void peregrine_wake(peregrine_worker *worker);
 

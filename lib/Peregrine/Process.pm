@@ -99,12 +99,9 @@ sub detach_signals {
 # IO::Async::Loop::Epoll blocks the signals that it watches, but while it waits for something to do.
 sub let_signals_in {
     my ($class, $loop) = @_;
-    my $watched = $loop->isa('IO::Async::Loop::Epoll') && $loop->{signals} or return;
-    my $signals = POSIX::SigSet->new(map { $loop->signame2num($_) } keys %$watched);
-    my $blocked = POSIX::SigSet->new;
-    POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $signals, $blocked);
-    POSIX::sigprocmask(POSIX::SIG_SETMASK(), $blocked);
-    return;
+    return if !$loop->isa('IO::Async::Loop::Epoll');
+    require IO::Async::Loop::Peregrine;
+    return $loop->IO::Async::Loop::Peregrine::let_signals_in;
 }
 
 # In a process that was forked from the server's.

@@ -141,6 +141,7 @@ struct px_worker {
     int batch_left;
     int depth;  /* dispatch calls on the stack */
     bool woken; /* the engine's descriptor has been made readable since the last poll */
+    bool host_loop; /* nobody watches that: the loop waits in the engine, and does not if `woken` */
     /* The Perl object that is told of what C does not decide. No reference is held: it closes the worker
      * before it goes. (A weak reference that only C knows would not survive the cloning of the interpreter
      * for a new thread.) */
@@ -240,6 +241,8 @@ int px_worker_route(pTHX_ px_worker *worker, HV *settings, uint32_t flags);
 void px_worker_attach(pTHX_ px_worker *worker, int route, const px_face *face, void *application,
                       HV *settings);
 void px_worker_dispatch(pTHX_ px_worker *worker);
+bool px_worker_wait(pTHX_ px_worker *worker, int timeout_ms);
+int px_worker_host_loop(px_worker *worker, int fd);
 void px_worker_drain(pTHX_ px_worker *worker);
 void px_worker_retire(pTHX_ px_worker *worker);
 void px_worker_end_streams(pTHX_ px_worker *worker);

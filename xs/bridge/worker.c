@@ -313,7 +313,7 @@ void px_worker_queued(pTHX_ px_worker *worker) {
 void px_worker_wake(px_worker *worker) {
     if (worker->woken || !worker->engine) return;
     worker->woken = true;
-    peregrine_wake(worker->engine);
+    if (!worker->host_loop) peregrine_wake(worker->engine);
 }
 
 /* The exchange of a ticket that may be over already. */
@@ -439,10 +439,9 @@ static void name_all(px_worker *worker) {
         px_exchange_name(exchange);
 }
 
-/* Handles what the engine has, for a bounded number of polls. The engine sends what was answered when it
- * is polled again. */
-void px_worker_dispatch(pTHX_ px_worker *worker) {
-    int rounds = PX_ROUNDS_MAX;
+/* Handles what the engine has, for a bounded number of polls, of which the first one waits for it. The engine
+ * sends what was answered when it is polled again. */
+static void dispatch(pTHX_ px_worker *worker, int rounds, int timeout_ms) {
     worker->refs++;
     worker->depth++;
     ENTER;
@@ -453,13 +452,17 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
         run_batch(aTHX_ worker);
         if (!worker->engine) break;
         if (rounds-- == 0) {
-            px_worker_wake(worker);
+            if (worker->host_loop) peregrine_send_all(worker->engine);
+            else px_worker_wake(worker);
             break;
         }
         if (worker->depth > 1) name_all(worker);
+        if (worker->woken) timeout_ms = 0;
         worker->woken = false;
         worker->batch_left = 0;
-        const int count = peregrine_poll(worker->engine, 0, &worker->batch);
+        if (timeout_ms != 0) px_busy_end(worker);
+        const int count = peregrine_poll(worker->engine, timeout_ms, &worker->batch);
+        timeout_ms = 0;
         if (worker->loans) px_loan_collect(aTHX_ worker);
         if (count <= 0) {
             if (count < 0)
@@ -474,4 +477,28 @@ void px_worker_dispatch(pTHX_ px_worker *worker) {
     worker->depth--;
     if (worker->depth == 0) trim_pool(aTHX_ worker, PX_POOL_KEEP);
     px_worker_release(aTHX_ worker);
+}
+
+/* Handles what the engine has, as a loop does that watches its descriptor. */
+void px_worker_dispatch(pTHX_ px_worker *worker) { dispatch(aTHX_ worker, PX_ROUNDS_MAX, 0); }
+
+/* For a loop that waits here: handles what the engine has within `timeout_ms` (-1: for ever). Whether the
+ * loop is to look at what it watches itself. */
+bool px_worker_wait(pTHX_ px_worker *worker, int timeout_ms) {
+    if (worker->batch_left > 0) timeout_ms = 0; /* a nested call: there is something to do */
+    worker->refs++;
+    dispatch(aTHX_ worker, 1, timeout_ms);
+    const bool due = worker->engine && peregrine_host_loop_due(worker->engine);
+    px_worker_release(aTHX_ worker);
+    return due;
+}
+
+/* From now on a loop waits in px_worker_wait() that watches this descriptor itself, and blocks no signal
+ * meanwhile; -1: no more. A code of the engine's. */
+int px_worker_host_loop(px_worker *worker, int fd) {
+    const uint64_t blocked = 0;
+    const int code = peregrine_host_loop(worker->engine, fd, &blocked);
+    worker->host_loop = code == PEREGRINE_OK && fd >= 0;
+    if (!worker->host_loop && worker->woken) peregrine_wake(worker->engine);
+    return code;
 }

@@ -9,6 +9,7 @@ const errors = @import("errors.zig");
 const Interpreter = @import("interpreter.zig").Interpreter;
 pub const interpreters = @import("interpreters.zig");
 const listeners = @import("listeners.zig");
+pub const loop = @import("loop.zig");
 const options = @import("options.zig");
 const platform = @import("platform");
 const relay = @import("relay.zig");
@@ -39,6 +40,8 @@ pub const Handle = struct {
     /// C is handling events and will poll again before it waits: no need to make the descriptor readable for
     /// what it does meanwhile.
     busy: bool = false,
+    /// What C's own loop watches, if that waits here: then nobody needs the descriptor.
+    host_loop: ?c_int = null,
     /// Too late for a thread: C has polled already.
     polled: bool = false,
     /// What its listeners speak TLS with; references of our own.
@@ -111,15 +114,15 @@ pub const Handle = struct {
     }
 
     /// Makes the descriptor readable when the worker next has something to do.
-    fn arm(handle: *Handle) void {
-        if (handle.busy) return;
+    pub fn arm(handle: *Handle) void {
+        if (handle.busy or handle.host_loop != null) return;
         // Without descriptors for a timer the host is woken at once: busy, but nothing is late.
         handle.worker.armAlarm() catch handle.worker.io.wake();
     }
 };
 
 /// Where the functions of peregrine.h are.
-pub const files = .{ @This(), interpreters, listeners, relay, routes, tls };
+pub const files = .{ @This(), interpreters, listeners, loop, relay, routes, tls };
 
 comptime {
     for (files) |file| _ = file;

@@ -21,6 +21,8 @@ const Poller = struct {
     /// Created when a host loop asks for its first alarm.
     timer: ?sys.Fd = null,
     reports: []watch.EpollEvent,
+    /// The signals that are blocked while it waits; null: those that are blocked anyway.
+    blocked: ?u64 = null,
 
     pub fn init(gpa: std.mem.Allocator, reports_max: u16) Epoll.InitError!Poller {
         const reports = try gpa.alloc(watch.EpollEvent, reports_max);
@@ -69,9 +71,21 @@ const Poller = struct {
 
     /// Tells of bytes and of the end, once for each edge, as the waker with number 1.
     pub fn watchForeign(poller: *Poller, foreign: sys.Fd) sys.ResourceError!void {
-        const label: Label = .{ .kind = .waker, .index = 1, .generation = 0 };
-        try watch.epollAdd(poller.epoll, foreign, watched, @bitCast(label));
+        try watch.epollAdd(poller.epoll, foreign, watched, @bitCast(foreign_label));
     }
+
+    /// Tells of it, with the same number, for as long as there is something to read.
+    pub fn watchLoop(poller: *Poller, loop: sys.Fd, blocked: ?u64) sys.ResourceError!void {
+        try watch.epollAdd(poller.epoll, loop, watch.Ready.in, @bitCast(foreign_label));
+        poller.blocked = blocked;
+    }
+
+    pub fn unwatchLoop(poller: *Poller, loop: sys.Fd) void {
+        poller.blocked = null;
+        poller.unwatchForeign(loop);
+    }
+
+    const foreign_label: Label = .{ .kind = .waker, .index = 1, .generation = 0 };
 
     pub fn unwatchForeign(poller: *Poller, foreign: sys.Fd) void {
         watch.epollDelete(poller.epoll, foreign) catch {};
@@ -90,9 +104,18 @@ const Poller = struct {
         return watch.epollModify(poller.epoll, socket, watched | watch.Ready.out, @bitCast(label));
     }
 
-    /// Waits at most `timeout_ms` (-1: for ever). A signal ends the wait early with nothing.
+    /// Waits at most `timeout_ms` (-1: for ever). A signal ends the wait early: with nothing, or, if a host's
+    /// loop is watched, as that does.
     pub fn wait(poller: *Poller, timeout_ms: i32) []const watch.EpollEvent {
-        return watch.epollWait(poller.epoll, poller.reports, timeout_ms);
+        const blocked = &(poller.blocked orelse
+            return watch.epollWait(poller.epoll, poller.reports, timeout_ms));
+        return watch.epollWaitBlocking(poller.epoll, poller.reports, timeout_ms, blocked) orelse {
+            poller.reports[0] = .{
+                .events = watch.Ready.in,
+                .data = .{ .u64 = @bitCast(foreign_label) },
+            };
+            return poller.reports[0..1];
+        };
     }
 
     /// What a report says.

@@ -431,6 +431,22 @@ pub fn Readiness(comptime Poller: type) type {
             return self.foreign_due;
         }
 
+        /// The descriptor of a host's own loop ends every `wait` while it is readable, and so does a signal;
+        /// while it waits, signals are blocked as `blocked` says: bit n - 1 for signal n.
+        pub fn watchLoop(
+            self: *Self,
+            loop: sys.Fd,
+            blocked: ?u64,
+        ) (sys.ResourceError || error{Unsupported})!void {
+            if (!@hasDecl(Poller, "watchLoop")) return error.Unsupported;
+            return self.poller.watchLoop(loop, blocked);
+        }
+
+        /// To be called before it is closed.
+        pub fn unwatchLoop(self: *Self, loop: sys.Fd) void {
+            if (@hasDecl(Poller, "watchLoop")) self.poller.unwatchLoop(loop);
+        }
+
         /// To be called before it is closed.
         pub fn unwatchForeign(self: *Self, foreign: sys.Fd) void {
             if (@hasDecl(Poller, "watchForeign")) self.poller.unwatchForeign(foreign);

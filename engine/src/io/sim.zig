@@ -390,6 +390,12 @@ pub const Sim = struct {
 
     pub fn unwatchForeign(_: *Sim, _: i32) void {}
 
+    pub fn watchLoop(_: *Sim, _: i32, _: ?u64) error{Unsupported}!void {
+        return error.Unsupported;
+    }
+
+    pub fn unwatchLoop(_: *Sim, _: i32) void {}
+
     pub fn takeForeign(_: *Sim) bool {
         return false;
     }

@@ -509,6 +509,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.checkStopped();
         }
 
+        /// Sends what would be sent when the next round begins.
+        pub fn sendCorked(w: *Self) void {
+            turns.uncork(w);
+        }
+
         /// After a burst, whoever allocates memory gives back to the system what is free.
         fn relieve(w: *Self) void {
             const due = w.relief.look(w.pool.taken_bytes + w.pool.loans.bytes, w.now);

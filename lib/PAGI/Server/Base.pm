@@ -397,11 +397,12 @@ sub _tls_in_use {
 
 sub _watch {
     my ($self) = @_;
-    my $worker = $self->{worker};
+    my ($worker, $loop) = ($self->{worker}, $self->loop);
+    return if $loop->can('watch_engine') && $loop->watch_engine($worker);
     open my $handle, '<&', $worker->fd or die "Cannot watch the engine: $!\n";
     $self->{handle} = $handle;
     Peregrine::hide_from_forks(fileno $handle, 1);
-    $self->loop->watch_io(handle => $handle, on_read_ready => $worker->dispatcher);
+    $loop->watch_io(handle => $handle, on_read_ready => $worker->dispatcher);
     return;
 }
 
@@ -414,9 +415,10 @@ sub _close_worker {
     $self->{log}->flush       if $self->{log};
     $self->{listeners}->close;
     $self->_close_status;
-    my $worker = delete $self->{worker} or return;
+    my $worker = $self->{worker} or return;
     $self->{process}->detach_signals($at_once) if $self->{process};
     $self->_unwatch($loop);
+    delete $self->{worker};
     $worker->close;
     $self->_stop_counting($loop);
     return;
@@ -424,6 +426,8 @@ sub _close_worker {
 
 sub _unwatch {
     my ($self, $loop) = @_;
+    my $worker = $self->{worker};
+    $loop->unwatch_engine($worker) if $worker && $loop && $loop->can('unwatch_engine');
     my $handle = delete $self->{handle} or return;
     $loop->unwatch_io(handle => $handle, on_read_ready => 1) if $loop;
     Peregrine::hide_from_forks(fileno $handle, 0);

@@ -67,6 +67,30 @@ pub fn epollWait(epoll: Fd, buffer: []EpollEvent, timeout_ms: i32) []EpollEvent 
     };
 }
 
+/// The same, while the thread's blocked signals are these: bit n - 1 for signal n. Null: a signal has ended
+/// it.
+pub fn epollWaitBlocking(
+    epoll: Fd,
+    buffer: []EpollEvent,
+    timeout_ms: i32,
+    blocked: *const u64,
+) ?[]EpollEvent {
+    const rc = linux.syscall6(
+        .epoll_pwait,
+        @intCast(epoll),
+        @intFromPtr(buffer.ptr),
+        buffer.len,
+        @as(u32, @bitCast(timeout_ms)),
+        @intFromPtr(blocked),
+        @sizeOf(u64),
+    );
+    return switch (linux.errno(rc)) {
+        .SUCCESS => buffer[0..rc],
+        .INTR => null,
+        else => unreachable, // EBADF, EFAULT, EINVAL: our own fault
+    };
+}
+
 /// A new event counter, non-blocking, closed on exec and in forks.
 pub fn eventFd() ResourceError!Fd {
     return descriptor(linux.eventfd(0, linux.EFD.CLOEXEC | linux.EFD.NONBLOCK));

@@ -1,18 +1,24 @@
 package IO::Async::Loop::Peregrine;
 
 # IO::Async's epoll loop with timers that stay cheap by the thousand: a server has at least one for each
-# stream that it paces. Uses what IO::Async::Loop documents for its subclasses; unwatch_signal says what else.
+# stream that it paces. And with one wait for everything: while the loop has an engine, it waits in that,
+# which has an epoll descriptor of its own and watches that of the loop. Uses what IO::Async::Loop documents
+# for its subclasses; unwatch_signal and watch_engine say what else.
 
 use strict;
 use warnings;
 
 our $VERSION = '0.003000';
 
-use Carp  qw(croak);
-use POSIX ();
+use Carp         qw(croak);
+use POSIX        ();
+use Scalar::Util qw(weaken);
 use parent 'IO::Async::Loop::Epoll';
 
 use constant API_VERSION => '0.76';
+
+# Signals are let in once in so many turns that do not wait.
+use constant SIGNAL_TURNS => 64;
 
 # A timer is [ when, what ]; they lie in the order of their times, those of one time in the
 # order of their making.
@@ -76,6 +82,69 @@ sub unwatch_time {
     return;
 }
 
+# False: the engine cannot wait for others, or another one does already, or somebody measures the epoll loop
+# (Metrics::Any, IO_ASYNC_WATCHDOG). Then its descriptor is to be watched.
+sub watch_engine {
+    my ($self, $engine) = @_;
+    return 0 if $self->{peregrine_engine} || $self->WATCHDOG_ENABLE || _is_measured();
+    return 0 if $self->{pid} != $$ || !$engine->wait_for_loop(fileno $self->{epoll});
+    weaken($self->{peregrine_engine} = $engine);
+    return 1;
+}
+
+sub _is_measured {
+    my $adapter = eval { Metrics::Any::Adapter->adapter };
+    return $adapter && !$adapter->isa('Metrics::Any::Adapter::Null');
+}
+
+sub unwatch_engine {
+    my ($self, $engine) = @_;
+    my $watched = $self->{peregrine_engine} or return;
+    return if $watched != $engine;
+    delete $self->{peregrine_engine};
+    $engine->wait_for_loop(-1) if $self->{pid} == $$;
+    return;
+}
+
+# The epoll loop blocks the signals that it watches, but while it waits; and if it is never idle it does not
+# wait. Works with any epoll loop.
+sub let_signals_in {
+    my ($self)  = @_;
+    my $signals = POSIX::SigSet->new(map { $self->signame2num($_) } keys %{ $self->{signals} });
+    my $blocked = POSIX::SigSet->new;
+    POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $signals, $blocked);
+    POSIX::sigprocmask(POSIX::SIG_SETMASK(), $blocked);
+    $self->{peregrine_signals} = 1;    # their callbacks are due
+    return;
+}
+
+# The epoll loop's own turn follows only if there is something for it.
+sub loop_once {
+    my ($self, $timeout) = @_;
+    my $engine = $self->{peregrine_engine} or return $self->_own_turn($timeout);
+    my $due    = delete $self->{peregrine_signals} || %{ $self->{fakeevents} };
+    my $left   = $timeout;
+    $self->_adjust_timeout(\$left);
+    my $is_due = $engine->wait($due ? 0 : defined $left ? POSIX::ceil($left * 1000) : -1);
+    if (!defined $is_due) {            # in a fork the loop has no engine
+        delete $self->{peregrine_engine};
+        return $self->_own_turn($timeout);
+    }
+    return 1 + $self->_manage_queues if !$is_due && !$due && !$self->{peregrine_signals};
+    delete $self->{processing_start};    # it would count the wait, too
+    return $self->_own_turn(0);
+}
+
+# Callbacks may turn the loop themselves; what unwatch_signal keeps is for the outermost turn.
+sub _own_turn {
+    my ($self, $timeout) = @_;
+    my $is_nested = $self->{peregrine_turns};
+    local $self->{peregrine_turns} = 1;
+    my $count = $self->SUPER::loop_once($timeout);
+    delete $self->{peregrine_kept} if !$is_nested;
+    return $count;
+}
+
 # The epoll loop goes through the values of its hash of signals in place, so that a callback that
 # unwatches one of them would end it with "Use of freed value in iteration". The value lives until the
 # loop has gone through them.
@@ -84,7 +153,7 @@ sub unwatch_signal {
     my $signals = $self->{signals};
     my $kept    = $signals && exists $signals->{$signal} ? \$signals->{$signal} : undef;
     $self->SUPER::unwatch_signal($signal);
-    $self->later(sub { undef $kept }) if $kept;
+    push @{ $self->{peregrine_kept} }, $kept if $kept;
     return;
 }
 
@@ -116,10 +185,13 @@ sub _adjust_timeout {
     my ($self, $timeout, %params) = @_;
     $self->SUPER::_adjust_timeout($timeout, %params);
     $$timeout = 0 if @{ $self->{peregrine_idle} };
-    my $next = $self->{peregrine_timers}[0] or return;
-    my $left = $next->[AT] - ($params{now} // $self->time);
-    $left     = 0     if $left < 0;
-    $$timeout = $left if !defined $$timeout || $left < $$timeout;
+    if (my $next = $self->{peregrine_timers}[0]) {
+        my $left = $next->[AT] - ($params{now} // $self->time);
+        $left     = 0     if $left < 0;
+        $$timeout = $left if !defined $$timeout || $left < $$timeout;
+    }
+    return                if !defined $$timeout || $$timeout > 0;
+    $self->let_signals_in if ++$self->{peregrine_busy} % SIGNAL_TURNS == 0 && %{ $self->{signals} };
     return;
 }
 
@@ -184,6 +256,28 @@ See L<IO::Async::Loop::Epoll>.
 
 As L<IO::Async::Loop> has them. To unwatch a timer that has fired, or that is not watched any
 more, does nothing.
+
+=head2 watch_engine
+
+=head2 unwatch_engine
+
+    $loop->watch_engine($worker) or ...;
+    $loop->unwatch_engine($worker);
+
+For L<PAGI::Server>: from now on the loop waits in the engine of a L<Peregrine::Worker>, which ends the wait
+when there is something to do for the loop: one wait for both, instead of an engine's within a loop's. False
+if the engine cannot do so, or if the loop has another engine. The loop keeps neither alive.
+
+=head2 let_signals_in
+
+    $loop->let_signals_in;
+
+Lets the loop see the signals that are pending. L<IO::Async::Loop::Epoll> does so only when it is idle. This
+loop does it by itself when it has been busy for 64 turns.
+
+=head2 loop_once
+
+As L<IO::Async::Loop> has it. What it returns is not 0 if the loop has an engine.
 
 =head2 fork
 
