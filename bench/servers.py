@@ -108,6 +108,12 @@ PSGI = Server(
     ),
     build=("script/build",),
 )
+PSGI_PROCESS = replace(
+    PSGI,
+    name="psgi-process",
+    title="Peregrine, PSGI application, engine in a process",
+    command=(*PSGI.command, "--engine", "process", "--workers", "1"),
+)
 PAGI_WEBSOCKET = replace(
     PAGI,
     command=(*PAGI_COMMAND, "--port", "@PORT@", "@WORK@/echo.pagi.pl"),
@@ -183,5 +189,5 @@ STARMAN = Server(
     files=("hello.psgi",),
     version=("perl", "-MStarman", "-e", "print Starman->VERSION"),
 )
-_OURS = (ZIG, ZIG_UNCHECKED, URING, PAGI, PAGI_LOG, PAGI_THREAD, PSGI)
+_OURS = (ZIG, ZIG_UNCHECKED, URING, PAGI, PAGI_LOG, PAGI_THREAD, PSGI, PSGI_PROCESS)
 HELLOS = (YARDSTICK, *_OURS, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)
